@@ -110,7 +110,7 @@ LEAST = --extra frames --extra lab --extra postgres --extra serve
 LOWEST = .venv/lowest
 lowest: .venv/lowest.done  ## Run the core tests with the oldest versions that pyproject.toml admits.
 	@$(LOWEST)/bin/python -m pytest $(TOGETHER) -m "not slow" -q tests/plan tests/door \
-		tests/client tests/cli/test_main.py tests/cli/test_words.py tests/cli/test_contract.py $(ARGS)
+		tests/client tests/cli/test_main.py tests/cli/test_first_words.py tests/cli/test_json_contract.py $(ARGS)
 
 OLD = sfumato: this needs Python 3.11 or later, and $(PY) is %d.%d; name another: make PY=python3.12
 .venv/bin/python:

@@ -14,10 +14,10 @@ from typing import Final
 
 from bench.engine import LINES, SALT, prepared, source_of, timed
 from bench.page import table
-from sfumato.dice import SystemDice
-from sfumato.engines.duckdb import DuckDBEngine
-from sfumato.engines.sheltered import Shelter
-from sfumato.stores.drafts import FileDrafts
+from sfumato.engines.duckdb.engine import DuckDBEngine
+from sfumato.engines.shared.memory_scratch import Shelter
+from sfumato.storage.run_folders import FileDrafts
+from sfumato.system.randomness import SystemDice
 
 ROWS: Final = 1_000_000
 TURNS: Final = 5

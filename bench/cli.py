@@ -19,7 +19,7 @@ def run() -> list[dict[str, object]]:
     with tempfile.TemporaryDirectory() as folder:
         vault = Path(folder) / "vault"
         sfumato.create(vault, anchor=Path(folder) / "anchor")
-        entry = "import sys; from sfumato.command import main; sys.exit(main())"
+        entry = "import sys; from sfumato.app.command_line import main; sys.exit(main())"
         commands = {
             "python -c pass": [sys.executable, "-c", "pass"],
             "sfumato --help": [sys.executable, "-c", entry, "--help"],

@@ -28,7 +28,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import sfumato
-from sfumato.app import OpenVault
+from sfumato.app.vault import OpenVault
 from sfumato.client.answer import Answer
 from sfumato.client.vault import DataSet
 

@@ -25,20 +25,20 @@ import numpy as np
 
 from bench.page import show
 from bench.peers.environments import ROOT, python_of
-from sfumato.core.crowd.check import check
-from sfumato.core.crowd.coded import Table
-from sfumato.core.crowd.goal import Goal
-from sfumato.core.crowd.hierarchy import Hierarchy
-from sfumato.core.crowd.lattice import every_node, judge
-from sfumato.core.crowd.recoded import (
+from sfumato.dp.anonymity.anonymity_check import check
+from sfumato.dp.anonymity.coded_table import Table
+from sfumato.dp.anonymity.generalization_hierarchy import Hierarchy
+from sfumato.dp.anonymity.global_recoding import every_node, judge
+from sfumato.dp.anonymity.privacy_criteria import Goal
+from sfumato.dp.anonymity.recoded_table import (
     Recoded,
     Way,
     recode_by_class,
     recode_by_halves,
     recode_globally,
 )
-from sfumato.core.crowd.task import task_of
-from sfumato.lab.adult_like import QUASI, SENSITIVE, adult_like, hierarchies
+from sfumato.dp.anonymity.recoding_task import task_of
+from sfumato.lab.census_like_table import QUASI, SENSITIVE, adult_like, hierarchies
 
 T = TypeVar("T")
 Row = dict[str, object]

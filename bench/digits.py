@@ -21,20 +21,20 @@ from typing import Any, Final
 import numpy as np
 
 from bench.peers.environments import python_of
-from sfumato.core.card import read_card
-from sfumato.core.federation import Agreement
-from sfumato.core.learning.lesson import read_lesson
-from sfumato.core.learning.network import Numbers
-from sfumato.core.noise import skellam
-from sfumato.core.secure.dithered import DitheredGrid
-from sfumato.core.secure.terms import Member
-from sfumato.federated.training import first_weights
-from sfumato.plan.training import TrainPlan, plan_training
+from sfumato.dp.learning.integer_network import Numbers
+from sfumato.dp.learning.training_task import read_lesson
+from sfumato.dp.mechanisms import skellam
+from sfumato.dp.secure_aggregation.dithered_rounding import DitheredGrid
+from sfumato.dp.secure_aggregation.round_terms import Member
+from sfumato.features.federated.agreement import Agreement
+from sfumato.features.federated.training.training_rounds import first_weights
+from sfumato.features.federated.training_plan import TrainPlan, plan_training
+from sfumato.vault.card.data_card import read_card
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
-from chance import SeededDice
-from drawn_digits import FEATURES, TARGET, digits, digits_card
+from support.drawn_digits import FEATURES, TARGET, digits, digits_card
+from support.seeded_dice import SeededDice
 
 SITES: Final = 4
 SEEDS: Final = 10

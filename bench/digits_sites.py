@@ -42,12 +42,12 @@ from bench.digits import (
     split,
 )
 from bench.local_sites import federated, parquet
-from drawn_digits import FEATURES, TARGET, digits_card  # where bench.digits looks for it
-from sfumato import app
-from sfumato.convening import FederatedVault
-from sfumato.core.learning.network import Numbers
-from sfumato.federated.training import Step
-from sfumato.site_demo import LocalSite, served
+from sfumato.app import vault as app
+from sfumato.app.federation import FederatedVault
+from sfumato.app.site_demo import LocalSite, served
+from sfumato.dp.learning.integer_network import Numbers
+from sfumato.features.federated.training.training_rounds import Step
+from support.drawn_digits import FEATURES, TARGET, digits_card  # where bench.digits looks for it
 
 AS_GOOD_AS_NONE: Final = 900
 FLOOR: Final = 3

@@ -22,12 +22,12 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Final
 
-from sfumato.core.card import read_card
-from sfumato.core.expression import Arithmetic, Compare, Constant, Literally, Predicate, Ref
-from sfumato.core.measure import Key, Measure, Tally
-from sfumato.engines import duckdb as engine_module
-from sfumato.engines.duckdb import DuckDBEngine
-from sfumato.engines.frames import Header
+from sfumato.engines.duckdb import engine as engine_module
+from sfumato.engines.duckdb.engine import DuckDBEngine
+from sfumato.engines.shared.message_frames import Header
+from sfumato.query.expression import Arithmetic, Compare, Constant, Literally, Predicate, Ref
+from sfumato.query.measure import Key, Measure, Tally
+from sfumato.vault.card.data_card import read_card
 from sfumato.vault.engine_port import PrepareOrder, SourceFile
 
 ROWS: Final = 10_000_000

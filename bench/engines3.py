@@ -21,17 +21,16 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Final
 
-from sfumato.core.card import read_card
-from sfumato.core.expression import Arithmetic, Compare, Constant, Literally, Ref
-from sfumato.core.measure import Key, Measure, Tally
-from sfumato.engines.postgres import PostgresEngine, PostgresLimits, PostgresPlace
-from sfumato.engines.postgres_role import make_reader
-from sfumato.engines.spark import SparkEngine, SparkLimits, SparkPlace
+from sfumato.engines.postgres.engine import PostgresEngine, PostgresLimits, PostgresPlace
+from sfumato.engines.postgres.reader_role import make_reader
+from sfumato.engines.spark.engine import SparkEngine, SparkLimits, SparkPlace
+from sfumato.query.expression import Arithmetic, Compare, Constant, Literally, Ref
+from sfumato.query.measure import Key, Measure, Tally
+from sfumato.vault.card.data_card import read_card
 from sfumato.vault.engine_port import Engine, PrepareOrder, SourceFile
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
-import pg
-import spark_cluster
+from support import postgres_server, spark_cluster
 
 ROWS: Final = 1_000_000
 TURNS: Final = 5
@@ -98,7 +97,7 @@ def source_of(folder: Path, rows: int) -> Path:
 
 @contextmanager
 def _postgres() -> Iterator[Engine]:
-    with pg.running() as server:
+    with postgres_server.running() as server:
         database = server.own_database()
         owner = server.database_url(database)
         make_reader(owner, "sfumato", "reader")

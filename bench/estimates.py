@@ -17,21 +17,21 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from sfumato.core.local.duchi import Duchi
-from sfumato.core.local.estimate import estimate, variances
-from sfumato.core.local.hadamard import Hadamard
-from sfumato.core.local.hashing import Hashing
-from sfumato.core.local.hybrid import Hybrid
-from sfumato.core.local.k_ary import KAry
-from sfumato.core.local.mean import NumberTally, estimate_mean, randomise_numbers
-from sfumato.core.local.number import Numbers
-from sfumato.core.local.oracle import Oracle, Tally, randomise, simulate
-from sfumato.core.local.permanent import Waves
-from sfumato.core.local.piecewise import Piecewise
-from sfumato.core.local.projective import Projective
-from sfumato.core.local.subset import Subset
-from sfumato.core.local.unary import Unary
-from sfumato.dice import StretchedDice
+from sfumato.dp.local.duchi import Duchi
+from sfumato.dp.local.frequency_estimation import estimate, variances
+from sfumato.dp.local.frequency_oracle import Oracle, Tally, randomise, simulate
+from sfumato.dp.local.hadamard_response import Hadamard
+from sfumato.dp.local.hybrid_mechanism import Hybrid
+from sfumato.dp.local.k_ary_response import KAry
+from sfumato.dp.local.local_hashing import Hashing
+from sfumato.dp.local.mean_estimation import NumberTally, estimate_mean, randomise_numbers
+from sfumato.dp.local.numeric_response import Numbers
+from sfumato.dp.local.permanent_response import Waves
+from sfumato.dp.local.piecewise_mechanism import Piecewise
+from sfumato.dp.local.projective_geometry_response import Projective
+from sfumato.dp.local.subset_selection import Subset
+from sfumato.dp.local.unary_encoding import Unary
+from sfumato.system.randomness import StretchedDice
 
 Integers = NDArray[np.int64]
 Floats = NDArray[np.float64]

@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from sfumato.core.secure.collector import Collector
-from sfumato.core.secure.participant import Participant
-from sfumato.core.secure.terms import Member, Trust, terms_for
-from sfumato.dice import SystemDice
+from sfumato.dp.secure_aggregation.collector import Collector
+from sfumato.dp.secure_aggregation.participant import Participant
+from sfumato.dp.secure_aggregation.round_terms import Member, Trust, terms_for
+from sfumato.system.randomness import SystemDice
 
 STAGES = ("join", "share", "mask", "agree", "reveal")
 TARGET_S = 3.0  # for ten sites and a million parameters

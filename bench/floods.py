@@ -23,7 +23,7 @@ from bench.load import ASKED, Told, _sql_by_ward, _vault
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
-from served import served
+from support.served_vault import served
 
 ROWS: Final = 200_000
 FLOOD: Final = 52  # two at work and fifty that wait

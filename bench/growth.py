@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Final
 
 from bench.engines3 import MEASURES, prepared, source_of, standalone, timed
-from sfumato.core.measure import Measure
+from sfumato.query.measure import Measure
 from sfumato.vault.engine_port import Engine
 
 SIZES: Final = (1_000_000, 2_000_000, 4_000_000, 8_000_000)

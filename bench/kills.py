@@ -30,7 +30,7 @@ from bench.soak import _below, _door, _new_sql, _spent
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
-from served import Service, served
+from support.served_vault import Service, served
 
 ROWS: Final = 200_000
 CLIENTS: Final = 4

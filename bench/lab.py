@@ -14,9 +14,9 @@ from typing import TypeVar
 import numpy as np
 
 from bench.__main__ import table
-from sfumato.core.crowd.subsets import all_subsets
-from sfumato.lab.attacks.loo_report import Values, attack_means
-from sfumato.lab.attacks.ratings import Knows, find, hints_of
+from sfumato.dp.anonymity.uniqueness import all_subsets
+from sfumato.lab.attacks.leave_one_out_report import Values, attack_means
+from sfumato.lab.attacks.rating_linkage import Knows, find, hints_of
 from sfumato.lab.film_ratings import film_ratings
 
 T = TypeVar("T")
@@ -44,7 +44,7 @@ def run() -> list[dict[str, object]]:
 
 
 def _short_audit() -> None:
-    program = "import sys; from sfumato.command import main; sys.exit(main())"
+    program = "import sys; from sfumato.app.command_line import main; sys.exit(main())"
     subprocess.run([sys.executable, "-c", program, "audit"], check=True, stdout=subprocess.DEVNULL)
 
 

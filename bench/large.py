@@ -34,8 +34,8 @@ from bench.engine import (
     source_of,
     timed,
 )
-from sfumato.engines.duckdb import DuckDBEngine
-from sfumato.engines.known import CROWD_BITS, path_of
+from sfumato.engines.duckdb.engine import DuckDBEngine
+from sfumato.engines.shared.prepared_table import CROWD_BITS, path_of
 
 BASE: Final = 1_000_000
 SIZES: Final = (1_000_000, 10_000_000, 100_000_000)

@@ -25,12 +25,12 @@ import numpy as np
 from bench.federated import cohort
 from bench.local_sites import federated, parquet
 from bench.samples import lines as samples
-from sfumato import app
-from sfumato.convening import FederatedVault
-from sfumato.core.learning.network import Network
-from sfumato.core.noise import gaussian, skellam
-from sfumato.dice import StretchedDice
-from sfumato.site_demo import LocalSite, served
+from sfumato.app import vault as app
+from sfumato.app.federation import FederatedVault
+from sfumato.app.site_demo import LocalSite, served
+from sfumato.dp.learning.integer_network import Network
+from sfumato.dp.mechanisms import gaussian, skellam
+from sfumato.system.randomness import StretchedDice
 
 SITES: Final = 10
 ROWS: Final = 2000  # of each site
@@ -67,7 +67,7 @@ def _with_torch() -> list[dict[str, object]]:
 
 def _dp_sgd(torch: Any) -> list[dict[str, object]]:  # Any: the module, which mypy does not look in
     """Return lines of some steps of DP-SGD: each beside as many plain ones."""
-    from sfumato.federated.gradients import clipped_parts
+    from sfumato.features.federated.training.clipped_gradients import clipped_parts
 
     rows, classes = torch.rand(PATIENTS, 784), torch.randint(0, 10, (PATIENTS,))
     multiplier, rounds = multiplier_for(PATIENTS, BATCH, epochs=10)
@@ -144,7 +144,7 @@ def _net(torch: Any) -> Any:  # Any: as above
 
 def _worker(torch: Any) -> dict[str, object]:  # Any: as above
     """Return what a loop costs whose tensors and model are at a worker in this process."""
-    from sfumato.federated import VirtualWorker, nn, tensor
+    from sfumato.features.federated import VirtualWorker, nn, tensor
 
     def loop(model: Any, data: Any, target: Any) -> None:
         steps = torch.optim.SGD(model.parameters(), lr=0.01)

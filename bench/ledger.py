@@ -16,14 +16,14 @@ from itertools import islice
 from pathlib import Path
 from typing import Final
 
-from sfumato.core import chain
-from sfumato.core.account import Charge, Charged, Debtor, Entry, Head
-from sfumato.core.filters import Cap
-from sfumato.core.loss import Debt
-from sfumato.dice import SystemDice
-from sfumato.stores import sqlite
-from sfumato.stores.ledger_sql import SqlLedger
-from sfumato.stores.link import Link
+from sfumato.dp.accounting.privacy_events import Debt
+from sfumato.dp.accounting.privacy_filter import Cap
+from sfumato.storage import sqlite_ledger
+from sfumato.storage.database import Link
+from sfumato.storage.sql_ledger import SqlLedger
+from sfumato.system.randomness import SystemDice
+from sfumato.vault import hash_chain
+from sfumato.vault.ledger_entries import Charge, Charged, Debtor, Entry, Head
 
 ENTRIES: Final = 1_000_000
 DEBITS: Final = 2_000
@@ -42,7 +42,7 @@ class Clock:
 def run(entries: int = ENTRIES) -> list[dict[str, object]]:
     """Return a line for each store and size: debits a second, and the ratio to an empty one."""
     with tempfile.TemporaryDirectory(dir=os.environ.get("SFUMATO_BENCH_DIR")) as folder:
-        ledger = sqlite.create_ledger(Path(folder) / "ledger.db", Clock(), SystemDice())
+        ledger = sqlite_ledger.create_ledger(Path(folder) / "ledger.db", Clock(), SystemDice())
         lines = _measure("sqlite", ledger, entries)
         for line in lines:
             line["fdatasync ms"] = round(sync_ms(Path(folder)), 3)
@@ -52,14 +52,16 @@ def run(entries: int = ENTRIES) -> list[dict[str, object]]:
 def _postgres(entries: int) -> list[dict[str, object]]:
     """Measure PostgreSQL if its programs are on this machine."""
     sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
-    import pg
-    from sfumato.stores import postgres
+    from sfumato.storage import postgres_ledger
+    from support import postgres_server
 
-    if not pg.binary("initdb").exists():
+    if not postgres_server.binary("initdb").exists():
         return []
-    with pg.running() as server:
+    with postgres_server.running() as server:
         return _measure(
-            "postgres", postgres.create_ledger(server.fresh_url(), Clock(), SystemDice()), entries
+            "postgres",
+            postgres_ledger.create_ledger(server.fresh_url(), Clock(), SystemDice()),
+            entries,
         )
 
 
@@ -131,11 +133,11 @@ def _fill(ledger: SqlLedger, entries: int) -> None:
 def _charged(head: Head) -> Iterator[Entry]:
     while True:
         asked = _charge(f"fill.{head.seq}")
-        debits = {debtor.account: chain.debt_list(_DEBT) for debtor in asked.debtors}
+        debits = {debtor.account: hash_chain.debt_list(_DEBT) for debtor in asked.debtors}
         names = {"user": asked.user, "op": asked.op, "request": asked.request}
         more = {"answer_key": asked.answer_key, "shape": asked.shape, "body": asked.body}
-        body = chain.canonical({**names, **more, "debits": debits})
-        entry = chain.next_entry(head, epoch=1, at=_AT, kind="charged", body=body)
+        body = hash_chain.canonical({**names, **more, "debits": debits})
+        entry = hash_chain.next_entry(head, epoch=1, at=_AT, kind="charged", body=body)
         head = replace(head, seq=entry.seq, hash=entry.hash)
         yield entry
 

@@ -27,12 +27,12 @@ from typing import Final
 import duckdb
 
 import sfumato
-from sfumato.core.access import Caller
-from sfumato.services.access.access import Access
+from sfumato.features.access.service import Access
+from sfumato.vault.users import Caller
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
-from served import Service, served, start
+from support.served_vault import Service, served, start
 
 ROWS: Final = 1_000_000
 SECONDS: Final = 8.0

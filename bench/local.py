@@ -21,14 +21,14 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from sfumato.core.local.estimate import estimate
-from sfumato.core.local.hadamard import Hadamard
-from sfumato.core.local.hashing import Hashing
-from sfumato.core.local.k_ary import KAry
-from sfumato.core.local.oracle import Oracle, simulate
-from sfumato.core.local.subset import Subset
-from sfumato.core.local.unary import Unary
-from sfumato.dice import StretchedDice
+from sfumato.dp.local.frequency_estimation import estimate
+from sfumato.dp.local.frequency_oracle import Oracle, simulate
+from sfumato.dp.local.hadamard_response import Hadamard
+from sfumato.dp.local.k_ary_response import KAry
+from sfumato.dp.local.local_hashing import Hashing
+from sfumato.dp.local.subset_selection import Subset
+from sfumato.dp.local.unary_encoding import Unary
+from sfumato.system.randomness import StretchedDice
 
 Integers = NDArray[np.int64]
 Floats = NDArray[np.float64]

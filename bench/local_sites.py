@@ -9,10 +9,10 @@ from pathlib import Path
 
 import duckdb
 
-from sfumato.client import remote
-from sfumato.convening import FederatedVault, federation, new_convener
-from sfumato.dice import SystemDice
-from sfumato.site_demo import LocalSite
+from sfumato.app.federation import FederatedVault, federation, new_convener
+from sfumato.app.site_demo import LocalSite
+from sfumato.client import remote_vault
+from sfumato.system.randomness import SystemDice
 
 
 def parquet(path: Path, lines: Iterable[Sequence[object]]) -> Path:
@@ -48,8 +48,8 @@ def federated(
     return federation(agreement, key=root / "convener.key", sites=ways)
 
 
-def _taken_up(held: ExitStack, url: str, invitation: str) -> remote.RemoteVault:
+def _taken_up(held: ExitStack, url: str, invitation: str) -> remote_vault.RemoteVault:
     draw = SystemDice().draw
-    nobody = held.enter_context(remote.connect(url, token="", draw=draw))
+    nobody = held.enter_context(remote_vault.connect(url, token="", draw=draw))
     made = nobody.call("take-up", {"invitation": invitation, "password": draw(16).hex()})
-    return held.enter_context(remote.connect(url, token=str(made["token"]), draw=draw))
+    return held.enter_context(remote_vault.connect(url, token=str(made["token"]), draw=draw))

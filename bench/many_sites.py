@@ -12,7 +12,7 @@ from multiprocessing import get_context
 from pathlib import Path
 
 from bench.federated import cohort
-from sfumato.core.secure.terms import fewest_neighbours
+from sfumato.dp.secure_aggregation.round_terms import fewest_neighbours
 
 SIZE = 10_000
 COHORTS = ((100, 90, 5), (500, 450, 25))  # sites, floor, colluders

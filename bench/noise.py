@@ -14,10 +14,10 @@ from typing import Final, Literal
 
 import opendp.prelude as dp
 
-from sfumato.core.noise import gaussian, laplace
-from sfumato.core.noise.kind import Noise
-from sfumato.dice import StretchedDice
-from sfumato.door.pool import BLOCK
+from sfumato.dp.mechanisms import gaussian, laplace
+from sfumato.dp.mechanisms.noise import Noise
+from sfumato.release.noise_pool import BLOCK
+from sfumato.system.randomness import StretchedDice
 
 Kind = Literal["laplace", "gaussian"]
 SCALES: Final = (10, 100, 1000, 10**4, 10**8, 10**12)
@@ -69,7 +69,7 @@ def _cold_ms(kind: Kind, scale: int, draws: int) -> float:
 
 
 def _cold_s(draw: Callable[[], object]) -> float:
-    from sfumato.core.noise import geometric
+    from sfumato.dp.sampling import geometric
 
     for module in (geometric, laplace, gaussian):
         for name in CACHES:

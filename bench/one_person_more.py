@@ -28,11 +28,11 @@ from scipy import stats
 
 import sfumato
 from bench.load import token_of
-from sfumato.client.remote import RemoteVault
+from sfumato.client.remote_vault import RemoteVault
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
-from served import served
+from support.served_vault import served
 
 ASKS: Final = 500  # of each table and each kind of keys
 WARM: Final = 20

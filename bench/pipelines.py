@@ -8,11 +8,11 @@ from pathlib import Path
 
 import numpy as np
 
-from sfumato.core.outputs import read_outputs
-from sfumato.core.sandbox import BlockJob, SandboxLimits
-from sfumato.dice import SystemDice
+from sfumato.sandbox.base_environment import environment
 from sfumato.sandbox.bubblewrap import Bubblewrap, slot_s
-from sfumato.sandbox.environment import environment
+from sfumato.sandbox.ports import BlockJob, SandboxLimits
+from sfumato.sandbox.program_outputs import read_outputs
+from sfumato.system.randomness import SystemDice
 
 BLOCKS, PEOPLE = 200, 50
 LIMITS = SandboxLimits(cpu_s=0.08)

@@ -21,11 +21,11 @@ import duckdb
 import numpy as np
 from numpy.typing import NDArray
 
-from sfumato.core.columns import Column
-from sfumato.engines.locked import Room, lock_statements
-from sfumato.engines.prepare_sql import stored, trimmed
-from sfumato.engines.prepare_typed import typed
-from sfumato.engines.worker import _keep_pages
+from sfumato.engines.duckdb.locked_connection import Room, lock_statements
+from sfumato.engines.duckdb.worker import _keep_pages
+from sfumato.engines.ingest.cell_sql import stored, trimmed
+from sfumato.engines.ingest.typed_cells import typed
+from sfumato.vault.card.columns import Column
 
 ROWS: Final = 3_000_000
 TURNS: Final = 7

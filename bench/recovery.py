@@ -26,15 +26,15 @@ import duckdb
 import sfumato
 from bench.ledger import Clock, insert
 from bench.load import CARD, token_of
-from sfumato.core import chain
-from sfumato.core.account import Entry, Head
-from sfumato.stores import sqlite
-from sfumato.stores.ledger_sql import SqlLedger
-from sfumato.stores.tables import SUMS
+from sfumato.storage import sqlite_ledger
+from sfumato.storage.ledger_tables import SUMS
+from sfumato.storage.sql_ledger import SqlLedger
+from sfumato.vault import hash_chain
+from sfumato.vault.ledger_entries import Entry, Head
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
-from served import start
+from support.served_vault import start
 
 ENTRIES: Final = 1_000_000
 AT_ONCE: Final = 25_000
@@ -72,7 +72,7 @@ def made(folder: Path, entries: int) -> tuple[Path, str]:
         opened.enrol("ann", "staff")
         token = token_of(opened.house.desk.access, "ann")
         opened["people"].ask(_SQL.format(3), epsilon=Decimal("0.000001"))
-    ledger = sqlite.open_ledger(vault / "ledger.sqlite", Clock())
+    ledger = sqlite_ledger.open_ledger(vault / "ledger.sqlite", Clock())
     _fill(ledger, entries)
     ledger.close()
     return vault, token
@@ -126,7 +126,7 @@ def _pairs(head: Head, charged: Any, released: Any) -> Iterator[tuple[Entry, Ent
 
 def _next(head: Head, kind: str, body: Any) -> Entry:
     at = "2026-11-21T10:00:00.000+00:00"
-    return chain.next_entry(head, epoch=1, at=at, kind=kind, body=chain.canonical(body))
+    return hash_chain.next_entry(head, epoch=1, at=at, kind=kind, body=hash_chain.canonical(body))
 
 
 def _operation(one: Entry, two: Entry) -> tuple[object, ...]:

@@ -33,14 +33,14 @@ import duckdb
 import sfumato
 from bench.ledger import sync_ms
 from bench.load import token_of
-from sfumato.app import OpenVault
+from sfumato.app.vault import OpenVault
 from sfumato.client import col
-from sfumato.client.remote import RemoteVault
-from sfumato.door.ledger import Ledger
+from sfumato.client.remote_vault import RemoteVault
+from sfumato.release.ledger_guard import Ledger
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
-from served import served
+from support.served_vault import served
 
 ROWS: Final = 10_000
 QUESTIONS: Final = 200
@@ -97,8 +97,10 @@ LINES: Final[tuple[tuple[str, Ask, bool], ...]] = (
     ("Python, a new constant", _python, True),
     ("SQL, a new price (new noise)", _new_price, False),
 )
-_DOOR: Final = importlib.import_module("sfumato.door.release")  # the name is its function's too
-_QUERIES: Final = importlib.import_module("sfumato.services.queries.queries").Queries
+_DOOR: Final = importlib.import_module(
+    "sfumato.release.guarded_release"
+)  # the name is its function's too
+_QUERIES: Final = importlib.import_module("sfumato.features.queries.service").Queries
 STEPS: Final = (
     ("parse", _QUERIES, "_request"),
     ("price", _DOOR, "priced_for"),

@@ -14,15 +14,15 @@ from typing import Final
 import duckdb
 import numpy as np
 
-from sfumato import app
-from sfumato.core.card import Card
-from sfumato.core.federation import Agreement
-from sfumato.core.learning.lesson import read_lesson
-from sfumato.core.secure.terms import Member
-from sfumato.dice import StretchedDice
-from sfumato.door.locks.secure_sum import learning_share
-from sfumato.engines.duckdb import DuckDBEngine
-from sfumato.plan.training import TrainPlan, plan_training
+from sfumato.app import vault as app
+from sfumato.dp.learning.training_task import read_lesson
+from sfumato.dp.secure_aggregation.round_terms import Member
+from sfumato.engines.duckdb.engine import DuckDBEngine
+from sfumato.features.federated.agreement import Agreement
+from sfumato.features.federated.training_plan import TrainPlan, plan_training
+from sfumato.release.locks.secure_aggregation import learning_share
+from sfumato.system.randomness import StretchedDice
+from sfumato.vault.card.data_card import Card
 
 ROWS: Final = 60_000
 FEATURES: Final = 128

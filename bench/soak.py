@@ -36,7 +36,7 @@ from bench.page import show
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
-from served import Service, served
+from support.served_vault import Service, served
 
 ROWS: Final = 200_000
 CLIENTS: Final = 4

@@ -47,7 +47,7 @@ import os
 spent = os.times()
 print(json.dumps([imported - begin, import_cpu, answered - begin, sum(spent[:4])]))
 """
-COMMAND: Final = "import sys; from sfumato.command import main; sys.exit(main())"
+COMMAND: Final = "import sys; from sfumato.app.command_line import main; sys.exit(main())"
 SQL: Final = "SELECT COUNT(*) AS n FROM town"
 
 

@@ -20,12 +20,12 @@ from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
 import sfumato
 from bench.load import line, request
-from sfumato.client.respondent import shown
+from sfumato.features.surveys.respondent_client import shown
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
-from served import served
-from surveys import design
+from support.served_vault import served
+from support.survey_fixtures import design
 
 REPORTS: Final = 30_000
 CLIENTS: Final = (64, 256)  # who send at once: what waits together is counted with one commit

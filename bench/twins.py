@@ -16,16 +16,16 @@ from typing import Final
 import numpy as np
 
 from bench.peers.environments import python_of
-from sfumato.core.compose import rho_within
-from sfumato.core.noise import gaussian
-from sfumato.core.noise.choosing import rate_for
-from sfumato.core.noise.kind import Noise
-from sfumato.core.noise.spanning import chosen_tree, chosen_worst
-from sfumato.core.twins.device import Choice, Integers, Merged
-from sfumato.core.twins.junction import Clique, Floats
-from sfumato.core.twins.methods import METHODS
-from sfumato.core.twins.seeded import Seeded
-from sfumato.dice import SystemDice
+from sfumato.dp.accounting.composition import rho_within
+from sfumato.dp.mechanisms import gaussian
+from sfumato.dp.mechanisms.exponential import rate_for
+from sfumato.dp.mechanisms.noise import Noise
+from sfumato.dp.mechanisms.spanning_tree import chosen_tree, chosen_worst
+from sfumato.features.synthetic.junction_tree import Clique, Floats
+from sfumato.features.synthetic.marginal_selection import METHODS
+from sfumato.features.synthetic.measurement_port import Choice, Integers, Merged
+from sfumato.features.synthetic.seeded_numbers import Seeded
+from sfumato.system.randomness import SystemDice
 
 SIZES: Final = (15, 8, 16, 7, 15, 6, 5, 2, 2)  # as Adult's age, workclass, education, ...
 ROWS: Final = 30_000

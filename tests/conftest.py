@@ -11,29 +11,29 @@ import pytest
 from hypothesis import HealthCheck, settings
 from xdist.scheduler import LoadFileScheduling  # type: ignore[import-untyped]  # it has no types
 
-import warm
+from support import warm_workers
 
 ALLOWED = "shared/data"
 
 # What takes longest begins first: begun last, it would be waited for by idle workers.
 LONGEST = (
-    "contract/test_engine.py", "lab/test_door_audit.py", "contract/test_engine_spark.py",
+    "contract/test_engine.py", "lab/audit/test_release_audit.py", "contract/test_engine_spark.py",
     "examples/test_notebooks.py", "faults/test_pipeline_kills.py", "faults/test_release_kills.py",
-    "faults/test_add_faults.py", "console/test_scripts.py", "contract/test_streams_on_engines.py",
-    "docs/test_how_to.py", "contract/test_vault_on_spark.py", "console/test_survey_owner.py",
-    "sandbox/test_environments.py", "console/test_eyes_and_ears.py", "lab/test_audit_targets.py",
-    "sandbox/test_senders.py", "client/test_regression_noise.py", "console/test_survey_pages.py",
-    "engines/test_sketch.py", "federated/test_remote.py", "door/test_stream_noise.py",
-    "faults/test_stream_kills.py", "service/test_remote.py", "cli/test_contract.py",
-    "contract/test_vault_on_postgres.py", "core/test_survey_mean.py", "engines/test_ranks.py",
-    "service/test_jobs.py", "federated/test_sites.py", "door/test_pipelines.py",
-    "lab/test_shipped.py", "federated/test_sums.py", "federated/test_rooms.py",
-    "federated/test_flower.py", "engines/test_parts.py", "service/test_repeats.py",
-    "plan/test_regression_sensitivity.py", "contract/test_ledger_machine.py",
-    "plan/test_reference.py", "service/test_uploads.py", "docs/test_readme.py",
-    "service/test_canaries.py", "docs/test_serving.py", "service/test_sheets_of_all.py",
-    "federated/test_averages.py", "door/test_streams.py", "contract/test_survey_store.py",
-    "docs/test_pipelines.py", "docs/test_airlock.py", "service/test_survey_flood.py",
+    "faults/test_add_faults.py", "server/console/test_script_injection.py", "contract/test_streams_on_engines.py",  # noqa: E501
+    "docs/test_how_to.py", "contract/test_vault_on_spark.py", "server/console/test_survey_owner.py",
+    "sandbox/test_environment_store.py", "server/console/test_accessibility.py", "lab/audit/test_external_targets.py",  # noqa: E501
+    "sandbox/test_covert_senders.py", "features/regression/test_noise.py", "server/console/test_survey_pages.py",  # noqa: E501
+    "engines/ingest/test_person_sketch.py", "features/federated/tensors/test_remote_tensor.py", "features/streams/test_noise.py",  # noqa: E501
+    "faults/test_stream_kills.py", "client/test_remote_vault.py", "cli/test_json_contract.py",
+    "contract/test_vault_on_postgres.py", "features/surveys/test_mean_interval.py", "engines/kernel/test_ranks.py",  # noqa: E501
+    "features/jobs/test_jobs.py", "features/federated/test_sites.py", "features/pipelines/test_release.py",  # noqa: E501
+    "lab/audit/test_shipped_mechanisms.py", "features/federated/test_sum_release.py", "features/federated/tensors/test_tensor_processes.py",  # noqa: E501
+    "features/federated/test_flower.py", "engines/shared/test_stored_parts.py", "release/test_repeats_under_kills.py",  # noqa: E501
+    "features/regression/test_sensitivity.py", "contract/test_ledger_machine.py",
+    "query/test_reference_plans.py", "features/data_sets/test_uploads.py", "docs/test_readme.py",
+    "server/test_row_canaries.py", "docs/test_serving.py", "features/audit/test_answer_sheet.py",
+    "features/federated/test_average_release.py", "features/streams/test_release.py", "contract/test_survey_store.py",  # noqa: E501
+    "docs/test_pipelines.py", "docs/test_airlock.py", "features/surveys/test_report_flood.py",
 )  # fmt: skip
 
 # `sparks` of contract/conftest.py lasts as long as a worker: one JVM for all of these.
@@ -52,10 +52,10 @@ settings.load_profile("house")
 @pytest.fixture(scope="module", autouse=True)
 def workers(request: pytest.FixtureRequest) -> None:
     """Have the engine's workers forked, but where a test is about their start."""
-    if request.path.relative_to(Path(__file__).parent).as_posix() in warm.COLD:
-        warm.cold()
+    if request.path.relative_to(Path(__file__).parent).as_posix() in warm_workers.COLD:
+        warm_workers.cold()
     else:
-        warm.warm()
+        warm_workers.warm()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

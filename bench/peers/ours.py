@@ -10,9 +10,9 @@ from typing import Final
 
 import sfumato
 from bench.peers import script
-from sfumato.app import OpenVault
-from sfumato.core.noise.kind import Noise
-from sfumato.dice import SystemDice
+from sfumato.app.vault import OpenVault
+from sfumato.dp.mechanisms.noise import Noise
+from sfumato.system.randomness import SystemDice
 
 _CARD: Final[dict[str, object]] = {
     "unit": "who",

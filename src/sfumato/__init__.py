@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from sfumato.core.refusal import Refused
+from sfumato.dp.refusal import Refused
 
 if TYPE_CHECKING:
-    from sfumato.app import (
+    from sfumato.app.vault import (
         anonymity,
         case,
         col,
@@ -38,9 +38,9 @@ __all__ = [
 def __getattr__(name: str) -> object:
     """Import the app when a name of it is used, so that `import sfumato` stays fast."""
     if name in __all__:  # Refused and the version are here already
-        from sfumato import app
+        from sfumato.app import vault
 
-        return getattr(app, name)
+        return getattr(vault, name)
     raise AttributeError(f"module 'sfumato' has no attribute {name!r}")
 
 

@@ -2,7 +2,7 @@
 
 import sys
 
-from sfumato.command import main
+from sfumato.app.command_line import main
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -7,16 +7,16 @@ from pathlib import Path
 import pytest
 
 from sfumato import Refused
-from sfumato.clock import SystemClock
-from sfumato.core.access import Caller
-from sfumato.core.airlock import Held
-from sfumato.core.at_rest import MARK, PIECE, AtRest
-from sfumato.dice import SystemDice
-from sfumato.services.uploads.uploads import Uploads
-from sfumato.stores.airlock import FileAirlock
-from sfumato.stores.ballot_keys import FileBallotKeys
-from sfumato.stores.drafts import FileDrafts
-from sfumato.stores.keys import site_secret
+from sfumato.features.airlock.model import Held
+from sfumato.features.airlock.store import FileAirlock
+from sfumato.features.data_sets.upload_service import Uploads
+from sfumato.features.surveys.ballot_key_store import FileBallotKeys
+from sfumato.storage.key_files import site_secret
+from sfumato.storage.run_folders import FileDrafts
+from sfumato.system.clock import SystemClock
+from sfumato.system.randomness import SystemDice
+from sfumato.vault.encryption_at_rest import MARK, PIECE, AtRest
+from sfumato.vault.users import Caller
 
 ADA = Caller("ada", frozenset({"own"}))
 REST = AtRest(bytes(range(32)), SystemDice().draw)

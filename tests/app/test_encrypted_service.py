@@ -7,12 +7,12 @@ import time
 from pathlib import Path
 from typing import Any
 
-from processes import PATIENCE_S, children
-from sealed import image, lies_open, make_sealed, memory
-from served import Service, served
-from sfumato.core.at_rest import MARK
+from sfumato.vault.encryption_at_rest import MARK
 from sfumato.wire.json_text import json_text
-from vaults import PATIENTS_CARD, card, write_patients
+from support.encrypted_vaults import image, lies_open, make_sealed, memory
+from support.process_tree import PATIENCE_S, children
+from support.served_vault import Service, served
+from support.small_vaults import PATIENTS_CARD, card, write_patients
 
 
 def ended(service: Service, job: str) -> Any:

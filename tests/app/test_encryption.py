@@ -11,16 +11,16 @@ from pathlib import Path
 import pytest
 
 import sfumato
-from bubbles import hurry, needs_bubbles
-from canaries import NAMES, NUMBERS, found_in
-from processes import children, is_there, waited
-from sealed import image, lies_open, make_sealed, memory
 from sfumato import Refused
-from sfumato.app import OpenVault
-from sfumato.core.access import Caller
-from sfumato.core.at_rest import MARK
-from sfumato.vault_rest import change_key
-from vaults import SFUMATO, card, make_vault, run, write_csv
+from sfumato.app.encryption import change_key
+from sfumato.app.vault import OpenVault
+from sfumato.vault.encryption_at_rest import MARK
+from sfumato.vault.users import Caller
+from support.encrypted_vaults import image, lies_open, make_sealed, memory
+from support.process_tree import children, is_there, waited
+from support.row_canaries import NAMES, NUMBERS, found_in
+from support.sandbox_blocks import hurry, needs_bubbles
+from support.small_vaults import SFUMATO, card, make_vault, run, write_csv
 
 OWNER = Caller("owner", frozenset({"own", "ask", "read"}))
 CARD = """

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from bench import engine
-from sfumato.engines.duckdb import DuckDBEngine
+from sfumato.engines.duckdb.engine import DuckDBEngine
 from sfumato.vault.engine_port import EngineStopped
 
 

@@ -8,7 +8,7 @@ import sys
 import numpy as np
 
 from bench import digits, learning
-from sfumato.site_demo import LocalSite
+from sfumato.app.site_demo import LocalSite
 
 _TWO = """
 import subprocess, sys

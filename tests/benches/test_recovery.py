@@ -6,12 +6,12 @@ from pathlib import Path
 
 from bench import recovery
 from bench.ledger import Clock
-from sfumato.stores import sqlite
+from sfumato.storage import sqlite_ledger
 
 
 def test_a_long_history_verifies(tmp_path: Path) -> None:
     vault, _ = recovery.made(tmp_path, 300)
-    ledger = sqlite.open_ledger(vault / "ledger.sqlite", Clock())
+    ledger = sqlite_ledger.open_ledger(vault / "ledger.sqlite", Clock())
     verdict = ledger.verify()
     ledger.close()
     assert verdict.fault is None

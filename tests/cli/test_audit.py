@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-import pg
-from sfumato.faces.cli.shipped_audit import Asked, _count
-from sfumato.lab.audit.shipped import SHIPPED
-from sfumato.lab.audit.suite import AT_THE_DOOR, names
+from sfumato.cli.audit_shipped import Asked, _count
+from sfumato.lab.audit.audit_suite import AT_THE_DOOR, names
+from sfumato.lab.audit.shipped_mechanisms import SHIPPED
 from sfumato.lab.broken.zoo import ZOO
-from vaults import run
+from support import postgres_server
+from support.small_vaults import run
 
 
 def test_one_mechanism_by_its_name(tmp_path: Path) -> None:
@@ -69,7 +69,7 @@ def test_how_many_audits_are_announced_is_how_many_are_made() -> None:
 
 @pytest.mark.slow
 def test_a_question_is_asked_at_the_doors_of_several_engines(tmp_path: Path) -> None:
-    with pg.running() as server:
+    with postgres_server.running() as server:
         url = f"postgresql://{server.user}@127.0.0.1:{server.port}/{server.own_database()}"
         found = run(tmp_path, "audit", "COUNT(*)", "--engine", url, "--json")
     assert found.returncode == 0, found.stderr

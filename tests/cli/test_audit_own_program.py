@@ -15,8 +15,8 @@ from urllib.parse import unquote
 
 import pytest
 
-from sfumato.command import main
-from vaults import run
+from sfumato.app.command_line import main
+from support.small_vaults import run
 
 # A count with discrete Laplace noise of some epsilon, as a stranger would write it.
 PROGRAM = """

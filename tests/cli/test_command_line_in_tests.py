@@ -12,10 +12,9 @@ from pathlib import Path
 
 import pytest
 
-import shells
-import warm
-from shells import shell
-from vaults import SFUMATO, make_vault, run
+from support import command_line, warm_workers
+from support.command_line import shell
+from support.small_vaults import SFUMATO, make_vault, run
 
 WORDS = [("budget", "nothing", "--json"), ("nonsense",), ("ledger", "verify")]
 
@@ -52,13 +51,13 @@ def test_a_command_has_no_home_but_the_one_that_it_is_given(
         (home / ".config" / "sfumato").mkdir(parents=True)
         (home / ".config" / "sfumato" / "tokens.json").write_text(json.dumps({url: "sfm1_x"}))
     monkeypatch.setenv("HOME", str(homes[0]))
-    monkeypatch.setattr(shells, "_begun", [])  # a process of this test's own is forked
+    monkeypatch.setattr(command_line, "_begun", [])  # a process of this test's own is forked
     words = ("sign-out", "--vault", url, "--json")
     try:
         found = [_code(shell(words, {"HOME": str(home)})) for home in homes[1:]]
         away = _code(shell(words, {}))  # no HOME at all
     finally:
-        shells._end(*shells._begun[0])
+        command_line._end(*command_line._begun[0])
     assert [*found, away] == ["serve-unsafe", "not-signed-in", "not-signed-in"]
 
 
@@ -70,23 +69,27 @@ def test_a_command_has_no_path_but_the_one_that_it_is_given(
     tool.write_text("#!/bin/sh\nexit 1\n")
     tool.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tool.parent}:{os.environ['PATH']}")
-    monkeypatch.setattr(shells, "_begun", [])
+    monkeypatch.setattr(command_line, "_begun", [])
     words = ("audit", "--command", f"{tool.name} {{data}}", "--pair", "0", "1", "--epsilon", "1")
     try:
         there = shell(words, {"PATH": str(tool.parent), "HOME": str(tmp_path)})
         gone = shell(words, {"HOME": str(tmp_path)})  # no PATH at all
     finally:
-        shells._end(*shells._begun[0])
+        command_line._end(*command_line._begun[0])
     assert "The command fails on both inputs" in there.stderr  # so it was run
     assert f"There is no program {tool.name!r}" in gone.stderr
 
 
-@pytest.mark.parametrize("where", [shells._address, warm.address], ids=["commands", "workers"])
+@pytest.mark.parametrize(
+    "where", [command_line._address, warm_workers.address], ids=["commands", "workers"]
+)
 def test_nobody_else_has_a_process_forked(where: Callable[[], str]) -> None:
     """Everybody can read where it listens, and it would do what they say, as who runs the tests."""
     if os.geteuid() != 0:  # only root can be somebody else
         return
-    kind, fds = (socket.SOCK_STREAM, 4) if where is shells._address else (socket.SOCK_SEQPACKET, 2)
+    kind, fds = (
+        (socket.SOCK_STREAM, 4) if where is command_line._address else (socket.SOCK_SEQPACKET, 2)
+    )
     words = [sys.executable, "-c", _STRANGER, where()[1:], str(int(kind)), str(fds)]
     done = subprocess.run(words, capture_output=True, text=True, check=False)
     assert (done.stdout, done.stderr) == ("hung up\n", "")

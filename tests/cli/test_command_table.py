@@ -9,11 +9,11 @@ from pathlib import Path
 
 import click
 
-import sfumato.faces.cli
-from sfumato.faces.cli.listed import LISTED
-from sfumato.faces.cli.main import cli
+import sfumato.cli
+from sfumato.cli.command_table import LISTED
+from sfumato.cli.main import cli
 
-HEAVY = {"numpy", "duckdb", "sqlglot", "cryptography", "sfumato.app", "sfumato.door"}
+HEAVY = {"numpy", "duckdb", "sqlglot", "cryptography", "sfumato.app.vault", "sfumato.release"}
 
 
 def listed() -> dict[str, str]:
@@ -29,30 +29,34 @@ def test_every_command_says_of_itself_what_the_list_says() -> None:
 
 
 def test_no_command_is_left_out_of_the_list() -> None:
-    folder = Path(sfumato.faces.cli.__file__).parent
-    modules = [import_module(f"sfumato.faces.cli.{path.stem}") for path in folder.glob("*.py")]
+    folder = Path(sfumato.cli.__file__).parent
+    modules = [import_module(f"sfumato.cli.{path.stem}") for path in folder.glob("*.py")]
     found = {each.name for module in modules for each in getattr(module, "COMMANDS", ())}
     assert found == set(listed())
     assert sum(len(group) for group in LISTED.values()) == len(found), "under two headings"
 
 
 def test_what_keeps_a_service_holds_none_of_what_it_starts() -> None:
-    program = "import sys, sfumato.command; sys.argv = ['sfumato', '--help']; "
-    program += "sfumato.command.main(); print(*sys.modules)"
+    program = "import sys, sfumato.app.command_line; sys.argv = ['sfumato', '--help']; "
+    program += "sfumato.app.command_line.main(); print(*sys.modules)"
     done = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=True
     )
     loaded = set(done.stdout.splitlines()[-1].split())
-    assert "sfumato.serving" in loaded
+    assert "sfumato.app.processes" in loaded
     assert not loaded & HEAVY
 
 
 def test_an_edge_holds_neither_door_nor_engine() -> None:
-    program = "import sys, uvicorn, sfumato.faces.http.app, sfumato.faces.http.guard, "
-    program += "sfumato.faces.http.loop, sfumato.faces.line.edge_end; print(*sys.modules)"
+    program = (
+        "import sys, uvicorn, sfumato.server.http.edge_app, sfumato.server.http.connection_limits, "
+    )
+    program += (
+        "sfumato.server.http.tls_event_loop, sfumato.server.ipc.edge_client; print(*sys.modules)"
+    )
     done = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=True
     )
     loaded = set(done.stdout.split())
-    assert "sfumato.faces.console" in loaded
-    assert not loaded & {*HEAVY, "sfumato.faces.desk", "sfumato.plan", "sfumato.engines"}
+    assert "sfumato.server.console" in loaded
+    assert not loaded & {*HEAVY, "sfumato.server.dispatch", "sfumato.query", "sfumato.engines"}

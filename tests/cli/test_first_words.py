@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from sfumato.command import CommandLine
-from sfumato.faces.cli.guide import proposed
-from sfumato.faces.cli.ledger import _gist
-from sfumato.faces.cli.main import run
-from sfumato.faces.cli.shell import Shell
+from sfumato.app.command_line import CommandLine
+from sfumato.cli.guided_card import proposed
+from sfumato.cli.main import run
+from sfumato.cli.shell import Shell
+from sfumato.features.audit.ledger_cli import _gist
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from vaults import PATIENTS_CARD, make_vault, run, write_patients
+from support.small_vaults import PATIENTS_CARD, make_vault, run, write_patients
 
 COUNT = "SELECT COUNT(*) AS n FROM clinic"
 OTHER = "SELECT COUNT(*) AS n FROM clinic WHERE age > 40"

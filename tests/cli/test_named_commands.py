@@ -9,7 +9,7 @@ from typing import Final
 import click
 import pytest
 
-from sfumato.faces.cli.main import cli
+from sfumato.cli.main import cli
 
 ROOT: Final = Path(__file__).parents[2]
 NAMED: Final = re.compile(r"`sfumato ((?:[a-z][a-z-]*)(?: [a-z][a-z-]*)*)")

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from sfumato import Refused
-from sfumato.client.shown import Price
-from sfumato.client.terms import Json, question_body
+from sfumato.client.ask_terms import Json, question_body
+from sfumato.client.display import Price
 
 SQL = "SELECT COUNT(*) AS n FROM clinic"
 

@@ -11,7 +11,7 @@ import pytest
 import sfumato
 from sfumato import Refused
 from sfumato.client.card_file import card_of
-from vaults import PATIENTS_CARD, card, make_vault, write_patients
+from support.small_vaults import PATIENTS_CARD, card, make_vault, write_patients
 
 
 @pytest.mark.parametrize("form", [str, Path])

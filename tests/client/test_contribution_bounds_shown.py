@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from sfumato.app import OpenVault
+from sfumato.app.vault import OpenVault
 from sfumato.client import Answer
-from vaults import open_with, run, write_csv
+from support.small_vaults import open_with, run, write_csv
 
 CARD = """
 unit = "who"

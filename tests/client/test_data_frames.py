@@ -15,9 +15,9 @@ import pyarrow as pa
 import pytest
 
 import sfumato
-from sfumato.app import OpenVault
-from sfumato.core.refusal import Refused
-from vaults import make_vault
+from sfumato.app.vault import OpenVault
+from sfumato.dp.refusal import Refused
+from support.small_vaults import make_vault
 
 COLUMNS: Final = {
     "x": {"type": "number", "lower": 0, "upper": 10, "step": 0.01},

@@ -9,12 +9,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from chance import SeededDice
 from sfumato import Refused
-from sfumato.app import OpenVault
-from sfumato.client.derive import margin_of_sum
-from sfumato.core.noise.kind import Noise
-from vaults import open_with, write_csv
+from sfumato.app.vault import OpenVault
+from sfumato.client.derived_totals import margin_of_sum
+from sfumato.dp.mechanisms.noise import Noise
+from support.seeded_dice import SeededDice
+from support.small_vaults import open_with, write_csv
 
 CARD = """
 unit = "row"

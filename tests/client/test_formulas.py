@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from sfumato import col
-from sfumato.app import OpenVault
+from sfumato.app.vault import OpenVault
 from sfumato.client import Answer
-from sfumato.core.refusal import Refused
-from vaults import open_with, write_csv
+from sfumato.dp.refusal import Refused
+from support.small_vaults import open_with, write_csv
 
 CARD = """
 unit = "who"

@@ -12,7 +12,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 
 from sfumato import Refused
-from sfumato.client import remote, replies
+from sfumato.client import http_replies, remote_vault
 
 MOST = 1 << 20
 HELLO = b'{"wire": 1}'
@@ -55,8 +55,8 @@ class Liar(BaseHTTPRequestHandler):
 @pytest.fixture
 def url(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """Return where the liar is."""
-    monkeypatch.setattr(replies, "MOST_BYTES", MOST)
-    monkeypatch.setattr(remote, "PAUSES_S", ())
+    monkeypatch.setattr(http_replies, "MOST_BYTES", MOST)
+    monkeypatch.setattr(remote_vault, "PAUSES_S", ())
     monkeypatch.setattr(Liar, "lie", "")
     server = ThreadingHTTPServer(("127.0.0.1", 0), Liar)
     thread = threading.Thread(target=server.serve_forever)
@@ -71,7 +71,7 @@ def asked(url: str, *, is_awaited: bool) -> dict[str, object]:
     """Return what it says, to a client that waits or to one that is awaited."""
 
     async def awaited() -> dict[str, object]:
-        made = remote.AsyncTransport(url, "", lambda n: b"0" * n)
+        made = remote_vault.AsyncTransport(url, "", lambda n: b"0" * n)
         try:
             return await made.call("hello", {})
         finally:
@@ -79,7 +79,7 @@ def asked(url: str, *, is_awaited: bool) -> dict[str, object]:
 
     if is_awaited:
         return asyncio.run(awaited())
-    made = remote.HttpTransport(url, "", lambda n: b"0" * n)
+    made = remote_vault.HttpTransport(url, "", lambda n: b"0" * n)
     try:
         return made.call("hello", {})
     finally:
@@ -112,6 +112,6 @@ def test_nobody_waits_for_ever_because_they_are_told_to(
     url: str, monkeypatch: pytest.MonkeyPatch, *, is_awaited: bool
 ) -> None:
     monkeypatch.setattr(Liar, "lie", "busy")
-    monkeypatch.setattr(remote, "PAUSES_S", (0.0,))
-    monkeypatch.setattr(replies, "MOST_PAUSE_S", 0.01)
+    monkeypatch.setattr(remote_vault, "PAUSES_S", (0.0,))
+    monkeypatch.setattr(http_replies, "MOST_PAUSE_S", 0.01)
     assert asked(url, is_awaited=is_awaited)["refused"]["code"] == "too-many"  # type: ignore[index]  # JSON

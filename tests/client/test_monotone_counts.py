@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sfumato.client import Answer
-from sfumato.client.rising import nearest_rising, risen
+from sfumato.client.monotone_counts import nearest_rising, risen
 
 MONTH = {"kind": "since", "unit": "month", "of": "day"}
 ROWS = [

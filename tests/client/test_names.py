@@ -17,13 +17,13 @@ import pyarrow
 import pytest
 
 from sfumato import Refused, col
-from sfumato.app import OpenVault
+from sfumato.app.vault import OpenVault
 from sfumato.client import Answer, Builder, Column, DataSet, Vault
-from sfumato.client.asynchronous import AsyncDataSet
-from sfumato.client.hints import ANSWER_HINTS, COLUMN_HINTS, QUESTION_HINTS
-from sfumato.core.access import Caller
-from sfumato.faces.local import LocalTransport
-from vaults import card, open_with, write_csv
+from sfumato.client.async_vault import AsyncDataSet
+from sfumato.client.pandas_hints import ANSWER_HINTS, COLUMN_HINTS, QUESTION_HINTS
+from sfumato.server.embedded_transport import LocalTransport
+from sfumato.vault.users import Caller
+from support.small_vaults import card, open_with, write_csv
 
 CARD = """
 unit = "who"

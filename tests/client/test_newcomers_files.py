@@ -15,11 +15,11 @@ import pandas as pd
 import pytest
 
 import sfumato
-from sfumato.app import OpenVault
-from sfumato.command import CommandLine
-from sfumato.core.refusal import Refused
-from sfumato.faces.cli.main import run
-from vaults import make_vault
+from sfumato.app.command_line import CommandLine
+from sfumato.app.vault import OpenVault
+from sfumato.cli.main import run
+from sfumato.dp.refusal import Refused
+from support.small_vaults import make_vault
 
 BUDGET: Final = {"epsilon": 900}
 PAID: Final = {"type": "number", "lower": 0, "upper": 20000}

@@ -14,20 +14,20 @@ import numpy as np
 import pytest
 from scipy.stats import norm
 
-from judge import accusations
-from sfumato.app import OpenVault
+from sfumato.app.vault import OpenVault
 from sfumato.client.answer import Answer
-from sfumato.core.compose import rho_within
-from sfumato.core.measure import Cells
-from sfumato.core.noise.kind import Noise
-from sfumato.core.noise.selection import ONE, keep_probabilities, per_key
-from sfumato.core.noise.threshold import threshold_for
-from sfumato.core.refusal import Refused
-from sfumato.core.sealed import Sealed
-from sfumato.dice import SystemDice
-from sfumato.door.locks.dp import Choosing, chosen
-from sfumato.plan.price import Selection, selection_for
-from vaults import open_with, write_csv
+from sfumato.dp.accounting.composition import rho_within
+from sfumato.dp.mechanisms.gaussian_partition_selection import threshold_for
+from sfumato.dp.mechanisms.noise import Noise
+from sfumato.dp.mechanisms.partition_selection import ONE, keep_probabilities, per_key
+from sfumato.dp.refusal import Refused
+from sfumato.query.measure import Cells
+from sfumato.query.price import Selection, selection_for
+from sfumato.release.locks.central_dp import Choosing, chosen
+from sfumato.system.randomness import SystemDice
+from sfumato.vault.sealed import Sealed
+from support.noise_judge import accusations
+from support.small_vaults import open_with, write_csv
 
 HEADER = ("who", "town", "zip", "pay")
 CARD = """

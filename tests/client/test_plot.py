@@ -16,10 +16,10 @@ from xml.etree import ElementTree
 import pytest
 
 from sfumato.client import Answer
-from sfumato.client.chart import PALETTE, Cell
+from sfumato.client.answer_chart import PALETTE, Cell
 from sfumato.client.plot import is_apart
-from sfumato.core.refusal import Refused
-from vaults import PATIENTS_CARD, open_with, write_patients
+from sfumato.dp.refusal import Refused
+from support.small_vaults import PATIENTS_CARD, open_with, write_patients
 
 Rows = Sequence[tuple[object, ...]]
 

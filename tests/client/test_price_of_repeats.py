@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 import sfumato
-from sfumato.app import OpenVault
-from vaults import patients_vault, run
+from sfumato.app.vault import OpenVault
+from support.small_vaults import patients_vault, run
 
 SQL = "SELECT zip, COUNT(*) AS n FROM patients GROUP BY zip"
 

@@ -10,15 +10,15 @@ from typing import Any, cast
 
 import pytest
 
-from sfumato.app import OpenVault
-from sfumato.core.measure import Cells, Measure
-from sfumato.core.refusal import Refused
-from sfumato.core.sealed import Sealed
-from sfumato.door.release import Asker, Order, release
-from sfumato.plan.read_sql import read_sql
-from sfumato.plan.request import Request
+from sfumato.app.vault import OpenVault
+from sfumato.dp.refusal import Refused
+from sfumato.query.measure import Cells, Measure
+from sfumato.query.request import Request
+from sfumato.query.sql.select import read_sql
+from sfumato.release.guarded_release import Asker, Order, release
 from sfumato.vault.engine_port import Engine, EngineStopped
-from vaults import open_with, write_csv
+from sfumato.vault.sealed import Sealed
+from support.small_vaults import open_with, write_csv
 
 HEADER = ("who", "town", "day", "zip", "pay")
 CARD = """
@@ -78,7 +78,7 @@ def test_each_selected_key_gets_its_own_choice_and_others_leave_no_trace(vault: 
 def test_readings_of_a_few_keys_each_give_every_key_its_own(
     vault: OpenVault, monkeypatch: pytest.MonkeyPatch, at_once: int
 ) -> None:
-    monkeypatch.setattr(sys.modules["sfumato.door.reading"], "KEYS_AT_ONCE", at_once)
+    monkeypatch.setattr(sys.modules["sfumato.release.noisy_answers"], "KEYS_AT_ONCE", at_once)
     answer = vault["t"].ask(CHOICES, **SURE, fresh=True)
     found = {str(row[0]): int(str(row[1])) for row in answer.rows}
     assert found == {town: pytest.approx(middle, abs=2) for town, middle in MIDDLE.items()}

@@ -7,11 +7,11 @@ from typing import Any, cast
 
 import pytest
 
-from sfumato.client.builder import Builder
-from sfumato.client.columns import case, col
-from sfumato.core.expression import Ref
-from sfumato.core.refusal import Refused
-from sfumato.plan.read_sql import read_sql
+from sfumato.client.column_expressions import case, col
+from sfumato.client.query_builder import Builder
+from sfumato.dp.refusal import Refused
+from sfumato.query.expression import Ref
+from sfumato.query.sql.select import read_sql
 
 NOBODY = cast(Any, None)  # whom it would be asked of: nothing is asked here
 

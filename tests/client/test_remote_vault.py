@@ -19,14 +19,14 @@ from pathlib import Path
 import pytest
 
 import sfumato
-from served import PASSWORD, Service, served, start
 from sfumato import Refused
-from sfumato.client import remote, replies
-from sfumato.client.asynchronous import AsyncDataSet
-from sfumato.client.shown import HandedIn
+from sfumato.client import http_replies, remote_vault
+from sfumato.client.async_vault import AsyncDataSet
+from sfumato.client.display import HandedIn
 from sfumato.client.vault import DataSet
-from sfumato.wire.routes import BY_VERB, ROUTES
-from vaults import PATIENTS_CARD, SFUMATO, patients_vault, write_patients
+from sfumato.wire.verb_table import BY_VERB, ROUTES
+from support.served_vault import PASSWORD, Service, served, start
+from support.small_vaults import PATIENTS_CARD, SFUMATO, patients_vault, write_patients
 
 SQL = "SELECT zip, COUNT(*) AS n FROM patients GROUP BY zip"
 
@@ -158,11 +158,11 @@ def test_a_file_that_is_not_there_is_refused_as_in_a_folder(
 @pytest.mark.parametrize("text", [b"", b"[]", b'{"a":' * 100_000], ids=["none", "a list", "deep"])
 def test_what_is_no_answer_is_a_refusal(text: bytes) -> None:
     with pytest.raises(Refused, match="service-down"):
-        remote.read_json_loosely(text)
+        remote_vault.read_json_loosely(text)
 
 
 def test_a_token_is_not_sent_where_a_redirect_leads(service: Service) -> None:
-    settings = remote._settings(service.url, "x")
+    settings = remote_vault._settings(service.url, "x")
     assert settings["follow_redirects"] is False
 
 
@@ -237,11 +237,11 @@ def _is_alive(process: int) -> bool:
 
 def test_a_conversation_repeats_what_was_lost_with_the_same_operation() -> None:
     drawn = iter([b"0" * 16])
-    talk = remote.conversation("ask", {"data_set": "d", "sql": "x"}, lambda _: next(drawn))
+    talk = remote_vault.conversation("ask", {"data_set": "d", "sql": "x"}, lambda _: next(drawn))
     first = next(talk)
-    assert isinstance(first, remote.Sent)
-    pause = talk.send(replies.Came(0, b""))
-    assert isinstance(pause, remote.Pause)
+    assert isinstance(first, remote_vault.Sent)
+    pause = talk.send(http_replies.Came(0, b""))
+    assert isinstance(pause, remote_vault.Pause)
     second = talk.send(None)
     assert second == first
     assert json.loads(str(first.body))["op"] == (b"0" * 16).hex()
@@ -255,28 +255,28 @@ OPERATIONS = [
 @pytest.mark.parametrize("verb", OPERATIONS)
 def test_whatever_can_be_paid_twice_is_repeated_as_the_same_operation(verb: str) -> None:
     body: dict[str, object] = dict.fromkeys(BY_VERB[verb].places, "x")
-    talk = remote.conversation(verb, body, lambda count: b"7" * count)
+    talk = remote_vault.conversation(verb, body, lambda count: b"7" * count)
     first = next(talk)
-    assert isinstance(first, remote.Sent)
+    assert isinstance(first, remote_vault.Sent)
     assert json.loads(str(first.body))["op"] == (b"7" * 16).hex()
-    talk.send(replies.Came(0, b""))
+    talk.send(http_replies.Came(0, b""))
     assert talk.send(None) == first
 
 
 def test_a_conversation_waits_as_long_as_it_is_told() -> None:
-    talk = remote.conversation("me", {}, lambda count: b"0" * count)
+    talk = remote_vault.conversation("me", {}, lambda count: b"0" * count)
     next(talk)
     busy = {"refused": {"code": "too-many", "cause": "c", "next": "n"}}
-    pause = talk.send(replies.Came(429, json.dumps(busy).encode(), 7.0))
-    assert pause == remote.Pause(7.0)
+    pause = talk.send(http_replies.Came(429, json.dumps(busy).encode(), 7.0))
+    assert pause == remote_vault.Pause(7.0)
 
 
 def test_a_conversation_ends_with_the_refusal_that_was_said_last() -> None:
-    talk = remote.conversation("me", {}, lambda count: b"0" * count)
+    talk = remote_vault.conversation("me", {}, lambda count: b"0" * count)
     next(talk)
     busy = json.dumps({"refused": {"code": "too-many", "cause": "c", "next": "n"}}).encode()
-    came = replies.Came(429, busy)
-    for _ in remote.PAUSES_S:
+    came = http_replies.Came(429, busy)
+    for _ in remote_vault.PAUSES_S:
         talk.send(came)
         talk.send(None)
     with pytest.raises(StopIteration) as ended:
@@ -352,7 +352,7 @@ def test_no_proxy_is_told_what_stays_on_this_machine(
             monkeypatch.setenv(name, f"http://127.0.0.1:{proxy.getsockname()[1]}")
         for name in ("NO_PROXY", "no_proxy"):
             monkeypatch.delenv(name, raising=False)
-        monkeypatch.setattr(remote, "TIMEOUT_S", 10)
+        monkeypatch.setattr(remote_vault, "TIMEOUT_S", 10)
         with sfumato.connect(service.url, token=token) as vault:
             assert "patients" in [one.name for one in vault]
         with pytest.raises(TimeoutError):

@@ -13,7 +13,7 @@ import pytest
 
 from sfumato import Refused
 from sfumato.client import DataSet
-from vaults import open_with, write_csv
+from support.small_vaults import open_with, write_csv
 
 CARD = """
 unit = "who"

@@ -12,8 +12,8 @@ import pytest
 
 import sfumato
 from sfumato import Refused, col
-from sfumato.app import OpenVault
-from vaults import card, make_vault, open_with, run, write_csv
+from sfumato.app.vault import OpenVault
+from support.small_vaults import card, make_vault, open_with, run, write_csv
 
 CARD = """
 unit = "who"

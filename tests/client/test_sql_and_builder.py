@@ -14,11 +14,11 @@ import numpy as np
 import pytest
 
 from sfumato import Refused, case, col
-from sfumato.app import OpenVault
+from sfumato.app.vault import OpenVault
 from sfumato.client import Answer, Builder, DataSet
-from sfumato.client.narrowing import of_column, value_of
-from sfumato.plan.read_sql import read_sql
-from vaults import open_with, write_csv
+from sfumato.client.conditions import of_column, value_of
+from sfumato.query.sql.select import read_sql
+from support.small_vaults import open_with, write_csv
 
 CARD = """
 unit = "who"

@@ -13,18 +13,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from sfumato.app import OpenVault
+from sfumato.app.vault import OpenVault
 from sfumato.client import Answer
-from sfumato.client.derive import TIDIED
-from sfumato.client.simplex import onto_simplex, placed, rounded
+from sfumato.client.derived_totals import TIDIED
+from sfumato.client.nonnegative_counts import onto_simplex, placed, rounded
 from sfumato.client.tidy import (
     CLIPPED,
     Estimates,
     Margin,
     least_squares,
 )
-from sfumato.core.refusal import Refused
-from vaults import open_with, write_csv
+from sfumato.dp.refusal import Refused
+from support.small_vaults import open_with, write_csv
 
 Floats = NDArray[np.float64]
 COLUMNS = {"place": ("north", "south"), "sex": ("f", "m", None)}

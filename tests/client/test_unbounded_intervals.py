@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from sfumato.cli.researcher import answer_shape
 from sfumato.client import Answer
 from sfumato.client.answer import cell_text
-from sfumato.door.diary import intervals_json
-from sfumato.faces.cli.researcher import answer_shape
-from sfumato.faces.console.answers import cells_of, csv_of
-from vaults import open_with, run, write_csv
+from sfumato.features.queries.answer_pages import cells_of, csv_of
+from sfumato.release.receipts import intervals_json
+from support.small_vaults import open_with, run, write_csv
 
 CARD = """
 unit = "row"

@@ -12,12 +12,12 @@ from statistics import mean
 import pytest
 
 import sfumato
-from sfumato.app import OpenVault
-from sfumato.core.noise.kind import Noise
-from sfumato.core.refusal import Refused
-from sfumato.dice import SystemDice
-from sfumato.door.pool import NoisePool
-from vaults import card, make_vault, open_with, write_csv
+from sfumato.app.vault import OpenVault
+from sfumato.dp.mechanisms.noise import Noise
+from sfumato.dp.refusal import Refused
+from sfumato.release.noise_pool import NoisePool
+from sfumato.system.randomness import SystemDice
+from support.small_vaults import card, make_vault, open_with, write_csv
 
 CARD = """
 unit = "who"

@@ -6,27 +6,27 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-import pg
-from sfumato.engines.duckdb import DuckDBEngine
-from sfumato.engines.postgres import PostgresEngine, PostgresPlace
-from sfumato.engines.postgres_role import make_reader
-from sfumato.engines.spark import SparkEngine
+from sfumato.engines.duckdb.engine import DuckDBEngine
+from sfumato.engines.postgres.engine import PostgresEngine, PostgresPlace
+from sfumato.engines.postgres.reader_role import make_reader
+from sfumato.engines.spark.engine import SparkEngine
 from sfumato.vault.engine_port import Engine
-from spark_cluster import SMALL, local_place
+from support import postgres_server
+from support.spark_cluster import SMALL, local_place
 
 READER = "sfumato_reader"
 Maker = Callable[[bytes], Engine]
 
 
 @pytest.fixture(scope="session")
-def server() -> Iterator[pg.Server]:
+def server() -> Iterator[postgres_server.Server]:
     """Run a throw-away PostgreSQL."""
-    with pg.running() as found:
+    with postgres_server.running() as found:
         yield found
 
 
 @pytest.fixture(scope="session")
-def postgres_place(server: pg.Server) -> PostgresPlace:
+def postgres_place(server: postgres_server.Server) -> PostgresPlace:
     """Return a schema of its own, with a reader who can do nothing else."""
     database = server.own_database()
     owner = server.database_url(database)

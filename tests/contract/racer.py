@@ -7,8 +7,8 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from ledgers import Place, asked
-from sfumato.core.account import Charged
+from sfumato.vault.ledger_entries import Charged
+from support.ledger_stores import Place, asked
 
 
 def main(kind: str, where: str, racer: str) -> None:

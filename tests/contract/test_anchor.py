@@ -13,11 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from sfumato.core.account import Account, AnchorMark, Cap, Head
-from sfumato.core.loss import Debt
-from sfumato.core.ports import Anchor
-from sfumato.core.refusal import Refused
-from sfumato.stores.anchor import SLOT_BYTES, SLOTS, FileAnchor
+from sfumato.dp.accounting.privacy_events import Debt
+from sfumato.dp.refusal import Refused
+from sfumato.storage.anchor import SLOT_BYTES, SLOTS, FileAnchor
+from sfumato.vault.ledger_entries import Account, AnchorMark, Cap, Head
+from sfumato.vault.ports import Anchor
 
 ONE = Head("a", 1, 10, "10")
 
@@ -204,7 +204,7 @@ def test_many_processes_leave_the_highest_mark(tmp_path: Path) -> None:
     path = tmp_path / "anchor"
     program = (
         "import sys\nfrom pathlib import Path\n"
-        "from sfumato.core.account import Head\nfrom sfumato.stores.anchor import FileAnchor\n"
+        "from sfumato.vault.ledger_entries import Head\nfrom sfumato.storage.anchor import FileAnchor\n"  # noqa: E501
         "for seq in range(int(sys.argv[2]), 200, 4):\n"
         "    FileAnchor(Path(sys.argv[1])).advance(Head('a', 1, seq, str(seq)))\n"
     )

@@ -11,8 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sfumato.core.account import AnchorMark, Entry, Head
-from sfumato.core.chain import (
+from sfumato.dp.accounting.privacy_events import Debt
+from sfumato.dp.refusal import Bug
+from sfumato.vault.hash_chain import (
     GENESIS,
     KINDS,
     MOST,
@@ -23,8 +24,7 @@ from sfumato.core.chain import (
     next_entry,
     verify,
 )
-from sfumato.core.loss import Debt
-from sfumato.core.refusal import Bug
+from sfumato.vault.ledger_entries import AnchorMark, Entry, Head
 
 TEXT = st.text(max_size=12)
 FIELDS = st.tuples(TEXT, st.integers(0, 99), st.integers(0, 9), TEXT, TEXT, TEXT)

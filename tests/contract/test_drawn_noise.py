@@ -18,21 +18,21 @@ from pathlib import Path
 import pytest
 
 from contract.test_engine_questions import PEOPLE, ROWS, pose, prepared
-from engine_rows import SALT
-from plain_reading import found_by, planned
-from privacy_loss import asked, door_to, excess, loss_of
-from removals import Cells, tight
-from sfumato.core.budget import EPSILON_UNITS, Budget
-from sfumato.core.expression import Ref
-from sfumato.core.question import Aggregate, Output, Question, Verb, question_json
-from sfumato.core.refusal import Refused
-from sfumato.door.release import Door
-from sfumato.door.unseal import unseal
-from sfumato.engines.duckdb import DuckDBEngine
-from sfumato.plan.plan import Plan
-from sfumato.plan.request import Request
+from sfumato.dp.budget import EPSILON_UNITS, Budget
+from sfumato.dp.refusal import Refused
+from sfumato.engines.duckdb.engine import DuckDBEngine
+from sfumato.query.expression import Ref
+from sfumato.query.model import Aggregate, Output, Question, Verb, question_json
+from sfumato.query.plan import Plan
+from sfumato.query.request import Request
+from sfumato.release.guarded_release import Door
+from sfumato.release.unseal import unseal
 from sfumato.vault.engine_port import Engine
-from tables_at_random import Dealt, one_dealt, two_dealt
+from support.engine_rows import SALT
+from support.privacy_loss_oracle import asked, door_to, excess, loss_of
+from support.query_oracle import found_by, planned
+from support.random_tables import Dealt, one_dealt, two_dealt
+from support.sensitivity_oracle import Cells, tight
 
 CAP = Budget(Fraction(1000), Fraction(1, 10))
 EPSILONS = [Fraction(text) for text in ("0.05", "1", "6")]

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from sfumato.client.kept_device import KeptDevice
-from sfumato.dice import SystemDice
-from sfumato.durable import make_folder, sync, write_new
-from sfumato.stores.airlock import FileAirlock
-from sfumato.stores.ballot_keys import FileBallotKeys
-from sfumato.stores.keys import site_secret
-from sfumato.stores.streams import FileStreams
+from sfumato.features.airlock.store import FileAirlock
+from sfumato.features.streams.store import FileStreams
+from sfumato.features.surveys.ballot_key_store import FileBallotKeys
+from sfumato.features.surveys.device_files import KeptDevice
+from sfumato.storage.key_files import site_secret
+from sfumato.system.durable_files import make_folder, sync, write_new
+from sfumato.system.randomness import SystemDice
 
 
 def test_a_new_file_is_private_whatever_the_umask(tmp_path: Path) -> None:

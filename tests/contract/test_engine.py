@@ -13,21 +13,8 @@ from typing import Literal
 import pytest
 from scipy.stats import chi2
 
-from engine_rows import (
-    SALT,
-    Row,
-    added_up,
-    answers,
-    card_of,
-    cleaned,
-    numbers,
-    prepare,
-    stored_rows,
-    write_source,
-)
-from kernel_rows import kernel_order, orders_by_kernel
-from sfumato.core.card import Card
-from sfumato.core.expression import (
+from sfumato.engines.duckdb.engine import DuckDBEngine
+from sfumato.query.expression import (
     FIELDS,
     OPERATORS,
     SIGNS,
@@ -52,9 +39,22 @@ from sfumato.core.expression import (
     Since,
     StartsWith,
 )
-from sfumato.core.measure import Key, Measure, PerPerson, Reduced, Tally
-from sfumato.engines.duckdb import DuckDBEngine
+from sfumato.query.measure import Key, Measure, PerPerson, Reduced, Tally
+from sfumato.vault.card.data_card import Card
 from sfumato.vault.engine_port import Engine, EngineStopped
+from support.engine_rows import (
+    SALT,
+    Row,
+    added_up,
+    answers,
+    card_of,
+    cleaned,
+    numbers,
+    prepare,
+    stored_rows,
+    write_source,
+)
+from support.kernel_oracle import kernel_order, orders_by_kernel
 
 OTHER_SALT = bytes(range(1, 33))
 WIDE = 10**6  # a bound that nobody reaches

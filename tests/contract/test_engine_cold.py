@@ -12,9 +12,10 @@ import duckdb
 import psycopg
 import pytest
 
-from engine_rows import SALT, Row, added_up, card_of, numbers, prepare, stored_rows, write_source
-from kernel_rows import kernel_order, orders_by_kernel
-from sfumato.core.expression import (
+from sfumato.engines.duckdb.engine import DuckDBEngine
+from sfumato.engines.postgres.engine import PostgresPlace, measure_request, read_marker
+from sfumato.engines.shared.table_copy import order_mark
+from sfumato.query.expression import (
     Among,
     Arithmetic,
     Compare,
@@ -24,13 +25,21 @@ from sfumato.core.expression import (
     Not,
     Ref,
 )
-from sfumato.core.measure import Key, Measure, Tally
-from sfumato.door.unseal import unseal
-from sfumato.engines.duckdb import DuckDBEngine
-from sfumato.engines.postgres import PostgresPlace, measure_request, read_marker
-from sfumato.engines.postgres_copy import order_mark
-from sfumato.plan.print_values import Dialect
+from sfumato.query.measure import Key, Measure, Tally
+from sfumato.query.printing.expressions import Dialect
+from sfumato.release.unseal import unseal
 from sfumato.vault.engine_port import Engine
+from support.engine_rows import (
+    SALT,
+    Row,
+    added_up,
+    card_of,
+    numbers,
+    prepare,
+    stored_rows,
+    write_source,
+)
+from support.kernel_oracle import kernel_order, orders_by_kernel
 
 Maker = Callable[[bytes], Engine]
 HEADER = ["who", "place", "cost", "word"]

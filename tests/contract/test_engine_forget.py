@@ -8,11 +8,11 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from engine_rows import SALT, answers, card_of, prepare, write_source
-from sfumato.core.expression import Ref
-from sfumato.core.measure import Key, Measure, Tally
-from sfumato.engines.postgres import PostgresPlace
+from sfumato.engines.postgres.engine import PostgresPlace
+from sfumato.query.expression import Ref
+from sfumato.query.measure import Key, Measure, Tally
 from sfumato.vault.engine_port import Engine, EngineStopped
+from support.engine_rows import SALT, answers, card_of, prepare, write_source
 
 Maker = Callable[[bytes], Engine]
 CARD = card_of("who", {"word": {"type": "text", "keys": ["a", "b"]}})

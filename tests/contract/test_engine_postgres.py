@@ -15,25 +15,25 @@ import numpy as np
 import psycopg
 import pytest
 
-import pg
-from engine_rows import SALT, answers, card_of, prepare, write_source
-from sfumato.core.expression import Arithmetic, Compare, Constant, Literally, Ref
-from sfumato.core.measure import Key, Measure, Tally
-from sfumato.core.refusal import Refused
-from sfumato.door.patience import PATIENCE_S
-from sfumato.door.unseal import unseal
-from sfumato.engines import postgres_kernel
-from sfumato.engines.assembled import Layout, read_cells
-from sfumato.engines.postgres import (
+from sfumato.dp.refusal import Refused
+from sfumato.engines.postgres import row_ranges
+from sfumato.engines.postgres.engine import (
     PostgresEngine,
     PostgresLimits,
     PostgresPlace,
     measure_request,
     read_marker,
 )
-from sfumato.engines.postgres_worker import Asker
-from sfumato.engines.spark import SparkLimits
+from sfumato.engines.postgres.worker import Asker
+from sfumato.engines.shared.cell_assembly import Layout, read_cells
+from sfumato.engines.spark.engine import SparkLimits
+from sfumato.query.expression import Arithmetic, Compare, Constant, Literally, Ref
+from sfumato.query.measure import Key, Measure, Tally
+from sfumato.release.unseal import unseal
+from sfumato.release.wait_limit import PATIENCE_S
 from sfumato.vault.engine_port import SIGNAL, EngineLost, EngineStopped
+from support import postgres_server
+from support.engine_rows import SALT, answers, card_of, prepare, write_source
 
 CANARY = "canary-4711"
 HEADER = ["who", "word", "cost"]
@@ -96,7 +96,7 @@ FORBIDDEN = [
 
 
 def test_the_reader_can_read_the_tables_and_do_nothing_else(
-    server: pg.Server, postgres_place: PostgresPlace, table: str
+    server: postgres_server.Server, postgres_place: PostgresPlace, table: str
 ) -> None:
     with psycopg.connect(postgres_place.owner, autocommit=True) as owner:
         owner.execute("CREATE TABLE public.elsewhere AS SELECT 1 AS x")
@@ -125,7 +125,10 @@ def test_the_reader_can_read_the_tables_and_do_nothing_else(
 
 
 def test_the_servers_log_learns_neither_the_secret_nor_a_row(
-    server: pg.Server, postgres_place: PostgresPlace, engine: PostgresEngine, table: str
+    server: postgres_server.Server,
+    postgres_place: PostgresPlace,
+    engine: PostgresEngine,
+    table: str,
 ) -> None:
     with psycopg.connect(postgres_place.owner, autocommit=True) as owner:
         for setting in ("log_statement = 'all'", "log_min_duration_statement = 0"):
@@ -179,7 +182,10 @@ def test_a_preparation_that_cannot_be_copied_leaves_nothing(
 
 
 def test_a_killed_driver_or_backend_stops_one_question_only(
-    server: pg.Server, postgres_place: PostgresPlace, engine: PostgresEngine, table: str
+    server: postgres_server.Server,
+    postgres_place: PostgresPlace,
+    engine: PostgresEngine,
+    table: str,
 ) -> None:
     before = answers(engine, table, COLD)
     pid = engine.worker_pid()
@@ -267,7 +273,7 @@ def test_many_ranges_of_persons_hold_everybody_once(
     computed = replace(COLD, keys=(Key(Arithmetic("+", Ref("k0"), nothing), 3),))
     counted = replace(texts, tallies=(Tally("rows"),))
     for rows in (1, 37, 100):
-        monkeypatch.setattr(postgres_kernel, "RANGE_ROWS", rows)
+        monkeypatch.setattr(row_ranges, "RANGE_ROWS", rows)
         driver = Asker(start)
         for measure in (COLD, unbounded, clamped, texts, counted, computed):
             request = measure_request(measure, "postgres", names, known, known["order"])

@@ -16,8 +16,16 @@ from pathlib import Path
 
 import pytest
 
-from asking import text_of
-from engine_rows import (
+from sfumato.dp.refusal import Refused
+from sfumato.engines.duckdb.engine import DuckDBEngine
+from sfumato.query.expression import Expr
+from sfumato.query.model import Aggregate, Formula, Question, question_json, read_question
+from sfumato.query.plan import Plan, make_plan
+from sfumato.query.sql.select import read_sql
+from sfumato.release.unseal import unseal
+from sfumato.vault.card.data_card import Card
+from sfumato.vault.engine_port import Engine
+from support.engine_rows import (
     SALT,
     Row,
     added_up,
@@ -28,20 +36,12 @@ from engine_rows import (
     stored_rows,
     write_source,
 )
-from kernel_rows import kernel_order, orders_by_kernel
-from plain_reading import as_posed, card, disagreement, found_by, planned
-from removals import tight
-from sfumato.core.card import Card
-from sfumato.core.expression import Expr
-from sfumato.core.question import Aggregate, Formula, Question, question_json, read_question
-from sfumato.core.refusal import Refused
-from sfumato.door.unseal import unseal
-from sfumato.engines.duckdb import DuckDBEngine
-from sfumato.plan.plan import Plan, make_plan
-from sfumato.plan.read_sql import read_sql
-from sfumato.vault.engine_port import Engine
-from spark_together import SparkTogether
-from tables_at_random import PUBLIC, Dealt, Posed, one_dealt, tables_card, two_dealt
+from support.kernel_oracle import kernel_order, orders_by_kernel
+from support.query_oracle import as_posed, card, disagreement, found_by, planned
+from support.random_queries import text_of
+from support.random_tables import PUBLIC, Dealt, Posed, one_dealt, tables_card, two_dealt
+from support.sensitivity_oracle import tight
+from support.spark_batcher import SparkTogether
 
 FEW = {"duckdb": 120, "postgres": 120, "spark": 16}
 MANY = 500  # a part of `make slow`, of which there are ten

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from engine_rows import SALT, card_of, prepare, write_source
-from sfumato.core.expression import Arithmetic, Case, Compare, Constant, Expr, Literally, Ref
-from sfumato.core.measure import Integers, Key, Measure, Tally
-from sfumato.door.unseal import unseal
+from sfumato.query.expression import Arithmetic, Case, Compare, Constant, Expr, Literally, Ref
+from sfumato.query.measure import Integers, Key, Measure, Tally
+from sfumato.release.unseal import unseal
 from sfumato.vault.engine_port import Engine
+from support.engine_rows import SALT, card_of, prepare, write_source
 
 Maker = Callable[[bytes], Engine]
 HEADER = ["who", "town", "n", "flag", "day", "at", "size"]

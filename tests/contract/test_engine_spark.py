@@ -14,7 +14,13 @@ from pathlib import Path
 
 import pytest
 
-from engine_rows import (
+from sfumato.engines.duckdb.engine import DuckDBEngine
+from sfumato.engines.spark.engine import SparkEngine, SparkLimits
+from sfumato.query.expression import All, Arithmetic, Compare, Constant, Literally, Ref
+from sfumato.query.measure import Key, Measure, PerPerson, Reduced, Tally
+from sfumato.vault.card.data_card import Card
+from sfumato.vault.engine_port import EngineStopped, TakeOrder
+from support.engine_rows import (
     SALT,
     added_up,
     answers,
@@ -24,14 +30,8 @@ from engine_rows import (
     stored_rows,
     write_source,
 )
-from kernel_rows import kernel_order, orders_by_kernel
-from sfumato.core.card import Card
-from sfumato.core.expression import All, Arithmetic, Compare, Constant, Literally, Ref
-from sfumato.core.measure import Key, Measure, PerPerson, Reduced, Tally
-from sfumato.engines.duckdb import DuckDBEngine
-from sfumato.engines.spark import SparkEngine, SparkLimits
-from sfumato.vault.engine_port import EngineStopped, TakeOrder
-from spark_cluster import SMALL, cluster, local_place
+from support.kernel_oracle import kernel_order, orders_by_kernel
+from support.spark_cluster import SMALL, cluster, local_place
 
 HEADER = ["who", "place", "cost"]
 PLACES = ["a", "b", "c", "d", "e"]
@@ -174,8 +174,8 @@ def test_neither_salt_nor_secret_is_on_a_command_line(engine: SparkEngine, table
 
 def test_the_embedded_path_imports_neither_driver() -> None:
     text = (
-        "import sys; import sfumato, sfumato.app, sfumato.engines.duckdb, sfumato.engines.worker;"
-        "import sfumato.engines.postgres, sfumato.engines.spark, sfumato.vault_engine;"
+        "import sys; import sfumato, sfumato.app.vault, sfumato.engines.duckdb.engine, sfumato.engines.duckdb.worker;"  # noqa: E501
+        "import sfumato.engines.postgres.engine, sfumato.engines.spark.engine, sfumato.app.engine;"
         "print([m for m in sys.modules if m.split('.')[0] in ('psycopg', 'pyspark', 'py4j')])"
     )
     said = subprocess.run(

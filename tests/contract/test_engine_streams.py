@@ -17,8 +17,9 @@ from random import Random
 import duckdb
 import pytest
 
-from engine_rows import SALT, answers, card_of, prepare, write_source
-from sfumato.core.expression import (
+from sfumato.app.engine import VaultEngine
+from sfumato.dp.mechanisms.binary_tree import Tree
+from sfumato.query.expression import (
     All,
     Among,
     AnyOf,
@@ -30,12 +31,11 @@ from sfumato.core.expression import (
     Ref,
     StartsWith,
 )
-from sfumato.core.measure import Measure, Tally
-from sfumato.core.noise.tree import Tree
-from sfumato.door.unseal import unseal
+from sfumato.query.measure import Measure, Tally
+from sfumato.release.unseal import unseal
 from sfumato.vault.engine_port import EngineStopped, TakeOrder
-from sfumato.vault_engine import VaultEngine
-from streams import taken_by_hand
+from support.engine_rows import SALT, answers, card_of, prepare, write_source
+from support.stream_oracle import taken_by_hand
 
 Maker = Callable[[bytes], VaultEngine]
 Row = tuple[str, int, str]  # who, day of January, sick

@@ -11,7 +11,12 @@ import duckdb
 import numpy as np
 import pytest
 
-from engine_rows import (
+from sfumato.dp.refusal import Refused
+from sfumato.engines.duckdb.engine import DuckDBEngine
+from sfumato.query.expression import Arithmetic, Compare, Constant, IsNull, Not, Predicate, Ref
+from sfumato.query.measure import Join, JoinPeople, Key, Measure, PerPerson, Reduced, Tally
+from sfumato.vault.engine_port import Engine
+from support.engine_rows import (
     SALT,
     Numbers,
     Row,
@@ -25,12 +30,7 @@ from engine_rows import (
     stored_rows,
     write_source,
 )
-from kernel_rows import kernel_order, orders_by_kernel
-from sfumato.core.expression import Arithmetic, Compare, Constant, IsNull, Not, Predicate, Ref
-from sfumato.core.measure import Join, JoinPeople, Key, Measure, PerPerson, Reduced, Tally
-from sfumato.core.refusal import Refused
-from sfumato.engines.duckdb import DuckDBEngine
-from sfumato.vault.engine_port import Engine
+from support.kernel_oracle import kernel_order, orders_by_kernel
 
 WIDE = 10**6
 SEEDS = {"duckdb": 6, "postgres": 4, "spark": 1}

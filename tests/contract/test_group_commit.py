@@ -11,9 +11,9 @@ from concurrent.futures import Future, ThreadPoolExecutor
 
 import pytest
 
-import ledgers
-from sfumato.core.refusal import Bug
-from sfumato.together import MOST, Ended, Together
+from sfumato.dp.refusal import Bug
+from sfumato.system.group_commit import MOST, Ended, Together
+from support import ledger_stores
 
 WAIT_S = 20
 
@@ -123,14 +123,14 @@ def test_a_forked_child_does_not_wait_for_the_parents_leader() -> None:
     with ThreadPoolExecutor(1) as pool:
         pool.submit(written.queue.done, "first")
         assert written.is_entered.wait(WAIT_S)
-        child = ledgers.start_child(lambda: written.queue.done("in the child"))
+        child = ledger_stores.start_child(lambda: written.queue.done("in the child"))
         until = time.monotonic() + WAIT_S
-        while not ledgers.has_ended(child) and time.monotonic() < until:
+        while not ledger_stores.has_ended(child) and time.monotonic() < until:
             time.sleep(0.01)
-        if not ledgers.has_ended(child):
+        if not ledger_stores.has_ended(child):
             os.kill(child, signal.SIGKILL)
         written.gate.set()
-    assert ledgers.exit_code(child) == 0
+    assert ledger_stores.exit_code(child) == 0
 
 
 def test_nobody_of_a_go_is_told_before_what_belongs_to_all_of_it_is_done() -> None:

@@ -8,9 +8,12 @@ from pathlib import Path
 
 import pytest
 
-import ledgers
-from ledgers import CAP, DEBT, asked
-from sfumato.core.account import (
+from sfumato.dp.accounting.privacy_events import Debt
+from sfumato.dp.accounting.privacy_filter import Cap
+from sfumato.dp.refusal import Bug, Refused
+from sfumato.storage.database import Fault
+from sfumato.storage.sql_ledger import SqlLedger
+from sfumato.vault.ledger_entries import (
     AnchorMark,
     Charge,
     Charged,
@@ -21,11 +24,8 @@ from sfumato.core.account import (
     Settling,
     Standing,
 )
-from sfumato.core.filters import Cap
-from sfumato.core.loss import Debt
-from sfumato.core.refusal import Bug, Refused
-from sfumato.stores.ledger_sql import SqlLedger
-from sfumato.stores.link import Fault
+from support import ledger_stores
+from support.ledger_stores import CAP, DEBT, asked
 
 NEVER = Cap(epsilon=5, delta=0, rho=5, rho_delta=0)  # less than one debt
 
@@ -35,7 +35,7 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[SqlLedger]
     """Return a ledger in which one answer stands that ann has paid for."""
     kind: str = request.param
     server = request.getfixturevalue("server") if kind == "postgres" else None
-    made = ledgers.new_place(kind, tmp_path, server).create()
+    made = ledger_stores.new_place(kind, tmp_path, server).create()
     made.charge(asked("first"))
     made.settle("ann", "first", "42")
     yield made

@@ -18,9 +18,10 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-import ledgers
-from ledgers import Place, asked
-from sfumato.core.account import (
+from sfumato.dp.accounting.privacy_events import Debt
+from sfumato.dp.accounting.privacy_filter import Cap, accepts
+from sfumato.dp.refusal import Refused
+from sfumato.vault.ledger_entries import (
     Charge,
     Charged,
     Debtor,
@@ -32,9 +33,8 @@ from sfumato.core.account import (
     ShapeFrozen,
     Standing,
 )
-from sfumato.core.filters import Cap, accepts
-from sfumato.core.loss import Debt
-from sfumato.core.refusal import Refused
+from support import ledger_stores
+from support.ledger_stores import Place, asked
 
 USERS = st.sampled_from(["ann", "bob"])
 OPS = st.sampled_from(["1", "2", "3", "4", "5"])
@@ -230,7 +230,7 @@ def _run(kind: str, request: pytest.FixtureRequest, examples: int) -> None:
         def new_place() -> Place:
             made = Path(folder) / str(len(list(Path(folder).iterdir())))
             made.mkdir()
-            return ledgers.new_place(kind, made, server)
+            return ledger_stores.new_place(kind, made, server)
 
         plan = settings(
             max_examples=examples,

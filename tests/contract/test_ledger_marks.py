@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-import ledgers
-from ledgers import Place, asked
-from sfumato.core.account import AnchorMark, Charged, Entry, Head, Standing
-from sfumato.core.refusal import Refused
-from sfumato.stores import rows
-from sfumato.stores.ledger_sql import SqlLedger
-from sfumato.stores.own import Own
+from sfumato.dp.refusal import Refused
+from sfumato.storage import ledger_rows
+from sfumato.storage.own_entries import Own
+from sfumato.storage.sql_ledger import SqlLedger
+from sfumato.vault.ledger_entries import AnchorMark, Charged, Entry, Head, Standing
+from support import ledger_stores
+from support.ledger_stores import Place, asked
 
 NOTE = "card-signed"
 
@@ -26,7 +26,7 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
     """Return where a fresh ledger lies."""
     kind: str = request.param
     server: Any = request.getfixturevalue("server") if kind == "postgres" else None  # Any: slow
-    return ledgers.new_place(kind, tmp_path, server)
+    return ledger_stores.new_place(kind, tmp_path, server)
 
 
 @pytest.fixture
@@ -72,10 +72,10 @@ def test_a_mark_that_does_not_stand_freezes_and_nobody_pays(
     store.close()
 
 
-LOWER = replace(ledgers.CAP, epsilon=900)
+LOWER = replace(ledger_stores.CAP, epsilon=900)
 ACTS: dict[str, Callable[[SqlLedger, AnchorMark], object]] = {
     "settle": lambda store, mark: store.settle("ann", "1", "42", (), mark),
-    "open an account": lambda store, mark: store.open_account("new", ledgers.CAP, mark),
+    "open an account": lambda store, mark: store.open_account("new", ledger_stores.CAP, mark),
     "set a cap": lambda store, mark: store.set_cap("people", LOWER, None, mark),
     "thaw a shape": lambda store, mark: store.thaw_shape("shape r", mark),
 }
@@ -173,13 +173,13 @@ def test_notes_are_looked_for_wherever_one_may_stand(
     place: Place, store: SqlLedger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     looks: list[int] = []
-    real = rows.entries_of
+    real = ledger_rows.entries_of
 
     def entries_of(link: Any, kind: str, after: int) -> tuple[Entry, ...]:  # Any: either's link
         looks.append(after)
         return real(link, kind, after)
 
-    monkeypatch.setattr(rows, "entries_of", entries_of)
+    monkeypatch.setattr(ledger_rows, "entries_of", entries_of)
     begun = store.charge(asked("1")).head.seq  # type: ignore[union-attr]  # it is paid
     store.settle("ann", "1", "42")
     assert store.notes(NOTE, begun, store.head().seq) == ()

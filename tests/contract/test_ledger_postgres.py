@@ -10,25 +10,25 @@ from contextlib import contextmanager
 import psycopg
 import pytest
 
-import pg
-from ledgers import DEBT, Place, asked
-from sfumato.core.account import Charged
-from sfumato.core.filters import Cap
-from sfumato.core.refusal import Refused
-from sfumato.stores.ledger_sql import SqlLedger
-from sfumato.stores.link import Fault
-from sfumato.stores.postgres import PostgresLink
-from sfumato.stores.work import CannotPay, Work
+from sfumato.dp.accounting.privacy_filter import Cap
+from sfumato.dp.refusal import Refused
+from sfumato.storage.database import Fault
+from sfumato.storage.ledger_transaction import CannotPay, Work
+from sfumato.storage.postgres_ledger import PostgresLink
+from sfumato.storage.sql_ledger import SqlLedger
+from sfumato.vault.ledger_entries import Charged
+from support import postgres_server
+from support.ledger_stores import DEBT, Place, asked
 
 
 @pytest.fixture
-def place(server: pg.Server) -> Place:
+def place(server: postgres_server.Server) -> Place:
     """Return a fresh schema."""
     return Place("postgres", server.fresh_url())
 
 
 @contextmanager
-def _altered(server: pg.Server, setting: str, value: str) -> Iterator[None]:
+def _altered(server: postgres_server.Server, setting: str, value: str) -> Iterator[None]:
     server.run(f"ALTER SYSTEM SET {setting} = {value}")
     server.run("SELECT pg_reload_conf()")
     try:
@@ -51,13 +51,15 @@ def _refused_within(url: str, seconds: float) -> str | None:
 
 @pytest.mark.parametrize("setting", ["full_page_writes", "fsync"])
 def test_a_server_that_does_not_sync_is_refused(
-    server: pg.Server, place: Place, setting: str
+    server: postgres_server.Server, place: Place, setting: str
 ) -> None:
     with _altered(server, setting, "off"):
         assert _refused_within(place.where, 5) == "unsound"
 
 
-def test_commits_are_synced_whatever_the_server_prefers(server: pg.Server, place: Place) -> None:
+def test_commits_are_synced_whatever_the_server_prefers(
+    server: postgres_server.Server, place: Place
+) -> None:
     with _altered(server, "synchronous_commit", "off"):
         store = place.create()
         with store._work() as work:
@@ -66,7 +68,7 @@ def test_commits_are_synced_whatever_the_server_prefers(server: pg.Server, place
 
 
 def test_the_debit_itself_holds_the_cap_even_without_the_lock_on_the_head(
-    server: pg.Server, place: Place
+    server: postgres_server.Server, place: Place
 ) -> None:
     store = place.create()
     store.open_account("people", Cap(10, 10, 0, 0))
@@ -90,7 +92,7 @@ def _unlocked(store: SqlLedger) -> Work:
     return Work(link, store._database.dialect, lambda: "now", store.head(), None, "")
 
 
-def _wait_for_a_waiter(server: pg.Server) -> None:
+def _wait_for_a_waiter(server: postgres_server.Server) -> None:
     end = time.monotonic() + 10
     while time.monotonic() < end:
         if server.run("SELECT 1 FROM pg_locks WHERE NOT granted"):
@@ -99,7 +101,7 @@ def _wait_for_a_waiter(server: pg.Server) -> None:
     raise TimeoutError
 
 
-def test_the_ledger_needs_no_superuser(server: pg.Server) -> None:
+def test_the_ledger_needs_no_superuser(server: postgres_server.Server) -> None:
     server.run("CREATE ROLE keeper LOGIN")
     server.run("CREATE SCHEMA kept AUTHORIZATION keeper")
     url = server.url("kept").replace(f"user={server.user}", "user=keeper")
@@ -108,7 +110,9 @@ def test_the_ledger_needs_no_superuser(server: pg.Server) -> None:
     store.close()
 
 
-def test_a_connection_that_was_cut_is_made_anew(server: pg.Server, place: Place) -> None:
+def test_a_connection_that_was_cut_is_made_anew(
+    server: postgres_server.Server, place: Place
+) -> None:
     store = place.create()
     store.charge(asked("1"))
     with store._work() as work:

@@ -11,19 +11,19 @@ from pathlib import Path
 import apsw
 import pytest
 
-from ledgers import CAP, Place, asked
-from sfumato.core.account import Charged, Entry, Head
-from sfumato.core.chain import disagreement, entry_hash, verify
-from sfumato.core.filters import Cap
-from sfumato.core.refusal import Bug, Refused
-from sfumato.door.ledger import Ledger
-from sfumato.stores import sqlite
-from sfumato.stores.anchor import FileAnchor
-from sfumato.stores.comparison import compare
-from sfumato.stores.keys import ReceiptKey
-from sfumato.stores.ledger_sql import SqlLedger
-from sfumato.stores.link import Fault
-from sfumato.stores.sqlite import SqliteLink
+from sfumato.dp.accounting.privacy_filter import Cap
+from sfumato.dp.refusal import Bug, Refused
+from sfumato.release.ledger_guard import Ledger
+from sfumato.storage import sqlite_ledger
+from sfumato.storage.anchor import FileAnchor
+from sfumato.storage.database import Fault
+from sfumato.storage.key_files import ReceiptKey
+from sfumato.storage.ledger_comparison import compare
+from sfumato.storage.sql_ledger import SqlLedger
+from sfumato.storage.sqlite_ledger import SqliteLink
+from sfumato.vault.hash_chain import disagreement, entry_hash, verify
+from sfumato.vault.ledger_entries import Charged, Entry, Head
+from support.ledger_stores import CAP, Place, asked
 
 FORGERIES = 1200
 BIG = Cap(10**6, 10**6, 10**6, 10**6)
@@ -75,19 +75,19 @@ def test_the_file_keeps_what_it_acknowledges(place: Place) -> None:
 def test_a_file_that_would_not_sync_is_refused(
     place: Place, monkeypatch: pytest.MonkeyPatch, setting: str
 ) -> None:
-    monkeypatch.setattr(sqlite, "_SETTINGS", (*sqlite._SETTINGS, setting))
+    monkeypatch.setattr(sqlite_ledger, "_SETTINGS", (*sqlite_ledger._SETTINGS, setting))
     with pytest.raises(Bug, match="does not keep"):
         place.create()
 
 
 def test_an_old_sqlite_is_refused(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sqlite, "OLDEST", (99, 0, 0))
+    monkeypatch.setattr(sqlite_ledger, "OLDEST", (99, 0, 0))
     with pytest.raises(Bug, match="too old"):
         place.create()
 
 
 def test_the_sqlite_we_have_is_new_enough() -> None:
-    assert sqlite.OLDEST >= (3, 51, 3)
+    assert sqlite_ledger.OLDEST >= (3, 51, 3)
 
 
 def test_only_the_owner_may_read_the_files(place: Place) -> None:

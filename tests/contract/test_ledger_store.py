@@ -12,9 +12,13 @@ from pathlib import Path
 
 import pytest
 
-import ledgers
-from ledgers import CAP, DEBT, Place, SetClock, asked
-from sfumato.core.account import (
+from sfumato.dp.accounting.privacy_events import Debt
+from sfumato.dp.accounting.privacy_filter import Cap
+from sfumato.dp.refusal import Bug, Refused
+from sfumato.storage import sql_ledger
+from sfumato.storage.sql_ledger import SqlLedger
+from sfumato.vault.hash_chain import MOST, MOVED
+from sfumato.vault.ledger_entries import (
     Account,
     AnchorMark,
     Charged,
@@ -27,13 +31,9 @@ from sfumato.core.account import (
     ShapeFrozen,
     Standing,
 )
-from sfumato.core.chain import MOST, MOVED
-from sfumato.core.filters import Cap
-from sfumato.core.loss import Debt
-from sfumato.core.ports import LedgerStore
-from sfumato.core.refusal import Bug, Refused
-from sfumato.stores import ledger_sql
-from sfumato.stores.ledger_sql import SqlLedger
+from sfumato.vault.ports import LedgerStore
+from support import ledger_stores
+from support.ledger_stores import CAP, DEBT, Place, SetClock, asked
 
 RACER = Path(__file__).parent / "racer.py"
 NEVER = Cap(epsilon=5, delta=0, rho=5, rho_delta=0)
@@ -44,7 +44,7 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
     """Return a fresh place for a ledger of each kind."""
     kind: str = request.param
     server = request.getfixturevalue("server") if kind == "postgres" else None
-    return ledgers.new_place(kind, tmp_path, server)
+    return ledger_stores.new_place(kind, tmp_path, server)
 
 
 @pytest.fixture
@@ -470,7 +470,7 @@ def test_entries_of_one_kind_come_in_order_and_from_where_one_asks(store: SqlLed
 def test_entries_come_in_order_and_from_where_one_asks(
     store: SqlLedger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ledger_sql, "_PAGE", 100)  # that are read at once
+    monkeypatch.setattr(sql_ledger, "_PAGE", 100)  # that are read at once
     for number in range(210):
         store.note("note", {"number": number})
         if number == 5:
@@ -551,7 +551,7 @@ def test_a_forked_child_makes_its_own_connection(store: SqlLedger) -> None:
         assert isinstance(store.charge(asked("child", "c")), Charged)
         assert store._writing.link is not link
 
-    assert ledgers.exit_code(ledgers.start_child(ask)) == 0
+    assert ledger_stores.exit_code(ledger_stores.start_child(ask)) == 0
     store.charge(asked("parent 2", "p2"))
     assert _spent(store, "people") == _times(3)
 
@@ -569,11 +569,11 @@ def test_a_database_error_leaves_as_a_code_alone(place: Place, store: SqlLedger)
     hasty = place.open(wait_s=0.2)
     with store._work(), pytest.raises(Refused) as refusal:
         hasty.charge(asked("1"))
-    assert _modules(refusal.value) <= {"sfumato.core.refusal", "sfumato.stores.link"}
+    assert _modules(refusal.value) <= {"sfumato.dp.refusal", "sfumato.storage.database"}
     hasty.close()
     with pytest.raises(Bug) as fault:
         store.settle("ann", "1\ud800", "42")
-    assert _modules(fault.value) <= {"sfumato.core.refusal", "sfumato.stores.link"}
+    assert _modules(fault.value) <= {"sfumato.dp.refusal", "sfumato.storage.database"}
 
 
 def _modules(error: BaseException | None) -> set[str]:

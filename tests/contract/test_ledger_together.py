@@ -12,9 +12,14 @@ from typing import Any
 
 import pytest
 
-import ledgers
-from ledgers import CAP, DEBT, Place, asked
-from sfumato.core.account import (
+from sfumato.dp.accounting.privacy_events import Debt
+from sfumato.dp.accounting.privacy_filter import Cap
+from sfumato.dp.refusal import Refused
+from sfumato.storage.anchor import FileAnchor
+from sfumato.storage.database import Fault, Link
+from sfumato.storage.ledger_transaction import Work
+from sfumato.storage.sql_ledger import SqlLedger
+from sfumato.vault.ledger_entries import (
     AnchorMark,
     Charge,
     Charged,
@@ -24,13 +29,8 @@ from sfumato.core.account import (
     Outcome,
     Reused,
 )
-from sfumato.core.filters import Cap
-from sfumato.core.loss import Debt
-from sfumato.core.refusal import Refused
-from sfumato.stores.anchor import FileAnchor
-from sfumato.stores.ledger_sql import SqlLedger
-from sfumato.stores.link import Fault, Link
-from sfumato.stores.work import Work
+from support import ledger_stores
+from support.ledger_stores import CAP, DEBT, Place, asked
 
 WAIT_S = 30
 TWO = Cap(epsilon=20, delta=20, rho=20, rho_delta=20)  # twice the debt of a test's charge
@@ -48,7 +48,7 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[SqlLedger]
 
 
 def _place(kind: str, folder: Path, server: Any) -> Place:  # Any: pg.Server, slow to import
-    return ledgers.new_place(kind, folder, server)
+    return ledger_stores.new_place(kind, folder, server)
 
 
 def _together(store: SqlLedger, *acts: Callable[[], object]) -> list[Future[Any]]:

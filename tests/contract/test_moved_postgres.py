@@ -8,15 +8,15 @@ from pathlib import Path
 
 import pytest
 
-import pg
-from ledgers import Place, asked
-from sfumato.core.account import Charged
-from sfumato.core.loss import Debt
-from sfumato.core.refusal import Bug, Refused
-from sfumato.door.ledger import Ledger
-from sfumato.stores.anchor import FileAnchor
-from sfumato.stores.keys import ReceiptKey
-from sfumato.stores.ledger_sql import SqlLedger
+from sfumato.dp.accounting.privacy_events import Debt
+from sfumato.dp.refusal import Bug, Refused
+from sfumato.release.ledger_guard import Ledger
+from sfumato.storage.anchor import FileAnchor
+from sfumato.storage.key_files import ReceiptKey
+from sfumato.storage.sql_ledger import SqlLedger
+from sfumato.vault.ledger_entries import Charged
+from support import postgres_server
+from support.ledger_stores import Place, asked
 
 ONE = Debt(10, 10, 10, 0)
 
@@ -31,15 +31,15 @@ def beside(store: SqlLedger, folder: Path) -> Ledger:
     return ledger
 
 
-def there(url: str, here: pg.Server, other: pg.Server) -> Place:
+def there(url: str, here: postgres_server.Server, other: postgres_server.Server) -> Place:
     """Return the same schema on another server."""
     place = url.replace(f"port={here.port}", f"port={other.port}")
     return Place("postgres", place.replace(str(here.folder), str(other.folder)))
 
 
 @pytest.fixture
-def primary() -> Iterator[pg.Server]:
-    with pg.running() as server:
+def primary() -> Iterator[postgres_server.Server]:
+    with postgres_server.running() as server:
         yield server
 
 
@@ -55,7 +55,7 @@ def spent(ledger: Ledger) -> int:
 
 @pytest.mark.slow
 def test_a_standby_that_lacks_nothing_goes_on_when_it_is_promoted(
-    primary: pg.Server, tmp_path: Path
+    primary: postgres_server.Server, tmp_path: Path
 ) -> None:
     url = primary.fresh_url()
     old = beside(Place("postgres", url).create(), tmp_path)
@@ -82,7 +82,7 @@ def test_a_standby_that_lacks_nothing_goes_on_when_it_is_promoted(
 
 @pytest.mark.slow
 def test_a_standby_that_is_behind_is_frozen_and_charged_what_it_lacks(
-    primary: pg.Server, tmp_path: Path
+    primary: postgres_server.Server, tmp_path: Path
 ) -> None:
     url = primary.fresh_url()
     old = beside(Place("postgres", url).create(), tmp_path)
@@ -108,7 +108,7 @@ def test_a_standby_that_is_behind_is_frozen_and_charged_what_it_lacks(
 
 @pytest.mark.slow
 def test_a_dump_that_is_restored_goes_on_or_is_charged_what_it_lacks(
-    primary: pg.Server, tmp_path: Path
+    primary: postgres_server.Server, tmp_path: Path
 ) -> None:
     url = primary.fresh_url()
     old = beside(Place("postgres", url).create(), tmp_path)
@@ -133,7 +133,7 @@ def test_a_dump_that_is_restored_goes_on_or_is_charged_what_it_lacks(
 
 @pytest.mark.slow
 def test_a_server_that_was_upgraded_goes_on(tmp_path: Path) -> None:
-    with pg.made() as server:
+    with postgres_server.made() as server:
         with server.serving():
             url = server.fresh_url()
             old = beside(Place("postgres", url).create(), tmp_path)

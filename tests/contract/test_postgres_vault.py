@@ -6,13 +6,15 @@ from pathlib import Path
 
 import pytest
 
-import pg
 import sfumato
-from sfumato.core.refusal import Refused
-from vaults import PATIENTS_CARD, card, write_patients
+from sfumato.dp.refusal import Refused
+from support import postgres_server
+from support.small_vaults import PATIENTS_CARD, card, write_patients
 
 
-def test_a_vault_with_its_ledger_in_postgresql(server: pg.Server, tmp_path: Path) -> None:
+def test_a_vault_with_its_ledger_in_postgresql(
+    server: postgres_server.Server, tmp_path: Path
+) -> None:
     folder = tmp_path / "vault"
     sfumato.create(folder, anchor=tmp_path / "anchor", ledger=server.fresh_url())
     assert not (folder / "ledger.sqlite").exists()

@@ -11,27 +11,26 @@ from pathlib import Path
 
 import pytest
 
-import ledgers
-import pg
-from sfumato.core.access import User
-from sfumato.core.airlock import Request
-from sfumato.core.approval import Approval
-from sfumato.core.card import Card, read_card
-from sfumato.core.confirmation import Confirmation
-from sfumato.core.filters import Cap
-from sfumato.core.job import Job
-from sfumato.core.listing import Listing
-from sfumato.core.pipeline_rule import Range, Rule, Spending
-from sfumato.core.refusal import Bug
-from sfumato.stores import postgres, sqlite
-from sfumato.stores.access import SqlAccess
-from sfumato.stores.airlock import SqlAirlock
-from sfumato.stores.approvals import SqlApprovals
-from sfumato.stores.catalogue import SqlCatalogue
-from sfumato.stores.confirmations import SqlConfirmations
-from sfumato.stores.jobs import SqlJobs
-from sfumato.stores.pipeline_rules import SqlPipelineRules
-from sfumato.stores.records import Records
+from sfumato.dp.accounting.privacy_filter import Cap
+from sfumato.dp.refusal import Bug
+from sfumato.features.access.store import SqlAccess
+from sfumato.features.airlock.model import Request
+from sfumato.features.airlock.store import SqlAirlock
+from sfumato.features.jobs.model import Job
+from sfumato.features.jobs.store import SqlJobs
+from sfumato.features.pipelines.approval_rule import Range, Rule, Spending
+from sfumato.features.pipelines.rule_store import SqlPipelineRules
+from sfumato.features.policy.approval_store import SqlApprovals
+from sfumato.features.policy.approvals import Approval
+from sfumato.features.policy.confirmation_store import SqlConfirmations
+from sfumato.features.policy.confirmations import Confirmation
+from sfumato.storage import postgres_ledger, sqlite_ledger
+from sfumato.storage.catalogue import SqlCatalogue
+from sfumato.storage.records_database import Records
+from sfumato.vault.card.data_card import Card, read_card
+from sfumato.vault.catalogue_listing import Listing
+from sfumato.vault.users import User
+from support import ledger_stores, postgres_server
 
 JOB = Job("a1", "ada", "t1", "ask", "clinic", "op", '{"epsilon": 0.1}', "2026-11-21T10:00:00.000")
 Node = Callable[[], Records]
@@ -43,13 +42,15 @@ def node(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Node]:
     """Return how another node comes to the same records."""
     url = ""
     if request.param == "postgres":
-        server: pg.Server = request.getfixturevalue("server")
+        server: postgres_server.Server = request.getfixturevalue("server")
         url = server.fresh_url()
     opened: list[Records] = []
 
     def another() -> Records:
         file = tmp_path / "records.sqlite"
-        opened.append(postgres.open_records(url) if url else sqlite.open_records(file))
+        opened.append(
+            postgres_ledger.open_records(url) if url else sqlite_ledger.open_records(file)
+        )
         return opened[-1]
 
     yield another
@@ -243,7 +244,7 @@ def test_an_id_that_a_restored_catalogue_gives_again_shows_nobody_anothers(
 ) -> None:
     """The service runs on while its operator restores a backup: what it knows is not there now."""
     file, backup = tmp_path / "records.sqlite", tmp_path / "backup.sqlite"
-    kept = SqlCatalogue(sqlite.open_records(file), lambda name, _: _card_of(name))
+    kept = SqlCatalogue(sqlite_ledger.open_records(file), lambda name, _: _card_of(name))
     kept.put(Listing(_card_of("wards"), "t1", "ada"), "", "people", "")
     kept.close()
     backup.write_bytes(file.read_bytes())
@@ -254,7 +255,7 @@ def test_an_id_that_a_restored_catalogue_gives_again_shows_nobody_anothers(
     for left in tmp_path.glob("records.sqlite-*"):
         left.unlink()
     backup.replace(file)
-    other = SqlCatalogue(sqlite.open_records(file), lambda name, _: _card_of(name))
+    other = SqlCatalogue(sqlite_ledger.open_records(file), lambda name, _: _card_of(name))
     other.put(Listing(_card_of("visits"), "t4", "olga"), "", "people", "")
     other.put(Listing(_card_of("wards"), "t5", "ada"), "", "people", "")
     for name, seen in (("visits", "t4"), ("wards", "t5")):
@@ -290,8 +291,8 @@ def test_a_forked_child_leaves_the_parents_connection_alone(node: Node) -> None:
         os._exit(2)
 
     with records.change() as link:
-        child = ledgers.start_child(look)
-        assert ledgers.exit_code(child) == 0
+        child = ledger_stores.start_child(look)
+        assert ledger_stores.exit_code(child) == 0
         assert link.rows("SELECT 1") == [(1,)]
     assert jobs.add(JOB) == JOB
 
@@ -299,7 +300,7 @@ def test_a_forked_child_leaves_the_parents_connection_alone(node: Node) -> None:
 def test_records_that_were_exchanged_are_looked_at_anew(tmp_path: Path) -> None:
     """A catalogue that was restored beneath the service is what is seen from then on."""
     before, after = tmp_path / "records.sqlite", tmp_path / "restored" / "records.sqlite"
-    here, there = sqlite.open_records(before), sqlite.open_records(after)
+    here, there = sqlite_ledger.open_records(before), sqlite_ledger.open_records(after)
     jobs = SqlJobs(here)
     SqlJobs(there).add(JOB)
     there.close()

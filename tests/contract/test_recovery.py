@@ -13,8 +13,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import sfumato
-from ledgers import CAP, Place, asked
-from sfumato.core.account import (
+from sfumato.dp.accounting.privacy_events import Debt
+from sfumato.dp.accounting.privacy_filter import Cap
+from sfumato.dp.refusal import Refused
+from sfumato.release.ledger_guard import Ledger
+from sfumato.storage import anchor as anchors
+from sfumato.storage.anchor import SLOT_BYTES, SLOTS, FileAnchor
+from sfumato.storage.key_files import ReceiptKey
+from sfumato.storage.sql_ledger import SqlLedger
+from sfumato.vault.ledger_entries import (
     Account,
     AnchorMark,
     AnchorSums,
@@ -25,15 +32,8 @@ from sfumato.core.account import (
     Settled,
     Settling,
 )
-from sfumato.core.filters import Cap
-from sfumato.core.loss import Debt
-from sfumato.core.refusal import Refused
-from sfumato.door.ledger import Ledger
-from sfumato.stores import anchor as anchors
-from sfumato.stores.anchor import SLOT_BYTES, SLOTS, FileAnchor
-from sfumato.stores.keys import ReceiptKey
-from sfumato.stores.ledger_sql import SqlLedger
-from vaults import PATIENTS_CARD, open_with, write_patients
+from support.ledger_stores import CAP, Place, asked
+from support.small_vaults import PATIENTS_CARD, open_with, write_patients
 
 KEY = ReceiptKey(b"k" * 32)
 
@@ -354,7 +354,7 @@ def test_records_are_folded_and_nothing_of_them_is_lost(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(anchors, "FOLD_BYTES", 2000)
-    monkeypatch.setattr("sfumato.stores.anchor_sums.MARKS", 8)
+    monkeypatch.setattr("sfumato.storage.anchor_sums.MARKS", 8)
     disk = Disk(tmp_path)
     disk.charge("0")
     disk.save("backup")

@@ -16,14 +16,14 @@ from urllib.parse import urlencode
 import psycopg
 import pytest
 
-import pg
 import sfumato
-from processes import is_there, waited
 from sfumato import Refused
-from sfumato.app import OpenVault
-from spark_cluster import QUICK, need_java
-from streams import taken_by_hand
-from vaults import card, write_csv
+from sfumato.app.vault import OpenVault
+from support import postgres_server
+from support.process_tree import is_there, waited
+from support.small_vaults import card, write_csv
+from support.spark_cluster import QUICK, need_java
+from support.stream_oracle import taken_by_hand
 
 CARD = """
 unit = "who"
@@ -66,7 +66,7 @@ def folder(
     """Return a new vault on that engine."""
     address = None
     if kind == "postgres":
-        server: pg.Server = request.getfixturevalue("server")
+        server: postgres_server.Server = request.getfixturevalue("server")
         address = server.database_url(server.own_database())
     elif kind == "spark":
         need_java()
@@ -201,7 +201,7 @@ Line = psycopg.Connection[Any]  # rows of any kind
 
 
 @pytest.fixture(scope="module")
-def owner(server: pg.Server) -> Iterator[Line]:
+def owner(server: postgres_server.Server) -> Iterator[Line]:
     """Return a line of whoever may do anything in a database of its own."""
     with psycopg.connect(server.database_url(server.own_database()), autocommit=True) as link:
         yield link
@@ -209,7 +209,7 @@ def owner(server: pg.Server) -> Iterator[Line]:
 
 @pytest.fixture(scope="module")
 def served(
-    server: pg.Server, owner: Line, tmp_path_factory: pytest.TempPathFactory
+    server: postgres_server.Server, owner: Line, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[OpenVault]:
     """Return a vault on that database."""
     address = server.database_url(owner.info.dbname)

@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from pg import Server
-from sfumato.core.survey import read_survey
-from sfumato.core.survey_ports import Ballot, Invited, Kept, Taken
-from sfumato.core.survey_tally import Tally, nothing
-from sfumato.stores.sqlite import open_forgetful_records
-from sfumato.stores.surveys import STEP, SqlSurveys
-from surveys import DICE, design
+from sfumato.features.surveys.model import read_survey
+from sfumato.features.surveys.ports import Ballot, Invited, Kept, Taken
+from sfumato.features.surveys.store import STEP, SqlSurveys
+from sfumato.features.surveys.tally import Tally, nothing
+from sfumato.storage.sqlite_ledger import open_forgetful_records
+from support.postgres_server import Server
+from support.survey_fixtures import DICE, design
 
 SURVEY = read_survey(design())
 Open = Callable[[], SqlSurveys]
@@ -32,7 +32,7 @@ def opened(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Open]:
 
     def open_() -> SqlSurveys:
         if url:
-            from sfumato.stores.postgres import open_records
+            from sfumato.storage.postgres_ledger import open_records
 
             made.append(SqlSurveys(open_records(url), DICE))
         else:

@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 
 import sfumato
-from bubbles import needs_bubbles
-from served import served
 from sfumato import Refused, col
 from sfumato.client import Vault
-from sfumato.client.terms import Json
-from vaults import card, make_vault, write_csv
+from sfumato.client.ask_terms import Json
+from support.sandbox_blocks import needs_bubbles
+from support.served_vault import served
+from support.small_vaults import card, make_vault, write_csv
 
 CARD = """
 unit = "who"

@@ -15,14 +15,14 @@ from typing import Any
 import psycopg
 import pytest
 
-import pg
 import sfumato
 from sfumato import Refused
-from sfumato.app import OpenVault
-from sfumato.checkup import checkup
-from sfumato.engines.postgres import PostgresEngine
-from sfumato.engines.postgres_doors import DOORS, open_doors
-from vaults import PATIENTS_CARD, card, run, write_csv, write_patients
+from sfumato.app.doctor import checkup
+from sfumato.app.vault import OpenVault
+from sfumato.engines.postgres.engine import PostgresEngine
+from sfumato.engines.postgres.reader_privileges import DOORS, open_doors
+from support import postgres_server
+from support.small_vaults import PATIENTS_CARD, card, run, write_csv, write_patients
 
 SECRET = "a-password-of-the-owner"  # noqa: S105  # of a server that lives for a minute
 TABLES = """
@@ -43,7 +43,7 @@ JOINED = "SELECT sex, COUNT(*), SUM(cost) FROM visits v JOIN people p ON v.who =
 
 
 @pytest.fixture
-def database(server: pg.Server) -> str:
+def database(server: postgres_server.Server) -> str:
     """Return a database of an owner who is no superuser."""
     name = server.own_database()
     server.run(f"CREATE ROLE {name}_owner LOGIN CREATEROLE PASSWORD '{SECRET}'")
@@ -52,7 +52,7 @@ def database(server: pg.Server) -> str:
 
 
 @pytest.fixture
-def url(server: pg.Server, database: str) -> str:
+def url(server: postgres_server.Server, database: str) -> str:
     """Return the owner's address, with a password in it."""
     return f"{server.database_url(database, f'{database}_owner')} password={SECRET}"
 
@@ -88,7 +88,7 @@ def place_of(folder: Path) -> dict[str, str]:
     return found
 
 
-def tables_in(server: pg.Server, database: str) -> list[str]:
+def tables_in(server: postgres_server.Server, database: str) -> list[str]:
     with psycopg.connect(server.database_url(database)) as link:
         found = link.execute(
             "SELECT tablename FROM pg_tables WHERE schemaname ~ '^sfumato_' ORDER BY 1"
@@ -100,7 +100,7 @@ def tables_in(server: pg.Server, database: str) -> list[str]:
 
 
 def test_it_answers_repeats_free_and_refuses_when_the_budget_is_spent(
-    server: pg.Server, database: str, folder: Path, tmp_path: Path
+    server: postgres_server.Server, database: str, folder: Path, tmp_path: Path
 ) -> None:
     with sfumato.open(folder) as vault:
         assert isinstance(vault.house.engine, PostgresEngine)
@@ -117,7 +117,7 @@ def test_it_answers_repeats_free_and_refuses_when_the_budget_is_spent(
 
 
 def test_several_tables_go_there_together(
-    server: pg.Server, database: str, vault: OpenVault, tmp_path: Path
+    server: postgres_server.Server, database: str, vault: OpenVault, tmp_path: Path
 ) -> None:
     sexes = [(f"p{i}", "fm"[i % 2]) for i in range(80)]
     visits = write_csv(tmp_path / "v.csv", ("who", "cost"), ((f"p{i % 80}", 7) for i in range(400)))
@@ -173,7 +173,7 @@ def test_a_stopped_server_fails_a_question_which_pays_and_the_next_one_works(
     tmp_path: Path,
 ) -> None:
     folder = tmp_path / "vault"
-    with pg.made() as server:
+    with postgres_server.made() as server:
         with server.serving():
             sfumato.create(folder, anchor=tmp_path / "a", engine=server.database_url("postgres"))
             vault = sfumato.open(folder)
@@ -200,7 +200,7 @@ def test_a_stopped_server_fails_a_question_which_pays_and_the_next_one_works(
 
 
 def test_refused_people_leave_no_table_behind(
-    server: pg.Server, database: str, vault: OpenVault, tmp_path: Path
+    server: postgres_server.Server, database: str, vault: OpenVault, tmp_path: Path
 ) -> None:
     add(vault, tmp_path)
     files = set((vault.house.folder / "tables").iterdir())
@@ -213,7 +213,7 @@ def test_refused_people_leave_no_table_behind(
 
 
 def test_an_add_that_fails_late_leaves_no_table_behind(
-    server: pg.Server,
+    server: postgres_server.Server,
     database: str,
     vault: OpenVault,
     tmp_path: Path,
@@ -230,7 +230,7 @@ def test_an_add_that_fails_late_leaves_no_table_behind(
 
 
 def test_what_could_not_be_removed_is_removed_by_the_next_add(
-    server: pg.Server,
+    server: postgres_server.Server,
     database: str,
     vault: OpenVault,
     tmp_path: Path,
@@ -267,7 +267,7 @@ def test_addresses_lie_among_the_keys_and_are_said_nowhere(folder: Path, vault: 
 
 
 def test_the_server_learns_no_password_and_asks_for_one(tmp_path: Path) -> None:
-    with pg.made() as server:
+    with postgres_server.made() as server:
         server.ask_passwords()
         with server.serving():
             server.run("ALTER SYSTEM SET log_statement = 'all'")
@@ -342,7 +342,7 @@ def test_every_door_but_the_role_itself_has_an_opening() -> None:
     assert set(OPENINGS) == set(DOORS) - {"another-role"}
 
 
-def test_each_opening_is_seen(server: pg.Server, database: str, folder: Path) -> None:
+def test_each_opening_is_seen(server: postgres_server.Server, database: str, folder: Path) -> None:
     place = place_of(folder)
     words = {"reader": place["role"], "schema": place["schema"], "database": database}
     words["table"] = f"{place['schema']}.some"
@@ -359,7 +359,7 @@ def test_each_opening_is_seen(server: pg.Server, database: str, folder: Path) ->
 
 
 def test_a_reader_who_may_write_is_not_used(
-    server: pg.Server, database: str, folder: Path, tmp_path: Path
+    server: postgres_server.Server, database: str, folder: Path, tmp_path: Path
 ) -> None:
     place = place_of(folder)
     with sfumato.open(folder) as vault:
@@ -377,7 +377,7 @@ def test_a_reader_who_may_write_is_not_used(
 
 
 def test_a_reader_who_cannot_be_used_is_not_left_behind(
-    server: pg.Server, database: str, url: str, tmp_path: Path
+    server: postgres_server.Server, database: str, url: str, tmp_path: Path
 ) -> None:
     roles = "SELECT count(*) FROM pg_roles WHERE rolname ~ '^sfumato_.*_reader$'"
     before = server.run(roles)
@@ -400,7 +400,7 @@ def test_asking_as_the_owner_is_refused(folder: Path, url: str) -> None:
 
 
 def test_a_reader_that_is_there_is_welcomed_if_it_can_only_read(
-    server: pg.Server, database: str, url: str, tmp_path: Path
+    server: postgres_server.Server, database: str, url: str, tmp_path: Path
 ) -> None:
     server.run(f"CREATE ROLE {database}_mine LOGIN")
     reader = server.database_url(database, f"{database}_mine")

@@ -15,13 +15,13 @@ from urllib.parse import quote, urlencode
 import pytest
 
 import sfumato
-from bubbles import hurry, needs_bubbles
 from sfumato import Refused
-from sfumato.checkup import checkup
-from sfumato.engines.addresses import read_address
-from sfumato.engines.spark import SparkEngine, SparkLimits, SparkPlace
-from spark_cluster import QUICK, cluster, need_java
-from vaults import PATIENTS_CARD, card, run, write_csv, write_patients
+from sfumato.app.doctor import checkup
+from sfumato.engines.shared.engine_address import read_address
+from sfumato.engines.spark.engine import SparkEngine, SparkLimits, SparkPlace
+from support.sandbox_blocks import hurry, needs_bubbles
+from support.small_vaults import PATIENTS_CARD, card, run, write_csv, write_patients
+from support.spark_cluster import QUICK, cluster, need_java
 
 LOCAL = f"local[2]?{urlencode(QUICK)}&spark.driver.memory=1024m&spark.sql.shuffle.partitions=1"
 TABLES = """

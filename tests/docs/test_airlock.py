@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 import sfumato
-from bubbles import hurry, needs_bubbles
-from sfumato.core.airlock_card import AirlockTerms
-from vaults import card, make_vault, run_hurried, write_csv
+from sfumato.vault.card.airlock_terms import AirlockTerms
+from support.sandbox_blocks import hurry, needs_bubbles
+from support.small_vaults import card, make_vault, run_hurried, write_csv
 
 PAGE = Path(__file__).parents[2] / "docs" / "airlock.md"
 TEXT = PAGE.read_text("utf-8")
@@ -87,14 +87,14 @@ def test_the_python_of_the_page_runs(vault: Path) -> None:
     page = importlib.util.module_from_spec(spec)
     with sfumato.open(vault) as opened:
         hurry(opened)
-        page.__dict__["vault"] = sfumato.app.OpenVault(opened.house, "ria")
+        page.__dict__["vault"] = sfumato.app.vault.OpenVault(opened.house, "ria")
         spec.loader.exec_module(page)
         room = opened["heights"].airlock
         room.run(page.request)
         found = room.show(page.request)
         assert found.files["table.csv"].startswith(b"site,n,mean\na,30,")
         room.vote(found, "release")
-        rita = sfumato.app.OpenVault(opened.house, "rita")["heights"].airlock
+        rita = sfumato.app.vault.OpenVault(opened.house, "rita")["heights"].airlock
         rita.vote(rita.show(page.request), "release", why="fine")
         rita.release(page.request)
         ria = page.__dict__["vault"]["heights"].airlock

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 import sfumato
-from sfumato.command import CommandLine
-from sfumato.faces.cli.main import run
+from sfumato.app.command_line import CommandLine
+from sfumato.cli.main import run
 from sfumato.lab.attacks import attack
-from vaults import make_vault, write_csv
+from support.small_vaults import make_vault, write_csv
 
 PAGE = Path(__file__).parents[2] / "docs" / "anonymity.md"
 TEXT = PAGE.read_text("utf-8").replace("\\\n       ", "")

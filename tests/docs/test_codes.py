@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from sfumato.core.refusal import CODES
+from sfumato.dp.refusal import CODES
 
 FOLDER = Path(__file__).parents[2] / "docs" / "codes"
 LINES = re.findall(

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from sfumato.federated import flower
+from sfumato.features.federated import flower
 
 PAGE = Path(__file__).parents[2] / "docs" / "flower.md"
 TEXT = PAGE.read_text("utf-8")

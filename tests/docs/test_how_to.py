@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 import sfumato
-from shells import entry
-from vaults import card, write_patients
+from support.command_line import entry
+from support.small_vaults import card, write_patients
 
 ROOT = Path(__file__).parents[2]
 ROLES = ("owner", "researcher", "respondent", "auditor", "teacher")

@@ -9,7 +9,7 @@ import pytest
 
 import sfumato
 from sfumato.lab.attacks import FILES, attack
-from vaults import patients_vault
+from support.small_vaults import patients_vault
 
 PAGE = Path(__file__).parents[2] / "docs" / "lab-attacks.md"
 TEXT = PAGE.read_text("utf-8")

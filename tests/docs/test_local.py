@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from sfumato.core.local.kinds import BALLOTS, KINDS, NUMBERS
+from sfumato.dp.local.randomiser_registry import BALLOTS, KINDS, NUMBERS
 
 TEXT = (Path(__file__).parents[2] / "docs" / "local.md").read_text("utf-8")
 

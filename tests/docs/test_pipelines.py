@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 import sfumato
-from bubbles import hurry, needs_bubbles
-from vaults import card, make_vault, run_hurried, write_csv
+from support.sandbox_blocks import hurry, needs_bubbles
+from support.small_vaults import card, make_vault, run_hurried, write_csv
 
 PAGE = Path(__file__).parents[2] / "docs" / "pipelines.md"
 TEXT = PAGE.read_text("utf-8")

@@ -9,8 +9,8 @@ from random import Random
 
 import pytest
 
-from sfumato.app import OpenVault
-from vaults import open_with, write_csv
+from sfumato.app.vault import OpenVault
+from support.small_vaults import open_with, write_csv
 
 TEXT = (Path(__file__).parents[2] / "docs" / "questions.md").read_text("utf-8")
 BLOCKS = re.findall(r"```(\w+)\n(.*?)```", TEXT, re.S)

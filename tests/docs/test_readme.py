@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from shells import entry
+from support.command_line import entry
 
 ROOT = Path(__file__).parents[2]
 BLOCKS = re.findall(r"```(\w+)\n(.*?)```", (ROOT / "README.md").read_text("utf-8"), re.S)

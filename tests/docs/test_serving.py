@@ -16,10 +16,10 @@ from typing import Any
 import pytest
 
 import sfumato
-from pg import running
-from served import Service, served
-from shells import entry
-from vaults import PATIENTS_CARD, card, make_vault, run, write_patients
+from support.command_line import entry
+from support.postgres_server import running
+from support.served_vault import Service, served
+from support.small_vaults import PATIENTS_CARD, card, make_vault, run, write_patients
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "serving.md").read_text("utf-8")

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from sfumato.client import DataSet
-from sfumato.core.refusal import CODES
-from sfumato.wire.routes import ROUTES
+from sfumato.dp.refusal import CODES
+from sfumato.wire.verb_table import ROUTES
 from tools.site.build import build, check_links
 from tools.site.pages import ROOT
 from tools.site.render import Broken, render

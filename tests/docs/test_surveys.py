@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from sfumato.core.survey import read_survey
-from surveys import design
-from vaults import SFUMATO, run
+from sfumato.features.surveys.model import read_survey
+from support.small_vaults import SFUMATO, run
+from support.survey_fixtures import design
 
 TEXT = (Path(__file__).parents[2] / "docs" / "surveys.md").read_text("utf-8")
 

@@ -9,10 +9,10 @@ from pathlib import Path
 import click
 import pytest
 
-from sfumato.core.card import read_card
-from sfumato.core.refusal import CODES
-from sfumato.faces.cli.main import cli
-from vaults import open_with, write_csv
+from sfumato.cli.main import cli
+from sfumato.dp.refusal import CODES
+from sfumato.vault.card.data_card import read_card
+from support.small_vaults import open_with, write_csv
 
 TEXT = (Path(__file__).parents[2] / "docs" / "twins.md").read_text("utf-8")
 BLOCKS = re.findall(r"```(\w+)\n(.*?)```", TEXT, re.S)

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sfumato.core.budget import (
+from sfumato.dp.budget import (
     MAX_DELTA,
     MAX_EPSILON,
     MIN_DELTA,
@@ -26,7 +26,7 @@ from sfumato.core.budget import (
     units_down,
     units_up,
 )
-from sfumato.core.refusal import Refused
+from sfumato.dp.refusal import Refused
 
 SEEDED: Final = settings(derandomize=True, deadline=None, max_examples=300)
 UNITS: Final = (10**9, 10**12, 10**18)

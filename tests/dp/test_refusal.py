@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import inspect
 
-from sfumato.core.card import Card, read_card
-from sfumato.core.refusal import Refused
+from sfumato.dp.refusal import Refused
+from sfumato.vault.card.data_card import Card, read_card
 
 
 def read_one() -> Card:

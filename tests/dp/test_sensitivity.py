@@ -8,8 +8,8 @@ from itertools import product
 
 import pytest
 
-from sfumato.core import sensitivity
-from sfumato.core.refusal import Bug
+from sfumato.dp import sensitivity
+from sfumato.dp.refusal import Bug
 
 Rows = tuple[int, ...]
 Query = Callable[[Rows], Fraction]

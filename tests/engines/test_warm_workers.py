@@ -11,24 +11,27 @@ from pathlib import Path
 
 import pytest
 
-import warm
-from engine_rows import SALT, answers, card_of, prepare, write_source
-from processes import is_there, waited
-from sfumato import piped
-from sfumato.core.measure import Measure, Tally
-from sfumato.engines.duckdb import DuckDBEngine
+from sfumato.engines.duckdb.engine import DuckDBEngine
+from sfumato.query.measure import Measure, Tally
+from sfumato.system import child_process
+from support import warm_workers
+from support.engine_rows import SALT, answers, card_of, prepare, write_source
+from support.process_tree import is_there, waited
 
 ROWS = Measure(None, (), (Tally("rows"),), False, 1, 1)
 SAME = ("Umask", "Groups", "NoNewPrivs", "Seccomp", "SigIgn", "SigCgt", "SigBlk")  # of its status
 
 
-@pytest.fixture(params=[warm.warm, warm.within, warm.cold], ids=["warm", "within", "cold"])
+@pytest.fixture(
+    params=[warm_workers.warm, warm_workers.within, warm_workers.cold],
+    ids=["warm", "within", "cold"],
+)
 def way(request: pytest.FixtureRequest) -> Iterator[Callable[[], None]]:
     """Have workers begin in one of the three ways."""
     begin: Callable[[], None] = request.param
     begin()
     yield begin
-    warm.warm()
+    warm_workers.warm()
 
 
 @pytest.fixture(scope="module")
@@ -66,15 +69,15 @@ def test_a_forked_worker_is_seen_as_a_started_one_is(table: str) -> None:
     if os.geteuid() != 0:  # it is not dumpable: nobody else may look
         return
     found = {}
-    for begin in (warm.cold, warm.warm, warm.within):
+    for begin in (warm_workers.cold, warm_workers.warm, warm_workers.within):
         begin()
         engine, process = asked(table)
         found[begin.__name__] = seen(process)
-        if begin is not warm.within:  # there the environment is that of whoever forked
+        if begin is not warm_workers.within:  # there the environment is that of whoever forked
             assert (process / "environ").read_bytes() == b""
         assert SALT.hex().encode() not in (process / "cmdline").read_bytes()
         engine.close()
-    warm.warm()
+    warm_workers.warm()
     assert found["warm"] == found["cold"]
     for one in found.values():
         del one["SigCgt"]  # a fork catches what whoever forked does
@@ -93,7 +96,7 @@ def test_however_it_began_it_is_ended(way: Callable[[], None], table: str) -> No
 
 
 def test_nobody_holds_its_pipes_but_we(way: Callable[[], None]) -> None:
-    child = piped.Piped("engines.worker")
+    child = child_process.Piped("engines.duckdb.worker")
     pid = child.pid
     assert is_there(pid)
     child.let_go()

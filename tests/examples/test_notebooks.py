@@ -11,7 +11,7 @@ from typing import Any
 import nbformat
 import pytest
 
-from bubbles import needs_bubbles
+from support.sandbox_blocks import needs_bubbles
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 NOTEBOOKS = sorted(EXAMPLES.glob("*.ipynb"))

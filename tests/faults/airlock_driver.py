@@ -17,9 +17,9 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
 import sfumato
-from bare import lay_bare
-from sfumato.app import OpenVault
-from sfumato.client.airlock import Files
+from sfumato.app.vault import OpenVault
+from sfumato.features.airlock.client import Files
+from support.unconfined_sandbox import lay_bare
 
 CHANGES = frozenset({
     "execute", "commit", "fsync", "rename", "replace", "mkdir", "open", "write", "unlink", "rmdir",

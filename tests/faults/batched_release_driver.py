@@ -1,4 +1,4 @@
-"""The small door of driver.py with a thread for each operation, all of them at once."""
+"""The small door of release_driver.py with a thread for each operation, all of them at once."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from faults.driver import ask, opened, say_aloud
-from ledgers import Place
-from sfumato.core.refusal import Bug, Refused
-from sfumato.stores.anchor import FileAnchor
+from faults.release_driver import ask, opened, say_aloud
+from sfumato.dp.refusal import Bug, Refused
+from sfumato.storage.anchor import FileAnchor
+from support.ledger_stores import Place
 
 
 def main(kind: str, where: str, anchor: str, *ops: str) -> int:

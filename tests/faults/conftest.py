@@ -6,11 +6,11 @@ from collections.abc import Iterator
 
 import pytest
 
-import pg
+from support import postgres_server
 
 
 @pytest.fixture(scope="session")
-def server() -> Iterator[pg.Server]:
+def server() -> Iterator[postgres_server.Server]:
     """Run a throw-away PostgreSQL."""
-    with pg.running() as found:
+    with postgres_server.running() as found:
         yield found

@@ -13,17 +13,17 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-import ledgers
-from ledgers import Place
-from sfumato.core.account import Charged, Standing
-from sfumato.core.refusal import Bug, Refused
-from sfumato.stores.anchor import FileAnchor
-from sfumato.stores.ledger_sql import SqlLedger
+from sfumato.dp.refusal import Bug, Refused
+from sfumato.storage.anchor import FileAnchor
+from sfumato.storage.sql_ledger import SqlLedger
+from sfumato.vault.ledger_entries import Charged, Standing
+from support import ledger_stores
+from support.ledger_stores import Place
 
 
 def ask(ledger: SqlLedger, anchor: FileAnchor, op: str, say: Callable[[str], None]) -> None:
     """Answer one question, in the order that never gives an answer away."""
-    outcome = ledger.charge(ledgers.asked(op, f"q{op}"), anchor.read())
+    outcome = ledger.charge(ledger_stores.asked(op, f"q{op}"), anchor.read())
     if not isinstance(outcome, Charged | Standing):
         raise Bug("the driver asks for what it can pay")
     anchor.advance(outcome.head)

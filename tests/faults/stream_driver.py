@@ -12,10 +12,10 @@ from contextlib import AbstractContextManager
 from dataclasses import replace
 
 import sfumato
-from sfumato.core.access import Caller
-from sfumato.core.measure import Cells
-from sfumato.core.sealed import Sealed
+from sfumato.query.measure import Cells
 from sfumato.vault.engine_port import KeptDay, KeptStreams, StreamEngine, TakeOrder
+from sfumato.vault.sealed import Sealed
+from sfumato.vault.users import Caller
 
 
 def die() -> None:

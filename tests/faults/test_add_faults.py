@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 import sfumato
-from sfumato.app import OpenVault
-from vaults import card, make_vault, run_traced, write_csv
+from sfumato.app.vault import OpenVault
+from support.small_vaults import card, make_vault, run_traced, write_csv
 
 CARD = """
 unit = "who"

@@ -20,13 +20,13 @@ from typing import Any
 import pytest
 
 import sfumato
-from bare import lay_bare
-from bubbles import needs_bubbles
-from processes import children, is_there, waited
-from sfumato.app import OpenVault
-from sfumato.core.airlock import OPEN, Request, sum_of
-from sfumato.core.refusal import Refused
-from vaults import SFUMATO, card, make_vault, run, write_csv
+from sfumato.app.vault import OpenVault
+from sfumato.dp.refusal import Refused
+from sfumato.features.airlock.model import OPEN, Request, sum_of
+from support.process_tree import children, is_there, waited
+from support.sandbox_blocks import needs_bubbles
+from support.small_vaults import SFUMATO, card, make_vault, run, write_csv
+from support.unconfined_sandbox import lay_bare
 
 CARD = """
 unit = "who"

@@ -18,12 +18,12 @@ from pathlib import Path
 import pytest
 
 import sfumato
-from processes import children, is_there, waited
-from sfumato.core.refusal import Refused
-from sfumato.sandbox.drafts import DRAFT, GONE, held_folder, sweep
-from sfumato.sandbox.environment import default_folder, own_folder
-from sfumato.sandbox.environments import Environments
-from vaults import make_vault
+from sfumato.dp.refusal import Refused
+from sfumato.sandbox.base_environment import default_folder, own_folder
+from sfumato.sandbox.environment_store import Environments
+from sfumato.sandbox.locked_folders import DRAFT, GONE, held_folder, sweep
+from support.process_tree import children, is_there, waited
+from support.small_vaults import make_vault
 
 ADDING = """
 import sys
@@ -34,7 +34,7 @@ Environments(Path(sys.argv[1])).add_lock(Path(sys.argv[2]))
 HOLDING = """
 import sys
 from pathlib import Path
-from sfumato.sandbox.drafts import held_folder
+from sfumato.sandbox.locked_folders import held_folder
 with held_folder(Path(sys.argv[1]), sys.argv[2]) as held:
     inside = held.place / "files"
     inside.mkdir()

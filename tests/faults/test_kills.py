@@ -13,20 +13,20 @@ from pathlib import Path
 import apsw
 import pytest
 
-from faults import driver, together_driver
-from ledgers import DEBT, Place
-from sfumato.core.account import Account
-from sfumato.core.chain import disagreement
-from sfumato.core.loss import Debt
-from sfumato.core.refusal import Refused
-from sfumato.stores.anchor import FileAnchor
-from sfumato.stores.ledger_sql import SqlLedger
-from shells import traced
+from faults import batched_release_driver, release_driver
+from sfumato.dp.accounting.privacy_events import Debt
+from sfumato.dp.refusal import Refused
+from sfumato.storage.anchor import FileAnchor
+from sfumato.storage.sql_ledger import SqlLedger
+from sfumato.vault.hash_chain import disagreement
+from sfumato.vault.ledger_entries import Account
+from support.command_line import traced
+from support.ledger_stores import DEBT, Place
 
 OPS = ("1", "2")
 CALLS = ("pwrite64", "fdatasync", "fsync", "write", "ftruncate", "unlink")
 MANY = tuple(str(n) for n in range(1, 7))  # that are asked at once
-DRIVERS = {OPS: Path(driver.__file__), MANY: Path(together_driver.__file__)}
+DRIVERS = {OPS: Path(release_driver.__file__), MANY: Path(batched_release_driver.__file__)}
 
 
 @dataclass(frozen=True)
@@ -99,7 +99,7 @@ def _inject(vault: Vault, call: str, fault: str, when: int) -> None:
 def _check(vault: Vault, charged: list[str], answers: dict[str, str]) -> None:
     if not _is_made(vault):
         assert (charged, vault.anchor.read()) == ([], None)
-    ledger = driver.opened(vault.place)
+    ledger = release_driver.opened(vault.place)
     _check_whole(vault, ledger)
     known = {entry.body for entry in ledger.entries() if entry.kind == "charged"}
     for op in charged:  # nothing that was acknowledged is lost
@@ -130,7 +130,7 @@ def _check_whole(vault: Vault, ledger: SqlLedger) -> None:
 def _check_retries(vault: Vault, ledger: SqlLedger, answers: dict[str, str]) -> None:
     lines: list[str] = []
     for op in vault.ops * 2:
-        driver.ask(ledger, vault.anchor, op, lines.append)
+        release_driver.ask(ledger, vault.anchor, op, lines.append)
     again = [tuple(line.split()[1:]) for line in lines if line.startswith("answer")]
     assert again[: len(vault.ops)] == again[len(vault.ops) :]
     assert set(answers.items()) <= set(again)
@@ -238,7 +238,7 @@ def test_every_charge_and_every_answer_moves_the_anchor(made: Path, tmp_path: Pa
     vault = _fresh(made, tmp_path / "asked")
     ledger = vault.place.open()
     for op in OPS:
-        driver.ask(ledger, vault.anchor, op, lambda _line: None)
+        release_driver.ask(ledger, vault.anchor, op, lambda _line: None)
         mark = vault.anchor.read()
         assert mark is not None
         assert (mark.seq, mark.hash) == (ledger.head().seq, ledger.head().hash)

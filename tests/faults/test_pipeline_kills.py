@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 import sfumato
-from bubbles import needs_bubbles
-from processes import children, cpu_s, is_there, waited
-from vaults import SFUMATO, card, make_vault, run, run_hurried, write_csv
+from support.process_tree import children, cpu_s, is_there, waited
+from support.sandbox_blocks import needs_bubbles
+from support.small_vaults import SFUMATO, card, make_vault, run, run_hurried, write_csv
 
 CARD = """
 unit = "who"

@@ -13,16 +13,15 @@ from functools import partial
 import psycopg
 import pytest
 
-import ledgers
-import pg
-from ledgers import DEBT, Place, asked
-from sfumato.core.account import Account, Charged, Standing
-from sfumato.core.filters import Cap
-from sfumato.core.loss import Debt
-from sfumato.core.refusal import Bug, Refused
-from sfumato.stores.ledger_sql import SqlLedger
-from sfumato.stores.link import Fault
-from sfumato.stores.postgres import PostgresLink
+from sfumato.dp.accounting.privacy_events import Debt
+from sfumato.dp.accounting.privacy_filter import Cap
+from sfumato.dp.refusal import Bug, Refused
+from sfumato.storage.database import Fault
+from sfumato.storage.postgres_ledger import PostgresLink
+from sfumato.storage.sql_ledger import SqlLedger
+from sfumato.vault.ledger_entries import Account, Charged, Standing
+from support import ledger_stores, postgres_server
+from support.ledger_stores import DEBT, Place, asked
 
 Act = Callable[[PostgresLink], None]
 Rows = psycopg.Cursor[tuple[object, ...]]
@@ -30,7 +29,7 @@ STATEMENTS = 27  # more than a charge and a settlement take together
 
 
 @pytest.fixture
-def place(server: pg.Server) -> Place:
+def place(server: postgres_server.Server) -> Place:
     """Return a fresh schema with a ledger in it."""
     made = Place("postgres", server.fresh_url())
     made.create().close()
@@ -106,7 +105,7 @@ def _with_link(place: Place, kind: type[CutLink], when: int, act: Act) -> SqlLed
 
 
 def test_a_backend_cut_before_any_statement_costs_no_second_charge(
-    server: pg.Server, place: Place
+    server: postgres_server.Server, place: Place
 ) -> None:
     def cut(link: PostgresLink) -> None:
         pid = PostgresLink._run(link, "SELECT pg_backend_pid()", ()).fetchall()[0][0]
@@ -135,7 +134,7 @@ def _one_cut(place: Place, kind: type[CutLink], when: int, act: Act) -> None:
 
 def test_a_worker_killed_before_any_statement_costs_no_second_charge(place: Place) -> None:
     for when in range(1, STATEMENTS + 1):
-        ledgers.exit_code(ledgers.start_child(partial(_ask_and_die, place, when)))
+        ledger_stores.exit_code(ledger_stores.start_child(partial(_ask_and_die, place, when)))
         _ask_until_answered(place, str(when))
     _check(place, STATEMENTS)
 
@@ -148,15 +147,15 @@ def _die(_link: PostgresLink) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def _crash_while_asking(server: pg.Server, place: Place, rounds: int) -> None:
+def _crash_while_asking(server: postgres_server.Server, place: Place, rounds: int) -> None:
     dice, killed = random.Random(11), 0
     for number in range(rounds):
-        worker = ledgers.start_child(partial(_ask_many, place, str(number)))
+        worker = ledger_stores.start_child(partial(_ask_many, place, str(number)))
         time.sleep(dice.uniform(0.05, 0.3))
-        while not (is_killed := _kill_a_backend(server)) and not ledgers.has_ended(worker):
+        while not (is_killed := _kill_a_backend(server)) and not ledger_stores.has_ended(worker):
             time.sleep(0.01)  # on a busy machine it has not begun yet
         killed += is_killed
-        assert ledgers.exit_code(worker) == 0
+        assert ledger_stores.exit_code(worker) == 0
     assert killed > 0
     _check(place, rounds * 20)
 
@@ -166,7 +165,7 @@ def _ask_many(place: Place, name: str) -> None:
         _ask_until_answered(place, f"{name}.{part}")
 
 
-def _kill_a_backend(server: pg.Server) -> bool:
+def _kill_a_backend(server: postgres_server.Server) -> bool:
     """Kill -9 a backend, if one is there: the whole server falls and recovers from its log."""
     found = server.run(
         "SELECT pid FROM pg_stat_activity"
@@ -175,13 +174,15 @@ def _kill_a_backend(server: pg.Server) -> bool:
     return any(isinstance(pid, int) and server.kill(pid) for (pid,) in found)
 
 
-def test_a_server_that_falls_costs_no_second_charge(server: pg.Server, place: Place) -> None:
+def test_a_server_that_falls_costs_no_second_charge(
+    server: postgres_server.Server, place: Place
+) -> None:
     _crash_while_asking(server, place, 2)
 
 
 @pytest.mark.slow
 def test_a_server_that_falls_a_dozen_times_costs_no_second_charge(
-    server: pg.Server, place: Place
+    server: postgres_server.Server, place: Place
 ) -> None:
     ledger = place.open()
     for account in ("people", "user ann"):

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 import sfumato
-from sfumato.app import OpenVault
+from sfumato.app.vault import OpenVault
 from sfumato.client.answer import Answer
-from vaults import PATIENTS_CARD, make_vault, run, run_traced, write_patients
+from support.small_vaults import PATIENTS_CARD, make_vault, run, run_traced, write_patients
 
 CALLS = ("pwrite64", "fdatasync", "fsync", "write", "ftruncate", "unlink", "rename")
 SQL = "SELECT COUNT(*) AS n FROM clinic"

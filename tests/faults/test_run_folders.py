@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from sfumato.stores.drafts import FileDrafts
+from sfumato.storage.run_folders import FileDrafts
 
 
 def test_a_folder_that_stays_keeps_its_lock_and_is_swept_later(tmp_path: Path) -> None:

@@ -16,10 +16,10 @@ from typing import Any
 
 import pytest
 
-import pg
 import sfumato
-from shells import script
-from vaults import card, run_traced, write_csv
+from support import postgres_server
+from support.command_line import script
+from support.small_vaults import card, run_traced, write_csv
 
 CARD = """
 unit = "who"
@@ -66,7 +66,7 @@ def wide(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def on_postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """Return a vault like the exact one; its rows lie on a server, which its copies share."""
-    with pg.running() as server:
+    with postgres_server.running() as server:
         address = server.database_url(server.own_database())
         yield made_vault(tmp_path_factory.mktemp("postgres"), EXACT, address)
 

@@ -15,14 +15,14 @@ from pathlib import Path
 import pytest
 
 import sfumato
-from sfumato.core.refusal import Refused
-from sfumato.serving import Serving, _heard, _Keeper
-from sfumato.temporary import PREFIX, sweep, temporary_folder
-from vaults import make_vault
+from sfumato.app.processes import Serving, _heard, _Keeper
+from sfumato.dp.refusal import Refused
+from sfumato.system.temporary_folders import PREFIX, sweep, temporary_folder
+from support.small_vaults import make_vault
 
 HOLD = """
 import sys
-from sfumato.temporary import TemporaryFolder
+from sfumato.system.temporary_folders import TemporaryFolder
 made = TemporaryFolder()
 (made.place / "inner").mkdir()
 (made.place / "inner" / "rows").write_text("ann")
@@ -74,7 +74,7 @@ def test_opening_a_vault_sweeps_what_a_killed_service_has_left(
     command = [
         sys.executable,
         "-c",
-        "from sfumato.command import main; main()",
+        "from sfumato.app.command_line import main; main()",
         "serve",
         "--port",
         "0",

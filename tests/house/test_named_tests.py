@@ -37,7 +37,7 @@ def test_every_test_that_is_named_is_there() -> None:
 
 
 def test_a_test_that_is_gone_is_found() -> None:
-    assert list(missing("Held by `test_of_nothing` of tests/house/test_named.py.")) == [
+    assert list(missing("Held by `test_of_nothing` of tests/house/test_named_tests.py.")) == [
         "test_of_nothing"
     ]
     assert list(missing("see tests/house/test_nothing.py")) == ["tests/house/test_nothing.py"]

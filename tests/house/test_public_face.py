@@ -15,30 +15,34 @@ from typing import Any
 import pytest
 
 import sfumato
-from sfumato import app, client, convening, lab
-from sfumato.client import airlock, kept_device, remote, respondent, surveys
-from sfumato.client.regression import fit
-from sfumato.client.twin import Twin
+from sfumato import client, lab
+from sfumato.app import federation, vault
+from sfumato.client import remote_vault
+from sfumato.features.airlock import client as airlock_client
+from sfumato.features.anonymization import Anonymity
+from sfumato.features.regression import fit_result
+from sfumato.features.surveys import client as surveys_client
+from sfumato.features.surveys import device_files, respondent_client
+from sfumato.features.synthetic.client import Twin
 from sfumato.lab import attack, audit
-from sfumato.services.anonymity import Anonymity
-from sfumato.wire.routes import VERSION
+from sfumato.wire.verb_table import VERSION
 
 ROOT = Path(__file__).parents[2]
 # whose keywords are names that the caller chooses
 NAMES_OF_THE_CALLER = {"where", "group_by", "each_person", "formula", "report"}
 NOT_AWAITED = {"airlock", "has_receipt"}  # what the asynchronous client does not have
 CLASSES: tuple[type, ...] = (
-    app.OpenVault, remote.RemoteVault, client.AsyncVault, client.AsyncDataSet,
-    convening.FederatedVault, client.DataSet, client.Builder, client.Answer, client.Column,
-    airlock.AirlockRoom, airlock.Files, Twin, fit.Fit, surveys.LocalSurvey, kept_device.KeptDevice,
-    respondent.Device, Anonymity, attack.Attack,
+    vault.OpenVault, remote_vault.RemoteVault, client.AsyncVault, client.AsyncDataSet,
+    federation.FederatedVault, client.DataSet, client.Builder, client.Answer, client.Column,
+    airlock_client.AirlockRoom, airlock_client.Files, Twin, fit_result.Fit, surveys_client.LocalSurvey, device_files.KeptDevice,  # noqa: E501
+    respondent_client.Device, Anonymity, attack.Attack,
 )  # fmt: skip
 FUNCTIONS: tuple[Callable[..., Any], ...] = (
     *(getattr(sfumato, name) for name in sfumato.__all__ if name not in ("Refused", "__version__")),
     *(thing for name in lab.__all__ if inspect.isfunction(thing := getattr(lab, name))),
     *(thing for name in audit.__all__ if inspect.isfunction(thing := getattr(audit, name))),
-    convening.new_agreement, convening.new_convener, surveys.invite, surveys.reports,
-    surveys.two_coins,
+    federation.new_agreement, federation.new_convener, surveys_client.invite, surveys_client.reports,  # noqa: E501
+    surveys_client.two_coins,
 )  # fmt: skip
 
 
@@ -128,7 +132,7 @@ def test_the_version_is_the_packages() -> None:
 def test_importing_the_root_imports_no_more_than_the_refusal() -> None:
     code = "import sys, sfumato; print(*sorted(m for m in sys.modules if 'sfumato' in m))"
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert ran.stdout.split() == ["sfumato", "sfumato.core", "sfumato.core.refusal"]
+    assert ran.stdout.split() == ["sfumato", "sfumato.core", "sfumato.dp.refusal"]
 
 
 def test_the_package_says_that_it_is_typed() -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from sfumato.core.refusal import CODES
+from sfumato.dp.refusal import CODES
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "src" / "sfumato"
@@ -25,23 +25,23 @@ def places(pattern: str) -> set[str]:
 
 
 def test_only_the_door_opens_a_sealed_value() -> None:
-    locks = {f"door/locks/{name}.py" for name in ("crowd", "dp", "reviewed", "secure_sum")}
-    assert places(r"\bunseal\b") == {"door/unseal.py", *locks}
+    locks = {f"release/locks/{name}.py" for name in ("crowd", "dp", "reviewed", "secure_sum")}
+    assert places(r"\bunseal\b") == {"release/unseal.py", *locks}
 
 
 def test_nobody_reaches_into_a_sealed_value_by_its_slot() -> None:
-    assert places(r"_Sealed__held|\b__held\b") == {"door/unseal.py", "core/sealed.py"}
+    assert places(r"_Sealed__held|\b__held\b") == {"release/unseal.py", "vault/sealed.py"}
 
 
 def test_real_randomness_stands_in_one_module() -> None:
     pattern = r"\bos\.urandom|\bimport secrets|\bSystemRandom|from random import|\bgetrandom\b"
     # a fixed seed: the bundled files, byte for byte; and the name of what strangers may call
-    made_once = {"lab/generate.py", "sandbox/syscalls.py"}
-    assert places(pattern) - made_once == {"dice.py"}
+    made_once = {"lab/generate.py", "sandbox/seccomp.py"}
+    assert places(pattern) - made_once == {"system/randomness.py"}
 
 
 def test_numpy_randomness_is_used_in_the_lab_and_the_demo_alone() -> None:
-    allowed = ("lab/", "faces/cli/story.py", "sandbox/inside.py")  # a stranger's own, seeded anew
+    allowed = ("lab/", "cli/demo_story.py", "sandbox/inside.py")  # a stranger's own, seeded anew
     assert [p for p in places(r"np\.random|numpy\.random") if not p.startswith(allowed)] == []
 
 
@@ -73,7 +73,7 @@ def test_every_code_that_is_raised_is_in_the_table() -> None:
 
 
 def test_every_code_in_the_table_is_raised_somewhere() -> None:
-    texts = [text for name, text in sources() if name != "core/refusal.py"]
+    texts = [text for name, text in sources() if name != "dp/refusal.py"]
     used = {c for text in texts for c in re.findall(r'"([a-z]+(?:-[a-z]+)*)"', text)}
     assert [code for code in CODES if code not in used] == []
 

@@ -29,10 +29,10 @@ async def asked() -> None:
 """
 REVEALED = {
     6: "sfumato.client.answer.Answer",
-    7: "sfumato.client.builder.Builder",
-    8: "sfumato.client.shown.Price",
+    7: "sfumato.client.query_builder.Builder",
+    8: "sfumato.client.display.Price",
     9: "tuple[str, ...]",
-    13: "sfumato.client.regression.fit.Fit",
+    13: "sfumato.features.regression.fit_result.Fit",
     18: "sfumato.client.answer.Answer",
 }
 

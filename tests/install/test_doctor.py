@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from sfumato import checkup, extras
-from sfumato.core.refusal import Refused
-from sfumato.extras import EXTRAS
+from sfumato.app import doctor
+from sfumato.dp.refusal import Refused
+from sfumato.system import optional_packages as extras
+from sfumato.system.optional_packages import EXTRAS
 
 ROOT = Path(__file__).parents[2]
 MODULES = {"argon2-cffi": "argon2", "vl-convert-python": "vl_convert"}  # where the names differ
@@ -34,7 +35,7 @@ def test_the_extras_are_those_of_the_package() -> None:
     for extra, wanted in extras.items():
         names = [line.split(">")[0].split("=")[0].split("[")[0] for line in wanted]
         assert EXTRAS[extra] == tuple(MODULES.get(name, name) for name in names)
-    assert set(EXTRAS) == set(extras) == set(checkup.FOR)
+    assert set(EXTRAS) == set(extras) == set(doctor.FOR)
 
 
 @pytest.mark.usefixtures("bare")
@@ -42,12 +43,12 @@ def test_what_is_absent_is_named_with_what_it_is_for_and_what_brings_it(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(extras, "CHECKOUT", tmp_path)
-    found = {name: (well, says, get) for name, well, says, get in checkup.checkup(None)}
+    found = {name: (well, says, get) for name, well, says, get in doctor.checkup(None)}
     assert all(well for well, _, _ in found.values())
     for extra, modules in EXTRAS.items():
         _, says, get = found[extra]
         assert all(module in says for module in modules)
-        assert checkup.FOR[extra] in says
+        assert doctor.FOR[extra] in says
         assert get == f'pip install "sfumato[{extra}]"'
     fleet = "python3 -m venv fleet && fleet/bin/pip install 'sfumato[flower]'"
     assert found["flower"][2] == fleet
@@ -59,15 +60,15 @@ def test_what_is_absent_is_named_with_what_it_is_for_and_what_brings_it(
 
 @pytest.mark.usefixtures("bare")
 def test_in_a_checkout_the_one_command_is_makes() -> None:
-    found = {name: get for name, _, _, get in checkup.checkup(None)}
+    found = {name: get for name, _, _, get in doctor.checkup(None)}
     assert found["all of it"] == "make .venv/torch.done system"
     assert f"pip install '{ROOT}[flower]'" in (found["flower"] or "")
     assert (found["serve"], found["federated"]) == ("make .venv/dev.done", "make .venv/torch.done")
 
 
 def test_a_machine_that_lacks_nothing_is_told_of_no_command() -> None:
-    well = checkup.Finding("python", True, "3.11.7")
-    assert checkup._all_at_once([well, checkup.Finding("engine", True, "answers")]) == []
+    well = doctor.Finding("python", True, "3.11.7")
+    assert doctor._all_at_once([well, doctor.Finding("engine", True, "answers")]) == []
 
 
 @pytest.mark.usefixtures("bare")
@@ -106,8 +107,8 @@ def test_make_is_told_where_the_checkout_is_for_who_stands_elsewhere(
 def test_an_engine_that_does_not_answer_is_a_finding_and_no_fault(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("sfumato.engines.duckdb._START_S", 0.0)
-    finding = checkup._check_engine()
+    monkeypatch.setattr("sfumato.engines.duckdb.engine._START_S", 0.0)
+    finding = doctor._check_engine()
     assert not finding.is_well
     assert "did not answer" in finding.says
 
@@ -117,13 +118,13 @@ def test_a_place_for_anchors_that_cannot_be_written_is_said(
 ) -> None:
     (tmp_path / "file").write_text("no folder")
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "file" / "state"))
-    finding = checkup._check_anchors()
+    finding = doctor._check_anchors()
     assert not finding.is_well
     assert "--anchor" in finding.says
 
 
 def test_pyspark_without_java_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shutil, "which", lambda _name: None)
-    finding = checkup._check_extra("spark")
+    finding = doctor._check_extra("spark")
     assert finding.is_well
     assert finding.get == "sudo apt-get install default-jre-headless"

@@ -7,14 +7,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sfumato.command import CommandLine
-from sfumato.core.refusal import Refused
-from sfumato.faces.cli.main import run
-from sfumato.lab import bounds
+from sfumato.app.command_line import CommandLine
+from sfumato.cli.main import run
+from sfumato.dp.refusal import Refused
+from sfumato.lab import attack_bounds
 from sfumato.lab.attack import EPSILONS_OPTION, Attack, Setting
+from sfumato.lab.attack_bounds import Bounds, Row, all_against_ours
+from sfumato.lab.attack_report import Report, Success
 from sfumato.lab.attacks import attacks
-from sfumato.lab.bounds import Bounds, Row, all_against_ours
-from sfumato.lab.report import Report, Success
 
 PAGE = Path(__file__).parents[2] / "docs" / "lab-bounds.md"
 
@@ -36,20 +36,20 @@ def guesser(share: float) -> Attack:
 
 
 def test_an_attack_above_its_bound_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bounds, "attacks", lambda: (guesser(0.70), guesser(0.80)))
+    monkeypatch.setattr(attack_bounds, "attacks", lambda: (guesser(0.70), guesser(0.80)))
     found = all_against_ours(seed=1)
     assert [one.success.hits for one in found.broken] == [found.rows[-1].success.hits] * 6
     assert "MORE OFTEN" in found.finding
 
 
 def test_an_attack_at_its_bound_is_not_accused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bounds, "attacks", lambda: (guesser(0.731),))
+    monkeypatch.setattr(attack_bounds, "attacks", lambda: (guesser(0.731),))
     for seed in range(50):
         assert all_against_ours(seed=seed).broken == ()
 
 
 def test_only_what_theory_bounds_is_in_the_table(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bounds, "attacks", lambda: (guesser(0.7),))
+    monkeypatch.setattr(attack_bounds, "attacks", lambda: (guesser(0.7),))
     found = all_against_ours(seed=1, runs=50)
     assert [one.success.epsilon for one in found.rows] == [0.1, 0.3, 1, 3, 10, 30]
     assert {one.success.tries for one in found.rows} == {50}
@@ -94,7 +94,7 @@ def test_the_page_of_the_docs_breaks_no_bound_and_has_every_epsilon() -> None:
     for cells in rows:
         least, bound = (float(cell.strip(" %")) for cell in cells[-2:])
         assert least <= bound
-    for epsilon in bounds.EPSILONS.split(","):
+    for epsilon in attack_bounds.EPSILONS.split(","):
         assert any(f"epsilon = {epsilon}" in cells[1] for cells in rows)
     assert {cells[0].strip() for cells in rows} == {one.name for one in attacks()}
 
@@ -102,7 +102,7 @@ def test_the_page_of_the_docs_breaks_no_bound_and_has_every_epsilon() -> None:
 def test_the_command_writes_the_page(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(bounds, "attacks", lambda: (guesser(0.7),))
+    monkeypatch.setattr(attack_bounds, "attacks", lambda: (guesser(0.7),))
     page = tmp_path / "page.md"
     assert run(["attack", "--all", "--seed", "1", "--save", str(page)], CommandLine()) == 0
     assert "No attack is right more often" in capsys.readouterr().out
@@ -111,7 +111,7 @@ def test_the_command_writes_the_page(
 
 @pytest.mark.parametrize("also", [["floats"], ["--set", "people=3"], ["--save", "page.png"]])
 def test_all_is_all_and_its_page_is_text(also: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bounds, "attacks", lambda: (guesser(0.7),))
+    monkeypatch.setattr(attack_bounds, "attacks", lambda: (guesser(0.7),))
     assert run(["attack", "--all", "--runs", "5", *also], CommandLine()) != 0
 
 

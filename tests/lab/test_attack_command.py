@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from sfumato.core.refusal import Refused
+from sfumato.dp.refusal import Refused
 from sfumato.lab.attacks import FILES, attack
-from vaults import patients_vault, run
+from support.small_vaults import patients_vault, run
 
 
 def test_without_a_name_all_attacks_are_listed(tmp_path: Path) -> None:

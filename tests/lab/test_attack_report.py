@@ -8,10 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sfumato.core.refusal import Refused
+from sfumato.dp.refusal import Refused
+from sfumato.lab.attack_report import Report, Success
 from sfumato.lab.attacks import attack, attacks
-from sfumato.lab.chance import least
-from sfumato.lab.report import Report, Success
+from sfumato.lab.success_intervals import least
 
 
 def report(*successes: Success, beside: tuple[Report, ...] = ()) -> Report:

@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sfumato.core.refusal import Refused
+from sfumato.dp.refusal import Refused
 from sfumato.lab.attacks.linkage import Row
-from sfumato.lab.parallel import empirical_sensitivity, parallel_databases
+from sfumato.lab.empirical_sensitivity import empirical_sensitivity, parallel_databases
 
 
 def table(values: Sequence[int]) -> list[Row]:

@@ -7,15 +7,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sfumato.core.refusal import Refused
+from sfumato.dp.refusal import Refused
 from sfumato.lab.attacks.linkage import Row, link
 from sfumato.lab.exercises import (
     BreakTheMechanism,
     check_quasi_identifiers,
     find_the_person,
 )
-from sfumato.lab.ours import private_sums
-from sfumato.lab.specimens import medical_rows
+from sfumato.lab.platform_noise import private_sums
+from sfumato.lab.sample_data import medical_rows
 
 
 @pytest.mark.parametrize("seed", range(20))

@@ -16,17 +16,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from sfumato.core.budget import read_number
-from sfumato.core.refusal import Refused
+from sfumato.dp.budget import read_number
+from sfumato.dp.refusal import Refused
 from sfumato.lab import (
     empirical_laplacian_mechanism,
     empirical_sensitivity,
     laplacian_mechanism,
 )
 from sfumato.lab.audit import audit
-from sfumato.lab.laplacian import FINENESS, Grid
-from sfumato.lab.ours import private_sums
-from sfumato.lab.ours_gaussian import private_vectors
+from sfumato.lab.laplace_of_any_query import FINENESS, Grid
+from sfumato.lab.platform_gaussian_noise import private_vectors
+from sfumato.lab.platform_noise import private_sums
 
 ALARM = 1e-4
 AGES = [31.5, 44.25, 58.0, 1.65, 70.125]

@@ -7,8 +7,8 @@ import math
 import numpy as np
 import pytest
 
-from sfumato.core.refusal import Refused
-from sfumato.lab.local_global import EPSILON, compare, local_beside_global
+from sfumato.dp.refusal import Refused
+from sfumato.lab.local_and_central import EPSILON, compare, local_beside_global
 
 
 def test_both_errors_are_those_of_theory() -> None:

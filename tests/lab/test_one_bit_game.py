@@ -8,9 +8,10 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from sfumato.core.noise import laplace
-from sfumato.lab.attacks import averaging, differencing, linkage_report, ratings_report
-from sfumato.lab.bits import (
+from sfumato.dp.mechanisms import laplace
+from sfumato.lab.attack_report import Report
+from sfumato.lab.attacks import averaging, differencing, linkage_report, rating_linkage_report
+from sfumato.lab.one_bit_game import (
     CELLS,
     Look,
     by_the_mean,
@@ -18,8 +19,7 @@ from sfumato.lab.bits import (
     parts,
     successes_against_ours,
 )
-from sfumato.lab.chance import guessing_bound
-from sfumato.lab.report import Report
+from sfumato.lab.success_intervals import guessing_bound
 
 EPSILONS = (0.1, 0.3, 1.0, 3.0, 10.0, 30.0)
 TRIALS = 20_000
@@ -27,7 +27,7 @@ REPORTS: list[Callable[[np.random.Generator], Report]] = [
     lambda dice: averaging.attack_counts(dice, runs=TRIALS // 10),
     lambda dice: differencing.attack_counts(dice, runs=TRIALS // 10),
     lambda dice: linkage_report.attack_counts(dice, trials=TRIALS),
-    lambda dice: ratings_report.attack_counts(dice, trials=TRIALS),
+    lambda dice: rating_linkage_report.attack_counts(dice, trials=TRIALS),
 ]
 
 

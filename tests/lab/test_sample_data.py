@@ -9,10 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from sfumato.core.card import Card, read_card
-from sfumato.core.columns import Column
 from sfumato.lab.generate import heights, medical, write
-from sfumato.lab.specimens import (
+from sfumato.lab.sample_data import (
     HEIGHT_BOUNDS,
     HEIGHTS,
     HEIGHTS_CARD,
@@ -22,6 +20,8 @@ from sfumato.lab.specimens import (
     read_lines,
     read_numbers,
 )
+from sfumato.vault.card.columns import Column
+from sfumato.vault.card.data_card import Card, read_card
 
 FILES = [(MEDICAL, medical), (HEIGHTS, heights)]
 

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 from scipy import stats
 
-from sfumato.core.refusal import Refused
+from sfumato.dp.refusal import Refused
+from sfumato.lab.attack_report import Report, Success
 from sfumato.lab.attacks import attack, attacks
-from sfumato.lab.chance import guessing_bound, hit_rate_bound, interval
-from sfumato.lab.report import Report, Success
+from sfumato.lab.success_intervals import guessing_bound, hit_rate_bound, interval
 
 
 @pytest.mark.parametrize(("hits", "tries"), [(0, 10), (3, 10), (10, 10), (500, 1000)])

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sfumato.core.refusal import Refused
+from sfumato.dp.refusal import Refused
 from sfumato.lab import empirical_sensitivity, laplacian_mechanism, parallel_databases
 
 torch = pytest.importorskip("torch", reason="torch is not installed: make .venv/torch.done")

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from sfumato.client.plot import Plot
-from sfumato.core.refusal import Refused
-from sfumato.lab.curves import (
+from sfumato.dp.refusal import Refused
+from sfumato.lab.utility_curves import (
     EPSILONS,
     REGIONS,
     error_table,

@@ -7,9 +7,9 @@ from collections import Counter
 
 import pytest
 
-from asking import Asking
-from plain_reading import Reading, card, some_rows
-from sfumato.core.expression import (
+from sfumato.dp.refusal import Refused
+from sfumato.query.canonical_conditions import canonical, selecting
+from sfumato.query.expression import (
     All,
     Among,
     AnyOf,
@@ -21,13 +21,13 @@ from sfumato.core.expression import (
     Ref,
     walk,
 )
-from sfumato.core.question import Question
-from sfumato.core.refusal import Refused
-from sfumato.core.turned import canonical, selecting
-from sfumato.plan.plan import make_plan
-from sfumato.plan.read_sql import read_sql
-from sfumato.plan.scope import card_scope
-from sfumato.plan.tables import view_of
+from sfumato.query.join import view_of
+from sfumato.query.model import Question
+from sfumato.query.plan import make_plan
+from sfumato.query.resolve import card_scope
+from sfumato.query.sql.select import read_sql
+from support.query_oracle import Reading, card, some_rows
+from support.random_queries import Asking
 
 
 def denied(rng: random.Random, condition: Predicate, depth: int = 3) -> Predicate:

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from plan.test_plan import CARD, plan
-from sfumato.core.noise.kind import Noise
-from sfumato.plan.contribution_bounds import advice_of, bounding_in_words, bounds_of
-from sfumato.plan.plan import Plan
-from sfumato.plan.price import price_at
+from query.test_plan import CARD, plan
+from sfumato.dp.mechanisms.noise import Noise
+from sfumato.query.contribution_bounds import advice_of, bounding_in_words, bounds_of
+from sfumato.query.plan import Plan
+from sfumato.query.price import price_at
 
 ONE = CARD.replace("max_groups = 3\nmax_rows = 20", "")
 AGES = '[columns.age]\ntype = "integer"\nlower = 0\nupper = 110\n'

@@ -11,13 +11,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sfumato.core.card import Card, read_card
-from sfumato.core.question import Aggregate
-from sfumato.core.refusal import Refused
-from sfumato.plan.plan import make_plan
-from sfumato.plan.price import Priced, price_for_errors
-from sfumato.plan.read_sql import read_sql
-from sfumato.plan.request import Request, priced_request
+from sfumato.dp.refusal import Refused
+from sfumato.query.model import Aggregate
+from sfumato.query.plan import make_plan
+from sfumato.query.price import Priced, price_for_errors
+from sfumato.query.request import Request, priced_request
+from sfumato.query.sql.select import read_sql
+from sfumato.vault.card.data_card import Card, read_card
 
 CARD = """
 unit = "who"

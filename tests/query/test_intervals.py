@@ -14,23 +14,23 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from formulas import CARD, as_pairs, columns_of_all, formula_of, plan_of, released
-from sfumato.core.card import Card, read_card
-from sfumato.core.measure import Tally
-from sfumato.core.noise.blend import blend
-from sfumato.core.noise.kind import Noise
-from sfumato.core.question import Aggregate
-from sfumato.core.refusal import Refused
-from sfumato.plan.forms import form_of
-from sfumato.plan.on_rows import value_on
-from sfumato.plan.plan import Plan
-from sfumato.plan.price import price_at
-from sfumato.plan.public_ranges import public_range
-from sfumato.plan.reckon import reckon
-from sfumato.plan.reckoning import Reckoning
-from sfumato.plan.verbs.table import verb_of
-from sfumato.plan.verbs.verb import Floats, NoisyPart
-from vaults import card as toml
+from sfumato.dp.mechanisms.averaged_noise import blend
+from sfumato.dp.mechanisms.noise import Noise
+from sfumato.dp.refusal import Refused
+from sfumato.query.aggregates.aggregate import Floats, NoisyPart
+from sfumato.query.aggregates.registry import verb_of
+from sfumato.query.measure import Tally
+from sfumato.query.model import Aggregate
+from sfumato.query.plan import Plan
+from sfumato.query.postprocess.formula_errors import Reckoning
+from sfumato.query.postprocess.formulas import reckon
+from sfumato.query.postprocess.linear_forms import form_of
+from sfumato.query.price import price_at
+from sfumato.query.public_ranges import public_range
+from sfumato.query.row_conditions import value_on
+from sfumato.vault.card.data_card import Card, read_card
+from support.formula_answers import CARD, as_pairs, columns_of_all, formula_of, plan_of, released
+from support.small_vaults import card as toml
 
 NUMBERS = [
     "COUNT(*)", "COUNT(a)", "SUM(a)", "SUM(b)", "AVG(a)", "AVG(b)", "VAR_SAMP(a)", "VAR_POP(b)",

@@ -10,15 +10,15 @@ from typing import Any
 
 import pytest
 
-from engine_rows import SALT, Numbers, card_of, numbers, prepare, write_source
-from sfumato.core.card import Card
-from sfumato.core.expression import Ref, columns_of
-from sfumato.core.question import Joined, question_json, read_question
-from sfumato.core.refusal import Refused
-from sfumato.engines.duckdb import DuckDBEngine
-from sfumato.plan.explain import in_words
-from sfumato.plan.plan import Plan, make_plan
-from sfumato.plan.read_sql import read_sql
+from sfumato.dp.refusal import Refused
+from sfumato.engines.duckdb.engine import DuckDBEngine
+from sfumato.query.expression import Ref, columns_of
+from sfumato.query.model import Joined, question_json, read_question
+from sfumato.query.plan import Plan, make_plan
+from sfumato.query.plan_text import in_words
+from sfumato.query.sql.select import read_sql
+from sfumato.vault.card.data_card import Card
+from support.engine_rows import SALT, Numbers, card_of, numbers, prepare, write_source
 
 SMALL = {"rows": 10**5, "rows_per_person": 20}
 CLINIC: dict[str, Any] = {

@@ -14,15 +14,15 @@ from dataclasses import replace
 import duckdb
 import pytest
 
-from plain_reading import Person, added_up
-from plan.test_joins import THERE as MANY_THERE
-from plan.test_joins import cells_of
-from plan.test_sensitivity import number
-from removals import Judged, changes, excess, judge_many, moved_by, tight
-from sfumato.client.builder import Builder
-from sfumato.core.card import Card
-from sfumato.core.expression import Arithmetic, Coalesce, Compare, Constant, Literally, Ref
-from sfumato.core.question import (
+from query.test_joins import THERE as MANY_THERE
+from query.test_joins import cells_of
+from query.test_sensitivity import number
+from sfumato.client.query_builder import Builder
+from sfumato.dp.refusal import Refused
+from sfumato.features.synthetic.matching_rows import planted
+from sfumato.features.synthetic.seeded_numbers import Seeded
+from sfumato.query.expression import Arithmetic, Coalesce, Compare, Constant, Literally, Ref
+from sfumato.query.model import (
     Aggregate,
     EachPerson,
     JoinedPeople,
@@ -32,13 +32,13 @@ from sfumato.core.question import (
     question_json,
     read_question,
 )
-from sfumato.core.refusal import Refused
-from sfumato.core.twins.seeded import Seeded
-from sfumato.plan.explain import in_words
-from sfumato.plan.plan import Plan, make_plan
-from sfumato.plan.planted import planted
-from sfumato.plan.read_sql import read_sql
-from tables_at_random import Dealt, Read, prepared, read_many, tables_card, two_dealt
+from sfumato.query.plan import Plan, make_plan
+from sfumato.query.plan_text import in_words
+from sfumato.query.sql.select import read_sql
+from sfumato.vault.card.data_card import Card
+from support.query_oracle import Person, added_up
+from support.random_tables import Dealt, Read, prepared, read_many, tables_card, two_dealt
+from support.sensitivity_oracle import Judged, changes, excess, judge_many, moved_by, tight
 
 Rows = Sequence[Person]
 

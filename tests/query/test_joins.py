@@ -15,17 +15,11 @@ from fractions import Fraction
 import duckdb
 import pytest
 
-from plain_reading import (
-    Person,
-    Value,
-    added_up,
-    meaning,
-)
-from plan.test_sensitivity import literally, number
-from removals import Judged, changes, excess, judge_many, moved_by, tight
-from sfumato.core.card import Card
-from sfumato.core.expression import Arithmetic, Case, Compare, Constant, Ref
-from sfumato.core.question import (
+from query.test_sensitivity import literally, number
+from sfumato.features.synthetic.matching_rows import planted
+from sfumato.features.synthetic.seeded_numbers import Seeded
+from sfumato.query.expression import Arithmetic, Case, Compare, Constant, Ref
+from sfumato.query.model import (
     Aggregate,
     EachPerson,
     Joined,
@@ -33,10 +27,16 @@ from sfumato.core.question import (
     Question,
     Reduce,
 )
-from sfumato.core.twins.seeded import Seeded
-from sfumato.plan.plan import make_plan
-from sfumato.plan.planted import planted
-from tables_at_random import Dealt, Posed, Read, prepared, read_many, tables_card, two_dealt
+from sfumato.query.plan import make_plan
+from sfumato.vault.card.data_card import Card
+from support.query_oracle import (
+    Person,
+    Value,
+    added_up,
+    meaning,
+)
+from support.random_tables import Dealt, Posed, Read, prepared, read_many, tables_card, two_dealt
+from support.sensitivity_oracle import Judged, changes, excess, judge_many, moved_by, tight
 
 # --- what the plan adds up ------------------------------------------------------------------------
 

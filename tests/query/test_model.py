@@ -9,7 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sfumato.core.expression import (
+from sfumato.dp.refusal import Refused
+from sfumato.query.canonical_conditions import canonical
+from sfumato.query.expression import (
     FIELDS,
     OPERATORS,
     SIGNS,
@@ -34,7 +36,7 @@ from sfumato.core.expression import (
     Since,
     StartsWith,
 )
-from sfumato.core.question import (
+from sfumato.query.model import (
     REDUCTIONS,
     VERBS,
     Aggregate,
@@ -48,8 +50,6 @@ from sfumato.core.question import (
     question_json,
     read_question,
 )
-from sfumato.core.refusal import Refused
-from sfumato.core.turned import canonical
 
 NAMES = st.sampled_from(["age", "zip", "salary"])
 TEXTS = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=20)

@@ -8,16 +8,16 @@ from fractions import Fraction
 
 import pytest
 
-from sfumato.core.card import Card, read_card
-from sfumato.core.noise.chooser import Chooser
-from sfumato.core.noise.kind import Noise
-from sfumato.core.question import Aggregate
-from sfumato.core.refusal import Bug, Refused
-from sfumato.plan.contribution_bounds import bounding_in_words
-from sfumato.plan.explain import in_words
-from sfumato.plan.plan import KEYS_AT_ONCE, MAX_COUNTS, PEOPLE, Plan, make_plan
-from sfumato.plan.price import Priced, price_at, price_at_rho, price_for_errors
-from sfumato.plan.read_sql import read_sql
+from sfumato.dp.mechanisms.noise import Noise
+from sfumato.dp.mechanisms.private_choice import Chooser
+from sfumato.dp.refusal import Bug, Refused
+from sfumato.query.contribution_bounds import bounding_in_words
+from sfumato.query.model import Aggregate
+from sfumato.query.plan import KEYS_AT_ONCE, MAX_COUNTS, PEOPLE, Plan, make_plan
+from sfumato.query.plan_text import in_words
+from sfumato.query.price import Priced, price_at, price_at_rho, price_for_errors
+from sfumato.query.sql.select import read_sql
+from sfumato.vault.card.data_card import Card, read_card
 
 CARD = """
 unit = "who"

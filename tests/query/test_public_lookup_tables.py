@@ -14,15 +14,14 @@ from dataclasses import replace
 import duckdb
 import pytest
 
-from asking import Asking
-from plain_reading import LogicalRow, Person, Public, added_up, card, meaning, some_rows
-from plan.test_joined_people import HERE
-from removals import Judged, changes, excess, judge_many, moved_by, tight
-from sfumato.client.builder import Builder
-from sfumato.client.columns import col
-from sfumato.core.card import Card
-from sfumato.core.expression import Arithmetic, Compare, Constant, Ref
-from sfumato.core.question import (
+from query.test_joined_person_tables import HERE
+from sfumato.client.column_expressions import col
+from sfumato.client.query_builder import Builder
+from sfumato.dp.refusal import Refused
+from sfumato.features.synthetic.matching_rows import planted
+from sfumato.features.synthetic.seeded_numbers import Seeded
+from sfumato.query.expression import Arithmetic, Compare, Constant, Ref
+from sfumato.query.model import (
     Aggregate,
     EachPerson,
     Joined,
@@ -34,13 +33,13 @@ from sfumato.core.question import (
     question_json,
     read_question,
 )
-from sfumato.core.refusal import Refused
-from sfumato.core.twins.seeded import Seeded
-from sfumato.plan.explain import in_words
-from sfumato.plan.plan import Plan, make_plan
-from sfumato.plan.planted import planted
-from sfumato.plan.read_sql import read_sql
-from tables_at_random import (
+from sfumato.query.plan import Plan, make_plan
+from sfumato.query.plan_text import in_words
+from sfumato.query.sql.select import read_sql
+from sfumato.vault.card.data_card import Card
+from support.query_oracle import LogicalRow, Person, Public, added_up, card, meaning, some_rows
+from support.random_queries import Asking
+from support.random_tables import (
     LIMITS,
     MORE,
     Dealt,
@@ -52,6 +51,7 @@ from tables_at_random import (
     rows_of,
     rows_there,
 )
+from support.sensitivity_oracle import Judged, changes, excess, judge_many, moved_by, tight
 
 PUBLIC = {
     "zips": {

@@ -14,8 +14,23 @@ from typing import Any
 import duckdb
 import pytest
 
-from asking import Asking, text_of
-from plain_reading import (
+from sfumato.dp.refusal import Refused
+from sfumato.query.expression import (
+    spelled,
+)
+from sfumato.query.model import (
+    Aggregate,
+    Order,
+    Output,
+    Question,
+    question_json,
+    read_question,
+)
+from sfumato.query.plan import Plan, make_plan
+from sfumato.query.postprocess.having_order_limit import Row, after
+from sfumato.query.sql.select import read_sql
+from sfumato.vault.card.data_card import Card
+from support.query_oracle import (
     KINDS,
     Cell,
     Person,
@@ -27,23 +42,8 @@ from plain_reading import (
     prepare,
     some_rows,
 )
-from sfumato.core.card import Card
-from sfumato.core.expression import (
-    spelled,
-)
-from sfumato.core.question import (
-    Aggregate,
-    Order,
-    Output,
-    Question,
-    question_json,
-    read_question,
-)
-from sfumato.core.refusal import Refused
-from sfumato.plan.after import Row, after
-from sfumato.plan.plan import Plan, make_plan
-from sfumato.plan.read_sql import read_sql
-from tables_at_random import Dealt, Read, one_dealt, read_many
+from support.random_queries import Asking, text_of
+from support.random_tables import Dealt, Read, one_dealt, read_many
 
 UNITS = ("who", "who", "row")
 

@@ -9,21 +9,21 @@ from typing import cast
 
 import pytest
 
-from sfumato.client.builder import Builder, Target
-from sfumato.client.columns import col
-from sfumato.core.card import Card, read_card
-from sfumato.core.expression import Ref, Since
-from sfumato.core.loss import GaussianEvent
-from sfumato.core.noise.kind import Noise
-from sfumato.core.noise.running import Axis, Running
-from sfumato.core.noise.several import margin_of_several
-from sfumato.core.noise.tree import Tree
-from sfumato.core.question import Aggregate, Question, question_json, read_question
-from sfumato.core.refusal import Refused
-from sfumato.plan.explain import in_words, split_in_words
-from sfumato.plan.plan import Plan, make_plan
-from sfumato.plan.price import Priced, price_at, price_for_errors
-from sfumato.plan.read_sql import read_sql
+from sfumato.client.column_expressions import col
+from sfumato.client.query_builder import Builder, Target
+from sfumato.dp.accounting.privacy_events import GaussianEvent
+from sfumato.dp.confidence.approximate_sum_of_draws import margin_of_several
+from sfumato.dp.mechanisms.binary_tree import Tree
+from sfumato.dp.mechanisms.noise import Noise
+from sfumato.dp.mechanisms.running_count import Axis, Running
+from sfumato.dp.refusal import Refused
+from sfumato.query.expression import Ref, Since
+from sfumato.query.model import Aggregate, Question, question_json, read_question
+from sfumato.query.plan import Plan, make_plan
+from sfumato.query.plan_text import in_words, split_in_words
+from sfumato.query.price import Priced, price_at, price_for_errors
+from sfumato.query.sql.select import read_sql
+from sfumato.vault.card.data_card import Card, read_card
 
 CARD = """
 unit = "who"

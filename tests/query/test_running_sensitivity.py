@@ -16,16 +16,16 @@ import duckdb
 import numpy as np
 from numpy.typing import NDArray
 
-from plain_reading import Person, prepare
-from sfumato.core.card import Card, read_card
-from sfumato.core.noise.running import Running
-from sfumato.core.noise.tree import Tree
-from sfumato.engines.assembled import Assembly, Layout
-from sfumato.plan.lower import lower
-from sfumato.plan.plan import Plan, make_plan
-from sfumato.plan.price import Priced, price_at
-from sfumato.plan.print_values import Secret
-from sfumato.plan.read_sql import read_sql
+from sfumato.dp.mechanisms.binary_tree import Tree
+from sfumato.dp.mechanisms.running_count import Running
+from sfumato.engines.shared.cell_assembly import Assembly, Layout
+from sfumato.query.plan import Plan, make_plan
+from sfumato.query.price import Priced, price_at
+from sfumato.query.printing.expressions import Secret
+from sfumato.query.printing.statements import lower
+from sfumato.query.sql.select import read_sql
+from sfumato.vault.card.data_card import Card, read_card
+from support.query_oracle import Person, prepare
 
 Integers = NDArray[np.int64]
 DAYS = 50

@@ -10,10 +10,7 @@ from fractions import Fraction
 import duckdb
 import pytest
 
-from plain_reading import Person, Value, added_up, card, meaning, prepare
-from removals import Judged, changes, excess, judge_many, moved_by, tight
-from sfumato.core.card import Card
-from sfumato.core.expression import (
+from sfumato.query.expression import (
     Arithmetic,
     Case,
     Clamp,
@@ -26,15 +23,18 @@ from sfumato.core.expression import (
     Not,
     Ref,
 )
-from sfumato.core.question import (
+from sfumato.query.model import (
     Aggregate,
     EachPerson,
     Output,
     Question,
     Reduce,
 )
-from sfumato.plan.plan import make_plan
-from tables_at_random import Dealt, one_dealt
+from sfumato.query.plan import make_plan
+from sfumato.vault.card.data_card import Card
+from support.query_oracle import Person, Value, added_up, card, meaning, prepare
+from support.random_tables import Dealt, one_dealt
+from support.sensitivity_oracle import Judged, changes, excess, judge_many, moved_by, tight
 
 UNITS = ("who", "who", "who", "row")
 

@@ -6,13 +6,13 @@ from dataclasses import replace
 
 import pytest
 
-from sfumato.core.card import Card, read_card
-from sfumato.core.refusal import Refused
-from sfumato.plan import tables
-from sfumato.plan.plan import make_plan
-from sfumato.plan.read_sql import read_sql
-from sfumato.plan.remembered import OfCards
-from sfumato.plan.tables import view_of
+from sfumato.dp.refusal import Refused
+from sfumato.query import join
+from sfumato.query.join import view_of
+from sfumato.query.lru_cache import OfCards
+from sfumato.query.plan import make_plan
+from sfumato.query.sql.select import read_sql
+from sfumato.vault.card.data_card import Card, read_card
 
 SQL = "SELECT SUM(age) AS s FROM t WHERE age > 30"
 
@@ -85,4 +85,4 @@ def test_what_is_kept_is_bounded() -> None:
     wide = {f"c{n}": {"type": "integer", "lower": 0, "upper": 9} for n in range(200)}
     for _ in range(30):
         widest(card(100, **wide))
-    assert tables._VIEWS._made.size() <= 16 * 1024 * 1024
+    assert join._VIEWS._made.size() <= 16 * 1024 * 1024

@@ -13,8 +13,9 @@ from types import FrameType
 
 import pytest
 
-from plan.test_attacks_sql import CLINIC
-from sfumato.core.expression import (
+from query.sql.test_hostile_queries import CLINIC
+from sfumato.dp.refusal import Refused
+from sfumato.query.expression import (
     Arithmetic,
     Case,
     Compare,
@@ -25,11 +26,10 @@ from sfumato.core.expression import (
     Ref,
     walk,
 )
-from sfumato.core.question import Aggregate, Output, Question
-from sfumato.core.refusal import Refused
-from sfumato.plan.plan import make_plan
-from sfumato.plan.read_sql import read_sql
-from sfumato.plan.sizes import MAX_NODES, check_parts, count_to
+from sfumato.query.model import Aggregate, Output, Question
+from sfumato.query.plan import make_plan
+from sfumato.query.size_limits import MAX_NODES, check_parts, count_to
+from sfumato.query.sql.select import read_sql
 
 MOST_CALLS = 2_000_000  # a second or two; of what was found here some texts took hours
 ONE = Literally(Constant.of(1))

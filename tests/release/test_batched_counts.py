@@ -13,18 +13,18 @@ from typing import Any
 import pytest
 
 import sfumato
-from sfumato.app import OpenVault
-from sfumato.core.access import Caller
-from sfumato.core.measure import Cells, Measure
-from sfumato.core.refusal import Refused
-from sfumato.core.sealed import Sealed
-from sfumato.door.release import Begun
-from sfumato.faces.ask_desk import begun, counted
-from sfumato.faces.desk import Desk
-from sfumato.faces.line.door_end import Call, DoorEnd
-from sfumato.faces.line.tally import Tally, to_nowhere
+from sfumato.app.vault import OpenVault
+from sfumato.dp.refusal import Refused
+from sfumato.features.queries.batch_verbs import begun, counted
+from sfumato.query.measure import Cells, Measure
+from sfumato.release.guarded_release import Begun
+from sfumato.server.dispatch import Desk
+from sfumato.server.ipc.call_metrics import Tally, to_nowhere
+from sfumato.server.ipc.door_server import Call, DoorEnd
 from sfumato.vault.engine_port import EngineStopped
-from vaults import card, make_vault, write_csv
+from sfumato.vault.sealed import Sealed
+from sfumato.vault.users import Caller
+from support.small_vaults import card, make_vault, write_csv
 
 CARD = """
 unit = "row"

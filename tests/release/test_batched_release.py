@@ -12,25 +12,25 @@ from typing import Any
 
 import pytest
 
-import ledgers
 import sfumato
-from sfumato.app import OpenVault
-from sfumato.core.access import Caller
-from sfumato.core.account import Account, AnchorMark, AnchorSums, Charged, Head, Settling
-from sfumato.core.measure import Cells, Measure
-from sfumato.core.refusal import Refused
-from sfumato.core.sealed import Sealed
-from sfumato.door.ledger import Ledger
-from sfumato.door.release import Begun
-from sfumato.faces.ask_desk import begun, ended
-from sfumato.faces.desk import Desk
-from sfumato.faces.job_desk import asked_of
-from sfumato.faces.line.door_end import DoorEnd
-from sfumato.faces.line.tally import Tally, to_nowhere
-from sfumato.stores.anchor import FileAnchor
-from sfumato.stores.keys import ReceiptKey
-from sfumato.wire.shapes import Json
-from vaults import PATIENTS_CARD, card, make_vault, write_patients
+from sfumato.app.vault import OpenVault
+from sfumato.dp.refusal import Refused
+from sfumato.features.jobs.verbs import asked_of
+from sfumato.features.queries.batch_verbs import begun, ended
+from sfumato.query.measure import Cells, Measure
+from sfumato.release.guarded_release import Begun
+from sfumato.release.ledger_guard import Ledger
+from sfumato.server.dispatch import Desk
+from sfumato.server.ipc.call_metrics import Tally, to_nowhere
+from sfumato.server.ipc.door_server import DoorEnd
+from sfumato.storage.anchor import FileAnchor
+from sfumato.storage.key_files import ReceiptKey
+from sfumato.vault.ledger_entries import Account, AnchorMark, AnchorSums, Charged, Head, Settling
+from sfumato.vault.sealed import Sealed
+from sfumato.vault.users import Caller
+from sfumato.wire.query_json import Json
+from support import ledger_stores
+from support.small_vaults import PATIENTS_CARD, card, make_vault, write_patients
 
 SQL = "SELECT SUM(age) AS years FROM patients WHERE age > 30"
 USERS = ("ada", "bob", "eve")
@@ -351,19 +351,21 @@ class Stuck:
 
 
 def test_nothing_is_told_that_the_anchor_does_not_hold(tmp_path: Path) -> None:
-    store = ledgers.new_place("sqlite", tmp_path, None).create()
-    store.charge(ledgers.asked("first"))
+    store = ledger_stores.new_place("sqlite", tmp_path, None).create()
+    store.charge(ledger_stores.asked("first"))
     store.settle("ann", "first", "42")
     anchor = FileAnchor(tmp_path / "anchor")
     anchor.advance(store.head())
     signer = ReceiptKey(bytes(range(32)))
     ledger = Ledger(store, Stuck(anchor), signer)
     with pytest.raises(Refused, match="disk is gone"):
-        ledger.charge_all([ledgers.asked("2", user="bob"), ledgers.asked("2", user="eve")])
-    told = Ledger(store, anchor, signer).charge_all([ledgers.asked("3", user="bob")])
+        ledger.charge_all(
+            [ledger_stores.asked("2", user="bob"), ledger_stores.asked("2", user="eve")]
+        )
+    told = Ledger(store, anchor, signer).charge_all([ledger_stores.asked("3", user="bob")])
     assert [getattr(one, "debited", None) for one in told] == [()]  # paid, though not told
     assert anchor.read() == mark_of(store.head())
-    (new,) = Ledger(store, anchor, signer).charge_all([ledgers.asked("4", "new")])
+    (new,) = Ledger(store, anchor, signer).charge_all([ledger_stores.asked("4", "new")])
     assert isinstance(new, Charged)
     with pytest.raises(Refused, match="disk is gone"):
         ledger.settle_all([Settling("ann", "4", "43", ())])

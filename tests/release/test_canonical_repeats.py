@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 
 import sfumato
-from sfumato.app import OpenVault
-from sfumato.core.access import Caller
-from sfumato.core.account import Entry
-from sfumato.core.refusal import Refused
-from vaults import PATIENTS_CARD, card, make_vault, write_patients
+from sfumato.app.vault import OpenVault
+from sfumato.dp.refusal import Refused
+from sfumato.vault.ledger_entries import Entry
+from sfumato.vault.users import Caller
+from support.small_vaults import PATIENTS_CARD, card, make_vault, write_patients
 
 SQL = "SELECT SUM(age) AS years FROM patients WHERE age > 30"
 ADA = Caller("ada", frozenset({"read", "ask"}))

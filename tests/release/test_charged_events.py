@@ -19,24 +19,24 @@ from typing import Final
 import duckdb
 import pytest
 
-from plain_reading import Person, added_up, answered, card, meaning, prepare
-from privacy_loss import (
+from sfumato.dp.accounting.privacy_events import Debt, ExponentialEvent, PureEvent, debt_of
+from sfumato.query.model import VERBS, Verb
+from sfumato.query.plan import Plan, make_plan
+from sfumato.query.price import price_at
+from sfumato.query.request import Request
+from sfumato.query.sql.select import read_sql
+from sfumato.release.guarded_release import Door
+from sfumato.vault.sealed import Sealed
+from support.privacy_loss_oracle import (
     Draws,
     asked,
     door_to,
     excess,
     loss_of,
 )
-from removals import Cells
-from scripted import ScriptedEngine
-from sfumato.core.loss import Debt, ExponentialEvent, PureEvent, debt_of
-from sfumato.core.question import VERBS, Verb
-from sfumato.core.sealed import Sealed
-from sfumato.door.release import Door
-from sfumato.plan.plan import Plan, make_plan
-from sfumato.plan.price import price_at
-from sfumato.plan.read_sql import read_sql
-from sfumato.plan.request import Request
+from support.query_oracle import Person, added_up, answered, card, meaning, prepare
+from support.scripted_engine import ScriptedEngine
+from support.sensitivity_oracle import Cells
 
 MADE = card(max_groups=2, max_rows=2, budget={"epsilon": 1000, "delta": Decimal("1e-3")})
 EPSILON, DELTA = Fraction(1), Fraction(1, 10**6)
@@ -69,20 +69,29 @@ OPERATION = count()
 SOURCE = Path(__file__).parents[2] / "src" / "sfumato"
 # where events are made in src, which, and whether what is charged so answers more than once
 MAKERS: Final[dict[str, tuple[set[str], bool]]] = {
-    "door/ballots.py": ({"PureEvent"}, False),
-    "door/stream.py": ({"PureEvent"}, True),  # all periods
-    "plan/averaged.py": ({"PureEvent"}, False),  # of an average without noise, which is not DP
-    "plan/distances.py": ({"ExponentialEvent", "JointEvent"}, False),
-    "plan/misfits.py": ({"PureEvent"}, False),
-    "plan/pipeline.py": ({"ExponentialEvent", "GaussianEvent", "JointEvent", "PureEvent"}, False),
-    "plan/price.py": (
+    "features/surveys/release.py": ({"PureEvent"}, False),
+    "features/streams/release.py": ({"PureEvent"}, True),  # all periods
+    "features/federated/average_plan.py": (
+        {"PureEvent"},
+        False,
+    ),  # of an average without noise, which is not DP
+    "features/synthetic/choice_plan.py": ({"ExponentialEvent", "JointEvent"}, False),
+    "features/synthetic/misfit_plan.py": ({"PureEvent"}, False),
+    "features/pipelines/program_plan.py": (
+        {"ExponentialEvent", "GaussianEvent", "JointEvent", "PureEvent"},
+        False,
+    ),
+    "query/price.py": (
         {"ApproximateEvent", "GaussianEvent", "JointEvent", "PureEvent", "ThresholdEvent"},
         False,
     ),
-    "plan/summed.py": ({"ApproximateEvent"}, True),  # the messages of one sum over sites
-    "plan/top_up.py": ({"GaussianEvent", "PureEvent"}, False),
-    "plan/training.py": ({"ApproximateEvent"}, True),  # all rounds of a lesson
-    "services/twins/measured.py": ({"PureEvent"}, False),
+    "features/federated/sum_plan.py": (
+        {"ApproximateEvent"},
+        True,
+    ),  # the messages of one sum over sites
+    "query/top_up.py": ({"GaussianEvent", "PureEvent"}, False),
+    "features/federated/training_plan.py": ({"ApproximateEvent"}, True),  # all rounds of a lesson
+    "features/synthetic/measurement_release.py": ({"PureEvent"}, False),
 }
 
 
@@ -149,7 +158,7 @@ def ask(tiny: Tiny, tmp_path_factory: pytest.TempPathFactory) -> Asking:
 
 
 def test_the_table_has_every_verb() -> None:
-    assert {*CHARGED, "running_count"} == set(VERBS)  # of which: plan/test_running_reach.py
+    assert {*CHARGED, "running_count"} == set(VERBS)  # of which: query/test_running_sensitivity.py
 
 
 @pytest.mark.parametrize("verb", CHARGED)
@@ -161,7 +170,7 @@ def test_a_verb_is_charged_as_the_table_says(verb: Verb) -> None:
 
 
 def test_whoever_makes_an_event_is_known() -> None:
-    """An interactive mechanism makes no rho of its own: core/filters.proof.md."""
+    """An interactive mechanism makes no rho of its own: dp/accounting/privacy_filter.proof.md."""
     found: dict[str, set[str]] = {}
     for path in sorted(SOURCE.rglob("*.py")):
         made = set(re.findall(r"\b([A-Z][a-z]+Event)\(", path.read_text("utf-8")))

@@ -17,14 +17,14 @@ import pytest
 from numpy.typing import NDArray
 
 import sfumato
-from bubbles import hurry, needs_bubbles
-from sfumato.app import OpenVault
-from sfumato.core.sandbox import BlockJob, SandboxLimits, SplitOrder
-from sfumato.core.sealed import Sealed
-from sfumato.door.unseal import unseal
+from sfumato.app.vault import OpenVault
 from sfumato.dp.ports import IntegerArray
-from sfumato.sandbox.bubble import DONE, Bubble, Ran
-from vaults import card, make_vault, write_csv
+from sfumato.release.unseal import unseal
+from sfumato.sandbox.ports import BlockJob, SandboxLimits, SplitOrder
+from sfumato.sandbox.sandbox_process import DONE, Bubble, Ran
+from sfumato.vault.sealed import Sealed
+from support.sandbox_blocks import hurry, needs_bubbles
+from support.small_vaults import card, make_vault, write_csv
 
 pytestmark = needs_bubbles
 Blocks = NDArray[np.int64]

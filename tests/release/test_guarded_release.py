@@ -17,21 +17,21 @@ import numpy as np
 import pytest
 
 import sfumato
-from ledgers import asked
-from scripted import Reading, ScriptedEngine
-from sfumato.app import OpenVault
-from sfumato.core.account import Charge, Outcome
-from sfumato.core.measure import Cells, Measure
-from sfumato.core.refusal import Bug, Refused
-from sfumato.core.sealed import Sealed
-from sfumato.door import ledger as ledger_module
-from sfumato.door.ledger import Ledger
-from sfumato.door.release import Asker, Door, Order, release
+from sfumato.app.vault import OpenVault
 from sfumato.dp.json_values import Json
-from sfumato.plan.read_sql import read_sql
-from sfumato.plan.request import Request
+from sfumato.dp.refusal import Bug, Refused
+from sfumato.query.measure import Cells, Measure
+from sfumato.query.request import Request
+from sfumato.query.sql.select import read_sql
+from sfumato.release import ledger_guard as ledger_module
+from sfumato.release.guarded_release import Asker, Door, Order, release
+from sfumato.release.ledger_guard import Ledger
 from sfumato.vault.engine_port import EngineStopped
-from vaults import PATIENTS_CARD, make_vault, open_with, write_patients
+from sfumato.vault.ledger_entries import Charge, Outcome
+from sfumato.vault.sealed import Sealed
+from support.ledger_stores import asked
+from support.scripted_engine import Reading, ScriptedEngine
+from support.small_vaults import PATIENTS_CARD, make_vault, open_with, write_patients
 
 CANARY = "canary-4711"
 COUNT = "SELECT COUNT(*) AS n FROM clinic"

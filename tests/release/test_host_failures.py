@@ -13,20 +13,29 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from scripted import Reading, ScriptedEngine
-from sfumato.app import OpenVault
-from sfumato.core.measure import Cells, Measure
-from sfumato.core.refusal import Refused
-from sfumato.core.sealed import Sealed
-from sfumato.door import looking as looking_module
-from sfumato.door.looking import LOST, MEMORY_DEATHS, PAUSES_S
-from sfumato.door.release import Asker, Begun, Door, Order, Release, answer_all, begin_all, release
+from sfumato.app.vault import OpenVault
 from sfumato.dp.ports import Dice, IntegerArray
-from sfumato.plan.price import Selection
-from sfumato.plan.read_sql import read_sql
-from sfumato.plan.request import Request
+from sfumato.dp.refusal import Refused
+from sfumato.query.measure import Cells, Measure
+from sfumato.query.price import Selection
+from sfumato.query.request import Request
+from sfumato.query.sql.select import read_sql
+from sfumato.release import charged_reads as looking_module
+from sfumato.release.charged_reads import LOST, MEMORY_DEATHS, PAUSES_S
+from sfumato.release.guarded_release import (
+    Asker,
+    Begun,
+    Door,
+    Order,
+    Release,
+    answer_all,
+    begin_all,
+    release,
+)
 from sfumato.vault.engine_port import MEMORY, SIGNAL, START, EngineLost, EngineStopped
-from vaults import open_with, write_csv
+from sfumato.vault.sealed import Sealed
+from support.scripted_engine import Reading, ScriptedEngine
+from support.small_vaults import open_with, write_csv
 
 PAID = Fraction("0.01")
 WARDS = ("north", "south")

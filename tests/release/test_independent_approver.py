@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ledgers import Place
-from sfumato.core.access import Caller, User
-from sfumato.core.refusal import Refused
-from sfumato.door.second_person import SecondPerson
-from sfumato.services.policy.caps import CapAsked
-from sfumato.stores.ledger_sql import SqlLedger
-from vaults import PATIENTS_CARD, open_with, write_patients
+from sfumato.dp.refusal import Refused
+from sfumato.features.policy.caps_service import CapAsked
+from sfumato.release.independent_approver import SecondPerson
+from sfumato.storage.sql_ledger import SqlLedger
+from sfumato.vault.users import Caller, User
+from support.ledger_stores import Place
+from support.small_vaults import PATIENTS_CARD, open_with, write_patients
 
 USERS = "abcdef"
 KINDS = ("user-added", "user-invited", "user-changed")

@@ -12,8 +12,8 @@ from itertools import product
 import pytest
 
 from sfumato import Refused
-from sfumato.app import OpenVault
-from vaults import open_with, write_csv
+from sfumato.app.vault import OpenVault
+from support.small_vaults import open_with, write_csv
 
 CARD = """
 unit = "person"

@@ -7,9 +7,9 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from chance import SeededDice
-from judge import Kind, accusations
-from sfumato.core.noise.kind import Noise
+from sfumato.dp.mechanisms.noise import Noise
+from support.noise_judge import Kind, accusations
+from support.seeded_dice import SeededDice
 
 DRAWS = 20_000
 CASES: list[tuple[Kind, Fraction]] = [

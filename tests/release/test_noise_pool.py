@@ -9,11 +9,11 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from chance import SeededDice
-from judge import accusations
-from ledgers import exit_code, start_child
-from sfumato.core.noise.kind import Noise
-from sfumato.door.pool import BLOCK, NoisePool
+from sfumato.dp.mechanisms.noise import Noise
+from sfumato.release.noise_pool import BLOCK, NoisePool
+from support.ledger_stores import exit_code, start_child
+from support.noise_judge import accusations
+from support.seeded_dice import SeededDice
 
 NOISE = Noise("laplace", Fraction(10**12))  # so wide that no two draws agree by chance
 

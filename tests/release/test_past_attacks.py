@@ -9,11 +9,11 @@ from threading import Thread
 import pytest
 
 import sfumato
-from sfumato.app import OpenVault
-from sfumato.core.refusal import Refused
-from sfumato.engines.duckdb import DuckDBEngine
-from sfumato.engines.limits import Limits
-from vaults import card, make_vault, open_with, write_csv
+from sfumato.app.vault import OpenVault
+from sfumato.dp.refusal import Refused
+from sfumato.engines.duckdb.engine import DuckDBEngine
+from sfumato.engines.duckdb.worker_limits import Limits
+from support.small_vaults import card, make_vault, open_with, write_csv
 
 CARD = """
 unit = "row"

@@ -14,16 +14,16 @@ from typing import Any
 import pytest
 
 import sfumato
-import vaults
 from sfumato import Refused
-from sfumato.core.access import Caller
-from sfumato.core.card import Card, read_card
-from sfumato.door.plans import Plans
-from sfumato.plan import remembered, tables
-from sfumato.plan.read_sql import read_sql
-from sfumato.plan.remembered import SHARE, Remembered
-from sfumato.plan.request import Request, priced_request
-from sfumato.services.queries.queries import Asked
+from sfumato.features.queries.service import Asked
+from sfumato.query import join, lru_cache
+from sfumato.query.lru_cache import SHARE, Remembered
+from sfumato.query.request import Request, priced_request
+from sfumato.query.sql.select import read_sql
+from sfumato.release.plan_cache import Plans
+from sfumato.vault.card.data_card import Card, read_card
+from sfumato.vault.users import Caller
+from support import small_vaults
 
 SQL = "SELECT COUNT(*) AS n, SUM(age) AS years FROM patients WHERE age > 30"
 TENTH = Fraction(1, 10)
@@ -135,9 +135,9 @@ def test_what_is_too_large_is_made_and_not_kept() -> None:
 
 
 def test_a_question_after_the_card_was_amended_has_the_new_bounds(tmp_path: Path) -> None:
-    source = vaults.write_csv(tmp_path / "rows.csv", ["age"], [[n % 60] for n in range(300)])
+    source = small_vaults.write_csv(tmp_path / "rows.csv", ["age"], [[n % 60] for n in range(300)])
     shape = {"unit": "row", "budget": {"epsilon": 10}}
-    with sfumato.open(vaults.make_vault(tmp_path)) as vault:
+    with sfumato.open(small_vaults.make_vault(tmp_path)) as vault:
         for oldest in (100, 50):
             columns = {"age": {"type": "integer", "lower": 0, "upper": oldest}}
             card = {**shape, "version": str(oldest), "columns": columns}
@@ -152,12 +152,12 @@ def test_an_answer_of_an_earlier_version_is_planned_once_however_often_it_is_fet
     tmp_path: Path,
 ) -> None:
     """What is kept of a card holds it: made anew for every retry, they would fill the memory."""
-    source = vaults.write_csv(tmp_path / "rows.csv", ["age"], [[n % 60] for n in range(300)])
+    source = small_vaults.write_csv(tmp_path / "rows.csv", ["age"], [[n % 60] for n in range(300)])
     columns = {"age": {"type": "integer", "lower": 0, "upper": 100}}
     budget, ask = {"epsilon": 10}, {"who": ["staff"]}
     shape = {"unit": "row", "budget": budget, "columns": columns, "ask": ask}
     asked = Asked("rows", sql="SELECT SUM(age) AS years FROM rows", epsilon=1, op="once")
-    with sfumato.open(vaults.make_vault(tmp_path)) as vault:
+    with sfumato.open(small_vaults.make_vault(tmp_path)) as vault:
         queries, ann = vault.house.desk.queries, Caller("ann", frozenset({"ask", "read"}))
         vault.enrol("ann", "staff")
         vault.add("rows", source, {**shape, "version": "1"})
@@ -166,8 +166,8 @@ def test_an_answer_of_an_earlier_version_is_planned_once_however_often_it_is_fet
         for fetched in range(3):
             assert queries.ask(ann, asked).answer == given.answer
             if not fetched:
-                kept = queries.door.plans.offers.size(), tables._VIEWS._made.size()
-        assert (queries.door.plans.offers.size(), tables._VIEWS._made.size()) == kept
+                kept = queries.door.plans.offers.size(), join._VIEWS._made.size()
+        assert (queries.door.plans.offers.size(), join._VIEWS._made.size()) == kept
 
 
 WAIT_S = 60.0
@@ -202,7 +202,7 @@ def _waits(held: Remembered[str]) -> bool:
 
 
 def test_of_two_who_ask_at_once_one_makes_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(remembered, "PATIENCE_S", WAIT_S)
+    monkeypatch.setattr(lru_cache, "PATIENCE_S", WAIT_S)
     held: Remembered[str] = Remembered(1000 * SHARE)
     slow = _Slow()
     with ThreadPoolExecutor(2) as pool:
@@ -217,7 +217,7 @@ def test_of_two_who_ask_at_once_one_makes_it(monkeypatch: pytest.MonkeyPatch) ->
 def test_who_waited_for_what_was_refused_is_refused_by_their_own(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(remembered, "PATIENCE_S", WAIT_S)
+    monkeypatch.setattr(lru_cache, "PATIENCE_S", WAIT_S)
     held: Remembered[str] = Remembered(1000 * SHARE)
     slow = _Slow(is_refused=True)
     with ThreadPoolExecutor(2) as pool:
@@ -232,7 +232,7 @@ def test_who_waited_for_what_was_refused_is_refused_by_their_own(
 
 
 def test_nobody_waits_for_long_for_what_another_makes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(remembered, "PATIENCE_S", 0.01)
+    monkeypatch.setattr(lru_cache, "PATIENCE_S", 0.01)
     held: Remembered[str] = Remembered(1000 * SHARE)
     slow = _Slow()
     with ThreadPoolExecutor(1) as pool:

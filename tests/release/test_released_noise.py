@@ -13,8 +13,8 @@ import pytest
 from numpy.typing import NDArray
 from scipy.stats import binom
 
-from judge import accusations
-from vaults import make_vault, run, write_csv
+from support.noise_judge import accusations
+from support.small_vaults import make_vault, run, write_csv
 
 KEYS = 20_000
 CARD = """

@@ -12,10 +12,10 @@ from typing import Any, Final
 import pytest
 
 import sfumato
-from peopled import WIDE
-from served import Service, start
-from sfumato.core.access import Caller
-from vaults import card, write_patients
+from sfumato.vault.users import Caller
+from support.served_vault import Service, start
+from support.service_with_users import WIDE
+from support.small_vaults import card, write_patients
 
 USERS: Final = tuple(f"user{number}" for number in range(6))
 QUESTIONS: Final = 12

@@ -15,15 +15,15 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from judge import Kind, accusations
 from sfumato import col
-from sfumato.app import OpenVault
-from sfumato.client.rising import RISEN
-from sfumato.core.noise.kind import Noise
-from sfumato.core.noise.several import margin_of_several
-from sfumato.core.noise.tree import Tree
-from sfumato.core.refusal import Refused
-from vaults import open_with, write_csv
+from sfumato.app.vault import OpenVault
+from sfumato.client.monotone_counts import RISEN
+from sfumato.dp.confidence.approximate_sum_of_draws import margin_of_several
+from sfumato.dp.mechanisms.binary_tree import Tree
+from sfumato.dp.mechanisms.noise import Noise
+from sfumato.dp.refusal import Refused
+from support.noise_judge import Kind, accusations
+from support.small_vaults import open_with, write_csv
 
 SERIES, DAYS = 400, 60
 DAY = "date_trunc('day', day)"
@@ -176,7 +176,7 @@ def test_without_noise_to_speak_of_it_is_the_running_count(vault: OpenVault) -> 
 
 
 def test_the_interval_is_the_margin_of_as_many_draws_as_the_prefix_has(vault: OpenVault) -> None:
-    """How often such sums lie within it: tests/core/noise/test_several.py."""
+    """How often such sums lie within it: tests/dp/confidence/test_approximate_sum_of_draws.py."""
     found, answer = released(vault, 0.3)
     bars = np.array([bar[2] for bar in answer.interval]).reshape(SERIES, DAYS, 2)
     noise = Noise("laplace", Fraction(3 * 2 * 2) / Fraction("0.3"))

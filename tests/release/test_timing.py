@@ -14,13 +14,13 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from scripted import ScriptedEngine
-from sfumato.core.measure import Cells, Measure
-from sfumato.core.sealed import Sealed
-from sfumato.door.release import Asker, Order, release
-from sfumato.plan.read_sql import read_sql
-from sfumato.plan.request import Request
-from vaults import open_with, write_patients
+from sfumato.query.measure import Cells, Measure
+from sfumato.query.request import Request
+from sfumato.query.sql.select import read_sql
+from sfumato.release.guarded_release import Asker, Order, release
+from sfumato.vault.sealed import Sealed
+from support.scripted_engine import ScriptedEngine
+from support.small_vaults import open_with, write_patients
 
 pytestmark = pytest.mark.slow
 RELEASES = 10_000

@@ -16,19 +16,19 @@ from numpy.typing import NDArray
 from scipy import stats
 
 import sfumato
-from judge import accusations
-from scripted import ScriptedEngine
-from sfumato.app import OpenVault
+from sfumato.app.vault import OpenVault
 from sfumato.client.answer import Answer
-from sfumato.core.compose import epsilon_at, rho_within
-from sfumato.core.loss import Debt, GaussianEvent, PureEvent, debt_of
-from sfumato.core.measure import Cells, Measure
-from sfumato.core.refusal import Refused
-from sfumato.core.sealed import Sealed
-from sfumato.door.release import Asker, Door, Order, release
-from sfumato.plan.read_sql import read_sql
-from sfumato.plan.request import Request
-from vaults import PATIENTS_CARD, card, open_with, write_csv, write_patients
+from sfumato.dp.accounting.composition import epsilon_at, rho_within
+from sfumato.dp.accounting.privacy_events import Debt, GaussianEvent, PureEvent, debt_of
+from sfumato.dp.refusal import Refused
+from sfumato.query.measure import Cells, Measure
+from sfumato.query.request import Request
+from sfumato.query.sql.select import read_sql
+from sfumato.release.guarded_release import Asker, Door, Order, release
+from sfumato.vault.sealed import Sealed
+from support.noise_judge import accusations
+from support.scripted_engine import ScriptedEngine
+from support.small_vaults import PATIENTS_CARD, card, open_with, write_csv, write_patients
 
 KEYS = 12_000
 CELLS = """

@@ -6,12 +6,12 @@ from fractions import Fraction
 
 import pytest
 
-from sfumato.core.card import read_card
-from sfumato.door.patience import LONGEST_S, PATIENCE_S, patience_of
-from sfumato.plan.plan import make_plan
-from sfumato.plan.price import price_at
-from sfumato.plan.read_sql import read_sql
-from vaults import card as toml
+from sfumato.query.plan import make_plan
+from sfumato.query.price import price_at
+from sfumato.query.sql.select import read_sql
+from sfumato.release.wait_limit import LONGEST_S, PATIENCE_S, patience_of
+from sfumato.vault.card.data_card import read_card
+from support.small_vaults import card as toml
 
 CARD = """
 unit = "who"

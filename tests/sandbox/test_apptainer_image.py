@@ -17,8 +17,18 @@ from pathlib import Path
 
 import pytest
 
-from bubbles import needs_bubbles
-from images import (
+from sfumato.dp.refusal import Refused
+from sfumato.sandbox import oci_layers
+from sfumato.sandbox import squashfs as squashes
+from sfumato.sandbox.apptainer_image import part_of
+from sfumato.sandbox.base_environment import environment
+from sfumato.sandbox.bubblewrap import Bubblewrap
+from sfumato.sandbox.environment_store import Environments
+from sfumato.sandbox.ports import SandboxLimits, TrialJob
+from sfumato.sandbox.program_environment import OwnEnvironment
+from sfumato.sandbox.program_outputs import read_outputs, read_said
+from sfumato.system.randomness import SystemDice
+from support.container_images import (
     DEFINITION,
     SIGNATURE,
     SQUASHFS,
@@ -33,17 +43,7 @@ from images import (
     squash,
     tar_of,
 )
-from sfumato.core.environment import OwnEnvironment
-from sfumato.core.outputs import read_outputs, read_said
-from sfumato.core.refusal import Refused
-from sfumato.core.sandbox import SandboxLimits, TrialJob
-from sfumato.dice import SystemDice
-from sfumato.sandbox import layers
-from sfumato.sandbox import squash as squashes
-from sfumato.sandbox.bubblewrap import Bubblewrap
-from sfumato.sandbox.environment import environment
-from sfumato.sandbox.environments import Environments
-from sfumato.sandbox.sif import part_of
+from support.sandbox_blocks import needs_bubbles
 
 COMMAND = squashes.command
 CLIMBS = "/".join([".."] * 40)
@@ -104,7 +104,7 @@ def test_an_image_is_laid_down_as_a_layer_of_the_same_files_is(
     definition, signature = Object(b"from", DEFINITION, b""), Object(b"signed", SIGNATURE, b"")
     made = added(kept, tmp_path, sif(definition, Object(squash(TAR, compressor)), signature))
     (tmp_path / "bytes").mkdir()
-    merged = layers.Layers(tmp_path / "bytes")
+    merged = oci_layers.Layers(tmp_path / "bytes")
     merged.add(io.BytesIO(TAR))
     merged.write(tmp_path / "files")
     for path in (tmp_path / "files", *(tmp_path / "files").rglob("*")):
@@ -214,8 +214,8 @@ def test_what_unfolds_to_too_much_is_refused(
     bomb = squash(tar_of([member("zeros", bytes(8_000_000))]))
     assert len(bomb) < 100_000
     many = squash(tar_of([member(f"f{place}") for place in range(300)]))
-    monkeypatch.setattr(layers, "MOST_BYTES", 7_000_000)
-    monkeypatch.setattr(layers, "MOST_ENTRIES", 200)
+    monkeypatch.setattr(oci_layers, "MOST_BYTES", 7_000_000)
+    monkeypatch.setattr(oci_layers, "MOST_ENTRIES", 200)
     for text in (bomb, many):
         assert refused(lambda: added(kept, tmp_path, sif(Object(text)))).code == "bad-environment"  # noqa: B023  # called at once
         assert os.listdir(kept.root) == []
@@ -264,7 +264,7 @@ def test_whoever_is_in_the_tools_place_is_heard_only_so_far(
 
     monkeypatch.setattr(squashes, "command", command)
     monkeypatch.setattr(squashes, "_MOST_S", 2)
-    monkeypatch.setattr(layers, "MOST_BYTES", 7_000_000)
+    monkeypatch.setattr(oci_layers, "MOST_BYTES", 7_000_000)
     assert refused(lambda: added(kept, tmp_path, HEAD)).code == "bad-environment"
     assert os.listdir(kept.root) == []
 

@@ -14,18 +14,18 @@ from pathlib import Path
 
 import pytest
 
-from bubbles import ROWS, bubble, needs_bubbles, ran_in, starts
-from sfumato import app
-from sfumato.checkup import checkup
-from sfumato.core.refusal import Refused
-from sfumato.core.sandbox import SandboxLimits, SandboxStopped
-from sfumato.dice import SystemDice
-from sfumato.sandbox.bubble import Ran
+from sfumato.app import vault
+from sfumato.app.doctor import checkup
+from sfumato.dp.refusal import Refused
+from sfumato.sandbox.base_environment import environment
 from sfumato.sandbox.bubblewrap import Bubblewrap
-from sfumato.sandbox.container import listening
-from sfumato.sandbox.environment import environment
-from sfumato.sandbox.runtimes import BUBBLEWRAP, Wall, calls, command, read_runtime
-from sfumato.sandbox.syscalls import ALLOWED
+from sfumato.sandbox.container_root import listening
+from sfumato.sandbox.container_runtimes import BUBBLEWRAP, Wall, calls, command, read_runtime
+from sfumato.sandbox.ports import SandboxLimits, SandboxStopped
+from sfumato.sandbox.sandbox_process import Ran
+from sfumato.sandbox.seccomp import ALLOWED
+from sfumato.system.randomness import SystemDice
+from support.sandbox_blocks import ROWS, bubble, needs_bubbles, ran_in, starts
 
 IMAGE = "sha256:" + "ab" * 32
 WALL = Wall(
@@ -105,7 +105,7 @@ def test_what_was_killed_while_it_listened_is_swept_and_who_listens_is_not() -> 
 
 def test_a_vault_that_names_an_unknown_sandbox_is_not_made(tmp_path: Path) -> None:
     with pytest.raises(Refused):
-        app.create(tmp_path / "v", anchor=tmp_path / "anchor", sandbox="chroot")
+        vault.create(tmp_path / "v", anchor=tmp_path / "anchor", sandbox="chroot")
     assert not (tmp_path / "v").exists()
 
 
@@ -121,7 +121,7 @@ def test_a_runtime_that_does_not_start_means_refused_and_nothing_else_is_started
 
 
 def test_the_doctor_starts_what_the_vault_names(tmp_path: Path) -> None:
-    app.create(tmp_path / "v", anchor=tmp_path / "anchor", sandbox="apptainer")
+    vault.create(tmp_path / "v", anchor=tmp_path / "anchor", sandbox="apptainer")
     found = {name: (is_well, says) for name, is_well, says, _ in checkup(str(tmp_path / "v"))}
     is_well, says = found["sandbox"]
     assert is_well is starts("apptainer")

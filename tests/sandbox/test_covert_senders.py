@@ -13,17 +13,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bubbles import ROWS, bubble, needs_bubbles, ran_in
-from senders import BY_USE, SENDERS, source
-from sfumato.core.outputs import read_outputs
-from sfumato.core.sandbox import BlockJob, Laid, SandboxLimits, SandboxStopped
-from sfumato.core.sealed import Sealed
-from sfumato.dice import SystemDice
-from sfumato.door.unseal import unseal
-from sfumato.sandbox.bubble import DONE, LATE
+from sfumato.release.unseal import unseal
+from sfumato.sandbox.base_environment import environment
 from sfumato.sandbox.bubblewrap import Bubblewrap, drop_s, lay_s, slot_s, turn_s
-from sfumato.sandbox.environment import environment
-from sfumato.sandbox.runtimes import read_runtime
+from sfumato.sandbox.container_runtimes import read_runtime
+from sfumato.sandbox.ports import BlockJob, Laid, SandboxLimits, SandboxStopped
+from sfumato.sandbox.program_outputs import read_outputs
+from sfumato.sandbox.sandbox_process import DONE, LATE
+from sfumato.system.randomness import SystemDice
+from sfumato.vault.sealed import Sealed
+from support.covert_senders import BY_USE, SENDERS, source
+from support.sandbox_blocks import ROWS, bubble, needs_bubbles, ran_in
 
 pytestmark = needs_bubbles
 ONE_MORE = ROWS + "cyd\t175\n"

@@ -13,19 +13,19 @@ from typing import Any
 import pytest
 
 import sfumato
-from bubbles import needs_bubbles
-from images import PYTHON, layout, member, python_layer, tar_of
-from sfumato.app import OpenVault
-from sfumato.core.environment import own_of, read_lock
-from sfumato.core.outputs import read_outputs
-from sfumato.core.refusal import Refused
-from sfumato.core.sandbox import BlockJob, SandboxLimits, SandboxStopped
-from sfumato.dice import SystemDice
-from sfumato.sandbox import environments, libraries
+from sfumato.app.vault import OpenVault
+from sfumato.dp.refusal import Refused
+from sfumato.sandbox import environment_store, shared_libraries
+from sfumato.sandbox.base_environment import environment
 from sfumato.sandbox.bubblewrap import Bubblewrap
-from sfumato.sandbox.environment import environment
-from sfumato.sandbox.environments import Environments, fetch_command, install_command
-from vaults import card, make_vault, write_csv
+from sfumato.sandbox.environment_store import Environments, fetch_command, install_command
+from sfumato.sandbox.ports import BlockJob, SandboxLimits, SandboxStopped
+from sfumato.sandbox.program_environment import own_of, read_lock
+from sfumato.sandbox.program_outputs import read_outputs
+from sfumato.system.randomness import SystemDice
+from support.container_images import PYTHON, layout, member, python_layer, tar_of
+from support.sandbox_blocks import needs_bubbles
+from support.small_vaults import card, make_vault, write_csv
 
 LIMITS = SandboxLimits(cpu_s=4.0)
 CARD = """
@@ -151,10 +151,10 @@ def test_wheels_that_would_be_more_than_there_may_be_are_not_unpacked(
 ) -> None:
     lock = locked(tmp_path, wheel(wheels, "mine", "X = 1", binary=bytes(30_000_000)))
     assert sum(place.stat().st_size for place in wheels.iterdir()) < 1_000_000
-    monkeypatch.setattr(environments, "_MOST_FOLDER", 20_000_000)
+    monkeypatch.setattr(environment_store, "_MOST_FOLDER", 20_000_000)
     assert code_of(lambda: kept.add_lock(lock)) == "bad-environment"
     assert os.listdir(kept.root) == []
-    monkeypatch.setattr(environments, "_MOST_FOLDER", 40_000_000)
+    monkeypatch.setattr(environment_store, "_MOST_FOLDER", 40_000_000)
     assert kept.add_lock(lock).megabytes >= 28
 
 
@@ -186,7 +186,7 @@ def test_one_that_somebody_else_adds_meanwhile_is_the_same_one(
     kept: Environments, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     mine = folder_of(tmp_path / "mine", mine="X = 1")
-    put = environments._is_put
+    put = environment_store._is_put
     added: list[bool] = []
 
     def after_another(draft: Path, place: Path) -> bool:
@@ -195,7 +195,7 @@ def test_one_that_somebody_else_adds_meanwhile_is_the_same_one(
             kept.add_folder(mine)
         return put(draft, place)
 
-    monkeypatch.setattr(environments, "_is_put", after_another)
+    monkeypatch.setattr(environment_store, "_is_put", after_another)
     made = kept.add_folder(mine)
     assert kept.all() == (made,)
     assert os.listdir(kept.root) == [made.name]
@@ -213,14 +213,14 @@ def test_no_file_of_a_wheel_is_given_to_the_loader(
         f"printf '\\t{tmp_path}/planted => /etc/hostname (0x1)\\n\\tany.so => /etc/passwd (0x1)\\n'"
     )
     loader.chmod(0o755)
-    monkeypatch.setattr(libraries, "LOADER", loader)
+    monkeypatch.setattr(shared_libraries, "LOADER", loader)
     lock = locked(tmp_path, wheel(wheels, "mine", "X = 1", binary=binary))
     files = kept.files(kept.add_lock(lock).name)
     assert not seen.exists()
     assert not (tmp_path / "planted").exists()
     found = set(os.listdir(files / "libs"))
     assert {"libc.so.6", "libm.so.6", "libgcc_s.so.1", "libstdc++.so.6"} <= found
-    assert found <= set(libraries.RUNTIME)
+    assert found <= set(shared_libraries.RUNTIME)
 
 
 def test_pip_is_not_taken_from_where_somebody_stands(
@@ -344,7 +344,7 @@ def said(sandbox: Bubblewrap, own: str, program: dict[str, object], rows: Path) 
     job = BlockJob(told, (str(rows),), outputs, LIMITS, own=own)
     ran = sandbox._said(job)
     assert ran is not None
-    from sfumato.core.outputs import read_said
+    from sfumato.sandbox.program_outputs import read_said
 
     return read_said(ran[1][0].said, outputs)[0] - 1
 

@@ -15,9 +15,9 @@ from pathlib import Path
 import pytest
 
 import sfumato
-from bubbles import bubble, needs_bubbles, ran_in
-from escapes import BODIES, MAY_BE_OFF, SECRET, source
-from sfumato.sandbox.bubble import Bubble
+from sfumato.sandbox.sandbox_process import Bubble
+from support.sandbox_blocks import bubble, needs_bubbles, ran_in
+from support.sandbox_escapes import BODIES, MAY_BE_OFF, SECRET, source
 
 AS_ROOT_ONLY = frozenset({
     "write-usr", "write-root", "user-namespace", "mount-namespace", "pid-namespace",

@@ -11,15 +11,15 @@ from pathlib import Path
 import pytest
 
 import sfumato
-from bubbles import ROWS, needs_bubbles
-from escapes import BODIES, SECRET, source
-from images import PYTHON, layout, python_layer
-from sfumato.core.sandbox import BlockJob, SandboxLimits
-from sfumato.dice import SystemDice
+from sfumato.sandbox.base_environment import environment
 from sfumato.sandbox.bubblewrap import Bubblewrap
-from sfumato.sandbox.environment import environment
-from sfumato.sandbox.environments import Environments
-from sfumato.sandbox.runtimes import read_runtime
+from sfumato.sandbox.container_runtimes import read_runtime
+from sfumato.sandbox.environment_store import Environments
+from sfumato.sandbox.ports import BlockJob, SandboxLimits
+from sfumato.system.randomness import SystemDice
+from support.container_images import PYTHON, layout, python_layer
+from support.sandbox_blocks import ROWS, needs_bubbles
+from support.sandbox_escapes import BODIES, SECRET, source
 
 pytestmark = needs_bubbles
 Says = Callable[[str], bytes]

@@ -8,15 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from bubbles import ROWS, bubble, needs_bubbles, ran_in
-from sfumato.core.refusal import Refused
-from sfumato.core.sandbox import SandboxLimits, SandboxStopped
-from sfumato.dice import SystemDice
+from sfumato.dp.refusal import Refused
+from sfumato.sandbox.availability_report import why_not
+from sfumato.sandbox.base_environment import environment
 from sfumato.sandbox.bubblewrap import Bubblewrap, turn_s
-from sfumato.sandbox.environment import environment
-from sfumato.sandbox.machine import is_too_old, memory_mb, one_by_one
-from sfumato.sandbox.report import why_not
-from sfumato.sandbox.runtimes import Runtime
+from sfumato.sandbox.container_runtimes import Runtime
+from sfumato.sandbox.machine_resources import is_too_old, memory_mb, one_by_one
+from sfumato.sandbox.ports import SandboxLimits, SandboxStopped
+from sfumato.system.randomness import SystemDice
+from support.sandbox_blocks import ROWS, bubble, needs_bubbles, ran_in
 
 
 def written(place: Path, text: str) -> Path:

@@ -15,10 +15,10 @@ from pathlib import Path
 
 import pytest
 
-from bubbles import bubble, needs_bubbles, ran_in
-from sfumato.core.sandbox import SandboxLimits
-from sfumato.sandbox.bubble import BROKEN, DONE, Bubble, Ran
-from sfumato.sandbox.environment import environment
+from sfumato.sandbox.base_environment import environment
+from sfumato.sandbox.ports import SandboxLimits
+from sfumato.sandbox.sandbox_process import BROKEN, DONE, Bubble, Ran
+from support.sandbox_blocks import bubble, needs_bubbles, ran_in
 
 pytestmark = needs_bubbles
 PATIENCE_S = 60

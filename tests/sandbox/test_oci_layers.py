@@ -15,12 +15,12 @@ from typing import Any
 
 import pytest
 
-import images
-from images import blob, layout, link, member, tar_of
-from sfumato.core.refusal import Refused
-from sfumato.sandbox import layers, members, oci
-from sfumato.sandbox.environments import Environments
-from sfumato.sandbox.oci import read_image
+from sfumato.dp.refusal import Refused
+from sfumato.sandbox import oci_image, oci_layers, tar_members
+from sfumato.sandbox.environment_store import Environments
+from sfumato.sandbox.oci_image import read_image
+from support import container_images
+from support.container_images import blob, layout, link, member, tar_of
 
 LOWER = tar_of(
     [
@@ -140,12 +140,12 @@ def test_a_hostile_layer_is_refused(
 
 def test_more_than_there_may_be_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     digest = layout(tmp_path / "layout", [tar_of([member("a", bytes(6000)), member("b", b"!")])])
-    monkeypatch.setattr(layers, "MOST_BYTES", 6000)
+    monkeypatch.setattr(oci_layers, "MOST_BYTES", 6000)
     assert code_of(tmp_path / "layout", digest, tmp_path) == "bad-environment"
-    monkeypatch.setattr(layers, "MOST_BYTES", 6001)
-    monkeypatch.setattr(layers, "MOST_ENTRIES", 1)
+    monkeypatch.setattr(oci_layers, "MOST_BYTES", 6001)
+    monkeypatch.setattr(oci_layers, "MOST_ENTRIES", 1)
     assert code_of(tmp_path / "layout", digest, tmp_path) == "bad-environment"
-    monkeypatch.setattr(layers, "MOST_ENTRIES", 2)
+    monkeypatch.setattr(oci_layers, "MOST_ENTRIES", 2)
     assert read_image(tmp_path / "layout", digest, tmp_path / "files").digest == digest
 
 
@@ -217,7 +217,7 @@ def test_headers_of_headers_without_end_are_refused(tmp_path: Path) -> None:
 def test_folders_that_are_made_on_the_way_count(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(layers, "MOST_ENTRIES", 50)
+    monkeypatch.setattr(oci_layers, "MOST_ENTRIES", 50)
     deep = [member("/".join([f"{one}", *["d"] * 20, "f"])) for one in range(3)]
     digest = layout(tmp_path / "layout", [tar_of(deep)])
     assert code_of(tmp_path / "layout", digest, tmp_path) == "bad-environment"
@@ -254,11 +254,13 @@ def test_an_index_is_read_once_however_often_it_is_named(
     kind = "application/vnd.oci.image.index.v1+json"
     named = json.loads((place / "index.json").read_text())["manifests"]
     for times in (1, 30, 30):
-        named = [images._put(place, json.dumps({"manifests": named}).encode(), kind)] * times
+        named = [
+            container_images._put(place, json.dumps({"manifests": named}).encode(), kind)
+        ] * times
     (place / "index.json").write_text(json.dumps({"manifests": named[:1]}))
     reads = []
-    read = oci._json_at
-    monkeypatch.setattr(oci, "_json_at", lambda *of: reads.append(of) or read(*of))  # type: ignore[func-returns-value]
+    read = oci_image._json_at
+    monkeypatch.setattr(oci_image, "_json_at", lambda *of: reads.append(of) or read(*of))  # type: ignore[func-returns-value]
     assert code_of(place, f"sha256:{64 * '0'}", tmp_path) == "bad-environment"
     assert len(reads) == 2  # the index at the fourth level is not looked at
     named = json.loads(blob(place, named[0]["digest"]).read_text())["manifests"]
@@ -269,7 +271,7 @@ def test_an_index_is_read_once_however_often_it_is_named(
 def test_hard_links_count_as_copies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     links = [member(f"l{i}", type=tarfile.LNKTYPE, linkname="a") for i in range(9)]
     digest = layout(tmp_path / "layout", [tar_of([member("a", bytes(1000)), *links])])
-    monkeypatch.setattr(layers, "MOST_BYTES", 5000)
+    monkeypatch.setattr(oci_layers, "MOST_BYTES", 5000)
     assert code_of(tmp_path / "layout", digest, tmp_path) == "bad-environment"
 
 
@@ -297,8 +299,8 @@ def test_a_blob_that_is_not_its_digest_is_refused(which: str, tmp_path: Path) ->
 
 
 def _with_config(place: Path, manifest: dict[str, object], config: dict[str, object]) -> str:
-    manifest["config"] = images._put(place, json.dumps(config).encode(), "config")
-    named = images._put(place, json.dumps(manifest).encode(), images.MANIFEST)
+    manifest["config"] = container_images._put(place, json.dumps(config).encode(), "config")
+    named = container_images._put(place, json.dumps(manifest).encode(), container_images.MANIFEST)
     (place / "index.json").write_text(json.dumps({"manifests": [named]}))
     return str(named["digest"])
 
@@ -345,7 +347,7 @@ def test_a_list_of_holes_is_not_read(tmp_path: Path) -> None:
 def test_a_layer_of_long_names_is_not_held_in_memory_with_every_name_whole(tmp_path: Path) -> None:
     deep = "/".join(["d" * 62] * 62)
     text = tar_of([member(f"{deep}/{place}") for place in range(500)])
-    made = layers.Layers(tmp_path)
+    made = oci_layers.Layers(tmp_path)
     tracemalloc.start()
     try:
         made.add(io.BytesIO(text))
@@ -389,13 +391,13 @@ def test_what_is_said_of_a_member_is_looked_at_once_and_refused_if_it_is_odd(tex
     """Python's own reader looks at nested records again and again, and keeps 64 MB of these."""
     seen = Touched(text)
     with pytest.raises(ValueError):
-        members.records(seen)
+        tar_members.records(seen)
     assert seen.looked_at <= 3 * len(text) + 64
 
 
 def test_many_records_are_looked_at_once() -> None:
     seen = Touched(b"".join(b"17 k%d=%d\n" % (n, n * n) for n in range(1000, 2000)))
-    assert members.records(seen) == {}
+    assert tar_members.records(seen) == {}
     assert len(seen) <= seen.looked_at <= 4 * len(seen)
 
 
@@ -452,13 +454,13 @@ def test_links_that_lead_on_and_on_are_refused(
     """Forty links of two thousand names each, for each of half a million members, are hours."""
     chain = [link(f"l{i}", "./" * 2000 + f"l{i + 1}") for i in range(39)]
     tar = tar_of([member("l39/a"), *chain, *(member(f"l0/{i}") for i in range(3))])
-    monkeypatch.setattr(layers, "_MOST_STEPS", 3 * 39 * 4001)
+    monkeypatch.setattr(oci_layers, "_MOST_STEPS", 3 * 39 * 4001)
     good = layout(tmp_path / "good", [LOWER, UPPER])
     read_image(tmp_path / "good", good, tmp_path / "files")
     shutil.rmtree(tmp_path / "files")
     digest = layout(tmp_path / "layout", [tar])
     assert code_of(tmp_path / "layout", digest, tmp_path) == "bad-environment"
-    monkeypatch.setattr(layers, "_MOST_STEPS", 4 * 39 * 4001)
+    monkeypatch.setattr(oci_layers, "_MOST_STEPS", 4 * 39 * 4001)
     read_image(tmp_path / "layout", digest, tmp_path / "files")
 
 
@@ -466,7 +468,7 @@ def test_a_layer_that_is_named_twice_is_unpacked_within_one_room(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     digest = layout(tmp_path / "layout", [LOWER, LOWER])
-    monkeypatch.setattr(oci, "_MOST_UNPACKED", 2 * len(LOWER) - 1)
+    monkeypatch.setattr(oci_image, "_MOST_UNPACKED", 2 * len(LOWER) - 1)
     assert code_of(tmp_path / "layout", digest, tmp_path) == "bad-environment"
-    monkeypatch.setattr(oci, "_MOST_UNPACKED", 2 * len(LOWER))
+    monkeypatch.setattr(oci_image, "_MOST_UNPACKED", 2 * len(LOWER))
     assert read_image(tmp_path / "layout", digest, tmp_path / "files").digest == digest

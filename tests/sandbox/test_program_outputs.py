@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sfumato.core import outputs
-from sfumato.core.outputs import Output, read_outputs, read_said, readings
-from sfumato.core.refusal import Refused
+from sfumato.dp.refusal import Refused
+from sfumato.sandbox import program_outputs
+from sfumato.sandbox.program_outputs import Output, read_outputs, read_said, readings
 
 
 def said(files: Mapping[str, bytes]) -> bytes:
@@ -115,19 +115,19 @@ def test_whatever_else_goes_wrong_is_the_middle(monkeypatch: pytest.MonkeyPatch)
     def fails(_: bytes) -> object:
         raise MemoryError
 
-    monkeypatch.setitem(outputs._PARSERS, "json", fails)
+    monkeypatch.setitem(program_outputs._PARSERS, "json", fails)
     assert read_said(said({"answer.json": b'{"m": 7}'}), (output(),)) == [50]
 
 
 def test_a_file_is_parsed_once_for_all_its_outputs(monkeypatch: pytest.MonkeyPatch) -> None:
     parsed: list[bytes] = []
-    plain = outputs._PARSERS["json"]
+    plain = program_outputs._PARSERS["json"]
 
     def counted(file: bytes) -> object:
         parsed.append(file)
         return plain(file)
 
-    monkeypatch.setitem(outputs._PARSERS, "json", counted)
+    monkeypatch.setitem(program_outputs._PARSERS, "json", counted)
     assert read_said(said({"answer.json": b'{"m": 7}'}), (output(),) * 64) == [7] * 64
     assert len(parsed) == 1
 

@@ -10,19 +10,19 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from bubbles import needs_bubbles
-from sfumato.core.outputs import read_outputs
-from sfumato.core.sandbox import BlockJob, SandboxLimits
-from sfumato.core.sealed import Sealed
-from sfumato.dice import SystemDice
-from sfumato.door.locks.dp import blocks_added, blocks_in_the_middle
-from sfumato.door.unseal import unseal
+from sfumato.features.pipelines.program_plan import MEDIAN, Program, Run
 from sfumato.lab.audit import audit
-from sfumato.lab.audit.auditing import MOST, Random
-from sfumato.lab.audit.shipped import Bytes
-from sfumato.plan.pipeline import MEDIAN, Program, Run
+from sfumato.lab.audit.auditor import MOST, Random
+from sfumato.lab.audit.shipped_mechanisms import Bytes
+from sfumato.release.locks.central_dp import blocks_added, blocks_in_the_middle
+from sfumato.release.unseal import unseal
+from sfumato.sandbox.base_environment import environment
 from sfumato.sandbox.bubblewrap import Bubblewrap
-from sfumato.sandbox.environment import environment
+from sfumato.sandbox.ports import BlockJob, SandboxLimits
+from sfumato.sandbox.program_outputs import read_outputs
+from sfumato.system.randomness import SystemDice
+from sfumato.vault.sealed import Sealed
+from support.sandbox_blocks import needs_bubbles
 
 pytestmark = needs_bubbles
 OUTPUTS = read_outputs([

@@ -1,8 +1,8 @@
 """Things are made, used, taken back and ended in any order, by everybody: a plain model knows how.
 
-The matrix asks each route once (`test_matrix.py`); here what one call changes is what the next is
+The matrix asks each route once (`test_route_permissions.py`); here what one call changes is what the next is
 answered by. Every reply is held against the OpenAPI document too.
-"""
+"""  # noqa: E501
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import invariant, precondition, rule, run_state_machine_as_test
 
-from everybody import FIRST_DAY, NAMES, ROLES, SECOND, Bearer, Everybody, Thing, World
-from peopled import strays
-from served import served
-from surveys import design
-from vaults import make_vault
+from support.route_callers import FIRST_DAY, NAMES, ROLES, SECOND, Bearer, Everybody, Thing, World
+from support.served_vault import served
+from support.service_with_users import strays
+from support.small_vaults import make_vault
+from support.survey_fixtures import design
 
 EPSILONS: Final = (0.001, 0.002)
 RUNNING: Final = "SELECT date_trunc('day', day) AS day, RUNNING_COUNT(*) AS n FROM {} GROUP BY day"

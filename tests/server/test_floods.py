@@ -19,17 +19,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import sfumato
-from scripted import ScriptedEngine
-from sfumato.app import OpenVault
-from sfumato.core.access import Caller
-from sfumato.core.measure import Cells, Measure
-from sfumato.core.refusal import Refused
-from sfumato.core.sealed import Sealed
-from sfumato.faces.line.door_end import DoorEnd
-from sfumato.faces.line.edge_end import Answered, Line
-from sfumato.faces.line.tally import Tally, to_nowhere
-from sfumato.faces.line.turns import Most, Turns
-from vaults import PATIENTS_CARD, card, make_vault, write_patients
+from sfumato.app.vault import OpenVault
+from sfumato.dp.refusal import Refused
+from sfumato.query.measure import Cells, Measure
+from sfumato.server.ipc.call_metrics import Tally, to_nowhere
+from sfumato.server.ipc.door_server import DoorEnd
+from sfumato.server.ipc.edge_client import Answered, Line
+from sfumato.server.ipc.fair_semaphore import Most, Turns
+from sfumato.vault.sealed import Sealed
+from sfumato.vault.users import Caller
+from support.scripted_engine import ScriptedEngine
+from support.small_vaults import PATIENTS_CARD, card, make_vault, write_patients
 
 FLOOD = 52  # two at work and fifty that wait
 USERS = ("ada", "bob", "cyn")

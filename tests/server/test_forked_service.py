@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-import warm
-from processes import is_there, waited
-from served import Service, served
-from vaults import make_vault
+from support import warm_workers
+from support.process_tree import is_there, waited
+from support.served_vault import Service, served
+from support.small_vaults import make_vault
 
 # SigCgt: a fork catches what whoever forked does; the rest of its status is compared
 SAME = ("Umask", "Groups", "NoNewPrivs", "Seccomp", "SigIgn", "SigBlk", "CoreDumping")
@@ -20,8 +20,8 @@ SAME = ("Umask", "Groups", "NoNewPrivs", "Seccomp", "SigIgn", "SigBlk", "CoreDum
 
 @pytest.fixture
 def ways() -> Iterator[tuple[object, ...]]:
-    yield warm.cold, warm.warm
-    warm.warm()
+    yield warm_workers.cold, warm_workers.warm
+    warm_workers.warm()
 
 
 def seen(process: Path) -> dict[str, object]:

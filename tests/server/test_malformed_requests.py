@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 import sfumato
-from service.test_matrix import MATRIX
+from server.test_route_permissions import MATRIX
 from sfumato import Refused
-from sfumato.app import OpenVault
-from sfumato.core.access import Caller
-from sfumato.wire.routes import BY_VERB, COMMON, ROUTES
-from vaults import PATIENTS_CARD, card, make_vault, write_patients
+from sfumato.app.vault import OpenVault
+from sfumato.vault.users import Caller
+from sfumato.wire.verb_table import BY_VERB, COMMON, ROUTES
+from support.small_vaults import PATIENTS_CARD, card, make_vault, write_patients
 
 ODD: tuple[object, ...] = (
     "", "\ud800", "x" * 5000, "a/b", "a\nb", 0, -1, 10**40, -(10**40), 1.5, Decimal("1e-30"),

@@ -8,8 +8,8 @@ from typing import Any, Final
 
 import pytest
 
-from peopled import peopled, strays
-from served import Service
+from support.served_vault import Service
+from support.service_with_users import peopled, strays
 
 SQL: Final = "SELECT zip, COUNT(*) AS n FROM patients GROUP BY zip"
 LEAST, MOST = Decimal("0.000001"), Decimal(1000)

@@ -1,6 +1,6 @@
 """Old clients keep working: what was said in wire 1 is understood today, and answered as then.
 
-`wire_1.json` is a conversation as it was recorded (`python tests/service/test_old_clients.py`). It
+`wire_1.json` is a conversation as it was recorded (`python tests/server/test_old_clients.py`). It
 is never recorded anew for the same wire: a change that breaks it makes the next wire.
 """
 
@@ -16,10 +16,10 @@ from typing import Any, Final
 if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from served import Service, served
-from sfumato.client import Answer, remote
-from sfumato.client.shown import Budget, CardView, History, Price
-from vaults import patients_vault
+from sfumato.client import Answer, remote_vault
+from sfumato.client.display import Budget, CardView, History, Price
+from support.served_vault import Service, served
+from support.small_vaults import patients_vault
 
 RECORDED: Final = Path(__file__).parent / "wire_1.json"
 SQL: Final = "SELECT zip, COUNT(*) AS n, AVG(age) AS a FROM patients GROUP BY zip"
@@ -76,7 +76,7 @@ def test_what_was_said_in_wire_1_is_answered_as_then(tmp_path: Path) -> None:
 
 def test_todays_client_reads_what_wire_1_answered() -> None:
     recorded = [one["answer"] for one in json.loads(RECORDED.read_text("utf-8"))]
-    remote.check_wire(recorded[0]["wire"])
+    remote_vault.check_wire(recorded[0]["wire"])
     assert Answer.of(recorded[7]).rows == Answer.of(recorded[8]).rows
     for shown in (
         CardView(recorded[3]), Budget(recorded[4]), Price(recorded[5]), Answer.of(recorded[9]),

@@ -1,6 +1,6 @@
 """Whatever somebody has made is, to everybody else, as if it were not there; each by its real id.
 
-The matrix asks for things that nobody has made (`test_matrix.py`); here they are there.
+The matrix asks for things that nobody has made (`test_route_permissions.py`); here they are there.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from typing import Any, Final
 import pytest
 
 import sfumato
-from served import Service, served
-from sfumato.wire.routes import BY_VERB
-from surveys import design
-from vaults import PATIENTS_CARD, card, make_vault, write_patients
+from sfumato.wire.verb_table import BY_VERB
+from support.served_vault import Service, served
+from support.small_vaults import PATIENTS_CARD, card, make_vault, write_patients
+from support.survey_fixtures import design
 
 SQL: Final = "SELECT COUNT(*) AS n FROM patients"
 AT: Final = "/v1/data-sets/patients"

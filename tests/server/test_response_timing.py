@@ -16,13 +16,9 @@ import argon2
 import pytest
 
 import sfumato
-from peopled import peopled_vault
-from raw_http import replies, request
-from served import PASSWORD, Service, served
 from sfumato import Refused
-from sfumato.core.network import network_of
-from sfumato.faces.line.turns import OF_ONE_USER, QUEUE, Most, Turns
-from sfumato.services.access.attempts import (
+from sfumato.features.access.password_store import Argon2Passwords
+from sfumato.features.access.sign_in_limits import (
     ACCOUNT_S,
     MINUTE_S,
     NOTED_S,
@@ -34,8 +30,12 @@ from sfumato.services.access.attempts import (
     device_proof,
     is_known_device,
 )
-from sfumato.stores.passwords import Argon2Passwords
-from vaults import make_vault
+from sfumato.server.ipc.fair_semaphore import OF_ONE_USER, QUEUE, Most, Turns
+from sfumato.system.ip_networks import network_of
+from support.raw_http import replies, request
+from support.served_vault import PASSWORD, Service, served
+from support.service_with_users import peopled_vault
+from support.small_vaults import make_vault
 
 BEAT_S = 0.25
 ASK = "/v1/data-sets/patients/ask"

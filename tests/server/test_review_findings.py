@@ -15,11 +15,18 @@ from typing import Any
 import pytest
 
 import sfumato
-from served import PASSWORD, Service, served
-from sfumato.core.refusal import Refused
-from sfumato.faces.line.turns import Most, Turns
+from sfumato.dp.refusal import Refused
+from sfumato.server.ipc.fair_semaphore import Most, Turns
 from sfumato.wire.json_text import read_json
-from vaults import PATIENTS_CARD, card, make_vault, patients_vault, write_csv, write_patients
+from support.served_vault import PASSWORD, Service, served
+from support.small_vaults import (
+    PATIENTS_CARD,
+    card,
+    make_vault,
+    patients_vault,
+    write_csv,
+    write_patients,
+)
 
 SQL = "SELECT COUNT(*) AS n FROM patients WHERE age > {age}"
 

@@ -9,10 +9,10 @@ from typing import Any, Final
 import pytest
 
 import sfumato
-from served import PASSWORD, Service, served
-from sfumato.wire.routes import BY_VERB, COMMON, ROUTES
-from surveys import design
-from vaults import PATIENTS_CARD, card, make_vault, write_patients
+from sfumato.wire.verb_table import BY_VERB, COMMON, ROUTES
+from support.served_vault import PASSWORD, Service, served
+from support.small_vaults import PATIENTS_CARD, card, make_vault, write_patients
+from support.survey_fixtures import design
 
 # Who calls: nobody; the data set's owner; an owner of none; an operator; a researcher who was
 # granted, one who was not, one whose token is for another data set; an auditor.

@@ -22,14 +22,23 @@ from urllib.parse import urlencode, urlsplit
 import pytest
 
 import sfumato
-from browser import COOKIE
-from canaries import CARD, NAMES, NUMBERS, SUM, TOTALS, controls, found_in, write_canaries
-from peopled import ROLES, invite_all, peopled_vault
-from served import PASSWORD, Service, served
-from sfumato.faces.console.routes import PAGES
-from sfumato.faces.console.session import csrf_of
+from sfumato.server.console.console_routes import PAGES
+from sfumato.server.console.session import csrf_of
 from sfumato.wire.json_text import json_text
-from surveys import design
+from support.browser import COOKIE
+from support.row_canaries import (
+    CARD,
+    NAMES,
+    NUMBERS,
+    SUM,
+    TOTALS,
+    controls,
+    found_in,
+    write_canaries,
+)
+from support.served_vault import PASSWORD, Service, served
+from support.service_with_users import ROLES, invite_all, peopled_vault
+from support.survey_fixtures import design
 
 ROWS = ("tables", "people", "spill", "streams", "incoming", "runs")  # where rows may lie
 ASK, PRICE = "/v1/data-sets/patients/ask", "/v1/data-sets/patients/price"
@@ -352,7 +361,7 @@ def test_no_file_of_a_clients_home_holds_one(heard: Heard, tmp_path: Path) -> No
     assert found_in(image + str(NUMBERS[7]).encode()) == {str(NUMBERS[7])}
 
 
-_COMMAND = "import sys; from sfumato.command import main; sys.exit(main())"
+_COMMAND = "import sys; from sfumato.app.command_line import main; sys.exit(main())"
 _A_HUNDRED = """
 import sys
 import sfumato

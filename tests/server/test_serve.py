@@ -19,10 +19,10 @@ from urllib.parse import urlencode, urlsplit
 import pytest
 
 import sfumato
-from served import PASSWORD, Service, served
 from sfumato import Refused
-from sfumato.faces.line.tally import TIMED, Tally
-from vaults import make_vault, patients_vault
+from sfumato.server.ipc.call_metrics import TIMED, Tally
+from support.served_vault import PASSWORD, Service, served
+from support.small_vaults import make_vault, patients_vault
 
 
 @pytest.fixture(scope="module")

@@ -20,13 +20,13 @@ import uvicorn
 from uvicorn.server import ServerState
 
 import sfumato
-from certificates import write_certificate
-from peopled import peopled_vault
-from raw_http import Raw, raw, replies, request, statuses
-from served import Service, served, served_with
 from sfumato import Refused
-from sfumato.faces.http.guard import Limits, guarded
-from sfumato.serving import Serving, check, proxy_networks
+from sfumato.app.processes import Serving, check, proxy_networks
+from sfumato.server.http.connection_limits import Limits, guarded
+from support.raw_http import Raw, raw, replies, request, statuses
+from support.served_vault import Service, served, served_with
+from support.service_with_users import peopled_vault
+from support.tls_certificates import write_certificate
 
 JSON: Final = "Content-Type: application/json"
 

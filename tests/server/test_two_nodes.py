@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-import pg
-from peopled import peopled_vault, strays
-from processes import PATIENCE_S
-from served import Service, served, start
-from vaults import PATIENTS_CARD
+from support import postgres_server
+from support.process_tree import PATIENCE_S
+from support.served_vault import Service, served, start
+from support.service_with_users import peopled_vault, strays
+from support.small_vaults import PATIENTS_CARD
 
 FIT = 20  # questions that the user's cap holds, and not one more
 TIGHT = PATIENTS_CARD.replace("user = { epsilon = 1.0 }", "user = { epsilon = 0.2 }")
@@ -30,7 +30,7 @@ def question(age: int, op: str | None = None) -> dict[str, object]:
 @pytest.fixture(scope="module")
 def vault(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """Return a vault whose ledger and records lie in a real PostgreSQL."""
-    with pg.running() as server:
+    with postgres_server.running() as server:
         folder = tmp_path_factory.mktemp("nodes")
         yield peopled_vault(folder, ledger=server.fresh_url(), text=TIGHT)
 

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 import sfumato
-from sfumato.app import OpenVault
-from sfumato.core.refusal import Refused
-from vaults import PATIENTS_CARD, open_with, run, write_patients
+from sfumato.app.vault import OpenVault
+from sfumato.dp.refusal import Refused
+from support.small_vaults import PATIENTS_CARD, open_with, run, write_patients
 
 
 @pytest.fixture

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from served import Service, served
-from vaults import patients_vault
+from support.served_vault import Service, served
+from support.small_vaults import patients_vault
 
 ASK = {"sql": "SELECT COUNT(*) AS n FROM patients", "epsilon": 0.1}
 

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 from playwright._impl._api_structures import SetCookieParam
 from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
 
-from served import PASSWORD, Service
+from support.served_vault import PASSWORD, Service
 
 CHROMIUM = "/usr/bin/chromium"
 ARGS = ["--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu"]

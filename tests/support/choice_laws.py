@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
-from noise_checks import decimal_exp
 from sfumato.dp.ports import Dice
+from support.noise_probabilities import decimal_exp
 
 Integers = NDArray[np.int64]
 CHOOSING_ALARM = 1e-6  # a p-value below this fails a test; seeds are fixed

@@ -25,17 +25,16 @@ from pathlib import Path
 from tempfile import TemporaryFile
 from typing import IO, Final
 
-import keeping
-import warm
+from support import forked_service, warm_workers
 
 _PATIENCE_S: Final = 300
 _IMPORTED: Final = (
-    "sfumato.app",
-    "sfumato.checkup",
-    "sfumato.command",
-    "sfumato.engines.prepare",
-    "sfumato.engines.worker",
-    "sfumato.faces.cli.main",
+    "sfumato.app.vault",
+    "sfumato.app.doctor",
+    "sfumato.app.command_line",
+    "sfumato.engines.ingest.prepare",
+    "sfumato.engines.duckdb.worker",
+    "sfumato.cli.main",
 )
 _UNKNOWN: Final[int | None] = None  # how it ended
 _PTRACER: Final = 0x59616D61  # PR_SET_PTRACER
@@ -117,7 +116,7 @@ def _told(
 
 
 def _usual() -> dict[str, object]:
-    return {"script": "", "is_hurried": False, "is_kept": False, "workers": warm.address()}
+    return {"script": "", "is_hurried": False, "is_kept": False, "workers": warm_workers.address()}
 
 
 class Kept:
@@ -131,7 +130,7 @@ class Kept:
         (heard, says), (held, let) = os.pipe(), os.pipe()
         self.stderr = open(heard, encoding="utf-8")  # noqa: SIM115  # who ends it closes this
         self._line = socket.socket(socket.AF_UNIX)
-        self._line.connect(_found(_keeping, keeping.IMPORTED))
+        self._line.connect(_found(_keeping, forked_service.IMPORTED))
         with (
             open(says, "wb"),
             open(held, "rb"),
@@ -259,7 +258,7 @@ def _serve(listening: socket.socket) -> int:
             return 0
         asker, _ = listening.accept()
         with asker:
-            if warm.is_ours(asker) and os.fork() == 0:
+            if warm_workers.is_ours(asker) and os.fork() == 0:
                 listening.close()
                 return _mind(asker)
 
@@ -312,9 +311,9 @@ def _be(told: dict[str, object]) -> int:
     os.environ.update(told["environment"])  # type: ignore[call-overload]  # a message of our own
     os.chdir(str(told["folder"]))
     sys.argv[1:] = told["words"]  # type: ignore[call-overload]
-    warm.warm(str(told["workers"])) if told["workers"] else warm.within()
+    warm_workers.warm(str(told["workers"])) if told["workers"] else warm_workers.within()
     if told["is_kept"]:
-        keeping.within()
+        forked_service.within()
     if told["is_hurried"]:
         hurried = import_module("sfumato.sandbox.bubblewrap").Bubblewrap.__init__.__kwdefaults__
         hurried["sleep"] = lambda _: None
@@ -322,7 +321,7 @@ def _be(told: dict[str, object]) -> int:
         sys.argv[0] = str(told["script"])
         runpy.run_path(sys.argv[0], run_name="__main__")
         return 0
-    code: int = import_module("sfumato.command").main()
+    code: int = import_module("sfumato.app.command_line").main()
     return code
 
 

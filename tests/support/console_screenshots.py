@@ -1,4 +1,4 @@
-"""Take the pictures of docs/console anew: PYTHONPATH=tests .venv/bin/python tests/pictures.py."""
+"""Take the pictures of docs/console anew: PYTHONPATH=tests .venv/bin/python tests/support/console_screenshots.py."""  # noqa: E501
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from typing import Any, Literal
 from playwright.sync_api import Browser, Page
 
 import sfumato
-from browser import bring, chromium
-from served import PASSWORD, Service, served
-from several_sites import pooled, several
-from sfumato.core.ballot import Truth
-from surveys import design, device
-from vaults import card, patients_vault
+from sfumato.features.surveys.ballot import Truth
+from support.browser import bring, chromium
+from support.federated_sites import pooled, several
+from support.served_vault import PASSWORD, Service, served
+from support.small_vaults import card, patients_vault
+from support.survey_fixtures import design, device
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 TO = ROOT / "docs" / "console"
 LAB = ROOT / "src" / "sfumato" / "lab" / "data"
 SQL = "SELECT zip, COUNT(*) AS people, AVG(salary) AS pay FROM medical GROUP BY zip"

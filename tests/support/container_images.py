@@ -18,7 +18,7 @@ from typing import Final
 
 import pytest
 
-from sfumato.sandbox.environment import environment
+from sfumato.sandbox.base_environment import environment
 
 MANIFEST = "application/vnd.oci.image.manifest.v1+json"
 LAYER = "application/vnd.oci.image.layer.v1.tar"

@@ -10,7 +10,7 @@ from schemathesis import APIOperation
 from schemathesis.core.result import Ok
 from schemathesis.specs.openapi import checks
 
-from sfumato.faces.http.openapi import openapi
+from sfumato.server.http.openapi import openapi
 
 _CHECKS: Final = [
     checks.status_code_conformance,

@@ -20,9 +20,7 @@ from typing import Any
 
 import duckdb
 
-from sfumato.core.card import Card, read_card
-from sfumato.core.columns import Column
-from sfumato.core.expression import (
+from sfumato.query.expression import (
     All,
     Among,
     AnyOf,
@@ -43,9 +41,11 @@ from sfumato.core.expression import (
     Since,
     StartsWith,
 )
-from sfumato.core.measure import Cells, Join, Measure, PerPerson, Reduced, Tally
-from sfumato.door.unseal import unseal
-from sfumato.plan.lower_from import table_name
+from sfumato.query.measure import Cells, Join, Measure, PerPerson, Reduced, Tally
+from sfumato.query.printing.from_clause import table_name
+from sfumato.release.unseal import unseal
+from sfumato.vault.card.columns import Column
+from sfumato.vault.card.data_card import Card, read_card
 from sfumato.vault.engine_port import Engine, Prepared, PrepareOrder, SourceFile
 
 Value = int | str | bool | date | datetime | None

@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import sfumato
-from served import Service, served
-from several_sites import NAMES, rows_of, site_card, write_rows
-from sfumato.convening import FederatedVault, new_convener
-from vaults import make_vault
+from sfumato.app.federation import FederatedVault, new_convener
+from support.federated_sites import NAMES, rows_of, site_card, write_rows
+from support.served_vault import Service, served
+from support.small_vaults import make_vault
 
 
 @dataclass

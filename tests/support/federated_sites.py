@@ -14,10 +14,10 @@ import pytest
 
 import sfumato
 from sfumato import Refused
-from sfumato.app import OpenVault
-from sfumato.convening import FederatedVault, new_convener
-from sfumato.core.federation import Agreement, read_agreement
-from vaults import card, make_vault, write_csv
+from sfumato.app.federation import FederatedVault, new_convener
+from sfumato.app.vault import OpenVault
+from sfumato.features.federated.agreement import Agreement, read_agreement
+from support.small_vaults import card, make_vault, write_csv
 
 NAMES = ("east", "north", "south", "west")
 ASK: Mapping[str, Any] = {"epsilon": 1, "delta": 1e-6}

@@ -12,13 +12,13 @@ import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from numpy.typing import NDArray
 
-from sfumato.core.federation import Agreement, read_agreement
-from sfumato.core.secure.collector import Collector
-from sfumato.dice import SystemDice
-from sfumato.federated.flower import join_fleet, new_site
-from sfumato.federated.flower.node import Node
-from sfumato.federated.flower.schedule import Plan, Schedule, schedule, task_digest
-from sfumato.federated.flower.stages import STAGES, Part
+from sfumato.dp.secure_aggregation.collector import Collector
+from sfumato.features.federated.agreement import Agreement, read_agreement
+from sfumato.features.federated.flower import join_fleet, new_site
+from sfumato.features.federated.flower.fleet_node import Node
+from sfumato.features.federated.flower.fleet_schedule import Plan, Schedule, schedule, task_digest
+from sfumato.features.federated.flower.round_stages import STAGES, Part
+from sfumato.system.randomness import SystemDice
 
 NAMES = ("east", "north", "south", "west")
 CONVENER = Ed25519PrivateKey.from_private_bytes(bytes(range(32)))

@@ -1,10 +1,10 @@
 """A keeper whose door and edge are forks of itself: a service that need not be imported anew.
 
-This is in the process that is forked (`shells.py`). Door and edge are processes of their own, and
+This is in the process that is forked (`command_line.py`). Door and edge are processes of their own, and
 of the keeper's, as started ones are: each leads a session, has the two pipes and what it is passed,
-and says in its command line which one it is. `service/test_forked.py` holds them against started
+and says in its command line which one it is. `server/test_forked_service.py` holds them against started
 ones; where a test is about the start, or about what a process holds, they are started.
-"""
+"""  # noqa: E501
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ from typing import Final, NoReturn
 
 # what door and edge load when they begin
 IMPORTED: Final = (
-    "sfumato.app", "sfumato.command", "sfumato.faces.cli.main", "sfumato.serving",
-    "sfumato.faces.http.app", "sfumato.faces.http.guard", "sfumato.faces.http.loop",
-    "sfumato.faces.line.door_end", "sfumato.faces.line.edge_end", "sfumato.faces.line.tally",
+    "sfumato.app.vault", "sfumato.app.command_line", "sfumato.cli.main", "sfumato.app.processes",
+    "sfumato.server.http.edge_app", "sfumato.server.http.connection_limits", "sfumato.server.http.tls_event_loop",  # noqa: E501
+    "sfumato.server.ipc.door_server", "sfumato.server.ipc.edge_client", "sfumato.server.ipc.call_metrics",  # noqa: E501
     "argon2", "uvicorn.lifespan.on", "uvicorn.protocols.http.httptools_impl", "uvloop",
 )  # fmt: skip
 _CHEAP: Final = (1, 8, 1)  # rounds, KiB, lanes
@@ -38,7 +38,7 @@ def within() -> None:
     instead = SimpleNamespace(
         Popen=Forked, PIPE=subprocess.PIPE, TimeoutExpired=subprocess.TimeoutExpired
     )
-    setattr(import_module("sfumato.serving"), "subprocess", instead)  # noqa: B010  # the seam
+    setattr(import_module("sfumato.app.processes"), "subprocess", instead)  # noqa: B010  # the seam
     hashing = import_module("argon2").PasswordHasher.__init__
     hashing.__defaults__ = (*_CHEAP, *hashing.__defaults__[len(_CHEAP) :])
 
@@ -107,7 +107,7 @@ def _be(what: str, read: int, write: int, passed: Sequence[int]) -> NoReturn:
                 with suppress(OSError):  # that of the list itself
                     os.close(held)
         _say_what(what)
-        import_module("sfumato.serving").child(what)
+        import_module("sfumato.app.processes").child(what)
         threading._shutdown()  # type: ignore[attr-defined]  # as at the end of any process
         code = 0
     finally:

@@ -8,15 +8,15 @@ from fractions import Fraction
 
 import numpy as np
 
-from sfumato.core.card import Card
-from sfumato.core.expression import Ref
-from sfumato.core.noise.kind import Noise
-from sfumato.core.question import Aggregate, Formula
-from sfumato.plan.plan import Plan, make_plan
-from sfumato.plan.price import Priced
-from sfumato.plan.read_sql import read_sql
-from sfumato.plan.verbs.table import verb_of
-from sfumato.plan.verbs.verb import NoisyPart
+from sfumato.dp.mechanisms.noise import Noise
+from sfumato.query.aggregates.aggregate import NoisyPart
+from sfumato.query.aggregates.registry import verb_of
+from sfumato.query.expression import Ref
+from sfumato.query.model import Aggregate, Formula
+from sfumato.query.plan import Plan, make_plan
+from sfumato.query.price import Priced
+from sfumato.query.sql.select import read_sql
+from sfumato.vault.card.data_card import Card
 
 CARD = """
 unit = "who"

@@ -16,12 +16,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sfumato.app import OpenVault
+from sfumato.app.vault import OpenVault
 from sfumato.client import Answer, Builder
-from sfumato.client.shown import Budget, CardView, Price
-from sfumato.core.card import read_card
-from sfumato.core.card_shown import card_json
-from sfumato.core.expression import (
+from sfumato.client.display import Budget, CardView, Price
+from sfumato.query.expression import (
     Arithmetic,
     Case,
     Clamp,
@@ -31,10 +29,12 @@ from sfumato.core.expression import (
     Literally,
     Ref,
 )
-from sfumato.core.question import Aggregate
-from sfumato.plan.price import Priced
-from sfumato.plan.request import Request, priced_request
-from vaults import open_with, write_csv
+from sfumato.query.model import Aggregate
+from sfumato.query.price import Priced
+from sfumato.query.request import Request, priced_request
+from sfumato.vault.card.card_json import card_json
+from sfumato.vault.card.data_card import read_card
+from support.small_vaults import open_with, write_csv
 
 Floats = NDArray[np.float64]
 CARD = """

@@ -7,7 +7,7 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
 
-from sfumato.core.crowd.coded import Table, Value
+from sfumato.dp.anonymity.coded_table import Table, Value
 
 Rows = list[dict[str, Value]]
 

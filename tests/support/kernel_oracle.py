@@ -8,12 +8,12 @@ from datetime import date, datetime
 from pathlib import Path
 from typing import Any
 
-from sfumato.core.measure import Measure
-from sfumato.engines import kernel_order as order_module
-from sfumato.engines.cold import lower_cold
-from sfumato.engines.known import read_known
-from sfumato.engines.postgres import measure_request, read_marker
-from sfumato.plan.print_values import Dialect
+from sfumato.engines.kernel import keyed_order as order_module
+from sfumato.engines.postgres.engine import measure_request, read_marker
+from sfumato.engines.shared.cold_path import lower_cold
+from sfumato.engines.shared.prepared_table import read_known
+from sfumato.query.measure import Measure
+from sfumato.query.printing.expressions import Dialect
 
 WORD = 2**64
 

@@ -8,15 +8,17 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sfumato.core.account import Charge, Debtor
-from sfumato.core.filters import Cap
-from sfumato.core.loss import Debt
-from sfumato.dice import SystemDice
-from sfumato.stores import sqlite
-from sfumato.stores.ledger_sql import SqlLedger
+from sfumato.dp.accounting.privacy_events import Debt
+from sfumato.dp.accounting.privacy_filter import Cap
+from sfumato.storage import sqlite_ledger
+from sfumato.storage.sql_ledger import SqlLedger
+from sfumato.system.randomness import SystemDice
+from sfumato.vault.ledger_entries import Charge, Debtor
 
 if TYPE_CHECKING:
-    import pg  # not in the drivers that tests start: pytest is slow to import
+    from support import (
+        postgres_server,  # not in the drivers that tests start: pytest is slow to import
+    )
 
 CAP = Cap(epsilon=1000, delta=1000, rho=1000, rho_delta=1000)
 DEBT = Debt(epsilon=10, delta=10, rho=10, rho_delta=0)
@@ -51,18 +53,18 @@ class Place:
     def create(self) -> SqlLedger:
         """Make the ledger."""
         if self.kind == "sqlite":
-            return sqlite.create_ledger(Path(self.where), StoppedClock(), SystemDice())
-        from sfumato.stores import postgres
+            return sqlite_ledger.create_ledger(Path(self.where), StoppedClock(), SystemDice())
+        from sfumato.storage import postgres_ledger
 
-        return postgres.create_ledger(self.where, StoppedClock(), SystemDice())
+        return postgres_ledger.create_ledger(self.where, StoppedClock(), SystemDice())
 
     def open(self, wait_s: float = 10) -> SqlLedger:
         """Open the ledger as another process would."""
         if self.kind == "sqlite":
-            return sqlite.open_ledger(Path(self.where), StoppedClock(), wait_s=wait_s)
-        from sfumato.stores import postgres
+            return sqlite_ledger.open_ledger(Path(self.where), StoppedClock(), wait_s=wait_s)
+        from sfumato.storage import postgres_ledger
 
-        return postgres.open_ledger(self.where, StoppedClock(), wait_s=wait_s)
+        return postgres_ledger.open_ledger(self.where, StoppedClock(), wait_s=wait_s)
 
 
 def start_child(act: Callable[[], object]) -> int:
@@ -87,7 +89,7 @@ def exit_code(child: int) -> int:
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
-def new_place(kind: str, folder: Path, server: pg.Server | None) -> Place:
+def new_place(kind: str, folder: Path, server: postgres_server.Server | None) -> Place:
     """Return a fresh place for a ledger."""
     if server is not None:
         return Place(kind, server.fresh_url())

@@ -12,23 +12,23 @@ from typing import Any
 
 import numpy as np
 
-from sfumato.core.local.ballot import Sampled, Split, arity, choices
-from sfumato.core.local.binary import Binary
-from sfumato.core.local.duchi import Duchi
-from sfumato.core.local.hadamard import Hadamard
-from sfumato.core.local.hashing import Hashing
-from sfumato.core.local.hybrid import Hybrid
-from sfumato.core.local.k_ary import KAry
-from sfumato.core.local.number import Numbers
-from sfumato.core.local.oracle import Oracle, Randomiser
-from sfumato.core.local.permanent import Waves
-from sfumato.core.local.piecewise import Piecewise
-from sfumato.core.local.projective import Projective
-from sfumato.core.local.ranking import by_pairs
-from sfumato.core.local.subset import Subset
-from sfumato.core.local.unary import Unary
+from sfumato.dp.local.ballot_split import Sampled, Split, arity, choices
+from sfumato.dp.local.binary_response import Binary
+from sfumato.dp.local.duchi import Duchi
+from sfumato.dp.local.frequency_oracle import Oracle, Randomiser
+from sfumato.dp.local.hadamard_response import Hadamard
+from sfumato.dp.local.hybrid_mechanism import Hybrid
+from sfumato.dp.local.k_ary_response import KAry
+from sfumato.dp.local.local_hashing import Hashing
+from sfumato.dp.local.numeric_response import Numbers
+from sfumato.dp.local.permanent_response import Waves
+from sfumato.dp.local.piecewise_mechanism import Piecewise
+from sfumato.dp.local.projective_geometry_response import Projective
+from sfumato.dp.local.ranking_response import by_pairs
+from sfumato.dp.local.subset_selection import Subset
+from sfumato.dp.local.unary_encoding import Unary
 
-PATH = Path(__file__).parent / "core" / "local" / "vectors.json"
+PATH = Path(__file__).parents[1] / "core" / "local" / "vectors.json"
 EPSILONS = (Fraction(1, 2), Fraction(1), Fraction(3))
 SIZES = (2, 5, 33, 1000)
 TOP = 2**32 - 1

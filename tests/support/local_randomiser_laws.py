@@ -13,7 +13,7 @@ from itertools import pairwise, product
 
 import numpy as np
 
-from sfumato.core.local.oracle import Randomiser
+from sfumato.dp.local.frequency_oracle import Randomiser
 
 WORD = 2**32
 Cut = set[int] | int  # the words at which a new interval begins; or the one word that is given

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from sfumato.core.local.kinds import randomiser_of
+from sfumato.dp.local.randomiser_registry import randomiser_of
 
 WORD = 2**32
 Given = dict[str, Any]  # parameters: whole numbers, but for the kind and the questions

@@ -1,7 +1,7 @@
 """A judge of noise: is this the promised distribution, and is every draw its own?
 
 It accuses an honest mechanism with probability below 1e-6, and with 20,000 draws it catches 0.9
-and 1.1 times the scale with probability above 0.999 (tests/door/test_judge.py shows both).
+and 1.1 times the scale with probability above 0.999 (tests/release/test_noise_judge.py shows both).
 """
 
 from __future__ import annotations

@@ -18,27 +18,27 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from ledgers import StoppedClock
-from removals import Cells, changes, moved_by
-from sfumato.core.budget import DELTA_UNITS, EPSILON_UNITS, RHO_UNITS
-from sfumato.core.card import Card
-from sfumato.core.loss import Debt
-from sfumato.core.noise import chooser, gaussian, laplace, quantile, top
-from sfumato.core.noise.chooser import Chooser
-from sfumato.core.noise.kind import Noise
-from sfumato.core.noise.threshold import Threshold
-from sfumato.dice import SystemDice
-from sfumato.door.ledger import Ledger
-from sfumato.door.pool import NoisePool
-from sfumato.door.release import Asker, Door, Order, accounts_paying, release
-from sfumato.plan import price
-from sfumato.plan.plan import PEOPLE, Plan
-from sfumato.plan.price import Selection
-from sfumato.plan.request import Request
-from sfumato.stores.anchor import FileAnchor
-from sfumato.stores.keys import ReceiptKey
-from sfumato.stores.sqlite import create_ledger
+from sfumato.dp.accounting.privacy_events import Debt
+from sfumato.dp.budget import DELTA_UNITS, EPSILON_UNITS, RHO_UNITS
+from sfumato.dp.mechanisms import gaussian, laplace, private_choice, quantile, top_k
+from sfumato.dp.mechanisms.gaussian_partition_selection import Threshold
+from sfumato.dp.mechanisms.noise import Noise
+from sfumato.dp.mechanisms.private_choice import Chooser
+from sfumato.query import price
+from sfumato.query.plan import PEOPLE, Plan
+from sfumato.query.price import Selection
+from sfumato.query.request import Request
+from sfumato.release.guarded_release import Asker, Door, Order, accounts_paying, release
+from sfumato.release.ledger_guard import Ledger
+from sfumato.release.noise_pool import NoisePool
+from sfumato.storage.anchor import FileAnchor
+from sfumato.storage.key_files import ReceiptKey
+from sfumato.storage.sqlite_ledger import create_ledger
+from sfumato.system.randomness import SystemDice
+from sfumato.vault.card.data_card import Card
 from sfumato.vault.engine_port import Engine
+from support.ledger_stores import StoppedClock
+from support.sensitivity_oracle import Cells, changes, moved_by
 
 Integers = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -127,8 +127,8 @@ def drawn_by() -> Iterator[Draws]:
         record(
             patch, quantile, "choose_rows", "exponential", lambda u, w, rate, dice: (rate, len(u))
         )
-        record(patch, top, "choose", "exponential", lambda u, w, rate, dice: (rate, 1))
-        record(patch, chooser, "permute_and_flip", "flip", lambda u, rate, dice: (rate, 1))
+        record(patch, top_k, "choose", "exponential", lambda u, w, rate, dice: (rate, 1))
+        record(patch, private_choice, "permute_and_flip", "flip", lambda u, rate, dice: (rate, 1))
         record(patch, price, "keep", "keep", lambda counts, e, d, dice: (e, counts.size, d))
         record(
             patch, Threshold, "keep", "least", lambda self, counts, dice: (self.least, counts.size)

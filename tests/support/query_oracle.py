@@ -27,9 +27,11 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from sfumato.core.card import Card, read_card
-from sfumato.core.columns import Column
-from sfumato.core.expression import (
+from sfumato.dp.refusal import Refused
+from sfumato.engines.shared.cell_assembly import Assembly, Layout
+from sfumato.query import resolve as scope
+from sfumato.query.aggregates.aggregate import Asked
+from sfumato.query.expression import (
     All,
     Among,
     AnyOf,
@@ -53,8 +55,10 @@ from sfumato.core.expression import (
     StartsWith,
     Unit,
 )
-from sfumato.core.measure import Cells, Measure, Tally
-from sfumato.core.question import (
+from sfumato.query.grouping_keys import plan_key
+from sfumato.query.join import View, view_of
+from sfumato.query.measure import Cells, Measure, Tally
+from sfumato.query.model import (
     Aggregate,
     EachPerson,
     Joined,
@@ -63,19 +67,15 @@ from sfumato.core.question import (
     Reduce,
     Verb,
 )
-from sfumato.core.refusal import Refused
-from sfumato.engines.assembled import Assembly, Layout
-from sfumato.plan import scope
-from sfumato.plan.keys import plan_key
-from sfumato.plan.known import Scope, Typed
-from sfumato.plan.lower import lower
-from sfumato.plan.numbers import plain as in_its_grid
-from sfumato.plan.plan import PEOPLE, Plan, make_plan
-from sfumato.plan.print_values import Secret
-from sfumato.plan.scope import card_scope, scope_of
-from sfumato.plan.tables import View, view_of
-from sfumato.plan.typed import typed
-from sfumato.plan.verbs.verb import Asked
+from sfumato.query.number_types import plain as in_its_grid
+from sfumato.query.plan import PEOPLE, Plan, make_plan
+from sfumato.query.printing.expressions import Secret
+from sfumato.query.printing.statements import lower
+from sfumato.query.resolve import card_scope, scope_of
+from sfumato.query.typecheck import typed
+from sfumato.query.typed_expression import Scope, Typed
+from sfumato.vault.card.columns import Column
+from sfumato.vault.card.data_card import Card, read_card
 
 CARD = """
 unit = "who"

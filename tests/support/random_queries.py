@@ -9,8 +9,7 @@ from datetime import datetime, timedelta
 from fractions import Fraction
 from typing import Any
 
-from plain_reading import CELLS
-from sfumato.core.expression import (
+from sfumato.query.expression import (
     FIELDS,
     OPERATORS,
     All,
@@ -38,7 +37,7 @@ from sfumato.core.expression import (
     Unit,
     walk,
 )
-from sfumato.core.question import (
+from sfumato.query.model import (
     REDUCTIONS,
     Aggregate,
     EachPerson,
@@ -49,6 +48,7 @@ from sfumato.core.question import (
     Reduce,
     Verb,
 )
+from support.query_oracle import CELLS
 
 MOMENTS: tuple[Verb, ...] = (
     "variance", "deviation", "covariance", "correlation", "slope", "intercept",

@@ -12,8 +12,9 @@ from decimal import Decimal
 
 import duckdb
 
-from asking import Asking
-from plain_reading import (
+from sfumato.query.model import Joined, JoinedPeople, Question, question_json
+from sfumato.vault.card.data_card import Card
+from support.query_oracle import (
     Person,
     Public,
     added_up,
@@ -25,8 +26,7 @@ from plain_reading import (
     some_rows,
     spelt,
 )
-from sfumato.core.card import Card
-from sfumato.core.question import Joined, JoinedPeople, Question, question_json
+from support.random_queries import Asking
 
 Rows = Sequence[Person]
 MORE = {

@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
-from served import Service
+from support.served_vault import Service
 
 
 @dataclass

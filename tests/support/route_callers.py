@@ -17,10 +17,10 @@ from hypothesis.stateful import (
     rule,
 )
 
-from described import OPERATIONS, check_described, quick_session
-from served import Service
-from sfumato.core.access import OF_ROLE
-from sfumato.wire.routes import BY_VERB
+from sfumato.vault.users import OF_ROLE
+from sfumato.wire.verb_table import BY_VERB
+from support.described_data_sets import OPERATIONS, check_described, quick_session
+from support.served_vault import Service
 
 CARD: Final = """
 unit = "who"

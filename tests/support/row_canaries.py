@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Final
 
-from vaults import write_csv
+from support.small_vaults import write_csv
 
 NAMES: Final = [f"kanari{n:02d}vogel{n * 7919 % 997:03d}" for n in range(20)]
 NUMBERS: Final = [31_415_927 + 1_234_577 * n for n in range(20)]

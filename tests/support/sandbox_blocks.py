@@ -12,12 +12,12 @@ from typing import Final
 
 import pytest
 
-from sfumato.app import OpenVault
-from sfumato.core.sandbox import SandboxLimits
-from sfumato.dice import SystemDice
-from sfumato.sandbox.bubble import Bubble, BubbleGone, Ran
-from sfumato.sandbox.environment import environment
-from sfumato.sandbox.runtimes import read_runtime
+from sfumato.app.vault import OpenVault
+from sfumato.sandbox.base_environment import environment
+from sfumato.sandbox.container_runtimes import read_runtime
+from sfumato.sandbox.ports import SandboxLimits
+from sfumato.sandbox.sandbox_process import Bubble, BubbleGone, Ran
+from sfumato.system.randomness import SystemDice
 
 ROWS: Final = "id\theight\nann\t170\nbob\t180\n"
 needs_bubbles: Final = pytest.mark.skipif(

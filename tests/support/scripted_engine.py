@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from sfumato.core.measure import Cells, Measure
-from sfumato.core.sealed import Sealed
+from sfumato.query.measure import Cells, Measure
 from sfumato.vault.engine_port import Described, EngineStopped, Prepared, PrepareOrder
+from sfumato.vault.sealed import Sealed
 
 Reading = Callable[[Measure], Sealed[Cells]]
 

@@ -10,11 +10,11 @@ import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from numpy.typing import NDArray
 
-from chance import SeededDice
-from sfumato.core.secure.collector import Collector
-from sfumato.core.secure.frames import unpack
-from sfumato.core.secure.participant import Participant
-from sfumato.core.secure.terms import Member, Terms, Trust, terms_for
+from sfumato.dp.secure_aggregation.collector import Collector
+from sfumato.dp.secure_aggregation.message_encoding import unpack
+from sfumato.dp.secure_aggregation.participant import Participant
+from sfumato.dp.secure_aggregation.round_terms import Member, Terms, Trust, terms_for
+from support.seeded_dice import SeededDice
 
 Integers = NDArray[np.int64]
 STAGES = ("join", "share", "mask", "agree", "reveal")

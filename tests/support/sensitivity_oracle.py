@@ -14,12 +14,12 @@ from typing import Any
 
 import duckdb
 
-from asking import of_another_verb
-from plain_reading import Cell, Person, added_up, planned
-from sfumato.core.expression import Constant, Expr
-from sfumato.core.question import Aggregate, Formula, Question, question_json
-from sfumato.plan.plan import PEOPLE, Plan
-from tables_at_random import Dealt, prepared
+from sfumato.query.expression import Constant, Expr
+from sfumato.query.model import Aggregate, Formula, Question, question_json
+from sfumato.query.plan import PEOPLE, Plan
+from support.query_oracle import Cell, Person, added_up, planned
+from support.random_queries import of_another_verb
+from support.random_tables import Dealt, prepared
 
 Cells = Mapping[Cell, tuple[Any, ...]]  # per tally a number, or a list for a histogram
 

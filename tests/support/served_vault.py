@@ -18,13 +18,12 @@ from pathlib import Path
 from typing import Any
 
 import sfumato
-import shells
-import warm
+from support import command_line, warm_workers
 
 PASSWORD = "soft edges, no outline"  # noqa: S105  # of nobody but these tests
-_COMMAND = "import sys; from sfumato.command import main; sys.exit(main())"
+_COMMAND = "import sys; from sfumato.app.command_line import main; sys.exit(main())"
 _WITH = (  # settings that have no option on the command line
-    "import json, sys; from sfumato.command import serve_vault\n"
+    "import json, sys; from sfumato.app.command_line import serve_vault\n"
     "def say(text): print(text, file=sys.stderr, flush=True)\n"
     "serve_vault(sys.argv[1], ledger=None, say=say, **json.loads(sys.argv[2]))"
 )
@@ -34,7 +33,7 @@ _WITH = (  # settings that have no option on the command line
 class Service:
     """A running service, and the tokens of whoever has come in."""
 
-    process: subprocess.Popen[str] | shells.Kept
+    process: subprocess.Popen[str] | command_line.Kept
     url: str
     invitation: str
     said: list[str]
@@ -183,11 +182,11 @@ def _begun(command: list[str], environment: Mapping[str, str]) -> Service:
 
 def _process(
     command: list[str], environment: Mapping[str, str]
-) -> subprocess.Popen[str] | shells.Kept:
+) -> subprocess.Popen[str] | command_line.Kept:
     """Begin it: forked, but for a site, settings without a word, and where the start is tested."""
     _, _, text, *words = command
-    if warm.is_warm() and (text, words[0]) == (_COMMAND, "serve"):
-        process = shells.Kept(words, environment)
+    if warm_workers.is_warm() and (text, words[0]) == (_COMMAND, "serve"):
+        process = command_line.Kept(words, environment)
         process.args = command
         return process
     return subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment)

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Final
 
 import sfumato
-from served import Service, served
-from vaults import PATIENTS_CARD, card, write_patients
+from support.served_vault import Service, served
+from support.small_vaults import PATIENTS_CARD, card, write_patients
 
 # Nobody has no token; the others are users by these names.
 ROLES: Final = {

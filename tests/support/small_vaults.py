@@ -13,10 +13,14 @@ from pathlib import Path
 from typing import Any
 
 import sfumato
-from sfumato.app import OpenVault
-from shells import shell, traced
+from sfumato.app.vault import OpenVault
+from support.command_line import shell, traced
 
-SFUMATO = (sys.executable, "-c", "import sys; from sfumato.command import main; sys.exit(main())")
+SFUMATO = (
+    sys.executable,
+    "-c",
+    "import sys; from sfumato.app.command_line import main; sys.exit(main())",
+)
 
 
 def write_csv(path: Path, header: Sequence[str], rows: Iterable[Sequence[object]]) -> Path:

@@ -21,14 +21,14 @@ from typing import Any, TypeVar
 
 import pyarrow as pa
 
-from sfumato.core.measure import Cells
-from sfumato.core.sealed import Sealed
-from sfumato.engines.assembled import Layout, read_cells
-from sfumato.engines.frames import Header
-from sfumato.engines.postgres_child import Held
-from sfumato.engines.spark import SparkEngine, SparkPlace
-from sfumato.engines.spark_worker import Asker
-from spark_cluster import QUICK, SMALL, need_java
+from sfumato.engines.shared.cell_assembly import Layout, read_cells
+from sfumato.engines.shared.driver_process import Held
+from sfumato.engines.shared.message_frames import Header
+from sfumato.engines.spark.engine import SparkEngine, SparkPlace
+from sfumato.engines.spark.worker import Asker
+from sfumato.query.measure import Cells
+from sfumato.vault.sealed import Sealed
+from support.spark_cluster import QUICK, SMALL, need_java
 
 AT_ONCE = 16  # statements in a job
 Made = TypeVar("Made")

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from sfumato.engines.spark import SparkLimits, SparkPlace
+from sfumato.engines.spark.engine import SparkLimits, SparkPlace
 
 # For tables of a hundred rows, compiling every question costs more than asking it.
 QUICK = (

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import numpy as np
 
-from sfumato.core.measure import Cells
-from sfumato.core.sealed import Sealed
+from sfumato.query.measure import Cells
 from sfumato.vault.engine_port import TakeOrder
+from sfumato.vault.sealed import Sealed
 
 Day = Mapping[str, int]  # person -> rows of a period, in the version that it was closed on
 

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
-from sfumato.client.respondent import Device
-from sfumato.core.ballot import Truth
-from sfumato.dice import SystemDice
+from sfumato.features.surveys.ballot import Truth
+from sfumato.features.surveys.respondent_client import Device
+from sfumato.system.randomness import SystemDice
 
 DICE: Final = SystemDice()
 

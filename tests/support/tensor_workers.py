@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING
 import pytest
 
 import sfumato
-from certificates import write_certificate
-from served import Service, sited
-from vaults import card, make_vault, write_csv
+from support.served_vault import Service, sited
+from support.small_vaults import card, make_vault, write_csv
+from support.tls_certificates import write_certificate
 
 if TYPE_CHECKING:
-    from sfumato.app import OpenVault
-    from sfumato.federated.site import Site
-    from sfumato.federated.worker import Worker
+    from sfumato.app.vault import OpenVault
+    from sfumato.features.federated.tensors.site_client import Site
+    from sfumato.features.federated.tensors.worker import Worker
 
 Make = Callable[[str], "Worker"]
 AGES = ((41.0, 7.0), (58.0, 3.0))
@@ -87,7 +87,7 @@ def make_plain_vault(folder: Path) -> Iterator[OpenVault]:
 @contextmanager
 def real_site(folder: Path, workers: int = 3, *options: str) -> Iterator[RealSite]:
     """Serve a vault as a site, with researchers who have tokens there, until the block ends."""
-    from sfumato.federated import Site
+    from sfumato.features.federated import Site
 
     kept, secret = write_certificate(folder / "tls")
     rows, card_file = write_ages(folder)

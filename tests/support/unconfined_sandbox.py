@@ -9,12 +9,12 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from sfumato.app import OpenVault
-from sfumato.core.sandbox import BlockJob, SandboxLimits, TrialJob, TrialResult, said_path
-from sfumato.core.sealed import Sealed
-from sfumato.door.airlock import AirlockDoor
-from sfumato.door.pipeline import PipelineDoor
+from sfumato.app.vault import OpenVault
 from sfumato.dp.ports import IntegerArray
+from sfumato.features.airlock.release import AirlockDoor
+from sfumato.features.pipelines.release import PipelineDoor
+from sfumato.sandbox.ports import BlockJob, SandboxLimits, TrialJob, TrialResult, said_path
+from sfumato.vault.sealed import Sealed
 
 
 class Bare:

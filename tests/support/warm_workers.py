@@ -3,8 +3,8 @@
 A worker is started for every preparation and every vault, thousands of times in the tests, and
 most of what a small table costs is the import. A forked worker is a process of its own as a started
 one is: it has the two pipes and nothing else of ours, an empty environment, a session of its own.
-`engines/test_warm.py` holds one against the other; files in COLD start theirs as the house does.
-"""
+`engines/test_warm_workers.py` holds one against the other; files in COLD start theirs as the house does.
+"""  # noqa: E501
 
 from __future__ import annotations
 
@@ -23,25 +23,25 @@ from importlib import import_module
 from pathlib import Path
 from typing import IO, Final, NoReturn
 
-from sfumato import piped
+from sfumato.system import child_process
 
 COLD: Final = (  # these are about the start itself, or about what a service's processes hold
-    "engines/test_worker.py", "engines/test_deaths.py", "service/test_canaries.py",
-    "service/test_serve.py", "service/test_worker_kills.py",
-    "service/test_jobs.py", "service/test_tls.py",
+    "engines/duckdb/test_worker.py", "engines/shared/test_exit_causes.py", "server/test_row_canaries.py",  # noqa: E501
+    "server/test_serve.py", "engines/duckdb/test_worker_kills.py",
+    "features/jobs/test_jobs.py", "server/test_tls.py",
 )  # fmt: skip
-_FORKED: Final = "engines.worker"
+_FORKED: Final = "engines.duckdb.worker"
 _IMPORTED: Final = (
-    "census", "describe", "learning", "prepare", "splitting", "studies", "taking", "worker",
+    "ingest.value_census", "ingest.column_types", "duckdb.training", "ingest.prepare", "duckdb.block_files", "duckdb.bids_blocks", "duckdb.stream_period", "duckdb.worker",  # noqa: E501
 )  # fmt: skip
-# as in sfumato/piped.py
+# as in sfumato/system/child_process.py
 _START: Final = (
     "import os, sys; os.environ['OPENBLAS_NUM_THREADS'] = '1'; "
     "sys.path[:0] = sys.argv[1:3]; import sfumato, warm; del sys.path[:2]; "
     "warm.serve(int(sys.argv[3]))"
 )
-_HOUSE: Final = str(Path(piped.__file__).resolve().parents[1])
-begin_cold: Final = piped.Piped.__init__
+_HOUSE: Final = str(Path(child_process.__file__).resolve().parents[1])
+begin_cold: Final = child_process.Piped.__init__
 _begun: list[tuple[subprocess.Popen[bytes], str]] = []  # who forks for us, and where it listens
 
 
@@ -104,7 +104,7 @@ def within() -> None:
 
 
 def _have(fork: Callable[[int, int], tuple[int, int]]) -> None:
-    def begin(self: piped.Piped, module: str) -> None:
+    def begin(self: child_process.Piped, module: str) -> None:
         if module != _FORKED:
             begin_cold(self, module)
             return
@@ -113,17 +113,17 @@ def _have(fork: Callable[[int, int], tuple[int, int]]) -> None:
         self._inward, self._outward = forked.stdin.fileno(), forked.stdout.fileno()
         os.set_blocking(self._inward, False)
 
-    piped.Piped.__init__ = begin  # type: ignore[method-assign]  # the seam
+    child_process.Piped.__init__ = begin  # type: ignore[method-assign]  # the seam
 
 
 def cold() -> None:
     """Have workers started as the house does."""
-    piped.Piped.__init__ = begin_cold  # type: ignore[method-assign]  # as it was
+    child_process.Piped.__init__ = begin_cold  # type: ignore[method-assign]  # as it was
 
 
 def is_warm() -> bool:
     """Say whether what begins now is forked."""
-    return piped.Piped.__init__ is not begin_cold
+    return child_process.Piped.__init__ is not begin_cold
 
 
 def address() -> str:
@@ -133,7 +133,7 @@ def address() -> str:
         with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listening:
             listening.bind(where)
             listening.listen(64)
-            words = [_HOUSE, str(Path(__file__).parent), str(listening.fileno())]
+            words = [_HOUSE, str(Path(__file__).parents[1]), str(listening.fileno())]
             process = subprocess.Popen(
                 [sys.executable, "-I", "-c", _START, *words],
                 stdin=subprocess.PIPE,  # it ends when nobody holds this

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from sfumato.core.card import read_card
-from sfumato.core.rows_text import write_rows
-from sfumato.core.twins.schema import TwinTable
-from sfumato.core.twins.written import Stamp, twin_json
+from sfumato.features.synthetic.schema_twin import TwinTable
+from sfumato.features.synthetic.twin_files import Stamp, twin_json
+from sfumato.system.csv_writer import write_rows
+from sfumato.vault.card.data_card import read_card
 
 CARD = """
 unit = "participant_id"

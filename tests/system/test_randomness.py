@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from sfumato.dice import StretchedDice, SystemDice
+from sfumato.system.randomness import StretchedDice, SystemDice
 
 BOTH = (SystemDice(), StretchedDice())
 

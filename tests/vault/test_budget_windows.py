@@ -12,16 +12,23 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import sfumato
-from ledgers import SetClock, asked
-from sfumato.app import OpenVault
-from sfumato.core.account import Charged, Debtor
-from sfumato.core.filters import Cap
-from sfumato.core.loss import Debt
-from sfumato.core.refusal import Refused
-from sfumato.core.windows import UNBOUNDED, UNITS, in_window, label_of, parts_of, trusted_day
-from sfumato.stores import ledger_sql
-from sfumato.stores.ledger_sql import SqlLedger
-from vaults import PATIENTS_CARD, card, make_vault, run, write_patients
+from sfumato.app.vault import OpenVault
+from sfumato.dp.accounting.privacy_events import Debt
+from sfumato.dp.accounting.privacy_filter import Cap
+from sfumato.dp.refusal import Refused
+from sfumato.storage import sql_ledger
+from sfumato.storage.sql_ledger import SqlLedger
+from sfumato.vault.budget_windows import (
+    UNBOUNDED,
+    UNITS,
+    in_window,
+    label_of,
+    parts_of,
+    trusted_day,
+)
+from sfumato.vault.ledger_entries import Charged, Debtor
+from support.ledger_stores import SetClock, asked
+from support.small_vaults import PATIENTS_CARD, card, make_vault, run, write_patients
 
 MONTHLY = PATIENTS_CARD.replace(
     "budget = { epsilon = 3.0", 'window = "month"\nbudget = { epsilon = 2.0'
@@ -35,7 +42,7 @@ class Vault:
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.folder, self.counted, self.asked = folder, 0.0, 0
         self.clock = SetClock("2026-11-26T10:00:00+00:00")
-        monkeypatch.setattr(ledger_sql, "time", self)
+        monkeypatch.setattr(sql_ledger, "time", self)
         self.open: OpenVault = sfumato.open(make_vault(folder))
         self._set()
         source = write_patients(folder / "patients.csv")

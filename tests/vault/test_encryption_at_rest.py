@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sfumato.core.at_rest import MARK, PIECE, AtRest, Unsealable
-from sfumato.dice import SystemDice
+from sfumato.system.randomness import SystemDice
+from sfumato.vault.encryption_at_rest import MARK, PIECE, AtRest, Unsealable
 
 KEY = bytes(range(32))
 HEAD = len(MARK) + 32

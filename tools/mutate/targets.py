@@ -18,10 +18,10 @@ class Target:
     tests: tuple[str, ...]
 
 
-def _targets(area: str, folder: str, table: dict[str, str]) -> tuple[Target, ...]:
-    """Return the targets of a folder; tests are named without `test_` and ending."""
+def _targets(area: str, table: dict[str, str]) -> tuple[Target, ...]:
+    """Return an area's targets: paths below src/sfumato, tests below tests/, without `test_`."""
     return tuple(
-        Target(area, f"src/sfumato/{folder}/{name}.py", tuple(map(_test, tests.split())))
+        Target(area, f"src/sfumato/{name}.py", tuple(map(_test, tests.split())))
         for name, tests in table.items()
     )
 
@@ -31,131 +31,114 @@ def _test(name: str) -> str:
     return f"tests/{folder}/test_{file}.py"
 
 
-_N = "core/noise/"
-_VERBS = "plan/every_verb_attains plan/margins plan/moments plan/plan door/charged_events"
 TARGETS = (
     *_targets(
         NOISE,
-        "core/noise",
         {
-            "above": f"{_N}above plan/search",
-            "added": f"{_N}added {_N}blend",
-            "blend": f"{_N}blend {_N}added",
-            "bounds": f"{_N}bounds plan/search",
-            "certified": f"{_N}certified {_N}table {_N}gaussian",
-            "chooser": "plan/search plan/plan door/charged_events",
-            "choosing": f"{_N}choosing {_N}quantile {_N}permute_and_flip",
-            "gaussian": f"{_N}gaussian {_N}table",
-            "geometric": f"{_N}geometric {_N}table {_N}laplace",
-            "kind": f"{_N}several {_N}blend {_N}added core/quotient",
-            "laplace": f"{_N}laplace {_N}table",
-            "median": f"{_N}median door/pipelines",
-            "permute_and_flip": f"{_N}permute_and_flip plan/search",
-            "powers": f"{_N}powers {_N}choosing",
-            "quantile": f"{_N}quantile",
-            "reach": f"{_N}added {_N}blend {_N}several plan/margins",
-            "running": f"{_N}several plan/running plan/running_reach",
-            "selection": f"{_N}selection {_N}threshold client/private_keys",
-            "several": f"{_N}several plan/running door/running_at_the_door",
-            "skellam": f"{_N}skellam core/secure/private core/sampled",
-            "spanning": f"{_N}spanning",
-            "sure": "core/quotient plan/margins",
-            "table": f"{_N}table {_N}geometric {_N}gaussian",
-            "threshold": f"{_N}threshold client/private_keys",
-            "top": f"{_N}top plan/search",
-            "tree": f"{_N}tree {_N}several {_N}stream plan/running",
-            "weighted": f"core/quotient {_N}blend",
+            "dp/mechanisms/sparse_vector": "dp/mechanisms/sparse_vector query/aggregates/threshold_search",  # noqa: E501
+            "dp/confidence/sum_of_draws": "dp/confidence/sum_of_draws dp/mechanisms/averaged_noise",
+            "dp/mechanisms/averaged_noise": "dp/mechanisms/averaged_noise dp/confidence/sum_of_draws",  # noqa: E501
+            "dp/mechanisms/bounds_search": "dp/mechanisms/bounds_search query/aggregates/threshold_search",  # noqa: E501
+            "dp/sampling/certified_arithmetic": "dp/sampling/certified_arithmetic dp/sampling/threshold_table dp/mechanisms/gaussian",  # noqa: E501
+            "dp/mechanisms/private_choice": "query/aggregates/threshold_search query/plan release/charged_events",  # noqa: E501
+            "dp/mechanisms/exponential": "dp/mechanisms/exponential dp/mechanisms/quantile dp/mechanisms/permute_and_flip",  # noqa: E501
+            "dp/mechanisms/gaussian": "dp/mechanisms/gaussian dp/sampling/threshold_table",
+            "dp/sampling/geometric": "dp/sampling/geometric dp/sampling/threshold_table dp/mechanisms/laplace",  # noqa: E501
+            "dp/mechanisms/noise": "dp/confidence/approximate_sum_of_draws dp/mechanisms/averaged_noise dp/confidence/sum_of_draws dp/confidence/ratio_of_sums",  # noqa: E501
+            "dp/mechanisms/laplace": "dp/mechanisms/laplace dp/sampling/threshold_table",
+            "dp/mechanisms/median_of_blocks": "dp/mechanisms/median_of_blocks features/pipelines/release",  # noqa: E501
+            "dp/mechanisms/permute_and_flip": "dp/mechanisms/permute_and_flip query/aggregates/threshold_search",  # noqa: E501
+            "dp/sampling/exponential_powers": "dp/sampling/exponential_powers dp/mechanisms/exponential",  # noqa: E501
+            "dp/mechanisms/quantile": "dp/mechanisms/quantile",
+            "dp/confidence/price_for_error": "dp/confidence/sum_of_draws dp/mechanisms/averaged_noise dp/confidence/approximate_sum_of_draws query/error_targets",  # noqa: E501
+            "dp/mechanisms/running_count": "dp/confidence/approximate_sum_of_draws query/running_axis query/running_sensitivity",  # noqa: E501
+            "dp/mechanisms/partition_selection": "dp/mechanisms/partition_selection dp/mechanisms/gaussian_partition_selection client/partition_selection",  # noqa: E501
+            "dp/confidence/approximate_sum_of_draws": "dp/confidence/approximate_sum_of_draws query/running_axis release/running_count",  # noqa: E501
+            "dp/mechanisms/skellam": "dp/mechanisms/skellam dp/secure_aggregation/distributed_noise dp/accounting/poisson_subsampling",  # noqa: E501
+            "dp/mechanisms/spanning_tree": "dp/mechanisms/spanning_tree",
+            "dp/confidence/simultaneous": "dp/confidence/ratio_of_sums query/error_targets",
+            "dp/sampling/threshold_table": "dp/sampling/threshold_table dp/sampling/geometric dp/mechanisms/gaussian",  # noqa: E501
+            "dp/mechanisms/gaussian_partition_selection": "dp/mechanisms/gaussian_partition_selection client/partition_selection",  # noqa: E501
+            "dp/mechanisms/top_k": "dp/mechanisms/top_k query/aggregates/threshold_search",
+            "dp/mechanisms/binary_tree": "dp/mechanisms/binary_tree dp/confidence/approximate_sum_of_draws dp/mechanisms/continual_counting query/running_axis",  # noqa: E501
+            "dp/confidence/weighted_sum_of_draws": "dp/confidence/ratio_of_sums dp/mechanisms/averaged_noise",  # noqa: E501
         },
     ),
     *_targets(
         PRICE,
-        "plan",
         {
-            "price": "plan/plan plan/margins plan/moments plan/search"
-            " door/top_up client/private_keys door/charged_events",
-            "split": "plan/plan plan/margins plan/moments",
-            "plan": _VERBS,
-            "foreseen": "plan/margins plan/formulas",
-            "top_up": "door/top_up",
-            "forms": "plan/formulas core/quotient plan/margins client/formulas",
-            "verbs/choice": "plan/search plan/every_verb_attains client/private_choices"
-            " door/charged_events",
-            "verbs/count": _VERBS,
-            "verbs/mean": _VERBS,
-            "verbs/moments": _VERBS,
-            "verbs/pairs": _VERBS,
-            "verbs/ranges": _VERBS,
-            "verbs/running": "plan/running plan/running_reach",
-            "verbs/search": "plan/search plan/every_verb_attains door/charged_events",
-            "verbs/sum": _VERBS,
-            "verbs/variance": _VERBS,
-            "verbs/verb": f"{_VERBS} plan/curves_and_totals",
-            "summed": "plan/summed core/secure/private",
-            "training": "plan/training plan/training_fronts",
-            "stream": "plan/stream core/noise/stream",
-            "pipeline": "plan/programs door/pipeline_plans door/pipeline_rules door/pipeline_noise"
-            " door/pipelines",
+            "query/price": "query/plan query/error_targets query/aggregates/noisy_moments query/aggregates/threshold_search release/top_up client/partition_selection release/charged_events",  # noqa: E501
+            "query/budget_split": "query/plan query/error_targets query/aggregates/noisy_moments",
+            "query/plan": "query/aggregates/sensitivity_attained query/error_targets query/aggregates/noisy_moments query/plan release/charged_events",  # noqa: E501
+            "query/postprocess/predicted_error": "query/error_targets query/postprocess/formulas",
+            "query/top_up": "release/top_up",
+            "query/postprocess/linear_forms": "query/postprocess/formulas dp/confidence/ratio_of_sums query/error_targets client/formulas",  # noqa: E501
+            "query/aggregates/order_statistics": "query/aggregates/threshold_search query/aggregates/sensitivity_attained client/quantiles_by_private_keys release/charged_events",  # noqa: E501
+            "query/aggregates/count": "query/aggregates/sensitivity_attained query/error_targets query/aggregates/noisy_moments query/plan release/charged_events",  # noqa: E501
+            "query/aggregates/mean": "query/aggregates/sensitivity_attained query/error_targets query/aggregates/noisy_moments query/plan release/charged_events",  # noqa: E501
+            "query/aggregates/noisy_moments": "query/aggregates/sensitivity_attained query/error_targets query/aggregates/noisy_moments query/plan release/charged_events",  # noqa: E501
+            "query/aggregates/covariance": "query/aggregates/sensitivity_attained query/error_targets query/aggregates/noisy_moments query/plan release/charged_events",  # noqa: E501
+            "query/aggregates/result_ranges": "query/aggregates/sensitivity_attained query/error_targets query/aggregates/noisy_moments query/plan release/charged_events",  # noqa: E501
+            "query/aggregates/running_count": "query/running_axis query/running_sensitivity",
+            "query/aggregates/threshold_search": "query/aggregates/threshold_search query/aggregates/sensitivity_attained release/charged_events",  # noqa: E501
+            "query/aggregates/sum": "query/aggregates/sensitivity_attained query/error_targets query/aggregates/noisy_moments query/plan release/charged_events",  # noqa: E501
+            "query/aggregates/variance": "query/aggregates/sensitivity_attained query/error_targets query/aggregates/noisy_moments query/plan release/charged_events",  # noqa: E501
+            "query/aggregates/aggregate": "query/aggregates/sensitivity_attained query/error_targets query/aggregates/noisy_moments query/plan release/charged_events query/postprocess/scalar_functions_and_totals",  # noqa: E501
+            "features/federated/sum_plan": "features/federated/sum_plan dp/secure_aggregation/distributed_noise",  # noqa: E501
+            "features/federated/training_plan": "features/federated/training_plan features/federated/training_plan_input_layers",  # noqa: E501
+            "features/streams/stream_plan": "features/streams/stream_plan dp/mechanisms/continual_counting",  # noqa: E501
+            "features/pipelines/program_plan": "features/pipelines/programs features/pipelines/program_plan features/pipelines/rule_service features/pipelines/noise features/pipelines/release",  # noqa: E501
         },
     ),
     *_targets(
         ACCOUNTING,
-        "core",
         {
-            "account": "contract/ledger_all contract/ledger_store core/filters",
-            "budget": "core/budget core/filters",
-            "compose": "core/compose core/filters core/against_dp_accounting",
-            "filters": "core/filters",
-            "loss": "core/loss core/filters core/compose",
-            "quotient": "core/quotient plan/formulas",
-            "ratio": "core/ratio core/noise/blend",
-            "renyi": "core/noise/skellam core/sampled core/secure/private plan/training",
-            "sampled": "core/sampled",
-            "sensitivity": "core/sensitivity",
-        },
-    ),
-    *_targets(
-        ACCOUNTING,
-        "door",
-        {
-            "ledger": "door/release door/asked_together door/handed_out client/windows"
-            " contract/recovery",
-            "locks/dp": "door/release door/pipeline_noise client/private_keys twins/misfit"
-            " twins/choose door/top_up door/running_at_the_door",
-            "locks/secure_sum": "federated/sums federated/samples federated/training",
-            "pool": "door/pool",
+            "vault/ledger_entries": "contract/ledger_all contract/ledger_store dp/accounting/privacy_filter",  # noqa: E501
+            "dp/budget": "dp/budget dp/accounting/privacy_filter",
+            "dp/accounting/composition": "dp/accounting/composition dp/accounting/privacy_filter dp/accounting/against_dp_accounting",  # noqa: E501
+            "dp/accounting/privacy_filter": "dp/accounting/privacy_filter",
+            "dp/accounting/privacy_events": "dp/accounting/privacy_events dp/accounting/privacy_filter dp/accounting/composition",  # noqa: E501
+            "dp/confidence/ratio_of_sums": "dp/confidence/ratio_of_sums query/postprocess/formulas",
+            "dp/confidence/ratio_of_integers": "dp/confidence/ratio_of_integers dp/mechanisms/averaged_noise",  # noqa: E501
+            "dp/accounting/renyi": "dp/mechanisms/skellam dp/accounting/poisson_subsampling dp/secure_aggregation/distributed_noise features/federated/training_plan",  # noqa: E501
+            "dp/accounting/poisson_subsampling": "dp/accounting/poisson_subsampling",
+            "dp/sensitivity": "dp/sensitivity",
+            "release/ledger_guard": "release/guarded_release release/batched_release features/anonymization/hand_out_service vault/budget_windows contract/recovery",  # noqa: E501
+            "release/locks/central_dp": "release/guarded_release features/pipelines/noise client/partition_selection features/synthetic/misfit_release features/synthetic/choice_release release/top_up release/running_count",  # noqa: E501
+            "release/locks/secure_aggregation": "features/federated/sum_release features/federated/poisson_sampling features/federated/training/training_rounds",  # noqa: E501
+            "release/noise_pool": "release/noise_pool",
         },
     ),
     *_targets(
         SUMS,
-        "core/secure",
         {
-            "collector": "core/secure/frames core/secure/round core/secure/liars"
-            " core/secure/neighbours core/secure/unmasking",
-            "dithered": "core/secure/dithered",
-            "frames": "core/secure/frames core/secure/round core/secure/liars"
-            " core/secure/neighbours",
-            "masks": "core/secure/round core/secure/unmasking core/secure/neighbours",
-            "participant": "core/secure/round core/secure/liars core/secure/neighbours"
-            " core/secure/unmasking core/secure/kept",
-            "private": "core/secure/private plan/summed",
-            "rounding": "core/secure/rounding core/secure/dithered",
-            "sharing": "core/secure/sharing core/secure/liars",
-            "terms": "core/secure/liars core/secure/neighbours core/secure/unmasking"
-            " core/secure/round",
+            "dp/secure_aggregation/collector": "dp/secure_aggregation/message_encoding dp/secure_aggregation/round dp/secure_aggregation/malicious_parties dp/secure_aggregation/mask_neighbours dp/secure_aggregation/unmasking",  # noqa: E501
+            "dp/secure_aggregation/dithered_rounding": "dp/secure_aggregation/dithered_rounding",
+            "dp/secure_aggregation/message_encoding": "dp/secure_aggregation/message_encoding dp/secure_aggregation/round dp/secure_aggregation/malicious_parties dp/secure_aggregation/mask_neighbours",  # noqa: E501
+            "dp/secure_aggregation/masks": "dp/secure_aggregation/round dp/secure_aggregation/unmasking dp/secure_aggregation/mask_neighbours",  # noqa: E501
+            "dp/secure_aggregation/participant": "dp/secure_aggregation/round dp/secure_aggregation/malicious_parties dp/secure_aggregation/mask_neighbours dp/secure_aggregation/unmasking dp/secure_aggregation/dropped_sites",  # noqa: E501
+            "dp/secure_aggregation/distributed_noise": "dp/secure_aggregation/distributed_noise features/federated/sum_plan",  # noqa: E501
+            "dp/secure_aggregation/stochastic_rounding": "dp/secure_aggregation/stochastic_rounding dp/secure_aggregation/dithered_rounding",  # noqa: E501
+            "dp/secure_aggregation/secret_sharing": "dp/secure_aggregation/secret_sharing dp/secure_aggregation/malicious_parties",  # noqa: E501
+            "dp/secure_aggregation/round_terms": "dp/secure_aggregation/malicious_parties dp/secure_aggregation/mask_neighbours dp/secure_aggregation/unmasking dp/secure_aggregation/round",  # noqa: E501
         },
     ),
     *_targets(
         KERNEL,
-        "engines",
         {
-            "kernel": "engines/kernel",
-            "kernel_order": "engines/kernel",
-            "kernel_slots": "engines/kernel_slots engines/kernel",
-            "kernel_sums": "engines/kernel engines/kernel_slots",
-            "kernel_types": "engines/kernel engines/kernel_slots engines/packed",
+            "engines/kernel/contribution_bounding": "engines/kernel/contribution_bounding",
+            "engines/kernel/keyed_order": "engines/kernel/contribution_bounding",
+            "engines/kernel/rank_slots": "engines/kernel/rank_slots engines/kernel/contribution_bounding",  # noqa: E501
+            "engines/kernel/bounded_sums": "engines/kernel/contribution_bounding engines/kernel/rank_slots",  # noqa: E501
+            "engines/kernel/row_arrays": "engines/kernel/contribution_bounding engines/kernel/rank_slots engines/kernel/packed_rows",  # noqa: E501
         },
     ),
-    *_targets(BESIDE, "core/crowd", {"grouping": "core/crowd/measures core/crowd/recoding"}),
-    *_targets(BESIDE, "services/access", {"access": "service/tokens service/reader"}),
-    *_targets(BESIDE, "engines", {"secluded": "engines/secluded engines/worker"}),
+    *_targets(
+        BESIDE,
+        {
+            "dp/anonymity/equivalence_classes": "dp/anonymity/diversity_measures dp/anonymity/recoded_table",  # noqa: E501
+            "features/access/service": "features/access/secret_tokens server/review_findings",
+            "engines/shared/process_hardening": "engines/shared/process_hardening engines/duckdb/worker",  # noqa: E501
+        },
+    ),
 )

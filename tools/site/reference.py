@@ -11,9 +11,9 @@ import click
 
 import sfumato
 from sfumato import client
-from sfumato.core.refusal import CODES
-from sfumato.faces.cli.main import cli
-from sfumato.wire.routes import ROUTES
+from sfumato.cli.main import cli
+from sfumato.dp.refusal import CODES
+from sfumato.wire.verb_table import ROUTES
 from tools.site.pages import Page
 
 

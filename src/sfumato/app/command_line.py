@@ -11,10 +11,10 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, Final
 
-from sfumato.core.refusal import Refused
-from sfumato.faces.cli.main import run
-from sfumato.serving import Serving, check, serve, serve_lab
-from sfumato.settings import settings_of
+from sfumato.app.processes import Serving, check, serve, serve_lab
+from sfumato.app.settings import settings_of
+from sfumato.cli.main import run
+from sfumato.dp.refusal import Refused
 
 
 def main() -> int:
@@ -22,14 +22,14 @@ def main() -> int:
     return run(sys.argv[1:], CommandLine())
 
 
-# Any: see faces/cli/serve.py
+# Any: see cli/serve.py
 def serve_vault(folder: str, *, ledger: str | None, say: Callable[[str], None], **how: Any) -> None:
     """Serve the vault until told to stop; an absent one is made first."""
     root = Path(folder).absolute()
     serving = Serving(vault=str(root), **how)
     check(serving)
     if not root.exists() or (root.is_dir() and not any(root.iterdir())):
-        _of("app", "create")(root, ledger=ledger, at_rest_key=serving.at_rest_key)
+        _of("app.vault", "create")(root, ledger=ledger, at_rest_key=serving.at_rest_key)
         if serving.at_rest_key is not None:
             say(f"Rows are sealed by the key of {serving.at_rest_key}: who loses it loses them.")
     elif ledger is not None and settings_of(root).get("ledger") != ledger:
@@ -51,21 +51,21 @@ def _of(module: str, name: str) -> Callable[..., Any]:  # Any: whatever is calle
 class CommandLine:
     """What the command line is given: it builds nothing itself."""
 
-    create: Final = staticmethod(_of("app", "create"))
-    open: Final = staticmethod(_of("app", "open"))
-    connect: Final = staticmethod(_of("app", "connect"))
-    change_key: Final = staticmethod(_of("vault_rest", "change_key"))
-    checkup: Final = staticmethod(_of("checkup", "checkup"))
-    anonymity: Final = staticmethod(_of("app", "anonymity"))
-    federation: Final = staticmethod(_of("convening", "federation"))
-    new_agreement: Final = staticmethod(_of("convening", "new_agreement"))
-    new_convener: Final = staticmethod(_of("convening", "new_convener"))
-    federate_demo: Final = staticmethod(_of("site_demo", "demo"))
+    create: Final = staticmethod(_of("app.vault", "create"))
+    open: Final = staticmethod(_of("app.vault", "open"))
+    connect: Final = staticmethod(_of("app.vault", "connect"))
+    change_key: Final = staticmethod(_of("app.encryption", "change_key"))
+    checkup: Final = staticmethod(_of("app.doctor", "app.doctor"))
+    anonymity: Final = staticmethod(_of("app.vault", "anonymity"))
+    federation: Final = staticmethod(_of("app.federation", "federation"))
+    new_agreement: Final = staticmethod(_of("app.federation", "new_agreement"))
+    new_convener: Final = staticmethod(_of("app.federation", "new_convener"))
+    federate_demo: Final = staticmethod(_of("app.site_demo", "demo"))
     serve: Final = staticmethod(serve_vault)
     serve_lab: Final = staticmethod(serve_lab)
 
     @staticmethod
     def draw(count: int) -> bytes:
         """Return that many fresh random bytes."""
-        drawn: bytes = _of("dice", "SystemDice")().draw(count)
+        drawn: bytes = _of("system.randomness", "SystemDice")().draw(count)
         return drawn

@@ -13,26 +13,34 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import apsw
 
-from sfumato.clock import SystemClock
-from sfumato.core.refusal import Bug, Refused
-from sfumato.core.sandbox import SandboxLimits, SandboxStopped
-from sfumato.dice import SystemDice
-from sfumato.engines.duckdb import DuckDBEngine
-from sfumato.extras import CHECKOUT, EXTRAS, absent, is_checkout, make, make_of, pip_of
+from sfumato.app.engine import NAMES
+from sfumato.app.settings import settings_of
+from sfumato.dp.refusal import Bug, Refused
+from sfumato.engines.duckdb.engine import DuckDBEngine
+from sfumato.sandbox.availability_report import held_in_words, why_not
+from sfumato.sandbox.base_environment import environment
 from sfumato.sandbox.bubblewrap import Bubblewrap
-from sfumato.sandbox.environment import environment
-from sfumato.sandbox.environments import Environments
-from sfumato.sandbox.report import held_in_words, why_not
-from sfumato.sandbox.runtimes import Runtime, program, read_runtime
-from sfumato.sandbox.squash import can_unfold
-from sfumato.settings import settings_of
-from sfumato.stores.sqlite import create_ledger
-from sfumato.temporary import temporary_folder
+from sfumato.sandbox.container_runtimes import Runtime, program, read_runtime
+from sfumato.sandbox.environment_store import Environments
+from sfumato.sandbox.ports import SandboxLimits, SandboxStopped
+from sfumato.sandbox.squashfs import can_unfold
+from sfumato.storage.sqlite_ledger import create_ledger
+from sfumato.system.clock import SystemClock
+from sfumato.system.optional_packages import (
+    CHECKOUT,
+    EXTRAS,
+    absent,
+    is_checkout,
+    make,
+    make_of,
+    pip_of,
+)
+from sfumato.system.randomness import SystemDice
+from sfumato.system.temporary_folders import temporary_folder
 from sfumato.vault.engine_port import EngineStopped
-from sfumato.vault_engine import NAMES
 
 if TYPE_CHECKING:
-    from sfumato.app import House
+    from sfumato.app.vault import House
 
 
 class Finding(NamedTuple):
@@ -108,7 +116,7 @@ def _check_python() -> Finding:
 
 def _check_anchors() -> Finding:
     """Say where new vaults' anchors lie, and whether that can be written."""
-    from sfumato.vault_stores import default_anchor
+    from sfumato.app.stores import default_anchor
 
     place = default_anchor("of-no-ledger").parent
     there = next(p for p in (place, *place.parents) if p.exists())
@@ -218,7 +226,7 @@ def fleet() -> str:
 
 
 def _check_vault(folder: Path) -> list[Finding]:
-    from sfumato.app import open_house
+    from sfumato.app.vault import open_house
 
     try:
         house = open_house(folder)

@@ -16,15 +16,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from sfumato.core.at_rest import KEY_BYTES, AtRest, Unsealable
-from sfumato.core.refusal import Refused
-from sfumato.dice import SystemDice
+from sfumato.app.settings import settings_of
 from sfumato.dp.ports import Dice
-from sfumato.durable import sync, write_new
-from sfumato.engines.sheltered import Shelter
-from sfumato.settings import settings_of
-from sfumato.stores.drafts import FileDrafts
-from sfumato.stores.outer_key import make_outer_key, outer_key
+from sfumato.dp.refusal import Refused
+from sfumato.engines.shared.memory_scratch import Shelter
+from sfumato.storage.run_folders import FileDrafts
+from sfumato.storage.vault_key import make_outer_key, outer_key
+from sfumato.system.durable_files import sync, write_new
+from sfumato.system.randomness import SystemDice
+from sfumato.vault.encryption_at_rest import KEY_BYTES, AtRest, Unsealable
 
 SETTING: Final = "at_rest"
 NAMED_BY: Final = "SFUMATO_AT_REST_KEY"

@@ -14,15 +14,15 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Final, Protocol
 
-from sfumato.core.refusal import Refused
 from sfumato.dp.ports import Dice
-from sfumato.engines.addresses import PostgresAddress, read_address
-from sfumato.engines.duckdb import DuckDBEngine
-from sfumato.engines.postgres import PostgresEngine, PostgresPlace
-from sfumato.engines.sheltered import Shelter
-from sfumato.engines.spark import SparkEngine, SparkPlace
-from sfumato.extras import need_package
-from sfumato.stores.keys import read_private, write_private
+from sfumato.dp.refusal import Refused
+from sfumato.engines.duckdb.engine import DuckDBEngine
+from sfumato.engines.postgres.engine import PostgresEngine, PostgresPlace
+from sfumato.engines.shared.engine_address import PostgresAddress, read_address
+from sfumato.engines.shared.memory_scratch import Shelter
+from sfumato.engines.spark.engine import SparkEngine, SparkPlace
+from sfumato.storage.key_files import read_private, write_private
+from sfumato.system.optional_packages import need_package
 from sfumato.vault.engine_port import Engine, EngineStopped, StreamEngine
 
 NAMES: Final = {"duckdb": "DuckDB", "postgres": "PostgreSQL", "spark": "Spark"}
@@ -168,4 +168,4 @@ def _private(root: Path) -> dict[str, Any]:  # a file of our own
 
 def _addresses() -> ModuleType:
     need_package("psycopg", "postgres")
-    return importlib.import_module("sfumato.engines.postgres_address")
+    return importlib.import_module("sfumato.engines.postgres.address")

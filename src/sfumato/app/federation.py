@@ -13,40 +13,40 @@ from typing import TYPE_CHECKING, Any
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from sfumato.client.answer import Answer
-from sfumato.client.columns import col
-from sfumato.client.terms import named_terms, no_question_term
+from sfumato.client.ask_terms import named_terms, no_question_term
+from sfumato.client.column_expressions import col
 from sfumato.client.vault import DataSet, Vault
-from sfumato.core.at_rest import AtRest
-from sfumato.core.federation import agreed, key_of, read_agreement
-from sfumato.core.learning.lesson import CLASSES, SITE
-from sfumato.core.refusal import Refused
-from sfumato.dice import StretchedDice, SystemDice
-from sfumato.door.release import Door
-from sfumato.door.secure_sum import SumDoor
-from sfumato.door.training import TrainDoor
-from sfumato.engines.duckdb import DuckDBEngine
-from sfumato.federated.averaging import average
-from sfumato.federated.convener import Convener, Progress
-from sfumato.federated.quantiles import (
+from sfumato.dp.learning.training_task import CLASSES, SITE
+from sfumato.dp.refusal import Refused
+from sfumato.engines.duckdb.engine import DuckDBEngine
+from sfumato.features.federated.agreement import agreed, key_of, read_agreement
+from sfumato.features.federated.average_client import average
+from sfumato.features.federated.convener import Convener, Progress
+from sfumato.features.federated.nonce_store import SqlNonces
+from sfumato.features.federated.quantiles import (
     BinnedQuantile,
     Bins,
     check_shares,
     check_width,
     quantiles_of,
 )
-from sfumato.federated.rooms import RoomLimits, Rooms
-from sfumato.federated.trained import TrainedModel
-from sfumato.federated.training import Course, Step, train
-from sfumato.services.federated.sites import Sites
-from sfumato.services.federated.tensors import Tensors
-from sfumato.stores.keys import make_secret, read_secret, site_secret
-from sfumato.stores.rounds import SqlNonces
-from sfumato.wire.shapes import refusal_shape
+from sfumato.features.federated.service import Sites
+from sfumato.features.federated.sum_release import SumDoor
+from sfumato.features.federated.tensor_service import Tensors
+from sfumato.features.federated.tensors.tensor_processes import RoomLimits, Rooms
+from sfumato.features.federated.training.trained_model import TrainedModel
+from sfumato.features.federated.training.training_rounds import Course, Step, train
+from sfumato.features.federated.training_release import TrainDoor
+from sfumato.release.guarded_release import Door
+from sfumato.storage.key_files import make_secret, read_secret, site_secret
+from sfumato.system.randomness import StretchedDice, SystemDice
+from sfumato.vault.encryption_at_rest import AtRest
+from sfumato.wire.query_json import refusal_shape
 
 if TYPE_CHECKING:
-    from sfumato.client.terms import Json, Number
-    from sfumato.core.ports import Catalogue
-    from sfumato.stores.records import Records
+    from sfumato.client.ask_terms import Json, Number
+    from sfumato.storage.records_database import Records
+    from sfumato.vault.ports import Catalogue
 
 
 def site_of(  # noqa: PLR0913, PLR0917  # what a vault has of its own

@@ -25,22 +25,22 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
 
-from sfumato.core.network import Network
-from sfumato.core.refusal import Refused
-from sfumato.engines.secluded import keep_to_itself
-from sfumato.extras import need
-from sfumato.federated.rooms import RoomLimits
-from sfumato.garbage import look_again, look_seldom
-from sfumato.temporary import temporary_folder
+from sfumato.dp.refusal import Refused
+from sfumato.engines.shared.process_hardening import keep_to_itself
+from sfumato.features.federated.tensors.tensor_processes import RoomLimits
+from sfumato.system.garbage_collection import look_again, look_seldom
+from sfumato.system.ip_networks import Network
+from sfumato.system.optional_packages import need
+from sfumato.system.temporary_folders import temporary_folder
 
 LOCAL: Final = ("localhost", "127.0.0.1", "[::1]")
 PAUSE_S: Final = 0.5  # before a child that died is started again
 START_S: Final = 120.0  # that an edge has to listen, once the door is ready
 SWITCH_S: Final = 0.0005  # a thread that comes back from the disk waits less for its turn
 _GO: Final = b"go\n"
-_HOME: Final = str(Path(__file__).resolve().parents[1])
+_HOME: Final = str(Path(__file__).resolve().parents[2])
 _BEGIN: Final = (
-    "import sys; sys.path.insert(0, sys.argv[1]); from sfumato.serving import child; "
+    "import sys; sys.path.insert(0, sys.argv[1]); from sfumato.app.processes import child; "
     "child(sys.argv[2])"
 )
 
@@ -86,7 +86,7 @@ class Serving:
 def check(serving: Serving) -> None:
     """Refuse to be reached from other machines in clear text."""
     need("serve", *(("federated",) if serving.tensor_rooms else ()))
-    from sfumato.faces.http.headers import is_loopback
+    from sfumato.server.http.security_headers import is_loopback
 
     if (serving.tls_cert is None) != (serving.tls_key is None):
         raise Refused("serve-unsafe", "A certificate needs its key.", "Give both.")
@@ -156,8 +156,8 @@ def serve_lab(port: int, say: Callable[[str], None]) -> None:
     need("serve", "lab")
     import uvicorn
 
-    from sfumato.faces.http.app import lab_app
-    from sfumato.faces.http.guard import Limits, guarded
+    from sfumato.server.http.connection_limits import Limits, guarded
+    from sfumato.server.http.edge_app import lab_app
 
     listening = _bound(Serving(vault="", port=port))
     say(f"The lab is at http://localhost:{listening.getsockname()[1]}/lab (Ctrl-C ends it).")
@@ -339,9 +339,9 @@ def _tell(said: dict[str, object]) -> None:
 def _be_door(serving: Serving, line: Path) -> None:
     import uvloop
 
-    from sfumato.app import open_house
-    from sfumato.faces.line.door_end import DoorEnd
-    from sfumato.faces.line.tally import Tally, to_nowhere, to_standard_error
+    from sfumato.app.vault import open_house
+    from sfumato.server.ipc.call_metrics import Tally, to_nowhere, to_standard_error
+    from sfumato.server.ipc.door_server import DoorEnd
 
     sys.setswitchinterval(SWITCH_S)
     house = open_house(
@@ -379,11 +379,11 @@ async def _until_told(work) -> None:  # type: ignore[no-untyped-def]
 def _be_edge(serving: Serving, line: Path, descriptor: int) -> None:
     import uvicorn
 
-    from sfumato.dice import SystemDice
-    from sfumato.faces.http.app import edge_app
-    from sfumato.faces.http.guard import Limits, guarded
-    from sfumato.faces.http.loop import guarded_loop
-    from sfumato.faces.line.edge_end import Line
+    from sfumato.server.http.connection_limits import Limits, guarded
+    from sfumato.server.http.edge_app import edge_app
+    from sfumato.server.http.tls_event_loop import guarded_loop
+    from sfumato.server.ipc.edge_client import Line
+    from sfumato.system.randomness import SystemDice
 
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # one for each connection

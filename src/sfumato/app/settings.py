@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from sfumato.core.refusal import Refused
-from sfumato.durable import write_new
+from sfumato.dp.refusal import Refused
+from sfumato.system.durable_files import write_new
 
 FORMAT: Final = 1
 FILE: Final = "vault.json"

@@ -14,20 +14,20 @@ from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from sfumato.client import remote
-from sfumato.convening import FederatedVault, federation, new_convener
-from sfumato.core.refusal import Refused
-from sfumato.dice import SystemDice
+from sfumato.app.federation import FederatedVault, federation, new_convener
+from sfumato.client import remote_vault
+from sfumato.dp.refusal import Refused
+from sfumato.system.randomness import SystemDice
 
 if TYPE_CHECKING:
-    from sfumato.federated.convener import Progress
-    from sfumato.federated.training import Step
+    from sfumato.features.federated.convener import Progress
+    from sfumato.features.federated.training.training_rounds import Step
 
 DATA_SET: Final = "patients"
 NAMES: Final = ("east", "north", "south", "west", "harbour", "hill", "lake", "market")
 START_S: Final = 60.0
 LEAST, MOST, PEOPLE = 4, len(NAMES), 2000
-_COMMAND: Final = "import sys; from sfumato.command import main; sys.exit(main())"
+_COMMAND: Final = "import sys; from sfumato.app.command_line import main; sys.exit(main())"
 _CARD: Final[dict[str, Any]] = {
     "unit": "patient",
     "limits": {"rows_per_person": 1},
@@ -157,15 +157,15 @@ def _federated(held: ExitStack, root: Path, made: list[LocalSite], say: Say) -> 
     )
 
 
-def _taken_up(held: ExitStack, url: str, invitation: str) -> remote.RemoteVault:
+def _taken_up(held: ExitStack, url: str, invitation: str) -> remote_vault.RemoteVault:
     draw = SystemDice().draw
-    nobody = held.enter_context(remote.connect(url, token="", draw=draw))
+    nobody = held.enter_context(remote_vault.connect(url, token="", draw=draw))
     made = nobody.call("take-up", {"invitation": invitation, "password": draw(16).hex()})
-    return held.enter_context(remote.connect(url, token=str(made["token"]), draw=draw))
+    return held.enter_context(remote_vault.connect(url, token=str(made["token"]), draw=draw))
 
 
 def _site(held: ExitStack, folder: Path, place: int) -> LocalSite:
-    from sfumato import app
+    from sfumato.app import vault as app
 
     folder.mkdir(parents=True)
     rows = _rows(folder / "patients.csv", place)

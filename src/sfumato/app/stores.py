@@ -11,29 +11,29 @@ from pathlib import Path
 from types import ModuleType
 from typing import Final
 
-from sfumato.clock import SystemClock
-from sfumato.core.at_rest import AtRest
-from sfumato.core.ports import Catalogue, LedgerStore
-from sfumato.core.refusal import Refused
-from sfumato.dice import SystemDice
-from sfumato.door.airlock import AirlockDoor
-from sfumato.door.ledger import Ledger
-from sfumato.door.pipeline import PipelineDoor
-from sfumato.extras import need_package
-from sfumato.services.airlock.airlock import Airlock
-from sfumato.services.pipelines.pipelines import Pipelines
-from sfumato.services.pipelines.rules import PipelineRules
-from sfumato.services.surveys.surveys import Surveys
-from sfumato.stores.airlock import FileAirlock, SqlAirlock
-from sfumato.stores.anchor import FileAnchor
-from sfumato.stores.ballot_keys import FileBallotKeys
-from sfumato.stores.drafts import FileDrafts
-from sfumato.stores.keys import ReceiptKey, read_secret
-from sfumato.stores.pipeline_rules import SqlPipelineRules
-from sfumato.stores.pipelines import SqlPipelines
-from sfumato.stores.records import Records
-from sfumato.stores.sqlite import open_forgetful_records, open_ledger, open_records
-from sfumato.stores.surveys import SqlSurveys
+from sfumato.dp.refusal import Refused
+from sfumato.features.airlock.release import AirlockDoor
+from sfumato.features.airlock.service import Airlock
+from sfumato.features.airlock.store import FileAirlock, SqlAirlock
+from sfumato.features.pipelines.release import PipelineDoor
+from sfumato.features.pipelines.rule_service import PipelineRules
+from sfumato.features.pipelines.rule_store import SqlPipelineRules
+from sfumato.features.pipelines.service import Pipelines
+from sfumato.features.pipelines.store import SqlPipelines
+from sfumato.features.surveys.ballot_key_store import FileBallotKeys
+from sfumato.features.surveys.service import Surveys
+from sfumato.features.surveys.store import SqlSurveys
+from sfumato.release.ledger_guard import Ledger
+from sfumato.storage.anchor import FileAnchor
+from sfumato.storage.key_files import ReceiptKey, read_secret
+from sfumato.storage.records_database import Records
+from sfumato.storage.run_folders import FileDrafts
+from sfumato.storage.sqlite_ledger import open_forgetful_records, open_ledger, open_records
+from sfumato.system.clock import SystemClock
+from sfumato.system.optional_packages import need_package
+from sfumato.system.randomness import SystemDice
+from sfumato.vault.encryption_at_rest import AtRest
+from sfumato.vault.ports import Catalogue, LedgerStore
 
 CATALOGUE: Final = "catalogue.sqlite"
 SURVEYS: Final = "surveys.sqlite"
@@ -81,7 +81,7 @@ def records_of(root: Path, url: object) -> Records:
 def postgres_store() -> ModuleType:
     """Return the PostgreSQL store, or refuse: it is an extra of the package."""
     need_package("psycopg", "postgres")
-    return importlib.import_module("sfumato.stores.postgres")
+    return importlib.import_module("sfumato.storage.postgres_ledger")
 
 
 def surveys_of(
@@ -124,7 +124,7 @@ def airlock_of(
 @cache
 def code_digest() -> str:
     """Return the SHA-256 (hex) of the package's own files: which code answered."""
-    root = Path(__file__).parent
+    root = Path(__file__).parents[1]
     found = hashlib.sha256()
     for path in sorted(root.rglob("*.py")):
         name, text = str(path.relative_to(root)).encode(), path.read_bytes()

@@ -9,72 +9,11 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sfumato.client import Vault, case, col, remote
-from sfumato.client.asynchronous import AsyncVault
-from sfumato.client.builder import Builder
-from sfumato.client.card_file import CardOrFile, card_of
-from sfumato.client.frames import Rows, is_frame, writer_of
-from sfumato.client.owning import Added
-from sfumato.client.shown import AddReport
-from sfumato.client.surveys import LocalSurvey
-from sfumato.client.terms import Number
-from sfumato.clock import SystemClock
-from sfumato.convening import federation, site_of
-from sfumato.core.access import ACTIONS, Caller
-from sfumato.core.card import Card, read_card
-from sfumato.core.question import question_json
-from sfumato.core.refusal import Refused
-from sfumato.dice import StretchedDice, SystemDice
-from sfumato.door.ledger import Ledger
-from sfumato.door.pipeline import PipelineDoor
-from sfumato.door.pool import NoisePool
-from sfumato.door.release import Door
-from sfumato.door.stream import StreamDoor
-from sfumato.engines.duckdb import SALT_BYTES, DuckDBEngine
-from sfumato.engines.postgres_tables import PostgresTables
-from sfumato.engines.spark import SparkEngine
-from sfumato.faces.connection_desk import described, proposal, taken
-from sfumato.faces.desk import Desk
-from sfumato.faces.local import LocalTransport
-from sfumato.federated.rooms import RoomLimits
-from sfumato.sandbox.bubblewrap import Bubblewrap
-from sfumato.sandbox.environment import environment
-from sfumato.sandbox.environments import Environments
-from sfumato.sandbox.runtimes import read_runtime
-from sfumato.services.access.access import OWNER, Access
-from sfumato.services.access.admission import Admission
-from sfumato.services.anonymity import Anonymity, HandingOut, Recoding
-from sfumato.services.audit.audit import Audit
-from sfumato.services.connections.connections import set_up
-from sfumato.services.data_sets.card_text import card_shape
-from sfumato.services.data_sets.data_sets import DataSets
-from sfumato.services.data_sets.source import Source
-from sfumato.services.health.readiness import Readiness
-from sfumato.services.jobs.jobs import Jobs
-from sfumato.services.pipelines.pipelines import Unsplit
-from sfumato.services.policy.caps import Caps
-from sfumato.services.policy.confirmations import Confirmations
-from sfumato.services.policy.policy import Policy
-from sfumato.services.queries.queries import Queries
-from sfumato.services.streams.streams import Opening, Streams
-from sfumato.services.twins.private import PrivateTwins
-from sfumato.services.twins.twins import Twins
-from sfumato.services.uploads.uploads import MOST, Uploads
-from sfumato.settings import FORMAT, settings_of, write_settings
-from sfumato.stores.access import SqlAccess
-from sfumato.stores.anchor import FileAnchor
-from sfumato.stores.approvals import SqlApprovals
-from sfumato.stores.catalogue import SqlCatalogue
-from sfumato.stores.confirmations import SqlConfirmations
-from sfumato.stores.jobs import SqlJobs
-from sfumato.stores.keys import ReceiptKey, make_secret, read_secret
-from sfumato.stores.passwords import Argon2Passwords
-from sfumato.stores.sqlite import create_ledger
-from sfumato.stores.streams import FileStreams
-from sfumato.temporary import sweep
-from sfumato.vault_engine import NAMES, choose_engine, open_engine
-from sfumato.vault_rest import SETTING, check_sealable, new_rest, sealing_of
-from sfumato.vault_stores import (
+from sfumato.app.encryption import SETTING, check_sealable, new_rest, sealing_of
+from sfumato.app.engine import NAMES, choose_engine, open_engine
+from sfumato.app.federation import federation, site_of
+from sfumato.app.settings import FORMAT, settings_of, write_settings
+from sfumato.app.stores import (
     airlock_of,
     check_catalogue,
     code_digest,
@@ -86,11 +25,72 @@ from sfumato.vault_stores import (
     runs_of,
     surveys_of,
 )
-from sfumato.wire.connection import read_connection
+from sfumato.client import Vault, case, col, remote_vault
+from sfumato.client.ask_terms import Number
+from sfumato.client.async_vault import AsyncVault
+from sfumato.client.card_file import CardOrFile, card_of
+from sfumato.client.data_frames import Rows, is_frame, writer_of
+from sfumato.client.display import AddReport
+from sfumato.client.owner import Added
+from sfumato.client.query_builder import Builder
+from sfumato.dp.refusal import Refused
+from sfumato.engines.duckdb.engine import SALT_BYTES, DuckDBEngine
+from sfumato.engines.postgres.source_tables import PostgresTables
+from sfumato.engines.spark.engine import SparkEngine
+from sfumato.features.access.password_store import Argon2Passwords
+from sfumato.features.access.service import OWNER, Access
+from sfumato.features.access.store import SqlAccess
+from sfumato.features.access.token_admission import Admission
+from sfumato.features.anonymization import Anonymity, HandingOut, Recoding
+from sfumato.features.audit.service import Audit
+from sfumato.features.data_sets.card_text import card_shape
+from sfumato.features.data_sets.connection_service import set_up
+from sfumato.features.data_sets.connection_verbs import described, proposal, taken
+from sfumato.features.data_sets.row_source import Source
+from sfumato.features.data_sets.service import DataSets
+from sfumato.features.data_sets.upload_service import MOST, Uploads
+from sfumato.features.federated.tensors.tensor_processes import RoomLimits
+from sfumato.features.health.service import Readiness
+from sfumato.features.jobs.service import Jobs
+from sfumato.features.jobs.store import SqlJobs
+from sfumato.features.pipelines.release import PipelineDoor
+from sfumato.features.pipelines.service import Unsplit
+from sfumato.features.policy.approval_store import SqlApprovals
+from sfumato.features.policy.caps_service import Caps
+from sfumato.features.policy.confirmation_service import Confirmations
+from sfumato.features.policy.confirmation_store import SqlConfirmations
+from sfumato.features.policy.service import Policy
+from sfumato.features.queries.service import Queries
+from sfumato.features.streams.release import StreamDoor
+from sfumato.features.streams.service import Opening, Streams
+from sfumato.features.streams.store import FileStreams
+from sfumato.features.surveys.client import LocalSurvey
+from sfumato.features.synthetic.private_service import PrivateTwins
+from sfumato.features.synthetic.service import Twins
+from sfumato.query.model import question_json
+from sfumato.release.guarded_release import Door
+from sfumato.release.ledger_guard import Ledger
+from sfumato.release.noise_pool import NoisePool
+from sfumato.sandbox.base_environment import environment
+from sfumato.sandbox.bubblewrap import Bubblewrap
+from sfumato.sandbox.container_runtimes import read_runtime
+from sfumato.sandbox.environment_store import Environments
+from sfumato.server.dispatch import Desk
+from sfumato.server.embedded_transport import LocalTransport
+from sfumato.storage.anchor import FileAnchor
+from sfumato.storage.catalogue import SqlCatalogue
+from sfumato.storage.key_files import ReceiptKey, make_secret, read_secret
+from sfumato.storage.sqlite_ledger import create_ledger
+from sfumato.system.clock import SystemClock
+from sfumato.system.randomness import StretchedDice, SystemDice
+from sfumato.system.temporary_folders import sweep
+from sfumato.vault.card.data_card import Card, read_card
+from sfumato.vault.users import ACTIONS, Caller
+from sfumato.wire.connection_name import read_connection
 
 if TYPE_CHECKING:
-    from sfumato.core.ports import LedgerStore
     from sfumato.vault.engine_port import Engine
+    from sfumato.vault.ports import LedgerStore
 
 __all__ = [
     "House",
@@ -446,7 +446,7 @@ def open(  # noqa: A001  # `sfumato.open` reads as it should
     return OpenVault(house, user)
 
 
-def connect(url: str, *, token: str) -> remote.RemoteVault:
+def connect(url: str, *, token: str) -> remote_vault.RemoteVault:
     """Connect to a vault that a service holds.
 
     Args:
@@ -460,7 +460,7 @@ def connect(url: str, *, token: str) -> remote.RemoteVault:
         Refused: `service-down`, `serve-unsafe` for an address that is not encrypted, or
             `not-signed-in`.
     """
-    return remote.connect(url, token=token, draw=SystemDice().draw)
+    return remote_vault.connect(url, token=token, draw=SystemDice().draw)
 
 
 def connect_async(url: str, *, token: str) -> AsyncVault:
@@ -476,7 +476,7 @@ def connect_async(url: str, *, token: str) -> AsyncVault:
     Raises:
         Refused: `serve-unsafe` for an address that is not encrypted.
     """
-    return AsyncVault(remote.AsyncTransport(url, token, SystemDice().draw))
+    return AsyncVault(remote_vault.AsyncTransport(url, token, SystemDice().draw))
 
 
 def local_survey(design: Mapping[str, object]) -> LocalSurvey:

@@ -6,8 +6,8 @@ from typing import Any
 
 import click
 
-from sfumato.core.refusal import Refused
-from sfumato.faces.cli.shell import REFUSED, Shell, command
+from sfumato.cli.shell import REFUSED, Shell, command
+from sfumato.dp.refusal import Refused
 
 
 @click.command("audit")
@@ -67,9 +67,9 @@ def audit(
     much", and never "this is private".
     """
     if listed:
-        from sfumato.faces.cli import shipped_audit
+        from sfumato.cli import audit_shipped
 
-        shipped_audit.show_names(shell)
+        audit_shipped.show_names(shell)
         return
     if own["program"] is None and own["url"] is None:
         is_well = _ours(shell, names, zoo, path, own)
@@ -88,25 +88,25 @@ def audit(
 def _ours(
     shell: Shell, names: tuple[str, ...], zoo: bool, path: str | None, own: dict[str, Any]
 ) -> bool:
-    from sfumato.faces.cli import shipped_audit  # the lab is loaded for this command alone
+    from sfumato.cli import audit_shipped  # the lab is loaded for this command alone
 
     if own["pair"] or own["epsilon"] is not None or own["body"] or own["headers"]:
         raise Refused(
             "bad-request", "These belong to what is your own.", "Give --command or --url as well."
         )
-    return shipped_audit.run(
-        shell, shipped_audit.Asked(names, zoo, path, own["seed"], own["engines"])
+    return audit_shipped.run(
+        shell, audit_shipped.Asked(names, zoo, path, own["seed"], own["engines"])
     )
 
 
 def _own(shell: Shell, own: dict[str, Any]) -> bool:
-    from sfumato.faces.cli import own_audit
+    from sfumato.cli import audit_own_program
 
-    asked = own_audit.Own(
+    asked = audit_own_program.Own(
         command=own["program"],
         **{name: value for name, value in own.items() if name not in ("program", "engines")},
     )
-    return own_audit.run(shell, asked)
+    return audit_own_program.run(shell, asked)
 
 
 COMMANDS = (audit,)

@@ -14,13 +14,13 @@ from urllib.parse import quote
 
 import httpx
 
-from sfumato.core.refusal import Refused
-from sfumato.faces.cli.shell import Shell, working
+from sfumato.cli.shell import Shell, working
+from sfumato.dp.refusal import Refused
 from sfumato.lab.audit import Audited, Request, audit_command, audit_http, rows_or_code
-from sfumato.lab.audit.auditing import Random, could_prove
-from sfumato.lab.audit.page import shape_of
-from sfumato.lab.audit.suite import dice_of
-from sfumato.lab.audit.targets import DATA, TIMEOUT_S, Read, Said, came, everything, ran
+from sfumato.lab.audit.audit_page import shape_of
+from sfumato.lab.audit.audit_suite import dice_of
+from sfumato.lab.audit.auditor import Random, could_prove
+from sfumato.lab.audit.external_targets import DATA, TIMEOUT_S, Read, Said, came, everything, ran
 
 
 class Terms(TypedDict):

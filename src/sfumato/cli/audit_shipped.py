@@ -10,12 +10,11 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-from sfumato.client.text import table_text
-from sfumato.core.refusal import Refused
-from sfumato.faces.cli.shell import Shell, working
-from sfumato.lab.audit.canaries import Asked as AtTheDoor
-from sfumato.lab.audit.page import FOUND, HELD, found_row, held_row, page, shape_of
-from sfumato.lab.audit.suite import (
+from sfumato.cli.shell import Shell, working
+from sfumato.client.text_tables import table_text
+from sfumato.dp.refusal import Refused
+from sfumato.lab.audit.audit_page import FOUND, HELD, found_row, held_row, page, shape_of
+from sfumato.lab.audit.audit_suite import (
     AT_THE_DOOR,
     Found,
     Held,
@@ -25,8 +24,9 @@ from sfumato.lab.audit.suite import (
     specimens,
     whole_zoo,
 )
-from sfumato.lab.audit.suite import names as all_names
-from sfumato.temporary import temporary_folder
+from sfumato.lab.audit.audit_suite import names as all_names
+from sfumato.lab.audit.canaries import Asked as AtTheDoor
+from sfumato.system.temporary_folders import temporary_folder
 
 
 @dataclass(frozen=True)

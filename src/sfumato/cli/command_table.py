@@ -8,111 +8,123 @@ from typing import Final
 # heading -> command -> the module of this folder, and its first line
 LISTED: Final[Mapping[str, Mapping[str, tuple[str, str]]]] = {
     "To begin": {
-        "demo": ("tour", "Tell the story on synthetic data, in under a minute."),
+        "demo": ("cli.demo", "Tell the story on synthetic data, in under a minute."),
         "doctor": (
-            "tour",
+            "cli.demo",
             "Start every part for real; say what is missing, what for, and the command that "
             "brings it.",
         ),
-        "init": ("owner", "Make a new vault in DIR."),
+        "init": ("cli.owner", "Make a new vault in DIR."),
         "change-key": (
-            "owner",
+            "cli.owner",
             "Seal the vault by another KEY: a file (made, if absent) or `command:` and what prints "
             "it.",
         ),
         "add": (
-            "owner",
+            "cli.owner",
             "Add a data set with its card, or a new version of one; without --card, propose a "
             "card.",
         ),
         "add-report": (
-            "owner",
+            "cli.owner",
             "Print again how the rows of NAME were read when they were added; for its owner alone.",
         ),
     },
     "For researchers": {
-        "datasets": ("researcher", "List the data sets that you may ask."),
-        "card": ("researcher", "Show what the owner declared of a data set."),
+        "datasets": ("cli.researcher", "List the data sets that you may ask."),
+        "card": ("cli.researcher", "Show what the owner declared of a data set."),
         "twin": (
-            "twin",
+            "features.synthetic.cli",
             "Make a look-alike of a data set: from its card alone, free; or at a price, from "
             "counts.",
         ),
         "price": (
-            "researcher",
+            "cli.researcher",
             "Say what a question would cost and how far off it would be; nothing is spent.",
         ),
         "ask": (
-            "researcher",
+            "cli.researcher",
             "Ask a question in SQL and get a private answer, paid from the budget.",
         ),
-        "answer": ("researcher", "Show an answer of yours again, by its operation; free."),
-        "history": ("researcher", "List your own questions, the newest first."),
-        "budget": ("researcher", "Show the cap, what is spent and what is left."),
+        "answer": ("cli.researcher", "Show an answer of yours again, by its operation; free."),
+        "history": ("cli.researcher", "List your own questions, the newest first."),
+        "budget": ("cli.researcher", "Show the cap, what is spent and what is left."),
         "pipeline": (
-            "pipeline_rules",
+            "features.pipelines.rule_cli",
             "Hand in a program, approve it, run it: private averages over blocks of people.",
         ),
         "airlock": (
-            "airlock",
+            "features.airlock.cli",
             "Let files out that cannot have noise: hand in, run once, look, vote, release, fetch.",
         ),
     },
     "For owners": {
         "enrol": (
-            "owner",
+            "cli.owner",
             "Put MEMBER into GROUP, so that cards with that group under [ask] let them ask.",
         ),
         "forget-earlier": (
-            "owner",
+            "cli.owner",
             "Remove from disk the rows of earlier versions, which nobody asks any more.",
         ),
         "stream": (
-            "stream",
+            "features.streams.cli",
             "Open a running count that goes on, close its days, show what is closed.",
         ),
         "survey": (
-            "survey",
+            "features.surveys.cli",
             "Ask people whose own devices add the noise: simulate, publish, invite, answer, "
             "results.",
         ),
-        "anonymity": ("anonymity", "Measure and reach k-anonymity in a table of your own."),
-        "ledger": ("ledger", "Show the last entries, or verify, print a sheet, acknowledge."),
+        "anonymity": (
+            "features.anonymization.cli",
+            "Measure and reach k-anonymity in a table of your own.",
+        ),
+        "ledger": (
+            "features.audit.ledger_cli",
+            "Show the last entries, or verify, print a sheet, acknowledge.",
+        ),
         "verify": (
-            "sheets",
+            "features.audit.cli",
             "Check an answer sheet, or an answer's receipt, offline.",
         ),
     },
     "Served, and several vaults as one": {
-        "serve": ("serve", "Serve the vault over HTTP, with its console; an absent vault is made."),
+        "serve": (
+            "cli.serve",
+            "Serve the vault over HTTP, with its console; an absent vault is made.",
+        ),
         "invite": (
-            "serve",
+            "cli.serve",
             "Let NAME sign in to the service with these roles; prints what opens once.",
         ),
         "sign-in": (
-            "signing",
+            "cli.sign_in",
             "Sign in to the service that --vault names; the session lasts twelve hours.",
         ),
         "sign-out": (
-            "signing",
+            "cli.sign_in",
             "Revoke the token for the service that --vault names, and forget it.",
         ),
         "site": (
-            "site",
+            "features.federated.site_cli",
             "Serve the vault as a site: what `serve` does, and callers' tensors beside it.",
         ),
         "federate": (
-            "federate",
+            "features.federated.cli",
             "Ask several sites as one: each adds up its own rows, and only the noisy sum "
             "comes back.",
         ),
     },
     "The lab, on synthetic data": {
-        "attack": ("lab", "Run an attack and say what it found; without a NAME, list the attacks."),
-        "probe": ("lab", "Ask one question again and again, and say what stops it."),
-        "audit": ("audit", "Look for a mechanism that leaks more than it claims."),
+        "attack": (
+            "cli.lab",
+            "Run an attack and say what it found; without a NAME, list the attacks.",
+        ),
+        "probe": ("cli.lab", "Ask one question again and again, and say what stops it."),
+        "audit": ("cli.audit", "Look for a mechanism that leaks more than it claims."),
         "lab": (
-            "lab",
+            "cli.lab",
             "Open the lab's pages: exhibits with sliders, on synthetic data, for this machine "
             "only.",
         ),

@@ -7,8 +7,8 @@ import sys
 
 import click
 
-from sfumato.faces.cli.shell import REFUSED, Shell, command
-from sfumato.faces.cli.story import tell
+from sfumato.cli.demo_story import tell
+from sfumato.cli.shell import REFUSED, Shell, command
 
 
 @click.command("demo")

@@ -14,10 +14,10 @@ from typing import Any, Final
 import click
 import numpy as np
 
-from sfumato.core.refusal import Refused
-from sfumato.faces.cli.shell import App
+from sfumato.cli.shell import App
+from sfumato.dp.refusal import Refused
 from sfumato.lab import attack_broken_release, attack_private_mean, in_bands, link, uniqueness
-from sfumato.lab.specimens import (
+from sfumato.lab.sample_data import (
     HEIGHT_BOUNDS,
     HEIGHTS,
     HEIGHTS_CARD,
@@ -27,7 +27,7 @@ from sfumato.lab.specimens import (
     medical_rows,
     read_numbers,
 )
-from sfumato.temporary import temporary_folder
+from sfumato.system.temporary_folders import temporary_folder
 
 COUNT_SICK: Final = "SELECT COUNT(*) AS sick FROM medical WHERE has_rare_disease"
 QUESTIONS: Final = (

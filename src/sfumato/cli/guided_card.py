@@ -8,8 +8,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
-from sfumato.core.refusal import Refused
-from sfumato.faces.cli.shell import Shell, working
+from sfumato.cli.shell import Shell, working
+from sfumato.dp.refusal import Refused
 
 
 def guided_card(shell: Shell, vault: Any, name: str, source: str, table: str | None) -> None:

@@ -6,18 +6,18 @@ from typing import Any
 
 import click
 
+from sfumato.cli.shell import Shell, command, number, working
 from sfumato.client import DataSet
+from sfumato.client.ask_terms import Number
 from sfumato.client.plot import check_picture
-from sfumato.client.terms import Number
-from sfumato.core.refusal import Refused
-from sfumato.faces.cli.shell import Shell, command, number, working
+from sfumato.dp.refusal import Refused
+from sfumato.lab.attack_bounds import all_against_ours
+from sfumato.lab.attack_target import Opened
 from sfumato.lab.attacks import attack, attacks
 from sfumato.lab.attacks.averaging import average
 from sfumato.lab.attacks.differencing import difference
-from sfumato.lab.bounds import all_against_ours
-from sfumato.lab.means import means_so_far
 from sfumato.lab.probe import Probe
-from sfumato.lab.target import Opened
+from sfumato.lab.running_mean_plot import means_so_far
 
 
 @click.command("attack")

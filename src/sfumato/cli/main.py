@@ -8,9 +8,9 @@ from importlib import import_module
 
 import click
 
-from sfumato.faces.cli.listed import LISTED
-from sfumato.faces.cli.shell import FAULT, REFUSED, App, Shell
-from sfumato.wire.routes import VERSION
+from sfumato.cli.command_table import LISTED
+from sfumato.cli.shell import FAULT, REFUSED, App, Shell
+from sfumato.wire.verb_table import VERSION
 
 
 class Gathered(click.Group):
@@ -35,7 +35,7 @@ class Gathered(click.Group):
 
 
 def _loaded(module: str, name: str) -> click.Command | None:
-    commands: tuple[click.Command, ...] = import_module(f"sfumato.faces.cli.{module}").COMMANDS
+    commands: tuple[click.Command, ...] = import_module(f"sfumato.{module}").COMMANDS
     return next((each for each in commands if each.name == name), None)
 
 

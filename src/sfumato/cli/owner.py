@@ -9,10 +9,10 @@ from typing import Any, Final
 
 import click
 
-from sfumato.core.refusal import Refused
-from sfumato.faces.cli.guide import guided_card
-from sfumato.faces.cli.shell import Shell, at_rest_key, command, connections_of, working
-from sfumato.wire.connection import read_connection
+from sfumato.cli.guided_card import guided_card
+from sfumato.cli.shell import Shell, at_rest_key, command, connections_of, working
+from sfumato.dp.refusal import Refused
+from sfumato.wire.connection_name import read_connection
 
 _LOST: Final = "keep a copy of it elsewhere; who loses it has lost the rows."
 

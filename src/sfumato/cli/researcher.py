@@ -8,11 +8,11 @@ from typing import Any
 
 import click
 
+from sfumato.cli.shell import Shell, command, number, pairs_of, working
 from sfumato.client import Answer, DataSet
 from sfumato.client.plot import check_picture
-from sfumato.client.text import table_text
-from sfumato.core.refusal import Refused
-from sfumato.faces.cli.shell import Shell, command, number, pairs_of, working
+from sfumato.client.text_tables import table_text
+from sfumato.dp.refusal import Refused
 
 
 @click.command("datasets")

@@ -6,8 +6,8 @@ from typing import Any
 
 import click
 
-from sfumato.core.refusal import Refused
-from sfumato.faces.cli.shell import Shell, at_rest_key, command, connections_of
+from sfumato.cli.shell import Shell, at_rest_key, command, connections_of
+from sfumato.dp.refusal import Refused
 
 
 @click.command("serve")

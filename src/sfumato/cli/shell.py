@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 import click
 
-from sfumato.client.text import printable
-from sfumato.core.refusal import Refused
-from sfumato.wire.shapes import Json, refusal_shape
+from sfumato.client.text_tables import printable
+from sfumato.dp.refusal import Refused
+from sfumato.wire.query_json import Json, refusal_shape
 
 if TYPE_CHECKING:
-    from sfumato.services.anonymity import Anonymity
+    from sfumato.features.anonymization import Anonymity
 
 REFUSED, FAULT = 3, 70
 F = TypeVar("F", bound=Callable[..., Any])  # Any: click's callbacks have whatever options they have
@@ -61,7 +61,7 @@ class App(Protocol):
 
     def serve(
         self, folder: str, *, ledger: str | None, say: Callable[[str], None], **how: Any
-    ) -> None:  # Any: see faces/cli/serve.py
+    ) -> None:  # Any: see cli/serve.py
         """Serve a vault over HTTP until told to stop."""
         ...
 
@@ -128,7 +128,7 @@ class Shell:
 
     def open(self, connections: tuple[tuple[str, str], ...] = ()) -> Any:
         """Open the vault that was named, in its folder or over HTTP, or refuse."""
-        from sfumato.faces.cli.signing import token_for
+        from sfumato.cli.sign_in import token_for
 
         if self.vault is None:
             raise Refused(
@@ -216,7 +216,7 @@ at_rest_key: Final = click.option(
 
 def number(text: str, name: str) -> Any:
     """Return the exact number that was typed; a text that is none is refused by its name."""
-    from sfumato.core.budget import decimal_of
+    from sfumato.dp.budget import decimal_of
 
     return decimal_of(text, name)
 

@@ -10,8 +10,8 @@ from typing import Any
 
 import click
 
-from sfumato.core.refusal import Refused
-from sfumato.faces.cli.shell import Shell, command
+from sfumato.cli.shell import Shell, command
+from sfumato.dp.refusal import Refused
 
 
 def tokens_path() -> Path:

@@ -1,10 +1,10 @@
 """The Python client: the same objects whether the vault is a folder or a server."""
 
 from sfumato.client.answer import Answer
-from sfumato.client.asynchronous import AsyncDataSet, AsyncVault
-from sfumato.client.builder import Builder
-from sfumato.client.columns import Column, Condition, case, col
-from sfumato.client.remote import RemoteVault
+from sfumato.client.async_vault import AsyncDataSet, AsyncVault
+from sfumato.client.column_expressions import Column, Condition, case, col
+from sfumato.client.query_builder import Builder
+from sfumato.client.remote_vault import RemoteVault
 from sfumato.client.vault import DataSet, Transport, Vault
 
 __all__ = [

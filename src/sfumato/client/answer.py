@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from html import escape
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
-from sfumato.client.frames import arrow_stream
-from sfumato.client.hints import ANSWER_HINTS, Hinted
-from sfumato.client.terms import Json
-from sfumato.client.text import (
+from sfumato.client.ask_terms import Json
+from sfumato.client.data_frames import arrow_stream
+from sfumato.client.pandas_hints import ANSWER_HINTS, Hinted
+from sfumato.client.text_tables import (
     number_text,
     printable,
     table_html,
@@ -19,8 +19,8 @@ from sfumato.client.text import (
     warned,
     warned_html,
 )
-from sfumato.core.refusal import Refused
-from sfumato.extras import extra_module
+from sfumato.dp.refusal import Refused
+from sfumato.system.optional_packages import extra_module
 
 if TYPE_CHECKING:
     import pandas
@@ -197,7 +197,7 @@ class Answer(Hinted):
             Refused: `not-in-language` for numbers that cannot be added, without noise, or of a
                 program.
         """
-        from sfumato.client.derive import totalled
+        from sfumato.client.derived_totals import totalled
 
         self._check_asked()
         return totalled(self, keep)
@@ -214,7 +214,7 @@ class Answer(Hinted):
         Raises:
             Refused: `not-in-language` if a deviation or a count is missing.
         """
-        from sfumato.client.sampling import with_sampling
+        from sfumato.client.sampling_error import with_sampling
 
         self._check_asked()
         return with_sampling(self)

@@ -15,8 +15,8 @@ from datetime import datetime
 from typing import Final, Literal
 
 from sfumato.client.answer import Answer, cell_text
-from sfumato.client.terms import Json
-from sfumato.core.refusal import Refused
+from sfumato.client.ask_terms import Json
+from sfumato.dp.refusal import Refused
 
 Order = Literal["", "temporal", "quantitative"]
 OPEN: Final = "Where an end of an interval is not known, it goes on past the picture's edge."

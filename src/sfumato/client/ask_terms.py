@@ -9,8 +9,8 @@ from fractions import Fraction
 from functools import wraps
 from typing import Final, Literal, ParamSpec, Protocol, TypedDict, TypeVar, cast
 
-from sfumato.core.question import question_json
-from sfumato.core.refusal import Refused
+from sfumato.dp.refusal import Refused
+from sfumato.query.model import question_json
 
 Number = int | float | Decimal | Fraction
 Json = dict[str, object]

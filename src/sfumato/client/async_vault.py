@@ -7,20 +7,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, Never, Unpack
 
 from sfumato.client.answer import Answer
-from sfumato.client.builder import Builder, Steps
-from sfumato.client.pipeline import Ranges, handed_in_body, program_body, run_body
-from sfumato.client.remote import AsyncTransport, check_wire
-from sfumato.client.shown import (
-    BlocksPlan,
-    Budget,
-    CardView,
-    HandedIn,
-    History,
-    Price,
-    TwinPrice,
-    column_names,
-)
-from sfumato.client.terms import (
+from sfumato.client.ask_terms import (
     AskTerms,
     Json,
     Number,
@@ -36,9 +23,22 @@ from sfumato.client.terms import (
     question_body,
     terms_body,
 )
-from sfumato.client.twin import Twin
-from sfumato.core.refusal import Refused
-from sfumato.wire.shapes import read_refusal
+from sfumato.client.display import (
+    BlocksPlan,
+    Budget,
+    CardView,
+    HandedIn,
+    History,
+    Price,
+    TwinPrice,
+    column_names,
+)
+from sfumato.client.query_builder import Builder, Steps
+from sfumato.client.remote_vault import AsyncTransport, check_wire
+from sfumato.dp.refusal import Refused
+from sfumato.features.pipelines.client import Ranges, handed_in_body, program_body, run_body
+from sfumato.features.synthetic.client import Twin
+from sfumato.wire.query_json import read_refusal
 
 
 class AsyncVault:

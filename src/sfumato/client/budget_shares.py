@@ -8,11 +8,11 @@ from decimal import Decimal
 from fractions import Fraction
 from typing import Any, Final, cast
 
-from sfumato.client.builder import Builder, Target
-from sfumato.client.shown import Budget, CardView
-from sfumato.client.terms import FitTerms, Number
-from sfumato.core.expression import Constant
-from sfumato.core.refusal import Refused
+from sfumato.client.ask_terms import FitTerms, Number
+from sfumato.client.display import Budget, CardView
+from sfumato.client.query_builder import Builder, Target
+from sfumato.dp.refusal import Refused
+from sfumato.query.expression import Constant
 
 EPSILON_UNIT: Final = Fraction(1, 10**9)  # what the ledger counts in, so nothing is rounded up
 DELTA_UNIT: Final = Fraction(1, 10**18)

@@ -9,7 +9,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from sfumato.core.refusal import Refused
+from sfumato.dp.refusal import Refused
 
 CardOrFile: TypeAlias = "Mapping[str, object] | str | os.PathLike[str]"
 

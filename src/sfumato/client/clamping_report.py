@@ -12,16 +12,16 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Any, Final
 
 from sfumato.client.answer import Answer
-from sfumato.client.columns import case, col
-from sfumato.client.declared import declared_columns
-from sfumato.client.shares import check_all_fits, shares
-from sfumato.client.terms import FitTerms
-from sfumato.client.text import table_html, table_text
-from sfumato.core.refusal import Refused
+from sfumato.client.ask_terms import FitTerms
+from sfumato.client.budget_shares import check_all_fits, shares
+from sfumato.client.column_expressions import case, col
+from sfumato.client.declared_columns import declared_columns
+from sfumato.client.text_tables import table_html, table_text
+from sfumato.dp.refusal import Refused
 
 if TYPE_CHECKING:
-    from sfumato.client.builder import Builder
-    from sfumato.client.shown import CardView
+    from sfumato.client.display import CardView
+    from sfumato.client.query_builder import Builder
 
 Range = tuple[float, float]
 HALF: Final = Fraction(1, 2)

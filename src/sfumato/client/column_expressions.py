@@ -9,9 +9,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
-from sfumato.client.hints import COLUMN_HINTS, Hinted
-from sfumato.client.narrowing import among, value_of
-from sfumato.core.expression import (
+from sfumato.client.conditions import among, value_of
+from sfumato.client.pandas_hints import COLUMN_HINTS, Hinted
+from sfumato.dp.refusal import Refused
+from sfumato.query.expression import (
     FIELDS,
     UNITS,
     All,
@@ -41,7 +42,6 @@ from sfumato.core.expression import (
     power,
     rounded,
 )
-from sfumato.core.refusal import Refused
 
 
 @dataclass(frozen=True, eq=False)

@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from sfumato.client.columns import Column
-from sfumato.client.of_tables import OfTables
-from sfumato.client.terms import (
+from sfumato.client.ask_terms import (
     ROUNDS,
     FitPriceTerms,
     FitTerms,
@@ -17,12 +15,14 @@ from sfumato.client.terms import (
     no_histogram_term,
     no_line_term,
 )
+from sfumato.client.column_expressions import Column
+from sfumato.client.table_steps import OfTables
 
 if TYPE_CHECKING:
-    from sfumato.client.clipping import Clipping
+    from sfumato.client.clamping_report import Clipping
     from sfumato.client.histogram import Histogram
-    from sfumato.client.regression.fit import Fit
-    from sfumato.client.regression.price import FitPrice
+    from sfumato.features.regression.fit_price import FitPrice
+    from sfumato.features.regression.fit_result import Fit
 
 Of = str | Column
 
@@ -59,7 +59,7 @@ class CompoundSteps(OfTables):
                 `not-in-language` after a grouping.
         """
         del people
-        from sfumato.client.regression.linear import fit_linear
+        from sfumato.features.regression.linear import fit_linear
 
         return fit_linear(self.begun(), y, xs, FitTerms(epsilon=epsilon, delta=delta, ridge=ridge))
 
@@ -97,7 +97,7 @@ class CompoundSteps(OfTables):
                 `type-mismatch` if y is no boolean.
         """
         del people
-        from sfumato.client.regression.logistic import fit_logistic
+        from sfumato.features.regression.logistic import fit_logistic
 
         terms = FitTerms(epsilon=epsilon, delta=delta, ridge=ridge, rounds=rounds, resume=resume)
         return fit_logistic(self.begun(), y, xs, terms)
@@ -129,7 +129,7 @@ class CompoundSteps(OfTables):
         Raises:
             Refused: The code with which `linear` would refuse it.
         """
-        from sfumato.client.regression.linear import price_linear
+        from sfumato.features.regression.linear import price_linear
 
         terms = FitPriceTerms(epsilon=epsilon, delta=delta, ridge=ridge, people=people)
         return price_linear(self.begun(), y, xs, terms)
@@ -167,7 +167,7 @@ class CompoundSteps(OfTables):
             Refused: The code with which `logistic` would refuse it.
         """
         del resume
-        from sfumato.client.regression.logistic import price_logistic
+        from sfumato.features.regression.logistic import price_logistic
 
         terms = FitPriceTerms(
             epsilon=epsilon, delta=delta, ridge=ridge, rounds=rounds, people=people
@@ -234,7 +234,7 @@ class CompoundSteps(OfTables):
         Raises:
             Refused: `bad-budget`, `budget-exceeded` before anything is spent, or `no-bounds`.
         """
-        from sfumato.client.clipping import clipping_of
+        from sfumato.client.clamping_report import clipping_of
 
         terms = FitTerms(epsilon=epsilon, delta=delta, resume=resume)
         return clipping_of(self.begun(), of, terms)

@@ -10,7 +10,8 @@ from numbers import Rational
 from typing import Final
 from uuid import UUID
 
-from sfumato.core.expression import (
+from sfumato.dp.refusal import Refused
+from sfumato.query.expression import (
     All,
     Among,
     Compare,
@@ -21,8 +22,7 @@ from sfumato.core.expression import (
     Predicate,
     Ref,
 )
-from sfumato.core.question import Order
-from sfumato.core.refusal import Refused
+from sfumato.query.model import Order
 
 _VALUES: Final = (str, bool, float, Decimal, Rational, date, UUID)
 Equal = str | Sequence[str | tuple[str, str]]  # columns that a join holds equal

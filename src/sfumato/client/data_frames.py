@@ -10,10 +10,10 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from sfumato.core.refusal import Refused
-from sfumato.core.rows_text import NO_VALUE
-from sfumato.extras import extra_module
-from sfumato.temporary import temporary_folder
+from sfumato.dp.refusal import Refused
+from sfumato.system.csv_writer import NO_VALUE
+from sfumato.system.optional_packages import extra_module
+from sfumato.system.temporary_folders import temporary_folder
 
 Rows: TypeAlias = Any  # a path, or a frame: an object of a library that need not be installed
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from sfumato.client.shown import CardView
-from sfumato.core.refusal import Refused
+from sfumato.client.display import CardView
+from sfumato.dp.refusal import Refused
 
 if TYPE_CHECKING:
-    from sfumato.client.builder import Builder
+    from sfumato.client.query_builder import Builder
 
 
 def declared_columns(card: CardView, rows: Builder) -> list[dict[str, Any]]:  # Any: JSON

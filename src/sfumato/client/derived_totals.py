@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from sfumato.core.refusal import Refused
+from sfumato.dp.refusal import Refused
 
 if TYPE_CHECKING:
     from sfumato.client.answer import Answer

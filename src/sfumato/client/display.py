@@ -9,8 +9,8 @@ from html import escape
 from typing import Any, Final
 
 from sfumato.client.answer import advice_lines
-from sfumato.client.terms import Json
-from sfumato.client.text import (
+from sfumato.client.ask_terms import Json
+from sfumato.client.text_tables import (
     number_text,
     printable,
     table_html,

@@ -14,14 +14,14 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final, TypedDict, cast
 
 from sfumato.client.answer import Answer
-from sfumato.client.columns import Column, case, col
-from sfumato.client.shares import Share, check_all_fits
-from sfumato.client.terms import Number, PriceTerms
-from sfumato.core.expression import Constant
-from sfumato.core.refusal import Refused
+from sfumato.client.ask_terms import Number, PriceTerms
+from sfumato.client.budget_shares import Share, check_all_fits
+from sfumato.client.column_expressions import Column, case, col
+from sfumato.dp.refusal import Refused
+from sfumato.query.expression import Constant
 
 if TYPE_CHECKING:
-    from sfumato.client.builder import Builder
+    from sfumato.client.query_builder import Builder
 
 MOST: Final = 50  # bins
 

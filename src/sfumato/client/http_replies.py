@@ -10,7 +10,7 @@ from collections.abc import AsyncIterable, Iterable
 from dataclasses import dataclass
 from typing import Any, Final
 
-from sfumato.core.refusal import Refused
+from sfumato.dp.refusal import Refused
 
 MOST_BYTES: Final = 1 << 29  # of a reply: a million cells are a fifth of that
 MOST_PAUSE_S: Final = 300.0

@@ -11,16 +11,16 @@ from datetime import date
 from html import escape
 from typing import Final, Protocol, cast
 
-from sfumato.client.builder import Builder
+from sfumato.client.ask_terms import Json
 from sfumato.client.card_file import check_plain
-from sfumato.client.frames import Rows, as_files, is_frame
-from sfumato.client.shown import AddReport
-from sfumato.client.terms import Json
-from sfumato.core.question import question_json
-from sfumato.core.refusal import Refused
-from sfumato.core.rows_text import of_values
-from sfumato.wire.connection import read_connection
-from sfumato.wire.shapes import read_refusal
+from sfumato.client.data_frames import Rows, as_files, is_frame
+from sfumato.client.display import AddReport
+from sfumato.client.query_builder import Builder
+from sfumato.dp.refusal import Refused
+from sfumato.query.model import question_json
+from sfumato.system.csv_writer import of_values
+from sfumato.wire.connection_name import read_connection
+from sfumato.wire.query_json import read_refusal
 
 PAUSE_S: Final = 0.5
 OVER: Final = ("done", "failed", "cancelled")

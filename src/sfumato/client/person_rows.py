@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from sfumato.client.columns import expr_of
-from sfumato.core.question import REDUCTIONS, Joined, JoinedPeople, Question, Reduce
-from sfumato.core.refusal import Refused
+from sfumato.client.column_expressions import expr_of
+from sfumato.dp.refusal import Refused
+from sfumato.query.model import REDUCTIONS, Joined, JoinedPeople, Question, Reduce
 
 if TYPE_CHECKING:
-    from sfumato.client.builder import Builder
-    from sfumato.client.columns import Column
+    from sfumato.client.column_expressions import Column
+    from sfumato.client.query_builder import Builder
 
 
 def reduced(name: str, column: str | tuple[str, str | Column]) -> Reduce:

@@ -16,11 +16,11 @@ from pathlib import Path
 from typing import Any, Final, cast
 
 from sfumato.client.answer import Answer, advice_lines, chosen_lines, may_be_cut, why_free
-from sfumato.client.chart import Cell, View, plain, spec_of, view_of
-from sfumato.client.terms import Json
-from sfumato.client.text import table_html, table_text
-from sfumato.core.refusal import Refused
-from sfumato.extras import extra_module
+from sfumato.client.answer_chart import Cell, View, plain, spec_of, view_of
+from sfumato.client.ask_terms import Json
+from sfumato.client.text_tables import table_html, table_text
+from sfumato.dp.refusal import Refused
+from sfumato.system.optional_packages import extra_module
 
 MOST_COMPARED: Final = 300  # cells of which every pair is compared
 NAMED: Final = 5  # cells that the summary names before it counts the rest

@@ -7,10 +7,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import TYPE_CHECKING, Protocol, Unpack
 
-from sfumato.client.columns import Column, Condition, condition, expr_of
-from sfumato.client.compound import CompoundSteps, Of
-from sfumato.client.narrowing import ends_of, joined, of_column, order_of, share_of
-from sfumato.client.terms import (
+from sfumato.client.ask_terms import (
     AskTerms,
     Number,
     PriceTerms,
@@ -19,7 +16,11 @@ from sfumato.client.terms import (
     named_terms,
     no_question_term,
 )  # fmt: skip
-from sfumato.core.expression import (
+from sfumato.client.column_expressions import Column, Condition, condition, expr_of
+from sfumato.client.compound import CompoundSteps, Of
+from sfumato.client.conditions import ends_of, joined, of_column, order_of, share_of
+from sfumato.dp.refusal import Refused
+from sfumato.query.expression import (
     Constant,
     Expr,
     Predicate,
@@ -27,7 +28,7 @@ from sfumato.core.expression import (
     one_where,
     truth_of,
 )
-from sfumato.core.question import (
+from sfumato.query.model import (
     Aggregate,
     EachPerson,
     Formula,
@@ -38,11 +39,10 @@ from sfumato.core.question import (
     Question,
     Verb,
 )
-from sfumato.core.refusal import Refused
 
 if TYPE_CHECKING:
     from sfumato.client.answer import Answer
-    from sfumato.client.shown import Budget, CardView, Price
+    from sfumato.client.display import Budget, CardView, Price
 
 
 class Target(Protocol):

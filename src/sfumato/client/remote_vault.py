@@ -18,19 +18,19 @@ from types import TracebackType
 from typing import Any, Final, NoReturn
 from urllib.parse import quote, urlsplit
 
-from sfumato.client import owning
-from sfumato.client.builder import Builder
+from sfumato.client import owner
+from sfumato.client.ask_terms import Json, Number, named_terms, no_term_of
 from sfumato.client.card_file import CardOrFile, card_of
-from sfumato.client.frames import Rows
-from sfumato.client.owning import Added
-from sfumato.client.replies import PLAIN, Came, lost, read_whole, read_whole_later
-from sfumato.client.shown import AddReport
-from sfumato.client.terms import Json, Number, named_terms, no_term_of
+from sfumato.client.data_frames import Rows
+from sfumato.client.display import AddReport
+from sfumato.client.http_replies import PLAIN, Came, lost, read_whole, read_whole_later
+from sfumato.client.owner import Added
+from sfumato.client.query_builder import Builder
 from sfumato.client.vault import Vault
-from sfumato.core.refusal import Refused
+from sfumato.dp.refusal import Refused
 from sfumato.wire.json_text import bad_request, json_text
-from sfumato.wire.routes import BY_VERB, WIRE
-from sfumato.wire.shapes import read_refusal
+from sfumato.wire.query_json import read_refusal
+from sfumato.wire.verb_table import BY_VERB, WIRE
 
 TIMEOUT_S: Final = 300.0  # an answer may wait its turn
 PAUSES_S: Final = (0.2, 0.5, 1.0, 2.0, 5.0)
@@ -278,7 +278,7 @@ class RemoteVault(Vault):
                 same version again, or `same-people`.
         """
         files = {"": source, **(tables or {})}
-        return owning.add(self, name, card_of(card), files, different_people, accept_unreadable)
+        return owner.add(self, name, card_of(card), files, different_people, accept_unreadable)
 
     def add_report(self, name: str) -> AddReport:
         """Return how the rows of your data set were read when they were added; for you alone.
@@ -306,7 +306,7 @@ class RemoteVault(Vault):
         Raises:
             Refused: `source-unreadable` if it cannot be read.
         """
-        return owning.described(self, source)
+        return owner.described(self, source)
 
     def proposed(self, _name: str, source: str | os.PathLike[str]) -> Json:
         """Return a source's columns, and a data card to complete.
@@ -321,7 +321,7 @@ class RemoteVault(Vault):
         Raises:
             Refused: `source-unreadable` if it cannot be read.
         """
-        return owning.proposed(self, source)
+        return owner.proposed(self, source)
 
     def grant(self, data_set: str, user: str, group: str | None = None) -> Json:
         """Let a user ask a data set of yours.
@@ -371,7 +371,7 @@ class RemoteVault(Vault):
             Refused: `stream-not-possible`, `stream-exists` or `budget-exceeded`.
         """
         terms: Json = {"start": start, "periods": periods, "rows": rows, "epsilon": epsilon}
-        asked = owning.stream_body(question, terms)
+        asked = owner.stream_body(question, terms)
         return self.call("open-stream", {"data_set": data_set, "stream": name, **asked})
 
     def close_days(self, data_set: str, name: str, *, until: str) -> Json:

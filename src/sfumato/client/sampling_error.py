@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final, cast
 
 from sfumato.client.answer import Answer
-from sfumato.core.refusal import Refused
+from sfumato.dp.refusal import Refused
 
 NORMAL: Final = 1.96  # half of a normal 95 % interval, in deviations
 SAMPLED: Final = (

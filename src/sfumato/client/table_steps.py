@@ -6,14 +6,14 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar
 
-from sfumato.client.each import joined_people, looked_up, reduced
-from sfumato.client.hints import QUESTION_HINTS, Hinted
-from sfumato.client.narrowing import Equal, equal_pairs, joined
-from sfumato.core.question import EachPerson, Joined
+from sfumato.client.conditions import Equal, equal_pairs, joined
+from sfumato.client.pandas_hints import QUESTION_HINTS, Hinted
+from sfumato.client.person_rows import joined_people, looked_up, reduced
+from sfumato.query.model import EachPerson, Joined
 
 if TYPE_CHECKING:
-    from sfumato.client.builder import Builder
-    from sfumato.client.columns import Column
+    from sfumato.client.column_expressions import Column
+    from sfumato.client.query_builder import Builder
 
 
 class OfTables(Hinted):

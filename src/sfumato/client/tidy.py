@@ -22,11 +22,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sfumato.client.answer import Answer
-from sfumato.client.derive import TIDIED, has_private_keys
-from sfumato.client.rising import RISEN, risen
-from sfumato.client.simplex import placed
-from sfumato.client.terms import Json
-from sfumato.core.refusal import Refused
+from sfumato.client.ask_terms import Json
+from sfumato.client.derived_totals import TIDIED, has_private_keys
+from sfumato.client.monotone_counts import RISEN, risen
+from sfumato.client.nonnegative_counts import placed
+from sfumato.dp.refusal import Refused
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]

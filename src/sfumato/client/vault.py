@@ -6,22 +6,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from html import escape
 from typing import Any, ClassVar, Final, Literal, Protocol
 
-from sfumato.client.airlock import AirlockRoom
 from sfumato.client.answer import Answer
-from sfumato.client.builder import Builder, Steps
-from sfumato.client.pipeline import Ranges, handed_in_body, program_body, run_body
-from sfumato.client.progress import told_by_the_clock
-from sfumato.client.shown import (
-    BlocksPlan,
-    Budget,
-    CardView,
-    HandedIn,
-    History,
-    Price,
-    TwinPrice,
-    column_names,
-)
-from sfumato.client.terms import (
+from sfumato.client.ask_terms import (
     AskTerms,
     Json,
     Number,
@@ -37,9 +23,23 @@ from sfumato.client.terms import (
     question_body,
     terms_body,
 )
-from sfumato.client.twin import Twin
-from sfumato.core.refusal import Refused
-from sfumato.wire.shapes import read_refusal
+from sfumato.client.display import (
+    BlocksPlan,
+    Budget,
+    CardView,
+    HandedIn,
+    History,
+    Price,
+    TwinPrice,
+    column_names,
+)
+from sfumato.client.progress import told_by_the_clock
+from sfumato.client.query_builder import Builder, Steps
+from sfumato.dp.refusal import Refused
+from sfumato.features.airlock.client import AirlockRoom
+from sfumato.features.pipelines.client import Ranges, handed_in_body, program_body, run_body
+from sfumato.features.synthetic.client import Twin
+from sfumato.wire.query_json import read_refusal
 
 NAMED: Final = 20  # data sets that a refusal names
 

@@ -12,7 +12,7 @@ from decimal import Decimal
 from fractions import Fraction
 from typing import Final
 
-from sfumato.core.refusal import Refused
+from sfumato.dp.refusal import Refused
 
 EPSILON_UNITS: Final = 10**9  # one unit is 1e-9 of epsilon
 DELTA_UNITS: Final = 10**18

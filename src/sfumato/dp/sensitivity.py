@@ -3,12 +3,12 @@
 Neighbouring data sets differ in one privacy unit with all its rows: they are added or removed.
 
 A person with several rows in several cells moves an answer by that many times as much; plan.py
-multiplies. Held by brute force in tests/core/test_sensitivity.py.
+multiplies. Held by brute force in tests/dp/test_sensitivity.py.
 """
 
 from __future__ import annotations
 
-from sfumato.core.refusal import Bug
+from sfumato.dp.refusal import Bug
 
 
 def of_count() -> int:

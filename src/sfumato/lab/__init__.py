@@ -1,16 +1,16 @@
 """The lab: attacks on synthetic data, and the Laplace mechanism and sensitivity of any query."""
 
-from sfumato.core.crowd.subsets import Uniqueness
-from sfumato.lab.attacks.linkage import Between, Linkage, in_bands, link, uniqueness
-from sfumato.lab.attacks.loo import (
+from sfumato.dp.anonymity.uniqueness import Uniqueness
+from sfumato.lab.attacks.leave_one_out import (
     Guessed,
     Rebuilt,
     attack_broken_release,
     attack_private_mean,
     rebuild,
 )
-from sfumato.lab.laplacian import empirical_laplacian_mechanism, laplacian_mechanism
-from sfumato.lab.parallel import empirical_sensitivity, parallel_databases
+from sfumato.lab.attacks.linkage import Between, Linkage, in_bands, link, uniqueness
+from sfumato.lab.empirical_sensitivity import empirical_sensitivity, parallel_databases
+from sfumato.lab.laplace_of_any_query import empirical_laplacian_mechanism, laplacian_mechanism
 
 __all__ = [
     "Between",

@@ -9,8 +9,8 @@ from typing import Final
 
 import numpy as np
 
-from sfumato.core.refusal import Refused
-from sfumato.lab.report import Report
+from sfumato.dp.refusal import Refused
+from sfumato.lab.attack_report import Report
 
 Texts = Mapping[str, str]
 EPSILONS: Final = "0.1,1,10"

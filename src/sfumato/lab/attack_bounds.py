@@ -12,13 +12,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from sfumato.client.terms import Json
-from sfumato.client.text import table_text
-from sfumato.core.refusal import Refused
+from sfumato.client.ask_terms import Json
+from sfumato.client.text_tables import table_text
+from sfumato.dp.refusal import Refused
 from sfumato.lab.attack import Attack
+from sfumato.lab.attack_report import Report, Success
 from sfumato.lab.attacks import attacks
-from sfumato.lab.chance import least
-from sfumato.lab.report import Report, Success
+from sfumato.lab.success_intervals import least
 
 EPSILONS: Final = "0.1,0.3,1,3,10,30"
 CONFIDENCE: Final = 0.999
@@ -115,7 +115,7 @@ truths is told, it holds for anybody, whatever they know. Where there is more to
 `synthetic`, `attribute` with the village known), it holds for this attacker: e^epsilon times as
 often as they would be right without the person's row; who knows the answer anyway is right more
 often. Where some strangers are named too, it holds for whoever names no more of them. An attack far
-below its bound may be a weak attack. The rows are held by `tests/lab/test_bounds.py`.
+below its bound may be a weak attack. The rows are held by `tests/lab/test_attack_bounds.py`.
 """
 
 

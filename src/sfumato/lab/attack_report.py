@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from sfumato.client.chart import CONFIG, SCHEMA
+from sfumato.client.answer_chart import CONFIG, SCHEMA
+from sfumato.client.ask_terms import Json
 from sfumato.client.plot import Plot
-from sfumato.client.terms import Json
-from sfumato.lab.chance import interval
+from sfumato.lab.success_intervals import interval
 
 CONFIDENCE: Final = 0.95
 ACCENT: Final = "#0072B2"

@@ -8,10 +8,10 @@ from typing import Protocol
 
 import numpy as np
 
-from sfumato.client.terms import Number
+from sfumato.client.ask_terms import Number
 from sfumato.client.vault import DataSet
-from sfumato.core.refusal import Refused
-from sfumato.lab.ours import private_sums
+from sfumato.dp.refusal import Refused
+from sfumato.lab.platform_noise import private_sums
 
 
 class Target(Protocol):

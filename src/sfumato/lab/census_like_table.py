@@ -11,9 +11,9 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from sfumato.core.crowd.coded import Column, Table
-from sfumato.core.crowd.hierarchy import Hierarchy
-from sfumato.core.crowd.hierarchy_rules import EVERYTHING, Intervals, Rule, Taxonomy, built
+from sfumato.dp.anonymity.coded_table import Column, Table
+from sfumato.dp.anonymity.generalization_hierarchy import Hierarchy
+from sfumato.dp.anonymity.hierarchy_rules import EVERYTHING, Intervals, Rule, Taxonomy, built
 
 ROWS: Final = 30_162
 SENSITIVE: Final = "salary"

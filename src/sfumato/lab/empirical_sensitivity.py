@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sfumato.core.refusal import Refused
-from sfumato.core.tabular import Tabular, array_of, library_of, plain
+from sfumato.dp.anonymity.tables_in_memory import Tabular, array_of, library_of, plain
+from sfumato.dp.refusal import Refused
 
 Query = Callable[[Any], Any]  # Any: of a table of the caller's kind, to a number or several
 

@@ -16,10 +16,10 @@ from typing import Any, Final
 
 import numpy as np
 
-from sfumato.core.refusal import Refused
+from sfumato.dp.refusal import Refused
 from sfumato.lab.attacks.linkage import Between, Knowledge, Row, link, uniqueness
-from sfumato.lab.chance import guessing_bound, least
-from sfumato.lab.specimens import medical_rows
+from sfumato.lab.sample_data import medical_rows
+from sfumato.lab.success_intervals import guessing_bound, least
 
 TRIALS: Final = 2000
 MISS: Final = 0.001  # how seldom a mechanism that keeps its promise is called broken

@@ -13,19 +13,19 @@ from typing import Final
 
 import numpy as np
 
-from sfumato.client.chart import CONFIG, SCHEMA
+from sfumato.client.answer_chart import CONFIG, SCHEMA
+from sfumato.client.ask_terms import Json
 from sfumato.client.plot import Plot
-from sfumato.client.terms import Json
-from sfumato.core.refusal import Refused
+from sfumato.dp.refusal import Refused
 from sfumato.lab.attack import Setting
+from sfumato.lab.attack_report import ACCENT, BOUND, Report, Success
 from sfumato.lab.attacks import attack
 from sfumato.lab.attacks.linkage import Row, in_bands, uniqueness
-from sfumato.lab.curves import repeated_trials, utility_curve
-from sfumato.lab.local_global import PEOPLE, local_beside_global
-from sfumato.lab.ours import private_sums
-from sfumato.lab.parallel import empirical_sensitivity
-from sfumato.lab.report import ACCENT, BOUND, Report, Success
-from sfumato.lab.specimens import medical_rows
+from sfumato.lab.empirical_sensitivity import empirical_sensitivity
+from sfumato.lab.local_and_central import PEOPLE, local_beside_global
+from sfumato.lab.platform_noise import private_sums
+from sfumato.lab.sample_data import medical_rows
+from sfumato.lab.utility_curves import repeated_trials, utility_curve
 
 EPSILONS: Final = (0.1, 0.2, 0.3, 0.5, 0.7, 1.0, 1.5, 2.0, 3.0, 5.0, 7.0, 10.0, 20.0, 30.0)
 MOST_SEEDS: Final = 1000

@@ -8,10 +8,10 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from sfumato.client.chart import CONFIG, SCHEMA
+from sfumato.client.answer_chart import CONFIG, SCHEMA
+from sfumato.client.ask_terms import Json
 from sfumato.client.plot import Plot
-from sfumato.client.terms import Json
-from sfumato.lab.report import ACCENT, BOUND
+from sfumato.lab.attack_report import ACCENT, BOUND
 
 FloatArray = NDArray[np.float64]
 BINS: Final = 110

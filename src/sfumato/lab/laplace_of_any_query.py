@@ -1,9 +1,9 @@
 """The Laplace mechanism for any query, also of fractions, without floating-point leaks.
 
 Fractions are rounded to a grid that the sensitivity alone fixes, and get exact whole-number noise
-on it (laplacian.proof.md). The sensitivity is the caller's claim. A measured one is a lower bound,
+on it (laplace_of_any_query.proof.md). The sensitivity is the caller's claim. A measured one is a lower bound,
 so that what is released with it is no promise, and says so.
-"""
+"""  # noqa: E501
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from typing import Any, Final, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from sfumato.core.budget import read_epsilon
-from sfumato.core.noise import laplace
-from sfumato.core.refusal import Refused
-from sfumato.core.tabular import Tabular, array_of, library_of
-from sfumato.dice import SystemDice
+from sfumato.dp.anonymity.tables_in_memory import Tabular, array_of, library_of
+from sfumato.dp.budget import read_epsilon
+from sfumato.dp.mechanisms import laplace
 from sfumato.dp.ports import Dice
-from sfumato.lab.ours import LabDice
-from sfumato.lab.parallel import Sensitivity, empirical_sensitivity
+from sfumato.dp.refusal import Refused
+from sfumato.lab.empirical_sensitivity import Sensitivity, empirical_sensitivity
+from sfumato.lab.platform_noise import LabDice
+from sfumato.system.randomness import SystemDice
 
 Query = Callable[[Any], Any]  # Any: whatever the query takes and gives
 Numbers = NDArray[Any]  # Any: of whole numbers or of floats

@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from sfumato.client.chart import CONFIG, PALETTE, SCHEMA
+from sfumato.client.answer_chart import CONFIG, PALETTE, SCHEMA
+from sfumato.client.ask_terms import Json
 from sfumato.client.plot import Plot
-from sfumato.client.terms import Json
 
 WIDTH: Final = 460
 HEIGHT: Final = 260

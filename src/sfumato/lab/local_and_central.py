@@ -13,13 +13,13 @@ from typing import Final
 
 import numpy as np
 
-from sfumato.client.chart import CONFIG, SCHEMA
+from sfumato.client.answer_chart import CONFIG, SCHEMA
+from sfumato.client.ask_terms import Json
 from sfumato.client.plot import Plot
-from sfumato.client.terms import Json
-from sfumato.core.local.two_coins import FAIR
-from sfumato.core.refusal import Refused
-from sfumato.lab.ours import LabDice, private_sums
-from sfumato.lab.report import ACCENT, BOUND
+from sfumato.dp.local.two_coins import FAIR
+from sfumato.dp.refusal import Refused
+from sfumato.lab.attack_report import ACCENT, BOUND
+from sfumato.lab.platform_noise import LabDice, private_sums
 
 PEOPLE: Final = (30, 100, 300, 1000, 3000, 10_000, 30_000, 100_000)
 EPSILON: Final = float(FAIR.epsilon)  # of two fair coins: ln 3

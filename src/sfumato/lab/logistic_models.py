@@ -19,8 +19,8 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from sfumato.core.refusal import Bug
-from sfumato.lab.ours_gaussian import DELTA, private_vectors, variance_within
+from sfumato.dp.refusal import Bug
+from sfumato.lab.platform_gaussian_noise import DELTA, private_vectors, variance_within
 
 Floats = NDArray[np.float64]
 SLOPE: Final = 1e-6

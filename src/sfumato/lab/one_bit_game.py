@@ -14,9 +14,9 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from sfumato.lab.chance import guessing_bound
-from sfumato.lab.ours import EPSILONS, private_sums
-from sfumato.lab.report import Success
+from sfumato.lab.attack_report import Success
+from sfumato.lab.platform_noise import EPSILONS, private_sums
+from sfumato.lab.success_intervals import guessing_bound
 
 Whole = NDArray[np.int64]
 Guess = Callable[[Whole, np.random.Generator], Whole]  # of rows of counts, to zeros and ones

@@ -9,9 +9,9 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from sfumato.core.compose import rho_within
-from sfumato.core.noise import gaussian
-from sfumato.lab.ours import LabDice, whole_numbers, whole_sensitivity
+from sfumato.dp.accounting.composition import rho_within
+from sfumato.dp.mechanisms import gaussian
+from sfumato.lab.platform_noise import LabDice, whole_numbers, whole_sensitivity
 
 DELTA: Final = 1e-5
 

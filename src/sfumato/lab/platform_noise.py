@@ -11,9 +11,9 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from sfumato.core.budget import read_epsilon
-from sfumato.core.noise import laplace
-from sfumato.core.refusal import Refused
+from sfumato.dp.budget import read_epsilon
+from sfumato.dp.mechanisms import laplace
+from sfumato.dp.refusal import Refused
 
 EPSILONS: Final = (0.1, 1.0, 10.0)  # what an attack is tried against, unless told otherwise
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Final, Literal
 
-from sfumato.client.terms import Json, Number
-from sfumato.core.refusal import Refused
+from sfumato.client.ask_terms import Json, Number
+from sfumato.dp.refusal import Refused
 
 Stop = Literal["nothing", "the budget", "free repeats"]
 CHANCE: Final = 1e-6  # of equal answers with new noise each, below which it is the same noise

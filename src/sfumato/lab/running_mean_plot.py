@@ -7,11 +7,11 @@ from typing import Final
 
 import numpy as np
 
-from sfumato.client.chart import CONFIG, SCHEMA
+from sfumato.client.answer_chart import CONFIG, SCHEMA
+from sfumato.client.ask_terms import Json
 from sfumato.client.plot import Plot
-from sfumato.client.terms import Json
+from sfumato.lab.attack_report import ACCENT, BOUND
 from sfumato.lab.probe import Probe
-from sfumato.lab.report import ACCENT, BOUND
 
 TITLE: Final = "The mean of all answers so far"
 TOLD: Final = (1, 10, 100, 1000)  # answers after which the table gives the mean

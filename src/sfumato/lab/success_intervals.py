@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from sfumato.extras import extra_module
+from sfumato.system.optional_packages import extra_module
 
 
 def interval(hits: int, tries: int, confidence: float) -> tuple[float, float]:

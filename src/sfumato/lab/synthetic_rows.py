@@ -11,8 +11,8 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from sfumato.lab.ours import private_sums
-from sfumato.lab.tables import Table
+from sfumato.lab.column_tables import Table
+from sfumato.lab.platform_noise import private_sums
 
 AREAS: Final = np.array(["north", "east", "south", "west", "centre"])
 AGES: Final = np.linspace(18, 90, 7)  # the edges of the grid

@@ -5,8 +5,8 @@ from __future__ import annotations
 import csv
 from pathlib import Path
 
-from sfumato.core.refusal import Refused
-from sfumato.lab.specimens import NULLS, read_lines
+from sfumato.dp.refusal import Refused
+from sfumato.lab.sample_data import NULLS, read_lines
 
 
 def table(path: str | Path) -> list[dict[str, str]]:

@@ -15,11 +15,11 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from sfumato.client.chart import CONFIG, SCHEMA
+from sfumato.client.answer_chart import CONFIG, SCHEMA
+from sfumato.client.ask_terms import Json
 from sfumato.client.plot import Plot
-from sfumato.client.terms import Json
-from sfumato.core.refusal import Refused
-from sfumato.lab.ours import private_sums
+from sfumato.dp.refusal import Refused
+from sfumato.lab.platform_noise import private_sums
 
 STEPS: Final = 1_000_000  # of a number between its bounds, so that rounding is no part of the error
 EPSILONS: Final = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 30.0)

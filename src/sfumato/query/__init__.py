@@ -1,1 +1,1 @@
-"""Pure: SQL or Python becomes a question, a question becomes a plan; schemas, never rows."""
+"""A query from its text to its plan and price; sees schemas, never rows."""

@@ -12,9 +12,9 @@ from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from typing import Final
 
-from sfumato.core.question import Aggregate, Question
-from sfumato.core.refusal import Refused
-from sfumato.plan.verbs.verb import Part
+from sfumato.dp.refusal import Refused
+from sfumato.query.aggregates.aggregate import Part
+from sfumato.query.model import Aggregate, Question
 
 LARGEST: Final = 1000  # a share that is asked for, beside one that is not
 _FINE: Final = 1000  # a cube root is a multiple of a thousandth, so that weights stay short

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from sfumato.core.expression import (
+from sfumato.query.expression import (
     OPPOSITE,
     All,
     Among,

@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from sfumato.core.expression import Case, Constant, Literally
-from sfumato.core.question import Aggregate
 from sfumato.dp.json_values import Json
-from sfumato.plan.plan import Plan
-from sfumato.plan.price import Priced
-from sfumato.plan.public_keys import public_instead
+from sfumato.query.expression import Case, Constant, Literally
+from sfumato.query.model import Aggregate
+from sfumato.query.plan import Plan
+from sfumato.query.price import Priced
+from sfumato.query.public_keys import public_instead
 
 
 @dataclass(frozen=True)
@@ -104,7 +104,7 @@ def _of_all(bounds: ContributionBounds) -> str:
 
 
 def _is_of_people(aggregate: Aggregate) -> bool:
-    """Say whether it counts people with a condition: a one for each (scope.py)."""
+    """Say whether it counts people with a condition: a one for each (resolve.py)."""
     ends = (Constant.of(0), Constant.of(1))
     match aggregate.of:
         case (Case(whens=((_, Literally(one)),), otherwise=None),):

@@ -9,8 +9,8 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import NDArray
 
-from sfumato.core.noise.kind import Noise
 from sfumato.dp.json_values import Json
+from sfumato.dp.mechanisms.noise import Noise
 
 
 @dataclass(frozen=True)

@@ -12,10 +12,10 @@ from collections.abc import Callable, Mapping
 from fractions import Fraction
 from typing import Final
 
-from sfumato.core.question import Aggregate
-from sfumato.core.refusal import Refused
-from sfumato.plan.price import Priced
-from sfumato.plan.split import LARGEST
+from sfumato.dp.refusal import Refused
+from sfumato.query.budget_split import LARGEST
+from sfumato.query.model import Aggregate
+from sfumato.query.price import Priced
 
 Split = Mapping[str, Fraction]
 _TURNS: Final = 8

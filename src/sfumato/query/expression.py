@@ -15,7 +15,7 @@ from functools import lru_cache
 from numbers import Rational
 from typing import Final, Literal
 
-from sfumato.core.refusal import Refused
+from sfumato.dp.refusal import Refused
 
 Operator = Literal["=", "!=", "<", "<=", ">", ">="]
 OPERATORS: Final[tuple[Operator, ...]] = ("=", "!=", "<", "<=", ">", ">=")

@@ -6,7 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
 from typing import Final
 
-from sfumato.core.expression import (
+from sfumato.dp.json_values import Json
+from sfumato.query.expression import (
     CURVES,
     FIELDS,
     OPERATORS,
@@ -36,7 +37,6 @@ from sfumato.core.expression import (
     malformed,
     plain_text,
 )
-from sfumato.dp.json_values import Json
 
 MAX_DEPTH: Final = 40
 MAX_PARTS: Final = 500

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from sfumato.core.card_shown import plain_number
-from sfumato.core.expression import (
+from sfumato.query.expression import (
     All,
     Among,
     AnyOf,
@@ -26,6 +25,7 @@ from sfumato.core.expression import (
     StartsWith,
     Total,
 )
+from sfumato.vault.card.card_json import plain_number
 
 
 def expr_in_words(expr: Expr) -> str:

@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Final
 
-from sfumato.core.card_shown import key_value
-from sfumato.core.columns import ColumnType
-from sfumato.core.expression import Arithmetic, Constant, Expr, Ref, Unit
-from sfumato.core.measure import Key
-from sfumato.plan.known import Typed, number, whole
-from sfumato.plan.periods import first_of_period
+from sfumato.query.expression import Arithmetic, Constant, Expr, Ref, Unit
+from sfumato.query.measure import Key
+from sfumato.query.time_periods import first_of_period
+from sfumato.query.typed_expression import Typed, number, whole
+from sfumato.vault.card.card_json import key_value
+from sfumato.vault.card.columns import ColumnType
 
 LISTED: Final = 10_000  # whole numbers or periods between public bounds that are listed as keys
 

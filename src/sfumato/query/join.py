@@ -14,15 +14,15 @@ from functools import cached_property, partial
 from math import prod
 from typing import Final
 
-from sfumato.core.card import Card, Table
-from sfumato.core.columns import Column
-from sfumato.core.measure import Join
-from sfumato.core.question import Joined, Question
-from sfumato.core.refusal import Refused
-from sfumato.plan.joined_limits import MAX_ROWS_PER_PERSON, limits_of
-from sfumato.plan.known import Typed
-from sfumato.plan.lookups import LookUp, bare_names, check_lengths, look_ups
-from sfumato.plan.remembered import OfCards
+from sfumato.dp.refusal import Refused
+from sfumato.query.join_limits import MAX_ROWS_PER_PERSON, limits_of
+from sfumato.query.lru_cache import OfCards
+from sfumato.query.measure import Join
+from sfumato.query.model import Joined, Question
+from sfumato.query.public_lookup_tables import LookUp, bare_names, check_lengths, look_ups
+from sfumato.query.typed_expression import Typed
+from sfumato.vault.card.columns import Column
+from sfumato.vault.card.data_card import Card, Table
 
 MAX_JOINS: Final = 8
 MAX_EQUAL: Final = 8  # pairs of columns besides the person or the key

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from math import prod
 from typing import Final
 
-from sfumato.core.card import Limits, Table
-from sfumato.core.refusal import Refused
+from sfumato.dp.refusal import Refused
+from sfumato.vault.card.data_card import Limits, Table
 
 MAX_ROWS: Final = 10**10  # that a join may have by the card's limits
 MAX_ROWS_PER_PERSON: Final = 10**6

@@ -7,7 +7,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from typing import Final, Generic, TypeVar
 
-from sfumato.core.card import Card
+from sfumato.vault.card.data_card import Card
 
 T = TypeVar("T")
 PATIENCE_S: Final = 1.0  # with a value that another thread makes just now

@@ -13,7 +13,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from sfumato.core.expression import Constant, Expr, Predicate
+from sfumato.query.expression import Constant, Expr, Predicate
 
 Integers = NDArray[np.int64]
 TallyKind = Literal["rows", "values", "people", "sum", "histogram", "distinct"]

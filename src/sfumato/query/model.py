@@ -11,8 +11,10 @@ from fractions import Fraction
 from functools import cached_property
 from typing import Final, Literal
 
-from sfumato.core.expression import Constant, Expr, Predicate, Ref, malformed, plain_text, spelled
-from sfumato.core.expression_json import (
+from sfumato.dp.json_values import Json
+from sfumato.dp.refusal import Refused
+from sfumato.query.expression import Constant, Expr, Predicate, Ref, malformed, plain_text, spelled
+from sfumato.query.expression_json import (
     constant_json,
     expression_json,
     predicate_json,
@@ -22,9 +24,7 @@ from sfumato.core.expression_json import (
     read_object,
     read_predicate,
 )
-from sfumato.core.places import Places
-from sfumato.core.refusal import Refused
-from sfumato.dp.json_values import Json
+from sfumato.query.source_positions import Places
 
 Verb = Literal[
     "count", "count_values", "count_people", "count_distinct", "sum", "mean",

@@ -12,7 +12,8 @@ from dataclasses import replace
 from fractions import Fraction
 from typing import Final
 
-from sfumato.core.expression import (
+from sfumato.dp.refusal import Bug, Refused
+from sfumato.query.expression import (
     Arithmetic,
     Case,
     Clamp,
@@ -21,8 +22,7 @@ from sfumato.core.expression import (
     Expr,
     Literally,
 )
-from sfumato.core.refusal import Bug, Refused
-from sfumato.plan.known import Typed, number, whole
+from sfumato.query.typed_expression import Typed, number, whole
 
 LARGEST: Final = 2**61  # the largest whole number on the way to a result
 FINEST: Final = Fraction(1, 10**100)  # the finest step; its inverse is the coarsest

@@ -10,12 +10,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
-from sfumato.core.expression import Arithmetic, Case, Compare, Constant, Expr, Ref
-from sfumato.core.question import EachPerson, Reduce
-from sfumato.core.refusal import Refused
-from sfumato.plan.known import Scope, Typed, whole
-from sfumato.plan.numbers import LARGEST, plain, within_reach
-from sfumato.plan.typed import typed
+from sfumato.dp.refusal import Refused
+from sfumato.query.expression import Arithmetic, Case, Compare, Constant, Expr, Ref
+from sfumato.query.model import EachPerson, Reduce
+from sfumato.query.number_types import LARGEST, plain, within_reach
+from sfumato.query.typecheck import typed
+from sfumato.query.typed_expression import Scope, Typed, whole
 
 FINE: Final = (10_000, 1_000, 100)  # parts of a step: a person's mean is rounded down to one
 MOST_KEYS: Final = 1_000  # of a text, that a person's may be told apart by; more stay private

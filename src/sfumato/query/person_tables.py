@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from typing import Final
 
-from sfumato.core.measure import JoinPeople, PerPerson, Reduced
-from sfumato.core.question import Question
-from sfumato.plan.rules import is_of_people
-from sfumato.plan.scope import PeopleTable, card_scope, people_tables, physical
-from sfumato.plan.tables import View
-from sfumato.plan.typed import plainly_typed
+from sfumato.query.join import View
+from sfumato.query.measure import JoinPeople, PerPerson, Reduced
+from sfumato.query.model import Question
+from sfumato.query.resolve import PeopleTable, card_scope, people_tables, physical
+from sfumato.query.typecheck import plainly_typed
+from sfumato.query.validation import is_of_people
 
 _KINDS: Final = {
     "count": "rows", "count_values": "values", "sum": "sum", "minimum": "min", "maximum": "max",

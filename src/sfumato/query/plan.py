@@ -10,14 +10,19 @@ from fractions import Fraction
 from functools import cached_property
 from typing import Final, Literal
 
-from sfumato.core.card import Card
-from sfumato.core.columns import Column
-from sfumato.core.expression import Constant, Expr, Predicate, columns_of, spelled
-from sfumato.core.expression_json import expression_json, predicate_json
-from sfumato.core.measure import Measure, Tally
-from sfumato.core.noise.running import Axis
-from sfumato.core.noise.tree import Tree, tree_for_gaussian, tree_for_laplace
-from sfumato.core.question import (
+from sfumato.dp.json_values import Json
+from sfumato.dp.mechanisms.binary_tree import Tree, tree_for_gaussian, tree_for_laplace
+from sfumato.dp.mechanisms.running_count import Axis
+from sfumato.dp.refusal import Bug, Refused
+from sfumato.query.aggregates.aggregate import Asked, Part
+from sfumato.query.aggregates.registry import verb_of
+from sfumato.query.budget_split import wanted_of, weights_of
+from sfumato.query.expression import Constant, Expr, Predicate, columns_of, spelled
+from sfumato.query.expression_json import expression_json, predicate_json
+from sfumato.query.grouping_keys import PlanKey, plan_key
+from sfumato.query.join import check_called, view_of
+from sfumato.query.measure import Measure, Tally
+from sfumato.query.model import (
     Aggregate,
     Formula,
     Question,
@@ -26,25 +31,20 @@ from sfumato.core.question import (
     joins_json,
     source_json,
 )
-from sfumato.core.refusal import Bug, Refused
-from sfumato.dp.json_values import Json
-from sfumato.plan.after import check_having, having_in_kinds
-from sfumato.plan.formulas import is_number
-from sfumato.plan.keys import PlanKey, plan_key
-from sfumato.plan.known import Scope
-from sfumato.plan.lookups import LookUp, measured
-from sfumato.plan.lower import lower
-from sfumato.plan.people import measured_people
-from sfumato.plan.placed import placed
-from sfumato.plan.rules import checked, is_not_too_large, of_rows, of_source, tables_of_people
-from sfumato.plan.running import axis_of, with_periods
-from sfumato.plan.scope import in_cards_spelling, physical, scope_of
-from sfumato.plan.sizes import check_physical
-from sfumato.plan.split import wanted_of, weights_of
-from sfumato.plan.tables import check_called, view_of
-from sfumato.plan.typed import plainly_typed, typed
-from sfumato.plan.verbs.table import verb_of
-from sfumato.plan.verbs.verb import Asked, Part
+from sfumato.query.person_tables import measured_people
+from sfumato.query.postprocess.formula_rules import is_number
+from sfumato.query.postprocess.having_order_limit import check_having, having_in_kinds
+from sfumato.query.printing.statements import lower
+from sfumato.query.public_lookup_tables import LookUp, measured
+from sfumato.query.refusal_positions import placed
+from sfumato.query.resolve import in_cards_spelling, physical, scope_of
+from sfumato.query.running_axis import axis_of, with_periods
+from sfumato.query.size_limits import check_physical
+from sfumato.query.typecheck import plainly_typed, typed
+from sfumato.query.typed_expression import Scope
+from sfumato.query.validation import checked, is_not_too_large, of_rows, of_source, tables_of_people
+from sfumato.vault.card.columns import Column
+from sfumato.vault.card.data_card import Card
 
 MAX_TOTAL: Final = 2**62  # no sum, even of every row at its bound, may pass this
 MAX_CELLS: Final = 1_000_000

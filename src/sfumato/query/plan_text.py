@@ -6,10 +6,14 @@ import math
 from collections.abc import Sequence
 from fractions import Fraction
 
-from sfumato.core.expression import renamed
-from sfumato.core.noise.chooser import Chooser
-from sfumato.core.noise.running import Running
-from sfumato.core.question import (
+from sfumato.dp.json_values import Json
+from sfumato.dp.mechanisms.private_choice import Chooser
+from sfumato.dp.mechanisms.running_count import Running
+from sfumato.query.aggregates.aggregate import Mechanism
+from sfumato.query.aggregates.registry import verb_of
+from sfumato.query.expression import renamed
+from sfumato.query.expression_text import condition_in_words, expr_in_words
+from sfumato.query.model import (
     EachPerson,
     Formula,
     Joined,
@@ -17,12 +21,8 @@ from sfumato.core.question import (
     Output,
     Question,
 )
-from sfumato.dp.json_values import Json
-from sfumato.plan.plan import Bounded, Plan
-from sfumato.plan.price import Priced, Selection
-from sfumato.plan.verbs.table import verb_of
-from sfumato.plan.verbs.verb import Mechanism
-from sfumato.plan.words import condition_in_words, expr_in_words
+from sfumato.query.plan import Bounded, Plan
+from sfumato.query.price import Priced, Selection
 
 
 def in_words(plan: Plan) -> str:

@@ -10,9 +10,8 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from sfumato.core.budget import MAX_EPSILON, MIN_EPSILON
-from sfumato.core.compose import epsilon_at, rho_within
-from sfumato.core.loss import (
+from sfumato.dp.accounting.composition import epsilon_at, rho_within
+from sfumato.dp.accounting.privacy_events import (
     ApproximateEvent,
     Event,
     GaussianEvent,
@@ -21,29 +20,30 @@ from sfumato.core.loss import (
     SingleEvent,
     ThresholdEvent,
 )
-from sfumato.core.noise import gaussian, laplace
-from sfumato.core.noise.blend import blend
-from sfumato.core.noise.chooser import Chooser
-from sfumato.core.noise.kind import Noise
-from sfumato.core.noise.running import Running
-from sfumato.core.noise.selection import (
+from sfumato.dp.budget import MAX_EPSILON, MIN_EPSILON
+from sfumato.dp.mechanisms import gaussian, laplace
+from sfumato.dp.mechanisms.averaged_noise import blend
+from sfumato.dp.mechanisms.gaussian_partition_selection import Threshold, threshold_for
+from sfumato.dp.mechanisms.noise import Noise
+from sfumato.dp.mechanisms.partition_selection import (
     ONE,
     half_shown_from,
     keep,
     keep_probabilities,
     per_key,
 )
-from sfumato.core.noise.threshold import Threshold, threshold_for
-from sfumato.core.question import Aggregate, Formula
-from sfumato.core.refusal import Bug, Refused
+from sfumato.dp.mechanisms.private_choice import Chooser
+from sfumato.dp.mechanisms.running_count import Running
 from sfumato.dp.ports import Dice
-from sfumato.plan.earlier import Earlier
-from sfumato.plan.foreseen import margin_of_formula
-from sfumato.plan.plan import Bounded, Plan
-from sfumato.plan.public_keys import public_instead
-from sfumato.plan.verbs.table import verb_of
-from sfumato.plan.verbs.verb import Mechanism
-from sfumato.plan.words import expr_in_words
+from sfumato.dp.refusal import Bug, Refused
+from sfumato.query.aggregates.aggregate import Mechanism
+from sfumato.query.aggregates.registry import verb_of
+from sfumato.query.earlier_answer import Earlier
+from sfumato.query.expression_text import expr_in_words
+from sfumato.query.model import Aggregate, Formula
+from sfumato.query.plan import Bounded, Plan
+from sfumato.query.postprocess.predicted_error import margin_of_formula
+from sfumato.query.public_keys import public_instead
 
 Wanted = Mapping[Aggregate | Formula, Fraction]  # margins at 95 %
 STEP: Final = Fraction(1, 10**6)  # an epsilon that we find for an error is a multiple of this

@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from typing import Final
 
-from sfumato.core.columns import sql_name
-from sfumato.core.expression import Ref
-from sfumato.plan.keys import PlanKey
-from sfumato.plan.plan import Plan
+from sfumato.query.expression import Ref
+from sfumato.query.grouping_keys import PlanKey
+from sfumato.query.plan import Plan
+from sfumato.vault.card.columns import sql_name
 
 ADVISED: Final = 1_000  # groups that an answer may get by making a key public
 

@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from sfumato.core.card import Card, Table
-from sfumato.core.columns import Column
-from sfumato.core.expression import Ref
-from sfumato.core.measure import Join
-from sfumato.core.question import Joined, Question
-from sfumato.core.refusal import Refused
-from sfumato.plan.known import Scope, Typed, typed_column
+from sfumato.dp.refusal import Refused
+from sfumato.query.expression import Ref
+from sfumato.query.measure import Join
+from sfumato.query.model import Joined, Question
+from sfumato.query.typed_expression import Scope, Typed, typed_column
+from sfumato.vault.card.columns import Column
+from sfumato.vault.card.data_card import Card, Table
 
 SEVERAL = ""  # what a name stands for that more than one public table gives
 

@@ -13,9 +13,9 @@ from fractions import Fraction
 from itertools import product
 from typing import Final
 
-from sfumato.core.refusal import Bug
-from sfumato.plan.forms import Form, Linear
-from sfumato.plan.plan import Plan
+from sfumato.dp.refusal import Bug
+from sfumato.query.plan import Plan
+from sfumato.query.postprocess.linear_forms import Form, Linear
 
 Gives = Mapping[int, Fraction]  # what one row, or one person, adds to each part
 EVERYTHING: Final = (-math.inf, math.inf)

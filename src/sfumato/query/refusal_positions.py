@@ -12,14 +12,12 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Final
 
-from sfumato.core.card import Card
-from sfumato.core.expression import Expr, Predicate, columns_of, walk
-from sfumato.core.places import Place, Places
-from sfumato.core.question import Aggregate, EachPerson, Output, Question, Reduce
-from sfumato.core.refusal import Refused
-from sfumato.plan.known import Scope
-from sfumato.plan.rules import of_source, tables_of_people
-from sfumato.plan.scope import (
+from sfumato.dp.refusal import Refused
+from sfumato.query.expression import Expr, Predicate, columns_of, walk
+from sfumato.query.expression_text import expr_in_words
+from sfumato.query.join import View, view_of
+from sfumato.query.model import Aggregate, EachPerson, Output, Question, Reduce
+from sfumato.query.resolve import (
     PeopleTable,
     card_scope,
     most_inner_rows,
@@ -28,10 +26,12 @@ from sfumato.plan.scope import (
     scope_of,
     spelled_predicate,
 )
-from sfumato.plan.sql_leaves import said_at
-from sfumato.plan.tables import View, view_of
-from sfumato.plan.typed import plainly_typed
-from sfumato.plan.words import expr_in_words
+from sfumato.query.source_positions import Place, Places
+from sfumato.query.sql.columns_and_constants import said_at
+from sfumato.query.typecheck import plainly_typed
+from sfumato.query.typed_expression import Scope
+from sfumato.query.validation import of_source, tables_of_people
+from sfumato.vault.card.data_card import Card
 
 _NAMED: Final = re.compile(r"'([^']+)'")
 MOST_PLANS: Final = 100  # questions that are planned to find the part

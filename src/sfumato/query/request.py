@@ -7,16 +7,16 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
-from sfumato.core.card import Card
-from sfumato.core.question import Question, question_json, read_question
-from sfumato.core.refusal import Refused
 from sfumato.dp.json_values import Json
-from sfumato.plan.earlier import Earlier
-from sfumato.plan.margins import Split, least_price
-from sfumato.plan.placed import placed
-from sfumato.plan.plan import Plan, make_plan
-from sfumato.plan.price import Priced, price_at, price_at_rho, price_for_errors
-from sfumato.plan.top_up import top_up_at
+from sfumato.dp.refusal import Refused
+from sfumato.query.earlier_answer import Earlier
+from sfumato.query.error_targets import Split, least_price
+from sfumato.query.model import Question, question_json, read_question
+from sfumato.query.plan import Plan, make_plan
+from sfumato.query.price import Priced, price_at, price_at_rho, price_for_errors
+from sfumato.query.refusal_positions import placed
+from sfumato.query.top_up import top_up_at
+from sfumato.vault.card.data_card import Card
 
 
 @dataclass(frozen=True)

@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from types import MappingProxyType
 
-from sfumato.core.card import Card
-from sfumato.core.columns import read_constant
-from sfumato.core.expression import (
+from sfumato.dp.refusal import Refused
+from sfumato.query.canonical_conditions import canonical, selecting
+from sfumato.query.expression import (
     All,
     Among,
     AnyOf,
@@ -33,15 +33,15 @@ from sfumato.core.expression import (
     Total,
     one_where,
 )
-from sfumato.core.question import Aggregate, EachPerson, Formula, Output, Question, Reduce
-from sfumato.core.refusal import Refused
-from sfumato.core.turned import canonical, selecting
-from sfumato.plan.known import Scope, Typed, column_type, number
-from sfumato.plan.lookups import LookUp, not_given, spellings, typed_columns
-from sfumato.plan.periods import first_of_period, period_of_text
-from sfumato.plan.reduced import reduced_columns, width_of
-from sfumato.plan.tables import View
-from sfumato.plan.typed import not_of_rows, typed
+from sfumato.query.join import View
+from sfumato.query.model import Aggregate, EachPerson, Formula, Output, Question, Reduce
+from sfumato.query.person_columns import reduced_columns, width_of
+from sfumato.query.public_lookup_tables import LookUp, not_given, spellings, typed_columns
+from sfumato.query.time_periods import first_of_period, period_of_text
+from sfumato.query.typecheck import not_of_rows, typed
+from sfumato.query.typed_expression import Scope, Typed, column_type, number
+from sfumato.vault.card.columns import read_constant
+from sfumato.vault.card.data_card import Card
 
 # --- scopes ------------------------------------------------------------------------------------
 

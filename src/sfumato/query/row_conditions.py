@@ -11,7 +11,8 @@ from datetime import datetime
 from fractions import Fraction
 from typing import Any, Final
 
-from sfumato.core.expression import (
+from sfumato.dp.refusal import Bug
+from sfumato.query.expression import (
     Constant,
     CurveName,
     Expr,
@@ -21,9 +22,8 @@ from sfumato.core.expression import (
     Sign,
     Since,
 )
-from sfumato.core.refusal import Bug
-from sfumato.plan.evaluated import Reading, holds_of, value_of
-from sfumato.plan.periods import first_of_period, period_of_text
+from sfumato.query.row_evaluation import Reading, holds_of, value_of
+from sfumato.query.time_periods import first_of_period, period_of_text
 
 Value = Fraction | str | bool | None
 Row = Mapping[str, Value]

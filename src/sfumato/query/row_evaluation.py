@@ -1,8 +1,8 @@
 """What expressions and conditions are of one row, in SQL's own logic: the one place that says so.
 
-A row is one that somebody made up, with exact numbers (on_rows.py), or a released one, with floats
-(released.py). They differ in how numbers are reckoned and constants are read, and hand that in.
-"""
+A row is one that somebody made up, with exact numbers (row_conditions.py), or a released one, with floats
+(query/postprocess/released_conditions.py). They differ in how numbers are reckoned and constants are read, and hand that in.
+"""  # noqa: E501
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, assert_never
 
-from sfumato.core.expression import (
+from sfumato.query.expression import (
     All,
     Among,
     AnyOf,

@@ -6,12 +6,12 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
-from sfumato.core.expression import Expr, Since
-from sfumato.core.noise.running import Axis
-from sfumato.core.question import Aggregate, Output, Question
-from sfumato.core.refusal import Refused
-from sfumato.plan.keys import PlanKey
-from sfumato.plan.words import expr_in_words
+from sfumato.dp.mechanisms.running_count import Axis
+from sfumato.dp.refusal import Refused
+from sfumato.query.expression import Expr, Since
+from sfumato.query.expression_text import expr_in_words
+from sfumato.query.grouping_keys import PlanKey
+from sfumato.query.model import Aggregate, Output, Question
 
 
 def with_periods(question: Question) -> Question:

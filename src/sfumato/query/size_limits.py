@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from sfumato.core.expression import Expr, Predicate, parts_of
-from sfumato.core.refusal import Refused
+from sfumato.dp.refusal import Refused
+from sfumato.query.expression import Expr, Predicate, parts_of
 
 MAX_NODES: Final = 2000  # of all expressions and conditions together; COUNT(*) of a person is one
 MAX_PHYSICAL: Final = 40_000  # of what they become; a statement of more is too long to be written

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, date, datetime, timedelta
 
-from sfumato.core.expression import Unit
+from sfumato.query.expression import Unit
 
 _FIRST = date(1970, 1, 1)
 

@@ -10,14 +10,14 @@ from __future__ import annotations
 from fractions import Fraction
 from typing import Never
 
-from sfumato.core.compose import epsilon_at, rho_within
-from sfumato.core.loss import Event, GaussianEvent, PureEvent
-from sfumato.core.noise import gaussian, laplace
-from sfumato.core.noise.kind import Noise
-from sfumato.core.refusal import Refused
-from sfumato.plan.earlier import Earlier
-from sfumato.plan.plan import Plan
-from sfumato.plan.price import Priced, price_at
+from sfumato.dp.accounting.composition import epsilon_at, rho_within
+from sfumato.dp.accounting.privacy_events import Event, GaussianEvent, PureEvent
+from sfumato.dp.mechanisms import gaussian, laplace
+from sfumato.dp.mechanisms.noise import Noise
+from sfumato.dp.refusal import Refused
+from sfumato.query.earlier_answer import Earlier
+from sfumato.query.plan import Plan
+from sfumato.query.price import Priced, price_at
 
 
 def top_up_at(plan: Plan, earlier: Earlier, epsilon: Fraction, delta: Fraction | None) -> Priced:

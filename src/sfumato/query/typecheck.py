@@ -7,7 +7,8 @@ from dataclasses import replace
 from fractions import Fraction
 from typing import Final
 
-from sfumato.core.expression import (
+from sfumato.dp.refusal import Bug, Refused
+from sfumato.query.expression import (
     Arithmetic,
     Case,
     Clamp,
@@ -27,9 +28,7 @@ from sfumato.core.expression import (
     Total,
     Unit,
 )
-from sfumato.core.refusal import Bug, Refused
-from sfumato.plan.known import Scope, Typed, number, whole
-from sfumato.plan.numbers import (
+from sfumato.query.number_types import (
     SIGNS,
     as_number,
     clamped,
@@ -40,7 +39,8 @@ from sfumato.plan.numbers import (
     scaled,
     size_of,
 )
-from sfumato.plan.periods import period_of_day
+from sfumato.query.time_periods import period_of_day
+from sfumato.query.typed_expression import Scope, Typed, number, whole
 
 FIELDS_BETWEEN: Final = {
     "quarter": (1, 4), "month": (1, 12), "day": (1, 31), "weekday": (1, 7), "hour": (0, 23),

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
-from sfumato.core.card import Card
-from sfumato.core.columns import MAX_STEPS, Column, ColumnType
-from sfumato.core.expression import Constant, Expr, Literally, Predicate, Ref, Unit
+from sfumato.query.expression import Constant, Expr, Literally, Predicate, Ref, Unit
+from sfumato.vault.card.columns import MAX_STEPS, Column, ColumnType
+from sfumato.vault.card.data_card import Card
 
 
 @dataclass(frozen=True)

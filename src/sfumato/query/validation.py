@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from sfumato.core.card import Card
-from sfumato.core.expression import Expr, Predicate, columns_of
-from sfumato.core.question import Aggregate, EachPerson, Formula, Question
-from sfumato.core.refusal import Refused
-from sfumato.plan.formulas import check_formula, is_number
-from sfumato.plan.sizes import check_parts
-from sfumato.plan.totals import check_totals
-from sfumato.plan.words import expr_in_words
+from sfumato.dp.refusal import Refused
+from sfumato.query.expression import Expr, Predicate, columns_of
+from sfumato.query.expression_text import expr_in_words
+from sfumato.query.model import Aggregate, EachPerson, Formula, Question
+from sfumato.query.postprocess.formula_rules import check_formula, is_number
+from sfumato.query.postprocess.totals import check_totals
+from sfumato.query.size_limits import check_parts
+from sfumato.vault.card.data_card import Card
 
 Rule = Callable[[Card, Question], None]
 MAX_OUTPUTS: Final = 50

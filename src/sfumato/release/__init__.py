@@ -1,1 +1,1 @@
-"""The guarded door: the only way a number leaves."""
+"""The guarded release: price, charge, read, add noise, record. Rows leave no other way."""

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from fractions import Fraction
 
-from sfumato.core.account import Account, Debtor
-from sfumato.core.budget import DELTA_UNITS, EPSILON_UNITS, RHO_UNITS, Budget
-from sfumato.core.card import Card
-from sfumato.core.filters import Cap, cap_of, largest_next_units, left
-from sfumato.core.loss import Debt
-from sfumato.core.refusal import Refused
-from sfumato.core.windows import UNBOUNDED, parts_of, spent_in_all
+from sfumato.dp.accounting.privacy_events import Debt
+from sfumato.dp.accounting.privacy_filter import Cap, cap_of, largest_next_units, left
+from sfumato.dp.budget import DELTA_UNITS, EPSILON_UNITS, RHO_UNITS, Budget
 from sfumato.dp.json_values import Json
+from sfumato.dp.refusal import Refused
+from sfumato.vault.budget_windows import UNBOUNDED, parts_of, spent_in_all
+from sfumato.vault.card.data_card import Card
+from sfumato.vault.ledger_entries import Account, Debtor
 
 
 def people_account(people: str) -> str:

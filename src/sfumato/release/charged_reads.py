@@ -12,11 +12,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final, TypeVar
 
-from sfumato.core.account import Charge
-from sfumato.core.ports import LedgerStore
-from sfumato.door.ledger import Ledger, question_failed
 from sfumato.dp.json_values import Json
+from sfumato.release.ledger_guard import Ledger, question_failed
 from sfumato.vault.engine_port import MEMORY, SIGNAL, START, EngineLost, EngineStopped
+from sfumato.vault.ledger_entries import Charge
+from sfumato.vault.ports import LedgerStore
 
 T = TypeVar("T")
 _SAYS: Final = {

@@ -8,8 +8,8 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Final
 
-from sfumato.core.account import Charge, Charged, Outcome, Paid, Standing
-from sfumato.core.refusal import Refused
+from sfumato.dp.refusal import Refused
+from sfumato.vault.ledger_entries import Charge, Charged, Outcome, Paid, Standing
 
 MOST_A_DAY: Final = 100_000  # entries; some 300 MB
 DAY_S: Final = 86_400.0

@@ -8,7 +8,24 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Final
 
-from sfumato.core.account import (
+from sfumato.dp.json_values import Json
+from sfumato.dp.refusal import Bug, Refused
+from sfumato.query.price import Priced
+from sfumato.query.request import Request
+from sfumato.release.accounts import debtors
+from sfumato.release.ledger_guard import Ledger
+from sfumato.release.locks.central_dp import Drawn
+from sfumato.release.noise_pool import NoisePool
+from sfumato.release.noisy_answers import can_look, drawn, read_all, read_rows
+from sfumato.release.payment import on_card
+from sfumato.release.plan_cache import Plans
+from sfumato.release.plan_description import Paper, Said, digest
+from sfumato.release.receipts import answer_version, receipt, shown
+from sfumato.release.top_up_source import priced_for
+from sfumato.release.wait_limit import patience_of
+from sfumato.vault.card.data_card import Card
+from sfumato.vault.engine_port import Engine
+from sfumato.vault.ledger_entries import (
     Account,
     Charge,
     Charged,
@@ -18,23 +35,6 @@ from sfumato.core.account import (
     Settling,
     Standing,
 )
-from sfumato.core.card import Card
-from sfumato.core.refusal import Bug, Refused
-from sfumato.door.accounts import debtors
-from sfumato.door.diary import answer_version, receipt, shown
-from sfumato.door.ledger import Ledger
-from sfumato.door.locks.dp import Drawn
-from sfumato.door.patience import patience_of
-from sfumato.door.payment import on_card
-from sfumato.door.plans import Plans
-from sfumato.door.pool import NoisePool
-from sfumato.door.reading import can_look, drawn, read_all, read_rows
-from sfumato.door.said import Paper, Said, digest
-from sfumato.door.top_up import priced_for
-from sfumato.dp.json_values import Json
-from sfumato.plan.price import Priced
-from sfumato.plan.request import Request
-from sfumato.vault.engine_port import Engine
 
 FEW: Final = 1_000  # numbers of an answer that others wait for, at 5 microseconds each or more
 

@@ -14,8 +14,8 @@ from collections import defaultdict
 from dataclasses import dataclass
 from typing import Final
 
-from sfumato.core.ports import LedgerStore
-from sfumato.core.refusal import Refused
+from sfumato.dp.refusal import Refused
+from sfumato.vault.ports import LedgerStore
 
 _GRANTS_OF_ACCESS: Final = ("user-added", "user-invited", "user-changed")
 _ID_OF: Final = {"airlock-submitted": "request", "cap-asked": "approval", "people-asked": "id"}

@@ -9,7 +9,23 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from sfumato.core.account import (
+from sfumato.dp.accounting.privacy_events import Debt
+from sfumato.dp.json_values import Json
+from sfumato.dp.refusal import Refused
+from sfumato.query.expression import spelled
+from sfumato.release.accounts import exceeded
+from sfumato.release.entry_quota import EntryQuota
+from sfumato.release.ledger_loss import UNKNOWN_RECEIPT, measured_loss
+from sfumato.vault.budget_windows import (
+    UNBOUNDED,
+    UNITS,
+    is_internal,
+    seen_through,
+    viewed,
+    window_account,
+)
+from sfumato.vault.hash_chain import NOT_STANDING, disagreement, ledger_frozen
+from sfumato.vault.ledger_entries import (
     Account,
     AnchorMark,
     Cap,
@@ -27,23 +43,7 @@ from sfumato.core.account import (
     ShapeFrozen,
     Standing,
 )
-from sfumato.core.chain import NOT_STANDING, disagreement, ledger_frozen
-from sfumato.core.expression import spelled
-from sfumato.core.loss import Debt
-from sfumato.core.ports import Anchor, LedgerStore, Signer
-from sfumato.core.refusal import Refused
-from sfumato.core.windows import (
-    UNBOUNDED,
-    UNITS,
-    is_internal,
-    seen_through,
-    viewed,
-    window_account,
-)
-from sfumato.door.accounts import exceeded
-from sfumato.door.quota import EntryQuota
-from sfumato.door.recovery import UNKNOWN_RECEIPT, measured_loss
-from sfumato.dp.json_values import Json
+from sfumato.vault.ports import Anchor, LedgerStore, Signer
 
 WAIT_S = 90.0  # how long an asker waits for the same answer to somebody else
 PAUSE_S = 0.05  # between two looks at an answer that another is reading

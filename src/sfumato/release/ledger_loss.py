@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from itertools import takewhile
 
-from sfumato.core.account import Account, AnchoredAccount, AnchorMark, AnchorSums, ChainPlace, Loss
-from sfumato.core.chain import (
+from sfumato.dp.accounting.privacy_events import Debt
+from sfumato.vault.hash_chain import (
     MEASURABLE,
     NOT_STANDING,
     SEEN,
@@ -15,8 +15,15 @@ from sfumato.core.chain import (
     disagreement,
     verify,
 )
-from sfumato.core.loss import Debt
-from sfumato.core.ports import Anchor, LedgerStore
+from sfumato.vault.ledger_entries import (
+    Account,
+    AnchoredAccount,
+    AnchorMark,
+    AnchorSums,
+    ChainPlace,
+    Loss,
+)
+from sfumato.vault.ports import Anchor, LedgerStore
 
 UNKNOWN_RECEIPT = "receipt-unknown"  # the kind of entry of a true receipt that does not stand
 

@@ -2,7 +2,7 @@
 
 A thread of its own keeps each noise that was used filled; a release takes the next draws. Only the
 first use of a noise in a process, or one that outruns the thread, waits for a block, whose time
-depends on all its draws together. Held by tests/door/test_timing.py (slow).
+depends on all its draws together. Held by tests/release/test_timing.py (slow).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from sfumato.core.noise.kind import Noise
+from sfumato.dp.mechanisms.noise import Noise
 from sfumato.dp.ports import Dice
 
 BLOCK: Final = 4096

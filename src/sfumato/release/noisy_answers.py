@@ -11,15 +11,18 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from sfumato.core.expression import spelled
-from sfumato.core.looking import LookingEngine
-from sfumato.core.measure import Cells, Measure
-from sfumato.core.noise.chooser import Chooser
-from sfumato.core.noise.running import Running
-from sfumato.core.refusal import Refused
-from sfumato.core.sealed import Sealed
-from sfumato.door.diary import answer_text, key_text
-from sfumato.door.locks.dp import (
+from sfumato.dp.json_values import Json
+from sfumato.dp.mechanisms.private_choice import Chooser
+from sfumato.dp.mechanisms.running_count import Running
+from sfumato.dp.refusal import Refused
+from sfumato.query.aggregates.aggregate import Mechanism
+from sfumato.query.expression import spelled
+from sfumato.query.measure import Cells, Measure
+from sfumato.query.plan import KEYS_AT_ONCE, PEOPLE, Plan
+from sfumato.query.price import Selection
+from sfumato.query.printing.batched_counts import is_look
+from sfumato.release.charged_reads import RowReader, looked_at, note_lost_pass
+from sfumato.release.locks.central_dp import (
     BlockDraws,
     Blurred,
     Choosing,
@@ -32,17 +35,14 @@ from sfumato.door.locks.dp import (
     chosen,
     chosen_before,
 )
-from sfumato.door.looking import RowReader, looked_at, note_lost_pass
-from sfumato.door.pool import NoisePool
-from sfumato.dp.json_values import Json
-from sfumato.plan.lower_looks import is_look
-from sfumato.plan.plan import KEYS_AT_ONCE, PEOPLE, Plan
-from sfumato.plan.price import Selection
-from sfumato.plan.verbs.verb import Mechanism
+from sfumato.release.noise_pool import NoisePool
+from sfumato.release.receipts import answer_text, key_text
+from sfumato.vault.batched_counts_port import LookingEngine
 from sfumato.vault.engine_port import Engine, EngineLost, EngineStopped
+from sfumato.vault.sealed import Sealed
 
 if TYPE_CHECKING:
-    from sfumato.door.release import Begun, Door
+    from sfumato.release.guarded_release import Begun, Door
 
 LETTERS: Final = 4_000  # of a plan that is read with others: what is long is read alone
 

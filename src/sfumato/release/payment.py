@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 
-from sfumato.core.account import Account, Entry, Head
-from sfumato.core.card import Card
-from sfumato.door.accounts import data_set_account, left_to_pay, people_account, window_json
 from sfumato.dp.json_values import Json
+from sfumato.release.accounts import data_set_account, left_to_pay, people_account, window_json
+from sfumato.vault.card.data_card import Card
+from sfumato.vault.ledger_entries import Account, Entry, Head
 
 
 @dataclass(frozen=True)

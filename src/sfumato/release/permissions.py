@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sfumato.core.access import Caller
-from sfumato.core.card import Card
-from sfumato.core.ports import Catalogue, Listing
-from sfumato.core.question import Question, read_question
-from sfumato.core.refusal import Refused
+from sfumato.dp.refusal import Refused
+from sfumato.query.model import Question, read_question
+from sfumato.vault.card.data_card import Card
+from sfumato.vault.ports import Catalogue, Listing
+from sfumato.vault.users import Caller
 
 
 def asked_listing(

@@ -10,14 +10,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
-from sfumato.core.card import Card
-from sfumato.core.question import Question
-from sfumato.door.said import Paper, Said, copied, said_of
 from sfumato.dp.json_values import Json
-from sfumato.plan.price import Priced
-from sfumato.plan.read_sql import read_sql
-from sfumato.plan.remembered import Remembered
-from sfumato.plan.request import Request, priced_request
+from sfumato.query.lru_cache import Remembered
+from sfumato.query.model import Question
+from sfumato.query.price import Priced
+from sfumato.query.request import Request, priced_request
+from sfumato.query.sql.select import read_sql
+from sfumato.release.plan_description import Paper, Said, copied, said_of
+from sfumato.vault.card.data_card import Card
 
 TEXTS: Final = 16 * 1024 * 1024  # bytes of questions that are kept, as reckoned here
 OFFERS: Final = 64 * 1024 * 1024

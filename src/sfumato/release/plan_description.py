@@ -10,14 +10,14 @@ import hashlib
 from dataclasses import dataclass
 from typing import Any
 
-from sfumato.core.expression import spelled
-from sfumato.core.loss import Debt, debt_of
-from sfumato.core.question import question_json
-from sfumato.door.locks.dp import GUARANTEE
+from sfumato.dp.accounting.privacy_events import Debt, debt_of
 from sfumato.dp.json_values import Json
-from sfumato.plan.contribution_bounds import advice_of, bounding_in_words, bounds_of
-from sfumato.plan.explain import in_words, split_in_words
-from sfumato.plan.price import Priced
+from sfumato.query.contribution_bounds import advice_of, bounding_in_words, bounds_of
+from sfumato.query.expression import spelled
+from sfumato.query.model import question_json
+from sfumato.query.plan_text import in_words, split_in_words
+from sfumato.query.price import Priced
+from sfumato.release.locks.central_dp import GUARANTEE
 
 
 @dataclass(frozen=True)

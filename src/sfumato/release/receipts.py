@@ -10,32 +10,32 @@ from typing import Any, Final
 
 import numpy as np
 
-from sfumato.core.account import Account, Charge, Debtor, Head, Standing
-from sfumato.core.budget import DELTA_UNITS, EPSILON_UNITS
-from sfumato.core.expression import Constant, Expr, spelled
-from sfumato.core.expression_json import constant_json
-from sfumato.core.noise.blend import Blend, mean_of
-from sfumato.core.question import Aggregate, Formula, aggregate_text
-from sfumato.core.refusal import Bug
-from sfumato.core.windows import spent_in_all
-from sfumato.door.accounts import people_account
-from sfumato.door.ledger import Ledger
-from sfumato.door.locks.crowd import beside_dp
-from sfumato.door.locks.dp import GUARANTEE, Blurred, Keys
-from sfumato.door.payment import Payment, payment_json, relation, signed_payment, unit_of
-from sfumato.door.said import Said, copied
-from sfumato.door.top_up import RAISED, paid_json, top_up_json
+from sfumato.dp.budget import DELTA_UNITS, EPSILON_UNITS
 from sfumato.dp.json_values import Json
-from sfumato.plan.after import Row, after, is_chosen_after
-from sfumato.plan.explain import odds_in_words
-from sfumato.plan.keys import PlanKey
-from sfumato.plan.plan import Plan
-from sfumato.plan.price import Priced
-from sfumato.plan.reckon import reckon
-from sfumato.plan.reckoning import Reckoning
-from sfumato.plan.totals import rows_of_totals
-from sfumato.plan.verbs.table import verb_of
-from sfumato.plan.verbs.verb import Estimate, Integers, NoisyPart
+from sfumato.dp.mechanisms.averaged_noise import Blend, mean_of
+from sfumato.dp.refusal import Bug
+from sfumato.query.aggregates.aggregate import Estimate, Integers, NoisyPart
+from sfumato.query.aggregates.registry import verb_of
+from sfumato.query.expression import Constant, Expr, spelled
+from sfumato.query.expression_json import constant_json
+from sfumato.query.grouping_keys import PlanKey
+from sfumato.query.model import Aggregate, Formula, aggregate_text
+from sfumato.query.plan import Plan
+from sfumato.query.plan_text import odds_in_words
+from sfumato.query.postprocess.formula_errors import Reckoning
+from sfumato.query.postprocess.formulas import reckon
+from sfumato.query.postprocess.having_order_limit import Row, after, is_chosen_after
+from sfumato.query.postprocess.totals import rows_of_totals
+from sfumato.query.price import Priced
+from sfumato.release.accounts import people_account
+from sfumato.release.ledger_guard import Ledger
+from sfumato.release.locks.central_dp import GUARANTEE, Blurred, Keys
+from sfumato.release.locks.k_anonymity import beside_dp
+from sfumato.release.payment import Payment, payment_json, relation, signed_payment, unit_of
+from sfumato.release.plan_description import Said, copied
+from sfumato.release.top_up_source import RAISED, paid_json, top_up_json
+from sfumato.vault.budget_windows import spent_in_all
+from sfumato.vault.ledger_entries import Account, Charge, Debtor, Head, Standing
 
 _Column = tuple[list[Any], list[Any], list[Any]]  # values, std, intervals: released JSON
 FORMATS: Final = ("answer/2", RAISED)  # what can be shown; the newest is written

@@ -14,15 +14,15 @@ from typing import Any, Final
 
 import numpy as np
 
-from sfumato.core.card import Card
-from sfumato.core.noise.kind import Noise
-from sfumato.core.refusal import Refused
-from sfumato.door.ledger import Ledger
-from sfumato.door.plans import Plans
 from sfumato.dp.json_values import Json
-from sfumato.plan.earlier import Draw, Earlier
-from sfumato.plan.price import Priced
-from sfumato.plan.request import Request, priced_request
+from sfumato.dp.mechanisms.noise import Noise
+from sfumato.dp.refusal import Refused
+from sfumato.query.earlier_answer import Draw, Earlier
+from sfumato.query.price import Priced
+from sfumato.query.request import Request, priced_request
+from sfumato.release.ledger_guard import Ledger
+from sfumato.release.plan_cache import Plans
+from sfumato.vault.card.data_card import Card
 
 RAISED: Final = "answer/3"  # the format that says what was paid for each draw
 

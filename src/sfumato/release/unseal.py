@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TypeVar, cast
 
-from sfumato.core.sealed import Sealed
+from sfumato.vault.sealed import Sealed
 
 T = TypeVar("T")
 

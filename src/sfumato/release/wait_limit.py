@@ -5,8 +5,8 @@ from __future__ import annotations
 from fractions import Fraction
 from typing import Final
 
-from sfumato.plan.plan import KEYS_AT_ONCE
-from sfumato.plan.price import Priced
+from sfumato.query.plan import KEYS_AT_ONCE
+from sfumato.query.price import Priced
 
 PATIENCE_S: Final = 2 * 3600  # a reader who is older is gone; twice what an engine may take
 PATIENT_ROWS: Final = 100_000  # a second, of as many rows as the card lets the question have

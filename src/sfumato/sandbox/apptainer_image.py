@@ -21,9 +21,9 @@ from itertools import chain
 from pathlib import Path
 from typing import IO, Any, Final  # Any: what stands in a struct
 
-from sfumato.core.environment import bad_environment
-from sfumato.sandbox.layers import MOST_BYTES, Layers
-from sfumato.sandbox.squash import unfold
+from sfumato.sandbox.oci_layers import MOST_BYTES, Layers
+from sfumato.sandbox.program_environment import bad_environment
+from sfumato.sandbox.squashfs import unfold
 
 _DIGEST: Final = re.compile(r"sha256:[0-9a-f]{64}")
 _HEADER: Final = struct.Struct("<32s10s3s3s16s8q")

@@ -7,8 +7,8 @@ import shutil
 import subprocess
 from typing import Final
 
-from sfumato.sandbox.machine import is_too_old
-from sfumato.sandbox.runtimes import BUBBLEWRAP, Runtime, program
+from sfumato.sandbox.container_runtimes import BUBBLEWRAP, Runtime, program
+from sfumato.sandbox.machine_resources import is_too_old
 
 _USER_NAMESPACES: Final = "/proc/sys/user/max_user_namespaces"
 _APPARMOR: Final = "/proc/sys/kernel/apparmor_restrict_unprivileged_userns"

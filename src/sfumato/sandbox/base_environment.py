@@ -20,10 +20,10 @@ from importlib import metadata
 from pathlib import Path
 from typing import Final
 
-from sfumato.core.refusal import Refused
-from sfumato.sandbox.drafts import Held, held_folder
-from sfumato.sandbox.libraries import LOADER, copy_libraries
-from sfumato.sandbox.syscalls import UnknownMachine, filter_for, image_filter_for
+from sfumato.dp.refusal import Refused
+from sfumato.sandbox.locked_folders import Held, held_folder
+from sfumato.sandbox.seccomp import UnknownMachine, filter_for, image_filter_for
+from sfumato.sandbox.shared_libraries import LOADER, copy_libraries
 
 PREFERRED: Final = ("numpy", "pandas")  # what programs may import, where it is installed
 _LEFT_OUT: Final = (

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from sfumato.core.card import Card, Table
-from sfumato.core.outputs import bad_pipeline
-from sfumato.core.refusal import Refused
-from sfumato.core.sandbox import BlockColumn, BlockTable
+from sfumato.dp.refusal import Refused
+from sfumato.sandbox.ports import BlockColumn, BlockTable
+from sfumato.sandbox.program_outputs import bad_pipeline
+from sfumato.vault.card.data_card import Card, Table
 
 
 @dataclass(frozen=True)

@@ -14,10 +14,13 @@ from typing import Final
 
 import numpy as np
 
-from sfumato.core.environment import IMAGE, OwnEnvironment, bound
-from sfumato.core.outputs import read_said
-from sfumato.core.refusal import Refused
-from sfumato.core.sandbox import (
+from sfumato.dp.ports import Dice, IntegerArray
+from sfumato.dp.refusal import Refused
+from sfumato.sandbox.base_environment import Environment, environment_digest, with_own
+from sfumato.sandbox.container_runtimes import Runtime
+from sfumato.sandbox.environment_store import Environments, missing_environment
+from sfumato.sandbox.machine_resources import FOR_BLOCKS, is_too_old, memory_mb, one_by_one
+from sfumato.sandbox.ports import (
     ENDS,
     MOST_KEPT,
     BlockJob,
@@ -28,13 +31,10 @@ from sfumato.core.sandbox import (
     TrialResult,
     said_path,
 )
-from sfumato.core.sealed import Sealed
-from sfumato.dp.ports import Dice, IntegerArray
-from sfumato.sandbox.bubble import DONE, STALLED, Bubble, BubbleGone, Ran
-from sfumato.sandbox.environment import Environment, environment_digest, with_own
-from sfumato.sandbox.environments import Environments, missing_environment
-from sfumato.sandbox.machine import FOR_BLOCKS, is_too_old, memory_mb, one_by_one
-from sfumato.sandbox.runtimes import Runtime
+from sfumato.sandbox.program_environment import IMAGE, OwnEnvironment, bound
+from sfumato.sandbox.program_outputs import read_said
+from sfumato.sandbox.sandbox_process import DONE, STALLED, Bubble, BubbleGone, Ran
+from sfumato.vault.sealed import Sealed
 
 _AGAIN: Final = 3  # times that a whole job is run again because the host failed it
 _STALLED_AGAIN: Final = 10  # blocks of made-up rows that each lane runs again

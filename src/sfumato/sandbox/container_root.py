@@ -11,10 +11,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from sfumato.sandbox.drafts import CONTROL, held_folder
-from sfumato.sandbox.environment import Environment, default_folder, own_folder
-from sfumato.sandbox.machine import FOR_BLOCKS, memory_mb
-from sfumato.sandbox.runtimes import PLACES, Wall, calls
+from sfumato.sandbox.base_environment import Environment, default_folder, own_folder
+from sfumato.sandbox.container_runtimes import PLACES, Wall, calls
+from sfumato.sandbox.locked_folders import CONTROL, held_folder
+from sfumato.sandbox.machine_resources import FOR_BLOCKS, memory_mb
 
 # that runtimes look for, or would make
 _FILES: Final = (

@@ -12,8 +12,8 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
-from sfumato.core.refusal import Refused
-from sfumato.sandbox.syscalls import ALLOWED
+from sfumato.dp.refusal import Refused
+from sfumato.sandbox.seccomp import ALLOWED
 
 BUBBLEWRAP, PODMAN, DOCKER, APPTAINER = "bubblewrap", "podman", "docker", "apptainer"
 CONTROL: Final = "/control"  # the socket of ours, in a container

@@ -22,7 +22,13 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
 
-from sfumato.core.environment import (
+from sfumato.dp.refusal import Refused
+from sfumato.sandbox.apptainer_image import is_sif, read_sif
+from sfumato.sandbox.base_environment import default_folder, own_folder
+from sfumato.sandbox.folder_digest import contents_of, let_nobody_change, size_of
+from sfumato.sandbox.locked_folders import GONE, Held, held_folder, sweep
+from sfumato.sandbox.oci_image import read_image
+from sfumato.sandbox.program_environment import (
     FOLDER,
     IMAGE,
     LOCK,
@@ -31,13 +37,7 @@ from sfumato.core.environment import (
     is_name,
     read_lock,
 )
-from sfumato.core.refusal import Refused
-from sfumato.sandbox.contents import contents_of, let_nobody_change, size_of
-from sfumato.sandbox.drafts import GONE, Held, held_folder, sweep
-from sfumato.sandbox.environment import default_folder, own_folder
-from sfumato.sandbox.libraries import copy_runtime
-from sfumato.sandbox.oci import read_image
-from sfumato.sandbox.sif import is_sif, read_sif
+from sfumato.sandbox.shared_libraries import copy_runtime
 
 FILES, PACKAGES, LIBRARIES = "files", "packages", "libs"
 PACKAGES_THERE: Final = "/env/own/packages"  # in a bubble

@@ -22,9 +22,9 @@ from itertools import chain
 from pathlib import Path
 from typing import IO, Any, Final
 
-from sfumato.core.environment import bad_environment
-from sfumato.core.refusal import Refused
-from sfumato.sandbox.layers import MOST_BYTES, layers_of
+from sfumato.dp.refusal import Refused
+from sfumato.sandbox.oci_layers import MOST_BYTES, layers_of
+from sfumato.sandbox.program_environment import bad_environment
 
 _DIGEST: Final = re.compile(r"sha256:[0-9a-f]{64}")
 _MOST_TEXT: Final = 4 << 20  # of an index, a manifest or a configuration

@@ -16,8 +16,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Final
 
-from sfumato.core.environment import bad_environment
-from sfumato.sandbox.members import Member
+from sfumato.sandbox.program_environment import bad_environment
+from sfumato.sandbox.tar_members import Member
 
 MOST_BYTES: Final = 4 << 30  # of all files of all layers together
 MOST_ENTRIES: Final = 500_000

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Final, Protocol
 
-from sfumato.core.columns import ColumnType
-from sfumato.core.outputs import Output
-from sfumato.core.sealed import Sealed
 from sfumato.dp.ports import IntegerArray
+from sfumato.sandbox.program_outputs import Output
+from sfumato.vault.card.columns import ColumnType
+from sfumato.vault.sealed import Sealed
 
 
 @dataclass(frozen=True)
@@ -140,7 +140,9 @@ class BlockJob:
     outputs: tuple[Output, ...]
     limits: SandboxLimits
     laid: Laid | None = None  # by an engine, out of rows; None of what is made up
-    own: str = ""  # the name of what the program brings along to run with (core/environment.py)
+    own: str = (
+        ""  # the name of what the program brings along to run with (sandbox/program_environment.py)
+    )
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
-from sfumato.core.refusal import Refused
+from sfumato.dp.refusal import Refused
 
 LOCK, FOLDER, IMAGE = "lock", "folder", "image"
 KINDS: Final = (LOCK, FOLDER, IMAGE)

@@ -19,10 +19,10 @@ from typing import Any, Final  # Any: JSON of a stranger's
 
 import numpy as np
 
-from sfumato.core.matlab import read_matlab
-from sfumato.core.nifti import read_nifti, read_packed_nifti
-from sfumato.core.npy import NumpyFile, read_npy
-from sfumato.core.refusal import Refused
+from sfumato.dp.refusal import Refused
+from sfumato.sandbox.file_formats.matlab import read_matlab
+from sfumato.sandbox.file_formats.nifti import read_nifti, read_packed_nifti
+from sfumato.sandbox.file_formats.numpy_array import NumpyFile, read_npy
 
 MOST_OUTPUTS: Final = 64
 MOST_CELLS: Final = 4000  # of all arrays together: what a block may say holds as many

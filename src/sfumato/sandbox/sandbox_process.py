@@ -24,12 +24,12 @@ from functools import partial
 from pathlib import Path
 from typing import Final, TypeVar
 
-from sfumato.core.sandbox import SandboxLimits
 from sfumato.dp.ports import Dice
-from sfumato.sandbox.container import listening
-from sfumato.sandbox.environment import Environment
+from sfumato.sandbox.base_environment import Environment
+from sfumato.sandbox.container_root import listening
+from sfumato.sandbox.container_runtimes import BUBBLEWRAP, Runtime, command, program
 from sfumato.sandbox.nested import CONTROL
-from sfumato.sandbox.runtimes import BUBBLEWRAP, Runtime, command, program
+from sfumato.sandbox.ports import SandboxLimits
 
 BWRAP: Final = "bwrap"
 DONE, LATE, STALLED, BROKEN = 0, 1, 2, 3  # how a block ended (inside.py)

@@ -2,8 +2,8 @@
 
 Who unfolds it (sqfs2tar, of squashfs-tools-ng) reads what a stranger has made, so it runs in a
 bubble: not as root, with no network, no second process, no file that it may write, and nothing to
-see but itself and the image. What comes out is as hostile, and read as any layer is (layers.py).
-"""
+see but itself and the image. What comes out is as hostile, and read as any layer is (oci_layers.py).
+"""  # noqa: E501
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Final
 
-from sfumato.core.environment import bad_environment
-from sfumato.core.refusal import Refused
-from sfumato.sandbox.bubble import BWRAP, free_uid
-from sfumato.sandbox.libraries import LOADER, copy_libraries
-from sfumato.sandbox.syscalls import UnknownMachine, image_filter_for
+from sfumato.dp.refusal import Refused
+from sfumato.sandbox.program_environment import bad_environment
+from sfumato.sandbox.sandbox_process import BWRAP, free_uid
+from sfumato.sandbox.seccomp import UnknownMachine, image_filter_for
+from sfumato.sandbox.shared_libraries import LOADER, copy_libraries
 
 TOOL: Final = "sqfs2tar"
 PACKAGE: Final = "squashfs-tools-ng"

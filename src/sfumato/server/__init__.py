@@ -1,1 +1,1 @@
-"""Thin faces: they translate and decide nothing."""
+"""Surfaces over HTTP: they translate and decide nothing."""

@@ -6,38 +6,40 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from sfumato.core.access import Caller
-from sfumato.core.refusal import Bug, Refused
-from sfumato.faces import audit_desk, stream_desk, twin_desk
-from sfumato.faces.airlock_desk import AIRLOCK_VERBS
-from sfumato.faces.body import Body, count_of, flag_of, optional_texts, text_of, texts_of
-from sfumato.faces.connection_desk import CONNECTION_VERBS
-from sfumato.faces.job_desk import JOB_VERBS, asked_of, release_json
-from sfumato.faces.owner_desk import OWNER_VERBS
-from sfumato.faces.pipeline_desk import PIPELINE_VERBS
-from sfumato.faces.site_desk import SITE_VERBS
-from sfumato.faces.survey_desk import OPEN_SURVEY_VERBS, SURVEY_VERBS
-from sfumato.faces.upload_desk import UPLOAD_VERBS
-from sfumato.services.access.access import Access
-from sfumato.services.airlock.airlock import Airlock
-from sfumato.services.audit.audit import Audit
-from sfumato.services.connections.connections import Connections
-from sfumato.services.data_sets.data_sets import DataSets
-from sfumato.services.federated.sites import Sites
-from sfumato.services.health.readiness import Readiness
-from sfumato.services.jobs.jobs import Jobs
-from sfumato.services.pipelines.pipelines import Pipelines
-from sfumato.services.policy.caps import Caps
-from sfumato.services.policy.confirmations import Confirmations
-from sfumato.services.policy.policy import Policy
-from sfumato.services.queries.queries import Queries
-from sfumato.services.streams.streams import Streams
-from sfumato.services.surveys.surveys import Surveys
-from sfumato.services.twins.private import PrivateTwins
-from sfumato.services.twins.twins import Twins
-from sfumato.services.uploads.uploads import Uploads
-from sfumato.wire.routes import BY_VERB, VERSION, WIRE
-from sfumato.wire.shapes import Json
+from sfumato.dp.refusal import Bug, Refused
+from sfumato.features.access.service import Access
+from sfumato.features.airlock.service import Airlock
+from sfumato.features.airlock.verbs import AIRLOCK_VERBS
+from sfumato.features.audit import verbs as audit_verbs
+from sfumato.features.audit.service import Audit
+from sfumato.features.data_sets.connection_service import Connections
+from sfumato.features.data_sets.connection_verbs import CONNECTION_VERBS
+from sfumato.features.data_sets.service import DataSets
+from sfumato.features.data_sets.upload_service import Uploads
+from sfumato.features.data_sets.upload_verbs import UPLOAD_VERBS
+from sfumato.features.federated.service import Sites
+from sfumato.features.federated.verbs import SITE_VERBS
+from sfumato.features.health.service import Readiness
+from sfumato.features.jobs.service import Jobs
+from sfumato.features.jobs.verbs import JOB_VERBS, asked_of, release_json
+from sfumato.features.pipelines.service import Pipelines
+from sfumato.features.pipelines.verbs import PIPELINE_VERBS
+from sfumato.features.policy.caps_service import Caps
+from sfumato.features.policy.confirmation_service import Confirmations
+from sfumato.features.policy.service import Policy
+from sfumato.features.policy.verbs import OWNER_VERBS
+from sfumato.features.queries.service import Queries
+from sfumato.features.streams import verbs as streams_verbs
+from sfumato.features.streams.service import Streams
+from sfumato.features.surveys.service import Surveys
+from sfumato.features.surveys.verbs import OPEN_SURVEY_VERBS, SURVEY_VERBS
+from sfumato.features.synthetic import verbs as synthetic_verbs
+from sfumato.features.synthetic.private_service import PrivateTwins
+from sfumato.features.synthetic.service import Twins
+from sfumato.vault.users import Caller
+from sfumato.wire.query_json import Json
+from sfumato.wire.request_fields import Body, count_of, flag_of, optional_texts, text_of, texts_of
+from sfumato.wire.verb_table import BY_VERB, VERSION, WIRE
 
 
 @dataclass(frozen=True)
@@ -178,19 +180,21 @@ _VERBS: Final[Mapping[str, Callable[[Desk, Caller, Body], Json]]] = {
     "budget": lambda d, caller, body: d.queries.budget(caller, text_of(body, "data_set")),
     "price": lambda d, caller, body: d.queries.price(caller, asked_of(body)),
     "ask": _ask,
-    "stream": lambda d, caller, body: stream_desk.show(d.streams, caller, body),
-    "open-stream": lambda d, caller, body: stream_desk.open_(d.streams, caller, body),
-    "close-stream": lambda d, caller, body: stream_desk.close(d.streams, caller, body),
-    "twin": lambda d, caller, body: twin_desk.schema(d.twins, caller, body),
-    "dp-twin": lambda d, caller, body: twin_desk.private(d.private_twins, caller, body),
-    "dp-twin-price": lambda d, caller, body: twin_desk.private_price(d.private_twins, caller, body),
-    "history": lambda d, caller, body: audit_desk.history(d.queries, caller, body),
-    "answer": lambda d, caller, body: audit_desk.answer(d.queries, caller, body),
-    "entries": lambda d, _caller, body: audit_desk.entries(d.audit, body),
+    "stream": lambda d, caller, body: streams_verbs.show(d.streams, caller, body),
+    "open-stream": lambda d, caller, body: streams_verbs.open_(d.streams, caller, body),
+    "close-stream": lambda d, caller, body: streams_verbs.close(d.streams, caller, body),
+    "twin": lambda d, caller, body: synthetic_verbs.schema(d.twins, caller, body),
+    "dp-twin": lambda d, caller, body: synthetic_verbs.private(d.private_twins, caller, body),
+    "dp-twin-price": lambda d, caller, body: synthetic_verbs.private_price(
+        d.private_twins, caller, body
+    ),
+    "history": lambda d, caller, body: audit_verbs.history(d.queries, caller, body),
+    "answer": lambda d, caller, body: audit_verbs.answer(d.queries, caller, body),
+    "entries": lambda d, _caller, body: audit_verbs.entries(d.audit, body),
     "verify-ledger": lambda d, _caller, _: d.audit.verified(),
-    "present-receipt": lambda d, _caller, body: audit_desk.present(d.audit, body),
-    "releases": lambda d, _caller, body: audit_desk.releases(d.audit, body),
-    "sheet": lambda d, _caller, body: audit_desk.sheet(d.audit, body),
+    "present-receipt": lambda d, _caller, body: audit_verbs.present(d.audit, body),
+    "releases": lambda d, _caller, body: audit_verbs.releases(d.audit, body),
+    "sheet": lambda d, _caller, body: audit_verbs.sheet(d.audit, body),
     "metrics": lambda _desk, _caller, _: {"began": 0.0, "calls": []},  # of a service, not here
     "policies": lambda d, _caller, _: d.audit.policies(),
     **OWNER_VERBS,

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sfumato.core.access import Caller
-from sfumato.core.refusal import Refused
-from sfumato.faces.desk import Desk
-from sfumato.faces.job_desk import finished_here
+from sfumato.dp.refusal import Refused
+from sfumato.features.jobs.verbs import finished_here
+from sfumato.server.dispatch import Desk
+from sfumato.vault.users import Caller
 from sfumato.wire.json_text import bad_request
-from sfumato.wire.routes import BY_VERB
-from sfumato.wire.shapes import Json, refusal_shape
+from sfumato.wire.query_json import Json, refusal_shape
+from sfumato.wire.verb_table import BY_VERB
 
 JOBS = ("begin", "add")  # verbs that give a job, which this process works on itself
 

@@ -1,3 +1,3 @@
-"""Ledgers on disk. Take one from `sfumato.stores.sqlite` or `sfumato.stores.postgres`, and its
-anchor from `sfumato.stores.anchor`; nothing is imported here, so that SQLite needs no PostgreSQL.
-"""
+"""Ledgers on disk. Take one from `sfumato.storage.sqlite_ledger` or `sfumato.storage.postgres_ledger`, and its
+anchor from `sfumato.storage.anchor`; nothing is imported here, so that SQLite needs no PostgreSQL.
+"""  # noqa: E501

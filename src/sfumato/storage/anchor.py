@@ -24,7 +24,12 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Final
 
-from sfumato.core.account import (
+from sfumato.dp.refusal import Refused
+from sfumato.storage.anchor_sums import read, record, snapshot
+from sfumato.system.durable_files import make_folder, sync
+from sfumato.system.group_commit import Together
+from sfumato.vault.hash_chain import canonical
+from sfumato.vault.ledger_entries import (
     Account,
     AnchoredAccount,
     AnchorMark,
@@ -32,11 +37,6 @@ from sfumato.core.account import (
     ChainPlace,
     Head,
 )
-from sfumato.core.chain import canonical
-from sfumato.core.refusal import Refused
-from sfumato.durable import make_folder, sync
-from sfumato.stores.anchor_sums import read, record, snapshot
-from sfumato.together import Together
 
 SLOTS: Final = (0, 4096)  # a sector each, whether sectors have 512 or 4096 bytes
 SLOT_BYTES: Final = 1024

@@ -13,9 +13,9 @@ import json
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
-from sfumato.core.account import Account, AnchoredAccount, AnchorSums, Cap, ChainPlace, Head
-from sfumato.core.chain import canonical, cap_list, debt_list
-from sfumato.core.loss import Debt
+from sfumato.dp.accounting.privacy_events import Debt
+from sfumato.vault.hash_chain import canonical, cap_list, debt_list
+from sfumato.vault.ledger_entries import Account, AnchoredAccount, AnchorSums, Cap, ChainPlace, Head
 
 MARKS: Final = 1024  # of the past that are kept when records are folded; the older, the fewer
 _DOMAIN: Final = b"sfumato-anchor-sums/1\n"

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from sfumato.core.card import Card
-from sfumato.core.ports import Grant, Listing, Opened
-from sfumato.stores.records import Records
+from sfumato.storage.records_database import Records
+from sfumato.vault.card.data_card import Card
+from sfumato.vault.ports import Grant, Listing, Opened
 
 _TABLES: Final = (
     """CREATE TABLE IF NOT EXISTS versions (

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal, Protocol
 
-from sfumato.core.refusal import Bug, Refused
+from sfumato.dp.refusal import Bug, Refused
 
 FaultCode = Literal["busy", "full", "lost", "unsound", "broken"]
 

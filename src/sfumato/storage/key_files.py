@@ -10,10 +10,10 @@ import os
 from pathlib import Path
 from typing import Final
 
-from sfumato.core.at_rest import AtRest, Unsealable
-from sfumato.core.refusal import Refused
 from sfumato.dp.ports import Dice
-from sfumato.durable import sync, write_new
+from sfumato.dp.refusal import Refused
+from sfumato.system.durable_files import sync, write_new
+from sfumato.vault.encryption_at_rest import AtRest, Unsealable
 
 _PRIVATE: Final = "private"  # as what texts are sealed: some are given another name later
 

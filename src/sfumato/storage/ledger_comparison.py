@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
-from sfumato.core.account import Entry
-from sfumato.core.chain import Body, Verdict, verify
-from sfumato.stores import rows
-from sfumato.stores.link import Link
+from sfumato.storage import ledger_rows
+from sfumato.storage.database import Link
+from sfumato.vault.hash_chain import Body, Verdict, verify
+from sfumato.vault.ledger_entries import Entry
 
 _PAGE: Final = 2000
 Row = tuple[Any, ...]  # Any: one joined row, taken apart by the check beside its statement
@@ -65,17 +65,19 @@ def compare(link: Link) -> Verdict:
 
 def _entries(link: Link) -> Iterator[Entry]:
     after = -(2**60)  # also entries that no honest ledger has
-    while page := rows.entry_page(link, after, _PAGE):
+    while page := ledger_rows.entry_page(link, after, _PAGE):
         yield from page
         after = page[-1].seq
 
 
 def _head_fault(link: Link, verdict: Verdict) -> str | None:
-    if rows.standing(link) != rows.Standing(verdict.head, verdict.frozen, verdict.origin):
+    if ledger_rows.standing(link) != ledger_rows.Standing(
+        verdict.head, verdict.frozen, verdict.origin
+    ):
         return "the head is not where the chain ends"
-    if verdict.accounts != rows.accounts(link):
+    if verdict.accounts != ledger_rows.accounts(link):
         return "the accounts are not the sums of their entries"
-    if verdict.frozen_shapes != rows.frozen_shapes(link):
+    if verdict.frozen_shapes != ledger_rows.frozen_shapes(link):
         return "the frozen shapes are not those of the chain"
     return None
 

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from sfumato.core import chain
-from sfumato.core.account import Head
-from sfumato.core.ports import Clock
-from sfumato.core.refusal import Refused
 from sfumato.dp.ports import Dice
-from sfumato.stores import rows
-from sfumato.stores.ledger_sql import SqlLedger
-from sfumato.stores.link import Database, Fault, FaultCode, Link, spoken
-from sfumato.stores.tables import statements
+from sfumato.dp.refusal import Refused
+from sfumato.storage import ledger_rows
+from sfumato.storage.database import Database, Fault, FaultCode, Link, spoken
+from sfumato.storage.ledger_tables import statements
+from sfumato.storage.sql_ledger import SqlLedger
+from sfumato.vault import hash_chain
+from sfumato.vault.ledger_entries import Head
+from sfumato.vault.ports import Clock
 
 
 def create_ledger(database: Database, clock: Clock, dice: Dice) -> SqlLedger:
@@ -51,13 +51,13 @@ def _make(link: Link, database: Database, clock: Clock, dice: Dice) -> None:
     for statement in statements(database.dialect):
         link.change(statement)
     name, origin = dice.draw(16).hex(), link.origin()
-    first = chain.next_entry(
-        Head(name, 1, 0, chain.GENESIS),
+    first = hash_chain.next_entry(
+        Head(name, 1, 0, hash_chain.GENESIS),
         epoch=1,
         at=clock.now(),
         kind="ledger-created",
-        body=chain.canonical({"ledger": name, "origin": origin}),
+        body=hash_chain.canonical({"ledger": name, "origin": origin}),
     )
-    rows.add_entry(link, first)
+    ledger_rows.add_entry(link, first)
     sql = "INSERT INTO ledger_head (id, ledger, epoch, seq, hash, origin) VALUES (1, ?, 1, 1, ?, ?)"
     link.change(sql, (name, first.hash, origin))

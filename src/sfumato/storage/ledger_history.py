@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 
-from sfumato.core.account import Entry, Past
-from sfumato.stores import rows
-from sfumato.stores.link import Fault, Link
-from sfumato.stores.rows import ENTRY
+from sfumato.storage import ledger_rows
+from sfumato.storage.database import Fault, Link
+from sfumato.storage.ledger_rows import ENTRY
+from sfumato.vault.ledger_entries import Entry, Past
 
 _PAST = "SELECT op, state, seq, ended FROM ledger_operations WHERE asker = ?"
 
@@ -24,7 +24,9 @@ def past_of(link: Link, user: str, op: str) -> Past | None:
     return _past(link, *found[0]) if found else None
 
 
-_BALLOT = '{"answer!_key":"ballot/%'  # how the entry of a ballot begins: see door/ballots.py
+_BALLOT = (
+    '{"answer!_key":"ballot/%'  # how the entry of a ballot begins: see features/surveys/release.py
+)
 
 
 def charges(
@@ -57,7 +59,7 @@ def _like(text: str) -> str:
 
 
 def _past(link: Link, op: str, state: str, seq: int, ended: int | None) -> Past:
-    entry = rows.entry(link, seq)
+    entry = ledger_rows.entry(link, seq)
     if entry is None:
         raise Fault("unsound")
-    return Past(op, state, entry, None if ended is None else rows.entry(link, ended))
+    return Past(op, state, entry, None if ended is None else ledger_rows.entry(link, ended))

@@ -7,8 +7,16 @@ from collections.abc import Callable
 from dataclasses import astuple, replace
 from datetime import datetime, timedelta
 
-from sfumato.core import chain
-from sfumato.core.account import (
+from sfumato.dp.accounting.privacy_events import Debt
+from sfumato.dp.accounting.privacy_filter import accepts
+from sfumato.dp.refusal import Bug
+from sfumato.storage import ledger_rows
+from sfumato.storage.ledger_rows import Operation
+from sfumato.storage.ledger_tables import SUMS
+from sfumato.storage.ledger_transaction import HistoryLost, Work
+from sfumato.vault import hash_chain
+from sfumato.vault.budget_windows import in_window, parts_of
+from sfumato.vault.ledger_entries import (
     Account,
     Cap,
     Charge,
@@ -25,14 +33,6 @@ from sfumato.core.account import (
     ShapeFrozen,
     Standing,
 )
-from sfumato.core.filters import accepts
-from sfumato.core.loss import Debt
-from sfumato.core.refusal import Bug
-from sfumato.core.windows import in_window, parts_of
-from sfumato.stores import rows
-from sfumato.stores.rows import Operation
-from sfumato.stores.tables import SUMS
-from sfumato.stores.work import HistoryLost, Work
 
 Amounts = tuple[int, int, int, int]
 
@@ -44,16 +44,16 @@ def charge(work: Work, asked: Charge, mark: Mark = None) -> Outcome:
     history can slip in between the look and the debit.
     """
     if work.frozen is not None:
-        raise chain.ledger_frozen(work.frozen)
+        raise hash_chain.ledger_frozen(work.frozen)
     if mark is not None:
         work.check_mark(mark)
     elif work.is_moved:
-        raise HistoryLost(chain.MOVED)
+        raise HistoryLost(hash_chain.MOVED)
     asked.may_still()
     if any(debtor.window for debtor in asked.debtors):
         asked = replace(asked, debtors=in_window(asked.debtors, work.window_day()))
     names = [debtor.account for debtor in asked.debtors]
-    before = rows.before(work.link, asked, names)
+    before = ledger_rows.before(work.link, asked, names)
     if before.known is not None:
         return _known_operation(work, asked, before.known)
     if before.is_frozen:
@@ -89,7 +89,7 @@ def _reading(work: Work, asked: Charge) -> Pending | None:
         return None
     now = datetime.fromisoformat(work.now())
     since = now - timedelta(seconds=asked.patience_s)
-    for seq, at, user, op in rows.readings(work.link, asked.answer_key):
+    for seq, at, user, op in ledger_rows.readings(work.link, asked.answer_key):
         if since < datetime.fromisoformat(at) <= now:  # a clock that was set back makes nobody wait
             return Pending(seq, user, op)
     return None
@@ -99,8 +99,8 @@ def _known_operation(work: Work, asked: Charge, known: Operation) -> Outcome:
     if known.request != asked.request:
         return Reused(asked.op)
     if known.state == "failed":
-        return Failed(known.seq, rows.entry_body(work.link, _ended(known))["code"])
-    accounts = rows.accounts_of(work.link, [debtor.account for debtor in asked.debtors])
+        return Failed(known.seq, ledger_rows.entry_body(work.link, _ended(known))["code"])
+    accounts = ledger_rows.accounts_of(work.link, [debtor.account for debtor in asked.debtors])
     if known.state == "charged":
         if known.answer_key != asked.answer_key:  # what was paid for was another answer
             return Reused(asked.op)
@@ -115,7 +115,7 @@ def _pay_in_full(work: Work, asked: Charge, names: list[str]) -> Charged:
     accounts = work.debit(names, asked.debt)
     said = {**_asked(asked, names), "body": asked.body}
     seq = work.append("charged", said, at=_day(work.now()) if asked.by_day else None).seq
-    rows.add_operation(work.link, _operation(asked, "charged", seq))
+    ledger_rows.add_operation(work.link, _operation(asked, "charged", seq))
     return Charged(work.head, seq, accounts, paid_before=False)
 
 
@@ -130,7 +130,7 @@ def _day(now: str) -> str:
 
 def _repeat(work: Work, asked: Charge, answer: str) -> Standing:
     caps = _caps(asked)
-    found = rows.standing_accounts(work.link, asked.answer_key, list(caps))
+    found = ledger_rows.standing_accounts(work.link, asked.answer_key, list(caps))
     paid = {name for name, (_, has_paid) in found.items() if has_paid}
     owing = [name for name in caps if name not in paid and _owner_of(name) not in paid]
     for name in owing:
@@ -141,8 +141,8 @@ def _repeat(work: Work, asked: Charge, answer: str) -> Standing:
         standing |= {account.name: account for account in work.debit(owing, asked.debt)}
     said = {**_asked(asked, owing), "answer": _sha256(answer), "body": asked.body}
     seq = work.append("repeated", said).seq
-    rows.add_payers(work.link, asked.answer_key, seq, owing)
-    rows.add_operation(work.link, _operation(asked, "answered", seq))
+    ledger_rows.add_payers(work.link, asked.answer_key, seq, owing)
+    ledger_rows.add_operation(work.link, _operation(asked, "answered", seq))
     accounts = tuple(standing[name] for name in caps if name in standing)
     return Standing(work.head, seq, answer, accounts, debited=tuple(owing))
 
@@ -164,7 +164,7 @@ def _asked(asked: Charge, debited: list[str]) -> dict[str, object]:
         "request": asked.request,
         "answer_key": asked.answer_key,
         "shape": asked.shape,
-        "debits": {name: chain.debt_list(asked.debt) for name in debited},
+        "debits": {name: hash_chain.debt_list(asked.debt) for name in debited},
     }
 
 
@@ -177,11 +177,13 @@ def settle_one(one: Settling, work: Work) -> Settled:
     """Let the answer stand under the operation's key, unless one stands there already."""
     settled = _settle(work, one.user, one.op, one.answer)
     names = one.names
-    return replace(settled, accounts=rows.accounts_of(work.link, names)) if names else settled
+    return (
+        replace(settled, accounts=ledger_rows.accounts_of(work.link, names)) if names else settled
+    )
 
 
 def _settle(work: Work, user: str, op: str, answer: str) -> Settled:
-    found = rows.operation_and_answer(work.link, user, op)
+    found = ledger_rows.operation_and_answer(work.link, user, op)
     if found is None:
         raise _never_charged()
     known, charged, standing = found
@@ -199,7 +201,9 @@ def _release(
 ) -> Settled:
     """Let the answer stand, unless one stood before it."""
     payers = (
-        debtors if standing is None else rows.without_payers(work.link, known.answer_key, debtors)
+        debtors
+        if standing is None
+        else ledger_rows.without_payers(work.link, known.answer_key, debtors)
     )
     said: dict[str, object] = {
         "user": known.user,
@@ -212,9 +216,9 @@ def _release(
     }
     seq = work.append("released", said).seq
     if standing is None:
-        rows.add_answer(work.link, known.answer_key, seq, answer)
-    rows.add_payers(work.link, known.answer_key, seq, payers)
-    rows.end_operation(work.link, known, "answered", seq)
+        ledger_rows.add_answer(work.link, known.answer_key, seq, answer)
+    ledger_rows.add_payers(work.link, known.answer_key, seq, payers)
+    ledger_rows.end_operation(work.link, known, "answered", seq)
     return Settled(work.head, known.seq, answer if standing is None else standing)
 
 
@@ -224,7 +228,7 @@ def fail(work: Work, user: str, op: str, *, code: str, shape: str | None) -> Set
     if known.state == "charged":
         said: dict[str, object] = {"user": user, "op": op, "charge": known.seq, "code": code}
         seq = work.append("failed", {**said, "shape": shape}).seq
-        rows.end_operation(work.link, known, "failed", seq)
+        ledger_rows.end_operation(work.link, known, "failed", seq)
         _freeze_shape(work, shape)
     elif known.state == "answered" and shape is not None and not is_shape_frozen(work, shape):
         work.append(
@@ -252,7 +256,7 @@ def thaw_shape(work: Work, shape: str) -> None:
 
 
 def _charged_operation(work: Work, user: str, op: str) -> Operation:
-    known = rows.operation(work.link, user, op)
+    known = ledger_rows.operation(work.link, user, op)
     if known is None:
         raise _never_charged()
     return known
@@ -263,7 +267,7 @@ def _never_charged() -> Bug:
 
 
 def _answer_of(work: Work, known: Operation) -> str:
-    answer = rows.standing_answer(work.link, known.answer_key)
+    answer = ledger_rows.standing_answer(work.link, known.answer_key)
     if answer is None:
         raise _without_answer()
     return answer
@@ -286,7 +290,7 @@ def _sha256(text: str) -> str:
 def open_account(work: Work, name: str, cap: Cap) -> Account:
     """Return the account, opened with this cap if it was not there."""
     work.open_missing({name: cap})
-    return rows.accounts_of(work.link, [name])[0]
+    return ledger_rows.accounts_of(work.link, [name])[0]
 
 
 def set_cap(work: Work, name: str, cap: Cap, before: Cap | None = None) -> Account:
@@ -297,11 +301,11 @@ def set_cap(work: Work, name: str, cap: Cap, before: Cap | None = None) -> Accou
     found = _account(work, name)
     if before is not None and found.cap != before:
         return found
-    work.append("cap-set", {"account": name, "cap": chain.cap_list(cap)})
+    work.append("cap-set", {"account": name, "cap": hash_chain.cap_list(cap)})
     lowered = 0 if accepts(cap, found.spent, Debt()) else 1
     columns = ", ".join(f"cap_{part} = ?" for part in SUMS)
     sql = f"UPDATE ledger_accounts SET {columns}, lowered = ? WHERE name = ?"
-    work.link.change(sql, (*chain.cap_list(cap), lowered, name))
+    work.link.change(sql, (*hash_chain.cap_list(cap), lowered, name))
     return Account(name, cap, found.spent)
 
 
@@ -324,7 +328,7 @@ def acknowledge_loss(work: Work, loss: Loss, why: str) -> Head:
     may have been lowered since is lowered again.
     """
     for account in loss.accounts:
-        found = rows.account(work.link, account.name)
+        found = ledger_rows.account(work.link, account.name)
         if found is None:
             work.open_account(account.name, account.cap)
         elif account.name in loss.lowered:
@@ -338,15 +342,15 @@ def acknowledge_loss(work: Work, loss: Loss, why: str) -> Head:
 
 
 def _go_on(work: Work, debits: dict[str, Debt], said: dict[str, object]) -> Head:
-    body = {**said, "debits": {name: chain.debt_list(debt) for name, debt in debits.items()}}
+    body = {**said, "debits": {name: hash_chain.debt_list(debt) for name, debt in debits.items()}}
     work.append("acknowledged", {**body, "origin": work.here}, epoch=work.head.epoch + 1)
     for name, debt in debits.items():
         found = _account(work, name)
-        spent = chain.add(found.spent, debt)
+        spent = hash_chain.add(found.spent, debt)
         lowered = 0 if accepts(found.cap, spent, Debt()) else 1
         columns = ", ".join(f"spent_{part} = ?" for part in SUMS)
         sql = f"UPDATE ledger_accounts SET {columns}, lowered = ? WHERE name = ?"
-        work.link.change(sql, (*chain.debt_list(spent), lowered, name))
+        work.link.change(sql, (*hash_chain.debt_list(spent), lowered, name))
     work.frozen = None
     work.origin = work.here
     return work.head
@@ -355,13 +359,13 @@ def _go_on(work: Work, debits: dict[str, Debt], said: dict[str, object]) -> Head
 def _clipped(found: Account, amounts: Amounts) -> Debt:
     if min(amounts) < 0:
         raise Bug("a debit cannot be negative")
-    cap, spent = chain.cap_list(found.cap), chain.debt_list(found.spent)
+    cap, spent = hash_chain.cap_list(found.cap), hash_chain.debt_list(found.spent)
     left = (max(0, most - gone) for most, gone in zip(cap, spent, strict=True))
     return Debt(*(min(amount, room) for amount, room in zip(amounts, left, strict=True)))
 
 
 def _account(work: Work, name: str) -> Account:
-    found = rows.account(work.link, name)
+    found = ledger_rows.account(work.link, name)
     if found is None:
         raise Bug("the ledger has no account of that name")
     return found

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from sfumato.core.account import Account, Cap, Charge, Entry, Head
-from sfumato.core.chain import Body, cap_list
-from sfumato.core.loss import Debt
-from sfumato.core.refusal import Bug
-from sfumato.stores.link import Fault, Link
-from sfumato.stores.tables import SUMS
+from sfumato.dp.accounting.privacy_events import Debt
+from sfumato.dp.refusal import Bug
+from sfumato.storage.database import Fault, Link
+from sfumato.storage.ledger_tables import SUMS
+from sfumato.vault.hash_chain import Body, cap_list
+from sfumato.vault.ledger_entries import Account, Cap, Charge, Entry, Head
 
 ENTRY: Final = "seq, epoch, at, kind, body, prev, hash"
 ACCOUNT: Final = ", ".join(["name", *(f"cap_{n}" for n in SUMS), *(f"spent_{n}" for n in SUMS)])

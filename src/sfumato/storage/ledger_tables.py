@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from sfumato.core.chain import MOST
-from sfumato.stores.link import Dialect
+from sfumato.storage.database import Dialect
+from sfumato.vault.hash_chain import MOST
 
 APPEND_ONLY: Final = ("ledger_entries", "ledger_answers", "ledger_payers")
 SUMS: Final = ("epsilon", "delta", "rho", "rho_delta")

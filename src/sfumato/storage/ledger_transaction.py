@@ -9,8 +9,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date, datetime
 
-from sfumato.core.account import Account, AnchorMark, Cap, Entry, Head
-from sfumato.core.chain import (
+from sfumato.dp.accounting.privacy_events import Debt
+from sfumato.dp.refusal import Bug
+from sfumato.storage import ledger_rows
+from sfumato.storage.database import Dialect, Link
+from sfumato.storage.ledger_tables import SUMS
+from sfumato.vault.budget_windows import CLOCK, trusted_day
+from sfumato.vault.hash_chain import (
     KINDS,
     MOST,
     MOVED,
@@ -20,12 +25,7 @@ from sfumato.core.chain import (
     disagreement,
     next_entry,
 )
-from sfumato.core.loss import Debt
-from sfumato.core.refusal import Bug
-from sfumato.core.windows import CLOCK, trusted_day
-from sfumato.stores import rows
-from sfumato.stores.link import Dialect, Link
-from sfumato.stores.tables import SUMS
+from sfumato.vault.ledger_entries import Account, AnchorMark, Cap, Entry, Head
 
 
 class CannotPay(Exception):
@@ -92,7 +92,7 @@ class Work:
             kind=kind,
             body=canonical(body),
         )
-        rows.add_entry(self.link, made)
+        ledger_rows.add_entry(self.link, made)
         self.has_notes = self.has_notes or kind not in KINDS
         self.head = Head(self.head.ledger, made.epoch, made.seq, made.hash)
         self.is_dirty = True
@@ -111,7 +111,7 @@ class Work:
             self._move()
             self.is_held = True
             return
-        reason = disagreement(mark, head, rows.entry(self.link, mark.seq))
+        reason = disagreement(mark, head, ledger_rows.entry(self.link, mark.seq))
         if reason is None and self.is_moved:
             reason = MOVED
         if reason is not None:
@@ -171,16 +171,16 @@ class Work:
             _debit_sql(self.dialect.least, len(names)), (*amounts, *names, *amounts)
         )
         self.is_dirty = True
-        able = {row[0]: rows.account_in(row) for row in paid}
+        able = {row[0]: ledger_rows.account_in(row) for row in paid}
         self.debited |= able
         if len(able) != len(names):
             unable = next(name for name in names if name not in able)
-            raise CannotPay(_known(rows.account(self.link, unable)))
+            raise CannotPay(_known(ledger_rows.account(self.link, unable)))
         return tuple(able[name] for name in names)
 
     def open_missing(self, wanted: dict[str, Cap]) -> None:
         """Open the accounts that are not there yet; a cap that is there stays."""
-        sql = f"SELECT name FROM ledger_accounts WHERE name IN ({rows.marks(len(wanted))})"
+        sql = f"SELECT name FROM ledger_accounts WHERE name IN ({ledger_rows.marks(len(wanted))})"
         there = {name for (name,) in self.link.rows(sql, tuple(wanted))}
         for name, cap in wanted.items():
             if name not in there:
@@ -189,22 +189,22 @@ class Work:
     def open_account(self, name: str, cap: Cap) -> None:
         """Open an account that has spent nothing."""
         self.append("account-opened", {"account": name, "cap": cap_list(cap)})
-        rows.add_account(self.link, name, cap)
+        ledger_rows.add_account(self.link, name, cap)
 
 
 def seen_day(link: Link, dialect: Dialect) -> date | None:
     """Return the last day that was trusted, or None before the first."""
-    found = rows.last_account(link, CLOCK, dialect.bytewise)
+    found = ledger_rows.last_account(link, CLOCK, dialect.bytewise)
     return None if found is None else date.fromisoformat(found.removeprefix(CLOCK))
 
 
 def _debit_sql(least: str, names: int) -> str:
     added = ", ".join(f"spent_{n} = {least}(spent_{n} + ?, {MOST})" for n in SUMS)
     return (
-        f"UPDATE ledger_accounts SET {added}, lowered = 0 WHERE name IN ({rows.marks(names)}) AND ("
+        f"UPDATE ledger_accounts SET {added}, lowered = 0 WHERE name IN ({ledger_rows.marks(names)}) AND ("  # noqa: E501
         "(spent_epsilon + ? <= cap_epsilon AND spent_delta + ? <= cap_delta) OR "
         "(spent_rho + ? <= cap_rho AND spent_rho_delta + ? <= cap_rho_delta))"
-        f" RETURNING {rows.ACCOUNT}"
+        f" RETURNING {ledger_rows.ACCOUNT}"
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sfumato.core.account import Head
+from sfumato.vault.ledger_entries import Head
 
 
 @dataclass(frozen=True)

@@ -10,13 +10,13 @@ from typing import Any, Final
 import psycopg
 from psycopg import errors
 
-from sfumato.core.ports import Clock
 from sfumato.dp.ports import Dice
-from sfumato.stores import ledger_made
-from sfumato.stores.ledger_sql import SqlLedger
-from sfumato.stores.link import Dialect, Fault, FaultCode
-from sfumato.stores.records import Records
-from sfumato.stores.tables import APPEND_ONLY
+from sfumato.storage import ledger_creation
+from sfumato.storage.database import Dialect, Fault, FaultCode
+from sfumato.storage.ledger_tables import APPEND_ONLY
+from sfumato.storage.records_database import Records
+from sfumato.storage.sql_ledger import SqlLedger
+from sfumato.vault.ports import Clock
 
 _ERRORS: Final = (psycopg.Error, UnicodeError, OverflowError)
 _CHECKED: Final = """SELECT current_setting('synchronous_commit'), current_setting('fsync'),
@@ -30,12 +30,12 @@ _ORIGIN: Final = """SELECT system_identifier,
 
 def create_ledger(url: str, clock: Clock, dice: Dice, *, wait_s: float = 10) -> SqlLedger:
     """Return a new ledger in the connection's first schema; refuse a schema that holds one."""
-    return ledger_made.create_ledger(_PostgresSchema(url, wait_s), clock, dice)
+    return ledger_creation.create_ledger(_PostgresSchema(url, wait_s), clock, dice)
 
 
 def open_ledger(url: str, clock: Clock, *, wait_s: float = 10) -> SqlLedger:
     """Return the ledger that lies in the connection's first schema."""
-    return ledger_made.open_ledger(_PostgresSchema(url, wait_s), clock)
+    return ledger_creation.open_ledger(_PostgresSchema(url, wait_s), clock)
 
 
 def open_records(url: str, *, wait_s: float = 10) -> Records:

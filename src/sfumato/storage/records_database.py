@@ -6,12 +6,12 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from sfumato.stores.held import Held
-from sfumato.stores.link import Database, Fault, FaultCode, Link, spoken
+from sfumato.storage.database import Database, Fault, FaultCode, Link, spoken
+from sfumato.storage.shared_connection import Held
 
 
 class Records:
-    """One connection (`held.py`); threads take turns."""
+    """One connection (`shared_connection.py`); threads take turns."""
 
     def __init__(self, database: Database) -> None:
         self._database = database

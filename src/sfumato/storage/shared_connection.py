@@ -11,8 +11,8 @@ from collections.abc import Callable
 from typing import Final, TypeVar
 from weakref import WeakSet
 
-from sfumato.core.refusal import Bug
-from sfumato.stores.link import Fault, FaultCode, Link, spoken
+from sfumato.dp.refusal import Bug
+from sfumato.storage.database import Fault, FaultCode, Link, spoken
 
 T = TypeVar("T")
 

@@ -10,8 +10,17 @@ from datetime import date, datetime
 from functools import partial
 from typing import Any, Final
 
-from sfumato.core import chain
-from sfumato.core.account import (
+from sfumato.dp.refusal import Bug, Refused
+from sfumato.storage import ledger_comparison, ledger_operations, ledger_rows
+from sfumato.storage import ledger_history as past
+from sfumato.storage.database import Database, Fault, FaultCode, Link, spoken
+from sfumato.storage.ledger_transaction import CannotPay, HistoryLost, Work, seen_day
+from sfumato.storage.own_entries import Own
+from sfumato.storage.shared_connection import Held
+from sfumato.system.group_commit import Ended, Together
+from sfumato.vault import hash_chain
+from sfumato.vault.budget_windows import trusted_day
+from sfumato.vault.ledger_entries import (
     Account,
     AnchorMark,
     Cap,
@@ -29,15 +38,7 @@ from sfumato.core.account import (
     Settling,
     Standing,
 )
-from sfumato.core.ports import Clock, MarkAll
-from sfumato.core.refusal import Bug, Refused
-from sfumato.core.windows import trusted_day
-from sfumato.stores import comparison, past, rows, steps
-from sfumato.stores.held import Held
-from sfumato.stores.link import Database, Fault, FaultCode, Link, spoken
-from sfumato.stores.own import Own
-from sfumato.stores.work import CannotPay, HistoryLost, Work, seen_day
-from sfumato.together import Ended, Together
+from sfumato.vault.ports import Clock, MarkAll
 
 _PAGE: Final = 1000
 SLACK_S: Final = 3600  # that a clock may be set ahead while a process counts
@@ -77,7 +78,9 @@ class SqlLedger:
         A ledger in which the mark does not stand is frozen instead, and refuses.
         """
         try:
-            outcome: Outcome = self._looked(lambda work: steps.charge(work, charge, mark))
+            outcome: Outcome = self._looked(
+                lambda work: ledger_operations.charge(work, charge, mark)
+            )
         except CannotPay as refusal:
             return Exceeded(refusal.account)
         return outcome
@@ -87,7 +90,9 @@ class SqlLedger:
 
         It is left to `charge`, which says why. What is an error may have been paid.
         """
-        ended = self._all([partial(steps.charge, asked=one, mark=mark) for one in charges])
+        ended = self._all(
+            [partial(ledger_operations.charge, asked=one, mark=mark) for one in charges]
+        )
         return [_paid(one) for one in ended]
 
     def settle(
@@ -98,69 +103,80 @@ class SqlLedger:
         The named accounts are returned with it, as they stand at that moment.
         """
         one = Settling(user, op, answer, tuple(names))
-        settled: Settled = self._looked(steps.held_to(mark, partial(steps.settle_one, one)))
+        settled: Settled = self._looked(
+            ledger_operations.held_to(mark, partial(ledger_operations.settle_one, one))
+        )
         return settled
 
     def settle_all(self, answers: Sequence[Settling], mark: Mark) -> list[Settled | Exception]:
         """Store several answers in one go, each as `settle` does; or its error."""
-        ended = self._all([steps.held_to(mark, partial(steps.settle_one, one)) for one in answers])
+        ended = self._all(
+            [
+                ledger_operations.held_to(mark, partial(ledger_operations.settle_one, one))
+                for one in answers
+            ]
+        )
         return [self._ending(one) for one in ended]
 
     def fail(self, user: str, op: str, code: str, shape: str | None) -> Settled:
         """Mark a charged operation as failed; a shape that is given is frozen for everyone."""
         ended: Settled = self._acts.done(
-            lambda work: steps.fail(work, user, op, code=code, shape=shape)
+            lambda work: ledger_operations.fail(work, user, op, code=code, shape=shape)
         )
         return ended
 
     def thaw_shape(self, shape: str, mark: Mark = None) -> None:
         """Let a frozen shape of question be asked again."""
-        self._looked(steps.held_to(mark, partial(steps.thaw_shape, shape=shape)))
+        self._looked(
+            ledger_operations.held_to(mark, partial(ledger_operations.thaw_shape, shape=shape))
+        )
 
     def open_account(self, account: str, cap: Cap, mark: Mark = None) -> Account:
         """Return the account, opened with this cap if it was not there; never change a cap."""
-        act = partial(steps.open_account, name=account, cap=cap)
-        opened: Account = self._looked(steps.held_to(mark, act))
+        act = partial(ledger_operations.open_account, name=account, cap=cap)
+        opened: Account = self._looked(ledger_operations.held_to(mark, act))
         return opened
 
     def set_cap(self, name: str, cap: Cap, before: Cap | None = None, mark: Mark = None) -> Account:
         """Change a cap, if `before` is it still; return the account as it stands then."""
-        act = partial(steps.set_cap, name=name, cap=cap, before=before)
-        made: Account = self._looked(steps.held_to(mark, act))
+        act = partial(ledger_operations.set_cap, name=name, cap=cap, before=before)
+        made: Account = self._looked(ledger_operations.held_to(mark, act))
         return made
 
     def note(self, kind: str, body: dict[str, object]) -> Head:
         """Append an owner's act to the chain; it cannot pass for one of the ledger's own."""
-        if kind in chain.KINDS:
+        if kind in hash_chain.KINDS:
             raise Bug(f"the kind {kind!r} is the ledger's own")
-        head: Head = self._acts.done(lambda work: steps.note(work, kind, body))
+        head: Head = self._acts.done(lambda work: ledger_operations.note(work, kind, body))
         return head
 
     def freeze(self, reason: str) -> None:
         """Stop every charge until the owner acknowledges; the first reason stays."""
         self._acts.done(lambda work: work.freeze(reason))
 
-    def acknowledge(self, debits: dict[str, steps.Amounts], why: str) -> Head:
+    def acknowledge(self, debits: dict[str, ledger_operations.Amounts], why: str) -> Head:
         """Open a new epoch, debit what may be lost (up to the caps, never past them), thaw."""
-        head: Head = self._acts.done(lambda work: steps.acknowledge(work, debits, why))
+        head: Head = self._acts.done(lambda work: ledger_operations.acknowledge(work, debits, why))
         return head
 
     def is_moved(self) -> bool:
         """Say whether the ledger is in another database than the one that it was last in."""
-        return self._looking.seen(rows.standing).origin != self._here
+        return self._looking.seen(ledger_rows.standing).origin != self._here
 
     def go_on_here(self, mark: AnchorMark) -> Head:
         """Go on in another database than before, if the mark is the head's; else freeze, refuse."""
-        head: Head = self._looked(steps.held_to(mark, lambda work: work.head))
+        head: Head = self._looked(ledger_operations.held_to(mark, lambda work: work.head))
         return head
 
     def acknowledge_loss(self, loss: Loss, why: str) -> Head:
         """Open a new epoch, debit exactly what was lost, and thaw."""
-        head: Head = self._acts.done(lambda work: steps.acknowledge_loss(work, loss, why))
+        head: Head = self._acts.done(
+            lambda work: ledger_operations.acknowledge_loss(work, loss, why)
+        )
         return head
 
     def window_day(self) -> date:
-        """Return the day by which windows are opened now (`core/windows.py`)."""
+        """Return the day by which windows are opened now (`vault/budget_windows.py`)."""
         now = datetime.fromisoformat(self._clock.now())
         seen = self._looking.seen(lambda link: seen_day(link, self._database.dialect))
         return trusted_day(seen, now.date(), is_vouched=self._vouches(now))
@@ -176,54 +192,56 @@ class SqlLedger:
             work.trust(now.date(), now)
             return now.date()
 
-        day: date | None = self._looked(steps.held_to(mark, trusted))
+        day: date | None = self._looked(ledger_operations.held_to(mark, trusted))
         return day
 
     def head(self) -> Head:
         """Return the ledger's identity, epoch, last sequence number and hash."""
-        return self._looking.seen(rows.standing).head
+        return self._looking.seen(ledger_rows.standing).head
 
     def frozen(self) -> str | None:
         """Return why the ledger is frozen, or None."""
-        return self._looking.seen(rows.standing).frozen
+        return self._looking.seen(ledger_rows.standing).frozen
 
     def standing_with(self, seq: int) -> tuple[Head, str | None, Entry | None]:
         """Return the head, why the ledger is frozen, and that entry, all as of one moment."""
-        return self._looking.seen(lambda link: rows.standing_with(link, seq))
+        return self._looking.seen(lambda link: ledger_rows.standing_with(link, seq))
 
     def frozen_shapes(self) -> tuple[str, ...]:
         """Return the shapes of question that wait for the owner."""
-        return self._looking.seen(rows.frozen_shapes)
+        return self._looking.seen(ledger_rows.frozen_shapes)
 
     def account(self, account: str) -> Account | None:
         """Return the account as it stands, or None."""
-        return self._looking.seen(lambda link: rows.account(link, account))
+        return self._looking.seen(lambda link: ledger_rows.account(link, account))
 
     def accounts_of(self, names: Sequence[str]) -> tuple[Account, ...]:
         """Return those of the named accounts that are there, in the order of the names."""
-        return self._looking.seen(lambda link: rows.accounts_of(link, names))
+        return self._looking.seen(lambda link: ledger_rows.accounts_of(link, names))
 
     def head_and_accounts(self) -> tuple[Head, tuple[Account, ...]]:
         """Return every account and the chain's head, as of one moment."""
         with self.own_connection() as link:
             link.begin_reading()
-            return rows.standing(link).head, rows.accounts(link)
+            return ledger_rows.standing(link).head, ledger_rows.accounts(link)
 
     def accounts(self) -> tuple[Account, ...]:
         """Return every account, by name."""
-        return self._looking.seen(rows.accounts)
+        return self._looking.seen(ledger_rows.accounts)
 
     def answer_of(self, user: str, op: str) -> str | None:
         """Return the answer that the user's operation was given, or None."""
-        return self._looking.seen(lambda link: rows.answer_of(link, user, op))
+        return self._looking.seen(lambda link: ledger_rows.answer_of(link, user, op))
 
     def is_paid_by(self, answer_key: str, names: Sequence[str]) -> bool:
         """Say whether there is an answer under the key that all of these accounts have paid for."""
-        return self._looking.seen(lambda link: not rows.without_payers(link, answer_key, names))
+        return self._looking.seen(
+            lambda link: not ledger_rows.without_payers(link, answer_key, names)
+        )
 
     def entry(self, seq: int) -> Entry | None:
         """Return one entry, or None."""
-        return self._looking.seen(lambda link: rows.entry(link, seq))
+        return self._looking.seen(lambda link: ledger_rows.entry(link, seq))
 
     def past(self, user: str, before: int, limit: int) -> tuple[Past, ...]:
         """Return the user's operations that were paid before that entry, the newest first."""
@@ -241,7 +259,7 @@ class SqlLedger:
 
     def entries(self, after: int = 0) -> Iterator[Entry]:
         """Yield the entries above that sequence number, in order, a page at a time."""
-        while page := self._looking.seen(partial(rows.entry_page, after=after, size=_PAGE)):
+        while page := self._looking.seen(partial(ledger_rows.entry_page, after=after, size=_PAGE)):
             yield from page
             after = page[-1].seq
 
@@ -253,13 +271,13 @@ class SqlLedger:
         """
         if until is not None and self._own.covers(after, until):
             return ()
-        return self._looking.seen(lambda link: rows.entries_of(link, kind, after))
+        return self._looking.seen(lambda link: ledger_rows.entries_of(link, kind, after))
 
-    def verify(self) -> chain.Verdict:
+    def verify(self) -> hash_chain.Verdict:
         """Replay the whole chain and compare every row of state with it, as of one moment."""
         with self.own_connection() as link:
             link.begin_reading()
-            return comparison.compare(link)
+            return ledger_comparison.compare(link)
 
     def close(self) -> None:
         """Let go of the connections; the next call makes new ones."""
@@ -276,7 +294,7 @@ class SqlLedger:
 
     def _lost(self, reason: str) -> Refused:
         self.freeze(reason)  # an act of its own, for that of whoever looked was undone
-        return chain.ledger_frozen(self.frozen() or reason)
+        return hash_chain.ledger_frozen(self.frozen() or reason)
 
     def _ending(self, ended: Ended[Settled]) -> Settled | Exception:
         if isinstance(ended.error, HistoryLost):
@@ -388,7 +406,7 @@ class SqlLedger:
     def _begun(self, link: Link) -> Work:
         dialect = self._database.dialect
         link.begin()
-        found = rows.standing(link, dialect.lock)
+        found = ledger_rows.standing(link, dialect.lock)
         head, frozen, origin = found.head, found.frozen, found.origin
         now, here, vouches = self._clock.now, self._here, self._vouches
         return Work(link, dialect, now, head, frozen, origin, here, vouches=vouches)
@@ -406,9 +424,9 @@ class SqlLedger:
         if seen is None or seen == work.head:
             return None
         mark = AnchorMark(seen.ledger, seen.epoch, seen.seq, seen.hash)
-        if chain.disagreement(mark, work.head, rows.entry(work.link, seen.seq)) is None:
+        if hash_chain.disagreement(mark, work.head, ledger_rows.entry(work.link, seen.seq)) is None:
             return None
-        return chain.SEEN
+        return hash_chain.SEEN
 
     def _connected(self) -> Link:
         link = self._database.connect()

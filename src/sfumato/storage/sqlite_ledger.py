@@ -11,15 +11,15 @@ from typing import Any, Final, Literal
 
 import apsw
 
-from sfumato.core.ports import Clock
-from sfumato.core.refusal import Bug, Refused
 from sfumato.dp.ports import Dice
-from sfumato.durable import make_folder, sync
-from sfumato.stores import ledger_made
-from sfumato.stores.ledger_sql import SqlLedger
-from sfumato.stores.link import Dialect, Fault, FaultCode
-from sfumato.stores.records import Records
-from sfumato.stores.tables import APPEND_ONLY
+from sfumato.dp.refusal import Bug, Refused
+from sfumato.storage import ledger_creation
+from sfumato.storage.database import Dialect, Fault, FaultCode
+from sfumato.storage.ledger_tables import APPEND_ONLY
+from sfumato.storage.records_database import Records
+from sfumato.storage.sql_ledger import SqlLedger
+from sfumato.system.durable_files import make_folder, sync
+from sfumato.vault.ports import Clock
 
 OLDEST: Final = (3, 51, 3)  # before it, a reset of the WAL could corrupt the file
 _FULL: Final = 2
@@ -36,7 +36,7 @@ Journal = Literal["wal", "truncate"]
 def create_ledger(path: Path, clock: Clock, dice: Dice, *, wait_s: float = 10) -> SqlLedger:
     """Return a new ledger in a file that only its owner may read; refuse a file that holds one."""
     _make_file(path)
-    return ledger_made.create_ledger(_SqliteFile(path, wait_s), clock, dice)
+    return ledger_creation.create_ledger(_SqliteFile(path, wait_s), clock, dice)
 
 
 def open_ledger(path: Path, clock: Clock, *, wait_s: float = 10) -> SqlLedger:
@@ -45,7 +45,7 @@ def open_ledger(path: Path, clock: Clock, *, wait_s: float = 10) -> SqlLedger:
         raise Refused(
             "vault-missing", "The ledger's file is not there.", "Restore it, or make a vault."
         )
-    return ledger_made.open_ledger(_SqliteFile(path, wait_s), clock)
+    return ledger_creation.open_ledger(_SqliteFile(path, wait_s), clock)
 
 
 def open_records(path: Path, *, wait_s: float = 30) -> Records:

@@ -16,10 +16,10 @@ import subprocess
 from pathlib import Path
 from typing import Final
 
-from sfumato.core.at_rest import KEY_BYTES
-from sfumato.core.refusal import Refused
 from sfumato.dp.ports import Dice
-from sfumato.durable import sync, write_new
+from sfumato.dp.refusal import Refused
+from sfumato.system.durable_files import sync, write_new
+from sfumato.vault.encryption_at_rest import KEY_BYTES
 
 COMMAND: Final = "command:"
 _FORM: Final = re.compile(rb"\s*([0-9a-fA-F]{%d})\s*" % (2 * KEY_BYTES))

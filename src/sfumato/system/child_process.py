@@ -22,7 +22,7 @@ _START: Final = (
     "sys.path.insert(0, sys.argv[1]); import sfumato; del sys.path[0]; "
     "from sfumato.{module} import main; main()"
 )
-_HOME: Final = str(Path(__file__).resolve().parents[1])
+_HOME: Final = str(Path(__file__).resolve().parents[2])
 _WRITTEN: Final = 1 << 16  # at once, so that one that reads slowly is noticed
 _READ: Final = 1 << 20
 

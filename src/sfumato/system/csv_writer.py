@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final, TextIO
 
-from sfumato.core.refusal import Refused
+from sfumato.dp.refusal import Refused
 
 # How a value that is not there is written where the card alone says which texts mean nothing.
 NO_VALUE: Final = "\ue000 no text is null here \ue000"

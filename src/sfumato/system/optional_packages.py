@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from sfumato.core.refusal import Refused
+from sfumato.dp.refusal import Refused
 
-CHECKOUT: Final = Path(__file__).parents[2]
+CHECKOUT: Final = Path(__file__).parents[3]
 # extra -> the modules that it brings, as they are imported
 EXTRAS: Final[Mapping[str, tuple[str, ...]]] = {
     "serve": (

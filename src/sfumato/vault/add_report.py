@@ -11,8 +11,8 @@ from dataclasses import dataclass, fields
 from fractions import Fraction
 from typing import Final
 
-from sfumato.core.refusal import Bug
 from sfumato.dp.json_values import Json
+from sfumato.dp.refusal import Bug
 
 MOST_UNREADABLE: Final = Fraction(5, 100)  # of the cells of a column that are not empty
 _ENDS: Final = (

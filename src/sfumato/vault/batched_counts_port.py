@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol, runtime_checkable
 
-from sfumato.core.measure import Cells, Measure
-from sfumato.core.sealed import Sealed
+from sfumato.query.measure import Cells, Measure
 from sfumato.vault.engine_port import EngineStopped
+from sfumato.vault.sealed import Sealed
 
 
 @runtime_checkable

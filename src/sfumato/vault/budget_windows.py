@@ -14,10 +14,10 @@ from dataclasses import replace
 from datetime import date, timedelta
 from typing import Final
 
-from sfumato.core.account import Account, Debtor
-from sfumato.core.filters import Cap
-from sfumato.core.loss import Debt
-from sfumato.core.refusal import Refused
+from sfumato.dp.accounting.privacy_events import Debt
+from sfumato.dp.accounting.privacy_filter import Cap
+from sfumato.dp.refusal import Refused
+from sfumato.vault.ledger_entries import Account, Debtor
 
 DAY, WEEK, MONTH, QUARTER, YEAR = "day", "week", "month", "quarter", "year"
 UNITS: Final = (DAY, WEEK, MONTH, QUARTER, YEAR)

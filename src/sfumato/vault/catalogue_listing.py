@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sfumato.core.card import Card
+from sfumato.vault.card.data_card import Card
 
 
 @dataclass(frozen=True)

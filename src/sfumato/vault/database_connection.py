@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Protocol
 
-from sfumato.core.refusal import Refused
+from sfumato.dp.refusal import Refused
 
 LONGEST: Final = 63  # bytes of a name in PostgreSQL
 _OURS_NOT: Final = re.compile(r"pg_.*|information_schema", re.ASCII | re.IGNORECASE)

@@ -7,11 +7,11 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from sfumato.core.add_report import TableReport
-from sfumato.core.card import Card
-from sfumato.core.expression import Predicate
-from sfumato.core.measure import Cells, Measure
-from sfumato.core.sealed import Sealed
+from sfumato.query.expression import Predicate
+from sfumato.query.measure import Cells, Measure
+from sfumato.vault.add_report import TableReport
+from sfumato.vault.card.data_card import Card
+from sfumato.vault.sealed import Sealed
 
 
 class EngineStopped(Exception):

@@ -31,10 +31,10 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from sfumato.core.account import Account, AnchorMark, Cap, Entry, Head
-from sfumato.core.filters import accepts
-from sfumato.core.loss import Debt
-from sfumato.core.refusal import Bug, Refused
+from sfumato.dp.accounting.privacy_events import Debt
+from sfumato.dp.accounting.privacy_filter import accepts
+from sfumato.dp.refusal import Bug, Refused
+from sfumato.vault.ledger_entries import Account, AnchorMark, Cap, Entry, Head
 
 GENESIS: Final = "0" * 64  # what the first entry names as the one before
 MOST: Final = (

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from sfumato.core.filters import Cap
-from sfumato.core.loss import Debt
-from sfumato.core.refusal import Bug
+from sfumato.dp.accounting.privacy_events import Debt
+from sfumato.dp.accounting.privacy_filter import Cap
+from sfumato.dp.refusal import Bug
 
 __all__ = [
     "Account",
@@ -52,7 +52,7 @@ class Account:
 class Debtor:
     """An account that pays for a charge; `cap` opens it if it is not there yet.
 
-    One with windows pays from the account of the open window as well (`core/windows.py`).
+    One with windows pays from the account of the open window as well (`vault/budget_windows.py`).
     """
 
     account: str

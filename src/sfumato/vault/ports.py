@@ -6,7 +6,12 @@ from collections.abc import Callable, Iterator, Sequence
 from datetime import date
 from typing import Protocol
 
-from sfumato.core.account import (
+from sfumato.vault.card.data_card import Card
+from sfumato.vault.catalogue_listing import Grant as Grant  # noqa: PLC0414  # a part of the port
+from sfumato.vault.catalogue_listing import Listing as Listing  # noqa: PLC0414  # a part of the port
+from sfumato.vault.catalogue_listing import Opened as Opened  # noqa: PLC0414  # a part of the port
+from sfumato.vault.hash_chain import Verdict
+from sfumato.vault.ledger_entries import (
     Account,
     AnchorMark,
     AnchorSums,
@@ -22,11 +27,6 @@ from sfumato.core.account import (
     Settled,
     Settling,
 )
-from sfumato.core.card import Card
-from sfumato.core.chain import Verdict
-from sfumato.core.listing import Grant as Grant  # noqa: PLC0414  # a part of the port
-from sfumato.core.listing import Listing as Listing  # noqa: PLC0414  # a part of the port
-from sfumato.core.listing import Opened as Opened  # noqa: PLC0414  # a part of the port
 
 
 class Clock(Protocol):
@@ -181,7 +181,7 @@ class LedgerStore(Protocol):
         ...
 
     def window_day(self) -> date:
-        """Return the day by which windows are opened now (`core/windows.py`)."""
+        """Return the day by which windows are opened now (`vault/budget_windows.py`)."""
         ...
 
     def trust_day(self, mark: Mark) -> date | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Generic, NoReturn, TypeVar
 
-from sfumato.core.refusal import Bug
+from sfumato.dp.refusal import Bug
 
 T = TypeVar("T")
 

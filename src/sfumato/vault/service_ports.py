@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from sfumato.core.access import Token, User
+from sfumato.vault.users import Token, User
 
 
 class AccessStore(Protocol):

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
-from sfumato.core.crowd.coded import Table
-from sfumato.core.sealed import Sealed
+from sfumato.dp.anonymity.coded_table import Table
+from sfumato.vault.sealed import Sealed
 
 
 @dataclass(frozen=True)

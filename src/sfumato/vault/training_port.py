@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-from sfumato.core.learning.coins import Coins
-from sfumato.core.learning.front import Front
-from sfumato.core.learning.lesson import CLASSES
-from sfumato.core.sealed import Sealed
+from sfumato.dp.learning.input_layers import Front
+from sfumato.dp.learning.poisson_sampling import Coins
+from sfumato.dp.learning.training_task import CLASSES
 from sfumato.dp.ports import IntegerArray
+from sfumato.vault.sealed import Sealed
 
 _NUMBER_S: Final = 3e-9  # of a model, there and back
 _OWN_NUMBER_S: Final = 60e-9  # of a model of a person's own, in each of their steps

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from sfumato.core.refusal import Refused
+from sfumato.dp.refusal import Refused
 
 PREFIX: Final = "connection:"
 

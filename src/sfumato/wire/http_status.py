@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from sfumato.core.refusal import CODES
+from sfumato.dp.refusal import CODES
 
 REFUSED: Final = 422  # the asker can change what is asked
 _OTHERS: Final[Mapping[str, int]] = {

@@ -10,7 +10,7 @@ from decimal import Decimal
 from fractions import Fraction
 from typing import Final
 
-from sfumato.core.refusal import Refused
+from sfumato.dp.refusal import Refused
 
 DEEPEST: Final = 32
 LONGEST_NUMBER: Final = 64

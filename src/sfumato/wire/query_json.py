@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Final
 
-from sfumato.core.refusal import CODES, Refused
+from sfumato.dp.refusal import CODES, Refused
 
 Json = dict[str, object]
 _RATIO = re.compile(r"([0-9]{1,90})/([1-9][0-9]{0,90})")

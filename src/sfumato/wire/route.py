@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from sfumato.wire.schemas import Schema
+from sfumato.wire.json_schemas import Schema
 
 _PLACE: Final = re.compile(r"\{(\w+)\}")
 

@@ -9,13 +9,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from sfumato.wire.airlock_routes import AIRLOCK_ROUTES
-from sfumato.wire.audit_routes import AUDIT_ROUTES
-from sfumato.wire.job_routes import job_routes
-from sfumato.wire.owner_routes import OWNER_ROUTES
-from sfumato.wire.pipeline_routes import PIPELINE_ROUTES
-from sfumato.wire.route import Route
-from sfumato.wire.schemas import (
+from sfumato.features.airlock.routes import AIRLOCK_ROUTES
+from sfumato.features.audit.routes import AUDIT_ROUTES
+from sfumato.features.data_sets.routes import UPLOAD_ROUTES
+from sfumato.features.federated.routes import SITE_ROUTES
+from sfumato.features.jobs.routes import job_routes
+from sfumato.features.pipelines.routes import PIPELINE_ROUTES
+from sfumato.features.policy.routes import OWNER_ROUTES
+from sfumato.features.streams.routes import STREAM_ROUTES
+from sfumato.features.surveys.routes import SURVEY_ROUTES
+from sfumato.features.synthetic.routes import TWIN_ROUTES
+from sfumato.wire.json_schemas import (
     ACCOUNT,
     ANSWER,
     ASK_TERMS,
@@ -32,11 +36,7 @@ from sfumato.wire.schemas import (
     shape,
     text,
 )
-from sfumato.wire.site_routes import SITE_ROUTES
-from sfumato.wire.stream_routes import STREAM_ROUTES
-from sfumato.wire.survey_routes import SURVEY_ROUTES
-from sfumato.wire.twin_routes import TWIN_ROUTES
-from sfumato.wire.upload_routes import UPLOAD_ROUTES
+from sfumato.wire.route import Route
 
 WIRE: Final = 1  # a change that an old client would not understand makes it 2
 VERSION: Final = "0.1.0"  # of the package

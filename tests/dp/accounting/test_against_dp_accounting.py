@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from dp_accounting import pld, rdp
 
-from sfumato.core.compose import (
+from sfumato.dp.accounting.composition import (
     delta_at,
     epsilon_at,
     pld_epsilon,
@@ -20,7 +20,7 @@ from sfumato.core.compose import (
     rho_within,
     zcdp_epsilon,
 )
-from sfumato.core.loss import ApproximateEvent, Event, GaussianEvent, PureEvent
+from sfumato.dp.accounting.privacy_events import ApproximateEvent, Event, GaussianEvent, PureEvent
 
 SEED: Final = 20261121
 MIXES: Final[dict[str, tuple[str, ...]]] = {

@@ -13,8 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sfumato.core.budget import Budget
-from sfumato.core.compose import (
+from sfumato.dp.accounting.composition import (
     delta_at,
     epsilon_at,
     plain_total,
@@ -23,8 +22,9 @@ from sfumato.core.compose import (
     rho_within,
     zcdp_epsilon,
 )
-from sfumato.core.loss import ApproximateEvent, Event, GaussianEvent, PureEvent
-from sfumato.core.refusal import Bug, Refused
+from sfumato.dp.accounting.privacy_events import ApproximateEvent, Event, GaussianEvent, PureEvent
+from sfumato.dp.budget import Budget
+from sfumato.dp.refusal import Bug, Refused
 
 SEEDED: Final = settings(derandomize=True, deadline=None, max_examples=150)
 STEP: Final = Fraction(1, 10**12)

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy import stats
 
-from sfumato.core.noise import skellam
-from sfumato.core.refusal import Bug
-from sfumato.core.sampled import MOST_ORDER, sampled, weights
+from sfumato.dp.accounting.poisson_subsampling import MOST_ORDER, sampled, weights
+from sfumato.dp.mechanisms import skellam
+from sfumato.dp.refusal import Bug
 
 Masses = NDArray[np.float64]
 CHANCES = [Fraction(1, 1000), Fraction(1, 100), Fraction(1, 10), Fraction(1, 2), Fraction(9, 10)]

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sfumato.core.loss import (
+from sfumato.dp.accounting.privacy_events import (
     ApproximateEvent,
     Debt,
     Event,
@@ -18,7 +18,7 @@ from sfumato.core.loss import (
     debt_of,
     total_debt,
 )
-from sfumato.core.refusal import Bug
+from sfumato.dp.refusal import Bug
 
 SEEDED: Final = settings(derandomize=True, deadline=None, max_examples=300)
 LEAST: Final = Fraction(1, 10**20)

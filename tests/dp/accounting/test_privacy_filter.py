@@ -10,10 +10,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sfumato.core.budget import Budget
-from sfumato.core.chain import cap_list
-from sfumato.core.compose import delta_at, rho_within
-from sfumato.core.filters import (
+from sfumato.dp.accounting.composition import delta_at, rho_within
+from sfumato.dp.accounting.privacy_events import (
+    ApproximateEvent,
+    Debt,
+    Event,
+    GaussianEvent,
+    PureEvent,
+    debt_of,
+    total_debt,
+)
+from sfumato.dp.accounting.privacy_filter import (
     SPLIT,
     Cap,
     Left,
@@ -23,15 +30,8 @@ from sfumato.core.filters import (
     largest_next_epsilon,
     left,
 )
-from sfumato.core.loss import (
-    ApproximateEvent,
-    Debt,
-    Event,
-    GaussianEvent,
-    PureEvent,
-    debt_of,
-    total_debt,
-)
+from sfumato.dp.budget import Budget
+from sfumato.vault.hash_chain import cap_list
 
 SEEDED: Final = settings(derandomize=True, deadline=None, max_examples=200)
 EPSILON_UNIT: Final = Fraction(1, 10**9)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sfumato.core.crowd.blunted import (
+from sfumato.dp.anonymity.coarsening import (
     averaged,
     averaged_together,
     cut_ends,
@@ -17,13 +17,13 @@ from sfumato.core.crowd.blunted import (
     pseudonyms,
     rounded,
 )
-from sfumato.core.crowd.coded import Codes, Column, Table, table_of
-from sfumato.core.crowd.goal import Goal
-from sfumato.core.crowd.leaks import leaks
-from sfumato.core.crowd.recoded import Recoded, Way, recode_by_class
-from sfumato.core.crowd.utility import learnt, utility_of
-from sfumato.core.refusal import Refused
-from sfumato.lab.adult_like import QUASI, SENSITIVE, adult_like, hierarchies
+from sfumato.dp.anonymity.coded_table import Codes, Column, Table, table_of
+from sfumato.dp.anonymity.leakage_check import leaks
+from sfumato.dp.anonymity.privacy_criteria import Goal
+from sfumato.dp.anonymity.recoded_table import Recoded, Way, recode_by_class
+from sfumato.dp.anonymity.table_utility import learnt, utility_of
+from sfumato.dp.refusal import Refused
+from sfumato.lab.census_like_table import QUASI, SENSITIVE, adult_like, hierarchies
 
 
 def test_ends_are_cut() -> None:

@@ -14,11 +14,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from core.crowd.plain import Rows, classes, measures, rows_of, shares
-from sfumato.core.crowd.check import check
-from sfumato.core.crowd.coded import NOTHING, Table, Value, decoded, read_numbers, table_of
-from sfumato.core.crowd.grouping import key_of
-from sfumato.core.refusal import Refused
+from sfumato.dp.anonymity.anonymity_check import check
+from sfumato.dp.anonymity.coded_table import NOTHING, Table, Value, decoded, read_numbers, table_of
+from sfumato.dp.anonymity.equivalence_classes import key_of
+from sfumato.dp.refusal import Refused
+from support.k_anonymity_plain import Rows, classes, measures, rows_of, shares
 
 # What pycanon 1.3.5 says of these tables (in its own environment, 2026-11).
 GOLDEN: list[dict[str, Any]] = json.loads((Path(__file__).parent / "pycanon.json").read_text())

@@ -9,9 +9,10 @@ from fractions import Fraction
 
 import pytest
 
-from sfumato.core.crowd.coded import coded, table_of
-from sfumato.core.crowd.hierarchy import build
-from sfumato.core.crowd.hierarchy_rules import (
+from sfumato.dp.anonymity.coded_table import coded, table_of
+from sfumato.dp.anonymity.generalization_hierarchy import build
+from sfumato.dp.anonymity.hierarchy_files import read_rules, read_taxonomy, rule_json, rules_toml
+from sfumato.dp.anonymity.hierarchy_rules import (
     EVERYTHING,
     Dates,
     Intervals,
@@ -21,8 +22,7 @@ from sfumato.core.crowd.hierarchy_rules import (
     built,
     proposed,
 )
-from sfumato.core.crowd.hierarchy_text import read_rules, read_taxonomy, rule_json, rules_toml
-from sfumato.core.refusal import Refused
+from sfumato.dp.refusal import Refused
 
 RULES: dict[str, Rule] = {
     "age": Intervals((5, 10), 15),

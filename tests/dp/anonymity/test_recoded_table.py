@@ -10,11 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from core.crowd.plain import classes, measures, rows_of, shares
-from sfumato.core.crowd.coded import Table, Value, table_of
-from sfumato.core.crowd.goal import Goal
-from sfumato.core.crowd.hierarchy import Hierarchy
-from sfumato.core.crowd.hierarchy_rules import (
+from sfumato.dp.anonymity.coded_table import Table, Value, table_of
+from sfumato.dp.anonymity.generalization_hierarchy import Hierarchy
+from sfumato.dp.anonymity.global_recoding import every_node, judge, search
+from sfumato.dp.anonymity.hierarchy_rules import (
     EVERYTHING,
     Intervals,
     Prefixes,
@@ -22,18 +21,19 @@ from sfumato.core.crowd.hierarchy_rules import (
     Taxonomy,
     built,
 )
-from sfumato.core.crowd.lattice import every_node, judge, search
-from sfumato.core.crowd.local import loss_of, recode_locally
-from sfumato.core.crowd.recoded import (
+from sfumato.dp.anonymity.local_recoding import loss_of, recode_locally
+from sfumato.dp.anonymity.privacy_criteria import Goal
+from sfumato.dp.anonymity.recoded_table import (
     Recoded,
     Way,
     recode_by_class,
     recode_by_halves,
     recode_globally,
 )
-from sfumato.core.crowd.task import task_of
-from sfumato.core.refusal import Refused
-from sfumato.lab.adult_like import QUASI, SENSITIVE, adult_like, hierarchies
+from sfumato.dp.anonymity.recoding_task import task_of
+from sfumato.dp.refusal import Refused
+from sfumato.lab.census_like_table import QUASI, SENSITIVE, adult_like, hierarchies
+from support.k_anonymity_plain import classes, measures, rows_of, shares
 
 TAXONOMY = Taxonomy({"a": ("ab",), "b": ("ab",), "c": ("cd",), "d": ("cd",), "": ("none",)})
 RULES: dict[str, Rule] = {

@@ -10,12 +10,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sfumato.core.crowd.coded import table_of
-from sfumato.core.crowd.recoded import class_sizes
-from sfumato.core.crowd.risk import expected_chances, population_uniques, risks_of
-from sfumato.core.crowd.special import special
-from sfumato.core.refusal import Refused
-from sfumato.lab.adult_like import adult_like
+from sfumato.dp.anonymity.coded_table import table_of
+from sfumato.dp.anonymity.recoded_table import class_sizes
+from sfumato.dp.anonymity.reidentification_risk import (
+    expected_chances,
+    population_uniques,
+    risks_of,
+)
+from sfumato.dp.anonymity.special_uniques import special
+from sfumato.dp.refusal import Refused
+from sfumato.lab.census_like_table import adult_like
 
 
 def test_the_prosecutors_chance_is_one_over_the_class() -> None:

@@ -13,8 +13,8 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
-from sfumato.core.refusal import Refused
-from sfumato.core.tabular import coded_table, columns_of, plain, rows_of
+from sfumato.dp.anonymity.tables_in_memory import coded_table, columns_of, plain, rows_of
+from sfumato.dp.refusal import Refused
 
 COLUMNS: dict[str, list[Any]] = {
     "age": [31, None, 44],

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sfumato.core.crowd.subsets import Uniqueness, all_subsets, best_of_each_size
-from sfumato.core.refusal import Refused
+from sfumato.dp.anonymity.uniqueness import Uniqueness, all_subsets, best_of_each_size
+from sfumato.dp.refusal import Refused
 
 ROWS = st.lists(
     st.tuples(st.integers(0, 3), st.sampled_from("ab"), st.integers(-1, 9), st.floats(0, 1)),

@@ -9,10 +9,10 @@ from random import Random
 import numpy as np
 import pytest
 
-from sfumato.core.noise.kind import Noise
-from sfumato.core.noise.running import Axis, Running
-from sfumato.core.noise.several import margin_of_several, std_of_several
-from sfumato.core.noise.tree import Tree
+from sfumato.dp.confidence.approximate_sum_of_draws import margin_of_several, std_of_several
+from sfumato.dp.mechanisms.binary_tree import Tree
+from sfumato.dp.mechanisms.noise import Noise
+from sfumato.dp.mechanisms.running_count import Axis, Running
 
 LAPLACE, GAUSSIAN = Noise("laplace", Fraction(5, 2)), Noise("gaussian", Fraction(9))
 

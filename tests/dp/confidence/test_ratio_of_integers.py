@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chance import SeededDice
-from sfumato.core.noise.kind import Noise
-from sfumato.core.ratio import Spread, ratio_interval
+from sfumato.dp.confidence.ratio_of_integers import Spread, ratio_interval
+from sfumato.dp.mechanisms.noise import Noise
+from support.seeded_dice import SeededDice
 
 DRAWS = 20_000
 

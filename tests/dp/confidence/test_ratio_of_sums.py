@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sfumato.core.noise.kind import Noise
-from sfumato.core.noise.sure import sure
-from sfumato.core.noise.weighted import within_of
-from sfumato.core.quotient import Quotient, _rays, laplace_tail, plausible
+from sfumato.dp.confidence.ratio_of_sums import Quotient, _rays, laplace_tail, plausible
+from sfumato.dp.confidence.simultaneous import sure
+from sfumato.dp.confidence.weighted_sum_of_draws import within_of
+from sfumato.dp.mechanisms.noise import Noise
 
 MISS = Fraction(5, 100)
 DRAWS = 40_000

@@ -8,10 +8,10 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from sfumato.core.noise.added import std_of_sum, within_of_sum
-from sfumato.core.noise.blend import blend
-from sfumato.core.noise.kind import Noise
-from sfumato.core.refusal import Bug
+from sfumato.dp.confidence.sum_of_draws import std_of_sum, within_of_sum
+from sfumato.dp.mechanisms.averaged_noise import blend
+from sfumato.dp.mechanisms.noise import Noise
+from sfumato.dp.refusal import Bug
 
 NOISES = [
     Noise("laplace", Fraction(1, 5)),

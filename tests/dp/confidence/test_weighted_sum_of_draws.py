@@ -7,8 +7,8 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from sfumato.core.noise.kind import Noise
-from sfumato.core.noise.weighted import within_of
+from sfumato.dp.confidence.weighted_sum_of_draws import within_of
+from sfumato.dp.mechanisms.noise import Noise
 
 DRAWS = (Noise("laplace", Fraction(1, 3)), Noise("laplace", Fraction(3)))
 WEIGHTS = (0.9938542850253891, 0.006145714974611005)

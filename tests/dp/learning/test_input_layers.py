@@ -14,8 +14,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sfumato.core.learning import network as network_module
-from sfumato.core.learning.front import (
+from sfumato.dp.learning import integer_network as network_module
+from sfumato.dp.learning.input_layer_passes import Backs, passed
+from sfumato.dp.learning.input_layers import (
     MOST_ADDED,
     MOST_PATCH,
     MOST_PLACES,
@@ -25,9 +26,8 @@ from sfumato.core.learning.front import (
     Table,
     read_front,
 )
-from sfumato.core.learning.network import SUM_BITS, Network, Numbers, People, Walk
-from sfumato.core.learning.passing import Backs, passed
-from sfumato.core.refusal import Refused
+from sfumato.dp.learning.integer_network import SUM_BITS, Network, Numbers, People, Walk
+from sfumato.dp.refusal import Refused
 
 Whole = list[int]
 FRONTS = {

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sfumato.core.learning import network as network_module
-from sfumato.core.learning.network import (
+from sfumato.dp.learning import integer_network as network_module
+from sfumato.dp.learning.integer_network import (
     SUM_BITS,
     Network,
     Numbers,
@@ -22,7 +22,7 @@ from sfumato.core.learning.network import (
     inputs_of,
     unpacked,
 )
-from sfumato.core.refusal import Refused
+from sfumato.dp.refusal import Refused
 
 NETWORKS = [
     Network((7, 10), "relu", "classes"),

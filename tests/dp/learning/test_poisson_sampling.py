@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from scipy.stats import binom
 
-from chance import SeededDice
-from sfumato.core.learning import coins as coins_
-from sfumato.core.learning.coins import KEY_BYTES, Coins, most_below
-from sfumato.core.refusal import Bug
+from sfumato.dp.learning import poisson_sampling as coins_
+from sfumato.dp.learning.poisson_sampling import KEY_BYTES, Coins, most_below
+from sfumato.dp.refusal import Bug
+from support.seeded_dice import SeededDice
 
 PEOPLE = 200_000
 ALARM = 1e-6

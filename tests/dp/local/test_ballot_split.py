@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from chance import CountingDice, SeededDice
-from sfumato.core.local.ballot import (
+from sfumato.dp.local.ballot_split import (
     Sampled,
     Split,
     arity,
@@ -18,22 +17,23 @@ from sfumato.core.local.ballot import (
     leaves,
     randomise_ballots,
 )
-from sfumato.core.local.duchi import Duchi
-from sfumato.core.local.estimate import estimate
-from sfumato.core.local.hybrid import Hybrid
-from sfumato.core.local.k_ary import KAry
-from sfumato.core.local.kinds import randomiser_of
-from sfumato.core.local.mean import estimate_mean, tally_numbers
-from sfumato.core.local.oracle import Randomiser, tally
-from sfumato.core.local.ranking import (
+from sfumato.dp.local.duchi import Duchi
+from sfumato.dp.local.frequency_estimation import estimate
+from sfumato.dp.local.frequency_oracle import Randomiser, tally
+from sfumato.dp.local.hybrid_mechanism import Hybrid
+from sfumato.dp.local.k_ary_response import KAry
+from sfumato.dp.local.mean_estimation import estimate_mean, tally_numbers
+from sfumato.dp.local.randomiser_registry import randomiser_of
+from sfumato.dp.local.ranking_response import (
     answers_by_pairs,
     by_pairs,
     mean_places,
     mean_places_by_pairs,
     orders,
 )
-from sfumato.core.local.subset import Subset
-from sfumato.core.refusal import Bug, Refused
+from sfumato.dp.local.subset_selection import Subset
+from sfumato.dp.refusal import Bug, Refused
+from support.seeded_dice import CountingDice, SeededDice
 
 ONE = Fraction(1)
 MAKERS: list[Any] = [partial(KAry.within, 4), partial(Hybrid.within, 100), partial(choices, 3)]

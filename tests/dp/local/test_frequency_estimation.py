@@ -11,15 +11,9 @@ import pytest
 from numpy.typing import NDArray
 from scipy import stats
 
-from chance import CountingDice, SeededDice
-from sfumato.core.local.binary import Binary
-from sfumato.core.local.estimate import estimate, observed, variances
-from sfumato.core.local.hadamard import Hadamard
-from sfumato.core.local.hashing import Hashing
-from sfumato.core.local.interval import OFTEN, exact, intervals
-from sfumato.core.local.k_ary import KAry
-from sfumato.core.local.kinds import oracle_of, randomiser_of
-from sfumato.core.local.oracle import (
+from sfumato.dp.local.binary_response import Binary
+from sfumato.dp.local.frequency_estimation import estimate, observed, variances
+from sfumato.dp.local.frequency_oracle import (
     Oracle,
     Tally,
     nothing,
@@ -28,11 +22,17 @@ from sfumato.core.local.oracle import (
     simulate,
     tally,
 )
-from sfumato.core.local.permanent import Waves
-from sfumato.core.local.projective import Projective
-from sfumato.core.local.subset import Subset
-from sfumato.core.local.unary import Unary, set_bits
-from sfumato.core.refusal import Bug, Refused
+from sfumato.dp.local.hadamard_response import Hadamard
+from sfumato.dp.local.k_ary_response import KAry
+from sfumato.dp.local.local_hashing import Hashing
+from sfumato.dp.local.permanent_response import Waves
+from sfumato.dp.local.projective_geometry_response import Projective
+from sfumato.dp.local.proportion_intervals import OFTEN, exact, intervals
+from sfumato.dp.local.randomiser_registry import oracle_of, randomiser_of
+from sfumato.dp.local.subset_selection import Subset
+from sfumato.dp.local.unary_encoding import Unary, set_bits
+from sfumato.dp.refusal import Bug, Refused
+from support.seeded_dice import CountingDice, SeededDice
 
 Integers = NDArray[np.int64]
 ONE = Fraction(1)
@@ -300,7 +300,7 @@ def test_intervals_hold_by_the_chances_of_every_count(people: int) -> None:
 
 
 def test_wilson_alone_would_fall_short_where_few_are_seen() -> None:
-    from sfumato.core.local.interval import wilson
+    from sfumato.dp.local.proportion_intervals import wilson
 
     people, chance = 300, 0.0005
     seen = np.arange(people + 1)

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from local_golden import PATH, vectors
-from local_plain import PLAIN
-from sfumato.core.local.kinds import BALLOTS, KINDS, NUMBERS, randomiser_of
-from sfumato.core.local.law import epsilon_of
+from sfumato.dp.local.likelihood_ratio import epsilon_of
+from sfumato.dp.local.randomiser_registry import BALLOTS, KINDS, NUMBERS, randomiser_of
+from support.local_golden_vectors import PATH, vectors
+from support.local_randomiser_oracles import PLAIN
 
 WRITTEN: list[dict[str, Any]] = json.loads(PATH.read_text("utf-8"))
 

@@ -9,12 +9,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from chance import CountingDice, SeededDice
-from sfumato.core.local.choose import best_numbers
-from sfumato.core.local.duchi import Duchi
-from sfumato.core.local.hybrid import Hybrid
-from sfumato.core.local.kinds import numbers_of
-from sfumato.core.local.mean import (
+from sfumato.dp.local.duchi import Duchi
+from sfumato.dp.local.hybrid_mechanism import Hybrid
+from sfumato.dp.local.mean_estimation import (
     Mean,
     NumberTally,
     estimate_mean,
@@ -22,9 +19,12 @@ from sfumato.core.local.mean import (
     simulate_numbers,
     tally_numbers,
 )
-from sfumato.core.local.number import Numbers, variance, worst_variance
-from sfumato.core.local.piecewise import Piecewise
-from sfumato.core.refusal import Bug, Refused
+from sfumato.dp.local.numeric_response import Numbers, variance, worst_variance
+from sfumato.dp.local.piecewise_mechanism import Piecewise
+from sfumato.dp.local.randomiser_choice import best_numbers
+from sfumato.dp.local.randomiser_registry import numbers_of
+from sfumato.dp.refusal import Bug, Refused
+from support.seeded_dice import CountingDice, SeededDice
 
 Integers = NDArray[np.int64]
 STEPS, PEOPLE = 100, 2000
@@ -77,7 +77,7 @@ def test_the_squared_error_of_a_number_is_that_of_the_formula(one: Numbers) -> N
 
 def linear_errors(one: Numbers, parts: Any, step: int) -> NDArray[np.float64]:
     """What surveys say of the sum, less the step times what they say of who gave a number."""
-    from sfumato.core.local.mean import _moments
+    from sfumato.dp.local.mean_estimation import _moments
 
     sums = [_moments(NumberTally(one, len(part), one.counts(part)))[0] for part in parts]
     return np.array([(total - step * gave) / parts.shape[1] for total, gave in sums])

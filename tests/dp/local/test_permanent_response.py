@@ -9,12 +9,12 @@ from itertools import product
 import numpy as np
 import pytest
 
-from chance import SeededDice
-from sfumato.core.local.k_ary import KAry
-from sfumato.core.local.law import epsilon_of, worst_ratio
-from sfumato.core.local.permanent import Device, Kept, Waves, lifetime
-from sfumato.core.local.words import PARTS
-from sfumato.core.refusal import Bug, Refused
+from sfumato.dp.local.k_ary_response import KAry
+from sfumato.dp.local.likelihood_ratio import epsilon_of, worst_ratio
+from sfumato.dp.local.permanent_response import Device, Kept, Waves, lifetime
+from sfumato.dp.local.random_words import PARTS
+from sfumato.dp.refusal import Bug, Refused
+from support.seeded_dice import SeededDice
 
 DEVICE = Device(bytes(range(32)))
 WAVES = Waves.within(5, ever=Fraction(2), wave=Fraction(1))

@@ -11,23 +11,23 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from local_laws import draws, law_by_words
-from sfumato.core.local.ballot import Sampled, Split
-from sfumato.core.local.binary import Binary
-from sfumato.core.local.duchi import Duchi
-from sfumato.core.local.hadamard import Hadamard
-from sfumato.core.local.hashing import Hashing, cells_of
-from sfumato.core.local.hybrid import Hybrid
-from sfumato.core.local.k_ary import KAry
-from sfumato.core.local.law import epsilon_of, worst_ratio
-from sfumato.core.local.oracle import Randomiser
-from sfumato.core.local.permanent import Waves
-from sfumato.core.local.piecewise import Piecewise
-from sfumato.core.local.projective import Projective
-from sfumato.core.local.subset import Subset
-from sfumato.core.local.unary import HALF, Unary
-from sfumato.core.local.words import PARTS, boldest, words_each
-from sfumato.core.refusal import Bug, Refused
+from sfumato.dp.local.ballot_split import Sampled, Split
+from sfumato.dp.local.binary_response import Binary
+from sfumato.dp.local.duchi import Duchi
+from sfumato.dp.local.frequency_oracle import Randomiser
+from sfumato.dp.local.hadamard_response import Hadamard
+from sfumato.dp.local.hybrid_mechanism import Hybrid
+from sfumato.dp.local.k_ary_response import KAry
+from sfumato.dp.local.likelihood_ratio import epsilon_of, worst_ratio
+from sfumato.dp.local.local_hashing import Hashing, cells_of
+from sfumato.dp.local.permanent_response import Waves
+from sfumato.dp.local.piecewise_mechanism import Piecewise
+from sfumato.dp.local.projective_geometry_response import Projective
+from sfumato.dp.local.random_words import PARTS, boldest, words_each
+from sfumato.dp.local.subset_selection import Subset
+from sfumato.dp.local.unary_encoding import HALF, Unary
+from sfumato.dp.refusal import Bug, Refused
+from support.local_randomiser_laws import draws, law_by_words
 
 EPSILONS = [Fraction(1, 3), Fraction(1), Fraction(7, 2)]
 MAKERS: dict[str, Any] = {  # each has its own `within`

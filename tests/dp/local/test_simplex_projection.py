@@ -14,21 +14,21 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from scipy import stats
 
-from chance import SeededDice
-from sfumato.core.local import shuffle
-from sfumato.core.local.ballot import Sampled, Split
-from sfumato.core.local.choose import best, best_ballot, best_numbers, candidates
-from sfumato.core.local.duchi import Duchi
-from sfumato.core.local.estimate import estimate
-from sfumato.core.local.hadamard import Hadamard
-from sfumato.core.local.heavy_hitters import Growing, grow, growing_of
-from sfumato.core.local.hybrid import Hybrid
-from sfumato.core.local.k_ary import KAry
-from sfumato.core.local.mean import NumberTally, estimate_mean, randomise_numbers
-from sfumato.core.local.oracle import Tally, randomise, simulate, tally
-from sfumato.core.local.piecewise import Piecewise
-from sfumato.core.local.projective import Projective
-from sfumato.core.local.respondents import (
+from sfumato.dp.local import shuffle_amplification
+from sfumato.dp.local.ballot_split import Sampled, Split
+from sfumato.dp.local.duchi import Duchi
+from sfumato.dp.local.frequency_estimation import estimate
+from sfumato.dp.local.frequency_oracle import Tally, randomise, simulate, tally
+from sfumato.dp.local.hadamard_response import Hadamard
+from sfumato.dp.local.heavy_hitters import Growing, grow, growing_of
+from sfumato.dp.local.hybrid_mechanism import Hybrid
+from sfumato.dp.local.k_ary_response import KAry
+from sfumato.dp.local.mean_estimation import NumberTally, estimate_mean, randomise_numbers
+from sfumato.dp.local.piecewise_mechanism import Piecewise
+from sfumato.dp.local.projective_geometry_response import Projective
+from sfumato.dp.local.random_words import drawn
+from sfumato.dp.local.randomiser_choice import best, best_ballot, best_numbers, candidates
+from sfumato.dp.local.sample_size import (
     margin_of,
     margin_of_mean,
     moved_mean,
@@ -36,10 +36,10 @@ from sfumato.core.local.respondents import (
     people_for,
     people_for_mean,
 )
-from sfumato.core.local.simplex import likeliest, nearest
-from sfumato.core.local.unary import Unary
-from sfumato.core.local.words import drawn
-from sfumato.core.refusal import Bug, Refused
+from sfumato.dp.local.simplex_projection import likeliest, nearest
+from sfumato.dp.local.unary_encoding import Unary
+from sfumato.dp.refusal import Bug, Refused
+from support.seeded_dice import SeededDice
 
 ONE = Fraction(1)
 SHARES = arrays(np.float64, st.integers(1, 30), elements=st.floats(-3, 3))
@@ -157,7 +157,7 @@ def test_liars_move_a_sum_no_further_than_their_reach(kind: Any) -> None:
 
 def total(one: Any, reports: Any) -> float:
     found = estimate_mean(NumberTally(one, len(reports), one.counts(reports)))
-    from sfumato.core.local.mean import _moments
+    from sfumato.dp.local.mean_estimation import _moments
 
     assert found.people == len(reports)
     return float(_moments(NumberTally(one, len(reports), one.counts(reports)))[0][0] / len(reports))
@@ -220,8 +220,10 @@ KNOWN = [(10**4, 1.0, 0.214, 0.053), (10**4, 3.0, 0.824, 0.321)]
 def test_mixing_gives_the_known_values(
     people: int, local: float, formula: float, numeric: float
 ) -> None:
-    assert shuffle.closed_form(local, people, 1e-6) == pytest.approx(formula, abs=6e-4)
-    assert shuffle.amplified(local, people, 1e-6) == pytest.approx(numeric, abs=9e-4)
+    assert shuffle_amplification.closed_form(local, people, 1e-6) == pytest.approx(
+        formula, abs=6e-4
+    )
+    assert shuffle_amplification.amplified(local, people, 1e-6) == pytest.approx(numeric, abs=9e-4)
 
 
 @pytest.mark.parametrize(("people", "local", "epsilon"), [(40, 1.0, 0.3), (200, 2.0, 0.5)])
@@ -237,18 +239,20 @@ def test_the_delta_of_mixing_is_never_below_the_sum_over_everything(
         more = stats.binom.pmf(seen - 1, clones, 0.5)
         one, other = heads * more + (1 - heads) * coins, (1 - heads) * more + heads * coins
         total += chance * np.maximum(one - math.exp(epsilon) * other, 0).sum()
-    found = shuffle.delta_of(epsilon, local, people)
+    found = shuffle_amplification.delta_of(epsilon, local, people)
     assert total <= found <= 1.3 * total + 1e-12
 
 
 def test_mixing_never_claims_more_than_was_there_and_helps_the_more_people_there_are() -> None:
-    found = [shuffle.amplified(1.0, people, 1e-6) for people in (1, 10, 1000, 100_000)]
+    found = [
+        shuffle_amplification.amplified(1.0, people, 1e-6) for people in (1, 10, 1000, 100_000)
+    ]
     assert 0.99999 < found[0] <= 1.0  # a delta buys that little
     assert found == sorted(found, reverse=True)
-    assert shuffle.closed_form(8.0, 10_000, 1e-6) == 8.0  # outside of its range
-    assert shuffle.closed_form(1.0, 50, 1e-6) == 1.0
+    assert shuffle_amplification.closed_form(8.0, 10_000, 1e-6) == 8.0  # outside of its range
+    assert shuffle_amplification.closed_form(1.0, 50, 1e-6) == 1.0
     with pytest.raises(Refused):
-        shuffle.amplified(0.0, 10, 1e-6)
+        shuffle_amplification.amplified(0.0, 10, 1e-6)
 
 
 @pytest.mark.parametrize("people", [1, 40, 10**6, 10**8, 10**9])
@@ -257,7 +261,7 @@ def test_the_chances_of_clones_are_never_too_small_however_many_people(
     people: int, chance: float
 ) -> None:
     """Logarithms of factorials lose digits: less than all chances would be a delta too small."""
-    first, chances = shuffle._binomial(people, chance)
+    first, chances = shuffle_amplification._binomial(people, chance)
     assert 1 - 1e-12 <= float(chances.sum()) <= 1 + 1e-4
     assert 0 <= first <= people * chance
 

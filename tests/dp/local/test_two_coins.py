@@ -11,11 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from chance import ColumnDice, CountingDice, SeededDice
-from noise_checks import ALARM
-from sfumato.core.local import FAIR, TwoCoins, epsilon_of, worst_ratio
-from sfumato.core.local.words import PARTS
-from sfumato.core.refusal import Bug, Refused
+from sfumato.dp.local import FAIR, TwoCoins, epsilon_of, worst_ratio
+from sfumato.dp.local.random_words import PARTS
+from sfumato.dp.refusal import Bug, Refused
+from support.noise_probabilities import ALARM
+from support.seeded_dice import ColumnDice, CountingDice, SeededDice
 
 COINS = st.builds(TwoCoins, st.integers(1, PARTS - 1), st.integers(1, PARTS - 1))
 SHARES = st.fractions(min_value=0, max_value=1, max_denominator=1000)

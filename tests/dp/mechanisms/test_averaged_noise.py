@@ -8,11 +8,11 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from chance import SeededDice
-from sfumato.core.noise.blend import Blend, blend, mean_of
-from sfumato.core.noise.kind import CONFIDENCE, Noise
-from sfumato.core.ratio import Spread, ratio_interval
-from sfumato.core.refusal import Bug
+from sfumato.dp.confidence.ratio_of_integers import Spread, ratio_interval
+from sfumato.dp.mechanisms.averaged_noise import Blend, blend, mean_of
+from sfumato.dp.mechanisms.noise import CONFIDENCE, Noise
+from sfumato.dp.refusal import Bug
+from support.seeded_dice import SeededDice
 
 DRAWS = 40_000
 

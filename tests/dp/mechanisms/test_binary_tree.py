@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from sfumato.core.noise.tree import Tree, tree_for_gaussian, tree_for_laplace
-from sfumato.core.refusal import Bug
+from sfumato.dp.mechanisms.binary_tree import Tree, tree_for_gaussian, tree_for_laplace
+from sfumato.dp.refusal import Bug
 
 Integers = NDArray[np.int64]
 TREES = [Tree(n, b) for n in (*range(1, 13), 16, 17, 27) for b in range(2, n + 2)]

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from chance import CountingDice, SeededDice
-from choosing_checks import CHOOSING_ALARM, is_private, law_p_value
-from sfumato.core.noise.bounds import bin_count, bins_of, edges, search, threshold
-from sfumato.core.refusal import Bug
+from sfumato.dp.mechanisms.bounds_search import bin_count, bins_of, edges, search, threshold
+from sfumato.dp.refusal import Bug
+from support.choice_laws import CHOOSING_ALARM, is_private, law_p_value
+from support.seeded_dice import CountingDice, SeededDice
 
 ONE = Fraction(1)
 FALSE_POSITIVE = Fraction(1, 20)

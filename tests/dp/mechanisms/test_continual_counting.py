@@ -9,13 +9,13 @@ from random import Random
 import numpy as np
 import pytest
 
-from sfumato.core.budget import MIN_EPSILON
-from sfumato.core.expression import Ref, Since, Unit
-from sfumato.core.noise.tree import Tree
-from sfumato.core.question import Aggregate, Output, Question
-from sfumato.plan.keys import LISTED
-from sfumato.plan.stream import MOST_ROWS, Stream
-from streams import Day, taken_by_hand
+from sfumato.dp.budget import MIN_EPSILON
+from sfumato.dp.mechanisms.binary_tree import Tree
+from sfumato.features.streams.stream_plan import MOST_ROWS, Stream
+from sfumato.query.expression import Ref, Since, Unit
+from sfumato.query.grouping_keys import LISTED
+from sfumato.query.model import Aggregate, Output, Question
+from support.stream_oracle import Day, taken_by_hand
 
 SMALL = [Tree(n, b) for n in range(1, 7) for b in range(2, n + 2)]
 

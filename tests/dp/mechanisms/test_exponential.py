@@ -12,8 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from chance import CountingDice, ScriptedDice, SeededDice
-from choosing_checks import (
+from sfumato.dp.mechanisms.exponential import choose, choose_rows, rate_for, rho_of
+from sfumato.dp.refusal import Bug
+from support.choice_laws import (
     CHOOSING_ALARM,
     ROUNDING,
     Integers,
@@ -22,8 +23,7 @@ from choosing_checks import (
     measured_laws,
     softmax,
 )
-from sfumato.core.noise.choosing import choose, choose_rows, rate_for, rho_of
-from sfumato.core.refusal import Bug
+from support.seeded_dice import CountingDice, ScriptedDice, SeededDice
 
 RATES = [Fraction(1, 2), Fraction(1, 300), Fraction(7, 3), Fraction(1, 10**9)]
 SOME_RATES = st.fractions(min_value=Fraction(1, 1000), max_value=5, max_denominator=1000)

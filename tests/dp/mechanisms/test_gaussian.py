@@ -12,11 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from chance import ColumnDice, ScriptedDice, SeededDice
-from noise_checks import ALARM, gaussian_bins, gaussian_masses, p_value
-from sfumato.core.noise import gaussian
-from sfumato.core.noise.certified import exp_minus
-from sfumato.core.noise.gaussian import (
+from sfumato.dp.mechanisms import gaussian
+from sfumato.dp.mechanisms.gaussian import (
     COIN_MARGIN,
     analytic_sigma,
     bits_below,
@@ -26,8 +23,11 @@ from sfumato.core.noise.gaussian import (
     std,
     variance_for,
 )
-from sfumato.core.noise.table import CHUNK, MAX_OUTCOME
-from sfumato.core.refusal import Bug, Refused
+from sfumato.dp.refusal import Bug, Refused
+from sfumato.dp.sampling.certified_arithmetic import exp_minus
+from sfumato.dp.sampling.threshold_table import CHUNK, MAX_OUTCOME
+from support.noise_probabilities import ALARM, gaussian_bins, gaussian_masses, p_value
+from support.seeded_dice import ColumnDice, ScriptedDice, SeededDice
 
 DRAWS = 200_000
 CONFIDENCE = Fraction(95, 100)

@@ -13,9 +13,8 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy import stats
 
-from chance import ScriptedDice, SeededDice
-from sfumato.core.compose import rho_within
-from sfumato.core.loss import (
+from sfumato.dp.accounting.composition import rho_within
+from sfumato.dp.accounting.privacy_events import (
     ApproximateEvent,
     Debt,
     JointEvent,
@@ -23,8 +22,14 @@ from sfumato.core.loss import (
     ThresholdEvent,
     debt_of,
 )
-from sfumato.core.noise.selection import ONE, half_shown_from, keep_probabilities, per_key
-from sfumato.core.noise.threshold import Threshold, tail_above, threshold_for
+from sfumato.dp.mechanisms.gaussian_partition_selection import Threshold, tail_above, threshold_for
+from sfumato.dp.mechanisms.partition_selection import (
+    ONE,
+    half_shown_from,
+    keep_probabilities,
+    per_key,
+)
+from support.seeded_dice import ScriptedDice, SeededDice
 
 Floats = NDArray[np.float64]
 PRICES = [

@@ -12,12 +12,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chance import CountingDice, ScriptedDice, SeededDice
-from noise_checks import ALARM, decimal_exp, laplace_bins, p_value
-from sfumato.core.noise.laplace import epsilon_for, interval, sample, scale_for, std, tail
-from sfumato.core.refusal import Refused
-from sfumato.dice import StretchedDice, SystemDice
+from sfumato.dp.mechanisms.laplace import epsilon_for, interval, sample, scale_for, std, tail
 from sfumato.dp.ports import Dice
+from sfumato.dp.refusal import Refused
+from sfumato.system.randomness import StretchedDice, SystemDice
+from support.noise_probabilities import ALARM, decimal_exp, laplace_bins, p_value
+from support.seeded_dice import CountingDice, ScriptedDice, SeededDice
 
 DRAWS = 200_000
 SCALES = [Fraction(n) for n in (1, 7, 8, 63, 64, 100, 1000, 10**4, 10**8, 10**12)]

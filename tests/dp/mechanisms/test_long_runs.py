@@ -10,9 +10,9 @@ import opendp.prelude as dp
 import pytest
 from scipy import stats
 
-from chance import SeededDice
-from noise_checks import ALARM, Integers, gaussian_bins, laplace_bins, p_value
-from sfumato.core.noise import gaussian, laplace
+from sfumato.dp.mechanisms import gaussian, laplace
+from support.noise_probabilities import ALARM, Integers, gaussian_bins, laplace_bins, p_value
+from support.seeded_dice import SeededDice
 
 pytestmark = pytest.mark.slow
 

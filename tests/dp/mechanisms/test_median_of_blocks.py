@@ -11,8 +11,14 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from chance import CountingDice, SeededDice
-from sfumato.core.noise.median import MOST_STEPS, SENSITIVITY, _stretches, choose_median, ranks_off
+from sfumato.dp.mechanisms.median_of_blocks import (
+    MOST_STEPS,
+    SENSITIVITY,
+    _stretches,
+    choose_median,
+    ranks_off,
+)
+from support.seeded_dice import CountingDice, SeededDice
 
 TOP = 4  # of a grid small enough to try everything
 ONE = Fraction(1)

@@ -12,10 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from chance import CountingDice, ScriptedDice, SeededDice
-from noise_checks import decimal_exp
-from sfumato.core.noise.selection import ONE, keep, keep_probabilities, per_key
-from sfumato.core.refusal import Bug, Refused
+from sfumato.dp.mechanisms.partition_selection import ONE, keep, keep_probabilities, per_key
+from sfumato.dp.refusal import Bug, Refused
+from support.noise_probabilities import decimal_exp
+from support.seeded_dice import CountingDice, ScriptedDice, SeededDice
 
 EPSILONS = st.fractions(min_value=Fraction(1, 50), max_value=20, max_denominator=1000)
 DELTAS = st.integers(1, 15).map(lambda power: Fraction(1, 10**power))

@@ -8,8 +8,10 @@ from itertools import product as every
 import numpy as np
 import pytest
 
-from chance import CountingDice, ScriptedDice, SeededDice
-from choosing_checks import (
+from sfumato.dp.mechanisms.exponential import rate_for
+from sfumato.dp.mechanisms.permute_and_flip import permute_and_flip, rho_of
+from sfumato.dp.refusal import Bug
+from support.choice_laws import (
     CHOOSING_ALARM,
     Integers,
     flip_law,
@@ -18,9 +20,7 @@ from choosing_checks import (
     softmax,
     weight,
 )
-from sfumato.core.noise.choosing import rate_for
-from sfumato.core.noise.permute_and_flip import permute_and_flip, rho_of
-from sfumato.core.refusal import Bug
+from support.seeded_dice import CountingDice, ScriptedDice, SeededDice
 
 HALF = Fraction(1, 2)
 DRAWS = 6_000

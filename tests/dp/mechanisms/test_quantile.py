@@ -10,10 +10,8 @@ from random import Random
 import numpy as np
 import pytest
 
-from chance import CountingDice, SeededDice
-from choosing_checks import Integers, is_private, measured_laws, softmax
-from sfumato.core.noise import quantile
-from sfumato.core.noise.quantile import (
+from sfumato.dp.mechanisms import quantile
+from sfumato.dp.mechanisms.quantile import (
     MAX_DENOMINATOR,
     choose_quantiles,
     epsilon_of,
@@ -24,7 +22,9 @@ from sfumato.core.noise.quantile import (
     sensitivity,
     utilities,
 )
-from sfumato.core.refusal import Bug
+from sfumato.dp.refusal import Bug
+from support.choice_laws import Integers, is_private, measured_laws, softmax
+from support.seeded_dice import CountingDice, SeededDice
 
 GRID = 4
 PS = [Fraction(0), Fraction(1), Fraction(1, 2), Fraction(1, 3), Fraction(9, 10)]

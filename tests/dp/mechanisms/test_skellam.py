@@ -14,12 +14,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from chance import SeededDice
-from noise_checks import ALARM, p_value
-from sfumato.core.noise import skellam
-from sfumato.core.noise.table import certified_floors
-from sfumato.core.refusal import Bug, Refused
-from sfumato.core.renyi import ORDERS, epsilon_at, failure_within
+from sfumato.dp.accounting.renyi import ORDERS, epsilon_at, failure_within
+from sfumato.dp.mechanisms import skellam
+from sfumato.dp.refusal import Bug, Refused
+from sfumato.dp.sampling.threshold_table import certified_floors
+from support.noise_probabilities import ALARM, p_value
+from support.seeded_dice import SeededDice
 
 DRAWS = 100_000
 VARIANCES = [Fraction(1, 3), Fraction(4), Fraction(250), Fraction(10**4), Fraction(10**6)]

@@ -8,9 +8,9 @@ from itertools import combinations, permutations
 import numpy as np
 import pytest
 
-from chance import SeededDice
-from choosing_checks import CHOOSING_ALARM, law_p_value, softmax
-from sfumato.core.noise.spanning import chosen_tree, chosen_worst
+from sfumato.dp.mechanisms.spanning_tree import chosen_tree, chosen_worst
+from support.choice_laws import CHOOSING_ALARM, law_p_value, softmax
+from support.seeded_dice import SeededDice
 
 DRAWS = 1_500
 PAIRS = tuple(combinations(range(4), 2))

@@ -10,10 +10,10 @@ import pytest
 from numpy.typing import NDArray
 from scipy import stats
 
-from chance import CountingDice, ScriptedDice, SeededDice
-from choosing_checks import CHOOSING_ALARM, is_private, law_p_value
-from sfumato.core.noise.above import Watch, above, watch_for, watch_for_rows
-from sfumato.core.refusal import Bug
+from sfumato.dp.mechanisms.sparse_vector import Watch, above, watch_for, watch_for_rows
+from sfumato.dp.refusal import Bug
+from support.choice_laws import CHOOSING_ALARM, is_private, law_p_value
+from support.seeded_dice import CountingDice, ScriptedDice, SeededDice
 
 ONE = Fraction(1)
 DRAWS = 3_000

@@ -10,16 +10,16 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from chance import CountingDice, SeededDice
-from choosing_checks import (
+from sfumato.dp.mechanisms.top_k import most_frequent, noisy_max, rho_of
+from sfumato.dp.refusal import Bug
+from support.choice_laws import (
     CHOOSING_ALARM,
     Integers,
     is_private,
     law_p_value,
     softmax,
 )
-from sfumato.core.noise.top import most_frequent, noisy_max, rho_of
-from sfumato.core.refusal import Bug
+from support.seeded_dice import CountingDice, SeededDice
 
 DRAWS = 1_500
 ONE = Fraction(1)

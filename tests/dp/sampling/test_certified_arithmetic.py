@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chance import ScriptedDice
-from sfumato.core.noise.certified import (
+from sfumato.dp.sampling.certified_arithmetic import (
     Interval,
     Uniform,
     _exp_above,
@@ -22,6 +21,7 @@ from sfumato.core.noise.certified import (
     product,
     ratio,
 )
+from support.seeded_dice import ScriptedDice
 
 BITS = 192
 NUMBERS = st.fractions(min_value=0, max_value=1000, max_denominator=10**12)

@@ -9,15 +9,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from choosing_checks import weight
-from sfumato.core.noise.powers import (
+from sfumato.dp.refusal import Bug
+from sfumato.dp.sampling.exponential_powers import (
     MOST_OFF,
     fine_powers,
     high_word,
     lower_powers,
     powers_of,
 )
-from sfumato.core.refusal import Bug
+from support.choice_laws import weight
 
 WORDS = st.integers(0, 2**64 - 1)
 RATES = [Fraction(n, d) for n, d in ((50, 1), (1, 3), (1, 999), (3, 10**7), (1, 10**13))]

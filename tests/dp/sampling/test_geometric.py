@@ -10,17 +10,17 @@ import pytest
 from numpy.typing import NDArray
 from scipy import stats
 
-from chance import ColumnDice, SeededDice
-from noise_checks import ALARM, p_value
-from sfumato.core.noise.geometric import (
+from sfumato.dp.refusal import Bug, Refused
+from sfumato.dp.sampling.geometric import (
     bits_below,
     digit_law,
     digit_widths,
     geometric_law,
     sample,
 )
-from sfumato.core.noise.table import MAX_OUTCOME, certified_floors
-from sfumato.core.refusal import Bug, Refused
+from sfumato.dp.sampling.threshold_table import MAX_OUTCOME, certified_floors
+from support.noise_probabilities import ALARM, p_value
+from support.seeded_dice import ColumnDice, SeededDice
 
 DRAWS = 200_000
 

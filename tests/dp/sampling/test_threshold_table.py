@@ -10,15 +10,22 @@ from itertools import accumulate, islice, repeat
 import numpy as np
 import pytest
 
-from chance import ScriptedDice, SeededDice
-from noise_checks import decimal_exp, gaussian_masses
-from sfumato.core.noise.certified import Interval, Uniform
-from sfumato.core.noise.gaussian import above_law, half_law, magnitude_law
-from sfumato.core.noise.geometric import digit_law, geometric_law
-from sfumato.core.noise.laplace import magnitude_law as laplace_law
-from sfumato.core.noise.laplace import zero_law
-from sfumato.core.noise.table import MAX_OUTCOME, Law, Table, draw_from, resolve, table_of
-from sfumato.core.refusal import Bug
+from sfumato.dp.mechanisms.gaussian import above_law, half_law, magnitude_law
+from sfumato.dp.mechanisms.laplace import magnitude_law as laplace_law
+from sfumato.dp.mechanisms.laplace import zero_law
+from sfumato.dp.refusal import Bug
+from sfumato.dp.sampling.certified_arithmetic import Interval, Uniform
+from sfumato.dp.sampling.geometric import digit_law, geometric_law
+from sfumato.dp.sampling.threshold_table import (
+    MAX_OUTCOME,
+    Law,
+    Table,
+    draw_from,
+    resolve,
+    table_of,
+)
+from support.noise_probabilities import decimal_exp, gaussian_masses
+from support.seeded_dice import ScriptedDice, SeededDice
 
 TOP = 2**64 - 1
 SCALES = [Fraction(1, 3), Fraction(1), Fraction(10), Fraction(200, 7), Fraction(63)]

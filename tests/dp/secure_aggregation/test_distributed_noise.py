@@ -8,12 +8,12 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from chance import SeededDice
-from secure_rounds import Round
-from sfumato.core.noise import skellam
-from sfumato.core.refusal import Bug
-from sfumato.core.secure.private import NoisySum, noisy_sum_for
-from sfumato.core.secure.rounding import Grid
+from sfumato.dp.mechanisms import skellam
+from sfumato.dp.refusal import Bug
+from sfumato.dp.secure_aggregation.distributed_noise import NoisySum, noisy_sum_for
+from sfumato.dp.secure_aggregation.stochastic_rounding import Grid
+from support.secure_aggregation_rounds import Round
+from support.seeded_dice import SeededDice
 
 DELTA = Fraction(1, 10**5)
 

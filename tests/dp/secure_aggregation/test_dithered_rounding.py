@@ -7,10 +7,10 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from chance import SeededDice
-from sfumato.core.refusal import Bug, Refused
-from sfumato.core.secure.dithered import DitheredGrid
-from sfumato.core.secure.rounding import squared_norm
+from sfumato.dp.refusal import Bug, Refused
+from sfumato.dp.secure_aggregation.dithered_rounding import DitheredGrid
+from sfumato.dp.secure_aggregation.stochastic_rounding import squared_norm
+from support.seeded_dice import SeededDice
 
 SIZE = 400
 GRID = DitheredGrid(Fraction(1), 26, SIZE, 1000, Fraction(1, 10**6))  # 16 steps to the clip

@@ -7,11 +7,11 @@ from hashlib import sha256
 import numpy as np
 import pytest
 
-from chance import SeededDice
-from secure_rounds import Round, key_of
-from sfumato.core.refusal import Refused
-from sfumato.core.secure.participant import Participant
 from sfumato.dp.ports import Dice
+from sfumato.dp.refusal import Refused
+from sfumato.dp.secure_aggregation.participant import Participant
+from support.secure_aggregation_rounds import Round, key_of
+from support.seeded_dice import SeededDice
 
 
 def resumed(play: Round, name: str, dice: Dice) -> Participant:

@@ -10,13 +10,20 @@ from typing import Any
 import numpy as np
 import pytest
 
-from secure_rounds import CONVENER, STAGES, Round, key_of, public
-from sfumato.core.refusal import Refused
-from sfumato.core.secure import sharing
-from sfumato.core.secure.collector import Collector
-from sfumato.core.secure.frames import pack, unpack
-from sfumato.core.secure.participant import Participant
-from sfumato.core.secure.terms import Member, Terms, Trust, invitation, signed, terms_for
+from sfumato.dp.refusal import Refused
+from sfumato.dp.secure_aggregation import secret_sharing
+from sfumato.dp.secure_aggregation.collector import Collector
+from sfumato.dp.secure_aggregation.message_encoding import pack, unpack
+from sfumato.dp.secure_aggregation.participant import Participant
+from sfumato.dp.secure_aggregation.round_terms import (
+    Member,
+    Terms,
+    Trust,
+    invitation,
+    signed,
+    terms_for,
+)
+from support.secure_aggregation_rounds import CONVENER, STAGES, Round, key_of, public
 
 KINDS = dict(zip(STAGES, ("keys", "shares", "masked", "agreement", "revealed"), strict=True))
 
@@ -79,7 +86,7 @@ def test_of_one_site_both_secrets_are_never_to_be_had() -> None:
         of_first = [share for share in shares if share[:8] == bytes(8)]
         kept = {i: share[8:] for i, share in enumerate(of_first)}
         assert len(of_first) == 4
-        assert {len(share) for share in kept.values()} == {sharing.SHARE_BYTES}
+        assert {len(share) for share in kept.values()} == {secret_sharing.SHARE_BYTES}
 
 
 @pytest.mark.parametrize("stage", ["mask", "agree"])
@@ -248,7 +255,7 @@ def test_who_deals_a_wrong_share_is_named_beside_whoever_has_to_show_it(
 ) -> None:
     """Else any site could have an honest one called a liar."""
     round_ = Round(sites=4, floor=3, threshold=2).up_to("share")
-    split, share = sharing.split, round_.sites["s03"].share
+    split, share = secret_sharing.split, round_.sites["s03"].share
 
     def crooked(*given: Any) -> dict[int, bytes]:
         dealt = split(*given)
@@ -256,7 +263,7 @@ def test_who_deals_a_wrong_share_is_named_beside_whoever_has_to_show_it(
 
     def dealing(announced: bytes) -> bytes:
         with monkeypatch.context() as here:
-            here.setattr(sharing, "split", crooked)
+            here.setattr(secret_sharing, "split", crooked)
             return share(announced)
 
     monkeypatch.setattr(round_.sites["s03"], "share", dealing)

@@ -14,14 +14,20 @@ import numpy as np
 import pytest
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
-from secure_rounds import CONVENER, Integers, Round, public, shares_in
-from sfumato.core.refusal import Refused
-from sfumato.core.secure import sharing
-from sfumato.core.secure.collector import Collector
-from sfumato.core.secure.frames import pack, unpack
-from sfumato.core.secure.masks import add_mask, own_key, reduced, take_mask, to_signed, word_type
-from sfumato.core.secure.participant import keys_in, pair_key
-from sfumato.core.secure.terms import (
+from sfumato.dp.refusal import Refused
+from sfumato.dp.secure_aggregation import secret_sharing
+from sfumato.dp.secure_aggregation.collector import Collector
+from sfumato.dp.secure_aggregation.masks import (
+    add_mask,
+    own_key,
+    reduced,
+    take_mask,
+    to_signed,
+    word_type,
+)
+from sfumato.dp.secure_aggregation.message_encoding import pack, unpack
+from sfumato.dp.secure_aggregation.participant import keys_in, pair_key
+from sfumato.dp.secure_aggregation.round_terms import (
     Member,
     Terms,
     Trust,
@@ -31,6 +37,7 @@ from sfumato.core.secure.terms import (
     shares_needed,
     terms_for,
 )
+from support.secure_aggregation_rounds import CONVENER, Integers, Round, public, shares_in
 
 
 def ring_of(
@@ -186,7 +193,7 @@ def test_a_convener_that_looks_for_a_nonce_puts_colluders_where_it_wants_and_gai
     ]
     for shares in theirs:
         assert len(shares) == 2 < terms.threshold
-        assert sharing.join(shares, terms.threshold) is None
+        assert secret_sharing.join(shares, terms.threshold) is None
     for left in subsets(range(9), 8):
         if terms.holds_together(left):
             honest = left - {int(name[1:]) for name in colluders}
@@ -211,7 +218,7 @@ def sum_of_part(round_: Round, part: list[str]) -> Integers:
     for place in range(len(round_.names)):
         shares = {i: one[place] for i, one in enumerate(revealed, 1) if place in one}
         if shares:  # a threshold of one: each share is the secret
-            secrets[place] = sharing.join(dict([shares.popitem()]), 1) or b""
+            secrets[place] = secret_sharing.join(dict([shares.popitem()]), 1) or b""
     announced = pack("announced", *(said for _, s, said in round_.sent if s == "join"))
     keys = keys_in(announced, round_.terms)
     width = word_type(round_.terms.bits)

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sfumato.core.refusal import Refused
-from sfumato.core.secure.collector import _by_place
-from sfumato.core.secure.frames import pack, unpack
+from sfumato.dp.refusal import Refused
+from sfumato.dp.secure_aggregation.collector import _by_place
+from sfumato.dp.secure_aggregation.message_encoding import pack, unpack
 
 KINDS = ("seats", "rooms", "seat", "")
 FIELDS = st.lists(st.binary(max_size=9), max_size=4)

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from secure_rounds import STAGES, Integers, Round
-from sfumato.core.refusal import Bug, Refused
-from sfumato.core.secure import participant
-from sfumato.core.secure.frames import unpack
-from sfumato.core.secure.masks import Words, add_mask, to_signed, word_type
+from sfumato.dp.refusal import Bug, Refused
+from sfumato.dp.secure_aggregation import participant
+from sfumato.dp.secure_aggregation.masks import Words, add_mask, to_signed, word_type
+from sfumato.dp.secure_aggregation.message_encoding import unpack
+from support.secure_aggregation_rounds import STAGES, Integers, Round
 
 WIDTHS = (8, 20, 32, 33, 63, 64)
 

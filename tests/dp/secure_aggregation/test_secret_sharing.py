@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chance import SeededDice
-from sfumato.core.refusal import Bug
-from sfumato.core.secure.sharing import PRIME, SHARE_BYTES, join, split
+from sfumato.dp.refusal import Bug
+from sfumato.dp.secure_aggregation.secret_sharing import PRIME, SHARE_BYTES, join, split
+from support.seeded_dice import SeededDice
 
 SECRET = bytes(range(32))
 

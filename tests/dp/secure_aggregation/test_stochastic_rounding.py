@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from chance import ScriptedDice, SeededDice
-from sfumato.core.refusal import Bug, Refused
-from sfumato.core.secure.rounding import Grid, PeopleGrid, squared_norm
+from sfumato.dp.refusal import Bug, Refused
+from sfumato.dp.secure_aggregation.stochastic_rounding import Grid, PeopleGrid, squared_norm
+from support.seeded_dice import ScriptedDice, SeededDice
 
 GRID = Grid(clip=Fraction(1), steps=100, size=4)
 

@@ -15,11 +15,9 @@ import numpy as np
 import pytest
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
-from secure_rounds import Integers, Round, key_of, shares_in
-from sfumato.core.refusal import Refused
-from sfumato.core.secure import sharing
-from sfumato.core.secure.frames import pack, unpack
-from sfumato.core.secure.masks import (
+from sfumato.dp.refusal import Refused
+from sfumato.dp.secure_aggregation import secret_sharing
+from sfumato.dp.secure_aggregation.masks import (
     add_mask,
     own_key,
     promise_of,
@@ -28,8 +26,10 @@ from sfumato.core.secure.masks import (
     to_signed,
     word_type,
 )
-from sfumato.core.secure.participant import keys_in, pair_key
-from sfumato.core.secure.terms import signed
+from sfumato.dp.secure_aggregation.message_encoding import pack, unpack
+from sfumato.dp.secure_aggregation.participant import keys_in, pair_key
+from sfumato.dp.secure_aggregation.round_terms import signed
+from support.secure_aggregation_rounds import Integers, Round, key_of, shares_in
 
 VICTIM, LIAR = 0, 5
 HONEST = ("s01", "s02", "s03", "s04")
@@ -85,7 +85,7 @@ def gathered(round_: Round, lists: dict[str, bytes], *, of_all: bool) -> list[di
 def secret(round_: Round, shares: dict[int, bytes], *, is_seed: bool) -> bytes | None:
     """The victim's seed or its mask key, if any of the shares give it."""
     for chosen in combinations(sorted(shares), round_.terms.threshold):
-        found = sharing.join({one: shares[one] for one in chosen}, round_.terms.threshold)
+        found = secret_sharing.join({one: shares[one] for one in chosen}, round_.terms.threshold)
         if found is not None and _is_true(round_, found, is_seed=is_seed):
             return found
     return None

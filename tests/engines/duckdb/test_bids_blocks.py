@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 import sfumato
-from sfumato.app import OpenVault
-from sfumato.core.block_columns import block_columns
-from sfumato.core.sandbox import MOST_KEPT, SplitOrder, StudyOrder, said_path
-from sfumato.engines.duckdb import DuckDBEngine
-from sfumato.engines.orders import path_of_turn
-from vaults import card, make_vault
+from sfumato.app.vault import OpenVault
+from sfumato.engines.duckdb.engine import DuckDBEngine
+from sfumato.engines.ingest.prepare_order import path_of_turn
+from sfumato.sandbox.block_columns import block_columns
+from sfumato.sandbox.ports import MOST_KEPT, SplitOrder, StudyOrder, said_path
+from support.small_vaults import card, make_vault
 
 CARD = """
 unit = "participant_id"

@@ -10,14 +10,14 @@ from pathlib import Path
 import pytest
 
 import sfumato
-from sfumato.app import OpenVault
-from sfumato.core.block_columns import block_columns
-from sfumato.core.sandbox import SplitOrder
-from sfumato.engines.duckdb import DuckDBEngine
-from sfumato.engines.spark import SparkEngine
-from sfumato.engines.splitting import decimal_text
+from sfumato.app.vault import OpenVault
+from sfumato.engines.duckdb.block_files import decimal_text
+from sfumato.engines.duckdb.engine import DuckDBEngine
+from sfumato.engines.spark.engine import SparkEngine
+from sfumato.sandbox.block_columns import block_columns
+from sfumato.sandbox.ports import SplitOrder
 from sfumato.vault.engine_port import EngineStopped
-from vaults import card, write_csv
+from support.small_vaults import card, write_csv
 
 CARD = """
 unit = "who"

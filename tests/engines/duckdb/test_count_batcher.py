@@ -14,17 +14,17 @@ from pathlib import Path
 
 import pytest
 
-from engine_rows import SALT, answers, card_of, prepare, write_source
-from sfumato.core.expression import All, AnyOf, Compare, Constant, Not, Predicate, Ref
-from sfumato.core.measure import Cells, Measure, Tally
-from sfumato.core.refusal import Bug
-from sfumato.core.sealed import Sealed
-from sfumato.door.unseal import unseal
-from sfumato.engines.duckdb import DuckDBEngine
-from sfumato.engines.frames import Header
-from sfumato.plan.lower import lower
-from sfumato.plan.lower_looks import look_of
+from sfumato.dp.refusal import Bug
+from sfumato.engines.duckdb.engine import DuckDBEngine
+from sfumato.engines.shared.message_frames import Header
+from sfumato.query.expression import All, AnyOf, Compare, Constant, Not, Predicate, Ref
+from sfumato.query.measure import Cells, Measure, Tally
+from sfumato.query.printing.batched_counts import look_of
+from sfumato.query.printing.statements import lower
+from sfumato.release.unseal import unseal
 from sfumato.vault.engine_port import EngineStopped
+from sfumato.vault.sealed import Sealed
+from support.engine_rows import SALT, answers, card_of, prepare, write_source
 
 WAIT_S = 60
 CARD = card_of(

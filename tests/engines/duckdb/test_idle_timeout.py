@@ -12,12 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from engine_rows import SALT, answers, card_of, prepare, write_source
-from sfumato.core.measure import Measure, Tally
-from sfumato.engines import duckdb as engine_module
-from sfumato.engines.duckdb import DuckDBEngine
-from sfumato.engines.limits import Limits
-from sfumato.plan.lower import Statement
+from sfumato.engines.duckdb import engine as engine_module
+from sfumato.engines.duckdb.engine import DuckDBEngine
+from sfumato.engines.duckdb.worker_limits import Limits
+from sfumato.query.measure import Measure, Tally
+from sfumato.query.printing.statements import Statement
+from support.engine_rows import SALT, answers, card_of, prepare, write_source
 
 ROWS = Measure(None, (), (Tally("rows"),), False, 1, 1)
 # longer than a worker may be idle in the test; nothing is known of it beforehand

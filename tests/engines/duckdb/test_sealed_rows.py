@@ -12,21 +12,21 @@ from typing import Any
 
 import pytest
 
-from engine_rows import SALT, answers, card_of, prepare, sketch_of, write_source
-from processes import children, waited
-from sealed import image, lies_open, memory
-from sfumato.core.at_rest import MARK, AtRest
-from sfumato.core.expression import Compare, Constant, Ref
-from sfumato.core.measure import Measure, Tally
-from sfumato.core.refusal import Refused
-from sfumato.core.sandbox import BlockColumn, SplitOrder
-from sfumato.dice import SystemDice
-from sfumato.door.unseal import unseal
-from sfumato.engines.duckdb import DuckDBEngine
-from sfumato.engines.sealed_rows import put_away
-from sfumato.engines.sheltered import Shelter
-from sfumato.stores.drafts import FileDrafts
+from sfumato.dp.refusal import Refused
+from sfumato.engines.duckdb.engine import DuckDBEngine
+from sfumato.engines.duckdb.sealed_rows import put_away
+from sfumato.engines.shared.memory_scratch import Shelter
+from sfumato.query.expression import Compare, Constant, Ref
+from sfumato.query.measure import Measure, Tally
+from sfumato.release.unseal import unseal
+from sfumato.sandbox.ports import BlockColumn, SplitOrder
+from sfumato.storage.run_folders import FileDrafts
+from sfumato.system.randomness import SystemDice
+from sfumato.vault.encryption_at_rest import MARK, AtRest
 from sfumato.vault.engine_port import EngineStopped, TakeOrder
+from support.encrypted_vaults import image, lies_open, memory
+from support.engine_rows import SALT, answers, card_of, prepare, sketch_of, write_source
+from support.process_tree import children, waited
 
 KEY = bytes(range(7, 39))
 CANARIES = [f"kanarienvogel-{n}" for n in range(40)]

@@ -9,10 +9,10 @@ import duckdb
 import numpy as np
 import pytest
 
-from sfumato.engines import taking
-from sfumato.engines.assembled import Columns
-from sfumato.engines.locked import Room
-from sfumato.engines.taking import taken_elsewhere
+from sfumato.engines.duckdb import stream_period
+from sfumato.engines.duckdb.locked_connection import Room
+from sfumato.engines.duckdb.stream_period import taken_elsewhere
+from sfumato.engines.shared.cell_assembly import Columns
 
 PERSONS = 10
 
@@ -62,8 +62,8 @@ def used(path: Path) -> dict[int, int]:
 def test_every_range_is_asked_once_and_whoever_has_rows_counts_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at_once: int
 ) -> None:
-    monkeypatch.setattr(taking, "PERSONS", at_once)
-    monkeypatch.setattr(taking, "_AT_ONCE", 2)
+    monkeypatch.setattr(stream_period, "PERSONS", at_once)
+    monkeypatch.setattr(stream_period, "_AT_ONCE", 2)
     names = write_names(tmp_path, list(range(PERSONS)))
     first = Elsewhere({0: 1, 2: 5, 3: 3, 9: 2})
     assert take(tmp_path / "first", names, first) == 1 + 3 + 3 + 2
@@ -86,7 +86,7 @@ def test_a_person_is_known_again_under_another_number(tmp_path: Path) -> None:
 def test_a_person_without_a_name_or_with_two_is_not_counted_past(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, persons: list[int]
 ) -> None:
-    monkeypatch.setattr(taking, "PERSONS", 1)
+    monkeypatch.setattr(stream_period, "PERSONS", 1)
     names = write_names(tmp_path, persons)
     with pytest.raises(ValueError, match="somebody"):
         take(tmp_path / "first", names, Elsewhere({2: 1}))

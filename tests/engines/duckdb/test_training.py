@@ -13,23 +13,23 @@ import duckdb
 import numpy as np
 import pytest
 
-import warm
-from chance import SeededDice
-from engine_rows import prepare, write_source
-from sfumato import piped
-from sfumato.core.card import Card, read_card
-from sfumato.core.federation import Agreement
-from sfumato.core.learning.coins import Coins
-from sfumato.core.learning.lesson import read_lesson
-from sfumato.core.learning.network import SUM_BITS
-from sfumato.core.refusal import Refused
-from sfumato.core.secure.terms import Member
-from sfumato.door.unseal import unseal
-from sfumato.engines import learning
-from sfumato.engines.duckdb import DuckDBEngine
-from sfumato.engines.learning import learnt
-from sfumato.engines.limits import Limits
-from sfumato.plan.training import TrainPlan, plan_training
+from sfumato.dp.learning.integer_network import SUM_BITS
+from sfumato.dp.learning.poisson_sampling import Coins
+from sfumato.dp.learning.training_task import read_lesson
+from sfumato.dp.refusal import Refused
+from sfumato.dp.secure_aggregation.round_terms import Member
+from sfumato.engines.duckdb import training
+from sfumato.engines.duckdb.engine import DuckDBEngine
+from sfumato.engines.duckdb.training import learnt
+from sfumato.engines.duckdb.worker_limits import Limits
+from sfumato.features.federated.agreement import Agreement
+from sfumato.features.federated.training_plan import TrainPlan, plan_training
+from sfumato.release.unseal import unseal
+from sfumato.system import child_process
+from sfumato.vault.card.data_card import Card, read_card
+from support import warm_workers
+from support.engine_rows import prepare, write_source
+from support.seeded_dice import SeededDice
 
 MEMBERS = tuple(Member(name, name.encode() * 16) for name in ("ab", "cd", "ef", "gh"))
 AGREEMENT = Agreement("clinics", bytes(32), MEMBERS, 3, 1)
@@ -115,11 +115,11 @@ def test_nothing_hangs_on_how_many_rows_are_fetched_or_kept(
     engine = DuckDBEngine(bytes(32))
     try:
         whole = sums_of(engine, tmp_path / "whole", ROWS, plans)
-        monkeypatch.setattr(learning, "_CELLS", 6)
+        monkeypatch.setattr(training, "_CELLS", 6)
         few = sums_of(engine, tmp_path / "few", ROWS, plans)
-        monkeypatch.setattr(learning, "_OWN", 1)
+        monkeypatch.setattr(training, "_OWN", 1)
         alone = sums_of(engine, tmp_path / "alone", ROWS, plans)
-        monkeypatch.setattr(learning, "_HELD", 10**12)
+        monkeypatch.setattr(training, "_HELD", 10**12)
         kept = sums_of(engine, tmp_path / "kept", ROWS, plans)
     finally:
         engine.close()
@@ -151,7 +151,7 @@ def test_a_later_round_fetches_nothing_that_an_earlier_one_has(tmp_path: Path) -
         table, _ = prepare(engine, write_source(tmp_path / "rows.csv", HEADER, ROWS), card)
     finally:
         engine.close()
-    kept: learning.Kept = {}
+    kept: training.Kept = {}
     with duckdb.connect(table, read_only=True) as connection:
         for plan in (*plans, *plans):
             counting: Any = Counting(connection)
@@ -179,7 +179,7 @@ def test_parts_on_threads_add_up_to_the_same(
         table, _ = prepare(engine, write_source(tmp_path / "rows.csv", HEADER, ROWS), card)
     finally:
         engine.close()
-    monkeypatch.setattr(learning, "_LONG", 1)
+    monkeypatch.setattr(training, "_LONG", 1)
     with duckdb.connect(table, read_only=True) as connection:
         for plan in plans:
             flat = np.random.default_rng(1).normal(size=plan.size).astype("<f4").tobytes()
@@ -213,12 +213,12 @@ def test_a_round_is_of_those_whose_coins_say_yes_and_of_all_their_rows(
         flat = np.random.default_rng(1).normal(size=plan.size).astype("<f4").tobytes()
         seen: set[int] = set()
         with duckdb.connect(table, read_only=True) as connection:
-            everybody = learning._last(connection, key) + 1
+            everybody = training._last(connection, key) + 1
             alone = [
                 learnt(connection, replace(plan.order(table, flat, a_coin()), coins=One(who)), {})
                 for who in range(everybody)
             ]
-            kept: learning.Kept = {}
+            kept: training.Kept = {}
             for seed in range(6):
                 whole = learnt(connection, a_plan(card, **course).order(table, flat), kept)
                 assert (whole == np.sum(alone, axis=0)).all()
@@ -301,10 +301,10 @@ def test_matrices_are_multiplied_on_no_thread_that_waits_for_more(
     """It would spin: of several sites on one machine that was more than all that they learn."""
     counted = "import numpy; os.write(1, b'%d' % len(os.listdir('/proc/self/task')))"
     begin = "from sfumato.{module} import main; main()"
-    assert begin in piped._START
-    monkeypatch.setattr(piped, "_START", piped._START.replace(begin, counted))
-    monkeypatch.setattr(piped.Piped, "__init__", warm.begin_cold)
-    child = piped.Piped("engines.worker")
+    assert begin in child_process._START
+    monkeypatch.setattr(child_process, "_START", child_process._START.replace(begin, counted))
+    monkeypatch.setattr(child_process.Piped, "__init__", warm_workers.begin_cold)
+    child = child_process.Piped("engines.duckdb.worker")
     try:
         assert child.read(1, time.monotonic() + 300) == b"1"
     finally:
@@ -366,9 +366,9 @@ def test_the_most_that_one_person_may_be_is_fetched_at_once() -> None:
         "name": "ab" * 32, "target": "ill", "rounds": 1, "clip": 1, "local": 1, "rate": 1,
         "features": [f"x{n}" for n in range(1025)], "each": "person",
     }  # fmt: skip
-    assert read_lesson({**own, "max_rows": learning._CELLS // 1025})
+    assert read_lesson({**own, "max_rows": training._CELLS // 1025})
     with pytest.raises(Refused, match=r"bad-request.*max_rows times the features"):
-        read_lesson({**own, "max_rows": learning._CELLS // 1025 + 1})
+        read_lesson({**own, "max_rows": training._CELLS // 1025 + 1})
 
 
 def test_a_lesson_has_ten_times_what_it_needs_by_the_card() -> None:

@@ -10,17 +10,17 @@ import duckdb
 import numpy as np
 import pytest
 
-from engine_rows import prepare, write_source
-from sfumato.core.card import Card, read_card
-from sfumato.core.federation import Agreement
-from sfumato.core.learning.lesson import read_lesson
-from sfumato.core.learning.network import SUM_BITS
-from sfumato.core.secure.terms import Member
-from sfumato.door.unseal import unseal
-from sfumato.engines import learning
-from sfumato.engines.duckdb import DuckDBEngine
-from sfumato.engines.learning import learnt
-from sfumato.plan.training import TrainPlan, plan_training
+from sfumato.dp.learning.integer_network import SUM_BITS
+from sfumato.dp.learning.training_task import read_lesson
+from sfumato.dp.secure_aggregation.round_terms import Member
+from sfumato.engines.duckdb import training
+from sfumato.engines.duckdb.engine import DuckDBEngine
+from sfumato.engines.duckdb.training import learnt
+from sfumato.features.federated.agreement import Agreement
+from sfumato.features.federated.training_plan import TrainPlan, plan_training
+from sfumato.release.unseal import unseal
+from sfumato.vault.card.data_card import Card, read_card
+from support.engine_rows import prepare, write_source
 
 MEMBERS = tuple(Member(name, name.encode() * 16) for name in ("ab", "cd", "ef", "gh"))
 AGREEMENT = Agreement("clinics", bytes(32), MEMBERS, 3, 1)
@@ -136,7 +136,7 @@ def test_rows_that_were_kept_for_a_table_are_not_taken_for_numbers(tmp_path: Pat
         found = [unseal(engine.learn(plan.order(table, flat_of(plan)))) for plan in plans * 2]
     finally:
         engine.close()
-    kept: learning.Kept = {}
+    kept: training.Kept = {}
     with duckdb.connect(table, read_only=True) as connection:
         for plan, one in zip(plans * 2, found, strict=True):
             alone = learnt(connection, plan.order(table, flat_of(plan)), {})
@@ -156,9 +156,9 @@ def test_neither_slices_nor_threads_move_a_sum(
         table, _ = prepare(engine, write_source(tmp_path / "again.csv", HEADER, ROWS), a_card())
     finally:
         engine.close()
-    monkeypatch.setattr(learning, "_CELLS", 30)
-    monkeypatch.setattr(learning, "_OWN", 1)
-    monkeypatch.setattr(learning, "_LONG", 1)
+    monkeypatch.setattr(training, "_CELLS", 30)
+    monkeypatch.setattr(training, "_OWN", 1)
+    monkeypatch.setattr(training, "_LONG", 1)
     with duckdb.connect(table, read_only=True) as connection:
         for plan, wanted in zip(plans, whole, strict=True):
             found = learnt(connection, plan.order(table, flat_of(plan)), {}, threads)

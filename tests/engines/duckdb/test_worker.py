@@ -16,18 +16,18 @@ from pathlib import Path
 
 import pytest
 
-from engine_rows import SALT, answers, card_of, prepare, write_source
-from processes import PATIENCE_S, is_there, waited
-from sfumato.core.measure import Measure, Tally
-from sfumato.core.refusal import Bug, Refused
-from sfumato.engines import duckdb as engine_module
-from sfumato.engines import locked
-from sfumato.engines.duckdb import DuckDBEngine
-from sfumato.engines.locked import Room, open_locked
-from sfumato.engines.postgres_child import Held
-from sfumato.engines.probes import PROBES
-from sfumato.plan.lower import Statement
+from sfumato.dp.refusal import Bug, Refused
+from sfumato.engines.duckdb import engine as engine_module
+from sfumato.engines.duckdb import locked_connection
+from sfumato.engines.duckdb.engine import DuckDBEngine
+from sfumato.engines.duckdb.lockdown_probes import PROBES
+from sfumato.engines.duckdb.locked_connection import Room, open_locked
+from sfumato.engines.shared.driver_process import Held
+from sfumato.query.measure import Measure, Tally
+from sfumato.query.printing.statements import Statement
 from sfumato.vault.engine_port import EngineStopped
+from support.engine_rows import SALT, answers, card_of, prepare, write_source
+from support.process_tree import PATIENCE_S, is_there, waited
 
 CANARY = "canary-4711"
 ROWS = Measure(None, (), (Tally("rows"),), False, 1, 1)
@@ -173,7 +173,7 @@ def test_an_engine_starts_no_worker_before_it_is_asked_and_keeps_none_after(tabl
 
 
 def test_the_parent_does_not_load_duckdb() -> None:
-    code = "import sys, sfumato.app; sys.exit('_duckdb' in sys.modules)"
+    code = "import sys, sfumato.app.vault; sys.exit('_duckdb' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
@@ -218,14 +218,14 @@ def test_a_table_made_anew_in_the_same_place_is_read_anew(
 PARENT = """
 import os, sys, time
 from engine_rows import answers
-from sfumato.core.measure import Measure, Tally
-from sfumato.engines.duckdb import DuckDBEngine
+from sfumato.query.measure import Measure, Tally
+from sfumato.engines.duckdb.engine import DuckDBEngine
 engine = DuckDBEngine(bytes(32), threads=1)
 measure = Measure(None, (), (Tally("rows"),), False, 1, 1)
 print(answers(engine, sys.argv[1], measure), engine.worker_pid(), flush=True)
 if sys.argv[2] == "busy":
-    import sfumato.engines.duckdb as module
-    from sfumato.plan.lower import Statement
+    import sfumato.engines.duckdb.engine as module
+    from sfumato.query.printing.statements import Statement
     module.lower = lambda *_: (Statement(sys.argv[3], (), (0,)),)
     answers(engine, sys.argv[1], measure)
 if sys.argv[2] == "fork":
@@ -333,7 +333,10 @@ def test_every_lock_is_held_by_a_probe(left_out: list[str], let_through: list[st
 
 
 def test_the_locks_are_set_in_the_one_order_that_holds() -> None:
-    words = [s.split()[1] for s in locked.lock_statements(locked.Room(1, 1, "", ()))]
+    words = [
+        s.split()[1]
+        for s in locked_connection.lock_statements(locked_connection.Room(1, 1, "", ()))
+    ]
     order = [
         "temp_directory", "autoinstall_known_extensions", "python_enable_replacements",
         "allowed_paths", "enable_external_access", "memory_limit", "lock_configuration",

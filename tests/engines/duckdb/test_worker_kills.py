@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any
 
 import sfumato
-from processes import children
-from served import Service, served
-from vaults import card, make_vault, write_csv
+from support.process_tree import children
+from support.served_vault import Service, served
+from support.small_vaults import card, make_vault, write_csv
 
 CLIENTS, LOSSES, MOST = 4, 12, 4000
 EPSILON = Decimal("0.001")

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from sfumato.core.cell_formats import UTF8, FileFormat
-from sfumato.core.refusal import Refused
-from sfumato.engines.text_files import check_header, guessed_encoding, in_utf8, text_layout
+from sfumato.dp.refusal import Refused
+from sfumato.engines.ingest.csv_layout import check_header, guessed_encoding, in_utf8, text_layout
+from sfumato.vault.card.cell_formats import UTF8, FileFormat
 
 # First lines that are somebody's: their cells would be public names of columns.
 ROWS: dict[str, tuple[Sequence[str], Sequence[Sequence[str]]]] = {

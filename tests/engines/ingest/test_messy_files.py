@@ -15,10 +15,10 @@ import duckdb
 import pytest
 
 import sfumato
-from sfumato.app import OpenVault
-from sfumato.client.owning import Added
-from sfumato.core.refusal import Refused
-from vaults import make_vault
+from sfumato.app.vault import OpenVault
+from sfumato.client.owner import Added
+from sfumato.dp.refusal import Refused
+from support.small_vaults import make_vault
 
 BUDGET: Final = {"epsilon": 1}
 PEOPLE: Final = 40

@@ -13,10 +13,8 @@ from pathlib import Path
 import duckdb
 import pytest
 
-from engine_rows import SALT, card_of, prepare, sketch_of, write_source
-from sfumato.core.card import Card
-from sfumato.engines.duckdb import DuckDBEngine
-from sfumato.engines.sketch import (
+from sfumato.engines.duckdb.engine import DuckDBEngine
+from sfumato.engines.ingest.person_sketch import (
     KEPT,
     Fingerprint,
     Sketch,
@@ -26,7 +24,9 @@ from sfumato.engines.sketch import (
     read_sketch,
 )
 from sfumato.lab.generate import _townsperson
-from sfumato.lab.specimens import MEDICAL
+from sfumato.lab.sample_data import MEDICAL
+from sfumato.vault.card.data_card import Card
+from support.engine_rows import SALT, card_of, prepare, sketch_of, write_source
 
 Rows = list[list[str]]
 HEADER = ["id", "age", "wage", "town"]

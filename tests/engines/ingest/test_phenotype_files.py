@@ -14,14 +14,14 @@ from pathlib import Path
 import pytest
 
 import sfumato
-from sfumato.app import OpenVault
-from sfumato.core.block_columns import folder_columns, folder_tables, listed_column
-from sfumato.core.card import read_card
-from sfumato.core.pipeline_rule import read_rule
-from sfumato.core.refusal import Refused
-from sfumato.core.sandbox import SplitOrder, StudyOrder
-from sfumato.engines.duckdb import DuckDBEngine
-from vaults import card, make_vault
+from sfumato.app.vault import OpenVault
+from sfumato.dp.refusal import Refused
+from sfumato.engines.duckdb.engine import DuckDBEngine
+from sfumato.features.pipelines.approval_rule import read_rule
+from sfumato.sandbox.block_columns import folder_columns, folder_tables, listed_column
+from sfumato.sandbox.ports import SplitOrder, StudyOrder
+from sfumato.vault.card.data_card import read_card
+from support.small_vaults import card, make_vault
 
 CARD = """
 unit = "participant_id"

@@ -15,16 +15,16 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from engine_rows import SALT, answers, card_of, clean, prepare, sketch_of, write_source
-from sfumato.core.card import Card
-from sfumato.core.columns import Column
-from sfumato.core.expression import Ref
-from sfumato.core.measure import Measure, Tally
-from sfumato.core.refusal import Refused
-from sfumato.engines.duckdb import DuckDBEngine
-from sfumato.engines.known import path_of
-from sfumato.engines.prepare_sql import stored
+from sfumato.dp.refusal import Refused
+from sfumato.engines.duckdb.engine import DuckDBEngine
+from sfumato.engines.ingest.cell_sql import stored
+from sfumato.engines.shared.prepared_table import path_of
+from sfumato.query.expression import Ref
+from sfumato.query.measure import Measure, Tally
+from sfumato.vault.card.columns import Column
+from sfumato.vault.card.data_card import Card
 from sfumato.vault.engine_port import PrepareOrder, SourceFile
+from support.engine_rows import SALT, answers, card_of, clean, prepare, sketch_of, write_source
 
 STEP: dict[str, object] = {"type": "number", "lower": -3, "upper": 3, "step": Fraction(1, 100)}
 

@@ -12,10 +12,10 @@ from pathlib import Path
 import duckdb
 import pytest
 
-from engine_rows import SALT, card_of, clean, prepare
-from sfumato.core.columns import Column, ColumnType
-from sfumato.engines.duckdb import DuckDBEngine
-from sfumato.engines.prepare_typed import typed
+from sfumato.engines.duckdb.engine import DuckDBEngine
+from sfumato.engines.ingest.typed_cells import typed
+from sfumato.vault.card.columns import Column, ColumnType
+from support.engine_rows import SALT, card_of, clean, prepare
 
 NUMBERS = [
     Column("x", "number", -300, 300, Fraction(1, 100)),

@@ -10,11 +10,11 @@ from pathlib import Path
 import duckdb
 import pytest
 
-from engine_rows import SALT
-from sfumato.core.crowd.coded import Table
-from sfumato.core.crowd.reader import ReadOrder
-from sfumato.door.unseal import unseal
-from sfumato.engines.duckdb import DuckDBEngine
+from sfumato.dp.anonymity.coded_table import Table
+from sfumato.engines.duckdb.engine import DuckDBEngine
+from sfumato.release.unseal import unseal
+from sfumato.vault.table_reader_port import ReadOrder
+from support.engine_rows import SALT
 
 LENGTH = 6_000_000
 

@@ -7,13 +7,13 @@ from typing import Any
 import duckdb
 import pytest
 
-from sfumato.core.card import Limits
-from sfumato.core.columns import read_columns
-from sfumato.engines import prepare
-from sfumato.engines.add_report import Cell
-from sfumato.engines.add_report import staged as staged_table
-from sfumato.engines.orders import TableOrder
-from sfumato.engines.prepare_sql import spelled
+from sfumato.engines.ingest import prepare
+from sfumato.engines.ingest.cell_report import Cell
+from sfumato.engines.ingest.cell_report import staged as staged_table
+from sfumato.engines.ingest.cell_sql import spelled
+from sfumato.engines.ingest.prepare_order import TableOrder
+from sfumato.vault.card.columns import read_columns
+from sfumato.vault.card.data_card import Limits
 
 TYPES: dict[str, Any] = {
     "whole": {"type": "integer", "lower": 0, "upper": 255},

@@ -18,9 +18,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from scipy.stats import chi2
 
-from engine_rows import SALT, card_of, prepare, write_source
-from kernel_rows import WORD, place_of_cell, text_key
-from sfumato.core.expression import (
+from sfumato.dp.refusal import Bug
+from sfumato.engines.duckdb import engine as engine_module
+from sfumato.engines.duckdb.engine import DuckDBEngine
+from sfumato.engines.kernel import bounded_sums, contribution_bounding, keyed_order, row_arrays
+from sfumato.engines.kernel.row_arrays import MOST, ORDER_BITS, PERSON_BITS, Columns
+from sfumato.engines.shared.cold_path import Cold, ColdKey, lower_cold
+from sfumato.engines.shared.prepared_table import CROWD_BITS, Known, read_known
+from sfumato.query.expression import (
     Arithmetic,
     Case,
     Compare,
@@ -30,16 +35,11 @@ from sfumato.core.expression import (
     Part,
     Ref,
 )
-from sfumato.core.measure import Key, Measure, Tally
-from sfumato.core.refusal import Bug
-from sfumato.door.unseal import unseal
-from sfumato.engines import duckdb as engine_module
-from sfumato.engines import kernel, kernel_order, kernel_sums, kernel_types
-from sfumato.engines.cold import Cold, ColdKey, lower_cold
-from sfumato.engines.duckdb import DuckDBEngine
-from sfumato.engines.kernel_types import MOST, ORDER_BITS, PERSON_BITS, Columns
-from sfumato.engines.known import CROWD_BITS, Known, read_known
-from sfumato.plan.lower import lower
+from sfumato.query.measure import Key, Measure, Tally
+from sfumato.query.printing.statements import lower
+from sfumato.release.unseal import unseal
+from support.engine_rows import SALT, card_of, prepare, write_source
+from support.kernel_oracle import WORD, place_of_cell, text_key
 
 Answer = dict[tuple[object, ...], tuple[int, ...]]
 Row = dict[str, Any]  # of a stored table: numbers, texts, dates
@@ -142,7 +142,7 @@ def answer(engine: DuckDBEngine, table: str, measure: Measure) -> Answer:
 def plainly(
     monkeypatch: pytest.MonkeyPatch, engine: DuckDBEngine, table: str, measure: Measure
 ) -> Answer:
-    """Return the answer of plan/lower.py's statements."""
+    """Return the answer of query/printing/statements.py's statements."""
     with monkeypatch.context() as patched:
         patched.setattr(engine_module, "read_known", lambda *_: ())
         return answer(engine, table, measure)
@@ -244,7 +244,7 @@ def test_where_bounds_bite_the_keyed_order_decides_to_the_last_unit(  # what var
     names: list[str],
     bits: int,
 ) -> None:
-    for module in (kernel_order, kernel_sums):  # with one bit, nearly all cells collide
+    for module in (keyed_order, bounded_sums):  # with one bit, nearly all cells collide
         monkeypatch.setattr(module, "ORDER_BITS", bits)
     tallies = (Tally("rows"), Tally("people"), Tally("sum", Ref("v1")))
     measure = Measure(None, tuple(map(key, names)), tallies, True, *bounds)
@@ -255,7 +255,7 @@ def in_process(table: str, measure: Measure, salt: bytes = SALT) -> Answer:
     cold = lower_cold(measure, known_of_table(table))
     assert cold is not None
     with duckdb.connect(table, read_only=True) as connection:
-        return as_answer(kernel.add_up(connection, cold, salt.hex(), 2), cold)
+        return as_answer(contribution_bounding.add_up(connection, cold, salt.hex(), 2), cold)
 
 
 def as_answer(columns: Columns, cold: Cold) -> Answer:
@@ -324,7 +324,7 @@ def of_rows(rows: Sequence[tuple[int, int | None]], measure: Measure, salt: byte
             f"CREATE TABLE crowds AS SELECT person >> {CROWD_BITS} AS few, count(*) AS n"
             ' FROM "rows" GROUP BY few'
         )
-        return as_answer(kernel.add_up(connection, cold, salt.hex(), 2), cold)
+        return as_answer(contribution_bounding.add_up(connection, cold, salt.hex(), 2), cold)
 
 
 # --- the order is fair ---------------------------------------------------------------------------
@@ -344,7 +344,7 @@ def test_every_three_of_ten_cells_are_kept_equally_often(keys: str, seed: int) -
     kind = ColdKey("text", "texts0") if keys == "texts" else ColdKey("number")
     cold = Cold("", (), 10 if keys == "public" else None, (kind,), False, 0, (), 3, 1, "crowds")
     columns = {"person": person, "cell": cell, "g0": cell}
-    hashing = kernel_order.Hashing(salt.hex(), texts)
+    hashing = keyed_order.Hashing(salt.hex(), texts)
     order = hashing.order(person_keys, columns, cold, 0).reshape(PEOPLE, 10)
     kept = np.sort(np.argsort(order, axis=1)[:, :3], axis=1)
     counts = dict.fromkeys(itertools.combinations(range(10), 3), 0)
@@ -372,17 +372,19 @@ def test_neither_ranges_nor_threads_change_a_unit(
 ) -> None:
     measure = Measure(None, tuple(map(key, names)), TALLIES, True, 2, 2)
     whole = in_process(table, measure)
-    monkeypatch.setattr(kernel, "RANGE_ROWS", 50)
+    monkeypatch.setattr(contribution_bounding, "RANGE_ROWS", 50)
     assert in_process(table, measure) == whole
-    monkeypatch.setattr(kernel, "PLACE_BITS", 7)  # a range is cut again where places do not fit
-    monkeypatch.setattr(kernel, "RANGE_ROWS", 10**6)
+    monkeypatch.setattr(
+        contribution_bounding, "PLACE_BITS", 7
+    )  # a range is cut again where places do not fit
+    monkeypatch.setattr(contribution_bounding, "RANGE_ROWS", 10**6)
     assert in_process(table, measure) == whole
 
 
 def test_more_rows_of_a_person_than_a_card_allows_stop_the_kernel(
     monkeypatch: pytest.MonkeyPatch, table: str
 ) -> None:
-    monkeypatch.setattr(kernel, "PLACE_BITS", 2)
+    monkeypatch.setattr(contribution_bounding, "PLACE_BITS", 2)
     with pytest.raises(Bug):
         in_process(table, Measure(None, (key("v1"),), TALLIES, True, 2, 2))
 
@@ -405,7 +407,7 @@ def test_people_whose_numbers_lie_far_apart_are_not_taken_for_one() -> None:
             f"CREATE TABLE crowds AS SELECT person >> {CROWD_BITS} AS few, count(*) AS n"
             ' FROM "rows" GROUP BY few'
         )
-        found = kernel.add_up(connection, cold, SALT.hex(), 2)
+        found = contribution_bounding.add_up(connection, cold, SALT.hex(), 2)
     assert as_answer(found, cold) == {(1,): (4, 4)}
 
 
@@ -417,7 +419,9 @@ def test_people_whose_numbers_do_not_fit_stop_the_kernel() -> None:
     cold = lower_cold(ONE_OF_THREE, Known(MANY, True, ("integer",), (False,)))
     assert cold is not None
     with pytest.raises(Bug):
-        kernel.parts_of(columns, cold, 3, (0, far + 1), lambda _: np.zeros(2, np.uint64))
+        contribution_bounding.parts_of(
+            columns, cold, 3, (0, far + 1), lambda _: np.zeros(2, np.uint64)
+        )
 
 
 def test_a_table_without_rows_has_no_cells_or_empty_ones() -> None:
@@ -431,7 +435,7 @@ def test_a_table_without_rows_has_no_cells_or_empty_ones() -> None:
 def test_rows_are_put_in_order_of_person_and_place(shuffled: list[int]) -> None:
     person, place = np.array([3, 3, 3, 5, 5, 9]), np.array([1, 2, 7, 1, 2, 1])
     columns: Columns = {"person": person[shuffled], "rr": place[shuffled]}
-    found = kernel._in_order(columns)
+    found = contribution_bounding._in_order(columns)
     assert (found["person"].tolist(), found["rr"].tolist()) == (person.tolist(), place.tolist())
 
 
@@ -447,7 +451,7 @@ def test_one_number_stands_for_each_tuple_of_keys_in_the_tuples_order(
     rows: list[tuple[int, ...]],
 ) -> None:
     keys = [np.array(column, dtype=np.int64) for column in zip(*rows, strict=True)]
-    cells = kernel.folded(keys).tolist()
+    cells = contribution_bounding.folded(keys).tolist()
     for (a, left), (b, right) in itertools.combinations(zip(rows, cells, strict=True), 2):
         assert (a < b) == (left < right)
         assert (a == b) == (left == right)
@@ -502,9 +506,9 @@ def test_sums_that_could_pass_64_bits_are_not_added_up() -> None:
     for most in (MOST, MOST + 1):
         if most > MOST:
             with pytest.raises(OverflowError):
-                kernel_sums.by_cell(cells, (), amounts, [most], 1)
+                bounded_sums.by_cell(cells, (), amounts, [most], 1)
         else:
-            assert kernel_sums.by_cell(cells, (), amounts, [most], 1).tallies[0].tolist() == [2]
+            assert bounded_sums.by_cell(cells, (), amounts, [most], 1).tallies[0].tolist() == [2]
 
 
 def test_parts_of_ranges_are_added_up_as_long_as_they_fit() -> None:
@@ -514,8 +518,8 @@ def test_parts_of_ranges_are_added_up_as_long_as_they_fit() -> None:
 
     def total(*most: int) -> list[int]:
         ones = (np.ones(1, np.int64),)
-        parts = [kernel_types.Part((), ones, (bound,)) for bound in most]
-        return list(kernel.dense(parts, cold, 1)["t0"].tolist())
+        parts = [row_arrays.Part((), ones, (bound,)) for bound in most]
+        return list(contribution_bounding.dense(parts, cold, 1)["t0"].tolist())
 
     assert total(MOST - 1, 1) == [2]
     with pytest.raises(OverflowError):

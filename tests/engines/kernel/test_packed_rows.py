@@ -7,10 +7,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from kernel_rows import place_of_cell
-from sfumato.engines.cold import Cold
-from sfumato.engines.kernel_types import PERSON_BITS, PLACE_BITS
-from sfumato.engines.packed import Extent, needs_keys, ordered_by, slices
+from sfumato.engines.kernel.packed_rows import Extent, needs_keys, ordered_by, slices
+from sfumato.engines.kernel.row_arrays import PERSON_BITS, PLACE_BITS
+from sfumato.engines.shared.cold_path import Cold
+from support.kernel_oracle import place_of_cell
 
 
 @pytest.mark.parametrize(("persons", "rows"), [(0, 0), (1, 10**6), (10, 10), (1000, 7), (7, 999)])

@@ -11,14 +11,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sfumato.core.expression import Ref
-from sfumato.core.measure import Key, Measure, Tally
-from sfumato.core.refusal import Bug
-from sfumato.engines.cold import NULL, Cold, ColdTally, lower_cold
-from sfumato.engines.kernel_slots import _by_row, by_bits, by_stored_slot
-from sfumato.engines.kernel_sums import _unchosen, amount_of
-from sfumato.engines.kernel_types import MOST, ORDER_BITS, Columns, Part, Summed
-from sfumato.engines.known import Known
+from sfumato.dp.refusal import Bug
+from sfumato.engines.kernel.bounded_sums import _unchosen, amount_of
+from sfumato.engines.kernel.rank_slots import _by_row, by_bits, by_stored_slot
+from sfumato.engines.kernel.row_arrays import MOST, ORDER_BITS, Columns, Part, Summed
+from sfumato.engines.shared.cold_path import NULL, Cold, ColdTally, lower_cold
+from sfumato.engines.shared.prepared_table import Known
+from sfumato.query.expression import Ref
+from sfumato.query.measure import Key, Measure, Tally
 
 MOST_PLACES = 100
 BY_ROW = (

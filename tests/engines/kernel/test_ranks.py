@@ -17,19 +17,19 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from scipy.stats import chi2
 
-from engine_rows import SALT, card_of, prepare, write_source
-from sfumato.core.expression import Arithmetic, Compare, Constant, Literally, Ref
-from sfumato.core.measure import Key, Measure, PerPerson, Reduced, Tally
-from sfumato.door.unseal import unseal
-from sfumato.engines import prepare as prepare_module
-from sfumato.engines import prepare_sql
-from sfumato.engines.duckdb import DuckDBEngine
-from sfumato.engines.known import known_of, path_of, read_known
-from sfumato.engines.limits import Limits
-from sfumato.engines.locked import Room
-from sfumato.engines.orders import order_header
-from sfumato.engines.ranked import lower_ranked
+from sfumato.engines.duckdb.engine import DuckDBEngine
+from sfumato.engines.duckdb.locked_connection import Room
+from sfumato.engines.duckdb.worker_limits import Limits
+from sfumato.engines.ingest import cell_sql
+from sfumato.engines.ingest import prepare as prepare_module
+from sfumato.engines.ingest.prepare_order import order_header
+from sfumato.engines.shared.prepared_table import known_of, path_of, read_known
+from sfumato.engines.shared.rank_path import lower_ranked
+from sfumato.query.expression import Arithmetic, Compare, Constant, Literally, Ref
+from sfumato.query.measure import Key, Measure, PerPerson, Reduced, Tally
+from sfumato.release.unseal import unseal
 from sfumato.vault.engine_port import PrepareOrder, SourceFile
+from support.engine_rows import SALT, card_of, prepare, write_source
 
 CARD = card_of(
     "who",
@@ -97,7 +97,7 @@ def test_without_a_person_everybody_elses_ranks_and_rows_are_the_same_bit_by_bit
 ) -> None:
     with pytest.MonkeyPatch.context() as patched:
         if is_cut:  # hashes of two bits: nearly everything ties
-            for module in (prepare_module, prepare_sql):
+            for module in (prepare_module, cell_sql):
                 patched.setattr(module, "secret_number", short_number)
         folder = tmp_path_factory.mktemp("ranks")
         whole = prepared_rows(folder, rows)
@@ -117,7 +117,7 @@ def short_number(tag: str, *texts: str) -> str:
     return f"({full_number(tag, *texts)} % 4)"
 
 
-full_number = prepare_sql.secret_number
+full_number = cell_sql.secret_number
 
 
 def flat(kept: Kept) -> list[str]:
@@ -133,7 +133,7 @@ def without(folder: Path, rows: Rows, person: str) -> Kept:
 def test_where_hashes_tie_the_order_of_the_source_still_decides_nothing(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    for module in (prepare_module, prepare_sql):
+    for module in (prepare_module, cell_sql):
         monkeypatch.setattr(module, "secret_number", short_number)
     rows = [[p, k, v, t, ""] for p in "pq" for k in "ab" for v in "12" for t in "xy"]
     assert prepared_rows(tmp_path, rows) == prepared_rows(tmp_path, rows[::-1])
@@ -163,7 +163,7 @@ def test_ranks_are_places_in_the_keyed_order(
 
 
 def by_order(person_key: int, keys: Sequence[Any]) -> list[int | None]:
-    """Return the place of each key among the different ones, by the PRF of plan/lower.py."""
+    """Return the place of each key among the different ones, by the PRF of query/printing/statements.py."""  # noqa: E501
     ordered = sorted({k for k in keys if k is not None}, key=lambda k: (prf(person_key, k), k))
     return [None if key is None else ordered.index(key) + 1 for key in keys]
 

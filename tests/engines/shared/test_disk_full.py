@@ -9,13 +9,13 @@ from typing import Final
 
 import pytest
 
-from engine_rows import SALT, card_of, prepare
-from sfumato.core.at_rest import AtRest
-from sfumato.core.refusal import Refused
-from sfumato.dice import SystemDice
-from sfumato.engines.duckdb import DuckDBEngine
-from sfumato.engines.sheltered import Shelter
-from sfumato.stores.drafts import FileDrafts
+from sfumato.dp.refusal import Refused
+from sfumato.engines.duckdb.engine import DuckDBEngine
+from sfumato.engines.shared.memory_scratch import Shelter
+from sfumato.storage.run_folders import FileDrafts
+from sfumato.system.randomness import SystemDice
+from sfumato.vault.encryption_at_rest import AtRest
+from support.engine_rows import SALT, card_of, prepare
 
 KEY: Final = bytes(range(32))
 CARD: Final = card_of("who", {"small": {"type": "integer", "lower": 0, "upper": 9}})
@@ -50,7 +50,7 @@ def ended(folder: Path, size: str) -> list[str]:
     here = str(Path(__file__).parent)
     run = (sys.executable, "-c", RUN, str(scratch), str(folder), here)
     words = (*ENTERED, size, str(scratch), *run)
-    paths = {"PYTHONPATH": f"{Path(__file__).parents[1]}:{Path(__file__).parents[2] / 'src'}"}
+    paths = {"PYTHONPATH": f"{Path(__file__).parents[2]}:{Path(__file__).parents[3] / 'src'}"}
     done = subprocess.run(
         words, capture_output=True, text=True, env=paths | {"PATH": "/usr/bin:/bin"}
     )

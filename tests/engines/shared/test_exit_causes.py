@@ -12,19 +12,19 @@ from pathlib import Path
 
 import pytest
 
-from engine_rows import SALT, answers, card_of, prepare, write_source
-from processes import waited
-from sfumato.core.measure import Measure, Tally
-from sfumato.engines import child as child_module
-from sfumato.engines import deaths
-from sfumato.engines import duckdb as engine_module
-from sfumato.engines.assembled import Layout
-from sfumato.engines.child import Child
-from sfumato.engines.deaths import cause_of, oom_kills
-from sfumato.engines.duckdb import DuckDBEngine
-from sfumato.engines.postgres_child import Held
-from sfumato.plan.lower import Statement
+from sfumato.engines.duckdb import engine as engine_module
+from sfumato.engines.duckdb import worker_process as child_module
+from sfumato.engines.duckdb.engine import DuckDBEngine
+from sfumato.engines.duckdb.worker_process import Child
+from sfumato.engines.shared import exit_causes
+from sfumato.engines.shared.cell_assembly import Layout
+from sfumato.engines.shared.driver_process import Held
+from sfumato.engines.shared.exit_causes import cause_of, oom_kills
+from sfumato.query.measure import Measure, Tally
+from sfumato.query.printing.statements import Statement
 from sfumato.vault.engine_port import MEMORY, SIGNAL, START, EngineLost, EngineStopped
+from support.engine_rows import SALT, answers, card_of, prepare, write_source
+from support.process_tree import waited
 
 ROWS = Measure(None, (), (Tally("rows"),), False, 1, 1)
 ENDLESS = (
@@ -201,13 +201,13 @@ def test_the_kernels_counts_are_read_of_either_kind_of_group(
     for name, said in (("vmstat", "nr_free 1\noom_kill 40\n"), ("own", own), (place, text)):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(said)
-    monkeypatch.setattr(deaths, "_MACHINE", tmp_path / "vmstat")
-    monkeypatch.setattr(deaths, "_OWN_GROUPS", tmp_path / "own")
-    monkeypatch.setattr(deaths, "_GROUPS", tmp_path)
+    monkeypatch.setattr(exit_causes, "_MACHINE", tmp_path / "vmstat")
+    monkeypatch.setattr(exit_causes, "_OWN_GROUPS", tmp_path / "own")
+    monkeypatch.setattr(exit_causes, "_GROUPS", tmp_path)
     assert oom_kills() == 42
-    monkeypatch.setattr(deaths, "_OWN_GROUPS", tmp_path / "none")
+    monkeypatch.setattr(exit_causes, "_OWN_GROUPS", tmp_path / "none")
     assert oom_kills() == 40
-    monkeypatch.setattr(deaths, "_MACHINE", tmp_path / "none")
+    monkeypatch.setattr(exit_causes, "_MACHINE", tmp_path / "none")
     assert oom_kills() is None
 
 

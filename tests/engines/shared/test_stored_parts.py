@@ -17,17 +17,17 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from engine_rows import SALT, added_up, card_of, numbers, prepare, stored_rows, write_source
-from sfumato.core.expression import Arithmetic, Compare, Constant, Expr, Literally, Ref
-from sfumato.core.measure import Key, Measure, PerPerson, Reduced, Tally
-from sfumato.engines import prepare as prepare_module
-from sfumato.engines.duckdb import DuckDBEngine
-from sfumato.engines.known import Known, known_of, path_of, read_known
-from sfumato.engines.locked import Room
-from sfumato.engines.orders import order_header
-from sfumato.engines.parts import MOST_FIRSTS, lower_parts, parts_of
-from sfumato.engines.ranked import lower_stored
+from sfumato.engines.duckdb.engine import DuckDBEngine
+from sfumato.engines.duckdb.locked_connection import Room
+from sfumato.engines.ingest import prepare as prepare_module
+from sfumato.engines.ingest.prepare_order import order_header
+from sfumato.engines.shared.prepared_table import Known, known_of, path_of, read_known
+from sfumato.engines.shared.rank_path import lower_stored
+from sfumato.engines.shared.stored_parts import MOST_FIRSTS, lower_parts, parts_of
+from sfumato.query.expression import Arithmetic, Compare, Constant, Expr, Literally, Ref
+from sfumato.query.measure import Key, Measure, PerPerson, Reduced, Tally
 from sfumato.vault.engine_port import PrepareOrder, SourceFile
+from support.engine_rows import SALT, added_up, card_of, numbers, prepare, stored_rows, write_source
 
 GROUPS, MOST = 3, 3  # the card's own bounds
 COLUMNS: Mapping[str, Mapping[str, Any]] = {

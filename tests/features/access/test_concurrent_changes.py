@@ -10,11 +10,11 @@ import pytest
 
 import sfumato
 from sfumato import Refused
-from sfumato.app import OpenVault
-from sfumato.core.access import Caller
-from sfumato.core.service_ports import Passwords
-from sfumato.services.access.access import Access
-from vaults import make_vault
+from sfumato.app.vault import OpenVault
+from sfumato.features.access.service import Access
+from sfumato.vault.service_ports import Passwords
+from sfumato.vault.users import Caller
+from support.small_vaults import make_vault
 
 PASSWORD, OTHER = "soft edges, no outline", "another pass word"
 OTTO = Caller("otto", frozenset({"operate"}))

@@ -12,18 +12,18 @@ from typing import Any
 import pytest
 
 import sfumato
-from ledgers import SetClock
 from sfumato import Refused
-from sfumato.app import OpenVault
-from sfumato.core.access import Caller
-from sfumato.faces.line.door_end import DoorEnd, _Known
-from sfumato.faces.line.edge_end import Answered
-from sfumato.faces.line.frames import Frame
-from sfumato.faces.line.tally import Tally, to_nowhere
-from sfumato.faces.line.telling import OF_ONE_USER, check_listeners, told
-from sfumato.services.access.access import MOST_TOKENS, Access
-from sfumato.services.access.admission import REMEMBERED_S
-from vaults import make_vault
+from sfumato.app.vault import OpenVault
+from sfumato.features.access.service import MOST_TOKENS, Access
+from sfumato.features.access.token_admission import REMEMBERED_S
+from sfumato.server.ipc.call_metrics import Tally, to_nowhere
+from sfumato.server.ipc.door_server import DoorEnd, _Known
+from sfumato.server.ipc.edge_client import Answered
+from sfumato.server.ipc.ipc_frames import Frame
+from sfumato.server.ipc.server_sent_events import OF_ONE_USER, check_listeners, told
+from sfumato.vault.users import Caller
+from support.ledger_stores import SetClock
+from support.small_vaults import make_vault
 
 PASSWORD = "soft edges, no outline"  # noqa: S105  # of nobody but these tests
 

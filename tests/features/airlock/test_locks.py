@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from sfumato.dice import SystemDice
-from sfumato.stores import airlock
-from sfumato.stores.airlock import FileAirlock
+from sfumato.features.airlock import store as airlock_store
+from sfumato.features.airlock.store import FileAirlock
+from sfumato.system.randomness import SystemDice
 
 
 def test_a_sweep_takes_no_lock_that_was_made_while_it_looked(
@@ -19,7 +19,7 @@ def test_a_sweep_takes_no_lock_that_was_made_while_it_looked(
 
     What the sweep holds then is the first one's file, which lies nowhere any more.
     """
-    files, is_free = FileAirlock(tmp_path, SystemDice()), airlock._is_free
+    files, is_free = FileAirlock(tmp_path, SystemDice()), airlock_store._is_free
     first, second = ExitStack(), ExitStack()
     first.enter_context(files.holding("request"))
 
@@ -29,7 +29,7 @@ def test_a_sweep_takes_no_lock_that_was_made_while_it_looked(
         second.enter_context(files.holding("request"))
         return is_free(held, how)
 
-    monkeypatch.setattr(airlock, "_is_free", look)
+    monkeypatch.setattr(airlock_store, "_is_free", look)
     files.sweep(set)
     with second:
         assert files.is_held("request")

@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sfumato.core import airlock
-from sfumato.core.airlock import (
+from sfumato.dp.refusal import Refused
+from sfumato.features.airlock import model as airlock_model
+from sfumato.features.airlock.model import (
     EXPIRED,
     FAILED,
     NO,
@@ -25,7 +26,6 @@ from sfumato.core.airlock import (
     Vote,
     seal_of,
 )
-from sfumato.core.refusal import Refused
 
 AT, LATER, ENDS = (
     "2026-01-02T00:00:00+00:00",
@@ -50,12 +50,12 @@ NEW = Request(
 
 
 def in_review(request: Request = NEW) -> Request:
-    return airlock.came(airlock.begun(request, request.owner), "place")
+    return airlock_model.came(airlock_model.begun(request, request.owner), "place")
 
 
 def vote(request: Request, user: str, says: str = YES, seal: str = "s", draft: int = 0) -> Request:
     word = Vote(user, says, seal, draft or request.draft, AT)
-    return airlock.voted(request, word, "s")
+    return airlock_model.voted(request, word, "s")
 
 
 def code(request: Request, user: str, says: str = YES, seal: str = "s", draft: int = 0) -> str:
@@ -66,7 +66,7 @@ def code(request: Request, user: str, says: str = YES, seal: str = "s", draft: i
 
 def is_out(request: Request, seal: str = "s") -> bool:
     try:
-        return airlock.let_out(request, "owner", AT, seal).state == RELEASED
+        return airlock_model.let_out(request, "owner", AT, seal).state == RELEASED
     except Refused:
         return False
 
@@ -88,7 +88,7 @@ def test_its_author_has_no_vote_even_as_a_named_reviewer_or_the_owner() -> None:
     )
     assert not is_out(forged)
     with pytest.raises(Refused):
-        airlock.let_out(vote(vote(own, "rita"), "rolf"), "owner", AT, "s")
+        airlock_model.let_out(vote(vote(own, "rita"), "rolf"), "owner", AT, "s")
 
 
 def test_strangers_are_told_of_nothing() -> None:
@@ -104,7 +104,7 @@ def test_a_vote_is_on_what_was_seen() -> None:
     assert not is_out(both, "another")  # the bytes, or the findings, are others by now
 
 
-@pytest.mark.parametrize("act", [airlock.replaced, airlock.trimmed])
+@pytest.mark.parametrize("act", [airlock_model.replaced, airlock_model.trimmed])
 def test_an_edit_takes_every_vote_back(act: object) -> None:
     both = vote(vote(in_review(), "rita"), "rolf")
     made = act(both, "rosa", "new")  # type: ignore[operator]  # two functions of one shape
@@ -119,13 +119,13 @@ def test_an_edit_takes_every_vote_back(act: object) -> None:
 def test_an_author_takes_nothing_out() -> None:
     for user, expected in (("ada", "not-allowed"), ("eve", "airlock-unknown")):
         with pytest.raises(Refused, match=expected):
-            airlock.trimmed(in_review(), user, "new")
+            airlock_model.trimmed(in_review(), user, "new")
 
 
 def test_who_put_a_file_in_does_not_vote_on_it_and_who_took_one_out_does() -> None:
-    made = airlock.replaced(in_review(), "rita", "new")
+    made = airlock_model.replaced(in_review(), "rita", "new")
     assert code(made, "rita") == "not-allowed"
-    trimmed = airlock.trimmed(made, "rolf", "newer")
+    trimmed = airlock_model.trimmed(made, "rolf", "newer")
     assert code(trimmed, "rita") == "not-allowed"  # her file is still in it
     assert is_out(vote(vote(trimmed, "rolf"), "rosa"))
     assert not is_out(vote(replace(made, editors=()), "rolf"))
@@ -139,19 +139,24 @@ def test_one_who_is_against_it_holds_it_and_two_end_it() -> None:
 
 
 def test_what_is_over_stays_over() -> None:
-    late = airlock.expired(in_review(), LATER)
+    late = airlock_model.expired(in_review(), LATER)
     assert late.state == EXPIRED
-    assert airlock.expired(in_review(), AT).state == REVIEW
-    assert airlock.expired(NEW, LATER).state == EXPIRED
-    out = airlock.let_out(vote(vote(in_review(), "rita"), "rolf"), "rosa", AT, "s")
-    for over in (late, out, airlock.withdrawn(NEW, "ada", AT), airlock.declined(NEW, "owner", AT)):
-        assert airlock.expired(over, LATER) == over
+    assert airlock_model.expired(in_review(), AT).state == REVIEW
+    assert airlock_model.expired(NEW, LATER).state == EXPIRED
+    out = airlock_model.let_out(vote(vote(in_review(), "rita"), "rolf"), "rosa", AT, "s")
+    for over in (
+        late,
+        out,
+        airlock_model.withdrawn(NEW, "ada", AT),
+        airlock_model.declined(NEW, "owner", AT),
+    ):
+        assert airlock_model.expired(over, LATER) == over
         acts: tuple[Callable[[Request], Request], ...] = (
-            lambda one: airlock.begun(one, "owner"),
-            lambda one: airlock.declined(one, "owner", AT),
-            lambda one: airlock.withdrawn(one, "ada", AT),
-            lambda one: airlock.trimmed(one, "rita", "x"),
-            lambda one: airlock.replaced(one, "rita", "x"),
+            lambda one: airlock_model.begun(one, "owner"),
+            lambda one: airlock_model.declined(one, "owner", AT),
+            lambda one: airlock_model.withdrawn(one, "ada", AT),
+            lambda one: airlock_model.trimmed(one, "rita", "x"),
+            lambda one: airlock_model.replaced(one, "rita", "x"),
             lambda one: vote(one, "rita"),
         )
         for act in acts:
@@ -160,27 +165,27 @@ def test_what_is_over_stays_over() -> None:
 
 
 def test_a_program_runs_once() -> None:
-    begun = airlock.begun(NEW, "owner")
-    for state in (begun, airlock.came(begun, "p"), airlock.failed(begun)):
+    begun = airlock_model.begun(NEW, "owner")
+    for state in (begun, airlock_model.came(begun, "p"), airlock_model.failed(begun)):
         with pytest.raises(Refused):
-            airlock.begun(state, "owner")
+            airlock_model.begun(state, "owner")
     with pytest.raises(Refused):
-        airlock.begun(NEW, "rita")
+        airlock_model.begun(NEW, "rita")
 
 
 def failed() -> Request:
-    return airlock.failed(airlock.begun(NEW, "owner"))
+    return airlock_model.failed(airlock_model.begun(NEW, "owner"))
 
 
 def test_an_author_is_told_that_a_run_failed_by_nobody_but_its_owner() -> None:
     made = failed()
     assert made.is_open
     assert (made.state, made.state_for("owner"), made.state_for("rita")) == (FAILED,) * 3
-    assert made.state_for("ada") == airlock.begun(NEW, "owner").state_for("ada") == REVIEW
+    assert made.state_for("ada") == airlock_model.begun(NEW, "owner").state_for("ada") == REVIEW
     acts: tuple[Callable[[Request], Request], ...] = (
-        lambda one: airlock.withdrawn(one, "ada", AT),
-        lambda one: airlock.declined(one, "owner", AT),
-        lambda one: airlock.expired(one, LATER),
+        lambda one: airlock_model.withdrawn(one, "ada", AT),
+        lambda one: airlock_model.declined(one, "owner", AT),
+        lambda one: airlock_model.expired(one, LATER),
     )
     for act in acts:
         ended, reviewed = act(made), act(in_review())
@@ -191,11 +196,11 @@ def test_an_author_is_told_that_a_run_failed_by_nobody_but_its_owner() -> None:
 
 def test_an_author_who_is_the_owner_is_refused_in_the_same_words() -> None:
     own = replace(NEW, author="owner")
-    begun = airlock.begun(own, "owner")
+    begun = airlock_model.begun(own, "owner")
     said = set()
-    for one in (begun, airlock.came(begun, "p"), airlock.failed(begun)):
+    for one in (begun, airlock_model.came(begun, "p"), airlock_model.failed(begun)):
         with pytest.raises(Refused) as refused:
-            airlock.begun(one, "owner")
+            airlock_model.begun(one, "owner")
         said.add(str(refused.value))
     assert len(said) == 1
 
@@ -204,11 +209,11 @@ def test_one_that_was_over_when_it_failed_stays_over() -> None:
     old = replace(failed(), ended_at=AT)  # as it was kept by an earlier version
     assert not old.is_open
     assert old.state_for("ada") == FAILED
-    assert airlock.expired(old, LATER) == old
+    assert airlock_model.expired(old, LATER) == old
 
 
 def test_a_request_is_kept_whole() -> None:
-    made = vote(airlock.replaced(in_review(), "rosa", "new"), "rita")
+    made = vote(airlock_model.replaced(in_review(), "rosa", "new"), "rita")
     assert Request.of_text(made.as_text()) == made
 
 
@@ -240,16 +245,16 @@ def tried(request: Request, act: str, user: str, seal: str) -> Request:
     """Return the request after somebody has tried something; a refusal changes nothing."""
     word = Vote(user, {"yes": YES, "no": NO}.get(act, ""), seal, request.draft, AT)
     acts = {
-        "begin": lambda: airlock.begun(request, user),
-        "came": lambda: airlock.came(request, "p"),
-        "yes": lambda: airlock.voted(request, word, "s1"),
-        "no": lambda: airlock.voted(request, word, "s1"),
-        "trim": lambda: airlock.trimmed(request, user, "p"),
-        "replace": lambda: airlock.replaced(request, user, "p"),
-        "withdraw": lambda: airlock.withdrawn(request, user, AT),
-        "decline": lambda: airlock.declined(request, user, AT),
-        "out": lambda: airlock.let_out(request, user, AT, seal),
-        "late": lambda: airlock.expired(request, LATER),
+        "begin": lambda: airlock_model.begun(request, user),
+        "came": lambda: airlock_model.came(request, "p"),
+        "yes": lambda: airlock_model.voted(request, word, "s1"),
+        "no": lambda: airlock_model.voted(request, word, "s1"),
+        "trim": lambda: airlock_model.trimmed(request, user, "p"),
+        "replace": lambda: airlock_model.replaced(request, user, "p"),
+        "withdraw": lambda: airlock_model.withdrawn(request, user, AT),
+        "decline": lambda: airlock_model.declined(request, user, AT),
+        "out": lambda: airlock_model.let_out(request, user, AT, seal),
+        "late": lambda: airlock_model.expired(request, LATER),
     }
     try:
         return acts[act]()

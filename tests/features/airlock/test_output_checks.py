@@ -19,8 +19,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sfumato.core.airlock_card import AirlockTerms, read_airlock
-from sfumato.core.airlock_checks import (
+from sfumato.dp.refusal import Refused
+from sfumato.features.airlock.differencing_check import compared, differences
+from sfumato.features.airlock.file_types import KINDS, fault_of, joined, unpacked
+from sfumato.features.airlock.output_checks import (
     STOPS,
     Asked,
     Earlier,
@@ -29,10 +31,8 @@ from sfumato.core.airlock_checks import (
     read_measured,
     stops,
 )
-from sfumato.core.airlock_differences import compared, differences
-from sfumato.core.airlock_files import KINDS, fault_of, joined, unpacked
-from sfumato.core.airlock_programs import PIECES, counting
-from sfumato.core.refusal import Refused
+from sfumato.features.airlock.sandbox_programs import PIECES, counting
+from sfumato.vault.card.airlock_terms import AirlockTerms, read_airlock
 
 TERMS = AirlockTerms(("rita", "rolf"))
 ASKED = Asked("t.csv", ("site",), "n", "wage")
@@ -531,7 +531,7 @@ def test_a_file_on_which_a_check_stumbles_is_stopped_and_says_nothing(
     def stumble(*_: object) -> None:
         raise error("a row")
 
-    monkeypatch.setattr("sfumato.core.airlock_checks.digits_of", stumble)
+    monkeypatch.setattr("sfumato.features.airlock.output_checks.digits_of", stumble)
     (got,) = checked([ASKED], {"t.csv": GOOD.encode()}, TERMS, REAL, ())
     assert (got.check, got.says, got.weight) == ("kind", "it could not be checked", STOPS)
 

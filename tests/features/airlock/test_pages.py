@@ -14,13 +14,13 @@ import pytest
 from markupsafe import escape
 
 import sfumato
-from attacks_on_pages import CARELESS, TEXTS, harm_on
-from browser import COOKIE
-from bubbles import needs_bubbles
-from served import Service, served
-from sfumato.faces.console.session import csrf_of
-from surveys import design
-from vaults import PATIENTS_CARD, card, make_vault, write_patients
+from sfumato.server.console.session import csrf_of
+from support.browser import COOKIE
+from support.sandbox_blocks import needs_bubbles
+from support.script_injections import CARELESS, TEXTS, harm_on
+from support.served_vault import Service, served
+from support.small_vaults import PATIENTS_CARD, card, make_vault, write_patients
+from support.survey_fixtures import design
 
 SVG = b"<svg xmlns='http://www.w3.org/2000/svg'><text>canary-picture</text></svg>"
 PROGRAM = f"""

@@ -17,17 +17,17 @@ from typing import Any
 import pytest
 
 import sfumato
-from bare import Bare, lay_bare
-from bubbles import needs_bubbles
-from sfumato.app import OpenVault
-from sfumato.core.access import Caller
-from sfumato.core.airlock import begun as begin
-from sfumato.core.airlock import sum_of
-from sfumato.core.ports import Grant
-from sfumato.core.refusal import Refused
-from sfumato.core.sandbox import BlockJob, SandboxLimits, SandboxStopped
-from sfumato.door.airlock import AirlockDoor
-from vaults import card, make_vault, write_csv
+from sfumato.app.vault import OpenVault
+from sfumato.dp.refusal import Refused
+from sfumato.features.airlock.model import begun as begin
+from sfumato.features.airlock.model import sum_of
+from sfumato.features.airlock.release import AirlockDoor
+from sfumato.sandbox.ports import BlockJob, SandboxLimits, SandboxStopped
+from sfumato.vault.ports import Grant
+from sfumato.vault.users import Caller
+from support.sandbox_blocks import needs_bubbles
+from support.small_vaults import card, make_vault, write_csv
+from support.unconfined_sandbox import Bare, lay_bare
 
 CARD = """
 unit = "who"

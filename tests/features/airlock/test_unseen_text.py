@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from sfumato.core.airlock_blanks import unseen_in
-from sfumato.core.airlock_card import AirlockTerms
-from sfumato.core.airlock_checks import Asked, checked
-from sfumato.core.airlock_files import fault_of
+from sfumato.features.airlock.file_types import fault_of
+from sfumato.features.airlock.output_checks import Asked, checked
+from sfumato.features.airlock.unseen_text import unseen_in
+from sfumato.vault.card.airlock_terms import AirlockTerms
 
 SECRET = "".join(f"{ord(letter):08b}" for letter in "person 17 is ill")
 HIDDEN = SECRET.replace("0", " ").replace("1", "\t")

@@ -14,12 +14,12 @@ from typing import Any
 import pytest
 
 import sfumato
-from sfumato.command import CommandLine
-from sfumato.core.refusal import Refused
-from sfumato.door.locks.crowd import OWNER_ONLY
-from sfumato.faces.cli.main import run
-from sfumato.lab.specimens import MEDICAL, MEDICAL_CARD
-from vaults import make_vault, write_csv
+from sfumato.app.command_line import CommandLine
+from sfumato.cli.main import run
+from sfumato.dp.refusal import Refused
+from sfumato.lab.sample_data import MEDICAL, MEDICAL_CARD
+from sfumato.release.locks.k_anonymity import OWNER_ONLY
+from support.small_vaults import make_vault, write_csv
 
 Say = Callable[..., tuple[int, str, str]]
 
@@ -395,7 +395,7 @@ def test_a_file_that_is_there_is_not_said_to_be_handed_out(
 
 
 def test_only_the_owner_hands_out_and_only_of_what_is_there(town: Path, tmp_path: Path) -> None:
-    from sfumato.services.anonymity import Goal, Recoding
+    from sfumato.features.anonymization import Goal, Recoding
 
     how = Recoding(("age",), Goal(5))
     with sfumato.open(town, user="ann") as vault, pytest.raises(Refused, match="not-allowed"):

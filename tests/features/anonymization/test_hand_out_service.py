@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 
 import sfumato
-from sfumato.app import OpenVault
-from sfumato.core.account import Entry
-from sfumato.door.diary import not_dp_json
-from sfumato.door.locks.crowd import hand_out
+from sfumato.app.vault import OpenVault
 from sfumato.dp.json_values import Json
-from sfumato.stores.ledger_sql import SqlLedger
-from vaults import PATIENTS_CARD, open_with, write_patients
+from sfumato.release.locks.k_anonymity import hand_out
+from sfumato.release.receipts import not_dp_json
+from sfumato.storage.sql_ledger import SqlLedger
+from sfumato.vault.ledger_entries import Entry
+from support.small_vaults import PATIENTS_CARD, open_with, write_patients
 
 COUNT = "SELECT COUNT(*) AS n FROM clinic WHERE age > {age}"
 ONE = "DP releases only; 1 non-DP releases exist"

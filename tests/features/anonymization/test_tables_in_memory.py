@@ -13,9 +13,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import sfumato
-from sfumato.core.refusal import Refused
-from sfumato.lab.specimens import MEDICAL, medical_rows
-from sfumato.services.anonymity import Goal, Recoding, TableFile
+from sfumato.dp.refusal import Refused
+from sfumato.features.anonymization import Goal, Recoding, TableFile
+from sfumato.lab.sample_data import MEDICAL, medical_rows
 
 QUASI, SENSITIVE = ["age", "zip"], ["has_rare_disease"]
 

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from sfumato.app import OpenVault
-from sfumato.services.audit.check import check_sheet
-from vaults import open_with, write_csv
+from sfumato.app.vault import OpenVault
+from sfumato.features.audit.sheet_verification import check_sheet
+from support.small_vaults import open_with, write_csv
 
 CARD = """
 unit = "who"

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from sfumato.core.expression import spelled
-from sfumato.services.audit.check import check_receipt, check_sheet
-from vaults import patients_vault, run
+from sfumato.features.audit.sheet_verification import check_receipt, check_sheet
+from sfumato.query.expression import spelled
+from support.small_vaults import patients_vault, run
 
 SQL = "SELECT COUNT(*) AS n FROM patients"
 

@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 import sfumato
-from bare import lay_bare
-from sfumato.app import OpenVault
-from sfumato.client.airlock import Files
-from sfumato.services.audit.check import check_files, check_sheet
-from vaults import card, make_vault, run, write_csv
+from sfumato.app.vault import OpenVault
+from sfumato.features.airlock.client import Files
+from sfumato.features.audit.sheet_verification import check_files, check_sheet
+from support.small_vaults import card, make_vault, run, write_csv
+from support.unconfined_sandbox import lay_bare
 
 CARD = """
 unit = "who"

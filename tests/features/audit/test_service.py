@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from served import Service, served
-from sfumato.services.audit.check import check_sheet
-from vaults import patients_vault, run
+from sfumato.features.audit.sheet_verification import check_sheet
+from support.served_vault import Service, served
+from support.small_vaults import patients_vault, run
 
 SQL = "SELECT zip, COUNT(*) AS n FROM patients GROUP BY zip"
 
@@ -143,7 +143,7 @@ def test_a_sheet_that_was_signed_again_after_an_entry_was_changed_is_found(
 ) -> None:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-    from sfumato.core.expression import spelled
+    from sfumato.query.expression import spelled
 
     sheet = _sheet(service)
     body = json.loads(sheet["entries"][0]["body"])

@@ -10,10 +10,10 @@ from typing import Any, Final
 import pytest
 
 import sfumato
-from sfumato.app import OpenVault
-from sfumato.core.add_report import BANDS, band, read_report
-from sfumato.core.refusal import Bug, Refused
-from vaults import make_vault, run, write_csv
+from sfumato.app.vault import OpenVault
+from sfumato.dp.refusal import Bug, Refused
+from sfumato.vault.add_report import BANDS, band, read_report
+from support.small_vaults import make_vault, run, write_csv
 
 BUDGET: Final = {"epsilon": 1}
 NUMBER: Final = {"type": "number", "lower": 0, "upper": 100, "step": 1}

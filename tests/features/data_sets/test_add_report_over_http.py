@@ -11,10 +11,10 @@ import pandas as pd
 import pytest
 
 import sfumato
-from served import Service, served
-from sfumato.core.add_report import BANDS
-from sfumato.core.refusal import Refused
-from vaults import make_vault, write_csv
+from sfumato.dp.refusal import Refused
+from sfumato.vault.add_report import BANDS
+from support.served_vault import Service, served
+from support.small_vaults import make_vault, write_csv
 
 OTHERS: Final = {"ada": 403, "olga": 404, "otto": 403, "vera": 403}
 ROLES: Final = {"ada": "researcher", "olga": "owner", "otto": "operator", "vera": "auditor"}
@@ -33,11 +33,11 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
         yield running
 
 
-def vault_of(service: Service) -> sfumato.client.remote.RemoteVault:
+def vault_of(service: Service) -> sfumato.client.remote_vault.RemoteVault:
     return sfumato.connect(service.url, token=service.owner())
 
 
-def jobs_of(vault: sfumato.client.remote.RemoteVault) -> list[dict[str, Any]]:
+def jobs_of(vault: sfumato.client.remote_vault.RemoteVault) -> list[dict[str, Any]]:
     found: Any = vault.call("jobs", {})["jobs"]  # JSON of the wire
     return list(found)
 

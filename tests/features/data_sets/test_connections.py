@@ -13,15 +13,15 @@ from urllib.parse import quote
 import pytest
 
 import sfumato
-from pg import Server, running
-from processes import PATIENCE_S
-from served import Service, served
 from sfumato import Refused
-from sfumato.core.connection import read_table
-from sfumato.engines.postgres_tables import PostgresTables
-from sfumato.services.connections.connections import LARGEST
+from sfumato.engines.postgres.source_tables import PostgresTables
+from sfumato.features.data_sets.connection_service import LARGEST
+from sfumato.vault.database_connection import read_table
 from sfumato.wire.json_text import json_text
-from vaults import card, make_vault, run
+from support.postgres_server import Server, running
+from support.process_tree import PATIENCE_S
+from support.served_vault import Service, served
+from support.small_vaults import card, make_vault, run
 
 SECRET = "sesame-7919-canary"  # noqa: S105  # of nobody but these tests, in every address
 CELL = "cell-6701-canary"  # stands in rows whose reading fails

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 import sfumato
-from bubbles import hurry, needs_bubbles
-from sfumato.app import OpenVault
-from sfumato.core.refusal import Refused
-from vaults import card, make_vault, run, write_csv
+from sfumato.app.vault import OpenVault
+from sfumato.dp.refusal import Refused
+from support.sandbox_blocks import hurry, needs_bubbles
+from support.small_vaults import card, make_vault, run, write_csv
 
 DESCRIPTION: dict[str, Any] = {
     "Name": "Heights of Ångström's town",

@@ -10,8 +10,8 @@ import pytest
 
 import sfumato
 from sfumato import Refused
-from sfumato.app import OpenVault
-from vaults import card, make_vault, run, write_csv
+from sfumato.app.vault import OpenVault
+from support.small_vaults import card, make_vault, run, write_csv
 
 CARD = """
 unit = "who"

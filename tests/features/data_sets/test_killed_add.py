@@ -10,16 +10,16 @@ import pytest
 
 import sfumato
 from sfumato import Refused
-from sfumato.app import OpenVault
-from sfumato.core.access import Caller
-from sfumato.core.card import read_card
-from sfumato.core.ports import Listing
-from sfumato.faces.upload_desk import added
-from sfumato.services.data_sets.card_text import card_text
-from sfumato.services.data_sets.data_sets import DataSets
-from sfumato.services.jobs.jobs import ADD, Job
+from sfumato.app.vault import OpenVault
+from sfumato.features.data_sets.card_text import card_text
+from sfumato.features.data_sets.service import DataSets
+from sfumato.features.data_sets.upload_verbs import added
+from sfumato.features.jobs.service import ADD, Job
+from sfumato.vault.card.data_card import read_card
+from sfumato.vault.ports import Listing
+from sfumato.vault.users import Caller
 from sfumato.wire.json_text import json_text
-from vaults import PATIENTS_CARD, card, make_vault, write_patients
+from support.small_vaults import PATIENTS_CARD, card, make_vault, write_patients
 
 OWNER = Caller("owner", frozenset({"read", "ask", "own"}))
 

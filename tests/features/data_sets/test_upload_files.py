@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from sfumato import Refused
-from sfumato.core.access import Caller
-from sfumato.dice import SystemDice
-from sfumato.services.uploads.uploads import Uploads
+from sfumato.features.data_sets.upload_service import Uploads
+from sfumato.system.randomness import SystemDice
+from sfumato.vault.users import Caller
 
 ADA, BOB = (Caller(name, frozenset({"own"})) for name in ("ada", "bob"))
 

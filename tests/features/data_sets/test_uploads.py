@@ -15,9 +15,9 @@ from urllib.parse import quote, urlsplit
 import pytest
 
 import sfumato
-from served import Service, served
 from sfumato.wire.json_text import json_text
-from vaults import PATIENTS_CARD, card, make_vault, write_csv, write_patients
+from support.served_vault import Service, served
+from support.small_vaults import PATIENTS_CARD, card, make_vault, write_csv, write_patients
 
 OVER = ("done", "failed", "cancelled")
 MB = 10**6

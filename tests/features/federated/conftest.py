@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from sfumato.door.locks import secure_sum
-from tensor_workers import AGES, Make, RealSite, real_site
+from sfumato.release.locks import secure_aggregation
+from support.tensor_workers import AGES, Make, RealSite, real_site
 
 if TYPE_CHECKING:
-    from sfumato.federated.worker import Worker
+    from sfumato.features.federated.tensors.worker import Worker
 
 KINDS = ("in-process", "site")
 
@@ -29,14 +29,14 @@ def served_site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealSite]:
 def without_noise(monkeypatch: pytest.MonkeyPatch) -> None:
     """No site draws its share: what is left is the sum."""
     monkeypatch.setattr(
-        secure_sum.skellam, "sample", lambda _v, count, _d: np.zeros(count, dtype=np.int64)
+        secure_aggregation.skellam, "sample", lambda _v, count, _d: np.zeros(count, dtype=np.int64)
     )
 
 
 @pytest.fixture(params=KINDS)
 def worker(request: pytest.FixtureRequest) -> Make:
     """Return what makes a worker of that name."""
-    from sfumato.federated import VirtualWorker
+    from sfumato.features.federated import VirtualWorker
 
     if request.param == "in-process":
         return lambda name: VirtualWorker(id=name)
@@ -49,7 +49,7 @@ def clinic(request: pytest.FixtureRequest) -> Worker:
     """Return a worker whose owner has a table of two people."""
     import torch
 
-    from sfumato.federated import VirtualWorker
+    from sfumato.features.federated import VirtualWorker
 
     if request.param == "in-process":
         return VirtualWorker(id="clinic", tables={"ages": torch.tensor(AGES)})

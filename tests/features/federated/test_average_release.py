@@ -10,7 +10,18 @@ from typing import Any
 import numpy as np
 import pytest
 
-from several_sites import (
+from sfumato import Refused
+from sfumato.app.federation import new_convener
+from sfumato.engines.duckdb.engine import DuckDBEngine
+from sfumato.features.data_sets.amend_pages import changed, standing_of
+from sfumato.features.data_sets.card_consistency import check_raise
+from sfumato.features.data_sets.guided_card_pages import card_of
+from sfumato.features.federated import average_client
+from sfumato.release.ledger_guard import Ledger
+from sfumato.server.console.forms import Form
+from sfumato.vault.card.secure_average_terms import GUARANTEE, HIDES, read_averages
+from sfumato.vault.engine_port import EngineStopped
+from support.federated_sites import (
     ASK,
     NAMES,
     Between,
@@ -21,18 +32,7 @@ from several_sites import (
     site_card,
     write_rows,
 )
-from sfumato import Refused
-from sfumato.convening import new_convener
-from sfumato.core.averaging import GUARANTEE, HIDES, read_averages
-from sfumato.door.ledger import Ledger
-from sfumato.engines.duckdb import DuckDBEngine
-from sfumato.faces.console.amend import changed, standing_of
-from sfumato.faces.console.forms import Form
-from sfumato.faces.console.guided import card_of
-from sfumato.federated import averaging
-from sfumato.services.data_sets.beside import check_raise
-from sfumato.vault.engine_port import EngineStopped
-from vaults import card
+from support.small_vaults import card
 
 COUNT = "SELECT COUNT(*) AS n FROM patients"
 MEANS = "SELECT COUNT(*) AS n, SUM(age) AS s, AVG(age) AS a FROM patients"
@@ -232,7 +232,7 @@ def test_whoever_convenes_cannot_lower_the_floor(
     sites: Sites, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It plays by the agreement's floor of three; every site wants all of them."""
-    monkeypatch.setattr(averaging, "replace", lambda made, **_: made)
+    monkeypatch.setattr(average_client, "replace", lambda made, **_: made)
     with refused("sum-not-trusted"):
         sites.together().secure_average("patients", COUNT)
 
@@ -374,7 +374,7 @@ def test_a_card_whose_line_cannot_be_meant_is_refused(wrong: object) -> None:
 
 
 def test_only_two_people_let_more_leave_where_the_card_says_so() -> None:
-    from sfumato.core.card import read_card
+    from sfumato.vault.card.data_card import read_card
 
     def made(more: str) -> Any:
         return read_card("patients", card(

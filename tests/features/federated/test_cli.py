@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from vaults import PATIENTS_CARD, make_vault, run, write_patients
+from support.small_vaults import PATIENTS_CARD, make_vault, run, write_patients
 
 
 @pytest.fixture

@@ -11,15 +11,15 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="torch is not installed: make .venv/torch.done")
 
-from sfumato.core.refusal import Refused  # noqa: E402
-from sfumato.federated import course, federate  # noqa: E402
-from sfumato.federated.course import INSTEAD  # noqa: E402
+from sfumato.dp.refusal import Refused  # noqa: E402
+from sfumato.features.federated import course, federate  # noqa: E402
+from sfumato.features.federated.course import INSTEAD  # noqa: E402
 
-COURSE = "sfumato.federated.course"
+COURSE = "sfumato.features.federated.course"
 
 IMPORTS = """
-import sfumato.federated.course as sy
-from sfumato.federated.course import nn, optim, th
+import sfumato.features.federated.course as sy
+from sfumato.features.federated.course import nn, optim, th
 """
 WORKERS = """
 hook = sy.TorchHook(th)
@@ -277,7 +277,7 @@ def test_an_old_name_that_is_not_here_says_what_to_write(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["th", "torch"])
 def test_plain_pytorch_is_refused_with_what_to_import(name: str) -> None:
-    cells = f"import torch as {name}\nimport sfumato.federated.course as sy\nsy.TorchHook({name})"
+    cells = f"import torch as {name}\nimport sfumato.features.federated.course as sy\nsy.TorchHook({name})"  # noqa: E501
     with pytest.raises(Refused, match="course import th, nn, optim"):
         exec(cells, {})  # noqa: S102  # as a notebook does
     right = cells.replace(f"import torch as {name}", f"from {COURSE} import {name}")

@@ -1,8 +1,8 @@
 """Four sites read digits as well as one that had all of them; noise costs what it has to.
 
 Sites' numbers are those of the engine and of the door's lock, without vaults, masks or ledgers,
-which have tests of their own (test_training.py, test_sums.py).
-"""
+which have tests of their own (features/federated/training/test_training_rounds.py, test_sum_release.py).
+"""  # noqa: E501
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from chance import SeededDice
-from drawn_digits import FEATURES, TARGET, digits, digits_card
-from sfumato.core.card import read_card
-from sfumato.core.federation import Agreement
-from sfumato.core.learning.lesson import read_lesson
-from sfumato.core.learning.network import SUM_BITS, Numbers
-from sfumato.core.noise import skellam
-from sfumato.core.secure.dithered import DitheredGrid
-from sfumato.core.secure.terms import Member
-from sfumato.federated.training import first_weights
-from sfumato.plan.training import TrainPlan, plan_training
+from sfumato.dp.learning.integer_network import SUM_BITS, Numbers
+from sfumato.dp.learning.training_task import read_lesson
+from sfumato.dp.mechanisms import skellam
+from sfumato.dp.secure_aggregation.dithered_rounding import DitheredGrid
+from sfumato.dp.secure_aggregation.round_terms import Member
+from sfumato.features.federated.agreement import Agreement
+from sfumato.features.federated.training.training_rounds import first_weights
+from sfumato.features.federated.training_plan import TrainPlan, plan_training
+from sfumato.vault.card.data_card import read_card
+from support.drawn_digits import FEATURES, TARGET, digits, digits_card
+from support.seeded_dice import SeededDice
 
 SITES, TRAINED, TESTED = 4, 1800, 600
 MEMBERS = tuple(Member(name, name.encode() * 16) for name in ("ab", "cd", "ef", "gh"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from bench import digits, digits_sites
-from sfumato import site_demo
+from sfumato.app import site_demo
 
 pytestmark = pytest.mark.slow
 

@@ -11,15 +11,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fleets import CONVENER, MODEL, NAMES, SETTINGS, SIZE, Fleet, plain, priced
-from sfumato.core.federation import Agreement, read_agreement
-from sfumato.core.refusal import Refused
-from sfumato.core.secure.collector import Collector
-from sfumato.core.secure.frames import unpack
-from sfumato.federated import flower
-from sfumato.federated.flower import join_fleet, new_site, schedule, spent_at
-from sfumato.federated.flower.node import SPENT
-from sfumato.federated.flower.schedule import (
+from sfumato.dp.refusal import Refused
+from sfumato.dp.secure_aggregation.collector import Collector
+from sfumato.dp.secure_aggregation.message_encoding import unpack
+from sfumato.features.federated import flower
+from sfumato.features.federated.agreement import Agreement, read_agreement
+from sfumato.features.federated.flower import join_fleet, new_site, schedule, spent_at
+from sfumato.features.federated.flower.fleet_node import SPENT
+from sfumato.features.federated.flower.fleet_schedule import (
     Plan,
     check_records,
     flat,
@@ -28,6 +27,7 @@ from sfumato.federated.flower.schedule import (
     read_schedule,
     task_digest,
 )
+from support.flower_fleets import CONVENER, MODEL, NAMES, SETTINGS, SIZE, Fleet, plain, priced
 
 
 def agreed() -> Agreement:

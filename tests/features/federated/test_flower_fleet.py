@@ -21,14 +21,14 @@ import pytest
 from scipy import stats
 
 from bench.peers.environments import python_of
-from fleets import CONVENER, NAMES, made_sites
-from sfumato.core.federation import read_agreement
-from sfumato.core.secure.frames import unpack
-from sfumato.federated.flower import schedule, spent_at
-from sfumato.federated.flower.schedule import Plan
+from sfumato.dp.secure_aggregation.message_encoding import unpack
+from sfumato.features.federated.agreement import read_agreement
+from sfumato.features.federated.flower import schedule, spent_at
+from sfumato.features.federated.flower.fleet_schedule import Plan
+from support.flower_fleets import CONVENER, NAMES, made_sites
 
 pytestmark = pytest.mark.slow
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 APP = Path(__file__).parent / "fleet_app"
 PATIENCE = Path(__file__).parent / "patience"
 SIZE = 8193

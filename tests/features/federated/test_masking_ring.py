@@ -12,13 +12,13 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from several_sites import ASK, Between, Sites, refused, rows_of, several, site_card
 from sfumato import Refused
-from sfumato.convening import FederatedVault, new_agreement
-from sfumato.core.federation import Agreement, read_agreement
-from sfumato.core.secure.frames import unpack
-from sfumato.core.secure.terms import Terms, fewest_neighbours
-from sfumato.federated.convener import _bytes
+from sfumato.app.federation import FederatedVault, new_agreement
+from sfumato.dp.secure_aggregation.message_encoding import unpack
+from sfumato.dp.secure_aggregation.round_terms import Terms, fewest_neighbours
+from sfumato.features.federated.agreement import Agreement, read_agreement
+from sfumato.features.federated.convener import _bytes
+from support.federated_sites import ASK, Between, Sites, refused, rows_of, several, site_card
 
 SIX = ("east", "hill", "lake", "north", "south", "west")
 COUNT = "SELECT COUNT(*) AS n FROM patients"
@@ -260,7 +260,7 @@ def test_what_the_convener_sees_of_a_site_is_uniform_whatever_is_taken_away(site
 def test_and_is_not_where_masks_are_switched_off(
     sites: Sites, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from sfumato.core.secure import collector, participant
+    from sfumato.dp.secure_aggregation import collector, participant
 
     for module in (participant, collector):
         monkeypatch.setattr(module, "add_mask", lambda _words, _key: None)
@@ -272,7 +272,7 @@ def test_and_is_not_where_masks_are_switched_off(
 def test_a_site_wears_the_masks_of_its_neighbours_and_of_nobody_else(
     sites: Sites, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from sfumato.core.secure import participant
+    from sfumato.dp.secure_aggregation import participant
 
     worn: list[tuple[int, int]] = []
     true = participant.pair_key

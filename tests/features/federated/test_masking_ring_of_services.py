@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from several_services import Federation, several_services
-from several_sites import rows_of
 from sfumato import Refused
-from sfumato.convening import FederatedVault
+from sfumato.app.federation import FederatedVault
+from support.federated_services import Federation, several_services
+from support.federated_sites import rows_of
 
 SIX = ("east", "hill", "lake", "north", "south", "west")
 COUNT = "SELECT COUNT(*) AS n FROM patients"

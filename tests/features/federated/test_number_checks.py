@@ -7,8 +7,8 @@ from fractions import Fraction
 
 import pytest
 
-from sfumato.core.refusal import Refused
-from sfumato.federated.asked import number
+from sfumato.dp.refusal import Refused
+from sfumato.features.federated.number_checks import number
 
 
 @pytest.mark.parametrize(

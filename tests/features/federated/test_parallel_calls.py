@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 import sfumato
-from several_sites import ASK, Sites, several
-from sfumato.core.refusal import Refused
-from sfumato.federated.hearing import heard
+from sfumato.dp.refusal import Refused
+from sfumato.features.federated.parallel_calls import heard
+from support.federated_sites import ASK, Sites, several
 
 COUNT = "SELECT COUNT(*) AS n FROM patients"
 

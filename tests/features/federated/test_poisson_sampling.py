@@ -13,15 +13,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from several_sites import NAMES, Between, Sites, pooled, several
 from sfumato import Refused
-from sfumato.core.learning.coins import Coins, most_below
-from sfumato.core.learning.order import LearnOrder
-from sfumato.dice import StretchedDice
-from sfumato.door.locks import secure_sum
-from sfumato.engines.duckdb import DuckDBEngine
-from sfumato.federated.trained import TrainedModel
-from sfumato.federated.training import Step
+from sfumato.dp.learning.poisson_sampling import Coins, most_below
+from sfumato.engines.duckdb.engine import DuckDBEngine
+from sfumato.features.federated.training.trained_model import TrainedModel
+from sfumato.features.federated.training.training_rounds import Step
+from sfumato.release.locks import secure_aggregation
+from sfumato.system.randomness import StretchedDice
+from sfumato.vault.training_port import LearnOrder
+from support.federated_sites import NAMES, Between, Sites, pooled, several
 
 LESSON: dict[str, Any] = {
     "features": ["age", "salary"], "target": "ill", "epsilon": 20, "delta": 1e-6, "rounds": 3,
@@ -201,7 +201,7 @@ def test_what_is_divided_by_is_how_many_are_drawn_on_average(
 ) -> None:
     """Without noise, and with everybody drawn: a lesson's first round goes 1 / sample as far."""
     monkeypatch.setattr(
-        secure_sum.skellam, "sample", lambda _v, count, _d: np.zeros(count, dtype=np.int64)
+        secure_aggregation.skellam, "sample", lambda _v, count, _d: np.zeros(count, dtype=np.int64)
     )
     learn = DuckDBEngine.learn
 
@@ -211,7 +211,9 @@ def test_what_is_divided_by_is_how_many_are_drawn_on_average(
 
     monkeypatch.setattr(DuckDBEngine, "learn", everybody)
     begin = np.array([1, -1, -1, 1, 0.5, -0.5])
-    monkeypatch.setattr("sfumato.federated.training.first_weights", lambda *_: begin)
+    monkeypatch.setattr(
+        "sfumato.features.federated.training.training_rounds.first_weights", lambda *_: begin
+    )
     one: dict[str, Any] = {"rounds": 1, "hidden": [], "momentum": 0, "rate": 1}
     whole, quarter = (train(sites, sample=part, **one)[0].flat - begin for part in (1, 0.25))
     assert np.abs(whole).max() > 0.01

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from vaults import run
+from support.small_vaults import run
 
 
 @pytest.mark.parametrize(

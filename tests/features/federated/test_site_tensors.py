@@ -13,13 +13,13 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="torch is not installed: make .venv/torch.done")
 
-from sfumato.core.refusal import Refused  # noqa: E402
-from sfumato.federated import Site, VirtualWorker, tensor  # noqa: E402
-from sfumato.federated.frames import decode, encode  # noqa: E402
-from sfumato.federated.remote import remote  # noqa: E402
-from sfumato.federated.site_store import SiteStore  # noqa: E402
-from sfumato.federated.site_worker import Sessions  # noqa: E402
-from tensor_workers import RealSite, make_plain_vault  # noqa: E402
+from sfumato.dp.refusal import Refused  # noqa: E402
+from sfumato.features.federated import Site, VirtualWorker, tensor  # noqa: E402
+from sfumato.features.federated.tensors.remote_tensor import remote  # noqa: E402
+from sfumato.features.federated.tensors.site_store import SiteStore  # noqa: E402
+from sfumato.features.federated.tensors.site_worker import Sessions  # noqa: E402
+from sfumato.features.federated.tensors.tensor_messages import decode, encode  # noqa: E402
+from support.tensor_workers import RealSite, make_plain_vault  # noqa: E402
 
 MB = 1 << 20
 
@@ -263,7 +263,7 @@ def test_a_truth_is_no_place_of_a_column(small: SiteStore) -> None:
 
 
 def ref(key: str) -> Any:
-    from sfumato.federated.frames import Reference
+    from sfumato.features.federated.tensors.tensor_messages import Reference
 
     return Reference(key)
 

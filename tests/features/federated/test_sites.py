@@ -12,12 +12,12 @@ from urllib.parse import urlsplit
 import pytest
 
 import sfumato
-from several_services import Federation, several_services
-from several_sites import ASK, NAMES, Between, rows_of
 from sfumato import Refused
-from sfumato.faces.console.session import COOKIE
-from sfumato.federated.trained import TrainedModel
-from vaults import run
+from sfumato.features.federated.training.trained_model import TrainedModel
+from sfumato.server.console.session import COOKIE
+from support.federated_services import Federation, several_services
+from support.federated_sites import ASK, NAMES, Between, rows_of
+from support.small_vaults import run
 
 COUNT = "SELECT COUNT(*) AS n FROM patients"
 SURE: dict[str, Any] = {"epsilon": 20, "delta": 1e-6}  # so that the noise is a few people at most

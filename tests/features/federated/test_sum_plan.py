@@ -8,14 +8,14 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from several_sites import site_card
-from sfumato.core.card import Card, read_card
-from sfumato.core.federation import Agreement, read_agreement
-from sfumato.core.noise import skellam
-from sfumato.core.refusal import Bug, Refused
-from sfumato.dice import SystemDice
-from sfumato.plan.read_sql import read_sql
-from sfumato.plan.summed import FINE, Shares, Summand, SumPlan, _cost, plan_sum
+from sfumato.dp.mechanisms import skellam
+from sfumato.dp.refusal import Bug, Refused
+from sfumato.features.federated.agreement import Agreement, read_agreement
+from sfumato.features.federated.sum_plan import FINE, Shares, Summand, SumPlan, _cost, plan_sum
+from sfumato.query.sql.select import read_sql
+from sfumato.system.randomness import SystemDice
+from sfumato.vault.card.data_card import Card, read_card
+from support.federated_sites import site_card
 
 EPSILON, DELTA = Fraction(1), Fraction(1, 10**6)
 QUESTIONS = (

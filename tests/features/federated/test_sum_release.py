@@ -13,19 +13,29 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from several_sites import ASK, NAMES, Between, Sites, pooled, refused, rows_of, several, site_card
 from sfumato import Refused
-from sfumato.client.terms import Json
-from sfumato.convening import new_convener
-from sfumato.core.access import Caller
-from sfumato.core.averaging import GUARANTEE as AVERAGE
-from sfumato.core.secure.collector import Collector
-from sfumato.core.secure.frames import pack, unpack
-from sfumato.door.locks.secure_sum import shares_of
+from sfumato.app.federation import new_convener
+from sfumato.client.ask_terms import Json
 from sfumato.dp.ports import Dice
-from sfumato.engines.duckdb import DuckDBEngine
-from sfumato.plan.summed import SumPlan
+from sfumato.dp.secure_aggregation.collector import Collector
+from sfumato.dp.secure_aggregation.message_encoding import pack, unpack
+from sfumato.engines.duckdb.engine import DuckDBEngine
+from sfumato.features.federated.sum_plan import SumPlan
+from sfumato.release.locks.secure_aggregation import shares_of
+from sfumato.vault.card.secure_average_terms import GUARANTEE as AVERAGE
 from sfumato.vault.engine_port import EngineStopped
+from sfumato.vault.users import Caller
+from support.federated_sites import (
+    ASK,
+    NAMES,
+    Between,
+    Sites,
+    pooled,
+    refused,
+    rows_of,
+    several,
+    site_card,
+)
 
 COUNT = "SELECT COUNT(*) AS n FROM patients"
 OWNER = Caller("owner", frozenset({"read", "ask", "own"}))
@@ -306,7 +316,7 @@ def test_what_the_convener_sees_of_a_site_is_uniform(sites: Sites) -> None:
 def test_and_the_test_fails_where_masks_are_switched_off(
     sites: Sites, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from sfumato.core.secure import collector, participant
+    from sfumato.dp.secure_aggregation import collector, participant
 
     for module in (participant, collector):
         monkeypatch.setattr(module, "add_mask", lambda _words, _key: None)
@@ -505,7 +515,7 @@ def test_a_freeze_while_a_site_draws_its_share_holds(
                 froze.append(west.call("freeze", {"data_set": "patients"}))
             return drawn(sum_, dice)
 
-        monkeypatch.setattr("sfumato.door.secure_sum.shares_of", late)
+        monkeypatch.setattr("sfumato.features.federated.sum_release.shares_of", late)
         said = sites.together()["patients"].ask(COUNT, **ASK)
         assert len(froze) == 1
         assert said.receipt["left_out"] == {"west": "data-set-frozen"}
@@ -531,7 +541,7 @@ def test_a_right_that_is_taken_away_while_a_site_draws_its_share_pays_nothing(
                 taken.append(desk.policy.revoke_grant(OWNER, "patients", "zoe"))
             return drawn(sum_, dice)
 
-        monkeypatch.setattr("sfumato.door.secure_sum.shares_of", late)
+        monkeypatch.setattr("sfumato.features.federated.sum_release.shares_of", late)
         said = sites.together({"west": AsZoe(west)})["patients"].ask(COUNT, **ASK)
         assert taken == [{"revoked": "zoe"}]
         assert said.receipt["left_out"] == {"west": "unknown-data-set"}

@@ -8,15 +8,15 @@ from typing import Any
 
 import pytest
 
-from chance import SeededDice
-from sfumato.core.card import Card, read_card
-from sfumato.core.federation import Agreement
-from sfumato.core.learning.lesson import read_lesson
-from sfumato.core.noise import skellam
-from sfumato.core.refusal import Bug, Refused
-from sfumato.core.secure.dithered import DitheredGrid
-from sfumato.core.secure.terms import Member
-from sfumato.plan.training import TrainPlan, plan_training
+from sfumato.dp.learning.training_task import read_lesson
+from sfumato.dp.mechanisms import skellam
+from sfumato.dp.refusal import Bug, Refused
+from sfumato.dp.secure_aggregation.dithered_rounding import DitheredGrid
+from sfumato.dp.secure_aggregation.round_terms import Member
+from sfumato.features.federated.agreement import Agreement
+from sfumato.features.federated.training_plan import TrainPlan, plan_training
+from sfumato.vault.card.data_card import Card, read_card
+from support.seeded_dice import SeededDice
 
 MEMBERS = tuple(Member(name, name.encode() * 16) for name in ("ab", "cd", "ef", "gh"))
 AGREEMENT = Agreement("clinics", bytes(32), MEMBERS, 3, 1)

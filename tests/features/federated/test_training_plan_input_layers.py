@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from sfumato.core.card import read_card
-from sfumato.core.federation import Agreement
-from sfumato.core.learning.front import Table
-from sfumato.core.learning.lesson import read_lesson
-from sfumato.core.refusal import Refused
-from sfumato.core.secure.terms import Member
-from sfumato.engines.learning import learn_header, network_of, read_learn
-from sfumato.plan.training import TrainPlan, plan_training
+from sfumato.dp.learning.input_layers import Table
+from sfumato.dp.learning.training_task import read_lesson
+from sfumato.dp.refusal import Refused
+from sfumato.dp.secure_aggregation.round_terms import Member
+from sfumato.engines.duckdb.training import learn_header, network_of, read_learn
+from sfumato.features.federated.agreement import Agreement
+from sfumato.features.federated.training_plan import TrainPlan, plan_training
+from sfumato.vault.card.data_card import read_card
 
 MEMBERS = tuple(Member(name, name.encode() * 16) for name in ("ab", "cd", "ef", "gh"))
 AGREEMENT = Agreement("clinics", bytes(32), MEMBERS, 3, 1)

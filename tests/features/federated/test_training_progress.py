@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 
 import sfumato
-from several_sites import Sites, pooled, several
 from sfumato import Refused
-from sfumato.faces.console.lessons import EDGE, HIGH, LEFT, WIDE, Paid, curves_of, paid_of
-from sfumato.faces.console.paper import make_paper
-from sfumato.federated.training import Step, paid_by
-from sfumato.services.federated import lessons as services
+from sfumato.features.federated import training_progress as services
+from sfumato.features.federated.pages import EDGE, HIGH, LEFT, WIDE, Paid, curves_of, paid_of
+from sfumato.features.federated.training.training_rounds import Step, paid_by
+from sfumato.server.console.templates_renderer import make_paper
+from support.federated_sites import Sites, pooled, several
 
 LESSON: dict[str, Any] = {
     "features": ["age"], "target": "ill", "epsilon": 20, "delta": 1e-6, "rounds": 3,

@@ -12,10 +12,11 @@ import pytest
 
 from bench.learning import DATA_SET
 from bench.local_sites import federated, parquet
-from drawn_digits import FEATURES, SIDE, TARGET, digits
-from sfumato import app, site_demo
-from sfumato.federated.trained import TrainedModel
-from sfumato.federated.training import Step
+from sfumato.app import site_demo
+from sfumato.app import vault as app
+from sfumato.features.federated.training.trained_model import TrainedModel
+from sfumato.features.federated.training.training_rounds import Step
+from support.drawn_digits import FEATURES, SIDE, TARGET, digits
 
 pytestmark = pytest.mark.slow
 ROWS, ROUNDS = 400, 8

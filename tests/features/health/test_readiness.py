@@ -14,17 +14,17 @@ from typing import Any, cast
 
 import pytest
 
-from engine_rows import SALT
-from served import Service, served
-from sfumato.app import OpenVault
-from sfumato.engines.duckdb import DuckDBEngine
-from sfumato.engines.postgres_child import Held
-from sfumato.faces.line.door_end import HEAVY, REPORT, SHEET, TELLING, TENSORS
-from sfumato.faces.line.tally import TIMED, UNWRITTEN, Tally, to_nowhere
-from sfumato.services.health import readiness as readiness_module
-from sfumato.services.health.readiness import Readiness
-from sfumato.wire.routes import ROUTES
-from vaults import PATIENTS_CARD, make_vault, open_with, write_patients
+from sfumato.app.vault import OpenVault
+from sfumato.engines.duckdb.engine import DuckDBEngine
+from sfumato.engines.shared.driver_process import Held
+from sfumato.features.health import service as readiness_module
+from sfumato.features.health.service import Readiness
+from sfumato.server.ipc.call_metrics import TIMED, UNWRITTEN, Tally, to_nowhere
+from sfumato.server.ipc.door_server import HEAVY, REPORT, SHEET, TELLING, TENSORS
+from sfumato.wire.verb_table import ROUTES
+from support.engine_rows import SALT
+from support.served_vault import Service, served
+from support.small_vaults import PATIENTS_CARD, make_vault, open_with, write_patients
 
 
 @pytest.fixture
@@ -145,7 +145,7 @@ def test_what_may_have_rows_in_its_time_is_not_timed() -> None:
 def test_no_measure_moves_with_what_became_of_a_question(vault: OpenVault) -> None:
     """Stopped by its own limit, or answered: an operator's numbers are the same."""
     from sfumato import Refused
-    from sfumato.engines.limits import Limits
+    from sfumato.engines.duckdb.worker_limits import Limits
 
     engine, health = vault.house.engine, fresh(vault)
     assert isinstance(engine, DuckDBEngine)

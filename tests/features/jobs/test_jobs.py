@@ -16,12 +16,12 @@ from typing import Any
 import pytest
 
 import sfumato
-from served import Service, served
 from sfumato import Refused
-from sfumato.core.access import Caller
-from sfumato.faces.line.telling import OF_ONE_USER
-from sfumato.services.jobs.jobs import ASK, OPEN
-from vaults import patients_vault
+from sfumato.features.jobs.service import ASK, OPEN
+from sfumato.server.ipc.server_sent_events import OF_ONE_USER
+from sfumato.vault.users import Caller
+from support.served_vault import Service, served
+from support.small_vaults import patients_vault
 
 AT = "/v1/data-sets/patients"
 OVER = ("done", "failed", "cancelled")

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 import sfumato
-from bubbles import needs_bubbles
-from sfumato.app import OpenVault
-from sfumato.core.refusal import Refused
-from sfumato.engines.duckdb import DuckDBEngine
-from vaults import card, make_vault
+from sfumato.app.vault import OpenVault
+from sfumato.dp.refusal import Refused
+from sfumato.engines.duckdb.engine import DuckDBEngine
+from support.sandbox_blocks import needs_bubbles
+from support.small_vaults import card, make_vault
 
 CARD = """
 unit = "participant_id"

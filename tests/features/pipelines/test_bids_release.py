@@ -16,13 +16,13 @@ from typing import Any
 import pytest
 
 import sfumato
-from bubbles import needs_bubbles
-from sfumato.app import OpenVault
-from sfumato.client.owning import add
-from sfumato.core.refusal import Refused
-from sfumato.core.sandbox import SandboxLimits
-from sfumato.sandbox.bubble import Bubble, Ran
-from vaults import card, make_vault, run
+from sfumato.app.vault import OpenVault
+from sfumato.client.owner import add
+from sfumato.dp.refusal import Refused
+from sfumato.sandbox.ports import SandboxLimits
+from sfumato.sandbox.sandbox_process import Bubble, Ran
+from support.sandbox_blocks import needs_bubbles
+from support.small_vaults import card, make_vault, run
 
 CARD = """
 unit = "participant_id"

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 import sfumato
-from bubbles import needs_bubbles
-from sfumato.core.environment import OwnEnvironment
-from sfumato.faces.cli import pipeline
-from vaults import card, make_vault, run, run_hurried, write_csv
+from sfumato.features.pipelines import cli as pipelines_cli
+from sfumato.sandbox.program_environment import OwnEnvironment
+from support.sandbox_blocks import needs_bubbles
+from support.small_vaults import card, make_vault, run, run_hurried, write_csv
 
 CARD = """
 unit = "participant_id"
@@ -161,9 +161,9 @@ def test_the_list_shows_what_a_waiting_program_brings_along() -> None:
         "source": "pass", "environment": f"{64 * 'b'}+{name}",
     }  # fmt: skip
     image = OwnEnvironment(name, 1, "c", ("/run", "a\nb"), ("A=\x1b[0m",))
-    said = pipeline._line(waits, False, {name: image})
+    said = pipelines_cli._line(waits, False, {name: image})
     assert said.splitlines()[1:] == [
         f'  with {name}, runs ["/run", "a\\nb"], settings ["A=\\u001b[0m"]'
     ]
-    assert pipeline._line(waits, False, {}).endswith(f"\n  with {name}")
-    assert "with" not in pipeline._line({**waits, "environment": "b"}, False, {})
+    assert pipelines_cli._line(waits, False, {}).endswith(f"\n  with {name}")
+    assert "with" not in pipelines_cli._line({**waits, "environment": "b"}, False, {})

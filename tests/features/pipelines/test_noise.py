@@ -12,14 +12,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import binom
 
-from sfumato.core.loss import Debt, GaussianEvent, debt_of
-from sfumato.core.outputs import read_outputs
-from sfumato.core.sandbox import SandboxLimits
-from sfumato.core.sealed import Sealed
-from sfumato.dice import SystemDice
-from sfumato.door.locks.dp import blocks_added
-from sfumato.door.pool import NoisePool
-from sfumato.plan.pipeline import Program, Run
+from sfumato.dp.accounting.privacy_events import Debt, GaussianEvent, debt_of
+from sfumato.features.pipelines.program_plan import Program, Run
+from sfumato.release.locks.central_dp import blocks_added
+from sfumato.release.noise_pool import NoisePool
+from sfumato.sandbox.ports import SandboxLimits
+from sfumato.sandbox.program_outputs import read_outputs
+from sfumato.system.randomness import SystemDice
+from sfumato.vault.sealed import Sealed
 
 TRIES, BLOCKS = 20_000, 20
 

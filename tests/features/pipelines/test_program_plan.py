@@ -12,14 +12,14 @@ from typing import Any
 import pytest
 
 import sfumato
-from bubbles import needs_bubbles
-from sfumato.app import OpenVault
-from sfumato.client.shown import BlocksPlan
-from sfumato.core.refusal import Refused
-from sfumato.core.sandbox import SandboxStopped
-from sfumato.engines.duckdb import DuckDBEngine
-from sfumato.services.pipelines import pipelines
-from vaults import card, make_vault, write_csv
+from sfumato.app.vault import OpenVault
+from sfumato.client.display import BlocksPlan
+from sfumato.dp.refusal import Refused
+from sfumato.engines.duckdb.engine import DuckDBEngine
+from sfumato.features.pipelines import service as pipelines_service
+from sfumato.sandbox.ports import SandboxStopped
+from support.sandbox_blocks import needs_bubbles
+from support.small_vaults import card, make_vault, write_csv
 
 CARD = """
 unit = "who"
@@ -151,7 +151,7 @@ def test_plans_that_wait_have_made_nobody_up(
     def refused(_: int) -> str:
         return code_of(lambda: vault.call("plan-pipeline", body))
 
-    monkeypatch.setattr(pipelines, "tried", held)
+    monkeypatch.setattr(pipelines_service, "tried", held)
     with ThreadPoolExecutor(3) as threads:
         assert list(threads.map(refused, range(3))) == ["sandbox-missing"] * 3
     assert met == []

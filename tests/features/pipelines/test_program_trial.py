@@ -9,13 +9,13 @@ from collections.abc import Iterator
 
 import pytest
 
-from bubbles import ROWS, bubble, needs_bubbles
-from sfumato.core.sandbox import SandboxLimits, TrialJob, TrialResult
-from sfumato.dice import SystemDice
-from sfumato.sandbox import bubble as bubble_module
-from sfumato.sandbox.bubble import MOST_PRINTED, Bubble, Ran
+from sfumato.sandbox import sandbox_process as bubble_module
+from sfumato.sandbox.base_environment import environment
 from sfumato.sandbox.bubblewrap import Bubblewrap
-from sfumato.sandbox.environment import environment
+from sfumato.sandbox.ports import SandboxLimits, TrialJob, TrialResult
+from sfumato.sandbox.sandbox_process import MOST_PRINTED, Bubble, Ran
+from sfumato.system.randomness import SystemDice
+from support.sandbox_blocks import ROWS, bubble, needs_bubbles
 
 LIMITS = SandboxLimits(cpu_s=0.5)
 ANSWER = 'def m(rows):\n    print("seen", rows["height"].sum())\n    return 170'

@@ -14,14 +14,14 @@ from typing import Any
 import pytest
 
 import sfumato
-from bubbles import hurry, needs_bubbles
-from sfumato.app import OpenVault
+from sfumato.app.vault import OpenVault
 from sfumato.client.answer import Answer
-from sfumato.client.shown import BlocksPlan
-from sfumato.core.refusal import Refused
-from sfumato.plan import pipeline_warnings
-from sfumato.services.pipelines import pipelines
-from vaults import card, make_vault, write_csv
+from sfumato.client.display import BlocksPlan
+from sfumato.dp.refusal import Refused
+from sfumato.features.pipelines import program_warnings
+from sfumato.features.pipelines import service as pipelines_service
+from support.sandbox_blocks import hurry, needs_bubbles
+from support.small_vaults import card, make_vault, write_csv
 
 CARD = """
 unit = "participant_id"
@@ -161,7 +161,7 @@ def test_an_answer_that_was_paid_for_before_more_blocks_than_people_were_refused
 ) -> None:
     digest = submitted(vault, NOTEBOOK)
     before = called(vault, "run-pipeline", digest, blocks=8, cpu_s=0.5)
-    monkeypatch.setattr(pipeline_warnings, "most_people", lambda _card: 4)
+    monkeypatch.setattr(program_warnings, "most_people", lambda _card: 4)
     again = called(vault, "run-pipeline", digest, blocks=8, cpu_s=0.5)
     assert (again["rows"], again["receipt"]["free"]) == (before["rows"], True)
     other = refusal(lambda: called(vault, "run-pipeline", digest, blocks=9, cpu_s=0.5))
@@ -216,7 +216,7 @@ def test_an_author_cannot_fill_the_ledger_by_handing_in_programs(
     vault: OpenVault, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A rule, or being the owner, approves each at once: twenty that wait is no bound then."""
-    monkeypatch.setattr(pipelines, "MOST_HANDED_IN", 2)
+    monkeypatch.setattr(pipelines_service, "MOST_HANDED_IN", 2)
     first = submitted(vault, NOTEBOOK)
     submitted(vault, NOTHING)
     seq = vault.house.ledger.store.head().seq

@@ -6,10 +6,10 @@ import tomllib
 
 import pytest
 
-from sfumato.core.card import read_card
-from sfumato.core.environment import bound
-from sfumato.core.refusal import Refused
-from sfumato.plan.pipeline import Program, read_program
+from sfumato.dp.refusal import Refused
+from sfumato.features.pipelines.program_plan import Program, read_program
+from sfumato.sandbox.program_environment import bound
+from sfumato.vault.card.data_card import read_card
 
 IMAGE = bound("ours", "image-" + "a" * 64)
 OUTPUT = {"name": "n", "lower": 0, "upper": 9, "step": 1}

@@ -15,24 +15,24 @@ import numpy as np
 import pytest
 
 import sfumato
-from bubbles import needs_bubbles
-from judge import accusations
-from sfumato.app import OpenVault
-from sfumato.core.compose import rho_within
-from sfumato.core.refusal import Refused
-from sfumato.core.sandbox import (
+from sfumato.app.vault import OpenVault
+from sfumato.dp.accounting.composition import rho_within
+from sfumato.dp.ports import IntegerArray
+from sfumato.dp.refusal import Refused
+from sfumato.features.pipelines.release import PipelineDoor
+from sfumato.release.locks.k_anonymity import hand_out
+from sfumato.release.receipts import not_dp_json
+from sfumato.sandbox.ports import (
     BlockJob,
     SandboxLimits,
     SandboxStopped,
     TrialJob,
     TrialResult,
 )
-from sfumato.core.sealed import Sealed
-from sfumato.door.diary import not_dp_json
-from sfumato.door.locks.crowd import hand_out
-from sfumato.door.pipeline import PipelineDoor
-from sfumato.dp.ports import IntegerArray
-from vaults import card, make_vault, write_csv
+from sfumato.vault.sealed import Sealed
+from support.noise_judge import accusations
+from support.sandbox_blocks import needs_bubbles
+from support.small_vaults import card, make_vault, write_csv
 
 CARD = """
 unit = "who"

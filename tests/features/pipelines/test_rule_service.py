@@ -17,24 +17,24 @@ import numpy as np
 import pytest
 
 import sfumato
-from bubbles import needs_bubbles
-from sfumato.app import OpenVault
-from sfumato.core.pipeline_rule import Rule
-from sfumato.core.refusal import Refused
-from sfumato.core.sandbox import (
+from sfumato.app.vault import OpenVault
+from sfumato.dp.ports import IntegerArray
+from sfumato.dp.refusal import Refused
+from sfumato.features.pipelines.approval_rule import Rule
+from sfumato.features.pipelines.program_plan import Program
+from sfumato.features.pipelines.release import PipelineDoor
+from sfumato.features.pipelines.rule_service import PipelineRules
+from sfumato.release.guarded_release import Asker
+from sfumato.sandbox.ports import (
     BlockJob,
     SandboxLimits,
     SandboxStopped,
     TrialJob,
     TrialResult,
 )
-from sfumato.core.sealed import Sealed
-from sfumato.door.pipeline import PipelineDoor
-from sfumato.door.release import Asker
-from sfumato.dp.ports import IntegerArray
-from sfumato.plan.pipeline import Program
-from sfumato.services.pipelines.rules import PipelineRules
-from vaults import card, make_vault, write_csv
+from sfumato.vault.sealed import Sealed
+from support.sandbox_blocks import needs_bubbles
+from support.small_vaults import card, make_vault, write_csv
 
 CARD = """
 unit = "who"

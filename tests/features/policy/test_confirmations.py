@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 
 import sfumato
-from ledgers import SetClock
-from served import Service, served
 from sfumato import Refused
-from sfumato.core.access import Caller, User
+from sfumato.vault.users import Caller, User
 from sfumato.wire.json_text import json_text
-from vaults import PATIENTS_CARD, card, make_vault, write_patients
+from support.ledger_stores import SetClock
+from support.served_vault import Service, served
+from support.small_vaults import PATIENTS_CARD, card, make_vault, write_patients
 
 OVER = ("done", "failed", "cancelled")
 

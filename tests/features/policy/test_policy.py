@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 import sfumato
-from served import Service, served
-from vaults import PATIENTS_CARD, card, make_vault, write_patients
+from support.served_vault import Service, served
+from support.small_vaults import PATIENTS_CARD, card, make_vault, write_patients
 
 AT = "/v1/data-sets/patients"
 TWO = PATIENTS_CARD.replace("[caps]", '[caps]\nraise = "two people"').replace(

@@ -11,10 +11,10 @@ import pytest
 
 import sfumato
 from sfumato import Refused
-from sfumato.app import OpenVault
-from sfumato.clock import SystemClock
-from sfumato.core.access import ACTIONS, Caller
-from vaults import PATIENTS_CARD, card, make_vault, write_patients
+from sfumato.app.vault import OpenVault
+from sfumato.system.clock import SystemClock
+from sfumato.vault.users import ACTIONS, Caller
+from support.small_vaults import PATIENTS_CARD, card, make_vault, write_patients
 
 TWO = PATIENTS_CARD.replace("[caps]", '[caps]\nraise = "two people"')
 
@@ -147,7 +147,7 @@ def test_a_cap_that_was_set_outlives_a_new_version_of_an_owners_own(tmp_path: Pa
 
 
 def test_the_owner_sees_how_often_the_host_ended_a_reading(vault: OpenVault) -> None:
-    """An alarm of theirs alone: nobody else may call the verb (test_matrix.py)."""
+    """An alarm of theirs alone: nobody else may call the verb (server/test_route_permissions.py)."""  # noqa: E501
     for cause in ("signal", "signal", "memory"):
         said = {"data_set": "patients", "shape": None, "cause": cause}
         vault.house.ledger.note("engine-lost", dict(said))

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from crowds import XS, Quick, least_squares, people, plain_odds
-from sfumato.client.regression.curve import ladder, logistic
-from sfumato.client.regression.fit import Fit
-from sfumato.client.regression.gradient import PIECES
+from sfumato.features.regression.fit_result import Fit
+from sfumato.features.regression.gradient_query import PIECES
+from sfumato.features.regression.logistic_curve import ladder, logistic
+from support.k_anonymity_oracles import XS, Quick, least_squares, people, plain_odds
 
 FITS = 80
 

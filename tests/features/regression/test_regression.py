@@ -11,12 +11,21 @@ from typing import Any
 import numpy as np
 import pytest
 
-from crowds import CARD, XS, Floats, design, least_squares, opened, people, plain_odds
 from sfumato import Refused, col
-from sfumato.app import OpenVault
+from sfumato.app.vault import OpenVault
 from sfumato.client import Builder, DataSet
-from sfumato.client.regression.fit import Fit
-from vaults import open_with
+from sfumato.features.regression.fit_result import Fit
+from support.k_anonymity_oracles import (
+    CARD,
+    XS,
+    Floats,
+    design,
+    least_squares,
+    opened,
+    people,
+    plain_odds,
+)
+from support.small_vaults import open_with
 
 SURE = 100  # an epsilon at which the noise is small beside what sampling does
 PEOPLE = people(6000, seed=5)
@@ -283,7 +292,7 @@ def test_strange_rounds_and_ridges_are_refused(vault: OpenVault) -> None:
 
 # --- real people ----------------------------------------------------------------------------------
 
-PARTICIPANTS = Path(__file__).parents[3] / "shared" / "data" / "participants.tsv"
+PARTICIPANTS = Path(__file__).parents[4] / "shared" / "data" / "participants.tsv"
 REAL_CARD = """
 unit = "participant_id"
 people = "volunteers"

@@ -9,15 +9,15 @@ import duckdb
 import numpy as np
 import pytest
 
-from crowds import Quick
-from plain_reading import CARD, Person, added_up, card, prepare, some_rows
-from plan.test_sensitivity import cells
-from removals import changes, excess, moved_by
+from query.test_sensitivity import cells
 from sfumato.client import Builder
-from sfumato.client.regression.gradient import WEIGHT_GRID, gradient_question
-from sfumato.client.regression.moments import moments, moments_question
-from sfumato.client.regression.scaled import Model, model_of
-from sfumato.plan.plan import Plan, make_plan
+from sfumato.features.regression.gradient_query import WEIGHT_GRID, gradient_question
+from sfumato.features.regression.moments_query import moments, moments_question
+from sfumato.features.regression.scaled_columns import Model, model_of
+from sfumato.query.plan import Plan, make_plan
+from support.k_anonymity_oracles import Quick
+from support.query_oracle import CARD, Person, added_up, card, prepare, some_rows
+from support.sensitivity_oracle import changes, excess, moved_by
 
 XS = ("pay", "age", "grade")
 WEIGHTS = [(0, 0, 0, 0), (1, -2, 3, 7.125), (-16, 16, 16, -16)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from vaults import make_vault, run, write_csv
+from support.small_vaults import make_vault, run, write_csv
 
 CARD = """
 unit = "who"

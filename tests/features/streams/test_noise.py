@@ -15,24 +15,24 @@ from tempfile import TemporaryDirectory
 import numpy as np
 import pytest
 
-from engine_rows import card_of
-from judge import accusations
-from ledgers import StoppedClock
-from sfumato.core.card import Card
-from sfumato.core.expression import Ref, Since
-from sfumato.core.ports import Listing
-from sfumato.core.question import Aggregate, Output, Question
-from sfumato.dice import SystemDice
-from sfumato.door.ledger import Ledger
-from sfumato.door.pool import NoisePool
-from sfumato.door.stream import StreamDoor, close_periods, closed_of, open_stream
-from sfumato.door.stream_shown import stream_answer
-from sfumato.plan.stream import Stream
-from sfumato.stores.anchor import FileAnchor
-from sfumato.stores.keys import ReceiptKey
-from sfumato.stores.sqlite import create_ledger
-from sfumato.stores.streams import FileStreams
-from streams import CountedEngine, Day, taken_by_hand
+from sfumato.features.streams.answer_json import stream_answer
+from sfumato.features.streams.release import StreamDoor, close_periods, closed_of, open_stream
+from sfumato.features.streams.store import FileStreams
+from sfumato.features.streams.stream_plan import Stream
+from sfumato.query.expression import Ref, Since
+from sfumato.query.model import Aggregate, Output, Question
+from sfumato.release.ledger_guard import Ledger
+from sfumato.release.noise_pool import NoisePool
+from sfumato.storage.anchor import FileAnchor
+from sfumato.storage.key_files import ReceiptKey
+from sfumato.storage.sqlite_ledger import create_ledger
+from sfumato.system.randomness import SystemDice
+from sfumato.vault.card.data_card import Card
+from sfumato.vault.ports import Listing
+from support.engine_rows import card_of
+from support.ledger_stores import StoppedClock
+from support.noise_judge import accusations
+from support.stream_oracle import CountedEngine, Day, taken_by_hand
 
 DRAWS = 8000
 ALONG = Since("day", Ref("day"))

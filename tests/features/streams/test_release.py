@@ -19,15 +19,15 @@ import apsw
 import pytest
 
 import sfumato
-from ledgers import SetClock
 from sfumato import col
-from sfumato.app import OpenVault
-from sfumato.core.access import Caller
-from sfumato.core.account import Settled
-from sfumato.core.refusal import Refused
-from sfumato.door.ledger import Ledger
-from streams import taken_by_hand
-from vaults import SFUMATO, card, open_with, write_csv
+from sfumato.app.vault import OpenVault
+from sfumato.dp.refusal import Refused
+from sfumato.release.ledger_guard import Ledger
+from sfumato.vault.ledger_entries import Settled
+from sfumato.vault.users import Caller
+from support.ledger_stores import SetClock
+from support.small_vaults import SFUMATO, card, open_with, write_csv
+from support.stream_oracle import taken_by_hand
 
 SQL = (
     "SELECT date_trunc('day', day) AS day, RUNNING_COUNT(*) AS so_far FROM visits "

@@ -6,12 +6,18 @@ from fractions import Fraction
 
 import pytest
 
-from engine_rows import card_of
-from sfumato.core.card import Card
-from sfumato.core.expression import All, Compare, Constant, Ref
-from sfumato.core.refusal import Refused
-from sfumato.plan.read_sql import read_sql
-from sfumato.plan.stream import Stream, Terms, make_stream, plan_of_period, stream_of
+from sfumato.dp.refusal import Refused
+from sfumato.features.streams.stream_plan import (
+    Stream,
+    Terms,
+    make_stream,
+    plan_of_period,
+    stream_of,
+)
+from sfumato.query.expression import All, Compare, Constant, Ref
+from sfumato.query.sql.select import read_sql
+from sfumato.vault.card.data_card import Card
+from support.engine_rows import card_of
 
 MIDNIGHT = " 00:00:00.000000"
 

@@ -11,7 +11,8 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric import padding, rsa
 from cryptography.hazmat.primitives.hashes import SHA384
 
-from sfumato.core.blind import (
+from sfumato.dp.refusal import Refused
+from sfumato.features.surveys.blind_signatures import (
     ROOTS,
     PrivateKey,
     PublicKey,
@@ -24,8 +25,7 @@ from sfumato.core.blind import (
     sign,
     unblind,
 )
-from sfumato.core.refusal import Refused
-from sfumato.dice import SystemDice
+from sfumato.system.randomness import SystemDice
 
 # RFC 9474, appendix A.3; the salt is the one that its signature holds.
 RFC: Final[dict[str, Any]] = json.loads(Path(__file__).with_name("blind_vectors.json").read_text())

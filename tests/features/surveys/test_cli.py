@@ -10,12 +10,12 @@ from types import SimpleNamespace
 import pytest
 
 import sfumato
-from sfumato.client.kept_device import KeptDevice
-from sfumato.client.respondent import keep_ballot, kept_ballot, proven
-from sfumato.client.surveys import invite
-from sfumato.faces.cli.survey import _estimated
-from surveys import DICE, TRUTHS, design, device
-from vaults import SFUMATO, make_vault, run
+from sfumato.features.surveys.cli import _estimated
+from sfumato.features.surveys.client import invite
+from sfumato.features.surveys.device_files import KeptDevice
+from sfumato.features.surveys.respondent_client import keep_ballot, kept_ballot, proven
+from support.small_vaults import SFUMATO, make_vault, run
+from support.survey_fixtures import DICE, TRUTHS, design, device
 
 
 @pytest.fixture

@@ -16,15 +16,15 @@ import pytest
 
 import sfumato
 from sfumato import Refused
-from sfumato.client.kept_device import KeptDevice
-from sfumato.client.respondent import Device, House, proven
-from sfumato.client.surveys import invite, reports
-from sfumato.client.terms import Json
-from sfumato.core.ballot import Published
-from sfumato.core.blind import PublicKey
-from sfumato.core.survey import read_survey
-from surveys import DICE, TRUTHS, design
-from vaults import make_vault
+from sfumato.client.ask_terms import Json
+from sfumato.features.surveys.ballot import Published
+from sfumato.features.surveys.blind_signatures import PublicKey
+from sfumato.features.surveys.client import invite, reports
+from sfumato.features.surveys.device_files import KeptDevice
+from sfumato.features.surveys.model import read_survey
+from sfumato.features.surveys.respondent_client import Device, House, proven
+from support.small_vaults import make_vault
+from support.survey_fixtures import DICE, TRUTHS, design
 
 KEY = PublicKey(2**2048 - 1942289, 65537)
 EVER: dict[str, Any] = {"series": "daily", "ever": 6, "lifetime": 10}

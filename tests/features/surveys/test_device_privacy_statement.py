@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from sfumato.client.promised import promised, summed
-from sfumato.core.ballot import Published
-from sfumato.core.blind import PublicKey
-from sfumato.core.survey import read_survey
-from surveys import design
+from sfumato.features.surveys.ballot import Published
+from sfumato.features.surveys.blind_signatures import PublicKey
+from sfumato.features.surveys.device_privacy_statement import promised, summed
+from sfumato.features.surveys.model import read_survey
+from support.survey_fixtures import design
 
 
 def told(**changed: Any) -> str:

@@ -9,12 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sfumato.core.ballot import Published
-from sfumato.core.blind import PublicKey
-from sfumato.core.local.k_ary import KAry
-from sfumato.core.local.subset import Subset
-from sfumato.core.survey import read_survey
-from sfumato.core.survey_estimate import (
+from sfumato.dp.local.k_ary_response import KAry
+from sfumato.dp.local.subset_selection import Subset
+from sfumato.features.surveys.ballot import Published
+from sfumato.features.surveys.blind_signatures import PublicKey
+from sfumato.features.surveys.estimation import (
     Answered,
     Estimate,
     _ratio,
@@ -22,7 +21,8 @@ from sfumato.core.survey_estimate import (
     expected,
     results,
 )
-from sfumato.core.survey_tally import Tally
+from sfumato.features.surveys.model import read_survey
+from sfumato.features.surveys.tally import Tally
 
 SURVEYS = 5_000
 LEANING, EVEN, QUIET = (0.02, 0.88, 0.1), (0.45, 0.45, 0.1), (0.1, 0.3, 0.6)

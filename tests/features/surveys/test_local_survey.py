@@ -9,9 +9,9 @@ import pytest
 
 import sfumato
 from sfumato import Refused
-from sfumato.client.surveys import invite, reports, share_in_words, two_coins
-from surveys import DICE, TRUTHS, design, device
-from vaults import make_vault
+from sfumato.features.surveys.client import invite, reports, share_in_words, two_coins
+from support.small_vaults import make_vault
+from support.survey_fixtures import DICE, TRUTHS, design, device
 
 
 def test_a_simulation_comes_back_to_what_was_put_in() -> None:

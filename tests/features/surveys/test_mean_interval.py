@@ -9,14 +9,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sfumato.core.local.choose import best_numbers
-from sfumato.core.local.duchi import Duchi
-from sfumato.core.local.hybrid import Hybrid
-from sfumato.core.local.mean import NumberTally, estimate_mean, simulate_numbers
-from sfumato.core.local.number import Numbers, variance
-from sfumato.core.local.piecewise import Piecewise
-from sfumato.core.survey_mean import _variance, _widest, mean_of
-from sfumato.dice import StretchedDice
+from sfumato.dp.local.duchi import Duchi
+from sfumato.dp.local.hybrid_mechanism import Hybrid
+from sfumato.dp.local.mean_estimation import NumberTally, estimate_mean, simulate_numbers
+from sfumato.dp.local.numeric_response import Numbers, variance
+from sfumato.dp.local.piecewise_mechanism import Piecewise
+from sfumato.dp.local.randomiser_choice import best_numbers
+from sfumato.features.surveys.mean_interval import _variance, _widest, mean_of
+from sfumato.system.randomness import StretchedDice
 
 STEPS, SURVEYS = 20, 500
 People = Mapping[int, float]  # step -> share; STEPS + 1 is silence

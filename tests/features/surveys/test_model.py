@@ -10,7 +10,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sfumato.core.ballot import (
+from sfumato.dp.local.k_ary_response import KAry
+from sfumato.dp.local.likelihood_ratio import epsilon_of
+from sfumato.dp.local.permanent_response import Waves
+from sfumato.dp.local.subset_selection import Subset
+from sfumato.dp.refusal import Refused
+from sfumato.features.surveys.ballot import (
     Published,
     Truth,
     make_report,
@@ -19,17 +24,12 @@ from sfumato.core.ballot import (
     value_of,
     words_of,
 )
-from sfumato.core.blind import PublicKey
-from sfumato.core.local.k_ary import KAry
-from sfumato.core.local.law import epsilon_of
-from sfumato.core.local.permanent import Waves
-from sfumato.core.local.subset import Subset
-from sfumato.core.refusal import Refused
-from sfumato.core.survey import read_survey
-from sfumato.core.survey_coins import sides_of
-from sfumato.core.survey_estimate import expected, results
-from sfumato.core.survey_promise import promise
-from sfumato.core.survey_tally import Tally, nothing, read_tally
+from sfumato.features.surveys.blind_signatures import PublicKey
+from sfumato.features.surveys.estimation import expected, results
+from sfumato.features.surveys.model import read_survey
+from sfumato.features.surveys.privacy_statement import promise
+from sfumato.features.surveys.randomisation import sides_of
+from sfumato.features.surveys.tally import Tally, nothing, read_tally
 
 KEY = PublicKey(0xC0FFEE, 65537)
 DESIGN: dict[str, Any] = {

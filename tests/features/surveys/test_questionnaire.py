@@ -6,8 +6,8 @@ from unicodedata import east_asian_width
 
 import pytest
 
-from sfumato.core.survey import Kind, Question
-from sfumato.faces.cli.questionnaire import WRONG, theirs, truth_of
+from sfumato.features.surveys.model import Kind, Question
+from sfumato.features.surveys.questionnaire import WRONG, theirs, truth_of
 
 
 def question(kind: Kind, *options: str) -> Question:

@@ -13,7 +13,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sfumato.core.ballot import (
+from sfumato.dp.local.ballot_split import Sampled
+from sfumato.dp.local.frequency_estimation import variances
+from sfumato.dp.local.k_ary_response import KAry
+from sfumato.dp.local.likelihood_ratio import worst_ratio
+from sfumato.dp.local.permanent_response import Waves
+from sfumato.dp.local.piecewise_mechanism import Piecewise
+from sfumato.dp.local.randomiser_choice import best, best_ballot
+from sfumato.dp.local.subset_selection import Subset
+from sfumato.dp.refusal import Bug, Refused
+from sfumato.features.surveys.ballot import (
     Published,
     Truth,
     make_report,
@@ -23,18 +32,10 @@ from sfumato.core.ballot import (
     words_for,
     words_of,
 )
-from sfumato.core.blind import PublicKey
-from sfumato.core.local.ballot import Sampled
-from sfumato.core.local.choose import best, best_ballot
-from sfumato.core.local.estimate import variances
-from sfumato.core.local.k_ary import KAry
-from sfumato.core.local.law import worst_ratio
-from sfumato.core.local.permanent import Waves
-from sfumato.core.local.piecewise import Piecewise
-from sfumato.core.local.subset import Subset
-from sfumato.core.refusal import Bug, Refused
-from sfumato.core.survey import Question, read_survey
-from sfumato.core.survey_coins import (
+from sfumato.features.surveys.blind_signatures import PublicKey
+from sfumato.features.surveys.estimation import expected, results
+from sfumato.features.surveys.model import Question, read_survey
+from sfumato.features.surveys.randomisation import (
     CHOOSABLE,
     NUMBERS,
     coins_of,
@@ -46,8 +47,7 @@ from sfumato.core.survey_coins import (
     steps_of,
     unit_of,
 )
-from sfumato.core.survey_estimate import expected, results
-from sfumato.core.survey_tally import Tally, nothing, read_tally
+from sfumato.features.surveys.tally import Tally, nothing, read_tally
 
 KEY = PublicKey(0xC0FFEE, 65537)
 LINES = [f"line {n}" for n in range(20)]
@@ -274,7 +274,7 @@ def test_waves_of_one_device_differ_and_are_all_about_one_lasting_lie() -> None:
 
 
 def test_a_wave_costs_its_fresh_coins_and_all_of_them_the_lasting_ones() -> None:
-    """The wave's own ratio is no price that may be added up (core/local/permanent.proof.md)."""
+    """The wave's own ratio is no price that may be added up (dp/local/permanent_response.proof.md)."""  # noqa: E501
     (wave,) = waves(1, SMOKES, HOURS)
     assert all(isinstance(coin, Waves) for coin in wave.coins)
     ever = [coin.epsilon_ever for coin in wave.coins if isinstance(coin, Waves)]

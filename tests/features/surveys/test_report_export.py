@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from sfumato.faces.console.respond import MOST_PAGES, csv_parts
+from sfumato.features.surveys.respondent_pages import MOST_PAGES, csv_parts
 
 
 @pytest.mark.parametrize(

@@ -12,10 +12,10 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import sfumato
-from served import served
-from sfumato.client.respondent import Prepared, shown
-from surveys import DICE, TRUTHS, design, device
-from vaults import make_vault
+from sfumato.features.surveys.respondent_client import Prepared, shown
+from support.served_vault import served
+from support.small_vaults import make_vault
+from support.survey_fixtures import DICE, TRUTHS, design, device
 
 GOOD, ALL, SENDERS = 60, 10_000, 4
 

@@ -14,8 +14,14 @@ import pytest
 
 import sfumato
 from sfumato import Refused
-from sfumato.client.remote import Sent, conversation
-from sfumato.client.respondent import (
+from sfumato.client.ask_terms import Json
+from sfumato.client.remote_vault import Sent, conversation
+from sfumato.features.surveys.answered_waves import kept_waves, waves_at
+from sfumato.features.surveys.ballot import Published, words_for
+from sfumato.features.surveys.blind_signatures import PublicKey, is_proven
+from sfumato.features.surveys.client import invite
+from sfumato.features.surveys.model import read_survey
+from sfumato.features.surveys.respondent_client import (
     Device,
     House,
     forget_ballot,
@@ -27,14 +33,8 @@ from sfumato.client.respondent import (
     read,
     shown,
 )
-from sfumato.client.surveys import invite
-from sfumato.client.terms import Json
-from sfumato.client.waves import kept_waves, waves_at
-from sfumato.core.ballot import Published, words_for
-from sfumato.core.blind import PublicKey, is_proven
-from sfumato.core.survey import read_survey
-from surveys import DICE, TRUTHS, design, device
-from vaults import make_vault
+from support.small_vaults import make_vault
+from support.survey_fixtures import DICE, TRUTHS, design, device
 
 
 class Tagging:

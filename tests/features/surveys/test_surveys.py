@@ -15,15 +15,15 @@ import pytest
 
 import sfumato
 from sfumato import Refused
-from sfumato.app import OpenVault
-from sfumato.client.respondent import Prepared, shown
-from sfumato.core.access import Caller
-from sfumato.core.account import Entry
-from sfumato.core.survey_ports import Ballot, SurveyStore, Taken
-from sfumato.services.surveys.codes import code_digest
-from sfumato.services.surveys.sent import Sent
-from surveys import DICE, TRUTHS, day, design, device
-from vaults import make_vault
+from sfumato.app.vault import OpenVault
+from sfumato.features.surveys.invitation_codes import code_digest
+from sfumato.features.surveys.ports import Ballot, SurveyStore, Taken
+from sfumato.features.surveys.respondent_client import Prepared, shown
+from sfumato.features.surveys.submission import Sent
+from sfumato.vault.ledger_entries import Entry
+from sfumato.vault.users import Caller
+from support.small_vaults import make_vault
+from support.survey_fixtures import DICE, TRUTHS, day, design, device
 
 
 @pytest.fixture

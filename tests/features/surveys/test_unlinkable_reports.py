@@ -18,17 +18,17 @@ import numpy as np
 import pytest
 
 import sfumato
-from sfumato.client.respondent import Prepared
-from sfumato.core.account import Entry
-from sfumato.core.ballot import token_digest
-from sfumato.core.survey import read_survey
-from sfumato.core.survey_ports import Ballot, Kept
-from sfumato.core.survey_tally import nothing
-from sfumato.faces.line.tally import UNWRITTEN, Tally
-from sfumato.stores.sqlite import open_forgetful_records
-from sfumato.stores.surveys import SqlSurveys
-from surveys import DICE, TRUTHS, design, device
-from vaults import make_vault
+from sfumato.features.surveys.ballot import token_digest
+from sfumato.features.surveys.model import read_survey
+from sfumato.features.surveys.ports import Ballot, Kept
+from sfumato.features.surveys.respondent_client import Prepared
+from sfumato.features.surveys.store import SqlSurveys
+from sfumato.features.surveys.tally import nothing
+from sfumato.server.ipc.call_metrics import UNWRITTEN, Tally
+from sfumato.storage.sqlite_ledger import open_forgetful_records
+from sfumato.vault.ledger_entries import Entry
+from support.small_vaults import make_vault
+from support.survey_fixtures import DICE, TRUTHS, design, device
 
 PEOPLE = 130  # three growths of the store, and a step of what is shown
 

@@ -11,22 +11,22 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from chance import SeededDice
-from scripted import ScriptedEngine
-from sfumato.app import OpenVault
-from sfumato.core.measure import Cells, Measure
-from sfumato.core.refusal import Bug, Refused
-from sfumato.core.sealed import Sealed
-from sfumato.door.choose import choose
-from sfumato.door.locks.dp import LARGEST, blurred, farthest
-from sfumato.door.release import Asker, Door, Order
+from sfumato.app.vault import OpenVault
+from sfumato.dp.refusal import Bug, Refused
+from sfumato.features.synthetic.choice_plan import Candidate, Distances, make_distances
+from sfumato.features.synthetic.choice_release import choose
 from sfumato.lab.audit import audit
-from sfumato.lab.audit.shipped import Bytes
-from sfumato.plan.distances import Candidate, Distances, make_distances
-from sfumato.plan.read_sql import read_sql
-from sfumato.plan.request import Request
+from sfumato.lab.audit.shipped_mechanisms import Bytes
+from sfumato.query.measure import Cells, Measure
+from sfumato.query.request import Request
+from sfumato.query.sql.select import read_sql
+from sfumato.release.guarded_release import Asker, Door, Order
+from sfumato.release.locks.central_dp import LARGEST, blurred, farthest
 from sfumato.vault.engine_port import EngineStopped
-from vaults import PATIENTS_CARD, open_with, write_patients
+from sfumato.vault.sealed import Sealed
+from support.scripted_engine import ScriptedEngine
+from support.seeded_dice import SeededDice
+from support.small_vaults import PATIENTS_CARD, open_with, write_patients
 
 CANARY = "canary-4711"
 BY = (

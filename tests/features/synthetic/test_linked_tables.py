@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from sfumato.app import OpenVault
-from sfumato.core.twins.fitted import Measured, fitted
-from sfumato.core.twins.junction import rooted, tree_of
-from sfumato.core.twins.linked import Link, drawn_with, partners
-from sfumato.core.twins.sampled import sampled_beside
-from sfumato.core.twins.seeded import Seeded
-from vaults import open_with, write_csv
+from sfumato.app.vault import OpenVault
+from sfumato.features.synthetic.junction_tree import rooted, tree_of
+from sfumato.features.synthetic.linked_tables import Link, drawn_with, partners
+from sfumato.features.synthetic.maximum_entropy_model import Measured, fitted
+from sfumato.features.synthetic.row_sampling import sampled_beside
+from sfumato.features.synthetic.seeded_numbers import Seeded
+from support.small_vaults import open_with, write_csv
 
 CARD = """
 unit = "who"

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from bench.twins import SIZES, InMemory, adult_like, errors
-from sfumato.core.compose import rho_within
-from sfumato.core.twins.device import Merged, regrouped, unmerged
-from sfumato.core.twins.junction import Clique, Floats
-from sfumato.core.twins.methods import METHODS, Made, independent
-from sfumato.core.twins.seeded import Seeded
+from sfumato.dp.accounting.composition import rho_within
+from sfumato.features.synthetic.junction_tree import Clique, Floats
+from sfumato.features.synthetic.marginal_selection import METHODS, Made, independent
+from sfumato.features.synthetic.measurement_port import Merged, regrouped, unmerged
+from sfumato.features.synthetic.seeded_numbers import Seeded
 
 RHO = rho_within(Fraction(1), Fraction(1, 10**9))
 ROWS = 30_000

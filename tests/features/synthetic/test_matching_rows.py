@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from plan.test_plan import card
-from sfumato.core.refusal import Refused
-from sfumato.core.twins.seeded import Seeded
-from sfumato.plan.mended import Effort
-from sfumato.plan.planted import planted
-from sfumato.plan.read_sql import read_sql
+from query.test_plan import card
+from sfumato.dp.refusal import Refused
+from sfumato.features.synthetic.matching_rows import planted
+from sfumato.features.synthetic.row_repair import Effort
+from sfumato.features.synthetic.seeded_numbers import Seeded
+from sfumato.query.sql.select import read_sql
 
 NEVER = " AND ".join(f"(pay = {place} OR free = {place})" for place in range(30))
 FORMS = {

@@ -9,10 +9,17 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from sfumato.core.twins.fitted import Measured, Model, fitted, total_of
-from sfumato.core.twins.junction import Clique, Floats, marginal, marginals, spread, tree_of
-from sfumato.core.twins.sampled import sampled
-from sfumato.core.twins.seeded import Integers, Seeded
+from sfumato.features.synthetic.junction_tree import (
+    Clique,
+    Floats,
+    marginal,
+    marginals,
+    spread,
+    tree_of,
+)
+from sfumato.features.synthetic.maximum_entropy_model import Measured, Model, fitted, total_of
+from sfumato.features.synthetic.row_sampling import sampled
+from sfumato.features.synthetic.seeded_numbers import Integers, Seeded
 
 SIZES = (2, 3, 4, 2, 3)
 WANTED: tuple[tuple[Clique, ...], ...] = (

@@ -15,24 +15,24 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from scripted import ScriptedEngine
-from sfumato.app import OpenVault
-from sfumato.core.measure import Cells, Measure
-from sfumato.core.refusal import Refused
-from sfumato.core.sealed import Sealed
-from sfumato.core.twins.seeded import Seeded
-from sfumato.door.locks.dp import apart
-from sfumato.door.misfit import misfit
-from sfumato.door.release import Asker, Door, Order
+from sfumato.app.vault import OpenVault
+from sfumato.dp.refusal import Refused
+from sfumato.features.synthetic.choice_plan import Candidate
+from sfumato.features.synthetic.distance_to_rows import MOST, marginals_of
+from sfumato.features.synthetic.misfit_plan import Misfit, Misfits, make_misfits
+from sfumato.features.synthetic.misfit_release import misfit
+from sfumato.features.synthetic.seeded_numbers import Seeded
 from sfumato.lab.audit import audit
-from sfumato.lab.audit.shipped import Bytes
-from sfumato.plan.distances import Candidate
-from sfumato.plan.misfits import Misfit, Misfits, make_misfits
-from sfumato.plan.read_sql import read_sql
-from sfumato.plan.request import Request
-from sfumato.services.twins.apart import MOST, marginals_of
+from sfumato.lab.audit.shipped_mechanisms import Bytes
+from sfumato.query.measure import Cells, Measure
+from sfumato.query.request import Request
+from sfumato.query.sql.select import read_sql
+from sfumato.release.guarded_release import Asker, Door, Order
+from sfumato.release.locks.central_dp import apart
 from sfumato.vault.engine_port import EngineStopped
-from vaults import PATIENTS_CARD, card, open_with, write_csv, write_patients
+from sfumato.vault.sealed import Sealed
+from support.scripted_engine import ScriptedEngine
+from support.small_vaults import PATIENTS_CARD, card, open_with, write_csv, write_patients
 
 CANARY = "canary-4711"
 BY = (

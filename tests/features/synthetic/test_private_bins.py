@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sfumato.app import OpenVault
-from sfumato.core.columns import Column
-from sfumato.core.compose import rho_within
-from sfumato.core.refusal import Refused
-from sfumato.core.twins.bins import LEVELS, halved, is_wide, uncut
-from sfumato.core.twins.categories import BINS
-from vaults import open_with, write_csv
+from sfumato.app.vault import OpenVault
+from sfumato.dp.accounting.composition import rho_within
+from sfumato.dp.refusal import Refused
+from sfumato.features.synthetic.column_categories import BINS
+from sfumato.features.synthetic.private_bins import LEVELS, halved, is_wide, uncut
+from sfumato.vault.card.columns import Column
+from support.small_vaults import open_with, write_csv
 
 COLUMN = Column("x", "integer", 0, 99)
 CARD = """

@@ -13,16 +13,24 @@ import pytest
 
 import sfumato
 from sfumato import Refused
-from sfumato.app import OpenVault
-from sfumato.core.budget import EPSILON_UNITS, RHO_UNITS
-from sfumato.core.compose import rho_within
-from sfumato.core.loss import PureEvent, debt_of
-from sfumato.core.twins.categories import coded
-from sfumato.core.twins.device import unmerged
-from sfumato.door.locks.crowd import hand_out
-from sfumato.door.release import Asker
-from sfumato.services.twins.measured import AtTheDoor, price_of
-from vaults import PATIENTS_CARD, card, make_vault, open_with, run, write_csv, write_patients
+from sfumato.app.vault import OpenVault
+from sfumato.dp.accounting.composition import rho_within
+from sfumato.dp.accounting.privacy_events import PureEvent, debt_of
+from sfumato.dp.budget import EPSILON_UNITS, RHO_UNITS
+from sfumato.features.synthetic.column_categories import coded
+from sfumato.features.synthetic.measurement_port import unmerged
+from sfumato.features.synthetic.measurement_release import AtTheDoor, price_of
+from sfumato.release.guarded_release import Asker
+from sfumato.release.locks.k_anonymity import hand_out
+from support.small_vaults import (
+    PATIENTS_CARD,
+    card,
+    make_vault,
+    open_with,
+    run,
+    write_csv,
+    write_patients,
+)
 
 CARD = """
 unit = "who"

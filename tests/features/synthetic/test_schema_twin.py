@@ -14,14 +14,22 @@ import pytest
 
 import sfumato
 from sfumato import Refused, case, col
-from sfumato.app import OpenVault
-from sfumato.client.twin import Twin
-from sfumato.core.access import Caller
-from sfumato.core.card import read_card
-from sfumato.core.twins.schema import schema_tables
-from sfumato.services.twins.twins import Twins, Wanted
+from sfumato.app.vault import OpenVault
+from sfumato.features.synthetic.client import Twin
+from sfumato.features.synthetic.schema_twin import schema_tables
+from sfumato.features.synthetic.service import Twins, Wanted
+from sfumato.vault.card.data_card import read_card
 from sfumato.vault.engine_port import Engine
-from vaults import PATIENTS_CARD, card, make_vault, open_with, patients_vault, run, write_csv
+from sfumato.vault.users import Caller
+from support.small_vaults import (
+    PATIENTS_CARD,
+    card,
+    make_vault,
+    open_with,
+    patients_vault,
+    run,
+    write_csv,
+)
 
 CARD = """
 unit = "who"

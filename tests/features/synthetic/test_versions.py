@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 
 from sfumato import Refused
-from sfumato.app import OpenVault
-from sfumato.core.twins.device import unmerged
-from sfumato.door.release import Asker
-from sfumato.services.twins.counted import counted_tables, most_events
-from sfumato.services.twins.measured import AtTheDoor, price_of
-from vaults import card, open_with, write_csv
+from sfumato.app.vault import OpenVault
+from sfumato.features.synthetic.counted_marginals import counted_tables, most_events
+from sfumato.features.synthetic.measurement_port import unmerged
+from sfumato.features.synthetic.measurement_release import AtTheDoor, price_of
+from sfumato.release.guarded_release import Asker
+from support.small_vaults import card, open_with, write_csv
 
 CARD = """
 unit = "who"

@@ -7,15 +7,15 @@ import math
 import numpy as np
 import pytest
 
-from sfumato.lab.attacks import attack, attribute
-from sfumato.lab.attacks.attribute import (
+from sfumato.lab.attacks import attack, attribute_inference
+from sfumato.lab.attacks.attribute_inference import (
     Village,
     joint_chances,
     noise_chances,
     odds_moved,
     right_without,
 )
-from sfumato.lab.ours import private_sums
+from sfumato.lab.platform_noise import private_sums
 
 EPSILONS = [0.01, 0.1, 0.5, 1.0, 3.0, 10.0]
 
@@ -31,7 +31,9 @@ def test_the_targets_row_moves_the_odds_by_no_more_than_epsilon(
 
 
 def test_half_the_noise_would_move_the_odds_by_more(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(attribute, "noise_chances", lambda off, e: noise_chances(off, 2 * e))
+    monkeypatch.setattr(
+        attribute_inference, "noise_chances", lambda off, e: noise_chances(off, 2 * e)
+    )
     assert odds_moved(Village(12), epsilon=1) > 1.5
 
 
@@ -45,7 +47,7 @@ def test_the_chances_of_all_counts_and_secrets_add_up_to_one() -> None:
 
 @pytest.mark.parametrize("epsilon", EPSILONS)
 def test_no_count_that_can_be_released_is_left_out_of_the_reckoning(epsilon: float) -> None:
-    released = attribute._reachable(Village(12), epsilon)
+    released = attribute_inference._reachable(Village(12), epsilon)
     chances = joint_chances(Village(12), released, epsilon=epsilon, is_in=True)
     assert chances.sum() == pytest.approx(1, abs=1e-9)
 
@@ -79,10 +81,14 @@ def test_noise_of_half_the_scale_is_right_too_often(monkeypatch: pytest.MonkeyPa
     ours = private_sums
 
     def halved(
-        sums: attribute.Counts, *, sensitivity: int, epsilon: float, dice: np.random.Generator
-    ) -> attribute.Counts:
+        sums: attribute_inference.Counts,
+        *,
+        sensitivity: int,
+        epsilon: float,
+        dice: np.random.Generator,
+    ) -> attribute_inference.Counts:
         return ours(sums, sensitivity=sensitivity, epsilon=2 * epsilon, dice=dice)
 
-    monkeypatch.setattr(attribute, "private_sums", halved)
+    monkeypatch.setattr(attribute_inference, "private_sums", halved)
     broken = attack("attribute").report(runs=20_000, seed=1).above_bounds()
     assert {one.against for one in broken} >= {"epsilon = 1, others known"}

@@ -12,18 +12,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import sfumato
-from served import served
 from sfumato.client.vault import DataSet
-from sfumato.core.refusal import Refused
+from sfumato.dp.refusal import Refused
+from sfumato.lab.attack_report import Success
+from sfumato.lab.attack_target import Called, Forgetful, Opened
 from sfumato.lab.attacks import attack
 from sfumato.lab.attacks.averaging import average, average_in_other_words, padded
 from sfumato.lab.attacks.differencing import difference
-from sfumato.lab.chance import guessing_bound
-from sfumato.lab.means import means_so_far
 from sfumato.lab.probe import is_one_noise, probe
-from sfumato.lab.report import Success
-from sfumato.lab.target import Called, Forgetful, Opened
-from vaults import open_with, patients_vault, write_csv
+from sfumato.lab.running_mean_plot import means_so_far
+from sfumato.lab.success_intervals import guessing_bound
+from support.served_vault import served
+from support.small_vaults import open_with, patients_vault, write_csv
 
 COUNT = "SELECT COUNT(*) AS n FROM patients WHERE zip = '10001'"
 WITHOUT = f"{COUNT} AND salary <> 20388"  # patient 4 of the file, and nobody else

@@ -5,15 +5,15 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from sfumato.lab.attacks import attack, floats
-from sfumato.lab.attacks.floats import (
+from sfumato.lab.attacks import attack, floating_point
+from sfumato.lab.attacks.floating_point import (
     could_be,
     guess_one,
     guess_one_by_lowest_bit,
     lowest_bit,
     naive_release,
 )
-from sfumato.lab.ours import private_sums
+from sfumato.lab.platform_noise import private_sums
 
 LOOKS = 1500
 
@@ -22,7 +22,7 @@ def dice() -> np.random.Generator:
     return np.random.default_rng(3)
 
 
-def naive(count: int, epsilon: float) -> floats.Floats:
+def naive(count: int, epsilon: float) -> floating_point.Floats:
     return naive_release(np.full(LOOKS, count), epsilon, dice())
 
 
@@ -74,5 +74,5 @@ def test_noise_of_half_the_scale_is_seen_in_one_look_each(monkeypatch: pytest.Mo
     ) -> np.typing.NDArray[np.int64]:
         return right(sums, sensitivity=sensitivity, epsilon=2 * epsilon, dice=dice)
 
-    monkeypatch.setattr(floats, "private_sums", halved)
+    monkeypatch.setattr(floating_point, "private_sums", halved)
     assert attack("floats").report(runs=2000, seed=1, epsilons="1").above_bounds() != ()

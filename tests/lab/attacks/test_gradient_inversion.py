@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from sfumato.core.noise.gaussian import analytic_sigma
-from sfumato.lab import small_model
+from sfumato.dp.mechanisms.gaussian import analytic_sigma
+from sfumato.lab import dense_model
 from sfumato.lab.attacks import attack
-from sfumato.lab.attacks.gradients import (
+from sfumato.lab.attacks.gradient_inversion import (
     between_rulers,
     invert_one,
     label_of_one,
@@ -17,7 +17,7 @@ from sfumato.lab.attacks.gradients import (
     rebuilt,
     separate,
 )
-from sfumato.lab.small_model import (
+from sfumato.lab.dense_model import (
     Dense,
     clipped,
     draw_model,
@@ -32,7 +32,7 @@ def dice(seed: int = 3) -> np.random.Generator:
     return np.random.default_rng(seed)
 
 
-def loss(model: Dense, picture: small_model.Floats, label: int) -> float:
+def loss(model: Dense, picture: dense_model.Floats, label: int) -> float:
     hidden = np.maximum(picture @ model.first.T + model.first_bias, 0)
     scores = hidden @ model.last.T + model.last_bias
     return float(np.log(np.exp(scores).sum()) - scores[label])

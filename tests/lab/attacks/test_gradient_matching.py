@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 from scipy.stats import binom
 
-from sfumato.lab.attacks.gradient_fit import FITS, fit, miss_and_slope
-from sfumato.lab.attacks.gradients import CLIP, LINEUP, rebuilt
-from sfumato.lab.chance import hit_rate_bound
-from sfumato.lab.ours_gaussian import DELTA
-from sfumato.lab.small_model import draw_model, draw_pictures, private_sum
+from sfumato.lab.attacks.gradient_inversion import CLIP, LINEUP, rebuilt
+from sfumato.lab.attacks.gradient_matching import FITS, fit, miss_and_slope
+from sfumato.lab.dense_model import draw_model, draw_pictures, private_sum
+from sfumato.lab.platform_gaussian_noise import DELTA
+from sfumato.lab.success_intervals import hit_rate_bound
 
 RUNS = 20
 

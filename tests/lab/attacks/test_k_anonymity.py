@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from sfumato.core.crowd.goal import Goal
-from sfumato.core.crowd.hierarchy_rules import built
-from sfumato.core.crowd.recoded import Way, recode_by_class
+from sfumato.dp.anonymity.hierarchy_rules import built
+from sfumato.dp.anonymity.privacy_criteria import Goal
+from sfumato.dp.anonymity.recoded_table import Way, recode_by_class
 from sfumato.lab.attacks import attack
-from sfumato.lab.attacks.crowd import ILLNESSES, ONE, OTHER, Town, drawn_town, possible
+from sfumato.lab.attacks.k_anonymity import ILLNESSES, ONE, OTHER, Town, drawn_town, possible
 
 
 def plainly(town: Town, goal: Goal) -> NDArray[np.bool_]:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from sfumato.lab.attacks.loo import (
+from sfumato.lab.attacks.leave_one_out import (
     Guessed,
     Rebuilt,
     attack_broken_release,
@@ -19,10 +19,10 @@ from sfumato.lab.attacks.loo import (
     judge_rebuilt,
     rebuild,
 )
-from sfumato.lab.broken.loo_shared_noise import broken_release, broken_releases
-from sfumato.lab.specimens import HEIGHT_BOUNDS, HEIGHTS, read_numbers
+from sfumato.lab.broken.leave_one_out_shared_noise import broken_release, broken_releases
+from sfumato.lab.sample_data import HEIGHT_BOUNDS, HEIGHTS, read_numbers
 
-PARTICIPANTS = Path(__file__).parents[3] / "shared" / "data" / "participants.tsv"
+PARTICIPANTS = Path(__file__).parents[4] / "shared" / "data" / "participants.tsv"
 needs_participants = pytest.mark.skipif(
     not PARTICIPANTS.exists(), reason="../shared/data/participants.tsv is absent"
 )

@@ -12,11 +12,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sfumato.core.noise import laplace
+from sfumato.dp.mechanisms import laplace
+from sfumato.lab.attack_report import Report, Success
 from sfumato.lab.attacks import attack
-from sfumato.lab.attacks.loo import rebuild_from_others
-from sfumato.lab.attacks.loo_private import Attacker
-from sfumato.lab.attacks.loo_report import (
+from sfumato.lab.attacks.leave_one_out import rebuild_from_others
+from sfumato.lab.attacks.leave_one_out_private import Attacker
+from sfumato.lab.attacks.leave_one_out_report import (
     EXACT,
     SHARED,
     STD,
@@ -24,13 +25,12 @@ from sfumato.lab.attacks.loo_report import (
     attack_means,
     spread_of_errors,
 )
-from sfumato.lab.broken.loo_shared_noise import broken_releases, loo_means
-from sfumato.lab.broken.loo_std_noise import loo_std_releases
-from sfumato.lab.chance import hit_rate_bound
-from sfumato.lab.report import Report, Success
-from sfumato.lab.specimens import HEIGHT_BOUNDS, HEIGHTS, read_numbers
+from sfumato.lab.broken.leave_one_out_shared_noise import broken_releases, loo_means
+from sfumato.lab.broken.leave_one_out_std_noise import loo_std_releases
+from sfumato.lab.sample_data import HEIGHT_BOUNDS, HEIGHTS, read_numbers
+from sfumato.lab.success_intervals import hit_rate_bound
 
-PARTICIPANTS = Path(__file__).parents[3] / "shared" / "data" / "participants.tsv"
+PARTICIPANTS = Path(__file__).parents[4] / "shared" / "data" / "participants.tsv"
 needs_participants = pytest.mark.skipif(
     not PARTICIPANTS.exists(), reason="../shared/data/participants.tsv is absent"
 )

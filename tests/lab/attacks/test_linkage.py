@@ -10,11 +10,11 @@ import pandas as pd
 import polars as pl
 import pytest
 
-from sfumato.core.refusal import Refused
+from sfumato.dp.refusal import Refused
 from sfumato.lab.attacks.linkage import Between, Knowledge, Row, in_bands, link, uniqueness
-from sfumato.lab.specimens import NEIGHBOUR_KNOWS, medical_rows, read_lines
+from sfumato.lab.sample_data import NEIGHBOUR_KNOWS, medical_rows, read_lines
 
-PARTICIPANTS = Path(__file__).parents[3] / "shared" / "data" / "participants.tsv"
+PARTICIPANTS = Path(__file__).parents[4] / "shared" / "data" / "participants.tsv"
 
 ROWS: tuple[Row, ...] = (
     {"age": 30, "zip": "00310", "salary": 50_000, "sick": True},

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from sfumato.core.refusal import Refused
+from sfumato.dp.refusal import Refused
+from sfumato.lab.attack_report import Report
 from sfumato.lab.attacks import attack
-from sfumato.lab.report import Report
 
-PARTICIPANTS = Path(__file__).parents[3] / "shared" / "data" / "participants.tsv"
+PARTICIPANTS = Path(__file__).parents[4] / "shared" / "data" / "participants.tsv"
 
 
 def shares(report: Report) -> dict[str, float]:

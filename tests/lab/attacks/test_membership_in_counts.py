@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from sfumato.core.noise.gaussian import analytic_sigma
+from sfumato.dp.mechanisms.gaussian import analytic_sigma
 from sfumato.lab.attacks import attack
-from sfumato.lab.attacks.membership import (
+from sfumato.lab.attacks.membership_in_counts import (
     Floats,
     false_alarms,
     is_named,

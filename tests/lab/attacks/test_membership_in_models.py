@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from sfumato.core.noise.gaussian import analytic_sigma
-from sfumato.core.refusal import Bug
-from sfumato.lab import odds_model
+from sfumato.dp.mechanisms.gaussian import analytic_sigma
+from sfumato.dp.refusal import Bug
+from sfumato.lab import logistic_models
 from sfumato.lab.attacks import attack
-from sfumato.lab.attacks.membership_models import (
+from sfumato.lab.attacks.membership_in_models import (
     COLUMNS,
     RIDGE,
     Bells,
@@ -19,14 +19,14 @@ from sfumato.lab.attacks.membership_models import (
     released,
     stand_above,
 )
-from sfumato.lab.odds_model import chance_of, noise_variance, private_twins, trained
+from sfumato.lab.logistic_models import chance_of, noise_variance, private_twins, trained
 
 
 def dice() -> np.random.Generator:
     return np.random.default_rng(3)
 
 
-def loss(rows: odds_model.Floats, weights: odds_model.Floats, ridge: float) -> float:
+def loss(rows: logistic_models.Floats, weights: logistic_models.Floats, ridge: float) -> float:
     bent = np.log1p(np.exp(-rows @ weights)).sum()
     return float(bent + ridge * (weights**2).sum() / 2)
 
@@ -47,7 +47,7 @@ def test_many_models_are_trained_as_each_alone() -> None:
 
 
 def test_a_model_that_never_rests_is_a_bug(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(odds_model, "STEPS", 1)
+    monkeypatch.setattr(logistic_models, "STEPS", 1)
     with pytest.raises(Bug, match="come to rest"):
         trained(draw_people(30, 8, dice())[None], 0.1)
 

@@ -7,9 +7,9 @@ import math
 import numpy as np
 import pytest
 
-from sfumato.core.refusal import Refused
+from sfumato.dp.refusal import Refused
 from sfumato.lab.attacks import attack
-from sfumato.lab.attacks.ratings import (
+from sfumato.lab.attacks.rating_linkage import (
     STANDS_OUT,
     Hints,
     Knows,
@@ -19,7 +19,7 @@ from sfumato.lab.attacks.ratings import (
     hints_of,
     score,
 )
-from sfumato.lab.attacks.ratings_report import attack_ratings
+from sfumato.lab.attacks.rating_linkage_report import attack_ratings
 from sfumato.lab.film_ratings import FILMS, PEOPLE, Ratings, film_ratings
 
 

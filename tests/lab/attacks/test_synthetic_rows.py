@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 
 from sfumato.lab.attacks import attack
-from sfumato.lab.attacks.synthetic import UNSURE, _success
-from sfumato.lab.attacks.synthetic_risk import Risk, Tally
-from sfumato.lab.chance import hit_rate_bound, most
-from sfumato.lab.synthesis import (
+from sfumato.lab.attacks.synthetic_rows_report import UNSURE, _success
+from sfumato.lab.attacks.synthetic_rows_risk import Risk, Tally
+from sfumato.lab.column_tables import joined, rows_of, taken
+from sfumato.lab.success_intervals import hit_rate_bound, most
+from sfumato.lab.synthetic_rows import (
     AGES,
     PUBLIC_SIZE,
     SALARIES,
@@ -20,7 +21,6 @@ from sfumato.lab.synthesis import (
     from_private_histogram,
     noisy_cells,
 )
-from sfumato.lab.tables import joined, rows_of, taken
 
 
 def dice() -> np.random.Generator:

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sfumato.core.refusal import Refused
-from sfumato.lab.attacks.synthetic_risk import (
+from sfumato.dp.refusal import Refused
+from sfumato.lab.attacks.synthetic_rows_risk import (
     Risk,
     Tables,
     Tally,
@@ -28,8 +28,8 @@ from sfumato.lab.attacks.synthetic_risk import (
     singles_out,
     singling_out,
 )
-from sfumato.lab.synthesis import draw_town
-from sfumato.lab.tables import Condition, Table, fulfils, is_number, taken
+from sfumato.lab.column_tables import Condition, Table, fulfils, is_number, taken
+from sfumato.lab.synthetic_rows import draw_town
 
 GOLDEN = Path(__file__).parent / "golden"
 # What anonymeter 1.1.0 found on the three tables beside it. It needs numba and numpy below 2, so
@@ -165,7 +165,7 @@ def test_a_number_is_right_within_a_twentieth_and_a_word_only_if_it_is_the_word(
 
 
 def test_the_example_of_the_docs_runs() -> None:
-    page = Path(__file__).parents[2] / "docs" / "lab-attacks-models.md"
+    page = Path(__file__).parents[3] / "docs" / "lab-attacks-models.md"
     (block,) = [
         one for one in re.findall(r"(?:^    .*\n)+", page.read_text("utf-8"), re.M)
         if "Tables(" in one

@@ -16,10 +16,11 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy import stats
 
-from sfumato.core.refusal import Refused
-from sfumato.lab.audit import Audited, audit, audit_order_2, audit_rho, auditing
-from sfumato.lab.audit.auditing import could_prove, held_against, runs_of
-from sfumato.lab.audit.bound import (
+from sfumato.dp.refusal import Refused
+from sfumato.lab.audit import Audited, audit, audit_order_2, audit_rho, auditor
+from sfumato.lab.audit.auditor import could_prove, held_against, runs_of
+from sfumato.lab.audit.correct_mechanisms import CONTROLS, discrete_laplace, randomised_response
+from sfumato.lab.audit.epsilon_lower_bounds import (
     Score,
     epsilon_above,
     most_told,
@@ -29,11 +30,10 @@ from sfumato.lab.audit.bound import (
     share_of,
     surely_above,
 )
-from sfumato.lab.audit.claim import EpsilonClaim, OrderTwoClaim, RhoClaim
-from sfumato.lab.audit.controls import CONTROLS, discrete_laplace, randomised_response
-from sfumato.lab.audit.event import VOTES, Event, Trials, best_event
+from sfumato.lab.audit.guess_event import VOTES, Event, Trials, best_event
+from sfumato.lab.audit.output_views import View, lowest_bits
 from sfumato.lab.audit.outputs import read_outputs
-from sfumato.lab.audit.views import View, lowest_bits
+from sfumato.lab.audit.privacy_claim import EpsilonClaim, OrderTwoClaim, RhoClaim
 
 Random = np.random.Generator
 
@@ -137,7 +137,7 @@ def test_what_looks_well_is_not_run_on() -> None:
 
 
 def test_a_limit_that_was_asked_for_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(auditing, "_is_suspicious", lambda *_looked_at: True)
+    monkeypatch.setattr(auditor, "_is_suspicious", lambda *_looked_at: True)
     held = audit(discrete_laplace, 0, 1, epsilon=1.5, most=4096, dice=dice())
     assert held.samples == 4096
 
@@ -519,7 +519,7 @@ def test_without_scipy_an_audit_is_refused_and_says_what_brings_it(
 
 
 def test_the_command_line_starts_without_the_auditor() -> None:
-    program = "import sys, sfumato.app, sfumato.faces.cli; print([m for m in sys.modules if "
+    program = "import sys, sfumato.app.vault, sfumato.cli; print([m for m in sys.modules if "
     program += "m.startswith(('scipy', 'sfumato.lab.audit', 'sfumato.lab.broken.zoo'))])"
     said = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=True

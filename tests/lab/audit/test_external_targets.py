@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 import sfumato
-from served import Service, served
 from sfumato.lab.audit import Request, audit_command, audit_http, rows_or_code
-from vaults import card, make_vault, run, write_csv
+from support.served_vault import Service, served
+from support.small_vaults import card, make_vault, run, write_csv
 
 CARD = """
 unit = "who"
@@ -38,7 +38,7 @@ def dice(seed: int = 1) -> np.random.Generator:
 
 
 def test_a_command_that_is_late_on_one_side_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sfumato.lab.audit.targets.TIMEOUT_S", 0.08)
+    monkeypatch.setattr("sfumato.lab.audit.external_targets.TIMEOUT_S", 0.08)
     command = [*QUICK, "import sys, time; time.sleep(int(sys.argv[1]))", "{data}"]
     found = audit_command(command, "0", "30", epsilon=0.1, most=256, alpha=0.05, dice=dice())
     assert found.is_violated

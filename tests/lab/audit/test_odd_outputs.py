@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from sfumato.core.refusal import Refused
-from sfumato.lab.audit import Audited, audit, auditing, outputs
+from sfumato.dp.refusal import Refused
+from sfumato.lab.audit import Audited, audit, auditor, outputs
 
 Random = np.random.Generator
 
@@ -177,7 +177,7 @@ def endless(data: int) -> Iterator[int]:
 def test_what_a_generator_yields_is_an_output(
     made: Callable[[int], Iterator[int]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(auditing, "TAKEN", 64)  # of thousands an audit takes minutes
+    monkeypatch.setattr(auditor, "TAKEN", 64)  # of thousands an audit takes minutes
 
     def mechanism(data: int) -> Iterator[int]:
         return made(data)

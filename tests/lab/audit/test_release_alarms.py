@@ -19,14 +19,14 @@ from numpy.typing import NDArray
 from scipy.stats import binom
 
 import sfumato
-from sfumato.app import OpenVault
+from sfumato.app.vault import OpenVault
+from sfumato.lab.audit.audit_suite import AT_THE_DOOR
 from sfumato.lab.audit.canaries import Asked, Canaries, Seen
-from sfumato.lab.audit.door import held, put_canaries
-from sfumato.lab.audit.fits import FITS
-from sfumato.lab.audit.one_run import OneRunClaim, coins, judged
-from sfumato.lab.audit.streams import STREAMS
-from sfumato.lab.audit.suite import AT_THE_DOOR
-from vaults import make_vault, write_csv
+from sfumato.lab.audit.one_run_audit import OneRunClaim, coins, judged
+from sfumato.lab.audit.regression_audit import FITS
+from sfumato.lab.audit.release_audit import held, put_canaries
+from sfumato.lab.audit.stream_audit import STREAMS
+from support.small_vaults import make_vault, write_csv
 
 KEYS = 10_000
 COLUMNS = 25  # audits that a data set serves

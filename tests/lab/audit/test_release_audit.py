@@ -11,31 +11,31 @@ import numpy as np
 import pytest
 from scipy.stats import binom
 
-import pg
 import sfumato
-from sfumato.app import OpenVault
-from sfumato.client.regression import logistic
-from sfumato.client.shares import Share
-from sfumato.core.measure import Cells, Measure
-from sfumato.core.noise import laplace
-from sfumato.core.noise.kind import Noise
-from sfumato.core.refusal import Refused
-from sfumato.core.sealed import Sealed
+from sfumato.app.vault import OpenVault
+from sfumato.client.budget_shares import Share
+from sfumato.dp.mechanisms import laplace
+from sfumato.dp.mechanisms.noise import Noise
 from sfumato.dp.ports import Dice
-from sfumato.engines.duckdb import DuckDBEngine
-from sfumato.lab.audit import fits, streams
-from sfumato.lab.audit.beyond import BEYOND, GROUPS, ROWS, VALUE, Beyond, Totalled
+from sfumato.dp.refusal import Refused
+from sfumato.engines.duckdb.engine import DuckDBEngine
+from sfumato.features.regression import logistic
+from sfumato.lab.audit import regression_audit, stream_audit
+from sfumato.lab.audit.audit_suite import AT_THE_DOOR, at_the_door
 from sfumato.lab.audit.canaries import Asked, Canaries, Seen
-from sfumato.lab.audit.door import QUESTIONS, Question, held, put_canaries
-from sfumato.lab.audit.fits import FITS
-from sfumato.lab.audit.one_run import ENOUGH, NOT_SHOWN, OneRunClaim, audit_one_run, judged
-from sfumato.lab.audit.streams import ROWS as COUNTED
-from sfumato.lab.audit.streams import STREAMS, TOGETHER, closed
-from sfumato.lab.audit.suite import AT_THE_DOOR, at_the_door
-from sfumato.plan.plan import Bounded
+from sfumato.lab.audit.one_run_audit import ENOUGH, NOT_SHOWN, OneRunClaim, audit_one_run, judged
+from sfumato.lab.audit.out_of_bounds_canaries import BEYOND, GROUPS, ROWS, VALUE, Beyond, Totalled
+from sfumato.lab.audit.regression_audit import FITS
+from sfumato.lab.audit.release_audit import QUESTIONS, Question, held, put_canaries
+from sfumato.lab.audit.stream_audit import ROWS as COUNTED
+from sfumato.lab.audit.stream_audit import STREAMS, TOGETHER, closed
+from sfumato.query.measure import Cells, Measure
+from sfumato.query.plan import Bounded
 from sfumato.vault.engine_port import Prepared, PrepareOrder
-from spark_cluster import need_java
-from vaults import make_vault
+from sfumato.vault.sealed import Sealed
+from support import postgres_server
+from support.small_vaults import make_vault
+from support.spark_cluster import need_java
 
 Rows = list[tuple[str, object]]
 KEYS = range(20_000)
@@ -293,8 +293,8 @@ def is_lost(bound: str, one: Beyond) -> bool:
 
 def fit_of_few(monkeypatch: pytest.MonkeyPatch, keys: int) -> None:
     """Ask about so many keys, in a data set of their own; `make slow` asks about all."""
-    monkeypatch.setattr(fits, "KEYS", keys)
-    monkeypatch.setattr(fits, "NAME", f"fitted_{keys}")
+    monkeypatch.setattr(regression_audit, "KEYS", keys)
+    monkeypatch.setattr(regression_audit, "NAME", f"fitted_{keys}")
 
 
 def test_a_whole_line_is_not_accused_and_its_twin_is(
@@ -329,7 +329,7 @@ def test_a_stream_is_closed_day_by_day_and_only_what_counts_shows(
     days = 6
     shorter = {"PERIODS": days, "IN_ONE": TOGETHER * days, "HALF": days // 2, "EXTRA": days + 1}
     for name, instead in shorter.items():
-        monkeypatch.setattr(streams, name, instead)
+        monkeypatch.setattr(stream_audit, name, instead)
     check_days(house)
 
 
@@ -340,10 +340,10 @@ def test_a_stream_of_as_many_days_as_are_audited_is_too(house: Canaries) -> None
 
 def check_days(canaries: Canaries) -> None:
     """At an epsilon at which the noise is nothing: two rows of three, and none of the next day."""
-    many = streams.IN_ONE + 2 * TOGETHER
+    many = stream_audit.IN_ONE + 2 * TOGETHER
     seen = closed(canaries, 200, many)  # of all its days, and of two
     periods = [seen.is_in[key : key + TOGETHER].sum() for key in range(0, many, TOGETHER)]
-    last = {streams.PERIODS - 1, len(periods) - 1}
+    last = {stream_audit.PERIODS - 1, len(periods) - 1}
     after = [0 if n in last else 2 * periods[n + 1] for n in range(len(periods))]
     assert seen.released == {
         key: [2 * periods[key // TOGETHER], after[key // TOGETHER]] for key in range(many)
@@ -360,7 +360,7 @@ def test_no_question_on_duckdb_is_accused_and_all_twins_are(house: Canaries, one
 @pytest.fixture(scope="module")
 def on_postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Canaries]:
     folder = tmp_path_factory.mktemp("audit-postgres")
-    with pg.running() as server:
+    with postgres_server.running() as server:
         url = f"postgresql://{server.user}@127.0.0.1:{server.port}/{server.own_database()}"
         with _open(folder, url) as vault:
             yield put_canaries(vault, folder, dice())

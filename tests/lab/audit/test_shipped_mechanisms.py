@@ -11,28 +11,28 @@ import numpy as np
 import pytest
 from scipy.stats import binom
 
-import sfumato.client.regression
-import sfumato.core.local
-import sfumato.core.noise
-import sfumato.plan.verbs
-from sfumato.core.learning.coins import Coins
-from sfumato.core.noise import laplace, selection
-from sfumato.core.noise.kind import Noise
+import sfumato.dp.local
+import sfumato.dp.mechanisms
+import sfumato.features.regression
+import sfumato.query.aggregates
+from sfumato.dp.learning.poisson_sampling import Coins
+from sfumato.dp.mechanisms import laplace, partition_selection
+from sfumato.dp.mechanisms.noise import Noise
 from sfumato.dp.ports import Dice
 from sfumato.lab.audit import audit, audit_order_2, audit_rho
+from sfumato.lab.audit.audit_page import page
+from sfumato.lab.audit.audit_suite import AT_THE_DOOR, bare, dice_of, whole_zoo
 from sfumato.lab.audit.canaries import Asked
-from sfumato.lab.audit.door import QUESTIONS
-from sfumato.lab.audit.fits import FITS
-from sfumato.lab.audit.page import page
-from sfumato.lab.audit.shipped import NO_MECHANISM, SHIPPED, TWIN, Shipped
-from sfumato.lab.audit.streams import STREAMS
-from sfumato.lab.audit.suite import AT_THE_DOOR, bare, dice_of, whole_zoo
+from sfumato.lab.audit.regression_audit import FITS
+from sfumato.lab.audit.release_audit import QUESTIONS
+from sfumato.lab.audit.shipped_mechanisms import NO_MECHANISM, SHIPPED, TWIN, Shipped
+from sfumato.lab.audit.stream_audit import STREAMS
 
-NOISE = Path(sfumato.core.noise.__file__).parent
-LOCAL = Path(sfumato.core.local.__file__).parent
-VERBS = Path(sfumato.plan.verbs.__file__).parent
-FITTING = Path(sfumato.client.regression.__file__).parent
-PAGE = Path(__file__).parents[2] / "docs" / "audit.md"
+NOISE = Path(sfumato.dp.mechanisms.__file__).parent
+LOCAL = Path(sfumato.dp.local.__file__).parent
+VERBS = Path(sfumato.query.aggregates.__file__).parent
+FITTING = Path(sfumato.features.regression.__file__).parent
+PAGE = Path(__file__).parents[3] / "docs" / "audit.md"
 
 
 def files_of(folder: Path) -> set[str]:
@@ -176,7 +176,7 @@ def test_keys_shown_by_their_true_count_are_accused(monkeypatch: pytest.MonkeyPa
         del epsilon, delta, dice
         return counts > 3  # type: ignore[operator]  # an array
 
-    monkeypatch.setattr(selection, "keep", bold)
+    monkeypatch.setattr(partition_selection, "keep", bold)
     assert bare(by_name("key selection"), seed=1).audited.is_violated
 
 

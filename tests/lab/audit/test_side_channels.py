@@ -10,12 +10,12 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from sfumato.app import OpenVault
+from sfumato.app.vault import OpenVault
 from sfumato.client.answer import Answer
-from sfumato.core.refusal import Refused
-from sfumato.lab.audit import channels
-from sfumato.lab.audit.channels import differences, said, times
-from vaults import open_with, write_csv
+from sfumato.dp.refusal import Refused
+from sfumato.lab.audit import side_channels
+from sfumato.lab.audit.side_channels import differences, said, times
+from support.small_vaults import open_with, write_csv
 
 Row = tuple[str, str, str, str]
 CARD = """
@@ -114,7 +114,7 @@ def test_what_differs_is_found(tmp_path: Path) -> None:
 def test_times_that_differ_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     """By a clock that the calls themselves move: on a busy machine the real one says anything."""
     now, dice = [0.0], np.random.default_rng(1)
-    monkeypatch.setattr(channels, "time", SimpleNamespace(perf_counter=lambda: now[0]))
+    monkeypatch.setattr(side_channels, "time", SimpleNamespace(perf_counter=lambda: now[0]))
 
     def takes(least: float) -> Callable[[], None]:
         def call() -> None:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from scipy.stats import kstest
 
 import sfumato.lab
-from sfumato.lab.broken.loo_shared_noise import broken_release, broken_releases, loo_means
+from sfumato.lab.broken.leave_one_out_shared_noise import broken_release, broken_releases, loo_means
 
 HOUSE = Path(sfumato.lab.__file__).parents[1]
 RUNS = 20_000
@@ -90,7 +90,7 @@ def test_nothing_but_the_lab_reaches_a_broken_mechanism() -> None:
         if "lab.broken" in path.read_text(encoding="utf-8")
     }
     assert {name for name in reaching if not name.startswith("lab/")} == set()
-    assert "lab/attacks/loo.py" in reaching
+    assert "lab/attacks/leave_one_out.py" in reaching
 
 
 def test_the_lab_exports_no_broken_mechanism_and_its_names_are_sorted() -> None:

@@ -9,7 +9,7 @@ import pytest
 
 import sfumato.lab.broken
 from sfumato.lab.audit import Audited
-from sfumato.lab.audit.suite import looked_at
+from sfumato.lab.audit.audit_suite import looked_at
 from sfumato.lab.broken.specimen import Specimen
 from sfumato.lab.broken.zoo import ZOO
 

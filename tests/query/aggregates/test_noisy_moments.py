@@ -16,18 +16,10 @@ from typing import Literal
 import numpy as np
 import pytest
 
-from chance import SeededDice
-from sfumato.core.card import Card, Limits, read_card
-from sfumato.core.expression import Arithmetic, Case, Expr, IsNull, Literally, Not, Ref
-from sfumato.core.measure import Tally
-from sfumato.core.noise.kind import Noise
-from sfumato.core.question import VERBS, Aggregate
-from sfumato.core.refusal import Refused
-from sfumato.plan.numbers import LARGEST
-from sfumato.plan.plan import MAX_TOTAL, Plan, make_plan
-from sfumato.plan.price import price_for_errors
-from sfumato.plan.read_sql import read_sql
-from sfumato.plan.verbs.moments import (
+from sfumato.dp.mechanisms.noise import Noise
+from sfumato.dp.refusal import Refused
+from sfumato.query.aggregates.aggregate import Asked, Estimate, Floats, NoisyPart, Part
+from sfumato.query.aggregates.noisy_moments import (
     MOST_TOTAL,
     Moment,
     Statistic,
@@ -38,10 +30,18 @@ from sfumato.plan.verbs.moments import (
     product_of,
     second_of,
 )
-from sfumato.plan.verbs.ranges import Range
-from sfumato.plan.verbs.table import verb_of
-from sfumato.plan.verbs.verb import Asked, Estimate, Floats, NoisyPart, Part
-from vaults import open_with, write_csv
+from sfumato.query.aggregates.registry import verb_of
+from sfumato.query.aggregates.result_ranges import Range
+from sfumato.query.expression import Arithmetic, Case, Expr, IsNull, Literally, Not, Ref
+from sfumato.query.measure import Tally
+from sfumato.query.model import VERBS, Aggregate
+from sfumato.query.number_types import LARGEST
+from sfumato.query.plan import MAX_TOTAL, Plan, make_plan
+from sfumato.query.price import price_for_errors
+from sfumato.query.sql.select import read_sql
+from sfumato.vault.card.data_card import Card, Limits, read_card
+from support.seeded_dice import SeededDice
+from support.small_vaults import open_with, write_csv
 
 Kind = Literal["laplace", "gaussian"]
 Cell = int | None  # a value in steps, or none

@@ -1,8 +1,8 @@
 """For every verb somebody moves each of its parts, from rows on, just as far as the plan claims.
 
-What one person moves of running counts is in test_running_reach.py; that a rank moves as far as
-the choice of a quantile says, in core/noise/test_quantile.py.
-"""
+What one person moves of running counts is in query/test_running_sensitivity.py; that a rank moves as far as
+the choice of a quantile says, in dp/mechanisms/test_quantile.py.
+"""  # noqa: E501
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from itertools import product
 import duckdb
 import pytest
 
-from plain_reading import Person, Value, added_up, card, meaning, prepare
-from removals import Cells, changes, excess, moved_by
-from sfumato.core.question import VERBS, Verb
-from sfumato.plan.plan import Plan, make_plan
-from sfumato.plan.read_sql import read_sql
+from sfumato.query.model import VERBS, Verb
+from sfumato.query.plan import Plan, make_plan
+from sfumato.query.sql.select import read_sql
+from support.query_oracle import Person, Value, added_up, card, meaning, prepare
+from support.sensitivity_oracle import Cells, changes, excess, moved_by
 
 MADE = card(max_groups=2, max_rows=2)
 PAIRS: dict[Verb, str] = {

@@ -12,11 +12,17 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from sfumato.core.noise.kind import Noise
-from sfumato.core.quotient import MOST_SUMMED, edge, is_within
-from sfumato.plan.verbs.ranges import Range
-from sfumato.plan.verbs.taylor import MOST_BENT, Law, Taylor, parts_at, taylor_interval
-from sfumato.plan.verbs.verb import Floats
+from sfumato.dp.confidence.ratio_of_sums import MOST_SUMMED, edge, is_within
+from sfumato.dp.mechanisms.noise import Noise
+from sfumato.query.aggregates.aggregate import Floats
+from sfumato.query.aggregates.result_ranges import Range
+from sfumato.query.aggregates.taylor_intervals import (
+    MOST_BENT,
+    Law,
+    Taylor,
+    parts_at,
+    taylor_interval,
+)
 
 Of = Callable[[Sequence[Taylor]], Range]
 

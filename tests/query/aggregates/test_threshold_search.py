@@ -9,19 +9,19 @@ from random import Random
 import numpy as np
 import pytest
 
-from chance import SeededDice
-from engine_rows import card_of, worth
 from sfumato import Refused
-from sfumato.app import OpenVault
-from sfumato.core.noise.above import above, watch_for_rows
-from sfumato.core.noise.bounds import bin_starts, bins_of, search
-from sfumato.core.noise.chooser import BY_CHANCE, Chooser
-from sfumato.core.noise.choosing import rate_for
-from sfumato.core.noise.permute_and_flip import permute_and_flip
-from sfumato.plan.plan import Plan, make_plan
-from sfumato.plan.price import price_at
-from sfumato.plan.read_sql import read_sql
-from vaults import open_with, write_csv
+from sfumato.app.vault import OpenVault
+from sfumato.dp.mechanisms.bounds_search import bin_starts, bins_of, search
+from sfumato.dp.mechanisms.exponential import rate_for
+from sfumato.dp.mechanisms.permute_and_flip import permute_and_flip
+from sfumato.dp.mechanisms.private_choice import BY_CHANCE, Chooser
+from sfumato.dp.mechanisms.sparse_vector import above, watch_for_rows
+from sfumato.query.plan import Plan, make_plan
+from sfumato.query.price import price_at
+from sfumato.query.sql.select import read_sql
+from support.engine_rows import card_of, worth
+from support.seeded_dice import SeededDice
+from support.small_vaults import open_with, write_csv
 
 CARD = card_of(
     "who",

@@ -10,7 +10,29 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from formulas import (
+from sfumato.dp.confidence.ratio_of_sums import MOST
+from sfumato.dp.mechanisms.noise import Noise
+from sfumato.dp.refusal import Refused
+from sfumato.query.contribution_bounds import bounding_in_words
+from sfumato.query.expression import Arithmetic, Case, Compare, Constant, Floor, Literally, Ref
+from sfumato.query.model import (
+    Aggregate,
+    Formula,
+    Output,
+    Question,
+    question_json,
+    read_question,
+)
+from sfumato.query.plan import Plan, make_plan
+from sfumato.query.postprocess.formula_errors import Reckoning
+from sfumato.query.postprocess.formulas import reckon
+from sfumato.query.postprocess.having_order_limit import is_chosen_after
+from sfumato.query.postprocess.linear_forms import Linear, Ratio, form_of, units_of
+from sfumato.query.postprocess.released_conditions import reckoned
+from sfumato.query.price import price_at, price_for_errors
+from sfumato.query.sql.select import read_sql
+from sfumato.vault.card.data_card import Card, read_card
+from support.formula_answers import (
     CARD,
     ROWS,
     as_pairs,
@@ -20,29 +42,7 @@ from formulas import (
     plan_of,
     released,
 )
-from sfumato.core.card import Card, read_card
-from sfumato.core.expression import Arithmetic, Case, Compare, Constant, Floor, Literally, Ref
-from sfumato.core.noise.kind import Noise
-from sfumato.core.question import (
-    Aggregate,
-    Formula,
-    Output,
-    Question,
-    question_json,
-    read_question,
-)
-from sfumato.core.quotient import MOST
-from sfumato.core.refusal import Refused
-from sfumato.plan.after import is_chosen_after
-from sfumato.plan.contribution_bounds import bounding_in_words
-from sfumato.plan.forms import Linear, Ratio, form_of, units_of
-from sfumato.plan.plan import Plan, make_plan
-from sfumato.plan.price import price_at, price_for_errors
-from sfumato.plan.read_sql import read_sql
-from sfumato.plan.reckon import reckon
-from sfumato.plan.reckoning import Reckoning
-from sfumato.plan.released import reckoned
-from vaults import card as toml
+from support.small_vaults import card as toml
 
 
 @pytest.fixture(scope="module")

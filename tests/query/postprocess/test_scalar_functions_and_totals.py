@@ -9,7 +9,22 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from formulas import (
+from sfumato.dp.mechanisms.noise import Noise
+from sfumato.dp.refusal import Refused
+from sfumato.query.aggregates.aggregate import NoisyPart
+from sfumato.query.expression import Curve, Ref, Total, power
+from sfumato.query.model import Aggregate, Formula, Output, Question, question_json, read_question
+from sfumato.query.number_types import size_of
+from sfumato.query.plan import Plan, make_plan
+from sfumato.query.postprocess.formula_errors import Reckoning
+from sfumato.query.postprocess.formulas import reckon
+from sfumato.query.postprocess.released_conditions import reckoned
+from sfumato.query.postprocess.totals import rows_of_totals
+from sfumato.query.price import price_at
+from sfumato.query.sql.select import read_sql
+from sfumato.query.typed_expression import Typed
+from sfumato.vault.card.data_card import Card, read_card
+from support.formula_answers import (
     CARD,
     ROWS,
     as_pairs,
@@ -19,22 +34,7 @@ from formulas import (
     plan_of,
     released,
 )
-from sfumato.core.card import Card, read_card
-from sfumato.core.expression import Curve, Ref, Total, power
-from sfumato.core.noise.kind import Noise
-from sfumato.core.question import Aggregate, Formula, Output, Question, question_json, read_question
-from sfumato.core.refusal import Refused
-from sfumato.plan.known import Typed
-from sfumato.plan.numbers import size_of
-from sfumato.plan.plan import Plan, make_plan
-from sfumato.plan.price import price_at
-from sfumato.plan.read_sql import read_sql
-from sfumato.plan.reckon import reckon
-from sfumato.plan.reckoning import Reckoning
-from sfumato.plan.released import reckoned
-from sfumato.plan.totals import rows_of_totals
-from sfumato.plan.verbs.verb import NoisyPart
-from vaults import card as toml
+from support.small_vaults import card as toml
 
 COUNT, SUM = len(ROWS), sum(a for a, _ in ROWS)
 MEAN = SUM / COUNT

@@ -11,7 +11,8 @@ from types import FunctionType, MethodType, ModuleType
 import duckdb
 import pytest
 
-from sfumato.core.expression import (
+from sfumato.dp.refusal import Bug, Refused
+from sfumato.query.expression import (
     OPERATORS,
     All,
     Among,
@@ -31,10 +32,9 @@ from sfumato.core.expression import (
     Ref,
     StartsWith,
 )
-from sfumato.core.measure import Key, Measure, PerPerson, Reduced, Tally
-from sfumato.core.refusal import Bug, Refused
-from sfumato.plan.lower import LOWERED, Statement, lower
-from sfumato.plan.print_values import Dialect, Secret
+from sfumato.query.measure import Key, Measure, PerPerson, Reduced, Tally
+from sfumato.query.printing.expressions import Dialect, Secret
+from sfumato.query.printing.statements import LOWERED, Statement, lower
 
 ROWS = Measure(None, (), (Tally("rows"),), False, 1, 1)
 PEOPLE = Measure(None, (Key(Ref("k1"), 3),), (Tally("people"),), True, 1, 2)

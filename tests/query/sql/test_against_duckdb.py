@@ -17,15 +17,15 @@ from typing import Any, Final
 import duckdb
 import pytest
 
-from engine_rows import SALT, numbers, prepare, write_source
-from questions_at_random import KEYS, TABLES, TOP, Writer
-from sfumato.core.card import read_card
-from sfumato.core.question import Aggregate, Formula
-from sfumato.core.refusal import Refused
-from sfumato.engines.duckdb import DuckDBEngine
-from sfumato.plan.keys import PlanKey
-from sfumato.plan.plan import Plan, make_plan
-from sfumato.plan.read_sql import read_sql
+from sfumato.dp.refusal import Refused
+from sfumato.engines.duckdb.engine import DuckDBEngine
+from sfumato.query.grouping_keys import PlanKey
+from sfumato.query.model import Aggregate, Formula
+from sfumato.query.plan import Plan, make_plan
+from sfumato.query.sql.select import read_sql
+from sfumato.vault.card.data_card import read_card
+from support.engine_rows import SALT, numbers, prepare, write_source
+from support.random_sql import KEYS, TABLES, TOP, Writer
 
 AT_ONCE: Final = 60  # texts of a test
 Answer = dict[tuple[object, ...], tuple[Fraction, ...]]

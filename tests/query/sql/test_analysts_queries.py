@@ -8,15 +8,15 @@ from pathlib import Path
 import duckdb
 import pytest
 
-from sfumato.core.card import Card, read_card
-from sfumato.core.refusal import Refused
-from sfumato.plan.after import Row, after
-from sfumato.plan.explain import in_words
-from sfumato.plan.plan import Plan, make_plan
-from sfumato.plan.read_sql import read_sql
-from vaults import card as toml
+from sfumato.dp.refusal import Refused
+from sfumato.query.plan import Plan, make_plan
+from sfumato.query.plan_text import in_words
+from sfumato.query.postprocess.having_order_limit import Row, after
+from sfumato.query.sql.select import read_sql
+from sfumato.vault.card.data_card import Card, read_card
+from support.small_vaults import card as toml
 
-PAGE = (Path(__file__).parents[2] / "docs" / "questions.md").read_text("utf-8")
+PAGE = (Path(__file__).parents[3] / "docs" / "questions.md").read_text("utf-8")
 SEEN = '[columns.seen]\ntype = "timestamp"\nlower = 2026-01-01\nupper = 2026-12-31\n'
 
 ROWS = (

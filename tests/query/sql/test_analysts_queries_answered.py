@@ -12,10 +12,10 @@ from typing import Final
 import pytest
 
 from sfumato import Refused, case, col
-from sfumato.app import OpenVault
+from sfumato.app.vault import OpenVault
 from sfumato.client import Answer, Builder, DataSet
-from sfumato.plan.read_sql import read_sql
-from vaults import open_with, write_csv
+from sfumato.query.sql.select import read_sql
+from support.small_vaults import open_with, write_csv
 
 CARD = """
 unit = "who"

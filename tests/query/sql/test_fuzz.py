@@ -16,16 +16,16 @@ from typing import Any
 
 import pytest
 
-from plan.test_attacks_sql import CLINIC, LONG, corpus
-from plan.test_lookups import CARD, REFUSED, D, P
-from sfumato.core.card import Card
-from sfumato.core.question import Question, question_json, read_question
-from sfumato.core.refusal import Refused
-from sfumato.plan.explain import in_words
-from sfumato.plan.lower import lower
-from sfumato.plan.plan import make_plan
-from sfumato.plan.print_values import Dialect
-from sfumato.plan.read_sql import read_sql
+from query.sql.test_hostile_queries import CLINIC, LONG, corpus
+from query.test_public_lookup_tables import CARD, REFUSED, D, P
+from sfumato.dp.refusal import Refused
+from sfumato.query.model import Question, question_json, read_question
+from sfumato.query.plan import make_plan
+from sfumato.query.plan_text import in_words
+from sfumato.query.printing.expressions import Dialect
+from sfumato.query.printing.statements import lower
+from sfumato.query.sql.select import read_sql
+from sfumato.vault.card.data_card import Card
 
 DEADLINE_S = 2.0
 DIALECTS: tuple[Dialect, ...] = ("duckdb", "postgres", "spark")

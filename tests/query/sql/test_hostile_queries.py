@@ -11,14 +11,14 @@ from typing import Any
 
 import pytest
 
-from sfumato.core.card import Card, read_card
-from sfumato.core.expression import Constant
-from sfumato.core.question import Aggregate, Output, Question, read_question
-from sfumato.core.refusal import CODES, Refused
-from sfumato.plan.lower import lower
-from sfumato.plan.plan import Plan, make_plan
-from sfumato.plan.price import price_at
-from sfumato.plan.read_sql import MAX_TEXT, read_sql
+from sfumato.dp.refusal import CODES, Refused
+from sfumato.query.expression import Constant
+from sfumato.query.model import Aggregate, Output, Question, read_question
+from sfumato.query.plan import Plan, make_plan
+from sfumato.query.price import price_at
+from sfumato.query.printing.statements import lower
+from sfumato.query.sql.select import MAX_TEXT, read_sql
+from sfumato.vault.card.data_card import Card, read_card
 
 CORPUS = Path(__file__).with_name("attacks_sql.txt")
 DEADLINE_S = 2.0
@@ -316,7 +316,7 @@ def test_a_column_of_an_inner_select_may_be_called_like_the_person() -> None:
 
 
 def test_having_on_a_decimal_key_finds_the_key_that_is_shown() -> None:
-    from sfumato.plan.after import Row, after
+    from sfumato.query.postprocess.having_order_limit import Row, after
 
     text = "SELECT FLOOR(age / 10) / 10 AS b, COUNT(*) AS n FROM t GROUP BY b HAVING b <= 0.1"
     made = plan(text)
@@ -326,6 +326,6 @@ def test_having_on_a_decimal_key_finds_the_key_that_is_shown() -> None:
 
 
 def test_a_constant_is_said_as_it_was_typed() -> None:
-    from sfumato.plan.explain import in_words
+    from sfumato.query.plan_text import in_words
 
     assert "1234567" in in_words(plan("SELECT COUNT(*) FROM t WHERE big > 1234567"))

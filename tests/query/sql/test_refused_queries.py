@@ -16,11 +16,11 @@ from typing import Any
 
 import pytest
 
-import sfumato.plan
-from plan.test_attacks_sql import LONG, NESTED, corpus, plan
-from plan.test_lookups import REFUSED, P, plan_of
-from plan.test_places import HERE, PLACED, asked
-from sfumato.core.refusal import CODES, Refused
+import sfumato.query
+from query.sql.test_hostile_queries import LONG, NESTED, corpus, plan
+from query.sql.test_source_positions import HERE, PLACED, asked
+from query.test_public_lookup_tables import REFUSED, P, plan_of
+from sfumato.dp.refusal import CODES, Refused
 
 PEOPLE = "(SELECT patient, COUNT(*) AS n, MAX(age) AS a FROM clinic GROUP BY patient)"
 VISITS = "(SELECT patient, COUNT(*) AS m, MAX(cost) AS n FROM visits GROUP BY patient)"
@@ -218,7 +218,7 @@ def test_every_refusal_of_a_text_has_its_place_and_says_what_to_write() -> None:
 
 # --- none is left out ----------------------------------------------------------------------------
 
-HOME = Path(sfumato.plan.__file__).parent
+HOME = Path(sfumato.query.__file__).parent
 READER = [*HOME.glob("sql_*.py"), HOME / "read_sql.py"]
 MADE_BY = ("Refused", "outside", "too_large")
 # what the parser does not let through today, so that it is refused before

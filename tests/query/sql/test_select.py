@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sfumato.core.expression import (
+from sfumato.dp.refusal import Refused
+from sfumato.query.expression import (
     All,
     Among,
     AnyOf,
@@ -28,7 +29,7 @@ from sfumato.core.expression import (
     Since,
     StartsWith,
 )
-from sfumato.core.question import (
+from sfumato.query.model import (
     Aggregate,
     EachPerson,
     Order,
@@ -37,8 +38,7 @@ from sfumato.core.question import (
     Reduce,
     Verb,
 )
-from sfumato.core.refusal import Refused
-from sfumato.plan.read_sql import MAX_DEPTH, MAX_TEXT, MAX_TOKENS, read_sql
+from sfumato.query.sql.select import MAX_DEPTH, MAX_TEXT, MAX_TOKENS, read_sql
 
 
 def number(value: int | Fraction) -> Constant:

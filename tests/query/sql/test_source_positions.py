@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from sfumato.core.card import Card, read_card
-from sfumato.core.question import Question, question_json, read_question
-from sfumato.core.refusal import Refused
-from sfumato.plan.read_sql import read_sql
-from sfumato.plan.request import Request, priced_request
+from sfumato.dp.refusal import Refused
+from sfumato.query.model import Question, question_json, read_question
+from sfumato.query.request import Request, priced_request
+from sfumato.query.sql.select import read_sql
+from sfumato.vault.card.data_card import Card, read_card
 
 HERE = "¦"  # stands before the letter that the refusal has to name
 CLINIC: Mapping[str, Any] = {

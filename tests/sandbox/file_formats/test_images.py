@@ -16,9 +16,9 @@ import scipy.io
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sfumato.core import inflate
-from sfumato.core.outputs import Output, read_outputs, read_said
-from sfumato.core.refusal import Refused
+from sfumato.dp.refusal import Refused
+from sfumato.sandbox.file_formats import decompression
+from sfumato.sandbox.program_outputs import Output, read_outputs, read_said
 
 MIDDLE = 50
 Bytes = Callable[[], bytes]
@@ -139,15 +139,15 @@ def test_what_is_malformed_is_the_middle(name: str) -> None:
 
 
 def test_what_unfolds_to_too_much_is_the_middle() -> None:
-    bomb = gzip.compress(nifti(GRID) + bytes(inflate.MOST))
+    bomb = gzip.compress(nifti(GRID) + bytes(decompression.MOST))
     assert steps(output("b.nii.gz", [0, 0]), bomb) == [MIDDLE]
-    packed = zlib.compress(bytes(inflate.MOST + 1))
+    packed = zlib.compress(bytes(decompression.MOST + 1))
     found = matlab()[:128] + struct.pack("<2I", 15, len(packed)) + packed
     assert steps(output("r.mat"), found) == [MIDDLE]
 
 
 def test_all_that_a_file_packs_unfolds_to_no_more_than_one_may() -> None:
-    half = np.zeros(inflate.MOST // 16 - 1_000)
+    half = np.zeros(decompression.MOST // 16 - 1_000)
     two = matlab(True, first=1.0, a=half, b=half, late=2.0)
     three = matlab(True, first=1.0, a=half, b=half, c=half, late=2.0)
     assert [steps(output("r.mat", [name]), two) for name in ("first", "late")] == [[1], [2]]

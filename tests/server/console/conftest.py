@@ -7,9 +7,9 @@ from collections.abc import Iterator
 import pytest
 from playwright.sync_api import Browser
 
-from browser import chromium
-from served import Service, served
-from vaults import patients_vault
+from support.browser import chromium
+from support.served_vault import Service, served
+from support.small_vaults import patients_vault
 
 
 @pytest.fixture(scope="module")

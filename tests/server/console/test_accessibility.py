@@ -9,9 +9,9 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page, expect
 
-from browser import Watched, bring, context_of
-from served import PASSWORD, Service
-from surveys import design
+from support.browser import Watched, bring, context_of
+from support.served_vault import PASSWORD, Service
+from support.survey_fixtures import design
 
 OPEN = ("/sign-in", "/welcome/sfm1_x", "/nothing")
 READ = (

@@ -10,12 +10,18 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page, expect
 
-from browser import Watched, bring, context_of
-from served import Service, served
-from sfumato.core.refusal import Refused
-from sfumato.faces.console.amend import LABELS, changed, next_version, standing_of, typed_of
-from sfumato.faces.console.forms import Form
-from vaults import patients_vault
+from sfumato.dp.refusal import Refused
+from sfumato.features.data_sets.amend_pages import (
+    LABELS,
+    changed,
+    next_version,
+    standing_of,
+    typed_of,
+)
+from sfumato.server.console.forms import Form
+from support.browser import Watched, bring, context_of
+from support.served_vault import Service, served
+from support.small_vaults import patients_vault
 
 AT = "/data-sets/patients/amend"
 API = "/v1/data-sets/patients"

@@ -8,11 +8,11 @@ from urllib.parse import quote
 import pytest
 from playwright.sync_api import Browser, expect
 
-from attacks_on_pages import TEXTS
-from browser import Watched, context_of
-from pg import Server, running
-from served import Service, served
-from vaults import make_vault
+from support.browser import Watched, context_of
+from support.postgres_server import Server, running
+from support.script_injections import TEXTS
+from support.served_vault import Service, served
+from support.small_vaults import make_vault
 
 SHORT = tuple(text for text in TEXTS if len(text.encode()) <= 63)  # what a column may be called
 COLUMNS = ", ".join('"' + text.replace('"', '""') + '" int' for text in SHORT)

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from sfumato.client import Answer
-from sfumato.faces.console.answers import cells_of, csv_of
-from sfumato.faces.console.paper import make_paper
-from sfumato.faces.console.picture import LOOKS, drawn, harmless, pictured
-from sfumato.faces.console.visit import safe_path
-from sfumato.faces.console.words import bound, margin, moment, plain_number
+from sfumato.features.queries.answer_pages import cells_of, csv_of
+from sfumato.server.console.answer_pictures import LOOKS, drawn, harmless, pictured
+from sfumato.server.console.number_text import bound, margin, moment, plain_number
+from sfumato.server.console.templates_renderer import make_paper
+from sfumato.server.console.visit import safe_path
 
 KEYS = ("=1+1", "+cmd", "-2", "@x", "\tx", "plain", None, True)
 

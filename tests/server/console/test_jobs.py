@@ -12,10 +12,10 @@ from urllib.parse import urlsplit
 import pytest
 from playwright.sync_api import Browser, expect
 
-from browser import COOKIE, Watched, context_of
-from processes import waited
-from served import Service, served
-from vaults import PATIENTS_CARD, card, patients_vault, write_patients
+from support.browser import COOKIE, Watched, context_of
+from support.process_tree import waited
+from support.served_vault import Service, served
+from support.small_vaults import PATIENTS_CARD, card, patients_vault, write_patients
 
 AT = "/data-sets/patients/ask"
 SQL = "SELECT COUNT(*) AS n FROM patients WHERE age > {}"

@@ -9,8 +9,8 @@ from urllib.parse import urlsplit
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from browser import Watched, context_of, session_of, sign_in, take_up
-from served import Service
+from support.browser import Watched, context_of, session_of, sign_in, take_up
+from support.served_vault import Service
 
 SQL = "SELECT zip, COUNT(*) AS n, AVG(age) AS years FROM patients GROUP BY zip"
 ASK = "/data-sets/patients/ask"

@@ -16,13 +16,13 @@ from xml.etree import ElementTree
 import pytest
 from playwright.sync_api import Browser, expect
 
-from browser import Watched, bring
-from processes import waited
-from served import Service
-from sfumato.core.refusal import Refused
+from sfumato.dp.refusal import Refused
 from sfumato.lab.exhibits import EXHIBITS, MOST_SEEDS, exhibit
+from support.browser import Watched, bring
+from support.process_tree import waited
+from support.served_vault import Service
 
-COMMAND = "import sys; from sfumato.command import main; sys.exit(main())"
+COMMAND = "import sys; from sfumato.app.command_line import main; sys.exit(main())"
 
 
 @pytest.fixture(scope="module")

@@ -10,12 +10,12 @@ from urllib.parse import urlsplit
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from browser import COOKIE, Watched, context_of
-from served import Service
-from sfumato.faces.console.session import csrf_of
-from vaults import write_csv
+from sfumato.server.console.session import csrf_of
+from support.browser import COOKIE, Watched, context_of
+from support.served_vault import Service
+from support.small_vaults import write_csv
 
-MEDICAL = Path(__file__).parents[2] / "src" / "sfumato" / "lab" / "data" / "medical.csv"
+MEDICAL = Path(__file__).parents[3] / "src" / "sfumato" / "lab" / "data" / "medical.csv"
 MANAGE = "/data-sets/patients/manage"
 
 

@@ -10,16 +10,16 @@ from pathlib import Path
 import pytest
 
 import sfumato
-from sfumato.core.refusal import Refused
-from sfumato.faces.console.refusal_words import for_pages, in_pages
+from sfumato.dp.refusal import Refused
+from sfumato.server.console.refusal_text import for_pages, in_pages
 
 ROOT = Path(sfumato.__file__).parent
-ROOMS = ("core", "plan", "door", "services", "stores", "wire", "faces/console", "faces/http")
+ROOMS = ("core", "plan", "door", "services", "stores", "wire", "server/console", "server/http")
 OF_A_SHELL = re.compile(r"(?:^|[ `(])--[a-z]{2}|`sfumato |sfumato [a-z]+ [-{]|in a shell")
 NOT_ON_PAGES = (  # verbs that no page has: programs, k-anonymity, models, sites, the vault's engine
-    "core/crowd/", "core/learning/", "core/environment.py", "core/federation.py", "core/local/",
-    "door/pipeline.py", "services/pipelines/", "services/federated/", "services/streams/",
-    "stores/outer_key.py",
+    "dp/anonymity/", "dp/learning/", "sandbox/program_environment.py", "features/federated/agreement.py", "dp/local/",  # noqa: E501
+    "features/pipelines/release.py", "features/pipelines/", "features/federated/", "features/streams/",  # noqa: E501
+    "storage/vault_key.py",
 )  # fmt: skip
 
 

@@ -12,10 +12,10 @@ import pytest
 from playwright.sync_api import Browser, BrowserContext
 
 import sfumato
-from attacks_on_pages import CARELESS, TEXTS
-from browser import Watched, bring
-from served import Service, served
-from vaults import make_vault
+from support.browser import Watched, bring
+from support.script_injections import CARELESS, TEXTS
+from support.served_vault import Service, served
+from support.small_vaults import make_vault
 
 NAMES = tuple(text for text in TEXTS if "/" not in text)  # what a user may be called
 ROLES = ("owner", "operator", "researcher", "auditor")

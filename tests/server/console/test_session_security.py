@@ -12,11 +12,11 @@ from urllib.parse import urlencode, urlsplit
 import pytest
 from playwright.sync_api import Browser, expect
 
-from browser import COOKIE, Watched, context_of, session_of, sign_in
-from served import Service
-from sfumato.faces.console.page import Page
-from sfumato.faces.console.routes import PAGES as PAGES_OF_ALL
-from sfumato.faces.console.session import UNSAFE, csrf_of
+from sfumato.server.console.console_routes import PAGES as PAGES_OF_ALL
+from sfumato.server.console.page import Page
+from sfumato.server.console.session import UNSAFE, csrf_of
+from support.browser import COOKIE, Watched, context_of, session_of, sign_in
+from support.served_vault import Service
 
 PAGES = (
     "/sign-in", "/welcome/sfm1_x", "/data-sets", "/data-sets/patients", "/data-sets/patients/ask",

@@ -6,13 +6,13 @@ import json
 import re
 from typing import Any
 
-from sfumato.core.ballot import Published
-from sfumato.core.blind import PublicKey
-from sfumato.core.survey import read_survey
-from sfumato.core.survey_estimate import TRIED, expected, tried
-from sfumato.core.survey_promise import promise
-from sfumato.faces.console.paper import make_paper
-from surveys import design
+from sfumato.features.surveys.ballot import Published
+from sfumato.features.surveys.blind_signatures import PublicKey
+from sfumato.features.surveys.estimation import TRIED, expected, tried
+from sfumato.features.surveys.model import read_survey
+from sfumato.features.surveys.privacy_statement import promise
+from sfumato.server.console.templates_renderer import make_paper
+from support.survey_fixtures import design
 
 PAY: dict[str, Any] = {"text": "Pay?", "kind": "number", "low": 0, "high": 100_000}
 BLANK = dict.fromkeys(("text", "kind", "options", "low", "high", "unit", "required"), "")

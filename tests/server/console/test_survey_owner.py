@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from attacks_on_pages import TEXTS
-from browser import Watched, context_of
-from served import Service, served
-from surveys import day, design
-from vaults import make_vault
+from support.browser import Watched, context_of
+from support.script_injections import TEXTS
+from support.served_vault import Service, served
+from support.small_vaults import make_vault
+from support.survey_fixtures import day, design
 
 
 @pytest.fixture(scope="module")

@@ -14,18 +14,24 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, BrowserContext, Page, Request, expect
 
-from browser import Watched
-from served import Service, served
-from sfumato.client.respondent import in_words, read, shown
-from sfumato.core.ballot import make_report, mark_of, read_published, token_digest, words_for
-from sfumato.core.blind import _nobodys
-from surveys import design
-from vaults import make_vault
+from sfumato.features.surveys.ballot import (
+    make_report,
+    mark_of,
+    read_published,
+    token_digest,
+    words_for,
+)
+from sfumato.features.surveys.blind_signatures import _nobodys
+from sfumato.features.surveys.respondent_client import in_words, read, shown
+from support.browser import Watched
+from support.served_vault import Service, served
+from support.small_vaults import make_vault
+from support.survey_fixtures import design
 
 RFC: Final[dict[str, str]] = json.loads(
-    (Path(__file__).parents[1] / "core" / "blind_vectors.json").read_text()
+    (Path(__file__).parents[2] / "core" / "blind_vectors.json").read_text()
 )
-MARKING: Final = Path(__file__).parents[1] / "core" / "marking_key.json"
+MARKING: Final = Path(__file__).parents[2] / "core" / "marking_key.json"
 CANARY: Final = 79_191_357  # everybody's true number: too long to stand in a token by chance
 WORDS: Final = "kestrel-6701"  # a true answer, in the words of an option
 QUESTIONS: Final[list[dict[str, Any]]] = [
@@ -241,7 +247,7 @@ def _factor() -> str:
 
 
 VECTORS: Final[list[dict[str, Any]]] = json.loads(
-    (Path(__file__).parents[1] / "core" / "local" / "vectors.json").read_text()
+    (Path(__file__).parents[2] / "core" / "local" / "vectors.json").read_text()
 )
 
 

@@ -11,10 +11,10 @@ from urllib.parse import urlencode, urlsplit
 
 import pytest
 
-from browser import COOKIE
-from served import Service, served
-from sfumato.faces.console.session import csrf_of
-from vaults import patients_vault
+from sfumato.server.console.session import csrf_of
+from support.browser import COOKIE
+from support.served_vault import Service, served
+from support.small_vaults import patients_vault
 
 FORM = "/data-sets/patients/dp-twin"
 SENT = {"epsilon": "0.5", "method": "independent", "rows": "40", "op": "monday"}

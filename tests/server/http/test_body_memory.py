@@ -12,11 +12,11 @@ from urllib.parse import urlsplit
 import pytest
 from starlette.types import Message, Receive, Send
 
-from peopled import peopled_vault, strays
-from served import Service, served
-from sfumato.core.refusal import Refused
-from sfumato.faces.http.bodies import MOST, SHARE, SMALL, Bodies
-from sfumato.faces.http.guard import Limits, Place
+from sfumato.dp.refusal import Refused
+from sfumato.server.http.body_memory import MOST, SHARE, SMALL, Bodies
+from sfumato.server.http.connection_limits import Limits, Place
+from support.served_vault import Service, served
+from support.service_with_users import peopled_vault, strays
 
 MB = 1024 * 1024
 HERE, THERE = "127.0.0.1", "127.0.0.2"

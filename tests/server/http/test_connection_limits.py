@@ -17,12 +17,12 @@ import pytest
 from uvicorn import Config
 from uvicorn.server import ServerState
 
-from peopled import peopled_vault, strays
-from processes import PATIENCE_S
-from raw_http import Raw, raw, replies, request, statuses
-from served import Service, served_with
-from sfumato.faces.console.session import COOKIE, csrf_of
-from sfumato.faces.http.guard import Limits, guarded
+from sfumato.server.console.session import COOKIE, csrf_of
+from sfumato.server.http.connection_limits import Limits, guarded
+from support.process_tree import PATIENCE_S
+from support.raw_http import Raw, raw, replies, request, statuses
+from support.served_vault import Service, served_with
+from support.service_with_users import peopled_vault, strays
 
 HEAD_S, BODY_S = 1.0, 2.0
 KEEP = "Connection: keep-alive"

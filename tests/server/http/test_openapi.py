@@ -10,9 +10,9 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from schemathesis import GenerationMode
 
-from described import OPERATIONS, check_described, quick_session
-from peopled import ROLES, peopled, strays
-from served import Service
+from support.described_data_sets import OPERATIONS, check_described, quick_session
+from support.served_vault import Service
+from support.service_with_users import ROLES, peopled, strays
 
 CASES: Final = 8  # and as many that the document does not allow
 REAL: Final = {"data_set": "patients", "user": "spare"}

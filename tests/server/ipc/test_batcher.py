@@ -8,9 +8,9 @@ from collections.abc import Sequence
 
 import pytest
 
-from sfumato.core.refusal import Refused
-from sfumato.faces.line.lane import MOST, Lane
-from sfumato.faces.line.threads import Threads
+from sfumato.dp.refusal import Refused
+from sfumato.server.ipc.batcher import MOST, Lane
+from sfumato.server.ipc.worker_threads import Threads
 
 WAIT_S = 60
 

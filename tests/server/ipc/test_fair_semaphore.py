@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sfumato.core.refusal import Bug
-from sfumato.faces.line.threads import Threads
-from sfumato.faces.line.turns import Most, Turns
+from sfumato.dp.refusal import Bug
+from sfumato.server.ipc.fair_semaphore import Most, Turns
+from sfumato.server.ipc.worker_threads import Threads
 from sfumato.wire.json_text import _spelled, json_text
 
 texts = st.text(max_size=5)

@@ -16,8 +16,8 @@ from typing import Any
 
 import pytest
 
-from peopled import invite_all, peopled_vault, strays
-from served import Service, served
+from support.served_vault import Service, served
+from support.service_with_users import invite_all, peopled_vault, strays
 
 LENGTHS = struct.Struct(">II")
 ASK = {"sql": "SELECT COUNT(*) AS n FROM patients", "epsilon": 0.001}

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from sfumato.faces.line.frames import Frame, read_frame
-from sfumato.faces.line.outgoing import Outgoing
+from sfumato.server.ipc.ipc_frames import Frame, read_frame
+from sfumato.server.ipc.write_batching import Outgoing
 
 WAIT_S = 60
 

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from sfumato.core.card import Card, read_card
-from sfumato.core.card_shown import card_json
-from sfumato.core.refusal import Refused
-from vaults import PATIENTS_CARD
+from sfumato.dp.refusal import Refused
+from sfumato.vault.card.card_json import card_json
+from sfumato.vault.card.data_card import Card, read_card
+from support.small_vaults import PATIENTS_CARD
 
 
 def read(text: str, name: str = "clinic") -> Card:

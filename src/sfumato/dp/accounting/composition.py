@@ -1,6 +1,6 @@
 """The accountant's composition: sums of rho-zCDP in epsilon and delta, never in our own favour.
 
-One bound (proof: compose.proof.md) serves all three conversions: rho-zCDP implies
+One bound (proof: composition.proof.md) serves all three conversions: rho-zCDP implies
 (epsilon, delta)-DP with ln delta = t(1+t) rho - t epsilon - kappa(t), for EVERY t = alpha - 1 > 0,
 where kappa(t) = (1+t) ln(1+t) - t ln t. So a float may choose t; what it chooses is then evaluated
 with 80 digits and moved to the safe side. A poor t would cost utility, never privacy.
@@ -24,7 +24,8 @@ from fractions import Fraction
 from functools import lru_cache
 from typing import Any, Final, TypeVar
 
-from sfumato.core.budget import (
+from sfumato.dp.accounting.privacy_events import Event, GaussianEvent, PureEvent, total_debt
+from sfumato.dp.budget import (
     DELTA_UNITS,
     EPSILON_UNITS,
     RHO_UNITS,
@@ -32,8 +33,7 @@ from sfumato.core.budget import (
     units_down,
     units_up,
 )
-from sfumato.core.loss import Event, GaussianEvent, PureEvent, total_debt
-from sfumato.core.refusal import Bug, Refused
+from sfumato.dp.refusal import Bug, Refused
 
 _EXACT: Final = Context(  # each operation, exp and ln too, is correctly rounded at 80 digits
     prec=80,

@@ -2,7 +2,7 @@
 
 Whoever is in only with a chance q, by a coin that nobody sees, moves less than somebody who is in:
 divergences of whole orders of the mechanism itself give those of the sampled one, in both
-directions (sampled.proof.md). Everything is rounded up.
+directions (poisson_subsampling.proof.md). Everything is rounded up.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from functools import lru_cache
 from operator import mul
 from typing import Final
 
-from sfumato.core.refusal import Bug
+from sfumato.dp.refusal import Bug
 
 Curve = Callable[[int], Fraction]  # from a whole order, 2 at least, to a bound of the divergence
 MOST_ORDER: Final = 512  # beyond it nothing is claimed from sampling

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
 
-from sfumato.core.budget import DELTA_UNITS, EPSILON_UNITS, RHO_UNITS, units_up
-from sfumato.core.refusal import Bug
+from sfumato.dp.budget import DELTA_UNITS, EPSILON_UNITS, RHO_UNITS, units_up
+from sfumato.dp.refusal import Bug
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class PureEvent:
 
 @dataclass(frozen=True)
 class GaussianEvent:
-    """A release that is rho-zCDP and so, by the conversion in compose.py, (epsilon, delta)-DP."""
+    """A release that is rho-zCDP and so, by the conversion in composition.py, (epsilon, delta)-DP."""  # noqa: E501
 
     rho: Fraction
     epsilon: Fraction
@@ -125,7 +125,7 @@ Event = SingleEvent | JointEvent
 
 @lru_cache(maxsize=1024)
 def debt_of(event: Event) -> Debt:
-    """Return what the event costs under both tests, rounded up (proof: filters.proof.md)."""
+    """Return what the event costs under both tests, rounded up (proof: privacy_filter.proof.md)."""
     if isinstance(event, JointEvent):
         losses = [_exact(part) for part in event.parts]
         return _debt(*(sum(column, Fraction(0)) for column in zip(*losses, strict=True)))
@@ -137,7 +137,7 @@ def _exact(event: SingleEvent) -> tuple[Fraction, Fraction, Fraction, Fraction]:
     match event:
         case PureEvent(epsilon=epsilon):
             return epsilon, Fraction(0), epsilon**2 / 2, Fraction(0)
-        case ExponentialEvent(epsilon=epsilon):  # core/noise/choosing.proof.md
+        case ExponentialEvent(epsilon=epsilon):  # dp/mechanisms/exponential.proof.md
             return epsilon, Fraction(0), epsilon**2 / 8, Fraction(0)
         case GaussianEvent(rho=rho, epsilon=epsilon, delta=delta):
             return epsilon, delta, rho, Fraction(0)

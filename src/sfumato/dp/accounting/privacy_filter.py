@@ -1,7 +1,7 @@
 """The privacy filter: whether one more release fits under a cap, whatever was asked before.
 
 The accountant adds up epsilon and delta in one test, rho in the other. A release is charged if the
-sums with it fit in one of the two tests (soundness rule 3; filters.proof.md).
+sums with it fit in one of the two tests (soundness rule 3; privacy_filter.proof.md).
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from fractions import Fraction
 from functools import lru_cache
 from typing import Final
 
-from sfumato.core.budget import DELTA_UNITS, EPSILON_UNITS, RHO_UNITS, Budget, units_down
-from sfumato.core.compose import rho_within
-from sfumato.core.loss import Debt
+from sfumato.dp.accounting.composition import rho_within
+from sfumato.dp.accounting.privacy_events import Debt
+from sfumato.dp.budget import DELTA_UNITS, EPSILON_UNITS, RHO_UNITS, Budget, units_down
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ def accepts(cap: Cap, spent: Debt, debt: Debt) -> bool:
 
 @lru_cache(maxsize=1024)
 def cap_of(budget: Budget) -> Cap:
-    """Return the two tests that together promise the budget (proof: filters.proof.md).
+    """Return the two tests that together promise the budget (proof: privacy_filter.proof.md).
 
     The budget's delta is shared out as SPLIT says, and each share rounded down. So a Gaussian
     question at the card's whole delta does not fit the first test, which has half of it; it fits

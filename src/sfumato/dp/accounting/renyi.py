@@ -1,10 +1,10 @@
 """From Rényi DP at whole orders to epsilon and delta, never in our own favour.
 
-The bound is that of compose.py for one order alone (proof: compose.proof.md): a divergence of at
+The bound is that of composition.py for one order alone (proof: composition.proof.md): a divergence of at
 most R at order 1 + t implies (epsilon, delta)-DP with epsilon = R - (ln delta + kappa(t)) / t. It
 holds at every order, so the best of a fixed list is taken. Divergences of several releases add,
 order by order, and may be chosen one after the other (a filter at a fixed order).
-"""
+"""  # noqa: E501
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from fractions import Fraction
 from functools import lru_cache
 from typing import Final
 
-from sfumato.core.refusal import Bug
+from sfumato.dp.refusal import Bug
 
 ORDERS: Final = (*range(2, 65), *range(72, 257, 8), 320, 384, 512, 768, 1024, 2048, 4096)
 _CONTEXT: Final = Context(prec=60)

@@ -1,1 +1,1 @@
-"""k-anonymity and what goes with it: measured, reached, and where it ends. Never called DP."""
+"""k-anonymity and its kin: measured and reached. This is not differential privacy."""

@@ -9,10 +9,9 @@ from typing import Final
 
 import numpy as np
 
-from sfumato.core.crowd.coded import Codes, Column, Table, Value
-from sfumato.core.crowd.contents import Contents, contents_of
-from sfumato.core.crowd.grouping import Classes, classes_of
-from sfumato.core.crowd.measures import (
+from sfumato.dp.anonymity.class_contents import Contents, contents_of
+from sfumato.dp.anonymity.coded_table import Codes, Column, Table, Value
+from sfumato.dp.anonymity.diversity_measures import (
     alphas,
     betas,
     deltas,
@@ -23,6 +22,7 @@ from sfumato.core.crowd.measures import (
     recursive_cs,
     ts,
 )
+from sfumato.dp.anonymity.equivalence_classes import Classes, classes_of
 
 WORST: Final = 10  # classes that a check names
 Numbers = dict[str, float]

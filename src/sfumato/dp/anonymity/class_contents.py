@@ -7,7 +7,7 @@ from functools import cached_property
 
 import numpy as np
 
-from sfumato.core.crowd.coded import Bits, Codes, Column
+from sfumato.dp.anonymity.coded_table import Bits, Codes, Column
 
 _ROOM = 4096
 

@@ -11,8 +11,8 @@ from typing import Final
 
 import numpy as np
 
-from sfumato.core.crowd.coded import Codes, Floats, Value, bound_text, is_number
-from sfumato.core.refusal import Refused
+from sfumato.dp.anonymity.coded_table import Codes, Floats, Value, bound_text, is_number
+from sfumato.dp.refusal import Refused
 
 KEY_BYTES: Final = 32
 MOST_TOGETHER: Final = 50_000  # rows: the time grows with their square

@@ -13,7 +13,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from sfumato.core.refusal import Refused
+from sfumato.dp.refusal import Refused
 
 Value = str | int | float | bool | None
 Codes = NDArray[np.int64]

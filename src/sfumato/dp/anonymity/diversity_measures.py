@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sfumato.core.crowd.coded import Codes, Floats
-from sfumato.core.crowd.contents import Contents
+from sfumato.dp.anonymity.class_contents import Contents
+from sfumato.dp.anonymity.coded_table import Codes, Floats
 
 _EXACT = 2**62
 

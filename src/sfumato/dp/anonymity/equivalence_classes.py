@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from sfumato.core.crowd.coded import Codes, Column
+from sfumato.dp.anonymity.coded_table import Codes, Column
 
 _LARGEST = 2**62
 

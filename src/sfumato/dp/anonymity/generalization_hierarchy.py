@@ -13,8 +13,8 @@ from itertools import pairwise
 
 import numpy as np
 
-from sfumato.core.crowd.coded import Codes, Column, Floats, Value, is_number
-from sfumato.core.refusal import Refused
+from sfumato.dp.anonymity.coded_table import Codes, Column, Floats, Value, is_number
+from sfumato.dp.refusal import Refused
 
 ANYTHING = "*"
 Step = Callable[[Value, str], str]  # of a value, and of how it is written

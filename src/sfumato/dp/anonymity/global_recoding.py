@@ -15,12 +15,12 @@ from itertools import product
 
 import numpy as np
 
-from sfumato.core.crowd.coded import Bits, Codes, Floats
-from sfumato.core.crowd.contents import Contents
-from sfumato.core.crowd.goal import kept_by
-from sfumato.core.crowd.packed_rows import Look, PackedRows, look_at, packed_rows
-from sfumato.core.crowd.task import Node, Task, Tuples
-from sfumato.core.refusal import Refused
+from sfumato.dp.anonymity.class_contents import Contents
+from sfumato.dp.anonymity.coded_table import Bits, Codes, Floats
+from sfumato.dp.anonymity.packed_rows import Look, PackedRows, look_at, packed_rows
+from sfumato.dp.anonymity.privacy_criteria import kept_by
+from sfumato.dp.anonymity.recoding_task import Node, Task, Tuples
+from sfumato.dp.refusal import Refused
 
 MOST_NODES = 2_000_000
 _SMALLER = 0.5  # a rolled-up table is kept if it has at most this share of the rows it came from

@@ -8,9 +8,9 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from sfumato.core.crowd.coded import is_number
-from sfumato.core.crowd.hierarchy import ANYTHING
-from sfumato.core.crowd.hierarchy_rules import (
+from sfumato.dp.anonymity.coded_table import is_number
+from sfumato.dp.anonymity.generalization_hierarchy import ANYTHING
+from sfumato.dp.anonymity.hierarchy_rules import (
     EVERYTHING,
     UNITS,
     Dates,
@@ -19,7 +19,7 @@ from sfumato.core.crowd.hierarchy_rules import (
     Rule,
     Taxonomy,
 )
-from sfumato.core.refusal import Refused
+from sfumato.dp.refusal import Refused
 
 Json = dict[str, Any]  # Any: whatever JSON holds
 

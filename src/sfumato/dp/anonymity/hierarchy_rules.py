@@ -11,9 +11,9 @@ from fractions import Fraction
 from itertools import pairwise
 from typing import Final
 
-from sfumato.core.crowd.coded import Column, Value, bound_text, is_number, number_in
-from sfumato.core.crowd.hierarchy import ANYTHING, Hierarchy, Step, build
-from sfumato.core.refusal import Refused
+from sfumato.dp.anonymity.coded_table import Column, Value, bound_text, is_number, number_in
+from sfumato.dp.anonymity.generalization_hierarchy import ANYTHING, Hierarchy, Step, build
+from sfumato.dp.refusal import Refused
 
 DAY: Final = re.compile(  # with a time of day or without
     r"(\d{4})-(\d{2})-(\d{2})(?:[T ]\d{2}:\d{2}(?::\d{2}(?:\.\d+)?)?(?:Z|[+-]\d{2}:?\d{2})?)?"

@@ -13,7 +13,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from sfumato.core.crowd.coded import (
+from sfumato.dp.anonymity.coded_table import (
     NOTHING,
     Bits,
     Codes,
@@ -24,8 +24,8 @@ from sfumato.core.crowd.coded import (
     is_number,
     number_in,
 )
-from sfumato.core.crowd.grouping import key_of
-from sfumato.core.refusal import Refused
+from sfumato.dp.anonymity.equivalence_classes import key_of
+from sfumato.dp.refusal import Refused
 
 _PAIRS: Final = 3_000_000_000  # of cells that are held against each other
 _LEAST_TRIED: Final = 200  # rows, however many they are held against

@@ -12,11 +12,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from sfumato.core.crowd.coded import Bits, Codes, Floats
-from sfumato.core.crowd.contents import Contents, contents_of
-from sfumato.core.crowd.grouping import counted
-from sfumato.core.crowd.lattice import judge, unreachable
-from sfumato.core.crowd.task import Task, Tuples
+from sfumato.dp.anonymity.class_contents import Contents, contents_of
+from sfumato.dp.anonymity.coded_table import Bits, Codes, Floats
+from sfumato.dp.anonymity.equivalence_classes import counted
+from sfumato.dp.anonymity.global_recoding import judge, unreachable
+from sfumato.dp.anonymity.recoding_task import Task, Tuples
 
 
 @dataclass(frozen=True)

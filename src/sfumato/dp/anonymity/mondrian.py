@@ -11,12 +11,12 @@ from typing import Final
 
 import numpy as np
 
-from sfumato.core.crowd.coded import Bits, Codes, Floats, Value, is_number
-from sfumato.core.crowd.contents import contents_of
-from sfumato.core.crowd.grouping import counted
-from sfumato.core.crowd.hierarchy import Hierarchy
-from sfumato.core.crowd.lattice import judge, unreachable
-from sfumato.core.crowd.task import Task
+from sfumato.dp.anonymity.class_contents import contents_of
+from sfumato.dp.anonymity.coded_table import Bits, Codes, Floats, Value, is_number
+from sfumato.dp.anonymity.equivalence_classes import counted
+from sfumato.dp.anonymity.generalization_hierarchy import Hierarchy
+from sfumato.dp.anonymity.global_recoding import judge, unreachable
+from sfumato.dp.anonymity.recoding_task import Task
 
 _NAMED: Final = 8  # values at most that a cell names; of more, the first and the last in order
 

@@ -13,11 +13,11 @@ from typing import Final
 
 import numpy as np
 
-from sfumato.core.crowd.coded import Bits, Codes, Column, Floats
-from sfumato.core.crowd.contents import Contents
-from sfumato.core.crowd.grouping import counted, key_of
-from sfumato.core.crowd.hierarchy import Hierarchy
-from sfumato.core.crowd.task import Node, Task
+from sfumato.dp.anonymity.class_contents import Contents
+from sfumato.dp.anonymity.coded_table import Bits, Codes, Column, Floats
+from sfumato.dp.anonymity.equivalence_classes import counted, key_of
+from sfumato.dp.anonymity.generalization_hierarchy import Hierarchy
+from sfumato.dp.anonymity.recoding_task import Node, Task
 
 _WIDE: Final = 4096  # numbers that a pack of several columns may have
 _ROOM: Final = 16  # so many times the rows may a key span before it is sorted

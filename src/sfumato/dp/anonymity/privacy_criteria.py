@@ -7,9 +7,9 @@ from dataclasses import dataclass, fields, replace
 
 import numpy as np
 
-from sfumato.core.crowd.coded import Bits, Codes, Floats
-from sfumato.core.crowd.contents import Contents
-from sfumato.core.crowd.measures import (
+from sfumato.dp.anonymity.class_contents import Contents
+from sfumato.dp.anonymity.coded_table import Bits, Codes, Floats
+from sfumato.dp.anonymity.diversity_measures import (
     alphas,
     betas,
     deltas,
@@ -19,7 +19,7 @@ from sfumato.core.crowd.measures import (
     recursive_cs,
     ts,
 )
-from sfumato.core.refusal import Refused
+from sfumato.dp.refusal import Refused
 
 SLACK = 1e-12  # a limit that was typed as a decimal may be met exactly
 _MOST: tuple[tuple[str, Callable[[Contents], Floats]], ...] = (

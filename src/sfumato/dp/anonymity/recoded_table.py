@@ -7,14 +7,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from sfumato.core.crowd.coded import Codes, Column, Table, Value
-from sfumato.core.crowd.goal import Goal, kept_by
-from sfumato.core.crowd.grouping import classes_of
-from sfumato.core.crowd.hierarchy import Hierarchy
-from sfumato.core.crowd.lattice import search
-from sfumato.core.crowd.local import Cells, loss_of, recode_locally
-from sfumato.core.crowd.mondrian import divide
-from sfumato.core.crowd.task import Node, Task, task_of
+from sfumato.dp.anonymity.coded_table import Codes, Column, Table, Value
+from sfumato.dp.anonymity.equivalence_classes import classes_of
+from sfumato.dp.anonymity.generalization_hierarchy import Hierarchy
+from sfumato.dp.anonymity.global_recoding import search
+from sfumato.dp.anonymity.local_recoding import Cells, loss_of, recode_locally
+from sfumato.dp.anonymity.mondrian import divide
+from sfumato.dp.anonymity.privacy_criteria import Goal, kept_by
+from sfumato.dp.anonymity.recoding_task import Node, Task, task_of
 
 GUARANTEE = "k-anonymous (not DP)"
 

@@ -8,12 +8,12 @@ from math import prod
 
 import numpy as np
 
-from sfumato.core.crowd.coded import Codes, Column, Floats, Table
-from sfumato.core.crowd.contents import Contents, contents_of
-from sfumato.core.crowd.goal import Goal
-from sfumato.core.crowd.grouping import classes_of_keys, counted, key_of
-from sfumato.core.crowd.hierarchy import Hierarchy
-from sfumato.core.refusal import Refused
+from sfumato.dp.anonymity.class_contents import Contents, contents_of
+from sfumato.dp.anonymity.coded_table import Codes, Column, Floats, Table
+from sfumato.dp.anonymity.equivalence_classes import classes_of_keys, counted, key_of
+from sfumato.dp.anonymity.generalization_hierarchy import Hierarchy
+from sfumato.dp.anonymity.privacy_criteria import Goal
+from sfumato.dp.refusal import Refused
 
 Node = tuple[int, ...]  # a level for each quasi-identifier
 _ROOM = 16  # so many times the rows may a key span before it is sorted

@@ -8,8 +8,8 @@ from typing import Final
 
 import numpy as np
 
-from sfumato.core.crowd.coded import Codes, Floats
-from sfumato.core.refusal import Refused
+from sfumato.dp.anonymity.coded_table import Codes, Floats
+from sfumato.dp.refusal import Refused
 
 HIGH: Final = 0.2  # a chance of one in five: the threshold that is used most
 _PANELS: Final = 4  # of the integral, for each step of its variable

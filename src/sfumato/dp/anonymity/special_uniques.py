@@ -14,9 +14,9 @@ from math import comb, prod
 
 import numpy as np
 
-from sfumato.core.crowd.coded import Bits, Codes, Floats, Table
-from sfumato.core.crowd.grouping import counted, key_of
-from sfumato.core.refusal import Refused
+from sfumato.dp.anonymity.coded_table import Bits, Codes, Floats, Table
+from sfumato.dp.anonymity.equivalence_classes import counted, key_of
+from sfumato.dp.refusal import Refused
 
 MOST_CHOICES = 20_000
 

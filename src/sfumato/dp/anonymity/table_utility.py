@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from sfumato.core.crowd.coded import Bits, Codes, Column, Table
-from sfumato.core.crowd.recoded import Recoded, class_sizes
+from sfumato.dp.anonymity.coded_table import Bits, Codes, Column, Table
+from sfumato.dp.anonymity.recoded_table import Recoded, class_sizes
 
 _FOLDS = 5
 _ANSWERS = 50  # that the model tells apart

@@ -13,8 +13,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from sfumato.core.crowd.coded import Column, Table, Value, decoded
-from sfumato.core.refusal import Refused
+from sfumato.dp.anonymity.coded_table import Column, Table, Value, decoded
+from sfumato.dp.refusal import Refused
 
 Tabular = Any  # a frame of pandas, polars or pyarrow, an array, a tensor, rows, or columns by name
 LIBRARIES: Final = ("pandas", "polars", "pyarrow", "torch", "numpy")

@@ -14,9 +14,9 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from sfumato.core.crowd.coded import Codes
-from sfumato.core.crowd.grouping import counted
-from sfumato.core.refusal import Refused
+from sfumato.dp.anonymity.coded_table import Codes
+from sfumato.dp.anonymity.equivalence_classes import counted
+from sfumato.dp.refusal import Refused
 
 Values = Sequence[str | int | float | bool] | NDArray[np.generic]
 MOST_COLUMNS: Final = 12

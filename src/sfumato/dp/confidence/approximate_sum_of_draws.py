@@ -10,7 +10,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from sfumato.core.noise.kind import CONFIDENCE, Noise
+from sfumato.dp.mechanisms.noise import CONFIDENCE, Noise
 
 SIZE: Final = 1 << 16  # places of the law that is folded
 FINEST: Final = 2048.0  # the sum's deviation in those places: 16 deviations fit to either side

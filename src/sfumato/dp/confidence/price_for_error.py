@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from sfumato.core.refusal import Refused
+from sfumato.dp.refusal import Refused
 
 
 def smallest_step(is_enough: Callable[[int], bool], most: int) -> int:

@@ -3,7 +3,7 @@
 Fieller's idea: theta is plausible when |S - theta*N| is what the noise X - theta*Y can do. The
 tail of X - theta*Y is known in closed form for Laplace and for Gaussian noise; the discrete
 noise differs from the continuous by less than one unit each, which is given away. Coverage is
-held by tests/core/test_ratio.py.
+held by tests/dp/confidence/test_ratio_of_integers.py.
 """
 
 from __future__ import annotations

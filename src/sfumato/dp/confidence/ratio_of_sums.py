@@ -1,11 +1,11 @@
 """Intervals for quotients of two noisy sums, from released values only (soundness rule 4).
 
-Fieller's idea, as in ratio.py: theta is plausible when |T - theta*B| is what its own noise can do.
+Fieller's idea, as in ratio_of_integers.py: theta is plausible when |T - theta*B| is what its own noise can do.
 T and B are weighted sums that may share numbers, so the noise of number p counts with the weight
 t_p - theta*b_p. The tail of such a sum is known in closed form for Gaussian and, for a few numbers,
 for Laplace noise: of scales s it is the sum over i of s_i^(2n-2) e^(-d/s_i) / prod (s_i^2 - s_j^2).
-Scales that nearly tie are moved apart, upwards, which only widens (quotient.proof.md).
-"""
+Scales that nearly tie are moved apart, upwards, which only widens (ratio_of_sums.proof.md).
+"""  # noqa: E501
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from sfumato.core.noise.kind import Noise
-from sfumato.core.noise.weighted import within_of
+from sfumato.dp.confidence.weighted_sum_of_draws import within_of
+from sfumato.dp.mechanisms.noise import Noise
 
 Floats = NDArray[np.float64]
 Mask = NDArray[np.bool_]

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from fractions import Fraction
 
-from sfumato.core.noise.kind import CONFIDENCE, Noise
-from sfumato.core.refusal import Bug
 from sfumato.dp.json_values import Json
+from sfumato.dp.mechanisms.noise import CONFIDENCE, Noise
 from sfumato.dp.ports import Dice, IntegerArray
+from sfumato.dp.refusal import Bug
 
 
 @dataclass(frozen=True)

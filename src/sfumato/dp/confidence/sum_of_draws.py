@@ -1,7 +1,7 @@
 """How far off a sum of many released numbers may be that have independent noise of one law.
 
 The law of the sum is had from its characteristic function, which is known in closed form
-(added.proof.md); nothing is rounded draw by draw, so it stays sharp for thousands of them.
+(sum_of_draws.proof.md); nothing is rounded draw by draw, so it stays sharp for thousands of them.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from sfumato.core.noise.blend import Blend
-from sfumato.core.noise.kind import Noise
-from sfumato.core.noise.weighted import GIVEN_AWAY, SEVERAL, within_of
-from sfumato.core.refusal import Bug
+from sfumato.dp.confidence.weighted_sum_of_draws import GIVEN_AWAY, SEVERAL, within_of
+from sfumato.dp.mechanisms.averaged_noise import Blend
+from sfumato.dp.mechanisms.noise import Noise
+from sfumato.dp.refusal import Bug
 
 Floats = NDArray[np.float64]
 POINTS: Final = 1 << 13  # of the grid, from one end to the other

@@ -1,8 +1,8 @@
 """How far off a weighted sum of independent draws of one kind may be, by the law of the sum itself.
 
-The law is taken on a fine grid and rounded outwards (blend.proof.md): what a weighted mean of draws
+The law is taken on a fine grid and rounded outwards (dp/mechanisms/averaged_noise.proof.md): what a weighted mean of draws
 has, and what a sum of released numbers has that have noise of their own.
-"""
+"""  # noqa: E501
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from sfumato.core.noise.kind import Noise
+from sfumato.dp.mechanisms.noise import Noise
 
 Floats = NDArray[np.float64]
 FINE: Final = 1000  # grid cells to a standard deviation

@@ -1,1 +1,1 @@
-"""Learning from rows that stay: what sites are to learn, and exact arithmetic to learn it with."""
+"""Training in whole numbers: networks, clipping, Poisson sampling of people."""

@@ -2,7 +2,7 @@
 
 A kernel is a linear layer that is used at many places, so a row's gradient is a sum over them. It
 may cancel, and cutting its parts would then make it longer: so it is made for each row by itself,
-measured, shortened (clipping), and only then added to others (exact.proof.md).
+measured, shortened (clipping), and only then added to others (exact_arithmetic.proof.md).
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
-from sfumato.core.learning.front import Front, Stage, Table
-from sfumato.core.learning.grid import (
+from sfumato.dp.learning.input_layers import Front, Stage, Table
+from sfumato.dp.learning.integer_grid import (
     INPUT_BITS,
     WEIGHT_BITS,
     Numbers,

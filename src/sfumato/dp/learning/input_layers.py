@@ -3,7 +3,7 @@
 A picture is the first channels x height x width features, in the order in which they are listed. A
 column with a table of its own chooses one row of it, which is learnt. What goes into the first
 linear layer is what the convolutions give, then the other features as they are, then the tables'
-rows, each in the order of the features. Limits keep all sums exact (exact.proof.md).
+rows, each in the order of the features. Limits keep all sums exact (exact_arithmetic.proof.md).
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from sfumato.core.learning.grid import Inputs, Numbers, inputs_of
-from sfumato.core.refusal import Refused
 from sfumato.dp.json_values import Json
+from sfumato.dp.learning.integer_grid import Inputs, Numbers, inputs_of
+from sfumato.dp.refusal import Refused
 
 MOST_OUTS: Final = 4096  # numbers that go into the first linear layer
 MOST_SIDE: Final = 256

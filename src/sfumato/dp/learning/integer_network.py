@@ -4,7 +4,7 @@ A clipped sum is private only if nobody's row moves what *other* rows add to it.
 sums depend on their order, and a rounding at the edge of a ReLU flips a whole gradient. So what is
 multiplied is cut to a grid first, so coarse that every product and every partial sum is a whole
 number below 2**53. What a row adds is then a function of the row alone, to the last bit
-(exact.proof.md; tests/core/learning/test_network.py).
+(exact_arithmetic.proof.md; tests/dp/learning/test_integer_network.py).
 """
 
 from __future__ import annotations
@@ -17,10 +17,11 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from sfumato.core.learning.front import MOST_ADDED, Front
-from sfumato.core.learning.front import entered as entered_in
-from sfumato.core.learning.front import packed as packed_in
-from sfumato.core.learning.grid import (
+from sfumato.dp.learning.input_layer_passes import Backs, Passed, passed
+from sfumato.dp.learning.input_layers import MOST_ADDED, Front
+from sfumato.dp.learning.input_layers import entered as entered_in
+from sfumato.dp.learning.input_layers import packed as packed_in
+from sfumato.dp.learning.integer_grid import (
     BACK_BITS,
     EDGE,
     FARTHEST,
@@ -39,9 +40,8 @@ from sfumato.core.learning.grid import (
     slope_of,
     squared,
 )
-from sfumato.core.learning.lesson import SQUARES
-from sfumato.core.learning.passing import Backs, Passed, passed
-from sfumato.core.refusal import Refused
+from sfumato.dp.learning.training_task import SQUARES
+from sfumato.dp.refusal import Refused
 
 AT_ONCE: Final = 4096  # rows: 2**12 products of 2**37 stay below 2**53
 _CACHED: Final = 1 << 16  # numbers of the widest layer at once: they stay in the cache

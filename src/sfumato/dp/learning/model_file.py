@@ -9,9 +9,9 @@ from typing import Any, Final
 
 import numpy as np
 
-from sfumato.core.learning.front import Front, read_front
-from sfumato.core.learning.network import Numbers
-from sfumato.core.refusal import Refused
+from sfumato.dp.learning.input_layers import Front, read_front
+from sfumato.dp.learning.integer_network import Numbers
+from sfumato.dp.refusal import Refused
 
 _LENGTH: Final = 8
 _MOST_HEADER: Final = 1 << 20

@@ -2,7 +2,7 @@
 
 The coins are a fresh key, stretched by a cipher. The key is drawn in the door, for one look at the
 rows. It goes to the process that reads them, and is kept nowhere and told nobody: that is what a
-sample costs less for (core/sampled.proof.md).
+sample costs less for (dp/accounting/poisson_subsampling.proof.md).
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from cryptography.hazmat.primitives.ciphers.algorithms import AES
 from cryptography.hazmat.primitives.ciphers.modes import CTR
 from numpy.typing import NDArray
 
-from sfumato.core.refusal import Bug
 from sfumato.dp.ports import Dice
+from sfumato.dp.refusal import Bug
 
 KEY_BYTES: Final = 32
 _WORD: Final = 8  # bytes of a coin

@@ -11,16 +11,16 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Final
 
-from sfumato.core.budget import read_number
-from sfumato.core.learning.front import MOST_ADDED, NOTHING, Opening, read_opening
-from sfumato.core.refusal import Refused
+from sfumato.dp.budget import read_number
 from sfumato.dp.json_values import Json
+from sfumato.dp.learning.input_layers import MOST_ADDED, NOTHING, Opening, read_opening
+from sfumato.dp.refusal import Refused
 
 CLASSES, SQUARES = "classes", "squares"
 SITE, PERSON = "site", "person"
 ACTIVATIONS: Final = ("relu", "tanh")
 MOST_FEATURES: Final = 4096
-MOST_WIDTH: Final = 1024  # of a hidden layer, and of classes: sums stay exact (network.py)
+MOST_WIDTH: Final = 1024  # of a hidden layer, and of classes: sums stay exact (integer_network.py)
 MOST_HIDDEN: Final = 8
 MOST_SIZE: Final = 60_000  # numbers of a model: what fits a message of a service
 MOST_ROUNDS: Final = 10_000

@@ -1,25 +1,13 @@
 """Local differential privacy: people add noise to their own answers, before anything is stored.
 
-`oracle.py` is the interface of one answer among several, `number.py` that of numbers, `ballot.py`
-puts questions together, `kinds.py` reads parameters; `choose.py` takes the best. docs/local.md says
+`frequency_oracle.py` is the interface of one answer among several, `numeric_response.py` that of numbers, `ballot_split.py`
+puts questions together, `randomiser_registry.py` reads parameters; `randomiser_choice.py` takes the best. docs/local.md says
 which word does what, for clients in other languages.
-"""
+"""  # noqa: E501
 
-from sfumato.core.local.ballot import Sampled, Split, choices, leaves, randomise_ballots
-from sfumato.core.local.choose import best, best_ballot, best_numbers, candidates
-from sfumato.core.local.estimate import Shares
-from sfumato.core.local.kinds import numbers_of, oracle_of, randomiser_of
-from sfumato.core.local.law import Law, epsilon_of, worst_ratio
-from sfumato.core.local.mean import (
-    Mean,
-    NumberTally,
-    estimate_mean,
-    randomise_numbers,
-    simulate_numbers,
-    tally_numbers,
-)
-from sfumato.core.local.number import Numbers
-from sfumato.core.local.oracle import (
+from sfumato.dp.local.ballot_split import Sampled, Split, choices, leaves, randomise_ballots
+from sfumato.dp.local.frequency_estimation import Shares
+from sfumato.dp.local.frequency_oracle import (
     Oracle,
     Randomiser,
     Tally,
@@ -29,8 +17,20 @@ from sfumato.core.local.oracle import (
     simulate,
     tally,
 )
-from sfumato.core.local.permanent import Device, Kept, Waves, lifetime
-from sfumato.core.local.respondents import (
+from sfumato.dp.local.likelihood_ratio import Law, epsilon_of, worst_ratio
+from sfumato.dp.local.mean_estimation import (
+    Mean,
+    NumberTally,
+    estimate_mean,
+    randomise_numbers,
+    simulate_numbers,
+    tally_numbers,
+)
+from sfumato.dp.local.numeric_response import Numbers
+from sfumato.dp.local.permanent_response import Device, Kept, Waves, lifetime
+from sfumato.dp.local.randomiser_choice import best, best_ballot, best_numbers, candidates
+from sfumato.dp.local.randomiser_registry import numbers_of, oracle_of, randomiser_of
+from sfumato.dp.local.sample_size import (
     margin_of,
     margin_of_mean,
     moved_mean,
@@ -38,9 +38,9 @@ from sfumato.core.local.respondents import (
     people_for,
     people_for_mean,
 )
-from sfumato.core.local.shuffle import amplified
-from sfumato.core.local.simplex import likeliest, nearest
-from sfumato.core.local.two_coins import FAIR, Estimate, TwoCoins
+from sfumato.dp.local.shuffle_amplification import amplified
+from sfumato.dp.local.simplex_projection import likeliest, nearest
+from sfumato.dp.local.two_coins import FAIR, Estimate, TwoCoins
 
 __all__ = [
     "FAIR",

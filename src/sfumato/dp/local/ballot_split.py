@@ -4,7 +4,7 @@
 answer touches, and says which: the price is the largest of any question, and every question has
 fewer reports, each of them much sharper. A question may be a ballot itself: several choices are a
 sampled ballot of yes, no or silence for each of them, a ranking one of its pairs.
-Proof: ballot.proof.md.
+Proof: ballot_split.proof.md.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from math import prod
 
 import numpy as np
 
-from sfumato.core.local.k_ary import KAry
-from sfumato.core.local.law import epsilon_of
-from sfumato.core.local.oracle import Booleans, Parameters, Randomiser, Reports
-from sfumato.core.local.words import Integers, Words, among, drawn
-from sfumato.core.refusal import Bug, Refused
+from sfumato.dp.local.frequency_oracle import Booleans, Parameters, Randomiser, Reports
+from sfumato.dp.local.k_ary_response import KAry
+from sfumato.dp.local.likelihood_ratio import epsilon_of
+from sfumato.dp.local.random_words import Integers, Words, among, drawn
 from sfumato.dp.ports import Dice
+from sfumato.dp.refusal import Bug, Refused
 
 MOST: int = 1 << 16  # questions: which one it is takes two bytes
 

@@ -1,6 +1,6 @@
 """Randomised response with any two chances: so often a yes is said by a yes, so often by a no.
 
-Proof: binary.proof.md. Two answers only: 1 is yes, 0 is anything else, silence included.
+Proof: binary_response.proof.md. Two answers only: 1 is yes, 0 is anything else, silence included.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ from typing import ClassVar
 
 import numpy as np
 
-from sfumato.core.local.law import Law, epsilon_of, worst_ratio
-from sfumato.core.local.oracle import Booleans, Floats, Parameters, Reports
-from sfumato.core.local.words import PARTS, Integers, Words, boldest
-from sfumato.core.refusal import Bug
+from sfumato.dp.local.frequency_oracle import Booleans, Floats, Parameters, Reports
+from sfumato.dp.local.likelihood_ratio import Law, epsilon_of, worst_ratio
+from sfumato.dp.local.random_words import PARTS, Integers, Words, boldest
+from sfumato.dp.refusal import Bug
 
 
 @dataclass(frozen=True)

@@ -11,12 +11,12 @@ from typing import ClassVar, Final
 
 import numpy as np
 
-from sfumato.core.local.k_ary import KAry
-from sfumato.core.local.law import Law, Says, epsilon_of
-from sfumato.core.local.number import Line, moments
-from sfumato.core.local.oracle import Booleans, Parameters, Reports
-from sfumato.core.local.words import PARTS, Integers, Words, among, among_64, below, words_each
-from sfumato.core.refusal import Bug
+from sfumato.dp.local.frequency_oracle import Booleans, Parameters, Reports
+from sfumato.dp.local.k_ary_response import KAry
+from sfumato.dp.local.likelihood_ratio import Law, Says, epsilon_of
+from sfumato.dp.local.numeric_response import Line, moments
+from sfumato.dp.local.random_words import PARTS, Integers, Words, among, among_64, below, words_each
+from sfumato.dp.refusal import Bug
 
 LONGEST: Final = 1 << 19  # steps of a grid
 LOW, HIGH, SILENT = 0, 1, 2

@@ -3,8 +3,8 @@
 A share v of the people whose answer is v makes v spoken for with the chance
 lambda = by_chance + contrast * share. The way back is a straight line, so the estimate is right on
 average; people drawn by chance make the count binomial, so its variance is
-lambda * (1 - lambda) / (people * contrast**2), for every kind of oracle (estimate.proof.md).
-"""
+lambda * (1 - lambda) / (people * contrast**2), for every kind of oracle (frequency_estimation.proof.md).
+"""  # noqa: E501
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from sfumato.core.local.interval import intervals, into_shares
-from sfumato.core.local.oracle import Floats, Oracle, Tally
-from sfumato.core.refusal import Refused
+from sfumato.dp.local.frequency_oracle import Floats, Oracle, Tally
+from sfumato.dp.local.proportion_intervals import intervals, into_shares
+from sfumato.dp.refusal import Refused
 
 
 @dataclass(frozen=True, eq=False)

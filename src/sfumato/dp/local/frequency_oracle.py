@@ -18,10 +18,10 @@ from typing import Final, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from sfumato.core.local.law import Law
-from sfumato.core.local.words import Integers, Words, drawn
-from sfumato.core.refusal import Bug, Refused
+from sfumato.dp.local.likelihood_ratio import Law
+from sfumato.dp.local.random_words import Integers, Words, drawn
 from sfumato.dp.ports import Dice
+from sfumato.dp.refusal import Bug, Refused
 
 Booleans = NDArray[np.bool_]
 Floats = NDArray[np.float64]

@@ -1,9 +1,9 @@
 """Hadamard response: a place where the answer's row of a Hadamard matrix is plus, or any place.
 
 A report is a number, and a fast transform of the counts gives every estimate at once: the cheapest
-oracle for many answers, at a somewhat larger error. Proof: hadamard.proof.md (Acharya et al. 2019,
+oracle for many answers, at a somewhat larger error. Proof: hadamard_response.proof.md (Acharya et al. 2019,
 with one block).
-"""
+"""  # noqa: E501
 
 from __future__ import annotations
 
@@ -13,8 +13,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from sfumato.core.local.law import Law, epsilon_of
-from sfumato.core.local.oracle import (
+from sfumato.dp.local.frequency_oracle import (
     Booleans,
     Floats,
     Parameters,
@@ -23,8 +22,9 @@ from sfumato.core.local.oracle import (
     bytes_for,
     numbers,
 )
-from sfumato.core.local.words import MOST_OUTCOMES, PARTS, Integers, Words, below, boldest
-from sfumato.core.refusal import Bug
+from sfumato.dp.local.likelihood_ratio import Law, epsilon_of
+from sfumato.dp.local.random_words import MOST_OUTCOMES, PARTS, Integers, Words, below, boldest
+from sfumato.dp.refusal import Bug
 
 
 @dataclass(frozen=True)

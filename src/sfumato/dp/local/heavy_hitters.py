@@ -20,13 +20,13 @@ from typing import ClassVar, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from sfumato.core.local.hashing import Hashing
-from sfumato.core.local.interval import intervals
-from sfumato.core.local.k_ary import KAry
-from sfumato.core.local.law import Law, epsilon_of
-from sfumato.core.local.oracle import Booleans, Floats, Parameters, Reports
-from sfumato.core.local.words import Integers, Words, among, below
-from sfumato.core.refusal import Bug, Refused
+from sfumato.dp.local.frequency_oracle import Booleans, Floats, Parameters, Reports
+from sfumato.dp.local.k_ary_response import KAry
+from sfumato.dp.local.likelihood_ratio import Law, epsilon_of
+from sfumato.dp.local.local_hashing import Hashing
+from sfumato.dp.local.proportion_intervals import intervals
+from sfumato.dp.local.random_words import Integers, Words, among, below
+from sfumato.dp.refusal import Bug, Refused
 
 Unsigned = NDArray[np.uint32]
 END: Final = 0  # the symbol after a text, up to its full length

@@ -1,6 +1,6 @@
 """A number by a window or by its ends, by a coin that hangs on nothing: the error is more even.
 
-Proof: hybrid.proof.md (Wang et al. 2019).
+Proof: hybrid_mechanism.proof.md (Wang et al. 2019).
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from typing import ClassVar
 
 import numpy as np
 
-from sfumato.core.local.duchi import Duchi
-from sfumato.core.local.law import Law, Says, epsilon_of
-from sfumato.core.local.number import Line
-from sfumato.core.local.oracle import Booleans, Parameters, Reports
-from sfumato.core.local.piecewise import Piecewise
-from sfumato.core.local.words import PARTS, Integers, Words, below
-from sfumato.core.refusal import Bug
+from sfumato.dp.local.duchi import Duchi
+from sfumato.dp.local.frequency_oracle import Booleans, Parameters, Reports
+from sfumato.dp.local.likelihood_ratio import Law, Says, epsilon_of
+from sfumato.dp.local.numeric_response import Line
+from sfumato.dp.local.piecewise_mechanism import Piecewise
+from sfumato.dp.local.random_words import PARTS, Integers, Words, below
+from sfumato.dp.refusal import Bug
 
 _TRIED = 64  # shares that are tried when one is chosen
 

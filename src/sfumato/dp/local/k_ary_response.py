@@ -1,6 +1,6 @@
 """k-ary randomised response: the truth, or one drawn among all k, the truth included.
 
-Proof: k_ary.proof.md.
+Proof: k_ary_response.proof.md.
 """
 
 from __future__ import annotations
@@ -11,8 +11,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from sfumato.core.local.law import Law, epsilon_of
-from sfumato.core.local.oracle import (
+from sfumato.dp.local.frequency_oracle import (
     Booleans,
     Floats,
     Parameters,
@@ -21,7 +20,8 @@ from sfumato.core.local.oracle import (
     bytes_for,
     numbers,
 )
-from sfumato.core.local.words import (
+from sfumato.dp.local.likelihood_ratio import Law, epsilon_of
+from sfumato.dp.local.random_words import (
     MOST_OUTCOMES,
     PARTS,
     Integers,
@@ -31,7 +31,7 @@ from sfumato.core.local.words import (
     boldest,
     words_each,
 )
-from sfumato.core.refusal import Bug
+from sfumato.dp.refusal import Bug
 
 
 @dataclass(frozen=True)

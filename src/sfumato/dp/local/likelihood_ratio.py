@@ -7,7 +7,7 @@ from decimal import ROUND_CEILING, Context, Decimal
 from fractions import Fraction
 from typing import Any, Final
 
-from sfumato.core.refusal import Bug
+from sfumato.dp.refusal import Bug
 
 Says = Mapping[Any, Fraction]  # what is said -> its chance; Any: yes, a number, a set of bits
 Law = Mapping[Any, Says]  # the truth -> what is said of it

@@ -3,9 +3,9 @@
 The hash is drawn by the client (soundness rule 33) from a family that is exactly pairwise
 independent: over its two random words, two answers fall into any two cells as often as two dice.
 That is all that the variance hangs on, so it is the one of a perfect hash; a hash with a short or a
-shared seed is not, and costs accuracy. Proof: hashing.proof.md (Wang et al. 2017; Dietzfelbinger
+shared seed is not, and costs accuracy. Proof: local_hashing.proof.md (Wang et al. 2017; Dietzfelbinger
 1996).
-"""
+"""  # noqa: E501
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from typing import ClassVar, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from sfumato.core.local.k_ary import KAry
-from sfumato.core.local.law import Law, epsilon_of
-from sfumato.core.local.oracle import Booleans, Floats, Parameters, Reports
-from sfumato.core.local.words import PARTS, Integers, Words, among, below, odds_of, words_each
-from sfumato.core.refusal import Bug
+from sfumato.dp.local.frequency_oracle import Booleans, Floats, Parameters, Reports
+from sfumato.dp.local.k_ary_response import KAry
+from sfumato.dp.local.likelihood_ratio import Law, epsilon_of
+from sfumato.dp.local.random_words import PARTS, Integers, Words, among, below, odds_of, words_each
+from sfumato.dp.refusal import Bug
 
 Unsigned = NDArray[np.uint32]
 HASHED: Final = 1 << 16  # the hash has 16 bits, before it is a cell

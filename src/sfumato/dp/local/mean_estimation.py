@@ -2,7 +2,7 @@
 
 The sum of the numbers and the count of who gave one are both right on average; their ratio has the
 interval of Fieller (1954), which grows when hardly anybody may have given a number, to everything
-in the end. Held by tests/core/local/test_numbers.py.
+in the end. Held by tests/dp/local/test_numeric_response.py.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from statistics import NormalDist
 
 import numpy as np
 
-from sfumato.core.local.number import Line, Numbers
-from sfumato.core.local.oracle import Reports
-from sfumato.core.local.words import Integers, drawn
-from sfumato.core.refusal import Bug, Refused
+from sfumato.dp.local.frequency_oracle import Reports
+from sfumato.dp.local.numeric_response import Line, Numbers
+from sfumato.dp.local.random_words import Integers, drawn
 from sfumato.dp.ports import Dice
+from sfumato.dp.refusal import Bug, Refused
 
 _WORDS_AT_ONCE = 1 << 18
 

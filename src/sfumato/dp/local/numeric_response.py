@@ -4,7 +4,7 @@ A number is its step i, from 0 to `steps`; silence is `steps + 1` and is hidden 
 (soundness rule 31). Every report says a place j, or silence, and for a number i, E[j] is truth * (i
 + middle) + rest: a straight line, as for silence, with constants that are counted from the words
 which lead to each outcome. So the sum of the numbers and the count of who gave one are right on
-average, and the mean is their ratio (number.proof.md).
+average, and the mean is their ratio (numeric_response.proof.md).
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from typing import Protocol
 
 import numpy as np
 
-from sfumato.core.local.oracle import Booleans, Counting
-from sfumato.core.local.words import Integers
+from sfumato.dp.local.frequency_oracle import Booleans, Counting
+from sfumato.dp.local.random_words import Integers
 
 
 class Numbers(Counting, Protocol):

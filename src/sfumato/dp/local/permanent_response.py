@@ -4,7 +4,7 @@ The device draws a permanent answer with words that hang on its secret, the surv
 the value alone, so that it is the same for ever; what is sent in a wave is said, with fresh words,
 of the permanent answer (soundness rule 32, in the manner of RAPPOR, Erlingsson et al. 2014, with
 k-ary responses). However many waves there are, they tell no more than the permanent answer would.
-Proof: permanent.proof.md.
+Proof: permanent_response.proof.md.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from typing import Final
 
 import numpy as np
 
-from sfumato.core.local.k_ary import KAry
-from sfumato.core.local.law import Law, Says, epsilon_of
-from sfumato.core.local.oracle import Booleans, Floats, Parameters, Reports
-from sfumato.core.local.words import PARTS, Integers, Words, words_each
-from sfumato.core.refusal import Bug, Refused
+from sfumato.dp.local.frequency_oracle import Booleans, Floats, Parameters, Reports
+from sfumato.dp.local.k_ary_response import KAry
+from sfumato.dp.local.likelihood_ratio import Law, Says, epsilon_of
+from sfumato.dp.local.random_words import PARTS, Integers, Words, words_each
+from sfumato.dp.refusal import Bug, Refused
 
 SECRET_BYTES: Final = 32
 _LABEL: Final = "sfumato permanent 1"

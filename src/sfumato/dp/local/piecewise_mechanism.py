@@ -1,7 +1,7 @@
 """A number by a place in a window that moves along with it, or by any place at all.
 
 The window of step i is the places i to i + window - 1; that of silence are as many places behind
-all those. A report is a place. Proof: piecewise.proof.md (Wang et al. 2019, on a grid).
+all those. A report is a place. Proof: piecewise_mechanism.proof.md (Wang et al. 2019, on a grid).
 """
 
 from __future__ import annotations
@@ -14,10 +14,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from sfumato.core.local.duchi import LONGEST
-from sfumato.core.local.law import Law, Says, epsilon_of
-from sfumato.core.local.number import Line, moments
-from sfumato.core.local.oracle import (
+from sfumato.dp.local.duchi import LONGEST
+from sfumato.dp.local.frequency_oracle import (
     Booleans,
     Parameters,
     Reports,
@@ -25,7 +23,9 @@ from sfumato.core.local.oracle import (
     bytes_for,
     numbers,
 )
-from sfumato.core.local.words import (
+from sfumato.dp.local.likelihood_ratio import Law, Says, epsilon_of
+from sfumato.dp.local.numeric_response import Line, moments
+from sfumato.dp.local.random_words import (
     PARTS,
     Integers,
     Words,
@@ -35,7 +35,7 @@ from sfumato.core.local.words import (
     odds_of,
     words_each,
 )
-from sfumato.core.refusal import Bug
+from sfumato.dp.refusal import Bug
 
 
 @dataclass(frozen=True)

@@ -2,9 +2,9 @@
 
 Answers and reports are points of a projective space over a prime field; a point is on the plane of
 an answer when the two are perpendicular. Every two planes meet in equally many points, so the error
-is that of subset selection, and a report is one short number. Proof: projective.proof.md
+is that of subset selection, and a report is one short number. Proof: projective_geometry_response.proof.md
 (Feldman, Nelson, Nguyen and Talwar 2022).
-"""
+"""  # noqa: E501
 
 from __future__ import annotations
 
@@ -16,8 +16,7 @@ from typing import ClassVar, Final
 
 import numpy as np
 
-from sfumato.core.local.law import Law, Says, epsilon_of
-from sfumato.core.local.oracle import (
+from sfumato.dp.local.frequency_oracle import (
     Booleans,
     Floats,
     Parameters,
@@ -26,9 +25,10 @@ from sfumato.core.local.oracle import (
     bytes_for,
     numbers,
 )
-from sfumato.core.local.subset import is_prime
-from sfumato.core.local.words import PARTS, Integers, Words, among_64, below, boldest, odds_of
-from sfumato.core.refusal import Bug, Refused
+from sfumato.dp.local.likelihood_ratio import Law, Says, epsilon_of
+from sfumato.dp.local.random_words import PARTS, Integers, Words, among_64, below, boldest, odds_of
+from sfumato.dp.local.subset_selection import is_prime
+from sfumato.dp.refusal import Bug, Refused
 
 LARGEST: Final = 1 << 14  # points: every answer is held against every point
 MOST_DIMENSIONS: Final = 32

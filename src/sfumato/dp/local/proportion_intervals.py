@@ -3,7 +3,7 @@
 Wilson's interval wanders below its word where few are expected on one side: at 95 % and a rare
 event it can hold 83 times in 100. So it serves only where both sides have been seen often; below
 that the interval of Clopper and Pearson takes its place, which never falls short, and is wider than
-need be. tests/core/local/test_estimates.py adds up the chances of every count.
+need be. tests/dp/local/test_frequency_estimation.py adds up the chances of every count.
 """
 
 from __future__ import annotations

@@ -16,9 +16,9 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from sfumato.core.local.law import epsilon_of
-from sfumato.core.refusal import Bug, Refused
+from sfumato.dp.local.likelihood_ratio import epsilon_of
 from sfumato.dp.ports import Dice
+from sfumato.dp.refusal import Bug, Refused
 
 Words = NDArray[np.uint32]  # a row for each word of a report, a column for each report
 Integers = NDArray[np.int64]

@@ -20,22 +20,22 @@ from typing import Any, Final
 
 import numpy as np
 
-from sfumato.core.local.ballot import Sampled, Split
-from sfumato.core.local.duchi import Duchi
-from sfumato.core.local.estimate import variances
-from sfumato.core.local.hadamard import Hadamard
-from sfumato.core.local.hashing import Hashing
-from sfumato.core.local.hybrid import Hybrid
-from sfumato.core.local.k_ary import KAry
-from sfumato.core.local.number import Numbers, worst_variance
-from sfumato.core.local.oracle import Oracle
-from sfumato.core.local.piecewise import Piecewise
-from sfumato.core.local.projective import LARGEST as MOST_POINTS
-from sfumato.core.local.projective import Projective
-from sfumato.core.local.subset import LARGEST as LARGEST_FIELD
-from sfumato.core.local.subset import Subset
-from sfumato.core.local.unary import Unary
-from sfumato.core.refusal import Refused
+from sfumato.dp.local.ballot_split import Sampled, Split
+from sfumato.dp.local.duchi import Duchi
+from sfumato.dp.local.frequency_estimation import variances
+from sfumato.dp.local.frequency_oracle import Oracle
+from sfumato.dp.local.hadamard_response import Hadamard
+from sfumato.dp.local.hybrid_mechanism import Hybrid
+from sfumato.dp.local.k_ary_response import KAry
+from sfumato.dp.local.local_hashing import Hashing
+from sfumato.dp.local.numeric_response import Numbers, worst_variance
+from sfumato.dp.local.piecewise_mechanism import Piecewise
+from sfumato.dp.local.projective_geometry_response import LARGEST as MOST_POINTS
+from sfumato.dp.local.projective_geometry_response import Projective
+from sfumato.dp.local.subset_selection import LARGEST as LARGEST_FIELD
+from sfumato.dp.local.subset_selection import Subset
+from sfumato.dp.local.unary_encoding import Unary
+from sfumato.dp.refusal import Refused
 
 _Maker = Callable[[int, Fraction], Oracle]
 CLOSE: Final = 1.01  # an error so little above the least is as good, if the work is less

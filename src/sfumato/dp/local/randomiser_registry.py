@@ -5,21 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from sfumato.core.local.ballot import MOST, Sampled, Split
-from sfumato.core.local.binary import Binary
-from sfumato.core.local.duchi import Duchi
-from sfumato.core.local.hadamard import Hadamard
-from sfumato.core.local.hashing import Hashing
-from sfumato.core.local.hybrid import Hybrid
-from sfumato.core.local.k_ary import KAry
-from sfumato.core.local.number import Numbers
-from sfumato.core.local.oracle import Oracle, Parameters, Randomiser
-from sfumato.core.local.permanent import Waves
-from sfumato.core.local.piecewise import Piecewise
-from sfumato.core.local.projective import Projective
-from sfumato.core.local.subset import Subset
-from sfumato.core.local.unary import Unary
-from sfumato.core.refusal import Bug, Refused
+from sfumato.dp.local.ballot_split import MOST, Sampled, Split
+from sfumato.dp.local.binary_response import Binary
+from sfumato.dp.local.duchi import Duchi
+from sfumato.dp.local.frequency_oracle import Oracle, Parameters, Randomiser
+from sfumato.dp.local.hadamard_response import Hadamard
+from sfumato.dp.local.hybrid_mechanism import Hybrid
+from sfumato.dp.local.k_ary_response import KAry
+from sfumato.dp.local.local_hashing import Hashing
+from sfumato.dp.local.numeric_response import Numbers
+from sfumato.dp.local.permanent_response import Waves
+from sfumato.dp.local.piecewise_mechanism import Piecewise
+from sfumato.dp.local.projective_geometry_response import Projective
+from sfumato.dp.local.subset_selection import Subset
+from sfumato.dp.local.unary_encoding import Unary
+from sfumato.dp.refusal import Bug, Refused
 
 _Maker = Callable[..., Any]  # any frozen value of whole numbers: an oracle, or numbers
 _Table = Mapping[str, tuple[_Maker, tuple[str, ...]]]

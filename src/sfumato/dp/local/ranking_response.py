@@ -13,10 +13,10 @@ from typing import Final
 
 import numpy as np
 
-from sfumato.core.local.ballot import Sampled
-from sfumato.core.local.k_ary import KAry
-from sfumato.core.local.oracle import Floats
-from sfumato.core.refusal import Refused
+from sfumato.dp.local.ballot_split import Sampled
+from sfumato.dp.local.frequency_oracle import Floats
+from sfumato.dp.local.k_ary_response import KAry
+from sfumato.dp.refusal import Refused
 
 MOST_AS_ONE: Final = 5
 BEFORE, AFTER, SILENT = 0, 1, 2  # the answers to a pair

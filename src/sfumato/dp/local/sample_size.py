@@ -11,10 +11,10 @@ from statistics import NormalDist
 
 import numpy as np
 
-from sfumato.core.local.estimate import variances
-from sfumato.core.local.number import Numbers, worst_variance
-from sfumato.core.local.oracle import Oracle
-from sfumato.core.refusal import Refused
+from sfumato.dp.local.frequency_estimation import variances
+from sfumato.dp.local.frequency_oracle import Oracle
+from sfumato.dp.local.numeric_response import Numbers, worst_variance
+from sfumato.dp.refusal import Refused
 
 
 def people_for(

@@ -22,7 +22,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from sfumato.core.refusal import Refused
+from sfumato.dp.refusal import Refused
 
 Floats = NDArray[np.float64]
 IntegerArray = NDArray[np.int64]

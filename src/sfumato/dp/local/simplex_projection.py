@@ -12,8 +12,8 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from sfumato.core.local.oracle import Floats, Oracle, Tally
-from sfumato.core.refusal import Refused
+from sfumato.dp.local.frequency_oracle import Floats, Oracle, Tally
+from sfumato.dp.refusal import Refused
 
 LIKELIEST: Final = ("binary", "hadamard", "k-ary", "projective", "waves")
 LARGEST: Final = 1 << 11  # answers: the whole table of chances is needed

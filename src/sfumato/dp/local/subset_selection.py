@@ -3,7 +3,7 @@
 Not every set of that size is needed, only a family in which every two answers are together equally
 often: the sets {v : (a * v + b) mod field < chosen}, for a prime field. So a report is two numbers
 instead of a bit for each answer, is drawn with four words, and has the same variance.
-Proof: subset.proof.md (Ye and Barg 2018; the design is the affine one).
+Proof: subset_selection.proof.md (Ye and Barg 2018; the design is the affine one).
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from typing import ClassVar, Final
 
 import numpy as np
 
-from sfumato.core.local.law import Law, Says, epsilon_of
-from sfumato.core.local.oracle import Booleans, Floats, Parameters, Reports, numbers
-from sfumato.core.local.words import (
+from sfumato.dp.local.frequency_oracle import Booleans, Floats, Parameters, Reports, numbers
+from sfumato.dp.local.likelihood_ratio import Law, Says, epsilon_of
+from sfumato.dp.local.random_words import (
     PARTS,
     Integers,
     Words,
@@ -29,7 +29,7 @@ from sfumato.core.local.words import (
     odds_of,
     words_each,
 )
-from sfumato.core.refusal import Bug
+from sfumato.dp.refusal import Bug
 
 LARGEST: Final = 65_521  # the largest prime of 16 bits
 TABLE: Final = 1 << 22  # pairs of a and b that may be counted in one table

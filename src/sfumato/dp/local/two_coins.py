@@ -15,11 +15,11 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from sfumato.core.local.interval import intervals, into_shares
-from sfumato.core.local.law import Law, epsilon_of, worst_ratio
-from sfumato.core.local.words import PARTS, boldest
-from sfumato.core.refusal import Bug
+from sfumato.dp.local.likelihood_ratio import Law, epsilon_of, worst_ratio
+from sfumato.dp.local.proportion_intervals import intervals, into_shares
+from sfumato.dp.local.random_words import PARTS, boldest
 from sfumato.dp.ports import Dice
+from sfumato.dp.refusal import Bug
 
 Booleans = NDArray[np.bool_]
 

@@ -2,7 +2,7 @@
 
 Thirty-two answers share a word, and the thirty-two words of such a group hold one bit each of every
 answer's own 32-bit word: comparing them with a chance takes one `and` or `or` per word, however
-many answers there are. Proof: unary.proof.md (Wang et al. 2017).
+many answers there are. Proof: unary_encoding.proof.md (Wang et al. 2017).
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import NDArray
 
-from sfumato.core.local.law import Law, epsilon_of
-from sfumato.core.local.oracle import Booleans, Floats, Parameters, Reports
-from sfumato.core.local.words import PARTS, Integers, Words, boldest
-from sfumato.core.refusal import Bug
+from sfumato.dp.local.frequency_oracle import Booleans, Floats, Parameters, Reports
+from sfumato.dp.local.likelihood_ratio import Law, epsilon_of
+from sfumato.dp.local.random_words import PARTS, Integers, Words, boldest
+from sfumato.dp.refusal import Bug
 
 PLANES = 32
 HALF = PARTS // 2

@@ -1,1 +1,1 @@
-"""The mechanisms: exact discrete noise, decided by integers alone, the tail included."""
+"""Mechanisms, one a file, each with its proof beside it."""

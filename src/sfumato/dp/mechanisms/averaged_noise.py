@@ -1,9 +1,9 @@
 """The noise of a weighted mean of independent draws of one kind: what a topped-up answer has.
 
 The weights are the inverse variances, which makes the mean as precise as independent draws can
-be. How far it may be off at 95 % comes from the law of the weighted sum itself (weighted.py,
-blend.proof.md).
-"""
+be. How far it may be off at 95 % comes from the law of the weighted sum itself (dp/confidence/weighted_sum_of_draws.py,
+averaged_noise.proof.md).
+"""  # noqa: E501
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from sfumato.core.noise.kind import CONFIDENCE, Noise
-from sfumato.core.noise.weighted import std_of, within_of
-from sfumato.core.refusal import Bug
+from sfumato.dp.confidence.weighted_sum_of_draws import std_of, within_of
 from sfumato.dp.json_values import Json
+from sfumato.dp.mechanisms.noise import CONFIDENCE, Noise
 from sfumato.dp.ports import Dice
+from sfumato.dp.refusal import Bug
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]

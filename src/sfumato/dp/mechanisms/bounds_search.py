@@ -2,7 +2,7 @@
 
 Rows are counted in public bins (zero, and [2**j, 2**(j+1)) to both sides), the counts get discrete
 Laplace noise, and the outermost bins above a public threshold give the bounds. Nothing but the
-noisy counts decides (bounds.proof.md).
+noisy counts decides (bounds_search.proof.md).
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from typing import Final
 
 import numpy as np
 
-from sfumato.core.noise import laplace
-from sfumato.core.noise.table import Integers
-from sfumato.core.refusal import Bug
+from sfumato.dp.mechanisms import laplace
 from sfumato.dp.ports import Dice
+from sfumato.dp.refusal import Bug
+from sfumato.dp.sampling.threshold_table import Integers
 
 MAX_EXPONENTS: Final = 62
 

@@ -2,7 +2,7 @@
 
 One uniform number of 256 bits is drawn for each choice, and falls between two partial sums of the
 weights (inversion). The sums are bounded from both sides in 64-bit integers; where the bounds
-leave the choice open, it is made again with intervals as fine as it takes (choosing.proof.md).
+leave the choice open, it is made again with intervals as fine as it takes (exponential.proof.md).
 """
 
 from __future__ import annotations
@@ -15,11 +15,17 @@ from typing import Final
 
 import numpy as np
 
-from sfumato.core.noise.certified import Interval, Uniform
-from sfumato.core.noise.powers import UNIT_BITS, Words, fine_powers, high_word, lower_powers
-from sfumato.core.noise.table import Integers
-from sfumato.core.refusal import Bug
 from sfumato.dp.ports import Dice
+from sfumato.dp.refusal import Bug
+from sfumato.dp.sampling.certified_arithmetic import Interval, Uniform
+from sfumato.dp.sampling.exponential_powers import (
+    UNIT_BITS,
+    Words,
+    fine_powers,
+    high_word,
+    lower_powers,
+)
+from sfumato.dp.sampling.threshold_table import Integers
 
 UNIFORM_BITS: Final = 256  # of each choice, always drawn
 BLOCK: Final = 1 << 19  # candidates handled at once, so that memory stays small

@@ -18,7 +18,10 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from sfumato.core.noise.certified import (
+from sfumato.dp.confidence.price_for_error import smallest_step
+from sfumato.dp.ports import Dice
+from sfumato.dp.refusal import Bug, Refused
+from sfumato.dp.sampling.certified_arithmetic import (
     Interval,
     Uniform,
     exp_minus,
@@ -27,8 +30,7 @@ from sfumato.core.noise.certified import (
     product,
     ratio,
 )
-from sfumato.core.noise.reach import smallest_step
-from sfumato.core.noise.table import (
+from sfumato.dp.sampling.threshold_table import (
     Integers,
     Law,
     Table,
@@ -39,8 +41,6 @@ from sfumato.core.noise.table import (
     signs,
     table_of,
 )
-from sfumato.core.refusal import Bug, Refused
-from sfumato.dp.ports import Dice
 
 Whole = NDArray[np.signedinteger[Any]]  # Any: of 16, 32 or 64 bits
 MAX_VARIANCE: Final = Fraction(1 << 100)

@@ -3,9 +3,9 @@
 A key with n people is shown if n plus discrete Gaussian noise reaches the threshold. Over the L0
 keys of a person the noise costs rho = L0 / (2 variance); a key that is there for one person only
 is shown with a chance of at most the tail, and L0 of them within their share of delta (soundness
-rule 16; threshold.proof.md). Optimal selection (selection.py) is better for few groups, this for
+rule 16; gaussian_partition_selection.proof.md). Optimal selection (partition_selection.py) is better for few groups, this for
 many.
-"""
+"""  # noqa: E501
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from sfumato.core.compose import rho_within
-from sfumato.core.noise import gaussian
-from sfumato.core.noise.certified import exp_minus
-from sfumato.core.noise.selection import MAX_LENGTH
+from sfumato.dp.accounting.composition import rho_within
+from sfumato.dp.mechanisms import gaussian
+from sfumato.dp.mechanisms.partition_selection import MAX_LENGTH
 from sfumato.dp.ports import Dice
+from sfumato.dp.sampling.certified_arithmetic import exp_minus
 
 CONVERSION: Final = Fraction(
     1, 2

@@ -12,11 +12,18 @@ from fractions import Fraction
 from functools import lru_cache
 from typing import Final
 
-from sfumato.core.budget import MAX_EPSILON
-from sfumato.core.noise.certified import Interval, exp_minus, is_at_most, one_minus, ratio
-from sfumato.core.noise.geometric import bits_below, check_scale, draw_geometric, falling
-from sfumato.core.noise.reach import smallest_step
-from sfumato.core.noise.table import (
+from sfumato.dp.budget import MAX_EPSILON
+from sfumato.dp.confidence.price_for_error import smallest_step
+from sfumato.dp.ports import Dice
+from sfumato.dp.sampling.certified_arithmetic import (
+    Interval,
+    exp_minus,
+    is_at_most,
+    one_minus,
+    ratio,
+)
+from sfumato.dp.sampling.geometric import bits_below, check_scale, draw_geometric, falling
+from sfumato.dp.sampling.threshold_table import (
     Integers,
     Law,
     Table,
@@ -26,7 +33,6 @@ from sfumato.core.noise.table import (
     signs,
     table_of,
 )
-from sfumato.dp.ports import Dice
 
 EPSILON_GRID: Final = 10**6  # an epsilon found for an error is a multiple of 1/this
 

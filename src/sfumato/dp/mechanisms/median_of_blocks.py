@@ -2,7 +2,7 @@
 
 The number of values is public, and one person changes one of them. The grid may have billions of
 points: those between two values have one utility, so a stretch of them is chosen at its length, and
-then a point in it, each as likely. That is the law of the whole grid (median.proof.md).
+then a point in it, each as likely. That is the law of the whole grid (median_of_blocks.proof.md).
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from typing import Final
 
 import numpy as np
 
-from sfumato.core.noise.choosing import MAX_WEIGHT, choose, rate_for
-from sfumato.core.noise.permute_and_flip import pick_below
-from sfumato.core.noise.quantile import rank_error
-from sfumato.core.noise.table import Integers
+from sfumato.dp.mechanisms.exponential import MAX_WEIGHT, choose, rate_for
+from sfumato.dp.mechanisms.permute_and_flip import pick_below
+from sfumato.dp.mechanisms.quantile import rank_error
 from sfumato.dp.ports import Dice
+from sfumato.dp.sampling.threshold_table import Integers
 
 SENSITIVITY: Final = 2  # of a utility, in half ranks: one value replaced by another
 MOST_STEPS: Final = MAX_WEIGHT - 2  # of a grid

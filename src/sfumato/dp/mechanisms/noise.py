@@ -11,8 +11,8 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from sfumato.core.noise import gaussian, laplace
 from sfumato.dp.json_values import Json
+from sfumato.dp.mechanisms import gaussian, laplace
 from sfumato.dp.ports import Dice
 
 CONFIDENCE = Fraction(95, 100)

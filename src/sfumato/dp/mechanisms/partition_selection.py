@@ -2,7 +2,7 @@
 
 A key with n people is kept with the largest probability p(n) that (epsilon, delta)-DP allows if one
 person moves n by one. The probabilities are integers over 2**64, rounded down one after the other,
-so that the rounded ones keep both inequalities (selection.proof.md).
+so that the rounded ones keep both inequalities (partition_selection.proof.md).
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from sfumato.core.noise.certified import exp_minus
-from sfumato.core.refusal import Bug, Refused
 from sfumato.dp.ports import Dice
+from sfumato.dp.refusal import Bug, Refused
+from sfumato.dp.sampling.certified_arithmetic import exp_minus
 
 ONE: Final = 1 << 64  # probability one
 MAX_LENGTH: Final = 1 << 18  # people at which a key is certain to be kept, at most

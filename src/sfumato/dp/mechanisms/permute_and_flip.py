@@ -13,11 +13,11 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from sfumato.core.noise.certified import Uniform, exp_minus, is_uniform_below
-from sfumato.core.noise.powers import MOST_OFF, Words, lower_powers
-from sfumato.core.noise.table import Integers
-from sfumato.core.refusal import Bug
 from sfumato.dp.ports import Dice
+from sfumato.dp.refusal import Bug
+from sfumato.dp.sampling.certified_arithmetic import Uniform, exp_minus, is_uniform_below
+from sfumato.dp.sampling.exponential_powers import MOST_OFF, Words, lower_powers
+from sfumato.dp.sampling.threshold_table import Integers
 
 PICK_BITS: Final = 256  # of the uniform number that picks one of the heads
 _COIN_BITS: Final = 64

@@ -9,14 +9,14 @@ from typing import Final, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from sfumato.core.noise.above import above, watch_for_rows
-from sfumato.core.noise.bounds import search
-from sfumato.core.noise.choosing import rate_for
-from sfumato.core.noise.kind import CONFIDENCE
-from sfumato.core.noise.permute_and_flip import permute_and_flip
-from sfumato.core.noise.quantile import choose_quantiles, rank_error, rank_sensitivity
-from sfumato.core.noise.top import most_frequent
 from sfumato.dp.json_values import Json
+from sfumato.dp.mechanisms.bounds_search import search
+from sfumato.dp.mechanisms.exponential import rate_for
+from sfumato.dp.mechanisms.noise import CONFIDENCE
+from sfumato.dp.mechanisms.permute_and_flip import permute_and_flip
+from sfumato.dp.mechanisms.quantile import choose_quantiles, rank_error, rank_sensitivity
+from sfumato.dp.mechanisms.sparse_vector import above, watch_for_rows
+from sfumato.dp.mechanisms.top_k import most_frequent
 from sfumato.dp.ports import Dice
 
 Integers = NDArray[np.int64]

@@ -13,12 +13,12 @@ from typing import Final
 
 import numpy as np
 
-from sfumato.core.noise import choosing
-from sfumato.core.noise.certified import Interval, exp_minus, is_at_most
-from sfumato.core.noise.choosing import choose_rows, rate_for
-from sfumato.core.noise.table import Integers
-from sfumato.core.refusal import Bug
+from sfumato.dp.mechanisms import exponential
+from sfumato.dp.mechanisms.exponential import choose_rows, rate_for
 from sfumato.dp.ports import Dice
+from sfumato.dp.refusal import Bug
+from sfumato.dp.sampling.certified_arithmetic import Interval, exp_minus, is_at_most
+from sfumato.dp.sampling.threshold_table import Integers
 
 MAX_DENOMINATOR: Final = 10**6  # of p: with up to 2**40 rows, utilities fit into 62 bits
 
@@ -65,7 +65,7 @@ def choose_quantiles(
 ) -> Integers:
     """Return one grid index for each histogram [cells, grid]; each cell costs epsilon."""
     rate = rate_for(epsilon, sensitivity(p, rows), monotone=is_monotone(p))
-    blocks = max(1, min(histograms.shape[0], histograms.size // choosing.BLOCK))
+    blocks = max(1, min(histograms.shape[0], histograms.size // exponential.BLOCK))
     chosen = [
         choose_rows(utilities(block, p), None, rate, dice)
         for block in np.array_split(histograms, blocks)
@@ -80,7 +80,7 @@ def epsilon_of(epsilon_cell: Fraction, groups: int, quantiles: int) -> Fraction:
 
 def rho_of(epsilon_cell: Fraction, groups: int, quantiles: int) -> Fraction:
     """Return the same as rho: groups * quantiles * epsilon_cell**2 / 8."""
-    return groups * quantiles * choosing.rho_of(epsilon_cell)
+    return groups * quantiles * exponential.rho_of(epsilon_cell)
 
 
 def rank_error(epsilon: Fraction, sensitivity: Fraction, grid: int, confidence: Fraction) -> int:

@@ -9,10 +9,10 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from sfumato.core.noise.kind import WIDEST, Noise
-from sfumato.core.noise.several import margin_of_several, std_of_several
-from sfumato.core.noise.tree import Tree
+from sfumato.dp.confidence.approximate_sum_of_draws import margin_of_several, std_of_several
 from sfumato.dp.json_values import Json
+from sfumato.dp.mechanisms.binary_tree import Tree
+from sfumato.dp.mechanisms.noise import WIDEST, Noise
 
 Integers = NDArray[np.int64]
 Number = TypeVar("Number", int, float)

@@ -17,12 +17,12 @@ from typing import Final
 
 import numpy as np
 
-from sfumato.core.noise.certified import Interval, ratio
-from sfumato.core.noise.table import Integers, Law, Table, draw_from, in_chunks, table_of
-from sfumato.core.refusal import Bug, Refused
-from sfumato.core.renyi import epsilon_at
-from sfumato.core.sampled import Curve, sampled
+from sfumato.dp.accounting.poisson_subsampling import Curve, sampled
+from sfumato.dp.accounting.renyi import epsilon_at
 from sfumato.dp.ports import Dice
+from sfumato.dp.refusal import Bug, Refused
+from sfumato.dp.sampling.certified_arithmetic import Interval, ratio
+from sfumato.dp.sampling.threshold_table import Integers, Law, Table, draw_from, in_chunks, table_of
 
 MOST_VARIANCE: Final = Fraction(1 << 26)  # beyond it a draw is the sum of too many
 LARGEST_MEAN: Final = 1 << 14  # of one table

@@ -2,7 +2,7 @@
 
 The tree is grown like Kruskal's: each round chooses among the pairs that join what is not joined
 yet, by the same utilities and with fresh randomness. Which pairs are left is decided by what was
-chosen before, so the rounds compose (spanning.proof.md).
+chosen before, so the rounds compose (spanning_tree.proof.md).
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from fractions import Fraction
 
 import numpy as np
 
-from sfumato.core.noise.choosing import choose
-from sfumato.core.noise.table import Integers
+from sfumato.dp.mechanisms.exponential import choose
 from sfumato.dp.ports import Dice
+from sfumato.dp.sampling.threshold_table import Integers
 
 
 def chosen_worst(utilities: Integers, rate: Fraction, dice: Dice) -> int:

@@ -11,11 +11,11 @@ from fractions import Fraction
 
 import numpy as np
 
-from sfumato.core.noise import choosing, laplace
-from sfumato.core.noise.choosing import choose, rate_for
-from sfumato.core.noise.table import Integers
-from sfumato.core.refusal import Bug
+from sfumato.dp.mechanisms import exponential, laplace
+from sfumato.dp.mechanisms.exponential import choose, rate_for
 from sfumato.dp.ports import Dice
+from sfumato.dp.refusal import Bug
+from sfumato.dp.sampling.threshold_table import Integers
 
 
 def most_frequent(
@@ -39,7 +39,7 @@ def most_frequent(
 
 def rho_of(epsilon: Fraction, k: int) -> Fraction:
     """Return what k peels at epsilon / k each cost together: epsilon**2 / (8 k)."""
-    return k * choosing.rho_of(epsilon / k)
+    return k * exponential.rho_of(epsilon / k)
 
 
 def noisy_max(counts: Integers, *, epsilon: Fraction, values: int, dice: Dice) -> int:

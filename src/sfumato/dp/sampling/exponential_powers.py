@@ -2,9 +2,9 @@
 
 A gap is taken apart into digits of eight bits, and exp(-rate * gap) is the product of one table
 entry per digit. The tables are certified and every product is rounded down, so the result is a
-lower bound, and less than `MOST_OFF` units below the truth (choosing.proof.md). For the rare
+lower bound, and less than `MOST_OFF` units below the truth (dp/mechanisms/exponential.proof.md). For the rare
 decision that needs more, the same digits are multiplied as intervals of any precision.
-"""
+"""  # noqa: E501
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from sfumato.core.noise.certified import Interval, exp_minus, product
-from sfumato.core.refusal import Bug
+from sfumato.dp.refusal import Bug
+from sfumato.dp.sampling.certified_arithmetic import Interval, exp_minus, product
 
 Words = NDArray[np.uint64]
 

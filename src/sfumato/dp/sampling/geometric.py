@@ -12,10 +12,10 @@ from fractions import Fraction
 from functools import lru_cache
 from typing import Final
 
-from sfumato.core.noise.certified import Interval, exp_minus, one_minus, ratio
-from sfumato.core.noise.table import Integers, Law, Table, draw_from, in_chunks, table_of
-from sfumato.core.refusal import Bug, Refused
 from sfumato.dp.ports import Dice
+from sfumato.dp.refusal import Bug, Refused
+from sfumato.dp.sampling.certified_arithmetic import Interval, exp_minus, one_minus, ratio
+from sfumato.dp.sampling.threshold_table import Integers, Law, Table, draw_from, in_chunks, table_of
 
 MAX_SCALE: Final = Fraction(1 << 50)
 TOP_SCALE: Final = 8  # from here on the low digits are drawn apart

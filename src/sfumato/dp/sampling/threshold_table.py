@@ -5,8 +5,8 @@ uniform number 16 bits are drawn; they name a cell, and the guide knows the outc
 threshold lies in the cell. Else 48 more bits are drawn, and a binary search finds the place
 among the floors of 2**64 times the thresholds. A uniform number whose 64 bits *equal* a floor is
 decided by more bits and finer thresholds, doubled until certain. So the draw is exact with
-probability one, the tail included: nothing is cut off (`tests/core/noise/test_table.py`).
-"""
+probability one, the tail included: nothing is cut off (`tests/dp/sampling/test_threshold_table.py`).
+"""  # noqa: E501
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from sfumato.core.noise.certified import Interval, Uniform
-from sfumato.core.refusal import Bug
 from sfumato.dp.ports import Dice
+from sfumato.dp.refusal import Bug
+from sfumato.dp.sampling.certified_arithmetic import Interval, Uniform
 
 Integers = NDArray[np.int64]
 # bits -> bounds of P(X <= k) for k = 0, 1, 2, ..., every one below 1: an endless law never ends,

@@ -1,1 +1,1 @@
-"""Secure aggregation: sums over sites under masks that cancel, and survive those who drop out."""
+"""Secure aggregation: masks, secret shares and the terms of a round."""

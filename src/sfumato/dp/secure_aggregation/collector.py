@@ -16,10 +16,9 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from numpy.typing import NDArray
 
-from sfumato.core.refusal import Bug
-from sfumato.core.secure import sharing
-from sfumato.core.secure.frames import exactly, malformed, pack, refused, unpack
-from sfumato.core.secure.masks import (
+from sfumato.dp.refusal import Bug
+from sfumato.dp.secure_aggregation import secret_sharing
+from sfumato.dp.secure_aggregation.masks import (
     KEY_BYTES,
     add_mask,
     check_key,
@@ -30,8 +29,9 @@ from sfumato.core.secure.masks import (
     to_signed,
     word_type,
 )
-from sfumato.core.secure.participant import HASH_BYTES, SEALED_BYTES, pair_key, too_few
-from sfumato.core.secure.terms import Terms, invitation, opened
+from sfumato.dp.secure_aggregation.message_encoding import exactly, malformed, pack, refused, unpack
+from sfumato.dp.secure_aggregation.participant import HASH_BYTES, SEALED_BYTES, pair_key, too_few
+from sfumato.dp.secure_aggregation.round_terms import Terms, invitation, opened
 
 STAGES: Final = ("keys", "shares", "update", "agreement", "revealed", "over")
 _PLACE: Final = 8
@@ -157,7 +157,7 @@ class Collector:
 
     def _read_revealed(self, message: bytes) -> int:
         place, (shares,) = self._open(message, 1)
-        found = _by_place(shares, "unsealed", sharing.SHARE_BYTES)
+        found = _by_place(shares, "unsealed", secret_sharing.SHARE_BYTES)
         if found.keys() != self.terms.near[place] & self._sharers:
             raise refused("The revealed shares are not those of the site's neighbours.")
         for other, share in found.items():
@@ -183,7 +183,7 @@ class Collector:
             self.stage = "over"
             raise too_few(len(shares), self.terms.threshold, "shares of a site's secret")
         for chosen in islice(_choices(sorted(shares), self.terms.threshold), MOST_TRIES):
-            secret = sharing.join({one: shares[one] for one in chosen}, self.terms.threshold)
+            secret = secret_sharing.join({one: shares[one] for one in chosen}, self.terms.threshold)
             if secret is not None and self._is_true(place, secret):
                 self._note_wrong(place, shares, chosen)
                 return secret
@@ -199,7 +199,7 @@ class Collector:
         """
         right = {one: shares[one] for one in chosen}
         for other in shares.keys() - set(chosen):
-            if not sharing.is_beside(right, other, shares[other]):
+            if not secret_sharing.is_beside(right, other, shares[other]):
                 self._wrong.add((other - 1, of))
 
     def _is_true(self, place: int, secret: bytes) -> bool:

@@ -9,14 +9,14 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from sfumato.core.noise import skellam
-from sfumato.core.refusal import Bug
-from sfumato.core.renyi import epsilon_beside, failure_within
-from sfumato.core.sampled import Curve
-from sfumato.core.secure.dithered import DitheredGrid
-from sfumato.core.secure.rounding import Grid, Numbers, PeopleGrid
-from sfumato.core.secure.terms import LEAST_BITS, MOST_BITS
+from sfumato.dp.accounting.poisson_subsampling import Curve
+from sfumato.dp.accounting.renyi import epsilon_beside, failure_within
+from sfumato.dp.mechanisms import skellam
 from sfumato.dp.ports import Dice
+from sfumato.dp.refusal import Bug
+from sfumato.dp.secure_aggregation.dithered_rounding import DitheredGrid
+from sfumato.dp.secure_aggregation.round_terms import LEAST_BITS, MOST_BITS
+from sfumato.dp.secure_aggregation.stochastic_rounding import Grid, Numbers, PeopleGrid
 
 AnyGrid = Grid | PeopleGrid | DitheredGrid
 FAILS: Final = 100  # a part of delta for the chance that a site's numbers do not fit the width

@@ -3,7 +3,7 @@
 Rounding a sum to the nearest step may move every number by a whole step more than a person does: at
 worst a root of the size, as much as the clip itself. With a uniform dither the moves are
 independent and right on average, so the squared norm is close to what it should be but for a
-chance that is counted in delta (core/learning/exact.proof.md).
+chance that is counted in delta (dp/learning/exact_arithmetic.proof.md).
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from sfumato.core.refusal import Bug
-from sfumato.core.secure.participant import bad_update
 from sfumato.dp.ports import Dice
+from sfumato.dp.refusal import Bug
+from sfumato.dp.secure_aggregation.participant import bad_update
 
 UNIT_BITS: Final = 30  # what is rounded comes in whole units of 2**-30
 MOST_UNITS: Final = 1 << 62

@@ -13,8 +13,8 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from numpy.typing import NDArray
 
-from sfumato.core.refusal import Bug
-from sfumato.core.secure.frames import refused
+from sfumato.dp.refusal import Bug
+from sfumato.dp.secure_aggregation.message_encoding import refused
 
 Words = NDArray[np.unsignedinteger[Any]]  # Any: of 32 bits or of 64
 KEY_BYTES: Final = 32

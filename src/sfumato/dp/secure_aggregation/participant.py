@@ -21,10 +21,10 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 from numpy.typing import NDArray
 
-from sfumato.core.refusal import Refused
-from sfumato.core.secure import sharing
-from sfumato.core.secure.frames import exactly, malformed, pack, refused, unpack
-from sfumato.core.secure.masks import (
+from sfumato.dp.ports import Dice
+from sfumato.dp.refusal import Refused
+from sfumato.dp.secure_aggregation import secret_sharing
+from sfumato.dp.secure_aggregation.masks import (
     KEY_BYTES,
     Words,
     add_mask,
@@ -35,10 +35,18 @@ from sfumato.core.secure.masks import (
     reduced,
     take_mask,
 )
-from sfumato.core.secure.terms import Terms, Trust, accepted, decoded, not_trusted, opened, signed
-from sfumato.dp.ports import Dice
+from sfumato.dp.secure_aggregation.message_encoding import exactly, malformed, pack, refused, unpack
+from sfumato.dp.secure_aggregation.round_terms import (
+    Terms,
+    Trust,
+    accepted,
+    decoded,
+    not_trusted,
+    opened,
+    signed,
+)
 
-SEALED_BYTES: Final = 2 * sharing.SHARE_BYTES + 16  # two shares and the tag
+SEALED_BYTES: Final = 2 * secret_sharing.SHARE_BYTES + 16  # two shares and the tag
 HASH_BYTES: Final = 32
 _PLACE: Final = 8
 _KEPT_BYTES: Final = ("_mask_secret", "_seed", "_heard", "_agreed")
@@ -98,7 +106,7 @@ class Participant:
         for name, field in zip((*_KEPT_BYTES, *_KEPT_PLACES), rest, strict=False):
             self.__dict__[name] = field if name in _KEPT_BYTES else frozenset(_by_place(field))
         self._keys = {at: (x[:KEY_BYTES], x[KEY_BYTES:]) for at, x in _by_place(rest[-2]).items()}
-        cut = sharing.SHARE_BYTES
+        cut = secret_sharing.SHARE_BYTES
         held = {at: (x[:cut], x[cut:]) for at, x in _by_place(rest[-1]).items()}
         self._held: dict[int, tuple[bytes, bytes]] = held
         if self._mask_secret:
@@ -138,7 +146,7 @@ class Participant:
     def _sealed_for(self, near: list[int]) -> Iterator[bytes]:
         places = [place + 1 for place in near]
         halves = [
-            sharing.split(secret, self.terms.threshold, places, self._dice)
+            secret_sharing.split(secret, self.terms.threshold, places, self._dice)
             for secret in (self._seed, self._mask_secret)
         ]
         for place in near:
@@ -193,7 +201,7 @@ class Participant:
         except InvalidTag as wrong:
             name = self.terms.members[place].name
             raise refused(f"The shares of {name!r} cannot be read by whom they are for.") from wrong
-        self._held[place] = (both[: sharing.SHARE_BYTES], both[sharing.SHARE_BYTES :])
+        self._held[place] = (both[: secret_sharing.SHARE_BYTES], both[secret_sharing.SHARE_BYTES :])
 
     def _checked(self, values: NDArray[np.int64]) -> NDArray[np.int64]:
         if values.dtype != np.int64 or values.shape != (self.terms.size,):

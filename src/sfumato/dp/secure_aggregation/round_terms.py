@@ -16,8 +16,8 @@ from typing import Final
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
-from sfumato.core.refusal import Refused
-from sfumato.core.secure.frames import exactly, malformed, pack, refused, unpack
+from sfumato.dp.refusal import Refused
+from sfumato.dp.secure_aggregation.message_encoding import exactly, malformed, pack, refused, unpack
 
 NONCE_BYTES: Final = 32
 IDENTITY_BYTES: Final = 32

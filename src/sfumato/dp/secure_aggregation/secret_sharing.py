@@ -7,10 +7,12 @@ from functools import lru_cache
 from math import prod
 from typing import Final
 
-from sfumato.core.refusal import Bug
 from sfumato.dp.ports import Dice
+from sfumato.dp.refusal import Bug
 
-PRIME: Final = (1 << 256) + 297  # the least prime above 2**256 (tests/core/secure/test_sharing.py)
+PRIME: Final = (
+    1 << 256
+) + 297  # the least prime above 2**256 (tests/dp/secure_aggregation/test_secret_sharing.py)
 SECRET_BYTES: Final = 32
 SHARE_BYTES: Final = 33
 MOST_PLACES: Final = 1 << 14  # whose distances are kept inverted

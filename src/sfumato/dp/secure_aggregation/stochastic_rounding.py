@@ -15,9 +15,9 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from sfumato.core.refusal import Bug
-from sfumato.core.secure.participant import bad_update
 from sfumato.dp.ports import Dice
+from sfumato.dp.refusal import Bug
+from sfumato.dp.secure_aggregation.participant import bad_update
 
 Numbers = NDArray[np.float64]
 ATTEMPTS: Final = 16

@@ -2,7 +2,7 @@
 
 What a person's folder holds, what it is called and what is kept of their own run hang on nobody
 else (soundness rule 29). Which turn is whose is a draw of as many turns as the card lets people in:
-who else is there says nothing of one's own (core/noise/blocks.proof.md).
+who else is there says nothing of one's own (dp/sampling/sampling_in_blocks.proof.md).
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, Final
 
-from sfumato.core.bids import beside
-from sfumato.core.folder_records import FILE, SAID, record
-from sfumato.core.sandbox import KEPT_PROGRAMS, MOST_KEPT, said_path
-from sfumato.engines.folders import files_of
-from sfumato.engines.frames import Header
-from sfumato.engines.locked import Room, open_locked
-from sfumato.engines.orders import folders_of, kept_of, path_of_block, path_of_turn
-from sfumato.engines.prepare_sql import secret_number
-from sfumato.engines.sources import paths_of
-from sfumato.engines.splitting import header_line, line_of, shows
-from sfumato.plan.lower_from import table_name
+from sfumato.engines.duckdb.block_files import header_line, line_of, shows
+from sfumato.engines.duckdb.locked_connection import Room, open_locked
+from sfumato.engines.ingest.bids_folders import files_of
+from sfumato.engines.ingest.cell_sql import secret_number
+from sfumato.engines.ingest.prepare_order import folders_of, kept_of, path_of_block, path_of_turn
+from sfumato.engines.ingest.source_files import paths_of
+from sfumato.engines.shared.message_frames import Header
+from sfumato.query.printing.from_clause import table_name
+from sfumato.sandbox.ports import KEPT_PROGRAMS, MOST_KEPT, said_path
+from sfumato.vault.card.bids import beside
+from sfumato.vault.folder_records import FILE, SAID, record
 
 ROWS: Final = "participants.tsv"
 _ROOM: Final = ".room"

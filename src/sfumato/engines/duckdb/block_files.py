@@ -14,12 +14,12 @@ from typing import Any, Final
 
 import duckdb
 
-from sfumato.engines.frames import Header
-from sfumato.engines.locked import Room, open_locked, quoted
-from sfumato.engines.orders import path_of_block
-from sfumato.engines.prepare_sql import secret_number
-from sfumato.engines.sources import paths_of
-from sfumato.plan.lower_from import table_name
+from sfumato.engines.duckdb.locked_connection import Room, open_locked, quoted
+from sfumato.engines.ingest.cell_sql import secret_number
+from sfumato.engines.ingest.prepare_order import path_of_block
+from sfumato.engines.ingest.source_files import paths_of
+from sfumato.engines.shared.message_frames import Header
+from sfumato.query.printing.from_clause import table_name
 
 MISSING: Final = "n/a"  # as BIDS writes it; pandas reads it as missing
 _AT_ONCE: Final = 20_000

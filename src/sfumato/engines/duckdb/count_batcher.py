@@ -11,14 +11,14 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from sfumato.core.measure import Cells
-from sfumato.core.sealed import Sealed
-from sfumato.engines.assembled import Layout, read_cells
-from sfumato.plan.lower import Statement
-from sfumato.plan.lower_looks import Look, looked
-from sfumato.plan.print_values import LONGEST
-from sfumato.together import MOST, Ended, Together
+from sfumato.engines.shared.cell_assembly import Layout, read_cells
+from sfumato.query.measure import Cells
+from sfumato.query.printing.batched_counts import Look, looked
+from sfumato.query.printing.expressions import LONGEST
+from sfumato.query.printing.statements import Statement
+from sfumato.system.group_commit import MOST, Ended, Together
 from sfumato.vault.engine_port import EngineLost, EngineStopped
+from sfumato.vault.sealed import Sealed
 
 _LONG: Final = LONGEST // 64  # letters of a condition that is looked at alone: 64 lie in one go
 

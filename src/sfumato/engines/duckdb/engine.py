@@ -11,26 +11,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from sfumato.core.add_report import read_report
-from sfumato.core.crowd.coded import Table
-from sfumato.core.crowd.reader import ReadOrder
-from sfumato.core.learning.order import LearnOrder
-from sfumato.core.measure import Cells, Measure
-from sfumato.core.refusal import Bug, Refused
-from sfumato.core.sandbox import SplitOrder
-from sfumato.core.sealed import Sealed
+from sfumato.dp.anonymity.coded_table import Table
 from sfumato.dp.ports import IntegerArray
-from sfumato.engines.assembled import Layout, read_cells
-from sfumato.engines.census_read import read_census
-from sfumato.engines.child import Child, Turn
-from sfumato.engines.cold import lower_cold
-from sfumato.engines.frames import Header
-from sfumato.engines.idle import Idle
-from sfumato.engines.known import Known, known_of, path_of, read_known, write_known
-from sfumato.engines.learning import learn_header, read_learnt
-from sfumato.engines.limits import Limits
-from sfumato.engines.looks import LookAt, Looks
-from sfumato.engines.orders import (
+from sfumato.dp.refusal import Bug, Refused
+from sfumato.engines.duckdb.count_batcher import LookAt, Looks
+from sfumato.engines.duckdb.idle_timeout import Idle
+from sfumato.engines.duckdb.training import learn_header, read_learnt
+from sfumato.engines.duckdb.worker_limits import Limits
+from sfumato.engines.duckdb.worker_process import Child, Turn
+from sfumato.engines.ingest.prepare_order import (
     FOLDERS,
     folders_of,
     kept_of,
@@ -39,9 +28,7 @@ from sfumato.engines.orders import (
     path_of_turn,
     split_header,
 )
-from sfumato.engines.publishing import publish
-from sfumato.engines.ranked import lower_stored
-from sfumato.engines.said import (
+from sfumato.engines.ingest.source_errors import (
     items,
     missing,
     read_described,
@@ -49,13 +36,23 @@ from sfumato.engines.said import (
     stopped,
     unreadable,
 )
-from sfumato.engines.sheltered import Shelter, check_sealable, work_for
-from sfumato.engines.take import ONE_NUMBER, carried_out, here
-from sfumato.plan.lower import Statement, lower
-from sfumato.plan.lower_looks import look_of
-from sfumato.plan.print_values import Secret
-from sfumato.temporary import temporary_folder
-from sfumato.together import Ended
+from sfumato.engines.ingest.value_census_reader import read_census
+from sfumato.engines.shared.atomic_publish import publish
+from sfumato.engines.shared.cell_assembly import Layout, read_cells
+from sfumato.engines.shared.cold_path import lower_cold
+from sfumato.engines.shared.memory_scratch import Shelter, check_sealable, work_for
+from sfumato.engines.shared.message_frames import Header
+from sfumato.engines.shared.prepared_table import Known, known_of, path_of, read_known, write_known
+from sfumato.engines.shared.rank_path import lower_stored
+from sfumato.engines.shared.stream_order import ONE_NUMBER, carried_out, here
+from sfumato.query.measure import Cells, Measure
+from sfumato.query.printing.batched_counts import look_of
+from sfumato.query.printing.expressions import Secret
+from sfumato.query.printing.statements import Statement, lower
+from sfumato.sandbox.ports import SplitOrder
+from sfumato.system.group_commit import Ended
+from sfumato.system.temporary_folders import temporary_folder
+from sfumato.vault.add_report import read_report
 from sfumato.vault.engine_port import (
     START,
     Described,
@@ -65,6 +62,9 @@ from sfumato.vault.engine_port import (
     PrepareOrder,
     TakeOrder,
 )
+from sfumato.vault.sealed import Sealed
+from sfumato.vault.table_reader_port import ReadOrder
+from sfumato.vault.training_port import LearnOrder
 
 SALT_BYTES: Final = 32
 _START_S: Final = 60.0

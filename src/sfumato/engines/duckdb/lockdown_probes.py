@@ -14,8 +14,8 @@ from typing import Final
 import duckdb
 import numpy as np
 
-from sfumato.engines.locked import Room, lock_statements
-from sfumato.temporary import temporary_folder
+from sfumato.engines.duckdb.locked_connection import Room, lock_statements
+from sfumato.system.temporary_folders import temporary_folder
 
 # name -> statement; {f} is a folder that holds canary.csv, .txt, .json, .parquet and .duckdb.
 PROBES: Final[Mapping[str, str]] = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from sfumato.core.refusal import Bug
+from sfumato.dp.refusal import Bug
 
 if TYPE_CHECKING:
     import duckdb

@@ -2,7 +2,7 @@
 
 A prepared table is opened from a file without a name, in memory, that ends with this process. What
 DuckDB has to write beside its file lies in a private folder of a file system in memory, which the
-parent makes and removes (`sheltered.py`).
+parent makes and removes (`engines/shared/memory_scratch.py`).
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any, BinaryIO, Final
 
-from sfumato.core.at_rest import PIECE, AtRest, Unsealable
-from sfumato.core.measure import Cells
-from sfumato.engines.frames import Header
-from sfumato.engines.locked import Room
-from sfumato.engines.no_space import is_full
-from sfumato.engines.publishing import is_whole
+from sfumato.engines.duckdb.locked_connection import Room
+from sfumato.engines.shared.atomic_publish import is_whole
+from sfumato.engines.shared.disk_full import is_full
+from sfumato.engines.shared.message_frames import Header
+from sfumato.query.measure import Cells
+from sfumato.vault.encryption_at_rest import PIECE, AtRest, Unsealable
 
 SEALED: Final = ".sealed"  # how the name of a source ends that was sealed when it came in
 USED: Final = "used.duckdb"
@@ -91,7 +91,7 @@ def put_away(rest: AtRest, made: Path, target: Path, name: str) -> None:
 
 def prepared_sealed(rest: AtRest, room: Room, salt: str, request: Header) -> Header:
     """Prepare in memory; put the table and the sketch away."""
-    from sfumato.engines.prepare import prepared
+    from sfumato.engines.ingest.prepare import prepared
 
     body: dict[str, Any] = request  # Any: a message of our own parent
     work, out = Path(body["work"]), Path(body["out"])
@@ -112,7 +112,7 @@ def prepared_sealed(rest: AtRest, room: Room, salt: str, request: Header) -> Hea
 
 def described_sealed(rest: AtRest, room: Room, request: Header) -> Header:
     """Describe a source that was sealed when it came in, or any other."""
-    from sfumato.engines.describe import described
+    from sfumato.engines.ingest.column_types import described
 
     source = _reachable(rest, str(request["source"]), Path(str(request["work"])), 0)
     return described(room, {**request, "source": source})
@@ -120,7 +120,7 @@ def described_sealed(rest: AtRest, room: Room, request: Header) -> Header:
 
 def taken_sealed(rest: AtRest, room: Room, request: Header) -> Cells:
     """Count a period of a stream; put away what is to be kept of it."""
-    from sfumato.engines.taking import taken
+    from sfumato.engines.duckdb.stream_period import taken
 
     body: dict[str, Any] = request  # Any: a message of our own parent
     work = Path(body["spill"])

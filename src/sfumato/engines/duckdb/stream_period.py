@@ -17,12 +17,12 @@ import duckdb
 import numpy as np
 from numpy.typing import NDArray
 
-from sfumato.core.measure import Cells
-from sfumato.engines.assembled import Columns
-from sfumato.engines.frames import Header
-from sfumato.engines.locked import Room, made_whole, open_locked, quoted
-from sfumato.engines.sources import paths_of
-from sfumato.plan.lower_from import table_name
+from sfumato.engines.duckdb.locked_connection import Room, made_whole, open_locked, quoted
+from sfumato.engines.ingest.source_files import paths_of
+from sfumato.engines.shared.cell_assembly import Columns
+from sfumato.engines.shared.message_frames import Header
+from sfumato.query.measure import Cells
+from sfumato.query.printing.from_clause import table_name
 
 # `who` follows a person from version to version, and orders the file as a keyed digest does: by
 # nothing that is in the rows.

@@ -14,10 +14,8 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from sfumato.core.learning.coins import Coins
-from sfumato.core.learning.front import entered, packed, read_front
-from sfumato.core.learning.lesson import CLASSES, MOST_CELLS
-from sfumato.core.learning.network import (
+from sfumato.dp.learning.input_layers import entered, packed, read_front
+from sfumato.dp.learning.integer_network import (
     SUM_BITS,
     Inputs,
     Network,
@@ -27,9 +25,11 @@ from sfumato.core.learning.network import (
     Weights,
     unpacked,
 )
-from sfumato.core.learning.order import Field, LearnOrder
-from sfumato.engines.frames import Header
-from sfumato.plan.lower_from import table_name
+from sfumato.dp.learning.poisson_sampling import Coins
+from sfumato.dp.learning.training_task import CLASSES, MOST_CELLS
+from sfumato.engines.shared.message_frames import Header
+from sfumato.query.printing.from_clause import table_name
+from sfumato.vault.training_port import Field, LearnOrder
 
 if TYPE_CHECKING:
     import duckdb

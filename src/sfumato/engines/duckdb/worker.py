@@ -1,8 +1,8 @@
-"""The worker: the only process that reads rows. It is started by `child.py` and killed by it.
+"""The worker: the only process that reads rows. It is started by `worker_process.py` and killed by it.
 
-It takes SQL printed by `plan/lower.py`, and says integers or `{"ok": false}`; no text of DuckDB,
+It takes SQL printed by `query/printing/statements.py`, and says integers or `{"ok": false}`; no text of DuckDB,
 which quotes cells in its complaints, ever leaves this process.
-"""
+"""  # noqa: E501
 
 from __future__ import annotations
 
@@ -18,24 +18,24 @@ from typing import TYPE_CHECKING, Any, Final
 
 import duckdb
 
-from sfumato.core.at_rest import AtRest
-from sfumato.engines.assembled import Assembly, Layout, cells_bytes
-from sfumato.engines.cold import Cold
-from sfumato.engines.frames import Header, framed, read_frame
-from sfumato.engines.kernel import add_up
-from sfumato.engines.locked import Room, open_locked
-from sfumato.engines.no_space import NO_SPACE, is_full
-from sfumato.engines.sealed_rows import (
+from sfumato.engines.duckdb.locked_connection import Room, open_locked
+from sfumato.engines.duckdb.sealed_rows import (
     described_sealed,
     in_memory,
     prepared_sealed,
     rest_of,
     taken_sealed,
 )
-from sfumato.engines.secluded import seclude
+from sfumato.engines.kernel.contribution_bounding import add_up
+from sfumato.engines.shared.cell_assembly import Assembly, Layout, cells_bytes
+from sfumato.engines.shared.cold_path import Cold
+from sfumato.engines.shared.disk_full import NO_SPACE, is_full
+from sfumato.engines.shared.message_frames import Header, framed, read_frame
+from sfumato.engines.shared.process_hardening import seclude
+from sfumato.vault.encryption_at_rest import AtRest
 
 if TYPE_CHECKING:
-    from sfumato.engines.learning import Kept
+    from sfumato.engines.duckdb.training import Kept
 
 _TRIM, _MMAP, _ARENAS = -1, -3, -8  # of mallopt(3)
 _RESERVE_MB: Final = 1024  # address space of the interpreter and the libraries
@@ -144,7 +144,7 @@ def _measure(worker: Worker, request: Header) -> bytes:
 
 
 def _prepare(worker: Worker, request: Header) -> bytes:
-    from sfumato.engines.prepare import prepared
+    from sfumato.engines.ingest.prepare import prepared
 
     room, salt, rest = worker.room, worker.salt, worker.rest
     if rest is not None:
@@ -164,7 +164,7 @@ def _told_of_space(work: Callable[[], Header]) -> bytes:
 
 
 def _take(worker: Worker, request: Header) -> bytes:
-    from sfumato.engines.taking import taken
+    from sfumato.engines.duckdb.stream_period import taken
 
     worker.close()  # one process cannot open a table twice
     if worker.rest is not None:
@@ -173,8 +173,8 @@ def _take(worker: Worker, request: Header) -> bytes:
 
 
 def _split(worker: Worker, request: Header) -> bytes:
-    from sfumato.engines.splitting import split
-    from sfumato.engines.studies import split_study
+    from sfumato.engines.duckdb.bids_blocks import split_study
+    from sfumato.engines.duckdb.block_files import split
 
     worker.close()  # one process cannot open a table twice
     if request["study"] is None:
@@ -186,14 +186,14 @@ def _split(worker: Worker, request: Header) -> bytes:
 
 
 def _split_copy(worker: Worker, request: Header) -> bytes:
-    from sfumato.engines.splitting import split_copy
+    from sfumato.engines.duckdb.block_files import split_copy
 
     split_copy(worker.room, request)
     return framed({"ok": True})
 
 
 def _split_people(worker: Worker, request: Header) -> bytes:
-    from sfumato.engines.studies import split_people
+    from sfumato.engines.duckdb.bids_blocks import split_people
 
     worker.close()  # one process cannot open a table twice
     split_people(worker.room, worker.salt, request)
@@ -201,7 +201,7 @@ def _split_people(worker: Worker, request: Header) -> bytes:
 
 
 def _learn(worker: Worker, request: Header) -> bytes:
-    from sfumato.engines.learning import learnt, read_learn
+    from sfumato.engines.duckdb.training import learnt, read_learn
 
     connection = worker.open(str(request["table"]))
     order, threads = read_learn(request), worker.room.threads
@@ -210,13 +210,13 @@ def _learn(worker: Worker, request: Header) -> bytes:
 
 
 def _probe(worker: Worker, _request: Header) -> bytes:
-    from sfumato.engines.probes import open_probes
+    from sfumato.engines.duckdb.lockdown_probes import open_probes
 
     return framed({"ok": True, "open": list(open_probes(worker.room))})
 
 
 def _describe(worker: Worker, request: Header) -> bytes:
-    from sfumato.engines.describe import described
+    from sfumato.engines.ingest.column_types import described
 
     room, rest = worker.room, worker.rest
     if rest is not None:
@@ -225,7 +225,7 @@ def _describe(worker: Worker, request: Header) -> bytes:
 
 
 def _count(worker: Worker, request: Header) -> bytes:
-    from sfumato.engines.census import counted
+    from sfumato.engines.ingest.value_census import counted
 
     header, body = counted(worker.room, request)
     return framed({"ok": True, **header}, body)

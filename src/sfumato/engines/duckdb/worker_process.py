@@ -8,9 +8,9 @@ import time
 import weakref
 from typing import Final
 
-from sfumato.engines.deaths import cause_of, oom_kills, signal_of
-from sfumato.engines.frames import Header, framed, read_frame
-from sfumato.piped import Piped
+from sfumato.engines.shared.exit_causes import cause_of, oom_kills, signal_of
+from sfumato.engines.shared.message_frames import Header, framed, read_frame
+from sfumato.system.child_process import Piped
 from sfumato.vault.engine_port import START
 
 
@@ -21,7 +21,7 @@ class Child(Piped):
     question's own, a complaint of the worker's, or nobody knows.
     """
 
-    def __init__(self, module: str = "worker") -> None:
+    def __init__(self, module: str = "duckdb.worker") -> None:
         """Start the process, which runs a module of this folder."""
         self.owner = os.getpid()
         self.lost: str | None = None

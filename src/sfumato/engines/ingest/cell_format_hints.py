@@ -10,10 +10,10 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Final
 
-from sfumato.core.cell_formats import PLAIN, THOUSANDS, NumberFormat
-from sfumato.core.columns import Column
-from sfumato.engines.cell_formats import date_pattern
-from sfumato.engines.text_files import NOTHING
+from sfumato.engines.ingest.cell_format_sql import date_pattern
+from sfumato.engines.ingest.csv_layout import NOTHING
+from sfumato.vault.card.cell_formats import PLAIN, THOUSANDS, NumberFormat
+from sfumato.vault.card.columns import Column
 
 _NEARLY_ALL: Final = 0.95
 _DAYS: Final = (

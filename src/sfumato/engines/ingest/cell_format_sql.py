@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from sfumato.core.cell_formats import PLAIN, THOUSANDS, TOKEN, NumberFormat
-from sfumato.core.columns import Column
-from sfumato.engines.locked import quoted
+from sfumato.engines.duckdb.locked_connection import quoted
+from sfumato.vault.card.cell_formats import PLAIN, THOUSANDS, TOKEN, NumberFormat
+from sfumato.vault.card.columns import Column
 
 TEXT: Final = "VARCHAR"  # the kind of a source's column that formats are for
 _EXPONENT: Final = "([eE][+-]?[0-9]{1,4})?"

@@ -1,6 +1,6 @@
 """Count how the cells of a source were read, and refuse columns that were not.
 
-Counts stay in the worker; what leaves it is bands (core/add_report.py), and of a refusal which
+Counts stay in the worker; what leaves it is bands (vault/add_report.py), and of a refusal which
 columns could not be read as their type.
 """
 
@@ -12,16 +12,16 @@ from typing import Final
 
 import duckdb
 
-from sfumato.core.add_report import BANDS, MOST_UNREADABLE, ColumnReport, TableReport, band
-from sfumato.core.columns import Column
-from sfumato.core.refusal import Refused
-from sfumato.engines.cell_formats import TEXT
-from sfumato.engines.cell_hints import are_like_thousands, hint_of
-from sfumato.engines.known import coded
-from sfumato.engines.locked import quoted
-from sfumato.engines.orders import TableOrder
-from sfumato.engines.prepare_sql import without_nulls
-from sfumato.plan.lower_from import stored_name, table_name
+from sfumato.dp.refusal import Refused
+from sfumato.engines.duckdb.locked_connection import quoted
+from sfumato.engines.ingest.cell_format_hints import are_like_thousands, hint_of
+from sfumato.engines.ingest.cell_format_sql import TEXT
+from sfumato.engines.ingest.cell_sql import without_nulls
+from sfumato.engines.ingest.prepare_order import TableOrder
+from sfumato.engines.shared.prepared_table import coded
+from sfumato.query.printing.from_clause import stored_name, table_name
+from sfumato.vault.add_report import BANDS, MOST_UNREADABLE, ColumnReport, TableReport, band
+from sfumato.vault.card.columns import Column
 
 _AT_ONCE: Final = 64  # columns in one statement
 _NAMED: Final = 10  # columns in one refusal

@@ -9,21 +9,21 @@ from typing import Final
 
 import duckdb
 
-from sfumato.core.card import Limits
-from sfumato.core.cell_formats import THOUSANDS, UTF8
-from sfumato.core.refusal import Refused
-from sfumato.engines.cell_hints import are_like_thousands, formats_of_dates
-from sfumato.engines.frames import Header
-from sfumato.engines.locked import Room, open_locked
-from sfumato.engines.orders import TableOrder
-from sfumato.engines.sources import open_source, paths_of
-from sfumato.engines.text_files import (
+from sfumato.dp.refusal import Refused
+from sfumato.engines.duckdb.locked_connection import Room, open_locked
+from sfumato.engines.ingest.cell_format_hints import are_like_thousands, formats_of_dates
+from sfumato.engines.ingest.csv_layout import (
     NOTHING,
     check_column_names,
     guessed_encoding,
     is_text_file,
     text_layout,
 )
+from sfumato.engines.ingest.prepare_order import TableOrder
+from sfumato.engines.ingest.source_files import open_source, paths_of
+from sfumato.engines.shared.message_frames import Header
+from sfumato.vault.card.cell_formats import THOUSANDS, UTF8
+from sfumato.vault.card.data_card import Limits
 
 _SAMPLE: Final = 1000
 _PATTERNS: Final = (  # the first that every value fits

@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from sfumato.core.cell_formats import FileFormat
-from sfumato.core.refusal import Refused
-from sfumato.core.rows_text import NO_VALUE
+from sfumato.dp.refusal import Refused
+from sfumato.system.csv_writer import NO_VALUE
+from sfumato.vault.card.cell_formats import FileFormat
 
 SUFFIXES: Final = (".csv", ".tsv")
 _PIECE: Final = 1 << 20

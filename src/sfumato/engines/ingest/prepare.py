@@ -12,18 +12,12 @@ from typing import Final
 
 import duckdb
 
-from sfumato.core.add_report import TableReport, report_json
-from sfumato.core.columns import Column
-from sfumato.core.refusal import Refused
-from sfumato.engines.add_report import Cell, beyond, cells_report, staged, with_cuts
-from sfumato.engines.cell_formats import plain_spelling
-from sfumato.engines.folders import take_folders
-from sfumato.engines.frames import Header
-from sfumato.engines.known import CROWD_BITS, coded
-from sfumato.engines.locked import Room, made_whole, open_locked
-from sfumato.engines.orders import FOLDERS, Order, TableOrder, read_order
-from sfumato.engines.parts import parts_of, write_parts
-from sfumato.engines.prepare_sql import (
+from sfumato.dp.refusal import Refused
+from sfumato.engines.duckdb.locked_connection import Room, made_whole, open_locked
+from sfumato.engines.ingest.bids_folders import take_folders
+from sfumato.engines.ingest.cell_format_sql import plain_spelling
+from sfumato.engines.ingest.cell_report import Cell, beyond, cells_report, staged, with_cuts
+from sfumato.engines.ingest.cell_sql import (
     group_key,
     rank_type,
     ranks,
@@ -34,12 +28,18 @@ from sfumato.engines.prepare_sql import (
     without_nul,
     without_nulls,
 )
-from sfumato.engines.prepare_typed import typed
-from sfumato.engines.said import AS_TEXT, UNREADABLE
-from sfumato.engines.sketch import Sketch, domains_alike, united, write_sketch
-from sfumato.engines.sketching import take_sketch
-from sfumato.engines.sources import decoded, open_source, paths_of
-from sfumato.plan.lower_from import stored_name, table_name
+from sfumato.engines.ingest.person_sketch import Sketch, domains_alike, united, write_sketch
+from sfumato.engines.ingest.prepare_order import FOLDERS, Order, TableOrder, read_order
+from sfumato.engines.ingest.sketch_builder import take_sketch
+from sfumato.engines.ingest.source_errors import AS_TEXT, UNREADABLE
+from sfumato.engines.ingest.source_files import decoded, open_source, paths_of
+from sfumato.engines.ingest.typed_cells import typed
+from sfumato.engines.shared.message_frames import Header
+from sfumato.engines.shared.prepared_table import CROWD_BITS, coded
+from sfumato.engines.shared.stored_parts import parts_of, write_parts
+from sfumato.query.printing.from_clause import stored_name, table_name
+from sfumato.vault.add_report import TableReport, report_json
+from sfumato.vault.card.columns import Column
 
 _UNIT = "id"
 _WIDE = 64  # columns; reading the texts of one takes megabytes, whatever its rows
@@ -372,7 +372,7 @@ def _write_texts(
     """Write the dictionary of a column of private texts, codes in value order.
 
     Codes shift when a text comes or goes with a person; `text_key` does not, and so it is what
-    orders are made of (ranks.proof.md).
+    orders are made of (engines/kernel/ranks.proof.md).
     """
     connection.execute(
         f"CREATE TABLE {_dictionary(order, place)} AS SELECT"
@@ -389,7 +389,7 @@ def _dictionary(order: TableOrder, place: int) -> str:
 
 
 def _write_ranked(connection: duckdb.DuckDBPyConnection, order: TableOrder, salt: str) -> None:
-    """Write the table, each row with its stored ranks (ranks.proof.md)."""
+    """Write the table, each row with its stored ranks (engines/kernel/ranks.proof.md)."""
     texts = coded(order.columns)
     codes = {i: f"k{i}" for i, column in enumerate(order.columns) if column.keys is not None}
     codes |= {i: f"c{i}" for i in texts}
@@ -411,7 +411,7 @@ def _write_ranked(connection: duckdb.DuckDBPyConnection, order: TableOrder, salt
 
 
 def _write_parts(connection: duckdb.DuckDBPyConnection, order: TableOrder) -> None:
-    """Add up each person's part of each cell, as the card's own bounds let it count (parts.py)."""
+    """Add up each person's part of each cell, as the card's own bounds let it count (engines/shared/stored_parts.py)."""  # noqa: E501
     parts = parts_of(order.columns, *order.bounds)
     kind = rank_type(order.limits.rows_per_person)
     for statement in write_parts(order.columns, parts, order.place, kind):

@@ -8,14 +8,14 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Final
 
-from sfumato.core.bids import with_sidecars
-from sfumato.core.card import Card, Limits, Table
-from sfumato.core.cell_formats import UTF8, FileFormat, NumberFormat
-from sfumato.core.columns import Column
-from sfumato.core.expression import Constant
-from sfumato.core.refusal import Bug
-from sfumato.core.sandbox import BlockColumn, SplitOrder, StudyOrder
-from sfumato.engines.frames import Header
+from sfumato.dp.refusal import Bug
+from sfumato.engines.shared.message_frames import Header
+from sfumato.query.expression import Constant
+from sfumato.sandbox.ports import BlockColumn, SplitOrder, StudyOrder
+from sfumato.vault.card.bids import with_sidecars
+from sfumato.vault.card.cell_formats import UTF8, FileFormat, NumberFormat
+from sfumato.vault.card.columns import Column
+from sfumato.vault.card.data_card import Card, Limits, Table
 from sfumato.vault.engine_port import PrepareOrder, SourceFile
 
 FOLDERS: Final = "folders"  # where people's files are kept, until a preparation is whole

@@ -24,11 +24,11 @@ from typing import Final
 
 import duckdb
 
-from sfumato.engines.add_report import Cell
-from sfumato.engines.cell_formats import TEXT, plain_spelling
-from sfumato.engines.orders import TableOrder
-from sfumato.engines.prepare_sql import secret_number, without_nulls
-from sfumato.engines.sketch import FEW, KEPT, Fingerprint, Sketch
+from sfumato.engines.ingest.cell_format_sql import TEXT, plain_spelling
+from sfumato.engines.ingest.cell_report import Cell
+from sfumato.engines.ingest.cell_sql import secret_number, without_nulls
+from sfumato.engines.ingest.person_sketch import FEW, KEPT, Fingerprint, Sketch
+from sfumato.engines.ingest.prepare_order import TableOrder
 
 _NEAR_UNIQUE: Final = 0.9
 _DISTINCT: Final = 20

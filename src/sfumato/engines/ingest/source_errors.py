@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from sfumato.core.refusal import Refused
+from sfumato.dp.refusal import Refused
 from sfumato.vault.engine_port import Described
 
 UNREADABLE: Final = "The source is not like its name and the card say, or is damaged."

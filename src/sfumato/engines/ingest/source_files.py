@@ -10,13 +10,13 @@ from typing import Final
 
 import duckdb
 
-from sfumato.core.refusal import Refused
-from sfumato.core.rows_text import NO_VALUE
-from sfumato.engines.cell_formats import TEXT
-from sfumato.engines.locked import named, quoted
-from sfumato.engines.orders import TableOrder
-from sfumato.engines.prepare_sql import trimmed
-from sfumato.engines.text_files import SUFFIXES, in_utf8, is_text_file, text_layout
+from sfumato.dp.refusal import Refused
+from sfumato.engines.duckdb.locked_connection import named, quoted
+from sfumato.engines.ingest.cell_format_sql import TEXT
+from sfumato.engines.ingest.cell_sql import trimmed
+from sfumato.engines.ingest.csv_layout import SUFFIXES, in_utf8, is_text_file, text_layout
+from sfumato.engines.ingest.prepare_order import TableOrder
+from sfumato.system.csv_writer import NO_VALUE
 
 DECIMAL: Final = re.compile(r"DECIMAL\(([0-9]+),([0-9]+)\)")  # all digits, and decimals
 _PARQUET: Final = (".parquet", ".pq")

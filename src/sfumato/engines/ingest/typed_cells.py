@@ -1,6 +1,6 @@
 """How a cell that is a number, a day or a truth value already becomes what its text would become.
 
-Reading a cell as text decides what it is worth (prepare_sql.py); these expressions come to the same
+Reading a cell as text decides what it is worth (cell_sql.py); these expressions come to the same
 value without the text, for those types of a source of which that can be proved. They are total, as
 those are, and whether one is taken hangs on the source's type and the card alone.
 
@@ -16,9 +16,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from sfumato.core.columns import Column
-from sfumato.engines.prepare_sql import half_step, steps
-from sfumato.engines.sources import DECIMAL
+from sfumato.engines.ingest.cell_sql import half_step, steps
+from sfumato.engines.ingest.source_files import DECIMAL
+from sfumato.vault.card.columns import Column
 
 _WHOLE: Final = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "UTINYINT", "USMALLINT", "UINTEGER")
 _DIGITS: Final = 15  # any decimal of so many is another double

@@ -1,12 +1,12 @@
-"""What a worker has counted, as a table of codes; see `census.py`, which writes it."""
+"""What a worker has counted, as a table of codes; see `value_census.py`, which writes it."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from sfumato.core.crowd.coded import Table, decoded
-from sfumato.core.refusal import Bug, Refused
-from sfumato.engines.frames import Header
+from sfumato.dp.anonymity.coded_table import Table, decoded
+from sfumato.dp.refusal import Bug, Refused
+from sfumato.engines.shared.message_frames import Header
 
 
 def read_census(header: Header, body: bytes, *, is_grouped: bool) -> Table:

@@ -8,9 +8,8 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from sfumato.core.refusal import Bug
-from sfumato.engines.cold import NULL, Cold, ColdTally
-from sfumato.engines.kernel_types import (
+from sfumato.dp.refusal import Bug
+from sfumato.engines.kernel.row_arrays import (
     MOST,
     ORDER_BITS,
     PLACE_BITS,
@@ -21,6 +20,7 @@ from sfumato.engines.kernel_types import (
     Whole,
     Words,
 )
+from sfumato.engines.shared.cold_path import NULL, Cold, ColdTally
 
 _EXACT: Final = 2**53  # below it, float64 adds whole numbers exactly
 _U: Final = np.uint64

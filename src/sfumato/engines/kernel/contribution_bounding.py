@@ -18,12 +18,11 @@ import duckdb
 import numpy as np
 from numpy.typing import NDArray
 
-from sfumato.core.refusal import Bug
-from sfumato.engines.cold import MOST_SLOTS, NULL, Cold, ColdKey
-from sfumato.engines.kernel_order import Hashing, person_keys, text_keys
-from sfumato.engines.kernel_slots import by_bits, by_stored_slot
-from sfumato.engines.kernel_sums import by_cell, part_of
-from sfumato.engines.kernel_types import (
+from sfumato.dp.refusal import Bug
+from sfumato.engines.kernel.bounded_sums import by_cell, part_of
+from sfumato.engines.kernel.keyed_order import Hashing, person_keys, text_keys
+from sfumato.engines.kernel.rank_slots import by_bits, by_stored_slot
+from sfumato.engines.kernel.row_arrays import (
     MOST,
     PERSON_BITS,
     PLACE_BITS,
@@ -34,7 +33,8 @@ from sfumato.engines.kernel_types import (
     Words,
     chooses,
 )
-from sfumato.engines.known import CROWD_BITS
+from sfumato.engines.shared.cold_path import MOST_SLOTS, NULL, Cold, ColdKey
+from sfumato.engines.shared.prepared_table import CROWD_BITS
 
 RANGE_ROWS: Final = 1 << 19
 MOST_CODES: Final = 1 << 20

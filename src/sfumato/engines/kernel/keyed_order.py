@@ -9,9 +9,9 @@ import duckdb
 import numpy as np
 from numpy.typing import NDArray
 
-from sfumato.core.refusal import Bug
-from sfumato.engines.cold import Cold, ColdKey
-from sfumato.engines.kernel_types import ORDER_BITS, Columns, Words
+from sfumato.dp.refusal import Bug
+from sfumato.engines.kernel.row_arrays import ORDER_BITS, Columns, Words
+from sfumato.engines.shared.cold_path import Cold, ColdKey
 
 _U: Final = np.uint64
 

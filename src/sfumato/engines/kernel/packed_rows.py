@@ -1,11 +1,11 @@
-"""Rows that another engine hands out, as the kernel counts them (kernel.py).
+"""Rows that another engine hands out, as the kernel counts them (contribution_bounding.py).
 
 A row comes as few whole numbers: `a` is the person and a place, `b` the number or code of the cell
 and a place, w0, w1, ... are values. With a stored order of cells, the place in `a` is that of the
 cell among the person's, in `b` of the row in the cell; else `a` has that of the row among all of
 the person's, and `b` no place. Ranges hold all rows of their persons, however the rows lie; the
 kernel puts in order what is not. Where no stored order serves, persons' keys come beside the rows,
-and the order of a person's cells is the kernel's own (kernel_order.py).
+and the order of a person's cells is the kernel's own (keyed_order.py).
 """
 
 from __future__ import annotations
@@ -18,12 +18,18 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from sfumato.core.refusal import Bug
-from sfumato.engines.assembled import Columns as Answer
-from sfumato.engines.cold import Cold
-from sfumato.engines.kernel import MOST_CODES, dense, inhabited, merged, parts_of
-from sfumato.engines.kernel_order import Hashing
-from sfumato.engines.kernel_types import PERSON_BITS, PLACE_BITS, Columns, Part, Words, chooses
+from sfumato.dp.refusal import Bug
+from sfumato.engines.kernel.contribution_bounding import (
+    MOST_CODES,
+    dense,
+    inhabited,
+    merged,
+    parts_of,
+)
+from sfumato.engines.kernel.keyed_order import Hashing
+from sfumato.engines.kernel.row_arrays import PERSON_BITS, PLACE_BITS, Columns, Part, Words, chooses
+from sfumato.engines.shared.cell_assembly import Columns as Answer
+from sfumato.engines.shared.cold_path import Cold
 
 Ordered = Callable[[Columns], Words]  # rows -> the secret order of their cells
 

@@ -8,9 +8,8 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from sfumato.engines.cold import NULL, Cold
-from sfumato.engines.kernel_sums import amount_of, by_cell, into
-from sfumato.engines.kernel_types import (
+from sfumato.engines.kernel.bounded_sums import amount_of, by_cell, into
+from sfumato.engines.kernel.row_arrays import (
     MOST,
     Columns,
     Part,
@@ -19,6 +18,7 @@ from sfumato.engines.kernel_types import (
     Whole,
     Words,
 )
+from sfumato.engines.shared.cold_path import NULL, Cold
 
 _BITS: Final = 64
 _U: Final = np.uint64

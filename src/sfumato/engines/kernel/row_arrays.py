@@ -8,7 +8,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from sfumato.engines.cold import Cold
+from sfumato.engines.shared.cold_path import Cold
 
 Words = NDArray[np.uint64]
 Whole = NDArray[np.int64]

@@ -11,7 +11,7 @@ from typing import Final
 import psycopg
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-from sfumato.core.refusal import Refused
+from sfumato.dp.refusal import Refused
 
 _OF_THE_OWNER: Final = ("passfile", "password", "sslcert", "sslkey", "sslpassword", "user")
 

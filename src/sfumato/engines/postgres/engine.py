@@ -1,9 +1,9 @@
 """PostgreSQL behind the engine's port: prepared by DuckDB, copied in once, asked by a mere reader.
 
-One rule decides what a number is (prepare_sql.py), so a source is prepared by the embedded engine
+One rule decides what a number is (engines/ingest/cell_sql.py), so a source is prepared by the embedded engine
 and the prepared rows are copied into a table of their own. Where the prepared table would lie, a
 small file says which table that is. The driver (psycopg) runs in a child process only.
-"""
+"""  # noqa: E501
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
-from sfumato.core.measure import Cells, Measure
-from sfumato.core.refusal import Refused
-from sfumato.core.sealed import Sealed
-from sfumato.durable import sync, write_new
-from sfumato.engines.assembled import Layout
-from sfumato.engines.duckdb import DuckDBEngine, statement_json
-from sfumato.engines.frames import Header
-from sfumato.engines.names import forget_names, publish_names
-from sfumato.engines.postgres_child import START_S, Held
-from sfumato.engines.postgres_cold import lower_cold
-from sfumato.engines.postgres_copy import order_mark
-from sfumato.engines.postgres_ranks import Stored, by_ranks, ranked_place
-from sfumato.engines.take import ONE_NUMBER, carried_out, elsewhere
-from sfumato.plan.lower import lower
-from sfumato.plan.print_values import Dialect
+from sfumato.dp.refusal import Refused
+from sfumato.engines.duckdb.engine import DuckDBEngine, statement_json
+from sfumato.engines.shared.cell_assembly import Layout
+from sfumato.engines.shared.driver_cold_path import lower_cold
+from sfumato.engines.shared.driver_process import START_S, Held
+from sfumato.engines.shared.driver_rank_path import Stored, by_ranks, ranked_place
+from sfumato.engines.shared.message_frames import Header
+from sfumato.engines.shared.person_names import forget_names, publish_names
+from sfumato.engines.shared.stream_order import ONE_NUMBER, carried_out, elsewhere
+from sfumato.engines.shared.table_copy import order_mark
+from sfumato.query.measure import Cells, Measure
+from sfumato.query.printing.expressions import Dialect
+from sfumato.query.printing.statements import lower
+from sfumato.system.durable_files import sync, write_new
 from sfumato.vault.engine_port import Described, EngineStopped, Prepared, PrepareOrder, TakeOrder
+from sfumato.vault.sealed import Sealed
 
 _GRACE_S: Final = 2.0  # how long the server may take to notice its own timeout
 _DEADLINE_S: Final = 60.0
@@ -91,7 +91,7 @@ class PostgresEngine:
             "salt": salt.hex(), "reader": place.reader, "owner": place.owner, "role": place.role,
             "schema": place.schema, "work_mem_mb": limits.work_mem_mb, "memory_mb": memory_mb,
         }  # fmt: skip
-        self._held = Held("postgres_worker", start)
+        self._held = Held("postgres.worker", start)
 
     def measure(self, table: str, measure: Measure) -> Sealed[Cells]:
         """Return what the measure adds up over the prepared table (zeros included).

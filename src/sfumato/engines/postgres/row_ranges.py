@@ -14,11 +14,8 @@ from psycopg.adapt import Buffer, Loader
 from psycopg.postgres import types
 from psycopg.pq import Format
 
-from sfumato.core.refusal import Bug
-from sfumato.engines.assembled import Columns as Answer
-from sfumato.engines.cold import Cold
-from sfumato.engines.kernel_types import PLACE_BITS, Columns, Part
-from sfumato.engines.packed import (
+from sfumato.dp.refusal import Bug
+from sfumato.engines.kernel.packed_rows import (
     Extent,
     Ordered,
     extent_sql,
@@ -31,6 +28,9 @@ from sfumato.engines.packed import (
     unordered,
     whole_of,
 )
+from sfumato.engines.kernel.row_arrays import PLACE_BITS, Columns, Part
+from sfumato.engines.shared.cell_assembly import Columns as Answer
+from sfumato.engines.shared.cold_path import Cold
 
 Link = psycopg.Connection[tuple[Any, ...]]
 

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from sfumato.core.connection import TableThere
-from sfumato.core.refusal import Refused
-from sfumato.engines.addresses import PostgresAddress, read_address
-from sfumato.engines.frames import Header
-from sfumato.engines.postgres_child import START_S, DriverChild
-from sfumato.extras import need_package
+from sfumato.dp.refusal import Refused
+from sfumato.engines.shared.driver_process import START_S, DriverChild
+from sfumato.engines.shared.engine_address import PostgresAddress, read_address
+from sfumato.engines.shared.message_frames import Header
+from sfumato.system.optional_packages import need_package
+from sfumato.vault.database_connection import TableThere
 
 _WHY: Final[Mapping[str, tuple[str, str, str]]] = {
     "unreachable": (
@@ -55,7 +55,7 @@ class PostgresTables:
     def check(self, address: str) -> None:
         """Refuse an address that is none of PostgreSQL's, or by which rows would cross openly."""
         need_package("psycopg", "postgres")
-        from sfumato.engines.postgres_address import check_network
+        from sfumato.engines.postgres.address import check_network
 
         if not isinstance(read_address(address), PostgresAddress):
             raise Refused(
@@ -84,7 +84,7 @@ class PostgresTables:
             "table": wanted.table,
             "timeout_ms": int(limit_s * 1000),
         }
-        child = DriverChild("postgres_source")
+        child = DriverChild("postgres.source_worker")
         try:
             child.begin({"memory_mb": self.memory_mb}, START_S)
             answer = child.ask({**order, **there}, limit_s)

@@ -15,10 +15,10 @@ from typing import Any, Final, LiteralString
 import psycopg
 from psycopg import sql
 
-from sfumato.core.rows_text import NO_VALUE
-from sfumato.engines.frames import Header
-from sfumato.engines.postgres_child import Deed, serve
-from sfumato.engines.postgres_doors import DOORS, FILES
+from sfumato.engines.postgres.reader_privileges import DOORS, FILES
+from sfumato.engines.shared.driver_process import Deed, serve
+from sfumato.engines.shared.message_frames import Header
+from sfumato.system.csv_writer import NO_VALUE
 
 # What a role that takes rows may not be able to do; whatever else it may read is the operator's.
 CLOSED: Final = (

@@ -15,17 +15,17 @@ import numpy as np
 import psycopg
 from psycopg import sql
 
-from sfumato.engines.assembled import Assembly, Columns, Layout, cells_bytes
-from sfumato.engines.cold import Cold
-from sfumato.engines.frames import Header
-from sfumato.engines.locked import Room
-from sfumato.engines.packed import Extent, extent_sql
-from sfumato.engines.postgres_child import Deed, HostEnded, serve
-from sfumato.engines.postgres_copy import Copied, copy_out, copying_of
-from sfumato.engines.postgres_doors import open_doors
-from sfumato.engines.postgres_kernel import Link, add_up, counted, extent_of
-from sfumato.engines.postgres_role import make_reader, unmake_reader, welcome_reader
-from sfumato.engines.taking import taken_elsewhere
+from sfumato.engines.duckdb.locked_connection import Room
+from sfumato.engines.duckdb.stream_period import taken_elsewhere
+from sfumato.engines.kernel.packed_rows import Extent, extent_sql
+from sfumato.engines.postgres.reader_privileges import open_doors
+from sfumato.engines.postgres.reader_role import make_reader, unmake_reader, welcome_reader
+from sfumato.engines.postgres.row_ranges import Link, add_up, counted, extent_of
+from sfumato.engines.shared.cell_assembly import Assembly, Columns, Layout, cells_bytes
+from sfumato.engines.shared.cold_path import Cold
+from sfumato.engines.shared.driver_process import Deed, HostEnded, serve
+from sfumato.engines.shared.message_frames import Header
+from sfumato.engines.shared.table_copy import Copied, copy_out, copying_of
 from sfumato.vault.engine_port import SIGNAL, START
 
 _TYPES: Final = {"VARCHAR": 'TEXT COLLATE "C"', "TIMESTAMP": "TIMESTAMP(6)"}

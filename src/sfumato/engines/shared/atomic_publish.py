@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from sfumato.durable import sync
+from sfumato.system.durable_files import sync
 
 
 def publish(made: Path, target: Path) -> None:

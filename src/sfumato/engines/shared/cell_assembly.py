@@ -12,8 +12,8 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from sfumato.core.measure import Cells, Measure
-from sfumato.engines.frames import Header
+from sfumato.engines.shared.message_frames import Header
+from sfumato.query.measure import Cells, Measure
 
 Columns = Mapping[str, NDArray[Any]]  # by name, as an engine hands them out
 _LENGTH: Final = struct.Struct("<Q")

@@ -1,9 +1,9 @@
-"""The cold way of a measure: DuckDB picks and computes, `kernel.py` bounds and adds up.
+"""The cold way of a measure: DuckDB picks and computes, `engines/kernel/contribution_bounding.py` bounds and adds up.
 
 Whether a measure goes this way is a function of the measure and the card alone. What travels to the
 worker is one statement, which the worker runs for a range of persons at a time, and what the
 columns of its answer mean.
-"""
+"""  # noqa: E501
 
 from __future__ import annotations
 
@@ -11,7 +11,10 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Final, Literal
 
-from sfumato.core.expression import (
+from sfumato.dp.refusal import Bug
+from sfumato.engines.shared.prepared_table import Known
+from sfumato.engines.shared.rank_path import Group, stored_group
+from sfumato.query.expression import (
     Arithmetic,
     Case,
     Clamp,
@@ -25,13 +28,17 @@ from sfumato.core.expression import (
     Since,
     Total,
 )
-from sfumato.core.measure import Key, Measure, Tally
-from sfumato.core.refusal import Bug
-from sfumato.engines.known import Known
-from sfumato.engines.ranked import Group, stored_group
-from sfumato.plan.lower import ADDED
-from sfumato.plan.lower_from import stored_name, table_name
-from sfumato.plan.print_values import Bound, Text, filled, joined, print_expr, print_predicate
+from sfumato.query.measure import Key, Measure, Tally
+from sfumato.query.printing.expressions import (
+    Bound,
+    Text,
+    filled,
+    joined,
+    print_expr,
+    print_predicate,
+)
+from sfumato.query.printing.from_clause import stored_name, table_name
+from sfumato.query.printing.statements import ADDED
 
 NULL: Final = -(2**63)  # a value that is not there; no physical number is beyond 2**62
 MOST_SLOTS: Final = 16  # groups of a person that are told apart without sorting

@@ -8,7 +8,7 @@ from typing import Final
 
 import duckdb
 
-from sfumato.engines.frames import Header
+from sfumato.engines.shared.message_frames import Header
 
 _FULL: Final = (errno.ENOSPC, errno.EDQUOT)
 _OF_DISK: Final = (duckdb.IOException, duckdb.TransactionException, duckdb.FatalException)

@@ -1,24 +1,31 @@
 """The cold way in PostgreSQL and Spark: they filter and compute, the driver bounds and adds up.
 
 A question with a filter or with clamped sums needs everybody's rows one by one. The engine hands
-them out for a range of persons at a time, packed into few whole numbers (packed.py), and the kernel
-bounds them: cells of a person lie in their stored order, which is that of plan/lower.py, or all of
+them out for a range of persons at a time, packed into few whole numbers (engines/kernel/packed_rows.py), and the kernel
+bounds them: cells of a person lie in their stored order, which is that of query/printing/statements.py, or all of
 them count, or there is but one; else they are chosen by the kernel's own keyed order, as DuckDB's
 are. Private keys that no stored order serves stay with plain SQL.
-"""
+"""  # noqa: E501
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Final
 
-from sfumato.core.expression import Expr, Ref
-from sfumato.core.measure import Measure
-from sfumato.engines.cold import MOST_SLOTS, NULL, Cold, ColdKey, cold_tally
-from sfumato.engines.kernel_types import PLACE_BITS
-from sfumato.engines.postgres_ranks import Stored, stored_place
-from sfumato.plan.lower import ADDED
-from sfumato.plan.print_values import Dialect, Text, filled, joined, print_expr, print_predicate
+from sfumato.engines.kernel.row_arrays import PLACE_BITS
+from sfumato.engines.shared.cold_path import MOST_SLOTS, NULL, Cold, ColdKey, cold_tally
+from sfumato.engines.shared.driver_rank_path import Stored, stored_place
+from sfumato.query.expression import Expr, Ref
+from sfumato.query.measure import Measure
+from sfumato.query.printing.expressions import (
+    Dialect,
+    Text,
+    filled,
+    joined,
+    print_expr,
+    print_predicate,
+)
+from sfumato.query.printing.statements import ADDED
 
 # A sign is no part of a number in SQL, and without it this one has more than 64 bits.
 _NOTHING: Final = f"({NULL + 1} - 1)"
@@ -109,7 +116,7 @@ class _Printer:
         ]
 
     def _cell(self) -> Text:
-        """Print the number of the cell, as plan/lower.py numbers them."""
+        """Print the number of the cell, as query/printing/statements.py numbers them."""
         cell = Text("CAST(0 AS BIGINT)")
         for place, key in enumerate(self.measure.keys):
             code = filled("CAST({} AS BIGINT)", print_expr(key.value, self.dialect))

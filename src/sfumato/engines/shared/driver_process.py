@@ -14,13 +14,13 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from sfumato.core.measure import Cells
-from sfumato.core.sealed import Sealed
-from sfumato.engines.assembled import Layout, read_cells
-from sfumato.engines.child import Child, Turn
-from sfumato.engines.frames import Header, framed, read_frame
-from sfumato.engines.secluded import seclude
+from sfumato.engines.duckdb.worker_process import Child, Turn
+from sfumato.engines.shared.cell_assembly import Layout, read_cells
+from sfumato.engines.shared.message_frames import Header, framed, read_frame
+from sfumato.engines.shared.process_hardening import seclude
+from sfumato.query.measure import Cells
 from sfumato.vault.engine_port import SIGNAL, START, EngineLost
+from sfumato.vault.sealed import Sealed
 
 START_S: Final = 120.0
 _PROBE_S: Final = 20.0

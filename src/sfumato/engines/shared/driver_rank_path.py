@@ -2,19 +2,19 @@
 
 `g3` is the place of a row's cell among the cells of its person when all rows are grouped by `k3`
 alone, or by the private texts `v3`; `n3` the place of the row among its person's in that cell; both
-in the secret order that plan/lower.py prints. Ranks of a key serve only the grouping by exactly
-that key (soundness rule 10). A filter, or clamped sums, are another way's (postgres_cold.py).
-"""
+in the secret order that query/printing/statements.py prints. Ranks of a key serve only the grouping by exactly
+that key (soundness rule 10). A filter, or clamped sums, are another way's (driver_cold_path.py).
+"""  # noqa: E501
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Any, Final
 
-from sfumato.core.expression import Expr, Ref
-from sfumato.core.measure import Measure, Tally
-from sfumato.plan.lower import Statement, linear, wide_sum
-from sfumato.plan.print_values import Dialect, Text, filled, joined, print_expr
+from sfumato.query.expression import Expr, Ref
+from sfumato.query.measure import Measure, Tally
+from sfumato.query.printing.expressions import Dialect, Text, filled, joined, print_expr
+from sfumato.query.printing.statements import Statement, linear, wide_sum
 
 _SERVED: Final = ("rows", "people", "values", "sum")
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import Final
 from urllib.parse import parse_qsl, unquote
 
-from sfumato.core.refusal import Refused
-from sfumato.engines.spark import SparkPlace
+from sfumato.dp.refusal import Refused
+from sfumato.engines.spark.engine import SparkPlace
 
 _POSTGRES: Final = re.compile(r"postgres(ql)?://|\s*[a-z_]+\s*=", re.ASCII)
 _SPARK: Final = re.compile(

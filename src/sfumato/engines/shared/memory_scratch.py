@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from sfumato.core.card import Card
-from sfumato.core.refusal import Refused
-from sfumato.core.sandbox import Drafts
-from sfumato.engines.frames import Header
+from sfumato.dp.refusal import Refused
+from sfumato.engines.shared.message_frames import Header
+from sfumato.sandbox.ports import Drafts
+from sfumato.vault.card.data_card import Card
 
 _SEED: Final = 32
 

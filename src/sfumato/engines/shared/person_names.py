@@ -9,8 +9,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from sfumato.engines.locked import quoted
-from sfumato.engines.publishing import publish
+from sfumato.engines.duckdb.locked_connection import quoted
+from sfumato.engines.shared.atomic_publish import publish
 
 if TYPE_CHECKING:
     import duckdb

@@ -12,10 +12,10 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final
 
-from sfumato.core.card import Card, Table
-from sfumato.core.columns import Column, ColumnType
-from sfumato.engines.parts import Parts, parts_of
-from sfumato.plan.lower_from import stored_name
+from sfumato.engines.shared.stored_parts import Parts, parts_of
+from sfumato.query.printing.from_clause import stored_name
+from sfumato.vault.card.columns import Column, ColumnType
+from sfumato.vault.card.data_card import Card, Table
 
 VERSION: Final = 3
 CROWD_BITS: Final = 4  # rows are counted for every 2**4 persons, so that work can be shared out

@@ -1,24 +1,24 @@
-"""The rank form of a measure: a person's part is bounded by two stored numbers (ranks.proof.md).
+"""The rank form of a measure: a person's part is bounded by two stored numbers (engines/kernel/ranks.proof.md).
 
 `gr3` is the place of a row's group among its person's groups of column 3, `rr3` the place of the
 row in that group, `rr` its place among all rows of the person. They serve only a grouping by that
 very column, or by nothing, without a filter (soundness rule 10). Where a question keeps the card's
-own bounds, what is added up beforehand serves it sooner (parts.py); everything else goes the cold
+own bounds, what is added up beforehand serves it sooner (stored_parts.py); everything else goes the cold
 way.
-"""
+"""  # noqa: E501
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from sfumato.core.expression import Expr, Ref
-from sfumato.core.measure import Key, Measure, Tally
-from sfumato.core.refusal import Bug
-from sfumato.engines.known import Known
-from sfumato.engines.parts import lower_parts
-from sfumato.plan.lower import ADDED, Statement, linear
-from sfumato.plan.lower_from import table_name
-from sfumato.plan.print_values import Text, filled, joined, print_expr
+from sfumato.dp.refusal import Bug
+from sfumato.engines.shared.prepared_table import Known
+from sfumato.engines.shared.stored_parts import lower_parts
+from sfumato.query.expression import Expr, Ref
+from sfumato.query.measure import Key, Measure, Tally
+from sfumato.query.printing.expressions import Text, filled, joined, print_expr
+from sfumato.query.printing.from_clause import table_name
+from sfumato.query.printing.statements import ADDED, Statement, linear
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Stored parts: each person's part of each cell, added up at preparation (ranks.proof.md).
+"""Stored parts: each person's part of each cell, added up at preparation (engines/kernel/ranks.proof.md).
 
 `parts3` has a row for each person and group of column 3 that the card's own bounds let count:
 `code`, `place` (the group's place among the person's), `n` (how many of the rows count), and of
@@ -9,7 +9,7 @@ question that lets fewer rows count is a part, if it is no larger, or else one o
 
 They serve a question that lets no more count than the card, has no filter, and is grouped by
 exactly that column: nothing that a person has is bounded then.
-"""
+"""  # noqa: E501
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from sfumato.core.columns import Column
-from sfumato.core.expression import Ref
-from sfumato.core.measure import Measure, Tally
-from sfumato.core.refusal import Bug
-from sfumato.plan.lower import ADDED, Statement, linear
-from sfumato.plan.lower_from import stored_name, table_name
+from sfumato.dp.refusal import Bug
+from sfumato.query.expression import Ref
+from sfumato.query.measure import Measure, Tally
+from sfumato.query.printing.from_clause import stored_name, table_name
+from sfumato.query.printing.statements import ADDED, Statement, linear
+from sfumato.vault.card.columns import Column
 
 _MOST: Final = 2**62  # no stored sum passes it, whatever the rows are
 MOST_FIRSTS: Final = 24  # sums of firsts that are stored; they may be as many as there are rows

@@ -12,14 +12,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
-from sfumato.core.measure import Cells
-from sfumato.core.sealed import Sealed
-from sfumato.durable import sync
-from sfumato.engines.assembled import Layout
-from sfumato.engines.frames import Header
-from sfumato.engines.publishing import is_whole
-from sfumato.plan.print_values import Dialect, print_predicate
+from sfumato.engines.shared.atomic_publish import is_whole
+from sfumato.engines.shared.cell_assembly import Layout
+from sfumato.engines.shared.message_frames import Header
+from sfumato.query.measure import Cells
+from sfumato.query.printing.expressions import Dialect, print_predicate
+from sfumato.system.durable_files import sync
 from sfumato.vault.engine_port import EngineStopped, TakeOrder
+from sfumato.vault.sealed import Sealed
 
 ONE_NUMBER: Final = Layout(1, 0, (0,))
 

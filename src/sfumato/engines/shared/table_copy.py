@@ -2,10 +2,10 @@
 
 `person_key` goes as text (it is only ever spelled), `row_key` as a signed number in the same order.
 A person table gets the places that cells and rows have in the secret order, for each column of
-declared keys or private texts, so that the usual questions need no sorting (postgres_ranks.py). For
+declared keys or private texts, so that the usual questions need no sorting (driver_rank_path.py). For
 PostgreSQL they are packed too: `a3` is person and place of the cell among the person's, `b3` code
 and place of the row in the cell, `a` person and place of the row among all of the person's.
-"""
+"""  # noqa: E501
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal
 
-from sfumato.engines.frames import Header
-from sfumato.engines.kernel_types import PLACE_BITS
-from sfumato.engines.locked import Room, open_locked, quoted
-from sfumato.engines.names import copy_names, names_in
-from sfumato.engines.prepare_sql import without_nul
-from sfumato.plan.lower_from import stored_name, table_name
+from sfumato.engines.duckdb.locked_connection import Room, open_locked, quoted
+from sfumato.engines.ingest.cell_sql import without_nul
+from sfumato.engines.kernel.row_arrays import PLACE_BITS
+from sfumato.engines.shared.message_frames import Header
+from sfumato.engines.shared.person_names import copy_names, names_in
+from sfumato.query.printing.from_clause import stored_name, table_name
 
 if TYPE_CHECKING:
     import duckdb
@@ -159,7 +159,7 @@ def _code(place: int, types: dict[str, str]) -> str:
 
 
 def _cell_order(place: int, types: dict[str, str]) -> str:
-    """Print the keyed order of a person's cells, the same text as plan/lower.py has."""
+    """Print the keyed order of a person's cells, the same text as query/printing/statements.py has."""  # noqa: E501
     code = _code(place, types)
     cell = f"CAST(k{place} AS VARCHAR)" if code[0] == "k" else without_nul(f"v{place}")
     text = f"? || ':cell:' || CAST(person_key AS VARCHAR) || ':' || {cell}"

@@ -13,19 +13,19 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
-from sfumato.core.measure import Cells, Measure
-from sfumato.core.sandbox import SplitOrder
-from sfumato.core.sealed import Sealed
-from sfumato.engines.assembled import Layout
-from sfumato.engines.duckdb import DuckDBEngine
-from sfumato.engines.frames import Header
-from sfumato.engines.postgres import measure_request, prepare_elsewhere, read_marker
-from sfumato.engines.postgres_child import START_S, Held
-from sfumato.engines.postgres_copy import order_mark
-from sfumato.engines.take import ONE_NUMBER, carried_out, elsewhere
-from sfumato.plan.lower_from import stored_name, table_name
-from sfumato.temporary import TemporaryFolder
+from sfumato.engines.duckdb.engine import DuckDBEngine
+from sfumato.engines.postgres.engine import measure_request, prepare_elsewhere, read_marker
+from sfumato.engines.shared.cell_assembly import Layout
+from sfumato.engines.shared.driver_process import START_S, Held
+from sfumato.engines.shared.message_frames import Header
+from sfumato.engines.shared.stream_order import ONE_NUMBER, carried_out, elsewhere
+from sfumato.engines.shared.table_copy import order_mark
+from sfumato.query.measure import Cells, Measure
+from sfumato.query.printing.from_clause import stored_name, table_name
+from sfumato.sandbox.ports import SplitOrder
+from sfumato.system.temporary_folders import TemporaryFolder
 from sfumato.vault.engine_port import Described, EngineStopped, Prepared, PrepareOrder, TakeOrder
+from sfumato.vault.sealed import Sealed
 
 _DEADLINE_S: Final = 300.0  # starting a JVM is part of the first question
 _MOST_S: Final = 5400.0
@@ -83,7 +83,7 @@ class SparkEngine:
             "salt": salt.hex(), "folder": folder, "host": place.host, "memory_mb": memory_mb,
             "conf": _settings(place, self._limits), "java_home": os.environ.get("JAVA_HOME", ""),
         }  # fmt: skip
-        self._held = Held("spark_worker", start)
+        self._held = Held("spark.worker", start)
 
     def measure(self, table: str, measure: Measure) -> Sealed[Cells]:
         """Return what the measure adds up over the prepared table (zeros included).

@@ -7,10 +7,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from sfumato.engines.assembled import Columns as Answer
-from sfumato.engines.cold import Cold
-from sfumato.engines.kernel_types import Columns, Part
-from sfumato.engines.packed import (
+from sfumato.engines.kernel.packed_rows import (
     Extent,
     Ordered,
     keys_sql,
@@ -23,6 +20,9 @@ from sfumato.engines.packed import (
     unordered,
     whole_of,
 )
+from sfumato.engines.kernel.row_arrays import Columns, Part
+from sfumato.engines.shared.cell_assembly import Columns as Answer
+from sfumato.engines.shared.cold_path import Cold
 
 _RANGE_NUMBERS: Final = 1 << 23  # one job hands out; Parquet's groups of other persons are skipped
 _SLICE_ROWS: Final = 1 << 18

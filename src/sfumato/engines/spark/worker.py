@@ -14,15 +14,15 @@ from typing import Any, Final
 
 import numpy as np
 
-from sfumato.engines.assembled import Assembly, Columns, Layout, cells_bytes
-from sfumato.engines.cold import Cold
-from sfumato.engines.frames import Header
-from sfumato.engines.locked import Room
-from sfumato.engines.packed import Extent, extent_sql
-from sfumato.engines.postgres_child import Deed, serve
-from sfumato.engines.postgres_copy import copy_out, copying_of
-from sfumato.engines.spark_kernel import add_up, fetched
-from sfumato.engines.taking import taken_elsewhere
+from sfumato.engines.duckdb.locked_connection import Room
+from sfumato.engines.duckdb.stream_period import taken_elsewhere
+from sfumato.engines.kernel.packed_rows import Extent, extent_sql
+from sfumato.engines.shared.cell_assembly import Assembly, Columns, Layout, cells_bytes
+from sfumato.engines.shared.cold_path import Cold
+from sfumato.engines.shared.driver_process import Deed, serve
+from sfumato.engines.shared.message_frames import Header
+from sfumato.engines.shared.table_copy import copy_out, copying_of
+from sfumato.engines.spark.row_ranges import add_up, fetched
 
 _SILENT: Final = "rootLogger.level = off\n"
 _CONF: Final = {

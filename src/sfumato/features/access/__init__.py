@@ -1,1 +1,1 @@
-"""Who may come in: users, their roles, passwords, tokens and invitations."""
+"""Users, roles, passwords, tokens and invitations."""

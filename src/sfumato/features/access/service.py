@@ -7,16 +7,16 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Final
 
-from sfumato.core.access import ACTIONS, ROLES, Caller, Token, User
-from sfumato.core.ports import Clock
-from sfumato.core.refusal import Refused
-from sfumato.core.service_ports import AccessStore, Passwords
-from sfumato.door.ledger import Ledger
 from sfumato.dp.json_values import Json
 from sfumato.dp.ports import Dice
-from sfumato.services.access.admission import Admission, not_signed_in
-from sfumato.services.access.attempts import Attempts, device_proof, is_known_device
-from sfumato.services.access.secrets import make_secret_text, token_digest
+from sfumato.dp.refusal import Refused
+from sfumato.features.access.secret_tokens import make_secret_text, token_digest
+from sfumato.features.access.sign_in_limits import Attempts, device_proof, is_known_device
+from sfumato.features.access.token_admission import Admission, not_signed_in
+from sfumato.release.ledger_guard import Ledger
+from sfumato.vault.ports import Clock
+from sfumato.vault.service_ports import AccessStore, Passwords
+from sfumato.vault.users import ACTIONS, ROLES, Caller, Token, User
 
 OWNER: Final = "owner"  # the first owner's name
 SESSION: Final = timedelta(hours=12)

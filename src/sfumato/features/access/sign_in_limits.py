@@ -17,8 +17,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final
 
-from sfumato.core.network import network_of
-from sfumato.core.refusal import Refused
+from sfumato.dp.refusal import Refused
+from sfumato.system.ip_networks import network_of
 
 MINUTE_S: Final = 60.0
 TRIES: Final = 5  # of one account from one place, or from one known device, in a minute

@@ -6,10 +6,10 @@ from typing import Final
 
 from starlette.responses import Response
 
-from sfumato.core.refusal import Refused
-from sfumato.faces.console.page import Page
-from sfumato.faces.console.session import device_of, signed_in, signed_out
-from sfumato.faces.console.visit import Visit, safe_path
+from sfumato.dp.refusal import Refused
+from sfumato.server.console.page import Page
+from sfumato.server.console.session import device_of, signed_in, signed_out
+from sfumato.server.console.visit import Visit, safe_path
 
 HOMES: Final = (("read", "/data-sets"), ("operate", "/users"), ("audit", "/releases"))
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any, Final
 
-from sfumato.core.access import Token, User
-from sfumato.stores.records import Records
+from sfumato.storage.records_database import Records
+from sfumato.vault.users import Token, User
 
 _TABLES: Final = (
     """CREATE TABLE IF NOT EXISTS users (

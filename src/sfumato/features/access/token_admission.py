@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
-from sfumato.core.access import Caller, Token, User
-from sfumato.core.ports import Clock
-from sfumato.core.refusal import Refused
-from sfumato.core.service_ports import AccessStore
-from sfumato.services.access.secrets import token_digest
+from sfumato.dp.refusal import Refused
+from sfumato.features.access.secret_tokens import token_digest
+from sfumato.vault.ports import Clock
+from sfumato.vault.service_ports import AccessStore
+from sfumato.vault.users import Caller, Token, User
 
 REMEMBERED_S: Final = 2.0  # a revoked token opens nothing any more within 5 s, on every node
 REMEMBERED: Final = 10_000

@@ -6,10 +6,10 @@ from typing import Final
 
 from starlette.responses import Response
 
-from sfumato.core.refusal import Refused
-from sfumato.faces.console.forms import Form
-from sfumato.faces.console.page import Page
-from sfumato.faces.console.visit import Said, Visit
+from sfumato.dp.refusal import Refused
+from sfumato.server.console.forms import Form
+from sfumato.server.console.page import Page
+from sfumato.server.console.visit import Said, Visit
 
 
 async def tokens(visit: Visit) -> Response:

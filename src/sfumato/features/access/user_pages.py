@@ -6,9 +6,9 @@ from typing import Final
 
 from starlette.responses import Response
 
-from sfumato.core.refusal import Refused
-from sfumato.faces.console.page import Page
-from sfumato.faces.console.visit import Said, Visit
+from sfumato.dp.refusal import Refused
+from sfumato.server.console.page import Page
+from sfumato.server.console.visit import Said, Visit
 
 ROLES: Final = (
     ("owner", "adds data sets, signs cards, grants, and asks"),

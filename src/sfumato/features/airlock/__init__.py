@@ -1,1 +1,1 @@
-"""Files that no noise could make private: looked at by several people, then let out or not."""
+"""Output checking: files without noise, reviewed by several people before they leave."""

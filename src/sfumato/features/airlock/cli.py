@@ -7,10 +7,10 @@ from typing import Any
 
 import click
 
-from sfumato.client.airlock import Files
-from sfumato.core.refusal import Refused
-from sfumato.faces.cli.shell import Shell, command, number, text_of, working
-from sfumato.wire.shapes import Json
+from sfumato.cli.shell import Shell, command, number, text_of, working
+from sfumato.dp.refusal import Refused
+from sfumato.features.airlock.client import Files
+from sfumato.wire.query_json import Json
 
 NOTE = "Computed from real rows without noise: show it to nobody."
 

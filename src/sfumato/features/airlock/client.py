@@ -13,10 +13,10 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from sfumato.client.pipeline import source_of
-from sfumato.client.terms import Json, Number, named_terms, no_term_of
-from sfumato.client.twin import MOMENT
-from sfumato.core.refusal import Refused
+from sfumato.client.ask_terms import Json, Number, named_terms, no_term_of
+from sfumato.dp.refusal import Refused
+from sfumato.features.pipelines.client import source_of
+from sfumato.features.synthetic.client import MOMENT
 
 if TYPE_CHECKING:
     from sfumato.client.vault import Vault

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Final
 
-from sfumato.core.airlock_files import TABLES, kind_of
-from sfumato.core.airlock_numbers import count_of, plain
 from sfumato.dp.json_values import Json
+from sfumato.features.airlock.cell_numbers import count_of, plain
+from sfumato.features.airlock.file_types import TABLES, kind_of
 
 STOPS, LOOK = "stops", "look"
 _UNSEEN: Final = ("png", "svg", "safetensors")

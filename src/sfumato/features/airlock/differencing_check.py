@@ -15,11 +15,11 @@ from decimal import Decimal
 from itertools import islice
 from typing import Final
 
-from sfumato.core.airlock_card import AirlockTerms
-from sfumato.core.airlock_files import json_of, kind_of, rows_of, text_of
-from sfumato.core.airlock_numbers import number_of, numbers_in, plain
-from sfumato.core.airlock_tables import Asked, Counts, Finding, Table
-from sfumato.core.npy import read_npy
+from sfumato.features.airlock.cell_numbers import number_of, numbers_in, plain
+from sfumato.features.airlock.declared_tables import Asked, Counts, Finding, Table
+from sfumato.features.airlock.file_types import json_of, kind_of, rows_of, text_of
+from sfumato.sandbox.file_formats.numpy_array import read_npy
+from sfumato.vault.card.airlock_terms import AirlockTerms
 
 STUMBLES: Final = (
     ValueError, LookupError, TypeError, ArithmeticError, AttributeError, RecursionError, csv.Error,

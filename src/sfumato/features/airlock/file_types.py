@@ -18,9 +18,9 @@ from xml.parsers import expat
 
 import numpy as np
 
-from sfumato.core.airlock_png import png_fault
-from sfumato.core.npy import NumpyFile, read_npy
-from sfumato.core.refusal import Refused
+from sfumato.dp.refusal import Refused
+from sfumato.features.airlock.png_check import png_fault
+from sfumato.sandbox.file_formats.numpy_array import NumpyFile, read_npy
 
 MOST_FILES: Final = 16
 MOST_BYTES: Final = 2 * 1024 * 1024  # of all files together

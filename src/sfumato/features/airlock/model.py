@@ -14,8 +14,8 @@ from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Final, Protocol, Self  # Any: JSON
 
-from sfumato.core.chain import canonical
-from sfumato.core.refusal import Refused
+from sfumato.dp.refusal import Refused
+from sfumato.vault.hash_chain import canonical
 
 WAITING, RUNNING, REVIEW = "waiting", "running", "in review"
 RELEASED, REJECTED, DECLINED = "released", "rejected", "declined"

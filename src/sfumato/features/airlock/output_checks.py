@@ -15,14 +15,14 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any, Final  # Any: JSON
 
-from sfumato.core.airlock_blanks import NOTHING, unseen_in
-from sfumato.core.airlock_card import AirlockTerms
-from sfumato.core.airlock_differences import STUMBLES, Compared, compared, differences
-from sfumato.core.airlock_files import TABLES, fault_of, json_of, kind_of, rows_of, text_of
-from sfumato.core.airlock_numbers import count_of, digits_of, number_of, numbers_in, plain
-from sfumato.core.airlock_tables import LOOK, STOPS, Asked, Earlier, Finding, Table
-from sfumato.core.chain import canonical
-from sfumato.core.npy import read_npy
+from sfumato.features.airlock.cell_numbers import count_of, digits_of, number_of, numbers_in, plain
+from sfumato.features.airlock.declared_tables import LOOK, STOPS, Asked, Earlier, Finding, Table
+from sfumato.features.airlock.differencing_check import STUMBLES, Compared, compared, differences
+from sfumato.features.airlock.file_types import TABLES, fault_of, json_of, kind_of, rows_of, text_of
+from sfumato.features.airlock.unseen_text import NOTHING, unseen_in
+from sfumato.sandbox.file_formats.numpy_array import read_npy
+from sfumato.vault.card.airlock_terms import AirlockTerms
+from sfumato.vault.hash_chain import canonical
 
 __all__ = [
     "LOOK", "STOPS", "Asked", "Earlier", "Finding", "Measured", "checked", "findings_text",

@@ -8,10 +8,10 @@ from typing import Final
 
 from starlette.responses import Response
 
-from sfumato.client.airlock import Files
-from sfumato.core.refusal import Refused
-from sfumato.faces.console.page import Page
-from sfumato.faces.console.visit import Visit
+from sfumato.dp.refusal import Refused
+from sfumato.features.airlock.client import Files
+from sfumato.server.console.page import Page
+from sfumato.server.console.visit import Visit
 from sfumato.wire.json_text import bad_request
 
 WAITS: Final = ("waiting", "running", "in review", "failed")

@@ -9,14 +9,14 @@ from decimal import Decimal
 from fractions import Fraction
 from typing import Any, Final
 
-from sfumato.core.airlock_files import MOST_FILES, bad_airlock, do_clash, is_airlock_path
-from sfumato.core.airlock_tables import Asked
-from sfumato.core.block_columns import block_columns
-from sfumato.core.card import ROW, Card
-from sfumato.core.expression import spelled
-from sfumato.core.sandbox import SandboxLimits
 from sfumato.dp.json_values import Json
-from sfumato.plan.pipeline import MOST_SOURCE
+from sfumato.features.airlock.declared_tables import Asked
+from sfumato.features.airlock.file_types import MOST_FILES, bad_airlock, do_clash, is_airlock_path
+from sfumato.features.pipelines.program_plan import MOST_SOURCE
+from sfumato.query.expression import spelled
+from sfumato.sandbox.block_columns import block_columns
+from sfumato.sandbox.ports import SandboxLimits
+from sfumato.vault.card.data_card import ROW, Card
 
 _LIMITS: Final = {
     "cpu_s": (1, 600, 10),

@@ -13,8 +13,19 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
-from sfumato.core.airlock import RELEASED, AirlockFiles, Held, Request, changed, seal_of, sum_of
-from sfumato.core.airlock_checks import (
+from sfumato.dp.json_values import Json
+from sfumato.dp.refusal import Refused
+from sfumato.features.airlock.file_types import joined, unpacked
+from sfumato.features.airlock.model import (
+    RELEASED,
+    AirlockFiles,
+    Held,
+    Request,
+    changed,
+    seal_of,
+    sum_of,
+)
+from sfumato.features.airlock.output_checks import (
     Asked,
     Earlier,
     Finding,
@@ -23,15 +34,13 @@ from sfumato.core.airlock_checks import (
     read_measured,
     stops,
 )
-from sfumato.core.airlock_files import joined, unpacked
-from sfumato.core.airlock_programs import MOST_SAID, PIECES, counting, wrapped
-from sfumato.core.block_columns import block_columns
-from sfumato.core.card import Card
-from sfumato.core.refusal import Refused
-from sfumato.core.sandbox import BlockJob, Laid, SplitOrder, StudyOrder, said_path
-from sfumato.core.sealed import Sealed
-from sfumato.core.twins.written import study_files
-from sfumato.door.locks.reviewed import (
+from sfumato.features.airlock.program_plan import AirlockProgram
+from sfumato.features.airlock.sandbox_programs import MOST_SAID, PIECES, counting, wrapped
+from sfumato.features.pipelines.program_plan import GROUP
+from sfumato.features.pipelines.release import KEY_BYTES, PipelineDoor, check_sandbox
+from sfumato.features.synthetic.twin_files import study_files
+from sfumato.release.charged_reads import tried
+from sfumato.release.locks.reviewed import (
     GUARANTEE,
     REVIEWERS_ONLY,
     keep,
@@ -40,11 +49,10 @@ from sfumato.door.locks.reviewed import (
     receipt,
     released,
 )
-from sfumato.door.looking import tried
-from sfumato.door.pipeline import KEY_BYTES, PipelineDoor, check_sandbox
-from sfumato.dp.json_values import Json
-from sfumato.plan.airlock import AirlockProgram
-from sfumato.plan.pipeline import GROUP
+from sfumato.sandbox.block_columns import block_columns
+from sfumato.sandbox.ports import BlockJob, Laid, SplitOrder, StudyOrder, said_path
+from sfumato.vault.card.data_card import Card
+from sfumato.vault.sealed import Sealed
 
 NONCE_BYTES: Final = 32
 

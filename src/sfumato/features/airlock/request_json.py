@@ -7,11 +7,11 @@ import binascii
 import json
 from typing import Final
 
-from sfumato.core.access import Caller
-from sfumato.core.airlock import Request, sum_of
-from sfumato.core.airlock_files import MOST_BYTES, bad_airlock
-from sfumato.core.refusal import Refused
 from sfumato.dp.json_values import Json
+from sfumato.dp.refusal import Refused
+from sfumato.features.airlock.file_types import MOST_BYTES, bad_airlock
+from sfumato.features.airlock.model import Request, sum_of
+from sfumato.vault.users import Caller
 
 GUARANTEE: Final = "reviewed (not DP)"
 

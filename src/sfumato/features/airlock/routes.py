@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from sfumato.wire.json_schemas import ANY, COUNT, NUMBER, Schema, listed, opened, shape, text
 from sfumato.wire.route import Route
-from sfumato.wire.schemas import ANY, COUNT, NUMBER, Schema, listed, opened, shape, text
 
 _REQUEST: Final = opened({"request": text(), "state": text(), "guarantee": text()})
 _FILES: Final = opened(

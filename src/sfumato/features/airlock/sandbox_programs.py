@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from sfumato.core.airlock_files import MOST_BYTES
-from sfumato.core.airlock_tables import Asked
+from sfumato.features.airlock.declared_tables import Asked
+from sfumato.features.airlock.file_types import MOST_BYTES
 
 _PIECE: Final = 65_536  # the most of a file that a sandbox sends
 PIECES: Final = tuple(f"piece-{place:03d}" for place in range(MOST_BYTES // _PIECE + 1))

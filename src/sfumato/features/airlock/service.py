@@ -1,7 +1,7 @@
 """Hand in a program, let it run once, look at what it left, vote, release, fetch.
 
-What a request may become, `core/airlock.py` decides; what it says, the door. Here is who calls.
-"""
+What a request may become, `features/airlock/model.py` decides; what it says, the door. Here is who calls.
+"""  # noqa: E501
 
 from __future__ import annotations
 
@@ -11,16 +11,15 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Final
 
-from sfumato.core import airlock
-from sfumato.core.access import Caller
-from sfumato.core.airlock import RELEASED, RUNNING, AirlockStore, Request, Vote, unknown
-from sfumato.core.airlock_files import bad_airlock
-from sfumato.core.airlock_tables import Earlier
-from sfumato.core.asked import asked_listing, check_thawed, groups_that_ask, no_data_set
-from sfumato.core.expression import spelled
-from sfumato.core.ports import Catalogue, Clock, Listing
-from sfumato.core.refusal import Refused
-from sfumato.door.airlock import (
+from sfumato.dp.json_values import Json
+from sfumato.dp.ports import Dice
+from sfumato.dp.refusal import Refused
+from sfumato.features.airlock import model as airlock_model
+from sfumato.features.airlock.declared_tables import Earlier
+from sfumato.features.airlock.file_types import bad_airlock
+from sfumato.features.airlock.model import RELEASED, RUNNING, AirlockStore, Request, Vote, unknown
+from sfumato.features.airlock.program_plan import AirlockProgram, kept_files, read_airlock_program
+from sfumato.features.airlock.release import (
     AirlockDoor,
     Draft,
     check_airlock,
@@ -34,11 +33,7 @@ from sfumato.door.airlock import (
     reviewers_view,
     run_for_review,
 )
-from sfumato.door.second_person import SecondPerson
-from sfumato.dp.json_values import Json
-from sfumato.dp.ports import Dice
-from sfumato.plan.airlock import AirlockProgram, kept_files, read_airlock_program
-from sfumato.services.airlock.shown import (
+from sfumato.features.airlock.request_json import (
     bytes_of,
     check_themselves,
     closed,
@@ -46,6 +41,11 @@ from sfumato.services.airlock.shown import (
     too_few,
     why_of,
 )
+from sfumato.query.expression import spelled
+from sfumato.release.independent_approver import SecondPerson
+from sfumato.release.permissions import asked_listing, check_thawed, groups_that_ask, no_data_set
+from sfumato.vault.ports import Catalogue, Clock, Listing
+from sfumato.vault.users import Caller
 
 MOST_OPEN: Final = 10  # requests of one author about a people domain
 
@@ -72,7 +72,7 @@ class Airlock:
         why = why_of(shape.get("why", ""))
         now = self.clock.now()
         mine = (one for one in self.store.of(listing.card.people) if one.author == caller.user)
-        if sum(airlock.expired(one, now).is_open for one in mine) >= MOST_OPEN:
+        if sum(airlock_model.expired(one, now).is_open for one in mine) >= MOST_OPEN:
             raise Refused(
                 "too-many", f"{MOST_OPEN} requests of yours are open.", "Take one of them back."
             )
@@ -101,7 +101,7 @@ class Airlock:
     def withdraw(self, caller: Caller, request: str) -> Json:
         """Take a request of one's own back."""
         _, found = self._found(caller, request)
-        made = airlock.withdrawn(found, caller.user, self.clock.now())
+        made = airlock_model.withdrawn(found, caller.user, self.clock.now())
         return self._ended(caller, "airlock-withdrawn", made)
 
     def fetch(self, caller: Caller, request: str) -> Json:
@@ -115,7 +115,7 @@ class Airlock:
         """Let the program run, once, on the real rows; what it leaves waits for reviewers."""
         check_themselves(caller)
         listing, found = self._found(caller, request)
-        airlock.begun(found, caller.user)  # refuses who may not, and what has begun
+        airlock_model.begun(found, caller.user)  # refuses who may not, and what has begun
         program = self._program(listing, found)
         if program.environment != self._environment() or listing.card.version != found.version:
             raise Refused(
@@ -126,7 +126,7 @@ class Airlock:
         self._check_author(listing, found)
         check_airlock(self.door, program)
         with self.door.files.holding(found.lock), self.door.files.writing():
-            begun = airlock.begun(self._found(caller, request)[1], caller.user)
+            begun = airlock_model.begun(self._found(caller, request)[1], caller.user)
             self._note("airlock-run", begun, {"by": caller.user, "digest": program.digest})
             self._change(begun)
             return shown_to(self._ran(listing, begun, program), caller)
@@ -136,7 +136,7 @@ class Airlock:
         place = run_for_review(self.door, listing.card, listing.table, program)
         if place is None:
             return self._failed(begun)
-        made = airlock.came(begun, place)
+        made = airlock_model.came(begun, place)
         self._change(made, place)
         return made
 
@@ -144,7 +144,7 @@ class Airlock:
         """Let a request go no further."""
         check_themselves(caller)
         _, found = self._found(caller, request)
-        made = airlock.declined(found, caller.user, self.clock.now())
+        made = airlock_model.declined(found, caller.user, self.clock.now())
         return self._ended(caller, "airlock-declined", made)
 
     # --- reviewers ----------------------------------------------------------------------------
@@ -153,7 +153,7 @@ class Airlock:
         """Return a request; to its reviewers with the files, which are real, and the findings."""
         listing, found = self._found(caller, request)
         shown = shown_to(found, caller)
-        if found.state != airlock.REVIEW or not found.is_reviewer(caller.user):
+        if found.state != airlock_model.REVIEW or not found.is_reviewer(caller.user):
             return shown
         check_themselves(caller)
         return {**shown, **reviewers_view(found, caller.user, self._draft(listing, found))}
@@ -166,16 +166,16 @@ class Airlock:
         listing, found = self._found(caller, request)
         seal, draft = seen
         vote = Vote(caller.user, says, seal, draft, self.clock.now(), why_of(why))
-        if not found.is_reviewer(caller.user) or found.state != airlock.REVIEW:
-            airlock.voted(found, vote, "")  # which refuses, without a look at any file
-        if says == airlock.YES:
+        if not found.is_reviewer(caller.user) or found.state != airlock_model.REVIEW:
+            airlock_model.voted(found, vote, "")  # which refuses, without a look at any file
+        if says == airlock_model.YES:
             second = SecondPerson(self.door.programs.ledger.store)
             submitted = ("airlock-submitted", found.id)
             is_served = bool(caller.token)
             second.check(caller.user, found.author, submitted, is_served=is_served)
-        made = airlock.voted(found, vote, self._draft(listing, found).seal)
+        made = airlock_model.voted(found, vote, self._draft(listing, found).seal)
         self._note("airlock-vote", made, {"by": caller.user, "says": says, "seal": seal})
-        if made.state == airlock.REJECTED:
+        if made.state == airlock_model.REJECTED:
             return self._ended(caller, "airlock-rejected", made)
         self._change(made)
         return shown_to(made, caller)
@@ -184,33 +184,37 @@ class Airlock:
         """Take a file out; whoever wanted it released votes anew."""
         check_themselves(caller)
         listing, found = self._found(caller, request)
-        airlock.trimmed(found, caller.user, "")  # refuses before any file is read
+        airlock_model.trimmed(found, caller.user, "")  # refuses before any file is read
         draft = self._draft(listing, found)
         if path not in draft.held.files:
             raise bad_airlock("no file of that name is in the draft")
         with self.door.files.writing():
             place = edited(self.door, draft, path, None)
-            return self._edit(caller, airlock.trimmed(found, caller.user, place), found, path)
+            return self._edit(caller, airlock_model.trimmed(found, caller.user, place), found, path)
 
     def replace(self, caller: Caller, request: str, path: str, text: str) -> Json:
         """Put a reviewer's own file in the place of one; others vote anew, and they do not."""
         check_themselves(caller)
         listing, found = self._found(caller, request)
-        airlock.replaced(found, caller.user, "")  # refuses before any file is read
+        airlock_model.replaced(found, caller.user, "")  # refuses before any file is read
         draft = self._draft(listing, found)
         if path not in draft.held.files:
             raise bad_airlock("no file of that name is in the draft")
         file = bytes_of(text)
         with self.door.files.writing():
             place = edited(self.door, draft, path, file)
-            return self._edit(caller, airlock.replaced(found, caller.user, place), found, path)
+            return self._edit(
+                caller, airlock_model.replaced(found, caller.user, place), found, path
+            )
 
     def release(self, caller: Caller, request: str) -> Json:
         """Let the files out, if enough reviewers have said so of exactly these."""
         check_themselves(caller)
         _, found = self._found(caller, request)
         if found.state != RELEASED or not found.is_reviewer(caller.user):
-            airlock.check_reviewed(found, caller.user)  # nobody else waits for whoever is at it
+            airlock_model.check_reviewed(
+                found, caller.user
+            )  # nobody else waits for whoever is at it
         with self.door.files.holding(found.lock):
             return self._let_out(caller, request)
 
@@ -218,12 +222,12 @@ class Airlock:
         """Change the state, look again, then write it into the ledger; a fetch needs both."""
         listing, found = self._found(caller, request)
         if found.state == RELEASED and not has_left(self.door, found):
-            found = self._as_the_card_says(listing, airlock.not_out(found))
-        airlock.check_reviewed(found, caller.user)
+            found = self._as_the_card_says(listing, airlock_model.not_out(found))
+        airlock_model.check_reviewed(found, caller.user)
         check_thawed(self.catalogue, listing, caller.user)
         self._check_author(listing, found)
         draft = self._draft(listing, found)
-        made = airlock.let_out(found, caller.user, self.clock.now(), draft.seal)
+        made = airlock_model.let_out(found, caller.user, self.clock.now(), draft.seal)
         check_releasable(self.door, draft)
         self._change(made)
         again = self._draft(listing, made)  # with what else is on its way since
@@ -266,7 +270,7 @@ class Airlock:
         A receipt says how long the chain is, and its hash is of all before: who guesses an entry
         of few kinds can hold the guess against it. An entry would tell the author.
         """
-        made = airlock.failed(begun)
+        made = airlock_model.failed(begun)
         self._change(made)
         return made
 
@@ -275,7 +279,7 @@ class Airlock:
         now = self.clock.now()
 
         def named() -> frozenset[str]:
-            here = (airlock.expired(one, now) for one in self.store.all())
+            here = (airlock_model.expired(one, now) for one in self.store.all())
             return frozenset(one.place for one in here if one.is_open or one.state == RELEASED)
 
         self.door.files.sweep(named)
@@ -283,7 +287,7 @@ class Airlock:
     def _change(self, made: Request, place: str = "") -> None:
         if not self.store.change(made):
             self.door.files.drop(place)
-            raise airlock.changed()
+            raise airlock_model.changed()
 
     def _note(self, kind: str, request: Request, more: Json) -> None:
         said = {"request": request.id, "data_set": request.data_set, "draft": request.draft}
@@ -336,10 +340,10 @@ class Airlock:
         if request.state == RUNNING and not is_held:
             return self._ended_alone(listing, request)
         if request.state == RELEASED and not is_held and not has_left(self.door, request):
-            request = airlock.not_out(request)
+            request = airlock_model.not_out(request)
         if not request.is_open:
             return request
-        made = airlock.expired(request, self.clock.now())
+        made = airlock_model.expired(request, self.clock.now())
         if made is not request:
             self._note("airlock-expired", made, {})
             if self.store.change(made):

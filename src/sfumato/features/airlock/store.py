@@ -17,13 +17,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from sfumato.core.airlock import Held, Request
-from sfumato.core.at_rest import AtRest
-from sfumato.core.chain import canonical
 from sfumato.dp.ports import Dice
-from sfumato.durable import make_folder, sync, write_new
-from sfumato.stores.keys import closed, opened
-from sfumato.stores.records import Records
+from sfumato.features.airlock.model import Held, Request
+from sfumato.storage.key_files import closed, opened
+from sfumato.storage.records_database import Records
+from sfumato.system.durable_files import make_folder, sync, write_new
+from sfumato.vault.encryption_at_rest import AtRest
+from sfumato.vault.hash_chain import canonical
 
 _TABLES: Final = (
     """CREATE TABLE IF NOT EXISTS airlock (

@@ -1,6 +1,6 @@
 """What a text says by letters that nobody looks at: blanks, ends of lines, needless signs.
 
-A letter that no program shows stops a file (`airlock_files.py`). A blank is no such letter, but
+A letter that no program shows stops a file (`file_types.py`). A blank is no such letter, but
 whether there are one or two at the end of a line, or a tab, nobody sees either, and two million of
 them hold every row. Programs write a file alike throughout: what is written otherwise is counted.
 """
@@ -11,8 +11,8 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
-from sfumato.core.airlock_files import TABLES, kind_of, text_of
-from sfumato.core.airlock_numbers import number_of
+from sfumato.features.airlock.cell_numbers import number_of
+from sfumato.features.airlock.file_types import TABLES, kind_of, text_of
 
 NOTHING: Final = ("", "-", "na", "n/a", "nan", "none", "null", "inf", "-inf")
 _MOST_BLANKS: Final = 100  # of one place of a JSON: deeper than anybody indents

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final
 
-from sfumato.core.access import Caller
-from sfumato.faces.body import Body, count_of, text_of, text_or
-from sfumato.wire.shapes import Json
+from sfumato.vault.users import Caller
+from sfumato.wire.query_json import Json
+from sfumato.wire.request_fields import Body, count_of, text_of, text_or
 
 if TYPE_CHECKING:
-    from sfumato.faces.desk import Desk
+    from sfumato.server.dispatch import Desk
 
 Act = Callable[["Desk", Caller, Body], Json]
 

@@ -1,11 +1,11 @@
 """What an owner does with a table of their own: see how anonymous it is, and recode it."""
 
-from sfumato.core.crowd.goal import Goal
-from sfumato.core.crowd.hierarchy_rules import Rule
-from sfumato.core.crowd.hierarchy_text import read_rules, read_taxonomy, rules_toml
-from sfumato.services.anonymity.anonymity import Anonymity, Recoding, TableFile
-from sfumato.services.anonymity.blunting import Blunting
-from sfumato.services.anonymity.handing_out import HandingOut
+from sfumato.dp.anonymity.hierarchy_files import read_rules, read_taxonomy, rules_toml
+from sfumato.dp.anonymity.hierarchy_rules import Rule
+from sfumato.dp.anonymity.privacy_criteria import Goal
+from sfumato.features.anonymization.coarsening_request import Blunting
+from sfumato.features.anonymization.hand_out_service import HandingOut
+from sfumato.features.anonymization.service import Anonymity, Recoding, TableFile
 
 __all__ = [
     "Anonymity",

@@ -10,20 +10,10 @@ from typing import Any, TextIO
 
 import click
 
+from sfumato.cli.shell import Shell, command, working
 from sfumato.client.plot import check_picture
-from sfumato.core.refusal import Refused
-from sfumato.core.rows_text import write_rows
-from sfumato.faces.cli.anonymity_picture import risk_and_loss
-from sfumato.faces.cli.anonymity_words import (
-    check_lines,
-    leak_lines,
-    preview_lines,
-    reach_lines,
-    unique_lines,
-    worded,
-)
-from sfumato.faces.cli.shell import Shell, command, working
-from sfumato.services.anonymity import (
+from sfumato.dp.refusal import Refused
+from sfumato.features.anonymization import (
     Blunting,
     Goal,
     Recoding,
@@ -33,6 +23,16 @@ from sfumato.services.anonymity import (
     read_taxonomy,
     rules_toml,
 )
+from sfumato.features.anonymization.report_text import (
+    check_lines,
+    leak_lines,
+    preview_lines,
+    reach_lines,
+    unique_lines,
+    worded,
+)
+from sfumato.features.anonymization.risk_loss_plot import risk_and_loss
+from sfumato.system.csv_writer import write_rows
 
 
 @click.group("anonymity")

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from sfumato.core.crowd.blunted import averaged, averaged_together, cut_ends, rounded
-from sfumato.core.crowd.coded import Column, Table, coded, replaced, written_as
-from sfumato.core.refusal import Refused
+from sfumato.dp.anonymity.coarsening import averaged, averaged_together, cut_ends, rounded
+from sfumato.dp.anonymity.coded_table import Column, Table, coded, replaced, written_as
+from sfumato.dp.refusal import Refused
 
 
 @dataclass(frozen=True)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sfumato.core.access import Caller
-from sfumato.core.asked import own_listing
-from sfumato.core.ports import Catalogue
-from sfumato.door.ledger import Ledger
-from sfumato.door.locks.crowd import hand_out
 from sfumato.dp.json_values import Json
-from sfumato.services.anonymity.anonymity import Recoding
+from sfumato.features.anonymization.service import Recoding
+from sfumato.release.ledger_guard import Ledger
+from sfumato.release.locks.k_anonymity import hand_out
+from sfumato.release.permissions import own_listing
+from sfumato.vault.ports import Catalogue
+from sfumato.vault.users import Caller
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from sfumato.client.text import printable, table_text
+from sfumato.client.text_tables import printable, table_text
 
 Shape = Mapping[str, Any]  # Any: the service's JSON
 WHAT_IT_IS_NOT: Final = (

@@ -8,12 +8,12 @@ from dataclasses import asdict
 
 import numpy as np
 
-from sfumato.core.crowd.check import Check
-from sfumato.core.crowd.coded import NUMERAL, Table
-from sfumato.core.crowd.leaks import Leaks
-from sfumato.core.crowd.recoded import Recoded
-from sfumato.core.crowd.risk import Risks
-from sfumato.core.crowd.utility import Utility
+from sfumato.dp.anonymity.anonymity_check import Check
+from sfumato.dp.anonymity.coded_table import NUMERAL, Table
+from sfumato.dp.anonymity.leakage_check import Leaks
+from sfumato.dp.anonymity.recoded_table import Recoded
+from sfumato.dp.anonymity.reidentification_risk import Risks
+from sfumato.dp.anonymity.table_utility import Utility
 from sfumato.dp.json_values import Json
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from sfumato.client.chart import CONFIG, SCHEMA
+from sfumato.client.answer_chart import CONFIG, SCHEMA
+from sfumato.client.ask_terms import Json
 from sfumato.client.plot import Plot
-from sfumato.client.terms import Json
 
 Point = dict[str, Any]  # Any: numbers of the service, as JSON has them
 _LINE: Final = "#0072B2"

@@ -1,8 +1,8 @@
 """The owner's service: how anonymous a table is, and what recoding it costs.
 
 Everything here is computed from rows without noise. It is for the owner's eyes, says so, and
-answers nobody else; what is handed out is written into the ledger before (see `handing_out.py`).
-"""
+answers nobody else; what is handed out is written into the ledger before (see `hand_out_service.py`).
+"""  # noqa: E501
 
 from __future__ import annotations
 
@@ -11,15 +11,14 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
-from sfumato.core.crowd.blunted import pseudonyms
-from sfumato.core.crowd.check import check
-from sfumato.core.crowd.coded import Table, replaced
-from sfumato.core.crowd.goal import Goal
-from sfumato.core.crowd.hierarchy import Hierarchy
-from sfumato.core.crowd.hierarchy_rules import Rule, built, proposed
-from sfumato.core.crowd.leaks import leaks
-from sfumato.core.crowd.reader import ReadOrder, TableReader
-from sfumato.core.crowd.recoded import (
+from sfumato.dp.anonymity.anonymity_check import check
+from sfumato.dp.anonymity.coarsening import pseudonyms
+from sfumato.dp.anonymity.coded_table import Table, replaced
+from sfumato.dp.anonymity.generalization_hierarchy import Hierarchy
+from sfumato.dp.anonymity.hierarchy_rules import Rule, built, proposed
+from sfumato.dp.anonymity.leakage_check import leaks
+from sfumato.dp.anonymity.privacy_criteria import Goal
+from sfumato.dp.anonymity.recoded_table import (
     GUARANTEE,
     Recoded,
     Way,
@@ -28,16 +27,15 @@ from sfumato.core.crowd.recoded import (
     recode_by_halves,
     recode_globally,
 )
-from sfumato.core.crowd.risk import risks_of
-from sfumato.core.crowd.special import special
-from sfumato.core.crowd.subsets import all_subsets, best_of_each_size
-from sfumato.core.crowd.utility import learnt, utility_of
-from sfumato.core.refusal import Refused
-from sfumato.core.tabular import Tabular, coded_table
-from sfumato.door.locks.crowd import OWNER_ONLY, look
+from sfumato.dp.anonymity.reidentification_risk import risks_of
+from sfumato.dp.anonymity.special_uniques import special
+from sfumato.dp.anonymity.table_utility import learnt, utility_of
+from sfumato.dp.anonymity.tables_in_memory import Tabular, coded_table
+from sfumato.dp.anonymity.uniqueness import all_subsets, best_of_each_size
 from sfumato.dp.json_values import Json
-from sfumato.services.anonymity.blunting import Blunting, blunted
-from sfumato.services.anonymity.shapes import (
+from sfumato.dp.refusal import Refused
+from sfumato.features.anonymization.coarsening_request import Blunting, blunted
+from sfumato.features.anonymization.result_json import (
     check_json,
     formulas_in,
     leaks_json,
@@ -45,6 +43,8 @@ from sfumato.services.anonymity.shapes import (
     risks_json,
     rows_in_order,
 )
+from sfumato.release.locks.k_anonymity import OWNER_ONLY, look
+from sfumato.vault.table_reader_port import ReadOrder, TableReader
 
 METHODS: Final = ("global", "local", "mondrian")
 CURVE: Final = (2, 3, 5, 10, 20, 50, 100)

@@ -1,1 +1,1 @@
-"""What an auditor sees: the chain, an answer sheet for each release, and who may do what."""
+"""The auditor's view: the ledger, an answer sheet for each release, who may do what."""

@@ -1,9 +1,9 @@
 """The answer sheet: everything that a data protection officer asks of one release, signed.
 
 It holds the chain's own entries of the release, so that whoever has the vault's public key can
-check it without the vault (`check.py`). No answer is on it, and nothing that rows decide but
+check it without the vault (`sheet_verification.py`). No answer is on it, and nothing that rows decide but
 whether the question failed, which the chain says too.
-"""
+"""  # noqa: E501
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ import hashlib
 import json
 from typing import Any, Final
 
-from sfumato.core.account import Entry
-from sfumato.core.expression import spelled
-from sfumato.core.windows import parts_of
-from sfumato.door.accounts import people_account, spent_json
-from sfumato.door.ledger import Ledger
 from sfumato.dp.json_values import Json
+from sfumato.query.expression import spelled
+from sfumato.release.accounts import people_account, spent_json
+from sfumato.release.ledger_guard import Ledger
+from sfumato.vault.budget_windows import parts_of
+from sfumato.vault.ledger_entries import Entry
 
 FORMAT: Final = "sheet/1"
 REVIEWED: Final = "reviewed-sheet/1"  # of files that people have let out, without any noise

@@ -8,11 +8,11 @@ from typing import Any
 
 import click
 
-from sfumato.client.airlock import RECEIPT
-from sfumato.core.refusal import Refused
-from sfumato.faces.cli.shell import REFUSED, Shell, command
-from sfumato.services.audit.check import check_files, check_receipt, check_sheet
-from sfumato.wire.shapes import refusal_shape
+from sfumato.cli.shell import REFUSED, Shell, command
+from sfumato.dp.refusal import Refused
+from sfumato.features.airlock.client import RECEIPT
+from sfumato.features.audit.sheet_verification import check_files, check_receipt, check_sheet
+from sfumato.wire.query_json import refusal_shape
 
 
 @click.command("verify")

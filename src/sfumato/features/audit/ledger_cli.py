@@ -9,10 +9,10 @@ from typing import Any
 
 import click
 
-from sfumato.client.text import table_text
-from sfumato.core.refusal import Refused
-from sfumato.faces.cli.shell import REFUSED, Shell, command, number, working
-from sfumato.wire.shapes import refusal_shape
+from sfumato.cli.shell import REFUSED, Shell, command, number, working
+from sfumato.client.text_tables import table_text
+from sfumato.dp.refusal import Refused
+from sfumato.wire.query_json import refusal_shape
 
 
 @click.group("ledger", invoke_without_command=True)

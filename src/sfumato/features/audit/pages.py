@@ -8,8 +8,8 @@ from typing import Final
 
 from starlette.responses import Response
 
-from sfumato.faces.console.page import Page
-from sfumato.faces.console.visit import Visit, whole_number
+from sfumato.server.console.page import Page
+from sfumato.server.console.visit import Visit, whole_number
 
 MOST_JOBS: Final = 10  # on the page of the history
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 from typing import Any, Final
 
-from sfumato.core.account import Entry
-from sfumato.core.ports import LedgerStore
-from sfumato.door.ledger import NOT_DP
 from sfumato.dp.json_values import Json
+from sfumato.release.ledger_guard import NOT_DP
+from sfumato.vault.ledger_entries import Entry
+from sfumato.vault.ports import LedgerStore
 
 SHOWN: Final = ("data_set", "version", "people", "says", "epsilon", "delta", "guarantee", "unit")
 

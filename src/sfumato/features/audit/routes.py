@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from sfumato.wire.json_schemas import ANSWER, FLAG, OBJECT, Schema, listed, opened, shape, text
 from sfumato.wire.route import Route
-from sfumato.wire.schemas import ANSWER, FLAG, OBJECT, Schema, listed, opened, shape, text
 
 _NEXT: Final[Schema] = {"type": ["integer", "null"]}
 _SEQ: Final[Schema] = {"type": "integer", "minimum": 0, "maximum": 10**17}

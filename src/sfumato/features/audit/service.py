@@ -6,17 +6,22 @@ import json
 from dataclasses import dataclass
 from typing import Any, Final
 
-from sfumato.core.account import Account, Entry
-from sfumato.core.card_shown import card_json
-from sfumato.core.ports import Catalogue
-from sfumato.core.refusal import Refused
-from sfumato.core.service_ports import AccessStore
-from sfumato.door.accounts import cap_json, spent_json, window_json
-from sfumato.door.ballots import respondent_account
-from sfumato.door.ledger import NOT_DP, Ledger
 from sfumato.dp.json_values import Json
-from sfumato.services.audit.reviewed import SHOWN, is_reviewed, reviewed_json, reviewed_releases
-from sfumato.services.audit.sheet import reviewed_sheet, sheet
+from sfumato.dp.refusal import Refused
+from sfumato.features.audit.answer_sheet import reviewed_sheet, sheet
+from sfumato.features.audit.reviewed_releases import (
+    SHOWN,
+    is_reviewed,
+    reviewed_json,
+    reviewed_releases,
+)
+from sfumato.features.surveys.release import respondent_account
+from sfumato.release.accounts import cap_json, spent_json, window_json
+from sfumato.release.ledger_guard import NOT_DP, Ledger
+from sfumato.vault.card.card_json import card_json
+from sfumato.vault.ledger_entries import Account, Entry
+from sfumato.vault.ports import Catalogue
+from sfumato.vault.service_ports import AccessStore
 
 PAGE: Final = 200
 

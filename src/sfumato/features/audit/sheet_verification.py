@@ -9,10 +9,10 @@ from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from typing import Any, Final
 
-from sfumato.core.chain import entry_hash
-from sfumato.core.expression import spelled
-from sfumato.door.ledger import NOT_DP
-from sfumato.services.audit.sheet import FORMAT, OF_REVIEWED, REVIEWED
+from sfumato.features.audit.answer_sheet import FORMAT, OF_REVIEWED, REVIEWED
+from sfumato.query.expression import spelled
+from sfumato.release.ledger_guard import NOT_DP
+from sfumato.vault.hash_chain import entry_hash
 
 Sheet = Mapping[str, Any]  # Any: a stranger's JSON; whatever does not fit is a fault
 _SAME = ("data_set", "version", "guarantee", "relation", "unit", "people", "epsilon", "delta",

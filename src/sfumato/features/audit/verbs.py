@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Final
 
-from sfumato.core.access import Caller
-from sfumato.core.refusal import Refused
-from sfumato.faces.body import Body, count_of, text_of
-from sfumato.services.audit.audit import Audit
-from sfumato.services.queries.queries import Queries
+from sfumato.dp.refusal import Refused
+from sfumato.features.audit.service import Audit
+from sfumato.features.queries.service import Queries
+from sfumato.vault.users import Caller
 from sfumato.wire.json_text import bad_request
-from sfumato.wire.shapes import Json
+from sfumato.wire.query_json import Json
+from sfumato.wire.request_fields import Body, count_of, text_of
 
 NEWEST: Final = 10**17
 

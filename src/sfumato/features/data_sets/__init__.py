@@ -1,1 +1,1 @@
-"""What an owner does: add a data set with its card, enrol users, thaw what was stopped."""
+"""Data sets: upload a file or name a table, sign the card, amend it, remove earlier versions."""

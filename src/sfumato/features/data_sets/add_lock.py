@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from sfumato.core.refusal import Refused
+from sfumato.dp.refusal import Refused
 
 
 @contextmanager

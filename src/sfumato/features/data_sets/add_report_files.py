@@ -7,10 +7,10 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
-from sfumato.core.add_report import TableReport, read_report, report_json
-from sfumato.core.at_rest import AtRest, Unsealable
-from sfumato.core.refusal import Bug
 from sfumato.dp.json_values import Json
+from sfumato.dp.refusal import Bug
+from sfumato.vault.add_report import TableReport, read_report, report_json
+from sfumato.vault.encryption_at_rest import AtRest, Unsealable
 
 
 @dataclass(frozen=True)

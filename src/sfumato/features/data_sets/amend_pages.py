@@ -11,11 +11,11 @@ from typing import Any, Final
 
 from starlette.responses import Response
 
-from sfumato.core.refusal import Refused
-from sfumato.faces.console.data_sets import Shape
-from sfumato.faces.console.forms import Form
-from sfumato.faces.console.page import Page
-from sfumato.faces.console.visit import Visit
+from sfumato.dp.refusal import Refused
+from sfumato.features.data_sets.pages import Shape
+from sfumato.server.console.forms import Form
+from sfumato.server.console.page import Page
+from sfumato.server.console.visit import Visit
 
 LABELS: Final[Mapping[str, str]] = {
     "version": "Version",

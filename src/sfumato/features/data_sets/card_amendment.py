@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final
 
-from sfumato.core.card import Card, read_card
-from sfumato.core.refusal import Refused
 from sfumato.dp.json_values import Json
+from sfumato.dp.refusal import Refused
+from sfumato.vault.card.data_card import Card, read_card
 
 # Neither is read when rows are prepared, but for the two bounds, which a question may change too.
 FIELDS: Final = (

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from sfumato.core.averaging import AverageTerms
-from sfumato.core.budget import Budget
-from sfumato.core.card import Card
-from sfumato.core.filters import cap_of, is_raised
-from sfumato.core.refusal import Refused
+from sfumato.dp.accounting.privacy_filter import cap_of, is_raised
+from sfumato.dp.budget import Budget
+from sfumato.dp.refusal import Refused
+from sfumato.vault.card.data_card import Card
+from sfumato.vault.card.secure_average_terms import AverageTerms
 
 
 def check_beside(card: Card, signed: Card) -> None:

@@ -8,8 +8,8 @@ from datetime import date, datetime
 from decimal import Decimal
 from fractions import Fraction
 
-from sfumato.core.refusal import Refused
 from sfumato.dp.json_values import Json
+from sfumato.dp.refusal import Refused
 
 
 def card_text(shape: Mapping[str, object]) -> str:

@@ -16,10 +16,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from sfumato.core.access import Caller
-from sfumato.core.card import NAME
-from sfumato.core.connection import TableReader, TableThere, read_table
-from sfumato.core.refusal import Refused
+from sfumato.dp.refusal import Refused
+from sfumato.vault.card.data_card import NAME
+from sfumato.vault.database_connection import TableReader, TableThere, read_table
+from sfumato.vault.users import Caller
 
 LARGEST: Final = 64 * 1024  # bytes of a connection's file
 _KEYS: Final = {"address", "owners", "tables"}

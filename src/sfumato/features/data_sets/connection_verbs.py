@@ -8,16 +8,16 @@ from os import PathLike, fspath
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from sfumato.core.access import Caller
-from sfumato.faces.body import Body, text_of
-from sfumato.services.data_sets.proposed import proposed_card
-from sfumato.services.uploads.uploads import Upload
+from sfumato.features.data_sets.card_proposal import proposed_card
+from sfumato.features.data_sets.upload_service import Upload
 from sfumato.vault.engine_port import Described
-from sfumato.wire.connection import read_connection
-from sfumato.wire.shapes import Json
+from sfumato.vault.users import Caller
+from sfumato.wire.connection_name import read_connection
+from sfumato.wire.query_json import Json
+from sfumato.wire.request_fields import Body, text_of
 
 if TYPE_CHECKING:
-    from sfumato.faces.desk import Desk
+    from sfumato.server.dispatch import Desk
 
 Verb = Callable[["Desk", Caller, Body], Json]
 Fill = Callable[[Path, int], None]  # writes a file, of so many bytes at most

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from sfumato.core.ports import Catalogue
-from sfumato.core.refusal import Refused
-from sfumato.door.ledger import Ledger
-from sfumato.services.data_sets.add_reports import AddReports
+from sfumato.dp.refusal import Refused
+from sfumato.features.data_sets.add_report_files import AddReports
+from sfumato.release.ledger_guard import Ledger
 from sfumato.vault.engine_port import Engine, EngineStopped
+from sfumato.vault.ports import Catalogue
 
 
 def forget_earlier(

@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from decimal import Decimal, InvalidOperation
 from typing import Any, Final
 
-from sfumato.faces.console.amend import averages_of
-from sfumato.faces.console.forms import Form
+from sfumato.features.data_sets.amend_pages import averages_of
+from sfumato.server.console.forms import Form
 
 TYPES: Final = ("integer", "number", "text", "boolean", "date", "timestamp")
 HIDDEN: Final = "hidden"

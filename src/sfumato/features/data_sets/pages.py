@@ -9,8 +9,8 @@ from typing import Any, Final
 
 from starlette.responses import Response
 
-from sfumato.faces.console.page import Page
-from sfumato.faces.console.visit import Visit, is_known
+from sfumato.server.console.page import Page
+from sfumato.server.console.visit import Visit, is_known
 
 Shape = Mapping[str, Any]  # Any: JSON of the wire
 

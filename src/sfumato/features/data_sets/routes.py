@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from sfumato.wire.job_routes import JOB
+from sfumato.features.jobs.routes import JOB
+from sfumato.wire.json_schemas import CARD, OBJECT, listed, opened, pairs, shape, text
 from sfumato.wire.route import Route
-from sfumato.wire.schemas import CARD, OBJECT, listed, opened, pairs, shape, text
 
 _CARD_REFUSALS: Final = (
     "bad-card", "bad-budget", "data-set-exists", "not-in-language", "same-people",

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from sfumato.core.bids import DESCRIPTION, MOST_DESCRIPTION, beside
-from sfumato.core.card import Card, Table
-from sfumato.core.refusal import Refused
+from sfumato.dp.refusal import Refused
+from sfumato.vault.card.bids import DESCRIPTION, MOST_DESCRIPTION, beside
+from sfumato.vault.card.data_card import Card, Table
 from sfumato.vault.engine_port import SourceFile
 
 ROWS: Final = "participants.tsv"

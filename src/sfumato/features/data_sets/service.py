@@ -11,39 +11,39 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
-from sfumato.core.access import Caller
-from sfumato.core.account import Head
-from sfumato.core.add_report import TableReport
-from sfumato.core.asked import own_listing
-from sfumato.core.at_rest import AtRest
-from sfumato.core.budget import EPSILON_UNITS, Budget, read_delta, read_epsilon
-from sfumato.core.card import Card, check_unit, read_card
-from sfumato.core.card_shown import card_json
-from sfumato.core.filters import Cap, cap_of, is_raised
-from sfumato.core.ports import Catalogue, Listing
-from sfumato.core.refusal import Refused
-from sfumato.core.rows_text import of_values
-from sfumato.core.windows import windows_stay
-from sfumato.door.accounts import (
+from sfumato.dp.accounting.privacy_filter import Cap, cap_of, is_raised
+from sfumato.dp.budget import EPSILON_UNITS, Budget, read_delta, read_epsilon
+from sfumato.dp.json_values import Json
+from sfumato.dp.ports import Dice
+from sfumato.dp.refusal import Refused
+from sfumato.features.data_sets.add_lock import now_or_never, one_at_a_time
+from sfumato.features.data_sets.add_report_files import AddReports
+from sfumato.features.data_sets.card_amendment import amended, check_in_force
+from sfumato.features.data_sets.card_consistency import check_beside, check_raise
+from sfumato.features.data_sets.card_text import card_shape, card_text
+from sfumato.features.data_sets.earlier_versions_service import forget_earlier
+from sfumato.features.data_sets.row_source import Source
+from sfumato.release.accounts import (
     cap_in_all,
     data_set_account,
     group_account,
     people_account,
     user_account,
 )
-from sfumato.door.ledger import Ledger
-from sfumato.door.locks.crowd import OWNER_ONLY, owners_report
-from sfumato.door.looking import losses
-from sfumato.dp.json_values import Json
-from sfumato.dp.ports import Dice
-from sfumato.services.data_sets.add_reports import AddReports
-from sfumato.services.data_sets.amend import amended, check_in_force
-from sfumato.services.data_sets.beside import check_beside, check_raise
-from sfumato.services.data_sets.card_text import card_shape, card_text
-from sfumato.services.data_sets.earlier import forget_earlier
-from sfumato.services.data_sets.one_add import now_or_never, one_at_a_time
-from sfumato.services.data_sets.source import Source
+from sfumato.release.charged_reads import losses
+from sfumato.release.ledger_guard import Ledger
+from sfumato.release.locks.k_anonymity import OWNER_ONLY, owners_report
+from sfumato.release.permissions import own_listing
+from sfumato.system.csv_writer import of_values
+from sfumato.vault.add_report import TableReport
+from sfumato.vault.budget_windows import windows_stay
+from sfumato.vault.card.card_json import card_json
+from sfumato.vault.card.data_card import Card, check_unit, read_card
+from sfumato.vault.encryption_at_rest import AtRest
 from sfumato.vault.engine_port import Described, Engine, EngineStopped, Prepared, PrepareOrder
+from sfumato.vault.ledger_entries import Head
+from sfumato.vault.ports import Catalogue, Listing
+from sfumato.vault.users import Caller
 
 OWNER: Final = "owner"  # whoever holds the vault's folder; see docs/sharp-edges.md
 

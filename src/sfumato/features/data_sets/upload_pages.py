@@ -6,14 +6,21 @@ from typing import Final
 
 from starlette.responses import Response
 
-from sfumato.core.refusal import Refused
-from sfumato.faces.console.forms import Form
-from sfumato.faces.console.guided import HIDDEN, TYPES, card_of, fields_of, file_of, words_of
-from sfumato.faces.console.page import Page
-from sfumato.faces.console.visit import Said, Visit, whole_number
-from sfumato.faces.line.files import send_file
-from sfumato.faces.line.leftovers import throw_away
-from sfumato.wire.status import STATUS
+from sfumato.dp.refusal import Refused
+from sfumato.features.data_sets.guided_card_pages import (
+    HIDDEN,
+    TYPES,
+    card_of,
+    fields_of,
+    file_of,
+    words_of,
+)
+from sfumato.server.console.forms import Form
+from sfumato.server.console.page import Page
+from sfumato.server.console.visit import Said, Visit, whole_number
+from sfumato.server.ipc.body_drain import throw_away
+from sfumato.server.ipc.file_sender import send_file
+from sfumato.wire.http_status import STATUS
 
 
 async def choose(visit: Visit) -> Response:

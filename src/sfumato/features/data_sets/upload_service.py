@@ -21,13 +21,13 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Final
 
-from sfumato.core.access import Caller
-from sfumato.core.at_rest import PIECE, AtRest, Sealer
-from sfumato.core.ports import Clock
-from sfumato.core.refusal import Refused
-from sfumato.core.sandbox import Drafts
 from sfumato.dp.json_values import Json
 from sfumato.dp.ports import Dice
+from sfumato.dp.refusal import Refused
+from sfumato.sandbox.ports import Drafts
+from sfumato.vault.encryption_at_rest import PIECE, AtRest, Sealer
+from sfumato.vault.ports import Clock
+from sfumato.vault.users import Caller
 
 MOST: Final = 2 * 10**9  # bytes of one file
 SHARE: Final = 4  # an owner's files are so many times the largest, all together

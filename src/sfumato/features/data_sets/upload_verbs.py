@@ -7,17 +7,17 @@ from contextlib import ExitStack
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
-from sfumato.core.access import Caller, User
-from sfumato.core.refusal import Refused
-from sfumato.faces.body import Body, text_of
-from sfumato.faces.connection_desk import fetched, name_of, proposal
-from sfumato.services.data_sets.source import Source
-from sfumato.services.jobs.jobs import ADD, CANCELLED, FAILED, WAITING, Job
+from sfumato.dp.refusal import Refused
+from sfumato.features.data_sets.connection_verbs import fetched, name_of, proposal
+from sfumato.features.data_sets.row_source import Source
+from sfumato.features.jobs.service import ADD, CANCELLED, FAILED, WAITING, Job
+from sfumato.vault.users import Caller, User
 from sfumato.wire.json_text import bad_request, json_text, read_json
-from sfumato.wire.shapes import Json, read_card_shape
+from sfumato.wire.query_json import Json, read_card_shape
+from sfumato.wire.request_fields import Body, text_of
 
 if TYPE_CHECKING:
-    from sfumato.faces.desk import Desk
+    from sfumato.server.dispatch import Desk
 
 Verb = Callable[["Desk", Caller, Body], Json]
 PATIENCE: Final = timedelta(hours=24)  # an upload is no older anywhere

@@ -7,26 +7,26 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from sfumato.core.refusal import Refused
+from sfumato.dp.refusal import Refused
 
 if TYPE_CHECKING:
-    from sfumato.federated.federation import Federation, federate
-    from sfumato.federated.local import LocalTensor, tensor
-    from sfumato.federated.models import nn
-    from sfumato.federated.remote import RemoteTensor
-    from sfumato.federated.site import Site, connect
-    from sfumato.federated.virtual import VirtualWorker
+    from sfumato.features.federated.tensors.local_tensor import LocalTensor, tensor
+    from sfumato.features.federated.tensors.remote_modules import nn
+    from sfumato.features.federated.tensors.remote_tensor import RemoteTensor
+    from sfumato.features.federated.tensors.site_client import Site, connect
+    from sfumato.features.federated.tensors.virtual_worker import VirtualWorker
+    from sfumato.features.federated.training.federation import Federation, federate
 
 _WHERE = {
-    "Federation": "federation",
-    "federate": "federation",
-    "LocalTensor": "local",
-    "RemoteTensor": "remote",
-    "Site": "site",
-    "VirtualWorker": "virtual",
-    "connect": "site",
-    "nn": "models",
-    "tensor": "local",
+    "Federation": "training.federation",
+    "federate": "training.federation",
+    "LocalTensor": "tensors.local_tensor",
+    "RemoteTensor": "tensors.remote_tensor",
+    "Site": "tensors.site_client",
+    "VirtualWorker": "tensors.virtual_worker",
+    "connect": "tensors.site_client",
+    "nn": "tensors.remote_modules",
+    "tensor": "tensors.local_tensor",
 }
 __all__ = [
     "Federation",
@@ -47,11 +47,11 @@ def __getattr__(name: str) -> object:
     import importlib.util
 
     if name not in _WHERE:
-        raise AttributeError(f"module 'sfumato.federated' has no attribute {name!r}")
+        raise AttributeError(f"module 'sfumato.features.federated' has no attribute {name!r}")
     if importlib.util.find_spec("torch") is None:
         raise Refused(
             "not-installed",
             "Remote tensors need the package torch.",
             "Install it: pip install torch==2.13.0.",
         )
-    return getattr(importlib.import_module(f"sfumato.federated.{_WHERE[name]}"), name)
+    return getattr(importlib.import_module(f"sfumato.features.federated.{_WHERE[name]}"), name)

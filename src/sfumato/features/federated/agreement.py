@@ -13,9 +13,9 @@ from functools import cached_property
 from hashlib import sha256
 from typing import Final, Protocol
 
-from sfumato.core.expression import spelled
-from sfumato.core.refusal import Refused
-from sfumato.core.secure.terms import (
+from sfumato.dp.json_values import Json
+from sfumato.dp.refusal import Refused
+from sfumato.dp.secure_aggregation.round_terms import (
     NONCE_BYTES,
     Member,
     Terms,
@@ -25,7 +25,7 @@ from sfumato.core.secure.terms import (
     not_trusted,
     terms_for,
 )
-from sfumato.dp.json_values import Json
+from sfumato.query.expression import spelled
 
 NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,62}")
 MOST_SITES: Final = 200  # where every site shares masks and secrets with every other

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from sfumato.core.averaging import GUARANTEE
-from sfumato.core.refusal import Refused
-from sfumato.federated.convener import Convener
-from sfumato.federated.replies import Json
+from sfumato.dp.refusal import Refused
+from sfumato.features.federated.convener import Convener
+from sfumato.features.federated.site_replies import Json
+from sfumato.vault.card.secure_average_terms import GUARANTEE
 
 
 def average(convener: Convener, data_set: str, sql: str) -> Json:

@@ -15,20 +15,20 @@ from typing import Final
 
 import numpy as np
 
-from sfumato.core.averaging import GUARANTEE, not_without_noise
-from sfumato.core.card import Card
-from sfumato.core.expression import Ref, spelled
-from sfumato.core.federation import Agreement
-from sfumato.core.loss import PureEvent
-from sfumato.core.noise.kind import Noise
-from sfumato.core.question import Aggregate, Formula, Question
-from sfumato.core.refusal import Refused
-from sfumato.core.secure.terms import LEAST_BITS, MOST_BITS
+from sfumato.dp.accounting.privacy_events import PureEvent
 from sfumato.dp.json_values import Json
+from sfumato.dp.mechanisms.noise import Noise
 from sfumato.dp.ports import IntegerArray
-from sfumato.plan.plan import Plan, make_plan
-from sfumato.plan.price import Priced
-from sfumato.plan.summed import MOST_SIZE, check_additive, most_of, too_large
+from sfumato.dp.refusal import Refused
+from sfumato.dp.secure_aggregation.round_terms import LEAST_BITS, MOST_BITS
+from sfumato.features.federated.agreement import Agreement
+from sfumato.features.federated.sum_plan import MOST_SIZE, check_additive, most_of, too_large
+from sfumato.query.expression import Ref, spelled
+from sfumato.query.model import Aggregate, Formula, Question
+from sfumato.query.plan import Plan, make_plan
+from sfumato.query.price import Priced
+from sfumato.vault.card.data_card import Card
+from sfumato.vault.card.secure_average_terms import GUARANTEE, not_without_noise
 
 FORMAT: Final = "average-over-sites/1"
 _NOTHING: Final = Fraction(1, 1 << 80)  # a width, where a verb wants to divide by one

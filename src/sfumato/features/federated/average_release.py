@@ -13,26 +13,26 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, cast
 
-from sfumato.core.averaging import GUARANTEE, HIDES, STOPPED, not_without_noise
-from sfumato.core.card import Card
-from sfumato.core.federation import Agreement
-from sfumato.core.question import question_json
-from sfumato.core.refusal import Bug
-from sfumato.core.secure.participant import Participant
-from sfumato.door.accounts import data_set_account, left_to_pay
-from sfumato.door.diary import answer_text, not_dp_json, shown
-from sfumato.door.ledger import NOT_DP, Ledger, question_failed, question_frozen
-from sfumato.door.locks.dp import Blurred
-from sfumato.door.locks.secure_sum import exactly_masked
-from sfumato.door.looking import RowReader, tried
-from sfumato.door.payment import stands_at
-from sfumato.door.release import Asker, accounts_paying
-from sfumato.door.secure_sum import SumDoor, SumPart
 from sfumato.dp.json_values import Json
 from sfumato.dp.ports import IntegerArray
-from sfumato.plan.averaged import AveragePlan
-from sfumato.plan.contribution_bounds import bounding_in_words, bounds_json
-from sfumato.plan.explain import in_words
+from sfumato.dp.refusal import Bug
+from sfumato.dp.secure_aggregation.participant import Participant
+from sfumato.features.federated.agreement import Agreement
+from sfumato.features.federated.average_plan import AveragePlan
+from sfumato.features.federated.sum_release import SumDoor, SumPart
+from sfumato.query.contribution_bounds import bounding_in_words, bounds_json
+from sfumato.query.model import question_json
+from sfumato.query.plan_text import in_words
+from sfumato.release.accounts import data_set_account, left_to_pay
+from sfumato.release.charged_reads import RowReader, tried
+from sfumato.release.guarded_release import Asker, accounts_paying
+from sfumato.release.ledger_guard import NOT_DP, Ledger, question_failed, question_frozen
+from sfumato.release.locks.central_dp import Blurred
+from sfumato.release.locks.secure_aggregation import exactly_masked
+from sfumato.release.payment import stands_at
+from sfumato.release.receipts import answer_text, not_dp_json, shown
+from sfumato.vault.card.data_card import Card
+from sfumato.vault.card.secure_average_terms import GUARANTEE, HIDES, STOPPED, not_without_noise
 
 FIRST_EPOCH: Final = 1
 BESIDE: Final = "no noise is on it: whoever knows or guesses the other rows reads a person's off it"

@@ -10,12 +10,12 @@ from typing import Any, Final
 
 import click
 
-from sfumato.core.refusal import Refused
-from sfumato.faces.cli.researcher import answer_shape
-from sfumato.faces.cli.shell import F, Shell, command, number, working
-from sfumato.faces.cli.signing import token_for
-from sfumato.temporary import temporary_folder
-from sfumato.wire.shapes import Json
+from sfumato.cli.researcher import answer_shape
+from sfumato.cli.shell import F, Shell, command, number, working
+from sfumato.cli.sign_in import token_for
+from sfumato.dp.refusal import Refused
+from sfumato.system.temporary_folders import temporary_folder
+from sfumato.wire.query_json import Json
 
 
 @click.group("federate")

@@ -16,13 +16,13 @@ from typing import Any, Final, Protocol, cast
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from sfumato.core.federation import Agreement, bad_federation
-from sfumato.core.refusal import Refused
-from sfumato.core.secure.collector import Collector
-from sfumato.core.secure.terms import NONCE_BYTES
 from sfumato.dp.ports import Dice
-from sfumato.federated.hearing import PATIENCE_S, heard
-from sfumato.federated.replies import (
+from sfumato.dp.refusal import Refused
+from sfumato.dp.secure_aggregation.collector import Collector
+from sfumato.dp.secure_aggregation.round_terms import NONCE_BYTES
+from sfumato.features.federated.agreement import Agreement, bad_federation
+from sfumato.features.federated.parallel_calls import PATIENCE_S, heard
+from sfumato.features.federated.site_replies import (
     Json,
     is_answer,
     is_budget,

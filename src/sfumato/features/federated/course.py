@@ -1,7 +1,7 @@
 """The names of PySyft 0.2 that course notebooks use, so that only their import lines change.
 
-    import sfumato.federated.course as sy
-    from sfumato.federated.course import nn, optim, th
+    import sfumato.features.federated.course as sy
+    from sfumato.features.federated.course import nn, optim, th
 
 PyTorch itself is not changed, so tensors that can be sent come from this module's `th` (also called
 `torch`). `TorchHook` is there because notebooks make one; it refuses plain PyTorch.
@@ -16,19 +16,19 @@ from typing import Any, Final, NoReturn, Self
 import torch as plain_torch
 from torch import optim
 
-from sfumato.core.refusal import Refused
-from sfumato.federated import virtual
-from sfumato.federated.local import LocalTensor, local, tensor
-from sfumato.federated.models import nn
-from sfumato.federated.remote import not_here
+from sfumato.dp.refusal import Refused
+from sfumato.features.federated.tensors import virtual_worker
+from sfumato.features.federated.tensors.local_tensor import LocalTensor, local, tensor
+from sfumato.features.federated.tensors.remote_modules import nn
+from sfumato.features.federated.tensors.remote_tensor import not_here
 
 _LOOP: Final = "(x[0:2].send(bob), x[2:4].send(alice)), and loop over them"
-_SITE: Final = "sfumato.federated.Site(url, token=...)"
+_SITE: Final = "sfumato.features.federated.Site(url, token=...)"
 _SERVE: Final = "sfumato site --vault ... --data ... in a shell"
 _SHARE: Final = "x.fix_precision().share(bob, alice)"
 _SEND: Final = "x.send(bob), which returns the reference itself"
 _PROGRAM: Final = "a function, and vault['name'].run(...), which runs it there (docs/pipelines.md)"
-_TRAIN: Final = "sfumato.federated.federate(...), or `sfumato federate` over real sites"
+_TRAIN: Final = "sfumato.features.federated.federate(...), or `sfumato federate` over real sites"
 INSTEAD: Final = {  # the names of PySyft 0.2 that are not here
     "AdditiveSharingTensor": _SHARE,
     "AutogradTensor": "requires_grad=True where the tensor is made",
@@ -41,7 +41,7 @@ INSTEAD: Final = {  # the names of PySyft 0.2 that are not here
     "FederatedDataLoader": _LOOP,
     "FederatedDataset": _LOOP,
     "FixedPrecisionTensor": "x.fix_precision()",
-    "GridNetwork": "a list of sfumato.federated.Site(url, token=...)",
+    "GridNetwork": "a list of sfumato.features.federated.Site(url, token=...)",
     "KerasHook": "TorchHook(th): models are PyTorch's",
     "LargePrecisionTensor": "x.fix_precision()",
     "LoggingTensor": "print where you want to see something",
@@ -52,10 +52,10 @@ INSTEAD: Final = {  # the names of PySyft 0.2 that are not here
     "PlaceHolder": _PROGRAM,
     "PointerPlan": _PROGRAM,
     "PointerTensor": _SEND,
-    "PrivateGridNetwork": "a list of sfumato.federated.Site(url, token=...)",
+    "PrivateGridNetwork": "a list of sfumato.features.federated.Site(url, token=...)",
     "PrivateTensor": "VirtualWorker(id='clinic', tables={...}), whose tables stay there",
     "Protocol": _PROGRAM,
-    "PublicGridNetwork": "a list of sfumato.federated.Site(url, token=...)",
+    "PublicGridNetwork": "a list of sfumato.features.federated.Site(url, token=...)",
     "Role": _PROGRAM,
     "State": _PROGRAM,
     "StaticFLClient": _TRAIN,
@@ -69,7 +69,7 @@ INSTEAD: Final = {  # the names of PySyft 0.2 that are not here
     "federated": _TRAIN,
     "func2plan": _PROGRAM,
     "frameworks": "the names of this module",
-    "grid": "a list of sfumato.federated.Site(url, token=...)",
+    "grid": "a list of sfumato.features.federated.Site(url, token=...)",
     "hook": "TorchHook(th)",
     "load": "torch.load, before tensors are sent",
     "local_worker": "TorchHook(th).local_worker",
@@ -78,7 +78,7 @@ INSTEAD: Final = {  # the names of PySyft 0.2 that are not here
     "workers": "VirtualWorker(hook, id='bob')",
 }
 _IMPORTS: Final = (
-    "from sfumato.federated.course import th, nn, optim (or torch in the place of th, if your "
+    "from sfumato.features.federated.course import th, nn, optim (or torch in the place of th, if your "  # noqa: E501
     "cells say torch)."
 )
 __all__ = ["TorchHook", "VirtualWorker", "nn", "optim", "th", "torch"]
@@ -100,10 +100,10 @@ class TorchHook:
                 "cannot be sent.",
                 f"In the place of `import torch as th` write: {_IMPORTS}",
             )
-        self.local_worker = virtual.HERE
+        self.local_worker = virtual_worker.HERE
 
 
-class VirtualWorker(virtual.VirtualWorker):
+class VirtualWorker(virtual_worker.VirtualWorker):
     """A worker that is made as it used to be: with the hook first."""
 
     def __init__(self, hook: object = None, id: str = "worker", **terms: Any) -> None:  # noqa: A002

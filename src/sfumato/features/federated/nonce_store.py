@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from sfumato.stores.records import Records
+from sfumato.storage.records_database import Records
 
 _TABLES: Final = (
     "CREATE TABLE IF NOT EXISTS sum_nonces (nonce TEXT NOT NULL PRIMARY KEY){table_end}",

@@ -9,9 +9,9 @@ from typing import Any, Final
 
 from starlette.responses import Response
 
-from sfumato.faces.console.following import followed
-from sfumato.faces.console.page import Page
-from sfumato.faces.console.visit import Visit
+from sfumato.server.console.live_updates import followed
+from sfumato.server.console.page import Page
+from sfumato.server.console.visit import Visit
 
 WIDE, HIGH, EDGE = 300, 120, 8  # of a picture
 LEFT = 40  # of it, where the numbers stand

@@ -12,7 +12,7 @@ from queue import Empty, SimpleQueue
 from threading import Thread
 from typing import Final
 
-from sfumato.core.refusal import Refused
+from sfumato.dp.refusal import Refused
 
 PATIENCE_S: Final = 300.0  # the least that the others are waited for, once enough have answered
 LATE: Final = 10  # and so many times as long as these took

@@ -13,7 +13,7 @@ from decimal import Decimal
 from itertools import accumulate
 from typing import Final
 
-from sfumato.core.refusal import Refused
+from sfumato.dp.refusal import Refused
 
 Z: Final = 1.959963984540054  # of 95 %
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from sfumato.wire.route import Route
-from sfumato.wire.schemas import (
+from sfumato.wire.json_schemas import (
     ANSWER,
     COUNT,
     FLAG,
@@ -18,6 +17,7 @@ from sfumato.wire.schemas import (
     shape,
     text,
 )
+from sfumato.wire.route import Route
 
 _KEY: Final = text(64)
 _SITES: Final = pairs(_KEY)

@@ -12,11 +12,11 @@ from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import Final
 
-from sfumato.core.secure.participant import Participant
-from sfumato.door.averaging import AverageOrder
-from sfumato.door.secure_sum import SumOrder
-from sfumato.door.training import TrainOrder
 from sfumato.dp.json_values import Json
+from sfumato.dp.secure_aggregation.participant import Participant
+from sfumato.features.federated.average_release import AverageOrder
+from sfumato.features.federated.sum_release import SumOrder
+from sfumato.features.federated.training_release import TrainOrder
 
 JOIN: Final = "join"
 MOST: Final = 16  # at once, of one user's: a reply that waits to be asked for again has a size

@@ -17,12 +17,14 @@ from typing import Final
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from sfumato.core.access import Caller
-from sfumato.core.asked import asked_listing, check_thawed, no_data_set, question_of
-from sfumato.core.averaging import GUARANTEE
-from sfumato.core.budget import read_delta, read_epsilon
-from sfumato.core.card import Card
-from sfumato.core.federation import (
+from sfumato.dp.budget import read_delta, read_epsilon
+from sfumato.dp.json_values import Json
+from sfumato.dp.learning.integer_network import unpacked
+from sfumato.dp.learning.training_task import read_lesson
+from sfumato.dp.refusal import Refused
+from sfumato.dp.secure_aggregation.participant import Participant
+from sfumato.dp.secure_aggregation.round_terms import not_trusted
+from sfumato.features.federated.agreement import (
     JOINED,
     LEFT,
     Agreement,
@@ -31,31 +33,42 @@ from sfumato.core.federation import (
     bad_federation,
     read_agreement,
 )
-from sfumato.core.learning.lesson import read_lesson
-from sfumato.core.learning.network import unpacked
-from sfumato.core.ports import Catalogue, Listing
-from sfumato.core.question import Question
-from sfumato.core.refusal import Refused
-from sfumato.core.secure.participant import Participant
-from sfumato.core.secure.terms import not_trusted
-from sfumato.door.averaging import (
+from sfumato.features.federated.average_plan import AveragePlan, plan_average
+from sfumato.features.federated.average_release import (
     AverageOrder,
     average_part,
     averaged_answer,
     can_average,
     price_of_average,
 )
-from sfumato.door.plans import Plans
-from sfumato.door.release import Asker
-from sfumato.door.secure_sum import SumDoor, SumOrder, can_pay, price_of, sum_part, summed_answer
-from sfumato.door.training import TrainDoor, TrainOrder, can_train, price_of_training, training_part
-from sfumato.dp.json_values import Json
-from sfumato.plan.averaged import AveragePlan, plan_average
-from sfumato.plan.summed import SumPlan, plan_sum
-from sfumato.plan.training import TrainPlan, plan_training
-from sfumato.services.federated.lessons import Looks
-from sfumato.services.federated.rounds import JOIN, Round, Rounds, hash_of
-from sfumato.services.federated.tensors import Said, Tensors
+from sfumato.features.federated.secure_rounds import JOIN, Round, Rounds, hash_of
+from sfumato.features.federated.sum_plan import SumPlan, plan_sum
+from sfumato.features.federated.sum_release import (
+    SumDoor,
+    SumOrder,
+    can_pay,
+    price_of,
+    sum_part,
+    summed_answer,
+)
+from sfumato.features.federated.tensor_service import Said, Tensors
+from sfumato.features.federated.training_plan import TrainPlan, plan_training
+from sfumato.features.federated.training_progress import Looks
+from sfumato.features.federated.training_release import (
+    TrainDoor,
+    TrainOrder,
+    can_train,
+    price_of_training,
+    training_part,
+)
+from sfumato.query.model import Question
+from sfumato.release.guarded_release import Asker
+from sfumato.release.permissions import asked_listing, check_thawed, no_data_set, question_of
+from sfumato.release.plan_cache import Plans
+from sfumato.vault.card.data_card import Card
+from sfumato.vault.card.secure_average_terms import GUARANTEE
+from sfumato.vault.ports import Catalogue, Listing
+from sfumato.vault.users import Caller
 
 STAGES: Final = ("share", "mask", "agree", "reveal")
 

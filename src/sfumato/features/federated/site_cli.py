@@ -7,8 +7,8 @@ from typing import Any
 
 import click
 
-from sfumato.core.refusal import Refused
-from sfumato.faces.cli.shell import Shell, command, working
+from sfumato.cli.shell import Shell, command, working
+from sfumato.dp.refusal import Refused
 
 
 @click.command("site")

@@ -10,9 +10,9 @@ from collections.abc import Iterable, Mapping
 from decimal import Decimal
 from typing import Any, Final, cast
 
-from sfumato.core.averaging import GUARANTEE
-from sfumato.core.refusal import Refused
-from sfumato.core.secure.terms import LEAST_BITS, MOST_BITS, MOST_SIZE
+from sfumato.dp.refusal import Refused
+from sfumato.dp.secure_aggregation.round_terms import LEAST_BITS, MOST_BITS, MOST_SIZE
+from sfumato.vault.card.secure_average_terms import GUARANTEE
 
 Json = dict[str, Any]  # Any: JSON, as the wire has it
 DEEPEST: Final = 300  # objects and lists within each other, in a reply: no question is so deep

@@ -3,7 +3,7 @@
 What a person can move is the plan's, as at one site. Each part goes on a grid of its own, so coarse
 that the noise on it can be drawn exactly, and rounding to it is counted in what a person can move.
 All of it is a function of the question, the card and the agreement, so every site finds the same.
-Proof: core/noise/skellam.proof.md.
+Proof: dp/mechanisms/skellam.proof.md.
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ from typing import Final
 
 import numpy as np
 
-from sfumato.core.card import Card
-from sfumato.core.compose import rho_within
-from sfumato.core.expression import spelled
-from sfumato.core.federation import Agreement
-from sfumato.core.loss import ApproximateEvent
-from sfumato.core.noise import skellam
-from sfumato.core.noise.kind import Noise
-from sfumato.core.question import Aggregate, Formula, Question
-from sfumato.core.refusal import Bug, Refused
-from sfumato.core.renyi import epsilon_at, failure_within
-from sfumato.core.secure.terms import LEAST_BITS, MOST_BITS
+from sfumato.dp.accounting.composition import rho_within
+from sfumato.dp.accounting.privacy_events import ApproximateEvent
+from sfumato.dp.accounting.renyi import epsilon_at, failure_within
 from sfumato.dp.json_values import Json
+from sfumato.dp.mechanisms import skellam
+from sfumato.dp.mechanisms.noise import Noise
 from sfumato.dp.ports import Dice, IntegerArray
-from sfumato.plan.plan import Bounded, Plan, make_plan
-from sfumato.plan.price import Priced
+from sfumato.dp.refusal import Bug, Refused
+from sfumato.dp.secure_aggregation.round_terms import LEAST_BITS, MOST_BITS
+from sfumato.features.federated.agreement import Agreement
+from sfumato.query.expression import spelled
+from sfumato.query.model import Aggregate, Formula, Question
+from sfumato.query.plan import Bounded, Plan, make_plan
+from sfumato.query.price import Priced
+from sfumato.vault.card.data_card import Card
 
 FORMAT: Final = "sum-over-sites/1"
 FINE: Final = (

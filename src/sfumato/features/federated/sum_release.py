@@ -1,7 +1,7 @@
 """A site's part of a sum over sites: charged like any question, then read, then masked.
 
 The masked numbers are no part of the ledger's answer: what is said again after a reply was lost is
-kept in memory until the round's next stage (services/federated/rounds.py), and nowhere else.
+kept in memory until the round's next stage (features/federated/secure_rounds.py), and nowhere else.
 """
 
 from __future__ import annotations
@@ -10,32 +10,32 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from sfumato.core.account import Charge, Charged, Head
-from sfumato.core.budget import DELTA_UNITS, EPSILON_UNITS
-from sfumato.core.card import Card
-from sfumato.core.expression import spelled
-from sfumato.core.federation import Agreement
-from sfumato.core.filters import accepts
-from sfumato.core.loss import Event, debt_of
-from sfumato.core.question import question_json
-from sfumato.core.refusal import Refused
-from sfumato.core.secure.participant import Participant
-from sfumato.core.windows import spent_in_all
-from sfumato.door.accounts import debtors, exceeded, left_to_pay
-from sfumato.door.diary import answer_text, not_dp_json, shown
-from sfumato.door.ledger import Ledger
-from sfumato.door.locks.dp import Blurred
-from sfumato.door.locks.secure_sum import GUARANTEE, masked, shares_of
-from sfumato.door.looking import RowReader, looked_at
-from sfumato.door.payment import Payment, on_card, payment_json, relation, signed_payment
-from sfumato.door.release import Asker, accounts_paying
-from sfumato.door.said import digest
+from sfumato.dp.accounting.privacy_events import Event, debt_of
+from sfumato.dp.accounting.privacy_filter import accepts
+from sfumato.dp.budget import DELTA_UNITS, EPSILON_UNITS
 from sfumato.dp.json_values import Json
 from sfumato.dp.ports import Dice, IntegerArray
-from sfumato.plan.contribution_bounds import bounding_in_words, bounds_json
-from sfumato.plan.explain import in_words, odds_in_words
-from sfumato.plan.summed import FORMAT, SumPlan
+from sfumato.dp.refusal import Refused
+from sfumato.dp.secure_aggregation.participant import Participant
+from sfumato.features.federated.agreement import Agreement
+from sfumato.features.federated.sum_plan import FORMAT, SumPlan
+from sfumato.query.contribution_bounds import bounding_in_words, bounds_json
+from sfumato.query.expression import spelled
+from sfumato.query.model import question_json
+from sfumato.query.plan_text import in_words, odds_in_words
+from sfumato.release.accounts import debtors, exceeded, left_to_pay
+from sfumato.release.charged_reads import RowReader, looked_at
+from sfumato.release.guarded_release import Asker, accounts_paying
+from sfumato.release.ledger_guard import Ledger
+from sfumato.release.locks.central_dp import Blurred
+from sfumato.release.locks.secure_aggregation import GUARANTEE, masked, shares_of
+from sfumato.release.payment import Payment, on_card, payment_json, relation, signed_payment
+from sfumato.release.plan_description import digest
+from sfumato.release.receipts import answer_text, not_dp_json, shown
+from sfumato.vault.budget_windows import spent_in_all
+from sfumato.vault.card.data_card import Card
 from sfumato.vault.engine_port import Engine
+from sfumato.vault.ledger_entries import Charge, Charged, Head
 
 KIND: Final = "secure-sum"
 MECHANISM: Final = "skellam"

@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-from sfumato.core.access import Caller
-from sfumato.core.card import Card
-from sfumato.core.refusal import Refused
+from sfumato.dp.refusal import Refused
+from sfumato.vault.card.data_card import Card
+from sfumato.vault.users import Caller
 
 MOST_NUMBER: Final = 1 << 53
 

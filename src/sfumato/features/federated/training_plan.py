@@ -1,9 +1,9 @@
 """A lesson over several sites, priced: all its rounds at once, before any of them.
 
 As with questions, everything here is a function of the lesson, the card, the agreement and the
-price, so every site finds the same noise by itself. Proofs: core/learning/exact.proof.md and
-core/sampled.proof.md.
-"""
+price, so every site finds the same noise by itself. Proofs: dp/learning/exact_arithmetic.proof.md and
+dp/accounting/poisson_subsampling.proof.md.
+"""  # noqa: E501
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ from fractions import Fraction
 from functools import cached_property, lru_cache
 from typing import Final
 
-from sfumato.core.card import Card
-from sfumato.core.columns import Column
-from sfumato.core.expression import spelled
-from sfumato.core.federation import Agreement
-from sfumato.core.learning.coins import Coins, most_below
-from sfumato.core.learning.lesson import CLASSES, MOST_SIZE, MOST_WIDTH, Lesson, bad_lesson
-from sfumato.core.learning.network import Network
-from sfumato.core.learning.order import Field, LearnOrder
-from sfumato.core.loss import ApproximateEvent
-from sfumato.core.noise import skellam
-from sfumato.core.refusal import Bug, Refused
-from sfumato.core.secure.dithered import MOST_UNITS, UNIT_BITS, DitheredGrid
-from sfumato.core.secure.private import NoisySum, noisy_sum_for
-from sfumato.core.secure.rounding import Grid
-from sfumato.core.secure.terms import MOST_BITS
+from sfumato.dp.accounting.privacy_events import ApproximateEvent
 from sfumato.dp.json_values import Json
+from sfumato.dp.learning.integer_network import Network
+from sfumato.dp.learning.poisson_sampling import Coins, most_below
+from sfumato.dp.learning.training_task import CLASSES, MOST_SIZE, MOST_WIDTH, Lesson, bad_lesson
+from sfumato.dp.mechanisms import skellam
 from sfumato.dp.ports import Dice
+from sfumato.dp.refusal import Bug, Refused
+from sfumato.dp.secure_aggregation.distributed_noise import NoisySum, noisy_sum_for
+from sfumato.dp.secure_aggregation.dithered_rounding import MOST_UNITS, UNIT_BITS, DitheredGrid
+from sfumato.dp.secure_aggregation.round_terms import MOST_BITS
+from sfumato.dp.secure_aggregation.stochastic_rounding import Grid
+from sfumato.features.federated.agreement import Agreement
+from sfumato.query.expression import spelled
+from sfumato.vault.card.columns import Column
+from sfumato.vault.card.data_card import Card
+from sfumato.vault.training_port import Field, LearnOrder
 
 FORMAT: Final = "training-at-sites/1"
 FINE: Final = 1 << 20  # noise has no more steps squared, where steps may be coarser

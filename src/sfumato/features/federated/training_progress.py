@@ -13,11 +13,11 @@ from collections.abc import Mapping
 from fractions import Fraction
 from typing import Any, Final
 
-from sfumato.core.account import Entry, Head
-from sfumato.door.ledger import Ledger
-from sfumato.door.training import KIND as TRAINING
-from sfumato.door.training import ROUND
 from sfumato.dp.json_values import Json
+from sfumato.features.federated.training_release import KIND as TRAINING
+from sfumato.features.federated.training_release import ROUND
+from sfumato.release.ledger_guard import Ledger
+from sfumato.vault.ledger_entries import Entry, Head
 
 MOST: Final = 20  # lessons that are shown, the newest
 MOST_KEPT: Final = 64  # who look at which data set

@@ -12,30 +12,30 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final, Never
 
-from sfumato.core.account import Charge, Charged, Pending
-from sfumato.core.budget import DELTA_UNITS, EPSILON_UNITS
-from sfumato.core.card import Card
-from sfumato.core.expression import spelled
-from sfumato.core.federation import Agreement
-from sfumato.core.filters import accepts
-from sfumato.core.learning.order import LearnEngine, LearnOrder
-from sfumato.core.loss import debt_of
-from sfumato.core.refusal import Refused
-from sfumato.core.secure.participant import Participant
-from sfumato.core.windows import spent_in_all
-from sfumato.door.accounts import debtors, left_to_pay
-from sfumato.door.diary import not_dp_json
-from sfumato.door.ledger import Ledger, question_failed, question_frozen
-from sfumato.door.locks.secure_sum import GUARANTEE, learning_masked, learning_share
-from sfumato.door.looking import RowReader, tried
-from sfumato.door.payment import Payment, on_card, payment_json, relation, signed_payment
-from sfumato.door.release import Asker, accounts_paying
-from sfumato.door.said import digest
-from sfumato.door.secure_sum import MECHANISM, SumPart, against, check_fits
+from sfumato.dp.accounting.privacy_events import debt_of
+from sfumato.dp.accounting.privacy_filter import accepts
+from sfumato.dp.budget import DELTA_UNITS, EPSILON_UNITS
 from sfumato.dp.json_values import Json
 from sfumato.dp.ports import Dice, IntegerArray
-from sfumato.plan.explain import odds_in_words
-from sfumato.plan.training import FORMAT, TrainPlan
+from sfumato.dp.refusal import Refused
+from sfumato.dp.secure_aggregation.participant import Participant
+from sfumato.features.federated.agreement import Agreement
+from sfumato.features.federated.sum_release import MECHANISM, SumPart, against, check_fits
+from sfumato.features.federated.training_plan import FORMAT, TrainPlan
+from sfumato.query.expression import spelled
+from sfumato.query.plan_text import odds_in_words
+from sfumato.release.accounts import debtors, left_to_pay
+from sfumato.release.charged_reads import RowReader, tried
+from sfumato.release.guarded_release import Asker, accounts_paying
+from sfumato.release.ledger_guard import Ledger, question_failed, question_frozen
+from sfumato.release.locks.secure_aggregation import GUARANTEE, learning_masked, learning_share
+from sfumato.release.payment import Payment, on_card, payment_json, relation, signed_payment
+from sfumato.release.plan_description import digest
+from sfumato.release.receipts import not_dp_json
+from sfumato.vault.budget_windows import spent_in_all
+from sfumato.vault.card.data_card import Card
+from sfumato.vault.ledger_entries import Charge, Charged, Pending
+from sfumato.vault.training_port import LearnEngine, LearnOrder
 
 KIND: Final = "training"
 ROUND: Final = "training-round"  # the kind of a ledger entry: a round of a paid lesson is used

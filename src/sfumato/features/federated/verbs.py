@@ -8,15 +8,15 @@ from collections.abc import Callable, Mapping
 from decimal import Decimal
 from typing import TYPE_CHECKING, Final
 
-from sfumato.core.access import Caller
-from sfumato.faces.body import Body, count_of, flag_of, text_of
-from sfumato.services.federated.sites import STAGES, Asked
-from sfumato.services.federated.tensors import MOST_NUMBER, Said
+from sfumato.features.federated.service import STAGES, Asked
+from sfumato.features.federated.tensor_service import MOST_NUMBER, Said
+from sfumato.vault.users import Caller
 from sfumato.wire.json_text import bad_request
-from sfumato.wire.shapes import Json, read_number
+from sfumato.wire.query_json import Json, read_number
+from sfumato.wire.request_fields import Body, count_of, flag_of, text_of
 
 if TYPE_CHECKING:
-    from sfumato.faces.desk import Desk
+    from sfumato.server.dispatch import Desk
 
 MOST: Final = 10**10
 TOLD: Final = ("loss", "accuracy")

@@ -1,1 +1,1 @@
-"""Whether the service is ready, and what an operator may measure of it."""
+"""Readiness of the service, and its metrics."""

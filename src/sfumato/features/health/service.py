@@ -10,10 +10,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from sfumato.core.ports import Catalogue
-from sfumato.core.refusal import Refused
-from sfumato.door.ledger import Ledger
 from sfumato.dp.json_values import Json
+from sfumato.dp.refusal import Refused
+from sfumato.release.ledger_guard import Ledger
+from sfumato.vault.ports import Catalogue
 
 LEDGER_S: Final = 1.0  # for which what was found of ledger and disks is told again
 ENGINE_S: Final = 30.0  # and of the engine, of which a process may have to be started for it

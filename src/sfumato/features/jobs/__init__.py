@@ -1,1 +1,1 @@
-"""Long work as jobs: begun, seen, cancelled while it waits, gone on with after a crash."""
+"""Long queries as jobs: begin, watch, cancel, go on after a crash."""

@@ -6,11 +6,11 @@ from typing import Final
 
 from starlette.responses import Response
 
-from sfumato.core.refusal import Refused
-from sfumato.faces.console.ask import ask_body, ask_page
-from sfumato.faces.console.following import followed
-from sfumato.faces.console.page import Page
-from sfumato.faces.console.visit import Said, Visit
+from sfumato.dp.refusal import Refused
+from sfumato.features.queries.pages import ask_body, ask_page
+from sfumato.server.console.live_updates import followed
+from sfumato.server.console.page import Page
+from sfumato.server.console.visit import Said, Visit
 
 
 async def begin(visit: Visit) -> Response:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from sfumato.wire.json_schemas import ASK_TERMS, OBJECT, Schema, listed, opened, shape, text
 from sfumato.wire.route import Route
-from sfumato.wire.schemas import ASK_TERMS, OBJECT, Schema, listed, opened, shape, text
 
 STATES: Final[Schema] = {
     "type": "string", "enum": ["waiting", "running", "done", "failed", "cancelled"],

@@ -7,8 +7,10 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
 
-from sfumato.core.access import Caller
-from sfumato.core.job import (
+from sfumato.dp.json_values import Json
+from sfumato.dp.ports import Dice
+from sfumato.dp.refusal import Refused
+from sfumato.features.jobs.model import (
     ADD,
     ASK,
     CANCELLED,
@@ -19,10 +21,8 @@ from sfumato.core.job import (
     Job,
     JobStore,
 )
-from sfumato.core.ports import Clock
-from sfumato.core.refusal import Refused
-from sfumato.dp.json_values import Json
-from sfumato.dp.ports import Dice
+from sfumato.vault.ports import Clock
+from sfumato.vault.users import Caller
 
 __all__ = ["ADD", "ASK", "CANCELLED", "FAILED", "WAITING", "Job", "Jobs"]
 

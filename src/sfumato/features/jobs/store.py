@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
-from sfumato.core.job import Job
-from sfumato.stores.records import Records
+from sfumato.features.jobs.model import Job
+from sfumato.storage.records_database import Records
 
 _TABLES: Final = (
     """CREATE TABLE IF NOT EXISTS jobs (

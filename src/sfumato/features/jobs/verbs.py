@@ -6,18 +6,18 @@ import contextlib
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final
 
-from sfumato.core.access import Caller
-from sfumato.core.refusal import Refused
-from sfumato.door.release import Release
-from sfumato.faces.body import Body, text_of
-from sfumato.faces.upload_desk import added, cleared
-from sfumato.services.jobs.jobs import ADD, ASK, Job
-from sfumato.services.queries.queries import Asked
+from sfumato.dp.refusal import Refused
+from sfumato.features.data_sets.upload_verbs import added, cleared
+from sfumato.features.jobs.service import ADD, ASK, Job
+from sfumato.features.queries.service import Asked
+from sfumato.release.guarded_release import Release
+from sfumato.vault.users import Caller
 from sfumato.wire.json_text import json_text, read_json
-from sfumato.wire.shapes import Json, read_ask_shape, refusal_shape
+from sfumato.wire.query_json import Json, read_ask_shape, refusal_shape
+from sfumato.wire.request_fields import Body, text_of
 
 if TYPE_CHECKING:
-    from sfumato.faces.desk import Desk
+    from sfumato.server.dispatch import Desk
 
 Verb = Callable[["Desk", Caller, Body], Json]
 EMBEDDED: Final = "this process"  # who works on the jobs of a vault that nobody serves

@@ -1,1 +1,1 @@
-"""Strangers' programs on real data: handed in, approved, run on blocks of people."""
+"""Strangers' programs on real data: hand in, approve, run on blocks of people."""

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from fractions import Fraction
 
-from sfumato.core.outputs import Output
-from sfumato.door.locks.dp import GUARANTEE
 from sfumato.dp.json_values import Json
-from sfumato.plan.pipeline import MEDIAN, Run
+from sfumato.features.pipelines.program_plan import MEDIAN, Run
+from sfumato.release.locks.central_dp import GUARANTEE
+from sfumato.sandbox.program_outputs import Output
 
 
 def answer_of(run: Run, stored: Sequence[int]) -> Json:

@@ -10,13 +10,13 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, Protocol, Self
 
-from sfumato.core.block_columns import listed_column
-from sfumato.core.budget import read_delta, read_epsilon
-from sfumato.core.card import Card
-from sfumato.core.card_fields import as_table, as_texts
-from sfumato.core.outputs import Output, bad_pipeline, bound_of
-from sfumato.core.refusal import Refused
+from sfumato.dp.budget import read_delta, read_epsilon
 from sfumato.dp.json_values import Json
+from sfumato.dp.refusal import Refused
+from sfumato.sandbox.block_columns import listed_column
+from sfumato.sandbox.program_outputs import Output, bad_pipeline, bound_of
+from sfumato.vault.card.data_card import Card
+from sfumato.vault.card.field_readers import as_table, as_texts
 
 MOST_NAMES = 200
 

@@ -8,14 +8,14 @@ from typing import Any
 
 import click
 
+from sfumato.cli.researcher import answer_shape
+from sfumato.cli.shell import Shell, command, number, text_of, working
 from sfumato.client.answer import Answer
-from sfumato.client.shown import BlocksPlan, HandedIn
-from sfumato.client.text import warned
-from sfumato.core.refusal import Refused
-from sfumato.faces.cli.environment import environment
-from sfumato.faces.cli.researcher import answer_shape
-from sfumato.faces.cli.shell import Shell, command, number, text_of, working
-from sfumato.wire.shapes import Json
+from sfumato.client.display import BlocksPlan, HandedIn
+from sfumato.client.text_tables import warned
+from sfumato.dp.refusal import Refused
+from sfumato.features.pipelines.environment_cli import environment
+from sfumato.wire.query_json import Json
 
 
 @click.group("pipeline")

@@ -7,9 +7,9 @@ import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from sfumato.client.shown import HandedIn
-from sfumato.client.terms import Json, Number
-from sfumato.core.refusal import Refused
+from sfumato.client.ask_terms import Json, Number
+from sfumato.client.display import HandedIn
+from sfumato.dp.refusal import Refused
 
 # name -> lower, upper, and perhaps step; or those by name, with the shape of an array
 Ranges = Mapping[str, Sequence[Number] | Mapping[str, Any]]

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from sfumato.faces.cli.shell import Shell, command
+from sfumato.cli.shell import Shell, command
 
 
 @click.group("environment")

@@ -1,8 +1,8 @@
 """A pipeline is sample and aggregate: a stranger's program runs on blocks of people.
 
 Its terms are fixed before any row is read: everything here is a function of the manifest and the
-card. Why the price holds whatever the program does: core/noise/blocks.proof.md and median.proof.md.
-"""
+card. Why the price holds whatever the program does: dp/sampling/sampling_in_blocks.proof.md and median.proof.md.
+"""  # noqa: E501
 
 from __future__ import annotations
 
@@ -15,21 +15,27 @@ from decimal import Decimal
 from fractions import Fraction
 from typing import Any, Final
 
-from sfumato.core.block_columns import block_columns, folder_columns, folder_tables
-from sfumato.core.budget import read_delta, read_epsilon
-from sfumato.core.card import ROW, Card
-from sfumato.core.compose import rho_within
-from sfumato.core.environment import is_image, own_of
-from sfumato.core.expression import spelled
-from sfumato.core.loss import Event, ExponentialEvent, GaussianEvent, JointEvent, PureEvent
-from sfumato.core.noise import gaussian, laplace
-from sfumato.core.noise.kind import CONFIDENCE, Noise
-from sfumato.core.noise.median import MOST_STEPS, ranks_off
-from sfumato.core.outputs import ANSWER, Output, bad_pipeline, read_outputs
-from sfumato.core.refusal import Refused
-from sfumato.core.sandbox import SandboxLimits
-from sfumato.core.twins.written import description_of, study_files
+from sfumato.dp.accounting.composition import rho_within
+from sfumato.dp.accounting.privacy_events import (
+    Event,
+    ExponentialEvent,
+    GaussianEvent,
+    JointEvent,
+    PureEvent,
+)
+from sfumato.dp.budget import read_delta, read_epsilon
 from sfumato.dp.json_values import Json
+from sfumato.dp.mechanisms import gaussian, laplace
+from sfumato.dp.mechanisms.median_of_blocks import MOST_STEPS, ranks_off
+from sfumato.dp.mechanisms.noise import CONFIDENCE, Noise
+from sfumato.dp.refusal import Refused
+from sfumato.features.synthetic.twin_files import description_of, study_files
+from sfumato.query.expression import spelled
+from sfumato.sandbox.block_columns import block_columns, folder_columns, folder_tables
+from sfumato.sandbox.ports import SandboxLimits
+from sfumato.sandbox.program_environment import is_image, own_of
+from sfumato.sandbox.program_outputs import ANSWER, Output, bad_pipeline, read_outputs
+from sfumato.vault.card.data_card import ROW, Card
 
 KINDS: Final = ("function", "program", "bids")
 GROUP, PARTICIPANT = "group", "participant"  # how BIDS apps call the two levels

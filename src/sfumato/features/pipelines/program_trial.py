@@ -14,14 +14,14 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from sfumato.core.card import Card
-from sfumato.core.outputs import Output, Reading, bad_pipeline, read_said, readings
-from sfumato.core.sandbox import MOST_KEPT, Sandbox, TrialJob, TrialResult
-from sfumato.core.twins.seeded import Seeded
 from sfumato.dp.json_values import Json
 from sfumato.dp.ports import IntegerArray
-from sfumato.plan.pipeline import BLOCKS, GROUP, PARTICIPANT, Run, inside_at
-from sfumato.services.pipelines.made_up import MadeUp, made_up, values_of
+from sfumato.features.pipelines.program_plan import BLOCKS, GROUP, PARTICIPANT, Run, inside_at
+from sfumato.features.pipelines.synthetic_blocks import MadeUp, made_up, values_of
+from sfumato.features.synthetic.seeded_numbers import Seeded
+from sfumato.sandbox.ports import MOST_KEPT, Sandbox, TrialJob, TrialResult
+from sfumato.sandbox.program_outputs import Output, Reading, bad_pipeline, read_said, readings
+from sfumato.vault.card.data_card import Card
 
 SAMPLE: Final = 8  # blocks of each size that are tried
 MOST_PEOPLE: Final = 20_000

@@ -1,17 +1,17 @@
 """Warn of programs that give no number, in price and answer, by trials and noise alone.
 
-No row and no block's result is here. A trial is on made-up people (services/pipelines/trial.py).
-"""
+No row and no block's result is here. A trial is on made-up people (features/pipelines/program_trial.py).
+"""  # noqa: E501
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from sfumato.core.card import Card
-from sfumato.core.outputs import Output, bad_pipeline
-from sfumato.core.refusal import Refused
-from sfumato.plan.pipeline import MEDIAN, Run
+from sfumato.dp.refusal import Refused
+from sfumato.features.pipelines.program_plan import MEDIAN, Run
+from sfumato.sandbox.program_outputs import Output, bad_pipeline
+from sfumato.vault.card.data_card import Card
 
 _UNTRIED: Final = (
     "The program was not tried on made-up people. `sfumato pipeline plan` does that: it spends "

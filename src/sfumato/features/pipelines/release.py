@@ -1,8 +1,8 @@
 """Strangers' programs at the door: charged first, run on blocks of people, averaged with noise.
 
-Why this costs what was charged: core/noise/blocks.proof.md. No row and no block's result is ever a
+Why this costs what was charged: dp/sampling/sampling_in_blocks.proof.md. No row and no block's result is ever a
 value here: rows go from the engine into files that only a block opens, results come back sealed.
-"""
+"""  # noqa: E501
 
 from __future__ import annotations
 
@@ -15,13 +15,30 @@ from typing import Any, Final, Never
 import numpy as np
 from numpy.typing import NDArray
 
-from sfumato.core.account import Charge, Charged, Pending, Standing
-from sfumato.core.block_columns import folder_tables
-from sfumato.core.card import Card
-from sfumato.core.expression import spelled
-from sfumato.core.loss import debt_of
-from sfumato.core.refusal import Bug, Refused
-from sfumato.core.sandbox import (
+from sfumato.dp.accounting.privacy_events import debt_of
+from sfumato.dp.json_values import Json
+from sfumato.dp.refusal import Bug, Refused
+from sfumato.features.pipelines.answer_json import answer_of
+from sfumato.features.pipelines.program_plan import GROUP, MEDIAN, PARTICIPANT, Run, inside_at
+from sfumato.query.expression import spelled
+from sfumato.release.accounts import data_set_account, debtors, people_account
+from sfumato.release.charged_reads import tried
+from sfumato.release.guarded_release import Asker, Release
+from sfumato.release.ledger_guard import Ledger, question_failed
+from sfumato.release.locks.central_dp import GUARANTEE, blocks_added, blocks_in_the_middle
+from sfumato.release.noise_pool import NoisePool
+from sfumato.release.payment import (
+    Payment,
+    on_card,
+    payment_json,
+    relation,
+    signed_payment,
+    unit_of,
+)
+from sfumato.release.plan_description import digest
+from sfumato.release.receipts import not_dp_json, odds_of
+from sfumato.sandbox.block_columns import folder_tables
+from sfumato.sandbox.ports import (
     MOST_KEPT,
     BlockJob,
     Drafts,
@@ -34,25 +51,8 @@ from sfumato.core.sandbox import (
     StudyOrder,
     study_room,
 )
-from sfumato.door.accounts import data_set_account, debtors, people_account
-from sfumato.door.diary import not_dp_json, odds_of
-from sfumato.door.ledger import Ledger, question_failed
-from sfumato.door.locks.dp import GUARANTEE, blocks_added, blocks_in_the_middle
-from sfumato.door.looking import tried
-from sfumato.door.payment import (
-    Payment,
-    on_card,
-    payment_json,
-    relation,
-    signed_payment,
-    unit_of,
-)
-from sfumato.door.pipeline_shown import answer_of
-from sfumato.door.pool import NoisePool
-from sfumato.door.release import Asker, Release
-from sfumato.door.said import digest
-from sfumato.dp.json_values import Json
-from sfumato.plan.pipeline import GROUP, MEDIAN, PARTICIPANT, Run, inside_at
+from sfumato.vault.card.data_card import Card
+from sfumato.vault.ledger_entries import Charge, Charged, Pending, Standing
 
 FORMAT: Final = "pipeline/1"
 PATIENCE_S: Final = 24 * 3600  # longer than any job may take

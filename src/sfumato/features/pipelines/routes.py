@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from sfumato.wire.route import Route
-from sfumato.wire.schemas import (
+from sfumato.wire.json_schemas import (
     ANSWER,
     ANY,
     COUNT,
@@ -17,6 +16,7 @@ from sfumato.wire.schemas import (
     shape,
     text,
 )
+from sfumato.wire.route import Route
 
 _PIPELINE: Final = opened({"digest": text(), "data_set": text(), "state": text()})
 _MAYBE: Final[Schema] = {"anyOf": [COUNT, {"type": "null"}]}  # null: none is proposed

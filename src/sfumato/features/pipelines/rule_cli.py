@@ -8,10 +8,10 @@ from typing import Any
 
 import click
 
-from sfumato.core.refusal import Refused
-from sfumato.faces.cli.pipeline import pipeline
-from sfumato.faces.cli.shell import Shell, command, number
-from sfumato.wire.shapes import Json
+from sfumato.cli.shell import Shell, command, number
+from sfumato.dp.refusal import Refused
+from sfumato.features.pipelines.cli import pipeline
+from sfumato.wire.query_json import Json
 
 
 @pipeline.command("rules")

@@ -9,12 +9,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Final
 
-from sfumato.core.access import Caller
-from sfumato.core.card import Card
-from sfumato.core.expression import spelled
-from sfumato.core.outputs import bad_pipeline
-from sfumato.core.pipeline import APPROVED, Submitted
-from sfumato.core.pipeline_rule import (
+from sfumato.dp.json_values import Json
+from sfumato.dp.ports import Dice
+from sfumato.dp.refusal import Refused
+from sfumato.features.pipelines.approval_rule import (
     HandedIn,
     Rule,
     RuleStore,
@@ -23,14 +21,16 @@ from sfumato.core.pipeline_rule import (
     misfit,
     read_rule,
 )
-from sfumato.core.ports import Clock, Listing
-from sfumato.core.refusal import Refused
-from sfumato.door.ledger import Ledger
-from sfumato.door.pipeline import RunOrder
-from sfumato.door.release import Asker
-from sfumato.dp.json_values import Json
-from sfumato.dp.ports import Dice
-from sfumato.plan.pipeline import Program, Run
+from sfumato.features.pipelines.model import APPROVED, Submitted
+from sfumato.features.pipelines.program_plan import Program, Run
+from sfumato.features.pipelines.release import RunOrder
+from sfumato.query.expression import spelled
+from sfumato.release.guarded_release import Asker
+from sfumato.release.ledger_guard import Ledger
+from sfumato.sandbox.program_outputs import bad_pipeline
+from sfumato.vault.card.data_card import Card
+from sfumato.vault.ports import Clock, Listing
+from sfumato.vault.users import Caller
 
 MOST_RULES: Final = 100  # of a data set
 _BY: Final = "rule:"  # before the id of the rule that has decided

@@ -6,10 +6,10 @@ import json
 from fractions import Fraction
 from typing import Final
 
-from sfumato.core.expression import spelled
-from sfumato.core.pipeline_rule import Rule, Spending
-from sfumato.stores.link import Link
-from sfumato.stores.records import Records
+from sfumato.features.pipelines.approval_rule import Rule, Spending
+from sfumato.query.expression import spelled
+from sfumato.storage.database import Link
+from sfumato.storage.records_database import Records
 
 _TABLES: Final = (
     """CREATE TABLE IF NOT EXISTS pipeline_rules (

@@ -10,30 +10,38 @@ from fractions import Fraction
 from functools import partial
 from typing import Any, Final
 
-from sfumato.core.access import Caller
-from sfumato.core.asked import asked_listing, check_thawed
-from sfumato.core.budget import read_epsilon
-from sfumato.core.card import Card
-from sfumato.core.environment import kind_and_digest, read_own
-from sfumato.core.expression import spelled
-from sfumato.core.outputs import bad_pipeline
-from sfumato.core.pipeline import APPROVED, WAITING, PipelineStore, Submitted
-from sfumato.core.ports import Catalogue, Clock, Listing
-from sfumato.core.refusal import Refused
-from sfumato.core.sandbox import SandboxStopped, SplitOrder
-from sfumato.door.pipeline import PipelineDoor, RunOrder, no_sandbox, run_pipeline
-from sfumato.door.release import Asker, Release
+from sfumato.dp.budget import read_epsilon
 from sfumato.dp.json_values import Json
 from sfumato.dp.ports import Dice
-from sfumato.plan.pipeline import BLOCKS, MEAN, MEDIAN, Program, Run, read_program, read_run
-from sfumato.plan.pipeline_warnings import (
+from sfumato.dp.refusal import Refused
+from sfumato.features.pipelines.model import APPROVED, WAITING, PipelineStore, Submitted
+from sfumato.features.pipelines.program_plan import (
+    BLOCKS,
+    MEAN,
+    MEDIAN,
+    Program,
+    Run,
+    read_program,
+    read_run,
+)
+from sfumato.features.pipelines.program_trial import MOST_PEOPLE, blocks_to_try, check_trial, tried
+from sfumato.features.pipelines.program_warnings import (
     answer_warnings,
     most_people,
     price_warnings,
     too_many_blocks,
 )
-from sfumato.services.pipelines.rules import PipelineRules, by_rule
-from sfumato.services.pipelines.trial import MOST_PEOPLE, blocks_to_try, check_trial, tried
+from sfumato.features.pipelines.release import PipelineDoor, RunOrder, no_sandbox, run_pipeline
+from sfumato.features.pipelines.rule_service import PipelineRules, by_rule
+from sfumato.query.expression import spelled
+from sfumato.release.guarded_release import Asker, Release
+from sfumato.release.permissions import asked_listing, check_thawed
+from sfumato.sandbox.ports import SandboxStopped, SplitOrder
+from sfumato.sandbox.program_environment import kind_and_digest, read_own
+from sfumato.sandbox.program_outputs import bad_pipeline
+from sfumato.vault.card.data_card import Card
+from sfumato.vault.ports import Catalogue, Clock, Listing
+from sfumato.vault.users import Caller
 
 MOST_HANDED_IN: Final = 1000  # of an author about a data set, whatever became of them
 MOST_WAITING: Final = 20  # of one author about a data set; nobody fills another's place

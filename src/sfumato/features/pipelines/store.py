@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from fractions import Fraction
 from typing import Any, Final
 
-from sfumato.core.pipeline import Submitted
-from sfumato.stores.records import Records
+from sfumato.features.pipelines.model import Submitted
+from sfumato.storage.records_database import Records
 
 _TABLES: Final = (
     """CREATE TABLE IF NOT EXISTS pipelines (

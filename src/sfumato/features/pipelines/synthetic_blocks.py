@@ -9,13 +9,13 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from sfumato.core.bids import beside
-from sfumato.core.block_columns import folder_tables
-from sfumato.core.card import Card
-from sfumato.core.folder_records import FILE, SAID, whole
-from sfumato.core.twins.schema import TwinTable, most_rows, schema_tables
-from sfumato.core.twins.written import NOT_AVAILABLE, stubs, written
-from sfumato.plan.pipeline import Program
+from sfumato.features.pipelines.program_plan import Program
+from sfumato.features.synthetic.schema_twin import TwinTable, most_rows, schema_tables
+from sfumato.features.synthetic.twin_files import NOT_AVAILABLE, stubs, written
+from sfumato.sandbox.block_columns import folder_tables
+from sfumato.vault.card.bids import beside
+from sfumato.vault.card.data_card import Card
+from sfumato.vault.folder_records import FILE, SAID, whole
 
 KIND: Final = "schema-twin"  # what their files say that they are of
 
@@ -79,7 +79,7 @@ def values_of(card: Card, people: int) -> int:
 
 
 def _lines(table: TwinTable, path: str, names: Sequence[str]) -> Lines:
-    """Return rows as blocks have them (engines/splitting.py)."""
+    """Return rows as blocks have them (engines/duckdb/block_files.py)."""
     places = [table.columns.index(name) for name in names]
     found: dict[str, list[str]] = {}
     for row in table.rows:

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final
 
-from sfumato.core.access import Caller
-from sfumato.faces.body import Body, text_of
-from sfumato.services.pipelines.pipelines import Asked
+from sfumato.features.pipelines.service import Asked
+from sfumato.vault.users import Caller
 from sfumato.wire.json_text import bad_request
-from sfumato.wire.shapes import Json
+from sfumato.wire.query_json import Json
+from sfumato.wire.request_fields import Body, text_of
 
 if TYPE_CHECKING:
-    from sfumato.faces.desk import Desk
+    from sfumato.server.dispatch import Desk
 
 _TERMS: Final = ("epsilon", "delta", "blocks", "trim", "take", "cpu_s", "memory_mb", "disk_mb")
 _STATES: Final = ("approved", "declined")

@@ -1,1 +1,1 @@
-"""What an owner decides of their data sets: who may ask, how much, and when to stop."""
+"""What owners decide: grants, caps, freezes, and a second person's approval."""

@@ -7,9 +7,9 @@ from dataclasses import astuple
 from fractions import Fraction
 from typing import Any, Final
 
-from sfumato.core.approval import Approval
-from sfumato.core.filters import Cap
-from sfumato.stores.records import Records
+from sfumato.dp.accounting.privacy_filter import Cap
+from sfumato.features.policy.approvals import Approval
+from sfumato.storage.records_database import Records
 
 _TABLES: Final = (
     """CREATE TABLE IF NOT EXISTS approvals (

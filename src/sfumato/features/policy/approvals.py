@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Final, Protocol
 
-from sfumato.core.filters import Cap
+from sfumato.dp.accounting.privacy_filter import Cap
 
 WAITING, APPROVED, DECLINED, OUTDATED = "waiting", "approved", "declined", "outdated"
 STATES: Final = (WAITING, APPROVED, DECLINED, OUTDATED)

@@ -5,17 +5,22 @@ from __future__ import annotations
 from dataclasses import astuple, dataclass
 from fractions import Fraction
 
-from sfumato.core.access import Caller
-from sfumato.core.account import Account
-from sfumato.core.approval import APPROVED, DECLINED, OUTDATED, WAITING, Approval, ApprovalStore
-from sfumato.core.asked import own_listing
-from sfumato.core.budget import DELTA_UNITS, Budget, read_delta, read_epsilon
-from sfumato.core.card import Card
-from sfumato.core.filters import Cap, cap_of, is_raised
-from sfumato.core.ports import Catalogue, Clock
-from sfumato.core.refusal import Refused
-from sfumato.core.windows import windows_stay
-from sfumato.door.accounts import (
+from sfumato.dp.accounting.privacy_filter import Cap, cap_of, is_raised
+from sfumato.dp.budget import DELTA_UNITS, Budget, read_delta, read_epsilon
+from sfumato.dp.json_values import Json
+from sfumato.dp.ports import Dice
+from sfumato.dp.refusal import Refused
+from sfumato.features.policy.approvals import (
+    APPROVED,
+    DECLINED,
+    OUTDATED,
+    WAITING,
+    Approval,
+    ApprovalStore,
+)
+from sfumato.features.policy.name_rules import check_words
+from sfumato.features.policy.spending import kind_of
+from sfumato.release.accounts import (
     cap_json,
     data_set_account,
     group_account,
@@ -24,12 +29,14 @@ from sfumato.door.accounts import (
     spent_json,
     user_account,
 )
-from sfumato.door.ledger import Ledger
-from sfumato.door.second_person import SecondPerson
-from sfumato.dp.json_values import Json
-from sfumato.dp.ports import Dice
-from sfumato.services.policy.names import check_words
-from sfumato.services.policy.spending import kind_of
+from sfumato.release.independent_approver import SecondPerson
+from sfumato.release.ledger_guard import Ledger
+from sfumato.release.permissions import own_listing
+from sfumato.vault.budget_windows import windows_stay
+from sfumato.vault.card.data_card import Card
+from sfumato.vault.ledger_entries import Account
+from sfumato.vault.ports import Catalogue, Clock
+from sfumato.vault.users import Caller
 
 
 @dataclass(frozen=True)
@@ -209,7 +216,7 @@ def _wanted(card: Card, asked: CapAsked) -> tuple[Budget, str]:
 
 
 def _delta_of(account: Account) -> Fraction:
-    """Return the delta of a cap, whose first test has half of it (see core/filters.py)."""
+    """Return the delta of a cap, whose first test has half of it (see dp/accounting/privacy_filter.py)."""  # noqa: E501
     return Fraction(2 * account.cap.delta, DELTA_UNITS)
 
 

@@ -10,15 +10,15 @@ from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
 from typing import Final
 
-from sfumato.core.access import Caller, User
-from sfumato.core.approval import APPROVED, DECLINED, WAITING
-from sfumato.core.confirmation import Confirmation, ConfirmationStore
-from sfumato.core.ports import Clock
-from sfumato.core.refusal import Refused
-from sfumato.door.ledger import Ledger
-from sfumato.door.second_person import SecondPerson
 from sfumato.dp.json_values import Json
 from sfumato.dp.ports import Dice
+from sfumato.dp.refusal import Refused
+from sfumato.features.policy.approvals import APPROVED, DECLINED, WAITING
+from sfumato.features.policy.confirmations import Confirmation, ConfirmationStore
+from sfumato.release.independent_approver import SecondPerson
+from sfumato.release.ledger_guard import Ledger
+from sfumato.vault.ports import Clock
+from sfumato.vault.users import Caller, User
 
 LASTS: Final = timedelta(hours=24)  # so long somebody is waited for, and so long their word holds
 

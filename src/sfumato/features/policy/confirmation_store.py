@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import astuple
 from typing import Final
 
-from sfumato.core.confirmation import Confirmation
-from sfumato.stores.records import Records
+from sfumato.features.policy.confirmations import Confirmation
+from sfumato.storage.records_database import Records
 
 _TABLES: Final = (
     """CREATE TABLE IF NOT EXISTS confirmations (

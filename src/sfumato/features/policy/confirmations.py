@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
-from sfumato.core.approval import WAITING
+from sfumato.features.policy.approvals import WAITING
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sfumato.core.refusal import Refused
+from sfumato.dp.refusal import Refused
 
 
 def check_words(*words: str) -> None:

@@ -8,11 +8,11 @@ from typing import Final
 
 from starlette.responses import Response
 
-from sfumato.client.shown import AddReport
-from sfumato.core.refusal import Refused
-from sfumato.faces.console.forms import Form
-from sfumato.faces.console.page import Page
-from sfumato.faces.console.visit import Visit
+from sfumato.client.display import AddReport
+from sfumato.dp.refusal import Refused
+from sfumato.server.console.forms import Form
+from sfumato.server.console.page import Page
+from sfumato.server.console.visit import Visit
 
 KINDS: Final = {
     "data-set": "Data set", "people": "People of", "group": "Group", "user": "User",

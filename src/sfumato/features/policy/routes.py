@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from sfumato.wire.route import Route
-from sfumato.wire.schemas import (
+from sfumato.wire.json_schemas import (
     BUDGET,
     COUNT,
     FLAG,
@@ -17,6 +16,7 @@ from sfumato.wire.schemas import (
     shape,
     text,
 )
+from sfumato.wire.route import Route
 
 _AT: Final = "/v1/data-sets/{data_set}"
 _OWN: Final = ("unknown-data-set",)

@@ -7,16 +7,16 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
 
-from sfumato.core.access import Caller
-from sfumato.core.asked import own_listing
-from sfumato.core.ports import Catalogue, Clock, Grant
-from sfumato.core.refusal import Refused
-from sfumato.core.service_ports import AccessStore
-from sfumato.door.ledger import Ledger
-from sfumato.door.looking import losses
 from sfumato.dp.json_values import Json
-from sfumato.services.policy.names import check_words
-from sfumato.services.policy.spending import spending
+from sfumato.dp.refusal import Refused
+from sfumato.features.policy.name_rules import check_words
+from sfumato.features.policy.spending import spending
+from sfumato.release.charged_reads import losses
+from sfumato.release.ledger_guard import Ledger
+from sfumato.release.permissions import own_listing
+from sfumato.vault.ports import Catalogue, Clock, Grant
+from sfumato.vault.service_ports import AccessStore
+from sfumato.vault.users import Caller
 
 LATE_DAYS: Final = 7  # for which an owner is told that the host has ended readings
 

@@ -7,10 +7,8 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import Final
 
-from sfumato.core.account import Account, Entry
-from sfumato.core.card import Card
-from sfumato.core.ports import LedgerStore
-from sfumato.door.accounts import (
+from sfumato.dp.json_values import Json
+from sfumato.release.accounts import (
     cap_json,
     data_set_account,
     group_account,
@@ -20,8 +18,10 @@ from sfumato.door.accounts import (
     user_account,
     window_json,
 )
-from sfumato.door.ledger import Ledger
-from sfumato.dp.json_values import Json
+from sfumato.release.ledger_guard import Ledger
+from sfumato.vault.card.data_card import Card
+from sfumato.vault.ledger_entries import Account, Entry
+from sfumato.vault.ports import LedgerStore
 
 QUESTIONS: Final = 50  # the last ones that are told
 _PAGE: Final = 500

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final
 
-from sfumato.core.access import Caller
-from sfumato.faces.body import Body, flag_of, text_of, text_or
-from sfumato.services.policy.caps import CapAsked, check_second
-from sfumato.wire.shapes import Json, read_number
+from sfumato.features.policy.caps_service import CapAsked, check_second
+from sfumato.vault.users import Caller
+from sfumato.wire.query_json import Json, read_number
+from sfumato.wire.request_fields import Body, flag_of, text_of, text_or
 
 if TYPE_CHECKING:
-    from sfumato.faces.desk import Desk
+    from sfumato.server.dispatch import Desk
 
 Verb = Callable[["Desk", Caller, Body], Json]
 

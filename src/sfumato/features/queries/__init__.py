@@ -1,1 +1,1 @@
-"""Questions: what they would cost, their answers, and what is left."""
+"""Price and ask queries; answers and history."""

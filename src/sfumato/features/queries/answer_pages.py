@@ -13,11 +13,11 @@ from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
 from sfumato.client.answer import Answer, cell_text
-from sfumato.core.refusal import Refused
-from sfumato.faces.console.page import Page
-from sfumato.faces.console.picture import drawn, looks, pictured
-from sfumato.faces.console.visit import Said, Visit, unknown_page
-from sfumato.faces.console.words import key_text
+from sfumato.dp.refusal import Refused
+from sfumato.server.console.answer_pictures import drawn, looks, pictured
+from sfumato.server.console.number_text import key_text
+from sfumato.server.console.page import Page
+from sfumato.server.console.visit import Said, Visit, unknown_page
 
 SHOWN: Final = 500  # rows on the page; the files have all of them
 MOST_PICTURES: Final = 4

@@ -10,14 +10,14 @@ import contextlib
 from collections.abc import Sequence
 from typing import Final
 
-from sfumato.core.access import Caller
-from sfumato.core.refusal import Refused
-from sfumato.door.release import Begun, Release
-from sfumato.faces.body import Body
-from sfumato.faces.desk import Desk
-from sfumato.faces.job_desk import asked_of, release_json
-from sfumato.services.queries.queries import Asked
-from sfumato.wire.shapes import Json
+from sfumato.dp.refusal import Refused
+from sfumato.features.jobs.verbs import asked_of, release_json
+from sfumato.features.queries.service import Asked
+from sfumato.release.guarded_release import Begun, Release
+from sfumato.server.dispatch import Desk
+from sfumato.vault.users import Caller
+from sfumato.wire.query_json import Json
+from sfumato.wire.request_fields import Body
 
 ASKED: Final = "ask"  # the verb
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 from typing import Any, Final
 
-from sfumato.core.access import Caller
-from sfumato.core.account import Past
-from sfumato.core.refusal import Refused
-from sfumato.door.ledger import Ledger
 from sfumato.dp.json_values import Json
+from sfumato.dp.refusal import Refused
+from sfumato.release.ledger_guard import Ledger
+from sfumato.vault.ledger_entries import Past
+from sfumato.vault.users import Caller
 
 PAGE: Final = 50
 NEWEST: Final = 2**62

@@ -8,16 +8,16 @@ from urllib.parse import quote
 
 from starlette.responses import JSONResponse, Response
 
-from sfumato.client.shown import Price, assumed_words
-from sfumato.core.refusal import Refused
-from sfumato.faces.console.data_sets import Account, Shape, accounts_of
-from sfumato.faces.console.forms import Form
-from sfumato.faces.console.page import Page
-from sfumato.faces.console.refusal_words import for_pages, in_pages
-from sfumato.faces.console.visit import Said, Visit
-from sfumato.faces.console.words import error_words, plain_number
+from sfumato.client.display import Price, assumed_words
+from sfumato.dp.refusal import Refused
+from sfumato.features.data_sets.pages import Account, Shape, accounts_of
+from sfumato.server.console.forms import Form
+from sfumato.server.console.number_text import error_words, plain_number
+from sfumato.server.console.page import Page
+from sfumato.server.console.refusal_text import for_pages, in_pages
+from sfumato.server.console.visit import Said, Visit
 from sfumato.wire.json_text import bad_request
-from sfumato.wire.shapes import refusal_shape
+from sfumato.wire.query_json import refusal_shape
 
 FIRST: Final = "0.1"  # the epsilon that the form begins with
 WORDS: Final = (

@@ -9,26 +9,22 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import partial
 
-from sfumato.core.access import Caller
-from sfumato.core.account import Account
-from sfumato.core.asked import (
-    data_set_frozen,
-    earlier_card,
-    groups_that_ask,
-    no_data_set,
-    question_of,
-)
-from sfumato.core.budget import DELTA_UNITS, EPSILON_UNITS, read_delta, read_epsilon, read_positive
-from sfumato.core.card import Card
-from sfumato.core.card_shown import card_json
-from sfumato.core.expression import columns_of
-from sfumato.core.filters import accepts
-from sfumato.core.loss import Debt, debt_of
-from sfumato.core.ports import Catalogue, Listing, Opened
-from sfumato.core.question import Aggregate, Formula, Question
-from sfumato.core.refusal import Refused
-from sfumato.core.windows import spent_in_all
-from sfumato.door.accounts import (
+from sfumato.dp.accounting.privacy_events import Debt, debt_of
+from sfumato.dp.accounting.privacy_filter import accepts
+from sfumato.dp.budget import DELTA_UNITS, EPSILON_UNITS, read_delta, read_epsilon, read_positive
+from sfumato.dp.json_values import Json
+from sfumato.dp.ports import Dice
+from sfumato.dp.refusal import Refused
+from sfumato.features.queries.history import asked_before, history
+from sfumato.query.contribution_bounds import advice_of, bounds_json
+from sfumato.query.expression import columns_of
+from sfumato.query.model import Aggregate, Formula, Question
+from sfumato.query.plan import make_plan
+from sfumato.query.plan_text import in_words, odds_in_words, split_in_words
+from sfumato.query.price import Priced, offers
+from sfumato.query.request import Request, read_request
+from sfumato.query.top_up import one_draw_at
+from sfumato.release.accounts import (
     cap_json,
     left_json,
     left_to_pay,
@@ -36,10 +32,7 @@ from sfumato.door.accounts import (
     spent_json,
     window_json,
 )
-from sfumato.door.diary import not_dp_json
-from sfumato.door.plans import Plans
-from sfumato.door.reading import read_rows
-from sfumato.door.release import (
+from sfumato.release.guarded_release import (
     Asker,
     Begun,
     Door,
@@ -52,16 +45,23 @@ from sfumato.door.release import (
     is_free,
     release,
 )
-from sfumato.door.top_up import priced_for, top_up_json
-from sfumato.dp.json_values import Json
-from sfumato.dp.ports import Dice
-from sfumato.plan.contribution_bounds import advice_of, bounds_json
-from sfumato.plan.explain import in_words, odds_in_words, split_in_words
-from sfumato.plan.plan import make_plan
-from sfumato.plan.price import Priced, offers
-from sfumato.plan.request import Request, read_request
-from sfumato.plan.top_up import one_draw_at
-from sfumato.services.queries.history import asked_before, history
+from sfumato.release.noisy_answers import read_rows
+from sfumato.release.permissions import (
+    data_set_frozen,
+    earlier_card,
+    groups_that_ask,
+    no_data_set,
+    question_of,
+)
+from sfumato.release.plan_cache import Plans
+from sfumato.release.receipts import not_dp_json
+from sfumato.release.top_up_source import priced_for, top_up_json
+from sfumato.vault.budget_windows import spent_in_all
+from sfumato.vault.card.card_json import card_json
+from sfumato.vault.card.data_card import Card
+from sfumato.vault.ledger_entries import Account
+from sfumato.vault.ports import Catalogue, Listing, Opened
+from sfumato.vault.users import Caller
 
 SIZES = (10, 100, 1_000, 10_000, 100_000)  # group sizes that a price is shown for
 

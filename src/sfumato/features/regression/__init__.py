@@ -1,1 +1,1 @@
-"""Regression over ordinary questions: what is asked, and what is made of the released numbers."""
+"""Regression over ordinary queries: linear and logistic."""

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from html import escape
 from typing import Any, cast
 
-from sfumato.client.builder import Builder, Target
-from sfumato.client.regression.scaled import Model
-from sfumato.client.shares import Share
-from sfumato.client.text import number_text
-from sfumato.core.refusal import Refused
+from sfumato.client.budget_shares import Share
+from sfumato.client.query_builder import Builder, Target
+from sfumato.client.text_tables import number_text
+from sfumato.dp.refusal import Refused
+from sfumato.features.regression.scaled_columns import Model
 
 EVEN = 1 / 3  # the variance of a column spread evenly from -1 to 1
 Margins = Callable[[dict[str, float], int], dict[str, float]]

@@ -11,10 +11,10 @@ from typing import Any, cast
 import numpy as np
 
 from sfumato.client.answer import Answer, cell_text
-from sfumato.client.regression.curve import Floats
-from sfumato.client.regression.scaled import Model
-from sfumato.client.text import number_text, table_html, table_text
-from sfumato.core.refusal import Refused
+from sfumato.client.text_tables import number_text, table_html, table_text
+from sfumato.dp.refusal import Refused
+from sfumato.features.regression.logistic_curve import Floats
+from sfumato.features.regression.scaled_columns import Model
 
 INTERCEPT = "(intercept)"
 

@@ -1,9 +1,9 @@
 """One round of a logistic fit as an ordinary question: the gradient of the loss, in whole numbers.
 
 Each row adds (y - p) * z, p being the curve at the row's score, rounded to a public grid. A score
-is a sum of columns times public weights; the curve is a sum of clamps (curve.py). So one row moves
+is a sum of columns times public weights; the curve is a sum of clamps (logistic_curve.py). So one row moves
 each sum by what the planner proves: at most GRID times the column's reach.
-"""
+"""  # noqa: E501
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from collections.abc import Sequence
 from fractions import Fraction
 from typing import Final
 
-from sfumato.client.builder import Builder
-from sfumato.client.regression.curve import Floats, Ladder, ladder
-from sfumato.client.regression.scaled import Model, Scaled, literally
-from sfumato.core.expression import Arithmetic, Clamp, Constant, Expr, Floor, walk
-from sfumato.core.refusal import Refused
+from sfumato.client.query_builder import Builder
+from sfumato.dp.refusal import Refused
+from sfumato.features.regression.logistic_curve import Floats, Ladder, ladder
+from sfumato.features.regression.scaled_columns import Model, Scaled, literally
+from sfumato.query.expression import Arithmetic, Clamp, Constant, Expr, Floor, walk
 
 GRID: Final = 2**12  # a chance is a multiple of 1/GRID
 WEIGHT_GRID: Final = 2**10  # a weight of a scaled column is a multiple of 1/WEIGHT_GRID

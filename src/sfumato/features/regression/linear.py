@@ -14,16 +14,21 @@ from typing import Final
 import numpy as np
 
 from sfumato.client.answer import Answer
-from sfumato.client.builder import Builder
-from sfumato.client.regression.curve import Floats
-from sfumato.client.regression.fit import Fit, in_units
-from sfumato.client.regression.moments import Matrix, matrix_of, moments_question, stds_for_95
-from sfumato.client.regression.price import FitPrice, Stage, column_margins, fit_price
-from sfumato.client.regression.scaled import Model, model_of
-from sfumato.client.shares import check_all_fits, shares
-from sfumato.client.terms import FitPriceTerms, FitTerms
-from sfumato.core.expression import Constant
-from sfumato.core.refusal import Refused
+from sfumato.client.ask_terms import FitPriceTerms, FitTerms
+from sfumato.client.budget_shares import check_all_fits, shares
+from sfumato.client.query_builder import Builder
+from sfumato.dp.refusal import Refused
+from sfumato.features.regression.fit_price import FitPrice, Stage, column_margins, fit_price
+from sfumato.features.regression.fit_result import Fit, in_units
+from sfumato.features.regression.logistic_curve import Floats
+from sfumato.features.regression.moments_query import (
+    Matrix,
+    matrix_of,
+    moments_question,
+    stds_for_95,
+)
+from sfumato.features.regression.scaled_columns import Model, model_of
+from sfumato.query.expression import Constant
 
 STEADY: Final = 2.0  # how many blurs the least eigenvalue of the covariance is lifted to
 ROWS_ALIKE: Final = (

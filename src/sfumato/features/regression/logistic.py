@@ -15,27 +15,27 @@ from typing import Final
 import numpy as np
 
 from sfumato.client.answer import Answer
-from sfumato.client.builder import Builder
-from sfumato.client.regression.curve import Crowd, Floats, logistic, steepness
-from sfumato.client.regression.fit import Fit, in_units
-from sfumato.client.regression.gradient import (
+from sfumato.client.ask_terms import ROUNDS, FitPriceTerms, FitTerms
+from sfumato.client.budget_shares import check_all_fits, shares
+from sfumato.client.query_builder import Builder
+from sfumato.dp.refusal import Refused
+from sfumato.features.regression.fit_price import FitPrice, Stage, column_margins, fit_price
+from sfumato.features.regression.fit_result import Fit, in_units
+from sfumato.features.regression.gradient_query import (
     GRID,
     HEAVIEST,
     gradient_question,
     on_grid,
 )
-from sfumato.client.regression.moments import (
+from sfumato.features.regression.logistic_curve import Crowd, Floats, logistic, steepness
+from sfumato.features.regression.moments_query import (
     Matrix,
     matrix_of,
     moments_question,
     named,
     stds_for_95,
 )
-from sfumato.client.regression.price import FitPrice, Stage, column_margins, fit_price
-from sfumato.client.regression.scaled import Model, model_of
-from sfumato.client.shares import check_all_fits, shares
-from sfumato.client.terms import ROUNDS, FitPriceTerms, FitTerms
-from sfumato.core.refusal import Refused
+from sfumato.features.regression.scaled_columns import Model, model_of
 
 FOR_MOMENTS: Final = Fraction(3, 10)  # of the price
 MOST_ROUNDS: Final = 20

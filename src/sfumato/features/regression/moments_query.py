@@ -13,10 +13,10 @@ from typing import cast
 import numpy as np
 
 from sfumato.client.answer import Answer
-from sfumato.client.builder import Builder
-from sfumato.client.regression.curve import Floats
-from sfumato.client.regression.scaled import Model, Scaled, literally
-from sfumato.core.expression import Arithmetic, Clamp, Constant, Expr
+from sfumato.client.query_builder import Builder
+from sfumato.features.regression.logistic_curve import Floats
+from sfumato.features.regression.scaled_columns import Model, Scaled, literally
+from sfumato.query.expression import Arithmetic, Clamp, Constant, Expr
 
 LAPLACE_95 = 2.12  # stds that hold 95 % of any sum of Laplace noises: ln(20) / sqrt(2), rounded up
 NORMAL_95 = 1.96

@@ -7,10 +7,11 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any, Final
 
-from sfumato.client.builder import Builder
-from sfumato.client.declared import declared_columns
-from sfumato.client.shown import CardView
-from sfumato.core.expression import (
+from sfumato.client.declared_columns import declared_columns
+from sfumato.client.display import CardView
+from sfumato.client.query_builder import Builder
+from sfumato.dp.refusal import Refused
+from sfumato.query.expression import (
     Arithmetic,
     Case,
     Compare,
@@ -22,8 +23,7 @@ from sfumato.core.expression import (
     Not,
     Ref,
 )
-from sfumato.core.question import Aggregate, Output
-from sfumato.core.refusal import Refused
+from sfumato.query.model import Aggregate, Output
 
 FINEST: Final = 2**13  # the most steps between the bounds that a column is kept in
 MOST_COLUMNS: Final = 7  # more would need more moments than one question may ask

@@ -1,1 +1,1 @@
-"""Streams: running counts that go on while days come in."""
+"""Running counts over days that come in."""

@@ -6,18 +6,18 @@ from fractions import Fraction
 
 import numpy as np
 
-from sfumato.core.account import Head
-from sfumato.core.card import Card
-from sfumato.core.question import question_json
-from sfumato.core.refusal import Bug
-from sfumato.door.accounts import data_set_account, debtors, people_account
-from sfumato.door.diary import INTERVAL, not_dp_json, odds_of
-from sfumato.door.ledger import Ledger
-from sfumato.door.locks.dp import GUARANTEE
-from sfumato.door.payment import Payment, payment_json, relation, signed_payment, unit_of
-from sfumato.door.stream import Closed, Opened, closed_of, stream_op
 from sfumato.dp.json_values import Json
-from sfumato.plan.stream import bound_in_words
+from sfumato.dp.refusal import Bug
+from sfumato.features.streams.release import Closed, Opened, closed_of, stream_op
+from sfumato.features.streams.stream_plan import bound_in_words
+from sfumato.query.model import question_json
+from sfumato.release.accounts import data_set_account, debtors, people_account
+from sfumato.release.ledger_guard import Ledger
+from sfumato.release.locks.central_dp import GUARANTEE
+from sfumato.release.payment import Payment, payment_json, relation, signed_payment, unit_of
+from sfumato.release.receipts import INTERVAL, not_dp_json, odds_of
+from sfumato.vault.card.data_card import Card
+from sfumato.vault.ledger_entries import Head
 
 
 def stream_answer(ledger: Ledger, card: Card, opened: Opened) -> Json:

@@ -6,10 +6,10 @@ from typing import Any
 
 import click
 
+from sfumato.cli.researcher import answer_shape, draw
+from sfumato.cli.shell import Shell, command, number, working
 from sfumato.client import DataSet
 from sfumato.client.plot import check_picture
-from sfumato.faces.cli.researcher import answer_shape, draw
-from sfumato.faces.cli.shell import Shell, command, number, working
 
 
 @click.group("stream")

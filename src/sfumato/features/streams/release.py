@@ -2,9 +2,9 @@
 
 A period goes: draw, count, blur, keep, write into the ledger. What is kept holds the noisy block,
 so whoever comes after a kill writes the very block that was drawn; and nothing but the ledger says
-which periods are closed. Why this costs what was charged: core/noise/stream.proof.md. Killed at
+which periods are closed. Why this costs what was charged: dp/mechanisms/continual_counting.proof.md. Killed at
 every step in tests/faults/test_stream_kills.py.
-"""
+"""  # noqa: E501
 
 from __future__ import annotations
 
@@ -13,28 +13,28 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final, Never
 
-from sfumato.core.account import Charge, Charged, Pending
-from sfumato.core.card import Card
-from sfumato.core.expression import spelled
-from sfumato.core.loss import PureEvent, debt_of
-from sfumato.core.ports import Listing
-from sfumato.core.question import question_json
-from sfumato.core.refusal import Bug, Refused
-from sfumato.door.accounts import debtors
-from sfumato.door.ledger import Ledger
-from sfumato.door.locks.dp import GUARANTEE, blurred
-from sfumato.door.looking import tried
-from sfumato.door.payment import on_card
-from sfumato.door.pool import NoisePool
-from sfumato.door.said import digest
+from sfumato.dp.accounting.privacy_events import PureEvent, debt_of
 from sfumato.dp.json_values import Json
-from sfumato.plan.stream import (
+from sfumato.dp.refusal import Bug, Refused
+from sfumato.features.streams.stream_plan import (
     Stream,
     plan_of_period,
     stream_in_words,
     stream_of,
 )
+from sfumato.query.expression import spelled
+from sfumato.query.model import question_json
+from sfumato.release.accounts import debtors
+from sfumato.release.charged_reads import tried
+from sfumato.release.ledger_guard import Ledger
+from sfumato.release.locks.central_dp import GUARANTEE, blurred
+from sfumato.release.noise_pool import NoisePool
+from sfumato.release.payment import on_card
+from sfumato.release.plan_description import digest
+from sfumato.vault.card.data_card import Card
 from sfumato.vault.engine_port import KeptDay, KeptStreams, StreamEngine, TakeOrder
+from sfumato.vault.ledger_entries import Charge, Charged, Pending
+from sfumato.vault.ports import Listing
 
 FORMAT: Final = "stream/1"
 CLOSED: Final = "stream-closed"  # the ledger's entry of a closed period

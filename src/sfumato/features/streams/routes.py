@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from sfumato.wire.json_schemas import ANSWER, COUNT, NUMBER, OBJECT, opened, shape, text
 from sfumato.wire.route import Route
-from sfumato.wire.schemas import ANSWER, COUNT, NUMBER, OBJECT, opened, shape, text
 
 _CLOSED: Final = opened({"stream": text(), "closed": {"type": "integer"}})
 _STREAM: Final = (

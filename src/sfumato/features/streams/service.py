@@ -5,19 +5,19 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import partial
 
-from sfumato.core.access import Caller
-from sfumato.core.asked import asked_listing, check_thawed, question_of
-from sfumato.core.budget import read_epsilon
-from sfumato.core.card import Card
-from sfumato.core.columns import read_constant
-from sfumato.core.ports import Catalogue, Clock, Listing
-from sfumato.core.question import Question
-from sfumato.core.refusal import Refused
-from sfumato.door.stream import StreamDoor, close_periods, find_stream, open_stream
-from sfumato.door.stream_shown import stream_answer
+from sfumato.dp.budget import read_epsilon
 from sfumato.dp.json_values import Json
-from sfumato.plan.read_sql import read_sql
-from sfumato.plan.stream import Terms, bound_in_words, make_stream
+from sfumato.dp.refusal import Refused
+from sfumato.features.streams.answer_json import stream_answer
+from sfumato.features.streams.release import StreamDoor, close_periods, find_stream, open_stream
+from sfumato.features.streams.stream_plan import Terms, bound_in_words, make_stream
+from sfumato.query.model import Question
+from sfumato.query.sql.select import read_sql
+from sfumato.release.permissions import asked_listing, check_thawed, question_of
+from sfumato.vault.card.columns import read_constant
+from sfumato.vault.card.data_card import Card
+from sfumato.vault.ports import Catalogue, Clock, Listing
+from sfumato.vault.users import Caller
 
 
 @dataclass(frozen=True)

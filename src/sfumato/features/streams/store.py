@@ -17,10 +17,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from sfumato.core.chain import canonical
-from sfumato.core.refusal import Bug
-from sfumato.durable import make_folder, sync, write_new
+from sfumato.dp.refusal import Bug
+from sfumato.system.durable_files import make_folder, sync, write_new
 from sfumato.vault.engine_port import KeptDay
+from sfumato.vault.hash_chain import canonical
 
 USED: Final = "used.duckdb"
 WORDS: Final = "taken.json"

@@ -1,7 +1,7 @@
 """A stream: a running count that goes on while days come in; its terms, fixed before any row.
 
 Everything here is a function of the owner's words and the card. Why the price holds for as long as
-the stream runs: core/noise/stream.proof.md.
+the stream runs: dp/mechanisms/continual_counting.proof.md.
 """
 
 from __future__ import annotations
@@ -10,20 +10,20 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any, Final
 
-from sfumato.core.card import NAME, NAMED, Card
-from sfumato.core.columns import read_constant
-from sfumato.core.expression import All, Compare, Constant, Expr, Predicate, Ref, Since, Unit
-from sfumato.core.noise import laplace
-from sfumato.core.noise.kind import Noise
-from sfumato.core.noise.running import Axis, Running
-from sfumato.core.noise.tree import tree_for_laplace
-from sfumato.core.question import Aggregate, Output, Question, question_json, read_question
-from sfumato.core.refusal import Refused
 from sfumato.dp.json_values import Json
-from sfumato.plan.explain import in_words
-from sfumato.plan.keys import LISTED
-from sfumato.plan.periods import day_of, first_of_period, period_of_day, period_of_text
-from sfumato.plan.plan import Plan, make_plan
+from sfumato.dp.mechanisms import laplace
+from sfumato.dp.mechanisms.binary_tree import tree_for_laplace
+from sfumato.dp.mechanisms.noise import Noise
+from sfumato.dp.mechanisms.running_count import Axis, Running
+from sfumato.dp.refusal import Refused
+from sfumato.query.expression import All, Compare, Constant, Expr, Predicate, Ref, Since, Unit
+from sfumato.query.grouping_keys import LISTED
+from sfumato.query.model import Aggregate, Output, Question, question_json, read_question
+from sfumato.query.plan import Plan, make_plan
+from sfumato.query.plan_text import in_words
+from sfumato.query.time_periods import day_of, first_of_period, period_of_day, period_of_text
+from sfumato.vault.card.columns import read_constant
+from sfumato.vault.card.data_card import NAME, NAMED, Card
 
 UNITS: Final[tuple[Unit, ...]] = ("day", "week", "month")
 MOST_ROWS: Final = 10**6  # of a person; with the smallest epsilon the noise can still be drawn

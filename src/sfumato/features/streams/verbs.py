@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from sfumato.core.access import Caller
-from sfumato.faces.body import Body, count_of, text_of
-from sfumato.services.streams.streams import Opening, Streams
-from sfumato.wire.shapes import Json
+from sfumato.features.streams.service import Opening, Streams
+from sfumato.vault.users import Caller
+from sfumato.wire.query_json import Json
+from sfumato.wire.request_fields import Body, count_of, text_of
 
 
 def show(streams: Streams, caller: Caller, body: Body) -> Json:

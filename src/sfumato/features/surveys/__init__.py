@@ -1,1 +1,1 @@
-"""Surveys: the noise is drawn where the person is, and the house holds nobody's true answer."""
+"""Surveys with local differential privacy: the respondent's device adds the noise."""

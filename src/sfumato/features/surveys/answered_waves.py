@@ -13,9 +13,9 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from sfumato.client.kept_files import kept_text, unreadable
-from sfumato.core.ballot import Published
-from sfumato.core.refusal import Refused
+from sfumato.dp.refusal import Refused
+from sfumato.features.surveys.ballot import Published
+from sfumato.features.surveys.device_file_reader import kept_text, unreadable
 
 
 @dataclass(frozen=True)

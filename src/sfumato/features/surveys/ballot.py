@@ -1,6 +1,6 @@
 """A ballot: what a respondent's device makes of the truth, and what is kept of it.
 
-Every question comes down to one draw of a randomiser of core/local (core/survey_coins.py), no
+Every question comes down to one draw of a randomiser of dp/local (features/surveys/randomisation.py), no
 answer among its answers. Of several choices one option is drawn, of a ranking one pair, without a
 look at the answer; a number is rounded to a step of a grid, right on average (soundness rules 31,
 33).
@@ -9,8 +9,8 @@ The noise is permanent: it follows from a secret of the device, the question and
 that asking again gives the same report again, and nothing to average (soundness rule 32). Where a
 series has waves, what is permanent is a lie that is never sent: each wave sends a fresh lie about
 it, which follows from that lie and the wave alone. JavaScript does the same, bit by bit
-(faces/console/static/survey-coins.js).
-"""
+(server/console/static/survey-coins.js).
+"""  # noqa: E501
 
 from __future__ import annotations
 
@@ -25,14 +25,13 @@ from typing import Any, Final
 
 import numpy as np
 
-from sfumato.core.blind import PublicKey
-from sfumato.core.chain import canonical
-from sfumato.core.local.k_ary import KAry
-from sfumato.core.local.permanent import Waves
-from sfumato.core.local.words import PARTS
-from sfumato.core.refusal import Refused
-from sfumato.core.survey import Question, Survey, bad_survey, id_of, read_survey
-from sfumato.core.survey_coins import (
+from sfumato.dp.local.k_ary_response import KAry
+from sfumato.dp.local.permanent_response import Waves
+from sfumato.dp.local.random_words import PARTS
+from sfumato.dp.refusal import Refused
+from sfumato.features.surveys.blind_signatures import PublicKey
+from sfumato.features.surveys.model import Question, Survey, bad_survey, id_of, read_survey
+from sfumato.features.surveys.randomisation import (
     NUMBERS,
     Coin,
     coins_of,
@@ -42,6 +41,7 @@ from sfumato.core.survey_coins import (
     read_coins,
     step_of,
 )
+from sfumato.vault.hash_chain import canonical
 
 _MEMO: Final = b"sfumato-memo/1\n"
 _SERIES: Final = b"sfumato-series/1\n"

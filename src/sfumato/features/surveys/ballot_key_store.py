@@ -1,7 +1,7 @@
 """The keys that sign ballot tokens, in files of the vault that only its owner may read.
 
 The library makes and keeps the keys and checks finished signatures. It has no raw private power,
-which a blind signature is; that is core/blind.py's.
+which a blind signature is; that is features/surveys/blind_signatures.py's.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from cryptography.hazmat.primitives.serialization import (
     load_pem_private_key,
 )
 
-from sfumato.core import blind
-from sfumato.core.at_rest import AtRest
-from sfumato.core.refusal import Bug, Refused
 from sfumato.dp.ports import Dice
-from sfumato.durable import make_folder, sync
-from sfumato.stores.keys import read_private, write_private
+from sfumato.dp.refusal import Bug, Refused
+from sfumato.features.surveys import blind_signatures
+from sfumato.storage.key_files import read_private, write_private
+from sfumato.system.durable_files import make_folder, sync
+from sfumato.vault.encryption_at_rest import AtRest
 
-BITS: Final = blind.SMALLEST_KEY
-_PSS: Final = padding.PSS(padding.MGF1(SHA384()), blind.HASH_BYTES)
+BITS: Final = blind_signatures.SMALLEST_KEY
+_PSS: Final = padding.PSS(padding.MGF1(SHA384()), blind_signatures.HASH_BYTES)
 
 
 class FileBallotKeys:
@@ -40,13 +40,13 @@ class FileBallotKeys:
         self._rest = rest
         self._dice = dice
         self._lock = threading.Lock()
-        self._private: dict[str, blind.PrivateKey] = {}
+        self._private: dict[str, blind_signatures.PrivateKey] = {}
         self._proofs: dict[str, tuple[bytes, ...]] = {}
-        self._public: dict[blind.PublicKey, rsa.RSAPublicKey] = {}
+        self._public: dict[blind_signatures.PublicKey, rsa.RSAPublicKey] = {}
 
-    def make(self) -> tuple[blind.PublicKey, str]:
+    def make(self) -> tuple[blind_signatures.PublicKey, str]:
         """Return a new public key, and the name under which its secret half waits."""
-        made = rsa.generate_private_key(blind.EXPONENT, BITS)
+        made = rsa.generate_private_key(blind_signatures.EXPONENT, BITS)
         pem = made.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()).decode("ascii")
         waiting = f"waiting-{self._dice.draw(8).hex()}"
         make_folder(self._folder)
@@ -60,19 +60,19 @@ class FileBallotKeys:
 
     def sign(self, survey: str, blinded: bytes) -> bytes:
         """Return the signature of a blinded token."""
-        return blind.sign(self._loaded(survey), blinded, self._dice)
+        return blind_signatures.sign(self._loaded(survey), blinded, self._dice)
 
     def proof(self, survey: str) -> tuple[bytes, ...]:
         """Return what shows that the survey's key marks nobody; nothing once it is forgotten."""
         with self._lock:
             known = self._proofs.get(survey)
         if known is None and self._path(survey).is_file():
-            known = blind.prove(self._loaded(survey), self._dice)
+            known = blind_signatures.prove(self._loaded(survey), self._dice)
             with self._lock:
                 self._proofs[survey] = known
         return known or ()
 
-    def is_signed(self, key: blind.PublicKey, token: bytes, signature: bytes) -> bool:
+    def is_signed(self, key: blind_signatures.PublicKey, token: bytes, signature: bytes) -> bool:
         """Say whether the key has signed the token."""
         with self._lock:
             known = self._public.get(key)
@@ -91,7 +91,7 @@ class FileBallotKeys:
             self._proofs.pop(survey, None)
         self._path(survey).unlink(missing_ok=True)
 
-    def _loaded(self, survey: str) -> blind.PrivateKey:
+    def _loaded(self, survey: str) -> blind_signatures.PrivateKey:
         """Return the secret half; what another node has removed is not there any more."""
         if not self._path(survey).is_file():
             raise Refused(
@@ -109,14 +109,14 @@ class FileBallotKeys:
         return self._folder / f"{name}.pem"
 
 
-def _public_of(key: rsa.RSAPrivateKey) -> blind.PublicKey:
+def _public_of(key: rsa.RSAPrivateKey) -> blind_signatures.PublicKey:
     numbers = key.public_key().public_numbers()
-    return blind.PublicKey(numbers.n, numbers.e)
+    return blind_signatures.PublicKey(numbers.n, numbers.e)
 
 
-def _private_of(pem: str) -> blind.PrivateKey:
+def _private_of(pem: str) -> blind_signatures.PrivateKey:
     key = load_pem_private_key(pem.encode("ascii"), None)
     if not isinstance(key, rsa.RSAPrivateKey):
         raise Bug("a ballot key that is no RSA key")
     numbers = key.private_numbers()
-    return blind.PrivateKey(_public_of(key), numbers.p, numbers.q, numbers.d)
+    return blind_signatures.PrivateKey(_public_of(key), numbers.p, numbers.q, numbers.d)

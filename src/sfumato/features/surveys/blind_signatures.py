@@ -11,7 +11,7 @@ such a key no more than one number in 65537 has a root, and eight have them by c
 2**128. Respondents check that before they blind anything.
 
 Here is the arithmetic alone, which a respondent's page has in JavaScript as well. Keys are made,
-kept and checked by a library (stores/ballot_keys.py); so are finished signatures.
+kept and checked by a library (features/surveys/ballot_key_store.py); so are finished signatures.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from dataclasses import dataclass
 from math import gcd
 from typing import Final
 
-from sfumato.core.refusal import Bug, Refused
 from sfumato.dp.ports import Dice
+from sfumato.dp.refusal import Bug, Refused
 
 HASH_BYTES: Final = 48  # of SHA-384, and of the salt
 TOKEN_BYTES: Final = 32

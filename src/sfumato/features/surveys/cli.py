@@ -11,14 +11,14 @@ from typing import Any
 
 import click
 
-from sfumato.client import surveys
-from sfumato.client.kept_device import KeptDevice
-from sfumato.client.promised import promised, summed
-from sfumato.client.respondent import Waiting, proven
-from sfumato.client.text import printable
-from sfumato.core.refusal import Refused
-from sfumato.faces.cli.questionnaire import ask, theirs
-from sfumato.faces.cli.shell import Shell, command, number
+from sfumato.cli.shell import Shell, command, number
+from sfumato.client.text_tables import printable
+from sfumato.dp.refusal import Refused
+from sfumato.features.surveys import client as surveys_client
+from sfumato.features.surveys.device_files import KeptDevice
+from sfumato.features.surveys.device_privacy_statement import promised, summed
+from sfumato.features.surveys.questionnaire import ask, theirs
+from sfumato.features.surveys.respondent_client import Waiting, proven
 
 
 @click.group("survey")
@@ -36,15 +36,17 @@ def simulate(shell: Shell, truth: float, people: int, epsilon: str | None) -> No
     if not (0 <= truth <= 100 and 2 <= people <= 10**7):
         raise Refused("bad-request", "A share is 0 to 100 per cent, of 2 people.", "Mend it.")
     bold = None if epsilon is None else Fraction(number(epsilon, "epsilon"))
-    found = surveys.two_coins(truth / 100, people, bold, shell.app.draw)
+    found = surveys_client.two_coins(truth / 100, people, bold, shell.app.draw)
     sizes = (100, 1000, 10_000, 100_000)
-    errors = {n: surveys.two_coins(truth / 100, n, bold, shell.app.draw).error for n in sizes}
+    errors = {
+        n: surveys_client.two_coins(truth / 100, n, bold, shell.app.draw).error for n in sizes
+    }
     shell.show(
         {**asdict(found), "errors": {str(n): error for n, error in errors.items()}},
         f"{found.truth:.1%} of {people:,} people would say yes.\n"
         f"{found.observed:.1%} of their reports say yes: two coins are in each "
         f"(epsilon {found.epsilon:.4f}).\n"
-        f"{surveys.share_in_words(found.value)} comes back, "
+        f"{surveys_client.share_in_words(found.value)} comes back, "
         f"between {found.low:.1%} and {found.high:.1%} (95 %).\n"
         + "\n".join(f"  {n:>7,} people: ± {100 * error:.1f} points" for n, error in errors.items()),
     )
@@ -55,7 +57,7 @@ def simulate(shell: Shell, truth: float, people: int, epsilon: str | None) -> No
 @command
 def preview(shell: Shell, design: str) -> None:
     """Show what a ballot of a design (a JSON file) gives away, and how far off it will be."""
-    made = surveys.LocalSurvey(_read(design), shell.app.draw)
+    made = surveys_client.LocalSurvey(_read(design), shell.app.draw)
     others = made.tried
     table = [
         {"epsilon": float(epsilon), "expected": [one.shape() for one in found]}
@@ -91,7 +93,7 @@ def _size(one: Any, size: float) -> str:  # Any: as above
 def publish(shell: Shell, design: str) -> None:
     """Publish a design (a JSON file); its questions, coins and key stand for good."""
     with shell.open() as vault:
-        made = surveys.LocalSurvey(_read(design), shell.app.draw).publish(vault)
+        made = surveys_client.LocalSurvey(_read(design), shell.app.draw).publish(vault)
     page = f"/s/{made['survey']}"
     shell.show(
         made,
@@ -125,7 +127,7 @@ def invite(shell: Shell, survey_id: str, count: int, names: tuple[str, ...]) -> 
     here adds up what one person gives away under several. With --name their sum is kept.
     """
     with shell.open() as vault:
-        codes = surveys.invite(vault, survey_id, list(names) or count)
+        codes = surveys_client.invite(vault, survey_id, list(names) or count)
     if not names:
         click.echo(_NAMELESS, err=True)
     shell.show({"survey": survey_id, "codes": codes}, "\n".join(codes))
@@ -173,7 +175,7 @@ def _estimated(question: Any, one: Any) -> str:  # Any: one question of the resu
         said = f"{one['value']:.4g} ({one['low']:.4g} to {one['high']:.4g})"
         moved = f"{one['liars']:.2g}"
     else:
-        share = surveys.nearest_share(one["value"])
+        share = surveys_client.nearest_share(one["value"])
         said = f"{100 * share:.3g} % ({100 * one['low']:.3g} to {100 * one['high']:.3g} %)"
         moved = f"{100 * one['liars']:.2g} points"
     label = printable(one["label"])
@@ -204,7 +206,7 @@ _STILL_OPEN = (
 def reports(shell: Shell, survey_id: str) -> None:
     """Print every randomised report that is shown, as CSV."""
     with shell.open() as vault:
-        found = surveys.reports(vault, survey_id)
+        found = surveys_client.reports(vault, survey_id)
     lines = "\n".join(["mark,said", *(f"{mark},{said}" for mark, said in found)])
     shell.show({"reports": [{"mark": m, "said": s} for m, s in found]}, lines)
 

@@ -12,19 +12,19 @@ from fractions import Fraction
 
 import numpy as np
 
-from sfumato.client.respondent import Coins, House
-from sfumato.client.terms import Json
-from sfumato.core.ballot import Published
-from sfumato.core.blind import PublicKey
-from sfumato.core.local.estimate import estimate, variances
-from sfumato.core.local.k_ary import KAry
-from sfumato.core.local.oracle import simulate
-from sfumato.core.local.words import PARTS, among, drawn
-from sfumato.core.refusal import Bug, Refused
-from sfumato.core.survey import Question, Survey, read_survey
-from sfumato.core.survey_coins import NUMBERS, kept_of
-from sfumato.core.survey_estimate import Estimate, Expected, expected, results, tried
-from sfumato.core.survey_tally import Tally
+from sfumato.client.ask_terms import Json
+from sfumato.dp.local.frequency_estimation import estimate, variances
+from sfumato.dp.local.frequency_oracle import simulate
+from sfumato.dp.local.k_ary_response import KAry
+from sfumato.dp.local.random_words import PARTS, among, drawn
+from sfumato.dp.refusal import Bug, Refused
+from sfumato.features.surveys.ballot import Published
+from sfumato.features.surveys.blind_signatures import PublicKey
+from sfumato.features.surveys.estimation import Estimate, Expected, expected, results, tried
+from sfumato.features.surveys.model import Question, Survey, read_survey
+from sfumato.features.surveys.randomisation import NUMBERS, kept_of
+from sfumato.features.surveys.respondent_client import Coins, House
+from sfumato.features.surveys.tally import Tally
 
 Draw = Callable[[int], bytes]
 Shares = Mapping[str, float]  # answer -> how many of all people would give it
@@ -144,7 +144,7 @@ class LocalSurvey:
             raise Refused(
                 "bad-survey",
                 f"{question.id}: a simulation here is of yes or no, or of a choice.",
-                "Try the others with devices of your own: sfumato.client.respondent.Device.",
+                "Try the others with devices of your own: sfumato.features.surveys.respondent_client.Device.",  # noqa: E501
             )
         words = question.words
         unknown = sorted(set(shares) - set(words))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
-from sfumato.core.refusal import Refused
+from sfumato.dp.refusal import Refused
 
 ANOTHER: Final = (
     "Another file (in a shell: --device) is another device: what it draws is new, and adds up."

@@ -20,8 +20,11 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Final
 
-from sfumato.client.kept_files import ANOTHER, kept_text, unreadable
-from sfumato.client.respondent import (
+from sfumato.dp.refusal import Refused
+from sfumato.features.surveys.answered_waves import check_wave, kept_waves, waves_at
+from sfumato.features.surveys.ballot import Published, Truth, read_report
+from sfumato.features.surveys.device_file_reader import ANOTHER, kept_text, unreadable
+from sfumato.features.surveys.respondent_client import (
     SECRET_BYTES,
     Coins,
     Device,
@@ -36,10 +39,7 @@ from sfumato.client.respondent import (
     proven,
     write,
 )
-from sfumato.client.waves import check_wave, kept_waves, waves_at
-from sfumato.core.ballot import Published, Truth, read_report
-from sfumato.core.refusal import Refused
-from sfumato.durable import make_folder
+from sfumato.system.durable_files import make_folder
 
 FOR_GOOD: Final = (  # as the respondent's page (survey.js): the same ballot can never count then
     "bad-report", "bad-request", "ballot-spent", "budget-exceeded", "invitation-unknown",

@@ -11,9 +11,9 @@ from fractions import Fraction
 from math import ceil
 from typing import Any, Final
 
-from sfumato.core.ballot import Published
-from sfumato.core.survey_promise import promise, surer
-from sfumato.wire.survey_routes import WEAK
+from sfumato.features.surveys.ballot import Published
+from sfumato.features.surveys.privacy_statement import promise, surer
+from sfumato.features.surveys.routes import WEAK
 
 _NOT_HIDDEN: Final = (
     "Not hidden: that you were invited, and, to whoever runs the house, that your invitation was "

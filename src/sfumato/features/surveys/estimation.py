@@ -1,12 +1,12 @@
 """What the reports of a survey tell: shares and means with intervals, and what liars could move.
 
-A share comes from core/local/estimate.py, the mean of numbers on a grid from core/survey_mean.py.
+A share comes from dp/local/frequency_estimation.py, the mean of numbers on a grid from features/surveys/mean_interval.py.
 A mean of two ends, and a preference between two, is a ratio of two
 estimates (of all who answered, those who counted as the higher). Fieller's interval holds for it
 where both were said often (soundness rule 4). Below that his variances are guesses, so two
 intervals that never fall short are joined: one for how many answered, one for which of the two was
 said.
-"""
+"""  # noqa: E501
 
 from __future__ import annotations
 
@@ -19,20 +19,21 @@ from typing import Final
 
 import numpy as np
 
-from sfumato.core.ballot import Published
-from sfumato.core.local.estimate import estimate, variances
-from sfumato.core.local.interval import OFTEN, intervals
-from sfumato.core.local.k_ary import KAry
-from sfumato.core.local.mean import NumberTally
-from sfumato.core.local.number import worst_variance
-from sfumato.core.local.oracle import Tally as Counts
-from sfumato.core.local.permanent import Waves
-from sfumato.core.local.respondents import moved_mean
-from sfumato.core.local.simplex import nearest
-from sfumato.core.local.subset import Subset
-from sfumato.core.refusal import Bug, Refused
-from sfumato.core.survey import Question, Survey
-from sfumato.core.survey_coins import (
+from sfumato.dp.local.frequency_estimation import estimate, variances
+from sfumato.dp.local.frequency_oracle import Tally as Counts
+from sfumato.dp.local.k_ary_response import KAry
+from sfumato.dp.local.mean_estimation import NumberTally
+from sfumato.dp.local.numeric_response import worst_variance
+from sfumato.dp.local.permanent_response import Waves
+from sfumato.dp.local.proportion_intervals import OFTEN, intervals
+from sfumato.dp.local.sample_size import moved_mean
+from sfumato.dp.local.simplex_projection import nearest
+from sfumato.dp.local.subset_selection import Subset
+from sfumato.dp.refusal import Bug, Refused
+from sfumato.features.surveys.ballot import Published
+from sfumato.features.surveys.mean_interval import mean_of
+from sfumato.features.surveys.model import Question, Survey
+from sfumato.features.surveys.randomisation import (
     NUMBERS,
     Answers,
     Coin,
@@ -42,8 +43,7 @@ from sfumato.core.survey_coins import (
     told_of,
     unit_of,
 )
-from sfumato.core.survey_mean import mean_of
-from sfumato.core.survey_tally import Tally
+from sfumato.features.surveys.tally import Tally
 
 CONFIDENCE: Final = 0.95
 ADDABLE: Final = ("yes-no", "choice")  # kinds of which everybody gives one answer, or none
@@ -108,9 +108,9 @@ def results(published: Published, tally: Tally) -> tuple[Answered, ...]:
 def adding_up(found: Sequence[Answered]) -> tuple[Answered, ...]:
     """Return the same with the shares of each yes or no, or choice, moved so that they add up to 1.
 
-    They are the nearest such shares (core/local/simplex.py): post-processing, which is free. The
+    They are the nearest such shares (dp/local/simplex_projection.py): post-processing, which is free. The
     intervals belong to the estimates as they were, and hold for the truth as before.
-    """
+    """  # noqa: E501
     return tuple(_adding_up(one) if one.question.kind in ADDABLE else one for one in found)
 
 

@@ -8,8 +8,8 @@ import contextlib
 import hashlib
 from typing import Final
 
-from sfumato.core.refusal import Refused
 from sfumato.dp.ports import Dice
+from sfumato.dp.refusal import Refused
 
 CODE_BYTES: Final = 10  # 80 bits: sixteen letters
 _DIGEST: Final = b"sfumato-survey-invitation/1\n"

@@ -2,11 +2,11 @@
 
 Each report says something of its number and of whether there was one; for a ratio r, what it says
 of (number - r * there was one) has the mean 0 where r is the true one. Where the deviations of many
-reports have evened out, Fieller's interval serves (core/local/mean.py). Before that the deviations
+reports have evened out, Fieller's interval serves (dp/local/mean_estimation.py). Before that the deviations
 that were seen are a guess - nobody may have said yet what one in fifty would say - so the interval
 is of all r that Bernstein's bound does not exclude, with the largest variance that any numbers
 could give: it never falls short, and is wider than need be.
-"""
+"""  # noqa: E501
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from sfumato.core.local.mean import Mean, NumberTally, estimate_mean
-from sfumato.core.local.number import Line, Numbers
+from sfumato.dp.local.mean_estimation import Mean, NumberTally, estimate_mean
+from sfumato.dp.local.numeric_response import Line, Numbers
 
 Floats = NDArray[np.float64]
 Booleans = NDArray[np.bool_]

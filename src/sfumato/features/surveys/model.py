@@ -17,9 +17,9 @@ from fractions import Fraction
 from itertools import combinations
 from typing import Final, Literal, cast
 
-from sfumato.core.budget import read_epsilon
-from sfumato.core.chain import canonical
-from sfumato.core.refusal import Refused
+from sfumato.dp.budget import read_epsilon
+from sfumato.dp.refusal import Refused
+from sfumato.vault.hash_chain import canonical
 
 Kind = Literal["yes-no", "choice", "several", "number", "ranking"]
 Budget = Literal["split", "sampled"]
@@ -27,7 +27,10 @@ KINDS: Final = ("yes-no", "choice", "several", "number", "ranking")
 REQUIRABLE: Final = ("yes-no", "choice")
 BUDGETS: Final = ("split", "sampled")
 NO_ANSWER: Final = "no answer"
-FORMATS: Final = (1, 2)  # 1 has k-ary coins alone (core/survey_coins.py); both are read for ever
+FORMATS: Final = (
+    1,
+    2,
+)  # 1 has k-ary coins alone (features/surveys/randomisation.py); both are read for ever
 FORMAT: Final = 2
 MOST_QUESTIONS, MOST_OPTIONS, MOST_RANKED = 20, 20, 8
 MOST_THROWN: Final = 5  # options that one die chooses among, and no answer

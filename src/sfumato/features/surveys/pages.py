@@ -7,11 +7,11 @@ from typing import Any, Final
 
 from starlette.responses import Response
 
-from sfumato.core.refusal import Refused
-from sfumato.faces.console.forms import Form
-from sfumato.faces.console.page import Page
-from sfumato.faces.console.qr import address_of, qr_of
-from sfumato.faces.console.visit import Said, Visit, whole_number
+from sfumato.dp.refusal import Refused
+from sfumato.server.console.forms import Form
+from sfumato.server.console.page import Page
+from sfumato.server.console.qr_code import address_of, qr_of
+from sfumato.server.console.visit import Said, Visit, whole_number
 
 FIRST_QUESTIONS: Final = 2
 MOST_QUESTIONS: Final = 20

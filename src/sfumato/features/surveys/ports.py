@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
-from sfumato.core.blind import PublicKey
-from sfumato.core.survey_tally import Tally
+from sfumato.features.surveys.blind_signatures import PublicKey
+from sfumato.features.surveys.tally import Tally
 
 Taken = Literal["counted", "already", "spent", "closed"]
 State = Literal["open", "closed"]
@@ -39,7 +39,7 @@ class Ballot:
 
     survey: str
     token: str  # SHA-256 (hex) of the ballot token
-    said: str  # the report, as core/ballot.py spells it
+    said: str  # the report, as features/surveys/ballot.py spells it
 
 
 @dataclass(frozen=True)

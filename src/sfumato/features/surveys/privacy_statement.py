@@ -6,13 +6,13 @@ from fractions import Fraction
 from math import ceil, exp, floor, log10
 from typing import Final
 
-from sfumato.core.ballot import Published
-from sfumato.core.local.k_ary import KAry
-from sfumato.core.local.permanent import Waves
-from sfumato.core.local.piecewise import Piecewise
-from sfumato.core.local.subset import Subset
-from sfumato.core.survey import Question
-from sfumato.core.survey_coins import Coin, sides_of, told_of, unit_of
+from sfumato.dp.local.k_ary_response import KAry
+from sfumato.dp.local.permanent_response import Waves
+from sfumato.dp.local.piecewise_mechanism import Piecewise
+from sfumato.dp.local.subset_selection import Subset
+from sfumato.features.surveys.ballot import Published
+from sfumato.features.surveys.model import Question
+from sfumato.features.surveys.randomisation import Coin, sides_of, told_of, unit_of
 
 _DRAWN: Final = {  # without a look at the answer (soundness rule 31)
     "several": "about one option alone, which your device draws: yes, no or “no answer”",

@@ -2,11 +2,11 @@
 
 Format 1 has one mechanism for every question: k-ary randomised response, which dice do too, with a
 number rounded to one of its two ends first. In format 2 a number is said by the best of
-core/local's randomisers of numbers, on a grid of whole steps, and a choice by a set of options
+dp/local's randomisers of numbers, on a grid of whole steps, and a choice by a set of options
 where that errs less. A question that waves ask again with `ever` has a permanent lie and a fresh
-one (core/local/permanent.py). What was chosen is written into the survey and read from there: it
+one (dp/local/permanent_response.py). What was chosen is written into the survey and read from there: it
 is never chosen again, so a survey reads the same for ever.
-"""
+"""  # noqa: E501
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from typing import Final
 
 import numpy as np
 
-from sfumato.core.budget import EPSILON_UNITS, units_up
-from sfumato.core.local.choose import best, best_numbers
-from sfumato.core.local.duchi import Duchi
-from sfumato.core.local.hybrid import Hybrid
-from sfumato.core.local.k_ary import KAry
-from sfumato.core.local.kinds import randomiser_of
-from sfumato.core.local.law import epsilon_of
-from sfumato.core.local.oracle import Parameters
-from sfumato.core.local.permanent import Waves
-from sfumato.core.local.piecewise import Piecewise
-from sfumato.core.local.subset import Subset
-from sfumato.core.local.words import PARTS, Integers
-from sfumato.core.refusal import Bug, Refused
-from sfumato.core.survey import NO_ANSWER, Question, Survey, bad_survey
+from sfumato.dp.budget import EPSILON_UNITS, units_up
+from sfumato.dp.local.duchi import Duchi
+from sfumato.dp.local.frequency_oracle import Parameters
+from sfumato.dp.local.hybrid_mechanism import Hybrid
+from sfumato.dp.local.k_ary_response import KAry
+from sfumato.dp.local.likelihood_ratio import epsilon_of
+from sfumato.dp.local.permanent_response import Waves
+from sfumato.dp.local.piecewise_mechanism import Piecewise
+from sfumato.dp.local.random_words import PARTS, Integers
+from sfumato.dp.local.randomiser_choice import best, best_numbers
+from sfumato.dp.local.randomiser_registry import randomiser_of
+from sfumato.dp.local.subset_selection import Subset
+from sfumato.dp.refusal import Bug, Refused
+from sfumato.features.surveys.model import NO_ANSWER, Question, Survey, bad_survey
 
 SIDES: Final = 36  # two dice
 MOST_STEPS: Final = 1000  # of a number's grid

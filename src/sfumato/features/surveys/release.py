@@ -2,7 +2,7 @@
 
 The charge stands under the person, once in a survey, with the day and no time of it. Nothing of
 the report is in it, and nothing of the token either: the blinded token alone, of which any token
-could be the one (core/blind.py).
+could be the one (features/surveys/blind_signatures.py).
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Final
 
-from sfumato.core.account import Charge, Charged, Debtor
-from sfumato.core.budget import Budget
-from sfumato.core.filters import cap_of
-from sfumato.core.loss import PureEvent, debt_of
-from sfumato.core.refusal import Refused
-from sfumato.door.ledger import Ledger
+from sfumato.dp.accounting.privacy_events import PureEvent, debt_of
+from sfumato.dp.accounting.privacy_filter import cap_of
+from sfumato.dp.budget import Budget
+from sfumato.dp.refusal import Refused
+from sfumato.release.ledger_guard import Ledger
+from sfumato.vault.ledger_entries import Charge, Charged, Debtor
 
 LOCAL: Final = "local-dp"
 _SHAPE: Final = hashlib.sha256(b"sfumato-ballot/1").hexdigest()

@@ -14,10 +14,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Protocol
 
-from sfumato.client.kept_files import kept_text, unreadable
-from sfumato.client.terms import Json
-from sfumato.client.waves import Wave, check_wave, waves_at, waves_text, with_wave
-from sfumato.core.ballot import (
+from sfumato.client.ask_terms import Json
+from sfumato.dp.refusal import Refused
+from sfumato.features.surveys.answered_waves import (
+    Wave,
+    check_wave,
+    waves_at,
+    waves_text,
+    with_wave,
+)
+from sfumato.features.surveys.ballot import (
     Published,
     Truth,
     make_report,
@@ -27,9 +33,15 @@ from sfumato.core.ballot import (
     token_digest,
     words_for,
 )
-from sfumato.core.blind import TOKEN_BYTES, blind, is_proven, unblind, unproven
-from sfumato.core.refusal import Refused
-from sfumato.durable import sync, write_new
+from sfumato.features.surveys.blind_signatures import (
+    TOKEN_BYTES,
+    blind,
+    is_proven,
+    unblind,
+    unproven,
+)
+from sfumato.features.surveys.device_file_reader import kept_text, unreadable
+from sfumato.system.durable_files import sync, write_new
 
 SECRET_BYTES: Final = 32
 
@@ -161,7 +173,7 @@ class Device:
             raise Refused(
                 "not-allowed",
                 "This survey is one of a series, and this device does not keep what it answers.",
-                "Answer with sfumato.client.kept_device.KeptDevice, which keeps it in a file.",
+                "Answer with sfumato.features.surveys.device_files.KeptDevice, which keeps it in a file.",  # noqa: E501
             )
         return self.waves
 

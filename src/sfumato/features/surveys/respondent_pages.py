@@ -9,10 +9,10 @@ from typing import Any, Final
 
 from starlette.responses import Response, StreamingResponse
 
-from sfumato.faces.console.page import Page
-from sfumato.faces.console.qr import address_of, qr_of
-from sfumato.faces.console.visit import Said, Visit
-from sfumato.wire.survey_routes import WEAK
+from sfumato.features.surveys.routes import WEAK
+from sfumato.server.console.page import Page
+from sfumato.server.console.qr_code import address_of, qr_of
+from sfumato.server.console.visit import Said, Visit
 
 MOST_PAGES: Final = 20  # of 64 parts each, that one file holds: some 50,000 reports
 
@@ -40,7 +40,9 @@ async def reports(visit: Visit) -> Response:
     rest = None if listed["next"] is None else await _listed(visit, listed["next"])
     is_more = rest is not None and bool(rest["reports"])  # a last page may be full, or not
     shown = await _shown(visit)
-    from sfumato.client.respondent import in_words  # which an edge has no use for otherwise
+    from sfumato.features.surveys.respondent_client import (
+        in_words,  # which an edge has no use for otherwise
+    )
 
     words = in_words(shown["text"], [one["said"] for one in listed["reports"]])
     told = list(zip(listed["reports"], words, strict=True))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from sfumato.wire.json_schemas import COUNT, FLAG, OBJECT, Schema, listed, opened, shape, text
 from sfumato.wire.route import Route
-from sfumato.wire.schemas import COUNT, FLAG, OBJECT, Schema, listed, opened, shape, text
 
 WEAK: Final = 95  # in 100 sure: from here on nobody is told that nothing can be held against them
 

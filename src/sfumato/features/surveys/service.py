@@ -16,18 +16,17 @@ from functools import partial
 from typing import Final
 from unicodedata import normalize
 
-from sfumato.core.access import Caller
-from sfumato.core.ballot import (
+from sfumato.dp.json_values import Json
+from sfumato.dp.ports import Dice
+from sfumato.dp.refusal import Refused
+from sfumato.features.surveys.ballot import (
     Published,
     mark_of,
     read_report,
     token_digest,
 )
-from sfumato.core.blind import TOKEN_BYTES, PublicKey, read_blinded
-from sfumato.core.ports import Clock
-from sfumato.core.refusal import Refused
-from sfumato.core.survey import bad_survey, read_survey
-from sfumato.core.survey_estimate import (
+from sfumato.features.surveys.blind_signatures import TOKEN_BYTES, PublicKey, read_blinded
+from sfumato.features.surveys.estimation import (
     CONFIDENCE,
     LIARS,
     adding_up,
@@ -35,28 +34,29 @@ from sfumato.core.survey_estimate import (
     results,
     tried,
 )
-from sfumato.core.survey_ports import Ballot, BallotKeys, Invited, Kept, SurveyStore
-from sfumato.core.survey_promise import promise
-from sfumato.core.survey_tally import nothing
-from sfumato.door.ballots import (
-    LOCAL,
-    BallotCharge,
-    charge_ballot,
-    open_respondents,
-    respondent_account,
-)
-from sfumato.door.ledger import Ledger
-from sfumato.dp.json_values import Json
-from sfumato.dp.ports import Dice
-from sfumato.services.surveys.codes import (
+from sfumato.features.surveys.invitation_codes import (
     code_digest,
     make_code,
     read_bytes,
     shown_bytes,
     unknown_invitation,
 )
-from sfumato.services.surveys.sent import Sent, not_open, outcome
-from sfumato.services.surveys.series import asks_otherwise, is_beside_all, kept_survey
+from sfumato.features.surveys.model import bad_survey, read_survey
+from sfumato.features.surveys.ports import Ballot, BallotKeys, Invited, Kept, SurveyStore
+from sfumato.features.surveys.privacy_statement import promise
+from sfumato.features.surveys.release import (
+    LOCAL,
+    BallotCharge,
+    charge_ballot,
+    open_respondents,
+    respondent_account,
+)
+from sfumato.features.surveys.submission import Sent, not_open, outcome
+from sfumato.features.surveys.tally import nothing
+from sfumato.features.surveys.wave_series import asks_otherwise, is_beside_all, kept_survey
+from sfumato.release.ledger_guard import Ledger
+from sfumato.vault.ports import Clock
+from sfumato.vault.users import Caller
 
 MOST_SURVEYS: Final = 1000
 MOST_INVITED: Final = 1000  # at once

@@ -21,13 +21,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from sfumato.core.refusal import Bug
-from sfumato.core.survey_ports import Ballot, Fits, Invited, Kept, Standing, State, Taken
-from sfumato.core.survey_tally import Tally, read_tally
 from sfumato.dp.ports import Dice
-from sfumato.stores.link import Link
-from sfumato.stores.records import Records
-from sfumato.together import Ended, Together
+from sfumato.dp.refusal import Bug
+from sfumato.features.surveys.ports import Ballot, Fits, Invited, Kept, Standing, State, Taken
+from sfumato.features.surveys.tally import Tally, read_tally
+from sfumato.storage.database import Link
+from sfumato.storage.records_database import Records
+from sfumato.system.group_commit import Ended, Together
 
 PART: Final = 64  # reports of a part, on average, at most; half of it at least
 STEP: Final = 25  # reports by which what is shown moves on, at least

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sfumato.core.ballot import mark_of
-from sfumato.core.refusal import Refused
-from sfumato.core.survey_ports import Ballot, Taken
 from sfumato.dp.json_values import Json
+from sfumato.dp.refusal import Refused
+from sfumato.features.surveys.ballot import mark_of
+from sfumato.features.surveys.ports import Ballot, Taken
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """How often everything was said: whole numbers, which may be added and tell nobody's report.
 
 Of format 1 there are counts by question, part and what was said. Of format 2 a tally also has the
-coins that its reports were made with, and of each part what core/local keeps of such reports.
+coins that its reports were made with, and of each part what dp/local keeps of such reports.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from sfumato.core.chain import canonical
-from sfumato.core.refusal import Bug
-from sfumato.core.survey import Survey
-from sfumato.core.survey_coins import Coin, coin_of, coins_of, counted
+from sfumato.dp.refusal import Bug
+from sfumato.features.surveys.model import Survey
+from sfumato.features.surveys.randomisation import Coin, coin_of, coins_of, counted
+from sfumato.vault.hash_chain import canonical
 
 Slot = tuple[int, ...]
 

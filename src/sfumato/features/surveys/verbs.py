@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
-from sfumato.core.access import Caller
-from sfumato.core.refusal import Refused
-from sfumato.faces.body import Body, count_of, optional_texts, text_of
-from sfumato.services.surveys.sent import Sent
-from sfumato.services.surveys.surveys import Surveys
-from sfumato.wire.shapes import Json
+from sfumato.dp.refusal import Refused
+from sfumato.features.surveys.service import Surveys
+from sfumato.features.surveys.submission import Sent
+from sfumato.vault.users import Caller
+from sfumato.wire.query_json import Json
+from sfumato.wire.request_fields import Body, count_of, optional_texts, text_of
 
 if TYPE_CHECKING:
-    from sfumato.faces.desk import Desk
+    from sfumato.server.dispatch import Desk
 
 
 def _survey(body: Body) -> str:

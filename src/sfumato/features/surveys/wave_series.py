@@ -5,10 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable
 from functools import lru_cache
 
-from sfumato.core.ballot import Published, is_of_one_series, is_wave_beside, read_published
-from sfumato.core.chain import canonical
-from sfumato.core.refusal import Refused
-from sfumato.core.survey import bad_survey
+from sfumato.dp.refusal import Refused
+from sfumato.features.surveys.ballot import (
+    Published,
+    is_of_one_series,
+    is_wave_beside,
+    read_published,
+)
+from sfumato.features.surveys.model import bad_survey
+from sfumato.vault.hash_chain import canonical
 
 
 def is_beside_all(made: Published, texts: Iterable[str]) -> bool:

@@ -1,1 +1,1 @@
-"""Synthetic data (twins), made from a card or from released numbers, never from rows."""
+"""Synthetic data (twins): from the card alone, or from noisy marginals."""

@@ -16,14 +16,14 @@ from typing import Final, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from sfumato.core.card import Card
-from sfumato.core.expression import spelled
-from sfumato.core.loss import Event, ExponentialEvent, JointEvent
-from sfumato.core.noise.choosing import rate_for
-from sfumato.core.question import Question
-from sfumato.core.refusal import Bug, Refused
+from sfumato.dp.accounting.privacy_events import Event, ExponentialEvent, JointEvent
 from sfumato.dp.json_values import Json
-from sfumato.plan.plan import Plan, make_plan
+from sfumato.dp.mechanisms.exponential import rate_for
+from sfumato.dp.refusal import Bug, Refused
+from sfumato.query.expression import spelled
+from sfumato.query.model import Question
+from sfumato.query.plan import Plan, make_plan
+from sfumato.vault.card.data_card import Card
 
 Integers = NDArray[np.int64]
 MOST: Final = 400  # candidates

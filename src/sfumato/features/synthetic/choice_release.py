@@ -1,9 +1,9 @@
 """A private choice at the door: plan, price, charge, read, choose, record; as a release goes.
 
 What comes out is which of the questions were chosen, and nothing of their counts. The same choice
-again stands under the asker's operation, free. How far a twin lies from the rows (misfit.py) is
+again stands under the asker's operation, free. How far a twin lies from the rows (misfit_release.py) is
 looked at in the same way.
-"""
+"""  # noqa: E501
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, Final, Protocol
 
-from sfumato.core.account import Charge, Charged, Pending
-from sfumato.core.expression import spelled
-from sfumato.core.loss import Event, debt_of
-from sfumato.core.question import question_json
-from sfumato.core.refusal import Bug
-from sfumato.door.accounts import debtors
-from sfumato.door.locks.dp import GUARANTEE, farthest
-from sfumato.door.looking import RowReader, looked_at
-from sfumato.door.patience import PATIENCE_S
-from sfumato.door.payment import on_card
-from sfumato.door.release import Door, Order
-from sfumato.door.said import digest
+from sfumato.dp.accounting.privacy_events import Event, debt_of
 from sfumato.dp.json_values import Json
-from sfumato.plan.contribution_bounds import bounding_in_words
-from sfumato.plan.distances import Distances
-from sfumato.plan.plan import Plan
+from sfumato.dp.refusal import Bug
+from sfumato.features.synthetic.choice_plan import Distances
+from sfumato.query.contribution_bounds import bounding_in_words
+from sfumato.query.expression import spelled
+from sfumato.query.model import question_json
+from sfumato.query.plan import Plan
+from sfumato.release.accounts import debtors
+from sfumato.release.charged_reads import RowReader, looked_at
+from sfumato.release.guarded_release import Door, Order
+from sfumato.release.locks.central_dp import GUARANTEE, farthest
+from sfumato.release.payment import on_card
+from sfumato.release.plan_description import digest
+from sfumato.release.wait_limit import PATIENCE_S
+from sfumato.vault.ledger_entries import Charge, Charged, Pending
 
 FORMAT: Final = "choice/1"
 MECHANISM: Final = "exponential mechanism"

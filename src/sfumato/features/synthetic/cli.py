@@ -9,13 +9,13 @@ from typing import Any
 
 import click
 
+from sfumato.cli.shell import Shell, command, number, working
 from sfumato.client import DataSet
-from sfumato.client.twin import Twin
-from sfumato.faces.cli.anonymity_words import leak_lines
-from sfumato.faces.cli.shell import Shell, command, number, working
-from sfumato.services.anonymity import TableFile
-from sfumato.temporary import temporary_folder
-from sfumato.wire.shapes import Json
+from sfumato.features.anonymization import TableFile
+from sfumato.features.anonymization.report_text import leak_lines
+from sfumato.features.synthetic.client import Twin
+from sfumato.system.temporary_folders import temporary_folder
+from sfumato.wire.query_json import Json
 
 
 @click.command("twin")

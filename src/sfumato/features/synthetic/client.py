@@ -10,9 +10,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, cast
 
-from sfumato.client.terms import Json
-from sfumato.core.refusal import Refused
-from sfumato.extras import extra_module
+from sfumato.client.ask_terms import Json
+from sfumato.dp.refusal import Refused
+from sfumato.system.optional_packages import extra_module
 
 if TYPE_CHECKING:
     import pandas

@@ -13,9 +13,9 @@ from typing import Final
 
 import numpy as np
 
-from sfumato.core.card_shown import plain_number
-from sfumato.core.columns import Column
-from sfumato.core.expression import (
+from sfumato.features.synthetic.column_values import Value, value_of_key
+from sfumato.features.synthetic.seeded_numbers import Integers, Seeded
+from sfumato.query.expression import (
     Among,
     Case,
     Compare,
@@ -26,8 +26,8 @@ from sfumato.core.expression import (
     Predicate,
     Ref,
 )
-from sfumato.core.twins.columns import Value, value_of_key
-from sfumato.core.twins.seeded import Integers, Seeded
+from sfumato.vault.card.card_json import plain_number
+from sfumato.vault.card.columns import Column
 
 BINS: Final = 16
 MOST_KEYS: Final = 300

@@ -7,9 +7,9 @@ from datetime import date, timedelta
 from fractions import Fraction
 from typing import Final
 
-from sfumato.core.columns import Column
-from sfumato.core.expression import Constant
-from sfumato.core.twins.seeded import Integers, Seeded
+from sfumato.features.synthetic.seeded_numbers import Integers, Seeded
+from sfumato.query.expression import Constant
+from sfumato.vault.card.columns import Column
 
 Value = Fraction | str | bool | None
 FREE: Final = 100  # steps of a number, or texts, where the card declares no bounds and no keys

@@ -7,16 +7,16 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Final
 
-from sfumato.core.card import Card, Table
-from sfumato.core.refusal import Refused
-from sfumato.core.twins.assembled import Drawn
-from sfumato.core.twins.bins import LEVELS, halved, is_wide, uncut
-from sfumato.core.twins.categories import Coded, coded
-from sfumato.core.twins.methods import METHODS
-from sfumato.core.twins.schema import most_rows
 from sfumato.dp.json_values import Json
-from sfumato.services.twins.linked import anchor_of, can_join, linked, pairs_of
-from sfumato.services.twins.measured import AtTheDoor, Price
+from sfumato.dp.refusal import Refused
+from sfumato.features.synthetic.column_categories import Coded, coded
+from sfumato.features.synthetic.linked_marginals import anchor_of, can_join, linked, pairs_of
+from sfumato.features.synthetic.marginal_selection import METHODS
+from sfumato.features.synthetic.measurement_release import AtTheDoor, Price
+from sfumato.features.synthetic.private_bins import LEVELS, halved, is_wide, uncut
+from sfumato.features.synthetic.schema_twin import most_rows
+from sfumato.features.synthetic.table_assembly import Drawn
+from sfumato.vault.card.data_card import Card, Table
 
 TIMES: Final = Fraction(1, 10)  # of a table's price, for how many rows people have
 BINS: Final = Fraction(1, 10)  # of a table's price, for where the bins of chosen columns begin

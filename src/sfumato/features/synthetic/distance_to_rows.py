@@ -15,13 +15,13 @@ from typing import Final
 
 import numpy as np
 
-from sfumato.core.twins.device import Integers
-from sfumato.core.twins.junction import Clique
-from sfumato.core.twins.seeded import Seeded
 from sfumato.dp.json_values import Json
-from sfumato.plan.distances import Candidate
-from sfumato.plan.misfits import Misfit, Misfits, make_misfits
-from sfumato.services.twins.measured import AtTheDoor
+from sfumato.features.synthetic.choice_plan import Candidate
+from sfumato.features.synthetic.junction_tree import Clique
+from sfumato.features.synthetic.measurement_port import Integers
+from sfumato.features.synthetic.measurement_release import AtTheDoor
+from sfumato.features.synthetic.misfit_plan import Misfit, Misfits, make_misfits
+from sfumato.features.synthetic.seeded_numbers import Seeded
 
 SIZES: Final = (1, 2, 3)
 MOST: Final = 100  # marginals of each size and table; of more, so many are drawn by the seed

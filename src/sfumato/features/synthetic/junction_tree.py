@@ -15,7 +15,7 @@ from itertools import combinations
 import numpy as np
 from numpy.typing import NDArray
 
-from sfumato.core.refusal import Bug
+from sfumato.dp.refusal import Bug
 
 Floats = NDArray[np.float64]
 Clique = tuple[int, ...]

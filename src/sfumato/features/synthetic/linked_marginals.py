@@ -15,18 +15,18 @@ from typing import Final
 
 import numpy as np
 
-from sfumato.core.card import Card, Table
-from sfumato.core.question import Aggregate, Joined, Output, Question
-from sfumato.core.refusal import Refused
-from sfumato.core.twins.assembled import Drawn
-from sfumato.core.twins.categories import Coded
-from sfumato.core.twins.device import Candidate, Choice
-from sfumato.core.twins.junction import Clique
-from sfumato.core.twins.linked import Link
-from sfumato.core.twins.methods import DROWNED, NOISE_OF, is_countable
-from sfumato.core.twins.schema import most_rows
-from sfumato.plan.plan import make_plan
-from sfumato.services.twins.measured import AtTheDoor
+from sfumato.dp.refusal import Refused
+from sfumato.features.synthetic.column_categories import Coded
+from sfumato.features.synthetic.junction_tree import Clique
+from sfumato.features.synthetic.linked_tables import Link
+from sfumato.features.synthetic.marginal_selection import DROWNED, NOISE_OF, is_countable
+from sfumato.features.synthetic.measurement_port import Candidate, Choice
+from sfumato.features.synthetic.measurement_release import AtTheDoor
+from sfumato.features.synthetic.schema_twin import most_rows
+from sfumato.features.synthetic.table_assembly import Drawn
+from sfumato.query.model import Aggregate, Joined, Output, Question
+from sfumato.query.plan import make_plan
+from sfumato.vault.card.data_card import Card, Table
 
 SHARES: Final = (Fraction(1, 10), Fraction(2, 10), Fraction(7, 10))  # people, choice, pair
 MOST_PAIRS: Final = 300  # that one is chosen from

@@ -12,9 +12,9 @@ from typing import Final
 
 import numpy as np
 
-from sfumato.core.twins.junction import Floats
-from sfumato.core.twins.sampled import in_shares
-from sfumato.core.twins.seeded import Integers, Seeded
+from sfumato.features.synthetic.junction_tree import Floats
+from sfumato.features.synthetic.row_sampling import in_shares
+from sfumato.features.synthetic.seeded_numbers import Integers, Seeded
 
 HARDLY: Final = 1e-6  # of the other table's own shares, so that no kind is without any
 

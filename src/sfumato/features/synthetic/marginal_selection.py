@@ -5,7 +5,7 @@ privately by how far each pair lies from independence. AIM (McKenna, Mullins, Sh
 again and again the marginal that the model gets most wrong, beyond what its own noise would cost.
 Categories that the noise drowns are counted together in pairs, and so are the smallest of columns
 that have too many for a pair. All of it is a function of released
-numbers; what it costs is in methods.proof.md.
+numbers; what it costs is in marginal_selection.proof.md.
 """
 
 from __future__ import annotations
@@ -20,7 +20,15 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from sfumato.core.twins.device import (
+from sfumato.features.synthetic.junction_tree import Clique, Floats, tree_of
+from sfumato.features.synthetic.maximum_entropy_model import (
+    Measured,
+    Model,
+    fitted,
+    total_of,
+    total_std_of,
+)
+from sfumato.features.synthetic.measurement_port import (
     Candidate,
     Choice,
     Device,
@@ -29,10 +37,8 @@ from sfumato.core.twins.device import (
     sizes_of,
     unmerged,
 )
-from sfumato.core.twins.fitted import Measured, Model, fitted, total_of, total_std_of
-from sfumato.core.twins.junction import Clique, Floats, tree_of
-from sfumato.core.twins.sampled import sampled, sampled_beside
-from sfumato.core.twins.seeded import Integers, Seeded
+from sfumato.features.synthetic.row_sampling import sampled, sampled_beside
+from sfumato.features.synthetic.seeded_numbers import Integers, Seeded
 
 DROWNED: Final = 3.0  # stds of noise below which a category is counted with others
 MOST_CELLS: Final = 20_000  # of a marginal that may be counted

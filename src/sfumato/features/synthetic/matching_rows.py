@@ -13,18 +13,18 @@ from dataclasses import dataclass, field
 from itertools import islice, product
 from typing import Final
 
-from sfumato.core.card import Card, Table
-from sfumato.core.expression import All, Compare, Constant, Predicate
-from sfumato.core.measure import Join
-from sfumato.core.question import EachPerson, Question, Reduce
-from sfumato.core.refusal import Refused
-from sfumato.core.twins.columns import values_of
-from sfumato.core.twins.seeded import Seeded
-from sfumato.plan.mended import MEND, Effort, Pools, mended
-from sfumato.plan.on_rows import Value, holds_on, value_on
-from sfumato.plan.plan import Plan, make_plan
-from sfumato.plan.rules import of_source
-from sfumato.plan.sizes import MAX_NODES, count_to
+from sfumato.dp.refusal import Refused
+from sfumato.features.synthetic.column_values import values_of
+from sfumato.features.synthetic.row_repair import MEND, Effort, Pools, mended
+from sfumato.features.synthetic.seeded_numbers import Seeded
+from sfumato.query.expression import All, Compare, Constant, Predicate
+from sfumato.query.measure import Join
+from sfumato.query.model import EachPerson, Question, Reduce
+from sfumato.query.plan import Plan, make_plan
+from sfumato.query.row_conditions import Value, holds_on, value_on
+from sfumato.query.size_limits import MAX_NODES, count_to
+from sfumato.query.validation import of_source
+from sfumato.vault.card.data_card import Card, Table
 
 MOST_GROUPS: Final = 2_000
 OF_A_GROUP: Final = 3  # people planted for each group

@@ -14,7 +14,7 @@ from typing import Final
 
 import numpy as np
 
-from sfumato.core.twins.junction import (
+from sfumato.features.synthetic.junction_tree import (
     Clique,
     Floats,
     Tree,

@@ -14,7 +14,7 @@ from typing import Literal, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from sfumato.core.twins.junction import Clique, Floats
+from sfumato.features.synthetic.junction_tree import Clique, Floats
 
 Integers = NDArray[np.int64]
 Merged = tuple[tuple[int, ...], ...]  # for each column, the group that each category counts in

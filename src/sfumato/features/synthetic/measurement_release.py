@@ -15,25 +15,25 @@ from typing import Any, Final, cast
 
 import numpy as np
 
-from sfumato.core.budget import EPSILON_UNITS, RHO_UNITS
-from sfumato.core.card import Card
-from sfumato.core.compose import rho_within
-from sfumato.core.expression import Case, Compare, Constant, Expr, Literally, Ref
-from sfumato.core.loss import Debt, PureEvent, debt_of
-from sfumato.core.ports import Listing
-from sfumato.core.question import Aggregate, EachPerson, Joined, Output, Question, Reduce
-from sfumato.core.twins.bins import uncut
-from sfumato.core.twins.categories import Coded
-from sfumato.core.twins.device import Choice, Merged
-from sfumato.core.twins.junction import Clique, Floats
-from sfumato.door.choose import choose
-from sfumato.door.misfit import misfit
-from sfumato.door.release import Asker, Door, Order, release
+from sfumato.dp.accounting.composition import rho_within
+from sfumato.dp.accounting.privacy_events import Debt, PureEvent, debt_of
+from sfumato.dp.budget import EPSILON_UNITS, RHO_UNITS
 from sfumato.dp.json_values import Json
-from sfumato.plan.distances import Candidate, make_distances
-from sfumato.plan.misfits import Misfits
-from sfumato.plan.plan import make_plan
-from sfumato.plan.request import Request
+from sfumato.features.synthetic.choice_plan import Candidate, make_distances
+from sfumato.features.synthetic.choice_release import choose
+from sfumato.features.synthetic.column_categories import Coded
+from sfumato.features.synthetic.junction_tree import Clique, Floats
+from sfumato.features.synthetic.measurement_port import Choice, Merged
+from sfumato.features.synthetic.misfit_plan import Misfits
+from sfumato.features.synthetic.misfit_release import misfit
+from sfumato.features.synthetic.private_bins import uncut
+from sfumato.query.expression import Case, Compare, Constant, Expr, Literally, Ref
+from sfumato.query.model import Aggregate, EachPerson, Joined, Output, Question, Reduce
+from sfumato.query.plan import make_plan
+from sfumato.query.request import Request
+from sfumato.release.guarded_release import Asker, Door, Order, release
+from sfumato.vault.card.data_card import Card
+from sfumato.vault.ports import Listing
 
 FINE: Final = 10**9  # an epsilon that is found for a rho is a multiple of one over this
 EVENTS: Final = 1_000  # for which room is kept, though there are fewer

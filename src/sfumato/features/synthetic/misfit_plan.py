@@ -2,7 +2,7 @@
 
 A number is the sum of |scale * count - expected| over all cells of its questions, whole. One person
 moves the counts of a question by its L1 sensitivity at most, and |.| moves no more than what stands
-in it, so the number moves by scale times the sum of these (misfits.proof.md).
+in it, so the number moves by scale times the sum of these (misfit_plan.proof.md).
 """
 
 from __future__ import annotations
@@ -12,20 +12,20 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Final
 
-from sfumato.core.card import Card
-from sfumato.core.loss import Event, PureEvent
-from sfumato.core.noise import laplace
-from sfumato.core.noise.kind import Noise
-from sfumato.core.refusal import Refused
+from sfumato.dp.accounting.privacy_events import Event, PureEvent
 from sfumato.dp.json_values import Json
-from sfumato.plan.distances import (
+from sfumato.dp.mechanisms import laplace
+from sfumato.dp.mechanisms.noise import Noise
+from sfumato.dp.refusal import Refused
+from sfumato.features.synthetic.choice_plan import (
     MOST_CELLS,
     Candidate,
     Integers,
     digest_of,
     in_order_of_cells,
 )
-from sfumato.plan.plan import MAX_TOTAL, Plan, make_plan
+from sfumato.query.plan import MAX_TOTAL, Plan, make_plan
+from sfumato.vault.card.data_card import Card
 
 MOST: Final = 1_000  # questions of all numbers together
 

@@ -9,12 +9,12 @@ from __future__ import annotations
 from functools import partial
 from typing import Final
 
-from sfumato.door.choose import charge_for, looked, of_format
-from sfumato.door.locks.dp import apart
-from sfumato.door.looking import RowReader
-from sfumato.door.release import Door, Order
 from sfumato.dp.json_values import Json
-from sfumato.plan.misfits import Misfits
+from sfumato.features.synthetic.choice_release import charge_for, looked, of_format
+from sfumato.features.synthetic.misfit_plan import Misfits
+from sfumato.release.charged_reads import RowReader
+from sfumato.release.guarded_release import Door, Order
+from sfumato.release.locks.central_dp import apart
 
 FORMAT: Final = "misfit/1"
 MECHANISM: Final = "discrete laplace"

@@ -7,10 +7,10 @@ from typing import Final
 
 from starlette.responses import Response
 
-from sfumato.client.twin import archive
-from sfumato.core.refusal import Refused
-from sfumato.faces.console.page import Page
-from sfumato.faces.console.visit import Said, Visit
+from sfumato.dp.refusal import Refused
+from sfumato.features.synthetic.client import archive
+from sfumato.server.console.page import Page
+from sfumato.server.console.visit import Said, Visit
 
 METHODS: Final = ("mst", "aim", "independent")
 

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from sfumato.core.columns import Column
-from sfumato.core.twins.categories import BINS, Coded
+from sfumato.features.synthetic.column_categories import BINS, Coded
+from sfumato.vault.card.columns import Column
 
 LEVELS: Final = 4  # each doubles the bins
 

@@ -12,27 +12,13 @@ from fractions import Fraction
 from functools import partial
 from typing import Final
 
-from sfumato.core.access import Caller
-from sfumato.core.account import Account
-from sfumato.core.asked import asked_listing, check_thawed, earlier_card
-from sfumato.core.budget import read_delta, read_epsilon
-from sfumato.core.card import Card
-from sfumato.core.filters import accepts
-from sfumato.core.loss import Debt
-from sfumato.core.ports import Catalogue, Listing
-from sfumato.core.refusal import Refused
-from sfumato.core.twins.assembled import Drawn, dealt, dp_tables
-from sfumato.core.twins.device import Integers
-from sfumato.core.twins.methods import METHODS
-from sfumato.core.twins.written import Stamp, twin_json
-from sfumato.door.accounts import exceeded
-from sfumato.door.diary import answer_version, not_dp_json
-from sfumato.door.release import Asker, Door, accounts_paying
+from sfumato.dp.accounting.privacy_events import Debt
+from sfumato.dp.accounting.privacy_filter import accepts
+from sfumato.dp.budget import read_delta, read_epsilon
 from sfumato.dp.json_values import Json
 from sfumato.dp.ports import Dice
-from sfumato.services.twins.access import check_rows, largest, seed_of
-from sfumato.services.twins.apart import Side, error_of
-from sfumato.services.twins.counted import (
+from sfumato.dp.refusal import Refused
+from sfumato.features.synthetic.counted_marginals import (
     Counted,
     bins_json,
     counted_tables,
@@ -40,7 +26,21 @@ from sfumato.services.twins.counted import (
     measured_all,
     most_events,
 )
-from sfumato.services.twins.measured import AtTheDoor, Price, look_op, price_of
+from sfumato.features.synthetic.distance_to_rows import Side, error_of
+from sfumato.features.synthetic.marginal_selection import METHODS
+from sfumato.features.synthetic.measurement_port import Integers
+from sfumato.features.synthetic.measurement_release import AtTheDoor, Price, look_op, price_of
+from sfumato.features.synthetic.table_assembly import Drawn, dealt, dp_tables
+from sfumato.features.synthetic.twin_files import Stamp, twin_json
+from sfumato.features.synthetic.twin_limits import check_rows, largest, seed_of
+from sfumato.release.accounts import exceeded
+from sfumato.release.guarded_release import Asker, Door, accounts_paying
+from sfumato.release.permissions import asked_listing, check_thawed, earlier_card
+from sfumato.release.receipts import answer_version, not_dp_json
+from sfumato.vault.card.data_card import Card
+from sfumato.vault.ledger_entries import Account
+from sfumato.vault.ports import Catalogue, Listing
+from sfumato.vault.users import Caller
 
 GUARANTEE: Final = "central-dp"
 SAYS: Final = (

@@ -4,8 +4,18 @@ from __future__ import annotations
 
 from typing import Final
 
+from sfumato.wire.json_schemas import (
+    COUNT,
+    FLAG,
+    NUMBER,
+    OBJECT,
+    Schema,
+    listed,
+    opened,
+    shape,
+    text,
+)
 from sfumato.wire.route import Route
-from sfumato.wire.schemas import COUNT, FLAG, NUMBER, OBJECT, Schema, listed, opened, shape, text
 
 _TWIN: Final = opened({"name": text(), "stamp": OBJECT, "files": OBJECT})
 _SEED: Final[dict[str, Schema]] = {

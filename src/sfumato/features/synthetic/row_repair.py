@@ -7,8 +7,10 @@ from datetime import date, timedelta
 from fractions import Fraction
 from typing import Final
 
-from sfumato.core.columns import Column
-from sfumato.core.expression import (
+from sfumato.dp.refusal import Refused
+from sfumato.features.synthetic.column_values import value_of_key, values_of
+from sfumato.features.synthetic.seeded_numbers import Seeded
+from sfumato.query.expression import (
     All,
     Among,
     AnyOf,
@@ -20,11 +22,9 @@ from sfumato.core.expression import (
     columns_of,
     walk,
 )
-from sfumato.core.refusal import Refused
-from sfumato.core.twins.columns import value_of_key, values_of
-from sfumato.core.twins.seeded import Seeded
-from sfumato.plan.on_rows import Value, constant_value, holds_on
-from sfumato.plan.sizes import MAX_NODES, count_to
+from sfumato.query.row_conditions import Value, constant_value, holds_on
+from sfumato.query.size_limits import MAX_NODES, count_to
+from sfumato.vault.card.columns import Column
 
 MEND: Final = 200  # changes to a row before another is begun
 _SOME: Final = 12  # values of a column that are tried besides those that the filter names

@@ -3,8 +3,8 @@
 Within each combination of values that are there already, the new values are dealt in the model's
 shares (whole counts by systematic rounding) to rows in a new random order. Without that order, what
 is dealt first would always meet what was dealt first before: columns that hang together by nothing
-would be correlated, and only pairs that nobody measured show it (tests/twins/test_models.py).
-"""
+would be correlated, and only pairs that nobody measured show it (tests/features/synthetic/test_maximum_entropy_model.py).
+"""  # noqa: E501
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ import math
 
 import numpy as np
 
-from sfumato.core.twins.fitted import Model
-from sfumato.core.twins.junction import Clique, Floats, Tree, rooted
-from sfumato.core.twins.seeded import Integers, Seeded
+from sfumato.features.synthetic.junction_tree import Clique, Floats, Tree, rooted
+from sfumato.features.synthetic.maximum_entropy_model import Model
+from sfumato.features.synthetic.seeded_numbers import Integers, Seeded
 
 
 def sampled(model: Model, rows: int, stream: Seeded) -> Integers:

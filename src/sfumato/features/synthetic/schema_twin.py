@@ -11,10 +11,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from sfumato.core.card import Card, Table
-from sfumato.core.columns import Column
-from sfumato.core.twins.columns import Value, different_values, values_of
-from sfumato.core.twins.seeded import Seeded
+from sfumato.features.synthetic.column_values import Value, different_values, values_of
+from sfumato.features.synthetic.seeded_numbers import Seeded
+from sfumato.vault.card.columns import Column
+from sfumato.vault.card.data_card import Card, Table
 
 PUBLIC_ROWS: Final = 50  # of a public table whose key has no declared values
 Line = dict[str, Value]

@@ -5,19 +5,19 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from sfumato.core.access import Caller
-from sfumato.core.asked import asked_listing, question_of
-from sfumato.core.card import Card
-from sfumato.core.ports import Catalogue
-from sfumato.core.question import Question, question_json
-from sfumato.core.twins.schema import Beside, schema_tables
-from sfumato.core.twins.seeded import Seeded
-from sfumato.core.twins.written import Stamp, twin_json
 from sfumato.dp.json_values import Json
 from sfumato.dp.ports import Dice
-from sfumato.plan.planted import planted
-from sfumato.plan.read_sql import read_sql
-from sfumato.services.twins.access import check_rows, seed_of
+from sfumato.features.synthetic.matching_rows import planted
+from sfumato.features.synthetic.schema_twin import Beside, schema_tables
+from sfumato.features.synthetic.seeded_numbers import Seeded
+from sfumato.features.synthetic.twin_files import Stamp, twin_json
+from sfumato.features.synthetic.twin_limits import check_rows, seed_of
+from sfumato.query.model import Question, question_json
+from sfumato.query.sql.select import read_sql
+from sfumato.release.permissions import asked_listing, question_of
+from sfumato.vault.card.data_card import Card
+from sfumato.vault.ports import Catalogue
+from sfumato.vault.users import Caller
 
 ROWS: Final = 1_000  # of the first table, unless said otherwise
 SCHEMA_ONLY: Final = "schema-only"

@@ -11,20 +11,20 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from sfumato.core.card import Card, Table
-from sfumato.core.twins.categories import Coded
-from sfumato.core.twins.columns import Value
-from sfumato.core.twins.junction import Floats
-from sfumato.core.twins.linked import Link, drawn_with, partners
-from sfumato.core.twins.methods import Made
-from sfumato.core.twins.schema import (
+from sfumato.features.synthetic.column_categories import Coded
+from sfumato.features.synthetic.column_values import Value
+from sfumato.features.synthetic.junction_tree import Floats
+from sfumato.features.synthetic.linked_tables import Link, drawn_with, partners
+from sfumato.features.synthetic.marginal_selection import Made
+from sfumato.features.synthetic.schema_twin import (
     TwinTable,
     filled,
     person_name,
     pools_of,
     public_tables,
 )
-from sfumato.core.twins.seeded import Integers, Seeded
+from sfumato.features.synthetic.seeded_numbers import Integers, Seeded
+from sfumato.vault.card.data_card import Card, Table
 
 
 @dataclass(frozen=True, eq=False)

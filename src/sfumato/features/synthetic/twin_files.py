@@ -11,14 +11,14 @@ from fractions import Fraction
 from itertools import chain
 from typing import Final
 
-from sfumato.core.bids import DESCRIPTION, SUBJECT, beside, with_sidecars
-from sfumato.core.card import Card, Table
-from sfumato.core.card_shown import key_value
-from sfumato.core.columns import Column
-from sfumato.core.rows_text import write_rows
-from sfumato.core.twins.columns import Value
-from sfumato.core.twins.schema import TwinTable
 from sfumato.dp.json_values import Json
+from sfumato.features.synthetic.column_values import Value
+from sfumato.features.synthetic.schema_twin import TwinTable
+from sfumato.system.csv_writer import write_rows
+from sfumato.vault.card.bids import DESCRIPTION, SUBJECT, beside, with_sidecars
+from sfumato.vault.card.card_json import key_value
+from sfumato.vault.card.columns import Column
+from sfumato.vault.card.data_card import Card, Table
 
 STAMP: Final = "TWIN.json"  # the file that says what all the others are
 BIDS_VERSION: Final = "1.10.0"

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Final
 
-from sfumato.core.card import Card
-from sfumato.core.refusal import Refused
-from sfumato.core.twins.schema import most_rows
 from sfumato.dp.ports import Dice
+from sfumato.dp.refusal import Refused
+from sfumato.features.synthetic.schema_twin import most_rows
+from sfumato.vault.card.data_card import Card
 
 MOST_VALUES: Final = 2_000_000  # of all tables together
 MOST_FILES: Final = 20_000  # of a BIDS folder

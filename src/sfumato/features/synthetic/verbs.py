@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from sfumato.core.access import Caller
-from sfumato.faces.body import Body, count_of, optional_texts, text_of, text_or
-from sfumato.services.twins.private import Bought, PrivateTwins
-from sfumato.services.twins.twins import Twins, Wanted
-from sfumato.wire.shapes import Json, read_number
+from sfumato.features.synthetic.private_service import Bought, PrivateTwins
+from sfumato.features.synthetic.service import Twins, Wanted
+from sfumato.vault.users import Caller
+from sfumato.wire.query_json import Json, read_number
+from sfumato.wire.request_fields import Body, count_of, optional_texts, text_of, text_or
 
 
 def schema(twins: Twins, caller: Caller, body: Body) -> Json:

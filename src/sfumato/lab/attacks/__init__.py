@@ -6,24 +6,24 @@ from collections.abc import Mapping
 from importlib import import_module
 from typing import Final
 
-from sfumato.core.refusal import Refused
+from sfumato.dp.refusal import Refused
 from sfumato.lab.attack import Attack
 
 # name -> the file of this folder that holds it as ATTACK; read when it is asked for
 FILES: Final[Mapping[str, str]] = {
-    "attribute": "attribute",
+    "attribute": "attribute_inference",
     "averaging": "averaging",
-    "crowd": "crowd",
+    "crowd": "k_anonymity",
     "differencing": "differencing",
-    "floats": "floats",
-    "gradients": "gradients",
+    "floats": "floating_point",
+    "gradients": "gradient_inversion",
     "linkage": "linkage_report",
-    "loo": "loo_report",
-    "membership": "membership",
-    "membership-models": "membership_models",
-    "ratings": "ratings_report",
+    "loo": "leave_one_out_report",
+    "membership": "membership_in_counts",
+    "membership-models": "membership_in_models",
+    "ratings": "rating_linkage_report",
     "reconstruction": "reconstruction",
-    "synthetic": "synthetic",
+    "synthetic": "synthetic_rows_report",
 }
 
 

@@ -15,12 +15,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sfumato.client.plot import Plot
-from sfumato.extras import extra_module
 from sfumato.lab.attack import EPSILONS_OPTION, Attack, Setting
-from sfumato.lab.chance import guessing_bound, hit_rate_bound
-from sfumato.lab.curve import Axes, Point, curves
-from sfumato.lab.ours import private_sums
-from sfumato.lab.report import Report, Success
+from sfumato.lab.attack_report import Report, Success
+from sfumato.lab.line_plot import Axes, Point, curves
+from sfumato.lab.platform_noise import private_sums
+from sfumato.lab.success_intervals import guessing_bound, hit_rate_bound
+from sfumato.system.optional_packages import extra_module
 
 Floats = NDArray[np.float64]
 Counts = NDArray[np.int64]

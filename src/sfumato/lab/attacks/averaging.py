@@ -14,14 +14,14 @@ from typing import Final
 
 import numpy as np
 
-from sfumato.client.terms import Number
+from sfumato.client.ask_terms import Number
 from sfumato.lab.attack import EPSILONS_OPTION, Attack, Setting
-from sfumato.lab.bits import COIN, Look, by_the_mean, successes_against_ours
-from sfumato.lab.means import means_so_far
-from sfumato.lab.ours import EPSILONS, private_sums
+from sfumato.lab.attack_report import Report, Success
+from sfumato.lab.attack_target import Target
+from sfumato.lab.one_bit_game import COIN, Look, by_the_mean, successes_against_ours
+from sfumato.lab.platform_noise import EPSILONS, private_sums
 from sfumato.lab.probe import Probe, probe
-from sfumato.lab.report import Report, Success
-from sfumato.lab.target import Target
+from sfumato.lab.running_mean_plot import means_so_far
 
 REPEATS: Final = (1, 10, 100, 1000)
 SHARED: Final = 100  # questions that share a budget

@@ -13,14 +13,14 @@ from typing import Final
 
 import numpy as np
 
-from sfumato.client.terms import Number
+from sfumato.client.ask_terms import Number
 from sfumato.lab.attack import EPSILONS_OPTION, Attack, Setting
-from sfumato.lab.bits import COIN, by_the_mean, parts, tosses
-from sfumato.lab.chance import guessing_bound
-from sfumato.lab.ours import EPSILONS, private_sums
+from sfumato.lab.attack_report import Report, Success
+from sfumato.lab.attack_target import Target
+from sfumato.lab.one_bit_game import COIN, by_the_mean, parts, tosses
+from sfumato.lab.platform_noise import EPSILONS, private_sums
 from sfumato.lab.probe import Probe, probe
-from sfumato.lab.report import Report, Success
-from sfumato.lab.target import Target
+from sfumato.lab.success_intervals import guessing_bound
 
 PAIRS: Final = (1, 10, 100, 1000)
 EACH: Final = 1.0  # epsilon of each question to a target without a budget

@@ -15,10 +15,10 @@ from numpy.typing import NDArray
 
 from sfumato.client.plot import Plot
 from sfumato.lab.attack import EPSILONS_OPTION, Attack, Setting
-from sfumato.lab.chance import guessing_bound, interval
-from sfumato.lab.curve import Axes, Point, curves
-from sfumato.lab.ours import private_sums
-from sfumato.lab.report import CONFIDENCE, Report, Success
+from sfumato.lab.attack_report import CONFIDENCE, Report, Success
+from sfumato.lab.line_plot import Axes, Point, curves
+from sfumato.lab.platform_noise import private_sums
+from sfumato.lab.success_intervals import guessing_bound, interval
 
 Floats = NDArray[np.float64]
 Bits = NDArray[np.bool_]

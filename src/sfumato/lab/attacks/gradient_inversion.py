@@ -12,15 +12,13 @@ from typing import Final
 
 import numpy as np
 
-from sfumato.client.chart import CONFIG, SCHEMA
+from sfumato.client.answer_chart import CONFIG, SCHEMA
+from sfumato.client.ask_terms import Json
 from sfumato.client.plot import Plot
-from sfumato.client.terms import Json
 from sfumato.lab.attack import EPSILONS_OPTION, Attack, Setting
-from sfumato.lab.attacks.gradient_fit import fit
-from sfumato.lab.chance import hit_rate_bound
-from sfumato.lab.ours_gaussian import DELTA
-from sfumato.lab.report import Report, Success
-from sfumato.lab.small_model import (
+from sfumato.lab.attack_report import Report, Success
+from sfumato.lab.attacks.gradient_matching import fit
+from sfumato.lab.dense_model import (
     SIDE,
     Dense,
     Floats,
@@ -31,6 +29,8 @@ from sfumato.lab.small_model import (
     draw_pictures,
     private_sum,
 )
+from sfumato.lab.platform_gaussian_noise import DELTA
+from sfumato.lab.success_intervals import hit_rate_bound
 
 NEURONS: Final = 128
 BATCH: Final = 8

@@ -1,9 +1,9 @@
 """Rebuild inputs by fitting them: search for those whose gradient is the one that was seen.
 
-The form of Zhu, Liu and Han (2019). Where `gradients.py` reads a single input off one neuron, this
+The form of Zhu, Liu and Han (2019). Where `gradient_inversion.py` reads a single input off one neuron, this
 looks at all weights at once, so that it needs no bias, takes a batch whose inputs share their
 neurons, and makes the best of noise. It costs thousands of steps, and may end in a wrong valley.
-"""
+"""  # noqa: E501
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Final
 
 import numpy as np
 
-from sfumato.lab.small_model import Dense, Floats, Gradient, Labels
+from sfumato.lab.dense_model import Dense, Floats, Gradient, Labels
 
 STEPS: Final = 1500
 RATE: Final = 0.05

@@ -13,14 +13,14 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from sfumato.core.crowd.coded import Column, Table
-from sfumato.core.crowd.goal import Goal
-from sfumato.core.crowd.hierarchy_rules import Intervals, Prefixes, Rule, Taxonomy, built
-from sfumato.core.crowd.local import recode_locally
-from sfumato.core.crowd.task import Task, task_of
+from sfumato.dp.anonymity.coded_table import Column, Table
+from sfumato.dp.anonymity.hierarchy_rules import Intervals, Prefixes, Rule, Taxonomy, built
+from sfumato.dp.anonymity.local_recoding import recode_locally
+from sfumato.dp.anonymity.privacy_criteria import Goal
+from sfumato.dp.anonymity.recoding_task import Task, task_of
 from sfumato.lab.attack import EPSILONS_OPTION, Attack, Setting
+from sfumato.lab.attack_report import Report, Success
 from sfumato.lab.attacks.linkage_report import attack_counts
-from sfumato.lab.report import Report, Success
 
 Bits = NDArray[np.bool_]
 PEOPLE: Final = 1000

@@ -14,7 +14,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import ArrayLike
 
-from sfumato.lab.broken.loo_shared_noise import FloatArray, broken_releases
+from sfumato.lab.broken.leave_one_out_shared_noise import FloatArray, broken_releases
 
 EXACT: Final = 1e-6  # an error below this is rounding, not doubt
 

@@ -18,8 +18,8 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from sfumato.lab.chance import hit_rate_bound
-from sfumato.lab.ours import private_sums
+from sfumato.lab.platform_noise import private_sums
+from sfumato.lab.success_intervals import hit_rate_bound
 
 FloatArray = NDArray[np.float64]
 Whole = NDArray[np.int64]

@@ -12,17 +12,17 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from sfumato.core.refusal import Refused
+from sfumato.dp.refusal import Refused
 from sfumato.lab.attack import EPSILONS_OPTION, Attack, Setting
-from sfumato.lab.attacks.loo import distances_from_mean, rebuild, rebuild_from_others
-from sfumato.lab.attacks.loo_private import SLACK, Attacker
-from sfumato.lab.broken.loo_shared_noise import FloatArray, broken_releases, loo_means
-from sfumato.lab.broken.loo_std_noise import loo_std_releases
-from sfumato.lab.files import numbers
-from sfumato.lab.ours import EPSILONS
-from sfumato.lab.report import Report, Success
-from sfumato.lab.specimens import HEIGHT_BOUNDS, HEIGHTS
-from sfumato.lab.strips import strips
+from sfumato.lab.attack_report import Report, Success
+from sfumato.lab.attacks.leave_one_out import distances_from_mean, rebuild, rebuild_from_others
+from sfumato.lab.attacks.leave_one_out_private import SLACK, Attacker
+from sfumato.lab.broken.leave_one_out_shared_noise import FloatArray, broken_releases, loo_means
+from sfumato.lab.broken.leave_one_out_std_noise import loo_std_releases
+from sfumato.lab.guess_plot import strips
+from sfumato.lab.platform_noise import EPSILONS
+from sfumato.lab.sample_data import HEIGHT_BOUNDS, HEIGHTS
+from sfumato.lab.table_files import numbers
 
 EXACT: Final = "the exact release"
 SHARED: Final = "one noise for all (the notebook)"

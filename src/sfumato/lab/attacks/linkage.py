@@ -7,9 +7,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from sfumato.core.crowd.subsets import Uniqueness
-from sfumato.core.refusal import Refused
-from sfumato.core.tabular import Tabular, plain, rows_of
+from sfumato.dp.anonymity.tables_in_memory import Tabular, plain, rows_of
+from sfumato.dp.anonymity.uniqueness import Uniqueness
+from sfumato.dp.refusal import Refused
 
 TOLD: Final = 8  # facts that a finding names before it counts the rest
 Value = str | int | float | bool

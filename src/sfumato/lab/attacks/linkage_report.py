@@ -8,9 +8,10 @@ from typing import Final
 
 import numpy as np
 
-from sfumato.core.crowd.subsets import Uniqueness, all_subsets, best_of_each_size
-from sfumato.core.refusal import Refused
+from sfumato.dp.anonymity.uniqueness import Uniqueness, all_subsets, best_of_each_size
+from sfumato.dp.refusal import Refused
 from sfumato.lab.attack import EPSILONS_OPTION, Attack, Setting
+from sfumato.lab.attack_report import Report, Success
 from sfumato.lab.attacks.linkage import (
     Between,
     Knowledge,
@@ -20,11 +21,10 @@ from sfumato.lab.attacks.linkage import (
     in_bands,
     link,
 )
-from sfumato.lab.bits import COIN, by_the_votes, successes_against_ours, tosses
-from sfumato.lab.files import table
-from sfumato.lab.ours import EPSILONS
-from sfumato.lab.report import Report, Success
-from sfumato.lab.specimens import NEIGHBOUR_KNOWS, medical_rows
+from sfumato.lab.one_bit_game import COIN, by_the_votes, successes_against_ours, tosses
+from sfumato.lab.platform_noise import EPSILONS
+from sfumato.lab.sample_data import NEIGHBOUR_KNOWS, medical_rows
+from sfumato.lab.table_files import table
 
 COLUMNS: Final = ("zip", "age", "salary")
 SHOWN: Final = 3  # other choices that the finding names

@@ -14,9 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sfumato.lab.attack import EPSILONS_OPTION, Attack, Setting
-from sfumato.lab.chance import hit_rate_bound
-from sfumato.lab.ours_gaussian import DELTA, private_vectors
-from sfumato.lab.report import Report, Success
+from sfumato.lab.attack_report import Report, Success
+from sfumato.lab.platform_gaussian_noise import DELTA, private_vectors
+from sfumato.lab.success_intervals import hit_rate_bound
 
 Floats = NDArray[np.float64]
 PEOPLE: Final = 100

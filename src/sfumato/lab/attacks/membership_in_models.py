@@ -17,9 +17,8 @@ from typing import Final
 import numpy as np
 
 from sfumato.lab.attack import EPSILONS_OPTION, Attack, Setting
-from sfumato.lab.bits import parts
-from sfumato.lab.chance import hit_rate_bound
-from sfumato.lab.odds_model import (
+from sfumato.lab.attack_report import Report, Success
+from sfumato.lab.logistic_models import (
     Floats,
     chance_of,
     curves_of,
@@ -27,8 +26,9 @@ from sfumato.lab.odds_model import (
     private_twins,
     trained,
 )
-from sfumato.lab.ours_gaussian import DELTA
-from sfumato.lab.report import Report, Success
+from sfumato.lab.one_bit_game import parts
+from sfumato.lab.platform_gaussian_noise import DELTA
+from sfumato.lab.success_intervals import hit_rate_bound
 
 PEOPLE: Final = 24
 COLUMNS: Final = 200

@@ -7,13 +7,13 @@ from typing import Final
 
 import numpy as np
 
-from sfumato.core.refusal import Refused
+from sfumato.dp.refusal import Refused
 from sfumato.lab.attack import EPSILONS_OPTION, Attack, Setting
-from sfumato.lab.attacks.ratings import Knows, find, find_without, hints_of
-from sfumato.lab.bits import COIN, Look, by_the_votes, successes_against_ours
+from sfumato.lab.attack_report import Report, Success
+from sfumato.lab.attacks.rating_linkage import Knows, find, find_without, hints_of
 from sfumato.lab.film_ratings import FILMS, PEOPLE, Ratings, film_ratings
-from sfumato.lab.ours import EPSILONS
-from sfumato.lab.report import Report, Success
+from sfumato.lab.one_bit_game import COIN, Look, by_the_votes, successes_against_ours
+from sfumato.lab.platform_noise import EPSILONS
 
 KNOWLEDGE: Final = (
     Knows(8, wrong=2, stars_off=1, days_off=14),

@@ -17,14 +17,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sfumato.client.plot import Plot
-from sfumato.core.refusal import Bug
-from sfumato.extras import extra_module
+from sfumato.dp.refusal import Bug
 from sfumato.lab.attack import EPSILONS_OPTION, Attack, Setting
-from sfumato.lab.bits import parts
-from sfumato.lab.chance import guessing_bound, interval
-from sfumato.lab.curve import Axes, Point, curves
-from sfumato.lab.ours import private_sums
-from sfumato.lab.report import CONFIDENCE, Report, Success
+from sfumato.lab.attack_report import CONFIDENCE, Report, Success
+from sfumato.lab.line_plot import Axes, Point, curves
+from sfumato.lab.one_bit_game import parts
+from sfumato.lab.platform_noise import private_sums
+from sfumato.lab.success_intervals import guessing_bound, interval
+from sfumato.system.optional_packages import extra_module
 
 Bits = NDArray[np.bool_]
 Counts = NDArray[np.int64]

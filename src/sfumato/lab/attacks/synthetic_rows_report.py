@@ -13,7 +13,8 @@ from typing import Final
 import numpy as np
 
 from sfumato.lab.attack import EPSILONS_OPTION, Attack, Setting
-from sfumato.lab.attacks.synthetic_risk import (
+from sfumato.lab.attack_report import Report, Success
+from sfumato.lab.attacks.synthetic_rows_risk import (
     Risk,
     Tally,
     inferred,
@@ -21,10 +22,9 @@ from sfumato.lab.attacks.synthetic_risk import (
     predicates_of_rows,
     singled_out,
 )
-from sfumato.lab.chance import hit_rate_bound, most
-from sfumato.lab.report import Report, Success
-from sfumato.lab.synthesis import PUBLIC_SIZE, copied, draw_town, from_private_histogram
-from sfumato.lab.tables import Table, joined
+from sfumato.lab.column_tables import Table, joined
+from sfumato.lab.success_intervals import hit_rate_bound, most
+from sfumato.lab.synthetic_rows import PUBLIC_SIZE, copied, draw_town, from_private_histogram
 
 PREDICATES: Final = 60
 HALVES: Final = (("age", "area"), ("salary", "ill"))

@@ -15,10 +15,9 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from sfumato.core.refusal import Refused
-from sfumato.lab.chance import interval
-from sfumato.lab.report import CONFIDENCE
-from sfumato.lab.tables import (
+from sfumato.dp.refusal import Refused
+from sfumato.lab.attack_report import CONFIDENCE
+from sfumato.lab.column_tables import (
     Bits,
     Column,
     Condition,
@@ -30,6 +29,7 @@ from sfumato.lab.tables import (
     rows_of,
     taken,
 )
+from sfumato.lab.success_intervals import interval
 
 TOLERANCE: Final = 0.05  # a number is guessed right if it is off by this share of the guess
 ROUNDS: Final = 20  # predicates tried for each that is wanted

@@ -1,8 +1,8 @@
 """The auditor: lower bounds of the epsilon of anything that can be run or asked."""
 
-from sfumato.lab.audit.auditing import Audited, audit, audit_order_2, audit_rho
-from sfumato.lab.audit.one_run import audit_one_run
-from sfumato.lab.audit.targets import Request, audit_command, audit_http, rows_or_code
+from sfumato.lab.audit.auditor import Audited, audit, audit_order_2, audit_rho
+from sfumato.lab.audit.external_targets import Request, audit_command, audit_http, rows_or_code
+from sfumato.lab.audit.one_run_audit import audit_one_run
 
 __all__ = [
     "Audited",

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 from itertools import takewhile
 from typing import Final
 
-from sfumato.lab.audit.auditing import Audited
-from sfumato.lab.audit.suite import Found, Held, names
+from sfumato.lab.audit.audit_suite import Found, Held, names
+from sfumato.lab.audit.auditor import Audited
 from sfumato.lab.broken.zoo import ZOO
 
 Row = tuple[str, ...]

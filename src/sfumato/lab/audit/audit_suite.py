@@ -9,7 +9,7 @@ from typing import Final
 
 import numpy as np
 
-from sfumato.lab.audit.auditing import (
+from sfumato.lab.audit.auditor import (
     ALPHA,
     Audited,
     Mechanism,
@@ -18,12 +18,12 @@ from sfumato.lab.audit.auditing import (
     audit_order_2,
     audit_rho,
 )
-from sfumato.lab.audit.beyond import BEYOND
 from sfumato.lab.audit.canaries import Asked, Canaries, Vault
-from sfumato.lab.audit.door import KEYS, QUESTIONS, held, put_canaries
-from sfumato.lab.audit.fits import FITS
-from sfumato.lab.audit.shipped import SHIPPED, TWIN, Shipped
-from sfumato.lab.audit.streams import STREAMS
+from sfumato.lab.audit.out_of_bounds_canaries import BEYOND
+from sfumato.lab.audit.regression_audit import FITS
+from sfumato.lab.audit.release_audit import KEYS, QUESTIONS, held, put_canaries
+from sfumato.lab.audit.shipped_mechanisms import SHIPPED, TWIN, Shipped
+from sfumato.lab.audit.stream_audit import STREAMS
 from sfumato.lab.broken.specimen import Specimen
 from sfumato.lab.broken.zoo import ZOO
 

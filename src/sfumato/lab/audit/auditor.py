@@ -17,11 +17,11 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from sfumato.core.refusal import Refused
-from sfumato.lab.audit.bound import Score, epsilon_above, share_of
-from sfumato.lab.audit.claim import Claim, EpsilonClaim, OrderTwoClaim, RhoClaim
-from sfumato.lab.audit.event import Event, Trials
+from sfumato.dp.refusal import Refused
+from sfumato.lab.audit.epsilon_lower_bounds import Score, epsilon_above, share_of
+from sfumato.lab.audit.guess_event import Event, Trials
 from sfumato.lab.audit.outputs import Outputs, joined, read_outputs, read_sides
+from sfumato.lab.audit.privacy_claim import Claim, EpsilonClaim, OrderTwoClaim, RhoClaim
 
 Random = np.random.Generator
 Mechanism = Callable[..., Any]  # Any: whatever somebody wants audited

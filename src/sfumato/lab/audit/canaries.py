@@ -17,11 +17,11 @@ from typing import Final, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from sfumato.client.terms import Number
+from sfumato.client.ask_terms import Number
 from sfumato.client.vault import DataSet
-from sfumato.lab.audit.auditing import Random
-from sfumato.lab.audit.claim import Claim
-from sfumato.lab.audit.one_run import ENOUGH, coins
+from sfumato.lab.audit.auditor import Random
+from sfumato.lab.audit.one_run_audit import ENOUGH, coins
+from sfumato.lab.audit.privacy_claim import Claim
 
 Bools = NDArray[np.bool_]
 Released = Mapping[Hashable, Sequence[object]]  # key -> the numbers that left the door

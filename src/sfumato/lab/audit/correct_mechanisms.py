@@ -8,7 +8,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from sfumato.lab.audit.auditing import Random
+from sfumato.lab.audit.auditor import Random
 
 Control = Callable[[Any, int, Random], NDArray[Any]]  # Any: whatever it is run on
 

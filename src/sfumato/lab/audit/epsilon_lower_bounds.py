@@ -14,7 +14,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from sfumato.extras import extra_module
+from sfumato.system.optional_packages import extra_module
 
 Floats = NDArray[np.float64]
 ROUNDED: Final = 1e-9  # a bound is lowered by this, for what floats may be off by

@@ -10,7 +10,7 @@ from typing import Final
 
 import httpx
 
-from sfumato.lab.audit.auditing import ALPHA, Audited, Random, audit
+from sfumato.lab.audit.auditor import ALPHA, Audited, Random, audit
 
 DATA: Final = "{data}"  # in a command, stands for the data of one side
 TIMEOUT_S: Final = 300.0

@@ -13,9 +13,9 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from sfumato.lab.audit.bound import Score, evidence
+from sfumato.lab.audit.epsilon_lower_bounds import Score, evidence
+from sfumato.lab.audit.output_views import View, views
 from sfumato.lab.audit.outputs import Floats, Outputs
-from sfumato.lab.audit.views import View, views
 
 Guesses = NDArray[np.int8]  # 0 or 1 for a side, -1 for an abstention
 Integers = NDArray[np.int64]

@@ -14,12 +14,12 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from sfumato.core.refusal import Refused
-from sfumato.lab.audit.auditing import ALPHA, Audited, Random
-from sfumato.lab.audit.bound import one_run_above
-from sfumato.lab.audit.claim import Claim, EpsilonClaim
-from sfumato.lab.audit.event import Event, Trials
+from sfumato.dp.refusal import Refused
+from sfumato.lab.audit.auditor import ALPHA, Audited, Random
+from sfumato.lab.audit.epsilon_lower_bounds import one_run_above
+from sfumato.lab.audit.guess_event import Event, Trials
 from sfumato.lab.audit.outputs import read_outputs
+from sfumato.lab.audit.privacy_claim import Claim, EpsilonClaim
 
 Key = Hashable
 Ask = Callable[[list[tuple[str, Key]]], Mapping[Key, object]]

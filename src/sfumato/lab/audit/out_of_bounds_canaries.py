@@ -16,7 +16,7 @@ from fractions import Fraction
 from functools import partial
 from typing import Final
 
-from sfumato.core.compose import rho_within
+from sfumato.dp.accounting.composition import rho_within
 from sfumato.lab.audit.canaries import (
     Canaries,
     Placed,
@@ -27,9 +27,9 @@ from sfumato.lab.audit.canaries import (
     by_key,
     listed,
 )
-from sfumato.lab.audit.claim import Claim, RhoClaim
-from sfumato.lab.audit.door import KEYS
-from sfumato.lab.audit.one_run import OneRunClaim
+from sfumato.lab.audit.one_run_audit import OneRunClaim
+from sfumato.lab.audit.privacy_claim import Claim, RhoClaim
+from sfumato.lab.audit.release_audit import KEYS
 
 GROUPS: Final = 2  # that a canary is in, where one counts, or all
 MANY: Final = 4  # the same, where a rho is claimed: half of it does not show

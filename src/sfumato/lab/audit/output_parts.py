@@ -21,7 +21,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from sfumato.core.refusal import Refused
+from sfumato.dp.refusal import Refused
 
 WHOLE: Final = "the whole output"
 OUTPUT: Final = "the output"

@@ -13,8 +13,8 @@ from typing import Any, Final, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from sfumato.core.refusal import Refused
-from sfumato.lab.audit.parts import EXACT, LAST, OUTPUT, WHOLE, Parts
+from sfumato.dp.refusal import Refused
+from sfumato.lab.audit.output_parts import EXACT, LAST, OUTPUT, WHOLE, Parts
 
 Floats = NDArray[np.float64]
 Places = NDArray[np.intp]

@@ -7,13 +7,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-from sfumato.lab.audit.bound import (
+from sfumato.lab.audit.epsilon_lower_bounds import (
     divergence_of_order_2,
     epsilon_above,
     relative_entropy,
     surely_above,
 )
-from sfumato.lab.audit.event import Event, Trials, best_event
+from sfumato.lab.audit.guess_event import Event, Trials, best_event
 
 SURELY: Final = (0.0, 2.0, 4.0)  # epsilons against which the events of a divergence are sought
 LIKELY: Final = 0.01  # how wrong the bounds may be that such an event is chosen by

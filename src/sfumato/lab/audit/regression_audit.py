@@ -13,15 +13,15 @@ from dataclasses import dataclass, field, replace
 from typing import Final, Unpack
 
 from sfumato.client.answer import Answer
-from sfumato.client.builder import Builder
-from sfumato.client.regression.fit import Fit
-from sfumato.client.shown import Budget, CardView, Price
-from sfumato.client.terms import AskTerms, PriceTerms
+from sfumato.client.ask_terms import AskTerms, PriceTerms
+from sfumato.client.display import Budget, CardView, Price
+from sfumato.client.query_builder import Builder
 from sfumato.client.vault import DataSet
-from sfumato.core.expression import Ref
+from sfumato.features.regression.fit_result import Fit
 from sfumato.lab.audit.canaries import Canaries, Placed, Seen, Table, between, by_key, listed
-from sfumato.lab.audit.claim import Claim
-from sfumato.lab.audit.one_run import OneRunClaim
+from sfumato.lab.audit.one_run_audit import OneRunClaim
+from sfumato.lab.audit.privacy_claim import Claim
+from sfumato.query.expression import Ref
 
 NAME: Final = "fitted"
 KEY: Final = "k"
@@ -88,7 +88,7 @@ class Fitted:
 
     name: str
     fit: Callable[[Builder, int], Fit]  # of these rows, for that price
-    maker: str  # the module of client/regression that it goes through
+    maker: str  # the module of features/regression that it goes through
     epsilon: int = 2
     factor: int = 2
     is_short: bool = False

@@ -2,9 +2,9 @@
 
 Each question is one release over many public keys. Its twin is the same question at several times
 the price, held against the price of one: what is sold too cheaply has to be caught. Canaries who
-bring too much, fits and streams are beside this (beyond.py, fits.py, streams.py); what all of these
+bring too much, fits and streams are beside this (out_of_bounds_canaries.py, regression_audit.py, stream_audit.py); what all of these
 share is in canaries.py.
-"""
+"""  # noqa: E501
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Final
 
-from sfumato.core.compose import rho_within
-from sfumato.lab.audit.auditing import ALPHA, Audited, Random
+from sfumato.dp.accounting.composition import rho_within
+from sfumato.lab.audit.auditor import ALPHA, Audited, Random
 from sfumato.lab.audit.canaries import (
     Asked,
     Canaries,
@@ -29,8 +29,8 @@ from sfumato.lab.audit.canaries import (
     by_key,
     listed,
 )
-from sfumato.lab.audit.claim import Claim, RhoClaim
-from sfumato.lab.audit.one_run import ENOUGH, OneRunClaim, coins, judged
+from sfumato.lab.audit.one_run_audit import ENOUGH, OneRunClaim, coins, judged
+from sfumato.lab.audit.privacy_claim import Claim, RhoClaim
 
 KEYS: Final = 2 * ENOUGH
 NAME: Final = "canaries"  # a canary a key, and nobody else
@@ -45,7 +45,7 @@ class Question:
 
     name: str
     sql: str
-    verbs: tuple[str, ...]  # of plan/verbs, that it goes through
+    verbs: tuple[str, ...]  # of query/aggregates, that it goes through
     data_set: str = NAME
     epsilon: int = 1
     delta: str = "0"

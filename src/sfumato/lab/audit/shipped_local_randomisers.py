@@ -14,24 +14,24 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from sfumato.core.local.ballot import Sampled, Split
-from sfumato.core.local.binary import Binary
-from sfumato.core.local.duchi import Duchi
-from sfumato.core.local.hadamard import Hadamard
-from sfumato.core.local.hashing import Hashing
-from sfumato.core.local.heavy_hitters import Growing
-from sfumato.core.local.hybrid import Hybrid
-from sfumato.core.local.k_ary import KAry
-from sfumato.core.local.oracle import Randomiser, Reports
-from sfumato.core.local.permanent import Waves
-from sfumato.core.local.piecewise import Piecewise
-from sfumato.core.local.projective import Projective
-from sfumato.core.local.ranking import answers_by_pairs, by_pairs
-from sfumato.core.local.subset import Subset
-from sfumato.core.local.unary import Unary
-from sfumato.core.local.words import drawn
-from sfumato.lab.audit.auditing import Mechanism, Random
-from sfumato.lab.ours import LabDice
+from sfumato.dp.local.ballot_split import Sampled, Split
+from sfumato.dp.local.binary_response import Binary
+from sfumato.dp.local.duchi import Duchi
+from sfumato.dp.local.frequency_oracle import Randomiser, Reports
+from sfumato.dp.local.hadamard_response import Hadamard
+from sfumato.dp.local.heavy_hitters import Growing
+from sfumato.dp.local.hybrid_mechanism import Hybrid
+from sfumato.dp.local.k_ary_response import KAry
+from sfumato.dp.local.local_hashing import Hashing
+from sfumato.dp.local.permanent_response import Waves
+from sfumato.dp.local.piecewise_mechanism import Piecewise
+from sfumato.dp.local.projective_geometry_response import Projective
+from sfumato.dp.local.random_words import drawn
+from sfumato.dp.local.ranking_response import answers_by_pairs, by_pairs
+from sfumato.dp.local.subset_selection import Subset
+from sfumato.dp.local.unary_encoding import Unary
+from sfumato.lab.audit.auditor import Mechanism, Random
+from sfumato.lab.platform_noise import LabDice
 
 Integers = NDArray[np.int64]
 ANSWERS: Final = 6

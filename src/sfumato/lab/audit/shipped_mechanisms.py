@@ -3,7 +3,7 @@
 `make` builds it for a price, so that a twin that is sold at half its price can be built as well: an
 audit that does not catch its twin shows nothing, so each pair is one that shows more than half of
 the price often enough (decision 0027). A mechanism without an audit here fails
-tests/lab/test_shipped.py.
+tests/lab/audit/test_shipped_mechanisms.py.
 """
 
 from __future__ import annotations
@@ -16,24 +16,24 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from sfumato.core.compose import rho_within
-from sfumato.core.learning.coins import Coins
-from sfumato.core.local import TwoCoins
-from sfumato.core.noise import bounds, gaussian, laplace, selection, skellam
-from sfumato.core.noise.above import above, watch_for
-from sfumato.core.noise.blend import mean_of
-from sfumato.core.noise.chooser import BY_CHANCE, Chooser
-from sfumato.core.noise.choosing import choose_rows, rate_for
-from sfumato.core.noise.kind import Noise
-from sfumato.core.noise.median import choose_median
-from sfumato.core.noise.running import Axis, Running
-from sfumato.core.noise.spanning import chosen_tree
-from sfumato.core.noise.threshold import threshold_for
-from sfumato.core.noise.top import noisy_max
-from sfumato.core.noise.tree import tree_for_laplace
-from sfumato.core.refusal import Bug
-from sfumato.lab.audit.auditing import MOST, Mechanism, Random
-from sfumato.lab.audit.shipped_local import LOCAL
+from sfumato.dp.accounting.composition import rho_within
+from sfumato.dp.learning.poisson_sampling import Coins
+from sfumato.dp.local import TwoCoins
+from sfumato.dp.mechanisms import bounds_search, gaussian, laplace, partition_selection, skellam
+from sfumato.dp.mechanisms.averaged_noise import mean_of
+from sfumato.dp.mechanisms.binary_tree import tree_for_laplace
+from sfumato.dp.mechanisms.exponential import choose_rows, rate_for
+from sfumato.dp.mechanisms.gaussian_partition_selection import threshold_for
+from sfumato.dp.mechanisms.median_of_blocks import choose_median
+from sfumato.dp.mechanisms.noise import Noise
+from sfumato.dp.mechanisms.private_choice import BY_CHANCE, Chooser
+from sfumato.dp.mechanisms.running_count import Axis, Running
+from sfumato.dp.mechanisms.spanning_tree import chosen_tree
+from sfumato.dp.mechanisms.sparse_vector import above, watch_for
+from sfumato.dp.mechanisms.top_k import noisy_max
+from sfumato.dp.refusal import Bug
+from sfumato.lab.audit.auditor import MOST, Mechanism, Random
+from sfumato.lab.audit.shipped_local_randomisers import LOCAL
 
 Integers = NDArray[np.int64]
 DELTA: Final = Fraction(1, 100)
@@ -60,7 +60,7 @@ class Shipped:
     """One audit of a mechanism: at its own price, and at a multiple of its epsilon for the twin."""
 
     name: str
-    files: tuple[str, ...]  # of core/noise and core/local, that it runs through
+    files: tuple[str, ...]  # of dp/mechanisms and dp/local, that it runs through
     make: Callable[[Fraction], Mechanism]  # price -> a mechanism
     pair: tuple[Any, Any]  # Any: each mechanism has data of its own kind
     price: Fraction = Fraction(1)  # an epsilon, or a rho
@@ -235,7 +235,7 @@ def _above(epsilon: Fraction) -> Mechanism:
 def _selection(epsilon: Fraction) -> Mechanism:
     def run(data: int, runs: int, dice: Random) -> NDArray[np.int64]:
         counts = np.full(runs, data, dtype=np.int64)
-        return selection.keep(counts, epsilon, DELTA, Bytes(dice)).astype(np.int64)
+        return partition_selection.keep(counts, epsilon, DELTA, Bytes(dice)).astype(np.int64)
 
     return run
 
@@ -243,7 +243,7 @@ def _selection(epsilon: Fraction) -> Mechanism:
 def _bounds(epsilon: Fraction) -> Mechanism:
     """Return the bounds found where one bin has about as many rows as it takes."""
     choose = _chooser("bounds")(epsilon)
-    limit = bounds.threshold(epsilon, 1, 5, BY_CHANCE)
+    limit = bounds_search.threshold(epsilon, 1, 5, BY_CHANCE)
     return lambda data, runs, dice: choose((0, 0, limit + data, 0, 0), runs, dice)
 
 

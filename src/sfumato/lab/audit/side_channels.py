@@ -16,7 +16,7 @@ from typing import Final
 import numpy as np
 
 from sfumato.client.answer import Answer
-from sfumato.core.refusal import Refused
+from sfumato.dp.refusal import Refused
 
 Ask = Callable[[str], Answer]
 # Of a receipt, what differs between any two answers: who asked when, and signatures of it.

@@ -21,8 +21,8 @@ from typing import Final, cast
 import numpy as np
 
 from sfumato.lab.audit.canaries import Canaries, Placed, Seen, Table, between
-from sfumato.lab.audit.claim import Claim
-from sfumato.lab.audit.one_run import ENOUGH, OneRunClaim
+from sfumato.lab.audit.one_run_audit import ENOUGH, OneRunClaim
+from sfumato.lab.audit.privacy_claim import Claim
 
 TOGETHER: Final = 2  # canaries of a period: with more, two periods at once say too little of one
 PERIODS: Final = 38  # of a stream: so few that each has one block of its own, and one draw

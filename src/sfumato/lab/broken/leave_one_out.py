@@ -7,9 +7,9 @@ from typing import Final
 
 import numpy as np
 
-from sfumato.lab.broken.loo_shared_noise import broken_releases, loo_means
+from sfumato.lab.broken.leave_one_out_shared_noise import broken_releases, loo_means
 from sfumato.lab.broken.specimen import Floats, Random, Specimen, laplace, on_grid
-from sfumato.lab.specimens import HEIGHTS, read_numbers
+from sfumato.lab.sample_data import HEIGHTS, read_numbers
 
 Values = Sequence[float]
 

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from sfumato.lab.broken.loo_shared_noise import FloatArray, loo_means
+from sfumato.lab.broken.leave_one_out_shared_noise import FloatArray, loo_means
 
 
 def loo_std_releases(

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Final
 
 from sfumato.lab.broken import (
-    choosing,
     clamping,
-    floats,
-    gaussians,
+    floating_point,
+    gaussian_noise,
     leave_one_out,
-    local,
+    local_randomisers,
+    private_choices,
     releases,
     sparse_vector,
     sums,
@@ -19,12 +19,12 @@ from sfumato.lab.broken.specimen import Specimen
 
 ZOO: Final[tuple[Specimen, ...]] = (
     *leave_one_out.SPECIMENS,
-    *floats.SPECIMENS,
+    *floating_point.SPECIMENS,
     *sparse_vector.SPECIMENS,
-    *choosing.SPECIMENS,
+    *private_choices.SPECIMENS,
     *clamping.SPECIMENS,
     *sums.SPECIMENS,
     *releases.SPECIMENS,
-    *gaussians.SPECIMENS,
-    *local.SPECIMENS,
+    *gaussian_noise.SPECIMENS,
+    *local_randomisers.SPECIMENS,
 )

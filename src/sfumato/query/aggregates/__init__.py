@@ -1,1 +1,1 @@
-"""One verb, one file: what it needs, how far one person moves it, how the answer is computed."""
+"""Aggregates, one a file: sensitivity, noise, and the interval of the answer."""

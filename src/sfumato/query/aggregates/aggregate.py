@@ -10,20 +10,20 @@ from typing import TYPE_CHECKING, Final, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from sfumato.core.card import Card
-from sfumato.core.expression import Expr
-from sfumato.core.measure import Tally
-from sfumato.core.noise.chooser import Chooser
-from sfumato.core.noise.kind import Noise
-from sfumato.core.noise.running import Running
-from sfumato.core.question import Aggregate
-from sfumato.core.refusal import Bug, Refused
-from sfumato.plan.known import Typed
-from sfumato.plan.words import expr_in_words
+from sfumato.dp.mechanisms.noise import Noise
+from sfumato.dp.mechanisms.private_choice import Chooser
+from sfumato.dp.mechanisms.running_count import Running
+from sfumato.dp.refusal import Bug, Refused
+from sfumato.query.expression import Expr
+from sfumato.query.expression_text import expr_in_words
+from sfumato.query.measure import Tally
+from sfumato.query.model import Aggregate
+from sfumato.query.typed_expression import Typed
+from sfumato.vault.card.data_card import Card
 
 if TYPE_CHECKING:
-    from sfumato.plan.verbs.ranges import Range
-    from sfumato.plan.verbs.taylor import Taylor
+    from sfumato.query.aggregates.result_ranges import Range
+    from sfumato.query.aggregates.taylor_intervals import Taylor
 
 Integers = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -60,7 +60,7 @@ class Part:
 class NoisyPart:
     """A part after the door: numbers that anyone may see, and the noise that is in them.
 
-    They are whole, but for the mean of several draws (see `core/noise/blend.py`).
+    They are whole, but for the mean of several draws (see `dp/mechanisms/averaged_noise.py`).
     """
 
     values: Integers | Floats

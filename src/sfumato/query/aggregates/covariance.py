@@ -12,8 +12,18 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from sfumato.core.noise.kind import Noise
-from sfumato.plan.verbs.moments import (
+from sfumato.dp.mechanisms.noise import Noise
+from sfumato.query.aggregates.aggregate import (
+    Asked,
+    Estimate,
+    Floats,
+    NoisyPart,
+    Part,
+    Smooth,
+    Verb,
+    check_sides,
+)
+from sfumato.query.aggregates.noisy_moments import (
     Grid,
     Moment,
     Ridge,
@@ -27,8 +37,8 @@ from sfumato.plan.verbs.moments import (
     second_of,
     smooth_of,
 )
-from sfumato.plan.verbs.ranges import Range, about
-from sfumato.plan.verbs.variance import (
+from sfumato.query.aggregates.result_ranges import Range, about
+from sfumato.query.aggregates.variance import (
     SAMPLE,
     WHOLE,
     check_spread,
@@ -36,16 +46,6 @@ from sfumato.plan.verbs.variance import (
     most_variance,
     squares,
     typical_second,
-)
-from sfumato.plan.verbs.verb import (
-    Asked,
-    Estimate,
-    Floats,
-    NoisyPart,
-    Part,
-    Smooth,
-    Verb,
-    check_sides,
 )
 
 

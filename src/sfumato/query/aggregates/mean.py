@@ -11,14 +11,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from sfumato.core.measure import Tally
-from sfumato.core.noise.kind import Noise
-from sfumato.core.ratio import Spread, ratio_interval
-from sfumato.core.refusal import Refused
-from sfumato.core.sensitivity import of_centred_sum, of_count
-from sfumato.plan.verbs.ranges import Range
-from sfumato.plan.verbs.taylor import Taylor
-from sfumato.plan.verbs.verb import (
+from sfumato.dp.confidence.ratio_of_integers import Spread, ratio_interval
+from sfumato.dp.mechanisms.noise import Noise
+from sfumato.dp.refusal import Refused
+from sfumato.dp.sensitivity import of_centred_sum, of_count
+from sfumato.query.aggregates.aggregate import (
     Asked,
     Estimate,
     Floats,
@@ -29,6 +26,9 @@ from sfumato.plan.verbs.verb import (
     check_number,
     check_sides,
 )
+from sfumato.query.aggregates.result_ranges import Range
+from sfumato.query.aggregates.taylor_intervals import Taylor
+from sfumato.query.measure import Tally
 
 
 def _check(asked: Asked) -> None:

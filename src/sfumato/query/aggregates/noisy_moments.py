@@ -2,7 +2,7 @@
 
 A number from L to U becomes w, whole from 0 to H, and y = 2w - H, which is twice its distance from
 the middle. Added up are y, the product w(H-w) = (H^2 - y^2)/4, and for two numbers the product of
-their y: each about its own middle, in integers (soundness rule 20; moments.proof.md).
+their y: each about its own middle, in integers (soundness rule 20; noisy_moments.proof.md).
 """
 
 from __future__ import annotations
@@ -16,17 +16,25 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from sfumato.core.card import Card
-from sfumato.core.expression import Arithmetic, Case, Expr, IsNull, Not
-from sfumato.core.measure import Tally
-from sfumato.core.noise.kind import CONFIDENCE, Noise
-from sfumato.core.refusal import Refused
-from sfumato.core.sensitivity import of_centred_sum, of_count
-from sfumato.plan.known import Typed, whole
-from sfumato.plan.numbers import LARGEST
-from sfumato.plan.verbs.ranges import Range, exactly
-from sfumato.plan.verbs.taylor import BOX, taylor_interval
-from sfumato.plan.verbs.verb import Asked, Estimate, Floats, Integers, NoisyPart, Part, Smooth
+from sfumato.dp.mechanisms.noise import CONFIDENCE, Noise
+from sfumato.dp.refusal import Refused
+from sfumato.dp.sensitivity import of_centred_sum, of_count
+from sfumato.query.aggregates.aggregate import (
+    Asked,
+    Estimate,
+    Floats,
+    Integers,
+    NoisyPart,
+    Part,
+    Smooth,
+)
+from sfumato.query.aggregates.result_ranges import Range, exactly
+from sfumato.query.aggregates.taylor_intervals import BOX, taylor_interval
+from sfumato.query.expression import Arithmetic, Case, Expr, IsNull, Not
+from sfumato.query.measure import Tally
+from sfumato.query.number_types import LARGEST
+from sfumato.query.typed_expression import Typed, whole
+from sfumato.vault.card.data_card import Card
 
 FINEST: Final = 2**30  # the most steps that a value is kept in
 FINEST_PRODUCT: Final = 2**28  # the most steps that a product is kept in: rounds less than noise

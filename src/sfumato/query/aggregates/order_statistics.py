@@ -12,14 +12,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
-from sfumato.core.card_shown import plain_number
-from sfumato.core.expression import Arithmetic, Constant, Expr
-from sfumato.core.measure import Tally
-from sfumato.core.noise.kind import Noise
-from sfumato.core.refusal import Bug, Refused
-from sfumato.plan.keys import plan_key
-from sfumato.plan.known import Typed, whole
-from sfumato.plan.verbs.verb import (
+from sfumato.dp.mechanisms.noise import Noise
+from sfumato.dp.refusal import Bug, Refused
+from sfumato.query.aggregates.aggregate import (
     Asked,
     Choice,
     Estimate,
@@ -29,6 +24,11 @@ from sfumato.plan.verbs.verb import (
     check_number,
     check_sides,
 )
+from sfumato.query.expression import Arithmetic, Constant, Expr
+from sfumato.query.grouping_keys import plan_key
+from sfumato.query.measure import Tally
+from sfumato.query.typed_expression import Typed, whole
+from sfumato.vault.card.card_json import plain_number
 
 
 @dataclass(frozen=True)

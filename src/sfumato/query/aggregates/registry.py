@@ -5,28 +5,28 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from sfumato.core.question import Verb as VerbName
-from sfumato.core.refusal import Refused
-from sfumato.plan.verbs.choice import MAXIMUM, MINIMUM, QUANTILE, TOP
-from sfumato.plan.verbs.count import COUNT, COUNT_DISTINCT, COUNT_PEOPLE, COUNT_VALUES
-from sfumato.plan.verbs.mean import MEAN
-from sfumato.plan.verbs.pairs import (
+from sfumato.dp.refusal import Refused
+from sfumato.query.aggregates.aggregate import Verb
+from sfumato.query.aggregates.count import COUNT, COUNT_DISTINCT, COUNT_PEOPLE, COUNT_VALUES
+from sfumato.query.aggregates.covariance import (
     CORRELATION,
     COVARIANCE,
     INTERCEPT,
     POPULATION_COVARIANCE,
     SLOPE,
 )
-from sfumato.plan.verbs.running import RUNNING_COUNT
-from sfumato.plan.verbs.search import BOUNDS, FIRST_ABOVE
-from sfumato.plan.verbs.sum import SUM
-from sfumato.plan.verbs.variance import (
+from sfumato.query.aggregates.mean import MEAN
+from sfumato.query.aggregates.order_statistics import MAXIMUM, MINIMUM, QUANTILE, TOP
+from sfumato.query.aggregates.running_count import RUNNING_COUNT
+from sfumato.query.aggregates.sum import SUM
+from sfumato.query.aggregates.threshold_search import BOUNDS, FIRST_ABOVE
+from sfumato.query.aggregates.variance import (
     DEVIATION,
     POPULATION_DEVIATION,
     POPULATION_VARIANCE,
     VARIANCE,
 )
-from sfumato.plan.verbs.verb import Verb
+from sfumato.query.model import Verb as VerbName
 
 VERBS: Final[Mapping[VerbName, Verb]] = {
     "count": COUNT,

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from sfumato.plan.verbs.verb import Floats
+from sfumato.query.aggregates.aggregate import Floats
 
 
 @dataclass(frozen=True)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sfumato.core.measure import Tally
-from sfumato.core.noise.kind import Noise
-from sfumato.core.noise.running import Running
-from sfumato.core.refusal import Bug
-from sfumato.core.sensitivity import of_count
-from sfumato.plan.verbs.verb import Asked, Estimate, NoisyPart, Part, Verb, check_sides
+from sfumato.dp.mechanisms.noise import Noise
+from sfumato.dp.mechanisms.running_count import Running
+from sfumato.dp.refusal import Bug
+from sfumato.dp.sensitivity import of_count
+from sfumato.query.aggregates.aggregate import Asked, Estimate, NoisyPart, Part, Verb, check_sides
+from sfumato.query.measure import Tally
 
 
 def _check(asked: Asked) -> None:

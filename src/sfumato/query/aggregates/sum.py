@@ -9,11 +9,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from fractions import Fraction
 
-from sfumato.core.measure import Tally
-from sfumato.core.noise.kind import Noise
-from sfumato.core.refusal import Refused
-from sfumato.core.sensitivity import of_sum
-from sfumato.plan.verbs.verb import (
+from sfumato.dp.mechanisms.noise import Noise
+from sfumato.dp.refusal import Refused
+from sfumato.dp.sensitivity import of_sum
+from sfumato.query.aggregates.aggregate import (
     Asked,
     Estimate,
     NoisyPart,
@@ -24,6 +23,7 @@ from sfumato.plan.verbs.verb import (
     in_units,
     spread_evenly,
 )
+from sfumato.query.measure import Tally
 
 
 def _check(asked: Asked) -> None:

@@ -1,10 +1,10 @@
-"""Second-order Taylor intervals: how far a smooth number of noisy parts is off (taylor.proof.md).
+"""Second-order Taylor intervals: how far a smooth number of noisy parts is off (taylor_intervals.proof.md).
 
 A number is carried with its slopes and its bends at the released parts. What is a quotient is kept
 as one, and a number is plausible as Fieller has it: where the numerator less so many denominators
 is as near to zero as its own noise makes it. The law of that noise is exact to the first order; of
 the second, its root mean square is added. Where that is not small, nothing is said.
-"""
+"""  # noqa: E501
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from sfumato.core.noise.kind import Noise
-from sfumato.core.quotient import MOST_SUMMED, edge, is_within
-from sfumato.plan.verbs.ranges import Range, exactly
-from sfumato.plan.verbs.verb import Floats
+from sfumato.dp.confidence.ratio_of_sums import MOST_SUMMED, edge, is_within
+from sfumato.dp.mechanisms.noise import Noise
+from sfumato.query.aggregates.aggregate import Floats
+from sfumato.query.aggregates.result_ranges import Range, exactly
 
 BOX: Final = 5  # of the chance to miss, one part in so many is that of an enclosure beside it
 MOST_BENT: Final = 1 / 3  # of the first order, how much the second may be

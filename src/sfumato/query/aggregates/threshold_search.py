@@ -11,14 +11,22 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from sfumato.core.card_shown import plain_number
-from sfumato.core.expression import Case, Compare, Constant, Expr, IsNull, Literally, Not
-from sfumato.core.measure import Tally
-from sfumato.core.noise.bounds import bin_count, bin_starts
-from sfumato.core.refusal import Bug, Refused
-from sfumato.plan.keys import PlanKey, plan_key
-from sfumato.plan.verbs.choice import no_margin, without_bars
-from sfumato.plan.verbs.verb import Asked, Choice, Estimate, NoisyPart, Part, Verb, check_sides
+from sfumato.dp.mechanisms.bounds_search import bin_count, bin_starts
+from sfumato.dp.refusal import Bug, Refused
+from sfumato.query.aggregates.aggregate import (
+    Asked,
+    Choice,
+    Estimate,
+    NoisyPart,
+    Part,
+    Verb,
+    check_sides,
+)
+from sfumato.query.aggregates.order_statistics import no_margin, without_bars
+from sfumato.query.expression import Case, Compare, Constant, Expr, IsNull, Literally, Not
+from sfumato.query.grouping_keys import PlanKey, plan_key
+from sfumato.query.measure import Tally
+from sfumato.vault.card.card_json import plain_number
 
 
 def _whole(value: int) -> Constant:

@@ -2,7 +2,7 @@
 
 With y twice the distance from the public middle, the variance is (S2 - S1^2/n)/(n - 1) of the noisy
 sums of y and of its squares, times the square of half a step; clamped to what n numbers between the
-bounds can have (moments.proof.md).
+bounds can have (noisy_moments.proof.md).
 """
 
 from __future__ import annotations
@@ -13,9 +13,20 @@ from typing import Final
 
 import numpy as np
 
-from sfumato.core.noise.kind import Noise
-from sfumato.core.refusal import Refused
-from sfumato.plan.verbs.moments import (
+from sfumato.dp.mechanisms.noise import Noise
+from sfumato.dp.refusal import Refused
+from sfumato.query.aggregates.aggregate import (
+    Asked,
+    Estimate,
+    Floats,
+    NoisyPart,
+    Part,
+    Smooth,
+    Verb,
+    check_number,
+    check_sides,
+)
+from sfumato.query.aggregates.noisy_moments import (
     Grid,
     Moment,
     Ridge,
@@ -28,18 +39,7 @@ from sfumato.plan.verbs.moments import (
     second_of,
     smooth_of,
 )
-from sfumato.plan.verbs.ranges import Range, about
-from sfumato.plan.verbs.verb import (
-    Asked,
-    Estimate,
-    Floats,
-    NoisyPart,
-    Part,
-    Smooth,
-    Verb,
-    check_number,
-    check_sides,
-)
+from sfumato.query.aggregates.result_ranges import Range, about
 
 SAMPLE: Final = 1  # what is taken off the number of rows that a sum of squares is divided by
 WHOLE: Final = 0  # of a population

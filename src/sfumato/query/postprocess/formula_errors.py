@@ -10,26 +10,26 @@ from functools import cached_property
 
 import numpy as np
 
-from sfumato.core.expression import Arithmetic, Curve, Ref, Total
-from sfumato.core.noise.added import within_of_sum
-from sfumato.core.noise.blend import Blend
-from sfumato.core.noise.kind import CONFIDENCE, Noise
-from sfumato.core.noise.sure import sure
-from sfumato.core.noise.weighted import within_of
-from sfumato.core.question import Aggregate, Formula
-from sfumato.core.quotient import MOST_SUMMED, Plausible, Quotient, plausible
-from sfumato.core.refusal import Bug
-from sfumato.plan.enclosure import Mask, Units, enclose
-from sfumato.plan.forms import Linear, Ratio, Unit, units_of
-from sfumato.plan.plan import Plan
-from sfumato.plan.public_ranges import public_range
-from sfumato.plan.smooth import SmoothParts
-from sfumato.plan.totals import Rows
-from sfumato.plan.verbs.choice import bounds_of_choice
-from sfumato.plan.verbs.ranges import Range
-from sfumato.plan.verbs.table import verb_of
-from sfumato.plan.verbs.taylor import BOX
-from sfumato.plan.verbs.verb import Estimate, Floats, NoisyPart
+from sfumato.dp.confidence.ratio_of_sums import MOST_SUMMED, Plausible, Quotient, plausible
+from sfumato.dp.confidence.simultaneous import sure
+from sfumato.dp.confidence.sum_of_draws import within_of_sum
+from sfumato.dp.confidence.weighted_sum_of_draws import within_of
+from sfumato.dp.mechanisms.averaged_noise import Blend
+from sfumato.dp.mechanisms.noise import CONFIDENCE, Noise
+from sfumato.dp.refusal import Bug
+from sfumato.query.aggregates.aggregate import Estimate, Floats, NoisyPart
+from sfumato.query.aggregates.order_statistics import bounds_of_choice
+from sfumato.query.aggregates.registry import verb_of
+from sfumato.query.aggregates.result_ranges import Range
+from sfumato.query.aggregates.taylor_intervals import BOX
+from sfumato.query.expression import Arithmetic, Curve, Ref, Total
+from sfumato.query.model import Aggregate, Formula
+from sfumato.query.plan import Plan
+from sfumato.query.postprocess.interval_arithmetic import Mask, Units, enclose
+from sfumato.query.postprocess.linear_forms import Linear, Ratio, Unit, units_of
+from sfumato.query.postprocess.smooth_formulas import SmoothParts
+from sfumato.query.postprocess.totals import Rows
+from sfumato.query.public_ranges import public_range
 
 
 @dataclass(frozen=True)

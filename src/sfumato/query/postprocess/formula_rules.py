@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from sfumato.core.expression import (
+from sfumato.dp.refusal import Refused
+from sfumato.query.expression import (
     All,
     Among,
     AnyOf,
@@ -26,8 +27,7 @@ from sfumato.core.expression import (
     Total,
     walk,
 )
-from sfumato.core.question import Aggregate, Formula, Output
-from sfumato.core.refusal import Refused
+from sfumato.query.model import Aggregate, Formula, Output
 
 NO_NUMBERS: Final = ("top", "bounds", "first_above")  # released as lists or keys
 _ALLOWED: Final = (

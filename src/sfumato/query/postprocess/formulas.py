@@ -13,7 +13,13 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from sfumato.core.expression import (
+from sfumato.dp.confidence.ratio_of_sums import is_known
+from sfumato.dp.confidence.sum_of_draws import std_of_sum
+from sfumato.dp.mechanisms.noise import CONFIDENCE
+from sfumato.dp.refusal import Bug
+from sfumato.query.aggregates.aggregate import Floats
+from sfumato.query.aggregates.result_ranges import Range
+from sfumato.query.expression import (
     Arithmetic,
     Case,
     Clamp,
@@ -25,18 +31,12 @@ from sfumato.core.expression import (
     Ref,
     Total,
 )
-from sfumato.core.noise.added import std_of_sum
-from sfumato.core.noise.kind import CONFIDENCE
-from sfumato.core.quotient import is_known
-from sfumato.core.refusal import Bug
-from sfumato.plan.curves import CURVE, Drawn
-from sfumato.plan.enclosure import enclose, with_value
-from sfumato.plan.forms import Linear, Ratio, Unit, divisor_of, form_of
-from sfumato.plan.reckoning import Reckoning, numbers_of
-from sfumato.plan.released import reckoned
-from sfumato.plan.totals import with_totals
-from sfumato.plan.verbs.ranges import Range
-from sfumato.plan.verbs.verb import Floats
+from sfumato.query.postprocess.formula_errors import Reckoning, numbers_of
+from sfumato.query.postprocess.interval_arithmetic import enclose, with_value
+from sfumato.query.postprocess.linear_forms import Linear, Ratio, Unit, divisor_of, form_of
+from sfumato.query.postprocess.released_conditions import reckoned
+from sfumato.query.postprocess.scalar_functions import CURVE, Drawn
+from sfumato.query.postprocess.totals import with_totals
 
 
 def reckon(

@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from sfumato.core.expression import (
+from sfumato.dp.refusal import Refused
+from sfumato.query.expression import (
     All,
     Among,
     AnyOf,
@@ -23,12 +24,11 @@ from sfumato.core.expression import (
     columns_of,
     parts_of,
 )
-from sfumato.core.question import Aggregate, Formula, Question
-from sfumato.core.refusal import Refused
-from sfumato.plan.forms import divisor_of
-from sfumato.plan.formulas import check_formula
-from sfumato.plan.released import holds
-from sfumato.plan.scope import as_boolean
+from sfumato.query.model import Aggregate, Formula, Question
+from sfumato.query.postprocess.formula_rules import check_formula
+from sfumato.query.postprocess.linear_forms import divisor_of
+from sfumato.query.postprocess.released_conditions import holds
+from sfumato.query.resolve import as_boolean
 
 
 @dataclass(frozen=True)

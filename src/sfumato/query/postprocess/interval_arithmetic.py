@@ -14,7 +14,10 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from sfumato.core.expression import (
+from sfumato.dp.refusal import Bug
+from sfumato.query.aggregates.aggregate import Floats
+from sfumato.query.aggregates.result_ranges import Range, exactly
+from sfumato.query.expression import (
     Arithmetic,
     Case,
     Clamp,
@@ -26,12 +29,9 @@ from sfumato.core.expression import (
     Sign,
     Total,
 )
-from sfumato.core.refusal import Bug
-from sfumato.plan.curves import CURVE
-from sfumato.plan.forms import Linear, Unit, divisor_of, form_of
-from sfumato.plan.public_ranges import least_positive
-from sfumato.plan.verbs.ranges import Range, exactly
-from sfumato.plan.verbs.verb import Floats
+from sfumato.query.postprocess.linear_forms import Linear, Unit, divisor_of, form_of
+from sfumato.query.postprocess.scalar_functions import CURVE
+from sfumato.query.public_ranges import least_positive
 
 Mask = NDArray[np.bool_]
 ROUNDING: Final = 1e-9  # more than floats are off between a value and its interval, relatively

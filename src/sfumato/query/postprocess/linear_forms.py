@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Final
 
-from sfumato.core.expression import (
+from sfumato.dp.confidence.ratio_of_sums import MOST
+from sfumato.query.expression import (
     Arithmetic,
     Case,
     Clamp,
@@ -26,7 +27,6 @@ from sfumato.core.expression import (
     Ref,
     Total,
 )
-from sfumato.core.quotient import MOST
 
 ZERO: Final = Constant.of(0)
 

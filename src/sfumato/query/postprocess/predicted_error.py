@@ -8,15 +8,15 @@ from fractions import Fraction
 
 import numpy as np
 
-from sfumato.core.expression import Total
-from sfumato.core.question import Formula
-from sfumato.plan.forms import Linear, form_of
-from sfumato.plan.plan import Plan
-from sfumato.plan.reckon import interval_of
-from sfumato.plan.reckoning import Reckoning
-from sfumato.plan.totals import Rows, totals_in
-from sfumato.plan.verbs.table import verb_of
-from sfumato.plan.verbs.verb import Asked, Mechanism, NoisyPart, Part
+from sfumato.query.aggregates.aggregate import Asked, Mechanism, NoisyPart, Part
+from sfumato.query.aggregates.registry import verb_of
+from sfumato.query.expression import Total
+from sfumato.query.model import Formula
+from sfumato.query.plan import Plan
+from sfumato.query.postprocess.formula_errors import Reckoning
+from sfumato.query.postprocess.formulas import interval_of
+from sfumato.query.postprocess.linear_forms import Linear, form_of
+from sfumato.query.postprocess.totals import Rows, totals_in
 
 
 def margin_of_formula(

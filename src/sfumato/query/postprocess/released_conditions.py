@@ -11,11 +11,11 @@ from fractions import Fraction
 from functools import lru_cache
 from typing import Any, Final, Never
 
-from sfumato.core.card_shown import plain_number
-from sfumato.core.expression import Constant, Expr, Part, Predicate, Sign, Since
-from sfumato.core.refusal import Bug
-from sfumato.plan.curves import CURVE, LARGEST, Number
-from sfumato.plan.evaluated import Reading, Values, holds_of, value_of
+from sfumato.dp.refusal import Bug
+from sfumato.query.expression import Constant, Expr, Part, Predicate, Sign, Since
+from sfumato.query.postprocess.scalar_functions import CURVE, LARGEST, Number
+from sfumato.query.row_evaluation import Reading, Values, holds_of, value_of
+from sfumato.vault.card.card_json import plain_number
 
 _SIGNS: Final[Mapping[Sign, Callable[[Number, Number], Number]]] = {
     "+": lambda a, b: a + b,

@@ -10,9 +10,9 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from sfumato.core.expression import CurveName
-from sfumato.plan.verbs.ranges import Range
-from sfumato.plan.verbs.verb import Floats
+from sfumato.query.aggregates.aggregate import Floats
+from sfumato.query.aggregates.result_ranges import Range
+from sfumato.query.expression import CurveName
 
 Number = int | float
 LARGEST: Final = 1e300

@@ -13,12 +13,12 @@ from fractions import Fraction
 
 import numpy as np
 
-from sfumato.core.expression import Arithmetic, Curve, Expr, Literally, Ref, Sign, columns_of
-from sfumato.core.refusal import Bug
-from sfumato.plan.forms import Linear, divisor_of
-from sfumato.plan.verbs.ranges import Range, exactly
-from sfumato.plan.verbs.taylor import BOX, Taylor, taylor_interval
-from sfumato.plan.verbs.verb import Floats, NoisyPart, Smooth
+from sfumato.dp.refusal import Bug
+from sfumato.query.aggregates.aggregate import Floats, NoisyPart, Smooth
+from sfumato.query.aggregates.result_ranges import Range, exactly
+from sfumato.query.aggregates.taylor_intervals import BOX, Taylor, taylor_interval
+from sfumato.query.expression import Arithmetic, Curve, Expr, Literally, Ref, Sign, columns_of
+from sfumato.query.postprocess.linear_forms import Linear, divisor_of
 
 
 @dataclass(frozen=True)

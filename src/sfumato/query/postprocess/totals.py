@@ -12,11 +12,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from sfumato.core.expression import Expr, Predicate, Ref, Total, walk
-from sfumato.core.question import Aggregate, Formula, Question
-from sfumato.core.refusal import Refused
-from sfumato.plan.verbs.table import verb_of
-from sfumato.plan.verbs.verb import Floats
+from sfumato.dp.refusal import Refused
+from sfumato.query.aggregates.aggregate import Floats
+from sfumato.query.aggregates.registry import verb_of
+from sfumato.query.expression import Expr, Predicate, Ref, Total, walk
+from sfumato.query.model import Aggregate, Formula, Question
 
 Columns = Mapping[str, Sequence[object]]
 

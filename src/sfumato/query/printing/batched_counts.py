@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from sfumato.core.measure import Measure
-from sfumato.plan.lower_from import last_table, rows_of, table_name
-from sfumato.plan.print_values import Dialect, Text, filled, joined, print_predicate
+from sfumato.query.measure import Measure
+from sfumato.query.printing.expressions import Dialect, Text, filled, joined, print_predicate
+from sfumato.query.printing.from_clause import last_table, rows_of, table_name
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,8 @@ from enum import Enum
 from fractions import Fraction
 from typing import Final, Literal
 
-from sfumato.core.expression import (
+from sfumato.dp.refusal import Bug, Refused
+from sfumato.query.expression import (
     All,
     Among,
     AnyOf,
@@ -41,7 +42,6 @@ from sfumato.core.expression import (
     Total,
     Unit,
 )
-from sfumato.core.refusal import Bug, Refused
 
 Dialect = Literal["duckdb", "postgres", "spark"]
 COLUMN: Final = re.compile(r"[vku][0-9]{1,5}")

@@ -6,10 +6,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from sfumato.core.expression import Expr, Predicate, columns_of
-from sfumato.core.measure import Join, JoinPeople, Measure, PerPerson, Reduced
-from sfumato.core.refusal import Bug
-from sfumato.plan.print_values import (
+from sfumato.dp.refusal import Bug
+from sfumato.query.expression import Expr, Predicate, columns_of
+from sfumato.query.measure import Join, JoinPeople, Measure, PerPerson, Reduced
+from sfumato.query.printing.expressions import (
     COLUMN,
     Dialect,
     Text,

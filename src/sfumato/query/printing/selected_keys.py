@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from sfumato.core.expression import Constant, Literally
-from sfumato.core.refusal import Bug
-from sfumato.plan.print_values import Dialect, Text, joined, print_expr
+from sfumato.dp.refusal import Bug
+from sfumato.query.expression import Constant, Literally
+from sfumato.query.printing.expressions import Dialect, Text, joined, print_expr
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ def _row(place: int, key: tuple[Constant, ...], dialect: Dialect) -> Text:
 def _same(place: int, key: Constant, dialect: Dialect) -> str:
     """Print the meeting of a key; a text of DuckDB's behind what its statistics do not see.
 
-    See `_needs_care` in print_values.py: what it knows of the rows that are there must not decide.
+    See `_needs_care` in expressions.py: what it knows of the rows that are there must not decide.
     """
     is_text = key.kind == "text" and dialect == "duckdb"
     return f"substr(g{place}, 1) = h{place}" if is_text else f"g{place} = h{place}"

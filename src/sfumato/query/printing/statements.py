@@ -1,4 +1,4 @@
-"""A measure becomes SQL statements, printed by hand from our own values only (print_values.py).
+"""A measure becomes SQL statements, printed by hand from our own values only (expressions.py).
 
 There is no volatile function, no float, and no ranking without a total order (else two runs
 of a question could count other rows). This is the plain way, the same in every dialect; an engine
@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from sys import getsizeof
 from typing import Final
 
-from sfumato.core.expression import Expr, Ref
-from sfumato.core.measure import Key, Measure, Tally
-from sfumato.core.refusal import Bug
-from sfumato.plan.lower_from import Rows, last_table, people_of, rows_of, table_name
-from sfumato.plan.lower_looks import look_of, looked
-from sfumato.plan.print_values import (
+from sfumato.dp.refusal import Bug
+from sfumato.query.expression import Expr, Ref
+from sfumato.query.lru_cache import Remembered
+from sfumato.query.measure import Key, Measure, Tally
+from sfumato.query.printing.batched_counts import look_of, looked
+from sfumato.query.printing.expressions import (
     Bound,
     Dialect,
     Secret,
@@ -28,8 +28,8 @@ from sfumato.plan.print_values import (
     print_expr,
     print_predicate,
 )
-from sfumato.plan.print_wanted import print_wanted
-from sfumato.plan.remembered import Remembered
+from sfumato.query.printing.from_clause import Rows, last_table, people_of, rows_of, table_name
+from sfumato.query.printing.selected_keys import print_wanted
 
 ADDED: Final = ("rows", "values", "people", "sum")  # tallies that one statement adds up together
 WIDE: Final[dict[Dialect, str]] = {

@@ -8,13 +8,20 @@ from typing import Final
 
 from sqlglot import exp
 
-from sfumato.core.expression import Case, Constant, Expr, Predicate, one_where
-from sfumato.core.question import Aggregate, Reduce, Reduction, Verb
-from sfumato.core.refusal import Refused
-from sfumato.plan.sql_expressions import expression, predicate
-from sfumato.plan.sql_functions import TOTALS
-from sfumato.plan.sql_leaves import constant_of, found_at, is_constant, nodes_of, only, outside
-from sfumato.plan.sql_places import noted
+from sfumato.dp.refusal import Refused
+from sfumato.query.expression import Case, Constant, Expr, Predicate, one_where
+from sfumato.query.model import Aggregate, Reduce, Reduction, Verb
+from sfumato.query.sql.columns_and_constants import (
+    constant_of,
+    found_at,
+    is_constant,
+    nodes_of,
+    only,
+    outside,
+)
+from sfumato.query.sql.expressions import expression, predicate
+from sfumato.query.sql.functions import TOTALS
+from sfumato.query.sql.source_positions import noted
 
 _WHAT_IS: Final = "Ask for COUNT, SUM, AVG of columns, or a column that stands in GROUP BY."
 _WITHIN: Final = "Write PERCENTILE_CONT(0.5) WITHIN GROUP (ORDER BY x)."

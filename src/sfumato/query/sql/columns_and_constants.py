@@ -10,11 +10,11 @@ from typing import Final
 
 from sqlglot import exp
 
-from sfumato.core.budget import read_number
-from sfumato.core.expression import Constant
-from sfumato.core.places import Place
-from sfumato.core.refusal import Refused
-from sfumato.plan.sql_hints import ARGUMENTS
+from sfumato.dp.budget import read_number
+from sfumato.dp.refusal import Refused
+from sfumato.query.expression import Constant
+from sfumato.query.source_positions import Place
+from sfumato.query.sql.hints import ARGUMENTS
 
 
 def nodes_of(tree: exp.Expr) -> list[exp.Expr]:

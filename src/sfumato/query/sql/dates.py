@@ -7,10 +7,10 @@ from typing import Final
 
 from sqlglot import exp
 
-from sfumato.core.expression import FIELDS, UNITS, Expr, Field, Part, Since, Unit
-from sfumato.plan.sql_functions import OfNumber, Reader
-from sfumato.plan.sql_hints import EXPRESSIONS, called, hint_of
-from sfumato.plan.sql_leaves import constant_of, only, outside
+from sfumato.query.expression import FIELDS, UNITS, Expr, Field, Part, Since, Unit
+from sfumato.query.sql.columns_and_constants import constant_of, only, outside
+from sfumato.query.sql.functions import OfNumber, Reader
+from sfumato.query.sql.hints import EXPRESSIONS, called, hint_of
 
 _UNITS: Final[Mapping[str, Unit]] = {unit: unit for unit in UNITS}
 _FIELDS: Final[Mapping[str, Field]] = {

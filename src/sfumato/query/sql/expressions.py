@@ -8,7 +8,8 @@ from typing import Final
 
 from sqlglot import exp
 
-from sfumato.core.expression import (
+from sfumato.dp.refusal import Refused
+from sfumato.query.expression import (
     All,
     Among,
     AnyOf,
@@ -31,12 +32,8 @@ from sfumato.core.expression import (
     StartsWith,
     rounded,
 )
-from sfumato.core.refusal import Refused
-from sfumato.plan.sizes import check_parts
-from sfumato.plan.sql_functions import OF_A_NUMBER, OfNumber
-from sfumato.plan.sql_hints import CONDITIONS as A_CONDITION
-from sfumato.plan.sql_hints import EXPRESSIONS, called, hint_of
-from sfumato.plan.sql_leaves import (
+from sfumato.query.size_limits import check_parts
+from sfumato.query.sql.columns_and_constants import (
     column_of,
     constant_of,
     ends_of,
@@ -46,9 +43,12 @@ from sfumato.plan.sql_leaves import (
     only,
     outside,
 )
-from sfumato.plan.sql_places import noted
-from sfumato.plan.sql_text import MAX_DEPTH, too_large
-from sfumato.plan.sql_times import OF_A_TIME
+from sfumato.query.sql.dates import OF_A_TIME
+from sfumato.query.sql.functions import OF_A_NUMBER, OfNumber
+from sfumato.query.sql.hints import CONDITIONS as A_CONDITION
+from sfumato.query.sql.hints import EXPRESSIONS, called, hint_of
+from sfumato.query.sql.parse import MAX_DEPTH, too_large
+from sfumato.query.sql.source_positions import noted
 
 MAX_AMONG: Final = 500
 MAX_WHENS: Final = 100

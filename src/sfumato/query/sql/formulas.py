@@ -7,12 +7,12 @@ from typing import Final, Protocol
 
 from sqlglot import exp
 
-from sfumato.core.expression import Expr
-from sfumato.core.question import Aggregate
-from sfumato.core.refusal import Refused
-from sfumato.plan.sql_aggregates import aggregates, is_aggregate, is_total
-from sfumato.plan.sql_expressions import expression
-from sfumato.plan.sql_leaves import found_at, nodes_of, only, outside
+from sfumato.dp.refusal import Refused
+from sfumato.query.expression import Expr
+from sfumato.query.model import Aggregate
+from sfumato.query.sql.aggregates import aggregates, is_aggregate, is_total
+from sfumato.query.sql.columns_and_constants import found_at, nodes_of, only, outside
+from sfumato.query.sql.expressions import expression
 
 _FLOATS: Final = (exp.DataType.Type.DOUBLE, exp.DataType.Type.FLOAT)
 

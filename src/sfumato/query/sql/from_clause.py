@@ -8,15 +8,15 @@ from typing import Final
 
 from sqlglot import exp
 
-from sfumato.core.card import NAME
-from sfumato.core.question import EachPerson, Joined, JoinedPeople
-from sfumato.core.refusal import Refused
-from sfumato.plan.sql_inner import checked_inner, each_person, put_in
-from sfumato.plan.sql_leaves import column_of, found_at, nodes_of, only, outside
-from sfumato.plan.sql_lookups import Standing, standing
-from sfumato.plan.sql_people import Each, put_people_in
-from sfumato.plan.sql_rows import Source, put_rows_in, rows_of
-from sfumato.plan.sql_text import too_large
+from sfumato.dp.refusal import Refused
+from sfumato.query.model import EachPerson, Joined, JoinedPeople
+from sfumato.query.sql.columns_and_constants import column_of, found_at, nodes_of, only, outside
+from sfumato.query.sql.joined_subqueries import Each, put_people_in
+from sfumato.query.sql.lookup_joins import Standing, standing
+from sfumato.query.sql.parse import too_large
+from sfumato.query.sql.person_subqueries import checked_inner, each_person, put_in
+from sfumato.query.sql.row_subqueries import Source, put_rows_in, rows_of
+from sfumato.vault.card.data_card import NAME
 
 MOST_INNER: Final = 8  # inner SELECTs, one in another
 

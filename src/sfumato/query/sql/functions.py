@@ -7,7 +7,8 @@ from typing import Final
 
 from sqlglot import exp
 
-from sfumato.core.expression import (
+from sfumato.dp.refusal import Refused
+from sfumato.query.expression import (
     MOST_POWER,
     Arithmetic,
     Curve,
@@ -17,9 +18,14 @@ from sfumato.core.expression import (
     Total,
     power,
 )
-from sfumato.core.refusal import Refused
-from sfumato.plan.sizes import MAX_NODES, count_to
-from sfumato.plan.sql_leaves import column_of, constant_of, is_constant, only, outside
+from sfumato.query.size_limits import MAX_NODES, count_to
+from sfumato.query.sql.columns_and_constants import (
+    column_of,
+    constant_of,
+    is_constant,
+    only,
+    outside,
+)
 
 Reader = Callable[[exp.Expr], Expr]
 OfNumber = Callable[[exp.Expr, Reader], Expr]
@@ -83,7 +89,7 @@ def _power(node: exp.Expr, read: Reader) -> Expr:
 
 
 def _total(node: exp.Expr, read: Reader) -> Expr:
-    """Read a column of the answer OVER (PARTITION BY keys), as sql_formulas.py has put it there."""
+    """Read a column of the answer OVER (PARTITION BY keys), as formulas.py has put it there."""
     only(node, {"this", "partition_by", "over"})
     if type(node.this) is not exp.Column:
         raise outside(node, "this window is not answered", TOTALS)

@@ -1,9 +1,9 @@
 """Several inner SELECTs by person, joined by the person: whose column is each name outside?
 
 A column that one of them gives goes by its own name; where more than one gives it, with the name of
-its table before it. What stands inside of them was read before (sql_inner.py). A column that none
+its table before it. What stands inside of them was read before (person_subqueries.py). A column that none
 of them gives is of a public table beside them, if there is one.
-"""
+"""  # noqa: E501
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from dataclasses import dataclass, field, replace
 
 from sqlglot import exp
 
-from sfumato.core.question import EachPerson, Joined, JoinedPeople
-from sfumato.core.refusal import Refused
-from sfumato.plan.sql_aggregates import is_in_aggregate
-from sfumato.plan.sql_inner import Inner, narrowed
-from sfumato.plan.sql_leaves import bare, only, outside, place_of
-from sfumato.plan.sql_lookups import Standing, used_by
+from sfumato.dp.refusal import Refused
+from sfumato.query.model import EachPerson, Joined, JoinedPeople
+from sfumato.query.sql.aggregates import is_in_aggregate
+from sfumato.query.sql.columns_and_constants import bare, only, outside, place_of
+from sfumato.query.sql.lookup_joins import Standing, used_by
+from sfumato.query.sql.person_subqueries import Inner, narrowed
 
 _NOT_ROWS = (
     "a table with one row for each person is not joined to rows as they stand",

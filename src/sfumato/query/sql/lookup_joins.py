@@ -1,6 +1,6 @@
 """A table as it stands, joined to inner SELECTs by person: which of their columns is looked up?
 
-Whether it is public, and what its key is, the card says later (lookups.py).
+Whether it is public, and what its key is, the card says later (query/public_lookup_tables.py).
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 from sqlglot import exp
 
-from sfumato.core.question import Joined
-from sfumato.plan.sql_leaves import outside
+from sfumato.query.model import Joined
+from sfumato.query.sql.columns_and_constants import outside
 
 
 @dataclass(frozen=True)

@@ -13,10 +13,10 @@ from sqlglot import Token, TokenType, exp
 from sqlglot.dialects.duckdb import DuckDB
 from sqlglot.errors import ParseError, SqlglotError
 
-from sfumato.core.places import Place
-from sfumato.core.refusal import Refused
-from sfumato.plan.sql_hints import UNION, hint_of_sub_select
-from sfumato.plan.sql_leaves import nodes_of, outside, said_at
+from sfumato.dp.refusal import Refused
+from sfumato.query.source_positions import Place
+from sfumato.query.sql.columns_and_constants import nodes_of, outside, said_at
+from sfumato.query.sql.hints import UNION, hint_of_sub_select
 
 MAX_TEXT: Final = 16 * 1024
 MAX_TOKENS: Final = 2000

@@ -11,13 +11,13 @@ from typing import Final
 
 from sqlglot import exp
 
-from sfumato.core.expression import Expr
-from sfumato.core.question import Aggregate, EachPerson, Reduce
-from sfumato.plan.sql_aggregates import NAMES, is_aggregate, is_in_aggregate, reduction
-from sfumato.plan.sql_expressions import predicate
-from sfumato.plan.sql_formulas import one_of, outer_aggregates, with_names
-from sfumato.plan.sql_hints import ARGUMENTS
-from sfumato.plan.sql_leaves import bare, column_of, only, outside
+from sfumato.query.expression import Expr
+from sfumato.query.model import Aggregate, EachPerson, Reduce
+from sfumato.query.sql.aggregates import NAMES, is_aggregate, is_in_aggregate, reduction
+from sfumato.query.sql.columns_and_constants import bare, column_of, only, outside
+from sfumato.query.sql.expressions import predicate
+from sfumato.query.sql.formulas import one_of, outer_aggregates, with_names
+from sfumato.query.sql.hints import ARGUMENTS
 
 MOST_NODES: Final = 60  # of arithmetic in an inner SELECT, which may be put in many times
 

@@ -13,11 +13,11 @@ from typing import Final
 
 from sqlglot import exp
 
-from sfumato.core.refusal import Refused
-from sfumato.plan.sql_aggregates import is_aggregate, is_in_aggregate
-from sfumato.plan.sql_formulas import outer_aggregates
-from sfumato.plan.sql_leaves import column_of, found_at, only, outside
-from sfumato.plan.sql_text import too_large
+from sfumato.dp.refusal import Refused
+from sfumato.query.sql.aggregates import is_aggregate, is_in_aggregate
+from sfumato.query.sql.columns_and_constants import column_of, found_at, only, outside
+from sfumato.query.sql.formulas import outer_aggregates
+from sfumato.query.sql.parse import too_large
 
 MOST_NODES: Final = 5000  # that all columns together may become
 _AFTER: Final = ("group", "having", "order")  # may name what SELECT gives

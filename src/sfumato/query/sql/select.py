@@ -12,7 +12,8 @@ from typing import TypeVar
 
 from sqlglot import exp
 
-from sfumato.core.expression import (
+from sfumato.dp.refusal import Refused
+from sfumato.query.expression import (
     All,
     AnyOf,
     Expr,
@@ -23,13 +24,9 @@ from sfumato.core.expression import (
     columns_of,
     renamed,
 )
-from sfumato.core.question import Aggregate, Formula, Order, Output, Question
-from sfumato.core.refusal import Refused
-from sfumato.plan.sql_aggregates import check_windows, is_aggregate, is_in_aggregate
-from sfumato.plan.sql_expressions import expression, predicate
-from sfumato.plan.sql_formulas import formula, one_of, outer_aggregates, plain, with_names
-from sfumato.plan.sql_from import read_from
-from sfumato.plan.sql_leaves import (
+from sfumato.query.model import Aggregate, Formula, Order, Output, Question
+from sfumato.query.sql.aggregates import check_windows, is_aggregate, is_in_aggregate
+from sfumato.query.sql.columns_and_constants import (
     bare,
     column_of,
     constant_of,
@@ -39,7 +36,19 @@ from sfumato.plan.sql_leaves import (
     outside,
     said_at,
 )
-from sfumato.plan.sql_outputs import (
+from sfumato.query.sql.expressions import expression, predicate
+from sfumato.query.sql.formulas import formula, one_of, outer_aggregates, plain, with_names
+from sfumato.query.sql.from_clause import read_from
+from sfumato.query.sql.parse import (
+    MAX_DEPTH,
+    MAX_TEXT,
+    MAX_TOKENS,
+    Parsed,
+    beginning,
+    check_sub_selects,
+    parsed,
+)
+from sfumato.query.sql.select_list import (
     InAnswer,
     Item,
     is_of_numbers,
@@ -49,16 +58,7 @@ from sfumato.plan.sql_outputs import (
     read_items,
     value_of,
 )
-from sfumato.plan.sql_places import names_in, noting, places_of
-from sfumato.plan.sql_text import (
-    MAX_DEPTH,
-    MAX_TEXT,
-    MAX_TOKENS,
-    Parsed,
-    beginning,
-    check_sub_selects,
-    parsed,
-)
+from sfumato.query.sql.source_positions import names_in, noting, places_of
 
 __all__ = ["MAX_DEPTH", "MAX_TEXT", "MAX_TOKENS", "read_sql"]
 

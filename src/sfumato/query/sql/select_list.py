@@ -8,15 +8,15 @@ from dataclasses import dataclass
 
 from sqlglot import exp
 
-from sfumato.core.expression import Expr, Ref, columns_of, renamed, truth_of
-from sfumato.core.question import Aggregate, Formula, Output
-from sfumato.plan.formulas import is_number
-from sfumato.plan.sql_aggregates import NAMES, aggregates, is_aggregate
-from sfumato.plan.sql_expressions import CONDITIONS, expression, predicate
-from sfumato.plan.sql_formulas import formula, is_said_otherwise, outer_aggregates
-from sfumato.plan.sql_leaves import nodes_of, outside
-from sfumato.plan.sql_places import noted
-from sfumato.plan.words import expr_in_words
+from sfumato.query.expression import Expr, Ref, columns_of, renamed, truth_of
+from sfumato.query.expression_text import expr_in_words
+from sfumato.query.model import Aggregate, Formula, Output
+from sfumato.query.postprocess.formula_rules import is_number
+from sfumato.query.sql.aggregates import NAMES, aggregates, is_aggregate
+from sfumato.query.sql.columns_and_constants import nodes_of, outside
+from sfumato.query.sql.expressions import CONDITIONS, expression, predicate
+from sfumato.query.sql.formulas import formula, is_said_otherwise, outer_aggregates
+from sfumato.query.sql.source_positions import noted
 
 
 @dataclass(frozen=True)

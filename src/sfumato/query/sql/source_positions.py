@@ -10,8 +10,8 @@ from typing import Final, TypeVar
 
 from sqlglot import exp
 
-from sfumato.core.places import Places, packed
-from sfumato.plan.sql_leaves import nodes_of, place_of
+from sfumato.query.source_positions import Places, packed
+from sfumato.query.sql.columns_and_constants import nodes_of, place_of
 
 Notes = list[tuple[object, exp.Expr]]
 # Handed through every reader it would be an argument of each that only the outermost ever uses.

@@ -1,1 +1,1 @@
-"""One lock per guarantee: what turns a sealed value into one that may be seen."""
+"""Release checks, one for each guarantee: what turns a sealed value into a public one."""

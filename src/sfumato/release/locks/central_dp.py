@@ -10,18 +10,18 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from sfumato.core.measure import Cells
-from sfumato.core.noise.chooser import Chooser
-from sfumato.core.noise.median import choose_median
-from sfumato.core.noise.running import Running
-from sfumato.core.noise.spanning import chosen_tree, chosen_worst
-from sfumato.core.refusal import Bug
-from sfumato.core.sealed import Sealed
-from sfumato.door.unseal import unseal
+from sfumato.dp.mechanisms.median_of_blocks import choose_median
+from sfumato.dp.mechanisms.private_choice import Chooser
+from sfumato.dp.mechanisms.running_count import Running
+from sfumato.dp.mechanisms.spanning_tree import chosen_tree, chosen_worst
 from sfumato.dp.ports import Dice, IntegerArray
-from sfumato.plan.distances import Distances
-from sfumato.plan.misfits import Misfits
-from sfumato.plan.price import Selection
+from sfumato.dp.refusal import Bug
+from sfumato.features.synthetic.choice_plan import Distances
+from sfumato.features.synthetic.misfit_plan import Misfits
+from sfumato.query.measure import Cells
+from sfumato.query.price import Selection
+from sfumato.release.unseal import unseal
+from sfumato.vault.sealed import Sealed
 
 GUARANTEE: Final = "central-dp"
 LARGEST: Final = 2**62
@@ -155,7 +155,7 @@ def blocks_added(
     """Return each output's sum over blocks, the lowest and highest left out, with its own noise.
 
     What a block says was clamped before; one block moves a sum by the width of the range at most
-    (core/noise/blocks.proof.md).
+    (dp/sampling/sampling_in_blocks.proof.md).
     """
     ordered = np.sort(unseal(sealed), axis=0)
     sums = ordered[trim : len(ordered) - trim].sum(axis=0, dtype=np.int64)
@@ -167,7 +167,7 @@ def blocks_in_the_middle(
 ) -> tuple[int, ...]:
     """Return, for each number, a point of its range in the middle of what the blocks say.
 
-    Each is chosen at that epsilon (core/noise/median.proof.md).
+    Each is chosen at that epsilon (dp/mechanisms/median_of_blocks.proof.md).
     """
     said = unseal(sealed)
     pairs = zip(said.T, steps, strict=True)

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from typing import Final
 
-from sfumato.core.add_report import TableReport
-from sfumato.core.card import Card
-from sfumato.core.crowd.coded import Table
-from sfumato.core.crowd.reader import ReadOrder, TableReader
-from sfumato.door.ledger import NOT_DP, Ledger
-from sfumato.door.unseal import unseal
+from sfumato.dp.anonymity.coded_table import Table
 from sfumato.dp.json_values import Json
+from sfumato.release.ledger_guard import NOT_DP, Ledger
+from sfumato.release.unseal import unseal
+from sfumato.vault.add_report import TableReport
+from sfumato.vault.card.data_card import Card
 from sfumato.vault.engine_port import Prepared
+from sfumato.vault.table_reader_port import ReadOrder, TableReader
 
 GUARANTEE: Final = "k-anonymous (not DP)"
 OWNER_ONLY: Final = "owner-only: computed from your rows without noise; show it to nobody"

@@ -10,14 +10,14 @@ import json
 from collections.abc import Mapping
 from typing import Any, Final
 
-from sfumato.core.account import Entry
-from sfumato.core.airlock import AirlockFiles, Held, Request, changed, seal_of, sum_of
-from sfumato.core.sealed import Sealed
-from sfumato.door.ledger import NOT_DP, Ledger
-from sfumato.door.locks.crowd import beside_dp
-from sfumato.door.payment import stands_at
-from sfumato.door.unseal import unseal
 from sfumato.dp.json_values import Json
+from sfumato.features.airlock.model import AirlockFiles, Held, Request, changed, seal_of, sum_of
+from sfumato.release.ledger_guard import NOT_DP, Ledger
+from sfumato.release.locks.k_anonymity import beside_dp
+from sfumato.release.payment import stands_at
+from sfumato.release.unseal import unseal
+from sfumato.vault.ledger_entries import Entry
+from sfumato.vault.sealed import Sealed
 
 GUARANTEE: Final = "reviewed (not DP)"
 REVIEWERS_ONLY: Final = "reviewers-only: computed from real rows without noise; show it to nobody"

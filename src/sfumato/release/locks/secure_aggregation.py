@@ -11,17 +11,17 @@ from typing import Final
 
 import numpy as np
 
-from sfumato.core.measure import Cells
-from sfumato.core.noise import skellam
-from sfumato.core.refusal import Bug
-from sfumato.core.sealed import Sealed
-from sfumato.core.secure.dithered import UNIT_BITS, DitheredGrid
-from sfumato.core.secure.participant import Participant
-from sfumato.door.unseal import unseal
+from sfumato.dp.mechanisms import skellam
 from sfumato.dp.ports import Dice, IntegerArray
-from sfumato.plan.averaged import AveragePlan
-from sfumato.plan.summed import SumPlan
-from sfumato.plan.training import TrainPlan
+from sfumato.dp.refusal import Bug
+from sfumato.dp.secure_aggregation.dithered_rounding import UNIT_BITS, DitheredGrid
+from sfumato.dp.secure_aggregation.participant import Participant
+from sfumato.features.federated.average_plan import AveragePlan
+from sfumato.features.federated.sum_plan import SumPlan
+from sfumato.features.federated.training_plan import TrainPlan
+from sfumato.query.measure import Cells
+from sfumato.release.unseal import unseal
+from sfumato.vault.sealed import Sealed
 
 GUARANTEE: Final = "central-dp"
 

@@ -10,8 +10,8 @@ import struct
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from sfumato.core.inflate import MOST, ZLIB, inflated
-from sfumato.core.npy import NumpyFile
+from sfumato.sandbox.file_formats.decompression import MOST, ZLIB, inflated
+from sfumato.sandbox.file_formats.numpy_array import NumpyFile
 
 _HEADER: Final = 128
 _ARRAY, _PACKED = 14, 15

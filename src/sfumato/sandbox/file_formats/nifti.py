@@ -11,8 +11,8 @@ from typing import Final
 
 import numpy as np
 
-from sfumato.core.inflate import GZIP, inflated
-from sfumato.core.npy import NumpyFile
+from sfumato.sandbox.file_formats.decompression import GZIP, inflated
+from sfumato.sandbox.file_formats.numpy_array import NumpyFile
 
 _HEADER: Final = 348
 _KINDS: Final = {

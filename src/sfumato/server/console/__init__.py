@@ -1,1 +1,1 @@
-"""The console: pages of the same verbs as the API, made on the server."""
+"""The web console: its shell and base pages."""

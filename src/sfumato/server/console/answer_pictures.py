@@ -14,9 +14,9 @@ from typing import Any, Final
 from xml.etree import ElementTree
 
 from sfumato.client.answer import Answer
-from sfumato.client.chart import PALETTE, spec_of, view_of
-from sfumato.core.refusal import Bug, Refused
-from sfumato.extras import extra_module
+from sfumato.client.answer_chart import PALETTE, spec_of, view_of
+from sfumato.dp.refusal import Bug, Refused
+from sfumato.system.optional_packages import extra_module
 
 Spec = dict[str, Any]  # Any: a Vega-Lite spec
 SHADES: Final = tuple(n / 10 for n in range(10, 0, -1))  # parts of the interval, widest first

@@ -11,56 +11,51 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from sfumato.core.refusal import Refused
-from sfumato.faces.console import (
-    account,
-    airlock,
-    amend,
-    answers,
-    ask,
-    data_sets,
-    entry,
-    jobs,
-    lab,
-    lessons,
-    owner,
-    people,
-    record,
-    respond,
-    surveys,
-    twins,
-    upload,
-)
-from sfumato.faces.console.forms import read_form
-from sfumato.faces.console.page import Page
-from sfumato.faces.console.paper import Paper
-from sfumato.faces.console.refusal_words import for_pages
-from sfumato.faces.console.session import UNSAFE, check_csrf, check_origin, token_of
-from sfumato.faces.console.visit import NOBODY, Visit, is_known, unknown_page
-from sfumato.faces.line.edge_end import Line
-from sfumato.faces.line.leftovers import throw_away
-from sfumato.wire.shapes import refusal_shape
-from sfumato.wire.status import STATUS
+from sfumato.dp.refusal import Refused
+from sfumato.features.access import sign_in_pages, token_pages, user_pages
+from sfumato.features.airlock import pages as airlock_pages
+from sfumato.features.audit import pages as audit_pages
+from sfumato.features.data_sets import amend_pages, upload_pages
+from sfumato.features.data_sets import pages as data_sets_pages
+from sfumato.features.federated import pages as federated_pages
+from sfumato.features.jobs import pages as jobs_pages
+from sfumato.features.policy import pages as policy_pages
+from sfumato.features.queries import answer_pages
+from sfumato.features.queries import pages as queries_pages
+from sfumato.features.surveys import pages as surveys_pages
+from sfumato.features.surveys import respondent_pages
+from sfumato.features.synthetic import pages as synthetic_pages
+from sfumato.server.console import lab_pages
+from sfumato.server.console.forms import read_form
+from sfumato.server.console.page import Page
+from sfumato.server.console.refusal_text import for_pages
+from sfumato.server.console.session import UNSAFE, check_csrf, check_origin, token_of
+from sfumato.server.console.templates_renderer import Paper
+from sfumato.server.console.visit import NOBODY, Visit, is_known, unknown_page
+from sfumato.server.ipc.body_drain import throw_away
+from sfumato.server.ipc.edge_client import Line
+from sfumato.wire.http_status import STATUS
+from sfumato.wire.query_json import refusal_shape
 
 Endpoint = Callable[[Request], Awaitable[Response]]
 PAGES: Final[tuple[Page, ...]] = (
-    *entry.PAGES,
-    *data_sets.PAGES,
-    *twins.PAGES,
-    *airlock.PAGES,
-    *lessons.PAGES,
-    *ask.PAGES,
-    *answers.PAGES,
-    *record.PAGES,
-    *owner.PAGES,
-    *amend.PAGES,
-    *upload.PAGES,
-    *jobs.PAGES,
-    *account.PAGES,
-    *people.PAGES,
-    *lab.PAGES,
-    *respond.PAGES,
-    *surveys.PAGES,
+    *sign_in_pages.PAGES,
+    *data_sets_pages.PAGES,
+    *synthetic_pages.PAGES,
+    *airlock_pages.PAGES,
+    *federated_pages.PAGES,
+    *queries_pages.PAGES,
+    *answer_pages.PAGES,
+    *audit_pages.PAGES,
+    *policy_pages.PAGES,
+    *amend_pages.PAGES,
+    *upload_pages.PAGES,
+    *jobs_pages.PAGES,
+    *token_pages.PAGES,
+    *user_pages.PAGES,
+    *lab_pages.PAGES,
+    *respondent_pages.PAGES,
+    *surveys_pages.PAGES,
 )
 
 
@@ -78,7 +73,7 @@ class Console:
 
     def lab_routes(self) -> list[Route]:
         """Return the lab's pages alone, open to all: there is nobody's data behind them."""
-        return self._routes([replace(page, is_open=True) for page in lab.PAGES])
+        return self._routes([replace(page, is_open=True) for page in lab_pages.PAGES])
 
     def _routes(self, pages: Sequence[Page]) -> list[Route]:
         routes = [Route(p.path, self._endpoint(p), methods=[p.method]) for p in pages]

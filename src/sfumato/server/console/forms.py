@@ -10,8 +10,8 @@ from urllib.parse import parse_qsl
 
 from starlette.requests import Request
 
-from sfumato.core.refusal import Refused
-from sfumato.faces.line.leftovers import throw_away
+from sfumato.dp.refusal import Refused
+from sfumato.server.ipc.body_drain import throw_away
 from sfumato.wire.json_text import bad_request
 
 LARGEST: Final = 1024 * 1024

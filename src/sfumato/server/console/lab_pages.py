@@ -9,12 +9,12 @@ from urllib.parse import urlencode
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import JSONResponse, Response
 
+from sfumato.client.ask_terms import Json
 from sfumato.client.plot import Plot
-from sfumato.client.terms import Json
-from sfumato.faces.console.page import Page
-from sfumato.faces.console.picture import drawn_alone, looks, narrowed
-from sfumato.faces.console.visit import Visit, unknown_page, whole_number
-from sfumato.faces.line.turns import Most, Turns
+from sfumato.server.console.answer_pictures import drawn_alone, looks, narrowed
+from sfumato.server.console.page import Page
+from sfumato.server.console.visit import Visit, unknown_page, whole_number
+from sfumato.server.ipc.fair_semaphore import Most, Turns
 from sfumato.wire.json_text import bad_request
 
 if TYPE_CHECKING:  # the lab is loaded when its pages are looked at

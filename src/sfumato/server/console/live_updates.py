@@ -6,10 +6,10 @@ import json
 
 from starlette.responses import Response, StreamingResponse
 
-from sfumato.faces.console.visit import Visit
-from sfumato.faces.line.edge_end import Answered
-from sfumato.faces.line.telling import EVENTS, NOT_KEPT, check_listeners, told
-from sfumato.wire.shapes import read_refusal
+from sfumato.server.console.visit import Visit
+from sfumato.server.ipc.edge_client import Answered
+from sfumato.server.ipc.server_sent_events import EVENTS, NOT_KEPT, check_listeners, told
+from sfumato.wire.query_json import read_refusal
 
 
 async def followed(visit: Visit, verb: str, params: dict[str, object]) -> Response:

@@ -7,7 +7,7 @@ from datetime import datetime
 from fractions import Fraction
 from typing import Any, Final
 
-from sfumato.client.text import number_text
+from sfumato.client.text_tables import number_text
 
 Shape = Mapping[str, Any]  # Any: JSON of the wire
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from starlette.responses import Response
 
-from sfumato.faces.console.visit import Visit
+from sfumato.server.console.visit import Visit
 
 
 @dataclass(frozen=True)

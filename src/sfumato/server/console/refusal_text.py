@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from sfumato.core.refusal import Refused
+from sfumato.dp.refusal import Refused
 
 GROUPS, ROWS = "“Groups a person counts in”", "“Rows a person counts with”"  # labels of ask.html
 _NEW: Final = "“Who confirms that they are new”"  # of guided.html

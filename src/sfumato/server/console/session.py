@@ -9,7 +9,7 @@ from typing import Final
 from starlette.requests import Request
 from starlette.responses import Response
 
-from sfumato.core.refusal import Refused
+from sfumato.dp.refusal import Refused
 
 # The prefix makes browsers refuse it from any other host, path or unencrypted page.
 COOKIE: Final = "__Host-sfumato"

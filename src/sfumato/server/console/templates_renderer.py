@@ -12,9 +12,9 @@ from urllib.parse import quote
 from jinja2 import Environment, FunctionLoader, StrictUndefined
 from starlette.responses import HTMLResponse, Response
 
-from sfumato.faces.console.refusal_words import in_pages
-from sfumato.faces.console.words import FILTERS
-from sfumato.wire.routes import BY_VERB
+from sfumato.server.console.number_text import FILTERS
+from sfumato.server.console.refusal_text import in_pages
+from sfumato.wire.verb_table import BY_VERB
 
 KINDS: Final[Mapping[str, str]] = {
     ".css": "text/css; charset=utf-8",
@@ -66,5 +66,5 @@ def make_paper() -> Paper:
 
 
 def _read(folder: str) -> dict[str, bytes]:
-    found = files("sfumato.faces.console") / folder
+    found = files("sfumato.server.console") / folder
     return {one.name: one.read_bytes() for one in found.iterdir() if one.is_file()}

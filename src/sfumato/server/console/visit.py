@@ -11,15 +11,15 @@ from typing import Any, Final
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
-from sfumato.core.refusal import Refused
-from sfumato.faces.console.forms import Form
-from sfumato.faces.console.paper import Paper
-from sfumato.faces.console.session import csrf_of
-from sfumato.faces.line.edge_end import Line
+from sfumato.dp.refusal import Refused
+from sfumato.server.console.forms import Form
+from sfumato.server.console.session import csrf_of
+from sfumato.server.console.templates_renderer import Paper
+from sfumato.server.ipc.edge_client import Line
+from sfumato.wire.http_status import STATUS
 from sfumato.wire.json_text import json_text
-from sfumato.wire.routes import BY_VERB
-from sfumato.wire.shapes import read_refusal
-from sfumato.wire.status import STATUS
+from sfumato.wire.query_json import read_refusal
+from sfumato.wire.verb_table import BY_VERB
 
 Said = dict[str, Any]  # Any: JSON of the wire, whose shape the service's tests hold
 NOBODY: Final[Mapping[str, object]] = {"user": "", "roles": [], "actions": []}

@@ -1,1 +1,1 @@
-"""The HTTP face: routes made of the wire's table, limits of its own, one error mapper."""
+"""The HTTP server: API endpoints, limits on connections, OpenAPI."""

@@ -8,17 +8,17 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route as HttpRoute
 
-from sfumato.core.refusal import Refused
-from sfumato.faces.http.events import events_endpoint
-from sfumato.faces.http.replies import json_reply, refusal_reply
-from sfumato.faces.http.senders import Endpoint, bearer, place_of
-from sfumato.faces.line.edge_end import Line
-from sfumato.faces.line.files import send_file
-from sfumato.faces.line.leftovers import throw_away
+from sfumato.dp.refusal import Refused
+from sfumato.server.http.event_endpoint import events_endpoint
+from sfumato.server.http.json_replies import json_reply, refusal_reply
+from sfumato.server.http.request_origin import Endpoint, bearer, place_of
+from sfumato.server.ipc.body_drain import throw_away
+from sfumato.server.ipc.edge_client import Line
+from sfumato.server.ipc.file_sender import send_file
 from sfumato.wire.json_text import bad_request, cannot_be_kept
+from sfumato.wire.query_json import Json
 from sfumato.wire.route import Route
-from sfumato.wire.routes import ROUTES
-from sfumato.wire.shapes import Json
+from sfumato.wire.verb_table import ROUTES
 
 SMALL_BODY: Final = 4 * 1024  # of whoever has not said who they are
 MAX_BODY: Final = 1024 * 1024

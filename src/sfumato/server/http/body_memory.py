@@ -14,9 +14,9 @@ from typing import Final
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from sfumato.core.network import network_of
-from sfumato.core.refusal import Refused
-from sfumato.faces.http.guard import FILES
+from sfumato.dp.refusal import Refused
+from sfumato.server.http.connection_limits import FILES
+from sfumato.system.ip_networks import network_of
 
 MOST: Final = 64 * 1024 * 1024
 SHARE: Final = 4  # one place may have a quarter of it

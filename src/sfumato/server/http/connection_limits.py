@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Final, cast
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from sfumato.core.network import Network, is_within, network_of
+from sfumato.system.ip_networks import Network, is_within, network_of
 
 HEAD_BYTES: Final = 16 * 1024
 HEADERS: Final = 100

@@ -14,19 +14,19 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.routing import BaseRoute, Route
 
-from sfumato.core.refusal import Refused
-from sfumato.faces.console.paper import make_paper
-from sfumato.faces.console.routes import Console
-from sfumato.faces.http.api import api_routes
-from sfumato.faces.http.bodies import Bodies
-from sfumato.faces.http.headers import Headed
-from sfumato.faces.http.openapi import openapi
-from sfumato.faces.http.prometheus import PROMETHEUS, prometheus
-from sfumato.faces.http.replies import json_reply, not_there, refusal_reply
-from sfumato.faces.http.senders import bearer, place_of
-from sfumato.faces.line.edge_end import Line
-from sfumato.wire.routes import VERSION
-from sfumato.wire.shapes import Json
+from sfumato.dp.refusal import Refused
+from sfumato.server.console.console_routes import Console
+from sfumato.server.console.templates_renderer import make_paper
+from sfumato.server.http.api_endpoints import api_routes
+from sfumato.server.http.body_memory import Bodies
+from sfumato.server.http.json_replies import json_reply, not_there, refusal_reply
+from sfumato.server.http.openapi import openapi
+from sfumato.server.http.prometheus import PROMETHEUS, prometheus
+from sfumato.server.http.request_origin import bearer, place_of
+from sfumato.server.http.security_headers import Headed
+from sfumato.server.ipc.edge_client import Line
+from sfumato.wire.query_json import Json
+from sfumato.wire.verb_table import VERSION
 
 
 def edge_app(

@@ -5,11 +5,11 @@ from __future__ import annotations
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
-from sfumato.core.refusal import Refused
-from sfumato.faces.http.replies import json_reply, refusal_reply
-from sfumato.faces.http.senders import Endpoint, bearer, place_of
-from sfumato.faces.line.edge_end import Answered, Line
-from sfumato.faces.line.telling import EVENTS, NOT_KEPT, check_listeners, told
+from sfumato.dp.refusal import Refused
+from sfumato.server.http.json_replies import json_reply, refusal_reply
+from sfumato.server.http.request_origin import Endpoint, bearer, place_of
+from sfumato.server.ipc.edge_client import Answered, Line
+from sfumato.server.ipc.server_sent_events import EVENTS, NOT_KEPT, check_listeners, told
 from sfumato.wire.route import Route
 
 

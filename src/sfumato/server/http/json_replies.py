@@ -6,9 +6,9 @@ import json
 
 from starlette.responses import Response
 
-from sfumato.core.refusal import Refused
-from sfumato.wire.shapes import refusal_shape
-from sfumato.wire.status import RETRY_AFTER_S, STATUS
+from sfumato.dp.refusal import Refused
+from sfumato.wire.http_status import RETRY_AFTER_S, STATUS
+from sfumato.wire.query_json import refusal_shape
 
 
 def json_reply(code: str | None, body: bytes) -> Response:

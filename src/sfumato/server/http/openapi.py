@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from sfumato.core.refusal import CODES
+from sfumato.dp.refusal import CODES
+from sfumato.wire.http_status import STATUS
+from sfumato.wire.json_schemas import REFUSAL, Schema
+from sfumato.wire.query_json import Json
 from sfumato.wire.route import Route
-from sfumato.wire.routes import COMMON, ROUTES
-from sfumato.wire.schemas import REFUSAL, Schema
-from sfumato.wire.shapes import Json
-from sfumato.wire.status import STATUS
+from sfumato.wire.verb_table import COMMON, ROUTES
 
 _WORDS: Final = {
     400: "malformed", 401: "not signed in", 403: "not allowed", 404: "not there", 409: "conflict",

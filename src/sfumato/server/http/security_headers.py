@@ -10,9 +10,9 @@ from typing import Final
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from sfumato.core.refusal import Refused
-from sfumato.faces.http.replies import not_there, refusal_reply
-from sfumato.wire.status import RETRY_AFTER_S
+from sfumato.dp.refusal import Refused
+from sfumato.server.http.json_replies import not_there, refusal_reply
+from sfumato.wire.http_status import RETRY_AFTER_S
 
 CSP: Final = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "

@@ -14,7 +14,7 @@ from typing import Any, Final, cast
 
 import uvloop
 
-from sfumato.faces.http.guard import GuardedProtocol, Limits, Place
+from sfumato.server.http.connection_limits import GuardedProtocol, Limits, Place
 
 AT_ONCE: Final = 64  # that are accepted before others are heard again
 NO_ROOM_S: Final = 0.5  # until another look, where this process can open nothing more

@@ -1,1 +1,1 @@
-"""The line between edge and door: frames over a Unix socket, a closed set of verbs."""
+"""The protocol between edge and door: frames over a Unix socket."""

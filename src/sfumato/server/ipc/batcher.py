@@ -11,8 +11,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Generic, TypeVar
 
-from sfumato.core.refusal import Refused
-from sfumato.faces.line.threads import Threads
+from sfumato.dp.refusal import Refused
+from sfumato.server.ipc.worker_threads import Threads
 
 Item = TypeVar("Item")
 Gives = TypeVar("Gives")

@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Final
 
-from sfumato.wire.shapes import Json
+from sfumato.wire.query_json import Json
 
 FIELDS: Final = ("at", "verb", "user", "outcome", "code")  # a log line has no others
 AFTER_ROWS: Final = frozenset(

@@ -9,24 +9,24 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from sfumato.core.access import Caller
-from sfumato.core.refusal import Refused
-from sfumato.door.release import Begun
-from sfumato.faces.ask_desk import ASKED, begun, counted, ended
-from sfumato.faces.desk import Desk
-from sfumato.faces.line.frames import MAX_REQUEST, Frame, read_frame
-from sfumato.faces.line.lane import Lane
-from sfumato.faces.line.outgoing import Outgoing
-from sfumato.faces.line.receiver import Receiver, drained
-from sfumato.faces.line.runner import Room, Runner, fault
-from sfumato.faces.line.tally import Tally
-from sfumato.faces.line.threads import Threads
-from sfumato.faces.line.turns import Most, Turns
-from sfumato.faces.survey_desk import take_reports
-from sfumato.services.jobs.jobs import ADD, ASK
+from sfumato.dp.refusal import Refused
+from sfumato.features.jobs.service import ADD, ASK
+from sfumato.features.queries.batch_verbs import ASKED, begun, counted, ended
+from sfumato.features.surveys.verbs import take_reports
+from sfumato.release.guarded_release import Begun
+from sfumato.server.dispatch import Desk
+from sfumato.server.ipc.batcher import Lane
+from sfumato.server.ipc.call_metrics import Tally
+from sfumato.server.ipc.fair_semaphore import Most, Turns
+from sfumato.server.ipc.file_receiver import Receiver, drained
+from sfumato.server.ipc.ipc_frames import MAX_REQUEST, Frame, read_frame
+from sfumato.server.ipc.job_runner import Room, Runner, fault
+from sfumato.server.ipc.worker_threads import Threads
+from sfumato.server.ipc.write_batching import Outgoing
+from sfumato.vault.users import Caller
 from sfumato.wire.json_text import bad_request, cannot_be_kept, json_text, read_json
-from sfumato.wire.routes import BY_VERB
-from sfumato.wire.shapes import Json, refusal_shape
+from sfumato.wire.query_json import Json, refusal_shape
+from sfumato.wire.verb_table import BY_VERB
 
 FILE: Final = "upload"  # the verb that sends one
 TOGETHER: Final = 8  # questions in one go: whoever is done waits for the others

@@ -7,10 +7,10 @@ import itertools
 from dataclasses import dataclass
 from pathlib import Path
 
-from sfumato.core.refusal import Refused
-from sfumato.faces.line.frames import MAX_HEADER, MAX_REQUEST, Frame, read_frame
+from sfumato.dp.refusal import Refused
+from sfumato.server.ipc.ipc_frames import MAX_HEADER, MAX_REQUEST, Frame, read_frame
 from sfumato.wire.json_text import bad_request
-from sfumato.wire.shapes import Json
+from sfumato.wire.query_json import Json
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Final
 
-from sfumato.core.refusal import Refused
+from sfumato.dp.refusal import Refused
 
 QUEUE: Final = 100
 OF_ONE_USER: Final = 50  # so that nobody fills the queue alone

@@ -10,14 +10,14 @@ import asyncio
 import contextlib
 from typing import Final
 
-from sfumato.faces.desk import Desk, check
-from sfumato.faces.line.files import Stream
-from sfumato.faces.line.frames import MAX_PART, Frame, read_frame
-from sfumato.faces.line.threads import Threads
-from sfumato.services.uploads.uploads import Incoming, Upload
+from sfumato.features.data_sets.upload_service import Incoming, Upload
+from sfumato.server.dispatch import Desk, check
+from sfumato.server.ipc.file_sender import Stream
+from sfumato.server.ipc.ipc_frames import MAX_PART, Frame, read_frame
+from sfumato.server.ipc.worker_threads import Threads
 from sfumato.wire.json_text import bad_request
-from sfumato.wire.routes import BY_VERB
-from sfumato.wire.shapes import Json
+from sfumato.wire.query_json import Json
+from sfumato.wire.verb_table import BY_VERB
 
 SILENT_S: Final = 120.0  # between two parts
 DRAINED_S: Final = 10.0  # that whoever was refused has to hear of it

@@ -10,9 +10,9 @@ import contextlib
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
-from sfumato.faces.line.edge_end import Answered, service_down
-from sfumato.faces.line.frames import MAX_PART, Frame, read_frame
-from sfumato.wire.shapes import Json
+from sfumato.server.ipc.edge_client import Answered, service_down
+from sfumato.server.ipc.ipc_frames import MAX_PART, Frame, read_frame
+from sfumato.wire.query_json import Json
 
 Stream = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 

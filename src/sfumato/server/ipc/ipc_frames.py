@@ -8,7 +8,7 @@ from asyncio import IncompleteReadError, StreamReader
 from dataclasses import dataclass
 from typing import Final
 
-from sfumato.wire.shapes import Json
+from sfumato.wire.query_json import Json
 
 MAX_HEADER: Final = 64 * 1024
 MAX_REQUEST: Final = 1024 * 1024  # the body of what the edge passes on

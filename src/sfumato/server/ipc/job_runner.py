@@ -8,14 +8,14 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
-from sfumato.core.refusal import Refused
-from sfumato.faces.desk import Desk
-from sfumato.faces.job_desk import worked_on
-from sfumato.faces.line.threads import Threads
-from sfumato.faces.line.turns import Turns
-from sfumato.faces.upload_desk import cleared, is_workable
-from sfumato.services.jobs.jobs import Job
-from sfumato.wire.shapes import Json, refusal_shape
+from sfumato.dp.refusal import Refused
+from sfumato.features.data_sets.upload_verbs import cleared, is_workable
+from sfumato.features.jobs.service import Job
+from sfumato.features.jobs.verbs import worked_on
+from sfumato.server.dispatch import Desk
+from sfumato.server.ipc.fair_semaphore import Turns
+from sfumato.server.ipc.worker_threads import Threads
+from sfumato.wire.query_json import Json, refusal_shape
 
 T = TypeVar("T")
 LOOK_S: Final = 0.25  # between two looks at what is ready

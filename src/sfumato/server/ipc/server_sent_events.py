@@ -9,8 +9,8 @@ from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Final
 
-from sfumato.core.refusal import Refused
-from sfumato.faces.line.edge_end import Answered
+from sfumato.dp.refusal import Refused
+from sfumato.server.ipc.edge_client import Answered
 
 EVERY_S: Final = 0.5
 LONGEST_S: Final = 3600.0  # then whoever listens comes again

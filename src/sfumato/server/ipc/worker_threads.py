@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from queue import SimpleQueue
 from typing import Any, TypeVar
 
-from sfumato.core.refusal import Bug
+from sfumato.dp.refusal import Bug
 
 T = TypeVar("T")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from sfumato.faces.line.frames import Frame
+from sfumato.server.ipc.ipc_frames import Frame
 
 
 class Outgoing:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Final
 
-from sfumato.core.card_fields import as_count, as_table, as_texts, bad_card
 from sfumato.dp.json_values import Json
+from sfumato.vault.card.field_readers import as_count, as_table, as_texts, bad_card
 
 LEAST_NEEDED: Final = 2
 MOST_DAYS: Final = 365

@@ -9,7 +9,7 @@ from decimal import Decimal
 from fractions import Fraction
 from typing import Final
 
-from sfumato.core.card_fields import as_count, as_table, as_texts, bad_card
+from sfumato.vault.card.field_readers import as_count, as_table, as_texts, bad_card
 
 PERSON: Final = "participant_id"  # the column of participants.tsv that names the person
 SUBJECT: Final = "{sub}"  # in a pattern, the name of the person's folder

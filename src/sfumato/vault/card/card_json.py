@@ -7,10 +7,10 @@ from dataclasses import asdict
 from datetime import date, timedelta
 from fractions import Fraction
 
-from sfumato.core.card import ALONE, TWO_PEOPLE, Card, Table
-from sfumato.core.columns import Column
-from sfumato.core.expression import Constant
 from sfumato.dp.json_values import Json
+from sfumato.query.expression import Constant
+from sfumato.vault.card.columns import Column
+from sfumato.vault.card.data_card import ALONE, TWO_PEOPLE, Card, Table
 
 
 def key_value(key: Constant) -> object:

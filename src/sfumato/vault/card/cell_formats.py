@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from sfumato.core.card_fields import bad_card
+from sfumato.vault.card.field_readers import bad_card
 
 DECIMALS: Final = (".", ",")
 THOUSANDS: Final[Mapping[str, str]] = {  # mark -> every letter that is written for it

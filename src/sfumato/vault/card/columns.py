@@ -9,11 +9,16 @@ from datetime import date, datetime
 from fractions import Fraction
 from typing import Final, Literal
 
-from sfumato.core.budget import read_number, read_positive
-from sfumato.core.card_fields import as_table, bad_card
-from sfumato.core.cell_formats import PLAIN, NumberFormat, read_date_format, read_number_format
-from sfumato.core.expression import Constant
-from sfumato.core.refusal import Refused
+from sfumato.dp.budget import read_number, read_positive
+from sfumato.dp.refusal import Refused
+from sfumato.query.expression import Constant
+from sfumato.vault.card.cell_formats import (
+    PLAIN,
+    NumberFormat,
+    read_date_format,
+    read_number_format,
+)
+from sfumato.vault.card.field_readers import as_table, bad_card
 
 ColumnType = Literal["integer", "number", "text", "boolean", "date", "timestamp"]
 TYPES: Final[tuple[ColumnType, ...]] = (

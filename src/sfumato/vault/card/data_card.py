@@ -13,12 +13,12 @@ from difflib import get_close_matches
 from fractions import Fraction
 from typing import Final
 
-from sfumato.core.airlock_card import AirlockTerms, read_airlock
-from sfumato.core.averaging import AverageTerms, read_averages
-from sfumato.core.bids import Folders, read_bids, read_description
-from sfumato.core.budget import Budget, read_delta, read_epsilon
-from sfumato.core.card_fields import as_count, as_table, as_text, as_texts, bad_card
-from sfumato.core.cell_formats import (
+from sfumato.dp.budget import Budget, read_delta, read_epsilon
+from sfumato.dp.refusal import Refused
+from sfumato.vault.budget_windows import UNITS
+from sfumato.vault.card.airlock_terms import AirlockTerms, read_airlock
+from sfumato.vault.card.bids import Folders, read_bids, read_description
+from sfumato.vault.card.cell_formats import (
     PLAIN,
     UTF8,
     FileFormat,
@@ -26,9 +26,9 @@ from sfumato.core.cell_formats import (
     read_file_format,
     read_number_format,
 )
-from sfumato.core.columns import Column, read_columns, sql_name
-from sfumato.core.refusal import Refused
-from sfumato.core.windows import UNITS
+from sfumato.vault.card.columns import Column, read_columns, sql_name
+from sfumato.vault.card.field_readers import as_count, as_table, as_text, as_texts, bad_card
+from sfumato.vault.card.secure_average_terms import AverageTerms, read_averages
 
 ROW: Final = "row"
 MAX_TABLES: Final = 20

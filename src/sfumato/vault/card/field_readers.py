@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from sfumato.core.refusal import Refused
+from sfumato.dp.refusal import Refused
 
 
 def check_known(shape: Mapping[str, object], known: set[str], where: str) -> None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Final
 
-from sfumato.core.card_fields import as_count, as_table, bad_card
-from sfumato.core.refusal import Refused
 from sfumato.dp.json_values import Json
+from sfumato.dp.refusal import Refused
+from sfumato.vault.card.field_readers import as_count, as_table, bad_card
 
 GUARANTEE: Final = "secure-average (not DP)"
 LEAST_SITES: Final = 3

@@ -9,9 +9,9 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="torch is not installed: make .venv/torch.done")
 
-from sfumato.core.refusal import Refused  # noqa: E402
-from sfumato.federated.frames import Reference  # noqa: E402
-from sfumato.federated.store import Store  # noqa: E402
+from sfumato.dp.refusal import Refused  # noqa: E402
+from sfumato.features.federated.tensors.object_store import Store  # noqa: E402
+from sfumato.features.federated.tensors.tensor_messages import Reference  # noqa: E402
 
 TABLE = "table:t"
 CALLS: tuple[tuple[str, int], ...] = (  # with so many tensors beside the first

@@ -8,11 +8,11 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="torch is not installed: make .venv/torch.done")
 
-from sfumato.core.refusal import Refused  # noqa: E402
-from sfumato.federated import nn, tensor  # noqa: E402
+from sfumato.dp.refusal import Refused  # noqa: E402
+from sfumato.features.federated import nn, tensor  # noqa: E402
 
 if TYPE_CHECKING:
-    from tensor_workers import Make
+    from support.tensor_workers import Make
 
 WIDE, STEPS, PICTURES = (4,), (3, 6), (2, 6, 6)
 # a layer, how it is made, and the shape of a row

@@ -9,9 +9,9 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="torch is not installed: make .venv/torch.done")
 
-from sfumato.core.refusal import Refused  # noqa: E402
-from sfumato.federated import VirtualWorker, nn, tensor  # noqa: E402
-from sfumato.federated.worker import Worker  # noqa: E402
+from sfumato.dp.refusal import Refused  # noqa: E402
+from sfumato.features.federated import VirtualWorker, nn, tensor  # noqa: E402
+from sfumato.features.federated.tensors.worker import Worker  # noqa: E402
 
 
 def test_a_site_tells_the_names_of_its_tables_and_their_declared_shape(clinic: Worker) -> None:

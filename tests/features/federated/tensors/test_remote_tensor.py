@@ -1,7 +1,7 @@
 """Tensors at workers: sent, computed with, trained on and brought back.
 
-Everything here holds for workers in this process and for real sites alike (conftest.py).
-"""
+Everything here holds for workers in this process and for real sites alike (features/federated/conftest.py).
+"""  # noqa: E501
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="torch is not installed: make .venv/torch.done")
 
-from sfumato.core.refusal import Refused  # noqa: E402
-from sfumato.federated import nn, tensor  # noqa: E402
-from sfumato.federated.models import get, send  # noqa: E402
-from tensor_workers import Make  # noqa: E402
+from sfumato.dp.refusal import Refused  # noqa: E402
+from sfumato.features.federated import nn, tensor  # noqa: E402
+from sfumato.features.federated.tensors.remote_modules import get, send  # noqa: E402
+from support.tensor_workers import Make  # noqa: E402
 
 F = torch.nn.functional
 

@@ -15,11 +15,12 @@ from scipy import stats
 
 torch = pytest.importorskip("torch", reason="torch is not installed: make .venv/torch.done")
 
-from chance import SeededDice  # noqa: E402
-from sfumato.core.refusal import Refused  # noqa: E402
-from sfumato.federated import VirtualWorker, shared, tensor  # noqa: E402
-from sfumato.federated.shared import FixedTensor  # noqa: E402
-from tensor_workers import Make  # noqa: E402
+from sfumato.dp.refusal import Refused  # noqa: E402
+from sfumato.features.federated import VirtualWorker, tensor  # noqa: E402
+from sfumato.features.federated.tensors import secret_shared_tensor  # noqa: E402
+from sfumato.features.federated.tensors.secret_shared_tensor import FixedTensor  # noqa: E402
+from support.seeded_dice import SeededDice  # noqa: E402
+from support.tensor_workers import Make  # noqa: E402
 
 ALARM = 1e-5
 X, Y = [[3, -4], [0, 7]], [[-1, 2], [5, 6]]
@@ -88,7 +89,7 @@ def test_all_parts_but_one_are_uniform_numbers_of_64_bits(
     left_out: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whatever two of three put together: their own parts, sums and differences of them."""
-    monkeypatch.setattr(shared, "_DICE", SeededDice(7))
+    monkeypatch.setattr(secret_shared_tensor, "_DICE", SeededDice(7))
     many = 1 << 14
     parts = tensor([5] * many).share(*three()).parts
     held = [part.get().numpy() for place, part in enumerate(parts) if place != left_out]
@@ -101,15 +102,15 @@ def test_all_parts_but_one_are_uniform_numbers_of_64_bits(
 def test_what_a_product_opens_is_masked_by_numbers_of_64_bits(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(shared, "_DICE", SeededDice(8))
+    monkeypatch.setattr(secret_shared_tensor, "_DICE", SeededDice(8))
     opened: list[Any] = []
-    masked = shared._masked
+    masked = secret_shared_tensor._masked
 
     def listening(*of: Any) -> Any:
         opened.append(masked(*of))
         return opened[-1]
 
-    monkeypatch.setattr(shared, "_masked", listening)
+    monkeypatch.setattr(secret_shared_tensor, "_masked", listening)
     many = 1 << 14
     workers = three()
     x, y = (tensor([number] * many).share(*workers) for number in (3, 4))

@@ -13,8 +13,8 @@ torch = pytest.importorskip("torch", reason="torch is not installed: make .venv/
 from hypothesis import given  # noqa: E402
 from hypothesis import strategies as st  # noqa: E402
 
-from sfumato.federated.frames import Reference, decode, encode  # noqa: E402
-from sfumato.federated.store import Store  # noqa: E402
+from sfumato.features.federated.tensors.object_store import Store  # noqa: E402
+from sfumato.features.federated.tensors.tensor_messages import Reference, decode, encode  # noqa: E402
 
 
 def framed(words: object, data: bytes = b"") -> bytes:

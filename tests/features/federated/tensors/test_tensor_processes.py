@@ -13,9 +13,9 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="torch is not installed: make .venv/torch.done")
 
-from sfumato.core.refusal import Refused  # noqa: E402
-from sfumato.federated.frames import decode, encode  # noqa: E402
-from sfumato.federated.rooms import RoomLimits, Rooms  # noqa: E402
+from sfumato.dp.refusal import Refused  # noqa: E402
+from sfumato.features.federated.tensors.tensor_messages import decode, encode  # noqa: E402
+from sfumato.features.federated.tensors.tensor_processes import RoomLimits, Rooms  # noqa: E402
 
 ADA = ("ada", "1")
 

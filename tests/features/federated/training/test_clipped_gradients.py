@@ -10,8 +10,8 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="torch is not installed: make .venv/torch.done")
 
-from sfumato.core.refusal import Refused  # noqa: E402
-from sfumato.federated.gradients import clipped_sum  # noqa: E402
+from sfumato.dp.refusal import Refused  # noqa: E402
+from sfumato.features.federated.training.clipped_gradients import clipped_sum  # noqa: E402
 
 
 def net(*sizes: int) -> Any:
@@ -146,8 +146,8 @@ def test_the_clipped_sum_of_any_layers_is_that_of_gradients_made_one_by_one(name
 @NAMED
 def test_each_layers_share_of_a_norm_is_exact(name: str) -> None:
     """Of one layer at a time, so that no part hides behind a larger one."""
-    from sfumato.federated.gradients import _passed
-    from sfumato.federated.norms import squared_norms
+    from sfumato.features.federated.training.clipped_gradients import _passed
+    from sfumato.features.federated.training.gradient_norms import squared_norms
 
     model, rows = made(name)
     target = torch.arange(12) % 3

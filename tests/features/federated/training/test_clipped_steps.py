@@ -13,12 +13,12 @@ torch = pytest.importorskip("torch", reason="torch is not installed: make .venv/
 
 from torch import nn  # noqa: E402
 
-from sfumato.core.refusal import Refused  # noqa: E402
-from sfumato.core.secure.rounding import (  # noqa: E402
+from sfumato.dp.refusal import Refused  # noqa: E402
+from sfumato.dp.secure_aggregation.stochastic_rounding import (  # noqa: E402
     PeopleGrid,
     squared_norm,
 )
-from sfumato.federated.gradients import clipped_steps  # noqa: E402
+from sfumato.features.federated.training.clipped_gradients import clipped_steps  # noqa: E402
 
 ROWS, HALF = 64, 129
 MIXED = torch.randperm(HALF, generator=torch.Generator().manual_seed(1))

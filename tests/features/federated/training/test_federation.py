@@ -10,11 +10,11 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="torch is not installed: make .venv/torch.done")
 
-from sfumato.core.refusal import Refused  # noqa: E402
-from sfumato.federated import federate, nn  # noqa: E402
-from sfumato.federated.federation import Federation, Round  # noqa: E402
-from sfumato.federated.layers import words_of  # noqa: E402
-from sfumato.federated.trainee import sum_words  # noqa: E402
+from sfumato.dp.refusal import Refused  # noqa: E402
+from sfumato.features.federated import federate, nn  # noqa: E402
+from sfumato.features.federated.training.federation import Federation, Round  # noqa: E402
+from sfumato.features.federated.training.layers import words_of  # noqa: E402
+from sfumato.features.federated.training.training_site import sum_words  # noqa: E402
 
 WEIGHTS = torch.tensor([[1.0], [-2.0], [0.5]])
 

@@ -13,13 +13,13 @@ import numpy as np
 import pytest
 
 import sfumato
-from drawn_digits import FEATURES, SIDE, TARGET, digits, digits_card, write_digits
-from several_sites import NAMES, Sites, pooled, several
 from sfumato import Refused
-from sfumato.convening import FederatedVault, new_convener
-from sfumato.federated.trained import TrainedModel
-from sfumato.federated.training import Step
-from vaults import make_vault
+from sfumato.app.federation import FederatedVault, new_convener
+from sfumato.features.federated.training.trained_model import TrainedModel
+from sfumato.features.federated.training.training_rounds import Step
+from support.drawn_digits import FEATURES, SIDE, TARGET, digits, digits_card, write_digits
+from support.federated_sites import NAMES, Sites, pooled, several
+from support.small_vaults import make_vault
 
 PICTURES = 300  # at each site
 CONV = {"channels": 6, "kernel": 3, "padding": 1, "pool": 2}

@@ -12,9 +12,9 @@ torch = pytest.importorskip("torch", reason="torch is not installed: make .venv/
 
 from torch import nn  # noqa: E402
 
-from sfumato.core.learning.front import Conv, Front, Opening  # noqa: E402
-from sfumato.core.learning.network import SUM_BITS, Network, Numbers  # noqa: E402
-from sfumato.federated.training import first_weights  # noqa: E402
+from sfumato.dp.learning.input_layers import Conv, Front, Opening  # noqa: E402
+from sfumato.dp.learning.integer_network import SUM_BITS, Network, Numbers  # noqa: E402
+from sfumato.features.federated.training.training_rounds import first_weights  # noqa: E402
 
 SHAPES: dict[str, tuple[tuple[int, ...], tuple[Conv, ...], tuple[tuple[str, int], ...], int]] = {
     "one kernel": ((1, 8, 8), (Conv(4, 3, 1, 1),), (), 0),

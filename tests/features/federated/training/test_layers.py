@@ -15,13 +15,13 @@ torch = pytest.importorskip("torch", reason="torch is not installed: make .venv/
 
 from torch import nn  # noqa: E402
 
-from sfumato.core.refusal import Bug, Refused  # noqa: E402
-from sfumato.core.secure.rounding import PeopleGrid  # noqa: E402
-from sfumato.federated import gradients  # noqa: E402
-from sfumato.federated.frames import decode, encode  # noqa: E402
-from sfumato.federated.gradients import clipped_sum  # noqa: E402
-from sfumato.federated.layers import made_of, words_of  # noqa: E402
-from sfumato.federated.norms import squared_norms  # noqa: E402
+from sfumato.dp.refusal import Bug, Refused  # noqa: E402
+from sfumato.dp.secure_aggregation.stochastic_rounding import PeopleGrid  # noqa: E402
+from sfumato.features.federated.tensors.tensor_messages import decode, encode  # noqa: E402
+from sfumato.features.federated.training import clipped_gradients  # noqa: E402
+from sfumato.features.federated.training.clipped_gradients import clipped_sum  # noqa: E402
+from sfumato.features.federated.training.gradient_norms import squared_norms  # noqa: E402
+from sfumato.features.federated.training.layers import made_of, words_of  # noqa: E402
 
 Layers = Callable[[], list[Any]]  # Any: modules
 Shape = tuple[int, ...] | None  # of a row; None: tokens
@@ -151,13 +151,13 @@ def test_each_use_of_a_layer_has_its_exact_norm(name: str, monkeypatch: Any) -> 
     model, rows, target = made(name)
     each = alone(model, rows, target)
     seen: list[Any] = []
-    real = gradients._squares
+    real = clipped_gradients._squares
 
     def heard(*said: Any) -> Any:
         seen.append(said)
         return real(*said)
 
-    monkeypatch.setattr(gradients, "_squares", heard)
+    monkeypatch.setattr(clipped_gradients, "_squares", heard)
     clipped_sum(model, rows, target, "cross_entropy", 1.0)
     ((measured, by_one),) = seen
     found = dict(by_one.items())
@@ -172,7 +172,7 @@ def test_each_use_of_a_layer_has_its_exact_norm(name: str, monkeypatch: Any) -> 
         np.testing.assert_allclose(own, squares.pop(key), rtol=1e-9, atol=1e-18)
     for use in measured:
         wanted = sum(squares.pop(id(p)) for p in use[0].parameters())
-        own = gradients.squared_norms(*use).detach().numpy()
+        own = clipped_gradients.squared_norms(*use).detach().numpy()
         np.testing.assert_allclose(own, wanted, rtol=1e-9, atol=1e-18)
     assert not squares
 
@@ -214,7 +214,7 @@ def test_rows_taken_few_at_a_time_add_up_to_the_same(
 ) -> None:
     model, rows, target = made(name, 5)
     wanted = clipped_sum(model, rows, target, "cross_entropy", 0.5)
-    monkeypatch.setattr(gradients, "MADE_AT_ONCE", 1)
+    monkeypatch.setattr(clipped_gradients, "MADE_AT_ONCE", 1)
     found = clipped_sum(model, rows, target, "cross_entropy", 0.5)
     np.testing.assert_allclose(found, wanted, atol=1e-12)
 
@@ -390,7 +390,7 @@ def test_weights_of_another_shape_or_of_none_are_not_shared(words: Any) -> None:
 
 
 def test_layers_whose_weights_were_not_sent_take_no_room() -> None:
-    from sfumato.federated.trainee import Lesson, _model
+    from sfumato.features.federated.training.training_site import Lesson, _model
 
     wide = tuple(("linear", 1 << 12, 1 << 13) for _ in range(100))  # 13 gigabytes
     with pytest.raises(Refused, match="weights do not fit"):

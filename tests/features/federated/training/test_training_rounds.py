@@ -15,17 +15,17 @@ import numpy as np
 import pytest
 
 import sfumato
-from several_sites import NAMES, Between, Rows, Sites, pooled, rows_of, several, site_card
 from sfumato import Refused
-from sfumato.core.learning.order import LearnOrder
-from sfumato.core.secure import rounding
-from sfumato.core.secure.frames import unpack
-from sfumato.door.locks import secure_sum
-from sfumato.engines.duckdb import DuckDBEngine
-from sfumato.federated import training
-from sfumato.federated.trained import TrainedModel
-from sfumato.federated.training import Step
+from sfumato.dp.secure_aggregation import stochastic_rounding
+from sfumato.dp.secure_aggregation.message_encoding import unpack
+from sfumato.engines.duckdb.engine import DuckDBEngine
+from sfumato.features.federated.training import training_rounds
+from sfumato.features.federated.training.trained_model import TrainedModel
+from sfumato.features.federated.training.training_rounds import Step
+from sfumato.release.locks import secure_aggregation
 from sfumato.vault.engine_port import EngineStopped
+from sfumato.vault.training_port import LearnOrder
+from support.federated_sites import NAMES, Between, Rows, Sites, pooled, rows_of, several, site_card
 
 LESSON: dict[str, Any] = {
     "features": ["age", "salary"], "target": "ill", "epsilon": 20, "delta": 1e-6, "rounds": 2,
@@ -135,11 +135,13 @@ def test_without_noise_a_round_is_the_weighted_average_of_what_sites_walked(
 ) -> None:
     """FedAvg, FedProx and public weights, held against the same in floats on rows by site."""
     monkeypatch.setattr(
-        secure_sum.skellam, "sample", lambda _v, count, _d: np.zeros(count, dtype=np.int64)
+        secure_aggregation.skellam, "sample", lambda _v, count, _d: np.zeros(count, dtype=np.int64)
     )
-    monkeypatch.setattr(rounding, "_at_random", lambda found, _d: np.rint(found).astype(np.int64))
+    monkeypatch.setattr(
+        stochastic_rounding, "_at_random", lambda found, _d: np.rint(found).astype(np.int64)
+    )
     begin = np.array([1, -1, -1, 1, 0.5, -0.5])  # far enough off that there is a way to go
-    monkeypatch.setattr(training, "first_weights", lambda *_: begin)
+    monkeypatch.setattr(training_rounds, "first_weights", lambda *_: begin)
     some: dict[str, float] = {"east": 0.25, "west": 0.5}
     cases: tuple[tuple[float, dict[str, float]], ...] = ((0, {}), (1.5, {}), (0, some))
     for drawn, weights in cases:
@@ -566,7 +568,9 @@ def test_what_leaves_a_site_is_uniform_and_would_not_be_without_masks(
 ) -> None:
     assert spread(sites) < 400  # passed by chance less often than once in a million
     for name in ("add_mask", "take_mask"):
-        monkeypatch.setattr(f"sfumato.core.secure.participant.{name}", lambda words, key: None)
+        monkeypatch.setattr(
+            f"sfumato.dp.secure_aggregation.participant.{name}", lambda words, key: None
+        )
     assert spread(sites) > 10_000
 
 

@@ -9,26 +9,30 @@ import importlib
 import importlib.util
 from typing import TYPE_CHECKING
 
-from sfumato.core.refusal import Refused
-from sfumato.federated.flower.node import join_fleet, new_site, spent_at
-from sfumato.federated.flower.schedule import schedule
+from sfumato.dp.refusal import Refused
+from sfumato.features.federated.flower.fleet_node import join_fleet, new_site, spent_at
+from sfumato.features.federated.flower.fleet_schedule import schedule
 
 if TYPE_CHECKING:
-    from sfumato.federated.flower.mod import secure_mod
-    from sfumato.federated.flower.strategy import SecureAverage
+    from sfumato.features.federated.flower.client_mod import secure_mod
+    from sfumato.features.federated.flower.server_strategy import SecureAverage
 
-_WHERE = {"SecureAverage": "strategy", "secure_mod": "mod"}
+_WHERE = {"SecureAverage": "server_strategy", "secure_mod": "client_mod"}
 __all__ = ["SecureAverage", "join_fleet", "new_site", "schedule", "secure_mod", "spent_at"]
 
 
 def __getattr__(name: str) -> object:
     """Bring in Flower only when it is used, and say so where it is not installed."""
     if name not in _WHERE:
-        raise AttributeError(f"module 'sfumato.federated.flower' has no attribute {name!r}")
+        raise AttributeError(
+            f"module 'sfumato.features.federated.flower' has no attribute {name!r}"
+        )
     if importlib.util.find_spec("flwr") is None:
         raise Refused(
             "not-installed",
             "A fleet of Flower's needs the package flwr.",
             "Install it in an environment of its own: docs/flower.md.",
         )
-    return getattr(importlib.import_module(f"sfumato.federated.flower.{_WHERE[name]}"), name)
+    return getattr(
+        importlib.import_module(f"sfumato.features.federated.flower.{_WHERE[name]}"), name
+    )

@@ -14,11 +14,10 @@ from typing import Any, Final
 
 from flwr.app import ArrayRecord, ConfigRecord, Context, Message, RecordDict
 
-from sfumato.core.refusal import Refused
-from sfumato.core.secure.frames import refused
-from sfumato.dice import StretchedDice
-from sfumato.federated.flower.node import Node
-from sfumato.federated.flower.schedule import (
+from sfumato.dp.refusal import Refused
+from sfumato.dp.secure_aggregation.message_encoding import refused
+from sfumato.features.federated.flower.fleet_node import Node
+from sfumato.features.federated.flower.fleet_schedule import (
     ARRAYS,
     OURS,
     SETTINGS,
@@ -26,7 +25,8 @@ from sfumato.federated.flower.schedule import (
     flat,
     task_digest,
 )
-from sfumato.federated.flower.stages import Numbers, Part
+from sfumato.features.federated.flower.round_stages import Numbers, Part
+from sfumato.system.randomness import StretchedDice
 
 KEY_BYTES: Final = 32
 Next = Callable[[Message, Context], Message]

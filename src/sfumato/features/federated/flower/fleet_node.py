@@ -17,11 +17,11 @@ from typing import Final
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from sfumato.core.federation import Agreement, bad_federation, read_agreement
-from sfumato.core.refusal import Refused
-from sfumato.core.secure.terms import not_trusted
-from sfumato.dice import SystemDice
-from sfumato.federated.flower.schedule import Plan
+from sfumato.dp.refusal import Refused
+from sfumato.dp.secure_aggregation.round_terms import not_trusted
+from sfumato.features.federated.agreement import Agreement, bad_federation, read_agreement
+from sfumato.features.federated.flower.fleet_schedule import Plan
+from sfumato.system.randomness import SystemDice
 
 KEY, RULES, AGREEMENT, SPENT = "site.key", "site.json", "agreement.json", "spent.sqlite"
 KEY_BYTES: Final = 32

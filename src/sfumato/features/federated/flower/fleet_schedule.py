@@ -18,13 +18,13 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from sfumato.core.federation import Agreement
-from sfumato.core.refusal import Refused
-from sfumato.core.secure.frames import refused
-from sfumato.core.secure.private import NoisySum, noisy_sum_for
-from sfumato.core.secure.rounding import Grid
-from sfumato.core.secure.terms import Terms
 from sfumato.dp.ports import Dice
+from sfumato.dp.refusal import Refused
+from sfumato.dp.secure_aggregation.distributed_noise import NoisySum, noisy_sum_for
+from sfumato.dp.secure_aggregation.message_encoding import refused
+from sfumato.dp.secure_aggregation.round_terms import Terms
+from sfumato.dp.secure_aggregation.stochastic_rounding import Grid
+from sfumato.features.federated.agreement import Agreement
 
 Arrays = Mapping[str, NDArray[Any]]  # Any: of one kind of floats or another
 OURS: Final = "sfumato"  # the name of our record in a message and in a node's context

@@ -17,12 +17,12 @@ from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 from numpy.typing import NDArray
 
-from sfumato.core.secure.frames import pack, refused, unpack
-from sfumato.core.secure.participant import Participant, bad_update
-from sfumato.core.secure.terms import not_trusted
 from sfumato.dp.ports import Dice
-from sfumato.federated.flower.node import Node
-from sfumato.federated.flower.schedule import Plan, number_and_task, read_schedule
+from sfumato.dp.secure_aggregation.message_encoding import pack, refused, unpack
+from sfumato.dp.secure_aggregation.participant import Participant, bad_update
+from sfumato.dp.secure_aggregation.round_terms import not_trusted
+from sfumato.features.federated.flower.fleet_node import Node
+from sfumato.features.federated.flower.fleet_schedule import Plan, number_and_task, read_schedule
 
 STAGES: Final = ("join", "share", "mask", "agree", "reveal")
 Numbers = NDArray[np.float64]

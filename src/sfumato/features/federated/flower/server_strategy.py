@@ -18,13 +18,12 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, Re
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Strategy
 
-from sfumato.core.federation import Agreement, bad_federation
-from sfumato.core.refusal import Bug, Refused
-from sfumato.core.secure.collector import Collector
-from sfumato.core.secure.participant import too_few
-from sfumato.dice import SystemDice
-from sfumato.federated.flower.mod import KEY_BYTES
-from sfumato.federated.flower.schedule import (
+from sfumato.dp.refusal import Bug, Refused
+from sfumato.dp.secure_aggregation.collector import Collector
+from sfumato.dp.secure_aggregation.participant import too_few
+from sfumato.features.federated.agreement import Agreement, bad_federation
+from sfumato.features.federated.flower.client_mod import KEY_BYTES
+from sfumato.features.federated.flower.fleet_schedule import (
     ARRAYS,
     OURS,
     SETTINGS,
@@ -33,6 +32,7 @@ from sfumato.federated.flower.schedule import (
     moved,
     task_digest,
 )
+from sfumato.system.randomness import SystemDice
 
 POLL_S: Final = 0.5
 _LOG: Final = logging.getLogger("flwr")

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any, overload
 
 import torch
 
-from sfumato.federated.remote import INSTEAD, RemoteTensor, not_here, put
-from sfumato.federated.worker import Worker
+from sfumato.features.federated.tensors.remote_tensor import INSTEAD, RemoteTensor, not_here, put
+from sfumato.features.federated.tensors.worker import Worker
 
 if TYPE_CHECKING:
-    from sfumato.federated.shared import FixedTensor, SharedTensor
+    from sfumato.features.federated.tensors.secret_shared_tensor import FixedTensor, SharedTensor
 
 
 class LocalTensor(torch.Tensor):
@@ -69,7 +69,7 @@ class LocalTensor(torch.Tensor):
 
     def fix_precision(self, *, precision_fractional: int = 3) -> FixedTensor:
         """Return its numbers as whole ones, of so many decimal places."""
-        from sfumato.federated.shared import fixed
+        from sfumato.features.federated.tensors.secret_shared_tensor import fixed
 
         return fixed(self, precision_fractional)
 
@@ -77,7 +77,7 @@ class LocalTensor(torch.Tensor):
 
     def share(self, *workers: Worker, crypto_provider: object = None) -> SharedTensor:
         """Return its whole numbers split among workers, of which none learns a thing alone."""
-        from sfumato.federated.shared import shared
+        from sfumato.features.federated.tensors.secret_shared_tensor import shared
 
         del crypto_provider  # who shares draws what products need
         return shared(self, workers)

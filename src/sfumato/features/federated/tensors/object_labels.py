@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from sfumato.federated.frames import malformed
+from sfumato.features.federated.tensors.tensor_messages import malformed
 
 MOST_TAGS: Final = 32
 MOST_LETTERS: Final = 1000  # of a tag, and of the line

@@ -3,8 +3,8 @@
 An object is *free* if it can be given back: it was sent here, or was computed from such objects
 before anything of the site's tables was touched. From the first touch on nothing computed is
 free, and no sent object that was written to; gradients and views make finer book-keeping
-unsafe (`tests/federated/test_private.py` has the ways round it that were tried).
-"""
+unsafe (`tests/features/federated/tensors/test_private_tensors.py` has the ways round it that were tried).
+"""  # noqa: E501
 
 from __future__ import annotations
 
@@ -13,13 +13,19 @@ from typing import Any, Final
 
 import torch
 
-from sfumato.core.refusal import Refused
-from sfumato.federated.frames import Reference, decode, encode, malformed
-from sfumato.federated.labels import Labels
-from sfumato.federated.language import IN_PLACE, OPERATIONS, SAFE_ARGS, WRITES
-from sfumato.federated.trainee import Offer, Trainee
-from sfumato.federated.unseen import FAILURES, blank, filled, is_done, zeros_of
-from sfumato.federated.worker import TABLE
+from sfumato.dp.refusal import Refused
+from sfumato.features.federated.tensors.object_labels import Labels
+from sfumato.features.federated.tensors.operations import IN_PLACE, OPERATIONS, SAFE_ARGS, WRITES
+from sfumato.features.federated.tensors.tensor_messages import Reference, decode, encode, malformed
+from sfumato.features.federated.tensors.unseen_values import (
+    FAILURES,
+    blank,
+    filled,
+    is_done,
+    zeros_of,
+)
+from sfumato.features.federated.tensors.worker import TABLE
+from sfumato.features.federated.training.training_site import Offer, Trainee
 
 MOST_OBJECTS: Final = 100_000
 GRAD: Final = OPERATIONS["requires_grad_"]  # which changes no number

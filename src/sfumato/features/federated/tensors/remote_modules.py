@@ -12,9 +12,9 @@ from typing import Any, Self
 
 import torch
 
-from sfumato.federated.frames import malformed
-from sfumato.federated.remote import RemoteParameter, put
-from sfumato.federated.worker import Ref, Worker
+from sfumato.features.federated.tensors.remote_tensor import RemoteParameter, put
+from sfumato.features.federated.tensors.tensor_messages import malformed
+from sfumato.features.federated.tensors.worker import Ref, Worker
 
 
 class Sendable:

@@ -12,9 +12,9 @@ from typing import Any, Final
 
 import torch
 
-from sfumato.core.refusal import Refused
-from sfumato.federated.language import IN_PLACE, name_of
-from sfumato.federated.worker import Ref, Worker
+from sfumato.dp.refusal import Refused
+from sfumato.features.federated.tensors.operations import IN_PLACE, name_of
+from sfumato.features.federated.tensors.worker import Ref, Worker
 
 KNOWN_HERE: Final = frozenset({
     "shape", "dtype", "ndim", "device", "layout", "is_sparse", "is_cuda", "is_complex", "is_leaf",
@@ -69,7 +69,7 @@ class RemoteTensor(torch.Tensor):
     @property
     def owner(self) -> Worker:
         """Return where the reference is: here."""
-        from sfumato.federated.virtual import HERE
+        from sfumato.features.federated.tensors.virtual_worker import HERE
 
         return HERE
 
@@ -111,7 +111,7 @@ class RemoteTensor(torch.Tensor):
 
         What was sent comes back with its gradient, where that is not the site's.
         """
-        from sfumato.federated.local import local
+        from sfumato.features.federated.tensors.local_tensor import local
 
         if user is not None:
             raise refused("who asks is whose token it is, and nobody names another")

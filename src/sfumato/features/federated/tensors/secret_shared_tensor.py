@@ -22,10 +22,10 @@ from typing import Any, Final, NoReturn, TypeAlias
 
 import torch
 
-from sfumato.dice import StretchedDice
-from sfumato.federated.local import LocalTensor, local
-from sfumato.federated.remote import RemoteTensor, put, refused
-from sfumato.federated.worker import Worker
+from sfumato.features.federated.tensors.local_tensor import LocalTensor, local
+from sfumato.features.federated.tensors.remote_tensor import RemoteTensor, put, refused
+from sfumato.features.federated.tensors.worker import Worker
+from sfumato.system.randomness import StretchedDice
 
 PLACES: Final = 3
 MOST: Final = (1 << 63) - 1

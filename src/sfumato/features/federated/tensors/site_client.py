@@ -15,10 +15,10 @@ from urllib.parse import urlsplit
 
 import torch
 
-from sfumato.core.refusal import Refused
-from sfumato.dice import SystemDice
-from sfumato.federated.frames import answered, encode
-from sfumato.federated.worker import Worker
+from sfumato.dp.refusal import Refused
+from sfumato.features.federated.tensors.tensor_messages import answered, encode
+from sfumato.features.federated.tensors.worker import Worker
+from sfumato.system.randomness import SystemDice
 
 PART: Final = 500_000  # bytes of a message that one request carries
 _SQL: Final = {"mean": "AVG", "sum": "SUM"}
@@ -44,11 +44,11 @@ class Site(Worker):
     """A real site: `Site("https://...", token=...)`; has state, the messages that it has sent."""
 
     def __init__(self, url: str, *, token: str, id: str | None = None) -> None:  # noqa: A002
-        from sfumato.client import remote
+        from sfumato.client import remote_vault
 
         draw = SystemDice().draw
         self.id = id or urlsplit(url).hostname or url
-        self.vault: Served = remote.connect(url, token=token, draw=draw)
+        self.vault: Served = remote_vault.connect(url, token=token, draw=draw)
         self._session = draw(16).hex()
         self._number = 0
         self._lock = threading.RLock()
@@ -100,7 +100,7 @@ class Site(Worker):
 
     def release(self, key: str, *, epsilon: float, delta: float | None = None) -> Any:
         """Return sums or means of a table's columns, noised and paid by the site's own door."""
-        from sfumato.federated.local import local
+        from sfumato.features.federated.tensors.local_tensor import local
 
         source = self.ask(do="source", key=key)
         how, names = _SQL[source["how"]], source["columns"]

@@ -13,11 +13,11 @@ from typing import Any, Final
 
 import torch
 
-from sfumato.core.refusal import Refused
-from sfumato.federated.frames import Reference, decode, encode, malformed
-from sfumato.federated.language import IN_PLACE
-from sfumato.federated.store import Store
-from sfumato.federated.worker import TABLE
+from sfumato.dp.refusal import Refused
+from sfumato.features.federated.tensors.object_store import Store
+from sfumato.features.federated.tensors.operations import IN_PLACE
+from sfumato.features.federated.tensors.tensor_messages import Reference, decode, encode, malformed
+from sfumato.features.federated.tensors.worker import TABLE
 
 ALL: Final = slice(None)
 MOST_GIVEN: Final = 64 << 20

@@ -116,7 +116,7 @@ class Sessions:
 
 def _late() -> bytes:
     """Return the refusal of a message that was answered, and whose reply is not kept."""
-    from sfumato.federated.frames import encode, malformed
+    from sfumato.features.federated.tensors.tensor_messages import encode, malformed
 
     refusal = malformed("it has answered the message before, and does it once")
     return encode({"refused": [refusal.code, refusal.cause, refusal.next_step]})
@@ -127,7 +127,7 @@ def main() -> None:
     voice = Voice()
     start, _ = voice.heard(60.0)
     most = int(start["memory_mb"]) << 20
-    from sfumato.federated.site_store import SiteStore
+    from sfumato.features.federated.tensors.site_store import SiteStore
 
     _warm()
     _seclude(most)

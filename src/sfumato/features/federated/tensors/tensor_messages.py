@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import torch
 
-from sfumato.core.refusal import Refused
+from sfumato.dp.refusal import Refused
 
 Words = Any  # JSON, with tensors, dtypes, slices, tuples and references standing in it
 MOST_BYTES: Final = 1 << 31

@@ -12,9 +12,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from sfumato.core.refusal import Refused
-from sfumato.federated.site_worker import LENGTHS
-from sfumato.piped import Piped
+from sfumato.dp.refusal import Refused
+from sfumato.features.federated.tensors.site_worker import LENGTHS
+from sfumato.system.child_process import Piped
 
 MOST_REPLY: Final = 128 << 20
 OF_ONE_USER: Final = 2
@@ -91,7 +91,7 @@ class _Room(Piped):
         self.lock = threading.Lock()
         self._limits = limits
         self._has_begun = False
-        super().__init__("federated.site_worker")
+        super().__init__("features.federated.tensors.site_worker")
 
     def is_alive(self) -> bool:
         """Say whether the process still runs."""

@@ -10,11 +10,11 @@ from typing import Any, Final
 
 import torch
 
-from sfumato.core.refusal import Refused
-from sfumato.federated.frames import answered, encode
-from sfumato.federated.store import Store
-from sfumato.federated.trainee import Offer
-from sfumato.federated.worker import TABLE, Worker
+from sfumato.dp.refusal import Refused
+from sfumato.features.federated.tensors.object_store import Store
+from sfumato.features.federated.tensors.tensor_messages import answered, encode
+from sfumato.features.federated.tensors.worker import TABLE, Worker
+from sfumato.features.federated.training.training_site import Offer
 
 
 class VirtualWorker(Worker):

@@ -6,10 +6,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final, Self
 
-from sfumato.federated.frames import Reference
+from sfumato.features.federated.tensors.tensor_messages import Reference
 
 if TYPE_CHECKING:
-    from sfumato.federated.remote import RemoteTensor
+    from sfumato.features.federated.tensors.remote_tensor import RemoteTensor
 
 TABLE: Final = "table:"
 
@@ -69,7 +69,7 @@ class Worker(ABC):
 
     def table(self, name: str) -> RemoteTensor:
         """Return a reference to one of the site's own tables."""
-        from sfumato.federated.remote import remote
+        from sfumato.features.federated.tensors.remote_tensor import remote
 
         return remote(self, self.told_of_table(name))
 
@@ -84,7 +84,7 @@ class Worker(ABC):
 
     def search(self, *tags: str | Sequence[str]) -> list[RemoteTensor]:
         """Return references to all that bears each of these tags; none of them keeps it there."""
-        from sfumato.federated.remote import remote
+        from sfumato.features.federated.tensors.remote_tensor import remote
 
         words = [word for one in tags for word in ([one] if isinstance(one, str) else one)]
         found = [remote(self, told) for told in self.ask(do="search", tags=words)]

@@ -5,10 +5,10 @@ whoever else is there. `clipped_sum` is the fast form that DP-SGD usually has, a
 and in floating point. It proves nothing against chosen weights; `bench learning` measures it.
 
 In the fast form a first pass gives what comes back to each layer, from which each person's norm
-follows (`norms.py`); a second product of matrices adds up the gradients, each scaled. Where a
+follows (`gradient_norms.py`); a second product of matrices adds up the gradients, each scaled. Where a
 weight is used more than once, or no norm is known but by making the gradient, people's gradients
 are made, so many at once as there is room for.
-"""
+"""  # noqa: E501
 
 from __future__ import annotations
 
@@ -20,11 +20,16 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from sfumato.core.secure.rounding import PeopleGrid
-from sfumato.federated.admission import check, entered
-from sfumato.federated.frames import malformed
-from sfumato.federated.layers import LEARNT
-from sfumato.federated.norms import is_measured, one_by_one, squared_norms, summed
+from sfumato.dp.secure_aggregation.stochastic_rounding import PeopleGrid
+from sfumato.features.federated.tensors.tensor_messages import malformed
+from sfumato.features.federated.training.gradient_norms import (
+    is_measured,
+    one_by_one,
+    squared_norms,
+    summed,
+)
+from sfumato.features.federated.training.layer_admission import check, entered
+from sfumato.features.federated.training.layers import LEARNT
 
 Steps = NDArray[np.int64]
 Numbers = NDArray[np.float64]

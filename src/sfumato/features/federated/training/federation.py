@@ -12,19 +12,19 @@ import numpy as np
 import torch
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from sfumato.core.refusal import Refused
-from sfumato.core.renyi import ORDERS
-from sfumato.core.secure.collector import Collector
-from sfumato.core.secure.private import NoisySum, noisy_sum_for
-from sfumato.core.secure.rounding import CLIPS, MOST_STEPS, PeopleGrid
-from sfumato.core.secure.terms import Member, Trust, terms_for
-from sfumato.dice import SystemDice
+from sfumato.dp.accounting.renyi import ORDERS
 from sfumato.dp.ports import Dice
-from sfumato.federated.asked import count, number
-from sfumato.federated.frames import malformed
-from sfumato.federated.layers import words_of
-from sfumato.federated.trainee import Lesson, Offer, sum_words
-from sfumato.federated.virtual import VirtualWorker
+from sfumato.dp.refusal import Refused
+from sfumato.dp.secure_aggregation.collector import Collector
+from sfumato.dp.secure_aggregation.distributed_noise import NoisySum, noisy_sum_for
+from sfumato.dp.secure_aggregation.round_terms import Member, Trust, terms_for
+from sfumato.dp.secure_aggregation.stochastic_rounding import CLIPS, MOST_STEPS, PeopleGrid
+from sfumato.features.federated.number_checks import count, number
+from sfumato.features.federated.tensors.tensor_messages import malformed
+from sfumato.features.federated.tensors.virtual_worker import VirtualWorker
+from sfumato.features.federated.training.layers import words_of
+from sfumato.features.federated.training.training_site import Lesson, Offer, sum_words
+from sfumato.system.randomness import SystemDice
 
 STAGES: Final = ("join", "share", "mask", "agree", "reveal")
 STEPS_OF_ROOT: Final = 16  # of the clip: rounding then moves a person by an eighth more

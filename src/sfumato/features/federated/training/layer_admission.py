@@ -11,8 +11,8 @@ from typing import Any, Final
 import torch
 from torch.nn import Conv1d, Conv2d, Embedding, GroupNorm, LayerNorm, TransformerEncoderLayer
 
-from sfumato.federated.frames import malformed
-from sfumato.federated.layers import (
+from sfumato.features.federated.tensors.tensor_messages import malformed
+from sfumato.features.federated.training.layers import (
     KINDS,
     LEARNT,
     POOLS,

@@ -23,8 +23,8 @@ from torch.nn import (
     TransformerEncoderLayer,
 )
 
-from sfumato.core.refusal import Refused
-from sfumato.federated.frames import malformed
+from sfumato.dp.refusal import Refused
+from sfumato.features.federated.tensors.tensor_messages import malformed
 
 Words = tuple[Any, ...]  # Any: a name, then numbers and further names
 LEARNT: Final = (

@@ -11,10 +11,10 @@ from typing import Any, Final, Self
 
 import numpy as np
 
-from sfumato.core.learning.lesson import CLASSES, SQUARES
-from sfumato.core.learning.model_file import front_in, model_bytes, read_model
-from sfumato.core.learning.network import Network, Numbers
-from sfumato.core.refusal import Refused
+from sfumato.dp.learning.integer_network import Network, Numbers
+from sfumato.dp.learning.model_file import front_in, model_bytes, read_model
+from sfumato.dp.learning.training_task import CLASSES, SQUARES
+from sfumato.dp.refusal import Refused
 
 Row = Mapping[str, Any]  # Any: numbers, and yes or no
 _BOUNDS: Final = (("lower", 0.0), ("upper", 1.0), ("step", 1.0))

@@ -19,14 +19,19 @@ from typing import Any, Final
 
 import numpy as np
 
-from sfumato.core.learning.front import read_opening
-from sfumato.core.learning.lesson import CLASSES, LEAST_SAMPLE, SITE
-from sfumato.core.learning.network import Network, Numbers
-from sfumato.core.refusal import Refused
-from sfumato.federated.asked import count, number
-from sfumato.federated.convener import Convener, Round
-from sfumato.federated.replies import Json, is_number, said_by_most
-from sfumato.federated.trained import Scale, TrainedModel, scale_json, scale_of
+from sfumato.dp.learning.input_layers import read_opening
+from sfumato.dp.learning.integer_network import Network, Numbers
+from sfumato.dp.learning.training_task import CLASSES, LEAST_SAMPLE, SITE
+from sfumato.dp.refusal import Refused
+from sfumato.features.federated.convener import Convener, Round
+from sfumato.features.federated.number_checks import count, number
+from sfumato.features.federated.site_replies import Json, is_number, said_by_most
+from sfumato.features.federated.training.trained_model import (
+    Scale,
+    TrainedModel,
+    scale_json,
+    scale_of,
+)
 
 NAME_BYTES: Final = 32
 PATIENCE: Final = 3  # rounds that fail one after the other, and then the training stops

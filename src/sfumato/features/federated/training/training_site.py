@@ -2,7 +2,7 @@
 
 Nothing leaves but this site's part of a secure sum, with its share of the noise, masked. The price
 is charged before a row is looked at. The charges are kept in memory; of a site over HTTP they are
-kept in its vault's ledger (door/training.py).
+kept in its vault's ledger (features/federated/training_release.py).
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ import numpy as np
 import torch
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from sfumato.core.refusal import Bug, Refused
-from sfumato.core.renyi import ORDERS, epsilon_beside
-from sfumato.core.secure.participant import Participant
-from sfumato.core.secure.private import NoisySum
-from sfumato.core.secure.rounding import PeopleGrid
-from sfumato.core.secure.terms import Trust
+from sfumato.dp.accounting.renyi import ORDERS, epsilon_beside
 from sfumato.dp.ports import Dice
-from sfumato.federated.frames import malformed
-from sfumato.federated.gradients import clipped_steps
-from sfumato.federated.layers import made_of
+from sfumato.dp.refusal import Bug, Refused
+from sfumato.dp.secure_aggregation.distributed_noise import NoisySum
+from sfumato.dp.secure_aggregation.participant import Participant
+from sfumato.dp.secure_aggregation.round_terms import Trust
+from sfumato.dp.secure_aggregation.stochastic_rounding import PeopleGrid
+from sfumato.features.federated.tensors.tensor_messages import malformed
+from sfumato.features.federated.training.clipped_gradients import clipped_steps
+from sfumato.features.federated.training.layers import made_of
 
 LOSSES: Final = ("cross_entropy", "mse")
 MOST_LAYERS: Final = 100

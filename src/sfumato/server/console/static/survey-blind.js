@@ -1,4 +1,4 @@
-// Blind RSA signatures (RFC 9474, RSABSSA-SHA384-PSS-Deterministic), as in core/blind.py.
+// Blind RSA signatures (RFC 9474, RSABSSA-SHA384-PSS-Deterministic), as in features/surveys/blind_signatures.py.
 const HASH_BYTES = 48;
 
 export function bytesOf(text) {

@@ -1,6 +1,6 @@
-// The randomisers that a survey's questions have, bit by bit as core/local: fresh words go in, and
+// The randomisers that a survey's questions have, bit by bit as dp/local: fresh words go in, and
 // the number that the report's bytes are, the lowest first, comes out. No product is above 2**53.
-// Held by tests/core/local/vectors.json, which Python is held by too.
+// Held by tests/dp/local/vectors.json, which Python is held by too.
 const PARTS = 2 ** 32;
 
 export function among(word, outcomes) {

@@ -80,7 +80,7 @@ function forgetSecret(survey) {
 
 // What the lasting answers of a series with `ever` are remembered under: other questions, or another
 // `ever`, would be lasting answers of their own, and all waves would tell more than was promised. So
-// would another order, where one question is drawn: the draw hangs on it (core/ballot.py, lasting).
+// would another order, where one question is drawn: the draw hangs on it (features/surveys/ballot.py, lasting).
 function seriesOf({ survey, memos }) {
   const name = JSON.stringify([survey.asks, survey.series]);
   const lasting = survey.budget === "sampled" ? memos : [...memos].sort();
@@ -245,7 +245,7 @@ function listed(published, report) {
 }
 
 function surer(epsilon) {
-  const left = 100 / (1 + Math.exp(epsilon)); // as core/survey_promise.py: rounded up
+  const left = 100 / (1 + Math.exp(epsilon)); // as features/surveys/privacy_statement.py: rounded up
   if (left >= 1) return String(Math.ceil(100 - left));
   const digits = Math.min(12, Math.max(1, Math.ceil(-Math.log10(left))));
   return (100 - Math.floor(left * 10 ** digits) / 10 ** digits).toFixed(digits);

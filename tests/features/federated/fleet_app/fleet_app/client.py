@@ -9,7 +9,7 @@ import numpy as np
 from flwr.app import Array, ArrayRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 
-from sfumato.federated.flower import secure_mod
+from sfumato.features.federated.flower import secure_mod
 
 app = ClientApp()
 NOISY = "train.noisy"

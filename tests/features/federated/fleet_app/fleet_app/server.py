@@ -12,8 +12,8 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message
 from flwr.serverapp import Grid, ServerApp
 
-from sfumato.core.federation import read_agreement
-from sfumato.federated.flower import SecureAverage, schedule
+from sfumato.features.federated.agreement import read_agreement
+from sfumato.features.federated.flower import SecureAverage, schedule
 
 app = ServerApp()
 

@@ -1,0 +1,1 @@
+"""The only place that builds concrete things and holds credentials."""

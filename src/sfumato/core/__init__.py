@@ -1,1 +1,0 @@
-"""Pure thought: numbers, promises, words. No I/O, clock, dice or database."""

@@ -1,0 +1,1 @@
+"""Privacy accounting: events, the privacy filter, composition, Renyi divergence, subsampling."""

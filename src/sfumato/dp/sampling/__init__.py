@@ -1,0 +1,1 @@
+"""Exact samplers in integers: thresholds, powers, the geometric law."""

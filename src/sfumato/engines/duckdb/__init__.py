@@ -1,0 +1,1 @@
+"""DuckDB in a worker process that can be killed at any moment."""

@@ -1,0 +1,1 @@
+"""Reading an owner's files into prepared tables."""

@@ -1,0 +1,1 @@
+"""Contribution bounding in whole numbers."""

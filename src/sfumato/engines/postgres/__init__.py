@@ -1,0 +1,1 @@
+"""PostgreSQL as an engine, and as a source of rows."""

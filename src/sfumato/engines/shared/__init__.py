@@ -1,0 +1,1 @@
+"""What the engines share: cell assembly, query paths, hardening of worker processes."""

@@ -1,0 +1,1 @@
+"""Remote tensors: send, compute at the worker, bring back what was yours."""

@@ -1,0 +1,1 @@
+"""DP-SGD over sites: layers, clipped gradients, rounds."""

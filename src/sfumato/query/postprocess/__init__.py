@@ -1,0 +1,1 @@
+"""Post-processing of released values: formulas, totals, HAVING, ORDER BY. It costs nothing."""

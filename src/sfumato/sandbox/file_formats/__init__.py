@@ -1,0 +1,1 @@
+"""Readers of array files that strangers' programs write."""

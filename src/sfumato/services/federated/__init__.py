@@ -1,1 +1,0 @@
-"""A site's part of a federation: agreements, rounds of sums over sites, and callers' tensors."""

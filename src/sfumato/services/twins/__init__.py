@@ -1,1 +1,0 @@
-"""Look-alike data: from the card alone, or from private marginals that are paid for."""

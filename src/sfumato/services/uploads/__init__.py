@@ -1,1 +1,0 @@
-"""Files that owners hand in: they wait here, unread, until their data set is added."""

@@ -1,0 +1,1 @@
+"""What the machine gives: clock, randomness, durable files, child processes."""

@@ -1,0 +1,1 @@
+"""The data card: what an owner declares of a data set before any query."""
