@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from sfumato.dp.refusal import Refused
+from sfumato.system.old_import_paths import keep_old_paths
 
 if TYPE_CHECKING:
     from sfumato.app.vault import (
@@ -33,6 +34,8 @@ __all__ = [
     "local_survey",
     "open",
 ]
+
+keep_old_paths()
 
 
 def __getattr__(name: str) -> object:

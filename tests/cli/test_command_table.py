@@ -29,8 +29,10 @@ def test_every_command_says_of_itself_what_the_list_says() -> None:
 
 
 def test_no_command_is_left_out_of_the_list() -> None:
-    folder = Path(sfumato.cli.__file__).parent
-    modules = [import_module(f"sfumato.cli.{path.stem}") for path in folder.glob("*.py")]
+    folder = Path(sfumato.__file__).parent
+    paths = (*folder.glob("cli/*.py"), *folder.glob("features/*/*cli.py"))
+    names = [".".join(path.relative_to(folder).with_suffix("").parts) for path in paths]
+    modules = [import_module(f"sfumato.{name.removesuffix('.__init__')}") for name in names]
     found = {each.name for module in modules for each in getattr(module, "COMMANDS", ())}
     assert found == set(listed())
     assert sum(len(group) for group in LISTED.values()) == len(found), "under two headings"
@@ -59,4 +61,4 @@ def test_an_edge_holds_neither_door_nor_engine() -> None:
     )
     loaded = set(done.stdout.split())
     assert "sfumato.server.console" in loaded
-    assert not loaded & {*HEAVY, "sfumato.server.dispatch", "sfumato.query", "sfumato.engines"}
+    assert not loaded & {*HEAVY, "sfumato.server.dispatch", "sfumato.query.plan", "sfumato.engines"}

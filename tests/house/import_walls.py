@@ -1,4 +1,4 @@
-"""Who may import whom, as docs/house.md draws it; read from the source, not from running it."""
+"""Who may import whom, by room and by kind of file; read from the source, not from running it."""
 
 from __future__ import annotations
 
@@ -9,81 +9,85 @@ from pathlib import Path
 from typing import Final
 
 EVERYTHING: Final = ("",)
-# room -> what of ours it may import (a prefix of the dotted name after `sfumato.`)
-MAY: Final[Mapping[str, tuple[str, ...]]] = {
-    "core": ("core",),
-    "plan": ("plan", "core"),
-    "door": ("door", "core", "plan"),
-    "engines": (
-        "engines",
-        "core",
-        "plan.lower",
-        "plan.lower_from",
-        "plan.lower_looks",
-        "plan.print_values",
-        "durable",
-        "extras",
-        "piped",
-        "temporary",
-        "together",
-    ),
-    "sandbox": ("sandbox", "core"),
-    "stores": ("stores", "core", "durable", "together"),
-    "services": ("core", "plan", "door"),
-    "wire": ("wire", "core.refusal"),
-    "faces": ("faces", "services", "wire", "core.network"),
-    "faces.cli": (
-        "faces.cli",
-        "services",
+VALUES: Final = ("query.expression", "query.expression_json", "query.measure")
+# room -> what else of ours it may import (a prefix of the dotted name after `sfumato.`)
+ROOMS: Final[Mapping[str, tuple[str, ...]]] = {
+    "dp": (),
+    "system": ("dp.refusal",),
+    "vault": ("dp", *VALUES),
+    "query": ("dp", "vault"),
+    "release": ("dp", "vault", "query"),
+    "engines": ("dp", "vault", "system", "sandbox.ports", "query.printing", *VALUES),
+    "sandbox": ("dp", "vault"),
+    "storage": ("dp", "vault", "system"),
+    "wire": ("dp.refusal", "features.*.routes"),
+    "client": ("dp", "query", "wire", "system", "features.*.client"),
+    "lab": ("dp", "client", "system", "query.expression"),
+    "server": (
+        "dp.refusal",
+        "vault.users",
+        "system",
         "wire",
         "client",
         "lab",
-        "core.rows_text",
-        "temporary",
+        "features.*.verbs",
+        "features.*.service",
+        "features.*.pages",
     ),
-    "faces.console": ("faces.console", "faces.line", "wire", "client", "lab", "extras"),
-    "client": (
-        "client",
-        "wire",
-        "durable",
-        "extras",
-        "temporary",  # where a frame's rows are written, and swept if the process is killed
-        "core.question",
-        "core.expression",
-        "core.local",
-        "core.refusal",
-        "core.rows_text",  # how a frame is written
-        "core.ballot",  # a respondent's device, and what it makes of an answer
-        "core.blind",
-        "core.survey",
-        "core.survey_coins",
-        "core.survey_estimate",
-        "core.survey_promise",
-        "core.survey_tally",
-    ),
-    "lab": ("lab", "client", "core", "dice", "extras"),
-    "federated": ("federated", "core", "dice", "client.remote", "piped"),
-    "convening": EVERYTHING,  # a part of the app: what a vault is as a site, and who convenes
-    "dice": (),
-    "garbage": (),
-    "piped": (),
-    "durable": (),
-    "temporary": (),
-    "together": (),
-    "clock": (),
+    "cli": ("dp", "system", "wire", "client", "lab"),
     "app": EVERYTHING,
-    "vault_engine": EVERYTHING,  # a part of the app: builds the engine that a vault names
-    "vault_rest": EVERYTHING,  # a part of the app: opens a vault that is sealed at rest
-    "vault_stores": EVERYTHING,  # a part of the app: opens the stores that a vault names
-    "settings": ("core.refusal", "durable"),
-    "extras": ("core.refusal",),
-    "serving": EVERYTHING,  # a part of the app: starts the processes of a service
-    "site_demo": EVERYTHING,  # a part of the app: starts the processes of several sites
-    "checkup": EVERYTHING,  # the doctor starts concrete things, as the app does
-    "command": EVERYTHING,  # a part of the app: loads what a command needs
-    "__main__": ("command",),
-    "": ("app", "core.refusal"),  # the package itself
+    "__main__": ("app",),
+    "": ("app", "dp.refusal", "system.old_import_paths"),  # the package itself
 }
+# the last word of a file of a feature -> what of other rooms it may import, and of its own folder
+KINDS: Final[Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]]] = {
+    "model": (("dp", "vault", "query", "sandbox", "system"), ("model", "plan", "ports")),
+    "ports": (("dp", "vault"), ("model",)),
+    "plan": (("dp", "vault", "query", "sandbox"), ("model", "plan")),
+    "release": (("dp", "vault", "query", "sandbox", "release"), ("model", "plan", "release")),
+    "service": (
+        ("dp", "vault", "query", "sandbox", "release", "system"),
+        ("model", "plan", "ports", "release", "service"),
+    ),
+    "store": (("dp", "vault", "system", "storage", *VALUES), ("model", "ports", "store")),
+    "routes": (("wire",), ()),
+    "verbs": (("dp.refusal", "vault", "wire", "server.dispatch"), ("model", "service", "verbs")),
+    "pages": (("dp.refusal", "server", "wire", "client"), ("client", "routes", "pages")),
+    "cli": (("dp", "cli", "client", "wire", "system"), ("model", "client", "cli")),
+    "client": (
+        ("dp", "vault.card", "query", "client", "wire", "system"),
+        ("model", "client", "routes"),
+    ),
+}
+# folders and files of features whose kind their name does not say
+OF_KIND: Final[Mapping[str, str]] = {
+    "features.federated.flower": "client",
+    "features.federated.tensors": "client",
+    "features.federated.training": "client",
+    "features.federated.convener": "client",
+    "features.federated.course": "client",
+    "features.regression": "client",
+    "features.surveys.answered_waves": "client",
+    "features.surveys.device_file_reader": "client",
+    "features.surveys.device_files": "client",
+    "features.surveys.device_privacy_statement": "client",
+    "features.surveys.questionnaire": "cli",
+    "features.anonymization.report_text": "cli",
+    "features.audit.answer_sheet": "service",
+    "features.audit.reviewed_releases": "service",
+    "features.audit.sheet_verification": "service",
+    "features.federated.secure_rounds": "service",
+    "features.federated.training_progress": "service",
+    "features.pipelines.answer_json": "release",
+    "features.policy.spending": "service",
+    "features.queries.history": "service",
+    "features.streams.answer_json": "release",
+    "features.synthetic.counted_marginals": "release",
+    "features.synthetic.distance_to_rows": "release",
+    "features.synthetic.linked_marginals": "release",
+    "features.anonymization.risk_loss_plot": "cli",
+}
+NOT_PUBLIC: Final = ("release.unseal", "release.locks.central_dp", "release.locks.reviewed")
 
 
 @dataclass(frozen=True)
@@ -105,6 +109,15 @@ def imports_of(package: Path) -> Iterator[Import]:
                 yield Import(importer, name, getattr(node, "lineno", 0))
 
 
+def broken_walls(package: Path) -> set[tuple[str, str]]:
+    """Return each import that the tables do not let stand: importer, imported module."""
+    return {
+        (found.importer, module_of(found.imported, package))
+        for found in imports_of(package)
+        if not is_allowed(found, package)
+    }
+
+
 def _names(node: ast.AST, parts: tuple[str, ...]) -> Iterator[str]:
     if isinstance(node, ast.Import):
         full = [alias.name for alias in node.names]
@@ -121,22 +134,54 @@ def _names(node: ast.AST, parts: tuple[str, ...]) -> Iterator[str]:
             yield name.removeprefix("sfumato").removeprefix(".")
 
 
-def is_allowed(found: Import) -> bool:
-    """Say whether the table lets this import stand."""
-    room = _room(found.importer)
-    allowed = MAY[room]
-    if room == "services":
-        own = ".".join(found.importer.split(".")[:2])
-        allowed = (*allowed, own)
-        if found.imported.startswith("door."):
-            return found.imported.count(".") == 1  # the door's public names only
-    return allowed == EVERYTHING or any(_is_under(found.imported, p) for p in allowed)
+def is_allowed(found: Import, package: Path) -> bool:
+    """Say whether the tables let this import stand."""
+    room = found.importer.partition(".")[0]
+    imported = module_of(found.imported, package)
+    if room != "features":
+        allowed = ROOMS[room]
+        return allowed == EVERYTHING or _is_one_of(imported, (room, *allowed))
+    kind, feature = kind_of(found.importer), _feature(found.importer)
+    outside, inside = KINDS[kind]
+    if imported.startswith("features."):
+        if found.importer.count(".") == 1:  # a feature's face passes on what is its own
+            return _feature(imported) == feature
+        return _feature(imported) == feature and kind_of(imported) in inside
+    is_public = kind == "release" or not _is_one_of(imported, NOT_PUBLIC)
+    return is_public and _is_one_of(imported, outside)
 
 
-def _room(importer: str) -> str:
-    first, _, rest = importer.partition(".")
-    two = f"{first}.{rest.split('.')[0]}" if rest else first
-    return two if two in MAY else first
+def kind_of(module: str) -> str:
+    """Return the kind of a feature's file: the last word of its name, or `model`."""
+    for name, kind in OF_KIND.items():
+        if _is_under(module, name):
+            return kind
+    last = module.rpartition(".")[2].rpartition("_")[2]
+    if module.count(".") < 2:
+        return "client"  # the feature's own face
+    return last if last in KINDS else "model"
+
+
+def module_of(name: str, package: Path) -> str:
+    """Return the module of a name that was imported: the name itself, or what it is of."""
+    path = package / name.replace(".", "/")
+    is_module = path.is_dir() or path.with_name(path.name + ".py").exists()
+    return name if is_module or not name else name.rpartition(".")[0]
+
+
+def _feature(module: str) -> str:
+    return module.split(".")[1] if module.count(".") else ""
+
+
+def _is_one_of(module: str, allowed: tuple[str, ...]) -> bool:
+    for one in allowed:
+        if one.startswith("features.*."):
+            kind = one.rpartition(".")[2]
+            if module.startswith("features.") and kind_of(module) == kind:
+                return True
+        elif _is_under(module, one):
+            return True
+    return False
 
 
 def _is_under(name: str, prefix: str) -> bool:

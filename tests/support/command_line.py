@@ -28,6 +28,10 @@ from typing import IO, Final
 from support import forked_service, warm_workers
 
 _PATIENCE_S: Final = 300
+_START: Final = (
+    "import runpy, sys; sys.path[0] = sys.argv.pop(1); "
+    "runpy.run_module('support.command_line', run_name='__main__')"
+)
 _IMPORTED: Final = (
     "sfumato.app.vault",
     "sfumato.app.doctor",
@@ -227,7 +231,14 @@ def _found(begun: list[tuple[subprocess.Popen[bytes], str]], modules: Sequence[s
         with socket.socket(socket.AF_UNIX) as listening:
             listening.bind(where)
             listening.listen(64)
-            words = [sys.executable, __file__, str(listening.fileno()), *modules]
+            words = [
+                sys.executable,
+                "-c",
+                _START,
+                str(Path(__file__).parents[1]),
+                str(listening.fileno()),
+                *modules,
+            ]
             process = subprocess.Popen(
                 words, env=_kept(), stdin=subprocess.PIPE, pass_fds=[listening.fileno()]
             )

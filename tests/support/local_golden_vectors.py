@@ -28,7 +28,7 @@ from sfumato.dp.local.ranking_response import by_pairs
 from sfumato.dp.local.subset_selection import Subset
 from sfumato.dp.local.unary_encoding import Unary
 
-PATH = Path(__file__).parents[1] / "core" / "local" / "vectors.json"
+PATH = Path(__file__).parents[1] / "dp" / "local" / "vectors.json"
 EPSILONS = (Fraction(1, 2), Fraction(1), Fraction(3))
 SIZES = (2, 5, 33, 1000)
 TOP = 2**32 - 1

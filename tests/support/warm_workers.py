@@ -37,10 +37,10 @@ _IMPORTED: Final = (
 # as in sfumato/system/child_process.py
 _START: Final = (
     "import os, sys; os.environ['OPENBLAS_NUM_THREADS'] = '1'; "
-    "sys.path[:0] = sys.argv[1:3]; import sfumato, warm; del sys.path[:2]; "
-    "warm.serve(int(sys.argv[3]))"
+    "sys.path[:0] = sys.argv[1:3]; import sfumato; from support import warm_workers; "
+    "del sys.path[:2]; warm_workers.serve(int(sys.argv[3]))"
 )
-_HOUSE: Final = str(Path(child_process.__file__).resolve().parents[1])
+_HOUSE: Final = str(Path(child_process.__file__).resolve().parents[2])
 begin_cold: Final = child_process.Piped.__init__
 _begun: list[tuple[subprocess.Popen[bytes], str]] = []  # who forks for us, and where it listens
 

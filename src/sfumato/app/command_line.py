@@ -55,7 +55,7 @@ class CommandLine:
     open: Final = staticmethod(_of("app.vault", "open"))
     connect: Final = staticmethod(_of("app.vault", "connect"))
     change_key: Final = staticmethod(_of("app.encryption", "change_key"))
-    checkup: Final = staticmethod(_of("app.doctor", "app.doctor"))
+    checkup: Final = staticmethod(_of("app.doctor", "checkup"))
     anonymity: Final = staticmethod(_of("app.vault", "anonymity"))
     federation: Final = staticmethod(_of("app.federation", "federation"))
     new_agreement: Final = staticmethod(_of("app.federation", "new_agreement"))

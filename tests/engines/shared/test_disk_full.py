@@ -24,7 +24,7 @@ NAME: Final = "rows.csv.sealed"
 MOUNTED: Final = 'mount -t tmpfs -o size="$1" tmpfs "$2" && shift 2 && exec "$@"'
 ENTERED: Final = ("unshare", "--user", "--map-root-user", "--mount", "sh", "-c", MOUNTED, "sh")
 RUN: Final = (
-    "import sys; sys.path[:0] = [sys.argv.pop()]; import test_no_space as here; here.main()"
+    "import sys; sys.path[:0] = [sys.argv.pop()]; import test_disk_full as here; here.main()"
 )
 
 

@@ -28,8 +28,9 @@ from sfumato.lab.audit.release_audit import QUESTIONS
 from sfumato.lab.audit.shipped_mechanisms import NO_MECHANISM, SHIPPED, TWIN, Shipped
 from sfumato.lab.audit.stream_audit import STREAMS
 
-NOISE = Path(sfumato.dp.mechanisms.__file__).parent
-LOCAL = Path(sfumato.dp.local.__file__).parent
+THEORY = Path(sfumato.dp.local.__file__).parents[1]
+HOMES = [THEORY / name for name in ("mechanisms", "sampling", "confidence", "local")]
+ELSEWHERE = {"ratio_of_integers", "ratio_of_sums"}  # intervals, by arithmetic
 VERBS = Path(sfumato.query.aggregates.__file__).parent
 FITTING = Path(sfumato.features.regression.__file__).parent
 PAGE = Path(__file__).parents[3] / "docs" / "audit.md"
@@ -41,30 +42,42 @@ def files_of(folder: Path) -> set[str]:
 
 def test_every_mechanism_in_core_noise_and_core_local_has_an_audit() -> None:
     audited = {file for one in SHIPPED for file in one.files}
-    assert files_of(NOISE) | files_of(LOCAL) == audited | set(NO_MECHANISM)
+    found = set[str]().union(*map(files_of, HOMES))
+    assert found == audited | set(NO_MECHANISM) | ELSEWHERE
     assert audited & set(NO_MECHANISM) == set()
 
 
 def test_whatever_has_a_proof_has_an_audit_too() -> None:
-    pages = (*NOISE.glob("*.proof.md"), *LOCAL.glob("*.proof.md"))
+    pages = [page for home in HOMES for page in home.glob("*.proof.md")]
     proved = {path.name.removesuffix(".proof.md") for path in pages}
     assert STREAMS  # the tree's noise, drawn a period at a time
-    at_the_door = {"stream", "blocks"}  # and Laplace noise, by "sums over blocks"
-    after_it = {"added", "estimate", "shuffle"}  # worked out from numbers and reports, or of them
+    at_the_door = {
+        "continual_counting",
+        "sampling_in_blocks",
+    }  # and Laplace noise, by "sums over blocks"
+    after_it = {
+        "sum_of_draws",
+        "frequency_estimation",
+        "shuffle_amplification",
+        "ratio_of_sums",
+    }  # worked out from numbers and reports, or of them
     assert proved - at_the_door - after_it <= {file for one in SHIPPED for file in one.files}
 
 
 def test_every_mechanism_has_a_proof_beside_it() -> None:
     audited = {file for one in SHIPPED for file in one.files}
-    pages = (*NOISE.glob("*.proof.md"), *LOCAL.glob("*.proof.md"))
+    pages = [page for home in HOMES for page in home.glob("*.proof.md")]
     proved = {path.name.removesuffix(".proof.md") for path in pages}
     # one picks a mechanism by its kind, the other carries out what tree.proof.md says
-    assert audited - proved == {"chooser", "running"}
+    assert audited - proved == {"private_choice", "running_count"}
 
 
 def test_every_verb_is_asked_at_the_door() -> None:
     asked = {verb for question in QUESTIONS for verb in question.verbs}
-    assert files_of(VERBS) - {"__init__", "ranges", "table", "taylor", "verb"} == asked
+    assert (
+        files_of(VERBS) - {"__init__", "result_ranges", "registry", "taylor_intervals", "aggregate"}
+        == asked
+    )
 
 
 def test_every_fit_is_asked_at_the_door() -> None:

@@ -219,7 +219,7 @@ def test_every_refusal_of_a_text_has_its_place_and_says_what_to_write() -> None:
 # --- none is left out ----------------------------------------------------------------------------
 
 HOME = Path(sfumato.query.__file__).parent
-READER = [*HOME.glob("sql_*.py"), HOME / "read_sql.py"]
+READER = [*HOME.glob("sql/*.py")]
 MADE_BY = ("Refused", "outside", "too_large")
 # what the parser does not let through today, so that it is refused before
 NOT_REACHED = {

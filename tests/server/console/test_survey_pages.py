@@ -29,9 +29,9 @@ from support.small_vaults import make_vault
 from support.survey_fixtures import design
 
 RFC: Final[dict[str, str]] = json.loads(
-    (Path(__file__).parents[2] / "core" / "blind_vectors.json").read_text()
+    (Path(__file__).parents[2] / "features" / "surveys" / "blind_vectors.json").read_text()
 )
-MARKING: Final = Path(__file__).parents[2] / "core" / "marking_key.json"
+MARKING: Final = Path(__file__).parents[2] / "features" / "surveys" / "marking_key.json"
 CANARY: Final = 79_191_357  # everybody's true number: too long to stand in a token by chance
 WORDS: Final = "kestrel-6701"  # a true answer, in the words of an option
 QUESTIONS: Final[list[dict[str, Any]]] = [
@@ -247,7 +247,7 @@ def _factor() -> str:
 
 
 VECTORS: Final[list[dict[str, Any]]] = json.loads(
-    (Path(__file__).parents[2] / "core" / "local" / "vectors.json").read_text()
+    (Path(__file__).parents[2] / "dp" / "local" / "vectors.json").read_text()
 )
 
 

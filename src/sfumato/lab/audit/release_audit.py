@@ -126,24 +126,24 @@ QUESTIONS: Final[tuple[Question, ...]] = (
     Question("AVG", "SELECT k, AVG(x) FROM canaries GROUP BY k", ("mean",), is_short=True),
     Question("COUNT and SUM", "SELECT k, COUNT(*), SUM(x) FROM canaries GROUP BY k",
              ("count", "sum")),
-    Question("MEDIAN", "SELECT k, MEDIAN(x) FROM company GROUP BY k", ("choice",), COMPANY),
-    Question("MAX", "SELECT k, MAX(FLOOR(x / 10)) FROM canaries GROUP BY k", ("choice",),
+    Question("MEDIAN", "SELECT k, MEDIAN(x) FROM company GROUP BY k", ("order_statistics",), COMPANY),  # noqa: E501
+    Question("MAX", "SELECT k, MAX(FLOOR(x / 10)) FROM canaries GROUP BY k", ("order_statistics",),
              is_short=True),
-    Question("MODE", "SELECT k, MODE(c) FROM canaries GROUP BY k", ("choice",)),
-    Question("APPROX_TOP_K", "SELECT k, APPROX_TOP_K(c, 2) FROM canaries GROUP BY k", ("choice",),
+    Question("MODE", "SELECT k, MODE(c) FROM canaries GROUP BY k", ("order_statistics",)),
+    Question("APPROX_TOP_K", "SELECT k, APPROX_TOP_K(c, 2) FROM canaries GROUP BY k", ("order_statistics",),  # noqa: E501
              epsilon=3),
-    Question("BOUNDS", "SELECT k, BOUNDS(x) FROM canaries GROUP BY k", ("search",), epsilon=5),
-    Question("FIRST_ABOVE", "SELECT k, FIRST_ABOVE(c, 1) FROM canaries GROUP BY k", ("search",)),
+    Question("BOUNDS", "SELECT k, BOUNDS(x) FROM canaries GROUP BY k", ("threshold_search",), epsilon=5),  # noqa: E501
+    Question("FIRST_ABOVE", "SELECT k, FIRST_ABOVE(c, 1) FROM canaries GROUP BY k", ("threshold_search",)),  # noqa: E501
     Question("RUNNING_COUNT", "SELECT k, date_trunc('month', day) AS m, RUNNING_COUNT(*) "
-             "FROM canaries GROUP BY k, m", ("running",)),
+             "FROM canaries GROUP BY k, m", ("running_count",)),
     Question("keys that are secret", "SELECT z, COUNT(*) FROM crowds GROUP BY z", ("count",),
              CROWDS, epsilon=3, delta="1e-7", is_short=True),
-    Question("VAR_SAMP", "SELECT k, VAR_SAMP(u) FROM company GROUP BY k", ("variance", "moments"),
+    Question("VAR_SAMP", "SELECT k, VAR_SAMP(u) FROM company GROUP BY k", ("variance", "noisy_moments"),  # noqa: E501
              COMPANY),
     Question("VAR_SAMP of eleven values", "SELECT k, VAR_SAMP(w) FROM company GROUP BY k",
-             ("variance", "moments"), COMPANY),
+             ("variance", "noisy_moments"), COMPANY),
     Question("COVAR_SAMP", "SELECT k, COVAR_SAMP(u, v) FROM company GROUP BY k",
-             ("pairs", "moments"), COMPANY, epsilon=2),
+             ("covariance", "noisy_moments"), COMPANY, epsilon=2),
     Question("six aggregates, Gaussian", "SELECT k, COUNT(*), COUNT(x), COUNT(day), COUNT(c), "
              "SUM(x), COUNT(DISTINCT who) FROM canaries GROUP BY k", ("count", "sum"),
              epsilon=3, delta="0.01", is_rho=True),
