@@ -15,7 +15,7 @@ from typing import Final
 from bench.engine import LINES, SALT, prepared, source_of, timed
 from bench.page import table
 from sfumato.engines.duckdb.engine import DuckDBEngine
-from sfumato.engines.shared.memory_scratch import Shelter
+from sfumato.engines.shared.memory_scratch import MemoryScratch
 from sfumato.storage.run_folders import FileDrafts
 from sfumato.system.randomness import SystemDice
 
@@ -30,7 +30,7 @@ def run(rows: int = ROWS, turns: int = TURNS) -> list[dict[str, object]]:
     with tempfile.TemporaryDirectory() as disk, tempfile.TemporaryDirectory(dir=MEMORY) as memory:
         source = source_of(Path(disk), rows)
         dice = SystemDice()
-        shelter = Shelter(dice.draw(32), dice.draw, FileDrafts(Path(memory)))
+        shelter = MemoryScratch(dice.draw(32), dice.draw, FileDrafts(Path(memory)))
         plain, sealed = DuckDBEngine(SALT), DuckDBEngine(SALT, shelter=shelter)
         steps: dict[str, list[tuple[float, float]]] = {"prepare": [], "first": [], "next": []}
         for turn in range(turns):

@@ -22,7 +22,7 @@ import numpy as np
 
 from bench.peers.environments import python_of
 from sfumato.dp.learning.integer_network import Numbers
-from sfumato.dp.learning.training_task import read_lesson
+from sfumato.dp.learning.training_task import read_training_task
 from sfumato.dp.mechanisms import skellam
 from sfumato.dp.secure_aggregation.dithered_rounding import DitheredGrid
 from sfumato.dp.secure_aggregation.round_terms import Member
@@ -131,7 +131,7 @@ def plan_for(pictures: Pictures, epsilon: int, clip: Fraction, floor: int) -> Tr
     """Return the lesson at that price, of so many sites at least, as each site plans it."""
     shape: dict[str, Any] = digits_card("people", len(pictures.rows))
     shape["budget"] = {"epsilon": Fraction(1000), "delta": Fraction(1, 1000)}
-    lesson = read_lesson({"name": "ab" * 32, "features": list(FEATURES), "target": TARGET,
+    lesson = read_training_task({"name": "ab" * 32, "features": list(FEATURES), "target": TARGET,
                           "rounds": ROUNDS, "clip": clip})  # fmt: skip
     agreement = Agreement("digits", bytes(32), _MEMBERS, floor, 1)
     return plan_training(read_card("digits", shape), lesson, agreement, Fraction(epsilon), DELTA)

@@ -16,19 +16,19 @@ from itertools import islice
 from pathlib import Path
 from typing import Final
 
-from sfumato.dp.accounting.privacy_events import Debt
+from sfumato.dp.accounting.privacy_events import PrivacyCost
 from sfumato.dp.accounting.privacy_filter import Cap
 from sfumato.storage import sqlite_ledger
-from sfumato.storage.database import Link
+from sfumato.storage.database import DatabaseLink
 from sfumato.storage.sql_ledger import SqlLedger
 from sfumato.system.randomness import SystemDice
 from sfumato.vault import hash_chain
-from sfumato.vault.ledger_entries import Charge, Charged, Debtor, Entry, Head
+from sfumato.vault.ledger_entries import Charge, Charged, Debtor, Entry, LedgerHead
 
 ENTRIES: Final = 1_000_000
 DEBITS: Final = 2_000
 _HUGE: Final = Cap(10**15, 10**15, 10**15, 10**15)
-_DEBT: Final = Debt(10, 10, 10, 0)
+_DEBT: Final = PrivacyCost(10, 10, 10, 0)
 _AT: Final = "2026-11-21T10:00:00Z"
 
 
@@ -126,11 +126,11 @@ def _fill(ledger: SqlLedger, entries: int) -> None:
             insert(work.link, "ledger_entries", [tuple(vars(entry).values()) for entry in made])
             insert(work.link, "ledger_operations", [_operation(entry) for entry in made])
             _add_debits(work.link, len(made))
-            work.head = Head(work.head.ledger, 1, made[-1].seq, made[-1].hash)
+            work.head = LedgerHead(work.head.ledger, 1, made[-1].seq, made[-1].hash)
             work.is_dirty = True
 
 
-def _charged(head: Head) -> Iterator[Entry]:
+def _charged(head: LedgerHead) -> Iterator[Entry]:
     while True:
         asked = _charge(f"fill.{head.seq}")
         debits = {debtor.account: hash_chain.debt_list(_DEBT) for debtor in asked.debtors}
@@ -147,7 +147,7 @@ def _operation(entry: Entry) -> tuple[object, ...]:
     return (asked.user, asked.op, asked.request, asked.answer_key, "charged", entry.seq, None)
 
 
-def insert(link: Link, table: str, rows: list[tuple[object, ...]]) -> None:
+def insert(link: DatabaseLink, table: str, rows: list[tuple[object, ...]]) -> None:
     for start in range(0, len(rows), 500):
         some = rows[start : start + 500]
         row = f"({', '.join('?' * len(some[0]))})"
@@ -155,7 +155,7 @@ def insert(link: Link, table: str, rows: list[tuple[object, ...]]) -> None:
         link.change(f"INSERT INTO {table} VALUES {', '.join([row] * len(some))}", values)
 
 
-def _add_debits(link: Link, count: int) -> None:
+def _add_debits(link: DatabaseLink, count: int) -> None:
     columns = ("epsilon", "delta", "rho")
     sums = ", ".join(f"spent_{name} = spent_{name} + {10 * count}" for name in columns)
     link.change(f"UPDATE ledger_accounts SET {sums}")

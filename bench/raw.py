@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from sfumato.engines.duckdb.locked_connection import Room, lock_statements
 from sfumato.engines.duckdb.worker import _keep_pages
 from sfumato.engines.ingest.cell_sql import stored, trimmed
-from sfumato.engines.ingest.typed_cells import typed
+from sfumato.engines.ingest.typed_cells import typed_cell
 from sfumato.vault.card.columns import Column
 
 ROWS: Final = 3_000_000
@@ -53,9 +53,9 @@ _READ: Final = f"""SELECT *, floor(x * {CENT}) AS g FROM (
   SELECT *, {trimmed("CAST(cost AS VARCHAR)")} AS t, {_CLAMPED} AS x FROM raw)"""
 _VALUES: Final = {  # of a row; what is not exact is not here
     "DOUBLE, read as text": _TEXT,
-    "DOUBLE, as at preparation": typed(COST, "cost", "DOUBLE", ()),
+    "DOUBLE, as at preparation": typed_cell(COST, "cost", "DOUBLE", ()),
     "DOUBLE, added up as doubles": f"g + CAST(x >= (g + 0.5) / {CENT} AS DOUBLE)",  # below 2**53
-    "DECIMAL, as at preparation": typed(COST, "fixed", "DECIMAL(12,2)", ()),
+    "DECIMAL, as at preparation": typed_cell(COST, "fixed", "DECIMAL(12,2)", ()),
     "DECIMAL, clamped by CASE": f"CASE WHEN fixed <= 0 THEN 0 WHEN fixed >= {HIGH}"
     f" THEN {HIGH * CENT} ELSE CAST(fixed * {CENT} AS BIGINT) END",
 }

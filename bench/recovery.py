@@ -30,7 +30,7 @@ from sfumato.storage import sqlite_ledger
 from sfumato.storage.ledger_tables import SUMS
 from sfumato.storage.sql_ledger import SqlLedger
 from sfumato.vault import hash_chain
-from sfumato.vault.ledger_entries import Entry, Head
+from sfumato.vault.ledger_entries import Entry, LedgerHead
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
@@ -110,11 +110,11 @@ def _fill(ledger: SqlLedger, entries: int) -> None:
                 sums = ", ".join(f"spent_{name} = spent_{name} + ?" for name in SUMS)
                 values = (*(part * len(made) for part in spent), account)
                 work.link.change(f"UPDATE ledger_accounts SET {sums} WHERE name = ?", values)
-            work.head = Head(work.head.ledger, 1, both[-1].seq, both[-1].hash)
+            work.head = LedgerHead(work.head.ledger, 1, both[-1].seq, both[-1].hash)
             work.is_dirty = True
 
 
-def _pairs(head: Head, charged: Any, released: Any) -> Iterator[tuple[Entry, Entry]]:
+def _pairs(head: LedgerHead, charged: Any, released: Any) -> Iterator[tuple[Entry, Entry]]:
     while True:
         names = {"op": f"{head.seq:032x}", "answer_key": f"{head.seq:064x}"}
         one = _next(head, "charged", {**charged, **names})
@@ -124,7 +124,7 @@ def _pairs(head: Head, charged: Any, released: Any) -> Iterator[tuple[Entry, Ent
         yield one, two
 
 
-def _next(head: Head, kind: str, body: Any) -> Entry:
+def _next(head: LedgerHead, kind: str, body: Any) -> Entry:
     at = "2026-11-21T10:00:00.000+00:00"
     return hash_chain.next_entry(head, epoch=1, at=at, kind=kind, body=hash_chain.canonical(body))
 

@@ -15,7 +15,7 @@ import duckdb
 import numpy as np
 
 from sfumato.app import vault as app
-from sfumato.dp.learning.training_task import read_lesson
+from sfumato.dp.learning.training_task import read_training_task
 from sfumato.dp.secure_aggregation.round_terms import Member
 from sfumato.engines.duckdb.engine import DuckDBEngine
 from sfumato.features.federated.agreement import Agreement
@@ -92,7 +92,7 @@ def _noise_s(plan: TrainPlan) -> float:
 
 def _plan(card: Card, sample: Fraction) -> TrainPlan:
     agreement = Agreement("pictures", bytes(32), _SITES, 3, 1)
-    lesson = read_lesson({
+    lesson = read_training_task({
         "name": "ab" * 32, "features": [f"p{n}" for n in range(FEATURES)], "target": "digit",
         "hidden": [HIDDEN], "rounds": ROUNDS, "clip": 1, "sample": sample,
     })  # fmt: skip

@@ -20,7 +20,7 @@ from sfumato.dp.accounting.composition import rho_within
 from sfumato.dp.mechanisms import gaussian
 from sfumato.dp.mechanisms.exponential import rate_for
 from sfumato.dp.mechanisms.noise import Noise
-from sfumato.dp.mechanisms.spanning_tree import chosen_tree, chosen_worst
+from sfumato.dp.mechanisms.spanning_tree import choose_tree, choose_worst
 from sfumato.features.synthetic.junction_tree import Clique, Floats
 from sfumato.features.synthetic.marginal_selection import METHODS
 from sfumato.features.synthetic.measurement_port import Choice, Integers, Merged
@@ -98,8 +98,8 @@ class InMemory:
         epsilon = Fraction(math.sqrt(float(8 * self.rho * share / rounds))).limit_denominator(10**6)
         rate = rate_for(epsilon, most, monotone=False)
         if choice.kind == "tree":
-            return chosen_tree(utilities, pairs, rate, self.dice)
-        return (chosen_worst(utilities, rate, self.dice),)
+            return choose_tree(utilities, pairs, rate, self.dice)
+        return (choose_worst(utilities, rate, self.dice),)
 
 
 def distance(one: Integers, other: Integers, columns: Clique) -> float:

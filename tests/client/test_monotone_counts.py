@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sfumato.client import Answer
-from sfumato.client.monotone_counts import nearest_rising, risen
+from sfumato.client.monotone_counts import nearest_monotone, nearest_rising
 
 MONTH = {"kind": "since", "unit": "month", "of": "day"}
 ROWS = [
@@ -37,7 +37,7 @@ def answer(group_by: list[object], shown: tuple[str, ...]) -> Answer:
 
 def values_of(made: Answer) -> list[int]:
     values = np.array([row[-1] for row in made.rows], dtype=np.float64)
-    return risen(made, "n", values, np.ones(len(values)))
+    return nearest_monotone(made, "n", values, np.ones(len(values)))
 
 
 def test_each_series_rises_by_itself_whatever_the_order_of_the_rows() -> None:

@@ -240,7 +240,7 @@ def test_a_conversation_repeats_what_was_lost_with_the_same_operation() -> None:
     talk = remote_vault.conversation("ask", {"data_set": "d", "sql": "x"}, lambda _: next(drawn))
     first = next(talk)
     assert isinstance(first, remote_vault.Sent)
-    pause = talk.send(http_replies.Came(0, b""))
+    pause = talk.send(http_replies.HttpReply(0, b""))
     assert isinstance(pause, remote_vault.Pause)
     second = talk.send(None)
     assert second == first
@@ -259,7 +259,7 @@ def test_whatever_can_be_paid_twice_is_repeated_as_the_same_operation(verb: str)
     first = next(talk)
     assert isinstance(first, remote_vault.Sent)
     assert json.loads(str(first.body))["op"] == (b"7" * 16).hex()
-    talk.send(http_replies.Came(0, b""))
+    talk.send(http_replies.HttpReply(0, b""))
     assert talk.send(None) == first
 
 
@@ -267,7 +267,7 @@ def test_a_conversation_waits_as_long_as_it_is_told() -> None:
     talk = remote_vault.conversation("me", {}, lambda count: b"0" * count)
     next(talk)
     busy = {"refused": {"code": "too-many", "cause": "c", "next": "n"}}
-    pause = talk.send(http_replies.Came(429, json.dumps(busy).encode(), 7.0))
+    pause = talk.send(http_replies.HttpReply(429, json.dumps(busy).encode(), 7.0))
     assert pause == remote_vault.Pause(7.0)
 
 
@@ -275,7 +275,7 @@ def test_a_conversation_ends_with_the_refusal_that_was_said_last() -> None:
     talk = remote_vault.conversation("me", {}, lambda count: b"0" * count)
     next(talk)
     busy = json.dumps({"refused": {"code": "too-many", "cause": "c", "next": "n"}}).encode()
-    came = http_replies.Came(429, busy)
+    came = http_replies.HttpReply(429, busy)
     for _ in remote_vault.PAUSES_S:
         talk.send(came)
         talk.send(None)

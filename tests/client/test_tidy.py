@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from sfumato.app.vault import OpenVault
 from sfumato.client import Answer
 from sfumato.client.derived_totals import TIDIED
-from sfumato.client.nonnegative_counts import onto_simplex, placed, rounded
+from sfumato.client.nonnegative_counts import nonnegative_counts, onto_simplex, rounded
 from sfumato.client.tidy import (
     CLIPPED,
     Estimates,
@@ -201,9 +201,9 @@ def test_rounding_moves_no_cell_by_one_and_keeps_the_total(values: list[float], 
 @given(st.lists(st.floats(-300, 300), min_size=12, max_size=12))
 def test_cells_of_nested_margins_add_up_exactly_at_every_level(values: list[float]) -> None:
     coarse, fine = np.repeat([0, 1], 6), np.repeat([0, 1, 2, 3], 3)
-    made = placed(np.array(values), [coarse, fine])
+    made = nonnegative_counts(np.array(values), [coarse, fine])
     sums = np.bincount(fine, weights=values).astype(np.float64)
-    above = placed(sums, [np.array([0, 0, 1, 1])])
+    above = nonnegative_counts(sums, [np.array([0, 0, 1, 1])])
     assert made.min() >= 0
     assert made.dtype == np.int64
     assert int(made.sum()) == max(0, round(sum(values)))

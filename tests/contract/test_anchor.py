@@ -13,21 +13,21 @@ from pathlib import Path
 
 import pytest
 
-from sfumato.dp.accounting.privacy_events import Debt
+from sfumato.dp.accounting.privacy_events import PrivacyCost
 from sfumato.dp.refusal import Refused
 from sfumato.storage.anchor import SLOT_BYTES, SLOTS, FileAnchor
-from sfumato.vault.ledger_entries import Account, AnchorMark, Cap, Head
+from sfumato.vault.ledger_entries import Account, AnchorMark, Cap, LedgerHead
 from sfumato.vault.ports import Anchor
 
-ONE = Head("a", 1, 10, "10")
+ONE = LedgerHead("a", 1, 10, "10")
 
 
 def _anchor(folder: Path) -> FileAnchor:
     return FileAnchor(folder / "away" / "deep" / "anchor")
 
 
-def _at(seq: int, epoch: int = 1) -> Head:
-    return Head("a", epoch, seq, str(seq))
+def _at(seq: int, epoch: int = 1) -> LedgerHead:
+    return LedgerHead("a", epoch, seq, str(seq))
 
 
 def test_a_mark_is_read_back(tmp_path: Path) -> None:
@@ -183,7 +183,7 @@ def test_a_history_that_differs_is_noticed_behind_one_that_was_just_written(tmp_
     anchor = _anchor(tmp_path)
     anchor.advance(ONE)
     with pytest.raises(Refused) as refusal:
-        anchor.advance(Head(ONE.ledger, ONE.epoch, ONE.seq, "another"))
+        anchor.advance(LedgerHead(ONE.ledger, ONE.epoch, ONE.seq, "another"))
     assert refusal.value.code == "ledger-frozen"
 
 
@@ -206,7 +206,7 @@ def test_many_processes_leave_the_highest_mark(tmp_path: Path) -> None:
         "import sys\nfrom pathlib import Path\n"
         "from sfumato.vault.ledger_entries import Head\nfrom sfumato.storage.anchor import FileAnchor\n"  # noqa: E501
         "for seq in range(int(sys.argv[2]), 200, 4):\n"
-        "    FileAnchor(Path(sys.argv[1])).advance(Head('a', 1, seq, str(seq)))\n"
+        "    FileAnchor(Path(sys.argv[1])).advance(LedgerHead('a', 1, seq, str(seq)))\n"
     )
     command = [sys.executable, "-c", program, str(path)]
     writers = [subprocess.Popen([*command, str(n)], env={**os.environ}) for n in range(1, 5)]
@@ -215,7 +215,7 @@ def test_many_processes_leave_the_highest_mark(tmp_path: Path) -> None:
 
 
 def _account(name: str, spent: int) -> Account:
-    return Account(name, Cap(1000, 1000, 1000, 1000), Debt(spent, 0, spent, 0))
+    return Account(name, Cap(1000, 1000, 1000, 1000), PrivacyCost(spent, 0, spent, 0))
 
 
 def test_a_write_that_was_torn_never_tells_a_wrong_sum(tmp_path: Path) -> None:

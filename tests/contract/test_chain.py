@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sfumato.dp.accounting.privacy_events import Debt
+from sfumato.dp.accounting.privacy_events import PrivacyCost
 from sfumato.dp.refusal import Bug
 from sfumato.vault.hash_chain import (
     GENESIS,
@@ -24,22 +24,22 @@ from sfumato.vault.hash_chain import (
     next_entry,
     verify,
 )
-from sfumato.vault.ledger_entries import AnchorMark, Entry, Head
+from sfumato.vault.ledger_entries import AnchorMark, Entry, LedgerHead
 
 TEXT = st.text(max_size=12)
 FIELDS = st.tuples(TEXT, st.integers(0, 99), st.integers(0, 9), TEXT, TEXT, TEXT)
 AMOUNTS = st.integers(0, MOST)
-DEBTS = st.builds(Debt, AMOUNTS, AMOUNTS, AMOUNTS, AMOUNTS)
+DEBTS = st.builds(PrivacyCost, AMOUNTS, AMOUNTS, AMOUNTS, AMOUNTS)
 ONE = [1, 1, 1, 1]
 
 
 def _chain(*said: tuple[str, dict[str, object]]) -> list[Entry]:
-    head = Head("a", 1, 0, GENESIS)
+    head = LedgerHead("a", 1, 0, GENESIS)
     made = []
     for kind, body in (("ledger-created", {"ledger": "a", "origin": "here"}), *said):
         epoch = head.epoch + (kind == "acknowledged")
         entry = next_entry(head, epoch=epoch, at="now", kind=kind, body=canonical(body))
-        head = Head("a", epoch, entry.seq, entry.hash)
+        head = LedgerHead("a", epoch, entry.seq, entry.hash)
         made.append(entry)
     return made
 
@@ -80,14 +80,16 @@ def test_what_is_not_plain_json_is_a_bug(value: object) -> None:
 
 
 @given(DEBTS, DEBTS, DEBTS)
-def test_sums_held_at_the_most_do_not_depend_on_the_order(a: Debt, b: Debt, c: Debt) -> None:
+def test_sums_held_at_the_most_do_not_depend_on_the_order(
+    a: PrivacyCost, b: PrivacyCost, c: PrivacyCost
+) -> None:
     assert add(add(a, b), c) == add(a, add(b, c)) == add(add(c, b), a)
 
 
 def test_a_whole_chain_gives_its_sums() -> None:
     verdict = verify(iter(_chain(OPENED, CHARGED, CHARGED)))
     assert verdict.fault is None
-    assert verdict.accounts[0].spent == Debt(2, 2, 2, 2)
+    assert verdict.accounts[0].spent == PrivacyCost(2, 2, 2, 2)
     assert verdict.counts.operations == 2
 
 
@@ -145,7 +147,7 @@ def test_a_move_says_where_the_ledger_is_and_moves_no_sum() -> None:
 
 def test_a_mark_is_held_against_the_entry_it_names() -> None:
     chain = _chain(OPENED, CHARGED)
-    head = Head("a", 1, 3, chain[2].hash)
+    head = LedgerHead("a", 1, 3, chain[2].hash)
     mark = AnchorMark("a", 1, 2, chain[1].hash)
     assert disagreement(mark, head, chain[1]) is None
     assert disagreement(mark, head, None) is not None

@@ -22,7 +22,7 @@ from sfumato.dp.budget import EPSILON_UNITS, Budget
 from sfumato.dp.refusal import Refused
 from sfumato.engines.duckdb.engine import DuckDBEngine
 from sfumato.query.expression import Ref
-from sfumato.query.model import Aggregate, Output, Question, Verb, question_json
+from sfumato.query.model import Aggregate, Output, Query, Verb, query_json
 from sfumato.query.plan import Plan
 from sfumato.query.request import Request
 from sfumato.release.guarded_release import Door
@@ -51,7 +51,7 @@ def deal(rng: random.Random) -> Dealt:
     return replace(dealt, made=replace(dealt.made, budget=CAP), is_wide=True)
 
 
-def choice(rng: random.Random) -> Question:
+def choice(rng: random.Random) -> Query:
     """Return a question of one choice among what all rows are, by keys of any kind."""
     verb: Verb = rng.choice(("top", "first_above", "quantile", "minimum", "maximum", "bounds"))
     listed = verb in ("top", "first_above")
@@ -63,7 +63,7 @@ def choice(rng: random.Random) -> Question:
     )
     keys: tuple[Ref, ...] = rng.choice(((), (Ref("zip"),), (Ref("grade"),), (Ref("town"),)))
     outputs = [Output(f"g{place}", key) for place, key in enumerate(keys)]
-    return Question("t", (*outputs, Output("n", of)), None, keys)
+    return Query("t", (*outputs, Output("n", of)), None, keys)
 
 
 def without(dealt: Dealt, who: str) -> Dealt:
@@ -114,7 +114,7 @@ class Judge:
             draws, charged = asked(door, dealt.made, tables[0], request, f"op-{self.releases}")
             loss = loss_of(plan, draws, *(self._added_up(plan, table) for table in tables))
             wrong = excess(loss, charged)
-            assert not wrong, (wrong, question_json(plan.question), draws.every, dealt.rows)
+            assert not wrong, (wrong, query_json(plan.question), draws.every, dealt.rows)
             self.releases += 1
             self.moved += loss.epsilon + loss.rho > 0
             self.selected += plan.selects_keys

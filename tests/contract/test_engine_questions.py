@@ -19,7 +19,7 @@ import pytest
 from sfumato.dp.refusal import Refused
 from sfumato.engines.duckdb.engine import DuckDBEngine
 from sfumato.query.expression import Expr
-from sfumato.query.model import Aggregate, Formula, Question, question_json, read_question
+from sfumato.query.model import Aggregate, Formula, Query, query_json, read_query
 from sfumato.query.plan import Plan, make_plan
 from sfumato.query.sql.select import read_sql
 from sfumato.release.unseal import unseal
@@ -107,7 +107,7 @@ def prepared(engine: Engine, folder: Path, dealt: Dealt) -> str:
     return prepare(engine, paths[0], dealt.made, others=paths[1:])[0]
 
 
-def as_text(rng: random.Random, question: Question) -> tuple[Question, str]:
+def as_text(rng: random.Random, question: Query) -> tuple[Query, str]:
     """Return a question that a text can say, and a text that says it, and asks more after it."""
     outputs = tuple(replace(output, of=_sayable(output.of)) for output in question.outputs)
     question = replace(question, outputs=outputs)
@@ -122,7 +122,7 @@ def _sayable(of: Aggregate | Expr | Formula) -> Aggregate | Expr | Formula:
     return of
 
 
-def plans_of(rng: random.Random, made: Card, question: Question) -> tuple[Plan, Plan, str] | None:
+def plans_of(rng: random.Random, made: Card, question: Query) -> tuple[Plan, Plan, str] | None:
     """Return the plan of what is posed, that of what is asked, and how it is; None if refused."""
     text = ""
     try:
@@ -130,7 +130,7 @@ def plans_of(rng: random.Random, made: Card, question: Question) -> tuple[Plan, 
             question, text = as_text(rng, question)
             plan = make_plan(made, read_sql(text, "t"))
         else:
-            plan = make_plan(made, read_question(question_json(question)))
+            plan = make_plan(made, read_query(query_json(question)))
     except Refused:
         return None
     said = as_posed(made, question)
@@ -219,7 +219,7 @@ class Exam:
             found = found_by(plan, lambda measure: unseal(self.engine.measure(table, measure)))
             for one in (plan, said) if text else (said,):  # what is asked after it, what was posed
                 wrong = disagreement(plan, found, posed.rows, posed.others, said=one)
-                assert not wrong, (wrong, text or question_json(posed.question), dealt.rows)
+                assert not wrong, (wrong, text or query_json(posed.question), dealt.rows)
             return Asked(answered=1, spelled=bool(text), met=bool(found))
 
         return check

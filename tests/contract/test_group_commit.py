@@ -12,7 +12,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 import pytest
 
 from sfumato.dp.refusal import Bug
-from sfumato.system.group_commit import MOST, Ended, Together
+from sfumato.system.group_commit import MOST, GroupCommit, Outcome
 from support import ledger_stores
 
 WAIT_S = 20
@@ -25,7 +25,7 @@ class Written:
         self.goes: list[list[str]] = []
         self.gate = threading.Event()
         self.is_entered = threading.Event()
-        self.queue: Together[str, str] = Together(self.alone, self.several)
+        self.queue: GroupCommit[str, str] = GroupCommit(self.alone, self.several)
 
     def alone(self, act: str) -> str:
         self.goes.append([act])
@@ -34,13 +34,13 @@ class Written:
             assert self.gate.wait(WAIT_S)
         return f"{act} alone"
 
-    def several(self, acts: Sequence[str]) -> Sequence[Ended[str]] | None:
+    def several(self, acts: Sequence[str]) -> Sequence[Outcome[str]] | None:
         self.goes.append(list(acts))
         if "undo" in acts:
             return None
         if "break" in acts:
             raise OSError
-        return [Ended(error=Bug(act)) if act == "refused" else Ended(act) for act in acts]
+        return [Outcome(error=Bug(act)) if act == "refused" else Outcome(act) for act in acts]
 
 
 def _held(written: Written, acts: Sequence[str]) -> list[Future[str]]:
@@ -140,7 +140,7 @@ def test_nobody_of_a_go_is_told_before_what_belongs_to_all_of_it_is_done() -> No
         is_begun.set()
         assert gate.wait(WAIT_S)
 
-    written.queue = Together(written.alone, written.several, before_told)
+    written.queue = GroupCommit(written.alone, written.several, before_told)
     with ThreadPoolExecutor(4) as pool:
         pool.submit(written.queue.done, "first")
         assert written.is_entered.wait(WAIT_S)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from sfumato.dp.accounting.privacy_events import Debt
+from sfumato.dp.accounting.privacy_events import PrivacyCost
 from sfumato.dp.accounting.privacy_filter import Cap
 from sfumato.dp.refusal import Bug, Refused
 from sfumato.storage.database import Fault
@@ -18,11 +18,11 @@ from sfumato.vault.ledger_entries import (
     Charge,
     Charged,
     Debtor,
-    Head,
+    LedgerHead,
+    OperationState,
     Paid,
     Settled,
     Settling,
-    Standing,
 )
 from support import ledger_stores
 from support.ledger_stores import CAP, DEBT, asked
@@ -52,16 +52,16 @@ def charged(store: SqlLedger, *charges: Charge) -> list[Paid]:
     return store.charge_all(charges, mark(store))
 
 
-def standing(store: SqlLedger, *charges: Charge) -> list[Standing]:
+def standing(store: SqlLedger, *charges: Charge) -> list[OperationState]:
     """Return what all of them are told, who ask for what stands."""
     told = charged(store, *charges)
-    assert all(isinstance(one, Standing) for one in told)
-    return [one for one in told if isinstance(one, Standing)]
+    assert all(isinstance(one, OperationState) for one in told)
+    return [one for one in told if isinstance(one, OperationState)]
 
 
-def spent(store: SqlLedger, account: str) -> Debt:
+def spent(store: SqlLedger, account: str) -> PrivacyCost:
     found = store.account(account)
-    return found.spent if found is not None else Debt()
+    return found.spent if found is not None else PrivacyCost()
 
 
 def poor(op: str, user: str) -> Charge:
@@ -102,16 +102,16 @@ def test_it_is_what_a_charge_would_have_been(store: SqlLedger) -> None:
         (told,) = charged(store, asked("2" + question, question, user="bob"))
         alone = store.charge(asked("2" + question, other, user="zoe"))
         assert type(told) is type(alone)
-        assert isinstance(told, Charged | Standing)
-        assert isinstance(alone, Charged | Standing)
+        assert isinstance(told, Charged | OperationState)
+        assert isinstance(alone, Charged | OperationState)
         bob, zoe = (store.entry(one.seq) for one in (told, alone))
         assert bob is not None
         assert zoe is not None
         assert bob.kind == zoe.kind
         again = store.charge(asked("2" + question, question, user="bob"))  # a retry
-        assert isinstance(again, Charged | Standing)
+        assert isinstance(again, Charged | OperationState)
         assert again.seq == told.seq
-    assert spent(store, "user bob") == Debt(20, 20, 20, 0)
+    assert spent(store, "user bob") == PrivacyCost(20, 20, 20, 0)
 
 
 def test_what_is_paid_together_is_paid_once(store: SqlLedger) -> None:
@@ -122,7 +122,7 @@ def test_what_is_paid_together_is_paid_once(store: SqlLedger) -> None:
     assert isinstance(again, Charged)
     assert (first.paid_before, again.paid_before) == (False, True)
     assert waits is None  # ann reads it just now
-    assert spent(store, "user bob") == Debt()
+    assert spent(store, "user bob") == PrivacyCost()
 
 
 def test_what_is_left_to_a_charge_changes_nothing(store: SqlLedger) -> None:
@@ -179,7 +179,7 @@ def test_nobody_pays_into_another_history(store: SqlLedger) -> None:
 
 def test_another_history_is_never_marked_as_the_one_that_was_seen(store: SqlLedger) -> None:
     charged(store, asked("held", "held"))  # the anchor's mark was found once
-    marked: list[Head] = []
+    marked: list[LedgerHead] = []
     store.mark_with(lambda head, *_: marked.append(head))
     lost = replace(mark(store), hash="0" * 64)  # what another door wrote, and is not here any more
     store.note("grown", {})  # past the mark
@@ -192,7 +192,7 @@ def test_another_history_is_never_marked_as_the_one_that_was_seen(store: SqlLedg
 
 
 def test_they_are_marked_once_before_they_are_told(store: SqlLedger) -> None:
-    marked: list[Head] = []
+    marked: list[LedgerHead] = []
     store.mark_with(lambda head, *_: marked.append(head))
     charged(store, *(asked("2", user=user) for user in ("bob", "zoe", "eve")))
     assert marked == [store.head()]
@@ -209,7 +209,7 @@ def test_a_commit_that_fails_tells_nobody(
     monkeypatch.setattr(link, "commit", broken)
     told = charged(store, asked("2", user="bob"), asked("2", "new", user="zoe"))
     assert [getattr(one, "code", one) for one in told] == ["ledger-unavailable"] * 2
-    assert [spent(store, f"user {name}") for name in ("bob", "zoe")] == [Debt()] * 2
+    assert [spent(store, f"user {name}") for name in ("bob", "zoe")] == [PrivacyCost()] * 2
     assert standing(store, asked("3", user="bob"))
 
 
@@ -227,7 +227,7 @@ def test_answers_are_written_in_one_go(store: SqlLedger, monkeypatch: pytest.Mon
         commit()
 
     monkeypatch.setattr(link, "commit", counted)
-    marked: list[Head] = []
+    marked: list[LedgerHead] = []
     store.charge_all([asked("held", "held")], mark(store))
     store.mark_with(lambda head, *_: marked.append(head))
     answers = [("bob", "1", "43"), ("zoe", "1", "44"), ("eve", "1", "45"), ("bob", "2", "46")]

@@ -18,7 +18,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from sfumato.dp.accounting.privacy_events import Debt
+from sfumato.dp.accounting.privacy_events import PrivacyCost
 from sfumato.dp.accounting.privacy_filter import Cap, accepts
 from sfumato.dp.refusal import Refused
 from sfumato.vault.ledger_entries import (
@@ -27,11 +27,11 @@ from sfumato.vault.ledger_entries import (
     Debtor,
     Exceeded,
     Failed,
+    OperationState,
     Outcome,
     Pending,
     Reused,
     ShapeFrozen,
-    Standing,
 )
 from support import ledger_stores
 from support.ledger_stores import Place, asked
@@ -42,10 +42,10 @@ QUESTIONS = st.sampled_from(["p", "q", "r", "s"])
 ACCOUNTS = st.sampled_from(["people", "user ann", "user bob"])
 CAPS = st.builds(Cap, *[st.integers(0, 60)] * 4)
 DEBTS = {
-    "p": Debt(10, 0, 3, 0),
-    "q": Debt(4, 4, 9, 0),
-    "r": Debt(5, 5, 2, 5),
-    "s": Debt(20, 1, 20, 1),
+    "p": PrivacyCost(10, 0, 3, 0),
+    "q": PrivacyCost(4, 4, 9, 0),
+    "r": PrivacyCost(5, 5, 2, 5),
+    "s": PrivacyCost(20, 1, 20, 1),
 }
 
 
@@ -54,7 +54,7 @@ class Model:
     """What a ledger should do, without a chain, a file or a second process."""
 
     caps: dict[str, Cap] = field(default_factory=dict)
-    spent: dict[str, Debt] = field(default_factory=dict)
+    spent: dict[str, PrivacyCost] = field(default_factory=dict)
     ops: dict[tuple[str, str], tuple[str, str]] = field(default_factory=dict)  # request, state
     answers: dict[str, str] = field(default_factory=dict)
     payers: dict[str, set[str]] = field(default_factory=dict)
@@ -76,16 +76,16 @@ class Model:
         owing = [n for n in names if answer is None or n not in self.payers[asked.answer_key]]
         caps = {d.account: self.caps.get(d.account, d.cap) for d in asked.debtors}
         for name in owing:
-            if not accepts(caps[name], self.spent.get(name, Debt()), asked.debt):
+            if not accepts(caps[name], self.spent.get(name, PrivacyCost()), asked.debt):
                 return Exceeded, name
         for name in owing:
             self.caps[name] = caps[name]
-            self.spent[name] = self.spent.get(name, Debt()) + asked.debt
+            self.spent[name] = self.spent.get(name, PrivacyCost()) + asked.debt
         self.ops[asked.user, asked.op] = (asked.request, "answered" if answer else "charged")
         if answer is None:
             return Charged, False
         self.payers[asked.answer_key].update(owing)
-        return Standing, (answer, tuple(owing))
+        return OperationState, (answer, tuple(owing))
 
     def _again(self, asked: Charge, request: str, state: str) -> tuple[type[Outcome], object]:
         if request != asked.request:
@@ -96,7 +96,7 @@ class Model:
             return ShapeFrozen, asked.shape
         if state == "charged":
             return Charged, True
-        return Standing, (self.answers[asked.answer_key], ())
+        return OperationState, (self.answers[asked.answer_key], ())
 
     def settle(self, asked: Charge, answer: str) -> str:
         """Return the answer that stands."""
@@ -111,7 +111,9 @@ class Model:
         """Add the amounts, each up to its cap."""
         cap, spent = vars(self.caps[name]), vars(self.spent[name])
         sums = zip(cap.values(), spent.values(), amounts, strict=True)
-        self.spent[name] = Debt(*(max(gone, min(most, gone + more)) for most, gone, more in sums))
+        self.spent[name] = PrivacyCost(
+            *(max(gone, min(most, gone + more)) for most, gone, more in sums)
+        )
         self.frozen, self.epoch = False, self.epoch + 1
 
 
@@ -119,7 +121,7 @@ def _special(outcome: Outcome) -> object:
     match outcome:
         case Charged(paid_before=before):
             return before
-        case Standing(answer=answer, debited=debited):
+        case OperationState(answer=answer, debited=debited):
             return answer, debited
         case Failed(code=code):
             return code
@@ -159,7 +161,7 @@ class LedgerMachine(RuleBasedStateMachine):
             return
         outcome = self.store.charge(charge)
         assert (type(outcome), _special(outcome)) == (kind, special)
-        if isinstance(outcome, Charged | Standing):
+        if isinstance(outcome, Charged | OperationState):
             self.charged[user, op] = charge
 
     @rule(user=USERS, op=OPS, number=st.integers(0, 99))

@@ -12,9 +12,9 @@ import pytest
 
 from sfumato.dp.refusal import Refused
 from sfumato.storage import ledger_rows
-from sfumato.storage.own_entries import Own
+from sfumato.storage.own_entries import OwnEntries
 from sfumato.storage.sql_ledger import SqlLedger
-from sfumato.vault.ledger_entries import AnchorMark, Charged, Entry, Head, Standing
+from sfumato.vault.ledger_entries import AnchorMark, Charged, Entry, LedgerHead, OperationState
 from support import ledger_stores
 from support.ledger_stores import Place, asked
 
@@ -38,7 +38,7 @@ def store(place: Place) -> Iterator[SqlLedger]:
     made.close()
 
 
-def mark_of(head: Head) -> AnchorMark:
+def mark_of(head: LedgerHead) -> AnchorMark:
     return AnchorMark(head.ledger, head.epoch, head.seq, head.hash)
 
 
@@ -164,7 +164,7 @@ def test_a_repeat_comes_with_the_accounts_of_that_moment(store: SqlLedger) -> No
     for user in ("ann", "bob", "bob"):
         charge = asked(f"of {user} {store.head().seq}", user=user)
         standing = store.charge(charge)
-        assert isinstance(standing, Standing)
+        assert isinstance(standing, OperationState)
         names = [debtor.account for debtor in charge.debtors]
         assert standing.accounts == store.accounts_of(names)
 
@@ -197,8 +197,8 @@ def test_notes_are_looked_for_wherever_one_may_stand(
 
 
 def test_a_note_that_was_undone_is_looked_for_all_the_same() -> None:
-    one, two, three = (Head("a", 1, seq, str(seq)) for seq in (1, 2, 3))
-    run = Own().grown(one, two, has_notes=False).grown(two, three, has_notes=False)
+    one, two, three = (LedgerHead("a", 1, seq, str(seq)) for seq in (1, 2, 3))
+    run = OwnEntries().grown(one, two, has_notes=False).grown(two, three, has_notes=False)
     assert run.covers(1, 3)
     assert not run.covers(0, 3)
     assert not run.covers(1, 4)
@@ -208,12 +208,16 @@ def test_a_note_that_was_undone_is_looked_for_all_the_same() -> None:
 @pytest.mark.parametrize(
     ("begun", "end"),
     [
-        (Head("a", 1, 3, "3"), Head("a", 1, 4, "4")),  # another wrote the third
-        (Head("a", 1, 2, "not 2"), Head("a", 1, 4, "4")),  # another history
-        (Head("a", 1, 2, "2"), Head("a", 2, 4, "4")),  # a new epoch
+        (LedgerHead("a", 1, 3, "3"), LedgerHead("a", 1, 4, "4")),  # another wrote the third
+        (LedgerHead("a", 1, 2, "not 2"), LedgerHead("a", 1, 4, "4")),  # another history
+        (LedgerHead("a", 1, 2, "2"), LedgerHead("a", 2, 4, "4")),  # a new epoch
     ],
     ids=["another's", "another history", "a new epoch"],
 )
-def test_a_run_begins_anew_where_it_was_not_gone_on_with(begun: Head, end: Head) -> None:
-    run = Own().grown(Head("a", 1, 1, "1"), Head("a", 1, 2, "2"), has_notes=False)
+def test_a_run_begins_anew_where_it_was_not_gone_on_with(
+    begun: LedgerHead, end: LedgerHead
+) -> None:
+    run = OwnEntries().grown(
+        LedgerHead("a", 1, 1, "1"), LedgerHead("a", 1, 2, "2"), has_notes=False
+    )
     assert not run.grown(begun, end, has_notes=False).covers(1, 4)

@@ -13,7 +13,7 @@ import pytest
 from sfumato.dp.accounting.privacy_filter import Cap
 from sfumato.dp.refusal import Refused
 from sfumato.storage.database import Fault
-from sfumato.storage.ledger_transaction import CannotPay, Work
+from sfumato.storage.ledger_transaction import CannotPay, LedgerTransaction
 from sfumato.storage.postgres_ledger import PostgresLink
 from sfumato.storage.sql_ledger import SqlLedger
 from sfumato.vault.ledger_entries import Charged
@@ -86,10 +86,10 @@ def test_the_debit_itself_holds_the_cap_even_without_the_lock_on_the_head(
     store.close()
 
 
-def _unlocked(store: SqlLedger) -> Work:
+def _unlocked(store: SqlLedger) -> LedgerTransaction:
     link = store._database.connect()
     link.begin()
-    return Work(link, store._database.dialect, lambda: "now", store.head(), None, "")
+    return LedgerTransaction(link, store._database.dialect, lambda: "now", store.head(), None, "")
 
 
 def _wait_for_a_waiter(server: postgres_server.Server) -> None:

@@ -22,7 +22,7 @@ from sfumato.storage.ledger_comparison import compare
 from sfumato.storage.sql_ledger import SqlLedger
 from sfumato.storage.sqlite_ledger import SqliteLink
 from sfumato.vault.hash_chain import disagreement, entry_hash, verify
-from sfumato.vault.ledger_entries import Charged, Entry, Head
+from sfumato.vault.ledger_entries import Charged, Entry, LedgerHead
 from support.ledger_stores import CAP, Place, asked
 
 FORGERIES = 1200
@@ -321,5 +321,5 @@ def test_a_head_says_where_the_chain_ends(place: Place) -> None:
     _fill(store, 3)
     verdict = store.verify()
     last = list(store.entries())[-1]
-    assert verdict.head == store.head() == Head(verdict.head.ledger, 2, last.seq, last.hash)
+    assert verdict.head == store.head() == LedgerHead(verdict.head.ledger, 2, last.seq, last.hash)
     store.close()

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from sfumato.dp.accounting.privacy_events import Debt
+from sfumato.dp.accounting.privacy_events import PrivacyCost
 from sfumato.dp.accounting.privacy_filter import Cap
 from sfumato.dp.refusal import Bug, Refused
 from sfumato.storage import sql_ledger
@@ -25,11 +25,11 @@ from sfumato.vault.ledger_entries import (
     Debtor,
     Exceeded,
     Failed,
-    Head,
+    LedgerHead,
+    OperationState,
     Pending,
     Reused,
     ShapeFrozen,
-    Standing,
 )
 from sfumato.vault.ports import LedgerStore
 from support import ledger_stores
@@ -56,13 +56,13 @@ def store(place: Place) -> Iterator[SqlLedger]:
     made.close()
 
 
-def _spent(store: LedgerStore, account: str) -> Debt:
+def _spent(store: LedgerStore, account: str) -> PrivacyCost:
     found = store.account(account)
-    return found.spent if found is not None else Debt()
+    return found.spent if found is not None else PrivacyCost()
 
 
-def _times(count: int) -> Debt:
-    return Debt(count * DEBT.epsilon, count * DEBT.delta, count * DEBT.rho, 0)
+def _times(count: int) -> PrivacyCost:
+    return PrivacyCost(count * DEBT.epsilon, count * DEBT.delta, count * DEBT.rho, 0)
 
 
 def test_the_store_fits_the_port(store: SqlLedger) -> None:
@@ -106,7 +106,7 @@ def test_a_retry_after_the_answer_gets_the_same_answer_and_pays_nothing(store: S
     store.settle("ann", "1", "42")
     head = store.head()
     again = store.charge(asked("1"))
-    assert isinstance(again, Standing)
+    assert isinstance(again, OperationState)
     assert (again.answer, again.debited) == ("42", ())
     assert store.head() == head
     assert _spent(store, "people") == DEBT
@@ -139,7 +139,7 @@ def test_an_answer_that_another_is_reading_is_waited_for_and_not_paid_twice(
     assert _spent(store, "people") == DEBT
     store.settle("ann", "1", "42")
     then = store.charge(waiting)
-    assert isinstance(then, Standing)
+    assert isinstance(then, OperationState)
     assert (then.answer, then.debited) == ("42", ("user bob",))
 
 
@@ -184,7 +184,7 @@ def test_the_same_question_again_is_free_for_who_has_paid(store: SqlLedger) -> N
     store.charge(asked("1"))
     store.settle("ann", "1", "42")
     again = store.charge(asked("2"))
-    assert isinstance(again, Standing)
+    assert isinstance(again, OperationState)
     assert (again.answer, again.debited) == ("42", ())
     assert _spent(store, "user ann") == DEBT
 
@@ -193,7 +193,7 @@ def test_a_second_user_pays_from_their_own_account_alone(store: SqlLedger) -> No
     store.charge(asked("1"))
     store.settle("ann", "1", "42")
     other = store.charge(asked("1", user="bob"))
-    assert isinstance(other, Standing)
+    assert isinstance(other, OperationState)
     assert (other.answer, other.debited) == ("42", ("user bob",))
     assert _spent(store, "people") == DEBT
     assert _spent(store, "user bob") == DEBT
@@ -204,7 +204,7 @@ def test_a_second_user_pays_once_for_the_same_answer(store: SqlLedger) -> None:
     store.settle("ann", "1", "42")
     store.charge(asked("1", user="bob"))
     again = store.charge(asked("2", user="bob"))
-    assert isinstance(again, Standing)
+    assert isinstance(again, OperationState)
     assert again.debited == ()
     assert _spent(store, "user bob") == DEBT
 
@@ -230,7 +230,7 @@ def test_a_second_user_who_cannot_pay_sees_nothing(store: SqlLedger) -> None:
     store.settle("ann", "1", "42")
     head = store.head()
     poor = asked("1", user="bob", debtors=(Debtor("people", CAP), Debtor("user bob", NEVER)))
-    assert store.charge(poor) == Exceeded(Account("user bob", NEVER, Debt()))
+    assert store.charge(poor) == Exceeded(Account("user bob", NEVER, PrivacyCost()))
     assert store.head() == head
     assert store.account("user bob") is None
 
@@ -241,7 +241,7 @@ def test_every_operation_that_was_charged_makes_its_accounts_payers(store: SqlLe
     store.settle("ann", "1", "42")
     store.settle("bob", "1", "43")
     again = store.charge(asked("2", user="bob"))
-    assert isinstance(again, Standing)
+    assert isinstance(again, OperationState)
     assert (again.answer, again.debited) == ("42", ())
 
 
@@ -252,7 +252,7 @@ def test_the_first_answer_under_a_key_stands_for_ever(store: SqlLedger) -> None:
     assert store.settle("ann", "1", "second").answer == "first"
     assert store.settle("bob", "1", "third").answer == "first"
     found = store.charge(asked("1"))
-    assert isinstance(found, Standing)
+    assert isinstance(found, OperationState)
     assert found.answer == "first"
 
 
@@ -299,7 +299,7 @@ def test_a_frozen_shape_is_frozen_for_everyone_until_it_is_thawed(store: SqlLedg
     store.charge(asked("1"))
     store.fail("ann", "1", "question-failed", "shape q")
     assert store.charge(asked("2", user="bob")) == ShapeFrozen("shape q")
-    assert _spent(store, "user bob") == Debt()
+    assert _spent(store, "user bob") == PrivacyCost()
     store.thaw_shape("shape q")
     assert isinstance(store.charge(asked("2", user="bob")), Charged)
 
@@ -308,7 +308,7 @@ def test_an_account_that_cannot_pay_stops_the_whole_charge(store: SqlLedger) -> 
     head = store.head()
     debtors = (Debtor("people", CAP), Debtor("group", CAP), Debtor("user ann", NEVER))
     outcome = store.charge(asked("1", debtors=debtors))
-    assert outcome == Exceeded(Account("user ann", NEVER, Debt()))
+    assert outcome == Exceeded(Account("user ann", NEVER, PrivacyCost()))
     assert store.head() == head
     assert store.accounts() == ()
 
@@ -333,7 +333,7 @@ def test_the_first_account_that_cannot_pay_is_named(store: SqlLedger) -> None:
     ],
 )
 def test_a_charge_needs_one_of_the_two_tests(store: SqlLedger, cap: Cap, is_accepted: bool) -> None:
-    debt = Debt(epsilon=10, delta=10, rho=10, rho_delta=7)
+    debt = PrivacyCost(epsilon=10, delta=10, rho=10, rho_delta=7)
     outcome = store.charge(asked("1", debtors=(Debtor("people", cap),), debt=debt))
     assert isinstance(outcome, Charged) == is_accepted
 
@@ -346,18 +346,24 @@ def test_a_cap_is_reached_and_not_passed(store: SqlLedger) -> None:
 
 def test_a_sum_too_large_to_count_stays_at_the_most(store: SqlLedger) -> None:
     debtors = (Debtor("people", Cap(1000, 1000, 0, 0)),)
-    huge = Debt(epsilon=1, delta=1, rho=MOST * 3, rho_delta=0)
+    huge = PrivacyCost(epsilon=1, delta=1, rho=MOST * 3, rho_delta=0)
     for number in range(3):
         outcome = store.charge(asked(f"{number}", f"q{number}", debtors=debtors, debt=huge))
         assert isinstance(outcome, Charged)
-    assert _spent(store, "people") == Debt(3, 3, MOST, 0)
+    assert _spent(store, "people") == PrivacyCost(3, 3, MOST, 0)
 
 
 @pytest.mark.parametrize(
     "debt",
-    [Debt(), Debt(epsilon=5), Debt(rho=5), Debt(-1, 1, 1, 0), Debt(5, 0, 5, -1)],
+    [
+        PrivacyCost(),
+        PrivacyCost(epsilon=5),
+        PrivacyCost(rho=5),
+        PrivacyCost(-1, 1, 1, 0),
+        PrivacyCost(5, 0, 5, -1),
+    ],
 )
-def test_a_debt_that_would_leave_one_test_free_is_a_bug(debt: Debt) -> None:
+def test_a_debt_that_would_leave_one_test_free_is_a_bug(debt: PrivacyCost) -> None:
     with pytest.raises(Bug):
         asked("1", debt=debt)
 
@@ -427,7 +433,7 @@ def test_an_acknowledgement_opens_an_epoch_and_spends_up_to_the_cap(store: SqlLe
     store.freeze("rolled back")
     head = store.acknowledge({"people": (MOST, MOST, MOST, MOST)}, "restored a backup")
     assert (head.epoch, store.frozen()) == (2, None)
-    assert _spent(store, "people") == Debt(1000, 1000, 1000, 1000)
+    assert _spent(store, "people") == PrivacyCost(1000, 1000, 1000, 1000)
     assert _spent(store, "user ann") == DEBT
     assert isinstance(store.charge(asked("2", "r")), Exceeded)
     assert isinstance(store.charge(asked("1")), Charged)
@@ -436,7 +442,7 @@ def test_an_acknowledgement_opens_an_epoch_and_spends_up_to_the_cap(store: SqlLe
 def test_an_acknowledgement_debits_what_it_names(store: SqlLedger) -> None:
     store.charge(asked("1"))
     store.acknowledge({"people": (5, 6, 7, 8)}, "one receipt was found")
-    assert _spent(store, "people") == Debt(15, 16, 17, 8)
+    assert _spent(store, "people") == PrivacyCost(15, 16, 17, 8)
 
 
 def test_an_acknowledgement_leaves_an_account_over_its_cap_as_it_is(store: SqlLedger) -> None:
@@ -484,7 +490,7 @@ def test_a_ledger_is_the_same_when_it_is_opened_again(place: Place, store: SqlLe
     store.settle("ann", "1", "42")
     other = place.open()
     assert (other.head(), other.accounts()) == (store.head(), store.accounts())
-    assert isinstance(other.charge(asked("1")), Standing)
+    assert isinstance(other.charge(asked("1")), OperationState)
     other.close()
 
 
@@ -626,7 +632,7 @@ def test_an_error_inside_a_transaction_undoes_all_of_it(store: SqlLedger) -> Non
     assert (store.head(), store.accounts()) == (head, ())
 
 
-def mark_of(head: Head) -> AnchorMark:
+def mark_of(head: LedgerHead) -> AnchorMark:
     return AnchorMark(head.ledger, head.epoch, head.seq, head.hash)
 
 

@@ -12,12 +12,12 @@ from typing import Any
 
 import pytest
 
-from sfumato.dp.accounting.privacy_events import Debt
+from sfumato.dp.accounting.privacy_events import PrivacyCost
 from sfumato.dp.accounting.privacy_filter import Cap
 from sfumato.dp.refusal import Refused
 from sfumato.storage.anchor import FileAnchor
-from sfumato.storage.database import Fault, Link
-from sfumato.storage.ledger_transaction import Work
+from sfumato.storage.database import DatabaseLink, Fault
+from sfumato.storage.ledger_transaction import LedgerTransaction
 from sfumato.storage.sql_ledger import SqlLedger
 from sfumato.vault.ledger_entries import (
     AnchorMark,
@@ -25,7 +25,7 @@ from sfumato.vault.ledger_entries import (
     Charged,
     Debtor,
     Exceeded,
-    Head,
+    LedgerHead,
     Outcome,
     Reused,
 )
@@ -55,7 +55,7 @@ def _together(store: SqlLedger, *acts: Callable[[], object]) -> list[Future[Any]
     """Let the acts wait, in their order, behind an open transaction; then let it end."""
     gate, is_open = threading.Event(), threading.Event()
 
-    def hold(_work: Work) -> None:
+    def hold(_work: LedgerTransaction) -> None:
         is_open.set()
         assert gate.wait(WAIT_S)
 
@@ -84,13 +84,13 @@ def _charging(
     return [lambda charge=charge: store.charge(charge, mark) for charge in charges]  # type: ignore[misc]
 
 
-def _spent(store: SqlLedger, account: str) -> Debt:
+def _spent(store: SqlLedger, account: str) -> PrivacyCost:
     found = store.account(account)
-    return found.spent if found is not None else Debt()
+    return found.spent if found is not None else PrivacyCost()
 
 
-def _times(count: int) -> Debt:
-    return Debt(count * DEBT.epsilon, count * DEBT.delta, count * DEBT.rho, 0)
+def _times(count: int) -> PrivacyCost:
+    return PrivacyCost(count * DEBT.epsilon, count * DEBT.delta, count * DEBT.rho, 0)
 
 
 def _of(op: str, user: str, cap: Cap = CAP) -> Charge:
@@ -120,7 +120,7 @@ def test_charges_that_wait_cost_one_commit(
 
 
 def test_what_is_written_together_is_marked_once(store: SqlLedger) -> None:
-    marked: list[Head] = []
+    marked: list[LedgerHead] = []
     store.mark_with(lambda head, *_: marked.append(head))
     charges = [asked(str(n), f"q{n}") for n in range(6)]
     told = _together(store, *_charging(store, *charges, mark=_mark(store)))
@@ -148,7 +148,7 @@ def test_where_the_mark_is_refused_each_who_paid_is_told_so(
 
 
 def test_what_looks_for_no_mark_is_not_marked(store: SqlLedger) -> None:
-    marked: list[Head] = []
+    marked: list[LedgerHead] = []
     store.mark_with(lambda head, *_: marked.append(head))
     acts = [partial(store.open_account, f"people:{n}", CAP) for n in range(3)]
     _together(store, *acts, *_charging(store, asked("1")))
@@ -216,7 +216,7 @@ def test_a_freeze_among_them_stops_those_behind_it(store: SqlLedger) -> None:
 class Flawed:
     """A connection that fails once, where it is told to; all else is a real one's."""
 
-    def __init__(self, link: Link, *, at_commit: int = 0) -> None:
+    def __init__(self, link: DatabaseLink, *, at_commit: int = 0) -> None:
         self._link, self._commits = link, at_commit
 
     def __getattr__(self, name: str) -> Any:  # Any: of the real one
@@ -252,6 +252,6 @@ def test_a_commit_that_fails_is_told_to_all_and_a_retry_pays_once(store: SqlLedg
     store._writing.link = link
     told = _together(store, *_charging(store, *charges))
     assert [one.exception().code for one in told] == ["ledger-unavailable"] * 3  # type: ignore[union-attr]  # a refusal
-    assert _spent(store, "people") == Debt()
+    assert _spent(store, "people") == PrivacyCost()
     assert all(isinstance(store.charge(charge), Charged) for charge in charges)
     assert _spent(store, "people") == _times(3)

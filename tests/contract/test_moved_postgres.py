@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from sfumato.dp.accounting.privacy_events import Debt
+from sfumato.dp.accounting.privacy_events import PrivacyCost
 from sfumato.dp.refusal import Bug, Refused
 from sfumato.release.ledger_guard import Ledger
 from sfumato.storage.anchor import FileAnchor
@@ -18,7 +18,7 @@ from sfumato.vault.ledger_entries import Charged
 from support import postgres_server
 from support.ledger_stores import Place, asked
 
-ONE = Debt(10, 10, 10, 0)
+ONE = PrivacyCost(10, 10, 10, 0)
 
 
 def beside(store: SqlLedger, folder: Path) -> Ledger:

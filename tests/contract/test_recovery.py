@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import sfumato
-from sfumato.dp.accounting.privacy_events import Debt
+from sfumato.dp.accounting.privacy_events import PrivacyCost
 from sfumato.dp.accounting.privacy_filter import Cap
 from sfumato.dp.refusal import Refused
 from sfumato.release.ledger_guard import Ledger
@@ -28,7 +28,7 @@ from sfumato.vault.ledger_entries import (
     ChainPlace,
     Charged,
     Debtor,
-    Head,
+    LedgerHead,
     Settled,
     Settling,
 )
@@ -80,7 +80,7 @@ class Disk:
             self.ledger.keep_sums()
         return self.ledger
 
-    def spent(self) -> dict[str, Debt]:
+    def spent(self) -> dict[str, PrivacyCost]:
         return {a.name: a.spent for a in self.ledger.store.accounts()}
 
 
@@ -89,8 +89,8 @@ def disk(tmp_path: Path) -> Disk:
     return Disk(tmp_path)
 
 
-def times(count: int) -> Debt:
-    return Debt(10 * count, 10 * count, 10 * count, 0)
+def times(count: int) -> PrivacyCost:
+    return PrivacyCost(10 * count, 10 * count, 10 * count, 0)
 
 
 def measured(ledger: Ledger) -> bool:
@@ -200,7 +200,7 @@ def test_it_can_be_restored_again_and_again(disk: Disk) -> None:
 
 def test_an_account_past_its_cap_is_debited_past_it(disk: Disk) -> None:
     disk.save("backup")
-    most = Debt(epsilon=900, delta=0, rho=10_000, rho_delta=0)
+    most = PrivacyCost(epsilon=900, delta=0, rho=10_000, rho_delta=0)
     disk.charge("1", debt=most)  # one of the two tests is far past its cap
     truth = disk.spent()
     ledger = disk.restore("backup")
@@ -251,7 +251,7 @@ def test_a_receipt_that_the_anchor_never_saw_spends_everything(disk: Disk) -> No
     ledger.acknowledge("restored")
     assert not measured(ledger)
     assert ledger.has_lost()
-    assert disk.spent()["people"] == Debt(1000, 1000, 1000, 1000)
+    assert disk.spent()["people"] == PrivacyCost(1000, 1000, 1000, 1000)
 
 
 def test_two_histories_are_both_charged(disk: Disk) -> None:
@@ -274,7 +274,7 @@ def test_an_anchor_without_sums_spends_everything(disk: Disk) -> None:
     ledger = disk.restore("backup")
     ledger.acknowledge("restored")
     assert not measured(ledger)
-    assert disk.spent()["people"] == Debt(1000, 1000, 1000, 1000)
+    assert disk.spent()["people"] == PrivacyCost(1000, 1000, 1000, 1000)
 
 
 def test_an_anchor_of_an_older_version_begins_to_hold_sums_when_it_is_opened(disk: Disk) -> None:
@@ -333,7 +333,7 @@ def test_a_freeze_for_another_reason_spends_everything(disk: Disk) -> None:
     disk.ledger.store.freeze("somebody looked at the disk")
     disk.ledger.acknowledge("nobody knows")
     assert not measured(disk.ledger)
-    assert disk.spent()["people"] == Debt(1000, 1000, 1000, 1000)
+    assert disk.spent()["people"] == PrivacyCost(1000, 1000, 1000, 1000)
 
 
 def test_a_chain_that_does_not_hold_spends_everything(disk: Disk) -> None:
@@ -360,7 +360,7 @@ def test_records_are_folded_and_nothing_of_them_is_lost(
     disk.save("backup")
     disk.restore("backup")
     sizes = []
-    small = Debt(1, 1, 1, 0)
+    small = PrivacyCost(1, 1, 1, 0)
     for turn in range(60):
         disk.charge(f"op {turn}", f"user {turn % 3}", debt=small)
         sums = disk.ledger.anchor.sums()
@@ -395,7 +395,7 @@ def test_whatever_was_charged_is_charged_after_a_restore(
     for turn, (user, amount, ends) in enumerate(charged):
         if turn == len(before):
             disk.save("backup")
-        disk.charge(f"{turn}", user, debt=Debt(amount, 0, amount, 0))
+        disk.charge(f"{turn}", user, debt=PrivacyCost(amount, 0, amount, 0))
         if ends or settled:
             disk.ledger.settle(user, f"{turn}", "an answer")
     if not after:
@@ -422,10 +422,10 @@ def _as_older_versions_wrote_it(path: Path) -> None:
     mark = FileAnchor(path).read()
     assert mark is not None
     path.unlink()
-    FileAnchor(path).advance(Head(mark.ledger, mark.epoch, mark.seq, mark.hash))
+    FileAnchor(path).advance(LedgerHead(mark.ledger, mark.epoch, mark.seq, mark.hash))
 
 
-def _write_as_older_versions_do(path: Path, head: Head) -> None:
+def _write_as_older_versions_do(path: Path, head: LedgerHead) -> None:
     """Write a head into the slot that does not hold the newest, as a version without sums does."""
     other = path.parent / "other"
     FileAnchor(other).advance(head)
@@ -475,4 +475,4 @@ def test_a_receipt_of_another_history_than_the_anchors_spends_everything(disk: D
     assert ledger.present(receipt) is False
     ledger.acknowledge("restored twice")
     assert not measured(ledger)
-    assert disk.spent()["people"] == Debt(1000, 1000, 1000, 1000)
+    assert disk.spent()["people"] == PrivacyCost(1000, 1000, 1000, 1000)

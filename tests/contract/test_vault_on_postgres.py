@@ -20,7 +20,7 @@ from sfumato import Refused
 from sfumato.app.doctor import checkup
 from sfumato.app.vault import OpenVault
 from sfumato.engines.postgres.engine import PostgresEngine
-from sfumato.engines.postgres.reader_privileges import DOORS, open_doors
+from sfumato.engines.postgres.reader_privileges import DOORS, excess_privileges
 from support import postgres_server
 from support.small_vaults import PATIENTS_CARD, card, run, write_csv, write_patients
 
@@ -353,9 +353,9 @@ def test_each_opening_is_seen(server: postgres_server.Server, database: str, fol
             with link.transaction(force_rollback=True):
                 link.execute(opening.format(**words).encode())
                 link.execute(f"SET LOCAL SESSION AUTHORIZATION {place['role']}".encode())
-                assert door in open_doors(link, place["role"], place["schema"]), door
+                assert door in excess_privileges(link, place["role"], place["schema"]), door
         link.execute(f"SET SESSION AUTHORIZATION {place['role']}".encode())
-        assert open_doors(link, place["role"], place["schema"]) == ()
+        assert excess_privileges(link, place["role"], place["schema"]) == ()
 
 
 def test_a_reader_who_may_write_is_not_used(

@@ -96,7 +96,7 @@ def test_however_it_began_it_is_ended(way: Callable[[], None], table: str) -> No
 
 
 def test_nobody_holds_its_pipes_but_we(way: Callable[[], None]) -> None:
-    child = child_process.Piped("engines.duckdb.worker")
+    child = child_process.ChildProcess("engines.duckdb.worker")
     pid = child.pid
     assert is_there(pid)
     child.let_go()

@@ -16,7 +16,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 from sfumato.dp.refusal import Bug, Refused
 from sfumato.storage.anchor import FileAnchor
 from sfumato.storage.sql_ledger import SqlLedger
-from sfumato.vault.ledger_entries import Charged, Standing
+from sfumato.vault.ledger_entries import Charged, OperationState
 from support import ledger_stores
 from support.ledger_stores import Place
 
@@ -24,11 +24,11 @@ from support.ledger_stores import Place
 def ask(ledger: SqlLedger, anchor: FileAnchor, op: str, say: Callable[[str], None]) -> None:
     """Answer one question, in the order that never gives an answer away."""
     outcome = ledger.charge(ledger_stores.asked(op, f"q{op}"), anchor.read())
-    if not isinstance(outcome, Charged | Standing):
+    if not isinstance(outcome, Charged | OperationState):
         raise Bug("the driver asks for what it can pay")
     anchor.advance(outcome.head)
     say(f"charged {op}")
-    if isinstance(outcome, Standing):
+    if isinstance(outcome, OperationState):
         return say(f"answer {op} {outcome.answer}")
     noisy = secrets.token_hex(8)  # stands for rows read and noise drawn: another one each time
     settled = ledger.settle("ann", op, noisy, (), anchor.read())

@@ -14,7 +14,7 @@ import apsw
 import pytest
 
 from faults import batched_release_driver, release_driver
-from sfumato.dp.accounting.privacy_events import Debt
+from sfumato.dp.accounting.privacy_events import PrivacyCost
 from sfumato.dp.refusal import Refused
 from sfumato.storage.anchor import FileAnchor
 from sfumato.storage.sql_ledger import SqlLedger
@@ -137,7 +137,7 @@ def _check_retries(vault: Vault, ledger: SqlLedger, answers: dict[str, str]) -> 
     people = ledger.account("people")
     assert isinstance(people, Account)
     paid = len(vault.ops)
-    assert people.spent == Debt(DEBT.epsilon * paid, DEBT.delta * paid, DEBT.rho * paid, 0)
+    assert people.spent == PrivacyCost(DEBT.epsilon * paid, DEBT.delta * paid, DEBT.rho * paid, 0)
     _check_whole(vault, ledger)
 
 

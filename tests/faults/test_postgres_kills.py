@@ -13,13 +13,13 @@ from functools import partial
 import psycopg
 import pytest
 
-from sfumato.dp.accounting.privacy_events import Debt
+from sfumato.dp.accounting.privacy_events import PrivacyCost
 from sfumato.dp.accounting.privacy_filter import Cap
 from sfumato.dp.refusal import Bug, Refused
 from sfumato.storage.database import Fault
 from sfumato.storage.postgres_ledger import PostgresLink
 from sfumato.storage.sql_ledger import SqlLedger
-from sfumato.vault.ledger_entries import Account, Charged, Standing
+from sfumato.vault.ledger_entries import Account, Charged, OperationState
 from support import ledger_stores, postgres_server
 from support.ledger_stores import DEBT, Place, asked
 
@@ -65,7 +65,7 @@ class DeafLink(CutLink):
 
 def _ask(ledger: SqlLedger, op: str) -> str:
     outcome = ledger.charge(asked(op, f"q{op}"))
-    if isinstance(outcome, Standing):
+    if isinstance(outcome, OperationState):
         return outcome.answer
     assert isinstance(outcome, Charged)
     return ledger.settle("ann", op, f"{op}.{random.random()}").answer
@@ -92,7 +92,7 @@ def _check(place: Place, operations: int) -> None:
     people = ledger.account("people")
     assert isinstance(people, Account)
     parts = (DEBT.epsilon, DEBT.delta, DEBT.rho, 0)
-    assert people.spent == Debt(*(part * operations for part in parts))
+    assert people.spent == PrivacyCost(*(part * operations for part in parts))
     ledger.close()
 
 

@@ -13,14 +13,14 @@ from sfumato.dp.refusal import Refused
 from sfumato.lab import attack_bounds
 from sfumato.lab.attack import EPSILONS_OPTION, Attack, Setting
 from sfumato.lab.attack_bounds import Bounds, Row, all_against_ours
-from sfumato.lab.attack_report import Report, Success
+from sfumato.lab.attack_report import Report, SuccessRate
 from sfumato.lab.attacks import attacks
 
 PAGE = Path(__file__).parents[2] / "docs" / "lab-bounds.md"
 
 
 def row(hits: int, tries: int, bound: float) -> Row:
-    return Row("guessing", Success("epsilon = 1", hits, tries, 1.0, bound))
+    return Row("guessing", SuccessRate("epsilon = 1", hits, tries, 1.0, bound))
 
 
 def guesser(share: float) -> Attack:
@@ -28,8 +28,10 @@ def guesser(share: float) -> Attack:
 
     def found(setting: Setting) -> Report:
         hits = int(setting.dice.binomial(setting.runs, share))
-        ours = tuple(Success(f"{e:g}", hits, setting.runs, e, 0.731) for e in setting.epsilons())
-        bare = Success("exact", setting.runs, setting.runs)
+        ours = tuple(
+            SuccessRate(f"{e:g}", hits, setting.runs, e, 0.731) for e in setting.epsilons()
+        )
+        bare = SuccessRate("exact", setting.runs, setting.runs)
         return Report("guesser", "", "", "", (bare, *ours), "")
 
     return Attack("guesser", "guess", found, runs=20_000, options=EPSILONS_OPTION)

@@ -10,7 +10,7 @@ import pytest
 from scipy import stats
 
 from sfumato.dp.refusal import Refused
-from sfumato.lab.attack_report import Report, Success
+from sfumato.lab.attack_report import Report, SuccessRate
 from sfumato.lab.attacks import attack, attacks
 from sfumato.lab.success_intervals import guessing_bound, hit_rate_bound, interval
 
@@ -55,7 +55,10 @@ def report() -> Report:
         title="Nobody is found",
         knows="The attacker knows nothing.",
         measure="people found",
-        successes=(Success("exact", 9, 10), Success("ours", 1, 10, epsilon=0.1, bound=0.525)),
+        successes=(
+            SuccessRate("exact", 9, 10),
+            SuccessRate("ours", 1, 10, epsilon=0.1, bound=0.525),
+        ),
         finding="Nothing was found.",
         guessing=0.5,
     )
@@ -74,9 +77,9 @@ def test_a_report_says_the_same_everywhere(tmp_path: Path) -> None:
 
 
 def test_only_what_is_surely_above_the_bound_is_said_to_be() -> None:
-    assert not Success("ours", 600, 1000, bound=0.58).is_above_bound(0.999)
-    assert Success("ours", 700, 1000, bound=0.58).is_above_bound(0.999)
-    assert not Success("exact", 1000, 1000).is_above_bound(0.999)
+    assert not SuccessRate("ours", 600, 1000, bound=0.58).is_above_bound(0.999)
+    assert SuccessRate("ours", 700, 1000, bound=0.58).is_above_bound(0.999)
+    assert not SuccessRate("exact", 1000, 1000).is_above_bound(0.999)
 
 
 def test_every_attack_is_known_by_its_own_name() -> None:

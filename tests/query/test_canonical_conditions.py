@@ -8,7 +8,7 @@ from collections import Counter
 import pytest
 
 from sfumato.dp.refusal import Refused
-from sfumato.query.canonical_conditions import canonical, selecting
+from sfumato.query.canonical_conditions import canonical_condition, selection_condition
 from sfumato.query.expression import (
     All,
     Among,
@@ -21,8 +21,8 @@ from sfumato.query.expression import (
     Ref,
     walk,
 )
-from sfumato.query.join import view_of
-from sfumato.query.model import Question
+from sfumato.query.join import joined_view
+from sfumato.query.model import Query
 from sfumato.query.plan import make_plan
 from sfumato.query.resolve import card_scope
 from sfumato.query.sql.select import read_sql
@@ -58,14 +58,14 @@ def listed(rng: random.Random, condition: Predicate) -> Predicate:
 
 def test_a_condition_turned_holds_of_the_same_rows() -> None:
     rng, seen, turned = random.Random(1), Counter[bool | None](), 0
-    reading = Reading(card_scope(view_of(card(), Question("t", ()))[0]))
+    reading = Reading(card_scope(joined_view(card(), Query("t", ()))[0]))
     for _ in range(3000):
         condition = denied(rng, listed(rng, Asking(rng).condition(1)))
-        made = canonical(condition)
-        chosen = selecting(made)
+        made = canonical_condition(condition)
+        chosen = selection_condition(made)
         turned += made != condition
-        assert canonical(made) == made
-        assert canonical(chosen) == selecting(chosen) == chosen
+        assert canonical_condition(made) == made
+        assert canonical_condition(chosen) == selection_condition(chosen) == chosen
         for row in some_rows(rng, 2, 2):
             try:
                 truth = reading.holds(condition, row.cells)
@@ -122,9 +122,9 @@ def test_two_conditions_are_two_questions(one: str, other: str) -> None:
 
 def test_what_is_false_and_what_is_open_are_told_apart_where_it_matters() -> None:
     known = All((Not(IsNull(Ref("sick"))), Compare(Ref("sick"), "=", Constant.of(False))))
-    assert canonical(known) == All(tuple(sorted(known.predicates, key=repr)))
-    assert selecting(canonical(known)) == known.predicates[1]
-    assert canonical(Not(known)) != canonical(Not(known.predicates[1]))
+    assert canonical_condition(known) == All(tuple(sorted(known.predicates, key=repr)))
+    assert selection_condition(canonical_condition(known)) == known.predicates[1]
+    assert canonical_condition(Not(known)) != canonical_condition(Not(known.predicates[1]))
     as_a_key = "SELECT {}, COUNT(*) FROM t GROUP BY 1"
     assert asked("sick IS FALSE", as_a_key) != asked("sick = FALSE", as_a_key)
 
@@ -133,5 +133,5 @@ def test_a_turned_condition_is_hardly_longer() -> None:
     inner: Predicate = IsNull(Ref("age"))
     for place in range(300):
         inner = Not((All, AnyOf)[place % 2]((inner, Compare(Ref("pay"), ">", Constant.of(place)))))
-    before, after = (sum(1 for _ in walk(one)) for one in (inner, canonical(inner)))
+    before, after = (sum(1 for _ in walk(one)) for one in (inner, canonical_condition(inner)))
     assert after <= before

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from query.test_plan import CARD, plan
 from sfumato.dp.mechanisms.noise import Noise
-from sfumato.query.contribution_bounds import advice_of, bounding_in_words, bounds_of
+from sfumato.query.contribution_bounds import bounds_advice, bounds_of, bounds_text
 from sfumato.query.plan import Plan
 from sfumato.query.price import price_at
 
@@ -65,7 +65,7 @@ def test_both_bounds_are_named_wherever_they_can_cut(
     sql: str, bounds: dict[str, int], words: str, may_cut: tuple[str, ...]
 ) -> None:
     made = planned(sql, ONE, **bounds)
-    assert bounding_in_words(made) == words
+    assert bounds_text(made) == words
     assert bounds_of(made).may_cut == may_cut
 
 
@@ -74,7 +74,7 @@ def test_what_to_set_is_said_of_the_bounds_that_can_cut_and_of_no_others(
     sql: str, bounds: dict[str, int], words: str, may_cut: tuple[str, ...]
 ) -> None:
     priced = price_at(planned(sql, ONE, **bounds), Fraction(1), Fraction(1, 10**6))
-    (said,) = advice_of(priced) or [""]
+    (said,) = bounds_advice(priced) or [""]
     for name in ("max_groups", "max_rows"):
         assert (f"{name} (--{name.replace('_', '-')})" in said) is (name in may_cut)
     assert ("no error bar says by how much" in said) is bool(may_cut)
@@ -83,7 +83,7 @@ def test_what_to_set_is_said_of_the_bounds_that_can_cut_and_of_no_others(
 
 def test_rows_that_are_people_have_no_bounds() -> None:
     made = planned(BY_ZIP, ONE.replace('unit = "who"', 'unit = "row"'))
-    assert bounding_in_words(made) == "each row counts as one person"
+    assert bounds_text(made) == "each row counts as one person"
     assert bounds_of(made).may_cut == ()
 
 
@@ -123,7 +123,7 @@ def test_the_noise_of_public_whole_numbers_is_as_little_as_is_said(
     public = price_at(
         planned(f"SELECT FLOOR(age) AS years, {of} FROM t GROUP BY years"), Fraction(1), delta
     )
-    (said,) = [line for line in advice_of(private) if line.startswith("GROUP BY")]
+    (said,) = [line for line in bounds_advice(private) if line.startswith("GROUP BY")]
     assert said.startswith("GROUP BY FLOOR(age) instead of age shows all 111 groups, with ")
     share = {0: "half the noise", 1: "about 67 % of the noise", 2: "about 75 % of the noise"}
     assert share[of.count(",")] in said
@@ -135,7 +135,7 @@ def test_the_noise_of_public_whole_numbers_is_as_little_as_is_said(
     wanted = (of.count(",") + 1) / (of.count(",") + 2)
     assert ratios == pytest.approx([wanted] * len(ratios), rel=0.05)
     assert public.plan.measure.cells == 111
-    assert not any(line.startswith("GROUP BY") for line in advice_of(public))
+    assert not any(line.startswith("GROUP BY") for line in bounds_advice(public))
 
 
 @pytest.mark.parametrize(
@@ -151,12 +151,12 @@ def test_the_noise_of_public_whole_numbers_is_as_little_as_is_said(
 )
 def test_nothing_is_said_where_the_keys_cannot_all_be_shown(sql: str) -> None:
     wide = ONE + '[columns.wide]\ntype = "integer"\nlower = 0\nupper = 5000\n'
-    said = advice_of(price_at(planned(sql, wide), Fraction(1), Fraction(1, 10**6)))
+    said = bounds_advice(price_at(planned(sql, wide), Fraction(1), Fraction(1, 10**6)))
     assert not any(line.startswith("GROUP BY") for line in said)
 
 
 def test_a_column_whose_name_is_no_word_is_quoted() -> None:
     spaced = ONE + '[columns."Age at visit"]\ntype = "integer"\nlower = 0\nupper = 9\n'
     made = planned('SELECT "Age at visit", COUNT(*) FROM t GROUP BY "Age at visit"', spaced)
-    said = advice_of(price_at(made, Fraction(1), Fraction(1, 10**6)))
+    said = bounds_advice(price_at(made, Fraction(1), Fraction(1, 10**6)))
     assert any(line.startswith('GROUP BY FLOOR("Age at visit") instead') for line in said)

@@ -14,17 +14,17 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from sfumato.dp.mechanisms.averaged_noise import blend
+from sfumato.dp.mechanisms.averaged_noise import average_noise
 from sfumato.dp.mechanisms.noise import Noise
 from sfumato.dp.refusal import Refused
 from sfumato.query.aggregates.aggregate import Floats, NoisyPart
-from sfumato.query.aggregates.registry import verb_of
+from sfumato.query.aggregates.registry import aggregate_of
 from sfumato.query.measure import Tally
 from sfumato.query.model import Aggregate
 from sfumato.query.plan import Plan
-from sfumato.query.postprocess.formula_errors import Reckoning
-from sfumato.query.postprocess.formulas import reckon
-from sfumato.query.postprocess.linear_forms import form_of
+from sfumato.query.postprocess.formula_errors import FormulaErrors
+from sfumato.query.postprocess.formulas import evaluate_formula
+from sfumato.query.postprocess.linear_forms import linear_form
 from sfumato.query.price import price_at
 from sfumato.query.public_ranges import public_range
 from sfumato.query.row_conditions import value_on
@@ -91,12 +91,14 @@ def shown(plan: Plan, noisy: Sequence[NoisyPart]) -> tuple[list[object], list[tu
     of = next(o.of for o in plan.question.outputs if o.name == "r")
     if isinstance(of, Aggregate):
         parts = [noisy[place] for place in plan.parts_of(of)]
-        made = verb_of(of.verb).finish(plan.asked_of(of), parts)
+        made = aggregate_of(of.verb).finish(plan.asked_of(of), parts)
         ends = [float(str(end)) for end in (*made.low, *made.high)]
         return list(made.values), list(
             zip(ends[: len(made.low)], ends[len(made.low) :], strict=True)
         )
-    values, _, bars = reckon(Reckoning(plan, formula_of(plan), noisy), columns_of_all(plan, noisy))
+    values, _, bars = evaluate_formula(
+        FormulaErrors(plan, formula_of(plan), noisy), columns_of_all(plan, noisy)
+    )
     pairs = as_pairs(bars)
     assert None not in pairs
     return values, [pair for pair in pairs if pair is not None]
@@ -247,8 +249,8 @@ def test_the_public_range_of_a_quotient_is_that_of_one_row(
     select: str, low: float, high: float
 ) -> None:
     plan = plan_of(card(), f"{select} AS r")
-    of = Reckoning(plan, formula_of(plan), [])
-    form = form_of(formula_of(plan).expr, of.sums)
+    of = FormulaErrors(plan, formula_of(plan), [])
+    form = linear_form(formula_of(plan).expr, of.sums)
     assert form is not None
     assert public_range(form, plan) == (low, high)
 
@@ -303,7 +305,7 @@ def formulas() -> st.SearchStrategy[str]:
 def noises() -> st.SearchStrategy[Noise]:
     scales = st.sampled_from([Fraction(1, 3), Fraction(3), Fraction(40), Fraction(10**5)])
     one = st.builds(Noise, st.sampled_from(["laplace"]), scales)
-    both = st.tuples(one, one).map(blend)
+    both = st.tuples(one, one).map(average_noise)
     wide = scales.map(lambda scale: Noise("gaussian", scale**2))
     return st.one_of(one, both, wide)
 

@@ -13,9 +13,9 @@ import pytest
 from sfumato.dp.refusal import Refused
 from sfumato.engines.duckdb.engine import DuckDBEngine
 from sfumato.query.expression import Ref, columns_of
-from sfumato.query.model import Joined, question_json, read_question
+from sfumato.query.model import Joined, query_json, read_query
 from sfumato.query.plan import Plan, make_plan
-from sfumato.query.plan_text import in_words
+from sfumato.query.plan_text import plan_text
 from sfumato.query.sql.select import read_sql
 from sfumato.vault.card.data_card import Card
 from support.engine_rows import SALT, Numbers, card_of, numbers, prepare, write_source
@@ -72,10 +72,10 @@ def test_one_join_has_one_canonical_form() -> None:
 
 
 def test_a_question_says_what_it_joins() -> None:
-    told = in_words(plan(SAME[0]))
+    told = plan_text(plan(SAME[0]))
     assert told.endswith("from visits with some by the person")
     text = "SELECT region, COUNT(*) FROM some c LEFT JOIN zips z ON c.zip = z.zip GROUP BY region"
-    assert in_words(plan(text)).endswith("from some with zips by some.zip, if any")
+    assert plan_text(plan(text)).endswith("from some with zips by some.zip, if any")
 
 
 DIFFERENT = [
@@ -207,7 +207,7 @@ def test_the_builders_joins_are_those_of_sql() -> None:
         "joins": [{"table": "some"}, {"table": "zips", "on": ["some.zip"]}],
         "outputs": [{"name": "count", "verb": "count", "of": []}],
     }
-    assert make_plan(CARD, read_question(shape)).canonical() == plan(text).canonical()
+    assert make_plan(CARD, read_query(shape)).canonical() == plan(text).canonical()
 
 
 def test_a_join_by_more_than_the_person_has_one_form_that_survives_its_json() -> None:
@@ -224,7 +224,7 @@ def test_a_join_by_more_than_the_person_has_one_form_that_survives_its_json() ->
         ("visits.cost", "some.zip"),
         ("visits.age", "some.age"),
     )
-    again = make_plan(CARD, read_question(question_json(first.question)))
+    again = make_plan(CARD, read_query(query_json(first.question)))
     assert again.canonical() == first.canonical()
     assert again.measure == first.measure
 
@@ -237,7 +237,7 @@ def test_pairs_that_are_none_are_refused(also: object) -> None:
         "outputs": [{"name": "count", "verb": "count", "of": []}],
     }
     with pytest.raises(Refused):
-        read_question(shape)
+        read_query(shape)
 
 
 REFUSED = {
@@ -319,7 +319,7 @@ def test_no_table_stands_twice(table: str) -> None:
         "outputs": [{"name": "count", "verb": "count", "of": []}],
     }
     with pytest.raises(Refused, match="stands twice"):
-        make_plan(CARD, read_question(shape))
+        make_plan(CARD, read_query(shape))
 
 
 def test_a_row_unit_joins_public_tables_only() -> None:
@@ -436,8 +436,8 @@ def check_moves(made: Plan, whole: Numbers, others: Numbers) -> None:
         moved = [
             abs(_at(whole, cell, place) - _at(others, cell, place)) for cell in {*whole, *others}
         ]
-        assert sum(moved) <= bounded.l1, in_words(made)
-        assert sum(m > 0 for m in moved) <= bounded.cells, in_words(made)
+        assert sum(moved) <= bounded.l1, plan_text(made)
+        assert sum(m > 0 for m in moved) <= bounded.cells, plan_text(made)
 
 
 def _at(found: Any, cell: object, place: int) -> int:

@@ -19,7 +19,7 @@ from query.test_joins import cells_of
 from query.test_sensitivity import number
 from sfumato.client.query_builder import Builder
 from sfumato.dp.refusal import Refused
-from sfumato.features.synthetic.matching_rows import planted
+from sfumato.features.synthetic.matching_rows import matching_rows
 from sfumato.features.synthetic.seeded_numbers import Seeded
 from sfumato.query.expression import Arithmetic, Coalesce, Compare, Constant, Literally, Ref
 from sfumato.query.model import (
@@ -27,13 +27,13 @@ from sfumato.query.model import (
     EachPerson,
     JoinedPeople,
     Output,
-    Question,
+    Query,
     Reduce,
-    question_json,
-    read_question,
+    query_json,
+    read_query,
 )
 from sfumato.query.plan import Plan, make_plan
-from sfumato.query.plan_text import in_words
+from sfumato.query.plan_text import plan_text
 from sfumato.query.sql.select import read_sql
 from sfumato.vault.card.data_card import Card
 from support.query_oracle import Person, added_up
@@ -118,9 +118,9 @@ def reach(plan: Plan, here: Rows, there: Rows) -> list[str]:
     ]
 
 
-def of_both(of: Aggregate, *, keeps_all: bool = False) -> Question:
+def of_both(of: Aggregate, *, keeps_all: bool = False) -> Query:
     other = JoinedPeople(OTHER, "more", keeps_all=keeps_all)
-    return Question("t", (Output("x", of),), max_rows=3, source=EACH, beside=(other,))
+    return Query("t", (Output("x", of),), max_rows=3, source=EACH, beside=(other,))
 
 
 @pytest.mark.parametrize("keeps_all", [False, True], ids=["join", "left"])
@@ -203,10 +203,10 @@ def test_the_builder_joins_tables_of_people_only() -> None:
 def test_a_question_of_joined_people_survives_its_json() -> None:
     text = f"SELECT m, COUNT(*) FROM {V} LEFT JOIN {D} ON d.who = v.who WHERE n > 1 GROUP BY m"
     plan = plan_of(text)
-    again = make_plan(CARD, read_question(question_json(plan.question)))
+    again = make_plan(CARD, read_query(query_json(plan.question)))
     assert again.canonical() == plan.canonical()
     assert again.measure == plan.measure
-    assert "beside" not in question_json(plan_of(f"SELECT AVG(n) FROM {V}").question)
+    assert "beside" not in query_json(plan_of(f"SELECT AVG(n) FROM {V}").question)
     assert "beside" not in plan_of(f"SELECT AVG(n) FROM {V}").canonical()
 
 
@@ -228,7 +228,7 @@ def test_what_decides_the_answer_decides_the_digest() -> None:
 
 
 def test_a_question_of_joined_people_is_told_in_words() -> None:
-    said = in_words(plan_of(f"SELECT AVG(n) FROM {V} LEFT JOIN {D} ON d.who = v.who"))
+    said = plan_text(plan_of(f"SELECT AVG(n) FROM {V} LEFT JOIN {D} ON d.who = v.who"))
     assert "over one row for each person (n = count, s = sum of pay)" in said
     assert "beside their row, if any, from more (m = count, r = sum of rate)" in said
 
@@ -237,22 +237,22 @@ def test_tables_of_people_that_are_too_many_or_stand_alone_are_refused() -> None
     other = JoinedPeople(OTHER, "more")
     outputs = (Output("x", Aggregate("count")),)
     for question, code in (
-        (Question("t", outputs, source=EACH, beside=(other,) * 9), "question-too-large"),
-        (Question("t", outputs, beside=(other,)), "not-in-language"),
-        (Question("t", outputs, source=EACH, beside=(other, other)), "not-in-language"),
+        (Query("t", outputs, source=EACH, beside=(other,) * 9), "question-too-large"),
+        (Query("t", outputs, beside=(other,)), "not-in-language"),
+        (Query("t", outputs, source=EACH, beside=(other, other)), "not-in-language"),
         (
-            Question("t", outputs, source=EACH, beside=(replace(other, table="x"),)),
+            Query("t", outputs, source=EACH, beside=(replace(other, table="x"),)),
             "unknown-data-set",
         ),
         (
-            Question(
+            Query(
                 "t", outputs, source=EACH,
                 beside=(replace(other, each=replace(OTHER, by="drug")),),
             ),
             "not-in-language",
         ),
         (
-            Question(
+            Query(
                 "t", outputs, source=EACH, beside=(replace(other, each=replace(OTHER, columns=())),)
             ),
             "not-in-language",
@@ -269,7 +269,7 @@ def test_more_counts_of_a_person_than_anybody_writes_are_refused() -> None:
         return EachPerson(tuple(Reduce(f"{name}{i}", "count") for i in range(count)), None, "who")
 
     outputs = (Output("x", Aggregate("count")),)
-    alone = Question("t", outputs, source=counts("n", 2001))
+    alone = Query("t", outputs, source=counts("n", 2001))
     several = tuple(JoinedPeople(counts(name, 250), "more") for name in "abcdefgh")
     for question in (alone, replace(alone, source=counts("n", 1), beside=several)):
         with pytest.raises(Refused, match="question-too-large"):
@@ -280,5 +280,5 @@ def test_more_counts_of_a_person_than_anybody_writes_are_refused() -> None:
 def test_a_twin_for_several_tables_of_people_is_refused_and_not_made_wrongly() -> None:
     question = of_both(Aggregate("count"))
     with pytest.raises(Refused, match="twin-not-possible"):
-        planted(CARD, question, Seeded("k"))
-    assert planted(CARD, replace(question, beside=()), Seeded("k")).people
+        matching_rows(CARD, question, Seeded("k"))
+    assert matching_rows(CARD, replace(question, beside=()), Seeded("k")).people

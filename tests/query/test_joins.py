@@ -16,17 +16,10 @@ import duckdb
 import pytest
 
 from query.test_sensitivity import literally, number
-from sfumato.features.synthetic.matching_rows import planted
+from sfumato.features.synthetic.matching_rows import matching_rows
 from sfumato.features.synthetic.seeded_numbers import Seeded
 from sfumato.query.expression import Arithmetic, Case, Compare, Constant, Ref
-from sfumato.query.model import (
-    Aggregate,
-    EachPerson,
-    Joined,
-    Output,
-    Question,
-    Reduce,
-)
+from sfumato.query.model import Aggregate, EachPerson, Joined, Output, Query, Reduce
 from sfumato.query.plan import make_plan
 from sfumato.vault.card.data_card import Card
 from support.query_oracle import (
@@ -69,7 +62,7 @@ def test_many_plans_add_up_the_rows_of_a_join_as_they_are_plainly_read(seed: int
 def judge_joined(seed: int, removals: int) -> Judged:
     rng, made = random.Random(seed), tables_card(2, 2)
 
-    def pose(dealt: Dealt) -> Question:
+    def pose(dealt: Dealt) -> Query:
         posed = dealt.of_joined() if rng.random() < 0.8 else dealt.of_public()
         question = tight(rng, posed.question, "who")
         if rng.random() < 0.3:  # the product of the tables' bounds
@@ -119,7 +112,7 @@ ATTAINED: list[tuple[str, Aggregate, list[str]]] = [
 ]
 
 
-def reach(made: Card, question: Question) -> list[str]:
+def reach(made: Card, question: Query) -> list[str]:
     """Return, part by part, how far somebody with all these rows moves it, and what is claimed."""
     plan = make_plan(made, question)
     other = [Person("other", cells_of(0, zip="a", pay="0", town="x"))]
@@ -145,7 +138,7 @@ def test_a_person_can_move_a_part_of_a_join_as_far_as_claimed(
     """Two rows of a group here, three there: six; what else is equal may be so in all of them."""
     made = tables_card(2, 2, there=3)
     outputs = (Output("zip", ZIP), Output(name, of))
-    question = Question("t", outputs, None, (ZIP,), joins=(Joined("more", also=also),))
+    question = Query("t", outputs, None, (ZIP,), joins=(Joined("more", also=also),))
     assert reach(made, question) == expected
 
 
@@ -157,7 +150,7 @@ def test_a_person_moves_a_table_of_people_over_a_join_by_one_row_of_it() -> None
         Output("n", Aggregate("sum", (Ref("n"),))),
         Output("s", Aggregate("sum", (Ref("s"),))),
     )
-    question = Question("t", outputs, source=source, joins=(Joined("more"),))
+    question = Query("t", outputs, source=source, joins=(Joined("more"),))
     assert sorted(reach(made, question)) == ["48 of 400", "480 of 4000"]
     few = replace(question, max_rows=40)
     assert sorted(reach(made, few)) == ["40 of 40", "400 of 400"]
@@ -168,7 +161,7 @@ def test_what_is_claimed_is_a_function_of_the_card_alone() -> None:
     made = tables_card(1, 2, there=3)
     outputs = (Output("n", Aggregate("count")),)
     claims = {
-        make_plan(made, Question("t", outputs, joins=(Joined("more", also=also),))).parts[0].l1
+        make_plan(made, Query("t", outputs, joins=(Joined("more", also=also),))).parts[0].l1
         for also in ((), (("day", "more.given"),), (("sick", "more.ok"), ("town", "more.drug")))
     }
     assert claims == {6}
@@ -181,8 +174,8 @@ def test_made_up_people_have_rows_in_both_tables_that_meet() -> None:
     also = (("town", "more.drug"), ("pay", "more.rate"), ("sick", "more.ok"))
     outputs = (Output("zip", ZIP), Output("n", Aggregate("count")))
     where = Compare(RATE, ">", Constant("number", "2"))
-    question = Question("t", outputs, where, (ZIP,), joins=(Joined("more", also=also),))
-    people = planted(made, question, Seeded("k")).people
+    question = Query("t", outputs, where, (ZIP,), joins=(Joined("more", also=also),))
+    people = matching_rows(made, question, Seeded("k")).people
     assert len(people) > 3
     for person in people:
         ((here,), (there,)) = person["t"], person["more"]

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sfumato.dp.refusal import Refused
-from sfumato.query.canonical_conditions import canonical
+from sfumato.query.canonical_conditions import canonical_condition
 from sfumato.query.expression import (
     FIELDS,
     OPERATORS,
@@ -45,10 +45,10 @@ from sfumato.query.model import (
     JoinedPeople,
     Order,
     Output,
-    Question,
+    Query,
     Reduce,
-    question_json,
-    read_question,
+    query_json,
+    read_query,
 )
 
 NAMES = st.sampled_from(["age", "zip", "salary"])
@@ -118,7 +118,7 @@ SMALL = st.builds(
 )
 BESIDE = st.lists(st.builds(JoinedPeople, SMALL, NAMES, JOINS, st.booleans()), max_size=2)
 QUESTIONS = st.builds(
-    Question,
+    Query,
     st.just("clinic"),
     st.lists(OUTPUTS, max_size=3).map(tuple),
     st.none() | PREDICATES,
@@ -136,13 +136,13 @@ QUESTIONS = st.builds(
 
 
 @given(QUESTIONS)
-def test_a_question_reads_back_from_its_json(question: Question) -> None:
-    assert read_question(json.loads(json.dumps(question_json(question)))) == question
+def test_a_question_reads_back_from_its_json(question: Query) -> None:
+    assert read_query(json.loads(json.dumps(query_json(question)))) == question
 
 
 @given(PREDICATES)
 def test_the_canonical_form_is_stable(predicate: Predicate) -> None:
-    assert canonical(canonical(predicate)) == canonical(predicate)
+    assert canonical_condition(canonical_condition(predicate)) == canonical_condition(predicate)
 
 
 @given(st.lists(PREDICATES, min_size=2, max_size=4), st.randoms(use_true_random=False))
@@ -151,7 +151,7 @@ def test_order_doubles_and_nesting_do_not_change_the_canonical_form(
 ) -> None:
     shuffled = [*parts[::-1], parts[0]]
     nested = All((All(tuple(shuffled[:2])), *shuffled[2:]))
-    assert canonical(All(tuple(parts))) == canonical(nested)
+    assert canonical_condition(All(tuple(parts))) == canonical_condition(nested)
 
 
 def test_a_float_means_the_number_that_was_typed() -> None:
@@ -193,7 +193,7 @@ COLUMN = {"is": "column", "name": "a"}
 )
 def test_json_that_is_no_question_is_refused(shape: object) -> None:
     with pytest.raises(Refused):
-        read_question(shape)
+        read_query(shape)
 
 
 def test_a_number_that_is_no_number_is_refused() -> None:
@@ -202,7 +202,7 @@ def test_a_number_that_is_no_number_is_refused() -> None:
         of = {"is": "column", "name": "a"}
         where = {"is": "compare", "of": of, "op": "=", "to": constant}
         with pytest.raises(Refused):
-            read_question({"data_set": "x", "outputs": [], "where": where})
+            read_query({"data_set": "x", "outputs": [], "where": where})
 
 
 def test_conditions_that_go_too_deep_are_refused() -> None:
@@ -210,4 +210,4 @@ def test_conditions_that_go_too_deep_are_refused() -> None:
     for _ in range(60):
         where = {"is": "not", "of": where}
     with pytest.raises(Refused):
-        read_question({"data_set": "x", "outputs": [], "where": where})
+        read_query({"data_set": "x", "outputs": [], "where": where})

@@ -9,12 +9,12 @@ from fractions import Fraction
 import pytest
 
 from sfumato.dp.mechanisms.noise import Noise
-from sfumato.dp.mechanisms.private_choice import Chooser
+from sfumato.dp.mechanisms.private_choice import PrivateChoice
 from sfumato.dp.refusal import Bug, Refused
-from sfumato.query.contribution_bounds import bounding_in_words
+from sfumato.query.contribution_bounds import bounds_text
 from sfumato.query.model import Aggregate
 from sfumato.query.plan import KEYS_AT_ONCE, MAX_COUNTS, PEOPLE, Plan, make_plan
-from sfumato.query.plan_text import in_words
+from sfumato.query.plan_text import plan_text
 from sfumato.query.price import Priced, price_at, price_at_rho, price_for_errors
 from sfumato.query.sql.select import read_sql
 from sfumato.vault.card.data_card import Card, read_card
@@ -328,8 +328,8 @@ def test_what_is_divided_often_is_priced_as_long_as_it_is_planned(of: str, by: s
 
 def test_a_plan_can_be_said_in_words() -> None:
     made = plan("SELECT zip, AVG(pay) FROM t WHERE sick AND pay > 2 GROUP BY zip")
-    assert in_words(made) == "the mean of pay, for each zip, where pay > 2 and sick = true"
-    assert bounding_in_words(made) == (
+    assert plan_text(made) == "the mean of pay, for each zip, where pay > 2 and sick = true"
+    assert bounds_text(made) == (
         "a person counts in at most 3 of the 5 groups, with at most 20 rows in each, chosen at "
         "random"
     )
@@ -363,7 +363,7 @@ def test_choices_and_noise_spend_the_whole_price_and_no_more(sql: str, delta: st
             assert mechanism.kind == "laplace"
             spent += bounded.l1 / mechanism.parameter
         else:
-            assert isinstance(mechanism, Chooser)
+            assert isinstance(mechanism, PrivateChoice)
             spent += bounded.cells * mechanism.epsilon
             assert mechanism.rows == made.measure.max_rows
             assert bounded.cells == made.measure.max_groups
@@ -400,7 +400,7 @@ def test_a_choice_by_private_keys_is_paid_by_every_group_of_a_person() -> None:
     priced = price_at(made, Fraction(1), Fraction(1, 10**4))
     assert priced.selection is not None
     (chooser,) = priced.noises
-    assert isinstance(chooser, Chooser)
+    assert isinstance(chooser, PrivateChoice)
     assert 3 * chooser.epsilon + priced.selection.epsilon == 1
     assert priced.selection.groups == 3
 

@@ -18,7 +18,7 @@ from query.test_joined_person_tables import HERE
 from sfumato.client.column_expressions import col
 from sfumato.client.query_builder import Builder
 from sfumato.dp.refusal import Refused
-from sfumato.features.synthetic.matching_rows import planted
+from sfumato.features.synthetic.matching_rows import matching_rows
 from sfumato.features.synthetic.seeded_numbers import Seeded
 from sfumato.query.expression import Arithmetic, Compare, Constant, Ref
 from sfumato.query.model import (
@@ -27,14 +27,14 @@ from sfumato.query.model import (
     Joined,
     JoinedPeople,
     Output,
-    Question,
+    Query,
     Reduce,
     Reduction,
-    question_json,
-    read_question,
+    query_json,
+    read_query,
 )
 from sfumato.query.plan import Plan, make_plan
-from sfumato.query.plan_text import in_words
+from sfumato.query.plan_text import plan_text
 from sfumato.query.sql.select import read_sql
 from sfumato.vault.card.data_card import Card
 from support.query_oracle import LogicalRow, Person, Public, added_up, card, meaning, some_rows
@@ -266,7 +266,7 @@ def test_a_person_can_move_a_part_of_what_is_looked_up_as_far_as_claimed(
     keys = (Ref(by),) if by else ()
     outputs = (*(Output("k", key) for key in keys), Output(name, of))
     lookups = (replace(ZIPS, keeps_all=keeps_all),)
-    question = Question("t", outputs, None, keys, max_rows=3, source=EACH, lookups=lookups)
+    question = Query("t", outputs, None, keys, max_rows=3, source=EACH, lookups=lookups)
     here = [replace(row, cells={**row.cells, "zip": "a"}) for row in HERE]
     assert reach(make_plan(four_tables(2, 2), question), here, []) == expected, name
 
@@ -276,7 +276,7 @@ def test_what_is_looked_up_lets_nobody_count_more() -> None:
     made = four_tables(2, 2)
     for of in (Aggregate("count"), Aggregate("sum", (N,)), Aggregate("mean", (Ref("m"),))):
         beside = (JoinedPeople(OTHER, "more"),)
-        alone = Question("t", (Output("x", of),), source=EACH, beside=beside)
+        alone = Query("t", (Output("x", of),), source=EACH, beside=beside)
         claims = [
             [(b.part, b.cells, b.per_cell) for b in make_plan(made, q).parts]
             for q in (alone, replace(alone, lookups=(ZIPS, AGES)))
@@ -289,7 +289,7 @@ def test_who_meets_no_public_row_is_left_out_or_stays_with_nothing() -> None:
     here = [replace(row, cells={**row.cells, "zip": "zz"}) for row in HERE]
     for keeps_all, count in ((False, "0 of 1"), (True, "1 of 1")):
         lookups = (replace(ZIPS, keeps_all=keeps_all),)
-        question = Question("t", (Output("x", Aggregate("count")),), source=EACH, lookups=lookups)
+        question = Query("t", (Output("x", Aggregate("count")),), source=EACH, lookups=lookups)
         assert reach(make_plan(made, question), here, []) == [count]
 
 
@@ -297,7 +297,7 @@ def test_a_persons_own_text_has_the_keys_that_were_declared() -> None:
     """Every declared one is answered, zeros included; a value that is none of them is nobody's."""
     made = four_tables(2, 2)
     outputs = (Output("z", Ref("z")), Output("n", Aggregate("count")))
-    plan = make_plan(made, Question("t", outputs, None, (Ref("z"),), source=EACH))
+    plan = make_plan(made, Query("t", outputs, None, (Ref("z"),), source=EACH))
     assert plan.keys[0].keys == tuple(Constant("text", key) for key in ("a", "b", "c"))
     for zip_, expected in (("c", "1 of 1"), ("zz", "0 of 1")):
         here = [replace(row, cells={**row.cells, "zip": zip_}) for row in HERE]
@@ -350,7 +350,7 @@ def test_the_builder_has_the_same_power() -> None:
 def test_the_builder_looks_up_beside_a_table_of_people_only() -> None:
     with pytest.raises(Refused, match="not-in-language"):
         Builder("t", None).look_up("zips", "town")  # type: ignore[arg-type]  # as above
-    wanted = Question("t", (Output("n", Aggregate("count")),), lookups=(ZIPS,))
+    wanted = Query("t", (Output("n", Aggregate("count")),), lookups=(ZIPS,))
     with pytest.raises(Refused, match="not-in-language"):
         make_plan(CARD, wanted)
 
@@ -358,10 +358,10 @@ def test_the_builder_looks_up_beside_a_table_of_people_only() -> None:
 def test_a_question_with_a_public_table_beside_people_survives_its_json() -> None:
     text = f"SELECT region, COUNT(*) FROM {P} LEFT JOIN zips USING (code) WHERE n > 1 GROUP BY 1"
     plan = plan_of(text)
-    again = make_plan(CARD, read_question(question_json(plan.question)))
+    again = make_plan(CARD, read_query(query_json(plan.question)))
     assert again.canonical() == plan.canonical()
     assert again.measure == plan.measure
-    for old in (question_json(plan_of(f"SELECT AVG(n) FROM {P}").question),
+    for old in (query_json(plan_of(f"SELECT AVG(n) FROM {P}").question),
                 plan_of(f"SELECT AVG(n) FROM {P}").canonical()):  # fmt: skip
         assert "lookups" not in old
 
@@ -384,7 +384,7 @@ def test_what_decides_the_answer_decides_the_digest() -> None:
 
 
 def test_a_question_with_a_public_table_beside_people_is_told_in_words() -> None:
-    said = in_words(plan_of(f"SELECT AVG(n) FROM {P} LEFT JOIN zips USING (code)"))
+    said = plan_text(plan_of(f"SELECT AVG(n) FROM {P} LEFT JOIN zips USING (code)"))
     assert said.endswith("looked up in zips by code, if any")
 
 
@@ -452,7 +452,7 @@ def test_a_public_column_that_is_called_as_the_person_is_counts_nobody() -> None
 def test_more_public_tables_than_anybody_joins_are_refused() -> None:
     outputs = (Output("x", Aggregate("count")),)
     with pytest.raises(Refused, match="question-too-large"):
-        make_plan(CARD, Question("t", outputs, source=EACH, lookups=(ZIPS,) * 9))
+        make_plan(CARD, Query("t", outputs, source=EACH, lookups=(ZIPS,) * 9))
 
 
 def test_texts_that_are_cut_otherwise_are_not_looked_up() -> None:
@@ -478,8 +478,8 @@ def test_texts_of_a_table_joined_within_are_not_looked_up_if_cut_otherwise() -> 
 
 def test_a_twin_for_a_public_table_beside_people_is_refused_and_not_made_wrongly() -> None:
     outputs = (Output("x", Aggregate("count")),)
-    question = Question("t", outputs, source=EACH, lookups=(ZIPS,))
+    question = Query("t", outputs, source=EACH, lookups=(ZIPS,))
     with pytest.raises(Refused, match="twin-not-possible"):
-        planted(CARD, question, Seeded("k"))
+        matching_rows(CARD, question, Seeded("k"))
     where = Compare(Ref("z"), "=", Constant("text", "a"))
-    assert planted(CARD, replace(question, lookups=(), where=where), Seeded("k")).people
+    assert matching_rows(CARD, replace(question, lookups=(), where=where), Seeded("k")).people

@@ -18,16 +18,9 @@ from sfumato.dp.refusal import Refused
 from sfumato.query.expression import (
     spelled,
 )
-from sfumato.query.model import (
-    Aggregate,
-    Order,
-    Output,
-    Question,
-    question_json,
-    read_question,
-)
+from sfumato.query.model import Aggregate, Order, Output, Query, query_json, read_query
 from sfumato.query.plan import Plan, make_plan
-from sfumato.query.postprocess.having_order_limit import Row, after
+from sfumato.query.postprocess.having_order_limit import Row, apply_having_order_limit
 from sfumato.query.sql.select import read_sql
 from sfumato.vault.card.data_card import Card
 from support.query_oracle import (
@@ -74,7 +67,7 @@ def test_a_question_survives_its_own_json() -> None:
     rng = random.Random(7)
     for _ in range(1000):
         question = Asking(rng).question(is_by_person=True)
-        assert read_question(question_json(question)) == question
+        assert read_query(query_json(question)) == question
 
 
 def test_two_plans_of_one_canonical_form_add_up_the_same() -> None:
@@ -93,13 +86,13 @@ def test_two_plans_of_one_canonical_form_add_up_the_same() -> None:
     assert again > 300
 
 
-def small_question(asking: Asking) -> Question:
+def small_question(asking: Asking) -> Query:
     rng = asking.rng
     of = asking.aggregate(is_by_person=True)
     where = None if rng.random() < 0.5 else asking.simple(0)
     keys = (asking.key(),) if rng.random() < 0.3 else ()
     groups, rows = rng.choice((None, 1, 2, 3)), rng.choice((None, 1, 3))
-    return Question("t", (Output("n", of),), where, keys, max_groups=groups, max_rows=rows)
+    return Query("t", (Output("n", of),), where, keys, max_groups=groups, max_rows=rows)
 
 
 # --- SQL text, against DuckDB's own reading of it on a clean logical table -----------------------
@@ -189,7 +182,7 @@ def ask_in_sql(seed: int, count: int) -> int:
 
 
 def _compare(
-    database: duckdb.DuckDBPyConnection, plan: Plan, table: str, question: Question, text: str
+    database: duckdb.DuckDBPyConnection, plan: Plan, table: str, question: Query, text: str
 ) -> None:
     ours = table_says(plan, added_up(database, plan, table))
     theirs = duckdb_says(database, text_of(question, plain=True))
@@ -256,7 +249,7 @@ def test_what_comes_after_is_what_sql_does_with_the_same_values(rest: str) -> No
                 Row((cell[0], *map(int, map(str, values))), (), ()) for cell, values in
                 sorted(found.items())
             ]  # fmt: skip
-            ours = [row.values[:2] for row in after(plan.question, released)]
+            ours = [row.values[:2] for row in apply_having_order_limit(plan.question, released)]
             theirs = [tuple(r) for r in database.execute(text + rest).fetchall()]
             assert (ours if "ORDER" in rest else sorted(ours)) == (
                 theirs if "ORDER" in rest else sorted(theirs)

@@ -18,9 +18,9 @@ from sfumato.dp.mechanisms.noise import Noise
 from sfumato.dp.mechanisms.running_count import Axis, Running
 from sfumato.dp.refusal import Refused
 from sfumato.query.expression import Ref, Since
-from sfumato.query.model import Aggregate, Question, question_json, read_question
+from sfumato.query.model import Aggregate, Query, query_json, read_query
 from sfumato.query.plan import Plan, make_plan
-from sfumato.query.plan_text import in_words, split_in_words
+from sfumato.query.plan_text import plan_text, split_text
 from sfumato.query.price import Priced, price_at, price_for_errors
 from sfumato.query.sql.select import read_sql
 from sfumato.vault.card.data_card import Card, read_card
@@ -73,12 +73,12 @@ def builder() -> Builder:
 def test_every_spelling_is_one_question() -> None:
     built = builder().group_by("zip", month=col("day").trunc("month")).running_count(name="n")
     month = "date_trunc('month', day)"
-    spellings: list[Question] = [
+    spellings: list[Query] = [
         read_sql(f"SELECT zip, {month} AS m, RUNNING_COUNT(*) FROM t GROUP BY zip, m", "t"),
         read_sql(f"SELECT {month}, zip, running_count(*) n FROM T GROUP BY 1, ZIP", "t"),
         read_sql(f"SELECT {OVER.format('PARTITION BY zip ')} FROM t GROUP BY zip, {month}", "t"),
         built.question(),
-        read_question(question_json(built.question())),
+        read_query(query_json(built.question())),
     ]
     found = [make_plan(card(), question).canonical() for question in spellings]
     assert all(one == found[0] for one in found)
@@ -111,7 +111,7 @@ def test_the_stored_answer_is_filed_under_the_number_of_periods() -> None:
 
 
 def test_words_say_up_to_which_period() -> None:
-    assert in_words(plan(BY_MONTH)).startswith("the number of rows up to the month of day, for")
+    assert plan_text(plan(BY_MONTH)).startswith("the number of rows up to the month of day, for")
 
 
 @pytest.mark.parametrize(
@@ -183,7 +183,7 @@ def test_the_sensitivity_is_cells_times_rows_times_levels() -> None:
     assert (tree.periods, tree.branching, tree.levels) == (365, 20, 2)
     assert bounded.l1 == 3 * 5 * 2
     assert running(priced).noise == Noise("laplace", Fraction(30))
-    assert split_in_words(priced)[0]["sensitivity"] == 30
+    assert split_text(priced)[0]["sensitivity"] == 30
 
 
 def test_a_row_is_in_one_block_of_each_level() -> None:
@@ -208,7 +208,7 @@ def test_a_delta_buys_gaussian_noise_on_a_tree_of_its_own() -> None:
     assert isinstance(priced.event, GaussianEvent)
     variance = Fraction(squares) / (2 * priced.event.rho / 6)
     assert running(priced).noise == Noise("gaussian", variance)
-    (split,) = [part for part in split_in_words(priced) if "branching" in part]
+    (split,) = [part for part in split_text(priced) if "branching" in part]
     assert split["sensitivity"] == 3 * 5 * 3
 
 

@@ -23,13 +23,7 @@ from sfumato.query.expression import (
     Not,
     Ref,
 )
-from sfumato.query.model import (
-    Aggregate,
-    EachPerson,
-    Output,
-    Question,
-    Reduce,
-)
+from sfumato.query.model import Aggregate, EachPerson, Output, Query, Reduce
 from sfumato.query.plan import make_plan
 from sfumato.vault.card.data_card import Card
 from support.query_oracle import Person, Value, added_up, card, meaning, prepare
@@ -72,7 +66,7 @@ def cells(**values: str) -> dict[str, Value]:
     return {c.name: meaning(c, values.get(c.name, "")) for c in columns}
 
 
-def reach(made: Card, question: Question, theirs: Sequence[Mapping[str, Value]]) -> list[str]:
+def reach(made: Card, question: Query, theirs: Sequence[Mapping[str, Value]]) -> list[str]:
     """Return, part by part, how far the rows of one person move it, and what the plan claims."""
     plan = make_plan(made, question)
     others = [Person("other", cells(zip="a", pay="0", town="x"))]
@@ -141,14 +135,14 @@ def test_a_person_can_move_a_part_as_far_as_claimed(
 ) -> None:
     made = card(max_groups=2, max_rows=2)
     outputs = (Output("zip", ZIP), Output(name, of))
-    assert reach(made, Question("t", outputs, None, (ZIP,)), theirs) == expected
+    assert reach(made, Query("t", outputs, None, (ZIP,)), theirs) == expected
 
 
 def test_a_person_can_bring_as_many_different_values_as_count() -> None:
     made = card(max_groups=2, max_rows=1)
     of = Aggregate("count_distinct", (TOWN,), most=2)
     theirs = [cells(zip=z, town=f"{z}{t}", pay="1") for z in "ab" for t in "pqr"]
-    question = Question("t", (Output("n", of),), None, (ZIP,))
+    question = Query("t", (Output("n", of),), None, (ZIP,))
     assert reach(made, question, theirs) == ["4 of 4"]
 
 
@@ -156,18 +150,18 @@ def test_a_person_can_be_in_as_many_private_keys_as_count() -> None:
     made = card(max_groups=2, max_rows=1)
     theirs = [cells(town=t) for t in ("p", "q", "r", "s")]
     outputs = (Output("town", TOWN), Output("n", Aggregate("count_people")))
-    assert reach(made, Question("t", outputs, None, (TOWN,)), theirs) == ["2 of 2"]
-    both = Question("t", (Output("n", Aggregate("count")),), None, (ZIP, TOWN))
+    assert reach(made, Query("t", outputs, None, (TOWN,)), theirs) == ["2 of 2"]
+    both = Query("t", (Output("n", Aggregate("count")),), None, (ZIP, TOWN))
     theirs = [cells(town=t, zip="b") for t in ("p", "q", "r", "s")]
     assert reach(made, both, theirs) == ["2 of 2"]
 
 
 def test_a_row_can_move_a_part_as_far_as_claimed() -> None:
     made = card("row")
-    question = Question("t", (Output("s", Aggregate("sum", (PAY,))),))
+    question = Query("t", (Output("s", Aggregate("sum", (PAY,))),))
     assert reach(made, question, [cells(pay="99")]) == ["10 of 10"]
     within = Aggregate("sum", (PAY,), within=(number(-2), number(1)))
-    assert reach(made, Question("t", (Output("s", within),)), [cells(pay="-9")]) == ["4 of 4"]
+    assert reach(made, Query("t", (Output("s", within),)), [cells(pay="-9")]) == ["4 of 4"]
 
 
 @pytest.mark.parametrize(
@@ -186,13 +180,13 @@ def test_a_person_moves_a_table_of_people_by_one_row_of_it(
 ) -> None:
     source = EachPerson((column,), None, "who")
     outputs = (Output("s", Aggregate("sum", (Ref("m"),))),)
-    question = Question("t", outputs, source=source, max_rows=3)
+    question = Query("t", outputs, source=source, max_rows=3)
     assert reach(card(), question, [cells(pay=cell)] * 5) == [expected]
 
 
 def test_the_least_of_numbers_that_may_be_negative_is_bounded_by_the_lower_end() -> None:
     of = Arithmetic("/", literally(1), PAY)
-    question = Question("t", (Output("s", Aggregate("sum", (of,))),))
+    question = Query("t", (Output("s", Aggregate("sum", (of,))),))
     made = card("row")
     plan = make_plan(made, question)
     (bounded,) = plan.parts

@@ -8,8 +8,8 @@ import pytest
 
 from sfumato.dp.refusal import Refused
 from sfumato.query import join
-from sfumato.query.join import view_of
-from sfumato.query.lru_cache import OfCards
+from sfumato.query.join import joined_view
+from sfumato.query.lru_cache import LruCacheByCard
 from sfumato.query.plan import make_plan
 from sfumato.query.sql.select import read_sql
 from sfumato.vault.card.data_card import Card, read_card
@@ -28,8 +28,8 @@ def widest(of: Card, sql: str = SQL) -> int:
 
 def test_a_card_is_seen_once() -> None:
     one, question = card(), read_sql(SQL, "t")
-    assert view_of(one, question)[0] is view_of(one, question)[0]
-    assert view_of(card(), question)[0] is not view_of(one, question)[0]
+    assert joined_view(one, question)[0] is joined_view(one, question)[0]
+    assert joined_view(card(), question)[0] is not joined_view(one, question)[0]
 
 
 def test_an_amended_card_is_seen_anew() -> None:
@@ -42,7 +42,7 @@ def test_an_amended_card_is_seen_anew() -> None:
 
 
 def test_a_card_that_takes_anothers_place_in_memory_finds_nothing_of_it() -> None:
-    made: OfCards[str] = OfCards(1000 * 16)
+    made: LruCacheByCard[str] = LruCacheByCard(1000 * 16)
     one, other = card(), card(50)
     assert made.of(one, "key", lambda: "of one", len) == "of one"
     assert made.of(one, "key", lambda: "made again", len) == "of one"
@@ -57,7 +57,7 @@ def test_what_a_column_is_hangs_on_the_card_and_not_on_how_it_is_spelled() -> No
     for spelling in ("paid", "PAID", "Paid"):
         assert widest(one, f"SELECT SUM({spelling}) AS s FROM t") == 5
     assert widest(one) == 100
-    view = view_of(one, read_sql(SQL, "t"))[0]
+    view = joined_view(one, read_sql(SQL, "t"))[0]
     assert sorted(view.types) == ["Paid", "age"]
     for _ in range(2):
         with pytest.raises(Refused, match="no column 'wages'"):

@@ -26,9 +26,9 @@ from sfumato.query.expression import (
     Ref,
     walk,
 )
-from sfumato.query.model import Aggregate, Output, Question
+from sfumato.query.model import Aggregate, Output, Query
 from sfumato.query.plan import make_plan
-from sfumato.query.size_limits import MAX_NODES, check_parts, count_to
+from sfumato.query.size_limits import MAX_NODES, check_parts, count_up_to
 from sfumato.query.sql.select import read_sql
 
 MOST_CALLS = 2_000_000  # a second or two; of what was found here some texts took hours
@@ -78,7 +78,7 @@ def nested(of: Callable[[str], str], depth: int, inner: str) -> str:
     return inner
 
 
-def is_planned(made: Callable[[], Question]) -> bool:
+def is_planned(made: Callable[[], Query]) -> bool:
     try:
         with few_calls():
             make_plan(CLINIC, made())
@@ -116,16 +116,16 @@ def test_a_question_that_shares_its_parts_is_counted_before_it_is_gone_through()
     assert not is_planned(lambda: summed(expr))
 
 
-def summed(of: Expr) -> Question:
-    return Question("t", (Output("s", Aggregate("sum", (of,))),))
+def summed(of: Expr) -> Query:
+    return Query("t", (Output("s", Aggregate("sum", (of,))),))
 
 
-def keyed(of: Expr) -> Question:
-    return Question("t", (Output("k", of), Output("n", Aggregate("count"))), None, (of,))
+def keyed(of: Expr) -> Query:
+    return Query("t", (Output("k", of), Output("n", Aggregate("count"))), None, (of,))
 
 
-def topped(of: Expr) -> Question:
-    return Question("t", (Output("k", Aggregate("top", (of,), most=1)),))
+def topped(of: Expr) -> Query:
+    return Query("t", (Output("k", Aggregate("top", (of,), most=1)),))
 
 
 def size(of: Expr, _place: int) -> Expr:
@@ -147,7 +147,7 @@ def another(of: Expr, place: int) -> Expr:
      (another, "zip", topped)],
 )  # fmt: skip
 def test_what_becomes_long_on_physical_columns_is_refused_before_it_is_gone_through(
-    of: Callable[[Expr, int], Expr], inner: str, asked: Callable[[Expr], Question]
+    of: Callable[[Expr, int], Expr], inner: str, asked: Callable[[Expr], Query]
 ) -> None:
     """As JSON has it, which may be deeper than a text."""
     expr: Expr = Ref(inner)
@@ -163,10 +163,10 @@ def test_parts_are_counted_no_further_than_they_may_be() -> None:
     expr: Expr = Ref("age")
     for _ in range(60):  # more parts than anybody can count
         expr = Arithmetic("+", expr, expr)
-    assert count_to(10, [expr]) == 11
-    assert count_to(10, [ONE, ONE]) == 2
+    assert count_up_to(10, [expr]) == 11
+    assert count_up_to(10, [ONE, ONE]) == 2
     few = Arithmetic("+", ONE, ONE)
-    assert count_to(10, [few]) == sum(1 for _ in walk(few)) == 3
+    assert count_up_to(10, [few]) == sum(1 for _ in walk(few)) == 3
     check_parts([few], besides=MAX_NODES - 3)
     with pytest.raises(Refused, match="More than 2000 parts"):
         check_parts([few], besides=MAX_NODES - 2)

@@ -18,8 +18,8 @@ from sfumato.dp.refusal import Refused
 from sfumato.features.queries.batch_verbs import begun, counted
 from sfumato.query.measure import Cells, Measure
 from sfumato.release.guarded_release import Begun
-from sfumato.server.dispatch import Desk
-from sfumato.server.ipc.call_metrics import Tally, to_nowhere
+from sfumato.server.dispatch import Dispatcher
+from sfumato.server.ipc.call_metrics import CallMetrics, to_nowhere
 from sfumato.server.ipc.door_server import Call, DoorEnd
 from sfumato.vault.engine_port import EngineStopped
 from sfumato.vault.sealed import Sealed
@@ -79,7 +79,7 @@ def by_hand(above: int) -> int:
     return sum(age > above and paid < 50 for age, paid in ROWS)
 
 
-def paid_for(desk: Desk, tokens: Sequence[str]) -> list[Begun]:
+def paid_for(desk: Dispatcher, tokens: Sequence[str]) -> list[Begun]:
     """Return a count of each of them, charged, with no row read."""
     several = [(token, asking(above)) for token, above in zip(tokens, ABOVE, strict=True)]
     found = [one for one in begun(desk, several) if isinstance(one, Begun)]
@@ -121,7 +121,7 @@ class Noting:
         return [EngineStopped() if n == self.stops else one for n, one in enumerate(found)]
 
 
-def asked_of(vault: OpenVault, engine: object) -> Desk:
+def asked_of(vault: OpenVault, engine: object) -> Dispatcher:
     desk = vault.house.desk
     door = replace(desk.queries.door, engine=engine)  # type: ignore[arg-type]  # what is asked here
     return replace(desk, queries=replace(desk.queries, door=door))
@@ -205,7 +205,7 @@ def test_what_is_no_short_count_of_rows_is_read_alone(vault: OpenVault, tokens: 
 
 def test_the_door_reads_what_waits_in_one_pass(vault: OpenVault, tokens: list[str]) -> None:
     engine = Noting(vault)
-    end = DoorEnd(asked_of(vault, engine), quantum_s=0, tally=Tally(to_nowhere))
+    end = DoorEnd(asked_of(vault, engine), quantum_s=0, tally=CallMetrics(to_nowhere))
 
     async def answers() -> list[str]:
         calls = [Call("ask", token, "here", {"data_set": "visits"}) for token in tokens]

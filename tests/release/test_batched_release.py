@@ -20,12 +20,19 @@ from sfumato.features.queries.batch_verbs import begun, ended
 from sfumato.query.measure import Cells, Measure
 from sfumato.release.guarded_release import Begun
 from sfumato.release.ledger_guard import Ledger
-from sfumato.server.dispatch import Desk
-from sfumato.server.ipc.call_metrics import Tally, to_nowhere
+from sfumato.server.dispatch import Dispatcher
+from sfumato.server.ipc.call_metrics import CallMetrics, to_nowhere
 from sfumato.server.ipc.door_server import DoorEnd
 from sfumato.storage.anchor import FileAnchor
 from sfumato.storage.key_files import ReceiptKey
-from sfumato.vault.ledger_entries import Account, AnchorMark, AnchorSums, Charged, Head, Settling
+from sfumato.vault.ledger_entries import (
+    Account,
+    AnchorMark,
+    AnchorSums,
+    Charged,
+    LedgerHead,
+    Settling,
+)
 from sfumato.vault.sealed import Sealed
 from sfumato.vault.users import Caller
 from sfumato.wire.query_json import Json
@@ -67,7 +74,7 @@ def alone(vault: OpenVault, token: str, **changes: object) -> dict[str, object]:
     return desk.done("ask", desk.admitted("ask", token), {**BODY, **changes})
 
 
-def asked_again(desk: Desk, several: Sequence[tuple[str, Json]]) -> list[Any]:
+def asked_again(desk: Dispatcher, several: Sequence[tuple[str, Json]]) -> list[Any]:
     """Return what each is told, where nobody's rows are read."""
     told = begun(desk, several)
     assert not [one for one in told if isinstance(one, Begun | Exception)]
@@ -196,7 +203,7 @@ def test_an_answer_that_cannot_be_shown_is_its_askers_alone(
     (paid,) = begun(desk, [(tokens["ada"], BODY)])
     assert isinstance(paid, Begun)
     ledger.settle("ada", paid.charge.op, "{}")  # damaged, or of a release that we read no more
-    end = DoorEnd(desk, quantum_s=0, tally=Tally(to_nowhere))
+    end = DoorEnd(desk, quantum_s=0, tally=CallMetrics(to_nowhere))
     fresh = {**BODY, "fresh": True}  # without an operation id: asked twice, it pays twice
     other = {**BODY, "sql": "SELECT COUNT(*) AS n FROM patients"}
 
@@ -314,7 +321,7 @@ def test_the_door_tells_it_without_a_thread_that_may_read(
     vault: OpenVault, tokens: dict[str, str]
 ) -> None:
     """The threads that read are not asked once the answer stands, and are before."""
-    end = DoorEnd(vault.house.desk, quantum_s=0, tally=Tally(to_nowhere))
+    end = DoorEnd(vault.house.desk, quantum_s=0, tally=CallMetrics(to_nowhere))
     first = alone(vault, tokens["ada"])
     sent = json.dumps({"sql": SQL, "epsilon": 0.1}).encode()
 
@@ -341,11 +348,11 @@ class Stuck:
     def sums(self) -> AnchorSums | None:
         return self._anchor.sums()
 
-    def keep_sums(self, accounts: Sequence[Account], head: Head, mark: AnchorMark) -> bool:
+    def keep_sums(self, accounts: Sequence[Account], head: LedgerHead, mark: AnchorMark) -> bool:
         return self._anchor.keep_sums(accounts, head, mark)
 
     def advance(
-        self, head: Head, accounts: Sequence[Account] = (), before: Sequence[Head] = ()
+        self, head: LedgerHead, accounts: Sequence[Account] = (), before: Sequence[LedgerHead] = ()
     ) -> None:
         raise Refused("anchor-missing", "The disk is gone.", "Look at it.")
 
@@ -372,5 +379,5 @@ def test_nothing_is_told_that_the_anchor_does_not_hold(tmp_path: Path) -> None:
     store.close()
 
 
-def mark_of(head: Head) -> AnchorMark:
+def mark_of(head: LedgerHead) -> AnchorMark:
     return AnchorMark(head.ledger, head.epoch, head.seq, head.hash)

@@ -19,7 +19,12 @@ from typing import Final
 import duckdb
 import pytest
 
-from sfumato.dp.accounting.privacy_events import Debt, ExponentialEvent, PureEvent, debt_of
+from sfumato.dp.accounting.privacy_events import (
+    ExponentialEvent,
+    PrivacyCost,
+    PureEvent,
+    privacy_cost,
+)
 from sfumato.query.model import VERBS, Verb
 from sfumato.query.plan import Plan, make_plan
 from sfumato.query.price import price_at
@@ -141,7 +146,7 @@ def tiny() -> Iterator[Tiny]:
         yield Tiny(database, pairs)
 
 
-Asking = Callable[[Plan, Fraction], tuple[Draws, Debt]]
+Asking = Callable[[Plan, Fraction], tuple[Draws, PrivacyCost]]
 
 
 @pytest.fixture(scope="module")
@@ -150,7 +155,7 @@ def ask(tiny: Tiny, tmp_path_factory: pytest.TempPathFactory) -> Asking:
     engine = ScriptedEngine(lambda m: Sealed(answered(tiny.database, whole[-1], m)))
     door: Door = door_to(engine, tmp_path_factory.mktemp("charged"))
 
-    def made(plan: Plan, delta: Fraction) -> tuple[Draws, Debt]:
+    def made(plan: Plan, delta: Fraction) -> tuple[Draws, PrivacyCost]:
         request = Request(plan.question, epsilon=EPSILON, delta=delta)
         return asked(door, MADE, "t", request, f"op-{next(OPERATION)}")
 
@@ -200,7 +205,7 @@ def test_the_mode_would_lose_more_than_the_rho_of_the_exponential_mechanism(
 ) -> None:
     plan = planned(CHARGED["top"][0])
     draws, charged = ask(plan, Fraction(0))
-    eighth = debt_of(ExponentialEvent(EPSILON))
+    eighth = privacy_cost(ExponentialEvent(EPSILON))
     losses = [loss_of(plan, draws, *pair) for pair in tiny.of(plan)]
-    assert charged == debt_of(PureEvent(EPSILON))
+    assert charged == privacy_cost(PureEvent(EPSILON))
     assert any(excess(loss, eighth) for loss in losses)

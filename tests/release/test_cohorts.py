@@ -21,7 +21,7 @@ from sfumato.app.vault import OpenVault
 from sfumato.dp.ports import IntegerArray
 from sfumato.release.unseal import unseal
 from sfumato.sandbox.ports import BlockJob, SandboxLimits, SplitOrder
-from sfumato.sandbox.sandbox_process import DONE, Bubble, Ran
+from sfumato.sandbox.sandbox_process import DONE, Ran, SandboxProcess
 from sfumato.vault.sealed import Sealed
 from support.sandbox_blocks import hurry, needs_bubbles
 from support.small_vaults import card, make_vault, write_csv
@@ -215,14 +215,14 @@ def with_keys(vault: OpenVault) -> list[bytes]:
 
 def ends_of(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Return the list in which it is put down how every block ends, which nobody hears either."""
-    ends, really = list[int](), Bubble.run
+    ends, really = list[int](), SandboxProcess.run
 
-    def heard(made: Bubble, program: int, rows: int, limits: SandboxLimits) -> Ran:
+    def heard(made: SandboxProcess, program: int, rows: int, limits: SandboxLimits) -> Ran:
         ran = really(made, program, rows, limits)
         ends.append(ran.ended)
         return ran
 
-    monkeypatch.setattr(Bubble, "run", heard)
+    monkeypatch.setattr(SandboxProcess, "run", heard)
     return ends
 
 

@@ -17,10 +17,10 @@ import sfumato
 from sfumato import Refused
 from sfumato.features.queries.service import Asked
 from sfumato.query import join, lru_cache
-from sfumato.query.lru_cache import SHARE, Remembered
+from sfumato.query.lru_cache import SHARE, LruCache
 from sfumato.query.request import Request, priced_request
 from sfumato.query.sql.select import read_sql
-from sfumato.release.plan_cache import Plans
+from sfumato.release.plan_cache import PlanCache
 from sfumato.vault.card.data_card import Card, read_card
 from sfumato.vault.users import Caller
 from support import small_vaults
@@ -46,13 +46,13 @@ def _asked(**changes: object) -> Request:
     return replace(asked, **changes)  # type: ignore[arg-type]  # named as the fields are
 
 
-def _sum_scale(plans: Plans, card: Card) -> Fraction:
+def _sum_scale(plans: PlanCache, card: Card) -> Fraction:
     noises = plans.priced(card, _asked()).noises
     return max(Fraction(str(noise.as_json()["scale"])) for noise in noises)
 
 
 def test_the_same_question_is_read_and_priced_once(card: Card) -> None:
-    plans = Plans()
+    plans = PlanCache()
     assert plans.question(SQL, "patients", None, None) is plans.question(
         SQL, "patients", None, None
     )
@@ -61,14 +61,14 @@ def test_the_same_question_is_read_and_priced_once(card: Card) -> None:
 
 
 def test_an_amended_card_is_planned_anew(card: Card) -> None:
-    plans = Plans()
+    plans = PlanCache()
     before = _sum_scale(plans, card)
     assert _sum_scale(plans, _card(50)) == before / 2
     assert _sum_scale(plans, card) == before
 
 
 def test_a_card_that_takes_anothers_place_in_memory_finds_nothing_of_it(card: Card) -> None:
-    plans, other = Plans(), _card(50)
+    plans, other = PlanCache(), _card(50)
     plans.priced(card, _asked())
     ((key, offer),) = plans.offers._held.items()
     assert isinstance(key.key, tuple)
@@ -89,13 +89,13 @@ def test_a_card_that_takes_anothers_place_in_memory_finds_nothing_of_it(card: Ca
     ],
 )
 def test_another_price_or_question_is_priced_by_itself(card: Card, other: Request) -> None:
-    plans = Plans()
+    plans = PlanCache()
     first = plans.priced(card, _asked())
     assert plans.priced(card, other) == priced_request(card, other) != first
 
 
 def test_a_text_is_another_question_of_another_data_set_or_bound() -> None:
-    plans = Plans()
+    plans = PlanCache()
     first = plans.question("SELECT COUNT(*) FROM a", "a", None, None)
     assert plans.question("SELECT COUNT(*) FROM a", "A", None, None) != first
     assert plans.question("SELECT COUNT(*) FROM a", "a", 3, None).max_groups == 3
@@ -103,7 +103,7 @@ def test_a_text_is_another_question_of_another_data_set_or_bound() -> None:
 
 
 def test_a_refusal_is_not_remembered(card: Card) -> None:
-    plans = Plans()
+    plans = PlanCache()
     for _ in range(2):
         with pytest.raises(Refused):
             plans.question("SELECT * FROM patients", "patients", None, None)
@@ -117,7 +117,7 @@ def _letters(count: int) -> Callable[[], str]:
 
 
 def test_no_more_is_remembered_than_fits_and_the_oldest_goes() -> None:
-    held: Remembered[str] = Remembered(100 * SHARE)
+    held: LruCache[str] = LruCache(100 * SHARE)
     for key in range(2 * SHARE):
         held.made(key, _letters(100), len)
         held.find(0)
@@ -128,7 +128,7 @@ def test_no_more_is_remembered_than_fits_and_the_oldest_goes() -> None:
 
 
 def test_what_is_too_large_is_made_and_not_kept() -> None:
-    held: Remembered[str] = Remembered(100 * SHARE)
+    held: LruCache[str] = LruCache(100 * SHARE)
     assert held.made("large", _letters(101), len) == "x" * 101
     assert held.find("large") is None
     assert held.size() == 0
@@ -196,14 +196,14 @@ def _until(is_so: Callable[[], bool]) -> None:
         time.sleep(0.001)
 
 
-def _waits(held: Remembered[str]) -> bool:
+def _waits(held: LruCache[str]) -> bool:
     """Say whether somebody waits for what another makes."""
     return any(making.waiting for making in list(held._making.values()))
 
 
 def test_of_two_who_ask_at_once_one_makes_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lru_cache, "PATIENCE_S", WAIT_S)
-    held: Remembered[str] = Remembered(1000 * SHARE)
+    held: LruCache[str] = LruCache(1000 * SHARE)
     slow = _Slow()
     with ThreadPoolExecutor(2) as pool:
         told = [pool.submit(held.made, "key", slow.made, len) for _ in range(2)]
@@ -218,7 +218,7 @@ def test_who_waited_for_what_was_refused_is_refused_by_their_own(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(lru_cache, "PATIENCE_S", WAIT_S)
-    held: Remembered[str] = Remembered(1000 * SHARE)
+    held: LruCache[str] = LruCache(1000 * SHARE)
     slow = _Slow(is_refused=True)
     with ThreadPoolExecutor(2) as pool:
         told = [pool.submit(held.made, "key", slow.made, len) for _ in range(2)]
@@ -233,7 +233,7 @@ def test_who_waited_for_what_was_refused_is_refused_by_their_own(
 
 def test_nobody_waits_for_long_for_what_another_makes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lru_cache, "PATIENCE_S", 0.01)
-    held: Remembered[str] = Remembered(1000 * SHARE)
+    held: LruCache[str] = LruCache(1000 * SHARE)
     slow = _Slow()
     with ThreadPoolExecutor(1) as pool:
         first = pool.submit(held.made, "key", slow.made, len)  # which could be in another process

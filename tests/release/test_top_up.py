@@ -19,7 +19,7 @@ import sfumato
 from sfumato.app.vault import OpenVault
 from sfumato.client.answer import Answer
 from sfumato.dp.accounting.composition import epsilon_at, rho_within
-from sfumato.dp.accounting.privacy_events import Debt, GaussianEvent, PureEvent, debt_of
+from sfumato.dp.accounting.privacy_events import GaussianEvent, PrivacyCost, PureEvent, privacy_cost
 from sfumato.dp.refusal import Refused
 from sfumato.query.measure import Cells, Measure
 from sfumato.query.request import Request
@@ -78,7 +78,7 @@ def stored(vault: OpenVault, answer: Answer, user: str = "owner") -> dict[str, A
     return shape
 
 
-def spent(vault: OpenVault, account: str) -> Debt:
+def spent(vault: OpenVault, account: str) -> PrivacyCost:
     return vault.house.ledger.accounts((account,))[account].spent
 
 
@@ -88,8 +88,8 @@ def code_of(vault: OpenVault, sql: str, **terms: Any) -> str:  # terms of an ask
     return refused.value.code
 
 
-def less(after: Debt, before: Debt) -> Debt:
-    return Debt(
+def less(after: PrivacyCost, before: PrivacyCost) -> PrivacyCost:
+    return PrivacyCost(
         after.epsilon - before.epsilon,
         after.delta - before.delta,
         after.rho - before.rho,
@@ -105,7 +105,7 @@ def test_a_top_up_is_charged_exactly_the_difference_everywhere(clinic: OpenVault
     first = clinic["clinic"].ask(COUNT, epsilon=0.7, delta=0)
     before = {name: spent(clinic, name) for name in ACCOUNTS}
     answer = clinic["clinic"].ask(COUNT, epsilon=1.9, delta=0, top_up=first)
-    paid = debt_of(PureEvent(Fraction("1.2")))
+    paid = privacy_cost(PureEvent(Fraction("1.2")))
     assert {less(spent(clinic, name), before[name]) for name in ACCOUNTS} == {paid}
     assert answer.receipt["epsilon"] == 1.2
     assert spent(clinic, ACCOUNTS[0]).epsilon == 1_900_000_000
@@ -121,7 +121,7 @@ def test_a_gaussian_top_up_is_charged_the_difference_in_rho(clinic: OpenVault) -
     delta = Fraction(1, 10**6)
     rho = rho_within(Fraction(2), delta) - rho_within(Fraction(1), delta)
     event = GaussianEvent(rho, epsilon_at(rho, delta), delta)
-    assert less(spent(clinic, ACCOUNTS[1]), before) == debt_of(event)
+    assert less(spent(clinic, ACCOUNTS[1]), before) == privacy_cost(event)
     one = clinic["clinic"].ask(sql, epsilon=2, max_groups=100, fresh=True, **terms)
     assert answer.std[0][2] == pytest.approx(one.std[0][2], rel=1e-6)  # nothing is lost in rho
 
@@ -329,7 +329,7 @@ def test_private_keys_are_kept_and_not_chosen_again(tmp_path: Path) -> None:
             first = vault["t"].ask(BY_TOWN, epsilon=3, delta=1e-5, fresh=True)
             before = spent(vault, "data-set:t")
             answer = vault["t"].ask(BY_TOWN, epsilon=103, delta=1e-5, top_up=first)
-            paid = debt_of(PureEvent(Fraction(100)))
+            paid = privacy_cost(PureEvent(Fraction(100)))
             assert less(spent(vault, "data-set:t"), before) == paid
             assert [row[0] for row in answer.rows] == [row[0] for row in first.rows]
             for town, n, total in answer.rows:
@@ -355,7 +355,7 @@ def test_what_the_choice_of_keys_has_taken_is_left_out_of_the_difference_in_rho(
         delta = Fraction(1, 2000)
         rho = rho_within(Fraction(10), delta) - rho_within(Fraction(4), delta)
         event = GaussianEvent(rho, epsilon_at(rho, delta), delta)
-        assert less(spent(vault, "data-set:t"), before) == debt_of(event)
+        assert less(spent(vault, "data-set:t"), before) == privacy_cost(event)
 
 
 def test_an_answer_that_shows_no_key_has_nothing_to_raise(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import pytest
 from sfumato.query.plan import make_plan
 from sfumato.query.price import price_at
 from sfumato.query.sql.select import read_sql
-from sfumato.release.wait_limit import LONGEST_S, PATIENCE_S, patience_of
+from sfumato.release.wait_limit import LONGEST_S, PATIENCE_S, wait_limit
 from sfumato.vault.card.data_card import read_card
 from support.small_vaults import card as toml
 
@@ -34,7 +34,7 @@ upper = 100
 def patience(rows: int, select: str, key: str) -> int:
     card = read_card("t", toml(CARD.format(rows=rows)))
     plan = make_plan(card, read_sql(f"SELECT {key}, {select} AS x FROM t GROUP BY {key}", "t"))
-    return patience_of(price_at(plan, Fraction(1), Fraction(1, 10**6)))
+    return wait_limit(price_at(plan, Fraction(1), Fraction(1, 10**6)))
 
 
 @pytest.mark.parametrize("select", ["COUNT(*)", "MEDIAN(pay)"])

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 import sfumato
-from sfumato.sandbox.sandbox_process import Bubble
+from sfumato.sandbox.sandbox_process import SandboxProcess
 from support.sandbox_blocks import bubble, needs_bubbles, ran_in
 from support.sandbox_escapes import BODIES, MAY_BE_OFF, SECRET, source
 
@@ -43,7 +43,7 @@ def place() -> Iterator[dict[str, object]]:
 
 
 @pytest.fixture(scope="module")
-def warm(runtime: str) -> Iterator[Bubble]:
+def warm(runtime: str) -> Iterator[SandboxProcess]:
     os.environ["PLANTED"] = SECRET
     made = bubble(runtime)
     yield made
@@ -73,7 +73,7 @@ def got_out_bare(program: str) -> bool:
 
 @pytest.mark.parametrize("name", sorted(BODIES))
 def test_what_gets_out_of_a_bare_process_stays_in_the_bubble(
-    name: str, place: dict[str, object], warm: Bubble
+    name: str, place: dict[str, object], warm: SandboxProcess
 ) -> None:
     if not is_way_out(name, tuple(place.items())):
         if name in MAY_BE_OFF or (name in AS_ROOT_ONLY and os.geteuid() != 0):
@@ -92,7 +92,7 @@ def test_the_kit_is_as_large_as_was_asked() -> None:
     assert len(BODIES) >= 60
 
 
-def test_a_program_in_the_bubble_does_answer(warm: Bubble) -> None:
+def test_a_program_in_the_bubble_does_answer(warm: SandboxProcess) -> None:
     assert ran_in(warm, "def probe(rows): return 1.0", "probe").said == answer(1.0)
 
 
@@ -108,7 +108,7 @@ def probe(rows):
 """
 
 
-def test_threads_descriptors_and_printing_still_work(warm: Bubble) -> None:
+def test_threads_descriptors_and_printing_still_work(warm: SandboxProcess) -> None:
     assert ran_in(warm, JOINS, "probe").said == answer(1.0)
 
 
@@ -118,11 +118,11 @@ def probe(rows): return np.random.random()
 """
 
 
-def test_two_blocks_of_one_bubble_draw_other_numbers(warm: Bubble) -> None:
+def test_two_blocks_of_one_bubble_draw_other_numbers(warm: SandboxProcess) -> None:
     assert ran_in(warm, DRAWS, "probe").said != ran_in(warm, DRAWS, "probe").said
 
 
-def test_two_bubbles_hash_alike(warm: Bubble) -> None:
+def test_two_bubbles_hash_alike(warm: SandboxProcess) -> None:
     hashes = "def probe(rows): return float(hash('ann') % 1000)"
     other = bubble()
     assert ran_in(warm, hashes, "probe").said == ran_in(other, hashes, "probe").said

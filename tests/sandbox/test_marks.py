@@ -17,7 +17,7 @@ import pytest
 
 from sfumato.sandbox.base_environment import environment
 from sfumato.sandbox.ports import SandboxLimits
-from sfumato.sandbox.sandbox_process import BROKEN, DONE, Bubble, Ran
+from sfumato.sandbox.sandbox_process import BROKEN, DONE, Ran, SandboxProcess
 from support.sandbox_blocks import bubble, needs_bubbles, ran_in
 
 pytestmark = needs_bubbles
@@ -25,7 +25,7 @@ PATIENCE_S = 60
 
 
 @pytest.fixture(scope="module")
-def warm(runtime: str) -> Iterator[Bubble]:
+def warm(runtime: str) -> Iterator[SandboxProcess]:
     made = bubble(runtime)
     yield made
     made.kill()
@@ -53,7 +53,7 @@ def f(rows):
 
 
 def test_the_room_is_made_and_every_right_gone_before_a_row_is_read(
-    warm: Bubble, tmp_path: Path
+    warm: SandboxProcess, tmp_path: Path
 ) -> None:
     program = tmp_path / "program"
     program.write_text(json.dumps({"kind": "function", "source": "", "name": "f", "outputs": []}))
@@ -67,7 +67,7 @@ def test_the_room_is_made_and_every_right_gone_before_a_row_is_read(
     assert (ran.ended, ran.said) == (DONE, b"")  # it had said that it is ready; else: BubbleGone
 
 
-def test_a_block_sees_no_file_of_the_host(warm: Bubble) -> None:
+def test_a_block_sees_no_file_of_the_host(warm: SandboxProcess) -> None:
     found = numbers(ran_in(warm, LOOKS, "f"))
     tops = {name.removeprefix("top ") for name in found if name.startswith("top ")}
     assert tops == {"dev", "env", "from", "lib64", "work"}
@@ -103,7 +103,7 @@ def f(rows):
 
 
 def test_a_block_cannot_look_at_its_pipe_whose_number_counts_what_the_host_has_made(
-    warm: Bubble,
+    warm: SandboxProcess,
 ) -> None:
     found = numbers(ran_in(warm, TELLS, "f"))
     assert {name: said for name, said in found.items() if name.endswith("True") and said} == {}
@@ -126,7 +126,7 @@ def f(rows):
 """
 
 
-def test_nobody_writes_into_the_copy(warm: Bubble) -> None:
+def test_nobody_writes_into_the_copy(warm: SandboxProcess) -> None:
     assert numbers(ran_in(warm, WRITES, "f")) == {"m": 0.0}
 
 
@@ -141,7 +141,7 @@ def f(rows):
 """
 
 
-def test_libraries_that_are_imported_late_are_all_there(warm: Bubble) -> None:
+def test_libraries_that_are_imported_late_are_all_there(warm: SandboxProcess) -> None:
     pytest.importorskip("pandas")
     assert numbers(ran_in(warm, LATE_IMPORTS, "f")) == {"berlin": 7200.0, "two": 2.0}
 
@@ -177,7 +177,7 @@ import sys; sys.stdout.flush(); os._exit(0)
 
 
 def test_a_thread_has_no_descriptor_whose_number_counts_what_the_host_has_begun(
-    warm: Bubble,
+    warm: SandboxProcess,
 ) -> None:
     found = numbers(ran_in(warm, THREADS, "f"))
     assert found.pop("usual") > 0
@@ -217,7 +217,9 @@ def f(rows):
 """
 
 
-def test_calls_that_would_mark_something_shared_never_reach_the_kernel(warm: Bubble) -> None:
+def test_calls_that_would_mark_something_shared_never_reach_the_kernel(
+    warm: SandboxProcess,
+) -> None:
     """Each is asked of something that is not there, which the kernel would say."""
     found = numbers(ran_in(warm, CALLS, "f"))
     heard = {name for name, said in found.items() if name.startswith("advice") and said != 0}
@@ -264,7 +266,9 @@ def said_of(pid: int) -> tuple[str, int]:
     return said["Uid"].split()[0], int(said["PPid"])
 
 
-def test_a_block_that_the_kernel_ends_has_said_nothing_and_the_bubble_goes_on(warm: Bubble) -> None:
+def test_a_block_that_the_kernel_ends_has_said_nothing_and_the_bubble_goes_on(
+    warm: SandboxProcess,
+) -> None:
     """Where memory runs out the kernel sends the signal that is sent here."""
     ran: list[Ran] = []
     limits = SandboxLimits(cpu_s=60.0)

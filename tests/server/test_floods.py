@@ -22,10 +22,10 @@ import sfumato
 from sfumato.app.vault import OpenVault
 from sfumato.dp.refusal import Refused
 from sfumato.query.measure import Cells, Measure
-from sfumato.server.ipc.call_metrics import Tally, to_nowhere
+from sfumato.server.ipc.call_metrics import CallMetrics, to_nowhere
 from sfumato.server.ipc.door_server import DoorEnd
-from sfumato.server.ipc.edge_client import Answered, Line
-from sfumato.server.ipc.fair_semaphore import Most, Turns
+from sfumato.server.ipc.edge_client import Answered, DoorConnection
+from sfumato.server.ipc.fair_semaphore import FairSemaphore, Limit
 from sfumato.vault.sealed import Sealed
 from sfumato.vault.users import Caller
 from support.scripted_engine import ScriptedEngine
@@ -89,14 +89,14 @@ def test_a_third_user_is_read_next_whatever_two_have_waiting(
     door = replace(desk.queries.door, engine=engine)
     end = DoorEnd(
         replace(desk, queries=replace(desk.queries, door=door)),
-        quantum_s=0, tally=Tally(to_nowhere),
+        quantum_s=0, tally=CallMetrics(to_nowhere),
     )  # fmt: skip
 
     async def run() -> list[Answered]:
         path, is_ready = vault.house.folder.parent / "line", asyncio.Event()
         serving = asyncio.create_task(end.serve(path, is_ready.set))
         await is_ready.wait()
-        line = Line(path)
+        line = DoorConnection(path)
 
         def ask(user: str, number: int) -> asyncio.Task[Answered]:
             above = 1000 * (USERS.index(user) + 1) + number
@@ -133,7 +133,7 @@ def test_a_third_user_is_read_next_whatever_two_have_waiting(
     assert abs(by_turns.count("ada") - by_turns.count("bob")) <= 2
 
 
-async def held(turns: Turns, user: str, order: list[str], end: asyncio.Event) -> str:
+async def held(turns: FairSemaphore, user: str, order: list[str], end: asyncio.Event) -> str:
     try:
         async with turns.turn(user):
             order.append(user)
@@ -150,7 +150,7 @@ async def soon() -> None:
 
 def test_places_that_are_idle_are_given_though_the_queue_is_full() -> None:
     async def run() -> tuple[list[str], list[str]]:
-        turns, order, end = Turns(Most()), list[str](), asyncio.Event()
+        turns, order, end = FairSemaphore(Limit()), list[str](), asyncio.Event()
         floods = [
             asyncio.create_task(held(turns, user, order, end))
             for _ in range(FLOOD) for user in ("ada", "bob")
@@ -172,7 +172,7 @@ def test_places_that_are_idle_are_given_though_the_queue_is_full() -> None:
 
 def test_a_place_is_kept_for_who_has_none_and_a_full_queue_takes_them_in() -> None:
     async def run() -> None:
-        turns, order = Turns(Most(4, 2, waiting=6)), list[str]()
+        turns, order = FairSemaphore(Limit(4, 2, waiting=6)), list[str]()
         ends = [asyncio.Event() for _ in range(20)]
         tasks = [
             asyncio.create_task(held(turns, user, order, ends[place]))
@@ -212,7 +212,7 @@ def test_nobody_waits_while_they_may_begin_and_who_has_none_goes_first(
     """Whatever comes, gives up and ends in whatever order."""
 
     async def run() -> None:
-        turns = Turns(Most(at_once, of_one, waiting=4, waiting_of_one=3))
+        turns = FairSemaphore(Limit(at_once, of_one, waiting=4, waiting_of_one=3))
         working: list[tuple[str, asyncio.Event, asyncio.Task[str]]] = []
         for user, act in acts:
             order, end = list[str](), asyncio.Event()

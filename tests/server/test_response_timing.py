@@ -30,7 +30,7 @@ from sfumato.features.access.sign_in_limits import (
     device_proof,
     is_known_device,
 )
-from sfumato.server.ipc.fair_semaphore import OF_ONE_USER, QUEUE, Most, Turns
+from sfumato.server.ipc.fair_semaphore import OF_ONE_USER, QUEUE, FairSemaphore, Limit
 from sfumato.system.ip_networks import network_of
 from support.raw_http import replies, request
 from support.served_vault import PASSWORD, Service, served
@@ -195,7 +195,7 @@ def test_wrong_tries_are_noted_together_and_rarely(tmp_path: Path) -> None:
 
 def test_nobody_fills_the_queue_alone() -> None:
     async def fill() -> list[bool]:
-        turns = Turns(Most())
+        turns = FairSemaphore(Limit())
 
         async def hold(user: str) -> bool:
             try:

@@ -16,7 +16,7 @@ import pytest
 
 import sfumato
 from sfumato.dp.refusal import Refused
-from sfumato.server.ipc.fair_semaphore import Most, Turns
+from sfumato.server.ipc.fair_semaphore import FairSemaphore, Limit
 from sfumato.wire.json_text import read_json
 from support.served_vault import PASSWORD, Service, served
 from support.small_vaults import (
@@ -137,7 +137,7 @@ async def _many_then_revoked(service: Service) -> list[int]:
 
 def test_one_user_has_one_price_worked_on_at_a_time() -> None:
     async def run() -> list[str]:
-        turns, order = Turns(Most(2, 1)), []
+        turns, order = FairSemaphore(Limit(2, 1)), []
 
         async def one(user: str, name: str) -> None:
             async with turns.turn(user):

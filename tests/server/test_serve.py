@@ -20,7 +20,7 @@ import pytest
 
 import sfumato
 from sfumato import Refused
-from sfumato.server.ipc.call_metrics import TIMED, Tally
+from sfumato.server.ipc.call_metrics import TIMED, CallMetrics
 from support.served_vault import PASSWORD, Service, served
 from support.small_vaults import make_vault, patients_vault
 
@@ -218,7 +218,7 @@ def test_a_log_line_has_the_allowed_fields_only(tmp_path: Path) -> None:
 
 def test_what_rows_may_have_decided_is_neither_logged_nor_counted() -> None:
     lines: list[str] = []
-    tally = Tally(lines.append)
+    tally = CallMetrics(lines.append)
     for code in ("question-failed", "question-frozen", "bad-sql"):
         tally.note("ask", "ada", code)
     assert [json.loads(line)["code"] for line in lines] == [None, None, "bad-sql"]

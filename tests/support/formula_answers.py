@@ -10,7 +10,7 @@ import numpy as np
 
 from sfumato.dp.mechanisms.noise import Noise
 from sfumato.query.aggregates.aggregate import NoisyPart
-from sfumato.query.aggregates.registry import verb_of
+from sfumato.query.aggregates.registry import aggregate_of
 from sfumato.query.expression import Ref
 from sfumato.query.model import Aggregate, Formula
 from sfumato.query.plan import Plan, make_plan
@@ -88,6 +88,6 @@ def columns_of_all(plan: Plan, noisy: Sequence[NoisyPart]) -> dict[str, Sequence
     for output in plan.question.outputs:
         if isinstance(output.of, Aggregate):
             parts = [noisy[place] for place in plan.parts_of(output.of)]
-            estimate = verb_of(output.of.verb).finish(plan.asked_of(output.of), parts)
+            estimate = aggregate_of(output.of.verb).finish(plan.asked_of(output.of), parts)
             made[output.name] = estimate.values
     return made

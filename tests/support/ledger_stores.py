@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sfumato.dp.accounting.privacy_events import Debt
+from sfumato.dp.accounting.privacy_events import PrivacyCost
 from sfumato.dp.accounting.privacy_filter import Cap
 from sfumato.storage import sqlite_ledger
 from sfumato.storage.sql_ledger import SqlLedger
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     )
 
 CAP = Cap(epsilon=1000, delta=1000, rho=1000, rho_delta=1000)
-DEBT = Debt(epsilon=10, delta=10, rho=10, rho_delta=0)
+DEBT = PrivacyCost(epsilon=10, delta=10, rho=10, rho_delta=0)
 
 
 class StoppedClock:

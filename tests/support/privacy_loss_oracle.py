@@ -18,12 +18,12 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from sfumato.dp.accounting.privacy_events import Debt
+from sfumato.dp.accounting.privacy_events import PrivacyCost
 from sfumato.dp.budget import DELTA_UNITS, EPSILON_UNITS, RHO_UNITS
 from sfumato.dp.mechanisms import gaussian, laplace, private_choice, quantile, top_k
 from sfumato.dp.mechanisms.gaussian_partition_selection import Threshold
 from sfumato.dp.mechanisms.noise import Noise
-from sfumato.dp.mechanisms.private_choice import Chooser
+from sfumato.dp.mechanisms.private_choice import PrivateChoice
 from sfumato.query import price
 from sfumato.query.plan import PEOPLE, Plan
 from sfumato.query.price import Selection
@@ -133,7 +133,7 @@ def drawn_by() -> Iterator[Draws]:
         record(
             patch, Threshold, "keep", "least", lambda self, counts, dice: (self.least, counts.size)
         )
-        mark(patch, Chooser, "choose", "choice")
+        mark(patch, PrivateChoice, "choose", "choice")
         mark(patch, Selection, "keep", "selection")
         yield draws
 
@@ -149,7 +149,9 @@ def door_to(engine: Engine, folder: Path) -> Door:
     return Door(ledger, engine, FreshPool(SystemDice()))
 
 
-def asked(door: Door, card: Card, table: str, request: Request, op: str) -> tuple[Draws, Debt]:
+def asked(
+    door: Door, card: Card, table: str, request: Request, op: str
+) -> tuple[Draws, PrivacyCost]:
     """Release an answer; return what was drawn, and what the people were charged for it."""
     order = Order(card, table, request, ASKER, op, lambda _: card, fresh=True)
     people = accounts_paying(door.ledger, card, ASKER)[0].spent
@@ -157,7 +159,7 @@ def asked(door: Door, card: Card, table: str, request: Request, op: str) -> tupl
         release(door, order)
     spent = accounts_paying(door.ledger, card, ASKER)[0].spent
     pairs = zip(astuple(spent), astuple(people), strict=True)
-    return draws, Debt(*(after - before for after, before in pairs))
+    return draws, PrivacyCost(*(after - before for after, before in pairs))
 
 
 # --- the laws -------------------------------------------------------------------------------------
@@ -345,7 +347,7 @@ def gaussian_delta(rho: float, epsilon: float) -> float:
     return below(mu / 2 - epsilon / mu) - math.exp(epsilon) * below(-mu / 2 - epsilon / mu)
 
 
-def excess(loss: Loss, charged: Debt) -> list[str]:
+def excess(loss: Loss, charged: PrivacyCost) -> list[str]:
     """Return in which of the two tests a loss is more than was charged; empty if in none."""
     epsilon, rho = charged.epsilon / EPSILON_UNITS, charged.rho / RHO_UNITS
     delta, rho_delta = charged.delta / DELTA_UNITS, charged.rho_delta / DELTA_UNITS

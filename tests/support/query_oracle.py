@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 from sfumato.dp.refusal import Refused
 from sfumato.engines.shared.cell_assembly import Assembly, Layout
 from sfumato.query import resolve as scope
-from sfumato.query.aggregates.aggregate import Asked
+from sfumato.query.aggregates.aggregate import AskedAggregate
 from sfumato.query.expression import (
     All,
     Among,
@@ -56,23 +56,15 @@ from sfumato.query.expression import (
     Unit,
 )
 from sfumato.query.grouping_keys import plan_key
-from sfumato.query.join import View, view_of
+from sfumato.query.join import View, joined_view
 from sfumato.query.measure import Cells, Measure, Tally
-from sfumato.query.model import (
-    Aggregate,
-    EachPerson,
-    Joined,
-    JoinedPeople,
-    Question,
-    Reduce,
-    Verb,
-)
+from sfumato.query.model import Aggregate, EachPerson, Joined, JoinedPeople, Query, Reduce, Verb
 from sfumato.query.number_types import plain as in_its_grid
 from sfumato.query.plan import PEOPLE, Plan, make_plan
 from sfumato.query.printing.expressions import Secret
 from sfumato.query.printing.statements import lower
-from sfumato.query.resolve import card_scope, scope_of
-from sfumato.query.typecheck import typed
+from sfumato.query.resolve import card_scope, resolved_scope
+from sfumato.query.typecheck import typecheck
 from sfumato.query.typed_expression import Scope, Typed
 from sfumato.vault.card.columns import Column
 from sfumato.vault.card.data_card import Card, read_card
@@ -357,7 +349,7 @@ class Reading:
 
     def type(self, expr: Expr) -> Typed:
         if expr not in self.known:
-            self.known[expr] = typed(expr, self.scope)
+            self.known[expr] = typecheck(expr, self.scope)
         return self.known[expr]
 
     def value(self, expr: Expr, row: LogicalRow) -> Value:
@@ -481,8 +473,8 @@ def _field(name: str, moment: datetime) -> int:
 def _view(plan: Plan) -> View:
     """Return what the rows are of: one table, even if several were joined to it."""
     alone = replace(plan.question, table="", joins=(), beside=(), lookups=())
-    beside = tuple(view_of(card, Question(card.name, ()))[0] for card in plan.beside)
-    return replace(view_of(plan.card, alone)[0], beside=beside, lookups=plan.lookups)
+    beside = tuple(joined_view(card, Query(card.name, ()))[0] for card in plan.beside)
+    return replace(joined_view(plan.card, alone)[0], beside=beside, lookups=plan.lookups)
 
 
 Public = Mapping[str, Sequence[LogicalRow]]  # public rows, by the table's name
@@ -499,7 +491,7 @@ def read_plainly(
     `others` are the rows of further inner SELECTs, which stand beside the first by the person.
     """
     question, view = plan.question, _view(plan)
-    reading = Reading(scope_of(view, question))
+    reading = Reading(resolved_scope(view, question))
     where = question.where
     if question.source is not None:
         rows = _people(view, question.source, rows)
@@ -593,7 +585,7 @@ def said_plainly(plan: Plan, aggregate: Aggregate, rows: Sequence[Person]) -> Fr
         return Fraction(len(rows))
     if aggregate.verb == "count_people":
         return Fraction(len({row.who for row in rows}))
-    reading = Reading(scope_of(_view(plan), plan.question))
+    reading = Reading(resolved_scope(_view(plan), plan.question))
     if aggregate.verb in MOMENTS:
         return _moments(plan.asked_of(aggregate), reading, rows)
     (of,) = aggregate.of
@@ -622,7 +614,7 @@ def said_plainly(plan: Plan, aggregate: Aggregate, rows: Sequence[Person]) -> Fr
 # --- the reference: lists that are chosen from, and moments -------------------------------------
 
 
-def _listed(asked: Asked, values: Sequence[Any]) -> list[int]:
+def _listed(asked: AskedAggregate, values: Sequence[Any]) -> list[int]:
     """Return how many values count for each point of the public list, from the first on."""
     side = asked.side
     if asked.aggregate.verb in ("top", "first_above"):
@@ -664,7 +656,7 @@ class Grid:
         return (int(steps) + self.stride // 2) // self.stride
 
 
-def _moments(asked: Asked, reading: Reading, rows: Sequence[Person]) -> Cell:
+def _moments(asked: AskedAggregate, reading: Reading, rows: Sequence[Person]) -> Cell:
     """Return the rows where all is known, and their sums about the middle (moments.proof.md)."""
     of, room = asked.aggregate.of, (2**62 - 1) // asked.card.limits.rows
     grids = [Grid(side, room) for side in asked.sides]
@@ -747,18 +739,18 @@ def _aggregate(plan: Plan, name: str) -> Aggregate:
     return found
 
 
-def planned(made: Card, question: Question) -> Plan | None:
+def planned(made: Card, question: Query) -> Plan | None:
     try:
         return make_plan(made, question)
     except Refused:
         return None
 
 
-def as_posed(made: Card, question: Question) -> Plan | None:
+def as_posed(made: Card, question: Query) -> Plan | None:
     """Return the plan of the question with its conditions as they were said, none of them turned.
 
     What is read plainly is this one: that a condition means the same when it is turned is judged.
     """
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(scope, "canonical", lambda predicate: predicate)
+        patch.setattr(scope, "canonical_condition", lambda predicate: predicate)
         return planned(made, question)

@@ -44,7 +44,7 @@ from sfumato.query.model import (
     Formula,
     Joined,
     Output,
-    Question,
+    Query,
     Reduce,
     Verb,
 )
@@ -264,19 +264,19 @@ class Asking:
             return made
         return Clamp(made, Constant("number", "-3"), Constant("number", "5"))
 
-    def question(self, is_by_person: bool) -> Question:
+    def question(self, is_by_person: bool) -> Query:
         has_source = is_by_person and self.rng.random() < 0.25
         source = self.source() if has_source else None
         outer = self if source is None else self.of_people(source)
         return replace(outer.of_rows(is_by_person), source=source)
 
-    def of_rows(self, is_by_person: bool) -> Question:
+    def of_rows(self, is_by_person: bool) -> Query:
         keys = tuple(dict.fromkeys(self.key() for _ in range(self.rng.choice((0, 1, 1, 2)))))
         several = [self.aggregate(is_by_person) for _ in range(self.rng.randint(1, 3))]
         outputs = [Output(f"g{i}", key) for i, key in enumerate(keys)]
         outputs += [Output(f"n{i}", of) for i, of in enumerate(several)]
         where = None if self.rng.random() < 0.4 else self.condition()
-        return Question("t", tuple(outputs), where, keys)
+        return Query("t", tuple(outputs), where, keys)
 
     def key(self) -> Expr:
         if self.rng.random() < 0.15:
@@ -446,7 +446,7 @@ def _word(aggregate: Aggregate) -> str:
     return _WORDS[aggregate.verb]
 
 
-def text_of(question: Question, plain: bool, rest: str = "") -> str:
+def text_of(question: Query, plain: bool, rest: str = "") -> str:
     source, who = _from_sql(question, plain)
     outputs = [
         f"{aggregate_sql(o.of, plain, who) if isinstance(o.of, Aggregate) else sql_of(o.of, plain)}"
@@ -460,7 +460,7 @@ def text_of(question: Question, plain: bool, rest: str = "") -> str:
     return f"SELECT {', '.join(outputs)} FROM {source}{where}{groups}{rest}"
 
 
-def _from_sql(question: Question, plain: bool) -> tuple[str, str]:
+def _from_sql(question: Query, plain: bool) -> tuple[str, str]:
     """Return what stands after FROM, and how the person is spelled there."""
     if question.source is None:
         return _tables_sql(question.table, question.joins)

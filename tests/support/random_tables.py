@@ -12,7 +12,7 @@ from decimal import Decimal
 
 import duckdb
 
-from sfumato.query.model import Joined, JoinedPeople, Question, question_json
+from sfumato.query.model import Joined, JoinedPeople, Query, query_json
 from sfumato.vault.card.data_card import Card
 from support.query_oracle import (
     Person,
@@ -153,7 +153,7 @@ def looked_up(rng: random.Random, *before: str) -> Joined:
 class Posed:
     """A question, with the rows that it is of, and those of further tables of people."""
 
-    question: Question
+    question: Query
     rows: list[Person]
     others: tuple[list[Person], ...] = ()
     public: Public = field(default_factory=dict)  # rows that people look up
@@ -281,7 +281,7 @@ def read_many(count: int, deal: Callable[[], Dealt], pose: Callable[[Dealt], Pos
                 wrong = disagreement(
                     plan, found, posed.rows, posed.others, said=said, public=posed.public
                 )
-                assert not wrong, (wrong, question_json(posed.question), dealt.rows)
+                assert not wrong, (wrong, query_json(posed.question), dealt.rows)
                 read.answered += 1
                 read.met += bool(found)
     return read

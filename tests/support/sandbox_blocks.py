@@ -16,7 +16,7 @@ from sfumato.app.vault import OpenVault
 from sfumato.sandbox.base_environment import environment
 from sfumato.sandbox.container_runtimes import read_runtime
 from sfumato.sandbox.ports import SandboxLimits
-from sfumato.sandbox.sandbox_process import Bubble, BubbleGone, Ran
+from sfumato.sandbox.sandbox_process import Ran, SandboxProcess, SandboxProcessEnded
 from sfumato.system.randomness import SystemDice
 
 ROWS: Final = "id\theight\nann\t170\nbob\t180\n"
@@ -44,10 +44,10 @@ def _installed() -> tuple[str, ...]:
 RUNTIMES: Final = _installed()
 
 
-def bubble(runtime: str = "bubblewrap") -> Bubble:
+def bubble(runtime: str = "bubblewrap") -> SandboxProcess:
     """Return a warm bubble on some processor."""
     chosen = read_runtime(runtime)
-    return Bubble(environment(), min(os.sched_getaffinity(0)), SystemDice(), chosen)
+    return SandboxProcess(environment(), min(os.sched_getaffinity(0)), SystemDice(), chosen)
 
 
 def hurry(vault: OpenVault) -> None:
@@ -60,14 +60,14 @@ def starts(runtime: str) -> bool:
     """Say whether a bubble of it starts here and answers."""
     try:
         made = bubble(runtime)
-    except BubbleGone:
+    except SandboxProcessEnded:
         return False
     made.kill()
     return True
 
 
 def ran_in(
-    made: Bubble,
+    made: SandboxProcess,
     source: str,
     name: str,
     rows: str = ROWS,

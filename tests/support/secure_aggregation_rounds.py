@@ -11,7 +11,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from numpy.typing import NDArray
 
 from sfumato.dp.secure_aggregation.collector import Collector
-from sfumato.dp.secure_aggregation.message_encoding import unpack
+from sfumato.dp.secure_aggregation.message_encoding import decode_fields
 from sfumato.dp.secure_aggregation.participant import Participant
 from sfumato.dp.secure_aggregation.round_terms import Member, Terms, Trust, terms_for
 from support.seeded_dice import SeededDice
@@ -35,7 +35,9 @@ CONVENER = key_of("the convener")
 
 def shares_in(revealed: bytes) -> dict[int, bytes]:
     """What a site has revealed, by whose it is."""
-    items = unpack(unpack(unpack(revealed, "signed", 2)[0], "revealed", 3)[2], "unsealed")
+    items = decode_fields(
+        decode_fields(decode_fields(revealed, "signed", 2)[0], "revealed", 3)[2], "unsealed"
+    )
     return {int.from_bytes(item[:8], "little"): item[8:] for item in items}
 
 

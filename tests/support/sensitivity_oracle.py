@@ -15,7 +15,7 @@ from typing import Any
 import duckdb
 
 from sfumato.query.expression import Constant, Expr
-from sfumato.query.model import Aggregate, Formula, Question, question_json
+from sfumato.query.model import Aggregate, Formula, Query, query_json
 from sfumato.query.plan import PEOPLE, Plan
 from support.query_oracle import Cell, Person, added_up, planned
 from support.random_queries import of_another_verb
@@ -65,7 +65,7 @@ def excess(plan: Plan, whole: Cells, without: Cells) -> str:
     return ""
 
 
-def tight(rng: random.Random, question: Question, unit: str) -> Question:
+def tight(rng: random.Random, question: Query, unit: str) -> Query:
     """Return the question with bounds that bite."""
     outputs = tuple(replace(o, of=_tight(rng, o.of)) for o in question.outputs)
     if unit == "row":
@@ -96,9 +96,7 @@ class Judged:
     moved: int = 0
 
 
-def judge_many(
-    removals: int, deal: Callable[[], Dealt], pose: Callable[[Dealt], Question]
-) -> Judged:
+def judge_many(removals: int, deal: Callable[[], Dealt], pose: Callable[[Dealt], Query]) -> Judged:
     """Take everybody out in turn, of all tables, and hold what moved to what is claimed."""
     judged = Judged()
     while judged.removals < removals:
@@ -129,6 +127,6 @@ def _judge(
     for tables in without:
         after = added_up(database, plan, tables)
         wrong = excess(plan, before, after)
-        assert not wrong, (wrong, question_json(plan.question))
+        assert not wrong, (wrong, query_json(plan.question))
         judged.removals += 1
         judged.moved += before != after

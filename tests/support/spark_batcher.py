@@ -22,7 +22,7 @@ from typing import Any, TypeVar
 import pyarrow as pa
 
 from sfumato.engines.shared.cell_assembly import Layout, read_cells
-from sfumato.engines.shared.driver_process import Held
+from sfumato.engines.shared.driver_process import HeldDriver
 from sfumato.engines.shared.message_frames import Header
 from sfumato.engines.spark.engine import SparkEngine, SparkPlace
 from sfumato.engines.spark.worker import Asker
@@ -78,7 +78,7 @@ _ONE_STAGE = (
 )
 
 
-class Waiting(Held):
+class Waiting(HeldDriver):
     """The driver's place: it keeps what is asked until it is to be fetched."""
 
     def __init__(self, module: str, start: Header) -> None:

@@ -41,7 +41,7 @@ _START: Final = (
     "del sys.path[:2]; warm_workers.serve(int(sys.argv[3]))"
 )
 _HOUSE: Final = str(Path(child_process.__file__).resolve().parents[2])
-begin_cold: Final = child_process.Piped.__init__
+begin_cold: Final = child_process.ChildProcess.__init__
 _begun: list[tuple[subprocess.Popen[bytes], str]] = []  # who forks for us, and where it listens
 
 
@@ -104,7 +104,7 @@ def within() -> None:
 
 
 def _have(fork: Callable[[int, int], tuple[int, int]]) -> None:
-    def begin(self: child_process.Piped, module: str) -> None:
+    def begin(self: child_process.ChildProcess, module: str) -> None:
         if module != _FORKED:
             begin_cold(self, module)
             return
@@ -113,17 +113,17 @@ def _have(fork: Callable[[int, int], tuple[int, int]]) -> None:
         self._inward, self._outward = forked.stdin.fileno(), forked.stdout.fileno()
         os.set_blocking(self._inward, False)
 
-    child_process.Piped.__init__ = begin  # type: ignore[method-assign]  # the seam
+    child_process.ChildProcess.__init__ = begin  # type: ignore[method-assign]  # the seam
 
 
 def cold() -> None:
     """Have workers started as the house does."""
-    child_process.Piped.__init__ = begin_cold  # type: ignore[method-assign]  # as it was
+    child_process.ChildProcess.__init__ = begin_cold  # type: ignore[method-assign]  # as it was
 
 
 def is_warm() -> bool:
     """Say whether what begins now is forked."""
-    return child_process.Piped.__init__ is not begin_cold
+    return child_process.ChildProcess.__init__ is not begin_cold
 
 
 def address() -> str:

@@ -7,13 +7,13 @@ import sys
 
 _SEEN = """
 import gc, weakref
-from sfumato.system.garbage_collection import look_seldom
+from sfumato.system.garbage_collection import collect_seldom
 class Tied: pass
 def tied():
     one = Tied(); one.itself = one
     return weakref.ref(one)
 loaded = [[] for _ in range(100_000)]
-if {is_seldom}: look_seldom()
+if {is_seldom}: collect_seldom()
 before = gc.get_stats()[2]["collections"]
 lost = tied()
 kept = [[number] for number in range(200_000)]  # as remembered plans are
@@ -37,7 +37,7 @@ def test_without_it_it_is() -> None:
 
 def test_a_process_that_ends_says_nothing_of_what_was_left_alone() -> None:
     """DuckDB's library counts what of it is left at the end, and says so to whoever stopped it."""
-    ends = "import duckdb, sfumato.system.garbage_collection as g; g.look_seldom(); {}"
+    ends = "import duckdb, sfumato.system.garbage_collection as g; g.collect_seldom(); {}"
     left, looked = (
         subprocess.run(
             [sys.executable, "-c", ends.format(last)], capture_output=True, text=True, check=True

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import sfumato
 from sfumato.app.vault import OpenVault
-from sfumato.dp.accounting.privacy_events import Debt
+from sfumato.dp.accounting.privacy_events import PrivacyCost
 from sfumato.dp.accounting.privacy_filter import Cap
 from sfumato.dp.refusal import Refused
 from sfumato.storage import sql_ledger
@@ -285,17 +285,21 @@ def test_a_window_is_paid_beside_the_account_that_it_is_of() -> None:
 def test_a_retry_in_the_next_window_shows_that_windows_budget(vault: Vault) -> None:
     cap = Cap(10**9, 10**9, 10**12, 10**9)
     debtor = Debtor("people:city", UNBOUNDED, "month", cap)
-    charge = asked("1", debtors=(debtor,), debt=Debt(5, 0, 5, 0))
+    charge = asked("1", debtors=(debtor,), debt=PrivacyCost(5, 0, 5, 0))
     ledger = vault.open.house.ledger
     paid = ledger.charge(charge)
     assert isinstance(paid, Charged)
     assert [(a.name, a.spent, a.cap) for a in paid.accounts] == [
-        ("people:city", Debt(5, 0, 5, 0), cap)
+        ("people:city", PrivacyCost(5, 0, 5, 0), cap)
     ]
     vault.at("2026-12-03", counted_days=7)  # it was killed before it read, and is tried again
     again = ledger.charge(charge)
     assert isinstance(again, Charged)
     assert again.paid_before
     (account,) = again.accounts
-    assert (account.spent, account.cap, account.lifetime) == (Debt(), cap, Debt(5, 0, 5, 0))
+    assert (account.spent, account.cap, account.lifetime) == (
+        PrivacyCost(),
+        cap,
+        PrivacyCost(5, 0, 5, 0),
+    )
     assert account.window == "window:month:2026-12:people:city"

@@ -29,7 +29,7 @@ from sfumato.system.clock import SystemClock
 from sfumato.system.optional_packages import (
     CHECKOUT,
     EXTRAS,
-    absent,
+    absent_packages,
     is_checkout,
     make,
     make_of,
@@ -199,7 +199,7 @@ def _settings(folder: str | None) -> Mapping[str, object]:
 
 def _check_extra(extra: str) -> Finding:
     """Say what an extra is for, and whether all of it is here."""
-    missing, what = absent(extra), FOR[extra]
+    missing, what = absent_packages(extra), FOR[extra]
     if missing:
         return Finding(extra, True, f"{', '.join(missing)} not installed: {what}", _bringing(extra))
     if extra == "spark" and shutil.which("java") is None:

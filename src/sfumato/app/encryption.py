@@ -19,7 +19,7 @@ from typing import Final
 from sfumato.app.settings import settings_of
 from sfumato.dp.ports import Dice
 from sfumato.dp.refusal import Refused
-from sfumato.engines.shared.memory_scratch import Shelter
+from sfumato.engines.shared.memory_scratch import MemoryScratch
 from sfumato.storage.run_folders import FileDrafts
 from sfumato.storage.vault_key import make_outer_key, outer_key
 from sfumato.system.durable_files import sync, write_new
@@ -58,9 +58,9 @@ class Sealing:
     drafts: Scratch
 
     @property
-    def shelter(self) -> Shelter:
+    def shelter(self) -> MemoryScratch:
         """Return what its engine is given."""
-        return Shelter(self.rest.key, self.rest.draw, self.drafts)
+        return MemoryScratch(self.rest.key, self.rest.draw, self.drafts)
 
 
 def check_sealable(engine: str | None, source: str, root: Path, dice: Dice) -> None:

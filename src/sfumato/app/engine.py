@@ -19,7 +19,7 @@ from sfumato.dp.refusal import Refused
 from sfumato.engines.duckdb.engine import DuckDBEngine
 from sfumato.engines.postgres.engine import PostgresEngine, PostgresPlace
 from sfumato.engines.shared.engine_address import PostgresAddress, read_address
-from sfumato.engines.shared.memory_scratch import Shelter
+from sfumato.engines.shared.memory_scratch import MemoryScratch
 from sfumato.engines.spark.engine import SparkEngine, SparkPlace
 from sfumato.storage.key_files import read_private, write_private
 from sfumato.system.optional_packages import need_package
@@ -68,7 +68,7 @@ def choose_engine(address: str | None, reader: str | None, dice: Dice) -> Chosen
 
 
 def open_engine(
-    kind: object, root: Path, salt: bytes, shelter: Shelter | None = None
+    kind: object, root: Path, salt: bytes, shelter: MemoryScratch | None = None
 ) -> VaultEngine:
     """Return the vault's engine; one whose reader may do more than read is refused."""
     match kind:

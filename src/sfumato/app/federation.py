@@ -33,7 +33,7 @@ from sfumato.features.federated.quantiles import (
 from sfumato.features.federated.service import Sites
 from sfumato.features.federated.sum_release import SumDoor
 from sfumato.features.federated.tensor_service import Tensors
-from sfumato.features.federated.tensors.tensor_processes import RoomLimits, Rooms
+from sfumato.features.federated.tensors.tensor_processes import RoomLimits, TensorProcesses
 from sfumato.features.federated.training.trained_model import TrainedModel
 from sfumato.features.federated.training.training_rounds import Course, Step, train
 from sfumato.features.federated.training_release import TrainDoor
@@ -76,7 +76,7 @@ def site_of(  # noqa: PLR0913, PLR0917  # what a vault has of its own
         trainer = TrainDoor(
             door.ledger, door.engine, many, lambda round_: nonces().take(round_), door.code
         )
-    tensors = Tensors(None if rooms is None else Rooms(rooms))
+    tensors = Tensors(None if rooms is None else TensorProcesses(rooms))
     return Sites(sums, catalogue, nonces, identity, trainer, tensors=tensors)
 
 

@@ -26,9 +26,9 @@ from pathlib import Path
 from typing import Final
 
 from sfumato.dp.refusal import Refused
-from sfumato.engines.shared.process_hardening import keep_to_itself
+from sfumato.engines.shared.process_hardening import drop_output
 from sfumato.features.federated.tensors.tensor_processes import RoomLimits
-from sfumato.system.garbage_collection import look_again, look_seldom
+from sfumato.system.garbage_collection import collect_normally, collect_seldom
 from sfumato.system.ip_networks import Network
 from sfumato.system.optional_packages import need
 from sfumato.system.temporary_folders import temporary_folder
@@ -309,7 +309,7 @@ def child(what: str) -> None:
     said = settings["serving"]
     lists = {name: tuple(said.get(name, ())) for name in ("names", "proxies")}
     serving = Serving(**{**said, **lists})
-    keep_to_itself()  # an edge that is broken into reads no key out of the door's memory
+    drop_output()  # an edge that is broken into reads no key out of the door's memory
     line = Path(settings["line"])
     try:
         if what == "door":
@@ -340,7 +340,7 @@ def _be_door(serving: Serving, line: Path) -> None:
     import uvloop
 
     from sfumato.app.vault import open_house
-    from sfumato.server.ipc.call_metrics import Tally, to_nowhere, to_standard_error
+    from sfumato.server.ipc.call_metrics import CallMetrics, to_nowhere, to_standard_error
     from sfumato.server.ipc.door_server import DoorEnd
 
     sys.setswitchinterval(SWITCH_S)
@@ -352,15 +352,15 @@ def _be_door(serving: Serving, line: Path) -> None:
         at_rest_key=serving.at_rest_key,
     )
     link = house.desk.access.owner_link() or ""
-    tally = Tally(to_standard_error if serving.is_logged else to_nowhere)
+    tally = CallMetrics(to_standard_error if serving.is_logged else to_nowhere)
     end = DoorEnd(house.desk, quantum_s=serving.quantum_ms / 1000, tally=tally)
-    look_seldom()
+    collect_seldom()
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as loop:
             loop.run(_until_told(end.serve(line, lambda: _tell({"ready": link}))))
     finally:
         house.close()
-        look_again()
+        collect_normally()
 
 
 def _rooms(serving: Serving) -> RoomLimits | None:
@@ -382,13 +382,13 @@ def _be_edge(serving: Serving, line: Path, descriptor: int) -> None:
     from sfumato.server.http.connection_limits import Limits, guarded
     from sfumato.server.http.edge_app import edge_app
     from sfumato.server.http.tls_event_loop import guarded_loop
-    from sfumato.server.ipc.edge_client import Line
+    from sfumato.server.ipc.edge_client import DoorConnection
     from sfumato.system.randomness import SystemDice
 
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # one for each connection
     hosts = (*LOCAL, *serving.names)
-    app = edge_app(Line(line), hosts, SystemDice().draw, is_secure=serving.is_secure)
+    app = edge_app(DoorConnection(line), hosts, SystemDice().draw, is_secure=serving.is_secure)
     limits = Limits(
         head_s=serving.head_s,
         body_s=serving.body_s,
@@ -427,7 +427,7 @@ def _be_edge(serving: Serving, line: Path, descriptor: int) -> None:
 
     server = TellingServer(config)
     config.load()  # whatever is loaded, while the door still opens its vault
-    look_seldom()
+    collect_seldom()
     sys.stdin.buffer.readline()  # the gate opens; or the keeper is gone, and so is this process
     _end_with_the_keeper()
     listening = socket.socket(fileno=descriptor)

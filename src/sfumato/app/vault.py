@@ -67,7 +67,7 @@ from sfumato.features.streams.store import FileStreams
 from sfumato.features.surveys.client import LocalSurvey
 from sfumato.features.synthetic.private_service import PrivateTwins
 from sfumato.features.synthetic.service import Twins
-from sfumato.query.model import question_json
+from sfumato.query.model import query_json
 from sfumato.release.guarded_release import Door
 from sfumato.release.ledger_guard import Ledger
 from sfumato.release.noise_pool import NoisePool
@@ -75,7 +75,7 @@ from sfumato.sandbox.base_environment import environment
 from sfumato.sandbox.bubblewrap import Bubblewrap
 from sfumato.sandbox.container_runtimes import read_runtime
 from sfumato.sandbox.environment_store import Environments
-from sfumato.server.dispatch import Desk
+from sfumato.server.dispatch import Dispatcher
 from sfumato.server.embedded_transport import LocalTransport
 from sfumato.storage.anchor import FileAnchor
 from sfumato.storage.catalogue import SqlCatalogue
@@ -118,7 +118,7 @@ class House:
     engine_kind: str
     catalogue: SqlCatalogue
     environments: Environments
-    desk: Desk
+    desk: Dispatcher
 
     @property
     def data_sets(self) -> DataSets:
@@ -242,7 +242,7 @@ class OpenVault(Vault):
             Refused: `stream-not-possible`, `stream-exists` or `budget-exceeded`.
         """
         sql, shape = (question, None) if isinstance(question, str) else (None, question)
-        asked = None if shape is None else question_json(shape.question())
+        asked = None if shape is None else query_json(shape.question())
         opening = Opening(data_set, name, start, periods, rows, epsilon, sql, asked)
         return self.owner.desk.streams.open(self._caller, opening)
 
@@ -530,7 +530,7 @@ def open_house(
         engine_kind=kind,
         catalogue=catalogue,
         environments=brought,
-        desk=Desk(
+        desk=Dispatcher(
             queries=Queries(door, catalogue, dice),
             data_sets=DataSets(ledger, engine, catalogue, dice, salt, root, rest),
             streams=Streams(StreamDoor(ledger, engine, pool, kept), catalogue, clock),

@@ -197,10 +197,10 @@ class Answer(Hinted):
             Refused: `not-in-language` for numbers that cannot be added, without noise, or of a
                 program.
         """
-        from sfumato.client.derived_totals import totalled
+        from sfumato.client.derived_totals import total_cells
 
         self._check_asked()
-        return totalled(self, keep)
+        return total_cells(self, keep)
 
     def with_sampling(self) -> Answer:
         """Return means whose error bars include the sampling error; free.
@@ -214,7 +214,7 @@ class Answer(Hinted):
         Raises:
             Refused: `not-in-language` if a deviation or a count is missing.
         """
-        from sfumato.client.sampling_error import with_sampling
+        from sfumato.client.sampling_error import with_sampling_error as with_sampling
 
         self._check_asked()
         return with_sampling(self)

@@ -10,7 +10,7 @@ from functools import wraps
 from typing import Final, Literal, ParamSpec, Protocol, TypedDict, TypeVar, cast
 
 from sfumato.dp.refusal import Refused
-from sfumato.query.model import question_json
+from sfumato.query.model import query_json
 
 Number = int | float | Decimal | Fraction
 Json = dict[str, object]
@@ -193,7 +193,7 @@ def question_body(data_set: str, question: object, terms: Mapping[str, object]) 
         raise Refused(
             "not-in-language", "This is no question.", "Give SQL, or what a data set's steps build."
         )
-    return {**body, "question": question_json(built())}
+    return {**body, "question": query_json(built())}
 
 
 def _by_name(term: str, pairs: object) -> Json:

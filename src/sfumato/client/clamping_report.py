@@ -28,7 +28,7 @@ HALF: Final = Fraction(1, 2)
 
 
 @dataclass(frozen=True)
-class Cut:
+class ClampedShare:
     """One way in which something is cut off: how large a share, and within what range at 95 %."""
 
     says: str
@@ -37,10 +37,10 @@ class Cut:
 
 
 @dataclass(frozen=True)
-class Clipping:
+class ClampingReport:
     """What the bounds cut off of a column, and the answers that say so."""
 
-    cuts: tuple[Cut, ...]
+    cuts: tuple[ClampedShare, ...]
     answers: tuple[Answer, ...]
 
     @property
@@ -63,7 +63,7 @@ class Clipping:
         return table_html(*self.table())
 
 
-def clipping_of(built: Builder, of: str, terms: FitTerms) -> Clipping:
+def clamping_report(built: Builder, of: str, terms: FitTerms) -> ClampingReport:
     """Return what is cut off of the column, paid as one or two questions; or refuse."""
     if built.outputs or built.keys or built.source is not None:
         raise Refused(
@@ -92,7 +92,7 @@ def clipping_of(built: Builder, of: str, terms: FitTerms) -> Clipping:
     if len(answers) > 1:
         rows = "row" if most == 1 else "rows"
         cuts.append(_cut(answers[1], f"people with more than {most} {rows}", "cut", "people"))
-    return Clipping(tuple(cuts), tuple(answers))
+    return ClampingReport(tuple(cuts), tuple(answers))
 
 
 def _max_rows(card: CardView, table: str) -> int:
@@ -126,12 +126,12 @@ def _people(built: Builder, most: int) -> Builder:
     return each.people(name="people").sum(case((col("n") > most, 1), otherwise=0), name="cut")
 
 
-def _cut(answer: Answer, says: str, part: str, whole: str) -> Cut:
+def _cut(answer: Answer, says: str, part: str, whole: str) -> ClampedShare:
     """Return the share with the widest range that the two intervals allow."""
     places = [answer.columns.index(name) for name in (part, whole)]
     value, count = (float(str(answer.rows[0][place])) for place in places)
     (low, high), (least, largest) = (_interval(answer, place) for place in places)
-    return Cut(says, _share(value, count), (_share(low, largest), _share(high, least)))
+    return ClampedShare(says, _share(value, count), (_share(low, largest), _share(high, least)))
 
 
 def _interval(answer: Answer, place: int) -> Range:

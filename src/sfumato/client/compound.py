@@ -19,7 +19,7 @@ from sfumato.client.column_expressions import Column
 from sfumato.client.table_steps import OfTables
 
 if TYPE_CHECKING:
-    from sfumato.client.clamping_report import Clipping
+    from sfumato.client.clamping_report import ClampingReport
     from sfumato.client.histogram import Histogram
     from sfumato.features.regression.fit_price import FitPrice
     from sfumato.features.regression.fit_result import Fit
@@ -219,7 +219,7 @@ class CompoundSteps(OfTables):
         epsilon: Number | None = None,
         delta: Number | None = None,
         resume: bool = False,
-    ) -> Clipping:
+    ) -> ClampingReport:
         """Ask what share of a column is clamped, and what share of people `max_rows` cuts.
 
         Args:
@@ -234,7 +234,7 @@ class CompoundSteps(OfTables):
         Raises:
             Refused: `bad-budget`, `budget-exceeded` before anything is spent, or `no-bounds`.
         """
-        from sfumato.client.clamping_report import clipping_of
+        from sfumato.client.clamping_report import clamping_report
 
         terms = FitTerms(epsilon=epsilon, delta=delta, resume=resume)
-        return clipping_of(self.begun(), of, terms)
+        return clamping_report(self.begun(), of, terms)

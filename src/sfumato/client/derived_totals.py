@@ -22,7 +22,7 @@ MISS: Final = 0.05  # intervals hold at 95 %
 _Z95: Final = 1.959963984540054
 
 
-def totalled(answer: Answer, keep: Sequence[str]) -> Answer:
+def total_cells(answer: Answer, keep: Sequence[str]) -> Answer:
     """Return the sums over all keys that are not kept, as an answer of their own."""
     places = _kept_places(answer, keep)
     numbers = _numbers(answer)

@@ -18,7 +18,7 @@ PLAIN: Final = {"Accept-Encoding": "identity"}
 
 
 @dataclass(frozen=True)
-class Came:
+class HttpReply:
     """What came back: a status and a body, or nothing (status 0)."""
 
     status: int
@@ -27,12 +27,14 @@ class Came:
     is_untrusted: bool = False  # nothing came, as nothing was sent: its certificate was not taken
 
 
-def read_whole(reply: Any) -> Came:  # Any: httpx's response, of which the body is still to be read
+def read_whole(
+    reply: Any,
+) -> HttpReply:  # Any: httpx's response, of which the body is still to be read
     """Return the reply, or refuse one that is too large; what is packed is not unpacked."""
     return _came(reply, b"".join(_within(reply.iter_raw())))
 
 
-async def read_whole_later(reply: Any) -> Came:  # Any: as above
+async def read_whole_later(reply: Any) -> HttpReply:  # Any: as above
     """Return the same without holding up the loop."""
     parts, room = [], MOST_BYTES
     raw: AsyncIterable[bytes] = reply.aiter_raw()
@@ -43,9 +45,9 @@ async def read_whole_later(reply: Any) -> Came:  # Any: as above
     return _came(reply, b"".join(parts))
 
 
-def lost(error: Exception) -> Came:
+def lost(error: Exception) -> HttpReply:
     """Return that nothing came, and whether that was for the service's certificate."""
-    return Came(0, b"", is_untrusted="CERTIFICATE_VERIFY_FAILED" in str(error))
+    return HttpReply(0, b"", is_untrusted="CERTIFICATE_VERIFY_FAILED" in str(error))
 
 
 def _within(parts: Iterable[bytes]) -> Iterable[bytes]:
@@ -65,7 +67,9 @@ def _check(room: int) -> None:
         )
 
 
-def _came(reply: Any, body: bytes) -> Came:
+def _came(reply: Any, body: bytes) -> HttpReply:
     after = reply.headers.get("retry-after", "")
     is_number = after.isascii() and after.isdecimal()
-    return Came(reply.status_code, body, min(float(after), MOST_PAUSE_S) if is_number else None)
+    return HttpReply(
+        reply.status_code, body, min(float(after), MOST_PAUSE_S) if is_number else None
+    )

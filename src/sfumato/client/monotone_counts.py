@@ -22,7 +22,7 @@ RISEN: Final = (
 )
 
 
-def risen(answer: Answer, name: str, values: Floats, std: Floats) -> list[int]:
+def nearest_monotone(answer: Answer, name: str, values: Floats, std: Floats) -> list[int]:
     """Return a column of running counts as whole numbers that never fall along their periods."""
     made = values.copy()
     for places in _series(answer, name):

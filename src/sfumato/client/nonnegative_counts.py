@@ -12,7 +12,7 @@ Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
 
-def placed(values: Floats, levels: Sequence[Integers]) -> Integers:
+def nonnegative_counts(values: Floats, levels: Sequence[Integers]) -> Integers:
     """Return whole cells, none negative, near the values and with the sums of every level.
 
     A level says of each cell which sum it is part of; each level splits the sums of the one before.

@@ -17,7 +17,7 @@ from sfumato.client.data_frames import Rows, as_files, is_frame
 from sfumato.client.display import AddReport
 from sfumato.client.query_builder import Builder
 from sfumato.dp.refusal import Refused
-from sfumato.query.model import question_json
+from sfumato.query.model import query_json
 from sfumato.system.csv_writer import of_values
 from sfumato.wire.connection_name import read_connection
 from sfumato.wire.query_json import read_refusal
@@ -130,7 +130,7 @@ def stream_body(question: str | Builder, terms: Json) -> Json:
     asked: Json = (
         {"sql": question}
         if isinstance(question, str)
-        else {"question": question_json(question.question())}
+        else {"question": query_json(question.question())}
     )
     return {**asked, **terms}
 

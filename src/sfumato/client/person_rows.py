@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from sfumato.client.column_expressions import expr_of
 from sfumato.dp.refusal import Refused
-from sfumato.query.model import REDUCTIONS, Joined, JoinedPeople, Question, Reduce
+from sfumato.query.model import REDUCTIONS, Joined, JoinedPeople, Query, Reduce
 
 if TYPE_CHECKING:
     from sfumato.client.column_expressions import Column
@@ -46,7 +46,7 @@ def joined_people(begun: Builder, other: Builder, *, keep_all: bool) -> JoinedPe
             f"{other.data_set!r} is another data set than {begun.data_set!r}.",
             "Take another table of this data set: of_table(name).",
         )
-    plain = Question(other.data_set, (), source=other.source, table=other.table, joins=other.joins)
+    plain = Query(other.data_set, (), source=other.source, table=other.table, joins=other.joins)
     if other.question() != plain:
         raise Refused(
             "not-in-language",

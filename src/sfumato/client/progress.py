@@ -14,7 +14,7 @@ WIDTH: Final = 24
 
 
 @contextmanager
-def told_by_the_clock(what: str) -> Iterator[None]:
+def show_progress(what: str) -> Iterator[None]:
     """Show a moving bar with the seconds gone by, where somebody looks on."""
     if not _is_looked_at():
         yield

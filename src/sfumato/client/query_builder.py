@@ -36,7 +36,7 @@ from sfumato.query.model import (
     JoinedPeople,
     Order,
     Output,
-    Question,
+    Query,
     Verb,
 )
 
@@ -525,10 +525,10 @@ class Builder(Steps):
         """Return this."""
         return self
 
-    def question(self) -> Question:
+    def question(self) -> Query:
         """Return the question as a frozen value."""
         keys = tuple(Output(name, key) for name, key in self.keys)
-        return Question(
+        return Query(
             data_set=self.data_set,
             outputs=_shown(keys + self.outputs, self.shown),
             where=joined(self.conditions),

@@ -23,7 +23,7 @@ from sfumato.client.ask_terms import Json, Number, named_terms, no_term_of
 from sfumato.client.card_file import CardOrFile, card_of
 from sfumato.client.data_frames import Rows
 from sfumato.client.display import AddReport
-from sfumato.client.http_replies import PLAIN, Came, lost, read_whole, read_whole_later
+from sfumato.client.http_replies import PLAIN, HttpReply, lost, read_whole, read_whole_later
 from sfumato.client.owner import Added
 from sfumato.client.query_builder import Builder
 from sfumato.client.vault import Vault
@@ -54,7 +54,7 @@ class Pause:
 
 
 Draw = Callable[[int], bytes]  # of random bytes, for operation ids
-Conversation = Generator[Sent | Pause, Came | None, Json]
+Conversation = Generator[Sent | Pause, HttpReply | None, Json]
 
 
 def conversation(verb: str, body: Json, draw: Draw) -> Conversation:
@@ -110,7 +110,7 @@ def _in_a_path(place: str, name: str) -> str:
 _NO_SUCH: Final = {"data_set": "unknown-data-set", "user": "unknown-user"}
 
 
-def _read(came: Came) -> Json:
+def _read(came: HttpReply) -> Json:
     body: Json | None = None
     try:
         body = read_json_loosely(came.body)
@@ -187,13 +187,13 @@ class HttpTransport:
                 ) as reply:
                     return _read(read_whole(reply))
             except self._lost:
-                return _read(Came(0, b""))
+                return _read(HttpReply(0, b""))
 
     def close(self) -> None:
         """Close the connections."""
         self._http.close()
 
-    def _done(self, step: Sent | Pause) -> Came | None:
+    def _done(self, step: Sent | Pause) -> HttpReply | None:
         if isinstance(step, Pause):
             time.sleep(step.seconds)
             return None
@@ -229,7 +229,7 @@ class AsyncTransport:
         """Close the connections."""
         await self._http.aclose()
 
-    async def _done(self, step: Sent | Pause) -> Came | None:
+    async def _done(self, step: Sent | Pause) -> HttpReply | None:
         if isinstance(step, Pause):
             await asyncio.sleep(step.seconds)
             return None

@@ -32,7 +32,7 @@ class _Sources:
     count: int
 
 
-def with_sampling(answer: Answer) -> Answer:
+def with_sampling_error(answer: Answer) -> Answer:
     """Return the answer with every mean's error bar widened by its sampling error; or refuse."""
     found = [_sources(answer, name) for name in answer.columns if _verb(answer, name) == "mean"]
     if not found:

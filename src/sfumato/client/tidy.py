@@ -24,8 +24,8 @@ from numpy.typing import NDArray
 from sfumato.client.answer import Answer
 from sfumato.client.ask_terms import Json
 from sfumato.client.derived_totals import TIDIED, has_private_keys
-from sfumato.client.monotone_counts import RISEN, risen
-from sfumato.client.nonnegative_counts import placed
+from sfumato.client.monotone_counts import RISEN, nearest_monotone
+from sfumato.client.nonnegative_counts import nonnegative_counts
 from sfumato.dp.refusal import Refused
 
 Floats = NDArray[np.float64]
@@ -94,7 +94,7 @@ def tidied(answer: Answer, margins: Sequence[Answer]) -> Answer:
             notes.update(dict.fromkeys(said))
         if answer.asked(name).get("verb") == "running_count":
             column = _estimates(made, place)
-            whole = risen(answer, name, column.values, column.std)
+            whole = nearest_monotone(answer, name, column.values, column.std)
             made = _with_column(made, place, whole, column, 0.0)
             notes[RISEN] = None
     if any("formula" in answer.asked(name) for name in answer.columns):
@@ -120,7 +120,11 @@ def _tidy_column(
         if not found:
             return answer, notes
         return _with_column(answer, place, column.values.tolist(), column, -math.inf), notes
-    whole = placed(column.values, levels) if found else np.maximum(np.rint(column.values), 0)
+    whole = (
+        nonnegative_counts(column.values, levels)
+        if found
+        else np.maximum(np.rint(column.values), 0)
+    )
     notes.append(CLIPPED)
     return _with_column(answer, place, [int(v) for v in whole.tolist()], column, 0.0), notes
 

@@ -33,7 +33,7 @@ from sfumato.client.display import (
     TwinPrice,
     column_names,
 )
-from sfumato.client.progress import told_by_the_clock
+from sfumato.client.progress import show_progress
 from sfumato.client.query_builder import Builder, Steps
 from sfumato.dp.refusal import Refused
 from sfumato.features.airlock.client import AirlockRoom
@@ -267,7 +267,7 @@ class DataSet(Steps):
             max_rows=max_rows, split=split, top_up=top_up,
             op=op, fresh=fresh,
         )  # fmt: skip
-        with told_by_the_clock("asking"):
+        with show_progress("asking"):
             return Answer.of(self._vault.call("ask", self._body(question, terms)))
 
     @named_terms(no_question_term)
@@ -394,7 +394,7 @@ class DataSet(Steps):
             epsilon=epsilon, delta=delta, method=method, rows=rows, seed=seed, op=op,
             private_bins=private_bins, error_epsilon=error_epsilon,
         )  # fmt: skip
-        with told_by_the_clock("measuring"):
+        with show_progress("measuring"):
             body = {"data_set": self.name, **terms_body(terms)}
             return Twin(self._vault.call("dp-twin", body))
 
@@ -489,7 +489,7 @@ class DataSet(Steps):
         )  # fmt: skip
         handed_in = self.submit(function, outputs=outputs, columns=columns, environment=environment)
         body = run_body(self.name, handed_in, epsilon, terms_body(terms))
-        with told_by_the_clock("running"):
+        with show_progress("running"):
             return Answer.of(self._vault.call("run-pipeline", body))
 
     def submit(

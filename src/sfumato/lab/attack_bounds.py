@@ -16,7 +16,7 @@ from sfumato.client.ask_terms import Json
 from sfumato.client.text_tables import table_text
 from sfumato.dp.refusal import Refused
 from sfumato.lab.attack import Attack
-from sfumato.lab.attack_report import Report, Success
+from sfumato.lab.attack_report import Report, SuccessRate
 from sfumato.lab.attacks import attacks
 from sfumato.lab.success_intervals import least
 
@@ -33,7 +33,7 @@ class Row:
     """One attack's success against one of our releases."""
 
     attack: str
-    success: Success
+    success: SuccessRate
 
 
 @dataclass(frozen=True)
@@ -135,7 +135,7 @@ def _rows(attack: Attack, runs: int | None, seed: int | None, epsilons: str) -> 
         yield Row(attack.name, success)
 
 
-def _bounded(report: Report) -> Iterator[Success]:
+def _bounded(report: Report) -> Iterator[SuccessRate]:
     yield from (one for one in report.successes if one.bound is not None)
     for other in report.beside:
         yield from _bounded(other)

@@ -19,7 +19,7 @@ _TICK: Final[Json] = {"type": "tick", "color": BOUND, "thickness": 3, "size": 26
 
 
 @dataclass(frozen=True)
-class Success:
+class SuccessRate:
     """How often an attack was right against one release."""
 
     against: str  # "the exact release", "epsilon = 1"
@@ -51,13 +51,13 @@ class Report:
     title: str
     knows: str  # what the attacker has, in plain words
     measure: str  # what counts as right, in a few words: "people rebuilt to within 1 cm"
-    successes: tuple[Success, ...]
+    successes: tuple[SuccessRate, ...]
     finding: str  # one to four plain sentences
     guessing: float | None = None  # how often who has no release at all is right
     pictures: tuple[Plot, ...] = field(default=())  # more than the bars of `successes`
     beside: tuple[Report, ...] = field(default=())  # the same, where something else counts as right
 
-    def above_bounds(self, confidence: float = 0.999) -> tuple[Success, ...]:
+    def above_bounds(self, confidence: float = 0.999) -> tuple[SuccessRate, ...]:
         """Return those that were right more often than theory allows.
 
         The intervals are one-sided and hold together at that confidence: all that are given here,
@@ -67,7 +67,7 @@ class Report:
         miss = (1 - confidence) / max(1, len(judged))
         return tuple(one for one in judged if one.is_above_bound(1 - 2 * miss))
 
-    def _all(self) -> tuple[Success, ...]:
+    def _all(self) -> tuple[SuccessRate, ...]:
         return sum((report._all() for report in self.beside), self.successes)
 
     @property
@@ -116,7 +116,7 @@ class Report:
 COLUMNS: Final = ("against", "right", "95 % interval", "tries", "at most, by theory")
 
 
-def _cells(one: Success) -> tuple[str, ...]:
+def _cells(one: SuccessRate) -> tuple[str, ...]:
     low, high = one.within()
     bound = "-" if one.bound is None else _share(one.bound)
     name = f"{one.against} ({one.note})" if one.note else one.against
@@ -127,7 +127,7 @@ def _share(value: float) -> str:
     return f"{100 * value:.1f} %"
 
 
-def _success_json(one: Success) -> Json:
+def _success_json(one: SuccessRate) -> Json:
     low, high = one.within()
     return {
         "against": one.against, "epsilon": one.epsilon, "hits": one.hits, "tries": one.tries,
@@ -166,7 +166,7 @@ def _spec(report: Report) -> Json:
     }  # fmt: skip
 
 
-def _label(one: Success) -> str:
+def _label(one: SuccessRate) -> str:
     """Return what tells a bar from all others: two of one name would lie on each other."""
     return f"{one.against}\n{one.note}" if one.note else one.against
 

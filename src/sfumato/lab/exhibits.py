@@ -18,7 +18,7 @@ from sfumato.client.ask_terms import Json
 from sfumato.client.plot import Plot
 from sfumato.dp.refusal import Refused
 from sfumato.lab.attack import Setting
-from sfumato.lab.attack_report import ACCENT, BOUND, Report, Success
+from sfumato.lab.attack_report import ACCENT, BOUND, Report, SuccessRate
 from sfumato.lab.attacks import attack
 from sfumato.lab.attacks.linkage import Row, in_bands, uniqueness
 from sfumato.lab.empirical_sensitivity import empirical_sensitivity
@@ -146,7 +146,7 @@ def _linkage(chosen: Chosen, _dice: np.random.Generator) -> Plot:
         knows=f"A neighbour knows {_listed(columns)}"
         + (f", salaries to within {band:,}." if "salary" in columns else "."),
         measure="people whose row is the only one that fits",
-        successes=tuple(Success(" + ".join(f.columns), f.unique, f.rows) for f in found),
+        successes=tuple(SuccessRate(" + ".join(f.columns), f.unique, f.rows) for f in found),
         finding=found[-1].finding,
     ).plot
 

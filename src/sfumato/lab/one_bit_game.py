@@ -14,7 +14,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from sfumato.lab.attack_report import Success
+from sfumato.lab.attack_report import SuccessRate
 from sfumato.lab.platform_noise import EPSILONS, private_sums
 from sfumato.lab.success_intervals import guessing_bound
 
@@ -24,7 +24,7 @@ COIN: Final = 0.5
 CELLS: Final = 4_000_000  # counts that are drawn at a time
 
 
-def tosses(dice: np.random.Generator, *, runs: int) -> Whole:
+def coin_flips(dice: np.random.Generator, *, runs: int) -> Whole:
     """Return for each trial whether the person is in: one or zero."""
     return dice.integers(0, 2, size=runs, dtype=np.int64)
 
@@ -54,7 +54,7 @@ class Look:
         return sum(self._hits(dice, epsilon, part) for part in parts(runs, self.counts))
 
     def _hits(self, dice: np.random.Generator, epsilon: float, runs: int) -> int:
-        truth = tosses(dice, runs=runs)
+        truth = coin_flips(dice, runs=runs)
         exact = np.repeat(truth[:, np.newaxis], self.counts, axis=1)
         seen = private_sums(exact, sensitivity=1, epsilon=epsilon / self.counts, dice=dice)
         return int((self.guess(seen, dice) == truth).sum())
@@ -76,10 +76,10 @@ def successes_against_ours(
     look: Look = ONCE,
     note: str = "",
     epsilons: Sequence[float] = EPSILONS,
-) -> tuple[Success, ...]:
+) -> tuple[SuccessRate, ...]:
     """Return how often the guess is right at each epsilon, with the most that anybody can be."""
     return tuple(
-        Success(
+        SuccessRate(
             f"ours, epsilon = {epsilon:g}",
             look.hits(dice, epsilon=epsilon, runs=runs),
             runs,
@@ -93,5 +93,5 @@ def successes_against_ours(
 
 def _told(leaning: NDArray[np.float64], dice: np.random.Generator) -> Whole:
     """Return one where it leans that way, zero where it leans the other, a coin between."""
-    coins = tosses(dice, runs=len(leaning))
+    coins = coin_flips(dice, runs=len(leaning))
     return np.where(leaning == 0, coins, leaning > 0).astype(np.int64)

@@ -14,7 +14,7 @@ from typing import Final
 
 from sfumato.dp.refusal import Refused
 from sfumato.query.aggregates.aggregate import Part
-from sfumato.query.model import Aggregate, Question
+from sfumato.query.model import Aggregate, Query
 
 LARGEST: Final = 1000  # a share that is asked for, beside one that is not
 _FINE: Final = 1000  # a cube root is a multiple of a thousandth, so that weights stay short
@@ -46,7 +46,7 @@ def _asked(used: Used, wanted: Mapping[Aggregate, Fraction]) -> dict[Part, Fract
     return made
 
 
-def wanted_of(question: Question, split: Mapping[str, Fraction]) -> dict[Aggregate, Fraction]:
+def wanted_of(question: Query, split: Mapping[str, Fraction]) -> dict[Aggregate, Fraction]:
     """Return the shares that outputs were given, by aggregate; what is not named has one."""
     made: dict[Aggregate, Fraction] = {}
     for name, share in split.items():
@@ -60,7 +60,7 @@ def wanted_of(question: Question, split: Mapping[str, Fraction]) -> dict[Aggrega
     return made
 
 
-def _named(question: Question, name: str) -> Aggregate:
+def _named(question: Query, name: str) -> Aggregate:
     for output in question.outputs:
         if output.name.casefold() == name.casefold() and isinstance(output.of, Aggregate):
             return output.of

@@ -27,7 +27,7 @@ from sfumato.query.expression import (
 _FALSE: Final = Constant.of(False)
 
 
-def canonical(predicate: Predicate) -> Predicate:
+def canonical_condition(predicate: Predicate) -> Predicate:
     """Return the predicate with its NOTs inside, flattened, sorted and without doubles.
 
     Each of its parts is gone through once, and it has no more of them than before, but a NOT for
@@ -39,27 +39,27 @@ def canonical(predicate: Predicate) -> Predicate:
         case Among(of=of, constants=constants):
             return _among(of, constants)
         case Not(predicate=inner):
-            return _denied(canonical(inner))
+            return _denied(canonical_condition(inner))
         case All(predicates=parts):
-            return _joined(All, map(canonical, parts))
+            return _joined(All, map(canonical_condition, parts))
         case AnyOf(predicates=parts):
-            return _joined(AnyOf, map(canonical, parts))
+            return _joined(AnyOf, map(canonical_condition, parts))
         case _:
             return predicate
 
 
-def selecting(predicate: Predicate) -> Predicate:
+def selection_condition(predicate: Predicate) -> Predicate:
     """Return a canonical predicate that is true of the same rows, whatever it is of the others.
 
     That something is known need not be said beside what is true of known values only.
     """
     match predicate:
         case All(predicates=parts):
-            chosen = [selecting(part) for part in parts]
+            chosen = [selection_condition(part) for part in parts]
             known = {of for part in chosen for of in _needed(part)}
             return _joined(All, (part for part in chosen if not _says_known(part, known)))
         case AnyOf(predicates=parts):
-            return _joined(AnyOf, map(selecting, parts))
+            return _joined(AnyOf, map(selection_condition, parts))
         case _:
             return predicate
 
@@ -81,7 +81,7 @@ def _denied(predicate: Predicate) -> Predicate:
         case Not(predicate=inner):
             return inner
         case Compare(of=of, operator=operator, constant=constant):
-            return canonical(Compare(of, OPPOSITE[operator], constant))
+            return canonical_condition(Compare(of, OPPOSITE[operator], constant))
         case All(predicates=parts):
             return _joined(AnyOf, map(_denied, parts))
         case AnyOf(predicates=parts):
@@ -105,7 +105,7 @@ def _joined(kind: type[All] | type[AnyOf], parts: Iterable[Predicate]) -> Predic
 
 def _among(of: Expr, constants: Iterable[Constant]) -> Predicate:
     few = tuple(sorted(set(constants), key=lambda c: (c.kind, c.text)))
-    return canonical(Compare(of, "=", few[0])) if len(few) == 1 else Among(of, few)
+    return canonical_condition(Compare(of, "=", few[0])) if len(few) == 1 else Among(of, few)
 
 
 def _with_lists(kind: type[All] | type[AnyOf], parts: Sequence[Predicate]) -> list[Predicate]:

@@ -70,7 +70,7 @@ def _counts_people_only(plan: Plan) -> bool:
     return all(asked.aggregate.verb == "count_people" for asked in plan.asked)
 
 
-def bounding_in_words(plan: Plan) -> str:
+def bounds_text(plan: Plan) -> str:
     """Return how much of one person the answer can hold: both bounds, where both can cut."""
     if not plan.card.by_person:
         return "each row counts as one person"
@@ -120,13 +120,13 @@ def bounds_json(plan: Plan) -> Json:
     """Return the bounds, in words and as numbers, and what to set where they can cut."""
     bounds = bounds_of(plan)
     return {
-        "bounding": bounding_in_words(plan),
+        "bounding": bounds_text(plan),
         "bounds": bounds.as_json(),
         "advice": list(_to_set(bounds)),
     }
 
 
-def advice_of(priced: Priced) -> list[str]:
+def bounds_advice(priced: Priced) -> list[str]:
     """Return what to set or to write for a better answer; a function of question and card."""
     return [*_to_set(bounds_of(priced.plan)), *_public_instead(priced)]
 

@@ -16,9 +16,9 @@ from typing import Final
 
 from sfumato.dp.refusal import Refused
 from sfumato.query.join_limits import MAX_ROWS_PER_PERSON, limits_of
-from sfumato.query.lru_cache import OfCards
+from sfumato.query.lru_cache import LruCacheByCard
 from sfumato.query.measure import Join
-from sfumato.query.model import Joined, Question
+from sfumato.query.model import Joined, Query
 from sfumato.query.public_lookup_tables import LookUp, bare_names, check_lengths, look_ups
 from sfumato.query.typed_expression import Typed
 from sfumato.vault.card.columns import Column
@@ -77,10 +77,10 @@ class View:
 
 Viewed = tuple[View, str, tuple[Joined, ...]]
 _OF_A_NAME: Final = 2000  # bytes of a view for a way to spell a column
-_VIEWS: Final[OfCards[Viewed]] = OfCards(16 * 1024 * 1024)
+_VIEWS: Final[LruCacheByCard[Viewed]] = LruCacheByCard(16 * 1024 * 1024)
 
 
-def view_of(card: Card, question: Question) -> tuple[View, Question]:
+def joined_view(card: Card, question: Query) -> tuple[View, Query]:
     """Return what the question is asked of, and the question with its tables in one spelling."""
     if max(len(question.beside), len(question.lookups)) > MAX_JOINS:
         raise _too_many()
@@ -133,7 +133,7 @@ def _too_many() -> Refused:
     )
 
 
-def check_called(view: View, question: Question) -> None:
+def check_table_names(view: View, question: Query) -> None:
     """Refuse a computed key that GROUP BY calls as a column is called: SQL groups by the column."""
     columns = {name.partition(".")[2] or name for name in view.names} | view.people
     if question.source is not None:

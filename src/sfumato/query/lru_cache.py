@@ -41,7 +41,7 @@ class _Making:
         self.waiting = 0
 
 
-class Remembered(Generic[T]):
+class LruCache(Generic[T]):
     """The values used last; state, but nobody can tell by a value whether it was remembered.
 
     A refusal is never kept. Of threads that ask at once one makes the value and the others wait for
@@ -108,11 +108,11 @@ class Remembered(Generic[T]):
                 self._bytes -= dropped
 
 
-class OfCards(Generic[T]):
+class LruCacheByCard(Generic[T]):
     """What was made of cards: told apart by being one and the same, and held as long as it is."""
 
     def __init__(self, most_bytes: int) -> None:
-        self._made: Remembered[tuple[Card, T]] = Remembered(most_bytes)
+        self._made: LruCache[tuple[Card, T]] = LruCache(most_bytes)
 
     def of(self, card: Card, key: Hashable, make: Callable[[], T], size: Callable[[T], int]) -> T:
         """Return what is made of this very card; a card that is merely like it has its own."""

@@ -134,7 +134,7 @@ class JoinedPeople:
 
 
 @dataclass(frozen=True)
-class Question:
+class Query:
     """What is asked of one data set."""
 
     data_set: str
@@ -182,7 +182,7 @@ def aggregate_json(aggregate: Aggregate) -> Json:
     return made
 
 
-def question_json(question: Question) -> Json:
+def query_json(question: Query) -> Json:
     """Return the question as plain JSON."""
     made: Json = {
         "data_set": question.data_set,
@@ -253,7 +253,7 @@ def _output_json(output: Output) -> Json:
     return {**made, "key": expression_json(output.of)}
 
 
-def read_question(shape: object) -> Question:
+def read_query(shape: object) -> Query:
     """Return the question that the JSON plainly spells, or refuse; nothing unknown passes."""
     body = read_object(
         shape,
@@ -261,7 +261,7 @@ def read_question(shape: object) -> Question:
          "order", "limit", "table", "joins", "beside", "lookups"},
     )  # fmt: skip
     source = body.get("source")
-    return Question(
+    return Query(
         data_set=plain_text(body.get("data_set")),
         outputs=tuple(_read_output(o) for o in read_items(body.get("outputs"))),
         where=_read_optional(body.get("where")),

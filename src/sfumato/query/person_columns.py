@@ -14,7 +14,7 @@ from sfumato.dp.refusal import Refused
 from sfumato.query.expression import Arithmetic, Case, Compare, Constant, Expr, Ref
 from sfumato.query.model import EachPerson, Reduce
 from sfumato.query.number_types import LARGEST, plain, within_reach
-from sfumato.query.typecheck import typed
+from sfumato.query.typecheck import typecheck
 from sfumato.query.typed_expression import Scope, Typed, whole
 
 FINE: Final = (10_000, 1_000, 100)  # parts of a step: a person's mean is rounded down to one
@@ -57,7 +57,7 @@ def _reduced(column: Reduce, inner: Scope, at: int, most: int, people: int) -> T
         raise Refused(
             "not-in-language", "count takes no expression.", "Count values with count_values."
         )
-    side = typed(column.of, inner)
+    side = typecheck(column.of, inner)
     if side.is_number:
         side = plain(side)
     if column.verb == "count_values":

@@ -11,9 +11,9 @@ from typing import Final
 
 from sfumato.query.join import View
 from sfumato.query.measure import JoinPeople, PerPerson, Reduced
-from sfumato.query.model import Question
-from sfumato.query.resolve import PeopleTable, card_scope, people_tables, physical
-from sfumato.query.typecheck import plainly_typed
+from sfumato.query.model import Query
+from sfumato.query.resolve import PeopleTable, card_scope, people_tables, resolve_expression
+from sfumato.query.typecheck import typecheck_plain
 from sfumato.query.validation import is_of_people
 
 _KINDS: Final = {
@@ -21,7 +21,7 @@ _KINDS: Final = {
 }  # fmt: skip
 
 
-def measured_people(view: View, question: Question) -> tuple[JoinPeople, ...]:
+def measured_people(view: View, question: Query) -> tuple[JoinPeople, ...]:
     """Return the question's tables of people as physical, the first of them first; or refuse."""
     tables = people_tables(view, question)
     for table in tables[1:]:
@@ -37,8 +37,8 @@ def _made(table: PeopleTable) -> PerPerson:
     scope, source = card_scope(table.view), table.source
     columns = []
     for column in source.columns:
-        value = None if column.of is None else plainly_typed(column.of, scope).physical
+        value = None if column.of is None else typecheck_plain(column.of, scope).physical
         verbs = ("sum", "count_values") if column.verb == "mean" else (column.verb,)
         columns += [Reduced(_KINDS[verb], value) for verb in verbs]  # type: ignore[arg-type]  # of a closed table
-    where = None if source.where is None else physical(source.where, scope)
+    where = None if source.where is None else resolve_expression(source.where, scope)
     return PerPerson(where, tuple(columns), table.most_rows)

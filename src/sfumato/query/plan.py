@@ -14,18 +14,18 @@ from sfumato.dp.json_values import Json
 from sfumato.dp.mechanisms.binary_tree import Tree, tree_for_gaussian, tree_for_laplace
 from sfumato.dp.mechanisms.running_count import Axis
 from sfumato.dp.refusal import Bug, Refused
-from sfumato.query.aggregates.aggregate import Asked, Part
-from sfumato.query.aggregates.registry import verb_of
+from sfumato.query.aggregates.aggregate import AskedAggregate, Part
+from sfumato.query.aggregates.registry import aggregate_of
 from sfumato.query.budget_split import wanted_of, weights_of
 from sfumato.query.expression import Constant, Expr, Predicate, columns_of, spelled
 from sfumato.query.expression_json import expression_json, predicate_json
 from sfumato.query.grouping_keys import PlanKey, plan_key
-from sfumato.query.join import check_called, view_of
+from sfumato.query.join import check_table_names, joined_view
 from sfumato.query.measure import Measure, Tally
 from sfumato.query.model import (
     Aggregate,
     Formula,
-    Question,
+    Query,
     aggregate_json,
     beside_json,
     joins_json,
@@ -36,11 +36,11 @@ from sfumato.query.postprocess.formula_rules import is_number
 from sfumato.query.postprocess.having_order_limit import check_having, having_in_kinds
 from sfumato.query.printing.statements import lower
 from sfumato.query.public_lookup_tables import LookUp, measured
-from sfumato.query.refusal_positions import placed
-from sfumato.query.resolve import in_cards_spelling, physical, scope_of
-from sfumato.query.running_axis import axis_of, with_periods
+from sfumato.query.refusal_positions import with_position
+from sfumato.query.resolve import in_card_spelling, resolve_expression, resolved_scope
+from sfumato.query.running_axis import axis_of, with_period_axis
 from sfumato.query.size_limits import check_physical
-from sfumato.query.typecheck import plainly_typed, typed
+from sfumato.query.typecheck import typecheck, typecheck_plain
 from sfumato.query.typed_expression import Scope
 from sfumato.query.validation import checked, is_not_too_large, of_rows, of_source, tables_of_people
 from sfumato.vault.card.columns import Column
@@ -93,11 +93,11 @@ class Plan:
     """A checked question, ready to be priced; made of the question and the card alone."""
 
     card: Card
-    question: Question
+    question: Query
     measure: Measure
     parts: tuple[Bounded, ...]
     keys: tuple[PlanKey, ...]  # in canonical order
-    asked: tuple[Asked, ...]  # in the order of the question's aggregates
+    asked: tuple[AskedAggregate, ...]  # in the order of the question's aggregates
     beside: tuple[Card, ...] = ()  # of what the further tables of people are made of
     lookups: tuple[LookUp, ...] = ()  # the public tables beside them
 
@@ -111,7 +111,7 @@ class Plan:
         """Return the question's aggregates, in the order of what is asked; sorted once."""
         return self.question.aggregates
 
-    def asked_of(self, aggregate: Aggregate) -> Asked:
+    def asked_of(self, aggregate: Aggregate) -> AskedAggregate:
         """Return the aggregate with what its expressions are."""
         return self.asked[self.aggregates.index(aggregate)]
 
@@ -119,7 +119,7 @@ class Plan:
         """Return where the aggregate's parts stand among the plan's."""
         parts = [bounded.part for bounded in self.parts]
         return tuple(
-            parts.index(p) for p in verb_of(aggregate.verb).parts(self.asked_of(aggregate))
+            parts.index(p) for p in aggregate_of(aggregate.verb).parts(self.asked_of(aggregate))
         )
 
     def tally_of(self, place: int) -> int:
@@ -224,7 +224,7 @@ class Plan:
         return [{**joined, "columns": promised} for joined, promised in pairs]
 
 
-def make_plan(card: Card, question: Question, split: Mapping[str, Fraction] | None = None) -> Plan:
+def make_plan(card: Card, question: Query, split: Mapping[str, Fraction] | None = None) -> Plan:
     """Return the plan, or refuse; a function of the question and the card, never of rows.
 
     `split` gives columns of the answer their shares of the price, one beside another.
@@ -232,17 +232,17 @@ def make_plan(card: Card, question: Question, split: Mapping[str, Fraction] | No
     try:
         return _plan(card, question, split)
     except Refused as found:
-        refused = placed(found, card, question, _plan)
+        refused = with_position(found, card, question, _plan)
     raise refused
 
 
-def _plan(card: Card, question: Question, split: Mapping[str, Fraction] | None = None) -> Plan:
+def _plan(card: Card, question: Query, split: Mapping[str, Fraction] | None = None) -> Plan:
     is_not_too_large(card, question)  # before anything that goes through it often
-    view, question = view_of(card, question)
-    check_called(view, question)
-    question, card = with_periods(in_cards_spelling(view, question)), view.card
+    view, question = joined_view(card, question)
+    check_table_names(view, question)
+    question, card = with_period_axis(in_card_spelling(view, question)), view.card
     checked(card, question)
-    scope = scope_of(view, question)
+    scope = resolved_scope(view, question)
     keys = _keys(question, scope)
     if question.having is not None:
         kinds = _kinds(question, keys)
@@ -255,7 +255,7 @@ def _plan(card: Card, question: Question, split: Mapping[str, Fraction] | None =
         _asked(card, question, aggregate, scope, most) for aggregate in question.aggregates
     )
     people, where = measured_people(view, question), question.where
-    condition = None if where is None else physical(where, scope)
+    condition = None if where is None else resolve_expression(where, scope)
     inner = (value for one in people for value in one.source.values)
     of_asked = (value for one in asked for value in one.values)
     check_physical([condition, *inner, *of_asked, *(key.key.value for key in keys)])
@@ -293,9 +293,9 @@ def _of_any_key(measure: Measure, keys: Sequence[PlanKey]) -> list[Measure]:
     return [measure.listed((tuple(key.any_constant for key in keys),))]
 
 
-def _keys(question: Question, scope: Scope) -> tuple[PlanKey, ...]:
+def _keys(question: Query, scope: Scope) -> tuple[PlanKey, ...]:
     """Return the groupings in canonical order, which does not depend on how they were asked."""
-    keys = [plan_key(of, typed(of, scope)) for of in question.group_by]
+    keys = [plan_key(of, typecheck(of, scope)) for of in question.group_by]
     cells = math.prod(key.key.size or 1 for key in keys)
     if cells > MAX_CELLS:
         raise Refused(
@@ -306,7 +306,7 @@ def _keys(question: Question, scope: Scope) -> tuple[PlanKey, ...]:
     return tuple(sorted(keys, key=lambda key: repr(key.of)))
 
 
-def _kinds(question: Question, keys: Sequence[PlanKey]) -> dict[str, str]:
+def _kinds(question: Query, keys: Sequence[PlanKey]) -> dict[str, str]:
     """Return what each output is once it is released."""
     of_keys = {key.of: key.shown_kind for key in keys}
     kinds: dict[str, str] = {}
@@ -318,7 +318,7 @@ def _kinds(question: Question, keys: Sequence[PlanKey]) -> dict[str, str]:
     return kinds
 
 
-def _bounds(card: Card, question: Question, keys: Sequence[PlanKey]) -> tuple[int, int]:
+def _bounds(card: Card, question: Query, keys: Sequence[PlanKey]) -> tuple[int, int]:
     if not card.by_person or question.source is not None:
         return 1, 1
     groups = question.max_groups or card.max_groups
@@ -327,7 +327,7 @@ def _bounds(card: Card, question: Question, keys: Sequence[PlanKey]) -> tuple[in
     return groups, question.max_rows or card.max_rows
 
 
-def _points(question: Question, keys: Sequence[PlanKey]) -> int:
+def _points(question: Query, keys: Sequence[PlanKey]) -> int:
     """Return how long a list a choice may be made from, by what all of them leave room for.
 
     Of private keys, those that were selected are read so many at a time; so how much room it takes
@@ -341,27 +341,27 @@ def _points(question: Question, keys: Sequence[PlanKey]) -> int:
 
 
 def _asked(
-    card: Card, question: Question, aggregate: Aggregate, scope: Scope, most: tuple[int, int]
-) -> Asked:
-    asked = Asked(
+    card: Card, question: Query, aggregate: Aggregate, scope: Scope, most: tuple[int, int]
+) -> AskedAggregate:
+    asked = AskedAggregate(
         card,
         aggregate,
-        tuple(plainly_typed(of, scope) for of in aggregate.of),
+        tuple(typecheck_plain(of, scope) for of in aggregate.of),
         max_rows=most[0],
         most_points=most[1],
         is_of_people=question.source is not None,
     )
-    verb_of(aggregate.verb).check(asked)
+    aggregate_of(aggregate.verb).check(asked)
     return asked
 
 
 def _parts(
     card: Card,
-    every: Sequence[Asked],
+    every: Sequence[AskedAggregate],
     bounds: tuple[int, int],
     wanted: Mapping[Aggregate, Fraction],
 ) -> tuple[Bounded, ...]:
-    used = [(asked.aggregate, verb_of(asked.aggregate.verb).parts(asked)) for asked in every]
+    used = [(asked.aggregate, aggregate_of(asked.aggregate.verb).parts(asked)) for asked in every]
     weights = weights_of(used, wanted)
     return tuple(_bounded(card, part, *bounds, weight) for part, weight in weights.items())
 

@@ -7,33 +7,26 @@ from collections.abc import Sequence
 from fractions import Fraction
 
 from sfumato.dp.json_values import Json
-from sfumato.dp.mechanisms.private_choice import Chooser
+from sfumato.dp.mechanisms.private_choice import PrivateChoice
 from sfumato.dp.mechanisms.running_count import Running
 from sfumato.query.aggregates.aggregate import Mechanism
-from sfumato.query.aggregates.registry import verb_of
+from sfumato.query.aggregates.registry import aggregate_of
 from sfumato.query.expression import renamed
-from sfumato.query.expression_text import condition_in_words, expr_in_words
-from sfumato.query.model import (
-    EachPerson,
-    Formula,
-    Joined,
-    JoinedPeople,
-    Output,
-    Question,
-)
+from sfumato.query.expression_text import condition_text, expression_text
+from sfumato.query.model import EachPerson, Formula, Joined, JoinedPeople, Output, Query
 from sfumato.query.plan import Bounded, Plan
 from sfumato.query.price import Priced, Selection
 
 
-def in_words(plan: Plan) -> str:
+def plan_text(plan: Plan) -> str:
     """Return what the question asks, as a sentence without a full stop."""
     question = plan.question
-    asked = " and ".join(verb_of(a.aggregate.verb).says(a) for a in plan.asked)
+    asked = " and ".join(aggregate_of(a.aggregate.verb).says(a) for a in plan.asked)
     parts = [asked, *_formulas_in_words(question)]
     if question.group_by:
-        parts.append("for each " + " and ".join(map(expr_in_words, question.group_by)))
+        parts.append("for each " + " and ".join(map(expression_text, question.group_by)))
     if question.where is not None:
-        parts.append(f"where {condition_in_words(question.where)}")
+        parts.append(f"where {condition_text(question.where)}")
     if question.table or question.joins:
         parts.append(
             f"from {_tables_in_words(question.table or question.data_set, question.joins)}"
@@ -45,10 +38,10 @@ def in_words(plan: Plan) -> str:
     return ", ".join(parts)
 
 
-def _formulas_in_words(question: Question) -> list[str]:
+def _formulas_in_words(question: Query) -> list[str]:
     unseen = {o.name.casefold(): o.name.partition(") ")[2] for o in question.outputs if _is_ours(o)}
     return [
-        f"then {output.name} = {expr_in_words(renamed(output.of.expr, unseen))}"
+        f"then {output.name} = {expression_text(renamed(output.of.expr, unseen))}"
         for output in question.outputs
         if isinstance(output.of, Formula) and output.is_shown
     ]
@@ -59,7 +52,7 @@ def _is_ours(output: Output) -> bool:
     return not output.is_shown and output.name.startswith("(")
 
 
-def _beside_in_words(question: Question, one: JoinedPeople) -> str:
+def _beside_in_words(question: Query, one: JoinedPeople) -> str:
     tables = _tables_in_words(one.table or question.data_set, one.joins)
     who = "beside their row, if any," if one.keeps_all else "beside their row"
     return f"{who} from {tables} ({_source_in_words(one.each)})"
@@ -78,14 +71,14 @@ def _joined_in_words(joined: Joined) -> str:
 def _source_in_words(source: EachPerson) -> str:
     columns = [
         f"{c.name} = {c.verb.replace('_', ' ')}"
-        + ("" if c.of is None else f" of {expr_in_words(c.of)}")
+        + ("" if c.of is None else f" of {expression_text(c.of)}")
         for c in source.columns
     ]
-    where = "" if source.where is None else f", where {condition_in_words(source.where)}"
+    where = "" if source.where is None else f", where {condition_text(source.where)}"
     return ", ".join(columns) + where
 
 
-def split_in_words(priced: Priced) -> list[Json]:
+def split_text(priced: Priced) -> list[Json]:
     """Return how the price is split over the parts, and the noise that each share buys."""
     pairs = zip(priced.plan.parts, priced.noises, strict=True)
     selection = priced.selection
@@ -113,7 +106,7 @@ def split_in_words(priced: Priced) -> list[Json]:
             "share": float(bounded.weight * (1 - share)),
             "epsilon": float(priced.epsilon * bounded.weight * (1 - share)),
             "sensitivity": _sensitivity(bounded, noise),
-            "std": None if isinstance(noise, Chooser) else noise.std(),
+            "std": None if isinstance(noise, PrivateChoice) else noise.std(),
             **noise.as_json(),
         }
         for bounded, noise in pairs
@@ -134,7 +127,7 @@ def _threshold_in_words(selection: Selection) -> Json:
     return {"threshold": found.least, "variance": str(found.variance)}
 
 
-def odds_in_words(epsilon: float, delta: float, unit: str) -> str:
+def odds_text(epsilon: float, delta: float, unit: str) -> str:
     """Return what everything spent so far means for someone who guesses about one person."""
     sure = 100 / (1 + math.exp(-epsilon))
     chance = f", except with chance {delta:g}" if delta else ""

@@ -22,27 +22,27 @@ from sfumato.dp.accounting.privacy_events import (
 )
 from sfumato.dp.budget import MAX_EPSILON, MIN_EPSILON
 from sfumato.dp.mechanisms import gaussian, laplace
-from sfumato.dp.mechanisms.averaged_noise import blend
+from sfumato.dp.mechanisms.averaged_noise import average_noise
 from sfumato.dp.mechanisms.gaussian_partition_selection import Threshold, threshold_for
 from sfumato.dp.mechanisms.noise import Noise
 from sfumato.dp.mechanisms.partition_selection import (
     ONE,
     half_shown_from,
-    keep,
     keep_probabilities,
     per_key,
 )
-from sfumato.dp.mechanisms.private_choice import Chooser
+from sfumato.dp.mechanisms.partition_selection import keep_partitions as keep
+from sfumato.dp.mechanisms.private_choice import PrivateChoice
 from sfumato.dp.mechanisms.running_count import Running
 from sfumato.dp.ports import Dice
 from sfumato.dp.refusal import Bug, Refused
 from sfumato.query.aggregates.aggregate import Mechanism
-from sfumato.query.aggregates.registry import verb_of
+from sfumato.query.aggregates.registry import aggregate_of
 from sfumato.query.earlier_answer import Earlier
-from sfumato.query.expression_text import expr_in_words
+from sfumato.query.expression_text import expression_text
 from sfumato.query.model import Aggregate, Formula
 from sfumato.query.plan import Bounded, Plan
-from sfumato.query.postprocess.predicted_error import margin_of_formula
+from sfumato.query.postprocess.predicted_error import predicted_margin
 from sfumato.query.public_keys import public_instead
 
 Wanted = Mapping[Aggregate | Formula, Fraction]  # margins at 95 %
@@ -109,7 +109,7 @@ class Priced:
             return self.noises
         draws = [draw.noises for draw in self.earlier.draws]
         own = [noise for noise in self.noises if isinstance(noise, Noise)]
-        return tuple(blend(parts) for parts in zip(*draws, own, strict=True))
+        return tuple(average_noise(parts) for parts in zip(*draws, own, strict=True))
 
     @property
     def mechanism(self) -> str:
@@ -131,7 +131,7 @@ class Priced:
             return None
         for place in self.plan.parts_of(aggregate):
             mechanism = self.noises[place]
-            if isinstance(mechanism, Chooser):
+            if isinstance(mechanism, PrivateChoice):
                 return mechanism.rank_error()
         return None
 
@@ -148,13 +148,13 @@ class Priced:
 
     def _margin(self, of: Aggregate | Formula, size: int | None) -> float | None:
         if isinstance(of, Formula):
-            return margin_of_formula(self.plan, of, self.means, size)
+            return predicted_margin(self.plan, of, self.means, size)
         for place in self.plan.parts_of(of):
             mechanism = self.noises[place]
             if isinstance(mechanism, Running):
                 return mechanism.margin()
         asked = self.plan.asked_of(of)
-        return verb_of(of.verb).margin(asked, self.noises_of(of), size)
+        return aggregate_of(of.verb).margin(asked, self.noises_of(of), size)
 
 
 LADDER: Final = tuple(Fraction(n, 10) for n in (1, 2, 5, 10, 20))  # epsilons to choose among
@@ -270,8 +270,8 @@ def _check_reach(
 
 def _said(plan: Plan, of: Aggregate | Formula) -> str:
     if isinstance(of, Formula):
-        return expr_in_words(of.expr)
-    return verb_of(of.verb).says(plan.asked_of(of))
+        return expression_text(of.expr)
+    return aggregate_of(of.verb).says(plan.asked_of(of))
 
 
 def _number_named(plan: Plan, name: str) -> Aggregate | Formula:
@@ -295,7 +295,7 @@ def _pure_mechanism(plan: Plan, bounded: Bounded, epsilon: Fraction) -> Mechanis
     choice = bounded.part.choice
     if choice is None:
         return _laid_out(bounded, Noise("laplace", laplace.scale_for(bounded.l1, epsilon)))
-    return Chooser(  # one choice for each cell that a person is in (soundness rule 18)
+    return PrivateChoice(  # one choice for each cell that a person is in (soundness rule 18)
         choice.kind,
         epsilon / bounded.cells,
         plan.measure.max_rows,
@@ -345,7 +345,7 @@ def _single(event: Event) -> SingleEvent:
 
 
 def _needs_delta(plan: Plan) -> Refused:
-    names = [expr_in_words(key.of) for key in plan.keys if key.keys is None]
+    names = [expression_text(key.of) for key in plan.keys if key.keys is None]
     found = public_instead(plan)
     whole = "" if found is None else f"GROUP BY {found[1]} shows all {found[2]:,} groups. Or: "
     return Refused(
@@ -367,5 +367,5 @@ def _total(priced: Priced) -> float:
     return sum(
         (noise.std() / max(b.part.per_row, 1)) ** 2
         for noise, b in pairs
-        if not isinstance(noise, Chooser)
+        if not isinstance(noise, PrivateChoice)
     )

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from sfumato.dp.refusal import Refused
 from sfumato.query.expression import Ref
 from sfumato.query.measure import Join
-from sfumato.query.model import Joined, Question
+from sfumato.query.model import Joined, Query
 from sfumato.query.typed_expression import Scope, Typed, typed_column
 from sfumato.vault.card.columns import Column
 from sfumato.vault.card.data_card import Card, Table
@@ -46,7 +46,7 @@ class LookUp:
         return f"{self.table.name}.{column.name}"
 
 
-def look_ups(card: Card, question: Question, place_of: Callable[[str], int]) -> tuple[LookUp, ...]:
+def look_ups(card: Card, question: Query, place_of: Callable[[str], int]) -> tuple[LookUp, ...]:
     """Return the public tables beside the question's tables of people, or refuse."""
     if question.lookups and question.source is None:
         raise Refused(
@@ -89,7 +89,7 @@ def _check(table: Table, wanted: Joined, before: Sequence[LookUp]) -> None:
         )
 
 
-def _before(table: Table, wanted: Joined, question: Question, before: Sequence[LookUp]) -> str:
+def _before(table: Table, wanted: Joined, question: Query, before: Sequence[LookUp]) -> str:
     """Return the one spelling of the column that is looked up."""
     theirs = wanted.on[0] if wanted.on else str(table.key)
     known = spellings(question, before)
@@ -99,7 +99,7 @@ def _before(table: Table, wanted: Joined, question: Question, before: Sequence[L
     return found
 
 
-def _check_apart(question: Question, lookups: Sequence[LookUp]) -> None:
+def _check_apart(question: Query, lookups: Sequence[LookUp]) -> None:
     """Refuse a name that may be a public table's column and another."""
     for name in sorted(question.bare & bare_names(lookups)):
         raise not_given(name, {name: SEVERAL})
@@ -131,13 +131,13 @@ def check_lengths(lookups: Sequence[LookUp], of_people: Collection[int]) -> None
             )
 
 
-def _of_people(question: Question) -> dict[str, str]:
+def _of_people(question: Query) -> dict[str, str]:
     sources = () if question.source is None else (question.source,)
     every = (*sources, *(one.each for one in question.beside))
     return {column.name.casefold(): column.name for each in every for column in each.columns}
 
 
-def spellings(question: Question, lookups: Sequence[LookUp]) -> dict[str, str]:
+def spellings(question: Query, lookups: Sequence[LookUp]) -> dict[str, str]:
     """Return every name that the question may use, in small letters, and the one it stands for."""
     public: dict[str, str] = {}
     for one in lookups:

@@ -14,31 +14,31 @@ from typing import Final
 
 from sfumato.dp.refusal import Refused
 from sfumato.query.expression import Expr, Predicate, columns_of, walk
-from sfumato.query.expression_text import expr_in_words
-from sfumato.query.join import View, view_of
-from sfumato.query.model import Aggregate, EachPerson, Output, Question, Reduce
+from sfumato.query.expression_text import expression_text
+from sfumato.query.join import View, joined_view
+from sfumato.query.model import Aggregate, EachPerson, Output, Query, Reduce
 from sfumato.query.resolve import (
     PeopleTable,
     card_scope,
     most_inner_rows,
     people_scope,
-    physical,
-    scope_of,
+    resolve_expression,
+    resolved_scope,
     spelled_predicate,
 )
 from sfumato.query.source_positions import Place, Places
-from sfumato.query.sql.columns_and_constants import said_at
-from sfumato.query.typecheck import plainly_typed
+from sfumato.query.sql.columns_and_constants import refuse_at
+from sfumato.query.typecheck import typecheck_plain
 from sfumato.query.typed_expression import Scope
 from sfumato.query.validation import of_source, tables_of_people
 from sfumato.vault.card.data_card import Card
 
 _NAMED: Final = re.compile(r"'([^']+)'")
 MOST_PLANS: Final = 100  # questions that are planned to find the part
-Planned = Callable[[Card, Question], object]
+Planned = Callable[[Card, Query], object]
 
 
-def placed(refused: Refused, card: Card, question: Question, planned: Planned) -> Refused:
+def with_position(refused: Refused, card: Card, question: Query, planned: Planned) -> Refused:
     """Return the refusal with its place in the text, where it has one and says so not already."""
     places = question.places
     if places is None or "place" in refused.facts:
@@ -47,7 +47,7 @@ def placed(refused: Refused, card: Card, question: Question, planned: Planned) -
     place = _guilty(refused, alone, places) or _named(refused, places)
     if place is None and alone.is_of_text(refused):
         place = places.first()  # no one part of it, or not one that can be told
-    return refused if place is None else said_at(refused, place)
+    return refused if place is None else refuse_at(refused, place)
 
 
 def _named(refused: Refused, places: Places) -> Place | None:
@@ -55,7 +55,7 @@ def _named(refused: Refused, places: Places) -> Place | None:
     named = [refused.facts[key] for key in ("table", "column") if key in refused.facts]
     for words in [*map(str, named), *_NAMED.findall(refused.cause)]:
         for part, place, _ in places:
-            if isinstance(part, Expr) and expr_in_words(part).casefold() == words.casefold():
+            if isinstance(part, Expr) and expression_text(part).casefold() == words.casefold():
                 return place
         found = places.of_name(words)
         if found is not None:
@@ -95,14 +95,14 @@ class _Alone:
     """Parts of a question, each asked about by itself."""
 
     card: Card
-    question: Question
+    question: Query
     planned: Planned
     left: int = MOST_PLANS
 
     def of_tables(self) -> Refused | None:
         """Return why the tables cannot be asked of at all; nothing if they can."""
         try:
-            view_of(self.card, self.question)
+            joined_view(self.card, self.question)
         except Refused as refused:
             return refused
         return None
@@ -122,7 +122,7 @@ class _Alone:
             replace(self.question, outputs=outputs, where=None, having=None, order=(), limit=None)
         )
 
-    def _why(self, question: Question) -> Refused | None:
+    def _why(self, question: Query) -> Refused | None:
         try:
             self._plan(question)
         except Refused as refused:
@@ -147,7 +147,7 @@ class _Alone:
         else:
             if isinstance(part, Predicate) and self._is_of_outputs(part):
                 self._plan(replace(self.question, having=part, where=None))
-            _check_value(part, scope_of(self._view, self.question))
+            _check_value(part, resolved_scope(self._view, self.question))
 
     def _check_inner(self, part: object, view: View) -> None:
         if isinstance(part, Reduce):
@@ -164,7 +164,7 @@ class _Alone:
             return [self._view]
         return [view for view, each in zip(views, tables, strict=True) if _stands_in(part, each)]
 
-    def _asking(self, aggregate: Aggregate) -> Question:
+    def _asking(self, aggregate: Aggregate) -> Query:
         """Return the question for that aggregate alone, of all rows."""
         output = Output("x", aggregate)
         return replace(
@@ -173,7 +173,7 @@ class _Alone:
             max_groups=None, max_rows=None,
         )  # fmt: skip
 
-    def _plan(self, question: Question) -> None:
+    def _plan(self, question: Query) -> None:
         self.left -= 1
         if self.left >= 0:
             self.planned(self.card, replace(question, places=None))
@@ -185,7 +185,7 @@ class _Alone:
 
     @cached_property
     def _view(self) -> View:
-        return view_of(self.card, self.question)[0]
+        return joined_view(self.card, self.question)[0]
 
 
 def _stands_in(part: object, each: EachPerson) -> bool:
@@ -197,6 +197,6 @@ def _stands_in(part: object, each: EachPerson) -> bool:
 
 def _check_value(part: object, scope: Scope) -> None:
     if isinstance(part, Predicate):
-        physical(spelled_predicate(part, scope, {}), scope)
+        resolve_expression(spelled_predicate(part, scope, {}), scope)
     elif isinstance(part, Expr):
-        plainly_typed(part, scope)
+        typecheck_plain(part, scope)

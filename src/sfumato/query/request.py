@@ -11,10 +11,10 @@ from sfumato.dp.json_values import Json
 from sfumato.dp.refusal import Refused
 from sfumato.query.earlier_answer import Earlier
 from sfumato.query.error_targets import Split, least_price
-from sfumato.query.model import Question, question_json, read_question
+from sfumato.query.model import Query, query_json, read_query
 from sfumato.query.plan import Plan, make_plan
 from sfumato.query.price import Priced, price_at, price_at_rho, price_for_errors
-from sfumato.query.refusal_positions import placed
+from sfumato.query.refusal_positions import with_position
 from sfumato.query.top_up import top_up_at
 from sfumato.vault.card.data_card import Card
 
@@ -23,7 +23,7 @@ from sfumato.vault.card.data_card import Card
 class Request:
     """A question with its price: an epsilon, or a margin at 95 % for named columns."""
 
-    question: Question
+    question: Query
     epsilon: Fraction | None = None
     margins: Mapping[str, Fraction] | None = None
     delta: Fraction | None = None
@@ -36,7 +36,7 @@ class Request:
         """Return what was asked as it was asked; what an operation id stands for."""
         margins = sorted((self.margins or {}).items())
         return {
-            "question": question_json(self.question),
+            "question": query_json(self.question),
             "epsilon": None if self.epsilon is None else str(self.epsilon),
             "margins": [[name, str(margin)] for name, margin in margins],
             "delta": None if self.delta is None else str(self.delta),
@@ -54,7 +54,7 @@ class Request:
 def read_request(shape: Mapping[str, Any]) -> Request:  # Any: JSON that `as_json` wrote
     """Return the request that was written down as it was asked."""
     return Request(
-        question=read_question(shape["question"]),
+        question=read_query(shape["question"]),
         epsilon=None if shape["epsilon"] is None else Fraction(shape["epsilon"]),
         margins={name: Fraction(margin) for name, margin in shape["margins"]},
         delta=None if shape["delta"] is None else Fraction(shape["delta"]),
@@ -78,8 +78,8 @@ def priced_request(card: Card, request: Request, earlier: Earlier | None = None)
     raise refused
 
 
-def _placed(refused: Refused, card: Card, question: Question) -> Refused:
-    return placed(refused, card, question, make_plan)
+def _placed(refused: Refused, card: Card, question: Query) -> Refused:
+    return with_position(refused, card, question, make_plan)
 
 
 def _priced(card: Card, request: Request, plan: Plan, earlier: Earlier | None) -> Priced:

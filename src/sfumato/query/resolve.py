@@ -8,7 +8,7 @@ from fractions import Fraction
 from types import MappingProxyType
 
 from sfumato.dp.refusal import Refused
-from sfumato.query.canonical_conditions import canonical, selecting
+from sfumato.query.canonical_conditions import canonical_condition, selection_condition
 from sfumato.query.expression import (
     All,
     Among,
@@ -34,11 +34,11 @@ from sfumato.query.expression import (
     one_where,
 )
 from sfumato.query.join import View
-from sfumato.query.model import Aggregate, EachPerson, Formula, Output, Question, Reduce
+from sfumato.query.model import Aggregate, EachPerson, Formula, Output, Query, Reduce
 from sfumato.query.person_columns import reduced_columns, width_of
 from sfumato.query.public_lookup_tables import LookUp, not_given, spellings, typed_columns
 from sfumato.query.time_periods import first_of_period, period_of_text
-from sfumato.query.typecheck import not_of_rows, typed
+from sfumato.query.typecheck import not_of_rows, typecheck
 from sfumato.query.typed_expression import Scope, Typed, column_type, number
 from sfumato.vault.card.columns import read_constant
 from sfumato.vault.card.data_card import Card
@@ -66,7 +66,7 @@ def card_scope(view: View) -> Scope:
         return found
 
     def condition(predicate: Predicate) -> Predicate:
-        return physical(predicate, scope)
+        return resolve_expression(predicate, scope)
 
     scope = Scope(view.card.name, find, condition, _nulls(view.card))
     return scope
@@ -98,7 +98,7 @@ def people_scope(
         return found
 
     def condition(predicate: Predicate) -> Predicate:
-        return physical(predicate, scope)
+        return resolve_expression(predicate, scope)
 
     nulls = frozenset(word for table in tables for word in _nulls(table.view.card))
     scope = Scope("the per-person table", find, condition, nulls)
@@ -113,11 +113,11 @@ def _nulls(card: Card) -> frozenset[str]:
 # --- conditions as physical --------------------------------------------------------------------
 
 
-def physical(predicate: Predicate, scope: Scope) -> Predicate:
+def resolve_expression(predicate: Predicate, scope: Scope) -> Predicate:
     """Return the condition on physical columns, numbers in steps, or refuse."""
     match predicate:
         case Compare(of=of, operator=operator, constant=constant):
-            side = typed(of, scope)
+            side = typecheck(of, scope)
             if side.kind in ("text", "boolean") and operator not in ("=", "!="):
                 raise Refused(
                     "type-mismatch",
@@ -126,21 +126,21 @@ def physical(predicate: Predicate, scope: Scope) -> Predicate:
                 )
             return Compare(side.physical, operator, _stored(side, constant))
         case Among(of=of, constants=constants):
-            side = typed(of, scope)
+            side = typecheck(of, scope)
             return Among(side.physical, tuple(_stored(side, c) for c in constants))
         case StartsWith(of=of, letters=letters):
-            side = typed(of, scope)
+            side = typecheck(of, scope)
             if side.kind != "text":
                 raise Refused("type-mismatch", "LIKE is for text.", "Compare it with =, < or >.")
             return StartsWith(side.physical, letters)
         case IsNull(of=of):
-            return IsNull(typed(of, scope).physical)
+            return IsNull(typecheck(of, scope).physical)
         case Not(predicate=inner):
-            return Not(physical(inner, scope))
+            return Not(resolve_expression(inner, scope))
         case All(predicates=parts):
-            return All(tuple(physical(part, scope) for part in parts))
+            return All(tuple(resolve_expression(part, scope) for part in parts))
         case AnyOf(predicates=parts):
-            return AnyOf(tuple(physical(part, scope) for part in parts))
+            return AnyOf(tuple(resolve_expression(part, scope) for part in parts))
 
 
 def _stored(side: Typed, constant: Constant) -> Constant:
@@ -223,7 +223,7 @@ def spelled_predicate(predicate: Predicate, scope: Scope, names: Mapping[str, st
 
     That is a WHERE, or what stands before THEN: what is false of a row and what is open are alike.
     """
-    made = selecting(canonical(_spelled(predicate, scope, names)))
+    made = selection_condition(canonical_condition(_spelled(predicate, scope, names)))
     _check_met(made, scope)
     return made
 
@@ -257,12 +257,12 @@ def _check_is_some(of: Ref, constants: Sequence[Constant], scope: Scope) -> None
 def _spelled(predicate: Predicate, scope: Scope, names: Mapping[str, str]) -> Predicate:
     match predicate:
         case Compare(of=of, operator=operator, constant=constant):
-            side = typed(of, scope)
+            side = typecheck(of, scope)
             return Compare(
                 spelled_expr(of, scope, names), operator, _spelled_constant(side, constant)
             )
         case Among(of=of, constants=constants):
-            side = typed(of, scope)
+            side = typecheck(of, scope)
             listed = tuple(_spelled_constant(side, c) for c in constants)
             return Among(spelled_expr(of, scope, names), listed)
         case StartsWith(of=of, letters=letters):
@@ -277,7 +277,7 @@ def _spelled(predicate: Predicate, scope: Scope, names: Mapping[str, str]) -> Pr
             return AnyOf(tuple(_spelled(part, scope, names) for part in parts))
 
 
-def scope_of(view: View, question: Question) -> Scope:
+def resolved_scope(view: View, question: Query) -> Scope:
     """Return the columns that the question itself may name."""
     if question.source is None:
         return card_scope(view)
@@ -285,7 +285,7 @@ def scope_of(view: View, question: Question) -> Scope:
     return people_scope(people_tables(view, question), view.lookups, names)
 
 
-def people_tables(view: View, question: Question) -> list[PeopleTable]:
+def people_tables(view: View, question: Query) -> list[PeopleTable]:
     """Return the question's tables with one row for each person, in their order."""
     if question.source is None:
         return []
@@ -296,12 +296,12 @@ def people_tables(view: View, question: Question) -> list[PeopleTable]:
     ]
 
 
-def most_inner_rows(card: Card, question: Question) -> int:
+def most_inner_rows(card: Card, question: Query) -> int:
     """Return how many rows of a person a per-person table is made of, at most."""
     return min(question.max_rows or card.limits.rows_per_person, card.limits.rows_per_person)
 
 
-def in_cards_spelling(view: View, question: Question) -> Question:
+def in_card_spelling(view: View, question: Query) -> Query:
     """Return the question with columns and constants spelled as on the card, or refuse."""
     if question.source is not None:
         beside = zip(view.beside, question.beside, strict=True)
@@ -310,7 +310,7 @@ def in_cards_spelling(view: View, question: Question) -> Question:
             source=_each(view, question.source),
             beside=tuple(replace(one, each=_each(its, one.each)) for its, one in beside),
         )
-    scope, names = scope_of(view, question), _names(view, question)
+    scope, names = resolved_scope(view, question), _names(view, question)
     return replace(
         question,
         data_set=view.card.name,
@@ -341,14 +341,14 @@ def _reduced_rows(view: View, column: Reduce) -> Reduce:
     return replace(column, of=made.of[0])
 
 
-def _names(view: View, question: Question) -> Mapping[str, str]:
+def _names(view: View, question: Query) -> Mapping[str, str]:
     """Return how the columns are spelled that the question itself may name."""
     if question.source is None:
         return view.names
     return spellings(question, view.lookups)
 
 
-def _output(view: View, question: Question, output: Output, scope: Scope) -> Output:
+def _output(view: View, question: Query, output: Output, scope: Scope) -> Output:
     names = _names(view, question)
     if isinstance(output.of, Formula):
         return output  # of outputs, by their names

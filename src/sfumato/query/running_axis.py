@@ -9,19 +9,19 @@ from dataclasses import replace
 from sfumato.dp.mechanisms.running_count import Axis
 from sfumato.dp.refusal import Refused
 from sfumato.query.expression import Expr, Since
-from sfumato.query.expression_text import expr_in_words
+from sfumato.query.expression_text import expression_text
 from sfumato.query.grouping_keys import PlanKey
-from sfumato.query.model import Aggregate, Output, Question
+from sfumato.query.model import Aggregate, Output, Query
 
 
-def with_periods(question: Question) -> Question:
+def with_period_axis(question: Query) -> Query:
     """Return the question with every running count saying what it runs along, or refuse."""
     if all(aggregate.verb != "running_count" for aggregate in question.aggregates):
         return question
     return replace(question, outputs=tuple(_with_period(o, question) for o in question.outputs))
 
 
-def _with_period(output: Output, question: Question) -> Output:
+def _with_period(output: Output, question: Query) -> Output:
     if not isinstance(output.of, Aggregate) or output.of.verb != "running_count":
         return output
     periods = [key for key in question.group_by if isinstance(key, Since)]
@@ -44,7 +44,7 @@ def axis_of(keys: Sequence[PlanKey], along: Expr | None) -> Axis | None:
     if along is None:
         return None
     sizes = [key.key.size for key in keys]
-    unknown = [expr_in_words(key.of) for key in keys if key.key.size is None]
+    unknown = [expression_text(key.of) for key in keys if key.key.size is None]
     if unknown:
         raise Refused(
             "keys-needed",

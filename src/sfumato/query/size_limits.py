@@ -17,7 +17,7 @@ MAX_NODES: Final = 2000  # of all expressions and conditions together; COUNT(*) 
 MAX_PHYSICAL: Final = 40_000  # of what they become; a statement of more is too long to be written
 
 
-def count_to(most: int, values: Iterable[Expr | Predicate]) -> int:
+def count_up_to(most: int, values: Iterable[Expr | Predicate]) -> int:
     """Return how many parts the values have together; most + 1 if they have more than most."""
     waiting, count = [*values], 0
     while waiting and count <= most:
@@ -28,7 +28,7 @@ def count_to(most: int, values: Iterable[Expr | Predicate]) -> int:
 
 def check_parts(values: Iterable[Expr | Predicate], besides: int = 0) -> None:
     """Refuse what has more parts than a question may have; so many stand beside them."""
-    if besides + count_to(MAX_NODES, values) > MAX_NODES:
+    if besides + count_up_to(MAX_NODES, values) > MAX_NODES:
         raise Refused(
             "question-too-large", f"More than {MAX_NODES} parts.", "Ask in several questions."
         )
@@ -37,7 +37,7 @@ def check_parts(values: Iterable[Expr | Predicate], besides: int = 0) -> None:
 def check_physical(values: Iterable[Expr | Predicate | None]) -> None:
     """Refuse what becomes too long on physical columns: each ABS names its number three times."""
     known = (value for value in values if value is not None)
-    if count_to(MAX_PHYSICAL, known) > MAX_PHYSICAL:
+    if count_up_to(MAX_PHYSICAL, known) > MAX_PHYSICAL:
         raise Refused(
             "question-too-large",
             "An expression is nested too deeply to be computed.",

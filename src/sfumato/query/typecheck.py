@@ -47,7 +47,7 @@ FIELDS_BETWEEN: Final = {
 }  # fmt: skip
 
 
-def typed(expr: Expr, scope: Scope) -> Typed:
+def typecheck(expr: Expr, scope: Scope) -> Typed:
     """Return what the expression is, or refuse."""
     match expr:
         case Ref(column=column):
@@ -55,34 +55,36 @@ def typed(expr: Expr, scope: Scope) -> Typed:
         case Literally(constant=constant):
             return _literal(constant)
         case Arithmetic(sign=sign, left=left, right=right):
-            sides = typed(left, scope), typed(right, scope)
+            sides = typecheck(left, scope), typecheck(right, scope)
             what = "- (or comparing two columns)" if sign == "-" else sign
             return SIGNS[sign](*(as_number(side, what) for side in sides))
         case Floor(of=of):
-            return floored(as_number(typed(of, scope), "FLOOR"))
+            return floored(as_number(typecheck(of, scope), "FLOOR"))
         case Clamp(of=of, lower=lower, upper=upper):
-            return clamped(as_number(typed(of, scope), "LEAST and GREATEST"), lower, upper)
+            return clamped(as_number(typecheck(of, scope), "LEAST and GREATEST"), lower, upper)
         case Coalesce(parts=parts):
-            return _coalesce([typed(part, scope) for part in parts])
+            return _coalesce([typecheck(part, scope) for part in parts])
         case Case(whens=whens, otherwise=otherwise):
             conditions = [scope.condition(p) for p, _ in whens]
-            values = [typed(e, scope) for _, e in whens]
-            return _case(conditions, values, None if otherwise is None else typed(otherwise, scope))
+            values = [typecheck(e, scope) for _, e in whens]
+            return _case(
+                conditions, values, None if otherwise is None else typecheck(otherwise, scope)
+            )
         case Since(unit=unit, of=of):
-            return _since(unit, typed(of, scope))
+            return _since(unit, typecheck(of, scope))
         case Part(field=field, of=of):
-            return _part(expr, field, typed(of, scope))
+            return _part(expr, field, typecheck(of, scope))
         case Curve(name="abs", of=of):
-            return size_of(as_number(typed(of, scope), "ABS"))
+            return size_of(as_number(typecheck(of, scope), "ABS"))
         case Curve(name=name):
             raise not_of_rows(name.upper())
         case Total():
             raise not_of_rows("A total over the answer's rows")
 
 
-def plainly_typed(of: Expr, scope: Scope) -> Typed:
+def typecheck_plain(of: Expr, scope: Scope) -> Typed:
     """Return what the expression is; a number has no origin of its own."""
-    side = typed(of, scope)
+    side = typecheck(of, scope)
     return plain(side) if side.is_number else side
 
 

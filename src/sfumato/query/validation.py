@@ -7,18 +7,18 @@ from typing import Final
 
 from sfumato.dp.refusal import Refused
 from sfumato.query.expression import Expr, Predicate, columns_of
-from sfumato.query.expression_text import expr_in_words
-from sfumato.query.model import Aggregate, EachPerson, Formula, Question
+from sfumato.query.expression_text import expression_text
+from sfumato.query.model import Aggregate, EachPerson, Formula, Query
 from sfumato.query.postprocess.formula_rules import check_formula, is_number
 from sfumato.query.postprocess.totals import check_totals
 from sfumato.query.size_limits import check_parts
 from sfumato.vault.card.data_card import Card
 
-Rule = Callable[[Card, Question], None]
+Rule = Callable[[Card, Query], None]
 MAX_OUTPUTS: Final = 50
 
 
-def asks_for_an_aggregate(_card: Card, question: Question) -> None:
+def asks_for_an_aggregate(_card: Card, question: Query) -> None:
     """A question without an aggregate would ask for rows."""
     if not question.aggregates:
         raise Refused(
@@ -32,7 +32,7 @@ def asks_for_an_aggregate(_card: Card, question: Question) -> None:
         )
 
 
-def is_not_too_large(_card: Card, question: Question) -> None:
+def is_not_too_large(_card: Card, question: Query) -> None:
     """A question that is larger than anybody writes would only keep the house busy.
 
     It is none of the rules, but held before anything goes through a question, and as it was asked.
@@ -41,14 +41,14 @@ def is_not_too_large(_card: Card, question: Question) -> None:
     check_parts(everything(question), besides=bare)
 
 
-def everything(question: Question) -> tuple[Expr | Predicate, ...]:
+def everything(question: Query) -> tuple[Expr | Predicate, ...]:
     """Return every expression and condition of the question."""
     formulas = [o.of.expr for o in question.outputs if isinstance(o.of, Formula)]
     having = () if question.having is None else (question.having,)
     return (*of_rows(question), *formulas, *having)
 
 
-def of_rows(question: Question) -> tuple[Expr | Predicate, ...]:
+def of_rows(question: Query) -> tuple[Expr | Predicate, ...]:
     """Return every expression and condition about rows: all but what works on released values."""
     inner = [value for source in tables_of_people(question) for value in of_source(source)]
     outer: list[Expr | Predicate | None] = [question.where, *question.group_by]
@@ -66,13 +66,13 @@ def of_source(source: EachPerson) -> tuple[Expr | Predicate, ...]:
     return tuple(value for value in found if value is not None)
 
 
-def tables_of_people(question: Question) -> tuple[EachPerson, ...]:
+def tables_of_people(question: Query) -> tuple[EachPerson, ...]:
     """Return the question's tables with one row for each person, in their order."""
     first = () if question.source is None else (question.source,)
     return (*first, *(one.each for one in question.beside))
 
 
-def names_are_distinct(_card: Card, question: Question) -> None:
+def names_are_distinct(_card: Card, question: Query) -> None:
     """Two columns of an answer cannot share a name."""
     for names in (
         [output.name.casefold() for output in question.outputs],
@@ -87,7 +87,7 @@ def names_are_distinct(_card: Card, question: Question) -> None:
             )
 
 
-def groups_are_distinct(_card: Card, question: Question) -> None:
+def groups_are_distinct(_card: Card, question: Query) -> None:
     """A grouping stands once."""
     if len(set(question.group_by)) < len(question.group_by):
         raise Refused("not-in-language", "A grouping stands twice.", "Name each column once.")
@@ -98,7 +98,7 @@ def groups_are_distinct(_card: Card, question: Question) -> None:
             )
 
 
-def outputs_are_grouped(_card: Card, question: Question) -> None:
+def outputs_are_grouped(_card: Card, question: Query) -> None:
     """A plain column in the answer must be one that the question groups by."""
     for output in question.outputs:
         if isinstance(output.of, Aggregate | Formula):
@@ -106,13 +106,13 @@ def outputs_are_grouped(_card: Card, question: Question) -> None:
         if output.of not in question.group_by:
             raise Refused(
                 "not-in-language",
-                f"{expr_in_words(output.of)!r} stands in the answer but not in GROUP BY.",
+                f"{expression_text(output.of)!r} stands in the answer but not in GROUP BY.",
                 "Group by it, or take an aggregate of it.",
-                column=expr_in_words(output.of),
+                column=expression_text(output.of),
             )
 
 
-def what_comes_after_names_outputs(_card: Card, question: Question) -> None:
+def what_comes_after_names_outputs(_card: Card, question: Query) -> None:
     """HAVING and ORDER BY work on released values, so each value they need is an output."""
     names = {output.name for output in question.outputs}
     needed = {order.by for order in question.order}
@@ -127,7 +127,7 @@ def what_comes_after_names_outputs(_card: Card, question: Question) -> None:
         )
 
 
-def formulas_are_of_aggregates(_card: Card, question: Question) -> None:
+def formulas_are_of_aggregates(_card: Card, question: Query) -> None:
     """A formula is reckoned of released numbers of the same answer, and of nothing else."""
     numbers = (o for o in question.outputs if is_number(o) and isinstance(o.of, Aggregate))
     kinds = {output.name: "number" for output in numbers}
@@ -136,12 +136,12 @@ def formulas_are_of_aggregates(_card: Card, question: Question) -> None:
             check_formula(output.of.expr, kinds)
 
 
-def totals_are_of_counts_and_sums(_card: Card, question: Question) -> None:
+def totals_are_of_counts_and_sums(_card: Card, question: Query) -> None:
     """A total over the answer's rows is of numbers whose noise is known, and of all rows."""
     check_totals(question)
 
 
-def a_table_of_people_needs_people(card: Card, question: Question) -> None:
+def a_table_of_people_needs_people(card: Card, question: Query) -> None:
     """One row for each person can be made only where the card says whose each row is."""
     if question.source is None:
         if question.beside:
@@ -175,7 +175,7 @@ def is_of_people(card: Card, source: EachPerson) -> None:
         )
 
 
-def bounds_are_sensible(card: Card, question: Question) -> None:
+def bounds_are_sensible(card: Card, question: Query) -> None:
     """Bounds on a person's part make sense only where the unit is a person."""
     asked = question.max_groups is not None or question.max_rows is not None
     if asked and not card.by_person:
@@ -204,7 +204,7 @@ RULES: Final[tuple[Rule, ...]] = (
 )
 
 
-def checked(card: Card, question: Question) -> None:
+def checked(card: Card, question: Query) -> None:
     """Refuse the question unless every rule holds."""
     for rule in RULES:
         rule(card, question)

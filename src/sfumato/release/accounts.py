@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from fractions import Fraction
 
-from sfumato.dp.accounting.privacy_events import Debt
+from sfumato.dp.accounting.privacy_events import PrivacyCost
 from sfumato.dp.accounting.privacy_filter import Cap, cap_of, largest_next_units, left
 from sfumato.dp.budget import DELTA_UNITS, EPSILON_UNITS, RHO_UNITS, Budget
 from sfumato.dp.json_values import Json
@@ -122,7 +122,7 @@ def left_to_pay(data_set: Account, paying: Iterable[Account]) -> Json:
     return {**left_json(data_set), "next_epsilon": smallest_next(paying)}
 
 
-def _debt_json(debt: Debt) -> Json:
+def _debt_json(debt: PrivacyCost) -> Json:
     return {
         "epsilon": debt.epsilon / EPSILON_UNITS,
         "delta": debt.delta / DELTA_UNITS,
@@ -130,7 +130,7 @@ def _debt_json(debt: Debt) -> Json:
     }
 
 
-def exceeded(account: Account, debt: Debt) -> Refused:
+def exceeded(account: Account, debt: PrivacyCost) -> Refused:
     """Return the refusal that says what was spent, what is needed and what is left."""
     spent, rest = spent_json(account), left_json(account)
     needed = _debt_json(debt)
@@ -150,7 +150,7 @@ def exceeded(account: Account, debt: Debt) -> Refused:
     )
 
 
-def _next_step(account: Account, debt: Debt) -> str:
+def _next_step(account: Account, debt: PrivacyCost) -> str:
     """Return what to do; a whole delta fits neither test (see decision 0001)."""
     if debt.delta > account.cap.delta:
         half = account.cap.delta / DELTA_UNITS

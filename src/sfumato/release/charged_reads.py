@@ -125,7 +125,7 @@ def _of(body: str, name: str) -> object:
     return json.loads(body).get(name)
 
 
-def tried(look: Callable[[], T]) -> tuple[T | None, bool]:
+def attempt_read(look: Callable[[], T]) -> tuple[T | None, bool]:
     """Return what the look gives, or None; and whether a limit of the engine has stopped it.
 
     The except blocks are left before anybody raises, so that no error that has touched a row
@@ -142,13 +142,13 @@ def tried(look: Callable[[], T]) -> tuple[T | None, bool]:
     return None, is_stopped
 
 
-def looked_at(ledger: Ledger, charge: Charge, look: Callable[[RowReader], T]) -> T:
+def read_for_charge(ledger: Ledger, charge: Charge, look: Callable[[RowReader], T]) -> T:
     """Return what the paid look gives; or refuse, once that is written down.
 
     A shape of question that a limit has stopped is frozen (soundness rule 13).
     """
     reader = RowReader.of(ledger, charge)
-    found, is_stopped = tried(lambda: look(reader))
+    found, is_stopped = attempt_read(lambda: look(reader))
     if found is None:
         ledger.fail(charge.user, charge.op, charge.shape if is_stopped else None)
         raise question_failed()

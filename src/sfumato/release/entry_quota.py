@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Final
 
 from sfumato.dp.refusal import Refused
-from sfumato.vault.ledger_entries import Charge, Charged, Outcome, Paid, Standing
+from sfumato.vault.ledger_entries import Charge, Charged, OperationState, Outcome, Paid
 
 MOST_A_DAY: Final = 100_000  # entries; some 300 MB
 DAY_S: Final = 86_400.0
@@ -44,7 +44,7 @@ class EntryQuota:
         entries = 0
         if isinstance(outcome, Charged) and not outcome.paid_before:
             entries = 2
-        elif isinstance(outcome, Standing) and outcome.seq == outcome.head.seq:
+        elif isinstance(outcome, OperationState) and outcome.seq == outcome.head.seq:
             entries = 1
         with self._lock:
             self._turn_day()

@@ -16,24 +16,24 @@ from sfumato.release.accounts import debtors
 from sfumato.release.ledger_guard import Ledger
 from sfumato.release.locks.central_dp import Drawn
 from sfumato.release.noise_pool import NoisePool
-from sfumato.release.noisy_answers import can_look, drawn, read_all, read_rows
+from sfumato.release.noisy_answers import can_batch, draw_noise, read_all, read_rows
 from sfumato.release.payment import on_card
-from sfumato.release.plan_cache import Plans
-from sfumato.release.plan_description import Paper, Said, digest
-from sfumato.release.receipts import answer_version, receipt, shown
+from sfumato.release.plan_cache import PlanCache
+from sfumato.release.plan_description import PlanDescription, PlanPaper, digest
+from sfumato.release.receipts import answer_version, receipt, shown_answer
 from sfumato.release.top_up_source import priced_for
-from sfumato.release.wait_limit import patience_of
+from sfumato.release.wait_limit import wait_limit
 from sfumato.vault.card.data_card import Card
 from sfumato.vault.engine_port import Engine
 from sfumato.vault.ledger_entries import (
     Account,
     Charge,
     Charged,
+    OperationState,
     Paid,
     Pending,
     Settled,
     Settling,
-    Standing,
 )
 
 FEW: Final = 1_000  # numbers of an answer that others wait for, at 5 microseconds each or more
@@ -55,7 +55,7 @@ class Door:
     engine: Engine
     pool: NoisePool
     code: str = ""  # SHA-256 (hex) of the package that answers
-    plans: Plans = field(default_factory=Plans)
+    plans: PlanCache = field(default_factory=PlanCache)
 
 
 @dataclass(frozen=True)
@@ -94,7 +94,7 @@ class Begun:
     priced: Priced
     noise: list[Drawn]
     charge: Charge
-    outcome: Charged | Standing
+    outcome: Charged | OperationState
     is_look: bool = False  # a count that is read with others', in one pass over the rows
 
 
@@ -109,7 +109,7 @@ def release(door: Door, order: Order) -> Release:
     if isinstance(outcome, Pending):
         raise Bug("an operation waits for itself")
     begun = Begun(order, priced, noise, charge, outcome)
-    if isinstance(outcome, Standing):
+    if isinstance(outcome, OperationState):
         return _as_it_stands(door, begun, outcome)
     settled = _settling(begun, read_rows(door, begun))
     stands = door.ledger.settle(settled.user, settled.op, settled.answer, settled.names)
@@ -140,9 +140,9 @@ def _ready_to_pay(door: Door, order: Order) -> _Ready | None:
 
 
 def _begun(door: Door, ready: _Ready, paid: Paid) -> Begun | Release | Exception | None:
-    if not isinstance(paid, Charged | Standing):
+    if not isinstance(paid, Charged | OperationState):
         return paid
-    begun = Begun(*ready, paid, can_look(door.engine, ready[1].plan))
+    begun = Begun(*ready, paid, can_batch(door.engine, ready[1].plan))
     return begun if isinstance(paid, Charged) else _by_itself(door, begun, paid)
 
 
@@ -168,7 +168,7 @@ def _ended(door: Door, begun: Begun, settled: Settled | Exception) -> Release | 
     return _by_itself(door, begun, _standing(begun.outcome, settled))
 
 
-def _by_itself(door: Door, begun: Begun, standing: Standing) -> Release | Exception:
+def _by_itself(door: Door, begun: Begun, standing: OperationState) -> Release | Exception:
     """Return what stands, or its own error: the others of the go have paid, and are told theirs."""
     try:
         return _as_it_stands(door, begun, standing)
@@ -176,7 +176,7 @@ def _by_itself(door: Door, begun: Begun, standing: Standing) -> Release | Except
         return error
 
 
-def _as_it_stands(door: Door, begun: Begun, standing: Standing) -> Release:
+def _as_it_stands(door: Door, begun: Begun, standing: OperationState) -> Release:
     """Return what stands, as its asker may see it."""
     priced = _as_answered(door, begun.order, begun.priced, standing.answer)
     return _released(door, begun.charge, priced, standing)
@@ -235,7 +235,7 @@ def _drawn(pool: NoisePool, priced: Priced) -> list[Drawn]:
     cells = priced.plan.measure.cells if priced.selection is None else 1
     if priced.earlier is not None and priced.earlier.keys is not None:
         cells = len(priced.earlier.keys)
-    return [drawn(pool, mechanism, cells) for mechanism in priced.noises]
+    return [draw_noise(pool, mechanism, cells) for mechanism in priced.noises]
 
 
 def _charge(door: Door, order: Order, priced: Priced) -> Charge:
@@ -253,7 +253,7 @@ def _charge(door: Door, order: Order, priced: Priced) -> Charge:
         shape=said.shape,
         debtors=debtors(order.card, order.asker.user, order.asker.groups),
         debt=said.debt,
-        patience_s=patience_of(priced),
+        patience_s=wait_limit(priced),
         body=paper.body,
         may_still=order.may_still,
     )
@@ -269,7 +269,7 @@ def is_free(door: Door, priced: Priced, card: Card, asker: Asker) -> bool:
     return door.ledger.is_paid_by(key, tuple(debtor.account for debtor in paying))
 
 
-def _answer_key(said: Said, more: Json) -> str:
+def _answer_key(said: PlanDescription, more: Json) -> str:
     """Return the key of the answer; a top-up and fresh noise have their own."""
     return digest({**said.identity, **more}) if more else said.answer_key
 
@@ -278,7 +278,7 @@ def _raised(priced: Priced) -> Json:
     return {} if priced.earlier is None else {"top_up_of": priced.earlier.digest}
 
 
-def _paper(door: Door, order: Order, priced: Priced) -> Paper:
+def _paper(door: Door, order: Order, priced: Priced) -> PlanPaper:
     """Return what the chain says of the request, but for who makes it."""
     request: Json = {**order.request.as_json(), "fresh": order.fresh}
     body = {
@@ -288,13 +288,13 @@ def _paper(door: Door, order: Order, priced: Priced) -> Paper:
         **on_card(order.card),
         **_raised(priced),
     }
-    return Paper(digest(request), body)
+    return PlanPaper(digest(request), body)
 
 
-def _standing(charged: Charged, settled: Settled) -> Standing:
+def _standing(charged: Charged, settled: Settled) -> OperationState:
     names = tuple(account.name for account in charged.accounts)
     paid_now = () if charged.paid_before else names
-    return Standing(settled.head, charged.seq, settled.answer, settled.accounts, paid_now)
+    return OperationState(settled.head, charged.seq, settled.answer, settled.accounts, paid_now)
 
 
 def _as_answered(door: Door, order: Order, priced: Priced, answer: str) -> Priced:
@@ -308,9 +308,9 @@ def _as_answered(door: Door, order: Order, priced: Priced, answer: str) -> Price
     return _priced(door, order, card)
 
 
-def _released(door: Door, charge: Charge, priced: Priced, standing: Standing) -> Release:
+def _released(door: Door, charge: Charge, priced: Priced, standing: OperationState) -> Release:
     if not standing.answer:
         raise Bug("an answer that stands is empty")
-    answer = door.plans.shown(priced, standing.answer, shown)
+    answer = door.plans.shown(priced, standing.answer, shown_answer)
     said = door.plans.said(priced)
     return Release(answer, receipt(door.ledger, priced, said, charge=charge, standing=standing))

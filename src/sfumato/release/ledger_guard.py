@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from sfumato.dp.accounting.privacy_events import Debt
+from sfumato.dp.accounting.privacy_events import PrivacyCost
 from sfumato.dp.json_values import Json
 from sfumato.dp.refusal import Refused
 from sfumato.query.expression import spelled
@@ -34,14 +34,14 @@ from sfumato.vault.ledger_entries import (
     Debtor,
     Exceeded,
     Failed,
-    Head,
+    LedgerHead,
+    OperationState,
     Paid,
     Pending,
     Reused,
     Settled,
     Settling,
     ShapeFrozen,
-    Standing,
 )
 from sfumato.vault.ports import Anchor, LedgerStore, Signer
 
@@ -122,7 +122,7 @@ class Ledger:
         frozen = self.store.frozen()
         raise _anchor_missing() if frozen is None else ledger_frozen(frozen)
 
-    def charge(self, charge: Charge) -> Charged | Standing | Pending:
+    def charge(self, charge: Charge) -> Charged | OperationState | Pending:
         """Return when every debtor has paid, durably; or what stands; or refuse.
 
         What the asker has paid for by another operation that is not over is `Pending`. Who waits
@@ -142,7 +142,7 @@ class Ledger:
             outcome = self.store.charge(charge, mark)
         self.quota.add(charge, outcome)
         match outcome:
-            case Charged() | Standing():
+            case Charged() | OperationState():
                 self.anchor.advance(outcome.head, outcome.accounts)
                 return self._viewed(outcome, charge.debtors)
             case Failed():
@@ -169,10 +169,10 @@ class Ledger:
         ended = [None if over else next(paid) for over in is_over]
         for charge, one in zip(charges, ended, strict=True):
             self.quota.add(charge, one)
-            if isinstance(one, Charged | Standing):
+            if isinstance(one, Charged | OperationState):
                 self.anchor.advance(one.head, one.accounts)
         return [
-            self._viewed(one, charge.debtors) if isinstance(one, Charged | Standing) else one
+            self._viewed(one, charge.debtors) if isinstance(one, Charged | OperationState) else one
             for charge, one in zip(charges, ended, strict=True)
         ]
 
@@ -228,14 +228,14 @@ class Ledger:
         """Let a frozen shape of question be asked again."""
         self.store.thaw_shape(shape, self._mark())
 
-    def begin(self, kind: str, body: Json) -> Head:
+    def begin(self, kind: str, body: Json) -> LedgerHead:
         """Write the first act into the chain of a new ledger, and make its anchor."""
         head = self.store.note(kind, body)
         self.anchor.advance(head)
         self.keep_sums()
         return head
 
-    def note(self, kind: str, body: Json) -> Head:
+    def note(self, kind: str, body: Json) -> LedgerHead:
         """Write an owner's act into the chain; refuse where the anchor saw another history.
 
         It is written there too, for it may be what protects people; but the anchor stays as it is,
@@ -258,7 +258,7 @@ class Ledger:
             self.store.freeze(why)
             raise ledger_frozen(frozen or why)
 
-    def not_dp(self, people: str, head: Head | None = None) -> int:
+    def not_dp(self, people: str, head: LedgerHead | None = None) -> int:
         """Return how many tables of these people were handed out without DP, by that head or now.
 
         Entries only grow within an epoch, so what was looked through once is not read again,
@@ -295,7 +295,9 @@ class Ledger:
         known = self.accounts(tuple(debtor.account for debtor in debtors))
         return {debtor.account: self._standing(debtor, known) for debtor in debtors}
 
-    def _viewed(self, outcome: Charged | Standing, debtors: Sequence[Debtor]) -> Charged | Standing:
+    def _viewed(
+        self, outcome: Charged | OperationState, debtors: Sequence[Debtor]
+    ) -> Charged | OperationState:
         """Return the outcome with its accounts as their windows have them."""
         known = {account.name: account for account in viewed(outcome.accounts)}
         if any(debtor.window for debtor in debtors):
@@ -307,13 +309,13 @@ class Ledger:
         return replace(outcome, accounts=accounts, debited=paid)
 
     def _standing(self, debtor: Debtor, known: dict[str, Account]) -> Account:
-        found = known.get(debtor.account, Account(debtor.account, debtor.cap, Debt()))
+        found = known.get(debtor.account, Account(debtor.account, debtor.cap, PrivacyCost()))
         if debtor.window is None or debtor.window_cap is None or found.window is not None:
             return found
         name = window_account(debtor.window, self.store.window_day(), debtor.account)
-        return seen_through(found, Account(name, debtor.window_cap, Debt()))
+        return seen_through(found, Account(name, debtor.window_cap, PrivacyCost()))
 
-    def confirm_clock(self, by: str, why: str) -> Head:
+    def confirm_clock(self, by: str, why: str) -> LedgerHead:
         """Trust the clock's day by the owner's word: budgets per window go on by it."""
         self.check_history()
         if self.store.trust_day(self._mark()) is None:
@@ -332,7 +334,7 @@ class Ledger:
                 "not-allowed", "The ledger is not frozen.", "There is nothing to acknowledge."
             )
 
-    def acknowledge(self, why: str) -> Head:
+    def acknowledge(self, why: str) -> LedgerHead:
         """Go on by the owner's word: what was lost counts as spent.
 
         It is exactly that where the anchor can tell how much it was; else every cap counts as

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from itertools import takewhile
 
-from sfumato.dp.accounting.privacy_events import Debt
+from sfumato.dp.accounting.privacy_events import PrivacyCost
 from sfumato.vault.hash_chain import (
     MEASURABLE,
     NOT_STANDING,
@@ -75,7 +75,7 @@ def _loss_since_common(store: LedgerStore, mark: AnchorMark, sums: AnchorSums) -
     if shared.fault is not None:
         return None
     then = {account.name: account.spent for account in shared.accounts}
-    lost = [_lost(one, then.get(one.account.name, Debt())) for one in sums.accounts]
+    lost = [_lost(one, then.get(one.account.name, PrivacyCost())) for one in sums.accounts]
     since = frozenset(one.account.name for one in sums.accounts if one.place > common)
     return Loss(
         mark=ChainPlace(mark.epoch, mark.seq, mark.hash),
@@ -90,7 +90,7 @@ def _stands(store: LedgerStore, place: ChainPlace) -> bool:
     return entry is not None and (entry.epoch, entry.hash) == (place.epoch, place.hash)
 
 
-def _lost(one: AnchoredAccount, then: Debt) -> Account:
+def _lost(one: AnchoredAccount, then: PrivacyCost) -> Account:
     pairs = zip(debt_list(one.account.spent), debt_list(then), strict=True)
-    missing = Debt(*(max(0, last - first) for last, first in pairs))
+    missing = PrivacyCost(*(max(0, last - first) for last, first in pairs))
     return Account(one.account.name, one.account.cap, missing)

@@ -12,7 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from sfumato.dp.json_values import Json
-from sfumato.dp.mechanisms.private_choice import Chooser
+from sfumato.dp.mechanisms.private_choice import PrivateChoice
 from sfumato.dp.mechanisms.running_count import Running
 from sfumato.dp.refusal import Refused
 from sfumato.query.aggregates.aggregate import Mechanism
@@ -20,20 +20,20 @@ from sfumato.query.expression import spelled
 from sfumato.query.measure import Cells, Measure
 from sfumato.query.plan import KEYS_AT_ONCE, PEOPLE, Plan
 from sfumato.query.price import Selection
-from sfumato.query.printing.batched_counts import is_look
-from sfumato.release.charged_reads import RowReader, looked_at, note_lost_pass
+from sfumato.query.printing.batched_counts import is_batchable
+from sfumato.release.charged_reads import RowReader, note_lost_pass, read_for_charge
 from sfumato.release.locks.central_dp import (
     BlockDraws,
-    Blurred,
     Choosing,
     Drawn,
     Kept,
     Keys,
     Listed,
+    NoisyCells,
     Place,
-    blurred,
-    chosen,
-    chosen_before,
+    add_noise,
+    select_partitions,
+    selected_before,
 )
 from sfumato.release.noise_pool import NoisePool
 from sfumato.release.receipts import answer_text, key_text
@@ -47,16 +47,16 @@ if TYPE_CHECKING:
 LETTERS: Final = 4_000  # of a plan that is read with others: what is long is read alone
 
 
-def drawn(pool: NoisePool, mechanism: Mechanism, cells: int) -> Drawn:
+def draw_noise(pool: NoisePool, mechanism: Mechanism, cells: int) -> Drawn:
     """Return noise that is ready for so many cells, or how to choose."""
     if isinstance(mechanism, Running):  # as many blocks as cells
         return BlockDraws(mechanism, pool.take(mechanism.noise, cells))
-    return mechanism if isinstance(mechanism, Chooser) else pool.take(mechanism, cells)
+    return mechanism if isinstance(mechanism, PrivateChoice) else pool.take(mechanism, cells)
 
 
-def can_look(engine: Engine, plan: Plan) -> bool:
+def can_batch(engine: Engine, plan: Plan) -> bool:
     """Say whether the plan is a short count, and the engine makes many of them in one pass."""
-    is_short = is_look(plan.measure) and plan.letters() <= LETTERS
+    is_short = is_batchable(plan.measure) and plan.letters() <= LETTERS
     return is_short and isinstance(engine, LookingEngine)
 
 
@@ -127,22 +127,22 @@ def _each(door: Door, begun: Begun, found: Sealed[Cells] | EngineStopped | None)
 
 def _made_of(
     door: Door, begun: Begun, found: Sealed[Cells] | EngineStopped, _reader: RowReader
-) -> Blurred:
+) -> NoisyCells:
     if isinstance(found, EngineStopped):
         raise found
     return _softened(door, begun, found)
 
 
-def _text(door: Door, begun: Begun, make: Callable[[RowReader], Blurred]) -> str:
+def _text(door: Door, begun: Begun, make: Callable[[RowReader], NoisyCells]) -> str:
     """Blur what was read and write the answer; whatever goes wrong is one constant code."""
 
     def look(reader: RowReader) -> str:
         return answer_text(begun.priced, make(reader))
 
-    return looked_at(door.ledger, begun.charge, look)
+    return read_for_charge(door.ledger, begun.charge, look)
 
 
-def _measured(door: Door, begun: Begun, reader: RowReader) -> Blurred:
+def _measured(door: Door, begun: Begun, reader: RowReader) -> NoisyCells:
     selection = begun.priced.selection
     if selection is not None:
         return _selected(door, begun, selection, reader)
@@ -154,15 +154,15 @@ def _read(door: Door, begun: Begun, reader: RowReader, measure: Measure) -> Seal
     return reader.read(lambda: door.engine.measure(begun.order.table, measure))
 
 
-def _softened(door: Door, begun: Begun, sealed: Sealed[Cells]) -> Blurred:
+def _softened(door: Door, begun: Begun, sealed: Sealed[Cells]) -> NoisyCells:
     plan, earlier = begun.priced.plan, begun.priced.earlier
     tallies = [plan.tally_of(place) for place in range(len(plan.parts))]
     if earlier is not None and earlier.keys is not None:
-        return chosen_before(sealed, tallies, begun.noise, _kept(door, plan, earlier.keys))
-    return blurred(sealed, tallies, begun.noise, door.pool.dice)
+        return selected_before(sealed, tallies, begun.noise, _kept(door, plan, earlier.keys))
+    return add_noise(sealed, tallies, begun.noise, door.pool.dice)
 
 
-def _selected(door: Door, begun: Begun, selection: Selection, reader: RowReader) -> Blurred:
+def _selected(door: Door, begun: Begun, selection: Selection, reader: RowReader) -> NoisyCells:
     """Return the keys that are chosen, and their parts; histograms are read of those keys alone.
 
     They are read so many keys at a time: how often the rows are read is told by how many keys are
@@ -178,12 +178,12 @@ def _selected(door: Door, begun: Begun, selection: Selection, reader: RowReader)
             yield _read(door, begun, reader, plan.measure.listed(block))
 
     def draw(part: int, count: int) -> Drawn:
-        return drawn(door.pool, begun.priced.noises[part], count)
+        return draw_noise(door.pool, begun.priced.noises[part], count)
 
     people = counted.tallies.index(PEOPLE)
     choosing = Choosing(people, selection, draw, door.pool.dice, further)
     sealed = _read(door, begun, reader, counted)
-    return chosen(sealed, _places(plan), choosing)
+    return select_partitions(sealed, _places(plan), choosing)
 
 
 def _places(plan: Plan) -> list[Place]:

@@ -9,7 +9,7 @@ from fractions import Fraction
 from sfumato.dp.json_values import Json
 from sfumato.release.accounts import data_set_account, left_to_pay, people_account, window_json
 from sfumato.vault.card.data_card import Card
-from sfumato.vault.ledger_entries import Account, Entry, Head
+from sfumato.vault.ledger_entries import Account, Entry, LedgerHead
 
 
 @dataclass(frozen=True)
@@ -43,12 +43,12 @@ def on_card(card: Card) -> Json:
     }
 
 
-def stands_at(ledger: str, place: Head | Entry) -> Json:
+def stands_at(ledger: str, place: LedgerHead | Entry) -> Json:
     """Return where in the chain of that ledger something stands."""
     return {"ledger": ledger, "epoch": place.epoch, "seq": place.seq, "head": place.hash}
 
 
-def signed_payment(paid: Payment, head: Head, entry: int) -> Json:
+def signed_payment(paid: Payment, head: LedgerHead, entry: int) -> Json:
     """Return what of a receipt is signed: who was charged how much, and where the chain stands."""
     return {
         **stands_at(head.ledger, head),

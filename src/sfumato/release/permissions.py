@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from sfumato.dp.refusal import Refused
-from sfumato.query.model import Question, read_question
+from sfumato.query.model import Query, read_query
 from sfumato.vault.card.data_card import Card
 from sfumato.vault.ports import Catalogue, Listing
 from sfumato.vault.users import Caller
@@ -69,9 +69,9 @@ def data_set_frozen(listing: Listing, user: str) -> Refused:
     )
 
 
-def question_of(card: Card, shape: object) -> Question:
+def question_of(card: Card, shape: object) -> Query:
     """Return the question that the JSON spells, which is of this card's data set; or refuse."""
-    question = read_question(shape)
+    question = read_query(shape)
     if question.data_set.casefold() != card.name.casefold():
         raise Refused(
             "not-in-language",

@@ -11,12 +11,17 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from sfumato.dp.json_values import Json
-from sfumato.query.lru_cache import Remembered
-from sfumato.query.model import Question
+from sfumato.query.lru_cache import LruCache
+from sfumato.query.model import Query
 from sfumato.query.price import Priced
 from sfumato.query.request import Request, priced_request
 from sfumato.query.sql.select import read_sql
-from sfumato.release.plan_description import Paper, Said, copied, said_of
+from sfumato.release.plan_description import (
+    PlanDescription,
+    PlanPaper,
+    copy_description,
+    describe_plan,
+)
 from sfumato.vault.card.data_card import Card
 
 TEXTS: Final = 16 * 1024 * 1024  # bytes of questions that are kept, as reckoned here
@@ -39,7 +44,7 @@ class _Told:
     """What is written of a priced plan, and that plan: held, so that no other takes its place."""
 
     priced: Priced
-    said: Said
+    said: PlanDescription
 
 
 @dataclass(frozen=True)
@@ -47,7 +52,7 @@ class _Filed:
     """What the chain says of the request of a priced plan, and that plan: held, as above."""
 
     priced: Priced
-    paper: Paper
+    paper: PlanPaper
 
 
 @dataclass(frozen=True)
@@ -59,19 +64,19 @@ class _Shown:
 
 
 @dataclass(frozen=True)
-class Plans:
+class PlanCache:
     """What one door has read and priced of late."""
 
-    texts: Remembered[Question] = field(default_factory=lambda: Remembered(TEXTS))
-    offers: Remembered[_Offer] = field(default_factory=lambda: Remembered(OFFERS))
-    told: Remembered[_Told] = field(default_factory=lambda: Remembered(TOLD))
-    filed: Remembered[_Filed] = field(default_factory=lambda: Remembered(TOLD))
-    answers: Remembered[_Shown] = field(default_factory=lambda: Remembered(TOLD))
-    versions: Remembered[str] = field(default_factory=lambda: Remembered(TOLD))
+    texts: LruCache[Query] = field(default_factory=lambda: LruCache(TEXTS))
+    offers: LruCache[_Offer] = field(default_factory=lambda: LruCache(OFFERS))
+    told: LruCache[_Told] = field(default_factory=lambda: LruCache(TOLD))
+    filed: LruCache[_Filed] = field(default_factory=lambda: LruCache(TOLD))
+    answers: LruCache[_Shown] = field(default_factory=lambda: LruCache(TOLD))
+    versions: LruCache[str] = field(default_factory=lambda: LruCache(TOLD))
 
     def question(
         self, text: str, data_set: str, max_groups: int | None, max_rows: int | None
-    ) -> Question:
+    ) -> Query:
         """Return the question that the text asks of the data set, or refuse."""
         return self.texts.made(
             (text, data_set, max_groups, max_rows),
@@ -86,14 +91,16 @@ class Plans:
         )
         return made.priced if made.card is card else priced_request(card, request)
 
-    def said(self, priced: Priced) -> Said:
+    def said(self, priced: Priced) -> PlanDescription:
         """Return what is written of the priced plan."""
         made = self.told.made(
-            id(priced), lambda: _Told(priced, said_of(priced)), lambda told: _size_of(told.priced)
+            id(priced),
+            lambda: _Told(priced, describe_plan(priced)),
+            lambda told: _size_of(told.priced),
         )
-        return made.said if made.priced is priced else said_of(priced)
+        return made.said if made.priced is priced else describe_plan(priced)
 
-    def paper(self, priced: Priced, write: Callable[[], Paper]) -> Paper:
+    def paper(self, priced: Priced, write: Callable[[], PlanPaper]) -> PlanPaper:
         """Return what the chain says of the request that `priced` gave this very plan for.
 
         That plan has one request: another price, question or card is another plan.
@@ -110,7 +117,9 @@ class Plans:
             lambda: _Shown(priced, show(priced, text)),
             lambda shown: _size_of(shown.priced) + _OF_A_LETTER * len(text),
         )
-        answer: Json = copied(made.answer) if made.priced is priced else show(priced, text)
+        answer: Json = (
+            copy_description(made.answer) if made.priced is priced else show(priced, text)
+        )
         return answer
 
     def version(self, text: str, read: Callable[[str], str]) -> str:

@@ -10,18 +10,18 @@ import hashlib
 from dataclasses import dataclass
 from typing import Any
 
-from sfumato.dp.accounting.privacy_events import Debt, debt_of
+from sfumato.dp.accounting.privacy_events import PrivacyCost, privacy_cost
 from sfumato.dp.json_values import Json
-from sfumato.query.contribution_bounds import advice_of, bounding_in_words, bounds_of
+from sfumato.query.contribution_bounds import bounds_advice, bounds_of, bounds_text
 from sfumato.query.expression import spelled
-from sfumato.query.model import question_json
-from sfumato.query.plan_text import in_words, split_in_words
+from sfumato.query.model import query_json
+from sfumato.query.plan_text import plan_text, split_text
 from sfumato.query.price import Priced
 from sfumato.release.locks.central_dp import GUARANTEE
 
 
 @dataclass(frozen=True)
-class Said:
+class PlanDescription:
     """A priced plan in words and digests."""
 
     identity: Json  # what tells one answer from another, by plan and price
@@ -32,29 +32,29 @@ class Said:
     bounds: Json
     advice: tuple[str, ...]
     mechanism: str
-    debt: Debt
+    debt: PrivacyCost
     body: Json  # what the chain says of it, but for who asks and how
     parts: tuple[Json, ...]
 
     def split(self) -> list[Json]:
         """Return how the price is split, as a value of its own: a receipt is its reader's."""
-        return [copied(part) for part in self.parts]
+        return [copy_description(part) for part in self.parts]
 
     def question(self) -> Json:
         """Return the question as plain JSON, as a value of its own."""
-        question: Json = copied(self.body["question"])
+        question: Json = copy_description(self.body["question"])
         return question
 
 
 @dataclass(frozen=True)
-class Paper:
+class PlanPaper:
     """What the chain says of one request at its price, whoever makes it, and its digest."""
 
     request: str
     body: Json
 
 
-def said_of(priced: Priced) -> Said:
+def describe_plan(priced: Priced) -> PlanDescription:
     """Return what is written of the priced plan."""
     plan = priced.plan
     identity: Json = {
@@ -64,10 +64,10 @@ def said_of(priced: Priced) -> Said:
         "noise": [noise.as_json() for noise in priced.noises],
         "selection": None if priced.selection is None else priced.selection.as_text(),
     }
-    shape, says = digest(plan.shape()), in_words(plan)
-    bounding, mechanism = bounding_in_words(plan), priced.mechanism
+    shape, says = digest(plan.shape()), plan_text(plan)
+    bounding, mechanism = bounds_text(plan), priced.mechanism
     body: Json = {
-        "question": question_json(plan.question),
+        "question": query_json(plan.question),
         "bounding": bounding,
         "mechanism": mechanism,
         "says": says,
@@ -79,27 +79,27 @@ def said_of(priced: Priced) -> Said:
         "noise": identity["noise"],
         "selection": identity["selection"],
     }
-    return Said(
+    return PlanDescription(
         identity=identity,
         answer_key=digest(identity),
         shape=shape,
         says=says,
         bounding=bounding,
         bounds=bounds_of(plan).as_json(),
-        advice=tuple(advice_of(priced)),
+        advice=tuple(bounds_advice(priced)),
         mechanism=mechanism,
-        debt=debt_of(priced.event),
+        debt=privacy_cost(priced.event),
         body=body,
-        parts=tuple(split_in_words(priced)),
+        parts=tuple(split_text(priced)),
     )
 
 
-def copied(value: Any) -> Any:  # Any: of whatever JSON, a value of its own
+def copy_description(value: Any) -> Any:  # Any: of whatever JSON, a value of its own
     """Return the JSON as a value of its own: what its reader does with it changes no other."""
     if isinstance(value, dict):  # most values hold no others: they need no call of their own
-        return {k: copied(v) if isinstance(v, _HOLDING) else v for k, v in value.items()}
+        return {k: copy_description(v) if isinstance(v, _HOLDING) else v for k, v in value.items()}
     if isinstance(value, list):
-        return [copied(v) if isinstance(v, _HOLDING) else v for v in value]
+        return [copy_description(v) if isinstance(v, _HOLDING) else v for v in value]
     return value
 
 

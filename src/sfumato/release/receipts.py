@@ -12,36 +12,40 @@ import numpy as np
 
 from sfumato.dp.budget import DELTA_UNITS, EPSILON_UNITS
 from sfumato.dp.json_values import Json
-from sfumato.dp.mechanisms.averaged_noise import Blend, mean_of
+from sfumato.dp.mechanisms.averaged_noise import AveragedNoise, mean_of
 from sfumato.dp.refusal import Bug
 from sfumato.query.aggregates.aggregate import Estimate, Integers, NoisyPart
-from sfumato.query.aggregates.registry import verb_of
+from sfumato.query.aggregates.registry import aggregate_of
 from sfumato.query.expression import Constant, Expr, spelled
 from sfumato.query.expression_json import constant_json
 from sfumato.query.grouping_keys import PlanKey
 from sfumato.query.model import Aggregate, Formula, aggregate_text
 from sfumato.query.plan import Plan
-from sfumato.query.plan_text import odds_in_words
-from sfumato.query.postprocess.formula_errors import Reckoning
-from sfumato.query.postprocess.formulas import reckon
-from sfumato.query.postprocess.having_order_limit import Row, after, is_chosen_after
+from sfumato.query.plan_text import odds_text
+from sfumato.query.postprocess.formula_errors import FormulaErrors
+from sfumato.query.postprocess.formulas import evaluate_formula
+from sfumato.query.postprocess.having_order_limit import (
+    Row,
+    apply_having_order_limit,
+    is_selected_after_noise,
+)
 from sfumato.query.postprocess.totals import rows_of_totals
 from sfumato.query.price import Priced
 from sfumato.release.accounts import people_account
 from sfumato.release.ledger_guard import Ledger
-from sfumato.release.locks.central_dp import GUARANTEE, Blurred, Keys
+from sfumato.release.locks.central_dp import GUARANTEE, Keys, NoisyCells
 from sfumato.release.locks.k_anonymity import beside_dp
 from sfumato.release.payment import Payment, payment_json, relation, signed_payment, unit_of
-from sfumato.release.plan_description import Said, copied
+from sfumato.release.plan_description import PlanDescription, copy_description
 from sfumato.release.top_up_source import RAISED, paid_json, top_up_json
 from sfumato.vault.budget_windows import spent_in_all
-from sfumato.vault.ledger_entries import Account, Charge, Debtor, Head, Standing
+from sfumato.vault.ledger_entries import Account, Charge, Debtor, LedgerHead, OperationState
 
 _Column = tuple[list[Any], list[Any], list[Any]]  # values, std, intervals: released JSON
 FORMATS: Final = ("answer/2", RAISED)  # what can be shown; the newest is written
 
 
-def answer_text(priced: Priced, released: Blurred) -> str:
+def answer_text(priced: Priced, released: NoisyCells) -> str:
     """Return the answer as it stands in the ledger for ever: noisy integers and what they give.
 
     Chosen keys are put in the order of their values, so that no order of the rows is told.
@@ -74,7 +78,7 @@ def _with_all_draws(priced: Priced, parts: Sequence[Integers]) -> list[NoisyPart
     made = []
     for place, noise in enumerate(priced.means):
         draws = [draw.parts[place] for draw in priced.earlier.draws]
-        if not isinstance(noise, Blend):
+        if not isinstance(noise, AveragedNoise):
             raise Bug("a top-up of what has no mean")
         made.append(NoisyPart(mean_of(noise.draws, [*draws, parts[place]]), noise))
     return made
@@ -112,7 +116,7 @@ def answer_version(text: str) -> str:
 
 def _estimate(plan: Plan, aggregate: Aggregate, noisy: Sequence[NoisyPart]) -> Estimate:
     parts = [noisy[place] for place in plan.parts_of(aggregate)]
-    return verb_of(aggregate.verb).finish(plan.asked_of(aggregate), parts)
+    return aggregate_of(aggregate.verb).finish(plan.asked_of(aggregate), parts)
 
 
 def _estimate_json(estimate: Estimate) -> Json:
@@ -124,13 +128,13 @@ def _estimate_json(estimate: Estimate) -> Json:
     }
 
 
-def shown(priced: Priced, text: str) -> Json:
+def shown_answer(priced: Priced, text: str) -> Json:
     """Return the stored answer with the columns, names and order that the asker chose."""
     stored = json.loads(text)
     if stored.get("format") not in FORMATS:
         raise Bug("a stored answer has a format that nobody reads")
     question = priced.plan.question
-    table = after(question, _table(priced, stored))
+    table = apply_having_order_limit(question, _table(priced, stored))
     places = [i for i, output in enumerate(question.outputs) if output.is_shown]
     return {
         "columns": [question.outputs[i].name for i in places],
@@ -199,7 +203,9 @@ def _reckoned(
     parts = [np.array(part, dtype=np.int64) for part in stored["parts"]]
     values = {name: column[0] for name, column in columns.items()}
     rows = rows_of_totals(formula.expr, values)
-    return reckon(Reckoning(priced.plan, formula, _with_all_draws(priced, parts), rows), values)
+    return evaluate_formula(
+        FormulaErrors(priced.plan, formula, _with_all_draws(priced, parts), rows), values
+    )
 
 
 def _cells(plan: Plan, stored: Mapping[str, Any]) -> int:
@@ -249,7 +255,12 @@ def _column(
 
 
 def receipt(
-    ledger: Ledger, priced: Priced, said: Said, *, charge: Charge, standing: Standing
+    ledger: Ledger,
+    priced: Priced,
+    said: PlanDescription,
+    *,
+    charge: Charge,
+    standing: OperationState,
 ) -> Json:
     """Return what was asked and paid, by what mechanism, what is left, and where it is written."""
     card = priced.plan.card
@@ -270,7 +281,7 @@ def receipt(
         "unit": unit_of(card),
         "relation": relation(card),
         "bounding": said.bounding,
-        "bounds": copied(said.bounds),
+        "bounds": copy_description(said.bounds),
         "advice": list(said.advice),
         "mechanism": said.mechanism,
         "split": said.split(),
@@ -282,7 +293,7 @@ def receipt(
 
 
 def _accounts(
-    ledger: Ledger, standing: Standing, debtors: tuple[Debtor, ...]
+    ledger: Ledger, standing: OperationState, debtors: tuple[Debtor, ...]
 ) -> dict[str, Account]:
     """Return the accounts as they stood at the head that the receipt names."""
     known = {account.name: account for account in standing.accounts}
@@ -291,7 +302,7 @@ def _accounts(
     return known if is_whole and is_seen else ledger.paying(debtors)
 
 
-def not_dp_json(ledger: Ledger, people: str, head: Head | None = None) -> Json:
+def not_dp_json(ledger: Ledger, people: str, head: LedgerHead | None = None) -> Json:
     """Return what is said beside DP where tables of the people were handed out without it."""
     said = beside_dp(ledger.not_dp(people, head))
     return {} if said is None else {"not_dp": said}
@@ -299,7 +310,7 @@ def not_dp_json(ledger: Ledger, people: str, head: Head | None = None) -> Json:
 
 def _interval(plan: Plan) -> str:
     has_formula = any(isinstance(output.of, Formula) for output in plan.question.outputs)
-    chosen = CHOSEN if is_chosen_after(plan.question) else ""
+    chosen = CHOSEN if is_selected_after_noise(plan.question) else ""
     return INTERVAL + (FORMULAS if has_formula else "") + chosen
 
 
@@ -321,4 +332,4 @@ INTERVAL = (
 def odds_of(account: Account, unit: str) -> str:
     """Return the odds sentence for all releases about these people (soundness rule 22)."""
     spent = spent_in_all(account)
-    return odds_in_words(spent.epsilon / EPSILON_UNITS, spent.delta / DELTA_UNITS, unit)
+    return odds_text(spent.epsilon / EPSILON_UNITS, spent.delta / DELTA_UNITS, unit)

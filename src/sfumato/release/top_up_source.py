@@ -21,20 +21,20 @@ from sfumato.query.earlier_answer import Draw, Earlier
 from sfumato.query.price import Priced
 from sfumato.query.request import Request, priced_request
 from sfumato.release.ledger_guard import Ledger
-from sfumato.release.plan_cache import Plans
+from sfumato.release.plan_cache import PlanCache
 from sfumato.vault.card.data_card import Card
 
 RAISED: Final = "answer/3"  # the format that says what was paid for each draw
 
 
-def priced_for(ledger: Ledger, plans: Plans, user: str, card: Card, request: Request) -> Priced:
+def priced_for(ledger: Ledger, plans: PlanCache, user: str, card: Card, request: Request) -> Priced:
     """Return what the request costs the user, as a top-up if it names an earlier answer."""
     if request.top_up is None:
         return plans.priced(card, request)
-    return priced_request(card, request, earlier_of(ledger, user, request.top_up))
+    return priced_request(card, request, answer_to_raise(ledger, user, request.top_up))
 
 
-def earlier_of(ledger: Ledger, user: str, op: str) -> Earlier:
+def answer_to_raise(ledger: Ledger, user: str, op: str) -> Earlier:
     """Return the answer that the user's operation was given; or refuse."""
     text = ledger.answer_of(user, op)
     if text is None:

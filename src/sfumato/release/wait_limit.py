@@ -14,7 +14,7 @@ LONGEST_S: Final = 24 * 3600  # that anybody waits for the lists of many private
 FEW: Final = Fraction(1, 1000)  # odds of being shown
 
 
-def patience_of(priced: Priced) -> int:
+def wait_limit(priced: Priced) -> int:
     """Return how old a reading may be to be waited for: of card and price, never of the keys.
 
     Lists of private keys are read so many keys at a time. A key is hardly ever shown of fewer

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Final
 
 from sfumato.dp.refusal import Refused
-from sfumato.sandbox.locked_folders import Held, held_folder
+from sfumato.sandbox.locked_folders import LockedFolder, held_folder
 from sfumato.sandbox.seccomp import UnknownMachine, filter_for, image_filter_for
 from sfumato.sandbox.shared_libraries import LOADER, copy_libraries
 
@@ -192,7 +192,9 @@ def _make(place: Path, found: dict[str, metadata.Distribution], code: tuple[byte
         _publish(held.place, place)
 
 
-def _fill(held: Held, found: dict[str, metadata.Distribution], code: tuple[bytes, bytes]) -> None:
+def _fill(
+    held: LockedFolder, found: dict[str, metadata.Distribution], code: tuple[bytes, bytes]
+) -> None:
     draft = held.place
     _copy_python(draft / "python")
     for one in found.values():
@@ -239,7 +241,7 @@ def _copy_distribution(one: metadata.Distribution, target: Path) -> None:
             shutil.copy2(source, target / file)
 
 
-def _warm(held: Held, modules: list[str]) -> None:
+def _warm(held: LockedFolder, modules: list[str]) -> None:
     """Import the libraries once, so that their compiled files are there for good."""
     draft = held.place
     imports = "".join(f"import {name}\n" for name in modules)

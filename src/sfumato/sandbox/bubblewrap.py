@@ -33,7 +33,7 @@ from sfumato.sandbox.ports import (
 )
 from sfumato.sandbox.program_environment import IMAGE, OwnEnvironment, bound
 from sfumato.sandbox.program_outputs import read_said
-from sfumato.sandbox.sandbox_process import DONE, STALLED, Bubble, BubbleGone, Ran
+from sfumato.sandbox.sandbox_process import DONE, STALLED, Ran, SandboxProcess, SandboxProcessEnded
 from sfumato.vault.sealed import Sealed
 
 _AGAIN: Final = 3  # times that a whole job is run again because the host failed it
@@ -113,7 +113,7 @@ class Bubblewrap:
         self._runtime = runtime
         self._made, self._dice, self._sleep = made, dice, sleep
         self._job = threading.Lock()
-        self._bubbles: list[Bubble] = []
+        self._bubbles: list[SandboxProcess] = []
         self._own = own or Environments()
         self._warm_with = ""  # the name of what those bubbles have of a program's own,
         self._held: OwnEnvironment | None = None  # and what it is, even if it is removed meanwhile
@@ -209,7 +209,7 @@ class Bubblewrap:
                 try:
                     with _in_memory(job.texts[block]) as rows:
                         ran, end = self._bubbles[lane].try_out(program, rows, job.limits)
-                except (BubbleGone, OSError):
+                except (SandboxProcessEnded, OSError):
                     return None
                 if ran.ended == STALLED and again > 0:  # the machine, perhaps; these are nobody's
                     again -= 1
@@ -246,8 +246,8 @@ class Bubblewrap:
         self._warm_with, self._held = own, found
         try:
             for cpu in cpus:
-                self._bubbles.append(Bubble(made, cpu, self._dice, self._runtime))
-        except BubbleGone:
+                self._bubbles.append(SandboxProcess(made, cpu, self._dice, self._runtime))
+        except SandboxProcessEnded:
             self._end()
             return False
         return True
@@ -340,7 +340,7 @@ class Bubblewrap:
             self._sleep(max(0.0, wait))
             try:
                 said[block] = self._ran(blocks.start, program, job.inputs[block], job.limits)
-            except (BubbleGone, OSError):
+            except (SandboxProcessEnded, OSError):
                 return None
         return said
 

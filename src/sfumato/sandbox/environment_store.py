@@ -26,7 +26,7 @@ from sfumato.dp.refusal import Refused
 from sfumato.sandbox.apptainer_image import is_sif, read_sif
 from sfumato.sandbox.base_environment import default_folder, own_folder
 from sfumato.sandbox.folder_digest import contents_of, let_nobody_change, size_of
-from sfumato.sandbox.locked_folders import GONE, Held, held_folder, sweep
+from sfumato.sandbox.locked_folders import GONE, LockedFolder, held_folder, sweep
 from sfumato.sandbox.oci_image import read_image
 from sfumato.sandbox.program_environment import (
     FOLDER,
@@ -93,7 +93,7 @@ class Environments:
         """Unpack the image of that digest: from a layout on disk, or from a file of Apptainer's."""
         name = f"{IMAGE}-{digest.removeprefix('sha256:')}"
 
-        def made(draft: Held) -> Said:
+        def made(draft: LockedFolder) -> Said:
             if is_sif(layout):
                 draft.place.chmod(0o711)  # for the uid that its squashfs is unfolded under
                 sif = read_sif(layout, digest, draft.place / FILES)
@@ -159,7 +159,7 @@ class Environments:
     def _added(
         self,
         name: str,
-        make: Callable[[Held], Said],
+        make: Callable[[LockedFolder], Said],
         said: str,
     ) -> OwnEnvironment:
         """Return the one of that name, made first if it is not there: whole or not at all."""
@@ -196,7 +196,7 @@ def _is_put(draft: Path, place: Path) -> bool:
 # --- making ---------------------------------------------------------------------------------------
 
 
-def _install(lines: tuple[str, ...], draft: Held) -> Said:
+def _install(lines: tuple[str, ...], draft: LockedFolder) -> Said:
     """Unpack the wheels that the lines pin; pip checks each hash, and builds and runs nothing.
 
     They are fetched first, and looked at for what they would be when unpacked.
@@ -216,14 +216,14 @@ def _install(lines: tuple[str, ...], draft: Held) -> Said:
     return Said()
 
 
-def _told_pip(command: list[str], draft: Held) -> None:
+def _told_pip(command: list[str], draft: LockedFolder) -> None:
     done = _run(command, draft)
     if done.returncode != 0:
         said = done.stderr.decode(errors="replace").strip().splitlines()
         raise bad_environment("pip says: " + (said[-1] if said else "nothing")[:300])
 
 
-def _run(command: list[str], draft: Held) -> subprocess.CompletedProcess[bytes]:
+def _run(command: list[str], draft: LockedFolder) -> subprocess.CompletedProcess[bytes]:
     """Run it with the draft's lock, and with all that it leaves for a moment in the draft."""
     with tempfile.TemporaryDirectory(dir=draft.place) as nowhere:  # no stranger's modules there
         return subprocess.run(
@@ -275,7 +275,7 @@ def _check_sizes(fetched: Path) -> None:
         raise bad_environment(f"its wheels have more than {_MOST_FOLDER >> 30} GB, or files")
 
 
-def _compile(packages: Path, draft: Held) -> None:
+def _compile(packages: Path, draft: LockedFolder) -> None:
     """Compile what blocks will import, as it will lie there: the same files, the same bytes."""
     quietly = [sys.executable, "-I", "-m", "compileall", "-qq", "--invalidation-mode"]
     there = ["-s", str(packages), "-p", PACKAGES_THERE]

@@ -24,7 +24,7 @@ _KINDS: Final = (DRAFT, GONE, CONTROL)
 
 
 @dataclass(frozen=True)
-class Held:
+class LockedFolder:
     """A folder, and the descriptor of its lock."""
 
     place: Path
@@ -32,7 +32,7 @@ class Held:
 
 
 @contextmanager
-def held_folder(above: Path, kind: str = DRAFT) -> Iterator[Held]:
+def held_folder(above: Path, kind: str = DRAFT) -> Iterator[LockedFolder]:
     """Give a new folder; it is gone afterwards, unless it has been given another name."""
     sweep(above)
     made = _new(above, kind)
@@ -52,7 +52,7 @@ def sweep(above: Path) -> None:
             os.close(lock)
 
 
-def _new(above: Path, kind: str) -> Held:
+def _new(above: Path, kind: str) -> LockedFolder:
     """Return a folder and its lock; one that a sweep was quicker to take is left to it.
 
     Whatever else is in the way of a lock would be in the way of the next one too.
@@ -67,7 +67,7 @@ def _new(above: Path, kind: str) -> Held:
             _remove(place)
             raise
         if place.exists():
-            return Held(place, lock)
+            return LockedFolder(place, lock)
         os.close(lock)
 
 

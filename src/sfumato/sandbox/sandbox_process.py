@@ -46,7 +46,7 @@ _FIRST_TO_GO: Final = ("/bin/sh", "-c", 'echo 1000 >/proc/self/oom_score_adj; ex
 _FIRST_UID, _UIDS = 61_184, 4_000  # uids that services are given for the time they run
 
 
-class BubbleGone(Exception):
+class SandboxProcessEnded(Exception):
     """A bubble does not start, or has ended; says nothing of any row."""
 
 
@@ -70,7 +70,7 @@ class TrialEnd:
 Heard = TypeVar("Heard")
 
 
-class Bubble:
+class SandboxProcess:
     """A zygote in bubblewrap, or in a container."""
 
     def __init__(
@@ -78,7 +78,7 @@ class Bubble:
     ) -> None:
         """Start it on that processor and wait until it is warm."""
         if shutil.which(program(runtime)) is None:
-            raise BubbleGone
+            raise SandboxProcessEnded
         begin = _in_bubblewrap if runtime.name == BUBBLEWRAP else partial(_in_container, runtime)
         self._process, ours = begin(made, cpu, own_uid(dice))
         self._control = ours
@@ -90,7 +90,7 @@ class Bubble:
             is_ready = False
         if not is_ready:
             self.kill()
-            raise BubbleGone
+            raise SandboxProcessEnded
 
     @property
     def pid(self) -> int:
@@ -124,7 +124,7 @@ class Bubble:
             say = -1
             return heard(hear)
         except OSError:
-            raise BubbleGone from None
+            raise SandboxProcessEnded from None
         finally:
             os.close(hear)
             if say >= 0:
@@ -155,7 +155,7 @@ def _heard(hear: int, limits: SandboxLimits) -> Ran:
     until = time.monotonic() + limits.wall_s + _GRACE_S
     ended, used, length = _HEAD.unpack(_exactly(hear, _HEAD.size, until))
     if length > limits.most_bytes:
-        raise BubbleGone
+        raise SandboxProcessEnded
     return Ran(ended, used, _exactly(hear, length, until))
 
 
@@ -164,7 +164,7 @@ def _heard_trial(hear: int, limits: SandboxLimits) -> tuple[Ran, TrialEnd]:
     until = time.monotonic() + _GRACE_S
     status, length = _TRIAL_HEAD.unpack(_exactly(hear, _TRIAL_HEAD.size, until))
     if length > MOST_PRINTED:
-        raise BubbleGone
+        raise SandboxProcessEnded
     return ran, TrialEnd(status, _exactly(hear, length, until))
 
 
@@ -174,10 +174,10 @@ def _exactly(hear: int, count: int, until: float) -> bytes:
     poll.register(hear, select.POLLIN)
     while count > 0:
         if not poll.poll(max(0, int((until - time.monotonic()) * 1000))):
-            raise BubbleGone
+            raise SandboxProcessEnded
         part = os.read(hear, count)
         if not part:
-            raise BubbleGone
+            raise SandboxProcessEnded
         parts.append(part)
         count -= len(part)
     return b"".join(parts)
@@ -196,7 +196,7 @@ def _in_bubblewrap(
         return _started([BWRAP, *arguments(made), *first], uid, (theirs.fileno(),)), ours
     except OSError:
         ours.close()
-        raise BubbleGone from None
+        raise SandboxProcessEnded from None
     finally:
         theirs.close()
 
@@ -216,7 +216,7 @@ def _in_container(
                 process.wait()
                 raise
     except OSError:
-        raise BubbleGone from None
+        raise SandboxProcessEnded from None
 
 
 def _called(listener: socket.socket, process: subprocess.Popen[bytes]) -> socket.socket:
@@ -307,7 +307,7 @@ def free_uid(number: int) -> int | None:
     uids = (_FIRST_UID + (number + place) % _UIDS for place in range(_UIDS))
     found = next((uid for uid in uids if uid not in taken), None)
     if found is None:
-        raise BubbleGone
+        raise SandboxProcessEnded
     return found
 
 

@@ -43,7 +43,7 @@ from sfumato.wire.verb_table import BY_VERB, VERSION, WIRE
 
 
 @dataclass(frozen=True)
-class Desk:
+class Dispatcher:
     """The services of one vault, by verb."""
 
     queries: Queries
@@ -110,25 +110,25 @@ def check(caller: Caller, action: str, data_set: object) -> None:
         )
 
 
-def _hello(_desk: Desk, _body: Body, _place: str) -> Json:
+def _hello(_desk: Dispatcher, _body: Body, _place: str) -> Json:
     return {"wire": WIRE, "version": VERSION}
 
 
-def _ready(desk: Desk, _body: Body, _place: str) -> Json:
+def _ready(desk: Dispatcher, _body: Body, _place: str) -> Json:
     missing = desk.health.missing()
     return {"ready": not missing, "missing": list(missing)}
 
 
-def _sign_in(desk: Desk, body: Body, place: str) -> Json:
+def _sign_in(desk: Dispatcher, body: Body, place: str) -> Json:
     device = "" if body.get("device") is None else text_of(body, "device")
     return desk.access.sign_in(text_of(body, "user"), text_of(body, "password"), place, device)
 
 
-def _take_up(desk: Desk, body: Body, place: str) -> Json:
+def _take_up(desk: Dispatcher, body: Body, place: str) -> Json:
     return desk.access.take_up(text_of(body, "invitation"), text_of(body, "password"), place)
 
 
-def _make_token(desk: Desk, caller: Caller, body: Body) -> Json:
+def _make_token(desk: Dispatcher, caller: Caller, body: Body) -> Json:
     return desk.access.make_token(
         caller,
         label=text_of(body, "label"),
@@ -138,31 +138,31 @@ def _make_token(desk: Desk, caller: Caller, body: Body) -> Json:
     )
 
 
-def _invite(desk: Desk, caller: Caller, body: Body) -> Json:
+def _invite(desk: Dispatcher, caller: Caller, body: Body) -> Json:
     return desk.access.invite(caller, text_of(body, "user"), texts_of(body, "roles"))
 
 
-def _change_user(desk: Desk, caller: Caller, body: Body) -> Json:
+def _change_user(desk: Dispatcher, caller: Caller, body: Body) -> Json:
     blocked = flag_of(body, "blocked")
     return desk.access.change(caller, text_of(body, "user"), texts_of(body, "roles"), blocked)
 
 
-def _data_sets(desk: Desk, caller: Caller, _body: Body) -> Json:
+def _data_sets(desk: Dispatcher, caller: Caller, _body: Body) -> Json:
     return {"data_sets": desk.queries.data_sets(caller)}
 
 
-def _ask(desk: Desk, caller: Caller, body: Body) -> Json:
+def _ask(desk: Dispatcher, caller: Caller, body: Body) -> Json:
     return release_json(desk.queries.ask(caller, asked_of(body)))
 
 
-_OPEN: Final[Mapping[str, Callable[[Desk, Body, str], Json]]] = {
+_OPEN: Final[Mapping[str, Callable[[Dispatcher, Body, str], Json]]] = {
     "hello": _hello,
     "ready": _ready,
     "sign-in": _sign_in,
     "take-up": _take_up,
     **OPEN_SURVEY_VERBS,
 }
-_VERBS: Final[Mapping[str, Callable[[Desk, Caller, Body], Json]]] = {
+_VERBS: Final[Mapping[str, Callable[[Dispatcher, Caller, Body], Json]]] = {
     "sign-out": lambda desk, caller, _: desk.access.sign_out(caller),
     "me": lambda desk, caller, _: desk.access.me(caller),
     "tokens": lambda desk, caller, _: {

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from sfumato.dp.refusal import Refused
 from sfumato.features.jobs.verbs import finished_here
-from sfumato.server.dispatch import Desk
+from sfumato.server.dispatch import Dispatcher
 from sfumato.vault.users import Caller
 from sfumato.wire.json_text import bad_request
 from sfumato.wire.query_json import Json, refusal_shape
@@ -19,7 +19,7 @@ JOBS = ("begin", "add")  # verbs that give a job, which this process works on it
 class LocalTransport:
     """Speaks the wire's shapes to the services of one vault, on behalf of one user."""
 
-    desk: Desk
+    desk: Dispatcher
     caller: Caller
 
     def call(self, verb: str, body: Json) -> Json:

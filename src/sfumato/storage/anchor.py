@@ -27,7 +27,7 @@ from typing import Final
 from sfumato.dp.refusal import Refused
 from sfumato.storage.anchor_sums import read, record, snapshot
 from sfumato.system.durable_files import make_folder, sync
-from sfumato.system.group_commit import Together
+from sfumato.system.group_commit import GroupCommit
 from sfumato.vault.hash_chain import canonical
 from sfumato.vault.ledger_entries import (
     Account,
@@ -35,7 +35,7 @@ from sfumato.vault.ledger_entries import (
     AnchorMark,
     AnchorSums,
     ChainPlace,
-    Head,
+    LedgerHead,
 )
 
 SLOTS: Final = (0, 4096)  # a sector each, whether sectors have 512 or 4096 bytes
@@ -67,11 +67,11 @@ class _Step:
     An account keeps its own place: of what was debited behind it, it says nothing.
     """
 
-    heads: tuple[Head, ...]
+    heads: tuple[LedgerHead, ...]
     accounts: tuple[AnchoredAccount, ...]
 
     @property
-    def head(self) -> Head:
+    def head(self) -> LedgerHead:
         """Return the newest head."""
         return self.heads[-1]
 
@@ -89,7 +89,7 @@ class FileAnchor:
         self._synced: AnchorMark | None = None  # the last that was made durable from here
         self._told: dict[str, tuple[int, int]] = {}  # accounts that were, and as of which place
         self._has: Callable[[AnchorMark], bool] = lambda _: True
-        self._steps: Together[_Step, None] = Together(self._advanced, self._all_at_once)
+        self._steps: GroupCommit[_Step, None] = GroupCommit(self._advanced, self._all_at_once)
 
     def check_with(self, has: Callable[[AnchorMark], bool]) -> None:
         """Refuse to advance over a mark that another process wrote and that the ledger lacks.
@@ -125,7 +125,7 @@ class FileAnchor:
                 os.close(file)
         return found
 
-    def keep_sums(self, accounts: Sequence[Account], head: Head, mark: AnchorMark) -> bool:
+    def keep_sums(self, accounts: Sequence[Account], head: LedgerHead, mark: AnchorMark) -> bool:
         """Begin to hold what accounts have spent: all of them, as they stand at that head.
 
         Nothing is done, and False returned, if the mark is not the last one any more: somebody who
@@ -146,7 +146,7 @@ class FileAnchor:
         return False
 
     def advance(
-        self, head: Head, accounts: Sequence[Account] = (), before: Sequence[Head] = ()
+        self, head: LedgerHead, accounts: Sequence[Account] = (), before: Sequence[LedgerHead] = ()
     ) -> None:
         """Make the mark durable; a mark never goes back within an epoch, nor to an earlier one.
 

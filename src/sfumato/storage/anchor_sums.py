@@ -13,16 +13,23 @@ import json
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
-from sfumato.dp.accounting.privacy_events import Debt
+from sfumato.dp.accounting.privacy_events import PrivacyCost
 from sfumato.vault.hash_chain import canonical, cap_list, debt_list
-from sfumato.vault.ledger_entries import Account, AnchoredAccount, AnchorSums, Cap, ChainPlace, Head
+from sfumato.vault.ledger_entries import (
+    Account,
+    AnchoredAccount,
+    AnchorSums,
+    Cap,
+    ChainPlace,
+    LedgerHead,
+)
 
 MARKS: Final = 1024  # of the past that are kept when records are folded; the older, the fewer
 _DOMAIN: Final = b"sfumato-anchor-sums/1\n"
 _CHECK: Final = 16  # hexadecimal digits of a record's checksum: a torn record is told, no forger
 
 
-def record(heads: Sequence[Head], accounts: Iterable[AnchoredAccount]) -> bytes:
+def record(heads: Sequence[LedgerHead], accounts: Iterable[AnchoredAccount]) -> bytes:
     """Return the line that says how accounts stand, each at its own place, and what heads were."""
     return _line([ChainPlace(head.epoch, head.seq, head.hash) for head in heads], accounts)
 
@@ -56,7 +63,7 @@ def read(region: bytes) -> AnchorSums | None:
             return None
         marks += [ChainPlace(*mark) for mark in said["at"]]
         for name, (epoch, seq, digest, *sums) in said["of"].items():
-            account = Account(name, Cap(*sums[:4]), Debt(*sums[4:]))
+            account = Account(name, Cap(*sums[:4]), PrivacyCost(*sums[4:]))
             one = AnchoredAccount(ChainPlace(epoch, seq, digest), account)
             known[name] = one if name not in known else _later(known[name], one)
     if not region.endswith(b"\n"):
@@ -68,7 +75,7 @@ def _later(one: AnchoredAccount, other: AnchoredAccount) -> AnchoredAccount:
     """Return the later of two states of an account, with the larger of each sum."""
     last = max(one, other, key=lambda known: known.place)
     pairs = zip(debt_list(one.account.spent), debt_list(other.account.spent), strict=True)
-    spent = Debt(*(max(pair) for pair in pairs))
+    spent = PrivacyCost(*(max(pair) for pair in pairs))
     return AnchoredAccount(last.place, Account(last.account.name, last.account.cap, spent))
 
 

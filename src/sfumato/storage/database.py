@@ -53,7 +53,7 @@ class Dialect:
     guards: tuple[str, ...]  # statements that make entries and answers append-only
 
 
-class Link(Protocol):
+class DatabaseLink(Protocol):
     """One open connection; statements use `?`; whatever goes wrong leaves as a Fault."""
 
     def check_place(self) -> None:
@@ -102,6 +102,6 @@ class Database(Protocol):
         """Return how this database spells things."""
         ...
 
-    def connect(self) -> Link:
+    def connect(self) -> DatabaseLink:
         """Return a fresh connection whose durability has been checked."""
         ...

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
 from sfumato.storage import ledger_rows
-from sfumato.storage.database import Link
+from sfumato.storage.database import DatabaseLink
 from sfumato.vault.hash_chain import Body, Verdict, verify
 from sfumato.vault.ledger_entries import Entry
 
@@ -47,7 +47,7 @@ class _Joined(NamedTuple):
     answer: str | None
 
 
-def compare(link: Link) -> Verdict:
+def compare(link: DatabaseLink) -> Verdict:
     """Return the chain's verdict, faulted where the head or any row does not follow from it."""
     verdict = verify(_entries(link))
     if verdict.fault is not None:
@@ -63,14 +63,14 @@ def compare(link: Link) -> Verdict:
     return replace(verdict, fault=next((fault for fault in faults if fault is not None), None))
 
 
-def _entries(link: Link) -> Iterator[Entry]:
+def _entries(link: DatabaseLink) -> Iterator[Entry]:
     after = -(2**60)  # also entries that no honest ledger has
     while page := ledger_rows.entry_page(link, after, _PAGE):
         yield from page
         after = page[-1].seq
 
 
-def _head_fault(link: Link, verdict: Verdict) -> str | None:
+def _head_fault(link: DatabaseLink, verdict: Verdict) -> str | None:
     if ledger_rows.standing(link) != ledger_rows.Standing(
         verdict.head, verdict.frozen, verdict.origin
     ):
@@ -82,7 +82,7 @@ def _head_fault(link: Link, verdict: Verdict) -> str | None:
     return None
 
 
-def _count_fault(link: Link, verdict: Verdict) -> str | None:
+def _count_fault(link: DatabaseLink, verdict: Verdict) -> str | None:
     counts = verdict.counts
     for table, wanted in (
         ("operations", counts.operations),
@@ -94,7 +94,9 @@ def _count_fault(link: Link, verdict: Verdict) -> str | None:
     return None
 
 
-def _first_fault(link: Link, sql: str, keys: int, check: Callable[[Row], str | None]) -> str | None:
+def _first_fault(
+    link: DatabaseLink, sql: str, keys: int, check: Callable[[Row], str | None]
+) -> str | None:
     after: Sequence[object] = ("",) * keys
     page = link.rows(sql, (*after, _PAGE))
     while page:

@@ -5,18 +5,18 @@ from __future__ import annotations
 from sfumato.dp.ports import Dice
 from sfumato.dp.refusal import Refused
 from sfumato.storage import ledger_rows
-from sfumato.storage.database import Database, Fault, FaultCode, Link, spoken
+from sfumato.storage.database import Database, DatabaseLink, Fault, FaultCode, spoken
 from sfumato.storage.ledger_tables import statements
 from sfumato.storage.sql_ledger import SqlLedger
 from sfumato.vault import hash_chain
-from sfumato.vault.ledger_entries import Head
+from sfumato.vault.ledger_entries import LedgerHead
 from sfumato.vault.ports import Clock
 
 
 def create_ledger(database: Database, clock: Clock, dice: Dice) -> SqlLedger:
     """Return a new ledger; refuse a place that holds one."""
     code: FaultCode | None = None
-    link: Link | None = None
+    link: DatabaseLink | None = None
     try:
         link = database.connect()
         link.begin()
@@ -43,7 +43,7 @@ def open_ledger(database: Database, clock: Clock) -> SqlLedger:
     return ledger
 
 
-def _make(link: Link, database: Database, clock: Clock, dice: Dice) -> None:
+def _make(link: DatabaseLink, database: Database, clock: Clock, dice: Dice) -> None:
     if link.rows(database.dialect.exists):
         raise Refused(
             "vault-exists", "A ledger lies here already.", "Open it, or choose another place."
@@ -52,7 +52,7 @@ def _make(link: Link, database: Database, clock: Clock, dice: Dice) -> None:
         link.change(statement)
     name, origin = dice.draw(16).hex(), link.origin()
     first = hash_chain.next_entry(
-        Head(name, 1, 0, hash_chain.GENESIS),
+        LedgerHead(name, 1, 0, hash_chain.GENESIS),
         epoch=1,
         at=clock.now(),
         kind="ledger-created",

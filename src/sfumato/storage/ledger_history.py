@@ -5,20 +5,20 @@ from __future__ import annotations
 import json
 
 from sfumato.storage import ledger_rows
-from sfumato.storage.database import Fault, Link
+from sfumato.storage.database import DatabaseLink, Fault
 from sfumato.storage.ledger_rows import ENTRY
 from sfumato.vault.ledger_entries import Entry, Past
 
 _PAST = "SELECT op, state, seq, ended FROM ledger_operations WHERE asker = ?"
 
 
-def past(link: Link, user: str, before: int, limit: int) -> tuple[Past, ...]:
+def past(link: DatabaseLink, user: str, before: int, limit: int) -> tuple[Past, ...]:
     """Return the user's operations that were paid before that entry, the newest first."""
     sql = f"{_PAST} AND seq < ? ORDER BY seq DESC LIMIT ?"
     return tuple(_past(link, *found) for found in link.rows(sql, (user, before, limit)))
 
 
-def past_of(link: Link, user: str, op: str) -> Past | None:
+def past_of(link: DatabaseLink, user: str, op: str) -> Past | None:
     """Return one operation of the user's, or None."""
     found = link.rows(f"{_PAST} AND op = ?", (user, op))
     return _past(link, *found[0]) if found else None
@@ -30,7 +30,7 @@ _BALLOT = (
 
 
 def charges(
-    link: Link, before: int, limit: int, people: str | None, data_set: str | None
+    link: DatabaseLink, before: int, limit: int, people: str | None, data_set: str | None
 ) -> tuple[Entry, ...]:
     """Return the charges and repeats before that entry, of these people or data set, newest first.
 
@@ -58,7 +58,7 @@ def _like(text: str) -> str:
     return f"%{text}%"
 
 
-def _past(link: Link, op: str, state: str, seq: int, ended: int | None) -> Past:
+def _past(link: DatabaseLink, op: str, state: str, seq: int, ended: int | None) -> Past:
     entry = ledger_rows.entry(link, seq)
     if entry is None:
         raise Fault("unsound")

@@ -7,13 +7,13 @@ from collections.abc import Callable
 from dataclasses import astuple, replace
 from datetime import datetime, timedelta
 
-from sfumato.dp.accounting.privacy_events import Debt
+from sfumato.dp.accounting.privacy_events import PrivacyCost
 from sfumato.dp.accounting.privacy_filter import accepts
 from sfumato.dp.refusal import Bug
 from sfumato.storage import ledger_rows
 from sfumato.storage.ledger_rows import Operation
 from sfumato.storage.ledger_tables import SUMS
-from sfumato.storage.ledger_transaction import HistoryLost, Work
+from sfumato.storage.ledger_transaction import HistoryLost, LedgerTransaction
 from sfumato.vault import hash_chain
 from sfumato.vault.budget_windows import in_window, parts_of
 from sfumato.vault.ledger_entries import (
@@ -22,22 +22,22 @@ from sfumato.vault.ledger_entries import (
     Charge,
     Charged,
     Failed,
-    Head,
+    LedgerHead,
     Loss,
     Mark,
+    OperationState,
     Outcome,
     Pending,
     Reused,
     Settled,
     Settling,
     ShapeFrozen,
-    Standing,
 )
 
 Amounts = tuple[int, int, int, int]
 
 
-def charge(work: Work, asked: Charge, mark: Mark = None) -> Outcome:
+def charge(work: LedgerTransaction, asked: Charge, mark: Mark = None) -> Outcome:
     """Debit every account or none, once per operation; or return what stands already.
 
     The anchor's mark was read before this transaction began, and is looked for within it: no other
@@ -69,10 +69,12 @@ def charge(work: Work, asked: Charge, mark: Mark = None) -> Outcome:
     return _pay_in_full(work, asked, names)
 
 
-def held_to(mark: Mark, act: Callable[[Work], object]) -> Callable[[Work], object]:
+def held_to(
+    mark: Mark, act: Callable[[LedgerTransaction], object]
+) -> Callable[[LedgerTransaction], object]:
     """Return the act, done where the mark stands; it is looked for as a charge looks for it."""
 
-    def done(work: Work) -> object:
+    def done(work: LedgerTransaction) -> object:
         if mark is not None:
             work.check_mark(mark)
         return act(work)
@@ -80,7 +82,7 @@ def held_to(mark: Mark, act: Callable[[Work], object]) -> Callable[[Work], objec
     return done
 
 
-def _reading(work: Work, asked: Charge) -> Pending | None:
+def _reading(work: LedgerTransaction, asked: Charge) -> Pending | None:
     """Return the operation of whoever is reading this very answer just now, or None.
 
     A reader that was killed ends nothing, so nobody waits longer than their own patience.
@@ -95,7 +97,7 @@ def _reading(work: Work, asked: Charge) -> Pending | None:
     return None
 
 
-def _known_operation(work: Work, asked: Charge, known: Operation) -> Outcome:
+def _known_operation(work: LedgerTransaction, asked: Charge, known: Operation) -> Outcome:
     if known.request != asked.request:
         return Reused(asked.op)
     if known.state == "failed":
@@ -108,10 +110,10 @@ def _known_operation(work: Work, asked: Charge, known: Operation) -> Outcome:
             return ShapeFrozen(asked.shape)
         return Charged(work.head, known.seq, accounts, paid_before=True)
     answer = _answer_of(work, known)
-    return Standing(work.head, known.seq, answer, accounts, debited=())
+    return OperationState(work.head, known.seq, answer, accounts, debited=())
 
 
-def _pay_in_full(work: Work, asked: Charge, names: list[str]) -> Charged:
+def _pay_in_full(work: LedgerTransaction, asked: Charge, names: list[str]) -> Charged:
     accounts = work.debit(names, asked.debt)
     said = {**_asked(asked, names), "body": asked.body}
     seq = work.append("charged", said, at=_day(work.now()) if asked.by_day else None).seq
@@ -128,7 +130,7 @@ def _day(now: str) -> str:
     )
 
 
-def _repeat(work: Work, asked: Charge, answer: str) -> Standing:
+def _repeat(work: LedgerTransaction, asked: Charge, answer: str) -> OperationState:
     caps = _caps(asked)
     found = ledger_rows.standing_accounts(work.link, asked.answer_key, list(caps))
     paid = {name for name, (_, has_paid) in found.items() if has_paid}
@@ -144,7 +146,7 @@ def _repeat(work: Work, asked: Charge, answer: str) -> Standing:
     ledger_rows.add_payers(work.link, asked.answer_key, seq, owing)
     ledger_rows.add_operation(work.link, _operation(asked, "answered", seq))
     accounts = tuple(standing[name] for name in caps if name in standing)
-    return Standing(work.head, seq, answer, accounts, debited=tuple(owing))
+    return OperationState(work.head, seq, answer, accounts, debited=tuple(owing))
 
 
 def _owner_of(account: str) -> str:
@@ -173,7 +175,7 @@ def _operation(asked: Charge, state: str, seq: int) -> Operation:
     return Operation(asked.user, asked.op, asked.request, asked.answer_key, state, seq, ended)
 
 
-def settle_one(one: Settling, work: Work) -> Settled:
+def settle_one(one: Settling, work: LedgerTransaction) -> Settled:
     """Let the answer stand under the operation's key, unless one stands there already."""
     settled = _settle(work, one.user, one.op, one.answer)
     names = one.names
@@ -182,7 +184,7 @@ def settle_one(one: Settling, work: Work) -> Settled:
     )
 
 
-def _settle(work: Work, user: str, op: str, answer: str) -> Settled:
+def _settle(work: LedgerTransaction, user: str, op: str, answer: str) -> Settled:
     found = ledger_rows.operation_and_answer(work.link, user, op)
     if found is None:
         raise _never_charged()
@@ -197,7 +199,7 @@ def _settle(work: Work, user: str, op: str, answer: str) -> Settled:
 
 
 def _release(
-    work: Work, known: Operation, debtors: list[str], answer: str, standing: str | None
+    work: LedgerTransaction, known: Operation, debtors: list[str], answer: str, standing: str | None
 ) -> Settled:
     """Let the answer stand, unless one stood before it."""
     payers = (
@@ -222,7 +224,7 @@ def _release(
     return Settled(work.head, known.seq, answer if standing is None else standing)
 
 
-def fail(work: Work, user: str, op: str, *, code: str, shape: str | None) -> Settled:
+def fail(work: LedgerTransaction, user: str, op: str, *, code: str, shape: str | None) -> Settled:
     """Mark a charged operation as failed; what was paid stays paid, what was answered stands."""
     known = _charged_operation(work, user, op)
     if known.state == "charged":
@@ -239,23 +241,23 @@ def fail(work: Work, user: str, op: str, *, code: str, shape: str | None) -> Set
     return Settled(work.head, known.seq, answer)
 
 
-def _freeze_shape(work: Work, shape: str | None) -> None:
+def _freeze_shape(work: LedgerTransaction, shape: str | None) -> None:
     if shape is not None and not is_shape_frozen(work, shape):
         work.link.change("INSERT INTO ledger_frozen_shapes (shape) VALUES (?)", (shape,))
 
 
-def is_shape_frozen(work: Work, shape: str) -> bool:
+def is_shape_frozen(work: LedgerTransaction, shape: str) -> bool:
     """Say whether this shape of question waits for the owner."""
     return bool(work.link.rows("SELECT 1 FROM ledger_frozen_shapes WHERE shape = ?", (shape,)))
 
 
-def thaw_shape(work: Work, shape: str) -> None:
+def thaw_shape(work: LedgerTransaction, shape: str) -> None:
     """Let a frozen shape be asked again; nothing happens to one that is not frozen."""
     if work.link.change("DELETE FROM ledger_frozen_shapes WHERE shape = ?", (shape,)):
         work.append("shape-thawed", {"shape": shape})
 
 
-def _charged_operation(work: Work, user: str, op: str) -> Operation:
+def _charged_operation(work: LedgerTransaction, user: str, op: str) -> Operation:
     known = ledger_rows.operation(work.link, user, op)
     if known is None:
         raise _never_charged()
@@ -266,7 +268,7 @@ def _never_charged() -> Bug:
     return Bug("an operation ends that was never charged")
 
 
-def _answer_of(work: Work, known: Operation) -> str:
+def _answer_of(work: LedgerTransaction, known: Operation) -> str:
     answer = ledger_rows.standing_answer(work.link, known.answer_key)
     if answer is None:
         raise _without_answer()
@@ -287,13 +289,13 @@ def _sha256(text: str) -> str:
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
-def open_account(work: Work, name: str, cap: Cap) -> Account:
+def open_account(work: LedgerTransaction, name: str, cap: Cap) -> Account:
     """Return the account, opened with this cap if it was not there."""
     work.open_missing({name: cap})
     return ledger_rows.accounts_of(work.link, [name])[0]
 
 
-def set_cap(work: Work, name: str, cap: Cap, before: Cap | None = None) -> Account:
+def set_cap(work: LedgerTransaction, name: str, cap: Cap, before: Cap | None = None) -> Account:
     """Change a cap, unless it is not what it was held to be; return the account as it stands.
 
     Below what is spent, the account stays as it is and cannot pay.
@@ -302,26 +304,26 @@ def set_cap(work: Work, name: str, cap: Cap, before: Cap | None = None) -> Accou
     if before is not None and found.cap != before:
         return found
     work.append("cap-set", {"account": name, "cap": hash_chain.cap_list(cap)})
-    lowered = 0 if accepts(cap, found.spent, Debt()) else 1
+    lowered = 0 if accepts(cap, found.spent, PrivacyCost()) else 1
     columns = ", ".join(f"cap_{part} = ?" for part in SUMS)
     sql = f"UPDATE ledger_accounts SET {columns}, lowered = ? WHERE name = ?"
     work.link.change(sql, (*hash_chain.cap_list(cap), lowered, name))
     return Account(name, cap, found.spent)
 
 
-def note(work: Work, kind: str, body: dict[str, object]) -> Head:
+def note(work: LedgerTransaction, kind: str, body: dict[str, object]) -> LedgerHead:
     """Append an owner's act; return where the chain stands then."""
     work.append(kind, body)
     return work.head
 
 
-def acknowledge(work: Work, debits: dict[str, Amounts], why: str) -> Head:
+def acknowledge(work: LedgerTransaction, debits: dict[str, Amounts], why: str) -> LedgerHead:
     """Open a new epoch and thaw; debit what may be lost, each sum up to its cap at most."""
     clipped = {name: _clipped(_account(work, name), amounts) for name, amounts in debits.items()}
     return _go_on(work, clipped, {"why": why})
 
 
-def acknowledge_loss(work: Work, loss: Loss, why: str) -> Head:
+def acknowledge_loss(work: LedgerTransaction, loss: Loss, why: str) -> LedgerHead:
     """Open a new epoch and thaw; debit exactly what was lost, past a cap if it was past it.
 
     Accounts that only the lost part knew are opened by the cap that the anchor knows; a cap that
@@ -341,13 +343,15 @@ def acknowledge_loss(work: Work, loss: Loss, why: str) -> Head:
     return _go_on(work, debits, {"why": why, "measured": places})
 
 
-def _go_on(work: Work, debits: dict[str, Debt], said: dict[str, object]) -> Head:
+def _go_on(
+    work: LedgerTransaction, debits: dict[str, PrivacyCost], said: dict[str, object]
+) -> LedgerHead:
     body = {**said, "debits": {name: hash_chain.debt_list(debt) for name, debt in debits.items()}}
     work.append("acknowledged", {**body, "origin": work.here}, epoch=work.head.epoch + 1)
     for name, debt in debits.items():
         found = _account(work, name)
         spent = hash_chain.add(found.spent, debt)
-        lowered = 0 if accepts(found.cap, spent, Debt()) else 1
+        lowered = 0 if accepts(found.cap, spent, PrivacyCost()) else 1
         columns = ", ".join(f"spent_{part} = ?" for part in SUMS)
         sql = f"UPDATE ledger_accounts SET {columns}, lowered = ? WHERE name = ?"
         work.link.change(sql, (*hash_chain.debt_list(spent), lowered, name))
@@ -356,15 +360,15 @@ def _go_on(work: Work, debits: dict[str, Debt], said: dict[str, object]) -> Head
     return work.head
 
 
-def _clipped(found: Account, amounts: Amounts) -> Debt:
+def _clipped(found: Account, amounts: Amounts) -> PrivacyCost:
     if min(amounts) < 0:
         raise Bug("a debit cannot be negative")
     cap, spent = hash_chain.cap_list(found.cap), hash_chain.debt_list(found.spent)
     left = (max(0, most - gone) for most, gone in zip(cap, spent, strict=True))
-    return Debt(*(min(amount, room) for amount, room in zip(amounts, left, strict=True)))
+    return PrivacyCost(*(min(amount, room) for amount, room in zip(amounts, left, strict=True)))
 
 
-def _account(work: Work, name: str) -> Account:
+def _account(work: LedgerTransaction, name: str) -> Account:
     found = ledger_rows.account(work.link, name)
     if found is None:
         raise Bug("the ledger has no account of that name")

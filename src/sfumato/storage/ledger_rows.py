@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from sfumato.dp.accounting.privacy_events import Debt
+from sfumato.dp.accounting.privacy_events import PrivacyCost
 from sfumato.dp.refusal import Bug
-from sfumato.storage.database import Fault, Link
+from sfumato.storage.database import DatabaseLink, Fault
 from sfumato.storage.ledger_tables import SUMS
 from sfumato.vault.hash_chain import Body, cap_list
-from sfumato.vault.ledger_entries import Account, Cap, Charge, Entry, Head
+from sfumato.vault.ledger_entries import Account, Cap, Charge, Entry, LedgerHead
 
 ENTRY: Final = "seq, epoch, at, kind, body, prev, hash"
 ACCOUNT: Final = ", ".join(["name", *(f"cap_{n}" for n in SUMS), *(f"spent_{n}" for n in SUMS)])
@@ -22,7 +22,7 @@ ACCOUNT: Final = ", ".join(["name", *(f"cap_{n}" for n in SUMS), *(f"spent_{n}" 
 class Standing:
     """Where the ledger stands: its head, why it is frozen, and in which database."""
 
-    head: Head
+    head: LedgerHead
     frozen: str | None
     origin: str
 
@@ -40,17 +40,17 @@ class Operation:
     ended: int | None
 
 
-def standing(link: Link, lock: str = "") -> Standing:
+def standing(link: DatabaseLink, lock: str = "") -> Standing:
     """Return where the ledger stands; with the dialect's lock, no other writer moves it."""
     sql = "SELECT ledger, epoch, seq, hash, frozen, origin FROM ledger_head"
     found = link.rows(sql + lock)
     if len(found) != 1:
         raise Fault("broken")
     ledger, epoch, seq, made, frozen, origin = found[0]
-    return Standing(Head(ledger, epoch, seq, made), frozen, origin)
+    return Standing(LedgerHead(ledger, epoch, seq, made), frozen, origin)
 
 
-def standing_with(link: Link, seq: int) -> tuple[Head, str | None, Entry | None]:
+def standing_with(link: DatabaseLink, seq: int) -> tuple[LedgerHead, str | None, Entry | None]:
     """Return the head, why the ledger is frozen, and that entry or None, by one look."""
     named = ", ".join(f"e.{column}" for column in ENTRY.split(", "))
     found = link.rows(
@@ -62,59 +62,59 @@ def standing_with(link: Link, seq: int) -> tuple[Head, str | None, Entry | None]
         raise Fault("broken")
     ledger, epoch, last, made, frozen, *of_entry = found[0]
     entry = None if of_entry[0] is None else Entry(*of_entry)
-    return Head(ledger, epoch, last, made), frozen, entry
+    return LedgerHead(ledger, epoch, last, made), frozen, entry
 
 
-def add_entry(link: Link, entry: Entry) -> None:
+def add_entry(link: DatabaseLink, entry: Entry) -> None:
     """Insert one entry of the chain."""
     values = (entry.seq, entry.epoch, entry.at, entry.kind, entry.body, entry.prev, entry.hash)
     link.change(f"INSERT INTO ledger_entries ({ENTRY}) VALUES ({marks(7)})", values)
 
 
-def entry(link: Link, seq: int) -> Entry | None:
+def entry(link: DatabaseLink, seq: int) -> Entry | None:
     """Return one entry, or None."""
     found = link.rows(f"SELECT {ENTRY} FROM ledger_entries WHERE seq = ?", (seq,))
     return Entry(*found[0]) if found else None
 
 
-def entry_body(link: Link, seq: int) -> Body:
+def entry_body(link: DatabaseLink, seq: int) -> Body:
     """Return what an entry says, as parsed JSON."""
     found = link.rows("SELECT body FROM ledger_entries WHERE seq = ?", (seq,))
     body: Body = json.loads(found[0][0])
     return body
 
 
-def entry_page(link: Link, after: int, size: int) -> list[Entry]:
+def entry_page(link: DatabaseLink, after: int, size: int) -> list[Entry]:
     """Return the next entries above a sequence number, in order."""
     sql = f"SELECT {ENTRY} FROM ledger_entries WHERE seq > ? ORDER BY seq LIMIT ?"
     return [Entry(*row) for row in link.rows(sql, (after, size))]
 
 
-def entries_of(link: Link, kind: str, after: int) -> tuple[Entry, ...]:
+def entries_of(link: DatabaseLink, kind: str, after: int) -> tuple[Entry, ...]:
     """Return the entries of a kind above a sequence number, in order."""
     sql = f"SELECT {ENTRY} FROM ledger_entries WHERE seq > ? AND kind = ? ORDER BY seq"
     return tuple(Entry(*row) for row in link.rows(sql, (after, kind)))
 
 
-def account(link: Link, name: str) -> Account | None:
+def account(link: DatabaseLink, name: str) -> Account | None:
     """Return the account as it stands, or None."""
     found = link.rows(f"SELECT {ACCOUNT} FROM ledger_accounts WHERE name = ?", (name,))
     return account_in(found[0]) if found else None
 
 
-def accounts(link: Link) -> tuple[Account, ...]:
+def accounts(link: DatabaseLink) -> tuple[Account, ...]:
     """Return every account, by name (sorted here: databases sort by their own locale)."""
     found = (account_in(row) for row in link.rows(f"SELECT {ACCOUNT} FROM ledger_accounts"))
     return tuple(sorted(found, key=lambda one: one.name))
 
 
-def add_account(link: Link, name: str, cap: Cap) -> None:
+def add_account(link: DatabaseLink, name: str, cap: Cap) -> None:
     """Insert an account that has spent nothing."""
     sql = f"INSERT INTO ledger_accounts ({ACCOUNT}, lowered) VALUES ({marks(9)}, 0)"
     link.change(sql, (name, *cap_list(cap), 0, 0, 0, 0))
 
 
-def accounts_of(link: Link, names: Sequence[str]) -> tuple[Account, ...]:
+def accounts_of(link: DatabaseLink, names: Sequence[str]) -> tuple[Account, ...]:
     """Return those of the named accounts that are there, in the order of the names."""
     sql = f"SELECT {ACCOUNT} FROM ledger_accounts WHERE name IN ({marks(len(names))})"
     found = {row[0]: account_in(row) for row in link.rows(sql, tuple(names))}
@@ -123,10 +123,10 @@ def accounts_of(link: Link, names: Sequence[str]) -> tuple[Account, ...]:
 
 def account_in(row: tuple[Any, ...]) -> Account:  # Any: one row of ledger_accounts
     """Return the account that a row's columns say."""
-    return Account(row[0], Cap(*row[1:5]), Debt(*row[5:9]))
+    return Account(row[0], Cap(*row[1:5]), PrivacyCost(*row[5:9]))
 
 
-def last_account(link: Link, prefix: str, bytewise: str) -> str | None:
+def last_account(link: DatabaseLink, prefix: str, bytewise: str) -> str | None:
     """Return the last account whose name begins so, by its bytes, or None."""
     name = f"name{bytewise}"
     sql = f"SELECT max({name}) FROM ledger_accounts WHERE {name} >= ? AND {name} < ?"
@@ -134,20 +134,20 @@ def last_account(link: Link, prefix: str, bytewise: str) -> str | None:
     return found
 
 
-def frozen_shapes(link: Link) -> tuple[str, ...]:
+def frozen_shapes(link: DatabaseLink) -> tuple[str, ...]:
     """Return the frozen shapes of question, sorted."""
     found = link.rows("SELECT shape FROM ledger_frozen_shapes")
     return tuple(sorted(shape for (shape,) in found))
 
 
-def operation(link: Link, user: str, op: str) -> Operation | None:
+def operation(link: DatabaseLink, user: str, op: str) -> Operation | None:
     """Return what is known of an operation, or None."""
     sql = "SELECT asker, op, request, answer_key, state, seq, ended FROM ledger_operations"
     found = link.rows(sql + " WHERE asker = ? AND op = ?", (user, op))
     return Operation(*found[0]) if found else None
 
 
-def readings(link: Link, answer_key: str) -> list[tuple[int, str, str, str]]:
+def readings(link: DatabaseLink, answer_key: str) -> list[tuple[int, str, str, str]]:
     """Return the charges for an answer that are not over: seq, when, whose, which operation."""
     sql = (
         "SELECT e.seq, e.at, o.asker, o.op FROM ledger_operations o"
@@ -158,7 +158,7 @@ def readings(link: Link, answer_key: str) -> list[tuple[int, str, str, str]]:
     return [(int(seq), str(at), str(user), str(op)) for seq, at, user, op in found]
 
 
-def answer_of(link: Link, user: str, op: str) -> str | None:
+def answer_of(link: DatabaseLink, user: str, op: str) -> str | None:
     """Return the answer that an operation was given, or None."""
     known = operation(link, user, op)
     if known is None or known.state != "answered":
@@ -167,7 +167,7 @@ def answer_of(link: Link, user: str, op: str) -> str | None:
 
 
 def standing_accounts(
-    link: Link, answer_key: str, names: Sequence[str]
+    link: DatabaseLink, answer_key: str, names: Sequence[str]
 ) -> dict[str, tuple[Account, bool]]:
     """Return those of the named accounts that are there, and whether each paid for the answer."""
     sql = (
@@ -180,7 +180,7 @@ def standing_accounts(
 
 
 def operation_and_answer(
-    link: Link, user: str, op: str
+    link: DatabaseLink, user: str, op: str
 ) -> tuple[Operation, Body, str | None] | None:
     """Return an operation, what its charge says, and the answer under its key, by one look."""
     sql = (
@@ -196,7 +196,7 @@ def operation_and_answer(
     return Operation(*known), json.loads(body), answer
 
 
-def add_operation(link: Link, known: Operation) -> None:
+def add_operation(link: DatabaseLink, known: Operation) -> None:
     """Insert an operation; a second one of the same asker and id is impossible."""
     sql = "INSERT INTO ledger_operations (asker, op, request, answer_key, state, seq, ended)"
     values = (
@@ -211,21 +211,21 @@ def add_operation(link: Link, known: Operation) -> None:
     link.change(f"{sql} VALUES ({marks(7)})", values)
 
 
-def end_operation(link: Link, known: Operation, state: str, ended: int) -> None:
+def end_operation(link: DatabaseLink, known: Operation, state: str, ended: int) -> None:
     """Mark a charged operation as over."""
     sql = "UPDATE ledger_operations SET state = ?, ended = ? WHERE asker = ? AND op = ?"
     if link.change(sql + " AND state = 'charged'", (state, ended, known.user, known.op)) != 1:
         raise Bug("an operation ended twice")
 
 
-def standing_answer(link: Link, answer_key: str) -> str | None:
+def standing_answer(link: DatabaseLink, answer_key: str) -> str | None:
     """Return the answer that stands under the key, or None."""
     sql = "SELECT answer FROM ledger_answers WHERE answer_key = ?"
     found: list[tuple[str]] = link.rows(sql, (answer_key,))
     return found[0][0] if found else None
 
 
-def add_answer(link: Link, answer_key: str, seq: int, answer: str) -> None:
+def add_answer(link: DatabaseLink, answer_key: str, seq: int, answer: str) -> None:
     """Let an answer stand; a second one under its key is impossible."""
     sql = "INSERT INTO ledger_answers (answer_key, seq, answer) VALUES (?, ?, ?)"
     link.change(sql, (answer_key, seq, answer))
@@ -242,7 +242,7 @@ class Before:
     are_open: bool  # all of the accounts are there
 
 
-def before(link: Link, asked: Charge, names: Sequence[str]) -> Before:
+def before(link: DatabaseLink, asked: Charge, names: Sequence[str]) -> Before:
     """Return what is known before a charge, by one look."""
     sql = (
         "SELECT (SELECT 1 FROM ledger_frozen_shapes WHERE shape = ?),"
@@ -259,7 +259,7 @@ def before(link: Link, asked: Charge, names: Sequence[str]) -> Before:
     return Before(found, frozen is not None, answer, read is not None, there == len(names))
 
 
-def without_payers(link: Link, answer_key: str, names: Sequence[str]) -> list[str]:
+def without_payers(link: DatabaseLink, answer_key: str, names: Sequence[str]) -> list[str]:
     """Return the names that have not paid for the answer, in their order."""
     sql = "SELECT account FROM ledger_payers WHERE answer_key = ? AND account IN"
     found = link.rows(f"{sql} ({marks(len(names))})", (answer_key, *names))
@@ -267,7 +267,7 @@ def without_payers(link: Link, answer_key: str, names: Sequence[str]) -> list[st
     return [name for name in names if name not in paid]
 
 
-def add_payers(link: Link, answer_key: str, seq: int, names: Sequence[str]) -> None:
+def add_payers(link: DatabaseLink, answer_key: str, seq: int, names: Sequence[str]) -> None:
     """Remember who has paid for an answer."""
     if names:
         each = ", ".join("(?, ?, ?)" for _ in names)

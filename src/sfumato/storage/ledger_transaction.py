@@ -9,10 +9,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date, datetime
 
-from sfumato.dp.accounting.privacy_events import Debt
+from sfumato.dp.accounting.privacy_events import PrivacyCost
 from sfumato.dp.refusal import Bug
 from sfumato.storage import ledger_rows
-from sfumato.storage.database import Dialect, Link
+from sfumato.storage.database import DatabaseLink, Dialect
 from sfumato.storage.ledger_tables import SUMS
 from sfumato.vault.budget_windows import CLOCK, trusted_day
 from sfumato.vault.hash_chain import (
@@ -25,7 +25,7 @@ from sfumato.vault.hash_chain import (
     disagreement,
     next_entry,
 )
-from sfumato.vault.ledger_entries import Account, AnchorMark, Cap, Entry, Head
+from sfumato.vault.ledger_entries import Account, AnchorMark, Cap, Entry, LedgerHead
 
 
 class CannotPay(Exception):
@@ -45,13 +45,13 @@ class HistoryLost(Exception):
 
 
 @dataclass
-class Work:
+class LedgerTransaction:
     """A transaction that holds the head, so that no other writer moves until it ends."""
 
-    link: Link
+    link: DatabaseLink
     dialect: Dialect
     now: Callable[[], str]
-    head: Head
+    head: LedgerHead
     frozen: str | None
     origin: str
     here: str = ""  # which database this is; another than `origin` after a move
@@ -62,14 +62,16 @@ class Work:
     vouches: Callable[[datetime], bool] = lambda _: False  # that the clock was not set ahead
     trusted: datetime | None = None  # when the clock was, if its day is trusted
     debited: dict[str, Account] = field(default_factory=dict)  # as they stand now
-    heads: list[Head] = field(default_factory=list)  # where each act ended: receipts name them
+    heads: list[LedgerHead] = field(
+        default_factory=list
+    )  # where each act ended: receipts name them
 
-    def marked(self) -> Work:
+    def marked(self) -> LedgerTransaction:
         """Return how the transaction stands now, so that it can be gone back to."""
         self.link.change("SAVEPOINT act")  # the newest of the name is the one that is meant
         return replace(self, debited=dict(self.debited))
 
-    def go_back(self, before: Work) -> None:
+    def go_back(self, before: LedgerTransaction) -> None:
         """Undo what was done since the newest mark, here and in the database."""
         self.link.change("ROLLBACK TO SAVEPOINT act")
         self.head, self.frozen = before.head, before.frozen
@@ -94,7 +96,7 @@ class Work:
         )
         ledger_rows.add_entry(self.link, made)
         self.has_notes = self.has_notes or kind not in KINDS
-        self.head = Head(self.head.ledger, made.epoch, made.seq, made.hash)
+        self.head = LedgerHead(self.head.ledger, made.epoch, made.seq, made.hash)
         self.is_dirty = True
         return made
 
@@ -158,7 +160,7 @@ class Work:
         if self.link.change(sql, (head.epoch, head.seq, head.hash, self.frozen, self.origin)) != 1:
             raise Bug("the ledger has no single head")
 
-    def debit(self, names: Sequence[str], debt: Debt) -> tuple[Account, ...]:
+    def debit(self, names: Sequence[str], debt: PrivacyCost) -> tuple[Account, ...]:
         """Debit every account in one conditional statement, or undo the whole transaction.
 
         They are returned as they stand then, in the order of their names here.
@@ -192,7 +194,7 @@ class Work:
         ledger_rows.add_account(self.link, name, cap)
 
 
-def seen_day(link: Link, dialect: Dialect) -> date | None:
+def seen_day(link: DatabaseLink, dialect: Dialect) -> date | None:
     """Return the last day that was trusted, or None before the first."""
     found = ledger_rows.last_account(link, CLOCK, dialect.bytewise)
     return None if found is None else date.fromisoformat(found.removeprefix(CLOCK))

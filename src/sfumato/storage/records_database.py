@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from sfumato.storage.database import Database, Fault, FaultCode, Link, spoken
-from sfumato.storage.shared_connection import Held
+from sfumato.storage.database import Database, DatabaseLink, Fault, FaultCode, spoken
+from sfumato.storage.shared_connection import SharedConnection
 
 
 class Records:
@@ -15,7 +15,7 @@ class Records:
 
     def __init__(self, database: Database) -> None:
         self._database = database
-        self._held = Held(database.connect)
+        self._held = SharedConnection(database.connect)
 
     def make(self, tables: Sequence[str]) -> None:
         """Make the tables that are not there yet."""
@@ -40,7 +40,7 @@ class Records:
         return self._held.seen(lambda link: link.rows(sql, values))
 
     @contextmanager
-    def change(self) -> Iterator[Link]:
+    def change(self) -> Iterator[DatabaseLink]:
         """Hold one transaction: durable when the block ends, undone when it raises."""
         with self._held.lock:
             code: FaultCode

@@ -12,29 +12,29 @@ from typing import Final, TypeVar
 from weakref import WeakSet
 
 from sfumato.dp.refusal import Bug
-from sfumato.storage.database import Fault, FaultCode, Link, spoken
+from sfumato.storage.database import DatabaseLink, Fault, FaultCode, spoken
 
 T = TypeVar("T")
 
 
-class Held:
+class SharedConnection:
     """A connection, perhaps; whoever uses it holds the lock."""
 
-    def __init__(self, connect: Callable[[], Link]) -> None:
+    def __init__(self, connect: Callable[[], DatabaseLink]) -> None:
         self._connect = connect
         self.lock = threading.RLock()
-        self.link: Link | None = None
+        self.link: DatabaseLink | None = None
         self.made = 0  # how often the connection was made: what another saw may be undone
         _HELD.add(self)
 
-    def connected(self) -> Link:
+    def connected(self) -> DatabaseLink:
         """Return the connection, made if there is none; the lock is held."""
         if self.link is None:
             self.link = self._connect()
             self.made += 1
         return self.link
 
-    def seen(self, look: Callable[[Link], T]) -> T:
+    def seen(self, look: Callable[[DatabaseLink], T]) -> T:
         """Return what is seen through the connection; a lost one is made anew, once."""
         with self.lock:
             code: FaultCode
@@ -65,8 +65,10 @@ class Held:
         self.lock = threading.RLock()
 
 
-_LEFT: Final[list[Link]] = []  # kept for ever: closing one here would end the parent's transactions
-_HELD: Final[WeakSet[Held]] = WeakSet()
+_LEFT: Final[
+    list[DatabaseLink]
+] = []  # kept for ever: closing one here would end the parent's transactions
+_HELD: Final[WeakSet[SharedConnection]] = WeakSet()
 
 
 def _after_fork() -> None:

@@ -13,11 +13,12 @@ from typing import Any, Final
 from sfumato.dp.refusal import Bug, Refused
 from sfumato.storage import ledger_comparison, ledger_operations, ledger_rows
 from sfumato.storage import ledger_history as past
-from sfumato.storage.database import Database, Fault, FaultCode, Link, spoken
-from sfumato.storage.ledger_transaction import CannotPay, HistoryLost, Work, seen_day
-from sfumato.storage.own_entries import Own
-from sfumato.storage.shared_connection import Held
-from sfumato.system.group_commit import Ended, Together
+from sfumato.storage.database import Database, DatabaseLink, Fault, FaultCode, spoken
+from sfumato.storage.ledger_transaction import CannotPay, HistoryLost, LedgerTransaction, seen_day
+from sfumato.storage.own_entries import OwnEntries
+from sfumato.storage.shared_connection import SharedConnection
+from sfumato.system.group_commit import GroupCommit
+from sfumato.system.group_commit import Outcome as Ended
 from sfumato.vault import hash_chain
 from sfumato.vault.budget_windows import trusted_day
 from sfumato.vault.ledger_entries import (
@@ -28,21 +29,21 @@ from sfumato.vault.ledger_entries import (
     Charged,
     Entry,
     Exceeded,
-    Head,
+    LedgerHead,
     Loss,
     Mark,
+    OperationState,
     Outcome,
     Paid,
     Past,
     Settled,
     Settling,
-    Standing,
 )
 from sfumato.vault.ports import Clock, MarkAll
 
 _PAGE: Final = 1000
 SLACK_S: Final = 3600  # that a clock may be set ahead while a process counts
-Act = Callable[[Work], object]
+Act = Callable[[LedgerTransaction], object]
 
 
 class SqlLedger:
@@ -56,15 +57,17 @@ class SqlLedger:
     def __init__(self, database: Database, clock: Clock) -> None:
         self._database = database
         self._clock = clock
-        self._writing = Held(self._connected)
-        self._looking = Held(self._connected)
-        self._seen: Head | None = None
-        self._held: Work | None = None  # the last batch, if the anchor's mark was found in it
+        self._writing = SharedConnection(self._connected)
+        self._looking = SharedConnection(self._connected)
+        self._seen: LedgerHead | None = None
+        self._held: LedgerTransaction | None = (
+            None  # the last batch, if the anchor's mark was found in it
+        )
         self._trusted: tuple[datetime, float] | None = None  # the clock, and the time counted then
         self._here = ""  # which database the connections lead to
-        self._own = Own()
+        self._own = OwnEntries()
         self._mark: MarkAll | None = None
-        self._acts: Together[Act, Any] = Together(  # Any: each its own
+        self._acts: GroupCommit[Act, Any] = GroupCommit(  # Any: each its own
             self._alone, self._together, self._mark_all
         )
 
@@ -143,34 +146,36 @@ class SqlLedger:
         made: Account = self._looked(ledger_operations.held_to(mark, act))
         return made
 
-    def note(self, kind: str, body: dict[str, object]) -> Head:
+    def note(self, kind: str, body: dict[str, object]) -> LedgerHead:
         """Append an owner's act to the chain; it cannot pass for one of the ledger's own."""
         if kind in hash_chain.KINDS:
             raise Bug(f"the kind {kind!r} is the ledger's own")
-        head: Head = self._acts.done(lambda work: ledger_operations.note(work, kind, body))
+        head: LedgerHead = self._acts.done(lambda work: ledger_operations.note(work, kind, body))
         return head
 
     def freeze(self, reason: str) -> None:
         """Stop every charge until the owner acknowledges; the first reason stays."""
         self._acts.done(lambda work: work.freeze(reason))
 
-    def acknowledge(self, debits: dict[str, ledger_operations.Amounts], why: str) -> Head:
+    def acknowledge(self, debits: dict[str, ledger_operations.Amounts], why: str) -> LedgerHead:
         """Open a new epoch, debit what may be lost (up to the caps, never past them), thaw."""
-        head: Head = self._acts.done(lambda work: ledger_operations.acknowledge(work, debits, why))
+        head: LedgerHead = self._acts.done(
+            lambda work: ledger_operations.acknowledge(work, debits, why)
+        )
         return head
 
     def is_moved(self) -> bool:
         """Say whether the ledger is in another database than the one that it was last in."""
         return self._looking.seen(ledger_rows.standing).origin != self._here
 
-    def go_on_here(self, mark: AnchorMark) -> Head:
+    def go_on_here(self, mark: AnchorMark) -> LedgerHead:
         """Go on in another database than before, if the mark is the head's; else freeze, refuse."""
-        head: Head = self._looked(ledger_operations.held_to(mark, lambda work: work.head))
+        head: LedgerHead = self._looked(ledger_operations.held_to(mark, lambda work: work.head))
         return head
 
-    def acknowledge_loss(self, loss: Loss, why: str) -> Head:
+    def acknowledge_loss(self, loss: Loss, why: str) -> LedgerHead:
         """Open a new epoch, debit exactly what was lost, and thaw."""
-        head: Head = self._acts.done(
+        head: LedgerHead = self._acts.done(
             lambda work: ledger_operations.acknowledge_loss(work, loss, why)
         )
         return head
@@ -184,7 +189,7 @@ class SqlLedger:
     def trust_day(self, mark: Mark) -> date | None:
         """Trust the clock's day by the owner's word; None where a later one was trusted."""
 
-        def trusted(work: Work) -> date | None:
+        def trusted(work: LedgerTransaction) -> date | None:
             now = datetime.fromisoformat(work.now())
             seen = seen_day(work.link, work.dialect)
             if seen is not None and now.date() < seen:
@@ -195,7 +200,7 @@ class SqlLedger:
         day: date | None = self._looked(ledger_operations.held_to(mark, trusted))
         return day
 
-    def head(self) -> Head:
+    def head(self) -> LedgerHead:
         """Return the ledger's identity, epoch, last sequence number and hash."""
         return self._looking.seen(ledger_rows.standing).head
 
@@ -203,7 +208,7 @@ class SqlLedger:
         """Return why the ledger is frozen, or None."""
         return self._looking.seen(ledger_rows.standing).frozen
 
-    def standing_with(self, seq: int) -> tuple[Head, str | None, Entry | None]:
+    def standing_with(self, seq: int) -> tuple[LedgerHead, str | None, Entry | None]:
         """Return the head, why the ledger is frozen, and that entry, all as of one moment."""
         return self._looking.seen(lambda link: ledger_rows.standing_with(link, seq))
 
@@ -219,7 +224,7 @@ class SqlLedger:
         """Return those of the named accounts that are there, in the order of the names."""
         return self._looking.seen(lambda link: ledger_rows.accounts_of(link, names))
 
-    def head_and_accounts(self) -> tuple[Head, tuple[Account, ...]]:
+    def head_and_accounts(self) -> tuple[LedgerHead, tuple[Account, ...]]:
         """Return every account and the chain's head, as of one moment."""
         with self.own_connection() as link:
             link.begin_reading()
@@ -348,7 +353,7 @@ class SqlLedger:
                 self._mark(held.head, tuple(held.debited.values()), held.heads)
 
     @contextmanager
-    def _work(self) -> Iterator[Work]:
+    def _work(self) -> Iterator[LedgerTransaction]:
         """Hold the head; commit when the block ends, undo everything when it raises."""
         with self._writing.lock:
             work = self._writing.seen(self._hold_head)
@@ -376,9 +381,9 @@ class SqlLedger:
         raise spoken(code)
 
     @contextmanager
-    def own_connection(self) -> Iterator[Link]:
+    def own_connection(self) -> Iterator[DatabaseLink]:
         """Hold a connection of its own, closed when the block ends."""
-        link: Link | None = None
+        link: DatabaseLink | None = None
         code: FaultCode
         try:
             link = self._database.connect()
@@ -391,7 +396,7 @@ class SqlLedger:
                 link.close()
         raise spoken(code)
 
-    def _hold_head(self, link: Link) -> Work:
+    def _hold_head(self, link: DatabaseLink) -> LedgerTransaction:
         work = self._begun(link)
         reason = self._lost_history(work)
         if reason is None or work.frozen is not None:
@@ -403,13 +408,13 @@ class SqlLedger:
         self._seen = work.head
         return self._begun(link)
 
-    def _begun(self, link: Link) -> Work:
+    def _begun(self, link: DatabaseLink) -> LedgerTransaction:
         dialect = self._database.dialect
         link.begin()
         found = ledger_rows.standing(link, dialect.lock)
         head, frozen, origin = found.head, found.frozen, found.origin
         now, here, vouches = self._clock.now, self._here, self._vouches
-        return Work(link, dialect, now, head, frozen, origin, here, vouches=vouches)
+        return LedgerTransaction(link, dialect, now, head, frozen, origin, here, vouches=vouches)
 
     def _vouches(self, now: datetime) -> bool:
         """Say whether this process has counted as much time as the clock has gone since."""
@@ -418,7 +423,7 @@ class SqlLedger:
         then, counted = self._trusted
         return (now - then).total_seconds() <= time.monotonic() - counted + SLACK_S
 
-    def _lost_history(self, work: Work) -> str | None:
+    def _lost_history(self, work: LedgerTransaction) -> str | None:
         """Return why this is not the ledger that this process has seen before, or None."""
         seen = self._seen
         if seen is None or seen == work.head:
@@ -428,7 +433,7 @@ class SqlLedger:
             return None
         return hash_chain.SEEN
 
-    def _connected(self) -> Link:
+    def _connected(self) -> DatabaseLink:
         link = self._database.connect()
         try:
             self._here = link.origin()
@@ -437,14 +442,14 @@ class SqlLedger:
             raise
         return link
 
-    def _undo(self, link: Link) -> None:
+    def _undo(self, link: DatabaseLink) -> None:
         try:
             link.rollback()
         except Fault:
             self._writing.drop()
 
 
-def _within(work: Work, act: Act) -> Ended[object]:
+def _within(work: LedgerTransaction, act: Act) -> Ended[object]:
     """Return how one of several acts ended; one that is refused leaves nothing behind."""
     before = work.marked()
     error: Exception
@@ -463,4 +468,4 @@ def _paid(ended: Ended[Outcome]) -> Paid:
         return None
     if ended.error is not None:
         return ended.error
-    return ended.gives if isinstance(ended.gives, Charged | Standing) else None
+    return ended.gives if isinstance(ended.gives, Charged | OperationState) else None

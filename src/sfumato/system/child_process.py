@@ -27,7 +27,7 @@ _WRITTEN: Final = 1 << 16  # at once, so that one that reads slowly is noticed
 _READ: Final = 1 << 20
 
 
-class Piped:
+class ChildProcess:
     """One such process; has state."""
 
     def __init__(self, module: str) -> None:

@@ -14,7 +14,7 @@ from typing import Final
 SELDOM: Final = 100  # collections of the middle ages to a full one; the interpreter's own is 10
 
 
-def look_seldom() -> None:
+def collect_seldom() -> None:
     """Leave all that is here for ever, and look through what comes to be kept less often."""
     gc.collect()
     gc.freeze()
@@ -22,6 +22,6 @@ def look_seldom() -> None:
     gc.set_threshold(young, middle, SELDOM)
 
 
-def look_again() -> None:
+def collect_normally() -> None:
     """Look through all of it again: what is left at the end, a library in C calls a leak."""
     gc.unfreeze()

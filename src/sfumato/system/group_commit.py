@@ -23,7 +23,7 @@ MOST: Final = 64  # acts that are done in one go, so that no transaction grows w
 
 
 @dataclass(frozen=True)
-class Ended(Generic[Gives]):
+class Outcome(Generic[Gives]):
     """How one act ended: with what it gives, or with its own refusal."""
 
     gives: Gives | None = None
@@ -38,7 +38,7 @@ class _Waiting(Generic[Act, Gives]):
     bell: SimpleQueue[None] = field(default_factory=SimpleQueue)  # an Event costs ten times that
     is_woken: bool = False
     is_taken: bool = False
-    ended: Ended[Gives] | None = None
+    ended: Outcome[Gives] | None = None
 
     def wake(self) -> None:
         """Ring; for one in the queue its lock is held, so that whoever leaves knows if it rang."""
@@ -46,13 +46,13 @@ class _Waiting(Generic[Act, Gives]):
         self.bell.put(None)
 
 
-class Together(Generic[Act, Gives]):
+class GroupCommit(Generic[Act, Gives]):
     """The queue of one place where acts are written; safe under threads and forks."""
 
     def __init__(
         self,
         alone: Callable[[Act], Gives],
-        several: Callable[[Sequence[Act]], Sequence[Ended[Gives]] | None],
+        several: Callable[[Sequence[Act]], Sequence[Outcome[Gives]] | None],
         before_told: Callable[[], None] = lambda: None,
     ) -> None:
         """Hold how one act is done, and how several are: None says that each is done alone.
@@ -144,7 +144,7 @@ class Together(Generic[Act, Gives]):
         return ended.gives  # type: ignore[return-value]  # None only where that is what it gives
 
 
-_QUEUES: Final[WeakSet[Together]] = WeakSet()  # type: ignore[type-arg]  # of whatever acts
+_QUEUES: Final[WeakSet[GroupCommit]] = WeakSet()  # type: ignore[type-arg]  # of whatever acts
 
 
 def _after_fork() -> None:

@@ -27,7 +27,7 @@ EXTRAS: Final[Mapping[str, tuple[str, ...]]] = {
 }  # fmt: skip
 
 
-def absent(extra: str) -> tuple[str, ...]:
+def absent_packages(extra: str) -> tuple[str, ...]:
     """Return the modules of an extra that are not installed; none of them is imported."""
     return tuple(name for name in EXTRAS[extra] if importlib.util.find_spec(name) is None)
 
@@ -35,7 +35,7 @@ def absent(extra: str) -> tuple[str, ...]:
 def need(*extras: str) -> None:
     """Refuse if a module of these extras is not installed."""
     for extra in extras:
-        for name in absent(extra):
+        for name in absent_packages(extra):
             raise missing(name, *extras)
 
 

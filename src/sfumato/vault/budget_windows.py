@@ -14,7 +14,7 @@ from dataclasses import replace
 from datetime import date, timedelta
 from typing import Final
 
-from sfumato.dp.accounting.privacy_events import Debt
+from sfumato.dp.accounting.privacy_events import PrivacyCost
 from sfumato.dp.accounting.privacy_filter import Cap
 from sfumato.dp.refusal import Refused
 from sfumato.vault.ledger_entries import Account, Debtor
@@ -110,6 +110,6 @@ def seen_through(account: Account, window: Account) -> Account:
     )
 
 
-def spent_in_all(account: Account) -> Debt:
+def spent_in_all(account: Account) -> PrivacyCost:
     """Return what was spent in all windows together, or without any."""
     return account.spent if account.lifetime is None else account.lifetime

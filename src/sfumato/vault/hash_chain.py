@@ -31,10 +31,10 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from sfumato.dp.accounting.privacy_events import Debt
+from sfumato.dp.accounting.privacy_events import PrivacyCost
 from sfumato.dp.accounting.privacy_filter import accepts
 from sfumato.dp.refusal import Bug, Refused
-from sfumato.vault.ledger_entries import Account, AnchorMark, Cap, Entry, Head
+from sfumato.vault.ledger_entries import Account, AnchorMark, Cap, Entry, LedgerHead
 
 GENESIS: Final = "0" * 64  # what the first entry names as the one before
 MOST: Final = (
@@ -61,14 +61,14 @@ def entry_hash(prev: str, seq: int, epoch: int, at: str, kind: str, body: str) -
     return hashlib.sha256(_DOMAIN + fields.encode("ascii")).hexdigest()
 
 
-def next_entry(head: Head, *, epoch: int, at: str, kind: str, body: str) -> Entry:
+def next_entry(head: LedgerHead, *, epoch: int, at: str, kind: str, body: str) -> Entry:
     """Return the entry that follows the head."""
     seq = head.seq + 1
     made = entry_hash(head.hash, seq, epoch, at, kind, body)
     return Entry(seq, epoch, at, kind, body, head.hash, made)
 
 
-def debt_list(debt: Debt) -> list[int]:
+def debt_list(debt: PrivacyCost) -> list[int]:
     """Return a debt as an entry writes it, each number at most MOST."""
     return [min(part, MOST) for part in (debt.epsilon, debt.delta, debt.rho, debt.rho_delta)]
 
@@ -81,9 +81,9 @@ def cap_list(cap: Cap) -> list[int]:
     return parts
 
 
-def add(spent: Debt, debt: Debt) -> Debt:
+def add(spent: PrivacyCost, debt: PrivacyCost) -> PrivacyCost:
     """Return the sum, held at MOST: exact wherever a cap can be, and the same in any order."""
-    return Debt(*debt_list(spent + debt))
+    return PrivacyCost(*debt_list(spent + debt))
 
 
 MOVED: Final = "the database is not the one that the ledger was made in"
@@ -95,7 +95,7 @@ _ANOTHER_HISTORY: Final = "the ledger's history is not the anchor's"
 MEASURABLE: Final = frozenset({MOVED, SEEN, NOT_STANDING, _ENDS_BEFORE, _ANOTHER_HISTORY})
 
 
-def disagreement(mark: AnchorMark, head: Head, marked: Entry | None) -> str | None:
+def disagreement(mark: AnchorMark, head: LedgerHead, marked: Entry | None) -> str | None:
     """Return why this is not the ledger that the anchor saw; `marked` is the entry at mark.seq."""
     if mark.ledger != head.ledger:
         return "the anchor belongs to another ledger"
@@ -131,7 +131,7 @@ class Verdict:
     """What the chain says when it is replayed; `fault` is None when every link holds."""
 
     fault: str | None
-    head: Head
+    head: LedgerHead
     accounts: tuple[Account, ...]  # by name
     counts: Counts
     frozen_shapes: tuple[str, ...]
@@ -162,7 +162,7 @@ class _Replay:
     seq: int = 0
     hash: str = GENESIS
     caps: dict[str, Cap] = field(default_factory=dict)
-    spent: dict[str, Debt] = field(default_factory=dict)
+    spent: dict[str, PrivacyCost] = field(default_factory=dict)
     shapes: set[str] = field(default_factory=set)
     frozen: str | None = None
     operations: int = 0
@@ -204,7 +204,7 @@ class _Replay:
         accounts = (Account(name, self.caps[name], self.spent[name]) for name in sorted(self.caps))
         return Verdict(
             fault,
-            Head(self.ledger, self.epoch, self.seq, self.hash),
+            LedgerHead(self.ledger, self.epoch, self.seq, self.hash),
             tuple(accounts),
             Counts(self.operations, self.answers, self.payers),
             tuple(sorted(self.shapes)),
@@ -215,7 +215,7 @@ class _Replay:
     def debit(self, debits: Body) -> str | None:
         """Add debits that the filter must accept."""
         for account, amounts in debits.items():
-            debt = Debt(*_four(amounts))
+            debt = PrivacyCost(*_four(amounts))
             if not accepts(self.caps[account], self.spent[account], debt):
                 return "its debit passes the cap in both tests"
             self.spent[account] = add(self.spent[account], debt)
@@ -237,7 +237,7 @@ def _opened(replay: _Replay, body: Body) -> str | None:
     if body["account"] in replay.caps:
         return "its account was open already"
     replay.caps[body["account"]] = Cap(*_four(body["cap"]))
-    replay.spent[body["account"]] = Debt()
+    replay.spent[body["account"]] = PrivacyCost()
     return None
 
 
@@ -288,7 +288,7 @@ def _frozen(replay: _Replay, body: Body) -> str | None:
 
 def _acknowledged(replay: _Replay, body: Body) -> str | None:
     for account, amounts in body["debits"].items():
-        replay.spent[account] = add(replay.spent[account], Debt(*_four(amounts)))
+        replay.spent[account] = add(replay.spent[account], PrivacyCost(*_four(amounts)))
     replay.frozen, replay.origin = None, body["origin"]
     return None
 

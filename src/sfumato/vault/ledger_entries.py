@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from sfumato.dp.accounting.privacy_events import Debt
+from sfumato.dp.accounting.privacy_events import PrivacyCost
 from sfumato.dp.accounting.privacy_filter import Cap
 from sfumato.dp.refusal import Bug
 
@@ -22,9 +22,10 @@ __all__ = [
     "Entry",
     "Exceeded",
     "Failed",
-    "Head",
+    "LedgerHead",
     "Loss",
     "Mark",
+    "OperationState",
     "Outcome",
     "Paid",
     "Past",
@@ -33,7 +34,6 @@ __all__ = [
     "Settled",
     "Settling",
     "ShapeFrozen",
-    "Standing",
 ]
 
 
@@ -43,9 +43,9 @@ class Account:
 
     name: str
     cap: Cap
-    spent: Debt
+    spent: PrivacyCost
     window: str | None = None  # the account of the open window, whose cap and spent these are
-    lifetime: Debt | None = None  # what was spent in all windows, where there are windows
+    lifetime: PrivacyCost | None = None  # what was spent in all windows, where there are windows
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ class Charge:
     answer_key: str  # under which the answer stands; `fresh` requests make theirs unique
     shape: str  # SHA-256 (hex) of the question's shape; a stopped shape is frozen
     debtors: tuple[Debtor, ...]
-    debt: Debt
+    debt: PrivacyCost
     body: dict[str, object]  # what is written into the chain: question, price, mechanism; no rows
     patience_s: int = 0  # how old another's reading of the same answer may be to be waited for
     by_day: bool = False  # its entry says the day alone: when exactly it was is nobody's business
@@ -97,7 +97,7 @@ class Charge:
 
 
 @dataclass(frozen=True)
-class Head:
+class LedgerHead:
     """Where the chain stands."""
 
     ledger: str  # random id, made once
@@ -123,17 +123,17 @@ class Entry:
 class Charged:
     """Paid now, or paid before and not yet answered: the rows may be read."""
 
-    head: Head
+    head: LedgerHead
     seq: int  # the entry that holds the debit; in every outcome of this operation
     accounts: tuple[Account, ...]
     paid_before: bool  # a retry of an operation that was charged but never answered
 
 
 @dataclass(frozen=True)
-class Standing:
+class OperationState:
     """The answer stands already; `debited` names accounts that paid their share just now."""
 
-    head: Head
+    head: LedgerHead
     seq: int
     answer: str
     accounts: tuple[Account, ...]
@@ -188,8 +188,8 @@ class Pending:
     op: str
 
 
-Outcome = Charged | Standing | Failed | Exceeded | Reused | ShapeFrozen | Pending
-Paid = Charged | Standing | Exception | None  # of several at once; None has changed nothing
+Outcome = Charged | OperationState | Failed | Exceeded | Reused | ShapeFrozen | Pending
+Paid = Charged | OperationState | Exception | None  # of several at once; None has changed nothing
 
 
 @dataclass(frozen=True)
@@ -206,7 +206,7 @@ class Past:
 class Settled:
     """The operation is over; `answer` is what stands, another's perhaps, or "" if it failed."""
 
-    head: Head
+    head: LedgerHead
     seq: int
     answer: str
     accounts: tuple[Account, ...] = ()  # those that were asked for, as they stand at that head
@@ -264,6 +264,6 @@ def _is_name(text: str) -> bool:
     return 0 < len(text) <= 400 and text.isprintable()
 
 
-def _moves_both_tests(debt: Debt) -> bool:
+def _moves_both_tests(debt: PrivacyCost) -> bool:
     parts = (debt.epsilon, debt.delta, debt.rho, debt.rho_delta)
     return min(parts) >= 0 and debt.epsilon + debt.delta > 0 and debt.rho + debt.rho_delta > 0

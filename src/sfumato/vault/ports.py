@@ -18,7 +18,7 @@ from sfumato.vault.ledger_entries import (
     Cap,
     Charge,
     Entry,
-    Head,
+    LedgerHead,
     Loss,
     Mark,
     Outcome,
@@ -37,7 +37,7 @@ class Clock(Protocol):
         ...
 
 
-MarkAll = Callable[[Head, Sequence[Account], Sequence[Head]], None]
+MarkAll = Callable[[LedgerHead, Sequence[Account], Sequence[LedgerHead]], None]
 
 
 class LedgerStore(Protocol):
@@ -54,7 +54,7 @@ class LedgerStore(Protocol):
         """
         ...
 
-    def head(self) -> Head:
+    def head(self) -> LedgerHead:
         """Return the ledger's identity, epoch, last sequence number and hash."""
         ...
 
@@ -118,7 +118,7 @@ class LedgerStore(Protocol):
         """Return those of the named accounts that are there, in the order of the names."""
         ...
 
-    def note(self, kind: str, body: dict[str, object]) -> Head:
+    def note(self, kind: str, body: dict[str, object]) -> LedgerHead:
         """Append an owner's or operator's act (a data set added, a card signed) to the chain."""
         ...
 
@@ -148,7 +148,7 @@ class LedgerStore(Protocol):
         """Return every account."""
         ...
 
-    def head_and_accounts(self) -> tuple[Head, tuple[Account, ...]]:
+    def head_and_accounts(self) -> tuple[LedgerHead, tuple[Account, ...]]:
         """Return every account and the chain's head, as of one moment."""
         ...
 
@@ -164,7 +164,7 @@ class LedgerStore(Protocol):
         """Return why the ledger is frozen, or None."""
         ...
 
-    def standing_with(self, seq: int) -> tuple[Head, str | None, Entry | None]:
+    def standing_with(self, seq: int) -> tuple[LedgerHead, str | None, Entry | None]:
         """Return the head, why the ledger is frozen, and that entry, all as of one moment."""
         ...
 
@@ -172,11 +172,11 @@ class LedgerStore(Protocol):
         """Stop every charge until the owner acknowledges."""
         ...
 
-    def acknowledge(self, debits: dict[str, tuple[int, int, int, int]], why: str) -> Head:
+    def acknowledge(self, debits: dict[str, tuple[int, int, int, int]], why: str) -> LedgerHead:
         """Open a new epoch, debit what may be lost (a cap may be reached, not passed), thaw."""
         ...
 
-    def acknowledge_loss(self, loss: Loss, why: str) -> Head:
+    def acknowledge_loss(self, loss: Loss, why: str) -> LedgerHead:
         """Open a new epoch, debit exactly what was lost, and thaw."""
         ...
 
@@ -192,7 +192,7 @@ class LedgerStore(Protocol):
         """Say whether the ledger is in another database than the one that it was last in."""
         ...
 
-    def go_on_here(self, mark: AnchorMark) -> Head:
+    def go_on_here(self, mark: AnchorMark) -> LedgerHead:
         """Go on in another database than before, if the mark is the head's; else freeze, refuse."""
         ...
 
@@ -212,7 +212,7 @@ class Anchor(Protocol):
         """Return what accounts had spent by the last mark, or None if not all of it is known."""
         ...
 
-    def keep_sums(self, accounts: Sequence[Account], head: Head, mark: AnchorMark) -> bool:
+    def keep_sums(self, accounts: Sequence[Account], head: LedgerHead, mark: AnchorMark) -> bool:
         """Begin to hold what all accounts have spent by that head, if the mark is still the last.
 
         Whoever advances the mark afterwards says how the accounts stand that they have debited.
@@ -220,7 +220,7 @@ class Anchor(Protocol):
         ...
 
     def advance(
-        self, head: Head, accounts: Sequence[Account] = (), before: Sequence[Head] = ()
+        self, head: LedgerHead, accounts: Sequence[Account] = (), before: Sequence[LedgerHead] = ()
     ) -> None:
         """Make the mark durable; a mark never goes back within an epoch.
 

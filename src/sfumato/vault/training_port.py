@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Final, Protocol
 
 from sfumato.dp.learning.input_layers import Front
-from sfumato.dp.learning.poisson_sampling import Coins
+from sfumato.dp.learning.poisson_sampling import PoissonSample
 from sfumato.dp.learning.training_task import CLASSES
 from sfumato.dp.ports import IntegerArray
 from sfumato.vault.sealed import Sealed
@@ -43,7 +43,7 @@ class LearnOrder:
     local: int = 0
     rate: float = 0.0
     proximal: float = 0.0
-    coins: Coins | None = None  # who is in this round; None where everybody is
+    coins: PoissonSample | None = None  # who is in this round; None where everybody is
     front: Front | None = None  # what stands before the linear layers
 
     @property

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy import stats
 
-from sfumato.dp.accounting.poisson_subsampling import MOST_ORDER, sampled, weights
+from sfumato.dp.accounting.poisson_subsampling import MOST_ORDER, subsampled_renyi, weights
 from sfumato.dp.mechanisms import skellam
 from sfumato.dp.refusal import Bug
 
@@ -58,7 +58,7 @@ def test_no_two_laws_are_farther_apart_than_is_said(
     laws: tuple[Masses, Masses], chance: Fraction, order: int
 ) -> None:
     without, beside = laws
-    said = float(sampled(curve_between(without, beside), chance)(order))
+    said = float(subsampled_renyi(curve_between(without, beside), chance)(order))
     true = both_ways(order, mixed(chance, without, beside), without)
     assert true <= said * (1 + SLACK) + SLACK
 
@@ -69,7 +69,7 @@ def test_nor_where_what_is_left_out_is_the_larger_part(
 ) -> None:
     """From 'the rest alone' and from 'with the person': what is claimed holds for both."""
     beside, without = laws
-    said = float(sampled(curve_between(without, beside), chance)(order))
+    said = float(subsampled_renyi(curve_between(without, beside), chance)(order))
     assert divergence(order, without, mixed(chance, without, beside)) <= said * (1 + SLACK) + SLACK
 
 
@@ -87,7 +87,7 @@ def test_skellam_noise_is_no_farther_apart_than_is_said(
     without, beside = logs[kept], other[kept]
     mixture = mixed(chance, without, beside)
     charged = skellam.curve_of(shift, shift**2, Fraction(variance), chance)
-    closest = sampled(curve_between(without, beside), chance)
+    closest = subsampled_renyi(curve_between(without, beside), chance)
     for order in ORDERS[:5]:
         true = both_ways(order, mixture, without)
         assert true <= float(charged(order)) * (1 + 1e-7) + SLACK
@@ -110,7 +110,7 @@ def test_gaussian_noise_costs_exactly_what_is_known_of_it(scale: float, chance: 
     """Mironov, Talwar and Zhang 2019 at whole orders: there the bound gives nothing away."""
     without, beside = gaussian_logs(scale, 1.0)
     rho = Fraction(1) / (2 * Fraction(scale) ** 2)
-    said = sampled(lambda order: order * rho, chance)
+    said = subsampled_renyi(lambda order: order * rho, chance)
     for order in (2, 3, 8, 20):
         mixture = mixed(chance, without, beside)
         true = both_ways(order, mixture, without)
@@ -146,7 +146,7 @@ def test_it_is_rounded_up_and_by_nothing_that_counts(chance: Fraction, order: in
             for n, rate in enumerate(rates)
         )
         exact = Fraction(Decimal(true).ln() / (order - 1))
-    said = sampled(lambda at: Fraction(at, 700), chance)(order)
+    said = subsampled_renyi(lambda at: Fraction(at, 700), chance)(order)
     assert exact <= said <= exact + Fraction(1, 10**30)
 
 
@@ -161,12 +161,12 @@ def test_a_sample_never_costs_more_than_everybody(
     chance: Fraction, order: int, variance: int
 ) -> None:
     whole = skellam.curve_of(100, 300, Fraction(variance))
-    assert 0 <= sampled(whole, chance)(order) <= whole(order)
+    assert 0 <= subsampled_renyi(whole, chance)(order) <= whole(order)
 
 
 def test_a_smaller_sample_costs_less_and_everybody_what_they_cost() -> None:
     whole = skellam.curve_of(10, 30, Fraction(2000))
-    costs = [sampled(whole, chance)(16) for chance in (*CHANCES, Fraction(1))]
+    costs = [subsampled_renyi(whole, chance)(16) for chance in (*CHANCES, Fraction(1))]
     assert costs == sorted(costs)
     assert len(set(costs)) == len(costs)
     assert costs[-1] == whole(16)
@@ -175,16 +175,16 @@ def test_a_smaller_sample_costs_less_and_everybody_what_they_cost() -> None:
 def test_beyond_the_orders_that_are_counted_nothing_is_claimed() -> None:
     """Nor of divergences so large that they promise nothing."""
     whole = skellam.curve_of(10, 30, Fraction(2000))
-    assert sampled(whole, Fraction(1, 10))(MOST_ORDER) < whole(MOST_ORDER)
-    assert sampled(whole, Fraction(1, 10))(MOST_ORDER + 1) == whole(MOST_ORDER + 1)
+    assert subsampled_renyi(whole, Fraction(1, 10))(MOST_ORDER) < whole(MOST_ORDER)
+    assert subsampled_renyi(whole, Fraction(1, 10))(MOST_ORDER + 1) == whole(MOST_ORDER + 1)
     bare = skellam.curve_of(10**6, 10**12, Fraction(1))
-    assert sampled(bare, Fraction(1, 10))(2) == bare(2)
+    assert subsampled_renyi(bare, Fraction(1, 10))(2) == bare(2)
 
 
 @pytest.mark.parametrize("chance", [Fraction(0), Fraction(-1, 2), Fraction(3, 2)], ids=str)
 def test_what_is_no_chance_is_no_sample(chance: Fraction) -> None:
     with pytest.raises(Bug):
-        sampled(lambda order: Fraction(order), chance)
+        subsampled_renyi(lambda order: Fraction(order), chance)
 
 
 def test_noise_for_a_price_is_the_least_that_a_sample_needs() -> None:

@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 
 from sfumato.dp.accounting.privacy_events import (
     ApproximateEvent,
-    Debt,
     Event,
     GaussianEvent,
+    PrivacyCost,
     PureEvent,
-    debt_of,
-    total_debt,
+    privacy_cost,
+    total_privacy_cost,
 )
 from sfumato.dp.refusal import Bug
 
@@ -31,7 +31,7 @@ events = st.one_of(
 )
 
 
-def amounts(debt: Debt) -> tuple[Fraction, Fraction, Fraction, Fraction]:
+def amounts(debt: PrivacyCost) -> tuple[Fraction, Fraction, Fraction, Fraction]:
     return (
         Fraction(debt.epsilon, 10**9),
         Fraction(debt.delta, 10**18),
@@ -41,36 +41,36 @@ def amounts(debt: Debt) -> tuple[Fraction, Fraction, Fraction, Fraction]:
 
 
 def test_a_pure_release_costs_epsilon_and_half_its_square() -> None:
-    assert debt_of(PureEvent(Fraction(3, 10))) == Debt(3 * 10**8, 0, 45 * 10**9, 0)
+    assert privacy_cost(PureEvent(Fraction(3, 10))) == PrivacyCost(3 * 10**8, 0, 45 * 10**9, 0)
 
 
 def test_a_gaussian_release_costs_its_delta_in_the_first_test_alone() -> None:
     event = GaussianEvent(Fraction(1, 50), Fraction(1), Fraction(1, 10**6))
-    assert debt_of(event) == Debt(10**9, 10**12, 2 * 10**10, 0)
+    assert privacy_cost(event) == PrivacyCost(10**9, 10**12, 2 * 10**10, 0)
 
 
 def test_an_approximate_release_costs_its_delta_in_both_tests() -> None:
     event = ApproximateEvent(Fraction(1, 5), Fraction(1, 10**6))
-    assert debt_of(event) == Debt(2 * 10**8, 10**12, 2 * 10**10, 10**12)
+    assert privacy_cost(event) == PrivacyCost(2 * 10**8, 10**12, 2 * 10**10, 10**12)
 
 
 @pytest.mark.parametrize(
     ("event", "debt"),
     [
-        (PureEvent(LEAST), Debt(1, 0, 1, 0)),
-        (PureEvent(Fraction(1, 3)), Debt(333_333_334, 0, 55_555_555_556, 0)),
-        (GaussianEvent(LEAST, LEAST, LEAST), Debt(1, 1, 1, 0)),
-        (ApproximateEvent(LEAST, LEAST), Debt(1, 1, 1, 1)),
+        (PureEvent(LEAST), PrivacyCost(1, 0, 1, 0)),
+        (PureEvent(Fraction(1, 3)), PrivacyCost(333_333_334, 0, 55_555_555_556, 0)),
+        (GaussianEvent(LEAST, LEAST, LEAST), PrivacyCost(1, 1, 1, 0)),
+        (ApproximateEvent(LEAST, LEAST), PrivacyCost(1, 1, 1, 1)),
     ],
 )
-def test_what_is_less_than_a_unit_costs_a_unit(event: Event, debt: Debt) -> None:
-    assert debt_of(event) == debt
+def test_what_is_less_than_a_unit_costs_a_unit(event: Event, debt: PrivacyCost) -> None:
+    assert privacy_cost(event) == debt
 
 
 @SEEDED
 @given(losses)
 def test_a_pure_debt_covers_the_loss_in_both_tests(epsilon: Fraction) -> None:
-    owed = amounts(debt_of(PureEvent(epsilon)))
+    owed = amounts(privacy_cost(PureEvent(epsilon)))
     assert owed[0] >= epsilon
     assert owed[2] >= epsilon * epsilon / 2
 
@@ -80,7 +80,7 @@ def test_a_pure_debt_covers_the_loss_in_both_tests(epsilon: Fraction) -> None:
 def test_a_gaussian_debt_covers_the_loss_in_both_tests(
     rho: Fraction, epsilon: Fraction, delta: Fraction
 ) -> None:
-    owed = amounts(debt_of(GaussianEvent(rho, epsilon, delta)))
+    owed = amounts(privacy_cost(GaussianEvent(rho, epsilon, delta)))
     assert owed[0] >= epsilon
     assert owed[1] >= delta
     assert owed[2] >= rho
@@ -91,7 +91,7 @@ def test_a_gaussian_debt_covers_the_loss_in_both_tests(
 def test_an_approximate_debt_covers_the_loss_in_both_tests(
     epsilon: Fraction, delta: Fraction
 ) -> None:
-    owed = amounts(debt_of(ApproximateEvent(epsilon, delta)))
+    owed = amounts(privacy_cost(ApproximateEvent(epsilon, delta)))
     assert owed[0] >= epsilon
     assert min(owed[1], owed[3]) >= delta
     assert owed[2] >= epsilon * epsilon / 2
@@ -100,7 +100,7 @@ def test_an_approximate_debt_covers_the_loss_in_both_tests(
 @SEEDED
 @given(events)
 def test_every_release_moves_both_tests(event: Event) -> None:
-    debt = debt_of(event)
+    debt = privacy_cost(event)
     assert debt.epsilon + debt.delta > 0
     assert debt.rho + debt.rho_delta > 0
 
@@ -110,17 +110,19 @@ def test_every_release_moves_both_tests(event: Event) -> None:
 def test_the_order_of_releases_does_not_change_what_is_owed(made: list[Event], order: Any) -> None:
     other = list(made)
     order.shuffle(other)
-    assert total_debt(other) == total_debt(made)
+    assert total_privacy_cost(other) == total_privacy_cost(made)
 
 
 @SEEDED
 @given(st.lists(events, max_size=8), st.lists(events, max_size=8))
 def test_debts_add_up(first: list[Event], second: list[Event]) -> None:
-    assert total_debt([*first, *second]) == total_debt(first) + total_debt(second)
+    assert total_privacy_cost([*first, *second]) == total_privacy_cost(first) + total_privacy_cost(
+        second
+    )
 
 
 def test_nothing_costs_nothing() -> None:
-    assert total_debt([]) == Debt()
+    assert total_privacy_cost([]) == PrivacyCost()
 
 
 wrong: Any = 0.3  # Any: what the types forbid is what is tried

@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 from sfumato.dp.accounting.composition import delta_at, rho_within
 from sfumato.dp.accounting.privacy_events import (
     ApproximateEvent,
-    Debt,
     Event,
     GaussianEvent,
+    PrivacyCost,
     PureEvent,
-    debt_of,
-    total_debt,
+    privacy_cost,
+    total_privacy_cost,
 )
 from sfumato.dp.accounting.privacy_filter import (
     SPLIT,
@@ -51,7 +51,7 @@ events = st.one_of(
     st.builds(ApproximateEvent, losses, small_deltas),
 )
 sums = st.integers(0, 10**13)
-debts = st.builds(Debt, sums, sums, sums, sums)
+debts = st.builds(PrivacyCost, sums, sums, sums, sums)
 caps = st.builds(Cap, sums, sums, sums, sums)
 
 
@@ -62,9 +62,9 @@ def gaussian(epsilon: Fraction, delta: Fraction) -> GaussianEvent:
 def kept(cap: Cap, asked: list[Event]) -> list[Event]:
     """Ask one after the other, and return what was accepted."""
     accepted: list[Event] = []
-    spent = Debt()
+    spent = PrivacyCost()
     for event in asked:
-        debt = debt_of(event)
+        debt = privacy_cost(event)
         if accepts(cap, spent, debt):
             accepted.append(event)
             spent = spent + debt
@@ -74,31 +74,33 @@ def kept(cap: Cap, asked: list[Event]) -> list[Event]:
 @pytest.mark.parametrize(
     ("debt", "fits"),
     [
-        (Debt(10, 5, 99, 99), True),
-        (Debt(99, 99, 20, 3), True),
-        (Debt(10, 5, 20, 3), True),
-        (Debt(11, 5, 21, 3), False),
-        (Debt(11, 5, 20, 4), False),
-        (Debt(10, 6, 21, 3), False),
-        (Debt(10, 6, 20, 4), False),
+        (PrivacyCost(10, 5, 99, 99), True),
+        (PrivacyCost(99, 99, 20, 3), True),
+        (PrivacyCost(10, 5, 20, 3), True),
+        (PrivacyCost(11, 5, 21, 3), False),
+        (PrivacyCost(11, 5, 20, 4), False),
+        (PrivacyCost(10, 6, 21, 3), False),
+        (PrivacyCost(10, 6, 20, 4), False),
     ],
 )
-def test_one_whole_test_must_hold(debt: Debt, fits: bool) -> None:
-    assert accepts(Cap(10, 5, 20, 3), Debt(), debt) is fits
-    assert accepts(Cap(10, 5, 20, 3), debt, Debt()) is fits
+def test_one_whole_test_must_hold(debt: PrivacyCost, fits: bool) -> None:
+    assert accepts(Cap(10, 5, 20, 3), PrivacyCost(), debt) is fits
+    assert accepts(Cap(10, 5, 20, 3), debt, PrivacyCost()) is fits
 
 
 @SEEDED
 @given(caps, debts, debts)
-def test_the_filter_looks_at_the_new_sums_alone(cap: Cap, spent: Debt, debt: Debt) -> None:
+def test_the_filter_looks_at_the_new_sums_alone(
+    cap: Cap, spent: PrivacyCost, debt: PrivacyCost
+) -> None:
     assert accepts(cap, spent, debt) == accepts(cap, debt, spent)
-    assert accepts(cap, spent, debt) == accepts(cap, Debt(), spent + debt)
+    assert accepts(cap, spent, debt) == accepts(cap, PrivacyCost(), spent + debt)
 
 
 @SEEDED
 @given(caps, debts, debts)
-def test_once_over_both_caps_always_over(cap: Cap, spent: Debt, debt: Debt) -> None:
-    assert accepts(cap, spent, Debt()) or not accepts(cap, spent, debt)
+def test_once_over_both_caps_always_over(cap: Cap, spent: PrivacyCost, debt: PrivacyCost) -> None:
+    assert accepts(cap, spent, PrivacyCost()) or not accepts(cap, spent, debt)
 
 
 @SEEDED
@@ -127,8 +129,8 @@ def test_what_fits_together_fits_in_any_order(
     cap = cap_of(budget)
     other = list(asked)
     order.shuffle(other)
-    together = accepts(cap, Debt(), total_debt(asked))
-    assert accepts(cap, Debt(), total_debt(other)) is together
+    together = accepts(cap, PrivacyCost(), total_privacy_cost(asked))
+    assert accepts(cap, PrivacyCost(), total_privacy_cost(other)) is together
     assert not together or kept(cap, other) == other
 
 
@@ -181,22 +183,22 @@ def test_a_card_without_delta_takes_pure_releases_up_to_its_epsilon() -> None:
 @given(cap_epsilons, events)
 def test_a_card_without_delta_never_uses_the_second_test(epsilon: Fraction, event: Event) -> None:
     cap = cap_of(Budget(epsilon, Fraction(0)))
-    pure = isinstance(event, PureEvent) and debt_of(event).epsilon <= cap.epsilon
-    assert accepts(cap, Debt(), debt_of(event)) is pure
+    pure = isinstance(event, PureEvent) and privacy_cost(event).epsilon <= cap.epsilon
+    assert accepts(cap, PrivacyCost(), privacy_cost(event)) is pure
 
 
 def test_a_gaussian_question_at_the_card_s_whole_delta_fits_the_second_test_alone() -> None:
-    cap, debt = cap_of(CARD), debt_of(gaussian(Fraction(1), CARD.delta))
+    cap, debt = cap_of(CARD), privacy_cost(gaussian(Fraction(1), CARD.delta))
     assert debt.delta > cap.delta
     assert debt.rho <= cap.rho
-    assert accepts(cap, Debt(), debt)
+    assert accepts(cap, PrivacyCost(), debt)
 
 
 def test_a_gaussian_question_at_the_whole_epsilon_and_delta_fits_neither_test() -> None:
     whole = gaussian(CARD.epsilon, CARD.delta)
-    assert not accepts(cap_of(CARD), Debt(), debt_of(whole))
+    assert not accepts(cap_of(CARD), PrivacyCost(), privacy_cost(whole))
     a_little_less = gaussian(CARD.epsilon * Fraction(9, 10), CARD.delta)
-    assert accepts(cap_of(CARD), Debt(), debt_of(a_little_less))
+    assert accepts(cap_of(CARD), PrivacyCost(), privacy_cost(a_little_less))
 
 
 def test_many_small_questions_go_further_by_rho() -> None:
@@ -207,52 +209,52 @@ def test_many_small_questions_go_further_by_rho() -> None:
 @SEEDED
 @given(caps, debts)
 def test_the_largest_next_epsilon_is_accepted_and_one_unit_more_is_not(
-    cap: Cap, spent: Debt
+    cap: Cap, spent: PrivacyCost
 ) -> None:
     epsilon = largest_next_epsilon(cap, spent)
-    assert epsilon == 0 or accepts(cap, spent, debt_of(PureEvent(epsilon)))
-    assert not accepts(cap, spent, debt_of(PureEvent(epsilon + EPSILON_UNIT)))
+    assert epsilon == 0 or accepts(cap, spent, privacy_cost(PureEvent(epsilon)))
+    assert not accepts(cap, spent, privacy_cost(PureEvent(epsilon + EPSILON_UNIT)))
 
 
 @SEEDED
 @given(budgets, st.lists(events, max_size=10))
 def test_it_is_so_in_the_course_of_an_account_too(budget: Budget, asked: list[Event]) -> None:
     cap = cap_of(budget)
-    spent = total_debt(kept(cap, asked))
+    spent = total_privacy_cost(kept(cap, asked))
     epsilon = largest_next_epsilon(cap, spent)
-    assert epsilon == 0 or accepts(cap, spent, debt_of(PureEvent(epsilon)))
-    assert not accepts(cap, spent, debt_of(PureEvent(epsilon + EPSILON_UNIT)))
+    assert epsilon == 0 or accepts(cap, spent, privacy_cost(PureEvent(epsilon)))
+    assert not accepts(cap, spent, privacy_cost(PureEvent(epsilon + EPSILON_UNIT)))
 
 
 @pytest.mark.parametrize(
     ("cap", "spent", "epsilon"),
     [
-        (Cap(10**9, 0, 0, 0), Debt(), Fraction(1)),
-        (Cap(10**9, 0, 0, 0), Debt(4 * 10**8, 0, 1, 0), Fraction(6, 10)),
-        (Cap(10**9, 0, 2 * 10**12, 0), Debt(), Fraction(2)),
-        (Cap(10**9, 0, 2 * 10**12, 0), Debt(0, 0, 0, 1), Fraction(1)),
-        (Cap(10**9, 0, 2 * 10**12, 0), Debt(0, 1, 0, 0), Fraction(2)),
-        (Cap(10**9, 0, 2 * 10**12, 0), Debt(0, 1, 0, 1), Fraction(0)),
-        (Cap(10**9, 0, 1, 0), Debt(10**9, 0, 0, 0), Fraction(1414, 10**9)),
-        (Cap(10**9, 0, 1, 0), Debt(10**9, 0, 1, 0), Fraction(0)),
-        (Cap(5, 0, 5, 0), Debt(99, 0, 99, 0), Fraction(0)),
-        (Cap(10**9, 0, 0, 0), Debt(10**9 - 1, 0, 1, 0), Fraction(1, 10**9)),  # the last unit
+        (Cap(10**9, 0, 0, 0), PrivacyCost(), Fraction(1)),
+        (Cap(10**9, 0, 0, 0), PrivacyCost(4 * 10**8, 0, 1, 0), Fraction(6, 10)),
+        (Cap(10**9, 0, 2 * 10**12, 0), PrivacyCost(), Fraction(2)),
+        (Cap(10**9, 0, 2 * 10**12, 0), PrivacyCost(0, 0, 0, 1), Fraction(1)),
+        (Cap(10**9, 0, 2 * 10**12, 0), PrivacyCost(0, 1, 0, 0), Fraction(2)),
+        (Cap(10**9, 0, 2 * 10**12, 0), PrivacyCost(0, 1, 0, 1), Fraction(0)),
+        (Cap(10**9, 0, 1, 0), PrivacyCost(10**9, 0, 0, 0), Fraction(1414, 10**9)),
+        (Cap(10**9, 0, 1, 0), PrivacyCost(10**9, 0, 1, 0), Fraction(0)),
+        (Cap(5, 0, 5, 0), PrivacyCost(99, 0, 99, 0), Fraction(0)),
+        (Cap(10**9, 0, 0, 0), PrivacyCost(10**9 - 1, 0, 1, 0), Fraction(1, 10**9)),  # the last unit
     ],
 )
 def test_the_largest_next_epsilon_is_the_better_of_the_two_tests(
-    cap: Cap, spent: Debt, epsilon: Fraction
+    cap: Cap, spent: PrivacyCost, epsilon: Fraction
 ) -> None:
     assert largest_next_epsilon(cap, spent) == epsilon
 
 
 def test_what_is_left_is_shown_for_both_tests() -> None:
-    rest = left(Cap(10, 8, 6, 4), Debt(1, 2, 3, 4))
+    rest = left(Cap(10, 8, 6, 4), PrivacyCost(1, 2, 3, 4))
     assert rest == Left(9, 6, 3, 0, Fraction(math.isqrt(6 * 10**6), 10**9))
 
 
 @SEEDED
 @given(caps, debts)
-def test_nothing_that_is_left_is_ever_negative(cap: Cap, spent: Debt) -> None:
+def test_nothing_that_is_left_is_ever_negative(cap: Cap, spent: PrivacyCost) -> None:
     rest = left(cap, spent)
     assert min(rest.epsilon, rest.delta, rest.rho, rest.rho_delta) >= 0
     assert rest.next_epsilon >= 0
@@ -288,4 +290,4 @@ def shown(chance: float) -> list[tuple[float, float]]:
 @SEEDED
 @given(st.integers(1, 10**13))
 def test_a_debt_in_whole_numbers_is_the_debt_of_the_event(units: int) -> None:
-    assert _pure_debt(units) == debt_of(PureEvent(units * EPSILON_UNIT))
+    assert _pure_debt(units) == privacy_cost(PureEvent(units * EPSILON_UNIT))

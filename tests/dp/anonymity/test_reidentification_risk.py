@@ -17,7 +17,7 @@ from sfumato.dp.anonymity.reidentification_risk import (
     population_uniques,
     risks_of,
 )
-from sfumato.dp.anonymity.special_uniques import special
+from sfumato.dp.anonymity.special_uniques import special_uniques
 from sfumato.dp.refusal import Refused
 from sfumato.lab.census_like_table import adult_like
 
@@ -92,7 +92,7 @@ ROWS = st.lists(st.tuples(*[st.integers(0, 2)] * 4), min_size=1, max_size=20)
 @given(ROWS)
 def test_scores_are_those_of_all_minimal_choices(rows: list[tuple[int, ...]]) -> None:
     table = table_of({name: [row[i] for row in rows] for i, name in enumerate("abcd")})
-    found = special(table, "abcd", 3)
+    found = special_uniques(table, "abcd", 3)
     weights = {1: 3 * 2, 2: 2, 3: 1}  # (4 - i) multiplied from the size to below 3
     for place, row in enumerate(rows):
         minimal = [c for c in choices() if alone(rows, row, c) and not any(

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sfumato.dp.confidence.ratio_of_sums import Quotient, _rays, laplace_tail, plausible
-from sfumato.dp.confidence.simultaneous import sure
+from sfumato.dp.confidence.simultaneous import simultaneous
 from sfumato.dp.confidence.weighted_sum_of_draws import within_of
 from sfumato.dp.mechanisms.noise import Noise
 
@@ -92,11 +92,11 @@ def test_the_margin_of_a_sum_is_exact(kind: str, weights: tuple[float, ...]) -> 
 
 def test_a_surer_noise_misses_so_many_times_less_often() -> None:
     noise = Noise("laplace", Fraction(20))
-    surer = sure(noise, 5)
+    surer = simultaneous(noise, 5)
     assert surer.margin() == noise.within(Fraction(99, 100)) > noise.margin()
     assert surer.miss() == Fraction(1, 100)
     assert (surer.std(), surer.width()) == (noise.std(), noise.width())
-    assert sure(noise, 1) is noise
+    assert simultaneous(noise, 1) is noise
 
 
 @given(

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from sfumato.dp.confidence.sum_of_draws import std_of_sum, within_of_sum
-from sfumato.dp.mechanisms.averaged_noise import blend
+from sfumato.dp.mechanisms.averaged_noise import average_noise
 from sfumato.dp.mechanisms.noise import Noise
 from sfumato.dp.refusal import Bug
 
@@ -65,7 +65,7 @@ def test_very_many_draws_are_as_one_normal_number(kind: str) -> None:
 
 
 def test_a_sum_of_means_is_at_least_as_wide_as_one_normal_number() -> None:
-    mean = blend([Noise("laplace", Fraction(20)), Noise("laplace", Fraction(10))])
+    mean = average_noise([Noise("laplace", Fraction(20)), Noise("laplace", Fraction(10))])
     reach = within_of_sum(mean, 100, Fraction(95, 100))
     assert 1.95 * std_of_sum(mean, 100) < reach < 4 * std_of_sum(mean, 100)
 

@@ -9,7 +9,7 @@ import pytest
 from scipy.stats import binom
 
 from sfumato.dp.learning import poisson_sampling as coins_
-from sfumato.dp.learning.poisson_sampling import KEY_BYTES, Coins, most_below
+from sfumato.dp.learning.poisson_sampling import KEY_BYTES, PoissonSample, most_below
 from sfumato.dp.refusal import Bug
 from support.seeded_dice import SeededDice
 
@@ -25,7 +25,7 @@ def is_likely(found: int, of: int, chance: float) -> bool:
 
 @pytest.mark.parametrize("chance", CHANCES, ids=str)
 def test_so_many_are_in_as_the_chance_says(chance: Fraction) -> None:
-    is_in = Coins.fresh(chance, SeededDice(1)).tossed(PEOPLE)
+    is_in = PoissonSample.fresh(chance, SeededDice(1)).tossed(PEOPLE)
     assert is_likely(int(is_in.sum()), PEOPLE, float(chance))
     assert not is_likely(int(is_in.sum()), PEOPLE, 0.5 * float(chance))
 
@@ -34,7 +34,7 @@ def test_so_many_are_in_as_the_chance_says(chance: Fraction) -> None:
 def test_neighbours_rounds_and_rows_of_a_table_are_drawn_independently(chance: Fraction) -> None:
     """Of two in a row, and of one person in two rounds: both are in as often as two coins say."""
     dice = SeededDice(2)
-    first, second = (Coins.fresh(chance, dice).tossed(PEOPLE) for _ in range(2))
+    first, second = (PoissonSample.fresh(chance, dice).tossed(PEOPLE) for _ in range(2))
     both = float(chance**2)
     assert is_likely(int((first & second).sum()), PEOPLE, both)
     for apart in (1, 2, 8):
@@ -46,14 +46,16 @@ def test_neighbours_rounds_and_rows_of_a_table_are_drawn_independently(chance: F
 def test_everybody_in_the_whole_of_many_rounds_is_drawn_as_often() -> None:
     """No place of the table, not the first nor the last, is in more or less often."""
     dice, rounds, people = SeededDice(3), 2000, 50
-    often = sum(Coins.fresh(CHANCES[1], dice).tossed(people).astype(int) for _ in range(rounds))
+    often = sum(
+        PoissonSample.fresh(CHANCES[1], dice).tossed(people).astype(int) for _ in range(rounds)
+    )
     assert all(is_likely(int(one), rounds, 0.1) for one in np.asarray(often))
 
 
 def test_whose_coin_it_is_hangs_on_nothing_but_their_number(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    coins = Coins.fresh(CHANCES[2], SeededDice(4))
+    coins = PoissonSample.fresh(CHANCES[2], SeededDice(4))
     whole = coins.tossed(1000)
     assert (coins.tossed(77) == whole[:77]).all()
     monkeypatch.setattr(coins_, "_AT_ONCE", 10)
@@ -70,9 +72,9 @@ def test_the_chance_is_rounded_down_only() -> None:
 def test_a_key_is_drawn_from_the_dice_for_each_and_shown_to_nobody() -> None:
     dice = SeededDice(5)
     drawn = [SeededDice(5).draw(KEY_BYTES)]
-    coins = Coins.fresh(CHANCES[1], dice)
+    coins = PoissonSample.fresh(CHANCES[1], dice)
     assert coins.key == drawn[0]
-    assert Coins.fresh(CHANCES[1], dice).key != coins.key
+    assert PoissonSample.fresh(CHANCES[1], dice).key != coins.key
     assert coins.key.hex() not in repr(coins)
     assert str(coins.key) not in repr(coins)
 
@@ -80,6 +82,6 @@ def test_a_key_is_drawn_from_the_dice_for_each_and_shown_to_nobody() -> None:
 @pytest.mark.parametrize("below", [0, -1, 1 << 64])
 def test_coins_that_always_say_the_same_are_none(below: int) -> None:
     with pytest.raises(Bug):
-        Coins(bytes(KEY_BYTES), below)
+        PoissonSample(bytes(KEY_BYTES), below)
     with pytest.raises(Bug):
-        Coins(bytes(KEY_BYTES - 1), 1)
+        PoissonSample(bytes(KEY_BYTES - 1), 1)

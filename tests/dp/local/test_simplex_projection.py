@@ -27,7 +27,7 @@ from sfumato.dp.local.mean_estimation import NumberTally, estimate_mean, randomi
 from sfumato.dp.local.piecewise_mechanism import Piecewise
 from sfumato.dp.local.projective_geometry_response import Projective
 from sfumato.dp.local.random_words import drawn
-from sfumato.dp.local.randomiser_choice import best, best_ballot, best_numbers, candidates
+from sfumato.dp.local.randomiser_choice import best_ballot, best_numbers, best_oracle, candidates
 from sfumato.dp.local.sample_size import (
     margin_of,
     margin_of_mean,
@@ -170,15 +170,19 @@ def test_a_share_of_liars_is_a_share(share: Fraction) -> None:
 
 
 def test_the_best_oracle_is_k_ary_for_few_answers_and_a_set_for_many() -> None:
-    assert [best(k, ONE).parameters["kind"] for k in (2, 3, 4)] == ["k-ary", "k-ary", "k-ary"]
-    assert best(64, ONE).parameters["kind"] == "subset"
-    assert best(16, Fraction(4)).parameters["kind"] == "k-ary"  # 16 < 3 exp(4) + 2
+    assert [best_oracle(k, ONE).parameters["kind"] for k in (2, 3, 4)] == [
+        "k-ary",
+        "k-ary",
+        "k-ary",
+    ]
+    assert best_oracle(64, ONE).parameters["kind"] == "subset"
+    assert best_oracle(16, Fraction(4)).parameters["kind"] == "k-ary"  # 16 < 3 exp(4) + 2
 
 
 def test_no_oracle_with_so_short_a_report_is_a_refusal() -> None:
     for asked in ({"width": 0}, {"kinds": ("projective",), "width": 1}):
         with pytest.raises(Refused):
-            best(1024, ONE, **asked)
+            best_oracle(1024, ONE, **asked)
 
 
 def test_the_errors_are_those_of_the_literature() -> None:
@@ -195,10 +199,10 @@ def test_the_errors_are_those_of_the_literature() -> None:
 @given(st.integers(2, 3000), st.sampled_from([Fraction(1, 2), ONE, Fraction(5, 2)]))
 def test_what_is_chosen_is_as_good_as_any_and_within_its_bytes(size: int, eps: Fraction) -> None:
     found = candidates(size, eps)
-    chosen = best(size, eps)
+    chosen = best_oracle(size, eps)
     error = next(one.error for one in found if one.oracle == chosen)
     assert error <= 1.01 * found[0].error
-    assert best(size, eps, width=2).width <= 2
+    assert best_oracle(size, eps, width=2).width <= 2
     assert chosen.epsilon <= eps
 
 

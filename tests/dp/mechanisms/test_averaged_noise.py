@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from sfumato.dp.confidence.ratio_of_integers import Spread, ratio_interval
-from sfumato.dp.mechanisms.averaged_noise import Blend, blend, mean_of
+from sfumato.dp.mechanisms.averaged_noise import AveragedNoise, average_noise, mean_of
 from sfumato.dp.mechanisms.noise import CONFIDENCE, Noise
 from sfumato.dp.refusal import Bug
 from support.seeded_dice import SeededDice
@@ -39,12 +39,12 @@ CASES = [
 ]
 
 
-def made(noise: Blend, seed: int) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+def made(noise: AveragedNoise, seed: int) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
     parts = [d.sample(DRAWS, SeededDice(100 * seed + i)) for i, d in enumerate(noise.draws)]
     return mean_of(noise.draws, parts)
 
 
-def exactly_within(noise: Blend, t: float) -> float:
+def exactly_within(noise: AveragedNoise, t: float) -> float:
     """Return P(|w1 X1 + w2 X2| <= t) by summing over every pair, for narrow noise of two draws."""
     pairs = zip(noise.weights(), noise.draws, strict=True)
     (v, one), (w, other) = ((weight, masses(draw)) for weight, draw in pairs)
@@ -65,8 +65,8 @@ def masses(draw: Noise) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
 
 @pytest.mark.parametrize("draws", CASES)
 def test_the_mean_is_as_wide_as_it_says(draws: list[Noise]) -> None:
-    noise = blend(draws)
-    assert isinstance(noise, Blend)
+    noise = average_noise(draws)
+    assert isinstance(noise, AveragedNoise)
     seen = made(noise, 1)
     precision = sum(draw.std() ** -2 for draw in draws)
     assert noise.std() == pytest.approx(precision**-0.5, rel=1e-9)
@@ -77,8 +77,8 @@ def test_the_mean_is_as_wide_as_it_says(draws: list[Noise]) -> None:
 
 @pytest.mark.parametrize("draws", CASES)
 def test_the_margin_holds_as_often_as_it_says(draws: list[Noise]) -> None:
-    noise = blend(draws)
-    assert isinstance(noise, Blend)
+    noise = average_noise(draws)
+    assert isinstance(noise, AveragedNoise)
     inside = np.mean(np.abs(made(noise, 2)) <= noise.margin())
     assert inside > 0.95 - 5 * 0.0011
     tight = np.mean(np.abs(made(noise, 2)) <= 0.9 * noise.margin())
@@ -94,20 +94,20 @@ def test_the_margin_holds_as_often_as_it_says(draws: list[Noise]) -> None:
 def test_the_margin_is_enough_by_exact_sums_and_hardly_more(
     draws: list[Noise], confidence: Fraction
 ) -> None:
-    noise = blend(draws)
-    assert isinstance(noise, Blend)
+    noise = average_noise(draws)
+    assert isinstance(noise, AveragedNoise)
     reach = noise.within(confidence)
     assert exactly_within(noise, reach) >= float(confidence)
     shorter = reach - 0.004 * noise.std() - 1e-9
     assert exactly_within(noise, shorter) < float(confidence) + 2e-6 or not has_fine_steps(noise)
 
 
-def has_fine_steps(noise: Blend) -> bool:
+def has_fine_steps(noise: AveragedNoise) -> bool:
     return min(draw.std() for draw in noise.draws) > 5
 
 
 def test_two_equal_laplaces_have_the_margin_of_the_closed_form() -> None:
-    noise = blend(laplace("4000", "4000"))
+    noise = average_noise(laplace("4000", "4000"))
     x = 4.1126  # (1 + x/2) e^-x = 5 %
     for _ in range(50):
         x = -math.log(0.05 / (1 + x / 2))
@@ -116,17 +116,17 @@ def test_two_equal_laplaces_have_the_margin_of_the_closed_form() -> None:
 
 def test_one_draw_is_its_own_noise() -> None:
     (only,) = laplace("5")
-    assert blend([only]) is only
+    assert average_noise([only]) is only
 
 
 def test_noise_of_two_kinds_has_no_mean() -> None:
     with pytest.raises(Bug):
-        blend([*laplace("5"), *gaussian("5")])
+        average_noise([*laplace("5"), *gaussian("5")])
 
 
 def test_the_noise_of_a_mean_is_never_drawn() -> None:
     with pytest.raises(Bug):
-        blend(laplace("5", "5")).sample(1, SeededDice(1))
+        average_noise(laplace("5", "5")).sample(1, SeededDice(1))
 
 
 def test_the_mean_is_exact_beside_sums_beyond_any_float() -> None:
@@ -149,9 +149,9 @@ def test_the_mean_is_exact_beside_sums_beyond_any_float() -> None:
 def test_the_interval_of_a_ratio_of_means_covers_it(
     people: int, theta: float, tops: list[Noise], bottoms: list[Noise]
 ) -> None:
-    top, bottom = blend(tops), blend(bottoms)
-    assert isinstance(top, Blend)
-    assert isinstance(bottom, Blend)
+    top, bottom = average_noise(tops), average_noise(bottoms)
+    assert isinstance(top, AveragedNoise)
+    assert isinstance(bottom, AveragedNoise)
     spread = Spread(top.kind, top.width(), bottom.width())
     low, high = ratio_interval(
         theta * people + made(top, 3), people + made(bottom, 4), spread, lower=-500, upper=500

@@ -14,7 +14,7 @@ from sfumato.dp.mechanisms.binary_tree import Tree
 from sfumato.features.streams.stream_plan import MOST_ROWS, Stream
 from sfumato.query.expression import Ref, Since, Unit
 from sfumato.query.grouping_keys import LISTED
-from sfumato.query.model import Aggregate, Output, Question
+from sfumato.query.model import Aggregate, Output, Query
 from support.stream_oracle import Day, taken_by_hand
 
 SMALL = [Tree(n, b) for n in range(1, 7) for b in range(2, n + 2)]
@@ -29,7 +29,7 @@ def blocks(tree: Tree, counts: list[int]) -> list[int]:
 def stream(periods: int, rows: int, epsilon: Fraction) -> Stream:
     along = Since("day", Ref("day"))
     outputs = (Output("day", along), Output("n", Aggregate("running_count", (along,))))
-    question = Question("visits", outputs, None, (along,))
+    question = Query("visits", outputs, None, (along,))
     return Stream("visits", "s", question, "2026-01-01", periods, rows, epsilon)
 
 
@@ -112,7 +112,7 @@ def test_a_shorter_stream_is_a_beginning_of_the_longer_one() -> None:
 def by(unit: Unit, start: str) -> Stream:
     along = Since(unit, Ref("day"))
     outputs = (Output("d", along), Output("n", Aggregate("running_count", (along,))))
-    return Stream("v", "s", Question("v", outputs, None, (along,)), start, 3, 1, Fraction(1))
+    return Stream("v", "s", Query("v", outputs, None, (along,)), start, 3, 1, Fraction(1))
 
 
 def test_periods_begin_where_the_calendar_has_them_and_close_when_they_are_over() -> None:

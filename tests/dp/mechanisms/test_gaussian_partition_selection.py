@@ -16,11 +16,11 @@ from scipy import stats
 from sfumato.dp.accounting.composition import rho_within
 from sfumato.dp.accounting.privacy_events import (
     ApproximateEvent,
-    Debt,
     JointEvent,
+    PrivacyCost,
     PureEvent,
     ThresholdEvent,
-    debt_of,
+    privacy_cost,
 )
 from sfumato.dp.mechanisms.gaussian_partition_selection import Threshold, tail_above, threshold_for
 from sfumato.dp.mechanisms.partition_selection import (
@@ -187,13 +187,13 @@ def test_even_odds_of_optimal_selection_by_formula_are_those_of_its_table(
 
 def test_choosing_costs_its_rho_and_its_tail_in_the_second_test() -> None:
     event = ThresholdEvent(Fraction(1, 50), Fraction(1, 10**7), Fraction(1), Fraction(1, 10**6))
-    assert debt_of(event) == Debt(10**9, 10**12, 2 * 10**10, 10**11)
+    assert privacy_cost(event) == PrivacyCost(10**9, 10**12, 2 * 10**10, 10**11)
 
 
 def test_two_events_under_one_price_add_and_are_rounded_up_once() -> None:
     third = Fraction(1, 3)
     both = JointEvent((ApproximateEvent(third, Fraction(1, 10**6)), PureEvent(2 * third)))
-    assert debt_of(both) == Debt(
+    assert privacy_cost(both) == PrivacyCost(
         10**9, 10**12, math.ceil((third**2 + (2 * third) ** 2) / 2 * 10**12), 10**12
     )
     assert both.epsilon == 1

@@ -12,7 +12,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from sfumato.dp.mechanisms.partition_selection import ONE, keep, keep_probabilities, per_key
+from sfumato.dp.mechanisms.partition_selection import (
+    ONE,
+    keep_partitions,
+    keep_probabilities,
+    per_key,
+)
 from sfumato.dp.refusal import Bug, Refused
 from support.noise_probabilities import decimal_exp
 from support.seeded_dice import CountingDice, ScriptedDice, SeededDice
@@ -83,7 +88,7 @@ def test_keys_are_kept_as_often_as_the_probabilities_say() -> None:
     epsilon, delta = Fraction(1), Fraction(1, 100)
     kept = keep_probabilities(epsilon, delta)
     for count in range(len(kept) + 2):
-        draws = keep(np.full(20_000, count), epsilon, delta, SeededDice(count))
+        draws = keep_partitions(np.full(20_000, count), epsilon, delta, SeededDice(count))
         chance = kept[min(count, len(kept) - 1)] / ONE
         assert stats.binomtest(int(draws.sum()), 20_000, chance).pvalue > 1e-4
 
@@ -93,23 +98,23 @@ def test_the_comparison_with_the_probability_is_exact(offset: int) -> None:
     epsilon, delta = Fraction(1), Fraction(1, 10**5)
     for count, kept in enumerate(keep_probabilities(epsilon, delta)[1:-1], start=1):
         dice = ScriptedDice((kept + offset).to_bytes(8, "little"))
-        assert keep(np.array([count]), epsilon, delta, dice)[0] == (offset < 0)
+        assert keep_partitions(np.array([count]), epsilon, delta, dice)[0] == (offset < 0)
 
 
 def test_a_key_without_people_is_never_kept() -> None:
     lucky = ScriptedDice(b"")  # zeros: the smallest uniform there is
-    assert not keep(np.array([0, -3]), Fraction(1), Fraction(1, 10), lucky).any()
+    assert not keep_partitions(np.array([0, -3]), Fraction(1), Fraction(1, 10), lucky).any()
 
 
 def test_a_key_with_enough_people_is_always_kept() -> None:
     unlucky = ScriptedDice(b"", then=255)
-    assert keep(np.array([10**6, 2**62]), Fraction(1), Fraction(1, 10), unlucky).all()
+    assert keep_partitions(np.array([10**6, 2**62]), Fraction(1), Fraction(1, 10), unlucky).all()
 
 
 @pytest.mark.parametrize("count", [0, 1, 12, 10**6])
 def test_the_bits_drawn_do_not_depend_on_the_counts(count: int) -> None:
     dice = CountingDice(1)
-    keep(np.full(100, count), Fraction(1), Fraction(1, 10**5), dice)
+    keep_partitions(np.full(100, count), Fraction(1), Fraction(1, 10**5), dice)
     assert dice.given == 800
 
 

@@ -97,7 +97,7 @@ def drawn_rate(p: Fraction, epsilon: Fraction, rows: int, grid: int) -> Fraction
         return np.zeros(1, dtype=np.int64)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(quantile, "choose_rows", choose_rows)
+        patch.setattr(quantile, "exponential_mechanism_rows", choose_rows)
         histogram = np.zeros((1, grid), dtype=np.int64)
         choose_quantiles(histogram, p, epsilon=epsilon, rows=rows, dice=SeededDice(1))
     (rate,) = rates

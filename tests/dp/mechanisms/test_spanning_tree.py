@@ -8,7 +8,7 @@ from itertools import combinations, permutations
 import numpy as np
 import pytest
 
-from sfumato.dp.mechanisms.spanning_tree import chosen_tree, chosen_worst
+from sfumato.dp.mechanisms.spanning_tree import choose_tree, choose_worst
 from support.choice_laws import CHOOSING_ALARM, law_p_value, softmax
 from support.seeded_dice import SeededDice
 
@@ -39,7 +39,7 @@ def p_value(rate: Fraction, claimed: Fraction) -> float:
     law, dice = tree_law(claimed), SeededDice(1)
     places = {order: i for i, order in enumerate(law)}
     utilities = np.array(UTILITIES)
-    drawn = [places[chosen_tree(utilities, PAIRS, rate, dice)] for _ in range(DRAWS)]
+    drawn = [places[choose_tree(utilities, PAIRS, rate, dice)] for _ in range(DRAWS)]
     return law_p_value(np.array(drawn), list(law.values()))
 
 
@@ -55,7 +55,7 @@ def test_another_rate_does_not_pass(wrong: Fraction) -> None:
 def test_a_tree_joins_everything_with_no_ring() -> None:
     dice = SeededDice(2)
     for _ in range(50):
-        found = chosen_tree(np.zeros(6, dtype=np.int64), PAIRS, Fraction(1), dice)
+        found = choose_tree(np.zeros(6, dtype=np.int64), PAIRS, Fraction(1), dice)
         assert len(set(found)) == 3
         group = list(range(4))
         for place in found:
@@ -66,5 +66,5 @@ def test_a_tree_joins_everything_with_no_ring() -> None:
 
 def test_the_worst_is_likelier() -> None:
     dice = SeededDice(3)
-    found = [chosen_worst(np.array([0, 9]), Fraction(1), dice) for _ in range(200)]
+    found = [choose_worst(np.array([0, 9]), Fraction(1), dice) for _ in range(200)]
     assert np.mean(found) > 0.95

@@ -10,7 +10,12 @@ import pytest
 from numpy.typing import NDArray
 from scipy import stats
 
-from sfumato.dp.mechanisms.sparse_vector import Watch, above, watch_for, watch_for_rows
+from sfumato.dp.mechanisms.sparse_vector import (
+    SparseVector,
+    first_above,
+    sparse_vector_for,
+    sparse_vector_for_rows,
+)
 from sfumato.dp.refusal import Bug
 from support.choice_laws import CHOOSING_ALARM, is_private, law_p_value
 from support.seeded_dice import CountingDice, ScriptedDice, SeededDice
@@ -31,7 +36,7 @@ def stopped(full: Outcome, positives: int) -> Outcome:
     return full if len(yes) < positives else full[: yes[positives - 1] + 1]
 
 
-def exact_law(answers: tuple[int, ...], watch: Watch) -> list[Fraction]:
+def exact_law(answers: tuple[int, ...], watch: SparseVector) -> list[Fraction]:
     """The law of all outcomes for threshold 0, summed over the threshold's noise."""
     reach = np.arange(-int(40 * watch.threshold_scale), int(40 * watch.threshold_scale) + 1)
     limits = stats.dlaplace.pmf(reach, float(1 / watch.threshold_scale))
@@ -53,33 +58,35 @@ def likelihood(no: list[NDArray[np.float64]], outcome: Outcome) -> NDArray[np.fl
     return chance
 
 
-def p_value_of(answers: tuple[int, ...], watch: Watch, law: list[Fraction], seed: int) -> float:
+def p_value_of(
+    answers: tuple[int, ...], watch: SparseVector, law: list[Fraction], seed: int
+) -> float:
     places = {outcome: i for i, outcome in enumerate(outcomes(len(answers), watch.positives))}
     dice, array = SeededDice(seed), np.array(answers)
-    drawn = [tuple(bool(x) for x in above(array, 0, watch, dice)) for _ in range(DRAWS)]
+    drawn = [tuple(bool(x) for x in first_above(array, 0, watch, dice)) for _ in range(DRAWS)]
     return law_p_value(np.array([places[outcome] for outcome in drawn]), law)
 
 
 @pytest.mark.parametrize("monotone", [False, True])
 @pytest.mark.parametrize("positives", [1, 2])
 def test_the_joint_law_of_all_answers_is_the_exact_one(positives: int, monotone: bool) -> None:
-    watch = watch_for(ONE * 4, positives, 1, monotone=monotone)
+    watch = sparse_vector_for(ONE * 4, positives, 1, monotone=monotone)
     answers = (0, 1, -1, 2)
     assert p_value_of(answers, watch, exact_law(answers, watch), 1) > CHOOSING_ALARM
 
 
 def test_the_joint_law_tells_a_threshold_without_noise_or_answers_without_noise() -> None:
-    right = watch_for(ONE, 2, 1, monotone=False)
+    right = sparse_vector_for(ONE, 2, 1, monotone=False)
     answers = (0, 1, -1, 2)
     tiny = Fraction(1, 1000)
-    bare_threshold = Watch(2, ONE, ONE, tiny, right.answer_scale)
-    bare_answers = Watch(2, ONE, ONE, right.threshold_scale, tiny)
-    narrow_answers = Watch(2, ONE, ONE, right.threshold_scale, right.answer_scale / 2)
+    bare_threshold = SparseVector(2, ONE, ONE, tiny, right.answer_scale)
+    bare_answers = SparseVector(2, ONE, ONE, right.threshold_scale, tiny)
+    narrow_answers = SparseVector(2, ONE, ONE, right.threshold_scale, right.answer_scale / 2)
     for wrong in (bare_threshold, bare_answers, narrow_answers):
         assert p_value_of(answers, wrong, exact_law(answers, right), 2) < CHOOSING_ALARM
 
 
-def is_private_everywhere(watch: Watch, epsilon: Fraction, lowest: int, length: int) -> bool:
+def is_private_everywhere(watch: SparseVector, epsilon: Fraction, lowest: int, length: int) -> bool:
     """Whether the law of every pair of answers that moves by lowest..1 is within epsilon."""
     rows = list(every((-1, 0, 1), repeat=length))
     laws = {row: exact_law(row, watch) for row in rows}
@@ -93,18 +100,18 @@ def is_private_everywhere(watch: Watch, epsilon: Fraction, lowest: int, length: 
 @pytest.mark.parametrize("positives", [1, 2])
 @pytest.mark.parametrize("epsilon", [ONE / 2, ONE * 3])
 def test_it_is_private_when_answers_move_either_way(epsilon: Fraction, positives: int) -> None:
-    watch = watch_for(epsilon, positives, 1, monotone=False)
+    watch = sparse_vector_for(epsilon, positives, 1, monotone=False)
     assert is_private_everywhere(watch, epsilon, -1, 3)
 
 
 @pytest.mark.parametrize("positives", [1, 2])
 @pytest.mark.parametrize("epsilon", [ONE / 2, ONE * 3])
 def test_it_is_private_when_answers_move_one_way(epsilon: Fraction, positives: int) -> None:
-    watch = watch_for(epsilon, positives, 1, monotone=True)
+    watch = sparse_vector_for(epsilon, positives, 1, monotone=True)
     assert is_private_everywhere(watch, epsilon, 0, 3)
 
 
-def exact_law_of_rows(counts: tuple[int, ...], watch: Watch) -> list[Fraction]:
+def exact_law_of_rows(counts: tuple[int, ...], watch: SparseVector) -> list[Fraction]:
     """The law of all outcomes for threshold 0 itself, which has no noise."""
     no = [chance_of_no(np.zeros(1, np.int64), count, watch.answer_scale) for count in counts]
     return [
@@ -119,7 +126,7 @@ def exact_law_of_rows(counts: tuple[int, ...], watch: Watch) -> list[Fraction]:
 def test_counts_of_rows_pay_by_themselves_and_a_row_more_would_not_be_paid(
     epsilon: Fraction, rows: int, positives: int
 ) -> None:
-    watch = watch_for_rows(epsilon, positives, rows)
+    watch = sparse_vector_for_rows(epsilon, positives, rows)
     steps = [one for one in every(range(rows + 1), repeat=3) if sum(one) == rows]
     for one, step in every(((0, 0, 0), (-1, 0, -2)), steps):
         more = exact_law_of_rows(tuple(np.add(one, step).tolist()), watch)
@@ -132,15 +139,15 @@ def test_counts_of_rows_pay_by_themselves_and_a_row_more_would_not_be_paid(
 
 
 def test_the_joint_law_of_counts_of_rows_is_the_exact_one() -> None:
-    watch, counts = watch_for_rows(ONE * 2, 2, 3), (0, 1, -1, 2)
+    watch, counts = sparse_vector_for_rows(ONE * 2, 2, 3), (0, 1, -1, 2)
     assert p_value_of(counts, watch, exact_law_of_rows(counts, watch), 7) > CHOOSING_ALARM
-    narrow = watch_for_rows(ONE * 4, 2, 3)
+    narrow = sparse_vector_for_rows(ONE * 4, 2, 3)
     assert p_value_of(counts, narrow, exact_law_of_rows(counts, watch), 7) < CHOOSING_ALARM
 
 
 def test_answer_noise_that_does_not_grow_with_the_positives_is_not_private() -> None:
-    right = watch_for(ONE, 4, 1, monotone=False)
-    wrong = Watch(4, ONE, ONE, right.threshold_scale, right.answer_scale / 4)
+    right = sparse_vector_for(ONE, 4, 1, monotone=False)
+    wrong = SparseVector(4, ONE, ONE, right.threshold_scale, right.answer_scale / 4)
     one, other = (0, 0, 0, 1, 1, 1, 1), (1, 1, 1, 0, 0, 0, 0)
     assert is_private(exact_law(one, right), exact_law(other, right), ONE)
     assert not is_private(exact_law(one, wrong), exact_law(other, wrong), ONE)
@@ -148,41 +155,43 @@ def test_answer_noise_that_does_not_grow_with_the_positives_is_not_private() -> 
 
 @pytest.mark.parametrize("positives", [1, 3, 10])
 def test_it_ends_with_the_last_allowed_yes(positives: int) -> None:
-    watch = watch_for(ONE, positives, 1, monotone=False)
-    found = above(np.full(50, 10**6), 0, watch, SeededDice(3))
+    watch = sparse_vector_for(ONE, positives, 1, monotone=False)
+    found = first_above(np.full(50, 10**6), 0, watch, SeededDice(3))
     assert found.tolist() == [True] * positives
 
 
 def test_fewer_yes_than_allowed_tell_of_every_answer() -> None:
-    watch = watch_for(ONE, 2, 1, monotone=False)
+    watch = sparse_vector_for(ONE, 2, 1, monotone=False)
     answers = np.array([-(10**6), 10**6, -(10**6)])
-    assert above(answers, 0, watch, SeededDice(4)).tolist() == [False, True, False]
+    assert first_above(answers, 0, watch, SeededDice(4)).tolist() == [False, True, False]
 
 
 def test_only_yes_and_no_are_told() -> None:
-    found = above(np.arange(5), 2, watch_for(ONE, 2, 1, monotone=False), SeededDice(5))
+    found = first_above(
+        np.arange(5), 2, sparse_vector_for(ONE, 2, 1, monotone=False), SeededDice(5)
+    )
     assert found.dtype == np.bool_
 
 
 def test_an_answer_that_reaches_the_threshold_is_above_it() -> None:
-    watch = Watch(9, ONE, ONE, Fraction(1, 1000), Fraction(1, 1000))
+    watch = SparseVector(9, ONE, ONE, Fraction(1, 1000), Fraction(1, 1000))
     answers = np.array([6, 7, 8])
-    assert above(answers, 7, watch, ScriptedDice(b"")).tolist() == [False, True, True]
+    assert first_above(answers, 7, watch, ScriptedDice(b"")).tolist() == [False, True, True]
 
 
 @pytest.mark.parametrize("level", [-(10**6), 0, 10**6])
 def test_the_bytes_drawn_do_not_depend_on_the_answers(level: int) -> None:
-    watch = watch_for(ONE, 1, 1, monotone=False)
+    watch = sparse_vector_for(ONE, 1, 1, monotone=False)
     asked, silent = CountingDice(6), CountingDice(6)
-    above(np.full(100, level), 0, watch, asked)
-    above(np.zeros(100, dtype=np.int64), 10**9, watch, silent)
+    first_above(np.full(100, level), 0, watch, asked)
+    first_above(np.zeros(100, dtype=np.int64), 10**9, watch, silent)
     assert asked.given == silent.given
 
 
 @pytest.mark.parametrize("monotone", [False, True])
 @pytest.mark.parametrize("positives", [1, 4, 32])
 def test_the_split_is_exact_and_the_one_that_is_sharpest(positives: int, monotone: bool) -> None:
-    watch = watch_for(Fraction(7, 10), positives, 3, monotone=monotone)
+    watch = sparse_vector_for(Fraction(7, 10), positives, 3, monotone=monotone)
     weight = positives * (1 if monotone else 2)
     assert watch.threshold_epsilon + watch.answer_epsilon == Fraction(7, 10)
     assert watch.threshold_scale == 3 / watch.threshold_epsilon
@@ -194,6 +203,6 @@ def test_the_split_is_exact_and_the_one_that_is_sharpest(positives: int, monoton
 def test_watching_without_a_price_is_our_own_fault() -> None:
     for epsilon, positives, moved in ((0, 1, 1), (1, 0, 1), (1, 1, 0)):
         with pytest.raises(Bug):
-            watch_for(Fraction(epsilon), positives, moved, monotone=False)
+            sparse_vector_for(Fraction(epsilon), positives, moved, monotone=False)
         with pytest.raises(Bug):
-            watch_for_rows(Fraction(epsilon), positives, moved)
+            sparse_vector_for_rows(Fraction(epsilon), positives, moved)

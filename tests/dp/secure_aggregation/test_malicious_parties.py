@@ -13,7 +13,7 @@ import pytest
 from sfumato.dp.refusal import Refused
 from sfumato.dp.secure_aggregation import secret_sharing
 from sfumato.dp.secure_aggregation.collector import Collector
-from sfumato.dp.secure_aggregation.message_encoding import pack, unpack
+from sfumato.dp.secure_aggregation.message_encoding import decode_fields, encode_fields
 from sfumato.dp.secure_aggregation.participant import Participant
 from sfumato.dp.secure_aggregation.round_terms import (
     Member,
@@ -31,9 +31,11 @@ KINDS = dict(zip(STAGES, ("keys", "shares", "masked", "agreement", "revealed"), 
 def survivors_of(round_: Round, names: list[str]) -> bytes:
     """A list of survivors as a server that leaves some out would send it."""
     claims = [
-        unpack(said, "masked", 2)[0] for n, s, said in round_.sent if s == "mask" and n in names
+        decode_fields(said, "masked", 2)[0]
+        for n, s, said in round_.sent
+        if s == "mask" and n in names
     ]
-    return pack("survivors", *claims)
+    return encode_fields("survivors", *claims)
 
 
 def test_a_server_that_claims_two_lists_of_survivors_is_answered_by_nobody() -> None:
@@ -49,7 +51,7 @@ def test_a_server_that_claims_two_lists_of_survivors_is_answered_by_nobody() -> 
     for name, site in round_.sites.items():
         if name in said:
             with pytest.raises(Refused, match="Another list of survivors"):
-                site.reveal(pack("agreements", *said.values()))
+                site.reveal(encode_fields("agreements", *said.values()))
             assert "_held" not in vars(site)
 
 
@@ -69,7 +71,7 @@ def test_too_few_words_for_a_list_reveal_nothing() -> None:
         site = Round(sites=6, floor=4).up_to("agree").sites["s05"]
         site.agree(survivors)
         with pytest.raises(Refused, match="sum-too-few"):
-            site.reveal(pack("agreements", *few))
+            site.reveal(encode_fields("agreements", *few))
 
 
 def test_of_one_site_both_secrets_are_never_to_be_had() -> None:
@@ -81,7 +83,9 @@ def test_of_one_site_both_secrets_are_never_to_be_had() -> None:
             bytes(item)
             for _, stage, said in round_.sent
             if stage == "reveal"
-            for item in unpack(unpack(unpack(said, "signed", 2)[0], "revealed", 3)[2], "unsealed")
+            for item in decode_fields(
+                decode_fields(decode_fields(said, "signed", 2)[0], "revealed", 3)[2], "unsealed"
+            )
         ]
         of_first = [share for share in shares if share[:8] == bytes(8)]
         kept = {i: share[8:] for i, share in enumerate(of_first)}
@@ -94,8 +98,8 @@ def test_a_list_below_the_floor_is_refused_by_every_site(stage: str) -> None:
     round_ = Round(sites=6, floor=4).up_to(stage)
     for name, message in round_.box.items():
         if stage == "mask":
-            sharers = pack("sharers", *(i.to_bytes(8, "little") for i in range(3)))
-            message = pack("delivery", sharers, unpack(message, "delivery", 2)[1])
+            sharers = encode_fields("sharers", *(i.to_bytes(8, "little") for i in range(3)))
+            message = encode_fields("delivery", sharers, decode_fields(message, "delivery", 2)[1])
         else:
             message = survivors_of(round_, round_.names[:3])
         with pytest.raises(Refused, match="sum-too-few"):
@@ -105,9 +109,9 @@ def test_a_list_below_the_floor_is_refused_by_every_site(stage: str) -> None:
 def test_a_site_whose_own_keys_are_not_announced_shares_nothing() -> None:
     round_ = Round(sites=6, floor=4).up_to("share")
     for place, (name, message) in enumerate(round_.box.items()):
-        others = [one for at, one in enumerate(unpack(message, "announced")) if at != place]
+        others = [one for at, one in enumerate(decode_fields(message, "announced")) if at != place]
         with pytest.raises(Refused, match="sum-too-few"):
-            round_.say(name, "share", pack("announced", *others))
+            round_.say(name, "share", encode_fields("announced", *others))
 
 
 @pytest.mark.parametrize(
@@ -115,9 +119,9 @@ def test_a_site_whose_own_keys_are_not_announced_shares_nothing() -> None:
 )
 def test_a_list_that_is_no_list_of_the_cohort_is_read_by_no_site(places: list[int]) -> None:
     round_ = Round(sites=6, floor=4).up_to("mask")
-    sharers = pack("sharers", *(place.to_bytes(8, "little") for place in places))
+    sharers = encode_fields("sharers", *(place.to_bytes(8, "little") for place in places))
     for name, message in round_.box.items():
-        told = pack("delivery", sharers, unpack(message, "delivery", 2)[1])
+        told = encode_fields("delivery", sharers, decode_fields(message, "delivery", 2)[1])
         with pytest.raises(Refused, match="no message of the kind 'sharers'"):
             round_.say(name, "mask", told)
 
@@ -125,17 +129,21 @@ def test_a_list_that_is_no_list_of_the_cohort_is_read_by_no_site(places: list[in
 def test_sites_that_were_told_of_different_sharers_reveal_nothing() -> None:
     """Else one that was told of fewer would wear fewer masks than the others take off."""
     round_ = Round(sites=6, floor=4).up_to("mask")
-    sharers, mine = unpack(round_.box["s00"], "delivery", 2)
-    places = unpack(sharers, "sharers")
-    kept = [item for item in unpack(mine, "mine") if item[:8] != places[5]]
-    told = pack("delivery", pack("sharers", *places[:5]), pack("mine", *kept))
+    sharers, mine = decode_fields(round_.box["s00"], "delivery", 2)
+    places = decode_fields(sharers, "sharers")
+    kept = [item for item in decode_fields(mine, "mine") if item[:8] != places[5]]
+    told = encode_fields(
+        "delivery", encode_fields("sharers", *places[:5]), encode_fields("mine", *kept)
+    )
     said = {
         name: round_.say(name, "mask", told if name == "s00" else message)
         for name, message in round_.box.items()
     }
     with pytest.raises(Refused, match="told of other sharers"):
         round_.collector.take(said["s00"])  # an honest server adds nothing of it
-    survivors = pack("survivors", *(unpack(one, "masked", 2)[0] for one in said.values()))
+    survivors = encode_fields(
+        "survivors", *(decode_fields(one, "masked", 2)[0] for one in said.values())
+    )
     for site in round_.sites.values():
         with pytest.raises(Refused, match="different sharers"):
             site.agree(survivors)
@@ -207,12 +215,12 @@ def test_nobody_comes_back_at_a_later_stage() -> None:
     round_ = Round(sites=5, floor=4).up_to("share")
     message = round_.box["s04"]
     round_.stage("share", gone=["s04"])
-    shared = unpack(round_.box["s00"], "delivery", 2)[0]
+    shared = decode_fields(round_.box["s00"], "delivery", 2)[0]
     round_.sites["s04"].share(message)
     claim = signed("update", key_of("s04"), 4, round_.terms.digest, bytes(32), bytes(32))
     with pytest.raises(Refused, match="left the round"):
-        round_.collector.take(pack("masked", claim, bytes(32)))
-    assert len(unpack(shared, "sharers")) == 4
+        round_.collector.take(encode_fields("masked", claim, bytes(32)))
+    assert len(decode_fields(shared, "sharers")) == 4
 
 
 def test_one_site_cannot_speak_for_another() -> None:
@@ -227,7 +235,7 @@ def test_keys_that_the_server_made_up_are_refused_by_the_sites() -> None:
     said = [m for _, stage, m in round_.sent if stage == "join"]
     fake = signed("keys", CONVENER, 0, round_.terms.digest, bytes(32), bytes(32))
     with pytest.raises(Refused, match="not signed by the site"):
-        round_.sites["s01"].share(pack("announced", fake, *said[1:]))
+        round_.sites["s01"].share(encode_fields("announced", fake, *said[1:]))
 
 
 @pytest.mark.parametrize("liar", ["s00", "s02", "s03"])
@@ -287,11 +295,13 @@ def test_few_liars_among_many_sites_stop_no_sum_wherever_they_stand(liars: tuple
 
 
 def with_wrong_shares(round_: Round, name: str, said: bytes) -> bytes:
-    items = unpack(unpack(unpack(said, "signed", 2)[0], "revealed", 3)[2], "unsealed")
+    items = decode_fields(
+        decode_fields(decode_fields(said, "signed", 2)[0], "revealed", 3)[2], "unsealed"
+    )
     wrong = [item[:8] + bytes([item[8] ^ 1]) + item[9:] for item in items]
     place = int(name[1:])
     digest = round_.terms.digest
-    return signed("revealed", key_of(name), place, digest, pack("unsealed", *wrong))
+    return signed("revealed", key_of(name), place, digest, encode_fields("unsealed", *wrong))
 
 
 def test_shares_that_do_not_give_what_was_promised_end_the_round() -> None:
@@ -300,10 +310,12 @@ def test_shares_that_do_not_give_what_was_promised_end_the_round() -> None:
     for name, message in messages.items():
         said = round_.say(name, "reveal", message)
         if name == "s03":
-            items = unpack(unpack(unpack(said, "signed", 2)[0], "revealed", 3)[2], "unsealed")
+            items = decode_fields(
+                decode_fields(decode_fields(said, "signed", 2)[0], "revealed", 3)[2], "unsealed"
+            )
             wrong = [item[:8] + bytes([item[8] ^ 1]) + item[9:] for item in items]
             said = signed(
-                "revealed", key_of(name), 3, round_.terms.digest, pack("unsealed", *wrong)
+                "revealed", key_of(name), 3, round_.terms.digest, encode_fields("unsealed", *wrong)
             )
         round_.collector.take(said)
     with pytest.raises(Refused, match="had promised"):
@@ -410,12 +422,12 @@ def test_an_invitation_is_accepted_once() -> None:
 
 
 def test_an_invitation_that_was_changed_is_not_accepted() -> None:
-    encoded, signature = unpack(invitation(GOOD, CONVENER), "invitation", 2)
+    encoded, signature = decode_fields(invitation(GOOD, CONVENER), "invitation", 2)
     changed = dataclasses.replace(GOOD, floor=7)
     site = Participant("s00", key_of("s00"), TRUST, Round().sites["s00"]._dice, set())
     assert encoded == GOOD.encoded()
     with pytest.raises(Refused, match="not signed by the convener"):
-        site.join(pack("invitation", changed.encoded(), signature))
+        site.join(encode_fields("invitation", changed.encoded(), signature))
 
 
 def test_a_site_that_has_refused_takes_no_further_part() -> None:
@@ -436,7 +448,7 @@ def test_a_key_that_everyone_would_agree_with_leaves_its_site_out(which: int) ->
     """The others would find out only after they had paid."""
     round_ = Round(sites=4)
     good = round_.say("s01", "join", round_.box["s01"])
-    keys = unpack(unpack(good, "signed", 2)[0], "keys", 4)[2:]
+    keys = decode_fields(decode_fields(good, "signed", 2)[0], "keys", 4)[2:]
     keys[which] = bytes(32)
     with pytest.raises(Refused, match="none that can be agreed with"):
         round_.collector.take(signed("keys", key_of("s01"), 1, round_.terms.digest, *keys))
@@ -452,11 +464,11 @@ def test_a_site_that_signs_to_have_heard_something_else_stops_no_other(stage: st
         if name != "s02":
             return said
         kind = "update" if stage == "mask" else "agreement"
-        claim, *rest = unpack(said, "masked", 2) if stage == "mask" else [said]
-        _, _, told, digest = unpack(unpack(claim, "signed", 2)[0], kind, 4)
+        claim, *rest = decode_fields(said, "masked", 2) if stage == "mask" else [said]
+        _, _, told, digest = decode_fields(decode_fields(claim, "signed", 2)[0], kind, 4)
         changed = (bytes(32), digest) if stage == "mask" else (told, bytes(32))
         forged = signed(kind, key_of(name), 2, round_.terms.digest, *changed)
-        return pack("masked", forged, *rest) if rest else forged
+        return encode_fields("masked", forged, *rest) if rest else forged
 
     liar = round_.say("s02", stage, round_.box["s02"])
     with pytest.raises(Refused, match="sum-message-refused"):
@@ -474,9 +486,9 @@ def test_who_deals_shares_that_cannot_be_read_is_named_by_whom_they_are_for() ->
     def junk(name: str, _stage: str, said: bytes) -> bytes:
         if name != "s02":
             return said
-        promise, sealed = unpack(unpack(said, "signed", 2)[0], "shares", 4)[2:]
-        spoilt = pack("sealed", *(item[:-1] + bytes([item[-1] ^ 1]) for item in
-                                  unpack(sealed, "sealed")))  # fmt: skip
+        promise, sealed = decode_fields(decode_fields(said, "signed", 2)[0], "shares", 4)[2:]
+        spoilt = encode_fields("sealed", *(item[:-1] + bytes([item[-1] ^ 1]) for item in
+                                  decode_fields(sealed, "sealed")))  # fmt: skip
         return signed("shares", key_of(name), 2, round_.terms.digest, promise, spoilt)
 
     round_.stage("share", spoil=junk)

@@ -25,7 +25,7 @@ from sfumato.dp.secure_aggregation.masks import (
     to_signed,
     word_type,
 )
-from sfumato.dp.secure_aggregation.message_encoding import pack, unpack
+from sfumato.dp.secure_aggregation.message_encoding import decode_fields, encode_fields
 from sfumato.dp.secure_aggregation.participant import keys_in, pair_key
 from sfumato.dp.secure_aggregation.round_terms import (
     Member,
@@ -219,14 +219,14 @@ def sum_of_part(round_: Round, part: list[str]) -> Integers:
         shares = {i: one[place] for i, one in enumerate(revealed, 1) if place in one}
         if shares:  # a threshold of one: each share is the secret
             secrets[place] = secret_sharing.join(dict([shares.popitem()]), 1) or b""
-    announced = pack("announced", *(said for _, s, said in round_.sent if s == "join"))
+    announced = encode_fields("announced", *(said for _, s, said in round_.sent if s == "join"))
     keys = keys_in(announced, round_.terms)
     width = word_type(round_.terms.bits)
     total = np.zeros(round_.terms.size, dtype=width)
     for name in part:
         place = round_.names.index(name)
         (masked,) = (
-            unpack(m, "masked", 2)[1] for n, s, m in round_.sent if (n, s) == (name, "mask")
+            decode_fields(m, "masked", 2)[1] for n, s, m in round_.sent if (n, s) == (name, "mask")
         )
         total += np.frombuffer(masked, dtype=width)
         take_mask(total, own_key(secrets[place], round_.terms.digest))

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from sfumato.dp.refusal import Refused
 from sfumato.dp.secure_aggregation.collector import _by_place
-from sfumato.dp.secure_aggregation.message_encoding import pack, unpack
+from sfumato.dp.secure_aggregation.message_encoding import decode_fields, encode_fields
 
 KINDS = ("seats", "rooms", "seat", "")
 FIELDS = st.lists(st.binary(max_size=9), max_size=4)
@@ -18,18 +18,18 @@ FIELDS = st.lists(st.binary(max_size=9), max_size=4)
 
 @given(kind=st.sampled_from(KINDS), fields=FIELDS)
 def test_a_message_is_read_back_as_its_own_kind_alone(kind: str, fields: list[bytes]) -> None:
-    message = pack(kind, *fields)
-    assert unpack(message, kind) == unpack(message, kind, len(fields)) == fields
+    message = encode_fields(kind, *fields)
+    assert decode_fields(message, kind) == decode_fields(message, kind, len(fields)) == fields
     for other in {*KINDS} - {kind}:
         with pytest.raises(Refused):
-            unpack(message, other)
+            decode_fields(message, other)
     with pytest.raises(Refused):
-        unpack(message, kind, len(fields) + 1)
+        decode_fields(message, kind, len(fields) + 1)
 
 
 def test_a_message_is_written_as_every_version_has_written_it() -> None:
     written = b"sfum-sum/1\x04seat\x02\0\0\0\x01\0\0\0\0\0\0\0a\x02\0\0\0\0\0\0\0bc"
-    assert pack("seat", b"a", b"bc") == written
+    assert encode_fields("seat", b"a", b"bc") == written
 
 
 @given(
@@ -41,23 +41,23 @@ def test_a_message_is_written_as_every_version_has_written_it() -> None:
 def test_whatever_is_read_is_what_its_fields_are_written_as(
     fields: list[bytes], at: int, instead: bytes, cut: int
 ) -> None:
-    message = pack("seats", *fields)
+    message = encode_fields("seats", *fields)
     message = message[:at] + instead + message[at + cut :]
     with suppress(Refused):
-        assert pack("seats", *unpack(message, "seats")) == message
+        assert encode_fields("seats", *decode_fields(message, "seats")) == message
 
 
 @pytest.mark.parametrize(
-    "message", [None, "", 3, bytearray(pack("seats")), b"", pack("seats")[:-1]]
+    "message", [None, "", 3, bytearray(encode_fields("seats")), b"", encode_fields("seats")[:-1]]
 )
 def test_what_is_no_whole_message_is_refused(message: object) -> None:
     with pytest.raises(Refused):
-        unpack(message, "seats")  # type: ignore[arg-type]  # it comes from strangers
+        decode_fields(message, "seats")  # type: ignore[arg-type]  # it comes from strangers
 
 
 @given(places=st.lists(st.integers(0, 4), max_size=4))
 def test_what_is_said_of_each_place_is_said_once_and_in_order(places: list[int]) -> None:
-    field = pack("sealed", *(place.to_bytes(8, "little") + b"said" for place in places))
+    field = encode_fields("sealed", *(place.to_bytes(8, "little") + b"said" for place in places))
     if places == sorted(set(places)):
         assert _by_place(field, "sealed", 4) == dict.fromkeys(places, b"said")
     else:

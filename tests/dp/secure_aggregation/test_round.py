@@ -9,7 +9,7 @@ from scipy import stats
 from sfumato.dp.refusal import Bug, Refused
 from sfumato.dp.secure_aggregation import participant
 from sfumato.dp.secure_aggregation.masks import Words, add_mask, to_signed, word_type
-from sfumato.dp.secure_aggregation.message_encoding import unpack
+from sfumato.dp.secure_aggregation.message_encoding import decode_fields
 from support.secure_aggregation_rounds import STAGES, Integers, Round
 
 WIDTHS = (8, 20, 32, 33, 63, 64)
@@ -79,7 +79,9 @@ def test_fifty_cohorts_one_below_the_floor_abort_fifty_times() -> None:
 
 
 def masked_words(round_: Round) -> list[Integers]:
-    found = [unpack(said, "masked", 2)[1] for _, stage, said in round_.sent if stage == "mask"]
+    found = [
+        decode_fields(said, "masked", 2)[1] for _, stage, said in round_.sent if stage == "mask"
+    ]
     width = word_type(round_.terms.bits)
     return [np.frombuffer(words, dtype=width).astype(np.float64) for words in found]
 

@@ -26,7 +26,7 @@ from sfumato.dp.secure_aggregation.masks import (
     to_signed,
     word_type,
 )
-from sfumato.dp.secure_aggregation.message_encoding import pack, unpack
+from sfumato.dp.secure_aggregation.message_encoding import decode_fields, encode_fields
 from sfumato.dp.secure_aggregation.participant import keys_in, pair_key
 from sfumato.dp.secure_aggregation.round_terms import signed
 from support.secure_aggregation_rounds import Integers, Round, key_of, shares_in
@@ -47,8 +47,10 @@ def agreeing() -> Round:
 
 def claims(round_: Round, places: Iterable[int]) -> bytes:
     """A list of survivors, made of what these sites have signed."""
-    sent = {name: unpack(said, "masked", 2)[0] for name, s, said in round_.sent if s == "mask"}
-    return pack("survivors", *(sent[round_.names[place]] for place in places))
+    sent = {
+        name: decode_fields(said, "masked", 2)[0] for name, s, said in round_.sent if s == "mask"
+    }
+    return encode_fields("survivors", *(sent[round_.names[place]] for place in places))
 
 
 def words_of_liar(round_: Round, told: bytes) -> bytes:
@@ -74,7 +76,7 @@ def gathered(round_: Round, lists: dict[str, bytes], *, of_all: bool) -> list[di
             words = [word for heard, word in said.values() if of_all or heard == of]
             with suppress(Refused):
                 revealed = round_.sites[name].reveal(
-                    pack("agreements", *words, words_of_liar(round_, of))
+                    encode_fields("agreements", *words, words_of_liar(round_, of))
                 )
                 if name != "s00":  # which has no share of its own
                     shares.add((int(name[1:]) + 1, shares_in(revealed)[VICTIM]))
@@ -101,11 +103,13 @@ def _is_true(round_: Round, found: bytes, *, is_seed: bool) -> bool:
 def unmasked(round_: Round, seed: bytes, mask: bytes) -> Integers:
     """The victim's numbers, by whoever has both secrets."""
     (masked,) = (
-        unpack(said, "masked", 2)[1] for n, s, said in round_.sent if (n, s) == ("s00", "mask")
+        decode_fields(said, "masked", 2)[1]
+        for n, s, said in round_.sent
+        if (n, s) == ("s00", "mask")
     )
     words = np.frombuffer(masked, dtype=word_type(round_.terms.bits)).copy()
     take_mask(words, own_key(seed, round_.terms.digest))
-    announced = pack("announced", *(said for _, s, said in round_.sent if s == "join"))
+    announced = encode_fields("announced", *(said for _, s, said in round_.sent if s == "join"))
     keys, own = keys_in(announced, round_.terms), X25519PrivateKey.from_private_bytes(mask)
     for other in round_.terms.near[VICTIM]:
         key = pair_key(own, keys[other][1], round_.terms, VICTIM, other)
@@ -145,9 +149,9 @@ def test_a_site_that_has_revealed_is_not_asked_again(is_there: bool) -> None:
         claims(round_, EVERYONE if way else EVERYONE[1:]) for way in (is_there, not is_there)
     )
     words = [round_.sites[name].agree(first) for name in HONEST]
-    packed = pack("agreements", *words, words_of_liar(round_, first))
+    packed = encode_fields("agreements", *words, words_of_liar(round_, first))
     assert shares_in(round_.sites["s01"].reveal(packed))[VICTIM]
-    for again in (packed, pack("agreements", words_of_liar(round_, second))):
+    for again in (packed, encode_fields("agreements", words_of_liar(round_, second))):
         with pytest.raises(Refused, match="stage"):
             round_.sites["s01"].reveal(again)
     with pytest.raises(Refused, match="stage"):

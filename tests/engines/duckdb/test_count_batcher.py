@@ -19,7 +19,7 @@ from sfumato.engines.duckdb.engine import DuckDBEngine
 from sfumato.engines.shared.message_frames import Header
 from sfumato.query.expression import All, AnyOf, Compare, Constant, Not, Predicate, Ref
 from sfumato.query.measure import Cells, Measure, Tally
-from sfumato.query.printing.batched_counts import look_of
+from sfumato.query.printing.batched_counts import count_scan
 from sfumato.query.printing.statements import lower
 from sfumato.release.unseal import unseal
 from sfumato.vault.engine_port import EngineStopped
@@ -223,12 +223,12 @@ def test_a_long_condition_is_looked_at_alone(engine: Watched, tmp_path: Path) ->
     ids=["no condition", "values", "people"],
 )
 def test_what_is_no_count_of_rows_is_no_look(measure: Measure) -> None:
-    assert look_of(measure, "duckdb") is None
+    assert count_scan(measure, "duckdb") is None
 
 
 def test_other_engines_pick_rows_out_first() -> None:
-    assert look_of(counting(above(0, 1)), "postgres") is None
-    assert look_of(counting(above(0, 1)), "spark") is None
+    assert count_scan(counting(above(0, 1)), "postgres") is None
+    assert count_scan(counting(above(0, 1)), "spark") is None
 
 
 def test_several_at_once_are_each_what_they_are_alone(engine: Watched, tmp_path: Path) -> None:

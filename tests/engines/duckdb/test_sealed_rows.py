@@ -14,8 +14,8 @@ import pytest
 
 from sfumato.dp.refusal import Refused
 from sfumato.engines.duckdb.engine import DuckDBEngine
-from sfumato.engines.duckdb.sealed_rows import put_away
-from sfumato.engines.shared.memory_scratch import Shelter
+from sfumato.engines.duckdb.sealed_rows import write_sealed
+from sfumato.engines.shared.memory_scratch import MemoryScratch
 from sfumato.query.expression import Compare, Constant, Ref
 from sfumato.query.measure import Measure, Tally
 from sfumato.release.unseal import unseal
@@ -64,7 +64,7 @@ def scratch() -> Iterator[Path]:
 
 
 def engine_of(scratch: Path, key: bytes = KEY) -> DuckDBEngine:
-    shelter = Shelter(key, SystemDice().draw, FileDrafts(scratch))
+    shelter = MemoryScratch(key, SystemDice().draw, FileDrafts(scratch))
     return DuckDBEngine(SALT, memory_mb=1024, threads=2, shelter=shelter)
 
 
@@ -208,10 +208,10 @@ def test_what_waits_in_a_log_is_not_put_away_without_it(tmp_path: Path) -> None:
     made.write_bytes(b"all but the last rows")
     (tmp_path / "used.duckdb.wal").write_bytes(b"the last rows")
     with pytest.raises(OSError, match="waits in a log"):
-        put_away(rest, made, target, target.name)
+        write_sealed(rest, made, target, target.name)
     assert not target.exists()
     (tmp_path / "used.duckdb.wal").unlink()
-    put_away(rest, made, target, target.name)
+    write_sealed(rest, made, target, target.name)
     assert rest.opened(target.name, target.read_bytes()) == made.read_bytes()
 
 

@@ -14,13 +14,13 @@ import numpy as np
 import pytest
 
 from sfumato.dp.learning.integer_network import SUM_BITS
-from sfumato.dp.learning.poisson_sampling import Coins
-from sfumato.dp.learning.training_task import read_lesson
+from sfumato.dp.learning.poisson_sampling import PoissonSample
+from sfumato.dp.learning.training_task import read_training_task
 from sfumato.dp.refusal import Refused
 from sfumato.dp.secure_aggregation.round_terms import Member
 from sfumato.engines.duckdb import training
 from sfumato.engines.duckdb.engine import DuckDBEngine
-from sfumato.engines.duckdb.training import learnt
+from sfumato.engines.duckdb.training import train
 from sfumato.engines.duckdb.worker_limits import Limits
 from sfumato.features.federated.agreement import Agreement
 from sfumato.features.federated.training_plan import TrainPlan, plan_training
@@ -63,7 +63,7 @@ def a_plan(card: Card | None = None, **changed: Any) -> TrainPlan:
         "name": "ab" * 32, "features": ["age", "pay"], "target": "ill", "hidden": [5],
         "rounds": 1, "clip": Fraction(1, 2), "max_rows": 2, "activation": "tanh", **changed,
     }  # fmt: skip
-    lesson = read_lesson(shape)
+    lesson = read_training_task(shape)
     return plan_training(card or a_card(), lesson, AGREEMENT, Fraction(9), Fraction(1, 10**6))
 
 
@@ -77,7 +77,7 @@ def sums_of(
     for plan in plans:
         flat = np.random.default_rng(1).normal(size=plan.size).astype("<f4")
         with duckdb.connect(table, read_only=True) as connection:
-            found.append(learnt(connection, plan.order(table, flat.tobytes()), {}))
+            found.append(train(connection, plan.order(table, flat.tobytes()), {}))
     return found
 
 
@@ -159,10 +159,10 @@ def test_a_later_round_fetches_nothing_that_an_earlier_one_has(tmp_path: Path) -
                 np.random.default_rng(seed).normal(size=plan.size).astype("<f4").tobytes()
                 for seed in (1, 2)
             ]
-            alone, _ = (learnt(connection, plan.order(table, flat), {}) for flat in flats)
-            first = learnt(counting, plan.order(table, flats[0]), kept)
+            alone, _ = (train(connection, plan.order(table, flat), {}) for flat in flats)
+            first = train(counting, plan.order(table, flats[0]), kept)
             asked = counting.asked
-            other = learnt(counting, plan.order(table, flats[1]), kept)
+            other = train(counting, plan.order(table, flats[1]), kept)
             assert counting.asked == asked
             assert (first == alone).all()
             assert (first != other).any()
@@ -184,7 +184,7 @@ def test_parts_on_threads_add_up_to_the_same(
         for plan in plans:
             flat = np.random.default_rng(1).normal(size=plan.size).astype("<f4").tobytes()
             alone, parted = (
-                learnt(connection, plan.order(table, flat), {}, threads) for threads in (1, 3)
+                train(connection, plan.order(table, flat), {}, threads) for threads in (1, 3)
             )
             assert alone.any()
             assert (alone == parted).all()
@@ -215,17 +215,17 @@ def test_a_round_is_of_those_whose_coins_say_yes_and_of_all_their_rows(
         with duckdb.connect(table, read_only=True) as connection:
             everybody = training._last(connection, key) + 1
             alone = [
-                learnt(connection, replace(plan.order(table, flat, a_coin()), coins=One(who)), {})
+                train(connection, replace(plan.order(table, flat, a_coin()), coins=One(who)), {})
                 for who in range(everybody)
             ]
             kept: training.Kept = {}
             for seed in range(6):
-                whole = learnt(connection, a_plan(card, **course).order(table, flat), kept)
+                whole = train(connection, a_plan(card, **course).order(table, flat), kept)
                 assert (whole == np.sum(alone, axis=0)).all()
                 coins = plan.coins(SeededDice(seed))
                 assert coins is not None
                 is_in = coins.tossed(everybody)
-                found = learnt(connection, plan.order(table, flat, coins), kept)
+                found = train(connection, plan.order(table, flat, coins), kept)
                 wanted = sum((alone[who] for who in np.flatnonzero(is_in)), np.zeros_like(alone[0]))
                 assert (found == wanted).all()
                 seen.add(int(is_in.sum()))
@@ -233,7 +233,7 @@ def test_a_round_is_of_those_whose_coins_say_yes_and_of_all_their_rows(
         assert sum(map(np.any, alone)) > 5
 
 
-class One(Coins):
+class One(PoissonSample):
     """Coins by which one person alone is in."""
 
     def __init__(self, who: int) -> None:
@@ -246,8 +246,8 @@ class One(Coins):
         return found
 
 
-def a_coin() -> Coins:
-    return Coins.fresh(Fraction(1, 2), SeededDice(0))
+def a_coin() -> PoissonSample:
+    return PoissonSample.fresh(Fraction(1, 2), SeededDice(0))
 
 
 def test_a_persons_rows_are_in_or_out_together(tmp_path: Path) -> None:
@@ -278,7 +278,7 @@ def test_coins_that_say_no_to_all_leave_an_empty_sum(tmp_path: Path) -> None:
             flat = np.random.default_rng(1).normal(size=plan.size).astype("<f4").tobytes()
             order = plan.order(table, flat, plan.coins(SeededDice(1)))
             for below, is_somebody in ((1, False), ((1 << 64) - 1, True)):
-                found = unseal(engine.learn(replace(order, coins=Coins(bytes(32), below))))
+                found = unseal(engine.learn(replace(order, coins=PoissonSample(bytes(32), below))))
                 assert found.shape == (plan.size,)
                 assert found.any() == is_somebody
     finally:
@@ -303,8 +303,8 @@ def test_matrices_are_multiplied_on_no_thread_that_waits_for_more(
     begin = "from sfumato.{module} import main; main()"
     assert begin in child_process._START
     monkeypatch.setattr(child_process, "_START", child_process._START.replace(begin, counted))
-    monkeypatch.setattr(child_process.Piped, "__init__", warm_workers.begin_cold)
-    child = child_process.Piped("engines.duckdb.worker")
+    monkeypatch.setattr(child_process.ChildProcess, "__init__", warm_workers.begin_cold)
+    child = child_process.ChildProcess("engines.duckdb.worker")
     try:
         assert child.read(1, time.monotonic() + 300) == b"1"
     finally:
@@ -325,7 +325,7 @@ def test_another_table_is_not_learnt_from_what_was_kept_of_one(tmp_path: Path) -
         for place in (0, 0, 1, 0):
             found.append(unseal(engine.learn(plan.order(tables[place], flat))))
         with duckdb.connect(tables[1], read_only=True) as connection:
-            wanted = learnt(connection, plan.order(tables[1], flat), {})
+            wanted = train(connection, plan.order(tables[1], flat), {})
     finally:
         engine.close()
     assert (found[0] == found[1]).all()
@@ -349,7 +349,7 @@ def test_one_person_of_many_rows_takes_room_for_one_only(tmp_path: Path) -> None
             table, _ = prepare(engine, write_source(folder / "rows.csv", HEADER, rows), card)
             with duckdb.connect(table, read_only=True) as connection:
                 tracemalloc.start()
-                found.append(learnt(connection, plan.order(table, flat), {}))
+                found.append(train(connection, plan.order(table, flat), {}))
                 peaks.append(tracemalloc.get_traced_memory()[1])
                 tracemalloc.stop()
     finally:
@@ -366,9 +366,9 @@ def test_the_most_that_one_person_may_be_is_fetched_at_once() -> None:
         "name": "ab" * 32, "target": "ill", "rounds": 1, "clip": 1, "local": 1, "rate": 1,
         "features": [f"x{n}" for n in range(1025)], "each": "person",
     }  # fmt: skip
-    assert read_lesson({**own, "max_rows": training._CELLS // 1025})
+    assert read_training_task({**own, "max_rows": training._CELLS // 1025})
     with pytest.raises(Refused, match=r"bad-request.*max_rows times the features"):
-        read_lesson({**own, "max_rows": training._CELLS // 1025 + 1})
+        read_training_task({**own, "max_rows": training._CELLS // 1025 + 1})
 
 
 def test_a_lesson_has_ten_times_what_it_needs_by_the_card() -> None:
@@ -400,7 +400,7 @@ def test_a_row_is_a_person_where_a_card_knows_no_other(tmp_path: Path) -> None:
             table, _ = prepare(engine, write_source(folder / "rows.csv", HEADER, rows), card)
             flat = np.random.default_rng(1).normal(size=plan.size).astype("<f4")
             with duckdb.connect(table, read_only=True) as connection:
-                found.append(learnt(connection, plan.order(table, flat.tobytes()), {}))
+                found.append(train(connection, plan.order(table, flat.tobytes()), {}))
     finally:
         engine.close()
     assert (found[0] == found[1] + found[2]).all()

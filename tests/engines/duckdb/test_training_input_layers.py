@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 
 from sfumato.dp.learning.integer_network import SUM_BITS
-from sfumato.dp.learning.training_task import read_lesson
+from sfumato.dp.learning.training_task import read_training_task
 from sfumato.dp.secure_aggregation.round_terms import Member
 from sfumato.engines.duckdb import training
 from sfumato.engines.duckdb.engine import DuckDBEngine
-from sfumato.engines.duckdb.training import learnt
+from sfumato.engines.duckdb.training import train
 from sfumato.features.federated.agreement import Agreement
 from sfumato.features.federated.training_plan import TrainPlan, plan_training
 from sfumato.release.unseal import unseal
@@ -67,7 +67,9 @@ def a_plan(**changed: Any) -> TrainPlan:
         "rounds": 1, "clip": Fraction(1, 2), "max_rows": 2, "activation": "tanh", **FRONT,
         **changed,
     }  # fmt: skip
-    return plan_training(a_card(), read_lesson(shape), AGREEMENT, Fraction(9), Fraction(1, 10**6))
+    return plan_training(
+        a_card(), read_training_task(shape), AGREEMENT, Fraction(9), Fraction(1, 10**6)
+    )
 
 
 PLANS = [
@@ -86,7 +88,7 @@ def sums_of(
     folder.mkdir()
     table, _ = prepare(engine, write_source(folder / "rows.csv", HEADER, rows), a_card())
     with duckdb.connect(table, read_only=True) as connection:
-        return [learnt(connection, plan.order(table, flat_of(plan)), {}) for plan in plans]
+        return [train(connection, plan.order(table, flat_of(plan)), {}) for plan in plans]
 
 
 def test_whoever_is_left_out_moves_the_sum_by_no_more_than_the_clip(tmp_path: Path) -> None:
@@ -139,8 +141,8 @@ def test_rows_that_were_kept_for_a_table_are_not_taken_for_numbers(tmp_path: Pat
     kept: training.Kept = {}
     with duckdb.connect(table, read_only=True) as connection:
         for plan, one in zip(plans * 2, found, strict=True):
-            alone = learnt(connection, plan.order(table, flat_of(plan)), {})
-            assert (learnt(connection, plan.order(table, flat_of(plan)), kept) == alone).all()
+            alone = train(connection, plan.order(table, flat_of(plan)), {})
+            assert (train(connection, plan.order(table, flat_of(plan)), kept) == alone).all()
             assert (one == alone).all()
             assert alone.any()
 
@@ -161,5 +163,5 @@ def test_neither_slices_nor_threads_move_a_sum(
     monkeypatch.setattr(training, "_LONG", 1)
     with duckdb.connect(table, read_only=True) as connection:
         for plan, wanted in zip(plans, whole, strict=True):
-            found = learnt(connection, plan.order(table, flat_of(plan)), {}, threads)
+            found = train(connection, plan.order(table, flat_of(plan)), {}, threads)
             assert (found == wanted).all()

@@ -22,7 +22,7 @@ from sfumato.engines.duckdb import locked_connection
 from sfumato.engines.duckdb.engine import DuckDBEngine
 from sfumato.engines.duckdb.lockdown_probes import PROBES
 from sfumato.engines.duckdb.locked_connection import Room, open_locked
-from sfumato.engines.shared.driver_process import Held
+from sfumato.engines.shared.driver_process import HeldDriver
 from sfumato.query.measure import Measure, Tally
 from sfumato.query.printing.statements import Statement
 from sfumato.vault.engine_port import EngineStopped
@@ -270,7 +270,7 @@ def test_a_fork_begins_with_its_turn_free_before_anybody_asks(
         if child == 0:
             os._exit(int(engine._turn.lock.locked()))
     assert os.waitpid(child, 0)[1] == 0
-    driver = Held("postgres_worker", {})
+    driver = HeldDriver("postgres_worker", {})
     with driver._turn.lock:
         child = os.fork()
         if child == 0:

@@ -13,7 +13,7 @@ import duckdb
 import pytest
 
 from sfumato.engines.duckdb.engine import DuckDBEngine
-from sfumato.engines.ingest.typed_cells import typed
+from sfumato.engines.ingest.typed_cells import typed_cell
 from sfumato.vault.card.columns import Column, ColumnType
 from support.engine_rows import SALT, card_of, clean, prepare
 
@@ -36,7 +36,7 @@ WIDEST = {
 
 def as_stored(column: Column, kind: str, cells: list[str | None]) -> list[object]:
     """Return what is stored of cells of that type, without their texts."""
-    value = typed(column, "x", kind, ("",))
+    value = typed_cell(column, "x", kind, ("",))
     assert value is not None
     return in_order(value, kind, cells)
 
@@ -83,7 +83,7 @@ def test_a_double_is_worth_the_decimal_that_people_see(column: Column) -> None:
 @pytest.mark.parametrize("kind", WIDEST)
 @pytest.mark.parametrize("column", [*NUMBERS, *UNBOUNDED], ids=lambda c: f"{c.type} {c.step}")
 def test_whole_and_decimal_numbers_are_worth_what_they_spell(column: Column, kind: str) -> None:
-    if typed(column, "x", kind, ()) is None:
+    if typed_cell(column, "x", kind, ()) is None:
         assert kind.startswith("DECIMAL")  # finer than half a step: its text is read
         return
     dice = random.Random(kind)
@@ -103,10 +103,10 @@ def decimal(units: int, scale: int) -> str:
 
 
 def test_where_decimals_could_share_a_double_the_text_is_read() -> None:
-    assert typed(FINE, "x", "DOUBLE", ()) is None
-    assert typed(NUMBERS[0], "x", "FLOAT", ()) is None
-    assert typed(NUMBERS[0], "x", "DECIMAL(12,4)", ()) is None
-    assert typed(NUMBERS[0], "x", "VARCHAR", ()) is None
+    assert typed_cell(FINE, "x", "DOUBLE", ()) is None
+    assert typed_cell(NUMBERS[0], "x", "FLOAT", ()) is None
+    assert typed_cell(NUMBERS[0], "x", "DECIMAL(12,4)", ()) is None
+    assert typed_cell(NUMBERS[0], "x", "VARCHAR", ()) is None
 
 
 @pytest.mark.parametrize(
@@ -124,7 +124,7 @@ def test_days_moments_and_truths_are_worth_what_they_spell(
 ) -> None:
     column = Column("x", kind)
     texts: list[str | None] = [*cells, None]
-    value = typed(column, "x", source, ("",))
+    value = typed_cell(column, "x", source, ("",))
     found = in_order(f"CAST({value} AS VARCHAR)", source, texts)
     meant = [spelled(cell) for cell in by_text(column, texts)]
     assert found == meant

@@ -24,7 +24,7 @@ from sfumato.engines.duckdb.engine import DuckDBEngine
 from sfumato.engines.kernel import bounded_sums, contribution_bounding, keyed_order, row_arrays
 from sfumato.engines.kernel.row_arrays import MOST, ORDER_BITS, PERSON_BITS, Columns
 from sfumato.engines.shared.cold_path import Cold, ColdKey, lower_cold
-from sfumato.engines.shared.prepared_table import CROWD_BITS, Known, read_known
+from sfumato.engines.shared.prepared_table import CROWD_BITS, PreparedTable, read_prepared_table
 from sfumato.query.expression import (
     Arithmetic,
     Case,
@@ -144,12 +144,12 @@ def plainly(
 ) -> Answer:
     """Return the answer of query/printing/statements.py's statements."""
     with monkeypatch.context() as patched:
-        patched.setattr(engine_module, "read_known", lambda *_: ())
+        patched.setattr(engine_module, "read_prepared_table", lambda *_: ())
         return answer(engine, table, measure)
 
 
-def known_of_table(table: str) -> Known:
-    (known,) = read_known(Path(table))
+def known_of_table(table: str) -> PreparedTable:
+    (known,) = read_prepared_table(Path(table))
     return known
 
 
@@ -302,7 +302,7 @@ def added(left: Answer, right: Answer) -> Answer:
 
 def of_rows(rows: Sequence[tuple[int, int | None]], measure: Measure, salt: bytes = SALT) -> Answer:
     """Return what the kernel says of a little table of (person, v0), made here."""
-    cold = lower_cold(measure, Known(MANY, True, ("integer",), (False,)))
+    cold = lower_cold(measure, PreparedTable(MANY, True, ("integer",), (False,)))
     assert cold is not None
     with duckdb.connect() as connection:
         connection.execute("CREATE TABLE given (who BIGINT, v0 BIGINT, nth BIGINT)")
@@ -392,7 +392,7 @@ def test_more_rows_of_a_person_than_a_card_allows_stop_the_kernel(
 def test_people_whose_numbers_lie_far_apart_are_not_taken_for_one() -> None:
     """Few of a card's people may have rows in one of its tables: their numbers have gaps."""
     far = 1 << PERSON_BITS
-    cold = lower_cold(ONE_OF_THREE, Known(MANY, True, ("integer",), (False,)))
+    cold = lower_cold(ONE_OF_THREE, PreparedTable(MANY, True, ("integer",), (False,)))
     assert cold is not None
     with duckdb.connect() as connection:
         connection.execute(
@@ -416,7 +416,7 @@ def test_people_whose_numbers_do_not_fit_stop_the_kernel() -> None:
     columns: Columns = {
         "person": np.array([0, far]), "rr": np.array([1, 1]), "cell": np.array([1, 1]),
     }  # fmt: skip
-    cold = lower_cold(ONE_OF_THREE, Known(MANY, True, ("integer",), (False,)))
+    cold = lower_cold(ONE_OF_THREE, PreparedTable(MANY, True, ("integer",), (False,)))
     assert cold is not None
     with pytest.raises(Bug):
         contribution_bounding.parts_of(
@@ -512,7 +512,7 @@ def test_sums_that_could_pass_64_bits_are_not_added_up() -> None:
 
 
 def test_parts_of_ranges_are_added_up_as_long_as_they_fit() -> None:
-    cold = lower_cold(ONE_OF_THREE, Known(MANY, True, ("integer",), (False,)))
+    cold = lower_cold(ONE_OF_THREE, PreparedTable(MANY, True, ("integer",), (False,)))
     assert cold is not None
     cold = replace(cold, tallies=cold.tallies[:1])
 

@@ -16,7 +16,7 @@ from sfumato.engines.kernel.bounded_sums import _unchosen, amount_of
 from sfumato.engines.kernel.rank_slots import _by_row, by_bits, by_stored_slot
 from sfumato.engines.kernel.row_arrays import MOST, ORDER_BITS, Columns, Part, Summed
 from sfumato.engines.shared.cold_path import NULL, Cold, ColdTally, lower_cold
-from sfumato.engines.shared.prepared_table import Known
+from sfumato.engines.shared.prepared_table import PreparedTable
 from sfumato.query.expression import Ref
 from sfumato.query.measure import Key, Measure, Tally
 
@@ -175,7 +175,7 @@ def test_more_cells_than_a_word_has_room_for_stop_the_kernel() -> None:
         _unchosen(person, np.array([0, most + 1]))
 
 
-KNOWN = Known(0, True, ("integer", "text"), (True, False))
+KNOWN = PreparedTable(0, True, ("integer", "text"), (True, False))
 CLAMPED = (Tally("sum", Ref("v0"), clamp=(0, 1)),)
 
 

@@ -23,7 +23,7 @@ from sfumato.engines.duckdb.worker_limits import Limits
 from sfumato.engines.ingest import cell_sql
 from sfumato.engines.ingest import prepare as prepare_module
 from sfumato.engines.ingest.prepare_order import order_header
-from sfumato.engines.shared.prepared_table import known_of, path_of, read_known
+from sfumato.engines.shared.prepared_table import path_of, prepared_table, read_prepared_table
 from sfumato.engines.shared.rank_path import lower_ranked
 from sfumato.query.expression import Arithmetic, Compare, Constant, Literally, Ref
 from sfumato.query.measure import Key, Measure, PerPerson, Reduced, Tally
@@ -72,7 +72,7 @@ def prepared_rows(folder: Path, rows: Sequence[Sequence[str]], salt: bytes = SAL
     work.mkdir(exist_ok=True)
     (work / "rows.duckdb").unlink(missing_ok=True)
     order = PrepareOrder((SourceFile(str(source)),), "", CARD, salt, (), "")
-    prepare_module.prepared(ROOM, salt.hex(), order_header(order, work))
+    prepare_module.prepare(ROOM, salt.hex(), order_header(order, work))
     ranks = "".join(f", gr{i}, rr{i}" for i in RANKED)
     texts = "(SELECT text_key FROM texts2 WHERE code = c2)"
     with duckdb.connect(str(work / "rows.duckdb"), read_only=True) as connection:
@@ -211,7 +211,7 @@ def test_by_ranks_nobody_counts_more_than_allowed_and_everybody_as_they_may(  # 
 ) -> None:
     keys = {"": (), "k": (Key(Ref("k0"), 3),), "t": (Key(Ref("v2"), None),)}[by]
     measure = Measure(None, keys, (Tally("rows"), Tally("people")), True, groups, most)
-    assert lower_ranked(measure, known_of(CARD)[0]) is not None
+    assert lower_ranked(measure, prepared_table(CARD)[0]) is not None
     for person in sorted({row[0] for row in rows} - {""}):
         source = write_source(
             tmp_path_factory.mktemp("one") / "s.csv", HEADER, [r for r in rows if r[0] == person]
@@ -261,7 +261,7 @@ NOT_BY_RANKS = {
 
 
 def test_ranks_serve_a_grouping_by_one_stored_column() -> None:
-    statement = lower_ranked(GOOD, known_of(CARD)[0])
+    statement = lower_ranked(GOOD, prepared_table(CARD)[0])
     assert statement is not None
     assert statement.sql == (
         'SELECT CAST(k0 AS BIGINT) AS cell, CAST(count(*) AS BIGINT) AS t0 FROM "rows"'
@@ -271,14 +271,14 @@ def test_ranks_serve_a_grouping_by_one_stored_column() -> None:
 
 @pytest.mark.parametrize("what", NOT_BY_RANKS)
 def test_ranks_serve_nothing_else(what: str) -> None:
-    assert lower_ranked(NOT_BY_RANKS[what], known_of(CARD)[0]) is None
+    assert lower_ranked(NOT_BY_RANKS[what], prepared_table(CARD)[0]) is None
 
 
 def test_a_row_unit_has_no_ranks() -> None:
     card = card_of("row", {"t": {"type": "text"}})
-    assert not known_of(card)[0].is_ranked(0)
+    assert not prepared_table(card)[0].is_ranked(0)
     measure = Measure(None, (Key(Ref("v0"), None),), ROWS, False, 1, 1)
-    assert lower_ranked(measure, known_of(card)[0]) is None
+    assert lower_ranked(measure, prepared_table(card)[0]) is None
 
 
 # --- what lies beside the table ------------------------------------------------------------------
@@ -291,7 +291,7 @@ def test_what_is_known_of_a_table_is_the_card_and_nothing_of_its_rows(
     for name, rows in (("a", [["p", "a", "1", "x", "t"]]), ("b", [["q", "b", "", "", ""]] * 50)):
         table, _ = prepare(engine, write_source(tmp_path / f"{name}.csv", HEADER, rows), CARD)
         found.append(path_of(Path(table)).read_bytes())
-        assert read_known(Path(table)) == known_of(CARD)
+        assert read_prepared_table(Path(table)) == prepared_table(CARD)
     assert found[0] == found[1]
 
 
@@ -304,7 +304,7 @@ def test_a_table_of_an_older_house_goes_the_plain_way(engine: DuckDBEngine, tmp_
             path_of(Path(table)).unlink()
         else:
             path_of(Path(table)).write_text(text)
-        assert read_known(Path(table)) == ()
+        assert read_prepared_table(Path(table)) == ()
         assert [part.tolist() for part in unseal(engine.measure(table, measure)).parts] == [
             [0, 2, 0]
         ]

@@ -11,7 +11,7 @@ import pytest
 
 from sfumato.dp.refusal import Refused
 from sfumato.engines.duckdb.engine import DuckDBEngine
-from sfumato.engines.shared.memory_scratch import Shelter
+from sfumato.engines.shared.memory_scratch import MemoryScratch
 from sfumato.storage.run_folders import FileDrafts
 from sfumato.system.randomness import SystemDice
 from sfumato.vault.encryption_at_rest import AtRest
@@ -31,7 +31,7 @@ RUN: Final = (
 def main() -> None:
     """Describe and prepare a sealed source; say how each ended. Runs in a process of its own."""
     scratch, folder = map(Path, sys.argv[1:3])
-    shelter = Shelter(KEY, SystemDice().draw, FileDrafts(scratch))
+    shelter = MemoryScratch(KEY, SystemDice().draw, FileDrafts(scratch))
     engine = DuckDBEngine(SALT, memory_mb=1024, threads=1, shelter=shelter)
     source = folder / NAME
     for act in (lambda: engine.describe(str(source), None), lambda: prepare(engine, source, CARD)):

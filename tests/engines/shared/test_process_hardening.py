@@ -10,7 +10,7 @@ import pytest
 
 BEFORE = """
 import ctypes, json, os, resource, sys
-from sfumato.engines.shared.process_hardening import keep_to_itself, seclude
+from sfumato.engines.shared.process_hardening import drop_output, harden_process
 prctl = ctypes.CDLL(None).prctl
 before = prctl(3, 0, 0, 0, 0)
 """

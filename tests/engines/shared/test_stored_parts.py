@@ -21,7 +21,12 @@ from sfumato.engines.duckdb.engine import DuckDBEngine
 from sfumato.engines.duckdb.locked_connection import Room
 from sfumato.engines.ingest import prepare as prepare_module
 from sfumato.engines.ingest.prepare_order import order_header
-from sfumato.engines.shared.prepared_table import Known, known_of, path_of, read_known
+from sfumato.engines.shared.prepared_table import (
+    PreparedTable,
+    path_of,
+    prepared_table,
+    read_prepared_table,
+)
 from sfumato.engines.shared.rank_path import lower_stored
 from sfumato.engines.shared.stored_parts import MOST_FIRSTS, lower_parts, parts_of
 from sfumato.query.expression import Arithmetic, Compare, Constant, Expr, Literally, Ref
@@ -59,7 +64,7 @@ TALLIES = (
     Tally("sum", Ref("v5"), clamp=(1, 2**52 + 1)),
 )
 KEYS = {"nothing": (), "four": (Key(Ref("k0"), 4),), "two": (Key(Ref("k2"), 2),)}
-KNOWN = known_of(CARD)[0]
+KNOWN = prepared_table(CARD)[0]
 Rows = Sequence[Sequence[object]]
 
 
@@ -100,7 +105,7 @@ def table(engine: DuckDBEngine, tmp_path_factory: pytest.TempPathFactory) -> str
     return prepare(engine, write_source(folder / "s.csv", HEADER, some_rows(1, 60, 900)), CARD)[0]
 
 
-def is_of_parts(measure: Measure, known: Known = KNOWN) -> bool:
+def is_of_parts(measure: Measure, known: PreparedTable = KNOWN) -> bool:
     """Say whether the measure is answered from stored parts."""
     stored = lower_stored(measure, known)
     return stored is not None and all(" FROM parts" in statement.sql for statement in stored)
@@ -151,7 +156,7 @@ def test_each_table_of_a_card_has_parts_by_its_own_bounds(
     for most, is_parts in ((4, True), (MOST, True), (5, False)):
         tallies = (Tally("rows"), Tally("people"), Tally("sum", Ref("v0"), clamp=(-3, 4)))
         measure = Measure(None, (Key(Ref("k1"), 4),), tallies, True, 2, most, table=1)
-        assert is_of_parts(measure, known_of(card)[1]) is is_parts
+        assert is_of_parts(measure, prepared_table(card)[1]) is is_parts
         assert numbers(engine, made, measure) == added_up(measure, stored_rows(made, 1))
 
 
@@ -176,7 +181,7 @@ def stored_parts(folder: Path, rows: Rows) -> Stored:
     work.mkdir(exist_ok=True)
     (work / "rows.duckdb").unlink(missing_ok=True)
     order = PrepareOrder((SourceFile(str(source)),), "", CARD, SALT, (), "")
-    prepare_module.prepared(ROOM, SALT.hex(), order_header(order, work))
+    prepare_module.prepare(ROOM, SALT.hex(), order_header(order, work))
     with duckdb.connect(str(work / "rows.duckdb"), read_only=True) as connection:
         return {
             name: Counter(connection.execute(f"SELECT * FROM {name}").fetchall())
@@ -272,7 +277,7 @@ def test_a_table_without_firsts_is_still_read(engine: DuckDBEngine, tmp_path: Pa
             connection.execute(f"DROP TABLE {name}")
     for rows in range(1, MOST + 2):
         measure = replace(GOOD, max_rows=rows, tallies=TALLIES[3:5])
-        assert is_of_parts(measure, read_known(Path(made))[0]) is (rows == MOST)
+        assert is_of_parts(measure, read_prepared_table(Path(made))[0]) is (rows == MOST)
         assert numbers(engine, made, measure) == added_up(measure, stored_rows(made))
 
 
@@ -283,14 +288,14 @@ def test_a_sum_that_could_pass_what_is_stored_is_not_stored() -> None:
 
 
 def test_rows_that_are_nobodys_have_no_parts() -> None:
-    assert known_of(card_of("row", COLUMNS))[0].parts is None
+    assert prepared_table(card_of("row", COLUMNS))[0].parts is None
 
 
 def test_a_table_of_an_older_house_has_no_parts(engine: DuckDBEngine, tmp_path: Path) -> None:
     made, _ = prepare(engine, write_source(tmp_path / "s.csv", HEADER, some_rows(1, 9, 60)), CARD)
     text = path_of(Path(made)).read_text("ascii")
     path_of(Path(made)).write_text(text.replace('"version": 3', '"version": 2'), "ascii")
-    assert read_known(Path(made)) == ()
+    assert read_prepared_table(Path(made)) == ()
     assert numbers(engine, made, GOOD) == added_up(GOOD, stored_rows(made))
 
 

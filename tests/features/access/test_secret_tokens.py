@@ -16,11 +16,11 @@ from sfumato import Refused
 from sfumato.app.vault import OpenVault
 from sfumato.features.access.service import MOST_TOKENS, Access
 from sfumato.features.access.token_admission import REMEMBERED_S
-from sfumato.server.ipc.call_metrics import Tally, to_nowhere
+from sfumato.server.ipc.call_metrics import CallMetrics, to_nowhere
 from sfumato.server.ipc.door_server import DoorEnd, _Known
 from sfumato.server.ipc.edge_client import Answered
 from sfumato.server.ipc.ipc_frames import Frame
-from sfumato.server.ipc.server_sent_events import OF_ONE_USER, check_listeners, told
+from sfumato.server.ipc.server_sent_events import OF_ONE_USER, check_listeners, send_state_events
 from sfumato.vault.users import Caller
 from support.ledger_stores import SetClock
 from support.small_vaults import make_vault
@@ -183,7 +183,7 @@ def test_who_listens_at_once_is_no_more_than_one_after_another() -> None:
             return Answered(None, b'{"state": "waiting"}', "ada")
 
         first = await look()
-        several = [told(first, look) for _ in range(OF_ONE_USER + 5)]
+        several = [send_state_events(first, look) for _ in range(OF_ONE_USER + 5)]
         heard = [[one async for one in _some(stream)] for stream in several]
         for stream in several:
             if isinstance(stream, AsyncGenerator):
@@ -206,7 +206,7 @@ def test_a_long_look_of_an_auditors_holds_up_nobody_quick(vault: OpenVault) -> N
     access = vault.house.desk.access
     vera = access.invite(Caller("otto", frozenset({"operate"}), None, "t"), "vera", ["auditor"])
     token = access.take_up(str(vera["invitation"]), PASSWORD, "here")["token"]
-    end = DoorEnd(vault.house.desk, quantum_s=0, tally=Tally(to_nowhere))
+    end = DoorEnd(vault.house.desk, quantum_s=0, tally=CallMetrics(to_nowhere))
     call = {"verb": "verify-ledger", "token": token, "place": "here", "params": {}}
 
     async def run() -> tuple[bool, str]:
@@ -227,7 +227,7 @@ def test_a_token_that_is_revoked_while_its_bearer_waits_opens_nothing(
     access = vault.house.desk.access
     ada = signed_in(access)
     token = made(access, ada)
-    end = DoorEnd(vault.house.desk, quantum_s=0, tally=Tally(to_nowhere))
+    end = DoorEnd(vault.house.desk, quantum_s=0, tally=CallMetrics(to_nowhere))
     params = {"data_set": "none"} if verb == "amend" else {}
     call = {"verb": verb, "token": token["token"], "place": "here", "params": params}
 

@@ -20,7 +20,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sfumato.dp.refusal import Refused
-from sfumato.features.airlock.differencing_check import compared, differences
+from sfumato.features.airlock.differencing_check import compare_files, differences
 from sfumato.features.airlock.file_types import KINDS, fault_of, joined, unpacked
 from sfumato.features.airlock.output_checks import (
     STOPS,
@@ -321,7 +321,7 @@ def test_a_hundred_thousand_columns_are_compared_each_once() -> None:
     """Looking for each column in a list of all of them took minutes; a file has 2 MB."""
     file = f"{','.join(f'c{place}' for place in range(100_000))}\n{','.join('1' * 100_000)}\n"
     began = time.process_time()
-    wide = compared(Asked("a.csv"), file.encode(), "r0")
+    wide = compare_files(Asked("a.csv"), file.encode(), "r0")
     assert not list(differences(wide, wide, TERMS))
     assert time.process_time() - began < 40
 

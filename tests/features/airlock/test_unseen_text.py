@@ -11,7 +11,7 @@ import pytest
 
 from sfumato.features.airlock.file_types import fault_of
 from sfumato.features.airlock.output_checks import Asked, checked
-from sfumato.features.airlock.unseen_text import unseen_in
+from sfumato.features.airlock.unseen_text import unseen_text
 from sfumato.vault.card.airlock_terms import AirlockTerms
 
 SECRET = "".join(f"{ord(letter):08b}" for letter in "person 17 is ill")
@@ -67,8 +67,8 @@ def test_a_table_as_programs_write_it_has_nothing_to_find(
 ) -> None:
     path = "t.csv" if delimiter == "," else "t.tsv"
     text = written(delimiter=delimiter, quoting=quoting, lineterminator=end)
-    assert unseen_in(path, text.encode()) == 0
-    assert unseen_in(path, text.removesuffix(end).encode()) == 0
+    assert unseen_text(path, text.encode()) == 0
+    assert unseen_text(path, text.removesuffix(end).encode()) == 0
 
 
 @pytest.mark.parametrize(
@@ -78,12 +78,12 @@ def test_a_table_as_programs_write_it_has_nothing_to_find(
 )
 def test_a_json_as_programs_write_it_has_nothing_to_find(how: dict[str, Any]) -> None:
     text = json.dumps(SHAPE, **how)
-    assert unseen_in("a.json", text.encode()) == 0
-    assert unseen_in("a.json", (text.replace("/", "\\/") + "\n").encode()) == 0
+    assert unseen_text("a.json", text.encode()) == 0
+    assert unseen_text("a.json", (text.replace("/", "\\/") + "\n").encode()) == 0
 
 
 def test_a_text_with_aligned_numbers_has_nothing_to_find() -> None:
-    assert unseen_in("a.txt", b"A model\n=====\n  n       40\n  mean  1200\n\n\nnotes: ok\n") == 0
+    assert unseen_text("a.txt", b"A model\n=====\n  n       40\n  mean  1200\n\n\nnotes: ok\n") == 0
 
 
 @pytest.mark.parametrize(

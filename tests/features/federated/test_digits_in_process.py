@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from sfumato.dp.learning.integer_network import SUM_BITS, Numbers
-from sfumato.dp.learning.training_task import read_lesson
+from sfumato.dp.learning.training_task import read_training_task
 from sfumato.dp.mechanisms import skellam
 from sfumato.dp.secure_aggregation.dithered_rounding import DitheredGrid
 from sfumato.dp.secure_aggregation.round_terms import Member
@@ -44,7 +44,7 @@ def plan_for(
 ) -> TrainPlan:
     shape: dict[str, Any] = digits_card("people", TRAINED)
     shape["budget"] = {"epsilon": Fraction(1000), "delta": Fraction(1, 1000)}
-    lesson = read_lesson({"name": name, "features": list(FEATURES), "target": TARGET, "hidden": [],
+    lesson = read_training_task({"name": name, "features": list(FEATURES), "target": TARGET, "hidden": [],  # noqa: E501
                           "rounds": rounds, "clip": clip})  # fmt: skip
     agreement = Agreement("digits", bytes(32), MEMBERS, floor, 1)
     return plan_training(read_card("digits", shape), lesson, agreement, Fraction(epsilon), DELTA)

@@ -13,7 +13,7 @@ import pytest
 
 from sfumato.dp.refusal import Refused
 from sfumato.dp.secure_aggregation.collector import Collector
-from sfumato.dp.secure_aggregation.message_encoding import unpack
+from sfumato.dp.secure_aggregation.message_encoding import decode_fields
 from sfumato.features.federated import flower
 from sfumato.features.federated.agreement import Agreement, read_agreement
 from sfumato.features.federated.flower import join_fleet, new_site, schedule, spent_at
@@ -118,7 +118,7 @@ def test_no_word_that_is_sent_is_one_of_the_update(tmp_path: Path) -> None:
             update = fleet.updates[name]()
             assert update is not None
             bare = np.rint(update / float(plan.grid.clip) * plan.grid.steps).astype(np.int64)
-            words = np.frombuffer(unpack(said, "masked", 2)[1], "<u4")
+            words = np.frombuffer(decode_fields(said, "masked", 2)[1], "<u4")
             assert not (words == bare % (1 << plan.bits)).any()
 
 

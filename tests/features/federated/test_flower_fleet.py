@@ -21,7 +21,7 @@ import pytest
 from scipy import stats
 
 from bench.peers.environments import python_of
-from sfumato.dp.secure_aggregation.message_encoding import unpack
+from sfumato.dp.secure_aggregation.message_encoding import decode_fields
 from sfumato.features.federated.agreement import read_agreement
 from sfumato.features.federated.flower import schedule, spent_at
 from sfumato.features.federated.flower.fleet_schedule import Plan
@@ -215,7 +215,7 @@ def masked_words(played: Path, which: str) -> list[Any]:
         message = bytes.fromhex(records.get("sfumato", {}).get("message", ""))
         if message[:30].find(b"masked") > 0:
             width = 4 if plan.bits <= 32 else 8
-            found.append(np.frombuffer(unpack(message, "masked", 2)[1], f"<u{width}"))
+            found.append(np.frombuffer(decode_fields(message, "masked", 2)[1], f"<u{width}"))
     return found
 
 

@@ -14,7 +14,7 @@ from scipy import stats
 
 from sfumato import Refused
 from sfumato.app.federation import FederatedVault, new_agreement
-from sfumato.dp.secure_aggregation.message_encoding import unpack
+from sfumato.dp.secure_aggregation.message_encoding import decode_fields
 from sfumato.dp.secure_aggregation.round_terms import Terms, fewest_neighbours
 from sfumato.features.federated.agreement import Agreement, read_agreement
 from sfumato.features.federated.convener import _bytes
@@ -245,7 +245,9 @@ def seen_of_each(sites: Sites) -> tuple[list[Any], int]:
     ((_, price),) = ways["east"].of("price-sum")
     sent = [way.of("go-on-with-sum", "mask")[0][1]["message"] for way in ways.values()]
     kind = "<u4" if price["bits"] <= 32 else "<u8"
-    return [np.frombuffer(unpack(_bytes(one), "masked", 2)[1], kind) for one in sent], price["bits"]
+    return [np.frombuffer(decode_fields(_bytes(one), "masked", 2)[1], kind) for one in sent], price[
+        "bits"
+    ]
 
 
 def test_what_the_convener_sees_of_a_site_is_uniform_whatever_is_taken_away(sites: Sites) -> None:

@@ -12,7 +12,7 @@ import pytest
 
 import sfumato
 from sfumato.dp.refusal import Refused
-from sfumato.features.federated.parallel_calls import heard
+from sfumato.features.federated.parallel_calls import call_all_sites
 from support.federated_sites import ASK, Sites, several
 
 COUNT = "SELECT COUNT(*) AS n FROM patients"
@@ -64,7 +64,7 @@ def test_below_the_floor_everybody_is_waited_for() -> None:
     def refuses() -> object:
         raise Refused("service-down", "It is not there.", "Try later.")
 
-    found = dict(heard({"a": lambda: "at once", "b": says_late, "c": refuses}, 2, 0.0))
+    found = dict(call_all_sites({"a": lambda: "at once", "b": says_late, "c": refuses}, 2, 0.0))
     assert (found["a"], found["b"]) == ("at once", "late")
     assert isinstance(found["c"], Refused)
 
@@ -79,10 +79,10 @@ def test_a_refusal_is_no_answer_that_others_are_late_after() -> None:
     def refuses() -> object:
         raise Refused("service-down", "It is not there.", "Try later.")
 
-    found = dict(heard({"a": refuses, "b": refuses, "c": says_late}, 1, 0.0))
+    found = dict(call_all_sites({"a": refuses, "b": refuses, "c": says_late}, 1, 0.0))
     assert found["c"] == "late"
 
 
 def test_what_is_wrong_here_is_raised_here(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
-        dict(heard({"a": (tmp_path / "gone").read_bytes}, 1, 0.0))
+        dict(call_all_sites({"a": (tmp_path / "gone").read_bytes}, 1, 0.0))

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from sfumato import Refused
-from sfumato.dp.learning.poisson_sampling import Coins, most_below
+from sfumato.dp.learning.poisson_sampling import PoissonSample, most_below
 from sfumato.engines.duckdb.engine import DuckDBEngine
 from sfumato.features.federated.training.trained_model import TrainedModel
 from sfumato.features.federated.training.training_rounds import Step
@@ -56,7 +56,7 @@ def orders(monkeypatch: pytest.MonkeyPatch) -> list[LearnOrder]:
     return seen
 
 
-def coins_of(orders: list[LearnOrder]) -> list[Coins]:
+def coins_of(orders: list[LearnOrder]) -> list[PoissonSample]:
     found = [order.coins for order in orders if order.coins is not None]
     assert len(found) == len(orders)
     return found
@@ -93,13 +93,13 @@ def test_every_site_draws_its_own_coins_for_every_round(
 ) -> None:
     """From real dice: a key that came twice would be one sample in two rounds."""
     dice: list[object] = []
-    fresh = Coins.fresh.__func__
+    fresh = PoissonSample.fresh.__func__
 
-    def noted(kind: type[Coins], chance: Fraction, drawn_from: Any) -> Coins:
+    def noted(kind: type[PoissonSample], chance: Fraction, drawn_from: Any) -> PoissonSample:
         dice.append(drawn_from)
         return fresh(kind, chance, drawn_from)
 
-    monkeypatch.setattr(Coins, "fresh", classmethod(noted))
+    monkeypatch.setattr(PoissonSample, "fresh", classmethod(noted))
     train(sites)
     train(sites)
     keys = {coins.key for coins in coins_of(orders)}
@@ -174,7 +174,7 @@ def test_where_nobody_is_drawn_noise_is_sent_all_the_same(
     sites: Sites, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     learn = DuckDBEngine.learn
-    nobody = Coins(bytes(32), 1)
+    nobody = PoissonSample(bytes(32), 1)
 
     def empty(engine: DuckDBEngine, order: LearnOrder) -> Any:
         return learn(engine, replace(order, coins=nobody))
@@ -206,7 +206,7 @@ def test_what_is_divided_by_is_how_many_are_drawn_on_average(
     learn = DuckDBEngine.learn
 
     def everybody(engine: DuckDBEngine, order: LearnOrder) -> Any:
-        coins = None if order.coins is None else Coins(bytes(32), (1 << 64) - 1)
+        coins = None if order.coins is None else PoissonSample(bytes(32), (1 << 64) - 1)
         return learn(engine, replace(order, coins=coins))
 
     monkeypatch.setattr(DuckDBEngine, "learn", everybody)

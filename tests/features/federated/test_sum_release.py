@@ -18,7 +18,7 @@ from sfumato.app.federation import new_convener
 from sfumato.client.ask_terms import Json
 from sfumato.dp.ports import Dice
 from sfumato.dp.secure_aggregation.collector import Collector
-from sfumato.dp.secure_aggregation.message_encoding import pack, unpack
+from sfumato.dp.secure_aggregation.message_encoding import decode_fields, encode_fields
 from sfumato.engines.duckdb.engine import DuckDBEngine
 from sfumato.features.federated.sum_plan import SumPlan
 from sfumato.release.locks.secure_aggregation import shares_of
@@ -285,7 +285,7 @@ def test_a_site_that_cannot_pay_is_left_out_and_reads_nothing(tmp_path: Path) ->
 
 def words_of(reply: dict[str, Any], bits: int) -> Any:
     """The masked words of a site's message, as the convener has them."""
-    _, masked = unpack(base64.b64decode(reply["message"]), "masked", 2)
+    _, masked = decode_fields(base64.b64decode(reply["message"]), "masked", 2)
     return np.frombuffer(masked, dtype="<u4" if bits <= 32 else "<u8")
 
 
@@ -720,12 +720,12 @@ def test_a_convener_who_says_that_a_site_has_gone_and_has_not_gets_no_share(site
             said[name] = say(name, stage, message)
             collector.take(said[name])
         box = collector.close()
-    claims = [unpack(said[name], "masked", 2)[0] for name in NAMES]
-    there, gone = pack("survivors", *claims), pack("survivors", *claims[:3])
+    claims = [decode_fields(said[name], "masked", 2)[0] for name in NAMES]
+    there, gone = encode_fields("survivors", *claims), encode_fields("survivors", *claims[:3])
     lists = {"east": there, "north": gone, "south": gone, "west": there}
     words = {name: say(name, "agree", told) for name, told in lists.items()}
     for name, told in lists.items():
         with refused("sum-message-refused"):  # one for each list is below the floor, and
             say(name, "agree", gone if told == there else there)  # nobody says a second
         with refused("sum-message-refused"):  # no words on two lists are words on one
-            say(name, "reveal", pack("agreements", *words.values()))
+            say(name, "reveal", encode_fields("agreements", *words.values()))

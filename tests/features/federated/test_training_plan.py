@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from sfumato.dp.learning.training_task import read_lesson
+from sfumato.dp.learning.training_task import read_training_task
 from sfumato.dp.mechanisms import skellam
 from sfumato.dp.refusal import Bug, Refused
 from sfumato.dp.secure_aggregation.dithered_rounding import DitheredGrid
@@ -40,7 +40,7 @@ def card(**changed: Any) -> Card:
 
 
 def plan(the: Card | None = None, epsilon: int = 3, **changed: Any) -> TrainPlan:
-    lesson = read_lesson({**SHAPE, **changed})
+    lesson = read_training_task({**SHAPE, **changed})
     delta = Fraction(1, 10**6)
     return plan_training(the or card(), lesson, AGREEMENT, Fraction(epsilon), delta)
 

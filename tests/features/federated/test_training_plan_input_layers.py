@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from sfumato.dp.learning.input_layers import Table
-from sfumato.dp.learning.training_task import read_lesson
+from sfumato.dp.learning.training_task import read_training_task
 from sfumato.dp.refusal import Refused
 from sfumato.dp.secure_aggregation.round_terms import Member
 from sfumato.engines.duckdb.training import learn_header, network_of, read_learn
@@ -41,7 +41,7 @@ FRONT: dict[str, Any] = {"image": [1, 4, 4], "conv": [CONV], "embed": {"smoker":
 def plan(**changed: Any) -> TrainPlan:
     budget = {"epsilon": Fraction(10), "delta": Fraction(1, 1000)}
     shape = {"budget": budget, "columns": COLUMNS, "unit": "who", "max_rows": 4000}
-    lesson = read_lesson({**SHAPE, **changed})
+    lesson = read_training_task({**SHAPE, **changed})
     card = read_card("people", shape)
     return plan_training(card, lesson, AGREEMENT, Fraction(9), Fraction(1, 10**6))
 
@@ -69,7 +69,9 @@ def test_an_order_travels_to_a_worker_with_its_front() -> None:
 
 
 def test_a_lesson_without_a_front_is_spelled_as_it_always_was() -> None:
-    said = json.dumps(read_lesson({**SHAPE, "features": ["height"]}).as_json(), sort_keys=True)
+    said = json.dumps(
+        read_training_task({**SHAPE, "features": ["height"]}).as_json(), sort_keys=True
+    )
     assert hashlib.sha256(said.encode()).hexdigest() == (
         "081093e69ae72dc0d8c36d2525c9fe622e1267a7cecb3c229dfbe435959c6e1d"
     )
@@ -92,7 +94,9 @@ def test_a_front_is_spelled_in_full_whatever_was_left_out() -> None:
     lesson = plan(**FRONT).lesson
     assert lesson.as_json()["conv"] == [{**CONV, "stride": 1}]
     said = lesson.as_json()
-    again = read_lesson({**SHAPE, **{word: said[word] for word in ("image", "conv", "embed")}})
+    again = read_training_task(
+        {**SHAPE, **{word: said[word] for word in ("image", "conv", "embed")}}
+    )
     assert again == lesson
     full = plan(**{**FRONT, "conv": [{**CONV, "stride": 1}]})
     assert full.about == plan(**FRONT).about

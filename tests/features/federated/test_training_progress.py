@@ -14,7 +14,7 @@ from sfumato import Refused
 from sfumato.features.federated import training_progress as services
 from sfumato.features.federated.pages import EDGE, HIGH, LEFT, WIDE, Paid, curves_of, paid_of
 from sfumato.features.federated.training.training_rounds import Step, paid_by
-from sfumato.server.console.templates_renderer import make_paper
+from sfumato.server.console.templates_renderer import make_renderer
 from support.federated_sites import Sites, pooled, several
 
 LESSON: dict[str, Any] = {
@@ -211,7 +211,7 @@ def test_the_page_has_every_round_as_a_table_and_follows_what_is_open(sites: Sit
     for state, follows in (("done", 0), ("4-1", 1)):
         values = {"card": card, "federations": joined, "lessons": made, "state": state}
         at = {"path": "/data-sets/patients/lessons", "me": me, "csrf": "", "refused": None}
-        page = bytes(make_paper().page("lessons.html", 200, **values, **at).body).decode()
+        page = bytes(make_renderer().page("lessons.html", 200, **values, **at).body).decode()
         assert page.count("data-events=") == follows
         assert "Rounds that this site was in" in page
         assert "<polyline points=" in page
@@ -220,5 +220,5 @@ def test_the_page_has_every_round_as_a_table_and_follows_what_is_open(sites: Sit
         assert '<th scope="row">north</th><td class="n">20</td><td>by this ledger</td>' in page
         assert "shares its masks" not in page
         ring = {**values, "federations": [{**one, "neighbours": 2} for one in joined]}
-        page = bytes(make_paper().page("lessons.html", 200, **ring, **at).body).decode()
+        page = bytes(make_renderer().page("lessons.html", 200, **ring, **at).body).decode()
         assert 'Each shares its masks with <span class="num">2</span> others.' in page

@@ -16,10 +16,10 @@ import pytest
 
 from sfumato.app.vault import OpenVault
 from sfumato.engines.duckdb.engine import DuckDBEngine
-from sfumato.engines.shared.driver_process import Held
+from sfumato.engines.shared.driver_process import HeldDriver
 from sfumato.features.health import service as readiness_module
 from sfumato.features.health.service import Readiness
-from sfumato.server.ipc.call_metrics import TIMED, UNWRITTEN, Tally, to_nowhere
+from sfumato.server.ipc.call_metrics import TIMED, UNWRITTEN, CallMetrics, to_nowhere
 from sfumato.server.ipc.door_server import HEAVY, REPORT, SHEET, TELLING, TENSORS
 from sfumato.wire.verb_table import ROUTES
 from support.engine_rows import SALT
@@ -117,7 +117,7 @@ def test_one_looks_at_a_time_and_nobody_waits_for_it(vault: OpenVault) -> None:
 def test_an_engine_is_ready_where_a_process_can_be_started(
     monkeypatch: pytest.MonkeyPatch, vault: OpenVault
 ) -> None:
-    with closing(DuckDBEngine(SALT)) as engine, closing(Held("postgres_worker", {})) as held:
+    with closing(DuckDBEngine(SALT)) as engine, closing(HeldDriver("postgres_worker", {})) as held:
         assert engine.is_ready()
         assert engine.worker_pid() is None
         assert held.can_begin(with_probe=False)
@@ -134,7 +134,7 @@ def test_what_may_have_rows_in_its_time_is_not_timed() -> None:
     assert not TIMED & (slow | reading)
     assert not {verb for verb in TIMED if by_verb[verb].carries != "json"}
     assert {"price", "begin", "verify-ledger"} == TIMED & HEAVY
-    tally = Tally(to_nowhere)
+    tally = CallMetrics(to_nowhere)
     for verb in ("ask", "card", "dp-twin", "sign-in"):
         tally.note(verb, "ada", None, 1.5)
     (took,) = cast(Any, tally.counts()["took"])
@@ -152,7 +152,7 @@ def test_no_measure_moves_with_what_became_of_a_question(vault: OpenVault) -> No
     before, found = health.measures(), []
     for number, deadline_s in enumerate((None, 0.0)):
         engine._limits = Limits(deadline_s=deadline_s)
-        tally = Tally(to_nowhere)
+        tally = CallMetrics(to_nowhere)
         try:
             vault["patients"].ask(
                 f"SELECT SUM(age) AS s FROM patients WHERE age > {number}", epsilon=0.1

@@ -20,7 +20,7 @@ from sfumato.app.vault import OpenVault
 from sfumato.client.owner import add
 from sfumato.dp.refusal import Refused
 from sfumato.sandbox.ports import SandboxLimits
-from sfumato.sandbox.sandbox_process import Bubble, Ran
+from sfumato.sandbox.sandbox_process import Ran, SandboxProcess
 from support.sandbox_blocks import needs_bubbles
 from support.small_vaults import card, make_vault, run
 
@@ -247,13 +247,13 @@ ONE = [{"name": "n", "lower": 0, "upper": 20, "step": 1, "path": "group.txt", "a
 def runs_of(monkeypatch: pytest.MonkeyPatch) -> list[SandboxLimits]:
     """Return the list in which every run in a bubble is put down from now on."""
     runs: list[SandboxLimits] = []
-    really = Bubble.run
+    really = SandboxProcess.run
 
-    def counted(made: Bubble, program: int, rows: int, limits: SandboxLimits) -> Ran:
+    def counted(made: SandboxProcess, program: int, rows: int, limits: SandboxLimits) -> Ran:
         runs.append(limits)
         return really(made, program, rows, limits)
 
-    monkeypatch.setattr(Bubble, "run", counted)
+    monkeypatch.setattr(SandboxProcess, "run", counted)
     return runs
 
 

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import binom
 
-from sfumato.dp.accounting.privacy_events import Debt, GaussianEvent, debt_of
+from sfumato.dp.accounting.privacy_events import GaussianEvent, PrivacyCost, privacy_cost
 from sfumato.features.pipelines.program_plan import Program, Run
 from sfumato.release.locks.central_dp import blocks_added
 from sfumato.release.noise_pool import NoisePool
@@ -80,7 +80,7 @@ def test_a_vector_of_blocks_costs_the_rho_of_all_its_numbers() -> None:
 def test_medians_cost_epsilon_and_an_eighth_of_its_square_each(outputs: int) -> None:
     asked = replace(run(Fraction(2), outputs=outputs), take="median")
     each = Fraction(2, outputs)
-    assert debt_of(asked.event) == Debt(
+    assert privacy_cost(asked.event) == PrivacyCost(
         epsilon=2 * 10**9, rho=math.ceil(outputs * each**2 / 8 * 10**12)
     )
     assert (asked.noises, asked.mechanism) == ((), "exponential mechanism")

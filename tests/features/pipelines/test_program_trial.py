@@ -13,7 +13,7 @@ from sfumato.sandbox import sandbox_process as bubble_module
 from sfumato.sandbox.base_environment import environment
 from sfumato.sandbox.bubblewrap import Bubblewrap
 from sfumato.sandbox.ports import SandboxLimits, TrialJob, TrialResult
-from sfumato.sandbox.sandbox_process import MOST_PRINTED, Bubble, Ran
+from sfumato.sandbox.sandbox_process import MOST_PRINTED, Ran, SandboxProcess
 from sfumato.system.randomness import SystemDice
 from support.sandbox_blocks import ROWS, bubble, needs_bubbles
 
@@ -103,7 +103,7 @@ WAYS = {
 }  # fmt: skip
 
 
-def on_rows(made: Bubble, source: str, kind: str = "function") -> tuple[Ran, bytes]:
+def on_rows(made: SandboxProcess, source: str, kind: str = "function") -> tuple[Ran, bytes]:
     """Return what a block of real rows says, and every byte that came out of the bubble."""
     heard: list[bytes] = []
 

@@ -20,7 +20,7 @@ from sfumato.features.streams.release import StreamDoor, close_periods, closed_o
 from sfumato.features.streams.store import FileStreams
 from sfumato.features.streams.stream_plan import Stream
 from sfumato.query.expression import Ref, Since
-from sfumato.query.model import Aggregate, Output, Question
+from sfumato.query.model import Aggregate, Output, Query
 from sfumato.release.ledger_guard import Ledger
 from sfumato.release.noise_pool import NoisePool
 from sfumato.storage.anchor import FileAnchor
@@ -66,7 +66,7 @@ def door(folder: Path) -> Iterator[StreamDoor]:
 
 
 def stream(name: str, periods: int, rows: int, epsilon: Fraction) -> Stream:
-    question = Question("some", OUTPUTS, None, (ALONG,))
+    question = Query("some", OUTPUTS, None, (ALONG,))
     return Stream("some", name, question, "2000-01-01", periods, rows, epsilon)
 
 

@@ -11,13 +11,15 @@ import pytest
 
 from sfumato.features.surveys.ballot import Published
 from sfumato.features.surveys.blind_signatures import PublicKey
-from sfumato.features.surveys.device_privacy_statement import promised, summed
+from sfumato.features.surveys.device_privacy_statement import device_privacy_statement, summed
 from sfumato.features.surveys.model import read_survey
 from support.survey_fixtures import design
 
 
 def told(**changed: Any) -> str:
-    return "\n".join(promised(Published(read_survey(design(**changed)), PublicKey(1, 65537))))
+    return "\n".join(
+        device_privacy_statement(Published(read_survey(design(**changed)), PublicKey(1, 65537)))
+    )
 
 
 @pytest.mark.parametrize("epsilon", [0.1, 1, 2, 4.59, 7.5, 10])

@@ -27,7 +27,7 @@ from sfumato.features.surveys.ballot import (
 from sfumato.features.surveys.blind_signatures import PublicKey
 from sfumato.features.surveys.estimation import expected, results
 from sfumato.features.surveys.model import read_survey
-from sfumato.features.surveys.privacy_statement import promise
+from sfumato.features.surveys.privacy_statement import privacy_statement
 from sfumato.features.surveys.randomisation import sides_of
 from sfumato.features.surveys.tally import Tally, nothing, read_tally
 
@@ -58,7 +58,7 @@ TRUTHS: Mapping[str, Truth] = {
 def test_no_promise_is_smaller_than_the_truth() -> None:
     for epsilon in (0.5, 1, 4.59, 4.6, 5, 6.9, 7.5, 9.99, 10):
         yes = made(questions=DESIGN["questions"][:1], epsilon=epsilon, lifetime=10)
-        told: dict[str, Any] = promise(yes)
+        told: dict[str, Any] = privacy_statement(yes)
         sure = 100 / (1 + exp(-float(yes.epsilon)))
         assert sure <= told["guess"] < 100
         (odds,) = told["questions"]

@@ -19,7 +19,7 @@ from sfumato.dp.local.k_ary_response import KAry
 from sfumato.dp.local.likelihood_ratio import worst_ratio
 from sfumato.dp.local.permanent_response import Waves
 from sfumato.dp.local.piecewise_mechanism import Piecewise
-from sfumato.dp.local.randomiser_choice import best, best_ballot
+from sfumato.dp.local.randomiser_choice import best_ballot, best_oracle
 from sfumato.dp.local.subset_selection import Subset
 from sfumato.dp.refusal import Bug, Refused
 from sfumato.features.surveys.ballot import (
@@ -108,13 +108,16 @@ def test_coins_of_another_question_or_above_the_epsilon_are_refused(coin: dict[s
 def test_a_choice_of_many_errs_less_than_k_ary_and_little_more_than_the_best() -> None:
     for size in (3, 6, 11, 16, 21):
         for epsilon in map(Fraction, ("0.1", "0.5", "2", "10")):
-            chosen, any_ = best(size, epsilon, kinds=CHOOSABLE), best(size, epsilon)
+            chosen, any_ = best_oracle(size, epsilon, kinds=CHOOSABLE), best_oracle(size, epsilon)
             rare = np.zeros(size)
             errors = [float(variances(one, rare, 1).max()) for one in (chosen, any_)]
             assert errors[0] <= 1.05 * errors[1]
     k_ary = KAry.within(21, Fraction(1, 2))
     gain = variances(k_ary, np.zeros(21), 1).max()
-    assert gain > 3 * variances(best(21, Fraction(1, 2), kinds=CHOOSABLE), np.zeros(21), 1).max()
+    assert (
+        gain
+        > 3 * variances(best_oracle(21, Fraction(1, 2), kinds=CHOOSABLE), np.zeros(21), 1).max()
+    )
 
 
 @pytest.mark.parametrize("epsilon", ["0.1", "1", "4", "10"])
@@ -318,7 +321,7 @@ def test_no_oracle_errs_less_on_a_part_of_several_or_of_a_ranking(epsilon: str) 
     several = {"text": "Which?", "kind": "several", "options": things}
     ranking = {"text": "In which order?", "kind": "ranking", "options": things}
     survey = made(several, ranking, epsilon=epsilon, budget="sampled").survey
-    chosen = best(3, Fraction(epsilon))
+    chosen = best_oracle(3, Fraction(epsilon))
     assert [coin.parameters for coin in coins_of(survey)] == [chosen.parameters] * 2
 
 

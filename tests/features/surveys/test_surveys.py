@@ -19,7 +19,7 @@ from sfumato.app.vault import OpenVault
 from sfumato.features.surveys.invitation_codes import code_digest
 from sfumato.features.surveys.ports import Ballot, SurveyStore, Taken
 from sfumato.features.surveys.respondent_client import Prepared, shown
-from sfumato.features.surveys.submission import Sent
+from sfumato.features.surveys.submission import Submission
 from sfumato.vault.ledger_entries import Entry
 from sfumato.vault.users import Caller
 from support.small_vaults import make_vault
@@ -430,9 +430,11 @@ def test_reports_that_come_together_end_as_if_each_had_come_alone(house: OpenVau
     survey, other = published(house), published(house, title="Another")
     made = [device().prepared(house, survey, code, TRUTHS) for code in codes(house, survey, 3)]
     theirs = device().prepared(house, other, codes(house, other)[0], TRUTHS)
-    sent = [Sent(one.survey, shown(one.token), shown(one.signature), one.said) for one in made]
+    sent = [
+        Submission(one.survey, shown(one.token), shown(one.signature), one.said) for one in made
+    ]
     forged = replace(sent[0], token=shown(DICE.draw(32)))
-    elsewhere = Sent(other, shown(theirs.token), shown(theirs.signature), theirs.said)
+    elsewhere = Submission(other, shown(theirs.token), shown(theirs.signature), theirs.said)
     asked = [
         sent[0], forged, replace(sent[0], said="0.0.2 1.0.3"), replace(sent[1], said="x"), sent[1],
         replace(sent[2], survey="a" * 32), elsewhere, sent[0], replace(elsewhere, survey=survey),

@@ -24,7 +24,7 @@ from sfumato.features.surveys.ports import Ballot, Kept
 from sfumato.features.surveys.respondent_client import Prepared
 from sfumato.features.surveys.store import SqlSurveys
 from sfumato.features.surveys.tally import nothing
-from sfumato.server.ipc.call_metrics import UNWRITTEN, Tally
+from sfumato.server.ipc.call_metrics import UNWRITTEN, CallMetrics
 from sfumato.storage.sqlite_ledger import open_forgetful_records
 from sfumato.vault.ledger_entries import Entry
 from support.small_vaults import make_vault
@@ -124,7 +124,7 @@ def test_the_same_reports_in_another_order_leave_the_same_rows(tmp_path: Path) -
 
 def test_no_line_is_logged_of_a_ballot() -> None:
     lines: list[str] = []
-    tally = Tally(lines.append)
+    tally = CallMetrics(lines.append)
     for verb in ("survey", "survey-token", "survey-report", "survey-sheet", "survey-estimates"):
         tally.note(verb, "", None)
     assert [json.loads(line)["verb"] for line in lines] == ["survey-estimates"]

@@ -21,7 +21,7 @@ from sfumato.query.measure import Cells, Measure
 from sfumato.query.request import Request
 from sfumato.query.sql.select import read_sql
 from sfumato.release.guarded_release import Asker, Door, Order
-from sfumato.release.locks.central_dp import LARGEST, blurred, farthest
+from sfumato.release.locks.central_dp import LARGEST, add_noise, choose_farthest
 from sfumato.vault.engine_port import EngineStopped
 from sfumato.vault.sealed import Sealed
 from support.scripted_engine import ScriptedEngine
@@ -180,7 +180,7 @@ def test_a_distance_counts_as_often_as_its_weight(shared: OpenVault) -> None:
     near, far = ([15, 10], [10, 10, 20])  # five off, thrice, and ten off, once
     asked = distances(shared, "1000", (3, 1))
     sealed = [Sealed(Cells((np.array(part, dtype=np.int64),))) for part in (near, far)]
-    assert farthest(sealed, asked, SeededDice(1)) == (0,)
+    assert choose_farthest(sealed, asked, SeededDice(1)) == (0,)
 
 
 def chosen_at_the_lock(asked: Distances) -> Callable[..., NDArray[np.int64]]:
@@ -189,7 +189,7 @@ def chosen_at_the_lock(asked: Distances) -> Callable[..., NDArray[np.int64]]:
     def run(data: list[list[int]], runs: int, dice: np.random.Generator) -> NDArray[np.int64]:
         sealed = [Sealed(Cells((np.array(part, dtype=np.int64),))) for part in data]
         bits = Bytes(dice)
-        return np.array([farthest(sealed, asked, bits)[0] for _ in range(runs)])
+        return np.array([choose_farthest(sealed, asked, bits)[0] for _ in range(runs)])
 
     return run
 
@@ -215,7 +215,7 @@ def test_a_part_beyond_what_a_plan_may_prove_is_a_bug(sign: int) -> None:
 
     def total(part: int) -> int:
         sealed = Sealed(Cells((np.array([part], dtype=np.int64),)))
-        return int(blurred(sealed, [0], [drawn], SeededDice(1)).parts[0][0])
+        return int(add_noise(sealed, [0], [drawn], SeededDice(1)).parts[0][0])
 
     assert total(sign * LARGEST) == sign * LARGEST
     with pytest.raises(Bug, match="passed the bound"):

@@ -12,9 +12,9 @@ import pytest
 from scipy import stats
 
 from sfumato.app.vault import OpenVault
-from sfumato.features.synthetic.junction_tree import rooted, tree_of
+from sfumato.features.synthetic.junction_tree import root_tree, tree_of
 from sfumato.features.synthetic.linked_tables import Link, drawn_with, partners
-from sfumato.features.synthetic.maximum_entropy_model import Measured, fitted
+from sfumato.features.synthetic.maximum_entropy_model import Measured, fit_model
 from sfumato.features.synthetic.row_sampling import sampled_beside
 from sfumato.features.synthetic.seeded_numbers import Seeded
 from support.small_vaults import open_with, write_csv
@@ -196,7 +196,7 @@ def test_what_is_drawn_beside_a_given_column_is_as_the_model_has_it(column: int)
             SIZES[c[0]], SIZES[c[1]]) * 5000 + 50, 1.0)
         for c in cliques
     ]  # fmt: skip
-    model = fitted(SIZES, measured, 5000.0)
+    model = fit_model(SIZES, measured, 5000.0)
     given = np.repeat(np.arange(SIZES[column]), 3000)
     drawn = sampled_beside(model, column, given, Seeded("s"))
     assert (drawn[:, column] == given).all()
@@ -212,7 +212,7 @@ def test_what_is_drawn_beside_a_given_column_is_as_the_model_has_it(column: int)
 @pytest.mark.parametrize("column", range(5))
 def test_a_tree_branches_from_any_column_with_what_is_shared_on_the_way(column: int) -> None:
     tree = tree_of((2, 3, 4, 2, 3), ((0, 1), (1, 2), (0, 2), (2, 3), (3, 4)))
-    turned = rooted(tree, column)
+    turned = root_tree(tree, column)
     assert turned.cliques == tree.cliques
     assert turned.branches[0].shared == (column,)
     seen = {column}

@@ -6,8 +6,8 @@ import pytest
 
 from query.test_plan import card
 from sfumato.dp.refusal import Refused
-from sfumato.features.synthetic.matching_rows import planted
-from sfumato.features.synthetic.row_repair import Effort
+from sfumato.features.synthetic.matching_rows import matching_rows
+from sfumato.features.synthetic.row_repair import RepairLimit
 from sfumato.features.synthetic.seeded_numbers import Seeded
 from sfumato.query.sql.select import read_sql
 
@@ -22,12 +22,12 @@ FORMS = {
 def test_rows_that_are_not_found_soon_are_not_looked_for_any_longer(form: str) -> None:
     """Without an end to it this takes minutes, of filters that are no longer than these."""
     with pytest.raises(Refused, match="takes too long") as refused:
-        planted(card(), read_sql(FORMS[form], "t"), Seeded("k"))
+        matching_rows(card(), read_sql(FORMS[form], "t"), Seeded("k"))
     assert refused.value.code == "twin-not-possible"
 
 
 def test_an_effort_ends_where_it_is_spent() -> None:
-    effort = Effort(5)
+    effort = RepairLimit(5)
     effort.spend(5)
     with pytest.raises(Refused, match="too long"):
         effort.spend(1)
@@ -39,5 +39,5 @@ def test_rows_that_many_groups_and_a_filter_need_are_found() -> None:
         + " AND ".join(f"free <> {place}" for place in range(30))
         + " GROUP BY zip, sick, FLOOR(pay)"
     )
-    made = planted(card(), read_sql(text, "t"), Seeded("k"))
+    made = matching_rows(card(), read_sql(text, "t"), Seeded("k"))
     assert len(made.people) == 5 * 2 * 41 * 3

@@ -17,8 +17,8 @@ from sfumato.features.synthetic.junction_tree import (
     spread,
     tree_of,
 )
-from sfumato.features.synthetic.maximum_entropy_model import Measured, Model, fitted, total_of
-from sfumato.features.synthetic.row_sampling import sampled
+from sfumato.features.synthetic.maximum_entropy_model import Measured, Model, fit_model, total_of
+from sfumato.features.synthetic.row_sampling import sample_rows
 from sfumato.features.synthetic.seeded_numbers import Integers, Seeded
 
 SIZES = (2, 3, 4, 2, 3)
@@ -90,7 +90,7 @@ THREES = (3, 3, 3, 4)
 def test_exact_counts_of_a_tree_are_fitted_exactly() -> None:
     rows = rows_of(1)
     measured = [Measured(c, counts(rows, c, THREES), 1.0) for c in ((0, 1), (1, 2), (3,))]
-    model = fitted(THREES, measured, total_of(measured))
+    model = fit_model(THREES, measured, total_of(measured))
     assert model.total == pytest.approx(4000)
     for one in measured:
         assert model.marginal(one.columns) == pytest.approx(one.counts, abs=2.0)
@@ -99,14 +99,14 @@ def test_exact_counts_of_a_tree_are_fitted_exactly() -> None:
 def test_the_sharper_of_two_counts_weighs_more() -> None:
     sharp = Measured((0,), np.array([100.0, 300.0]), 1.0)
     blurred = Measured((0,), np.array([300.0, 100.0]), 10.0)
-    model = fitted((2,), [sharp, blurred], 400.0)
+    model = fit_model((2,), [sharp, blurred], 400.0)
     expected = (100 * 1 + 300 / 100) / (1 + 1 / 100)
     assert model.marginal((0,))[0] == pytest.approx(expected, abs=0.5)
 
 
 def test_a_fit_has_no_negative_counts_whatever_the_noise() -> None:
     measured = [Measured((0, 1), np.array([[-50.0, 80.0], [120.0, -9.0]]), 30.0)]
-    model = fitted((2, 2), measured, 150.0)
+    model = fit_model((2, 2), measured, 150.0)
     assert model.marginal((0, 1)).min() >= 0
     assert model.marginal((0, 1)).sum() == pytest.approx(150)
 
@@ -119,7 +119,7 @@ def test_the_descent_ends_where_the_slope_is_flat() -> None:
         Measured(c, counts(rows, c, THREES) + dice.normal(0, 20, (3, 3)), 20.0)
         for c in ((0, 1), (1, 2), (0, 2))
     ]
-    model = fitted(THREES, measured, 4000.0, steps=2000)
+    model = fit_model(THREES, measured, 4000.0, steps=2000)
     table = model.marginal((0, 1, 2))
     slope = np.zeros((3, 3, 3))
     for one in measured:
@@ -136,7 +136,7 @@ def test_the_descent_ends_where_the_slope_is_flat() -> None:
 def chain(seed: int = 1) -> tuple[Model, Integers]:
     rows = rows_of(seed)
     measured = [Measured(c, counts(rows, c, THREES), 1.0) for c in ((0, 1), (1, 2), (3,))]
-    return fitted(THREES, measured, 4000.0), rows
+    return fit_model(THREES, measured, 4000.0), rows
 
 
 def distance(one: Floats, other: Floats) -> float:
@@ -145,7 +145,7 @@ def distance(one: Floats, other: Floats) -> float:
 
 def test_measured_pairs_are_drawn_as_the_model_has_them() -> None:
     model, _ = chain()
-    drawn = sampled(model, 4000, Seeded("a"))
+    drawn = sample_rows(model, 4000, Seeded("a"))
     for columns in ((0,), (1,), (2,), (3,), (0, 1), (1, 2)):
         assert distance(counts(drawn, columns, THREES), model.marginal(columns)) < 0.012
 
@@ -156,14 +156,14 @@ def test_pairs_that_nobody_measured_are_drawn_as_the_model_has_them(pair: Clique
     model, _ = chain()
     expected = model.marginal(pair)
     for seed in "abc":
-        drawn = counts(sampled(model, 4000, Seeded(seed)), pair, THREES)
+        drawn = counts(sample_rows(model, 4000, Seeded(seed)), pair, THREES)
         found = stats.chisquare(drawn.ravel(), expected.ravel() * drawn.sum() / expected.sum())
         assert found.pvalue > 1e-4, (seed, drawn)
 
 
 def test_rows_come_in_no_order() -> None:
     model, _ = chain()
-    drawn = sampled(model, 4000, Seeded("a"))
+    drawn = sample_rows(model, 4000, Seeded("a"))
     halves = [counts(drawn[part], (0, 1), THREES) for part in (slice(2000), slice(2000, None))]
     assert distance(*halves) < 0.05
     assert abs(float(np.corrcoef(np.arange(4000), drawn[:, 1])[0, 1])) < 0.06
@@ -172,7 +172,7 @@ def test_rows_come_in_no_order() -> None:
 def test_any_number_of_rows_can_be_drawn_and_a_seed_decides_them() -> None:
     model, _ = chain()
     for count in (0, 1, 7, 100_000):
-        assert sampled(model, count, Seeded("x")).shape == (count, 4)
-    one, again, other = (sampled(model, 50, Seeded(s)) for s in ("x", "x", "y"))
+        assert sample_rows(model, count, Seeded("x")).shape == (count, 4)
+    one, again, other = (sample_rows(model, 50, Seeded(s)) for s in ("x", "x", "y"))
     assert (one == again).all()
     assert (one != other).any()

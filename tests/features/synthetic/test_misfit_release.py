@@ -28,7 +28,7 @@ from sfumato.query.measure import Cells, Measure
 from sfumato.query.request import Request
 from sfumato.query.sql.select import read_sql
 from sfumato.release.guarded_release import Asker, Door, Order
-from sfumato.release.locks.central_dp import apart
+from sfumato.release.locks.central_dp import noisy_misfits
 from sfumato.vault.engine_port import EngineStopped
 from sfumato.vault.sealed import Sealed
 from support.scripted_engine import ScriptedEngine
@@ -100,7 +100,7 @@ def counts(rows: Sequence[tuple[int, int]]) -> list[list[Sealed[Cells]]]:
 
 def exact(asked: Misfits, rows: Sequence[tuple[int, int]]) -> tuple[int, ...]:
     nothing = [np.zeros(1, dtype=np.int64) for _ in asked.numbers]
-    return apart(counts(rows), asked, nothing)
+    return noisy_misfits(counts(rows), asked, nothing)
 
 
 @pytest.mark.parametrize("scale", [1, 3])
@@ -147,7 +147,7 @@ def test_no_person_of_many_rows_moves_a_number_further_on_a_real_engine(tmp_path
             ]
             asked = make_misfits(listing.card, [Misfit("all", 1, tuple(candidates))], Fraction(1))
             sealed = [opened.house.engine.measure(listing.table, p.measure) for p in asked.plans]
-            read.append(apart([sealed], asked, [np.zeros(1, dtype=np.int64)]))
+            read.append(noisy_misfits([sealed], asked, [np.zeros(1, dtype=np.int64)]))
     assert asked.numbers[0].noise.parameter == 3
     moved = {abs(one[0] - read[0][0]) for one in read[1:]}
     assert max(moved) <= 3
@@ -162,7 +162,9 @@ def test_the_numbers_that_leave_the_door_are_audited(
     def run(data: list[tuple[int, int]], runs: int, dice: np.random.Generator) -> NDArray[np.int64]:
         sealed, bits = counts(data), Bytes(dice)
         draws = [one.noise.sample(runs, bits) for one in asked.numbers]
-        found = [apart(sealed, asked, [one[n : n + 1] for one in draws]) for n in range(runs)]
+        found = [
+            noisy_misfits(sealed, asked, [one[n : n + 1] for one in draws]) for n in range(runs)
+        ]
         return np.asarray(np.array(found).sum(axis=1), dtype=np.int64)
 
     found = audit(

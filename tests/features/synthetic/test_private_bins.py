@@ -15,7 +15,7 @@ from sfumato.app.vault import OpenVault
 from sfumato.dp.accounting.composition import rho_within
 from sfumato.dp.refusal import Refused
 from sfumato.features.synthetic.column_categories import BINS
-from sfumato.features.synthetic.private_bins import LEVELS, halved, is_wide, uncut
+from sfumato.features.synthetic.private_bins import LEVELS, is_wide, split_at_median, uncut
 from sfumato.vault.card.columns import Column
 from support.small_vaults import open_with, write_csv
 
@@ -53,15 +53,17 @@ def exact(values: list[int], levels: int = LEVELS) -> tuple[int, ...]:
             sorted(v for v in values if first <= v < end)
             for first, end in zip(made.begins, ends, strict=True)
         ]
-        made = halved(made, [some[(len(some) - 1) // 2] if some else -1 for some in inside])
+        made = split_at_median(
+            made, [some[(len(some) - 1) // 2] if some else -1 for some in inside]
+        )
     return made.begins
 
 
 def test_a_bin_is_cut_behind_its_median_and_in_the_middle_if_that_says_nothing() -> None:
-    assert halved(uncut(COLUMN), [9]).begins == (0, 10)
-    assert halved(uncut(COLUMN), [500]).begins == (0, 50)
-    assert halved(uncut(COLUMN), [99]).begins == (0, 99)
-    assert halved(halved(uncut(COLUMN), [9]), [9, 9]).begins == (0, 9, 10, 55)
+    assert split_at_median(uncut(COLUMN), [9]).begins == (0, 10)
+    assert split_at_median(uncut(COLUMN), [500]).begins == (0, 50)
+    assert split_at_median(uncut(COLUMN), [99]).begins == (0, 99)
+    assert split_at_median(split_at_median(uncut(COLUMN), [9]), [9, 9]).begins == (0, 9, 10, 55)
 
 
 def test_a_value_that_many_have_gets_a_bin_of_its_own() -> None:
@@ -83,7 +85,7 @@ def test_whatever_is_said_the_bins_are_in_order_within_the_bounds_and_no_more() 
         upper = dice.randrange(1, 60)
         made = uncut(Column("x", "integer", -7, -7 + upper))
         for _ in range(LEVELS):
-            made = halved(made, [dice.randrange(-99, 99) for _ in made.begins])
+            made = split_at_median(made, [dice.randrange(-99, 99) for _ in made.begins])
         assert made.begins[0] == -7
         assert list(made.begins) == sorted(set(made.begins))
         assert made.begins[-1] <= -7 + upper

@@ -15,7 +15,7 @@ import sfumato
 from sfumato import Refused
 from sfumato.app.vault import OpenVault
 from sfumato.dp.accounting.composition import rho_within
-from sfumato.dp.accounting.privacy_events import PureEvent, debt_of
+from sfumato.dp.accounting.privacy_events import PureEvent, privacy_cost
 from sfumato.dp.budget import EPSILON_UNITS, RHO_UNITS
 from sfumato.features.synthetic.column_categories import coded
 from sfumato.features.synthetic.measurement_port import unmerged
@@ -344,7 +344,7 @@ def test_however_many_events_there_are_what_they_are_rounded_up_by_is_kept(
     for place in range(200):
         epsilon = 1 + Fraction(place, 997)
         price = price_of(epsilon, delta, events)
-        each = debt_of(PureEvent(price.epsilon_of_pure(Fraction(1, events))))
+        each = privacy_cost(PureEvent(price.epsilon_of_pure(Fraction(1, events))))
         if delta:
             assert events * each.rho <= rho_within(epsilon, delta) * RHO_UNITS
             assert events * each.rho <= price.debt.rho

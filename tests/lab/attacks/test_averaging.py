@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import sfumato
 from sfumato.client.vault import DataSet
 from sfumato.dp.refusal import Refused
-from sfumato.lab.attack_report import Success
+from sfumato.lab.attack_report import SuccessRate
 from sfumato.lab.attack_target import Called, Forgetful, Opened
 from sfumato.lab.attacks import attack
 from sfumato.lab.attacks.averaging import average, average_in_other_words, padded
@@ -242,5 +242,5 @@ def test_through_the_real_door_nobody_is_told_beyond_the_bound(
     told = [seen[key] - size * OTHERS > size / 2 for key in KEYS]
     hits = sum(guess == is_in for guess, is_in in zip(told, tossed, strict=True))
     bound = guessing_bound(float(epsilon))
-    assert not Success("ours", hits, len(KEYS), bound=bound).is_above_bound(1 - 2 * 0.001 / 6)
+    assert not SuccessRate("ours", hits, len(KEYS), bound=bound).is_above_bound(1 - 2 * 0.001 / 6)
     assert hits / len(KEYS) > bound - 0.2  # the canaries are there, and the attack works

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sfumato.dp.mechanisms import laplace
-from sfumato.lab.attack_report import Report, Success
+from sfumato.lab.attack_report import Report, SuccessRate
 from sfumato.lab.attacks import attack
 from sfumato.lab.attacks.leave_one_out import rebuild_from_others
 from sfumato.lab.attacks.leave_one_out_private import Attacker
@@ -47,7 +47,7 @@ def heights(path: Path = HEIGHTS) -> Values:
     return Values(tuple(read_numbers(path, "Height")))
 
 
-def success(report: Report, against: str) -> Success:
+def success(report: Report, against: str) -> SuccessRate:
     return next(one for one in report.successes if one.against == against)
 
 

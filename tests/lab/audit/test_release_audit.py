@@ -24,7 +24,14 @@ from sfumato.lab.audit import regression_audit, stream_audit
 from sfumato.lab.audit.audit_suite import AT_THE_DOOR, at_the_door
 from sfumato.lab.audit.canaries import Asked, Canaries, Seen
 from sfumato.lab.audit.one_run_audit import ENOUGH, NOT_SHOWN, OneRunClaim, audit_one_run, judged
-from sfumato.lab.audit.out_of_bounds_canaries import BEYOND, GROUPS, ROWS, VALUE, Beyond, Totalled
+from sfumato.lab.audit.out_of_bounds_canaries import (
+    BEYOND,
+    GROUPS,
+    ROWS,
+    VALUE,
+    OutOfBoundsCanaries,
+    Totalled,
+)
 from sfumato.lab.audit.regression_audit import FITS
 from sfumato.lab.audit.release_audit import QUESTIONS, Question, held, put_canaries
 from sfumato.lab.audit.stream_audit import ROWS as COUNTED
@@ -277,11 +284,11 @@ def test_a_price_that_forgets_a_persons_groups_is_accused(
     assert held(cheap, cheap.seen(house, 1), dice()).is_violated
 
 
-def beyond(name: str) -> Beyond:
+def beyond(name: str) -> OutOfBoundsCanaries:
     return next(one for one in BEYOND if one.name == name)
 
 
-def is_lost(bound: str, one: Beyond) -> bool:
+def is_lost(bound: str, one: OutOfBoundsCanaries) -> bool:
     """Say whether a question without the bound shows more: not every bound is of every question."""
     if isinstance(one, Totalled) or "DISTINCT" in one.asks:  # all rows are looked at anyhow
         return bound == "groups"

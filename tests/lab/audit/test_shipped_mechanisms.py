@@ -15,7 +15,7 @@ import sfumato.dp.local
 import sfumato.dp.mechanisms
 import sfumato.features.regression
 import sfumato.query.aggregates
-from sfumato.dp.learning.poisson_sampling import Coins
+from sfumato.dp.learning.poisson_sampling import PoissonSample
 from sfumato.dp.mechanisms import laplace, partition_selection
 from sfumato.dp.mechanisms.noise import Noise
 from sfumato.dp.ports import Dice
@@ -165,13 +165,13 @@ def test_noise_that_repeats_is_accused(monkeypatch: pytest.MonkeyPatch) -> None:
     assert bare(by_name("discrete Laplace"), seed=1).audited.is_violated
 
 
-def everybody(coins: Coins, people: int) -> object:
+def everybody(coins: PoissonSample, people: int) -> object:
     """A coin that is left out: whoever is there is in."""
     del coins
     return np.ones(people, dtype=np.bool_)
 
 
-def biased(coins: Coins, people: int) -> object:
+def biased(coins: PoissonSample, people: int) -> object:
     """Coins that say yes more often than they are priced for."""
     return np.frombuffer(np.random.default_rng(coins.key[0]).bytes(people), np.uint8) < 240
 
@@ -180,7 +180,7 @@ def biased(coins: Coins, people: int) -> object:
 def test_coins_that_are_left_out_or_biased_are_accused(
     toss: object, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Coins, "tossed", toss)
+    monkeypatch.setattr(PoissonSample, "tossed", toss)
     assert bare(by_name("Skellam shares over a secret sample"), seed=1).audited.is_violated
 
 
@@ -189,7 +189,7 @@ def test_keys_shown_by_their_true_count_are_accused(monkeypatch: pytest.MonkeyPa
         del epsilon, delta, dice
         return counts > 3  # type: ignore[operator]  # an array
 
-    monkeypatch.setattr(partition_selection, "keep", bold)
+    monkeypatch.setattr(partition_selection, "keep_partitions", bold)
     assert bare(by_name("key selection"), seed=1).audited.is_violated
 
 

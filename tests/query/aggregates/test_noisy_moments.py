@@ -18,7 +18,7 @@ import pytest
 
 from sfumato.dp.mechanisms.noise import Noise
 from sfumato.dp.refusal import Refused
-from sfumato.query.aggregates.aggregate import Asked, Estimate, Floats, NoisyPart, Part
+from sfumato.query.aggregates.aggregate import AskedAggregate, Estimate, Floats, NoisyPart, Part
 from sfumato.query.aggregates.noisy_moments import (
     MOST_TOTAL,
     Moment,
@@ -30,7 +30,7 @@ from sfumato.query.aggregates.noisy_moments import (
     product_of,
     second_of,
 )
-from sfumato.query.aggregates.registry import verb_of
+from sfumato.query.aggregates.registry import aggregate_of
 from sfumato.query.aggregates.result_ranges import Range
 from sfumato.query.expression import Arithmetic, Case, Expr, IsNull, Literally, Not, Ref
 from sfumato.query.measure import Tally
@@ -101,13 +101,13 @@ def plan(what: str, rows: int | None = None) -> Plan:
     return make_plan(card(rows), read_sql(f"SELECT {what} FROM t", "t"))
 
 
-def asked(what: str, rows: int | None = None) -> Asked:
+def asked(what: str, rows: int | None = None) -> AskedAggregate:
     (made,) = plan(what, rows).asked
     return made
 
 
-def parts_of(of: Asked) -> tuple[Part, ...]:
-    return verb_of(of.aggregate.verb).parts(of)
+def parts_of(of: AskedAggregate) -> tuple[Part, ...]:
+    return aggregate_of(of.aggregate.verb).parts(of)
 
 
 # --- a plain reading of physical expressions, written apart from the SQL -------------------------
@@ -146,7 +146,7 @@ def added(tally: Tally, row: Sequence[Cell], seen: list[int]) -> int:
     return 1 if tally.kind == "values" else tally.scale * value + tally.offset
 
 
-def totals(of: Asked, rows: Rows) -> list[int]:
+def totals(of: AskedAggregate, rows: Rows) -> list[int]:
     return [sum(added(part.tally, row, []) for row in rows) for part in parts_of(of)]
 
 
@@ -282,8 +282,10 @@ def truth(of: Aggregate, rows: Rows) -> float:
             return float(y.mean() - both[0, 1] / both[1, 1] * x.mean())
 
 
-def finished(of: Asked, noisy: Sequence[NoisyPart]) -> tuple[Floats, Floats, Floats, Floats]:
-    made: Estimate = verb_of(of.aggregate.verb).finish(of, noisy)
+def finished(
+    of: AskedAggregate, noisy: Sequence[NoisyPart]
+) -> tuple[Floats, Floats, Floats, Floats]:
+    made: Estimate = aggregate_of(of.aggregate.verb).finish(of, noisy)
     columns = (made.values, made.std, made.low, made.high)
     value, std, low, high = (np.array(list(column), dtype=np.float64) for column in columns)
     return value, std, low, high
@@ -419,7 +421,7 @@ class Shape:
         """Return how many rows there are in all."""
         return len(self.rows) * self.times
 
-    def right(self, of: Asked) -> float:
+    def right(self, of: AskedAggregate) -> float:
         """Return the true answer: of the rows many times over, n - 1 and all."""
         names = [side.column for side in of.aggregate.of if isinstance(side, Ref)]
         known = [r for r in self.rows if all(r[PLACES[n]] is not None for n in names)]
@@ -462,7 +464,7 @@ SHAPES = (
 )
 
 
-def blurred(of: Asked, shape: Shape, kind: Kind, epsilon: float) -> list[NoisyPart]:
+def blurred(of: AskedAggregate, shape: Shape, kind: Kind, epsilon: float) -> list[NoisyPart]:
     """Return each part as many times over as draws, with the noise that its share would buy."""
     parts = parts_of(of)
     made = []
@@ -639,7 +641,7 @@ def test_the_margin_is_known_before_and_near_what_comes(what: str, kind: Kind) -
     ]
     noisy = blurred(of, Shape("typical", tuple(rows), 100), kind, 2.0)
     noises = [part.spread() for part in noisy]
-    verb = verb_of(of.aggregate.verb)
+    verb = aggregate_of(of.aggregate.verb)
     margin = verb.margin(of, noises, 20_000)
     _, _, low, high = finished(of, noisy)
     assert margin is not None
@@ -688,7 +690,9 @@ def test_what_has_no_spread_is_refused_by_name(what: str, code: str, names: str)
 
 
 def test_a_moment_says_what_it_is() -> None:
-    says = [verb_of(a.aggregate.verb).says(a) for a in plan("CORR(pay, age), STDDEV(age)").asked]
+    says = [
+        aggregate_of(a.aggregate.verb).says(a) for a in plan("CORR(pay, age), STDDEV(age)").asked
+    ]
     assert says == [
         "the sample standard deviation (STDDEV_SAMP) of age",
         "the correlation of pay and age",
@@ -696,7 +700,7 @@ def test_a_moment_says_what_it_is() -> None:
 
 
 def test_every_verb_is_answered() -> None:
-    assert [verb for verb in VERBS if verb_of(verb) is None] == []
+    assert [verb for verb in VERBS if aggregate_of(verb) is None] == []
 
 
 # --- through the door ----------------------------------------------------------------------------

@@ -14,8 +14,8 @@ from sfumato.app.vault import OpenVault
 from sfumato.dp.mechanisms.bounds_search import bin_starts, bins_of, search
 from sfumato.dp.mechanisms.exponential import rate_for
 from sfumato.dp.mechanisms.permute_and_flip import permute_and_flip
-from sfumato.dp.mechanisms.private_choice import BY_CHANCE, Chooser
-from sfumato.dp.mechanisms.sparse_vector import above, watch_for_rows
+from sfumato.dp.mechanisms.private_choice import BY_CHANCE, PrivateChoice
+from sfumato.dp.mechanisms.sparse_vector import first_above, sparse_vector_for_rows
 from sfumato.query.plan import Plan, make_plan
 from sfumato.query.price import price_at
 from sfumato.query.sql.select import read_sql
@@ -41,9 +41,9 @@ def plan(sql: str) -> Plan:
     return make_plan(CARD, read_sql(sql, "some"))
 
 
-def chooser(sql: str, epsilon: int = 6) -> Chooser:
+def chooser(sql: str, epsilon: int = 6) -> PrivateChoice:
     (found,) = price_at(plan(sql), Fraction(epsilon), Fraction(0)).noises
-    assert isinstance(found, Chooser)
+    assert isinstance(found, PrivateChoice)
     return found
 
 
@@ -94,10 +94,10 @@ def test_each_group_of_a_person_has_its_share_of_the_price(sql: str, kind: str) 
 def test_the_first_above_is_found_by_noisy_counts_that_pay_for_all_rows_of_a_person() -> None:
     made = chooser("SELECT FIRST_ABOVE(zip, 7) FROM some")
     counts = np.array([[5, 7, 9], [0, 0, 0], [20, 1, 1]], dtype=np.int64)
-    watch = watch_for_rows(Fraction(6), 1, 3)
+    watch = sparse_vector_for_rows(Fraction(6), 1, 3)
     for seed in range(50):
         dice = SeededDice(seed)
-        expected = [np.flatnonzero(above(row, 7, watch, dice)) for row in counts]
+        expected = [np.flatnonzero(first_above(row, 7, watch, dice)) for row in counts]
         found = made.choose(counts, SeededDice(seed))
         assert found.tolist() == [[e[0] if e.size else -1] for e in expected]
 

@@ -13,22 +13,15 @@ import pytest
 from sfumato.dp.confidence.ratio_of_sums import MOST
 from sfumato.dp.mechanisms.noise import Noise
 from sfumato.dp.refusal import Refused
-from sfumato.query.contribution_bounds import bounding_in_words
+from sfumato.query.contribution_bounds import bounds_text
 from sfumato.query.expression import Arithmetic, Case, Compare, Constant, Floor, Literally, Ref
-from sfumato.query.model import (
-    Aggregate,
-    Formula,
-    Output,
-    Question,
-    question_json,
-    read_question,
-)
+from sfumato.query.model import Aggregate, Formula, Output, Query, query_json, read_query
 from sfumato.query.plan import Plan, make_plan
-from sfumato.query.postprocess.formula_errors import Reckoning
-from sfumato.query.postprocess.formulas import reckon
-from sfumato.query.postprocess.having_order_limit import is_chosen_after
-from sfumato.query.postprocess.linear_forms import Linear, Ratio, form_of, units_of
-from sfumato.query.postprocess.released_conditions import reckoned
+from sfumato.query.postprocess.formula_errors import FormulaErrors
+from sfumato.query.postprocess.formulas import evaluate_formula
+from sfumato.query.postprocess.having_order_limit import is_selected_after_noise
+from sfumato.query.postprocess.linear_forms import Linear, Ratio, linear_form, units_of
+from sfumato.query.postprocess.released_conditions import evaluate_released
 from sfumato.query.price import price_at, price_for_errors
 from sfumato.query.sql.select import read_sql
 from sfumato.vault.card.data_card import Card, read_card
@@ -98,9 +91,9 @@ def test_rounding_is_of_halves_up_and_up_is_down_of_the_opposite() -> None:
     question = read_sql("SELECT ROUND(SUM(a), 1) AS r, CEIL(SUM(a)::double) AS c FROM t", "t")
     (rounded, ceiled) = (o.of for o in question.outputs if isinstance(o.of, Formula))
     name = next(o.name for o in question.outputs if not o.is_shown)
-    assert reckoned(rounded.expr, {name: 2.25}) == 2.3
-    assert reckoned(rounded.expr, {name: -2.25}) == -2.2
-    assert reckoned(ceiled.expr, {name: 2.1}) == 3
+    assert evaluate_released(rounded.expr, {name: 2.25}) == 2.3
+    assert evaluate_released(rounded.expr, {name: -2.25}) == -2.2
+    assert evaluate_released(ceiled.expr, {name: 2.1}) == 3
 
 
 def test_having_compares_formulas_and_order_sorts_by_them(card: Card) -> None:
@@ -113,7 +106,7 @@ def test_having_compares_formulas_and_order_sorts_by_them(card: Card) -> None:
 
 def test_a_formula_survives_its_own_json() -> None:
     question = read_sql("SELECT ROUND(AVG(a) - AVG(b), 2) AS r FROM t", "t")
-    assert read_question(question_json(question)) == question
+    assert read_query(query_json(question)) == question
 
 
 @pytest.mark.parametrize(
@@ -157,12 +150,12 @@ def test_a_formula_of_a_formula_is_refused_in_every_spelling(card: Card) -> None
         Output("s", Formula(Arithmetic("*", Ref("r"), Ref("r")))),
     )
     with pytest.raises(Refused, match="unknown-column"):
-        make_plan(card, Question("t", outputs))
+        make_plan(card, Query("t", outputs))
 
 
 def test_a_formula_alone_asks_for_rows_no_more_than_a_constant_does(card: Card) -> None:
     with pytest.raises(Refused, match="no-aggregate"):
-        make_plan(card, Question("t", (Output("r", Formula(Literally(Constant.of(1)))),)))
+        make_plan(card, Query("t", (Output("r", Formula(Literally(Constant.of(1)))),)))
 
 
 # --- values ------------------------------------------------------------------------------------
@@ -170,18 +163,18 @@ def test_a_formula_alone_asks_for_rows_no_more_than_a_constant_does(card: Card) 
 
 def test_null_stays_null_and_over_zero_is_null() -> None:
     over = Arithmetic("/", Ref("s"), Ref("n"))
-    assert reckoned(over, {"s": 5, "n": 0}) is None
-    assert reckoned(over, {"s": None, "n": 2}) is None
-    assert reckoned(over, {"s": 5, "n": 2}) == 2.5
+    assert evaluate_released(over, {"s": 5, "n": 0}) is None
+    assert evaluate_released(over, {"s": None, "n": 2}) is None
+    assert evaluate_released(over, {"s": 5, "n": 2}) == 2.5
     huge = Arithmetic("*", Ref("s"), Ref("s"))
-    assert reckoned(huge, {"s": 1e200}) is None
+    assert evaluate_released(huge, {"s": 1e200}) is None
 
 
 def test_a_case_takes_the_first_branch_that_holds() -> None:
     many = Compare(Ref("n"), ">", Constant.of(10))
     case = Case(((many, Arithmetic("/", Ref("s"), Ref("n"))),), Literally(Constant.of(0)))
-    assert reckoned(case, {"s": 40, "n": 20}) == 2
-    assert reckoned(case, {"s": 40, "n": 10}) == 0
+    assert evaluate_released(case, {"s": 40, "n": 20}) == 2
+    assert evaluate_released(case, {"s": 40, "n": 10}) == 0
 
 
 # --- errors ------------------------------------------------------------------------------------
@@ -215,7 +208,7 @@ def test_the_interval_of_a_formula_holds_as_often_as_it_says(
     priced = price_at(plan, Fraction(2), Fraction(0))
     noisy = released(priced, exact_parts(plan), 8_000)
     columns = columns_of_all(plan, noisy)
-    values, std, bars = reckon(Reckoning(plan, formula_of(plan), noisy), columns)
+    values, std, bars = evaluate_formula(FormulaErrors(plan, formula_of(plan), noisy), columns)
     held = [bar is not None and bar[0] <= truth <= bar[1] for bar in as_pairs(bars)]
     assert least <= np.mean(held) <= most
     told = [s for s in std if s is not None]
@@ -228,7 +221,9 @@ def test_the_std_of_a_sum_is_exact_and_a_part_that_stands_twice_counts_once(card
     plan = plan_of(card, "SUM(a) + COUNT(*) - SUM(a) / 4 AS r")
     priced = price_at(plan, Fraction(1), Fraction(0))
     noisy = released(priced, exact_parts(plan), 3)
-    _, std, _ = reckon(Reckoning(plan, formula_of(plan), noisy), columns_of_all(plan, noisy))
+    _, std, _ = evaluate_formula(
+        FormulaErrors(plan, formula_of(plan), noisy), columns_of_all(plan, noisy)
+    )
     parts = {a.verb: noise for a, noise in zip(plan.aggregates, priced.noises, strict=True)}
     assert isinstance(parts["sum"], Noise)
     assert isinstance(parts["count"], Noise)
@@ -239,8 +234,8 @@ def test_no_std_is_said_where_the_divisor_may_be_zero_but_an_interval_is(card: C
     plan = plan_of(card, "SUM(a) / (COUNT(*) - COUNT(a)) AS r")
     priced = price_at(plan, Fraction(1), Fraction(0))
     noisy = released(priced, exact_parts(plan), 500)
-    values, std, bars = reckon(
-        Reckoning(plan, formula_of(plan), noisy), columns_of_all(plan, noisy)
+    values, std, bars = evaluate_formula(
+        FormulaErrors(plan, formula_of(plan), noisy), columns_of_all(plan, noisy)
     )
     assert np.mean([s is not None for s in std]) < 0.05
     assert all(bar is not None for bar in bars)
@@ -289,7 +284,7 @@ def test_each_of_several_units_is_surer_so_that_all_hold_at_once(card: Card) -> 
     plan = plan_of(card, "ABS(SUM(a)) * ABS(COUNT(*)) AS r, SUM(a) + COUNT(*) AS one")
     priced = price_at(plan, Fraction(1), Fraction(0))
     noisy = released(priced, exact_parts(plan), 3)
-    alone, both = (Reckoning(plan, formula_of(plan, name), noisy) for name in ("one", "r"))
+    alone, both = (FormulaErrors(plan, formula_of(plan, name), noisy) for name in ("one", "r"))
     assert [len(of.wide.ranges) for of in (alone, both)] == [1, 2]
     for unit, held in both.wide.ranges.items():
         (part,) = (part for part, _ in unit.weights)  # type: ignore[union-attr]  # two sums
@@ -336,8 +331,8 @@ def test_whatever_is_reckoned_its_interval_is_around_it(card: Card) -> None:
         priced = price_at(plan, Fraction(1), Fraction(0))
         numbers = [dice.choice((0, 1, -3, 50, 2000, 10**7)) for _ in plan.parts]
         noisy = released(priced, numbers, 3)
-        reckoning = Reckoning(plan, formula_of(plan), noisy)
-        values, std, bars = reckon(reckoning, columns_of_all(plan, noisy))
+        reckoning = FormulaErrors(plan, formula_of(plan), noisy)
+        values, std, bars = evaluate_formula(reckoning, columns_of_all(plan, noisy))
         for value, bar in zip(values, as_pairs(bars), strict=True):
             assert bar is not None
             if value is not None and all(map(math.isfinite, bar)):
@@ -365,7 +360,9 @@ def test_the_interval_of_what_may_be_null_is_that_of_what_it_may_be_otherwise(
     plan = plan_of(card, f"{select} AS r")
     priced = price_at(plan, Fraction(1), Fraction(0))
     noisy = released(priced, exact_parts(plan), 3)
-    _, _, bars = reckon(Reckoning(plan, formula_of(plan), noisy), columns_of_all(plan, noisy))
+    _, _, bars = evaluate_formula(
+        FormulaErrors(plan, formula_of(plan), noisy), columns_of_all(plan, noisy)
+    )
     assert bars == [list(ends)] * 3
     assert priced.margin(formula_of(plan), 1000) == (ends[1] - ends[0]) / 2
 
@@ -384,7 +381,7 @@ def test_the_interval_of_what_may_be_null_is_that_of_what_it_may_be_otherwise(
 def test_what_is_chosen_by_its_own_noise_is_told_apart(
     card: Card, select: str, rest: str, is_chosen: bool
 ) -> None:
-    assert is_chosen_after(plan_of(card, f"{select} AS r", rest).question) == is_chosen
+    assert is_selected_after_noise(plan_of(card, f"{select} AS r", rest).question) == is_chosen
 
 
 @pytest.mark.parametrize(
@@ -404,7 +401,9 @@ def test_a_std_of_the_first_order_is_kept_back_near_zero(
     plan = plan_of(card, f"{select} AS r")
     priced = price_at(plan, Fraction(1), Fraction(0))
     noisy = released(priced, exact_parts(plan), 500)
-    _, std, _ = reckon(Reckoning(plan, formula_of(plan), noisy), columns_of_all(plan, noisy))
+    _, std, _ = evaluate_formula(
+        FormulaErrors(plan, formula_of(plan), noisy), columns_of_all(plan, noisy)
+    )
     assert np.mean([s is not None for s in std]) == pytest.approx(known, abs=0.06)
 
 
@@ -420,7 +419,7 @@ def test_a_std_of_the_first_order_is_kept_back_near_zero(
 def test_that_people_meet_a_condition_by_the_rows_that_count_is_said(
     card: Card, select: str, is_said: bool
 ) -> None:
-    said = bounding_in_words(plan_of(card, f"{select} AS r"))
+    said = bounds_text(plan_of(card, f"{select} AS r"))
     assert ("if one of these rows does" in said) == is_said
 
 
@@ -437,8 +436,8 @@ def quotient_of(count: int) -> tuple[Arithmetic, dict[str, Linear]]:
 
 def test_a_quotient_of_more_numbers_than_its_tail_is_known_for_is_made_of_units() -> None:
     few, many = quotient_of(MOST), quotient_of(MOST + 1)
-    assert isinstance(form_of(*few), Ratio)
-    assert form_of(*many) is None
+    assert isinstance(linear_form(*few), Ratio)
+    assert linear_form(*many) is None
     assert len(list(units_of(*few))) == 1
     assert len(list(units_of(*many))) == 2  # the number above, and the sum below
 

@@ -13,12 +13,12 @@ from sfumato.dp.mechanisms.noise import Noise
 from sfumato.dp.refusal import Refused
 from sfumato.query.aggregates.aggregate import NoisyPart
 from sfumato.query.expression import Curve, Ref, Total, power
-from sfumato.query.model import Aggregate, Formula, Output, Question, question_json, read_question
+from sfumato.query.model import Aggregate, Formula, Output, Query, query_json, read_query
 from sfumato.query.number_types import size_of
 from sfumato.query.plan import Plan, make_plan
-from sfumato.query.postprocess.formula_errors import Reckoning
-from sfumato.query.postprocess.formulas import reckon
-from sfumato.query.postprocess.released_conditions import reckoned
+from sfumato.query.postprocess.formula_errors import FormulaErrors
+from sfumato.query.postprocess.formulas import evaluate_formula
+from sfumato.query.postprocess.released_conditions import evaluate_released
 from sfumato.query.postprocess.totals import rows_of_totals
 from sfumato.query.price import price_at
 from sfumato.query.sql.select import read_sql
@@ -65,14 +65,14 @@ def card() -> Card:
 )
 def test_a_function_has_its_value_or_none(name: str, of: object, made: object) -> None:
     (curve,) = (Curve(known, Ref("x")) for known in ("abs", "sqrt", "ln", "exp") if known == name)
-    assert reckoned(curve, {"x": of}) == made
+    assert evaluate_released(curve, {"x": of}) == made
 
 
 @pytest.mark.parametrize("exponent", ["1", "2", "3", "8", "-1", "-2", "1/2", "3/2"])
 @pytest.mark.parametrize("of", [3, 0.5, -2])
 def test_a_power_is_what_it_says_or_nothing_below_zero(of: float, exponent: str) -> None:
     by = Fraction(exponent)
-    made = reckoned(power(Ref("x"), by), {"x": of})
+    made = evaluate_released(power(Ref("x"), by), {"x": of})
     if of < 0 and by.denominator > 1:
         assert made is None
     else:
@@ -107,8 +107,8 @@ def test_the_interval_of_a_function_holds_as_often_as_it_says(
 ) -> None:
     plan = plan_of(card, f"{select} AS r")
     noisy = released(price_at(plan, Fraction(2), Fraction(0)), exact_parts(plan), 8_000)
-    of = Reckoning(plan, formula_of(plan), noisy)
-    values, std, bars = reckon(of, columns_of_all(plan, noisy))
+    of = FormulaErrors(plan, formula_of(plan), noisy)
+    values, std, bars = evaluate_formula(of, columns_of_all(plan, noisy))
     held = [bar is not None and bar[0] <= truth <= bar[1] for bar in as_pairs(bars)]
     assert least <= np.mean(held) <= most
     if first_order:
@@ -134,8 +134,8 @@ def test_where_a_function_bends_or_ends_less_is_said(
 ) -> None:
     plan = plan_of(card, f"{select} AS r")
     noisy = released(price_at(plan, Fraction(1), Fraction(0)), exact_parts(plan), 200)
-    of = Reckoning(plan, formula_of(plan), noisy)
-    _, std, bars = reckon(of, columns_of_all(plan, noisy))
+    of = FormulaErrors(plan, formula_of(plan), noisy)
+    _, std, bars = evaluate_formula(of, columns_of_all(plan, noisy))
     pairs = [bar for bar in as_pairs(bars) if bar is not None]
     assert len(pairs) == len(bars)
     ends = np.isfinite(np.array(pairs)).all(axis=1)
@@ -146,8 +146,8 @@ def test_where_a_function_bends_or_ends_less_is_said(
 def test_an_even_power_is_never_below_zero(card: Card) -> None:
     plan = plan_of(card, "POWER(COUNT(*) - COUNT(a), 2) AS r")
     noisy = released(price_at(plan, Fraction(1), Fraction(0)), exact_parts(plan), 200)
-    of = Reckoning(plan, formula_of(plan), noisy)
-    _, _, bars = reckon(of, columns_of_all(plan, noisy))
+    of = FormulaErrors(plan, formula_of(plan), noisy)
+    _, _, bars = evaluate_formula(of, columns_of_all(plan, noisy))
     assert all(bar is not None and bar[0] >= 0 for bar in as_pairs(bars))
 
 
@@ -178,7 +178,7 @@ def of_five_rows(
         for total in rows_of_totals(formula.expr, columns)
     }
     known = {total: next(iter(found.values())) for total, found in rows.items()}
-    return reckon(Reckoning(plan, formula, [part], known), columns)
+    return evaluate_formula(FormulaErrors(plan, formula, [part], known), columns)
 
 
 def test_a_total_is_of_all_rows_or_of_those_with_the_same_keys(card: Card) -> None:
@@ -191,7 +191,7 @@ def test_a_total_is_of_all_rows_or_of_those_with_the_same_keys(card: Card) -> No
         formula = formula_of(plan)
         part = NoisyPart(np.arange(1, 6), Noise("laplace", Fraction(1)))
         rows = rows_of_totals(formula.expr, columns)
-        values, _, _ = reckon(Reckoning(plan, formula, [part], rows), columns)
+        values, _, _ = evaluate_formula(FormulaErrors(plan, formula, [part], rows), columns)
         assert values == totals
 
 
@@ -225,19 +225,19 @@ def test_a_total_alone_is_as_sure_as_it_says_and_no_more(card: Card) -> None:
     assert 0.93 < held < 0.97
 
 
-def share(n: str = "n", *by: str) -> Question:
+def share(n: str = "n", *by: str) -> Query:
     outputs = (
         Output("sex", Ref("sex")),
         Output("n", Aggregate("count")),
         Output("m", Aggregate("mean", (Ref("a"),))),
         Output("r", Formula(Total(Ref(n), by))),
     )
-    return Question("t", outputs, group_by=(Ref("sex"),))
+    return Query("t", outputs, group_by=(Ref("sex"),))
 
 
 def test_a_total_survives_its_own_json_and_costs_nothing(card: Card) -> None:
     question = share("n", "sex")
-    assert read_question(question_json(question)) == question
+    assert read_query(query_json(question)) == question
     make_plan(card, question)
     one = plan_of(card, "sex, COUNT(*) / SUM(COUNT(*)) OVER () AS r", "GROUP BY sex")
     assert one.digest() == plan_of(card, "sex, COUNT(*)", "GROUP BY sex").digest()
@@ -255,7 +255,7 @@ def test_a_total_survives_its_own_json_and_costs_nothing(card: Card) -> None:
     ],
 )
 def test_a_total_of_no_count_or_by_no_key_is_refused(
-    card: Card, question: Question, code: str
+    card: Card, question: Query, code: str
 ) -> None:
     with pytest.raises(Refused) as refused:
         make_plan(card, question)

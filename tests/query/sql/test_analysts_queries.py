@@ -10,8 +10,8 @@ import pytest
 
 from sfumato.dp.refusal import Refused
 from sfumato.query.plan import Plan, make_plan
-from sfumato.query.plan_text import in_words
-from sfumato.query.postprocess.having_order_limit import Row, after
+from sfumato.query.plan_text import plan_text
+from sfumato.query.postprocess.having_order_limit import Row, apply_having_order_limit
 from sfumato.query.sql.select import read_sql
 from sfumato.vault.card.data_card import Card, read_card
 from support.small_vaults import card as toml
@@ -417,7 +417,7 @@ def test_what_is_said_in_two_ways_is_one_question_in_plain_sql_too(
 def test_var_is_var_samp_and_says_so(card: Card) -> None:
     made = planned(card, "SELECT VAR(cost) FROM visits")
     assert made.digest() == planned(card, "SELECT VAR_SAMP(cost) FROM visits").digest()
-    assert in_words(made) == "the sample variance (VAR_SAMP) of cost"
+    assert plan_text(made) == "the sample variance (VAR_SAMP) of cost"
 
 
 @pytest.mark.parametrize(
@@ -456,7 +456,7 @@ def test_having_compares_a_boolean_key_with_1(card: Card) -> None:
     made = planned(card, f"{grouped} sick = 1")
     assert made.question.having == planned(card, f"{grouped} sick = TRUE").question.having
     rows = [Row(((value), 5), (None, 1.0), (None, (3, 7))) for value in (False, True)]
-    assert [row.values for row in after(made.question, rows)] == [(True, 5)]
+    assert [row.values for row in apply_having_order_limit(made.question, rows)] == [(True, 5)]
 
 
 def test_inner_selects_that_double_on_the_way_are_refused_in_time(card: Card) -> None:

@@ -19,9 +19,9 @@ import pytest
 from query.sql.test_hostile_queries import CLINIC, LONG, corpus
 from query.test_public_lookup_tables import CARD, REFUSED, D, P
 from sfumato.dp.refusal import Refused
-from sfumato.query.model import Question, question_json, read_question
+from sfumato.query.model import Query, query_json, read_query
 from sfumato.query.plan import make_plan
-from sfumato.query.plan_text import in_words
+from sfumato.query.plan_text import plan_text
 from sfumato.query.printing.expressions import Dialect
 from sfumato.query.printing.statements import lower
 from sfumato.query.sql.select import read_sql
@@ -109,7 +109,7 @@ def deadline(seconds: float) -> Iterator[None]:
         signal.signal(signal.SIGVTALRM, before)
 
 
-def refusal_of(act: Callable[[], Question], card: Card) -> Refused | None:
+def refusal_of(act: Callable[[], Query], card: Card) -> Refused | None:
     """Return why there is no plan; whatever else comes than a refusal is an error of ours."""
     refused = None
     try:
@@ -118,11 +118,11 @@ def refusal_of(act: Callable[[], Question], card: Card) -> Refused | None:
             plan = make_plan(card, question)
             plan.shape()
             asked = replace(question, called=frozenset(), bare=frozenset())  # not in the shape
-            assert read_question(copied(question_json(question))) == asked
-            again = make_plan(card, read_question(copied(question_json(plan.question))))
+            assert read_query(copied(query_json(question))) == asked
+            again = make_plan(card, read_query(copied(query_json(plan.question))))
             assert again.canonical() == plan.canonical()
             assert again.measure == plan.measure
-            assert in_words(plan)
+            assert plan_text(plan)
             measure = plan.measure if plan.measure.is_public else plan.measure.counted
             assert all(lower(measure, dialect) for dialect in DIALECTS)
     except Refused as found:  # its code is in the table, or it could not have been made
@@ -131,7 +131,7 @@ def refusal_of(act: Callable[[], Question], card: Card) -> Refused | None:
     return refused
 
 
-def is_planned(act: Callable[[], Question], card: Card = CLINIC) -> bool:
+def is_planned(act: Callable[[], Query], card: Card = CLINIC) -> bool:
     return refusal_of(act, card) is None
 
 
@@ -203,7 +203,7 @@ def fuzz_texts(seed: int, count: int, ground: Ground = ALONE) -> int:
 
 def shapes(ground: Ground) -> list[Any]:
     questions = [read_sql(text, "t") for text in ground.accepted]
-    made = [copied(question_json(question)) for question in questions]
+    made = [copied(query_json(question)) for question in questions]
     sums = [shape for shape in made if any(o.get("verb") == "sum" for o in shape["outputs"])]
     bounds = [{"kind": "number", "text": text} for text in ("-2", "4")]
     for shape in sums:
@@ -254,7 +254,7 @@ def fuzz_json(seed: int, count: int, ground: Ground = ALONE) -> int:
     for place in range(count):
         shape = knocked(rng, rng.choice(every), every)
         try:
-            planned += is_planned(lambda s=shape: read_question(s), ground.card)  # type: ignore[misc]  # a default
+            planned += is_planned(lambda s=shape: read_query(s), ground.card)  # type: ignore[misc]  # a default
         except Exception as error:
             raise AssertionError(f"seed {seed}, shape {place}: {json.dumps(shape)}") from error
     return planned

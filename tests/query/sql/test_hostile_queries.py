@@ -13,7 +13,7 @@ import pytest
 
 from sfumato.dp.refusal import CODES, Refused
 from sfumato.query.expression import Constant
-from sfumato.query.model import Aggregate, Output, Question, read_question
+from sfumato.query.model import Aggregate, Output, Query, read_query
 from sfumato.query.plan import Plan, make_plan
 from sfumato.query.price import price_at
 from sfumato.query.printing.statements import lower
@@ -225,12 +225,12 @@ def number(text: str) -> dict[str, Any]:
     return {"is": "constant", "value": {"kind": "number", "text": text}}
 
 
-def over_pay(factor: str) -> Question:
+def over_pay(factor: str) -> Query:
     top: dict[str, Any] = {"is": "column", "name": "age"}
     for _ in range(9):
         top = {"is": "arithmetic", "sign": "*", "of": [top, number(factor)]}
     of = {"is": "arithmetic", "sign": "/", "of": [top, {"is": "column", "name": "pay"}]}
-    return read_question({"data_set": "t", "outputs": [{"name": "n", "verb": "sum", "of": [of]}]})
+    return read_query({"data_set": "t", "outputs": [{"name": "n", "verb": "sum", "of": [of]}]})
 
 
 @pytest.mark.parametrize("factor", ["1" + "0" * 70, "1/1" + "0" * 70])
@@ -246,7 +246,7 @@ def test_an_absurd_step_is_refused_before_it_is_charged(verb: str) -> None:
     shape = {"data_set": "t", "outputs": [{"name": "n", "verb": verb, "of": [of]}]}
 
     def margin() -> None:
-        made = make_plan(CLINIC, read_question(shape))
+        made = make_plan(CLINIC, read_query(shape))
         price_at(made, Fraction(1), Fraction(0)).margin(made.question.aggregates[0], 100)
 
     assert refused(margin) is not None
@@ -258,7 +258,7 @@ def test_an_inner_count_of_an_expression_is_refused_or_counted() -> None:
         "data_set": "t", "outputs": [{"name": "n", "verb": "count"}],
         "source": {"columns": [inner], "by": "who"},
     }  # fmt: skip
-    refused(lambda: lower(make_plan(CLINIC, read_question(shape)).measure, "duckdb"))
+    refused(lambda: lower(make_plan(CLINIC, read_query(shape)).measure, "duckdb"))
 
 
 HAVING = [
@@ -277,7 +277,7 @@ HAVING = [
 def test_a_having_that_cannot_hold_is_refused_before_it_is_charged(having: dict[str, Any]) -> None:
     outputs = [{"name": "zip", "key": "zip"}, {"name": "n", "verb": "count"}]
     shape = {"data_set": "t", "outputs": outputs, "group_by": ["zip"], "having": having}
-    assert refused(lambda: make_plan(CLINIC, read_question(shape))) is not None
+    assert refused(lambda: make_plan(CLINIC, read_query(shape))) is not None
 
 
 def test_an_inner_sum_that_can_overflow_is_refused() -> None:
@@ -289,7 +289,7 @@ def test_a_clamp_that_can_overflow_is_refused() -> None:
     ends = Constant.of(10**13), Constant.of(2 * 10**13)
     of = Aggregate("sum", (read_sql("SELECT age, COUNT(*) FROM t GROUP BY 1", "t").group_by[0],),
                    within=ends)  # fmt: skip
-    assert refused(lambda: make_plan(CLINIC, Question("t", (Output("s", of),)))) is not None
+    assert refused(lambda: make_plan(CLINIC, Query("t", (Output("s", of),)))) is not None
 
 
 def test_how_many_rows_an_inner_select_takes_is_part_of_the_question() -> None:
@@ -316,16 +316,16 @@ def test_a_column_of_an_inner_select_may_be_called_like_the_person() -> None:
 
 
 def test_having_on_a_decimal_key_finds_the_key_that_is_shown() -> None:
-    from sfumato.query.postprocess.having_order_limit import Row, after
+    from sfumato.query.postprocess.having_order_limit import Row, apply_having_order_limit
 
     text = "SELECT FLOOR(age / 10) / 10 AS b, COUNT(*) AS n FROM t GROUP BY b HAVING b <= 0.1"
     made = plan(text)
     (key,) = made.keys
     rows = [Row((key.shown(constant), 1), (), ()) for constant in key.keys or ()]
-    assert [row.values[0] for row in after(made.question, rows)] == [0, 0.1]
+    assert [row.values[0] for row in apply_having_order_limit(made.question, rows)] == [0, 0.1]
 
 
 def test_a_constant_is_said_as_it_was_typed() -> None:
-    from sfumato.query.plan_text import in_words
+    from sfumato.query.plan_text import plan_text
 
-    assert "1234567" in in_words(plan("SELECT COUNT(*) FROM t WHERE big > 1234567"))
+    assert "1234567" in plan_text(plan("SELECT COUNT(*) FROM t WHERE big > 1234567"))

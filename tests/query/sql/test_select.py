@@ -29,15 +29,7 @@ from sfumato.query.expression import (
     Since,
     StartsWith,
 )
-from sfumato.query.model import (
-    Aggregate,
-    EachPerson,
-    Order,
-    Output,
-    Question,
-    Reduce,
-    Verb,
-)
+from sfumato.query.model import Aggregate, EachPerson, Order, Output, Query, Reduce, Verb
 from sfumato.query.sql.select import MAX_DEPTH, MAX_TEXT, MAX_TOKENS, read_sql
 
 
@@ -88,7 +80,7 @@ def where(condition: str) -> object:
 def test_a_question_is_read(
     text: str, outputs: list[tuple[str, Aggregate | Expr]], groups: tuple[Expr, ...]
 ) -> None:
-    expected = Question("clinic", tuple(Output(n, what) for n, what in outputs), None, groups)
+    expected = Query("clinic", tuple(Output(n, what) for n, what in outputs), None, groups)
     assert read_sql(text, "clinic") == expected
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from sfumato.dp.refusal import Refused
-from sfumato.query.model import Question, question_json, read_question
+from sfumato.query.model import Query, query_json, read_query
 from sfumato.query.request import Request, priced_request
 from sfumato.query.sql.select import read_sql
 from sfumato.vault.card.data_card import Card, read_card
@@ -136,7 +136,7 @@ PLACED = (
 )  # fmt: skip
 
 
-def asked(text: str, card: Card = CARD) -> Question:
+def asked(text: str, card: Card = CARD) -> Query:
     question = read_sql(text, card.name)
     priced_request(card, Request(question, epsilon=Fraction(1), delta=Fraction(0)))
     return question
@@ -166,7 +166,7 @@ def test_without_a_text_there_is_no_place(code: str, text: str) -> None:
         return  # that text is no question
     if question.called:
         return  # it is refused for how the text names what it asks
-    again = read_question(question_json(question))
+    again = read_query(query_json(question))
     assert again == question
     with pytest.raises(Refused) as refused:
         priced_request(CARD, Request(again, epsilon=Fraction(1), delta=Fraction(0)))

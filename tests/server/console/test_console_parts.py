@@ -13,7 +13,7 @@ from sfumato.client import Answer
 from sfumato.features.queries.answer_pages import cells_of, csv_of
 from sfumato.server.console.answer_pictures import LOOKS, drawn, harmless, pictured
 from sfumato.server.console.number_text import bound, margin, moment, plain_number
-from sfumato.server.console.templates_renderer import make_paper
+from sfumato.server.console.templates_renderer import make_renderer
 from sfumato.server.console.visit import safe_path
 
 KEYS = ("=1+1", "+cmd", "-2", "@x", "\tx", "plain", None, True)
@@ -97,7 +97,7 @@ def test_numbers_lose_the_dust_of_floats() -> None:
 
 
 def test_every_template_can_be_read() -> None:
-    paper = make_paper()
+    paper = make_renderer()
     names = ("base.html", "ask.html", "answer.html", "sheet.html")
     assert [paper.templates.get_template(name).name for name in names] == list(names)
     assert paper.file(paper.digest, "nothing.js") is None
@@ -115,7 +115,7 @@ def survey_page(ways: Sequence[int | None]) -> str:
     """The respondent's page, over, of questions whose coins pick one of so many answers."""
     told = {"told": 50, "chance": 50, "guess": 75, "sent": "", "required": False}
     odds = [{**told, "ways": way} for way in ways]
-    page = make_paper().page(
+    page = make_renderer().page(
         "survey.html", survey=SURVEY, promise={**PROMISED, "questions": odds}, odds=odds[0],
         guess=75, weak=99, state="closed", id="x", text="", proof="[]",
     )  # fmt: skip
@@ -134,7 +134,7 @@ def test_what_a_page_says_of_the_coins_holds_for_each_of_its_questions() -> None
 
 
 def test_who_was_invited_is_told_whose_password_is_asked_for() -> None:
-    page = make_paper().page(
+    page = make_renderer().page(
         "welcome.html", invitation="x", refused=None, me={"user": "", "actions": []}, path="/"
     )
     said = bytes(page.body).decode()

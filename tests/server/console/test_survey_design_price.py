@@ -10,8 +10,8 @@ from sfumato.features.surveys.ballot import Published
 from sfumato.features.surveys.blind_signatures import PublicKey
 from sfumato.features.surveys.estimation import TRIED, expected, tried
 from sfumato.features.surveys.model import read_survey
-from sfumato.features.surveys.privacy_statement import promise
-from sfumato.server.console.templates_renderer import make_paper
+from sfumato.features.surveys.privacy_statement import privacy_statement
+from sfumato.server.console.templates_renderer import make_renderer
 from support.survey_fixtures import design
 
 PAY: dict[str, Any] = {"text": "Pay?", "kind": "number", "low": 0, "high": 100_000}
@@ -27,14 +27,14 @@ def page(shape: dict[str, Any]) -> str:
     survey = read_survey(shape)
     made = Published(survey, PublicKey(1, 1))
     seen: dict[str, Any] = {
-        "epsilon": float(made.epsilon), "guarantee": "local-dp", "promise": promise(made),
+        "epsilon": float(made.epsilon), "guarantee": "local-dp", "promise": privacy_statement(made),
         "expected": [one.shape() for one in expected(survey)],
         "table": [
             {"epsilon": float(epsilon), "expected": [one.shape() for one in found]}
             for epsilon, found in tried(survey)
         ],
     }  # fmt: skip
-    reply = make_paper().page(
+    reply = make_renderer().page(
         "survey_design.html", refused=None, values=dict.fromkeys(NAMES, ""), asked=[BLANK],
         kinds=(), seen=json.loads(json.dumps(seen)), csrf="", path="/surveys/new",
         me={"user": "olga", "roles": [], "actions": []},
@@ -76,10 +76,10 @@ def test_a_number_of_which_nothing_is_learnt_says_so() -> None:
 def respondents(**changed: Any) -> str:
     """Return the page that this design is answered on."""
     survey = read_survey(design(**changed))
-    told = promise(Published(survey, PublicKey(1, 1)))
+    told = privacy_statement(Published(survey, PublicKey(1, 1)))
     odds = max(told["questions"], key=lambda one: one["told"])  # type: ignore[call-overload]  # JSON
     questions = [{"options": [], **one} for one in survey.shape()["questions"]]  # type: ignore[attr-defined]  # as above
-    reply = make_paper().page(
+    reply = make_renderer().page(
         "survey.html", id="a" * 32, survey={**survey.shape(), "questions": questions}, text="{}",
         state="open", proof="[]", promise=told, odds=odds, guess=odds["guess"], weak=95, qr="",
     )  # fmt: skip

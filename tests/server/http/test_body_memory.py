@@ -13,7 +13,7 @@ import pytest
 from starlette.types import Message, Receive, Send
 
 from sfumato.dp.refusal import Refused
-from sfumato.server.http.body_memory import MOST, SHARE, SMALL, Bodies
+from sfumato.server.http.body_memory import MOST, SHARE, SMALL, BodyMemory
 from sfumato.server.http.connection_limits import Limits, Place
 from support.served_vault import Service, served
 from support.service_with_users import peopled_vault, strays
@@ -120,7 +120,7 @@ async def _codes_beside_a_full_place(*sizes: int) -> list[int]:
         except Refused:
             codes.append(429)
 
-    bodies = Bodies(app)
+    bodies = BodyMemory(app)
 
     async def sent(size: int, *, is_whole: bool) -> None:
         parts = [{"type": "http.request", "body": b" " * size, "more_body": not is_whole}]

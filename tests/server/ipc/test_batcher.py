@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import pytest
 
 from sfumato.dp.refusal import Refused
-from sfumato.server.ipc.batcher import MOST, Lane
+from sfumato.server.ipc.batcher import MOST, Batcher
 from sfumato.server.ipc.worker_threads import Threads
 
 WAIT_S = 60
@@ -36,7 +36,7 @@ def ended(*groups: Sequence[int]) -> tuple[list[object], list[list[int]]]:
     """Return how each item ended, where the groups came one after another to a busy lane."""
 
     async def run() -> list[object]:
-        lane = Lane(done.work, Threads(1, "lane"))
+        lane = Batcher(done.work, Threads(1, "lane"))
         tasks: list[asyncio.Task[int]] = []
         for group in groups:
             tasks += [asyncio.create_task(lane.done(one)) for one in group]
@@ -85,7 +85,7 @@ def test_no_more_than_so_many_are_in_one_go() -> None:
 def test_whoever_waits_no_more_spoils_nobodys_turn() -> None:
     async def run() -> tuple[int, list[list[int]]]:
         done = Doubling()
-        lane = Lane(done.work, Threads(1, "lane"))
+        lane = Batcher(done.work, Threads(1, "lane"))
         first = asyncio.create_task(lane.done(1))
         await asyncio.sleep(0)
         first.cancel()
@@ -105,7 +105,7 @@ def test_as_many_goes_at_once_as_threads(threads: int) -> None:
             both.wait(WAIT_S)
             return list(items)
 
-        lane = Lane(work, Threads(threads, "lane"))
+        lane = Batcher(work, Threads(threads, "lane"))
         tasks = []
         for one in range(threads):
             tasks.append(asyncio.create_task(lane.done(one)))
@@ -128,7 +128,7 @@ def late_ones(late_s: float | None, most: int = 1) -> list[list[int]]:
         return list(items)
 
     async def run() -> None:
-        lane = Lane(work, Threads(8, "lane"), most=most, late_s=late_s)
+        lane = Batcher(work, Threads(8, "lane"), most=most, late_s=late_s)
         tasks = [asyncio.create_task(lane.done(one)) for one in (1, 2, 3)]
         if late_s is None or most > 1:
             gate.set()
@@ -163,7 +163,7 @@ def test_one_is_at_work_until_it_is_late() -> None:
         return list(items)
 
     async def run() -> None:
-        lane = Lane(work, Threads(8, "lane"), most=1, late_s=WAIT_S)
+        lane = Batcher(work, Threads(8, "lane"), most=1, late_s=WAIT_S)
         await asyncio.gather(*(lane.done(one) for one in range(10)))
 
     asyncio.run(run())

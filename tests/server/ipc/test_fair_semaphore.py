@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sfumato.dp.refusal import Bug
-from sfumato.server.ipc.fair_semaphore import Most, Turns
+from sfumato.server.ipc.fair_semaphore import FairSemaphore, Limit
 from sfumato.server.ipc.worker_threads import Threads
 from sfumato.wire.json_text import _spelled, json_text
 
@@ -53,7 +53,9 @@ def test_what_is_no_json_is_written_nowhere(value: object) -> None:
     assert json.loads(json_text({"a": [1]})) == {"a": [1]}
 
 
-async def _hold(turns: Turns, user: str, name: str, order: list[str], end: asyncio.Event) -> None:
+async def _hold(
+    turns: FairSemaphore, user: str, name: str, order: list[str], end: asyncio.Event
+) -> None:
     async with turns.turn(user):
         order.append(name)
         await end.wait()
@@ -66,7 +68,7 @@ async def _soon() -> None:
 
 def test_places_are_handed_on_in_the_order_of_coming() -> None:
     async def run() -> list[str]:
-        turns, order = Turns(Most(1, 1)), list[str]()
+        turns, order = FairSemaphore(Limit(1, 1)), list[str]()
         ends = {name: asyncio.Event() for name in "abcd"}
         tasks = [
             asyncio.create_task(_hold(turns, name, name, order, ends[name])) for name in "abcd"
@@ -85,7 +87,7 @@ def test_places_are_handed_on_in_the_order_of_coming() -> None:
 
 def test_a_place_that_was_handed_to_somebody_who_is_gone_goes_on() -> None:
     async def run() -> list[str]:
-        turns, order = Turns(Most(1, 1)), list[str]()
+        turns, order = FairSemaphore(Limit(1, 1)), list[str]()
         ends = {name: asyncio.Event() for name in "abc"}
         tasks = [asyncio.create_task(_hold(turns, n, n, order, ends[n])) for n in "abc"]
         await _soon()
@@ -106,7 +108,7 @@ def test_a_place_that_was_handed_to_somebody_who_is_gone_goes_on() -> None:
 
 def test_one_user_is_passed_over_and_another_is_let_in() -> None:
     async def run() -> list[str]:
-        turns, order, end = Turns(Most(2, 1)), list[str](), asyncio.Event()
+        turns, order, end = FairSemaphore(Limit(2, 1)), list[str](), asyncio.Event()
         tasks = [
             asyncio.create_task(_hold(turns, user, f"{user}{place}", order, end))
             for place, user in enumerate(["ada", "ada", "bob"])

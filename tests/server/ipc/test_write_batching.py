@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from sfumato.server.ipc.ipc_frames import Frame, read_frame
-from sfumato.server.ipc.write_batching import Outgoing
+from sfumato.server.ipc.write_batching import WriteBatch
 
 WAIT_S = 60
 
@@ -26,7 +26,7 @@ async def over_a_line(folder: Path, told: list[list[Frame]], writes: list[int]) 
             plain(data)
 
         writer.write = noted  # type: ignore[method-assign]  # the real one is called
-        outgoing = Outgoing(writer)
+        outgoing = WriteBatch(writer)
         for some in told:
             await asyncio.gather(*map(outgoing.tell, some))
             await asyncio.sleep(0)
@@ -65,7 +65,7 @@ def test_who_hangs_up_is_told_nothing_and_nobody_is_hurt(tmp_path: Path, told: i
 
         async def tell(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             nonlocal calls
-            outgoing = Outgoing(writer)
+            outgoing = WriteBatch(writer)
             assert await read_frame(reader) is None
             for n in range(told):
                 with contextlib.suppress(ConnectionError):

@@ -24,7 +24,7 @@ from fractions import Fraction
 from functools import lru_cache
 from typing import Any, Final, TypeVar
 
-from sfumato.dp.accounting.privacy_events import Event, GaussianEvent, PureEvent, total_debt
+from sfumato.dp.accounting.privacy_events import Event, GaussianEvent, PureEvent, total_privacy_cost
 from sfumato.dp.budget import (
     DELTA_UNITS,
     EPSILON_UNITS,
@@ -107,13 +107,13 @@ def pure_total(events: Iterable[Event]) -> Fraction:
 
 def plain_total(events: Iterable[Event]) -> Budget:
     """Return the sums of epsilon and of delta, as the ledger adds them."""
-    debt = total_debt(events)
+    debt = total_privacy_cost(events)
     return Budget(Fraction(debt.epsilon, EPSILON_UNITS), Fraction(debt.delta, DELTA_UNITS))
 
 
 def zcdp_epsilon(events: Iterable[Event], delta: Fraction) -> Fraction:
     """Return the epsilon of all releases together at delta, from the sums of the second test."""
-    debt = total_debt(events)
+    debt = total_privacy_cost(events)
     rest = delta - Fraction(debt.rho_delta, DELTA_UNITS)
     _check_delta(rest)
     return epsilon_at(Fraction(debt.rho, RHO_UNITS), rest)

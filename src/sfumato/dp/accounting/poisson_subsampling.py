@@ -24,7 +24,7 @@ _UP: Final = Context(prec=50, rounding=ROUND_CEILING)
 _MARGIN: Final = Decimal("1e-40")  # exp and ln round to the nearest
 
 
-def sampled(curve: Curve, chance: Fraction) -> Curve:
+def subsampled_renyi(curve: Curve, chance: Fraction) -> Curve:
     """Return the divergences where each person is in with that chance, by secret fresh coins.
 
     `curve` bounds the mechanism's own, with a person beside without, in either direction.

@@ -16,7 +16,7 @@ from sfumato.dp.refusal import Bug
 
 
 @dataclass(frozen=True)
-class Debt:
+class PrivacyCost:
     """What is owed, in whole units: (epsilon, delta) in one test, (rho, rho_delta) in the other."""
 
     epsilon: int = 0
@@ -24,8 +24,8 @@ class Debt:
     rho: int = 0
     rho_delta: int = 0
 
-    def __add__(self, other: Debt) -> Debt:
-        return Debt(
+    def __add__(self, other: PrivacyCost) -> PrivacyCost:
+        return PrivacyCost(
             self.epsilon + other.epsilon,
             self.delta + other.delta,
             self.rho + other.rho,
@@ -124,7 +124,7 @@ Event = SingleEvent | JointEvent
 
 
 @lru_cache(maxsize=1024)
-def debt_of(event: Event) -> Debt:
+def privacy_cost(event: Event) -> PrivacyCost:
     """Return what the event costs under both tests, rounded up (proof: privacy_filter.proof.md)."""
     if isinstance(event, JointEvent):
         losses = [_exact(part) for part in event.parts]
@@ -147,11 +147,11 @@ def _exact(event: SingleEvent) -> tuple[Fraction, Fraction, Fraction, Fraction]:
             return epsilon, delta, rho, tail
 
 
-def total_debt(events: Iterable[Event]) -> Debt:
+def total_privacy_cost(events: Iterable[Event]) -> PrivacyCost:
     """Return the sum of the debts of all events."""
-    total = Debt()
+    total = PrivacyCost()
     for event in events:
-        total = total + debt_of(event)
+        total = total + privacy_cost(event)
     return total
 
 
@@ -160,8 +160,8 @@ def _check_loss(*losses: Fraction) -> None:
         raise Bug("a loss is a fraction above zero: no float carries a debt, nothing is free")
 
 
-def _debt(epsilon: Fraction, delta: Fraction, rho: Fraction, rho_delta: Fraction) -> Debt:
-    return Debt(
+def _debt(epsilon: Fraction, delta: Fraction, rho: Fraction, rho_delta: Fraction) -> PrivacyCost:
+    return PrivacyCost(
         units_up(epsilon, EPSILON_UNITS),
         units_up(delta, DELTA_UNITS),
         units_up(rho, RHO_UNITS),

@@ -13,7 +13,7 @@ from functools import lru_cache
 from typing import Final
 
 from sfumato.dp.accounting.composition import rho_within
-from sfumato.dp.accounting.privacy_events import Debt
+from sfumato.dp.accounting.privacy_events import PrivacyCost
 from sfumato.dp.budget import DELTA_UNITS, EPSILON_UNITS, RHO_UNITS, Budget, units_down
 
 
@@ -53,7 +53,7 @@ class Left:
     next_epsilon: Fraction
 
 
-def accepts(cap: Cap, spent: Debt, debt: Debt) -> bool:
+def accepts(cap: Cap, spent: PrivacyCost, debt: PrivacyCost) -> bool:
     """Say whether the account may pay: one of the two tests holds for the new sums."""
     after = spent + debt
     pure = after.epsilon <= cap.epsilon and after.delta <= cap.delta
@@ -87,13 +87,13 @@ def is_raised(before: Cap, after: Cap) -> bool:
     return any(new > old for old, new in pairs)
 
 
-def largest_next_epsilon(cap: Cap, spent: Debt) -> Fraction:
+def largest_next_epsilon(cap: Cap, spent: PrivacyCost) -> Fraction:
     """Return the largest pure epsilon, in whole units, that `accepts` would take; 0 if none."""
     return Fraction(largest_next_units(cap, spent), EPSILON_UNITS)
 
 
 @lru_cache(maxsize=1024)  # several accounts of one charge stand alike
-def largest_next_units(cap: Cap, spent: Debt) -> int:
+def largest_next_units(cap: Cap, spent: PrivacyCost) -> int:
     """Return the same in whole units of epsilon."""
     by_sum = cap.epsilon - spent.epsilon
     # epsilon^2 / 2 within the rho that is left, in units of each
@@ -102,7 +102,7 @@ def largest_next_units(cap: Cap, spent: Debt) -> int:
     return max(fitting, default=0)
 
 
-def left(cap: Cap, spent: Debt) -> Left:
+def left(cap: Cap, spent: PrivacyCost) -> Left:
     """Return what is left under both tests; no number is ever negative."""
     return Left(
         max(cap.epsilon - spent.epsilon, 0),
@@ -113,13 +113,13 @@ def left(cap: Cap, spent: Debt) -> Left:
     )
 
 
-def _takes_pure(cap: Cap, spent: Debt, units: int) -> bool:
+def _takes_pure(cap: Cap, spent: PrivacyCost, units: int) -> bool:
     if units <= 0:
         return False
     return accepts(cap, spent, _pure_debt(units))
 
 
-def _pure_debt(units: int) -> Debt:
+def _pure_debt(units: int) -> PrivacyCost:
     """Return `debt_of` a pure epsilon of so many units, in whole numbers alone."""
     rho = -(-(units**2) * RHO_UNITS // (2 * EPSILON_UNITS**2))
-    return Debt(units, 0, rho, 0)
+    return PrivacyCost(units, 0, rho, 0)

@@ -34,7 +34,7 @@ _AT_ONCE: Final = 2_000_000  # distances in memory
 
 
 @dataclass(frozen=True)
-class Kept:
+class KeptRows:
     """What the look-alike shows of a column's ends, and of values that one row has."""
 
     unique: int  # values that one original row has
@@ -56,7 +56,7 @@ class Leaks:
     distance_of_held_back: float | None  # the same for rows that the look-alike never saw
     nearer_than_held_back: float | None  # share of rows nearer to the original than to those
     nearer_by_chance: float | None  # that share, were the rows new people
-    kept: dict[str, Kept]
+    kept: dict[str, KeptRows]
     tried: int  # rows whose distances were measured: all, or every so many-th of many
 
 
@@ -226,7 +226,7 @@ def _gap(column: _Column, ours: Codes, theirs: Codes) -> NDArray[np.float32]:
     return np.asarray(np.where(np.isnan(gap), differ, np.minimum(gap, 1.0)), np.float32)
 
 
-def _kept(column: _Column) -> Kept:
+def _kept(column: _Column) -> KeptRows:
     """Return what of the original's single values and ends the look-alike shows."""
     times, there = (np.bincount(codes, minlength=len(column.values)) for codes in column.codes[:2])
     alone = times == 1
@@ -237,7 +237,7 @@ def _kept(column: _Column) -> Kept:
     ]
     sized = bool(ends) and all(is_number(value) for value in ends)
     shown = {column.values[code] for code in np.flatnonzero(there).tolist()} if sized else set()
-    return Kept(
+    return KeptRows(
         unique=int(alone.sum()),
         unique_kept=int((alone & (there > 0)).sum()),
         low_kept=sized and min(ends) in shown,  # type: ignore[type-var]  # numbers

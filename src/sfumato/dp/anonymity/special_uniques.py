@@ -22,7 +22,7 @@ MOST_CHOICES = 20_000
 
 
 @dataclass(frozen=True)
-class Special:
+class SpecialUniques:
     """For every row: its score, and how many columns are enough to be alone by (0: none are)."""
 
     scores: Floats  # from 0 to 1: what a row scores that is alone by every single column
@@ -30,7 +30,7 @@ class Special:
     by_column: dict[str, float]  # the share of all scores that choices with the column make
 
 
-def special(table: Table, columns: Sequence[str], most: int = 3) -> Special:
+def special_uniques(table: Table, columns: Sequence[str], most: int = 3) -> SpecialUniques:
     """Return how special each row is by choices of at most so many of these columns."""
     named = table.of(columns)
     most = min(most, len(named))
@@ -62,7 +62,7 @@ def special(table: Table, columns: Sequence[str], most: int = 3) -> Special:
     by_column = {
         c.name: float(s / every) if every else 0.0 for c, s in zip(named, share, strict=True)
     }
-    return Special(scores / total if total else scores, fewest, by_column)
+    return SpecialUniques(scores / total if total else scores, fewest, by_column)
 
 
 def _weight(columns: int, size: int, most: int) -> int:

@@ -12,7 +12,7 @@ from sfumato.dp.refusal import Bug
 
 
 @dataclass(frozen=True)
-class Sure(Noise):
+class SimultaneousNoise(Noise):
     """The same noise, whose intervals miss so many times less often; it is never drawn itself.
 
     A subclass, so that every verb reads it like the noise that it is.
@@ -55,6 +55,6 @@ class Sure(Noise):
         return self.noise
 
 
-def sure(noise: Noise, times: int) -> Noise:
+def simultaneous(noise: Noise, times: int) -> Noise:
     """Return the noise, read so that `times` intervals hold at once at 95 % (Bonferroni)."""
-    return noise if times == 1 else Sure(noise.kind, noise.parameter, noise, times)
+    return noise if times == 1 else SimultaneousNoise(noise.kind, noise.parameter, noise, times)

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sfumato.dp.confidence.weighted_sum_of_draws import GIVEN_AWAY, SEVERAL, within_of
-from sfumato.dp.mechanisms.averaged_noise import Blend
+from sfumato.dp.mechanisms.averaged_noise import AveragedNoise
 from sfumato.dp.mechanisms.noise import Noise
 from sfumato.dp.refusal import Bug
 
@@ -33,7 +33,7 @@ def std_of_sum(noise: Noise, count: int) -> float:
 @lru_cache(maxsize=1024)
 def within_of_sum(noise: Noise, count: int, confidence: Fraction) -> float:
     """Return a t with |sum of that many draws| <= t at that confidence."""
-    if isinstance(noise, Blend):
+    if isinstance(noise, AveragedNoise):
         return _of_means(noise, count, confidence)
     if count == 1:
         return noise.within(confidence)
@@ -42,7 +42,7 @@ def within_of_sum(noise: Noise, count: int, confidence: Fraction) -> float:
     return _of_many(noise, count, confidence)
 
 
-def _of_means(noise: Blend, count: int, confidence: Fraction) -> float:
+def _of_means(noise: AveragedNoise, count: int, confidence: Fraction) -> float:
     """Return the same of means of several draws: each draw's sum misses so many times less."""
     miss = (1 - confidence) / len(noise.draws)
     pairs = zip(noise.weights(), noise.draws, strict=True)

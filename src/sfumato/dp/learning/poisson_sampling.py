@@ -26,7 +26,7 @@ _AT_ONCE: Final = 1 << 20  # people
 
 
 @dataclass(frozen=True)
-class Coins:
+class PoissonSample:
     """A coin for each person of a table, by their number there."""
 
     key: bytes = field(repr=False)

@@ -37,7 +37,7 @@ _KEYS: Final = {
 
 
 @dataclass(frozen=True)
-class Lesson:
+class TrainingTask:
     """A schedule: what is learnt, in how many rounds at most, and what a person may move.
 
     Without local steps a round adds up the rows' gradients, each clipped (DP-SGD, all rows at
@@ -104,14 +104,14 @@ class Lesson:
         }
 
 
-def read_lesson(shape: object) -> Lesson:
+def read_training_task(shape: object) -> TrainingTask:
     """Return the lesson that the JSON plainly spells, or refuse."""
     if not isinstance(shape, Mapping) or not set(shape) <= _KEYS:
         raise bad_lesson(f"it is an object of {', '.join(sorted(_KEYS))}")
     features, target = _texts(shape.get("features"), "features"), _text(shape.get("target"))
     if not 1 <= len(features) <= MOST_FEATURES or len(set(features)) < len(features):
         raise bad_lesson(f"features are 1 to {MOST_FEATURES} columns, each of them once")
-    made = Lesson(
+    made = TrainingTask(
         name=_name(shape.get("name")),
         features=features,
         target=target,
@@ -144,7 +144,7 @@ def read_lesson(shape: object) -> Lesson:
     return made
 
 
-def _check_person(lesson: Lesson, places: int) -> None:
+def _check_person(lesson: TrainingTask, places: int) -> None:
     """Refuse a lesson of which one person alone could need more memory than there is for it."""
     if lesson.weights or not lesson.local or lesson.max_rows > MOST_OF_ONE:
         raise bad_lesson(

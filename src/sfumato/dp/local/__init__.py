@@ -28,7 +28,7 @@ from sfumato.dp.local.mean_estimation import (
 )
 from sfumato.dp.local.numeric_response import Numbers
 from sfumato.dp.local.permanent_response import Device, Kept, Waves, lifetime
-from sfumato.dp.local.randomiser_choice import best, best_ballot, best_numbers, candidates
+from sfumato.dp.local.randomiser_choice import best_ballot, best_numbers, best_oracle, candidates
 from sfumato.dp.local.randomiser_registry import numbers_of, oracle_of, randomiser_of
 from sfumato.dp.local.sample_size import (
     margin_of,
@@ -60,9 +60,9 @@ __all__ = [
     "TwoCoins",
     "Waves",
     "amplified",
-    "best",
     "best_ballot",
     "best_numbers",
+    "best_oracle",
     "candidates",
     "choices",
     "epsilon_of",

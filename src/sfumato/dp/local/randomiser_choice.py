@@ -71,7 +71,7 @@ def candidates(size: int, epsilon: Fraction) -> tuple[Candidate, ...]:
     return tuple(sorted(made, key=lambda one: one.error))
 
 
-def best(
+def best_oracle(
     size: int,
     epsilon: Fraction,
     *,

@@ -29,7 +29,7 @@ LEAST: Final = 1e-300  # a variance below this counts as this, so that weights e
 
 
 @dataclass(frozen=True)
-class Blend(Noise):
+class AveragedNoise(Noise):
     """The noise of the inverse-variance mean of several draws; it stands wherever a noise does.
 
     A subclass, so that every verb reads it like the noise of one draw; it is never drawn itself.
@@ -71,13 +71,13 @@ class Blend(Noise):
         }
 
 
-def blend(draws: Sequence[Noise]) -> Noise:
+def average_noise(draws: Sequence[Noise]) -> Noise:
     """Return the noise of the mean of these draws; of one, its own."""
     if len({draw.kind for draw in draws}) != 1:
         raise Bug("a mean is of draws of one kind")
     if len(draws) == 1:
         return draws[0]
-    return Blend(draws[0].kind, Fraction(0), tuple(draws))
+    return AveragedNoise(draws[0].kind, Fraction(0), tuple(draws))
 
 
 def mean_of(draws: Sequence[Noise], parts: Sequence[Integers]) -> Floats:
@@ -98,5 +98,5 @@ def _weights(draws: tuple[Noise, ...]) -> tuple[float, ...]:
     return tuple(one / math.fsum(precise) for one in precise)
 
 
-def _within(noise: Blend, confidence: Fraction) -> float:
+def _within(noise: AveragedNoise, confidence: Fraction) -> float:
     return within_of(noise.weights(), noise.draws, confidence)

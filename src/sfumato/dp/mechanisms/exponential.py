@@ -49,12 +49,14 @@ def rho_of(epsilon: Fraction) -> Fraction:
     return Fraction(epsilon) ** 2 / 8
 
 
-def choose(utilities: Integers, weights: Integers | None, rate: Fraction, dice: Dice) -> int:
+def exponential_mechanism(
+    utilities: Integers, weights: Integers | None, rate: Fraction, dice: Dice
+) -> int:
     """Return one index, drawn with probability proportional to weight * exp(rate * utility)."""
-    return int(choose_rows(utilities.reshape(1, -1), weights, rate, dice)[0])
+    return int(exponential_mechanism_rows(utilities.reshape(1, -1), weights, rate, dice)[0])
 
 
-def choose_rows(
+def exponential_mechanism_rows(
     utilities: Integers, weights: Integers | None, rate: Fraction, dice: Dice
 ) -> Integers:
     """Return one index for each row [cells, candidates], drawn independently; weights are public.

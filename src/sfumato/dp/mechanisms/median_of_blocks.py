@@ -12,7 +12,7 @@ from typing import Final
 
 import numpy as np
 
-from sfumato.dp.mechanisms.exponential import MAX_WEIGHT, choose, rate_for
+from sfumato.dp.mechanisms.exponential import MAX_WEIGHT, exponential_mechanism, rate_for
 from sfumato.dp.mechanisms.permute_and_flip import pick_below
 from sfumato.dp.mechanisms.quantile import rank_error
 from sfumato.dp.ports import Dice
@@ -25,7 +25,9 @@ MOST_STEPS: Final = MAX_WEIGHT - 2  # of a grid
 def choose_median(values: Integers, steps: int, epsilon: Fraction, dice: Dice) -> int:
     """Return a point of 0..steps, all values being in it; it costs epsilon."""
     starts, lengths, utilities = _stretches(np.sort(values), steps)
-    place = choose(utilities, lengths, rate_for(epsilon, SENSITIVITY, monotone=False), dice)
+    place = exponential_mechanism(
+        utilities, lengths, rate_for(epsilon, SENSITIVITY, monotone=False), dice
+    )
     return int(starts[place]) + pick_below(int(lengths[place]), dice)
 
 

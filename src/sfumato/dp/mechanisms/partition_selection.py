@@ -72,7 +72,7 @@ def _too_small() -> Refused:
     )
 
 
-def keep(
+def keep_partitions(
     counts: NDArray[np.int64], epsilon: Fraction, delta: Fraction, dice: Dice
 ) -> NDArray[np.bool_]:
     """Return which keys are kept; every key takes the same number of random bits."""

@@ -15,7 +15,7 @@ from sfumato.dp.mechanisms.exponential import rate_for
 from sfumato.dp.mechanisms.noise import CONFIDENCE
 from sfumato.dp.mechanisms.permute_and_flip import permute_and_flip
 from sfumato.dp.mechanisms.quantile import choose_quantiles, rank_error, rank_sensitivity
-from sfumato.dp.mechanisms.sparse_vector import above, watch_for_rows
+from sfumato.dp.mechanisms.sparse_vector import first_above, sparse_vector_for_rows
 from sfumato.dp.mechanisms.top_k import most_frequent
 from sfumato.dp.ports import Dice
 
@@ -24,7 +24,7 @@ BY_CHANCE: Final = Fraction(1, 1000)  # that an empty bin is taken for a full on
 
 
 @dataclass(frozen=True)
-class Chooser:
+class PrivateChoice:
     """A choosing mechanism over a histogram of each cell, at so much epsilon a cell.
 
     A person has at most `rows` rows in a cell; `points` is how long the public list is.
@@ -71,8 +71,8 @@ class Chooser:
         return (0, 0, 0) if found is None else (1, *found)
 
     def _above(self, counts: Integers, dice: Dice) -> tuple[int]:
-        watch = watch_for_rows(self.epsilon, 1, self.rows)
-        yes = np.flatnonzero(above(counts, self.threshold, watch, dice))
+        watch = sparse_vector_for_rows(self.epsilon, 1, self.rows)
+        yes = np.flatnonzero(first_above(counts, self.threshold, watch, dice))
         return (int(yes[0]) if yes.size else -1,)
 
     def rank_error(self) -> int | None:

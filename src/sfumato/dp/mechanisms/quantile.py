@@ -14,7 +14,7 @@ from typing import Final
 import numpy as np
 
 from sfumato.dp.mechanisms import exponential
-from sfumato.dp.mechanisms.exponential import choose_rows, rate_for
+from sfumato.dp.mechanisms.exponential import exponential_mechanism_rows, rate_for
 from sfumato.dp.ports import Dice
 from sfumato.dp.refusal import Bug
 from sfumato.dp.sampling.certified_arithmetic import Interval, exp_minus, is_at_most
@@ -67,7 +67,7 @@ def choose_quantiles(
     rate = rate_for(epsilon, sensitivity(p, rows), monotone=is_monotone(p))
     blocks = max(1, min(histograms.shape[0], histograms.size // exponential.BLOCK))
     chosen = [
-        choose_rows(utilities(block, p), None, rate, dice)
+        exponential_mechanism_rows(utilities(block, p), None, rate, dice)
         for block in np.array_split(histograms, blocks)
     ]
     return np.concatenate(chosen)

@@ -17,7 +17,7 @@ from typing import Final
 
 import numpy as np
 
-from sfumato.dp.accounting.poisson_subsampling import Curve, sampled
+from sfumato.dp.accounting.poisson_subsampling import Curve, subsampled_renyi
 from sfumato.dp.accounting.renyi import epsilon_at
 from sfumato.dp.ports import Dice
 from sfumato.dp.refusal import Bug, Refused
@@ -139,7 +139,7 @@ def renyi(order: int, l1: int, l2_squared: int, variance: Fraction) -> Fraction:
 def curve_of(l1: int, l2_squared: int, variance: Fraction, chance: Fraction = ALWAYS) -> Curve:
     """Return those bounds, by order; where everybody is in with that chance only, of that."""
     own = partial(renyi, l1=l1, l2_squared=l2_squared, variance=variance)
-    return own if chance == 1 else sampled(own, chance)
+    return own if chance == 1 else subsampled_renyi(own, chance)
 
 
 def epsilon_of(  # noqa: PLR0913, PLR0917  # what a price hangs on

@@ -12,17 +12,17 @@ from fractions import Fraction
 
 import numpy as np
 
-from sfumato.dp.mechanisms.exponential import choose
+from sfumato.dp.mechanisms.exponential import exponential_mechanism
 from sfumato.dp.ports import Dice
 from sfumato.dp.sampling.threshold_table import Integers
 
 
-def chosen_worst(utilities: Integers, rate: Fraction, dice: Dice) -> int:
+def choose_worst(utilities: Integers, rate: Fraction, dice: Dice) -> int:
     """Return one place, likelier the larger its utility."""
-    return choose(utilities, None, rate, dice)
+    return exponential_mechanism(utilities, None, rate, dice)
 
 
-def chosen_tree(
+def choose_tree(
     utilities: Integers, pairs: Sequence[tuple[int, ...]], rate: Fraction, dice: Dice
 ) -> tuple[int, ...]:
     """Return the places of pairs that join everything to everything, each round at the rate."""
@@ -30,7 +30,9 @@ def chosen_tree(
     chosen: list[int] = []
     while len(set(group.values())) > 1:
         open_ = [i for i, (one, other) in enumerate(pairs) if group[one] != group[other]]
-        place = open_[choose(np.ascontiguousarray(utilities[open_]), None, rate, dice)]
+        place = open_[
+            exponential_mechanism(np.ascontiguousarray(utilities[open_]), None, rate, dice)
+        ]
         one, other = (group[end] for end in pairs[place])
         group = {end: one if held == other else held for end, held in group.items()}
         chosen.append(place)

@@ -25,7 +25,7 @@ _THOUSAND: Final = 1000
 
 
 @dataclass(frozen=True)
-class Watch:
+class SparseVector:
     """What is fixed before anything is read: the noise of the threshold and of each answer."""
 
     positives: int  # it ends after so many
@@ -35,7 +35,9 @@ class Watch:
     answer_scale: Fraction
 
 
-def watch_for(epsilon: Fraction, positives: int, sensitivity: int, *, monotone: bool) -> Watch:
+def sparse_vector_for(
+    epsilon: Fraction, positives: int, sensitivity: int, *, monotone: bool
+) -> SparseVector:
     """Return the split of epsilon that makes comparisons sharpest, and the scales it buys.
 
     Monotone: as a person joins, no answer rises while another falls.
@@ -45,7 +47,7 @@ def watch_for(epsilon: Fraction, positives: int, sensitivity: int, *, monotone: 
     weight = positives if monotone else 2 * positives
     first = Fraction(epsilon) / (1 + _two_thirds_power(weight))
     second = Fraction(epsilon) - first
-    return Watch(
+    return SparseVector(
         positives,
         threshold_epsilon=first,
         answer_epsilon=second,
@@ -54,11 +56,11 @@ def watch_for(epsilon: Fraction, positives: int, sensitivity: int, *, monotone: 
     )
 
 
-def watch_for_rows(epsilon: Fraction, positives: int, rows: int) -> Watch:
+def sparse_vector_for_rows(epsilon: Fraction, positives: int, rows: int) -> SparseVector:
     """Return the scales for counts of rows, if one person has at most so many in all of them."""
     if epsilon <= 0 or positives < 1 or rows < 1:
         raise Bug("watching needs an epsilon, a number of positives and a number of rows")
-    return Watch(
+    return SparseVector(
         positives,
         threshold_epsilon=Fraction(0),
         answer_epsilon=Fraction(epsilon),
@@ -76,7 +78,9 @@ def _two_thirds_power(number: int) -> Fraction:
     return Fraction(root, _THOUSAND)
 
 
-def above(answers: Integers, threshold: int, watch: Watch, dice: Dice) -> NDArray[np.bool_]:
+def first_above(
+    answers: Integers, threshold: int, watch: SparseVector, dice: Dice
+) -> NDArray[np.bool_]:
     """Return for each answer whether it seems to reach the threshold, up to the last allowed yes.
 
     Noise is drawn for every answer, asked or not, so that the bytes do not tell where it ended.
@@ -90,7 +94,7 @@ def above(answers: Integers, threshold: int, watch: Watch, dice: Dice) -> NDArra
     return is_above[: yes[watch.positives - 1] + 1]
 
 
-def _of_threshold(watch: Watch, dice: Dice) -> int:
+def _of_threshold(watch: SparseVector, dice: Dice) -> int:
     """Return the noise of the threshold: none if nothing is paid for it."""
     if not watch.threshold_scale:
         return 0

@@ -12,7 +12,7 @@ from fractions import Fraction
 import numpy as np
 
 from sfumato.dp.mechanisms import exponential, laplace
-from sfumato.dp.mechanisms.exponential import choose, rate_for
+from sfumato.dp.mechanisms.exponential import exponential_mechanism, rate_for
 from sfumato.dp.ports import Dice
 from sfumato.dp.refusal import Bug
 from sfumato.dp.sampling.threshold_table import Integers
@@ -31,7 +31,7 @@ def most_frequent(
     left = np.arange(counts.size)
     found: list[int] = []
     for _ in range(k):
-        place = choose(counts[left], None, rate, dice)
+        place = exponential_mechanism(counts[left], None, rate, dice)
         found.append(int(left[place]))
         left = np.delete(left, place)
     return tuple(found)

@@ -29,7 +29,13 @@ from sfumato.dp.secure_aggregation.masks import (
     to_signed,
     word_type,
 )
-from sfumato.dp.secure_aggregation.message_encoding import exactly, malformed, pack, refused, unpack
+from sfumato.dp.secure_aggregation.message_encoding import (
+    decode_fields,
+    encode_fields,
+    exactly,
+    malformed,
+    refused,
+)
 from sfumato.dp.secure_aggregation.participant import HASH_BYTES, SEALED_BYTES, pair_key, too_few
 from sfumato.dp.secure_aggregation.round_terms import Terms, invitation, opened
 
@@ -99,7 +105,7 @@ class Collector:
         return place
 
     def _announce(self) -> Mapping[int, bytes]:
-        announced = pack("announced", *(self._said[place] for place in sorted(self._said)))
+        announced = encode_fields("announced", *(self._said[place] for place in sorted(self._said)))
         return dict.fromkeys(self._said, announced)
 
     def _read_shares(self, message: bytes) -> int:
@@ -115,16 +121,20 @@ class Collector:
 
     def _deliver(self) -> Mapping[int, bytes]:
         self._sharers = frozenset(self._said)
-        sharers = pack("sharers", *(_place(place) for place in sorted(self._sharers)))
+        sharers = encode_fields("sharers", *(_place(place) for place in sorted(self._sharers)))
         self._told = sha256(sharers).digest()
-        return {place: pack("delivery", sharers, self._mine(place)) for place in self._sharers}
+        return {
+            place: encode_fields("delivery", sharers, self._mine(place)) for place in self._sharers
+        }
 
     def _mine(self, receiver: int) -> bytes:
         shares = self._sealed.get(receiver, {})
-        return pack("mine", *(_place(sender) + shares[sender] for sender in sorted(shares)))
+        return encode_fields(
+            "mine", *(_place(sender) + shares[sender] for sender in sorted(shares))
+        )
 
     def _read_update(self, message: bytes) -> int:
-        claim, masked = unpack(message, "masked", 2)
+        claim, masked = decode_fields(message, "masked", 2)
         place, (told, digest) = self._open(claim, 2)
         if told != self._told:  # every other site would refuse a list with such a word in it
             raise refused("The site says that it was told of other sharers.")
@@ -140,7 +150,7 @@ class Collector:
 
     def _ask_agreement(self) -> Mapping[int, bytes]:
         self._left = frozenset(self._said)
-        survivors = pack("survivors", *(self._said[place] for place in sorted(self._said)))
+        survivors = encode_fields("survivors", *(self._said[place] for place in sorted(self._said)))
         self._listed = sha256(survivors).digest()
         return dict.fromkeys(self._said, survivors)
 
@@ -152,7 +162,9 @@ class Collector:
         return place
 
     def _ask_reveal(self) -> Mapping[int, bytes]:
-        agreements = pack("agreements", *(self._said[place] for place in sorted(self._said)))
+        agreements = encode_fields(
+            "agreements", *(self._said[place] for place in sorted(self._said))
+        )
         return dict.fromkeys(self._said, agreements)
 
     def _read_revealed(self, message: bytes) -> int:
@@ -261,10 +273,10 @@ def _choices(places: Sequence[int], count: int) -> Iterator[tuple[int, ...]]:
 def _by_place(field: bytes, kind: str, size: int) -> dict[int, bytes]:
     """Return what is said of each place, once of each."""
     found = {}
-    for item in unpack(field, kind):
+    for item in decode_fields(field, kind):
         exactly(item, _PLACE + size, kind)
         found[int.from_bytes(item[:_PLACE], "little")] = item[_PLACE:]
-    if [*found] != sorted(found) or len(found) != len(unpack(field, kind)):
+    if [*found] != sorted(found) or len(found) != len(decode_fields(field, kind)):
         raise malformed(kind)
     return found
 

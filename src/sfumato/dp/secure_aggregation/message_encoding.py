@@ -11,7 +11,7 @@ _COUNT: Final = 4
 _LENGTH: Final = 8
 
 
-def pack(kind: str, *fields: bytes) -> bytes:
+def encode_fields(kind: str, *fields: bytes) -> bytes:
     """Return the fields as one message of that kind."""
     name = kind.encode("ascii")
     parts = [MAGIC, bytes([len(name)]), name, len(fields).to_bytes(_COUNT, "little")]
@@ -20,7 +20,7 @@ def pack(kind: str, *fields: bytes) -> bytes:
     return b"".join(parts)
 
 
-def unpack(message: bytes, kind: str, count: int | None = None) -> list[bytes]:
+def decode_fields(message: bytes, kind: str, count: int | None = None) -> list[bytes]:
     """Return the fields of a message of that kind, so many of them if a count is given."""
     name = kind.encode("ascii")
     head = MAGIC + bytes([len(name)]) + name

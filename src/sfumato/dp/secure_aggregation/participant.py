@@ -35,7 +35,13 @@ from sfumato.dp.secure_aggregation.masks import (
     reduced,
     take_mask,
 )
-from sfumato.dp.secure_aggregation.message_encoding import exactly, malformed, pack, refused, unpack
+from sfumato.dp.secure_aggregation.message_encoding import (
+    decode_fields,
+    encode_fields,
+    exactly,
+    malformed,
+    refused,
+)
 from sfumato.dp.secure_aggregation.round_terms import (
     Terms,
     Trust,
@@ -89,11 +95,11 @@ class Participant:
             _placed(held.get("_keys", {})),
             _placed(held.get("_held", {})),
         ]
-        return pack("kept", *fields)
+        return encode_fields("kept", *fields)
 
     def resume(self, kept: bytes) -> None:
         """Go on from what was kept of this site's part in a round."""
-        stage, terms, channel, *rest = unpack(kept, "kept", 3 + _KEPT_FIELDS)
+        stage, terms, channel, *rest = decode_fields(kept, "kept", 3 + _KEPT_FIELDS)
         if self._stage != "invited" or not terms:
             raise refused("The site is not at a stage at which a round is gone on with.")
         self.terms = decoded(terms)
@@ -141,7 +147,7 @@ class Participant:
             self._seed = self._dice.draw(KEY_BYTES)
             sealed = self._sealed_for(near)
             promise = promise_of(self._seed, self.terms.digest)
-            return self._signed("shares", promise, pack("sealed", *sealed))
+            return self._signed("shares", promise, encode_fields("sealed", *sealed))
 
     def _sealed_for(self, near: list[int]) -> Iterator[bytes]:
         places = [place + 1 for place in near]
@@ -175,18 +181,20 @@ class Participant:
                 key = pair_key(self._mask, self._keys[other][1], self.terms, self._place, other)
                 (add_mask if self._place < other else take_mask)(words, key)
             masked = words_bytes(reduced(words, self.terms.bits))
-            return pack("masked", self._signed("update", self._heard, _hash(masked)), masked)
+            return encode_fields(
+                "masked", self._signed("update", self._heard, _hash(masked)), masked
+            )
 
     def _take_shares(self, delivery: bytes) -> None:
         """Keep the shares of the neighbours; learn who else has shared."""
-        sharers, mine = unpack(delivery, "delivery", 2)
+        sharers, mine = decode_fields(delivery, "delivery", 2)
         self._sharers = _places(sharers, self.terms)
         self._heard = _hash(sharers)
         self._check_left(self._sharers)
         if not self._sharers <= self._keys.keys() or self._place not in self._sharers:
             raise refused("The list of who has shared does not fit the keys.")
         self._held = {}
-        for item in unpack(mine, "mine"):
+        for item in decode_fields(mine, "mine"):
             self._keep(int.from_bytes(item[:_PLACE], "little"), item[_PLACE:])
         near = self._near & self._sharers
         if self._held.keys() != near or len(near) < self.terms.threshold:
@@ -226,7 +234,7 @@ class Participant:
         """Return a share of each neighbour: of its own mask if it survived, else of its pairs'."""
         with self._step("agreed", "over"):
             agreed = set()
-            for message in unpack(agreements, "agreements"):
+            for message in decode_fields(agreements, "agreements"):
                 place, said = opened(message, "agreement", self.terms, 2)
                 if said != [self._heard, self._agreed]:
                     raise refused("Another list of survivors was agreed on.")
@@ -236,7 +244,7 @@ class Participant:
                 place.to_bytes(_PLACE, "little") + self._held[place][place not in self._left]
                 for place in sorted(self._held)
             ]
-            return self._signed("revealed", pack("unsealed", *shares))
+            return self._signed("revealed", encode_fields("unsealed", *shares))
 
     @cached_property
     def _near(self) -> frozenset[int]:
@@ -286,7 +294,7 @@ class Participant:
 def keys_in(announced: bytes, terms: Terms) -> dict[int, tuple[bytes, bytes]]:
     """Return the channel key and the mask key of every site that has announced them."""
     found: dict[int, tuple[bytes, bytes]] = {}
-    for message in unpack(announced, "announced"):
+    for message in decode_fields(announced, "announced"):
         place, said = opened(message, "keys", terms, 2)
         channel, mask = (exactly(key, KEY_BYTES, "keys") for key in said)
         if place in found:
@@ -298,7 +306,7 @@ def keys_in(announced: bytes, terms: Terms) -> dict[int, tuple[bytes, bytes]]:
 def survivors_in(survivors: bytes, terms: Terms, heard: bytes) -> frozenset[int]:
     """Return who has sent an update, all of whom must have heard of the same sharers."""
     found = set()
-    for message in unpack(survivors, "survivors"):
+    for message in decode_fields(survivors, "survivors"):
         place, (theirs, _) = opened(message, "update", terms, 2)
         if theirs != heard or place in found:
             raise refused("The sites were told of different sharers.")
@@ -346,7 +354,7 @@ def bad_update(fault: str) -> Refused:
 
 
 def _places(field: bytes, terms: Terms) -> frozenset[int]:
-    places = [int.from_bytes(item, "little") for item in unpack(field, "sharers")]
+    places = [int.from_bytes(item, "little") for item in decode_fields(field, "sharers")]
     if sorted(set(places)) != places or any(place >= len(terms.members) for place in places):
         raise malformed("sharers")
     return frozenset(places)
@@ -355,14 +363,14 @@ def _places(field: bytes, terms: Terms) -> frozenset[int]:
 def _placed(found: Iterable[int]) -> bytes:
     """Return places, each with what is known of it, as one field."""
     known = found if isinstance(found, Mapping) else {}
-    return pack(
+    return encode_fields(
         "placed",
         *(p.to_bytes(_PLACE, "little") + b"".join(known.get(p, ())) for p in sorted(found)),
     )
 
 
 def _by_place(field: bytes) -> dict[int, bytes]:
-    items = unpack(field, "placed")
+    items = decode_fields(field, "placed")
     return {int.from_bytes(item[:_PLACE], "little"): item[_PLACE:] for item in items}
 
 

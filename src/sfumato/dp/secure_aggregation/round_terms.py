@@ -17,7 +17,13 @@ from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
 from sfumato.dp.refusal import Refused
-from sfumato.dp.secure_aggregation.message_encoding import exactly, malformed, pack, refused, unpack
+from sfumato.dp.secure_aggregation.message_encoding import (
+    decode_fields,
+    encode_fields,
+    exactly,
+    malformed,
+    refused,
+)
 
 NONCE_BYTES: Final = 32
 IDENTITY_BYTES: Final = 32
@@ -72,11 +78,11 @@ class Terms:
             self.size,
             self.bits,
         )
-        return pack(
+        return encode_fields(
             _TERMS,
             self.nonce,
-            pack("names", *(member.name.encode() for member in self.members)),
-            pack("identities", *(member.identity for member in self.members)),
+            encode_fields("names", *(member.name.encode() for member in self.members)),
+            encode_fields("identities", *(member.identity for member in self.members)),
             *(number.to_bytes(_NUMBER, "little") for number in numbers),
             self.about.encode(),
         )
@@ -244,12 +250,12 @@ class Trust:
 def invitation(terms: Terms, convener: Ed25519PrivateKey) -> bytes:
     """Return the terms, signed by who convenes the round."""
     encoded = terms.encoded()
-    return pack(_INVITATION, encoded, convener.sign(_INVITATION.encode() + encoded))
+    return encode_fields(_INVITATION, encoded, convener.sign(_INVITATION.encode() + encoded))
 
 
 def accepted(message: bytes, trust: Trust) -> Terms:
     """Return the terms of an invitation, if the site may take part in such a round."""
-    encoded, signature = unpack(message, _INVITATION, 2)
+    encoded, signature = decode_fields(message, _INVITATION, 2)
     if not is_signed(trust.convener, _INVITATION.encode() + encoded, signature):
         raise not_trusted("the invitation is not signed by the convener")
     terms = decoded(encoded)
@@ -264,9 +270,11 @@ def accepted(message: bytes, trust: Trust) -> Terms:
 
 def decoded(encoded: bytes) -> Terms:
     """Return the terms that were encoded so, or refuse."""
-    nonce, names, identities, *numbers, about = unpack(encoded, _TERMS, 10)
+    nonce, names, identities, *numbers, about = decode_fields(encoded, _TERMS, 10)
     values = [int.from_bytes(exactly(number, _NUMBER, _TERMS), "little") for number in numbers]
-    pairs = zip(_texts(unpack(names, "names")), unpack(identities, "identities"), strict=False)
+    pairs = zip(
+        _texts(decode_fields(names, "names")), decode_fields(identities, "identities"), strict=False
+    )
     members = tuple(Member(name, identity) for name, identity in pairs)
     floor, colluders, neighbours, threshold, size, bits = values
     (text,) = _texts([about])
@@ -296,14 +304,14 @@ def signed(
     kind: str, identity: Ed25519PrivateKey, place: int, digest: bytes, *said: bytes
 ) -> bytes:
     """Return a message of a site in this round, signed by it."""
-    body = pack(kind, digest, place.to_bytes(_NUMBER, "little"), *said)
-    return pack("signed", body, identity.sign(body))
+    body = encode_fields(kind, digest, place.to_bytes(_NUMBER, "little"), *said)
+    return encode_fields("signed", body, identity.sign(body))
 
 
 def opened(message: bytes, kind: str, terms: Terms, count: int) -> tuple[int, list[bytes]]:
     """Return who said it, and what: `count` fields; refused if another round's, or not signed."""
-    body, signature = unpack(message, "signed", 2)
-    digest, at, *said = unpack(body, kind, count + 2)
+    body, signature = decode_fields(message, "signed", 2)
+    digest, at, *said = decode_fields(body, kind, count + 2)
     place = int.from_bytes(exactly(at, _NUMBER, kind), "little")
     if digest != terms.digest:
         raise refused("The message belongs to another round.")

@@ -13,10 +13,10 @@ from typing import Final
 
 from sfumato.engines.shared.cell_assembly import Layout, read_cells
 from sfumato.query.measure import Cells
-from sfumato.query.printing.batched_counts import Look, looked
+from sfumato.query.printing.batched_counts import CountScan, counts_of_scan
 from sfumato.query.printing.expressions import LONGEST
 from sfumato.query.printing.statements import Statement
-from sfumato.system.group_commit import MOST, Ended, Together
+from sfumato.system.group_commit import MOST, GroupCommit, Outcome
 from sfumato.vault.engine_port import EngineLost, EngineStopped
 from sfumato.vault.sealed import Sealed
 
@@ -24,63 +24,65 @@ _LONG: Final = LONGEST // 64  # letters of a condition that is looked at alone: 
 
 
 @dataclass(frozen=True)
-class LookAt:
+class CountBatcher:
     """A look at a prepared table, which has so many rows at most."""
 
     table: str
-    look: Look
+    look: CountScan
     most_rows: int
 
 
-class Looks:
+class CountBatches:
     """The queue of looks of one engine; `ask` sends a statement to its worker."""
 
     def __init__(self, ask: Callable[[str, Statement, Layout, int], bytes | None]) -> None:
         self._ask = ask
-        self._together: Together[LookAt, Sealed[Cells]] = Together(self._alone, self._several)
+        self._together: GroupCommit[CountBatcher, Sealed[Cells]] = GroupCommit(
+            self._alone, self._several
+        )
 
-    def count(self, wanted: LookAt) -> Sealed[Cells]:
+    def count(self, wanted: CountBatcher) -> Sealed[Cells]:
         """Return the counts of one look, made with those of all who wait; or `EngineStopped`."""
         if len(wanted.look.condition.sql) > _LONG:
             return self._alone(wanted)
         return self._together.done(wanted)
 
-    def count_all(self, wanted: Sequence[LookAt]) -> list[Ended[Sealed[Cells]]]:
+    def count_all(self, wanted: Sequence[CountBatcher]) -> list[Outcome[Sealed[Cells]]]:
         """Return the counts of several looks, in as few goes as hold them; or what stopped each."""
-        ended: list[Ended[Sealed[Cells]]] = []
+        ended: list[Outcome[Sealed[Cells]]] = []
         for some in _goes(wanted):
             ended += self._several(some)
         return ended
 
-    def _alone(self, wanted: LookAt) -> Sealed[Cells]:
+    def _alone(self, wanted: CountBatcher) -> Sealed[Cells]:
         found = self._counted([wanted])
         if found is None:
             raise EngineStopped
         return found[0]
 
-    def _several(self, wanted: Sequence[LookAt]) -> Sequence[Ended[Sealed[Cells]]]:
+    def _several(self, wanted: Sequence[CountBatcher]) -> Sequence[Outcome[Sealed[Cells]]]:
         places: defaultdict[tuple[str, str], list[int]] = defaultdict(list)
         for place, one in enumerate(wanted):
             places[one.table, one.look.rows].append(place)
-        ended: dict[int, Ended[Sealed[Cells]]] = {}
+        ended: dict[int, Outcome[Sealed[Cells]]] = {}
         for some in places.values():
             ended |= zip(some, self._ended([wanted[place] for place in some]), strict=True)
         return [ended[place] for place in range(len(wanted))]
 
-    def _ended(self, wanted: Sequence[LookAt]) -> Sequence[Ended[Sealed[Cells]]]:
+    def _ended(self, wanted: Sequence[CountBatcher]) -> Sequence[Outcome[Sealed[Cells]]]:
         try:
             found = self._counted(wanted)
         except EngineLost as error:
             cause = error.cause
-            return [Ended(error=EngineLost(cause)) for _ in wanted]
+            return [Outcome(error=EngineLost(cause)) for _ in wanted]
         if found is None and len(wanted) > 1:
             return [self._ended([one])[0] for one in wanted]
         if found is None:
-            return [Ended(error=EngineStopped())]
-        return [Ended(cells) for cells in found]
+            return [Outcome(error=EngineStopped())]
+        return [Outcome(cells) for cells in found]
 
-    def _counted(self, wanted: Sequence[LookAt]) -> list[Sealed[Cells]] | None:
-        text = looked([one.look for one in wanted])
+    def _counted(self, wanted: Sequence[CountBatcher]) -> list[Sealed[Cells]] | None:
+        text = counts_of_scan([one.look for one in wanted])
         total = sum(one.look.times for one in wanted)
         layout = Layout(1, 0, (0,) * total)
         statement = Statement(text.sql, text.bound, tuple(range(total)))
@@ -93,9 +95,9 @@ class Looks:
         return [Sealed(Cells(tuple(next(parts) for _ in range(one.look.times)))) for one in wanted]
 
 
-def _goes(wanted: Sequence[LookAt]) -> Iterator[Sequence[LookAt]]:
+def _goes(wanted: Sequence[CountBatcher]) -> Iterator[Sequence[CountBatcher]]:
     """Yield them in their order, as many at a time as a statement holds; what is long, alone."""
-    some: list[LookAt] = []
+    some: list[CountBatcher] = []
     for one in wanted:
         is_long = len(one.look.condition.sql) > _LONG
         if some and (is_long or len(some) == MOST):

@@ -14,8 +14,8 @@ from typing import Final
 from sfumato.dp.anonymity.coded_table import Table
 from sfumato.dp.ports import IntegerArray
 from sfumato.dp.refusal import Bug, Refused
-from sfumato.engines.duckdb.count_batcher import LookAt, Looks
-from sfumato.engines.duckdb.idle_timeout import Idle
+from sfumato.engines.duckdb.count_batcher import CountBatcher, CountBatches
+from sfumato.engines.duckdb.idle_timeout import IdleTimeout
 from sfumato.engines.duckdb.training import learn_header, read_learnt
 from sfumato.engines.duckdb.worker_limits import Limits
 from sfumato.engines.duckdb.worker_process import Child, Turn
@@ -30,9 +30,9 @@ from sfumato.engines.ingest.prepare_order import (
 )
 from sfumato.engines.ingest.source_errors import (
     items,
-    missing,
     read_described,
     refused_by_worker,
+    source_missing,
     stopped,
     unreadable,
 )
@@ -40,17 +40,23 @@ from sfumato.engines.ingest.value_census_reader import read_census
 from sfumato.engines.shared.atomic_publish import publish
 from sfumato.engines.shared.cell_assembly import Layout, read_cells
 from sfumato.engines.shared.cold_path import lower_cold
-from sfumato.engines.shared.memory_scratch import Shelter, check_sealable, work_for
+from sfumato.engines.shared.memory_scratch import MemoryScratch, check_sealable, work_for
 from sfumato.engines.shared.message_frames import Header
-from sfumato.engines.shared.prepared_table import Known, known_of, path_of, read_known, write_known
+from sfumato.engines.shared.prepared_table import (
+    PreparedTable,
+    path_of,
+    prepared_table,
+    read_prepared_table,
+    write_prepared_table,
+)
 from sfumato.engines.shared.rank_path import lower_stored
 from sfumato.engines.shared.stream_order import ONE_NUMBER, carried_out, here
 from sfumato.query.measure import Cells, Measure
-from sfumato.query.printing.batched_counts import look_of
+from sfumato.query.printing.batched_counts import count_scan
 from sfumato.query.printing.expressions import Secret
 from sfumato.query.printing.statements import Statement, lower
 from sfumato.sandbox.ports import SplitOrder
-from sfumato.system.group_commit import Ended
+from sfumato.system.group_commit import Outcome
 from sfumato.system.temporary_folders import temporary_folder
 from sfumato.vault.add_report import read_report
 from sfumato.vault.engine_port import (
@@ -86,7 +92,7 @@ class DuckDBEngine:
         threads: int = Limits.threads,
         prepare_deadline_s: float = Limits.prepare_deadline_s,
         idle_s: float = Limits.idle_s,
-        shelter: Shelter | None = None,
+        shelter: MemoryScratch | None = None,
     ) -> None:
         """Hold the people's secret, which orders their rows and cells; start nothing yet.
 
@@ -94,12 +100,12 @@ class DuckDBEngine:
         """
         self._salt = _secret(salt)
         self._limits = Limits(memory_mb, threads, deadline_s, prepare_deadline_s, idle_s)
-        self._idle = Idle(idle_s, self._rest)
+        self._idle = IdleTimeout(idle_s, self._rest)
         self._shelter = shelter
         self._turn = Turn()
         self._child: Child | None = None
         self._child_mb = 0  # that the worker was started with
-        self._looks = Looks(self._looked)
+        self._looks = CountBatches(self._looked)
 
     def measure(self, table: str, measure: Measure) -> Sealed[Cells]:
         """Return what the measure adds up over the prepared table (zeros included).
@@ -112,7 +118,7 @@ class DuckDBEngine:
         if look is not None:
             return self._looks.count(look)
         place, layout = str(Path(table).absolute()), Layout.of(measure)
-        way = _quick_way(measure, read_known(Path(table)))
+        way = _quick_way(measure, read_prepared_table(Path(table)))
         if way is None:
             way = {"statements": [statement_json(one) for one in lower(measure, "duckdb")]}
         request = _measure_header(place, layout, way)
@@ -189,7 +195,7 @@ class DuckDBEngine:
         target, sketch = (Path(path).absolute() for path in (order.target, order.sketch))
         for source in order.sources:
             if not Path(source.path).is_file():
-                raise missing(source.path)
+                raise source_missing(source.path)
         for place in (target, sketch):
             place.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         out = Path(tempfile.mkdtemp(prefix=".prepare-", dir=target.parent))  # 0700
@@ -202,7 +208,7 @@ class DuckDBEngine:
                 raise unreadable()
             if "refused" in answer:
                 raise refused_by_worker(answer["refused"])
-            write_known(out / "known.json", known_of(order.card))
+            write_prepared_table(out / "known.json", prepared_table(order.card))
             if order.card.folders is not None:
                 (out / FOLDERS).replace(folders_of(str(target)))
             publish(out / "known.json", path_of(target))
@@ -391,7 +397,7 @@ def _measure_header(table: str, layout: Layout, way: Header) -> Header:
     return {"do": "measure", "table": table, "layout": layout.as_json(), **way}
 
 
-def _quick_way(measure: Measure, tables: tuple[Known, ...]) -> Header | None:
+def _quick_way(measure: Measure, tables: tuple[PreparedTable, ...]) -> Header | None:
     """Return how the measure is added up by what is stored or by the kernel, if it can be.
 
     It is chosen by the measure and the card alone: no row decides which way a question goes.
@@ -406,16 +412,18 @@ def _quick_way(measure: Measure, tables: tuple[Known, ...]) -> Header | None:
     return None if cold is None else {"statements": [], "cold": cold.as_json()}
 
 
-def _gives(ended: Ended[Sealed[Cells]]) -> Sealed[Cells] | EngineStopped:
+def _gives(ended: Outcome[Sealed[Cells]]) -> Sealed[Cells] | EngineStopped:
     if ended.gives is not None:
         return ended.gives
     return ended.error if isinstance(ended.error, EngineLost) else EngineStopped()
 
 
-def _look_at(table: str, measure: Measure) -> LookAt | None:
+def _look_at(table: str, measure: Measure) -> CountBatcher | None:
     """Return the measure as a look at the table, if it is one: none is added up beforehand."""
-    look = look_of(measure, "duckdb")
-    return None if look is None else LookAt(str(Path(table).absolute()), look, measure.most_rows)
+    look = count_scan(measure, "duckdb")
+    return (
+        None if look is None else CountBatcher(str(Path(table).absolute()), look, measure.most_rows)
+    )
 
 
 def statement_json(statement: Statement) -> Header:

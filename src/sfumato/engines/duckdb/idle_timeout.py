@@ -14,7 +14,7 @@ import weakref
 from collections.abc import Callable
 
 
-class Idle:
+class IdleTimeout:
     """Has `end` called once something was not used for so long; has state.
 
     Whoever uses it, and `end`, hold one lock meanwhile, so that nothing ends in the middle of a

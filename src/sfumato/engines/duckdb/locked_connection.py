@@ -31,7 +31,7 @@ def open_locked(database: str, room: Room, *, read_only: bool) -> duckdb.DuckDBP
     return connection
 
 
-def made_whole(connection: duckdb.DuckDBPyConnection) -> None:
+def restore_settings(connection: duckdb.DuckDBPyConnection) -> None:
     """Write all that was made into the one file; fails where the disk is full.
 
     Closing would do so too, but says nothing where it fails: the rest stays in a log beside the

@@ -62,7 +62,7 @@ def in_memory(rest: AtRest, path: str) -> int:
     return descriptor
 
 
-def lay_open(rest: AtRest, path: str, target: Path) -> None:
+def open_in_memory(rest: AtRest, path: str, target: Path) -> None:
     """Write what was sealed into a file of the private folder; it is there whole or not at all."""
     made = target.with_name(f"{target.name}.part")
     with made.open("wb") as file:
@@ -76,7 +76,7 @@ def _open_into(rest: AtRest, path: str, file: BinaryIO) -> None:
             file.write(piece)
 
 
-def put_away(rest: AtRest, made: Path, target: Path, name: str) -> None:
+def write_sealed(rest: AtRest, made: Path, target: Path, name: str) -> None:
     """Seal what was made in memory into a file on the disk, which will have that name."""
     if not is_whole(made):  # nobody sees the log any more, once the file is sealed elsewhere
         raise OSError(errno.ENOSPC, "a part of it waits in a log")
@@ -91,7 +91,7 @@ def put_away(rest: AtRest, made: Path, target: Path, name: str) -> None:
 
 def prepared_sealed(rest: AtRest, room: Room, salt: str, request: Header) -> Header:
     """Prepare in memory; put the table and the sketch away."""
-    from sfumato.engines.ingest.prepare import prepared
+    from sfumato.engines.ingest.prepare import prepare
 
     body: dict[str, Any] = request  # Any: a message of our own parent
     work, out = Path(body["work"]), Path(body["out"])
@@ -103,34 +103,34 @@ def prepared_sealed(rest: AtRest, room: Room, salt: str, request: Header) -> Hea
         [domain, _known(rest, path, work / f"sketch-{place}.json")]
         for place, (domain, path) in enumerate(body["sketches"])
     ]
-    said = prepared(room, salt, {**request, "tables": tables, "sketches": sketches})
+    said = prepare(room, salt, {**request, "tables": tables, "sketches": sketches})
     if "refused" not in said:
         for made, name in zip(("rows.duckdb", "people.json"), body["names"], strict=True):
-            put_away(rest, work / made, out / made, name)
+            write_sealed(rest, work / made, out / made, name)
     return said
 
 
 def described_sealed(rest: AtRest, room: Room, request: Header) -> Header:
     """Describe a source that was sealed when it came in, or any other."""
-    from sfumato.engines.ingest.column_types import described
+    from sfumato.engines.ingest.column_types import column_types
 
     source = _reachable(rest, str(request["source"]), Path(str(request["work"])), 0)
-    return described(room, {**request, "source": source})
+    return column_types(room, {**request, "source": source})
 
 
 def taken_sealed(rest: AtRest, room: Room, request: Header) -> Cells:
     """Count a period of a stream; put away what is to be kept of it."""
-    from sfumato.engines.duckdb.stream_period import taken
+    from sfumato.engines.duckdb.stream_period import count_period
 
     body: dict[str, Any] = request  # Any: a message of our own parent
     work = Path(body["spill"])
     moved = {"table": work / "table.duckdb", "target": work / USED}
-    lay_open(rest, body["table"], moved["table"])
+    open_in_memory(rest, body["table"], moved["table"])
     if body["before"] is not None:
         moved["before"] = work / "before.duckdb"
-        lay_open(rest, body["before"], moved["before"])
-    cells = taken(room, {**request, **{what: str(path) for what, path in moved.items()}})
-    put_away(rest, moved["target"], Path(body["target"]), USED)
+        open_in_memory(rest, body["before"], moved["before"])
+    cells = count_period(room, {**request, **{what: str(path) for what, path in moved.items()}})
+    write_sealed(rest, moved["target"], Path(body["target"]), USED)
     return cells
 
 
@@ -139,14 +139,14 @@ def _reachable(rest: AtRest, source: str, work: Path, place: int) -> str:
     if not source.endswith(SEALED):
         return source
     target = work / f"source-{place}{Path(source.removesuffix(SEALED)).suffix}"
-    lay_open(rest, source, target)
+    open_in_memory(rest, source, target)
     return str(target)
 
 
 def _known(rest: AtRest, path: str, target: Path) -> str:
     """Return where a sketch can be read; where one is damaged nothing is, so it may be anyone's."""
     try:
-        lay_open(rest, path, target)
+        open_in_memory(rest, path, target)
     except (OSError, Unsealable) as error:
         if is_full(error):  # what cannot be read just now is not damaged
             raise

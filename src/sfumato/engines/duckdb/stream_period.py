@@ -17,7 +17,7 @@ import duckdb
 import numpy as np
 from numpy.typing import NDArray
 
-from sfumato.engines.duckdb.locked_connection import Room, made_whole, open_locked, quoted
+from sfumato.engines.duckdb.locked_connection import Room, open_locked, quoted, restore_settings
 from sfumato.engines.ingest.source_files import paths_of
 from sfumato.engines.shared.cell_assembly import Columns
 from sfumato.engines.shared.message_frames import Header
@@ -62,7 +62,7 @@ Ask = Callable[[int, int], Columns]
 _Count = Callable[[duckdb.DuckDBPyConnection], None]  # makes the table `here`: who, and their rows
 
 
-def taken(room: Room, request: Header) -> Cells:
+def count_period(room: Room, request: Header) -> Cells:
     """Return the exact rows of the block; write what is to be kept to the target."""
     body: dict[str, Any] = request  # Any: a message of our own parent
 
@@ -78,7 +78,7 @@ def taken(room: Room, request: Header) -> Cells:
     return _written(room, body, paths_of(body["table"]), count)
 
 
-def taken_elsewhere(room: Room, request: Header, ask: Ask) -> Cells:
+def count_period_elsewhere(room: Room, request: Header, ask: Ask) -> Cells:
     """Return the same where another engine counts the rows of each person."""
     body: dict[str, Any] = request  # Any: a message of our own parent
     names = f"read_parquet({quoted(body['people'])})"
@@ -117,7 +117,7 @@ def _written(room: Room, body: dict[str, Any], paths: tuple[str, ...], count: _C
             connection.execute(statement)
         count(connection)
         cells = _block(connection, body)
-        made_whole(connection)
+        restore_settings(connection)
         return cells
     finally:
         connection.close()

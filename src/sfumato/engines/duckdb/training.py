@@ -25,7 +25,7 @@ from sfumato.dp.learning.integer_network import (
     Weights,
     unpacked,
 )
-from sfumato.dp.learning.poisson_sampling import Coins
+from sfumato.dp.learning.poisson_sampling import PoissonSample
 from sfumato.dp.learning.training_task import CLASSES, MOST_CELLS
 from sfumato.engines.shared.message_frames import Header
 from sfumato.query.printing.from_clause import table_name
@@ -81,7 +81,7 @@ def read_learn(request: Header) -> LearnOrder:
     body["weights"] = base64.b64decode(body["weights"])
     if body["coins"] is not None:
         key, below = body["coins"]
-        body["coins"] = Coins(bytes.fromhex(key), below)
+        body["coins"] = PoissonSample(bytes.fromhex(key), below)
     body["front"] = read_front(body["front"])
     return LearnOrder(**body)
 
@@ -98,7 +98,7 @@ def network_of(order: LearnOrder) -> Network:
     return Network((ins, *order.hidden, outs), order.activation, order.loss, order.front)
 
 
-def learnt(
+def train(
     connection: duckdb.DuckDBPyConnection, order: LearnOrder, kept: Kept, threads: int = 1
 ) -> NDArray[np.int64]:
     """Return the clipped sum of gradients, or the update of a site's own steps.

@@ -31,7 +31,7 @@ from sfumato.engines.shared.cell_assembly import Assembly, Layout, cells_bytes
 from sfumato.engines.shared.cold_path import Cold
 from sfumato.engines.shared.disk_full import NO_SPACE, is_full
 from sfumato.engines.shared.message_frames import Header, framed, read_frame
-from sfumato.engines.shared.process_hardening import seclude
+from sfumato.engines.shared.process_hardening import harden_process
 from sfumato.vault.encryption_at_rest import AtRest
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ class Worker:
 
 def main() -> None:
     """Serve until the parent hangs up."""
-    read, write = seclude()
+    read, write = harden_process()
     _keep_pages()
     threading.Thread(target=_leave_with_parent, args=(read,), daemon=True).start()
     start, _ = read_frame(lambda count: _exactly(read, count))
@@ -144,12 +144,12 @@ def _measure(worker: Worker, request: Header) -> bytes:
 
 
 def _prepare(worker: Worker, request: Header) -> bytes:
-    from sfumato.engines.ingest.prepare import prepared
+    from sfumato.engines.ingest.prepare import prepare
 
     room, salt, rest = worker.room, worker.salt, worker.rest
     if rest is not None:
         return _told_of_space(lambda: prepared_sealed(rest, room, salt, request))
-    return _told_of_space(lambda: prepared(room, salt, request))
+    return _told_of_space(lambda: prepare(room, salt, request))
 
 
 def _told_of_space(work: Callable[[], Header]) -> bytes:
@@ -164,12 +164,12 @@ def _told_of_space(work: Callable[[], Header]) -> bytes:
 
 
 def _take(worker: Worker, request: Header) -> bytes:
-    from sfumato.engines.duckdb.stream_period import taken
+    from sfumato.engines.duckdb.stream_period import count_period
 
     worker.close()  # one process cannot open a table twice
     if worker.rest is not None:
         return framed({"ok": True}, cells_bytes(taken_sealed(worker.rest, worker.room, request)))
-    return framed({"ok": True}, cells_bytes(taken(worker.room, request)))
+    return framed({"ok": True}, cells_bytes(count_period(worker.room, request)))
 
 
 def _split(worker: Worker, request: Header) -> bytes:
@@ -201,11 +201,11 @@ def _split_people(worker: Worker, request: Header) -> bytes:
 
 
 def _learn(worker: Worker, request: Header) -> bytes:
-    from sfumato.engines.duckdb.training import learnt, read_learn
+    from sfumato.engines.duckdb.training import read_learn, train
 
     connection = worker.open(str(request["table"]))
     order, threads = read_learn(request), worker.room.threads
-    found = learnt(connection, order, worker.learnt_from, threads)
+    found = train(connection, order, worker.learnt_from, threads)
     return framed({"ok": True}, found.astype("<i8").tobytes())
 
 
@@ -216,18 +216,18 @@ def _probe(worker: Worker, _request: Header) -> bytes:
 
 
 def _describe(worker: Worker, request: Header) -> bytes:
-    from sfumato.engines.ingest.column_types import described
+    from sfumato.engines.ingest.column_types import column_types
 
     room, rest = worker.room, worker.rest
     if rest is not None:
         return _told_of_space(lambda: described_sealed(rest, room, request))
-    return _told_of_space(lambda: described(room, request))
+    return _told_of_space(lambda: column_types(room, request))
 
 
 def _count(worker: Worker, request: Header) -> bytes:
-    from sfumato.engines.ingest.value_census import counted
+    from sfumato.engines.ingest.value_census import value_census
 
-    header, body = counted(worker.room, request)
+    header, body = value_census(worker.room, request)
     return framed({"ok": True, **header}, body)
 
 

@@ -10,11 +10,11 @@ from typing import Final
 
 from sfumato.engines.shared.exit_causes import cause_of, oom_kills, signal_of
 from sfumato.engines.shared.message_frames import Header, framed, read_frame
-from sfumato.system.child_process import Piped
+from sfumato.system.child_process import ChildProcess
 from sfumato.vault.engine_port import START
 
 
-class Child(Piped):
+class Child(ChildProcess):
     """One worker process; whatever goes wrong with it, it is killed.
 
     `lost` says what of the host's ended it; None while it lives, and where it was a limit of the

@@ -50,7 +50,7 @@ _SPACED: Final = (  # thousands of France, of Switzerland
 )
 
 
-def described(room: Room, message: Header) -> Header:
+def column_types(room: Room, message: Header) -> Header:
     """Return each column's name, type and format, guessed from a thousand rows; or the refusal."""
     source, table = str(message["source"]), message.get("inner_table")
     inner = None if table is None else str(table)

@@ -13,7 +13,7 @@ from typing import Final
 import duckdb
 
 from sfumato.dp.refusal import Refused
-from sfumato.engines.duckdb.locked_connection import Room, made_whole, open_locked
+from sfumato.engines.duckdb.locked_connection import Room, open_locked, restore_settings
 from sfumato.engines.ingest.bids_folders import take_folders
 from sfumato.engines.ingest.cell_format_sql import plain_spelling
 from sfumato.engines.ingest.cell_report import Cell, beyond, cells_report, staged, with_cuts
@@ -33,7 +33,7 @@ from sfumato.engines.ingest.prepare_order import FOLDERS, Order, TableOrder, rea
 from sfumato.engines.ingest.sketch_builder import take_sketch
 from sfumato.engines.ingest.source_errors import AS_TEXT, UNREADABLE
 from sfumato.engines.ingest.source_files import decoded, open_source, paths_of
-from sfumato.engines.ingest.typed_cells import typed
+from sfumato.engines.ingest.typed_cells import typed_cell
 from sfumato.engines.shared.message_frames import Header
 from sfumato.engines.shared.prepared_table import CROWD_BITS, coded
 from sfumato.engines.shared.stored_parts import parts_of, write_parts
@@ -45,7 +45,7 @@ _UNIT = "id"
 _WIDE = 64  # columns; reading the texts of one takes megabytes, whatever its rows
 
 
-def prepared(room: Room, salt: str, message: Header) -> Header:
+def prepare(room: Room, salt: str, message: Header) -> Header:
     """Return whose people these seem to be, and the owner's report; or the refusal.
 
     The table and the sketch are made in the private folder.
@@ -64,7 +64,7 @@ def _prepared(room: Room, salt: str, message: Header) -> Header:
     connection = open_locked(str(Path(order.work, "rows.duckdb")), room, read_only=False)
     try:
         people, report = _made(connection, order, salt)
-        made_whole(connection)
+        restore_settings(connection)
         return {"same_people": list(people), "report": report_json(report)}
     finally:
         connection.close()
@@ -207,7 +207,7 @@ def _stage(
 
 def _cell(cell: Cell, order: TableOrder) -> str:
     """Print a source's cell as what it is, or as its text, plainly spelled."""
-    if typed(cell.column, "x", cell.kind, order.nulls) is not None:
+    if typed_cell(cell.column, "x", cell.kind, order.nulls) is not None:
         return f"r{cell.place}"
     text = without_nulls(f"c{cell.place}", order.nulls)
     return plain_spelling(cell.column, text, cell.kind)
@@ -215,7 +215,7 @@ def _cell(cell: Cell, order: TableOrder) -> str:
 
 def _value(cell: Cell, order: TableOrder, text: str) -> str:
     """Print the stored value of that column's cell, or of its text if that has to be read."""
-    said = typed(cell.column, text, cell.kind, order.nulls)
+    said = typed_cell(cell.column, text, cell.kind, order.nulls)
     return stored(cell.column, text, order.limits.text_length) if said is None else said
 
 

@@ -32,7 +32,7 @@ def read_described(said: Mapping[str, object]) -> Described:
     return Described(columns, formats, str(said["encoding"]))
 
 
-def missing(path: str) -> Refused:
+def source_missing(path: str) -> Refused:
     """Return the refusal of a file that is not there."""
     return Refused("source-unreadable", f"There is no file {path!r}.", "Give a file's path.")
 

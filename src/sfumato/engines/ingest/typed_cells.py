@@ -29,7 +29,7 @@ _SHIFT: Final = 10**18  # 2**63 times as much is a HUGEINT still
 _WORDS: Final = ("true", "false")
 
 
-def typed(column: Column, cell: str, kind: str, nulls: Sequence[str]) -> str | None:
+def typed_cell(column: Column, cell: str, kind: str, nulls: Sequence[str]) -> str | None:
     """Print the stored value of a source's cell of that type; None if its text has to be read."""
     if any(_may_be_a_cell(word) for word in nulls):
         return None

@@ -22,7 +22,7 @@ from sfumato.engines.shared.message_frames import Header
 from sfumato.vault.card.data_card import Limits
 
 
-def counted(room: Room, message: Header) -> tuple[Header, bytes]:
+def value_census(room: Room, message: Header) -> tuple[Header, bytes]:
     """Return names, texts and how many rows, and the codes column by column; or the refusal."""
     source, table = str(message["source"]), message.get("inner_table")
     order = TableOrder(

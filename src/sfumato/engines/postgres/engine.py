@@ -20,7 +20,7 @@ from sfumato.dp.refusal import Refused
 from sfumato.engines.duckdb.engine import DuckDBEngine, statement_json
 from sfumato.engines.shared.cell_assembly import Layout
 from sfumato.engines.shared.driver_cold_path import lower_cold
-from sfumato.engines.shared.driver_process import START_S, Held
+from sfumato.engines.shared.driver_process import START_S, HeldDriver
 from sfumato.engines.shared.driver_rank_path import Stored, by_ranks, ranked_place
 from sfumato.engines.shared.message_frames import Header
 from sfumato.engines.shared.person_names import forget_names, publish_names
@@ -91,7 +91,7 @@ class PostgresEngine:
             "salt": salt.hex(), "reader": place.reader, "owner": place.owner, "role": place.role,
             "schema": place.schema, "work_mem_mb": limits.work_mem_mb, "memory_mb": memory_mb,
         }  # fmt: skip
-        self._held = Held("postgres.worker", start)
+        self._held = HeldDriver("postgres.worker", start)
 
     def measure(self, table: str, measure: Measure) -> Sealed[Cells]:
         """Return what the measure adds up over the prepared table (zeros included).

@@ -60,7 +60,7 @@ DOORS: Final[dict[str, str]] = {
 }
 
 
-def open_doors(link: psycopg.Connection[Any], role: str, schema: str) -> tuple[str, ...]:
+def excess_privileges(link: psycopg.Connection[Any], role: str, schema: str) -> tuple[str, ...]:
     """Return the names of the doors that stand open to whoever holds the connection."""
     asked = ", ".join(f"coalesce(({condition}), true)" for condition in DOORS.values())
     known = {"role": role, "schema": schema, "hidden": list(_HIDDEN), "files": FILES}

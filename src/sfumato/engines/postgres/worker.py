@@ -16,9 +16,9 @@ import psycopg
 from psycopg import sql
 
 from sfumato.engines.duckdb.locked_connection import Room
-from sfumato.engines.duckdb.stream_period import taken_elsewhere
+from sfumato.engines.duckdb.stream_period import count_period_elsewhere
 from sfumato.engines.kernel.packed_rows import Extent, extent_sql
-from sfumato.engines.postgres.reader_privileges import open_doors
+from sfumato.engines.postgres.reader_privileges import excess_privileges
 from sfumato.engines.postgres.reader_role import make_reader, unmake_reader, welcome_reader
 from sfumato.engines.postgres.row_ranges import Link, add_up, counted, extent_of
 from sfumato.engines.shared.cell_assembly import Assembly, Columns, Layout, cells_bytes
@@ -97,7 +97,7 @@ class Asker:
             with self._lines(1, timeout) as (link,):
                 return counted(link, str(request["sql"]), bound)
 
-        return cells_bytes(taken_elsewhere(Room(memory_mb, 2, "", ()), request, ask))
+        return cells_bytes(count_period_elsewhere(Room(memory_mb, 2, "", ()), request, ask))
 
     @contextmanager
     def _lines(self, count: int, timeout_ms: str) -> Iterator[list[Link]]:
@@ -156,7 +156,7 @@ class Asker:
         return link
 
     def _doors(self, link: psycopg.Connection[Any]) -> tuple[str, ...]:
-        return open_doors(link, str(self.start["role"]), str(self.start["schema"]))
+        return excess_privileges(link, str(self.start["role"]), str(self.start["schema"]))
 
     def probe(self, _request: Header) -> bytes:
         """Return what the reader may do beyond reading prepared tables."""

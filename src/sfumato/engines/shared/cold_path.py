@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Final, Literal
 
 from sfumato.dp.refusal import Bug
-from sfumato.engines.shared.prepared_table import Known
+from sfumato.engines.shared.prepared_table import PreparedTable
 from sfumato.engines.shared.rank_path import Group, stored_group
 from sfumato.query.expression import (
     Arithmetic,
@@ -101,7 +101,7 @@ class Cold:
         )
 
 
-def lower_cold(measure: Measure, known: Known) -> Cold | None:
+def lower_cold(measure: Measure, known: PreparedTable) -> Cold | None:
     """Return how the kernel adds the measure up, or None if it cannot."""
     if not (known.by_person and measure.by_person) or measure.source is not None:
         return None
@@ -136,7 +136,7 @@ def _has_slot(measure: Measure, group: Group | None) -> bool:
     return measure.is_public and measure.max_groups <= MOST_SLOTS
 
 
-def cold_key(key: Key, known: Known) -> ColdKey | None:
+def cold_key(key: Key, known: PreparedTable) -> ColdKey | None:
     """Return what a key is to the kernel; None for texts that are no stored column's."""
     if key.size is not None:
         return ColdKey("code")
@@ -148,7 +148,7 @@ def cold_key(key: Key, known: Known) -> ColdKey | None:
     return None if kind is None else ColdKey(kind)
 
 
-def _kind(expr: Expr, known: Known) -> KeyKind | None:
+def _kind(expr: Expr, known: PreparedTable) -> KeyKind | None:
     match expr:
         case Ref(column=column):
             place = int(column[1:])
@@ -177,7 +177,9 @@ def _same(kinds: Sequence[KeyKind | None]) -> KeyKind | None:
 # --- the statement -------------------------------------------------------------------------------
 
 
-def _statement(measure: Measure, known: Known, group: Group | None, values: Sequence[Expr]) -> Text:
+def _statement(
+    measure: Measure, known: PreparedTable, group: Group | None, values: Sequence[Expr]
+) -> Text:
     columns = [Text("person")]
     bounds = ""
     if group is None or group.code is None:
@@ -201,7 +203,7 @@ def _statement(measure: Measure, known: Known, group: Group | None, values: Sequ
     )
 
 
-def _keys(measure: Measure, known: Known, group: Group | None) -> list[tuple[str, Text]]:
+def _keys(measure: Measure, known: PreparedTable, group: Group | None) -> list[tuple[str, Text]]:
     """Print one column with the cell's number if all keys are public, else one for each key."""
     if not measure.keys:
         return []
@@ -216,7 +218,7 @@ def _keys(measure: Measure, known: Known, group: Group | None) -> list[tuple[str
     return [("cell", cell)]
 
 
-def _key(key: Key, known: Known) -> Text:
+def _key(key: Key, known: PreparedTable) -> Text:
     text = print_expr(key.value, "duckdb")
     if key.size is not None:
         code = filled("CAST({} AS BIGINT)", text)

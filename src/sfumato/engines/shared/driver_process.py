@@ -17,7 +17,7 @@ from typing import Final
 from sfumato.engines.duckdb.worker_process import Child, Turn
 from sfumato.engines.shared.cell_assembly import Layout, read_cells
 from sfumato.engines.shared.message_frames import Header, framed, read_frame
-from sfumato.engines.shared.process_hardening import seclude
+from sfumato.engines.shared.process_hardening import harden_process
 from sfumato.query.measure import Cells
 from sfumato.vault.engine_port import SIGNAL, START, EngineLost
 from sfumato.vault.sealed import Sealed
@@ -47,7 +47,7 @@ class DriverChild(Child):
         super().kill()
 
 
-class Held:
+class HeldDriver:
     """The one driver of an engine, started when first needed; threads take turns.
 
     A forked process starts a driver of its own. The driver ends when this process does.
@@ -143,7 +143,7 @@ class HostEnded(Exception):
 
 def serve(begun: Callable[[Header], Mapping[str, Deed]]) -> None:
     """Answer requests until the parent hangs up; of what goes wrong nothing is said."""
-    read, write = seclude()
+    read, write = harden_process()
     threading.Thread(target=_leave_with_parent, args=(read,), daemon=True).start()
     start, _ = read_frame(lambda count: _exactly(read, count))
     deeds = begun(start)

@@ -17,7 +17,7 @@ _SEED: Final = 32
 
 
 @dataclass(frozen=True)
-class Shelter:
+class MemoryScratch:
     """The key of what lies on the disk, and private folders of a file system in memory."""
 
     key: bytes = field(repr=False)
@@ -30,7 +30,7 @@ class Shelter:
 
 
 @contextmanager
-def work_for(shelter: Shelter | None, out: Path) -> Iterator[Path]:
+def work_for(shelter: MemoryScratch | None, out: Path) -> Iterator[Path]:
     """Give the folder where rows may lie open: the one that is given, or one in memory."""
     if shelter is None:
         yield out
@@ -39,7 +39,7 @@ def work_for(shelter: Shelter | None, out: Path) -> Iterator[Path]:
         yield Path(made)
 
 
-def check_sealable(shelter: Shelter | None, card: Card) -> None:
+def check_sealable(shelter: MemoryScratch | None, card: Card) -> None:
     """Refuse what a sealed vault cannot keep: people's folders, which programs read as they lie."""
     if shelter is not None and card.folders is not None:
         raise Refused(

@@ -22,7 +22,7 @@ CROWD_BITS: Final = 4  # rows are counted for every 2**4 persons, so that work c
 
 
 @dataclass(frozen=True)
-class Known:
+class PreparedTable:
     """The card's promises of one table, that decide how a question is answered."""
 
     table: int
@@ -44,13 +44,13 @@ class Known:
         return stored_name(f"texts{place}", self.table)
 
 
-def known_of(card: Card) -> tuple[Known, ...]:
+def prepared_table(card: Card) -> tuple[PreparedTable, ...]:
     """Return what is known of the tables prepared by this card."""
     return tuple(_known(i, table, card.max_groups) for i, table in enumerate(card.every_table))
 
 
-def _known(place: int, table: Table, max_groups: int) -> Known:
-    return Known(
+def _known(place: int, table: Table, max_groups: int) -> PreparedTable:
+    return PreparedTable(
         place,
         table.unit is not None,
         tuple(column.type for column in table.columns),
@@ -69,13 +69,13 @@ def path_of(table: Path) -> Path:
     return table.with_name(f"{table.name}.json")
 
 
-def write_known(path: Path, known: tuple[Known, ...]) -> None:
+def write_prepared_table(path: Path, known: tuple[PreparedTable, ...]) -> None:
     """Write it down."""
     shape = {"version": VERSION, "tables": [asdict(table) for table in known]}
     path.write_text(json.dumps(shape), "ascii")
 
 
-def read_known(table: Path) -> tuple[Known, ...]:
+def read_prepared_table(table: Path) -> tuple[PreparedTable, ...]:
     """Return what is known of the tables; nothing where they have no ranks."""
     path = path_of(table)
     try:
@@ -86,7 +86,7 @@ def read_known(table: Path) -> tuple[Known, ...]:
 
 
 @lru_cache(maxsize=256)
-def _known_at(path: Path, _file: tuple[int, ...]) -> tuple[Known, ...]:
+def _known_at(path: Path, _file: tuple[int, ...]) -> tuple[PreparedTable, ...]:
     """Return what is known; read once for each file that has lain there."""
     try:
         shape: Any = json.loads(path.read_text("ascii"))  # a file of our own
@@ -97,9 +97,9 @@ def _known_at(path: Path, _file: tuple[int, ...]) -> tuple[Known, ...]:
     return tuple(_read(table) for table in shape["tables"])
 
 
-def _read(shape: Any) -> Known:  # of a file of our own
+def _read(shape: Any) -> PreparedTable:  # of a file of our own
     parts = shape["parts"]
-    return Known(
+    return PreparedTable(
         shape["table"],
         shape["by_person"],
         tuple(shape["types"]),

@@ -14,18 +14,18 @@ _DUMPABLE: Final = 4  # PR_SET_DUMPABLE
 _OOM_SCORE: Final = "500"  # blocks of programs have 1000: the kernel kills them first
 
 
-def keep_to_itself() -> None:
+def drop_output() -> None:
     """Let no dump write this process's memory down, and no other process of its user read it."""
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     if sys.platform == "linux" and ctypes.CDLL(None).prctl(_DUMPABLE, 0, 0, 0, 0) != 0:
         os._exit(1)
 
 
-def seclude() -> tuple[int, int]:
+def harden_process() -> tuple[int, int]:
     """Keep the two pipes for ourselves; leave nothing a stray print or a core dump could reach."""
     os.umask(0o077)
     _raise_oom_score()
-    keep_to_itself()
+    drop_output()
     read, write = os.dup(0), os.dup(1)
     nowhere = os.open(os.devnull, os.O_RDWR)
     os.dup2(nowhere, 0)

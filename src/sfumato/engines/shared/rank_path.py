@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from sfumato.dp.refusal import Bug
-from sfumato.engines.shared.prepared_table import Known
+from sfumato.engines.shared.prepared_table import PreparedTable
 from sfumato.engines.shared.stored_parts import lower_parts
 from sfumato.query.expression import Expr, Ref
 from sfumato.query.measure import Key, Measure, Tally
@@ -32,7 +32,7 @@ class Group:
     place: int | None = None  # of the column that is grouped by
 
 
-def lower_stored(measure: Measure, known: Known) -> tuple[Statement, ...] | None:
+def lower_stored(measure: Measure, known: PreparedTable) -> tuple[Statement, ...] | None:
     """Return the statements that read what is stored of people's groups, or None if it is other.
 
     All that is counted or summed comes from stored parts, else from stored ranks; histograms come
@@ -51,14 +51,14 @@ def lower_stored(measure: Measure, known: Known) -> tuple[Statement, ...] | None
     return printed if len(printed) == len(statements) else None
 
 
-def _parts(measure: Measure, known: Known) -> Statement | None:
+def _parts(measure: Measure, known: PreparedTable) -> Statement | None:
     group = _served(measure, known)
     if known.parts is None or group is None or group.texts is not None:
         return None
     return lower_parts(measure, known.parts, group.place)
 
 
-def lower_ranked(measure: Measure, known: Known) -> Statement | None:
+def lower_ranked(measure: Measure, known: PreparedTable) -> Statement | None:
     """Return the statement that adds up by stored ranks, or None where they do not serve."""
     if any(t.kind not in ADDED or t.clamp is not None for t in measure.tallies):
         return None
@@ -66,7 +66,7 @@ def lower_ranked(measure: Measure, known: Known) -> Statement | None:
     return None if group is None else _statement(measure, group)
 
 
-def lower_histogram(measure: Measure, known: Known, place: int) -> Statement | None:
+def lower_histogram(measure: Measure, known: PreparedTable, place: int) -> Statement | None:
     """Return the statement that counts by code, or None where ranks do not serve."""
     tally, group = measure.tallies[place], _served(measure, known)
     if tally.kind != "histogram" or group is None or group.texts is not None:
@@ -83,14 +83,14 @@ def lower_histogram(measure: Measure, known: Known, place: int) -> Statement | N
     return Statement(body.sql, body.bound, (place,))
 
 
-def _served(measure: Measure, known: Known) -> Group | None:
+def _served(measure: Measure, known: PreparedTable) -> Group | None:
     """Return the stored grouping of a measure that has no filter, join or table of people."""
     if not measure.by_person or measure.source is not None or measure.where is not None:
         return None
     return None if measure.joins else stored_group(measure, known)
 
 
-def stored_group(measure: Measure, known: Known) -> Group | None:
+def stored_group(measure: Measure, known: PreparedTable) -> Group | None:
     """Return the stored ranks of the measure's grouping, or None if it is another."""
     if not measure.keys:
         return Group(None, None, "rr", None)
@@ -104,7 +104,7 @@ def stored_group(measure: Measure, known: Known) -> Group | None:
     return Group(code, f"gr{place}", f"rr{place}", texts, place)
 
 
-def stored_place(key: Key, known: Known) -> int | None:
+def stored_place(key: Key, known: PreparedTable) -> int | None:
     """Return which column the key is exactly: its declared codes, or its private texts."""
     if not isinstance(key.value, Ref):
         return None

@@ -16,7 +16,7 @@ from typing import Any, Final
 from sfumato.engines.duckdb.engine import DuckDBEngine
 from sfumato.engines.postgres.engine import measure_request, prepare_elsewhere, read_marker
 from sfumato.engines.shared.cell_assembly import Layout
-from sfumato.engines.shared.driver_process import START_S, Held
+from sfumato.engines.shared.driver_process import START_S, HeldDriver
 from sfumato.engines.shared.message_frames import Header
 from sfumato.engines.shared.stream_order import ONE_NUMBER, carried_out, elsewhere
 from sfumato.engines.shared.table_copy import order_mark
@@ -83,7 +83,7 @@ class SparkEngine:
             "salt": salt.hex(), "folder": folder, "host": place.host, "memory_mb": memory_mb,
             "conf": _settings(place, self._limits), "java_home": os.environ.get("JAVA_HOME", ""),
         }  # fmt: skip
-        self._held = Held("spark.worker", start)
+        self._held = HeldDriver("spark.worker", start)
 
     def measure(self, table: str, measure: Measure) -> Sealed[Cells]:
         """Return what the measure adds up over the prepared table (zeros included).

@@ -15,7 +15,7 @@ from typing import Any, Final
 import numpy as np
 
 from sfumato.engines.duckdb.locked_connection import Room
-from sfumato.engines.duckdb.stream_period import taken_elsewhere
+from sfumato.engines.duckdb.stream_period import count_period_elsewhere
 from sfumato.engines.kernel.packed_rows import Extent, extent_sql
 from sfumato.engines.shared.cell_assembly import Assembly, Columns, Layout, cells_bytes
 from sfumato.engines.shared.cold_path import Cold
@@ -77,7 +77,7 @@ class Asker:
             return fetched(self.session, str(request["sql"]), [*given, low, high])
 
         room = Room(int(str(self.start["memory_mb"])), 2, "", ())
-        return cells_bytes(taken_elsewhere(room, request, ask))
+        return cells_bytes(count_period_elsewhere(room, request, ask))
 
     def load(self, request: Header) -> bytes:
         """Write each prepared table's rows as Parquet; return what is known of them."""

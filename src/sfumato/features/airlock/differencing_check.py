@@ -46,7 +46,7 @@ class Compared:
     numbers: _Numbers | None = None
 
 
-def compared(asked: Asked, file: bytes, where: str) -> Compared:
+def compare_files(asked: Asked, file: bytes, where: str) -> Compared:
     """Return the file as others are compared with it; never raises."""
     where = f"{asked.path!r} of {where}"
     if asked.is_for_eyes:

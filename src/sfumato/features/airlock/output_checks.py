@@ -17,9 +17,14 @@ from typing import Any, Final  # Any: JSON
 
 from sfumato.features.airlock.cell_numbers import count_of, digits_of, number_of, numbers_in, plain
 from sfumato.features.airlock.declared_tables import LOOK, STOPS, Asked, Earlier, Finding, Table
-from sfumato.features.airlock.differencing_check import STUMBLES, Compared, compared, differences
+from sfumato.features.airlock.differencing_check import (
+    STUMBLES,
+    Compared,
+    compare_files,
+    differences,
+)
 from sfumato.features.airlock.file_types import TABLES, fault_of, json_of, kind_of, rows_of, text_of
-from sfumato.features.airlock.unseen_text import NOTHING, unseen_in
+from sfumato.features.airlock.unseen_text import NOTHING, unseen_text
 from sfumato.sandbox.file_formats.numpy_array import read_npy
 from sfumato.vault.card.airlock_terms import AirlockTerms
 from sfumato.vault.hash_chain import canonical
@@ -93,7 +98,7 @@ def checked(
 ) -> tuple[Finding, ...]:
     """Return everything that the checks find, in the order of the files; never raises."""
     found: list[Finding] = []
-    past = [compared(one.asked, one.file, f"request {one.request}") for one in earlier]
+    past = [compare_files(one.asked, one.file, f"request {one.request}") for one in earlier]
     for one in asked:
         file = files.get(one.path)
         if file is None:
@@ -106,7 +111,7 @@ def checked(
         except STUMBLES:
             found.append(Finding(one.path, "kind", "it could not be checked", STOPS))
             continue
-        past.append(compared(one, file, "this request"))
+        past.append(compare_files(one, file, "this request"))
     return tuple(found)
 
 
@@ -127,7 +132,7 @@ def _one_checked(
         yield Finding(one.path, "kind", fault, STOPS)
         return
     yield from _file_checks(one, file, terms, measured)
-    mine = compared(one, file, "this request")
+    mine = compare_files(one, file, "this request")
     for other in past:
         yield from differences(mine, other, terms)
 
@@ -149,7 +154,7 @@ def _file_checks(
         yield Finding(
             one.path, "eyes", f"no program can tell what a .{kind} shows; look at all of it"
         )
-    unseen = unseen_in(one.path, file) if kind in {*TABLES, "json", "txt"} else 0
+    unseen = unseen_text(one.path, file) if kind in {*TABLES, "json", "txt"} else 0
     if unseen:
         yield Finding(
             one.path,

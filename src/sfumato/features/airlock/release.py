@@ -39,16 +39,9 @@ from sfumato.features.airlock.sandbox_programs import MOST_SAID, PIECES, countin
 from sfumato.features.pipelines.program_plan import GROUP
 from sfumato.features.pipelines.release import KEY_BYTES, PipelineDoor, check_sandbox
 from sfumato.features.synthetic.twin_files import study_files
-from sfumato.release.charged_reads import tried
-from sfumato.release.locks.reviewed import (
-    GUARANTEE,
-    REVIEWERS_ONLY,
-    keep,
-    let_out,
-    noted,
-    receipt,
-    released,
-)
+from sfumato.release.charged_reads import attempt_read
+from sfumato.release.locks.reviewed import GUARANTEE, REVIEWERS_ONLY, keep, noted, receipt, released
+from sfumato.release.locks.reviewed import release_files as let_out
 from sfumato.sandbox.block_columns import block_columns
 from sfumato.sandbox.ports import BlockJob, Laid, SplitOrder, StudyOrder, said_path
 from sfumato.vault.card.data_card import Card
@@ -91,7 +84,7 @@ def run_for_review(
 
     Whatever the program does it gives a place: that files are missing, reviewers see.
     """
-    found, _ = tried(lambda: _found(door.programs, card, table, program))
+    found, _ = attempt_read(lambda: _found(door.programs, card, table, program))
     return None if found is None else keep(door.files, found)
 
 
@@ -144,7 +137,7 @@ def _said(  # noqa: PLR0913, PLR0917  # one block's run, whole
 # --- looking --------------------------------------------------------------------------------------
 
 
-def draft_of(
+def read_draft(
     door: AirlockDoor,
     card: Card,
     request: Request,

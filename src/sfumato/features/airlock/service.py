@@ -24,11 +24,11 @@ from sfumato.features.airlock.release import (
     Draft,
     check_airlock,
     check_releasable,
-    draft_of,
     earlier_of,
     edited,
     fetched,
     has_left,
+    read_draft,
     release_files,
     reviewers_view,
     run_for_review,
@@ -294,7 +294,7 @@ class Airlock:
         self.door.programs.ledger.note(kind, {**said, "author": request.author, **more})
 
     def _draft(self, listing: Listing, request: Request) -> Draft:
-        return draft_of(
+        return read_draft(
             self.door, listing.card, request, self._program(listing, request), self._past(request)
         )
 

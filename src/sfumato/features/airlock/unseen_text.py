@@ -27,7 +27,7 @@ _NEEDLESS: Final = re.compile(r"\\u00(?!22|5c)[2-7][0-9a-f]", re.IGNORECASE)
 _SLASH: Final = re.compile(r"(?<!\\)/")
 
 
-def unseen_in(path: str, file: bytes) -> int:
+def unseen_text(path: str, file: bytes) -> int:
     """Return in how many places a text or a table may say something that nobody sees."""
     text, kind = text_of(file), kind_of(path)
     ends = {found[0] for found in re.finditer(r"\r\n|\r|\n", text)}

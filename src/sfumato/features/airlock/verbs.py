@@ -10,30 +10,30 @@ from sfumato.wire.query_json import Json
 from sfumato.wire.request_fields import Body, count_of, text_of, text_or
 
 if TYPE_CHECKING:
-    from sfumato.server.dispatch import Desk
+    from sfumato.server.dispatch import Dispatcher
 
-Act = Callable[["Desk", Caller, Body], Json]
+Act = Callable[["Dispatcher", Caller, Body], Json]
 
 
-def _submit(desk: Desk, caller: Caller, body: Body) -> Json:
+def _submit(desk: Dispatcher, caller: Caller, body: Body) -> Json:
     return desk.airlock.submit(caller, text_of(body, "data_set"), body)
 
 
-def _all(desk: Desk, caller: Caller, body: Body) -> Json:
+def _all(desk: Dispatcher, caller: Caller, body: Body) -> Json:
     return desk.airlock.all(caller, text_of(body, "data_set"))
 
 
-def _vote(desk: Desk, caller: Caller, body: Body) -> Json:
+def _vote(desk: Dispatcher, caller: Caller, body: Body) -> Json:
     seen = text_of(body, "seal"), count_of(body, "draft", 0, 10**6)
     says, why = text_of(body, "says"), text_or(body, "why", "")
     return desk.airlock.vote(caller, text_of(body, "request"), says, seen, why)
 
 
-def _trim(desk: Desk, caller: Caller, body: Body) -> Json:
+def _trim(desk: Dispatcher, caller: Caller, body: Body) -> Json:
     return desk.airlock.trim(caller, text_of(body, "request"), text_of(body, "path"))
 
 
-def _replace(desk: Desk, caller: Caller, body: Body) -> Json:
+def _replace(desk: Dispatcher, caller: Caller, body: Body) -> Json:
     path, file = text_of(body, "path"), text_of(body, "base64")
     return desk.airlock.replace(caller, text_of(body, "request"), path, file)
 

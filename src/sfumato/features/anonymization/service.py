@@ -28,7 +28,7 @@ from sfumato.dp.anonymity.recoded_table import (
     recode_globally,
 )
 from sfumato.dp.anonymity.reidentification_risk import risks_of
-from sfumato.dp.anonymity.special_uniques import special
+from sfumato.dp.anonymity.special_uniques import special_uniques
 from sfumato.dp.anonymity.table_utility import learnt, utility_of
 from sfumato.dp.anonymity.tables_in_memory import Tabular, coded_table
 from sfumato.dp.anonymity.uniqueness import all_subsets, best_of_each_size
@@ -43,7 +43,7 @@ from sfumato.features.anonymization.result_json import (
     risks_json,
     rows_in_order,
 )
-from sfumato.release.locks.k_anonymity import OWNER_ONLY, look
+from sfumato.release.locks.k_anonymity import OWNER_ONLY, owners_view
 from sfumato.vault.table_reader_port import ReadOrder, TableReader
 
 METHODS: Final = ("global", "local", "mondrian")
@@ -133,7 +133,7 @@ class Anonymity:
         if isinstance(table, str | Path):
             table = TableFile(str(table))
         if isinstance(table, TableFile):
-            return look(self.reader, table.order(columns, is_grouped=is_grouped))
+            return owners_view(self.reader, table.order(columns, is_grouped=is_grouped))
         return coded_table(table, columns)
 
     def unique(self, table: TableFile | Tabular, columns: Sequence[str] | None, most: int) -> Json:
@@ -154,7 +154,7 @@ class Anonymity:
         names = list(table.columns)
         codes = {name: table.columns[name].codes for name in names}
         ranked = all_subsets(codes, most, table.weights)
-        scores = special(table, names, min(most, SPECIAL))
+        scores = special_uniques(table, names, min(most, SPECIAL))
         return _for_the_owner({
             "rows": table.people,
             "choices": [

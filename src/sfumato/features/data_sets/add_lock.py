@@ -12,7 +12,7 @@ from sfumato.dp.refusal import Refused
 
 
 @contextmanager
-def now_or_never(path: Path) -> Iterator[None]:
+def add_lock(path: Path) -> Iterator[None]:
     """Hold the same lock, or refuse at once: an add holds it for as long as it prepares."""
     with path.open("a") as file:
         is_held = False

@@ -17,14 +17,14 @@ from sfumato.wire.query_json import Json
 from sfumato.wire.request_fields import Body, text_of
 
 if TYPE_CHECKING:
-    from sfumato.server.dispatch import Desk
+    from sfumato.server.dispatch import Dispatcher
 
-Verb = Callable[["Desk", Caller, Body], Json]
+Verb = Callable[["Dispatcher", Caller, Body], Json]
 Fill = Callable[[Path, int], None]  # writes a file, of so many bytes at most
 FETCHED: Final = "rows.tsv"  # as which a table's rows lie here, until they are added
 
 
-def _proposed_table(desk: Desk, caller: Caller, body: Body) -> Json:
+def _proposed_table(desk: Dispatcher, caller: Caller, body: Body) -> Json:
     connection, table = text_of(body, "connection"), text_of(body, "table")
     columns = desk.connections.columns(caller, connection, table)
     name, found = name_of(table.rpartition(".")[2]), Described(tuple(columns))
@@ -43,7 +43,7 @@ def name_of(text: str) -> str:
 
 
 @contextmanager
-def fetched(desk: Desk, caller: Caller, connection: str, table: str) -> Iterator[str]:
+def fetched(desk: Dispatcher, caller: Caller, connection: str, table: str) -> Iterator[str]:
     """Hold the table's rows as a file; it is gone when the block ends, however that ends."""
 
     def fill(place: Path, room: int) -> None:
@@ -54,7 +54,7 @@ def fetched(desk: Desk, caller: Caller, connection: str, table: str) -> Iterator
 
 
 @contextmanager
-def written(desk: Desk, caller: Caller, name: str, fill: Fill) -> Iterator[str]:
+def written(desk: Dispatcher, caller: Caller, name: str, fill: Fill) -> Iterator[str]:
     """Hold what is written as a file; it is gone when the block ends, however that ends."""
     upload = _upload_of(desk, caller, name, fill)
     try:
@@ -63,7 +63,7 @@ def written(desk: Desk, caller: Caller, name: str, fill: Fill) -> Iterator[str]:
         desk.uploads.remove([upload.id])
 
 
-def _upload_of(desk: Desk, caller: Caller, name: str, fill: Fill) -> Upload:
+def _upload_of(desk: Dispatcher, caller: Caller, name: str, fill: Fill) -> Upload:
     """Return an upload that `fill` writes; others may come in at the same time."""
     incoming = desk.uploads.begin(caller, name, None)
     is_whole = False
@@ -79,7 +79,7 @@ def _upload_of(desk: Desk, caller: Caller, name: str, fill: Fill) -> Upload:
 
 @contextmanager
 def taken(
-    desk: Desk, caller: Caller, sources: Mapping[str, str | PathLike[str] | Fill]
+    desk: Dispatcher, caller: Caller, sources: Mapping[str, str | PathLike[str] | Fill]
 ) -> Iterator[dict[str, str]]:
     """Hold the rows as files: each source, if it is one, or what a connection's table holds.
 
@@ -100,7 +100,7 @@ def taken(
         yield files
 
 
-def described(desk: Desk, caller: Caller, source: str, inner_table: str | None) -> Described:
+def described(desk: Dispatcher, caller: Caller, source: str, inner_table: str | None) -> Described:
     """Return what a source's columns seem to be."""
     there = read_connection(source)
     if there is None:

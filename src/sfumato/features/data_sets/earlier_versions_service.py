@@ -11,7 +11,7 @@ from sfumato.vault.engine_port import Engine, EngineStopped
 from sfumato.vault.ports import Catalogue
 
 
-def forget_earlier(
+def remove_earlier_versions(
     catalogue: Catalogue, engine: Engine, ledger: Ledger, tables: Path, reports: AddReports
 ) -> int:
     """Remove the tables of rows that no current version has; return how many there were.

@@ -16,12 +16,14 @@ from sfumato.dp.budget import EPSILON_UNITS, Budget, read_delta, read_epsilon
 from sfumato.dp.json_values import Json
 from sfumato.dp.ports import Dice
 from sfumato.dp.refusal import Refused
-from sfumato.features.data_sets.add_lock import now_or_never, one_at_a_time
+from sfumato.features.data_sets.add_lock import add_lock, one_at_a_time
 from sfumato.features.data_sets.add_report_files import AddReports
 from sfumato.features.data_sets.card_amendment import amended, check_in_force
 from sfumato.features.data_sets.card_consistency import check_beside, check_raise
 from sfumato.features.data_sets.card_text import card_shape, card_text
-from sfumato.features.data_sets.earlier_versions_service import forget_earlier
+from sfumato.features.data_sets.earlier_versions_service import (
+    remove_earlier_versions as forget_earlier,
+)
 from sfumato.features.data_sets.row_source import Source
 from sfumato.release.accounts import (
     cap_in_all,
@@ -41,7 +43,7 @@ from sfumato.vault.card.card_json import card_json
 from sfumato.vault.card.data_card import Card, check_unit, read_card
 from sfumato.vault.encryption_at_rest import AtRest
 from sfumato.vault.engine_port import Described, Engine, EngineStopped, Prepared, PrepareOrder
-from sfumato.vault.ledger_entries import Head
+from sfumato.vault.ledger_entries import LedgerHead
 from sfumato.vault.ports import Catalogue, Listing
 from sfumato.vault.users import Caller
 
@@ -117,7 +119,7 @@ class DataSets:
 
         It takes the place of the version `instead_of`, if one is named, and of no other.
         """
-        with now_or_never(self.folder / "add.lock"):
+        with add_lock(self.folder / "add.lock"):
             listing = own_listing(self.catalogue, caller, name)
             self._sign_what_stands(listing.card.name)
             check_in_force(listing.card, instead_of)
@@ -142,7 +144,7 @@ class DataSets:
 
     def forget_earlier(self) -> int:
         """Remove the tables of rows that no current version has; return how many there were."""
-        with now_or_never(self.folder / "add.lock"):
+        with add_lock(self.folder / "add.lock"):
             tables = self.folder / "tables"
             return forget_earlier(self.catalogue, self.engine, self.ledger, tables, self.reports)
 
@@ -253,7 +255,7 @@ class DataSets:
                 self.ledger.set_cap(data_set_account(card.name), cap_of(budget))
         self.ledger.note("cap-raised", {"people": people, "why": why, "approver": approver})
 
-    def acknowledge(self, why: str) -> Head:
+    def acknowledge(self, why: str) -> LedgerHead:
         """Go on after a lost ledger: whatever the cards know of counts as spent, lost or not."""
         self.ledger.check_broken()
         for card in self.catalogue.cards():  # in a history that the anchor has not seen, perhaps
@@ -265,7 +267,7 @@ class DataSets:
             )
         return self.ledger.acknowledge(why)
 
-    def acknowledged(self, head: Head) -> Json:
+    def acknowledged(self, head: LedgerHead) -> Json:
         """Return what an acknowledgement debited: exactly what was lost, if it was measured."""
         entry = self.ledger.store.entry(head.seq)
         said: Json = {} if entry is None else json.loads(entry.body)
@@ -277,7 +279,7 @@ class DataSets:
         measured = "measured" in said
         return {"epoch": head.epoch, "seq": head.seq, "measured": measured, "debited": debited}
 
-    def confirm_clock(self, why: str) -> Head:
+    def confirm_clock(self, why: str) -> LedgerHead:
         """Trust the clock's day, so that budgets per window go on by it; the owner's word."""
         return self.ledger.confirm_clock("owner", why)
 

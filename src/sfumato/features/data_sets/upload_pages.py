@@ -18,7 +18,7 @@ from sfumato.features.data_sets.guided_card_pages import (
 from sfumato.server.console.forms import Form
 from sfumato.server.console.page import Page
 from sfumato.server.console.visit import Said, Visit, whole_number
-from sfumato.server.ipc.body_drain import throw_away
+from sfumato.server.ipc.body_drain import drain_body
 from sfumato.server.ipc.file_sender import send_file
 from sfumato.wire.http_status import STATUS
 
@@ -43,7 +43,7 @@ async def send(visit: Visit) -> Response:
     answer = await send_file(visit.line.path, header, parts)
     if answer.code is None:
         return Response(answer.body, media_type="application/json")
-    await throw_away(parts)
+    await drain_body(parts)
     status = STATUS.get(answer.code, 500)
     return Response(answer.body, status, {"Connection": "close"}, "application/json")
 

@@ -17,24 +17,24 @@ from sfumato.wire.query_json import Json, read_card_shape
 from sfumato.wire.request_fields import Body, text_of
 
 if TYPE_CHECKING:
-    from sfumato.server.dispatch import Desk
+    from sfumato.server.dispatch import Dispatcher
 
-Verb = Callable[["Desk", Caller, Body], Json]
+Verb = Callable[["Dispatcher", Caller, Body], Json]
 PATIENCE: Final = timedelta(hours=24)  # an upload is no older anywhere
 
 
-def _upload(_desk: Desk, _caller: Caller, _body: Body) -> Json:
+def _upload(_desk: Dispatcher, _caller: Caller, _body: Body) -> Json:
     raise bad_request("a file is sent as it is, not as JSON")
 
 
-def _proposed(desk: Desk, caller: Caller, body: Body) -> Json:
+def _proposed(desk: Dispatcher, caller: Caller, body: Body) -> Json:
     upload = desk.uploads.one(caller, text_of(body, "upload"))
     found = desk.data_sets.describe(str(upload.path))
     made = proposal(name_of(upload.name.rpartition(".")[0]), found)
     return {"upload": upload.id, "name": upload.name, **made}
 
 
-def _add(desk: Desk, caller: Caller, body: Body) -> Json:
+def _add(desk: Dispatcher, caller: Caller, body: Body) -> Json:
     """Let the add wait for its turn; a card that cannot be read is refused at once."""
     name = text_of(body, "name")
     if not caller.reaches(name):
@@ -58,7 +58,7 @@ def _add(desk: Desk, caller: Caller, body: Body) -> Json:
     return desk.jobs.shown(desk.jobs.again(job))
 
 
-def added(desk: Desk, caller: Caller, job: Job) -> None:
+def added(desk: Dispatcher, caller: Caller, job: Job) -> None:
     """Add the data set; an add that was killed when it was all but over is over."""
     body = read_json(job.body.encode())
     name, shape = text_of(body, "name"), read_card_shape(body.get("card"))
@@ -82,7 +82,7 @@ def added(desk: Desk, caller: Caller, job: Job) -> None:
 
 
 def _files(
-    desk: Desk, caller: Caller, body: Body, held: ExitStack
+    desk: Dispatcher, caller: Caller, body: Body, held: ExitStack
 ) -> tuple[str, Mapping[str, str]]:
     """Return where the rows of each table lie; what is taken from a connection is held so long."""
     if _is_of_a_connection(body):
@@ -101,13 +101,13 @@ def _files(
     return found(own), {table: found(there) for table, there in _tables(body).items()}
 
 
-def cleared(desk: Desk, job: Job) -> None:
+def cleared(desk: Dispatcher, job: Job) -> None:
     """Remove the files of an add that is over; what a crash leaves, the next day removes."""
     if job.kind == ADD:
         desk.uploads.remove(_uploads(read_json(job.body.encode())))
 
 
-def is_workable(desk: Desk, job: Job) -> bool:
+def is_workable(desk: Dispatcher, job: Job) -> bool:
     """Say whether this machine can add the rows now: they lie here, or nowhere any more.
 
     An add that a second person has to agree to waits for them, for as long as an upload is kept.
@@ -123,7 +123,7 @@ def is_workable(desk: Desk, job: Job) -> bool:
     return is_old or (is_here and desk.uploads.holds(_uploads(body)))
 
 
-def _second_person(desk: Desk, caller: Caller, body: Body) -> User | None:
+def _second_person(desk: Dispatcher, caller: Caller, body: Body) -> User | None:
     """Return who is to confirm that these are other people, if anybody is."""
     if body.get("different_people") is None:
         return None
@@ -165,14 +165,14 @@ def _there(body: Body) -> list[str]:
     return [text_of(body, "table"), *_tables(body).values()]
 
 
-def _amend(desk: Desk, caller: Caller, body: Body) -> Json:
+def _amend(desk: Dispatcher, caller: Caller, body: Body) -> Json:
     changes = read_card_shape(body.get("card"))
     instead_of = None if body.get("instead_of") is None else text_of(body, "instead_of")
     card = desk.data_sets.amend(caller, text_of(body, "data_set"), changes, instead_of)
     return desk.queries.card(caller, card.name)
 
 
-def _add_report(desk: Desk, caller: Caller, body: Body) -> Json:
+def _add_report(desk: Dispatcher, caller: Caller, body: Body) -> Json:
     return desk.data_sets.add_report(caller, text_of(body, "data_set"))
 
 

@@ -24,7 +24,7 @@ from sfumato.dp.secure_aggregation.round_terms import LEAST_BITS, MOST_BITS
 from sfumato.features.federated.agreement import Agreement
 from sfumato.features.federated.sum_plan import MOST_SIZE, check_additive, most_of, too_large
 from sfumato.query.expression import Ref, spelled
-from sfumato.query.model import Aggregate, Formula, Question
+from sfumato.query.model import Aggregate, Formula, Query
 from sfumato.query.plan import Plan, make_plan
 from sfumato.query.price import Priced
 from sfumato.vault.card.data_card import Card
@@ -120,7 +120,7 @@ def whole(agreement: Agreement) -> Agreement:
 
 
 @lru_cache(maxsize=256)
-def plan_average(card: Card, question: Question, agreement: Agreement) -> AveragePlan:
+def plan_average(card: Card, question: Query, agreement: Agreement) -> AveragePlan:
     """Return the question over the agreement's sites, or refuse what the card does not allow."""
     check_allowed(card, agreement)
     _check_whole(question)
@@ -143,7 +143,7 @@ def check_allowed(card: Card, agreement: Agreement) -> None:
         )
 
 
-def _check_whole(question: Question) -> None:
+def _check_whole(question: Query) -> None:
     """Refuse whatever picks rows, or lets the asker choose what of a row counts."""
     picks = (question.where, question.source, question.max_rows, question.max_groups)
     is_whole = not question.group_by and not question.joins and picks == (None,) * len(picks)

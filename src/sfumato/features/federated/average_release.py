@@ -20,17 +20,17 @@ from sfumato.dp.secure_aggregation.participant import Participant
 from sfumato.features.federated.agreement import Agreement
 from sfumato.features.federated.average_plan import AveragePlan
 from sfumato.features.federated.sum_release import SumDoor, SumPart
-from sfumato.query.contribution_bounds import bounding_in_words, bounds_json
-from sfumato.query.model import question_json
-from sfumato.query.plan_text import in_words
+from sfumato.query.contribution_bounds import bounds_json, bounds_text
+from sfumato.query.model import query_json
+from sfumato.query.plan_text import plan_text
 from sfumato.release.accounts import data_set_account, left_to_pay
-from sfumato.release.charged_reads import RowReader, tried
+from sfumato.release.charged_reads import RowReader, attempt_read
 from sfumato.release.guarded_release import Asker, accounts_paying
 from sfumato.release.ledger_guard import NOT_DP, Ledger, question_failed, question_frozen
-from sfumato.release.locks.central_dp import Blurred
-from sfumato.release.locks.secure_aggregation import exactly_masked
+from sfumato.release.locks.central_dp import NoisyCells
+from sfumato.release.locks.secure_aggregation import mask_exact
 from sfumato.release.payment import stands_at
-from sfumato.release.receipts import answer_text, not_dp_json, shown
+from sfumato.release.receipts import answer_text, not_dp_json, shown_answer
 from sfumato.vault.card.data_card import Card
 from sfumato.vault.card.secure_average_terms import GUARANTEE, HIDES, STOPPED, not_without_noise
 
@@ -102,7 +102,7 @@ def average_part(door: SumDoor, order: AverageOrder, participant: Participant) -
 def averaged_answer(sum_: AveragePlan, total: IntegerArray) -> Json:
     """Return the answer that a finished sum without noise gives; of no row."""
     priced = sum_.unpriced()
-    answer = shown(priced, answer_text(priced, Blurred(tuple(sum_.parts_of(total)))))
+    answer = shown_answer(priced, answer_text(priced, NoisyCells(tuple(sum_.parts_of(total)))))
     answer.pop("open_intervals", None)
     columns, rows = cast("list[str]", answer["columns"]), cast("list[object]", answer["rows"])
     nothing = [[None] * len(columns) for _ in rows]
@@ -110,7 +110,7 @@ def averaged_answer(sum_: AveragePlan, total: IntegerArray) -> Json:
         "epsilon": None,
         "delta": None,
         "says": _says(sum_),
-        "question": question_json(sum_.plan.question),
+        "question": query_json(sum_.plan.question),
         "data_set": sum_.plan.card.name,
         "version": sum_.plan.card.version,
         "guarantee": GUARANTEE,
@@ -178,9 +178,9 @@ def _read(door: SumDoor, order: AverageOrder, participant: Participant) -> bytes
 
     def look() -> bytes:
         sealed = reader.read(lambda: door.engine.measure(order.table, order.sum.plan.measure))
-        return exactly_masked(sealed, order.sum, participant)
+        return mask_exact(sealed, order.sum, participant)
 
-    message, is_stopped = tried(look)
+    message, is_stopped = attempt_read(look)
     if is_stopped:
         said: Json = {"data_set": order.card.name, "people": order.card.people}
         door.ledger.note(STOPPED, {**said, "shape": order.sum.shape, "says": _says(order.sum)})
@@ -198,8 +198,8 @@ def _body(order: AverageOrder, participant: Participant) -> Json:
         "version": card.version,
         "by": order.asker.user,
         "says": _says(sum_),
-        "question": question_json(sum_.plan.question),
-        "bounding": bounding_in_words(sum_.plan),
+        "question": query_json(sum_.plan.question),
+        "bounding": bounds_text(sum_.plan),
         "federation": order.agreement.as_json(),
         "site": participant.name,
         "cohort": sum_.cohort,
@@ -220,7 +220,7 @@ def _rows(order: AverageOrder) -> str:
 def _says(sum_: AveragePlan) -> str:
     agreement = sum_.joined
     return (
-        f"{in_words(sum_.plan)}, added up without noise over all {len(agreement.members)} sites "
+        f"{plan_text(sum_.plan)}, added up without noise over all {len(agreement.members)} sites "
         f"({agreement.name})"
     )
 

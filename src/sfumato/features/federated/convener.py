@@ -21,7 +21,8 @@ from sfumato.dp.refusal import Refused
 from sfumato.dp.secure_aggregation.collector import Collector
 from sfumato.dp.secure_aggregation.round_terms import NONCE_BYTES
 from sfumato.features.federated.agreement import Agreement, bad_federation
-from sfumato.features.federated.parallel_calls import PATIENCE_S, heard
+from sfumato.features.federated.parallel_calls import PATIENCE_S
+from sfumato.features.federated.parallel_calls import call_all_sites as heard
 from sfumato.features.federated.site_replies import (
     Json,
     is_answer,
@@ -29,8 +30,8 @@ from sfumato.features.federated.site_replies import (
     is_price,
     is_receipt,
     is_reply,
+    majority_reply,
     malformed,
-    said_by_most,
 )
 
 OF_ACCOUNTS: Final = ("left", "odds")  # words of a price that each site says of its own
@@ -108,7 +109,7 @@ class Convener:
         priced, gone = self.priced(self._body(asked))
         least = min(priced, key=lambda name: float(priced[name]["left"]["next_epsilon"]))
         return {
-            **said_by_most(priced, least),
+            **majority_reply(priced, least),
             **{word: priced[least][word] for word in OF_ACCOUNTS if word in priced[least]},
             "fits": all(one["fits"] for one in priced.values()),
             "sites": sorted(priced),
@@ -281,7 +282,7 @@ class Convener:
         receipts = {name: said[name]["receipt"] for name in alike if is_answer(said[name])}
         if not receipts:
             raise malformed()
-        return {**said[alike[0]], "receipt": said_by_most(receipts, min(receipts))}
+        return {**said[alike[0]], "receipt": majority_reply(receipts, min(receipts))}
 
     def _everywhere(
         self, verb: str, bodies: Mapping[str, Json]

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from starlette.responses import Response
 
-from sfumato.server.console.live_updates import followed
+from sfumato.server.console.live_updates import follow_state
 from sfumato.server.console.page import Page
 from sfumato.server.console.visit import Visit
 
@@ -94,7 +94,7 @@ def _curve(name: str, told: Sequence[tuple[int, float]]) -> Curve:
 
 async def events(visit: Visit) -> Response:
     """Tell the script of the page when another round was used."""
-    return await followed(visit, "lessons", {"data_set": visit.at("data_set")})
+    return await follow_state(visit, "lessons", {"data_set": visit.at("data_set")})
 
 
 _AT: Final = "/data-sets/{data_set}/lessons"

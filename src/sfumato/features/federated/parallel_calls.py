@@ -18,7 +18,7 @@ PATIENCE_S: Final = 300.0  # the least that the others are waited for, once enou
 LATE: Final = 10  # and so many times as long as these took
 
 
-def heard(
+def call_all_sites(
     calls: Mapping[str, Callable[[], object]], enough: int, patience_s: float
 ) -> Iterator[tuple[str, object]]:
     """Yield each site's reply, or its refusal, as it comes; of those that are late a refusal.

@@ -20,7 +20,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from sfumato.dp.budget import read_delta, read_epsilon
 from sfumato.dp.json_values import Json
 from sfumato.dp.learning.integer_network import unpacked
-from sfumato.dp.learning.training_task import read_lesson
+from sfumato.dp.learning.training_task import read_training_task
 from sfumato.dp.refusal import Refused
 from sfumato.dp.secure_aggregation.participant import Participant
 from sfumato.dp.secure_aggregation.round_terms import not_trusted
@@ -61,10 +61,10 @@ from sfumato.features.federated.training_release import (
     price_of_training,
     training_part,
 )
-from sfumato.query.model import Question
+from sfumato.query.model import Query
 from sfumato.release.guarded_release import Asker
 from sfumato.release.permissions import asked_listing, check_thawed, no_data_set, question_of
-from sfumato.release.plan_cache import Plans
+from sfumato.release.plan_cache import PlanCache
 from sfumato.vault.card.data_card import Card
 from sfumato.vault.card.secure_average_terms import GUARANTEE
 from sfumato.vault.ports import Catalogue, Listing
@@ -102,7 +102,7 @@ class Sites:
     nonces: Callable[[], NonceStore]
     identity: Callable[[], Ed25519PrivateKey]  # made when the first site verb is used
     trainer: TrainDoor | None = None  # None where the rows lie in an engine that cannot learn
-    plans: Plans = field(default_factory=Plans)
+    plans: PlanCache = field(default_factory=PlanCache)
     rounds: Rounds = field(default_factory=Rounds)
     tensors: Tensors = field(default_factory=Tensors)
     looks: Looks = field(default_factory=Looks)
@@ -293,7 +293,7 @@ class Sites:
     def _training(self, card: Card, asked: Asked) -> TrainPlan:
         self._trainer()
         agreement, epsilon, delta = self._terms(card, asked)
-        return plan_training(card, read_lesson(asked.lesson), agreement, epsilon, delta)
+        return plan_training(card, read_training_task(asked.lesson), agreement, epsilon, delta)
 
     def _terms(self, card: Card, asked: Asked) -> tuple[Agreement, Fraction, Fraction]:
         agreement = self._found(card.name, asked.federation)
@@ -309,7 +309,7 @@ class Sites:
             )
         return self.trainer
 
-    def _question(self, card: Card, asked: Asked) -> Question:
+    def _question(self, card: Card, asked: Asked) -> Query:
         if asked.sql is not None:
             return self.plans.question(asked.sql, card.name, asked.max_groups, asked.max_rows)
         question = question_of(card, asked.question)

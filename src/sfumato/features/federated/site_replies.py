@@ -18,7 +18,7 @@ Json = dict[str, Any]  # Any: JSON, as the wire has it
 DEEPEST: Final = 300  # objects and lists within each other, in a reply: no question is so deep
 
 
-def said_by_most(said: Mapping[str, Json], one: str) -> Json:
+def majority_reply(said: Mapping[str, Json], one: str) -> Json:
     """Return, word by word, what most of them say; where no more do than otherwise, what one does.
 
     So a single site that lies decides nothing that the others know as well as it does.

@@ -29,7 +29,7 @@ from sfumato.dp.refusal import Bug, Refused
 from sfumato.dp.secure_aggregation.round_terms import LEAST_BITS, MOST_BITS
 from sfumato.features.federated.agreement import Agreement
 from sfumato.query.expression import spelled
-from sfumato.query.model import Aggregate, Formula, Question
+from sfumato.query.model import Aggregate, Formula, Query
 from sfumato.query.plan import Bounded, Plan, make_plan
 from sfumato.query.price import Priced
 from sfumato.vault.card.data_card import Card
@@ -198,7 +198,7 @@ class SumPlan:
 
 @lru_cache(maxsize=256)
 def plan_sum(
-    card: Card, question: Question, agreement: Agreement, epsilon: Fraction, delta: Fraction
+    card: Card, question: Query, agreement: Agreement, epsilon: Fraction, delta: Fraction
 ) -> SumPlan:
     """Return the question over the agreement's sites at that price, or refuse; reads nothing."""
     plan = make_plan(card, question)

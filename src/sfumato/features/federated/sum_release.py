@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from sfumato.dp.accounting.privacy_events import Event, debt_of
+from sfumato.dp.accounting.privacy_events import Event, privacy_cost
 from sfumato.dp.accounting.privacy_filter import accepts
 from sfumato.dp.budget import DELTA_UNITS, EPSILON_UNITS
 from sfumato.dp.json_values import Json
@@ -19,23 +19,23 @@ from sfumato.dp.refusal import Refused
 from sfumato.dp.secure_aggregation.participant import Participant
 from sfumato.features.federated.agreement import Agreement
 from sfumato.features.federated.sum_plan import FORMAT, SumPlan
-from sfumato.query.contribution_bounds import bounding_in_words, bounds_json
+from sfumato.query.contribution_bounds import bounds_json, bounds_text
 from sfumato.query.expression import spelled
-from sfumato.query.model import question_json
-from sfumato.query.plan_text import in_words, odds_in_words
+from sfumato.query.model import query_json
+from sfumato.query.plan_text import odds_text, plan_text
 from sfumato.release.accounts import debtors, exceeded, left_to_pay
-from sfumato.release.charged_reads import RowReader, looked_at
+from sfumato.release.charged_reads import RowReader, read_for_charge
 from sfumato.release.guarded_release import Asker, accounts_paying
 from sfumato.release.ledger_guard import Ledger
-from sfumato.release.locks.central_dp import Blurred
-from sfumato.release.locks.secure_aggregation import GUARANTEE, masked, shares_of
+from sfumato.release.locks.central_dp import NoisyCells
+from sfumato.release.locks.secure_aggregation import GUARANTEE, mask_noisy, shares_of
 from sfumato.release.payment import Payment, on_card, payment_json, relation, signed_payment
 from sfumato.release.plan_description import digest
-from sfumato.release.receipts import answer_text, not_dp_json, shown
+from sfumato.release.receipts import answer_text, not_dp_json, shown_answer
 from sfumato.vault.budget_windows import spent_in_all
 from sfumato.vault.card.data_card import Card
 from sfumato.vault.engine_port import Engine
-from sfumato.vault.ledger_entries import Charge, Charged, Head
+from sfumato.vault.ledger_entries import Charge, Charged, LedgerHead
 
 KIND: Final = "secure-sum"
 MECHANISM: Final = "skellam"
@@ -84,7 +84,7 @@ def can_pay(door: SumDoor, order: SumOrder) -> None:
 
 def check_fits(ledger: Ledger, card: Card, asker: Asker, event: Event) -> None:
     """Refuse what one of those who pay has too little left for; nothing is charged."""
-    debt = debt_of(event)
+    debt = privacy_cost(event)
     for account in accounts_paying(ledger, card, asker):
         if not accepts(account.cap, account.spent, debt):
             raise exceeded(account, debt)
@@ -93,7 +93,7 @@ def check_fits(ledger: Ledger, card: Card, asker: Asker, event: Event) -> None:
 def price_of(door: SumDoor, card: Card, asker: Asker, sum_: SumPlan) -> Json:
     """Return what a sum costs here, whether it fits, and what would be left; nothing is spent."""
     accounts = accounts_paying(door.ledger, card, asker)
-    debt = debt_of(sum_.event)
+    debt = privacy_cost(sum_.event)
     after = spent_in_all(accounts[0]) + debt
     unit = "person" if card.by_person else "row"
     return {
@@ -106,7 +106,7 @@ def price_of(door: SumDoor, card: Card, asker: Asker, sum_: SumPlan) -> Json:
         "says": says(sum_),
         "against": against(sum_.agreement),
         **bounds_json(sum_.plan),
-        "odds": odds_in_words(after.epsilon / EPSILON_UNITS, after.delta / DELTA_UNITS, unit),
+        "odds": odds_text(after.epsilon / EPSILON_UNITS, after.delta / DELTA_UNITS, unit),
         "mechanism": MECHANISM,
         "cells": sum_.plan.measure.cells,
         "at": [],
@@ -143,12 +143,12 @@ def sum_part(door: SumDoor, order: SumOrder, participant: Participant) -> SumPar
 def summed_answer(sum_: SumPlan, total: IntegerArray, sites: int) -> Json:
     """Return the answer that a finished sum gives, in the asker's columns; of no row."""
     priced = sum_.priced(sites)
-    answer = shown(priced, answer_text(priced, Blurred(tuple(sum_.parts_of(total)))))
+    answer = shown_answer(priced, answer_text(priced, NoisyCells(tuple(sum_.parts_of(total)))))
     said: Json = {
         "epsilon": float(sum_.epsilon),
         "delta": float(sum_.delta),
         "says": says(sum_),
-        "question": question_json(sum_.plan.question),
+        "question": query_json(sum_.plan.question),
         "data_set": sum_.plan.card.name,
         "version": sum_.plan.card.version,
         "guarantee": GUARANTEE,
@@ -172,9 +172,9 @@ def _read(
 
     def look(reader: RowReader) -> bytes:
         sealed = reader.read(lambda: door.engine.measure(order.table, order.sum.plan.measure))
-        return masked(sealed, order.sum, participant, shares)
+        return mask_noisy(sealed, order.sum, participant, shares)
 
-    return looked_at(door.ledger, charge, look)
+    return read_for_charge(door.ledger, charge, look)
 
 
 def _charge(door: SumDoor, order: SumOrder) -> Charge:
@@ -192,13 +192,13 @@ def _charge(door: SumDoor, order: SumOrder) -> Charge:
         answer_key=digest({**terms, "version": card.version, "people": card.people}),
         shape=shape,
         debtors=debtors(card, order.asker.user, order.asker.groups),
-        debt=debt_of(sum_.event),
+        debt=privacy_cost(sum_.event),
         body={
             KIND: terms,
-            "question": question_json(sum_.plan.question),
+            "question": query_json(sum_.plan.question),
             "code": door.code,
             "says": says(sum_),
-            "bounding": bounding_in_words(sum_.plan),
+            "bounding": bounds_text(sum_.plan),
             "mechanism": MECHANISM,
             "shape": shape,
             **on_card(card),
@@ -223,7 +223,7 @@ def says(sum_: SumPlan) -> str:
     """Return what the sum is of, in words."""
     agreement = sum_.agreement
     count = len(agreement.members)
-    return f"{in_words(sum_.plan)}, added up over {count} sites ({agreement.name})"
+    return f"{plan_text(sum_.plan)}, added up over {count} sites ({agreement.name})"
 
 
 def against(agreement: Agreement) -> str:
@@ -249,7 +249,9 @@ def noise_json(sum_: SumPlan) -> Sequence[Json]:
     ]
 
 
-def _receipt(ledger: Ledger, order: SumOrder, outcome: Charged, paid: Payment, head: Head) -> Json:
+def _receipt(
+    ledger: Ledger, order: SumOrder, outcome: Charged, paid: Payment, head: LedgerHead
+) -> Json:
     card, sum_ = order.card, order.sum
     accounts = {account.name: account for account in outcome.accounts}
     return {

@@ -18,8 +18,14 @@ from typing import Final
 from sfumato.dp.accounting.privacy_events import ApproximateEvent
 from sfumato.dp.json_values import Json
 from sfumato.dp.learning.integer_network import Network
-from sfumato.dp.learning.poisson_sampling import Coins, most_below
-from sfumato.dp.learning.training_task import CLASSES, MOST_SIZE, MOST_WIDTH, Lesson, bad_lesson
+from sfumato.dp.learning.poisson_sampling import PoissonSample, most_below
+from sfumato.dp.learning.training_task import (
+    CLASSES,
+    MOST_SIZE,
+    MOST_WIDTH,
+    TrainingTask,
+    bad_lesson,
+)
 from sfumato.dp.mechanisms import skellam
 from sfumato.dp.ports import Dice
 from sfumato.dp.refusal import Bug, Refused
@@ -43,7 +49,7 @@ class TrainPlan:
     """A lesson over the sites of an agreement, priced; of no row."""
 
     card: Card
-    lesson: Lesson
+    lesson: TrainingTask
     agreement: Agreement
     epsilon: Fraction
     delta: Fraction
@@ -99,11 +105,11 @@ class TrainPlan:
         """Return what stands for one round: its number, and the model that all begin with."""
         return f"{self.about} {number} {hashlib.sha256(weights).hexdigest()}"
 
-    def coins(self, dice: Dice) -> Coins | None:
+    def coins(self, dice: Dice) -> PoissonSample | None:
         """Return fresh coins that say who is in one round; None where everybody is."""
-        return None if self.lesson.sample == 1 else Coins.fresh(self.lesson.sample, dice)
+        return None if self.lesson.sample == 1 else PoissonSample.fresh(self.lesson.sample, dice)
 
-    def order(self, table: str, weights: bytes, coins: Coins | None = None) -> LearnOrder:
+    def order(self, table: str, weights: bytes, coins: PoissonSample | None = None) -> LearnOrder:
         """Return what the engine is to do for one round."""
         lesson = self.lesson
         wanted = None if lesson.sample == 1 else most_below(lesson.sample)
@@ -120,7 +126,7 @@ class TrainPlan:
 
 @lru_cache(maxsize=64)
 def plan_training(
-    card: Card, lesson: Lesson, agreement: Agreement, epsilon: Fraction, delta: Fraction
+    card: Card, lesson: TrainingTask, agreement: Agreement, epsilon: Fraction, delta: Fraction
 ) -> TrainPlan:
     """Return the lesson over the agreement's sites at that price, or refuse; reads nothing."""
     if delta == 0:
@@ -183,7 +189,7 @@ def _number(place: int, column: Column) -> Field:
     return Field(f"v{place}", *column.bounds())
 
 
-def _target(card: Card, lesson: Lesson) -> tuple[Field, int]:
+def _target(card: Card, lesson: TrainingTask) -> tuple[Field, int]:
     """Return the column to be foretold, and how many numbers a network says of it."""
     place, column = card.index(lesson.target), card.column(lesson.target)
     if lesson.loss != CLASSES:
@@ -200,7 +206,7 @@ def _target(card: Card, lesson: Lesson) -> tuple[Field, int]:
 
 def _sum(  # noqa: PLR0913, PLR0917  # what the noise of a lesson hangs on
     card: Card,
-    lesson: Lesson,
+    lesson: TrainingTask,
     agreement: Agreement,
     size: int,
     epsilon: Fraction,
@@ -238,7 +244,7 @@ def _sum(  # noqa: PLR0913, PLR0917  # what the noise of a lesson hangs on
 
 
 def _grids(
-    card: Card, lesson: Lesson, size: int, chance: Fraction, epsilon: Fraction
+    card: Card, lesson: TrainingTask, size: int, chance: Fraction, epsilon: Fraction
 ) -> tuple[Callable[[int], Grid | DitheredGrid], int]:
     """Return the grid at a shift, and how many clips a person's absence moves the sum by."""
     if lesson.is_of_sites:

@@ -17,7 +17,7 @@ from sfumato.dp.json_values import Json
 from sfumato.features.federated.training_release import KIND as TRAINING
 from sfumato.features.federated.training_release import ROUND
 from sfumato.release.ledger_guard import Ledger
-from sfumato.vault.ledger_entries import Entry, Head
+from sfumato.vault.ledger_entries import Entry, LedgerHead
 
 MOST: Final = 20  # lessons that are shown, the newest
 MOST_KEPT: Final = 64  # who look at which data set
@@ -35,7 +35,7 @@ class Looks:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._kept: dict[tuple[str, str | None], tuple[Head, str]] = {}
+        self._kept: dict[tuple[str, str | None], tuple[LedgerHead, str]] = {}
 
     def lessons(self, ledger: Ledger, data_set: str, user: str | None) -> Json:
         """Return what `lessons_of` does; it is read anew once the ledger has another entry."""

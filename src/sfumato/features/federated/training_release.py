@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final, Never
 
-from sfumato.dp.accounting.privacy_events import debt_of
+from sfumato.dp.accounting.privacy_events import privacy_cost
 from sfumato.dp.accounting.privacy_filter import accepts
 from sfumato.dp.budget import DELTA_UNITS, EPSILON_UNITS
 from sfumato.dp.json_values import Json
@@ -23,9 +23,9 @@ from sfumato.features.federated.agreement import Agreement
 from sfumato.features.federated.sum_release import MECHANISM, SumPart, against, check_fits
 from sfumato.features.federated.training_plan import FORMAT, TrainPlan
 from sfumato.query.expression import spelled
-from sfumato.query.plan_text import odds_in_words
+from sfumato.query.plan_text import odds_text
 from sfumato.release.accounts import debtors, left_to_pay
-from sfumato.release.charged_reads import RowReader, tried
+from sfumato.release.charged_reads import RowReader, attempt_read
 from sfumato.release.guarded_release import Asker, accounts_paying
 from sfumato.release.ledger_guard import Ledger, question_failed, question_frozen
 from sfumato.release.locks.secure_aggregation import GUARANTEE, learning_masked, learning_share
@@ -95,7 +95,7 @@ def can_train(door: TrainDoor, order: TrainOrder) -> None:
 def price_of_training(door: TrainDoor, card: Card, asker: Asker, plan: TrainPlan) -> Json:
     """Return what a lesson costs here, and whether it fits; nothing is spent."""
     accounts = accounts_paying(door.ledger, card, asker)
-    debt = debt_of(plan.event)
+    debt = privacy_cost(plan.event)
     after = spent_in_all(accounts[0]) + debt
     unit = "person" if card.by_person else "row"
     return {
@@ -107,7 +107,7 @@ def price_of_training(door: TrainDoor, card: Card, asker: Asker, plan: TrainPlan
         "says": says(plan),
         "against": against(plan.agreement),
         "bounding": bounding(plan),
-        "odds": odds_in_words(after.epsilon / EPSILON_UNITS, after.delta / DELTA_UNITS, unit),
+        "odds": odds_text(after.epsilon / EPSILON_UNITS, after.delta / DELTA_UNITS, unit),
         "mechanism": MECHANISM,
         "spent": False,
     }
@@ -178,7 +178,7 @@ def _read(  # noqa: PLR0913, PLR0917  # what one look at the rows needs
         sealed = reader.read(lambda: door.engine.learn(learn))
         return learning_masked(sealed, order.plan, participant, share, door.dice)
 
-    message, is_stopped = tried(look)
+    message, is_stopped = attempt_read(look)
     if message is None:
         _failed(door.ledger, charge, charge.shape if is_stopped else None)
     return message
@@ -263,7 +263,7 @@ def _charge(door: TrainDoor, order: TrainOrder) -> Charge:
                             "by": order.asker.user}),
         shape=shape,
         debtors=debtors(card, order.asker.user, order.asker.groups),
-        debt=debt_of(plan.event),
+        debt=privacy_cost(plan.event),
         body={
             KIND: terms,
             "code": door.code,

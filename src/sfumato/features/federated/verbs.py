@@ -16,7 +16,7 @@ from sfumato.wire.query_json import Json, read_number
 from sfumato.wire.request_fields import Body, count_of, flag_of, text_of
 
 if TYPE_CHECKING:
-    from sfumato.server.dispatch import Desk
+    from sfumato.server.dispatch import Dispatcher
 
 MOST: Final = 10**10
 TOLD: Final = ("loss", "accuracy")
@@ -81,20 +81,20 @@ def _number_told(one: object) -> float | None:
     return number if 0 <= number <= MOST else None
 
 
-def _join(desk: Desk, caller: Caller, body: Body) -> Json:
+def _join(desk: Dispatcher, caller: Caller, body: Body) -> Json:
     shape = {key: value for key, value in body.items() if key != "data_set"}
     return desk.sites.join(caller, text_of(body, "data_set"), shape)
 
 
-def _leave(desk: Desk, caller: Caller, body: Body) -> Json:
+def _leave(desk: Dispatcher, caller: Caller, body: Body) -> Json:
     return desk.sites.leave(caller, text_of(body, "data_set"), text_of(body, "federation"))
 
 
-def _begin(desk: Desk, caller: Caller, body: Body) -> Json:
+def _begin(desk: Dispatcher, caller: Caller, body: Body) -> Json:
     return _sent(desk.sites.begin(caller, _asked(body), _bytes_of(body)))
 
 
-def _go_on(desk: Desk, caller: Caller, body: Body) -> Json:
+def _go_on(desk: Dispatcher, caller: Caller, body: Body) -> Json:
     stage = text_of(body, "stage")
     if stage not in STAGES:
         raise bad_request(f"stage is one of {', '.join(STAGES)}")
@@ -102,7 +102,7 @@ def _go_on(desk: Desk, caller: Caller, body: Body) -> Json:
     return _sent(desk.sites.go_on(caller, *names, stage, _bytes_of(body)))
 
 
-def _show(desk: Desk, caller: Caller, body: Body) -> Json:
+def _show(desk: Dispatcher, caller: Caller, body: Body) -> Json:
     total = body.get("total")
     if not isinstance(total, list) or not all(type(one) is int for one in total):
         raise bad_request("total is a list of whole numbers")
@@ -110,14 +110,14 @@ def _show(desk: Desk, caller: Caller, body: Body) -> Json:
     return desk.sites.answer(caller, _asked(body), total, sites)
 
 
-def _call(desk: Desk, caller: Caller, body: Body) -> Json:
+def _call(desk: Dispatcher, caller: Caller, body: Body) -> Json:
     is_part = flag_of(body, "more") if "more" in body else False
     number = count_of(body, "number", 1, MOST_NUMBER)
     said = Said(_session(body), number, _bytes_of(body), is_part)
     return _sent({"message": desk.sites.tensors.call(caller, said)})
 
 
-def _table(desk: Desk, caller: Caller, body: Body) -> Json:
+def _table(desk: Dispatcher, caller: Caller, body: Body) -> Json:
     said = Said(_session(body), count_of(body, "number", 1, MOST_NUMBER))
     return _sent({"message": desk.sites.table(caller, text_of(body, "data_set"), said)})
 
@@ -146,7 +146,7 @@ def _sent(reply: Json) -> Json:
     return {**reply, "message": sent}
 
 
-SITE_VERBS: Final[Mapping[str, Callable[[Desk, Caller, Body], Json]]] = {
+SITE_VERBS: Final[Mapping[str, Callable[[Dispatcher, Caller, Body], Json]]] = {
     "site-key": lambda desk, _caller, _body: desk.sites.key(),
     "federations": lambda desk, caller, body: desk.sites.all(caller, text_of(body, "data_set")),
     "lessons": lambda desk, caller, body: desk.sites.lessons(caller, text_of(body, "data_set")),

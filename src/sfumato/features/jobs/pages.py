@@ -8,7 +8,7 @@ from starlette.responses import Response
 
 from sfumato.dp.refusal import Refused
 from sfumato.features.queries.pages import ask_body, ask_page
-from sfumato.server.console.live_updates import followed
+from sfumato.server.console.live_updates import follow_state
 from sfumato.server.console.page import Page
 from sfumato.server.console.visit import Said, Visit
 
@@ -36,7 +36,7 @@ async def cancel(visit: Visit) -> Response:
 
 async def events(visit: Visit) -> Response:
     """Tell the script of the page how the job stands, again and again."""
-    return await followed(visit, "events", {"job": visit.at("job")})
+    return await follow_state(visit, "events", {"job": visit.at("job")})
 
 
 async def _page(visit: Visit, refused: Refused | None) -> Response:

@@ -17,13 +17,13 @@ from sfumato.wire.query_json import Json, read_ask_shape, refusal_shape
 from sfumato.wire.request_fields import Body, text_of
 
 if TYPE_CHECKING:
-    from sfumato.server.dispatch import Desk
+    from sfumato.server.dispatch import Dispatcher
 
-Verb = Callable[["Desk", Caller, Body], Json]
+Verb = Callable[["Dispatcher", Caller, Body], Json]
 EMBEDDED: Final = "this process"  # who works on the jobs of a vault that nobody serves
 
 
-def _begin(desk: Desk, caller: Caller, body: Body) -> Json:
+def _begin(desk: Dispatcher, caller: Caller, body: Body) -> Json:
     """Let the question wait for its turn; what cannot be priced is refused at once."""
     asked = asked_of(body)
     desk.queries.price(caller, asked)
@@ -32,13 +32,13 @@ def _begin(desk: Desk, caller: Caller, body: Body) -> Json:
     return desk.jobs.shown(job)
 
 
-def _job(desk: Desk, caller: Caller, body: Body) -> Json:
+def _job(desk: Dispatcher, caller: Caller, body: Body) -> Json:
     job = desk.jobs.one(caller, text_of(body, "job"))
     waits_for = desk.confirmations.asked_of(job.id) if job.state == "waiting" else None
     return {**desk.jobs.shown(job), "waits_for": waits_for, "answer": _answer(desk, caller, job)}
 
 
-def _answer(desk: Desk, caller: Caller, job: Job) -> Json | None:
+def _answer(desk: Dispatcher, caller: Caller, job: Job) -> Json | None:
     """Return the answer of a question that is answered, while its asker may still ask."""
     if job.kind != ASK or job.state != "done":
         return None
@@ -59,7 +59,7 @@ def asked_of(body: Body) -> Asked:
     return Asked(**vars(read_ask_shape(body)))
 
 
-def worked_on(desk: Desk, caller: Caller, job: Job) -> Json | None:
+def worked_on(desk: Dispatcher, caller: Caller, job: Job) -> Json | None:
     """Do what the job asks for; return why not, or None. It pays under the job's operation."""
     refusal: Json | None = None
     try:
@@ -69,11 +69,11 @@ def worked_on(desk: Desk, caller: Caller, job: Job) -> Json | None:
     return None if refusal is None else _inner(refusal)
 
 
-def _asked(desk: Desk, caller: Caller, job: Job) -> None:
+def _asked(desk: Dispatcher, caller: Caller, job: Job) -> None:
     desk.done("ask", caller, {**read_json(job.body.encode()), "op": job.op})
 
 
-_WORK: Final[Mapping[str, Callable[[Desk, Caller, Job], None]]] = {ASK: _asked, ADD: added}
+_WORK: Final[Mapping[str, Callable[[Dispatcher, Caller, Job], None]]] = {ASK: _asked, ADD: added}
 
 
 def _inner(shape: Json) -> Json:
@@ -81,7 +81,7 @@ def _inner(shape: Json) -> Json:
     return dict(refused) if isinstance(refused, dict) else {}
 
 
-def finished_here(desk: Desk, caller: Caller, answer: Json) -> Json:
+def finished_here(desk: Dispatcher, caller: Caller, answer: Json) -> Json:
     """Return the job once this very process has worked on it: nobody else would."""
     job = desk.jobs.one(caller, str(answer["job"]))
     claimed = desk.jobs.claim(job, EMBEDDED)

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from sfumato.dp.json_values import Json
 from sfumato.dp.ports import IntegerArray
 from sfumato.features.pipelines.program_plan import BLOCKS, GROUP, PARTICIPANT, Run, inside_at
-from sfumato.features.pipelines.synthetic_blocks import MadeUp, made_up, values_of
+from sfumato.features.pipelines.synthetic_blocks import SyntheticBlocks, synthetic_blocks, values_of
 from sfumato.features.synthetic.seeded_numbers import Seeded
 from sfumato.sandbox.ports import MOST_KEPT, Sandbox, TrialJob, TrialResult
 from sfumato.sandbox.program_outputs import Output, Reading, bad_pipeline, read_said, readings
@@ -53,7 +53,7 @@ Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class Tried:
+class TrialReport:
     """What a number of blocks does: how the noise and the bias of each output come out."""
 
     run: Run
@@ -124,7 +124,7 @@ class Shown:
 class Table:
     """What every number of blocks does, and what is to be known of it."""
 
-    lines: tuple[Tried, ...]
+    lines: tuple[TrialReport, ...]
     trials: tuple[Shown, ...]  # everybody together, a block of each number, somebody's own run
     silent: tuple[str, ...]  # outputs of which everybody together gave no number
 
@@ -185,10 +185,10 @@ def check_trial(run: Run, card: Card, people: int) -> None:
         )
 
 
-def tried(sandbox: Sandbox, card: Card, runs: Sequence[Run], people: int, seed: str) -> Table:
+def run_trial(sandbox: Sandbox, card: Card, runs: Sequence[Run], people: int, seed: str) -> Table:
     """Return what each run's number of blocks does on so many made-up people."""
     run, program = runs[0], runs[0].program
-    made = made_up(card, program, people, seed)
+    made = synthetic_blocks(card, program, people, seed)
     alone = _tried_alone(sandbox, made, run) if run.turns else {}
     left = {name: one.said for name, one in alone.items()}
     groups = [("everybody together", made.people), *_dealt(made, runs, seed)]
@@ -210,7 +210,9 @@ def tried(sandbox: Sandbox, card: Card, runs: Sequence[Run], people: int, seed: 
     return Table(tuple(found), tuple(trials), silent)
 
 
-def _dealt(made: MadeUp, runs: Sequence[Run], seed: str) -> Iterator[tuple[str, tuple[str, ...]]]:
+def _dealt(
+    made: SyntheticBlocks, runs: Sequence[Run], seed: str
+) -> Iterator[tuple[str, tuple[str, ...]]]:
     """Yield, for each number of blocks, the people of the blocks that are tried."""
     for one in runs:
         dealt = Seeded(seed, f"blocks {one.blocks}").integers(one.blocks, len(made.people))
@@ -219,7 +221,7 @@ def _dealt(made: MadeUp, runs: Sequence[Run], seed: str) -> Iterator[tuple[str, 
             yield f"one of {one.blocks} blocks", tuple(name for name, own in pairs if own == block)
 
 
-def _tried_alone(sandbox: Sandbox, made: MadeUp, run: Run) -> dict[str, TrialResult]:
+def _tried_alone(sandbox: Sandbox, made: SyntheticBlocks, run: Run) -> dict[str, TrialResult]:
     """Return what everybody's own run has left, of each made-up person by name."""
     job = TrialJob(
         inside_at(run.program, made.card, PARTICIPANT),
@@ -238,7 +240,9 @@ def _own_run(alone: Mapping[str, TrialResult]) -> list[Shown]:
     return [Shown("somebody's own run", 1, one, ())]
 
 
-def _compared(run: Run, whole: IntegerArray, blocks: IntegerArray, shown: Sequence[Shown]) -> Tried:
+def _compared(
+    run: Run, whole: IntegerArray, blocks: IntegerArray, shown: Sequence[Shown]
+) -> TrialReport:
     """Return how far blocks' average lies from everybody's, for the worst number of each output."""
     sizes = _sizes(run.program.outputs)
     apart = (blocks.mean(axis=0) - whole) * sizes
@@ -249,7 +253,7 @@ def _compared(run: Run, whole: IntegerArray, blocks: IntegerArray, shown: Sequen
         bias[output.name], within[output.name] = float(apart[worst]), float(spread[worst])
         middle[output.name] = int((blocks[:, own] == output.middle).all(axis=1).sum())
         no_number[output.name] = sum(not one.read[place].is_number for one in shown)
-    return Tried(run, bias, within, middle, no_number)
+    return TrialReport(run, bias, within, middle, no_number)
 
 
 def _places(outputs: Sequence[Output]) -> list[tuple[Output, slice]]:

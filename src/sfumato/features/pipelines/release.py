@@ -15,14 +15,14 @@ from typing import Any, Final, Never
 import numpy as np
 from numpy.typing import NDArray
 
-from sfumato.dp.accounting.privacy_events import debt_of
+from sfumato.dp.accounting.privacy_events import privacy_cost
 from sfumato.dp.json_values import Json
 from sfumato.dp.refusal import Bug, Refused
 from sfumato.features.pipelines.answer_json import answer_of
 from sfumato.features.pipelines.program_plan import GROUP, MEDIAN, PARTICIPANT, Run, inside_at
 from sfumato.query.expression import spelled
 from sfumato.release.accounts import data_set_account, debtors, people_account
-from sfumato.release.charged_reads import tried
+from sfumato.release.charged_reads import attempt_read
 from sfumato.release.guarded_release import Asker, Release
 from sfumato.release.ledger_guard import Ledger, question_failed
 from sfumato.release.locks.central_dp import GUARANTEE, blocks_added, blocks_in_the_middle
@@ -52,7 +52,7 @@ from sfumato.sandbox.ports import (
     study_room,
 )
 from sfumato.vault.card.data_card import Card
-from sfumato.vault.ledger_entries import Charge, Charged, Pending, Standing
+from sfumato.vault.ledger_entries import Charge, Charged, OperationState, Pending
 
 FORMAT: Final = "pipeline/1"
 PATIENCE_S: Final = 24 * 3600  # longer than any job may take
@@ -108,13 +108,13 @@ def run_pipeline(door: PipelineDoor, order: RunOrder) -> Release:
     match outcome:
         case Pending():
             raise Bug("an operation waits for itself")
-        case Standing():
+        case OperationState():
             return _released(door.ledger, order, charge, outcome)
         case Charged():
             settled = door.ledger.settle(charge.user, charge.op, _text(door, order, charge, drawn))
             names = tuple(account.name for account in outcome.accounts)
             paid_now = () if outcome.paid_before else names
-            standing = Standing(
+            standing = OperationState(
                 settled.head, outcome.seq, settled.answer, outcome.accounts, paid_now
             )
             return _released(door.ledger, order, charge, standing)
@@ -159,7 +159,7 @@ def _text(
     door: PipelineDoor, order: RunOrder, charge: Charge, drawn: list[NDArray[np.int64]]
 ) -> str:
     """Return the answer as it stands for ever; whatever goes wrong is one constant code."""
-    sums, _ = tried(lambda: _sums(door, order, drawn))  # a stopped program freezes no shape
+    sums, _ = attempt_read(lambda: _sums(door, order, drawn))  # a stopped program freezes no shape
     if sums is None:
         _failed(door.ledger, charge)
     said: Json = {"format": FORMAT, "version": order.card.version, "sums": list(sums)}
@@ -226,7 +226,7 @@ def _charge(order: RunOrder) -> Charge:
         answer_key=digest({"pipeline": terms, "version": card.version, "people": card.people}),
         shape=digest({"pipeline": run.program.digest}),
         debtors=debtors(card, order.asker.user, order.asker.groups),
-        debt=debt_of(event),
+        debt=privacy_cost(event),
         patience_s=PATIENCE_S,
         body={
             "pipeline": terms,
@@ -255,7 +255,7 @@ def bounding(run: Run) -> str:
     )
 
 
-def _released(ledger: Ledger, order: RunOrder, charge: Charge, standing: Standing) -> Release:
+def _released(ledger: Ledger, order: RunOrder, charge: Charge, standing: OperationState) -> Release:
     stored: dict[str, Any] = json.loads(standing.answer)  # Any: JSON of our own ledger
     if stored.get("format") != FORMAT:
         raise Bug("a stored answer has a format that nobody reads")
@@ -264,7 +264,7 @@ def _released(ledger: Ledger, order: RunOrder, charge: Charge, standing: Standin
 
 
 def _receipt(
-    ledger: Ledger, order: RunOrder, charge: Charge, standing: Standing, version: str
+    ledger: Ledger, order: RunOrder, charge: Charge, standing: OperationState, version: str
 ) -> Json:
     card, run = order.card, order.run
     names = people_account(card.people), data_set_account(card.name)

@@ -8,7 +8,7 @@ from typing import Final
 
 from sfumato.features.pipelines.approval_rule import Rule, Spending
 from sfumato.query.expression import spelled
-from sfumato.storage.database import Link
+from sfumato.storage.database import DatabaseLink
 from sfumato.storage.records_database import Records
 
 _TABLES: Final = (
@@ -88,20 +88,20 @@ class SqlPipelineRules:
         with self._records.change() as link:
             _drop(link, spending)
 
-    def _taken(self, link: Link, spending: Spending) -> dict[str, str]:
+    def _taken(self, link: DatabaseLink, spending: Spending) -> dict[str, str]:
         """Return what is taken; the rule's own row is held, so that no two runs look at once."""
         link.rows(f"SELECT id FROM pipeline_rules WHERE id = ?{self._lock}", (spending.rule,))
         return dict(link.rows(_TAKEN, (spending.rule,)))
 
 
-def _put(link: Link, spending: Spending, key: str) -> None:
+def _put(link: DatabaseLink, spending: Spending, key: str) -> None:
     link.change(
         "INSERT INTO pipeline_rule_runs (rule, run, epsilon) VALUES (?, ?, ?)",
         (spending.rule, key, str(spending.epsilon)),
     )
 
 
-def _drop(link: Link, spending: Spending) -> None:
+def _drop(link: DatabaseLink, spending: Spending) -> None:
     link.change(
         "DELETE FROM pipeline_rule_runs WHERE rule = ? AND run = ?",
         (spending.rule, spending.held),

@@ -24,7 +24,12 @@ from sfumato.features.pipelines.program_plan import (
     read_program,
     read_run,
 )
-from sfumato.features.pipelines.program_trial import MOST_PEOPLE, blocks_to_try, check_trial, tried
+from sfumato.features.pipelines.program_trial import (
+    MOST_PEOPLE,
+    blocks_to_try,
+    check_trial,
+    run_trial,
+)
 from sfumato.features.pipelines.program_warnings import (
     answer_warnings,
     most_people,
@@ -175,7 +180,7 @@ class Pipelines:
         table = None
         try:
             with self.planning:
-                table = tried(self.door.sandbox, card, runs, count, said)
+                table = run_trial(self.door.sandbox, card, runs, count, said)
         except SandboxStopped:
             table = None
         if table is None:

@@ -11,7 +11,7 @@ from typing import Final
 
 from sfumato.features.pipelines.program_plan import Program
 from sfumato.features.synthetic.schema_twin import TwinTable, most_rows, schema_tables
-from sfumato.features.synthetic.twin_files import NOT_AVAILABLE, stubs, written
+from sfumato.features.synthetic.twin_files import NOT_AVAILABLE, stubs, twin_files
 from sfumato.sandbox.block_columns import folder_tables
 from sfumato.vault.card.bids import beside
 from sfumato.vault.card.data_card import Card
@@ -34,7 +34,7 @@ class Lines:
 
 
 @dataclass(frozen=True)
-class MadeUp:
+class SyntheticBlocks:
     """Made-up people, for a program that is to be tried on them."""
 
     card: Card
@@ -54,13 +54,15 @@ class MadeUp:
         return b"".join(parts)
 
 
-def made_up(card: Card, program: Program, people: int, seed: str) -> MadeUp:
+def synthetic_blocks(card: Card, program: Program, people: int, seed: str) -> SyntheticBlocks:
     """Return so many made-up people, with rows in every table of people that is seen."""
     rows = -(-people * (1 + most_rows(card.every_table[0])) // 2)
     tables = schema_tables(card, rows, seed)
     names = tuple(dict.fromkeys(str(row[0]) for row in tables[0].rows))
     if not program.is_study:
-        return MadeUp(card, names, (_lines(tables[0], "", program.columns),), is_study=False)
+        return SyntheticBlocks(
+            card, names, (_lines(tables[0], "", program.columns),), is_study=False
+        )
     shown = tuple(
         _lines(
             tables[one.place],
@@ -69,7 +71,7 @@ def made_up(card: Card, program: Program, people: int, seed: str) -> MadeUp:
         )
         for one in folder_tables(card, program.columns)
     )
-    return MadeUp(card, names, shown, is_study=True)
+    return SyntheticBlocks(card, names, shown, is_study=True)
 
 
 def values_of(card: Card, people: int) -> int:
@@ -83,7 +85,7 @@ def _lines(table: TwinTable, path: str, names: Sequence[str]) -> Lines:
     places = [table.columns.index(name) for name in names]
     found: dict[str, list[str]] = {}
     for row in table.rows:
-        cells = (NOT_AVAILABLE if row[p] is None else written(row[p]) for p in places)
+        cells = (NOT_AVAILABLE if row[p] is None else twin_files(row[p]) for p in places)
         line = "\t".join((str(row[0]), *(_plain(cell) for cell in cells)))
         found.setdefault(str(row[0]), []).append(line + "\n")
     return Lines(path, "\t".join((table.columns[0], *names)) + "\n", found)

@@ -12,17 +12,17 @@ from sfumato.wire.query_json import Json
 from sfumato.wire.request_fields import Body, text_of
 
 if TYPE_CHECKING:
-    from sfumato.server.dispatch import Desk
+    from sfumato.server.dispatch import Dispatcher
 
 _TERMS: Final = ("epsilon", "delta", "blocks", "trim", "take", "cpu_s", "memory_mb", "disk_mb")
 _STATES: Final = ("approved", "declined")
 
 
-def _submit(desk: Desk, caller: Caller, body: Body) -> Json:
+def _submit(desk: Dispatcher, caller: Caller, body: Body) -> Json:
     return desk.pipelines.submit(caller, text_of(body, "data_set"), body)
 
 
-def _decide(desk: Desk, caller: Caller, body: Body) -> Json:
+def _decide(desk: Dispatcher, caller: Caller, body: Body) -> Json:
     state = text_of(body, "state")
     if state not in _STATES:
         raise bad_request(f"state is one of {', '.join(_STATES)}")
@@ -38,37 +38,37 @@ def _asked(body: Body) -> Asked:
     return Asked(text_of(body, "data_set"), text_of(body, "pipeline"), terms, op)
 
 
-def _price(desk: Desk, caller: Caller, body: Body) -> Json:
+def _price(desk: Dispatcher, caller: Caller, body: Body) -> Json:
     return desk.pipelines.price(caller, _asked(body))
 
 
-def _plan(desk: Desk, caller: Caller, body: Body) -> Json:
+def _plan(desk: Dispatcher, caller: Caller, body: Body) -> Json:
     return desk.pipelines.plan(caller, _asked(body), body.get("people"), body.get("seed"))
 
 
-def _run(desk: Desk, caller: Caller, body: Body) -> Json:
+def _run(desk: Dispatcher, caller: Caller, body: Body) -> Json:
     release = desk.pipelines.run(caller, _asked(body))
     return {**release.answer, "receipt": release.receipt}
 
 
-def _all(desk: Desk, caller: Caller, body: Body) -> Json:
+def _all(desk: Dispatcher, caller: Caller, body: Body) -> Json:
     return desk.pipelines.all(caller, text_of(body, "data_set"))
 
 
-def _rules(desk: Desk, caller: Caller, body: Body) -> Json:
+def _rules(desk: Dispatcher, caller: Caller, body: Body) -> Json:
     return desk.pipelines.all_rules(caller, text_of(body, "data_set"))
 
 
-def _set_rule(desk: Desk, caller: Caller, body: Body) -> Json:
+def _set_rule(desk: Dispatcher, caller: Caller, body: Body) -> Json:
     said = {key: value for key, value in body.items() if key != "data_set"}
     return desk.pipelines.set_rule(caller, text_of(body, "data_set"), said)
 
 
-def _end_rule(desk: Desk, caller: Caller, body: Body) -> Json:
+def _end_rule(desk: Dispatcher, caller: Caller, body: Body) -> Json:
     return desk.pipelines.end_rule(caller, text_of(body, "data_set"), text_of(body, "rule"))
 
 
-PIPELINE_VERBS: Final[Mapping[str, Callable[[Desk, Caller, Body], Json]]] = {
+PIPELINE_VERBS: Final[Mapping[str, Callable[[Dispatcher, Caller, Body], Json]]] = {
     "pipelines": _all,
     "submit-pipeline": _submit,
     "decide-pipeline": _decide,

@@ -9,18 +9,18 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import partial
 
-from sfumato.dp.accounting.privacy_events import Debt, debt_of
+from sfumato.dp.accounting.privacy_events import PrivacyCost, privacy_cost
 from sfumato.dp.accounting.privacy_filter import accepts
 from sfumato.dp.budget import DELTA_UNITS, EPSILON_UNITS, read_delta, read_epsilon, read_positive
 from sfumato.dp.json_values import Json
 from sfumato.dp.ports import Dice
 from sfumato.dp.refusal import Refused
 from sfumato.features.queries.history import asked_before, history
-from sfumato.query.contribution_bounds import advice_of, bounds_json
+from sfumato.query.contribution_bounds import bounds_advice, bounds_json
 from sfumato.query.expression import columns_of
-from sfumato.query.model import Aggregate, Formula, Question
+from sfumato.query.model import Aggregate, Formula, Query
 from sfumato.query.plan import make_plan
-from sfumato.query.plan_text import in_words, odds_in_words, split_in_words
+from sfumato.query.plan_text import odds_text, plan_text, split_text
 from sfumato.query.price import Priced, offers
 from sfumato.query.request import Request, read_request
 from sfumato.query.top_up import one_draw_at
@@ -53,7 +53,7 @@ from sfumato.release.permissions import (
     no_data_set,
     question_of,
 )
-from sfumato.release.plan_cache import Plans
+from sfumato.release.plan_cache import PlanCache
 from sfumato.release.receipts import not_dp_json
 from sfumato.release.top_up_source import priced_for, top_up_json
 from sfumato.vault.budget_windows import spent_in_all
@@ -269,7 +269,7 @@ class Queries:
         plan, people = priced.plan, request.people
         by_epsilon = make_plan(card, request.question, request.split)
         accounts = accounts_paying(self.door.ledger, card, asker)
-        debt = debt_of(priced.event)
+        debt = privacy_cost(priced.event)
         after = spent_in_all(accounts[0]) + debt
         named = numbers_of(plan.question)
         return {
@@ -300,19 +300,19 @@ class Queries:
             "spent": False,
             "fits": _fits(accounts, debt),
             "left": left_to_pay(accounts[1], accounts),
-            "says": in_words(plan),
+            "says": plan_text(plan),
             **bounds_json(plan),
-            "advice": advice_of(priced),
+            "advice": bounds_advice(priced),
             "cells": plan.measure.cells,
             "mechanism": priced.mechanism,
-            "split": split_in_words(priced),
+            "split": split_text(priced),
             **_raising(priced, named, people),
             "free": False,
             "odds": _odds(card, after),
         }
 
 
-def numbers_of(question: Question) -> dict[str, Aggregate | Formula]:
+def numbers_of(question: Query) -> dict[str, Aggregate | Formula]:
     """Return the numbers of the answer by name, without those that only a formula is made of."""
     formulas = [o.of.expr for o in question.outputs if isinstance(o.of, Formula)]
     within = {name for expr in formulas for name in columns_of(expr)}
@@ -349,9 +349,9 @@ def _raising(priced: Priced, named: Mapping[str, Aggregate | Formula], people: i
     return {"top_up": {**raised, "one_draw": instead}}
 
 
-def _odds(card: Card, spent: Debt) -> str:
+def _odds(card: Card, spent: PrivacyCost) -> str:
     unit = "person" if card.by_person else "row"
-    return odds_in_words(spent.epsilon / EPSILON_UNITS, spent.delta / DELTA_UNITS, unit)
+    return odds_text(spent.epsilon / EPSILON_UNITS, spent.delta / DELTA_UNITS, unit)
 
 
 def sure_at(spent: int, epsilon: Fraction) -> float:
@@ -359,7 +359,7 @@ def sure_at(spent: int, epsilon: Fraction) -> float:
     return 100 / (1 + math.exp(-(spent / EPSILON_UNITS + float(epsilon))))
 
 
-def _fits(accounts: list[Account], debt: Debt) -> bool:
+def _fits(accounts: list[Account], debt: PrivacyCost) -> bool:
     return all(accepts(account.cap, account.spent, debt) for account in accounts)
 
 
@@ -384,7 +384,7 @@ def _account_json(account: Account) -> Json:
     }
 
 
-def _bounded(question: Question, asked: Asked) -> Question:
+def _bounded(question: Query, asked: Asked) -> Query:
     """Return the question with the bounds that the terms name, if they name any."""
     return replace(
         question,
@@ -393,7 +393,7 @@ def _bounded(question: Question, asked: Asked) -> Question:
     )
 
 
-def _question(plans: Plans, card: Card, asked: Asked) -> Question:
+def _question(plans: PlanCache, card: Card, asked: Asked) -> Query:
     if asked.sql is not None:
         return plans.question(asked.sql, card.name, asked.max_groups, asked.max_rows)
     return _bounded(question_of(card, asked.question), asked)

@@ -10,14 +10,14 @@ from sfumato.dp.json_values import Json
 from sfumato.dp.refusal import Bug
 from sfumato.features.streams.release import Closed, Opened, closed_of, stream_op
 from sfumato.features.streams.stream_plan import bound_in_words
-from sfumato.query.model import question_json
+from sfumato.query.model import query_json
 from sfumato.release.accounts import data_set_account, debtors, people_account
 from sfumato.release.ledger_guard import Ledger
 from sfumato.release.locks.central_dp import GUARANTEE
 from sfumato.release.payment import Payment, payment_json, relation, signed_payment, unit_of
 from sfumato.release.receipts import INTERVAL, not_dp_json, odds_of
 from sfumato.vault.card.data_card import Card
-from sfumato.vault.ledger_entries import Head
+from sfumato.vault.ledger_entries import LedgerHead
 
 
 def stream_answer(ledger: Ledger, card: Card, opened: Opened) -> Json:
@@ -58,14 +58,14 @@ def _receipt(ledger: Ledger, card: Card, opened: Opened, closed: tuple[Closed, .
     if entry is None:
         raise Bug("an entry of a stream is not in the ledger")
     paid = Payment(stream_op(card.name, stream.name), stream.epsilon, Fraction(0), by=())
-    at = Head(ledger.store.head().ledger, entry.epoch, seq, entry.hash)
+    at = LedgerHead(ledger.store.head().ledger, entry.epoch, seq, entry.hash)
     signed = signed_payment(paid, at, opened.seq)
     signed |= {"stream": opened.id, "closed": len(closed)}
     return {
         **payment_json(paid, seq, card.name, accounts),
         "stream": {**stream.as_json(), "closed": len(closed)},
         "says": opened.says,
-        "question": question_json(stream.question),
+        "question": query_json(stream.question),
         "data_set": card.name,
         "version": closed[-1].version if closed else card.version,
         "people": card.people,

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final, Never
 
-from sfumato.dp.accounting.privacy_events import PureEvent, debt_of
+from sfumato.dp.accounting.privacy_events import PureEvent, privacy_cost
 from sfumato.dp.json_values import Json
 from sfumato.dp.refusal import Bug, Refused
 from sfumato.features.streams.stream_plan import (
@@ -23,11 +23,11 @@ from sfumato.features.streams.stream_plan import (
     stream_of,
 )
 from sfumato.query.expression import spelled
-from sfumato.query.model import question_json
+from sfumato.query.model import query_json
 from sfumato.release.accounts import debtors
-from sfumato.release.charged_reads import tried
+from sfumato.release.charged_reads import attempt_read
 from sfumato.release.ledger_guard import Ledger
-from sfumato.release.locks.central_dp import GUARANTEE, blurred
+from sfumato.release.locks.central_dp import GUARANTEE, add_noise
 from sfumato.release.noise_pool import NoisePool
 from sfumato.release.payment import on_card
 from sfumato.release.plan_description import digest
@@ -246,7 +246,7 @@ def _taken(
             block = _blurred(doors, opened.stream, order)
             return doors.kept.keep(opened.id, end, target, {**words, "block": block})
 
-    kept, _ = tried(look)
+    kept, _ = attempt_read(look)
     if kept is None:
         _failed()
     return kept
@@ -255,7 +255,7 @@ def _taken(
 def _blurred(doors: StreamDoor, stream: Stream, order: TakeOrder) -> int:
     """Return the block with noise that was drawn before a row was read."""
     draw = doors.pool.take(stream.running.noise, 1)
-    (part,) = blurred(doors.engine.take(order), (0,), (draw,), doors.pool.dice).parts
+    (part,) = add_noise(doors.engine.take(order), (0,), (draw,), doors.pool.dice).parts
     return int(part[0])
 
 
@@ -300,10 +300,10 @@ def _charge(card: Card, stream: Stream, opener: str) -> Charge:
         answer_key=digest({"stream": terms, "people": card.people, "opener": opener}),
         shape=shape,
         debtors=debtors(card, opener, ()),
-        debt=debt_of(event),
+        debt=privacy_cost(event),
         body={
             "stream": terms,
-            "question": question_json(stream.question),
+            "question": query_json(stream.question),
             "says": stream_in_words(card, stream),
             "shape": shape,
             **on_card(card),

@@ -11,7 +11,7 @@ from sfumato.dp.refusal import Refused
 from sfumato.features.streams.answer_json import stream_answer
 from sfumato.features.streams.release import StreamDoor, close_periods, find_stream, open_stream
 from sfumato.features.streams.stream_plan import Terms, bound_in_words, make_stream
-from sfumato.query.model import Question
+from sfumato.query.model import Query
 from sfumato.query.sql.select import read_sql
 from sfumato.release.permissions import asked_listing, check_thawed, question_of
 from sfumato.vault.card.columns import read_constant
@@ -123,7 +123,7 @@ class Streams:
         return asked_listing(self.catalogue, caller, data_set)[0]
 
 
-def _question(card: Card, opening: Opening) -> Question:
+def _question(card: Card, opening: Opening) -> Query:
     if opening.sql is not None:
         return read_sql(opening.sql, card.name)
     return question_of(card, opening.question)

@@ -18,9 +18,9 @@ from sfumato.dp.mechanisms.running_count import Axis, Running
 from sfumato.dp.refusal import Refused
 from sfumato.query.expression import All, Compare, Constant, Expr, Predicate, Ref, Since, Unit
 from sfumato.query.grouping_keys import LISTED
-from sfumato.query.model import Aggregate, Output, Question, question_json, read_question
+from sfumato.query.model import Aggregate, Output, Query, query_json, read_query
 from sfumato.query.plan import Plan, make_plan
-from sfumato.query.plan_text import in_words
+from sfumato.query.plan_text import plan_text
 from sfumato.query.time_periods import day_of, first_of_period, period_of_day, period_of_text
 from sfumato.vault.card.columns import read_constant
 from sfumato.vault.card.data_card import NAME, NAMED, Card
@@ -36,7 +36,7 @@ class Stream:
 
     data_set: str
     name: str
-    question: Question  # RUNNING_COUNT(*) by one period, in the card's spelling
+    question: Query  # RUNNING_COUNT(*) by one period, in the card's spelling
     start: str  # the first day of the first period
     periods: int
     rows: int  # that a person has over all periods together
@@ -72,7 +72,7 @@ class Stream:
         return {
             "data_set": self.data_set,
             "name": self.name,
-            "question": question_json(self.question),
+            "question": query_json(self.question),
             "start": self.start,
             "periods": self.periods,
             "rows": self.rows,
@@ -86,7 +86,7 @@ def stream_of(shape: Json) -> Stream:
     return Stream(
         body["data_set"],
         body["name"],
-        read_question(body["question"]),
+        read_query(body["question"]),
         body["start"],
         body["periods"],
         body["rows"],
@@ -105,7 +105,7 @@ class Terms:
     epsilon: Fraction
 
 
-def make_stream(card: Card, question: Question, terms: Terms) -> Stream:
+def make_stream(card: Card, question: Query, terms: Terms) -> Stream:
     """Return the stream, or refuse; a function of the owner's words and the card."""
     _check_card(card, terms)
     period = _period_of(question)
@@ -134,17 +134,17 @@ def plan_of_period(card: Card, stream: Stream, end: int) -> Plan:
     asked = stream.question.where
     where = All(within if asked is None else (asked, *within))
     outputs = (Output("n", Aggregate("count")),)
-    question = Question(stream.data_set, outputs, where, max_rows=stream.rows)
+    question = Query(stream.data_set, outputs, where, max_rows=stream.rows)
     return make_plan(card, question)
 
 
 def stream_in_words(card: Card, stream: Stream) -> str:
     """Return what the stream counts, as a sentence without a full stop."""
-    counted = Question(stream.data_set, (Output("n", Aggregate("count")),), stream.question.where)
+    counted = Query(stream.data_set, (Output("n", Aggregate("count")),), stream.question.where)
     along = _period_of(stream.question)
     column = along.of.column if isinstance(along.of, Ref) else ""
     return (
-        f"{in_words(make_plan(card, counted))}, running along the {stream.unit} of {column}, "
+        f"{plan_text(make_plan(card, counted))}, running along the {stream.unit} of {column}, "
         f"{stream.periods:,} {stream.unit}s from {stream.start}"
     )
 
@@ -170,7 +170,7 @@ def _check_card(card: Card, terms: Terms) -> None:
             )
 
 
-def _period_of(question: Question) -> Since:
+def _period_of(question: Query) -> Since:
     """Return the period that the question runs along; refuse whatever else it asks."""
     keys = question.group_by
     if len(keys) == 1 and isinstance(keys[0], Since) and isinstance(keys[0].of, Ref):
@@ -185,8 +185,8 @@ def _period_of(question: Question) -> Since:
     )
 
 
-def _asks_only(question: Question, key: Expr) -> bool:
-    bare = Question(question.data_set, question.outputs, question.where, question.group_by)
+def _asks_only(question: Query, key: Expr) -> bool:
+    bare = Query(question.data_set, question.outputs, question.where, question.group_by)
     of = [output.of for output in question.outputs]
     counts = [one for one in of if isinstance(one, Aggregate)]
     is_running = counts in ([Aggregate("running_count")], [Aggregate("running_count", (key,))])
@@ -199,7 +199,7 @@ def _rounded(unit: Unit, day: str) -> str:
     return first_of_period(unit, period_of_text(unit, day))
 
 
-def _spelled(card: Card, stream: Stream) -> Question:
+def _spelled(card: Card, stream: Stream) -> Query:
     """Return the question in the card's spelling; its filter and its column were checked."""
     key = _period_of(stream.question)
     checked = plan_of_period(card, stream, 1).question  # refuses a column that is no date
@@ -207,7 +207,7 @@ def _spelled(card: Card, stream: Stream) -> Question:
     along = Since(key.unit, Ref(card.column(name).name))
     where = None
     if stream.question.where is not None:
-        counted = Question(card.name, (Output("n", Aggregate("count")),), stream.question.where)
+        counted = Query(card.name, (Output("n", Aggregate("count")),), stream.question.where)
         where = make_plan(card, counted).question.where
     outputs = tuple(
         Output(
@@ -215,7 +215,7 @@ def _spelled(card: Card, stream: Stream) -> Question:
         )
         for o in stream.question.outputs
     )
-    return Question(checked.data_set, outputs, where, (along,))
+    return Query(checked.data_set, outputs, where, (along,))
 
 
 def _not_possible(cause: str, next_step: str) -> Refused:

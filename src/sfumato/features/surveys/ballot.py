@@ -112,7 +112,7 @@ class Published:
         return id_of(self.text)
 
     @cached_property
-    def read_before(self) -> dict[str, Said]:
+    def read_before(self) -> dict[str, RandomisedAnswer]:
         """Return parts of reports that were found to be right; a survey has so many of them."""
         return {}
 
@@ -174,7 +174,7 @@ def shape_of(question: Question) -> tuple[object, ...]:
 
 
 @dataclass(frozen=True)
-class Said:
+class RandomisedAnswer:
     """One randomised answer: of which question, of which part of it, and what was said.
 
     What was said is the number that the bytes of its report are, the lowest first.
@@ -188,7 +188,7 @@ class Said:
         return f"{self.question}.{self.slot}.{self.said}"
 
 
-def spelled(said: Iterable[Said]) -> str:
+def spelled(said: Iterable[RandomisedAnswer]) -> str:
     """Return a report as one text."""
     return " ".join(map(str, said))
 
@@ -203,7 +203,7 @@ def words_for(published: Published, text: str) -> list[tuple[str, str]]:
     ]  # fmt: skip
 
 
-def read_report(published: Published, text: str) -> tuple[Said, ...]:
+def read_report(published: Published, text: str) -> tuple[RandomisedAnswer, ...]:
     """Return the report, or refuse what no device of this survey makes."""
     survey = published.survey
     parts = text.split(" ") if len(text) <= _LONGEST else []
@@ -223,7 +223,7 @@ def bad_report() -> Refused:
     )
 
 
-def _said(published: Published, part: str) -> Said:
+def _said(published: Published, part: str) -> RandomisedAnswer:
     known = published.read_before
     found = known.get(part)
     if found is None:
@@ -233,13 +233,13 @@ def _said(published: Published, part: str) -> Said:
     return found
 
 
-def _read_part(published: Published, part: str) -> Said:
+def _read_part(published: Published, part: str) -> RandomisedAnswer:
     numbers = part.split(".")
     if len(numbers) != 3 or not all(
         n.isascii() and n.isdecimal() and len(n) <= _DIGITS for n in numbers
     ):
         raise bad_report()
-    said, questions = Said(*map(int, numbers)), published.survey.questions
+    said, questions = RandomisedAnswer(*map(int, numbers)), published.survey.questions
     if str(said) != part or said.question >= len(questions):
         raise bad_report()
     is_asked = said.slot < questions[said.question].slots
@@ -279,7 +279,7 @@ def _check_required(survey: Survey, truths: Mapping[str, Truth]) -> None:
             )
 
 
-def _answered(published: Published, number: int, truth: Truth, secret: bytes) -> Said:
+def _answered(published: Published, number: int, truth: Truth, secret: bytes) -> RandomisedAnswer:
     question, coin = published.survey.questions[number], published.coins[number]
     memo, scope = published.memos[number], "" if published.survey.series else published.id
     slot = drawn_among(words_of(secret, ["slot", scope, memo])[0], question.slots)
@@ -288,10 +288,14 @@ def _answered(published: Published, number: int, truth: Truth, secret: bytes) ->
     if isinstance(coin, Waves):
         kept = said_of(coin.permanent, category_of(question, value, words[2]), words)
         words = words_of(secret, ["wave", published.id, memo, slot, kept])
-        return Said(number, slot, said_of(coin.momentary, kept, words))
+        return RandomisedAnswer(number, slot, said_of(coin.momentary, kept, words))
     if isinstance(coin, NUMBERS):
-        return Said(number, slot, said_of(coin, step_of(question, value, words[7]), words))
-    return Said(number, slot, said_of(coin, category_of(question, value, words[2]), words))
+        return RandomisedAnswer(
+            number, slot, said_of(coin, step_of(question, value, words[7]), words)
+        )
+    return RandomisedAnswer(
+        number, slot, said_of(coin, category_of(question, value, words[2]), words)
+    )
 
 
 def said_of(coin: Coin, value: int, words: Sequence[int]) -> int:

@@ -16,7 +16,7 @@ from sfumato.client.text_tables import printable
 from sfumato.dp.refusal import Refused
 from sfumato.features.surveys import client as surveys_client
 from sfumato.features.surveys.device_files import KeptDevice
-from sfumato.features.surveys.device_privacy_statement import promised, summed
+from sfumato.features.surveys.device_privacy_statement import device_privacy_statement, summed
 from sfumato.features.surveys.questionnaire import ask, theirs
 from sfumato.features.surveys.respondent_client import Waiting, proven
 
@@ -245,7 +245,7 @@ def _filled_in(asked: Any, own: KeptDevice) -> Waiting:  # Any: a published surv
     lines = ["What stands behind | is said by whoever asks:",
              *theirs(f"{survey.asks} asks: {survey.title}", survey.about, ""),
              *(line for n, q in questions for line in theirs(f"{n}. {q.text}")), "",
-             "What can be learnt about you:", *(f"- {one}" for one in promised(asked)),
+             "What can be learnt about you:", *(f"- {one}" for one in device_privacy_statement(asked)),  # noqa: E501
              *([f"- {summed(own.spent)}"] if own.spent else []), "",
              "Leave empty what you would rather not answer: that goes through the coins, too.",
              "You see what will be sent before it is; without your yes nothing is."]  # fmt: skip

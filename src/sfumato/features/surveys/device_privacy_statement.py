@@ -12,7 +12,7 @@ from math import ceil
 from typing import Any, Final
 
 from sfumato.features.surveys.ballot import Published
-from sfumato.features.surveys.privacy_statement import promise, surer
+from sfumato.features.surveys.privacy_statement import privacy_statement, surer
 from sfumato.features.surveys.routes import WEAK
 
 _NOT_HIDDEN: Final = (
@@ -21,12 +21,12 @@ _NOT_HIDDEN: Final = (
 )
 
 
-def promised(made: Published) -> list[str]:
+def device_privacy_statement(made: Published) -> list[str]:
     """Return what one ballot gives away, in odds and words: as the respondent's page has it.
 
     No word of whoever asks is in it, which could pass for the device's own: questions have numbers.
     """
-    told = promise(_without_their_words(made))
+    told = privacy_statement(_without_their_words(made))
     is_drawn = made.survey.asked_each < len(made.survey.questions)
     drawn = f", and draws one of the {told['of']} questions to answer" if is_drawn else ""
     return [

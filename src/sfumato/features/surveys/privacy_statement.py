@@ -21,7 +21,7 @@ _DRAWN: Final = {  # without a look at the answer (soundness rule 31)
 }
 
 
-def promise(made: Published) -> dict[str, object]:
+def privacy_statement(made: Published) -> dict[str, object]:
     """Return the odds behind each question, and what one ballot can do to a guess."""
     survey = made.survey
     return {

@@ -26,7 +26,7 @@ from sfumato.dp.local.likelihood_ratio import epsilon_of
 from sfumato.dp.local.permanent_response import Waves
 from sfumato.dp.local.piecewise_mechanism import Piecewise
 from sfumato.dp.local.random_words import PARTS, Integers
-from sfumato.dp.local.randomiser_choice import best, best_numbers
+from sfumato.dp.local.randomiser_choice import best_numbers, best_oracle
 from sfumato.dp.local.randomiser_registry import randomiser_of
 from sfumato.dp.local.subset_selection import Subset
 from sfumato.dp.refusal import Bug, Refused
@@ -202,7 +202,7 @@ def _best_numbers(steps: int, epsilon: Fraction) -> Coin:
 
 @lru_cache(maxsize=256)
 def _best_answers(categories: int, epsilon: Fraction) -> Coin:
-    return coin_of(best(categories, epsilon, kinds=CHOOSABLE).parameters)
+    return coin_of(best_oracle(categories, epsilon, kinds=CHOOSABLE).parameters)
 
 
 def _by_dice(question: Question, survey: Survey) -> KAry:

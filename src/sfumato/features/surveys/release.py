@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Final
 
-from sfumato.dp.accounting.privacy_events import PureEvent, debt_of
+from sfumato.dp.accounting.privacy_events import PureEvent, privacy_cost
 from sfumato.dp.accounting.privacy_filter import cap_of
 from sfumato.dp.budget import Budget
 from sfumato.dp.refusal import Refused
@@ -95,7 +95,7 @@ def _charge(asked: BallotCharge) -> Charge:
         answer_key=f"ballot/{asked.survey}/{asked.account}",
         shape=_SHAPE,
         debtors=(Debtor(asked.account, cap_of(Budget(asked.lifetime, Fraction(0)))),),
-        debt=debt_of(PureEvent(asked.epsilon)),
+        debt=privacy_cost(PureEvent(asked.epsilon)),
         body={
             "survey": asked.survey,
             "epsilon": float(asked.epsilon),

@@ -43,7 +43,7 @@ from sfumato.features.surveys.invitation_codes import (
 )
 from sfumato.features.surveys.model import bad_survey, read_survey
 from sfumato.features.surveys.ports import Ballot, BallotKeys, Invited, Kept, SurveyStore
-from sfumato.features.surveys.privacy_statement import promise
+from sfumato.features.surveys.privacy_statement import privacy_statement
 from sfumato.features.surveys.release import (
     LOCAL,
     BallotCharge,
@@ -51,7 +51,7 @@ from sfumato.features.surveys.release import (
     open_respondents,
     respondent_account,
 )
-from sfumato.features.surveys.submission import Sent, not_open, outcome
+from sfumato.features.surveys.submission import Submission, not_open, outcome
 from sfumato.features.surveys.tally import nothing
 from sfumato.features.surveys.wave_series import asks_otherwise, is_beside_all, kept_survey
 from sfumato.release.ledger_guard import Ledger
@@ -85,7 +85,7 @@ class Surveys:
         return {
             "epsilon": float(drawn.epsilon),
             "guarantee": LOCAL,
-            "promise": promise(drawn),
+            "promise": privacy_statement(drawn),
             "expected": [one.shape() for one in expected(survey)],
             "table": [
                 {"epsilon": float(epsilon), "expected": [one.shape() for one in made]}
@@ -178,7 +178,7 @@ class Surveys:
             "proof": [shown_bytes(root) for root in proof],
             "epsilon": float(made.epsilon),
             "guarantee": LOCAL,
-            "promise": promise(made),
+            "promise": privacy_statement(made),
         }
 
     def issue(self, survey: str, code: str, blinded: str) -> Json:
@@ -189,14 +189,14 @@ class Surveys:
         self._charge(kept, made, code_digest(code), message)
         return {"signed": shown_bytes(self.keys.sign(survey, message))}
 
-    def report(self, sent: Sent) -> Json:
+    def report(self, sent: Submission) -> Json:
         """Count a report, once for its token; nothing of whoever sent it is looked at."""
         (ended,) = self.take([sent])
         if isinstance(ended, Refused):
             raise ended
         return ended
 
-    def take(self, sent: Sequence[Sent]) -> list[Json | Refused]:
+    def take(self, sent: Sequence[Submission]) -> list[Json | Refused]:
         """Count several reports with one commit, each as if it had come alone."""
         read = [self._read_sent(one) for one in sent]
         fresh = [one for one in read if isinstance(one, Ballot)]
@@ -299,13 +299,13 @@ class Surveys:
             found = self.published[survey] = self._found(survey)[1]
         return found
 
-    def _read_sent(self, sent: Sent) -> Ballot | Refused:
+    def _read_sent(self, sent: Submission) -> Ballot | Refused:
         try:
             return self._ballot(sent)
         except Refused as refused:
             return refused
 
-    def _ballot(self, sent: Sent) -> Ballot:
+    def _ballot(self, sent: Submission) -> Ballot:
         made = self._known(sent.survey)
         token = read_bytes(sent.token, TOKEN_BYTES, "token")
         signature = read_bytes(sent.signature, made.key.size, "signature")

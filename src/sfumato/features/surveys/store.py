@@ -25,9 +25,9 @@ from sfumato.dp.ports import Dice
 from sfumato.dp.refusal import Bug
 from sfumato.features.surveys.ports import Ballot, Fits, Invited, Kept, Standing, State, Taken
 from sfumato.features.surveys.tally import Tally, read_tally
-from sfumato.storage.database import Link
+from sfumato.storage.database import DatabaseLink
 from sfumato.storage.records_database import Records
-from sfumato.system.group_commit import Ended, Together
+from sfumato.system.group_commit import GroupCommit, Outcome
 
 PART: Final = 64  # reports of a part, on average, at most; half of it at least
 STEP: Final = 25  # reports by which what is shown moves on, at least
@@ -74,7 +74,7 @@ class SqlSurveys:
         self._dice = dice
         self._lock = records.lock_rows
         records.make(_TABLES)
-        self._taking = Together(self._take_alone, self._take_several)
+        self._taking = GroupCommit(self._take_alone, self._take_several)
 
     def add(self, kept: Kept, minimum: int, empty: Tally, *, fits: Fits | None = None) -> bool:
         """Remember a survey, if it fits the texts of all that are there; say whether it did."""
@@ -181,10 +181,10 @@ class SqlSurveys:
     def _take_alone(self, ballot: Ballot) -> Taken:
         return self.take_all([ballot])[0]
 
-    def _take_several(self, ballots: Sequence[Ballot]) -> Sequence[Ended[Taken]]:
-        return [Ended(taken) for taken in self.take_all(ballots)]
+    def _take_several(self, ballots: Sequence[Ballot]) -> Sequence[Outcome[Taken]]:
+        return [Outcome(taken) for taken in self.take_all(ballots)]
 
-    def _taken(self, link: Link, ballots: list[Ballot]) -> list[Taken]:
+    def _taken(self, link: DatabaseLink, ballots: list[Ballot]) -> list[Taken]:
         """Add the reports of one survey that are new, in one go; a token counts once."""
         known = self._held(link, ballots[0].survey)
         if known is None:
@@ -212,7 +212,7 @@ class SqlSurveys:
             self._put(link, known)
         return ends
 
-    def _held(self, link: Link, survey: str) -> _Open | None:
+    def _held(self, link: DatabaseLink, survey: str) -> _Open | None:
         rows = link.rows(
             f"SELECT id, minimum, state, depth, tally, shown FROM surveys WHERE id = ?{self._lock}",
             (survey,),
@@ -222,13 +222,13 @@ class SqlSurveys:
         name, minimum, state, depth, tally, shown = rows[0]
         return _Open(name, minimum, state, depth, read_tally(tally), read_tally(shown))
 
-    def _put(self, link: Link, known: _Open) -> None:
+    def _put(self, link: DatabaseLink, known: _Open) -> None:
         values = (known.state, known.depth, known.tally.text(), known.shown.text(), known.id)
         link.change(
             "UPDATE surveys SET state = ?, depth = ?, tally = ?, shown = ? WHERE id = ?", values
         )
 
-    def _grow(self, link: Link, known: _Open) -> None:
+    def _grow(self, link: DatabaseLink, known: _Open) -> None:
         """Cut every part in two while there are more reports than parts should hold."""
         while known.tally.reports > PART << known.depth:
             known.depth += 1
@@ -243,13 +243,13 @@ class SqlSurveys:
                     values = (known.id, half, "\n".join(mine))
                     link.change("INSERT INTO survey_parts VALUES (?, ?, ?)", values)
 
-    def _show_step(self, link: Link, known: _Open) -> None:
+    def _show_step(self, link: DatabaseLink, known: _Open) -> None:
         waiting = known.tally.reports - known.shown.reports
         enough = known.tally.reports - STEP >= known.minimum
         if enough and waiting >= STEP + max(STEP, known.shown.reports // 20):
             self._show_but(link, known)
 
-    def _show_but(self, link: Link, known: _Open) -> None:
+    def _show_but(self, link: DatabaseLink, known: _Open) -> None:
         """Show all but STEP reports, drawn among those that were not shown: these wait on."""
         pool = sorted(_unshown(link, known.id), key=lambda _: self._dice.draw(16))
         held, rest = pool[:STEP], pool[STEP:]
@@ -267,7 +267,7 @@ class SqlSurveys:
                 ("\n".join(kept), known.id, name),
             )
 
-    def _show(self, link: Link, known: _Open) -> None:
+    def _show(self, link: DatabaseLink, known: _Open) -> None:
         link.change("DELETE FROM survey_shown WHERE survey = ?", (known.id,))
         link.change(
             "INSERT INTO survey_shown SELECT survey, name, body FROM survey_parts"
@@ -277,7 +277,7 @@ class SqlSurveys:
         known.shown = known.tally
 
 
-def _unshown(link: Link, survey: str) -> list[str]:
+def _unshown(link: DatabaseLink, survey: str) -> list[str]:
     """Return the lines that are there and not shown; what is shown may be cut less finely."""
     ((depth,),) = link.rows(
         "SELECT max(length(name)) FROM survey_shown WHERE survey = ?", (survey,)
@@ -304,11 +304,13 @@ def _name(token: str, depth: int) -> str:
     return f"{int(token[:16], 16):064b}"[:depth]  # more bits than there will be parts
 
 
-def _part_names(link: Link, survey: str) -> list[tuple[Any, ...]]:  # Any: as Link.rows has it
+def _part_names(
+    link: DatabaseLink, survey: str
+) -> list[tuple[Any, ...]]:  # Any: as Link.rows has it
     return link.rows("SELECT name FROM survey_parts WHERE survey = ? ORDER BY name", (survey,))
 
 
-def _read_parts(link: Link, survey: str, names: set[str]) -> dict[str, str]:
+def _read_parts(link: DatabaseLink, survey: str, names: set[str]) -> dict[str, str]:
     marks = ", ".join("?" * len(names))
     sql = f"SELECT name, body FROM survey_parts WHERE survey = ? AND name IN ({marks})"
     found = dict(link.rows(sql, (survey, *sorted(names))))
@@ -317,7 +319,7 @@ def _read_parts(link: Link, survey: str, names: set[str]) -> dict[str, str]:
     return found
 
 
-def _write_parts(link: Link, survey: str, parts: dict[str, list[str]]) -> None:
+def _write_parts(link: DatabaseLink, survey: str, parts: dict[str, list[str]]) -> None:
     sql = "UPDATE survey_parts SET body = ? WHERE survey = ? AND name = ?"
     for name in sorted(parts):
         link.change(sql, ("\n".join(parts[name]), survey, name))

@@ -11,7 +11,7 @@ from sfumato.features.surveys.ports import Ballot, Taken
 
 
 @dataclass(frozen=True)
-class Sent:
+class Submission:
     """A randomised report as it came, under the token that it spends."""
 
     survey: str

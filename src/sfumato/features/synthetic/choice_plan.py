@@ -21,7 +21,7 @@ from sfumato.dp.json_values import Json
 from sfumato.dp.mechanisms.exponential import rate_for
 from sfumato.dp.refusal import Bug, Refused
 from sfumato.query.expression import spelled
-from sfumato.query.model import Question
+from sfumato.query.model import Query
 from sfumato.query.plan import Plan, make_plan
 from sfumato.vault.card.data_card import Card
 
@@ -34,7 +34,7 @@ MOST_CELLS: Final = 10_000_000  # of all candidates together
 class Candidate:
     """A question of one count over public keys, and what is expected, in its GROUP BY's order."""
 
-    question: Question
+    question: Query
     expected: Integers  # one axis for each key
     penalty: int = 0
     weight: int = 1

@@ -12,18 +12,18 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, Final, Protocol
 
-from sfumato.dp.accounting.privacy_events import Event, debt_of
+from sfumato.dp.accounting.privacy_events import Event, privacy_cost
 from sfumato.dp.json_values import Json
 from sfumato.dp.refusal import Bug
 from sfumato.features.synthetic.choice_plan import Distances
-from sfumato.query.contribution_bounds import bounding_in_words
+from sfumato.query.contribution_bounds import bounds_text
 from sfumato.query.expression import spelled
-from sfumato.query.model import question_json
+from sfumato.query.model import query_json
 from sfumato.query.plan import Plan
 from sfumato.release.accounts import debtors
-from sfumato.release.charged_reads import RowReader, looked_at
+from sfumato.release.charged_reads import RowReader, read_for_charge
 from sfumato.release.guarded_release import Door, Order
-from sfumato.release.locks.central_dp import GUARANTEE, farthest
+from sfumato.release.locks.central_dp import GUARANTEE, choose_farthest
 from sfumato.release.payment import on_card
 from sfumato.release.plan_description import digest
 from sfumato.release.wait_limit import PATIENCE_S
@@ -69,7 +69,10 @@ def choose(door: Door, order: Order, distances: Distances) -> tuple[int, ...]:
             reader.read(partial(door.engine.measure, order.table, plan.measure))
             for plan in distances.plans
         ]
-        return {"format": FORMAT, "chosen": list(farthest(sealed, distances, door.pool.dice))}
+        return {
+            "format": FORMAT,
+            "chosen": list(choose_farthest(sealed, distances, door.pool.dice)),
+        }
 
     stored = looked(door, order, charge, look)
     return tuple(int(place) for place in of_format(stored, FORMAT)["chosen"])
@@ -100,7 +103,7 @@ def _read(door: Door, order: Order, charge: Charge, look: Callable[[RowReader], 
     def text(reader: RowReader) -> str:
         return spelled({**look(reader), "version": order.card.version})
 
-    return looked_at(door.ledger, charge, text)
+    return read_for_charge(door.ledger, charge, text)
 
 
 def charge_for(
@@ -117,13 +120,13 @@ def charge_for(
         answer_key=digest({kind: identity, "of": [order.asker.user, order.op]}),
         shape=shape,
         debtors=debtors(card, order.asker.user, order.asker.groups),
-        debt=debt_of(event),
+        debt=privacy_cost(event),
         patience_s=PATIENCE_S,
         body={
             kind: identity,
-            "question": question_json(first.question),
+            "question": query_json(first.question),
             "code": door.code,
-            "bounding": bounding_in_words(first),
+            "bounding": bounds_text(first),
             "mechanism": mechanism,
             "says": wanted.in_words(),
             "shape": shape,

@@ -36,7 +36,7 @@ SAYS: Final = (
 
 
 @dataclass(frozen=True, eq=False)
-class Side:
+class TwinSide:
     """A table of the twin as categories, beside the door to the real one."""
 
     device: AtTheDoor
@@ -50,7 +50,7 @@ class Side:
         return len(self.codes) // math.gcd(len(self.codes), self.people)
 
 
-def error_of(sides: Mapping[str, Side], seed: str, epsilon: Fraction) -> Json:
+def error_of(sides: Mapping[str, TwinSide], seed: str, epsilon: Fraction) -> Json:
     """Return the errors of all tables, paid in one charge; the same again is free."""
     most = min(MOST, MOST_OF_ALL // (len(SIZES) * len(sides)))
     found = [
@@ -84,7 +84,7 @@ def marginals_of(sizes: Sequence[int], count: int, stream: Seeded) -> list[Cliqu
     return fit[:MOST]
 
 
-def _misfit(side: Side, name: str, size: int, cliques: Sequence[Clique]) -> Misfit:
+def _misfit(side: TwinSide, name: str, size: int, cliques: Sequence[Clique]) -> Misfit:
     times = side.people // math.gcd(len(side.codes), side.people)
     candidates = [
         Candidate(side.device.question_of(clique), times * _counts(side, clique))
@@ -93,14 +93,14 @@ def _misfit(side: Side, name: str, size: int, cliques: Sequence[Clique]) -> Misf
     return Misfit(f"{name}, {size}", side.scale, tuple(candidates))
 
 
-def _counts(side: Side, clique: Clique) -> Integers:
+def _counts(side: TwinSide, clique: Clique) -> Integers:
     """Return the twin's own counts, one axis for each column."""
     shape = tuple(side.device.sizes[c] for c in clique)
     flat = np.ravel_multi_index(tuple(side.codes[:, c] for c in clique), shape)
     return np.bincount(flat, minlength=math.prod(shape)).astype(np.int64).reshape(shape)
 
 
-def _shown(misfits: Misfits, place: int, number: int, side: Side) -> Json:
+def _shown(misfits: Misfits, place: int, number: int, side: TwinSide) -> Json:
     """Return one error with its interval, as shares (misfits.proof.md: what the answer means)."""
     one = misfits.numbers[place]
     parts = 2 * side.scale * side.people * len(one.plans)

@@ -59,7 +59,7 @@ def tree_of(sizes: Sequence[int], wanted: Iterable[Clique]) -> Tree:
     return Tree(tuple(sizes), tuple(cliques), _branches(cliques, Branch(0, None, ())))
 
 
-def rooted(tree: Tree, column: int) -> Tree:
+def root_tree(tree: Tree, column: int) -> Tree:
     """Return the same cliques, branching from one that has the column, which is there already."""
     place = tree.holder((column,))
     if place is None:

@@ -24,7 +24,7 @@ from sfumato.features.synthetic.measurement_port import Candidate, Choice
 from sfumato.features.synthetic.measurement_release import AtTheDoor
 from sfumato.features.synthetic.schema_twin import most_rows
 from sfumato.features.synthetic.table_assembly import Drawn
-from sfumato.query.model import Aggregate, Joined, Output, Question
+from sfumato.query.model import Aggregate, Joined, Output, Query
 from sfumato.query.plan import make_plan
 from sfumato.vault.card.data_card import Card, Table
 
@@ -41,7 +41,7 @@ def anchor_of(card: Card) -> Table | None:
 def can_join(card: Card, table: Table, anchor: Table) -> bool:
     """Say whether the card lets both be counted together; nothing is read or charged."""
     count = Output("n", Aggregate("count"))
-    asked = Question(
+    asked = Query(
         card.name, (count,), max_groups=1, max_rows=1, table=table.name,
         joins=(Joined(anchor.name),),
     )  # fmt: skip

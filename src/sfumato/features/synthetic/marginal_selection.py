@@ -24,7 +24,7 @@ from sfumato.features.synthetic.junction_tree import Clique, Floats, tree_of
 from sfumato.features.synthetic.maximum_entropy_model import (
     Measured,
     Model,
-    fitted,
+    fit_model,
     total_of,
     total_std_of,
 )
@@ -37,7 +37,7 @@ from sfumato.features.synthetic.measurement_port import (
     sizes_of,
     unmerged,
 )
-from sfumato.features.synthetic.row_sampling import sampled, sampled_beside
+from sfumato.features.synthetic.row_sampling import sample_rows, sampled_beside
 from sfumato.features.synthetic.seeded_numbers import Integers, Seeded
 
 DROWNED: Final = 3.0  # stds of noise below which a category is counted with others
@@ -64,7 +64,7 @@ class Made:
     def draw(self, rows: int | None, stream: Seeded) -> Integers:
         """Return codes [rows, columns]; as many rows as were measured, if no number is named."""
         count = max(1, round(self.model.total)) if rows is None else rows
-        return self._categories(sampled(self.model, count, stream), stream)
+        return self._categories(sample_rows(self.model, count, stream), stream)
 
     def draw_beside(self, column: int, given: Integers, stream: Seeded) -> Integers:
         """Return codes of rows whose group in one column is given."""
@@ -99,7 +99,7 @@ def independent(device: Device) -> Made:
     alone, std = _alone(device, Fraction(1))
     merged = unmerged(device.sizes)
     measured = _singles(alone, std)
-    model = fitted(device.sizes, measured, total_of(measured))
+    model = fit_model(device.sizes, measured, total_of(measured))
     noise = total_std_of(measured)
     return Made(model, merged, tuple(alone), noise, tuple((c,) for c in range(len(alone))))
 
@@ -113,12 +113,12 @@ def mst(device: Device) -> Made:
     merged = _merged(alone, std)
     measured, total = _grouped(alone, std, merged)
     each = pairs / (len(alone) - 1)
-    start = fitted(sizes_of(merged), measured, total)
+    start = fit_model(sizes_of(merged), measured, total)
     chosen = device.choose(Choice("tree", tuple(_pairs(start, device.std(each))), merged), choice)
     candidates = list(combinations(range(len(alone)), 2))
     found = [candidates[place] for place in chosen]
     measured += [_measured(device, pair, merged, each) for pair in found]
-    model = fitted(sizes_of(merged), measured, total)
+    model = fit_model(sizes_of(merged), measured, total)
     noise = total_std_of(_singles(alone, std))
     return Made(model, merged, tuple(alone), noise, tuple(one.columns for one in measured))
 
@@ -131,7 +131,7 @@ def aim(device: Device) -> Made:
     alone, std = _alone(device, first)
     merged = _merged(alone, std)
     measured, total = _grouped(alone, std, merged)
-    state = _Adaptive(device, merged, measured, fitted(sizes_of(merged), measured, total))
+    state = _Adaptive(device, merged, measured, fit_model(sizes_of(merged), measured, total))
     left = 1 - first
     each = left / (2 * len(alone))
     while left > 0:
@@ -237,14 +237,14 @@ class _Adaptive:
         columns = candidates[place].columns
         before = self.model.marginal(columns)
         self.measured.append(_measured(self.device, columns, self.merged, share - choice))
-        self.model = fitted(
+        self.model = fit_model(
             self.model.tree.sizes, self.measured, self.model.total, self.model, steps=100
         )
         moved = float(np.abs(self.model.marginal(columns) - before).sum())
         return moved <= NOISE_OF * std * before.size
 
     def final(self) -> Model:
-        return fitted(self.model.tree.sizes, self.measured, self.model.total, self.model)
+        return fit_model(self.model.tree.sizes, self.measured, self.model.total, self.model)
 
     def _candidates(self, std: float) -> list[Candidate]:
         count = len(self.device.sizes)

@@ -15,14 +15,14 @@ from typing import Final
 
 from sfumato.dp.refusal import Refused
 from sfumato.features.synthetic.column_values import values_of
-from sfumato.features.synthetic.row_repair import MEND, Effort, Pools, mended
+from sfumato.features.synthetic.row_repair import MEND, Pools, RepairLimit, repair_row
 from sfumato.features.synthetic.seeded_numbers import Seeded
 from sfumato.query.expression import All, Compare, Constant, Predicate
 from sfumato.query.measure import Join
-from sfumato.query.model import EachPerson, Question, Reduce
+from sfumato.query.model import EachPerson, Query, Reduce
 from sfumato.query.plan import Plan, make_plan
 from sfumato.query.row_conditions import Value, holds_on, value_on
-from sfumato.query.size_limits import MAX_NODES, count_to
+from sfumato.query.size_limits import MAX_NODES, count_up_to
 from sfumato.query.validation import of_source
 from sfumato.vault.card.data_card import Card, Table
 
@@ -35,14 +35,14 @@ Person = dict[str, list[dict[str, Value]]]  # table -> rows, by the names of the
 
 
 @dataclass
-class Planted:
+class MatchingRows:
     """What has been made so far: people, and public rows by table and key."""
 
     people: list[Person] = field(default_factory=list)
     public: dict[str, dict[Value, dict[str, Value]]] = field(default_factory=dict)
 
 
-def planted(card: Card, question: Question, stream: Seeded) -> Planted:
+def matching_rows(card: Card, question: Query, stream: Seeded) -> MatchingRows:
     """Return people for every group that the question answers; or refuse: the card allows none."""
     plan = make_plan(card, question)
     if question.beside or question.lookups:
@@ -52,7 +52,7 @@ def planted(card: Card, question: Question, stream: Seeded) -> Planted:
             "others beside it.",
             "Make a twin for each of them, or of the whole data set.",
         )
-    garden = _Garden(card, plan, stream, Planted())
+    garden = _Garden(card, plan, stream, MatchingRows())
     groups = list(islice(_groups(plan), MOST_GROUPS + 1))
     if len(groups) > MOST_GROUPS:
         raise Refused(
@@ -84,8 +84,8 @@ class _Garden:
     card: Card
     plan: Plan
     stream: Seeded
-    made: Planted
-    effort: Effort = field(default_factory=Effort)
+    made: MatchingRows
+    effort: RepairLimit = field(default_factory=RepairLimit)
 
     def plant(self, group: Sequence[Predicate]) -> None:
         """Plant one person of the group, or refuse."""
@@ -112,7 +112,7 @@ class _Garden:
         if not rows:
             return None
         wanted = _both(question.where, group)
-        of_all = sum(count_to(MAX_NODES, [v]) for v in (*of_source(question.source), *group))
+        of_all = sum(count_up_to(MAX_NODES, [v]) for v in (*of_source(question.source), *group))
         for _ in range(MEND):
             self.effort.spend(of_all * len(rows))
             if wanted is None or holds_on(wanted, _reduced(question.source, rows)) is True:
@@ -131,7 +131,7 @@ class _Garden:
         self.effort.spend(len(columns))
         start = {c.name: values_of(c, 1, self.stream, self._texts)[0] for c in columns}
         pools = Pools(columns, self._same(), wanted, self.stream, self.effort)
-        made = mended(pools.alike(start), wanted, pools)
+        made = repair_row(pools.alike(start), wanted, pools)
         return made if made is not None and self._meets(made) else None
 
     def _meets(self, row: Mapping[str, Value]) -> bool:

@@ -65,7 +65,7 @@ def total_std_of(measured: Sequence[Measured]) -> float:
     return 1 / math.sqrt(math.fsum(1 / (one.std**2 * one.counts.size) for one in measured))
 
 
-def fitted(
+def fit_model(
     sizes: Sequence[int],
     measured: Sequence[Measured],
     total: float,

@@ -16,7 +16,7 @@ from typing import Any, Final, cast
 import numpy as np
 
 from sfumato.dp.accounting.composition import rho_within
-from sfumato.dp.accounting.privacy_events import Debt, PureEvent, debt_of
+from sfumato.dp.accounting.privacy_events import PrivacyCost, PureEvent, privacy_cost
 from sfumato.dp.budget import EPSILON_UNITS, RHO_UNITS
 from sfumato.dp.json_values import Json
 from sfumato.features.synthetic.choice_plan import Candidate, make_distances
@@ -28,7 +28,7 @@ from sfumato.features.synthetic.misfit_plan import Misfits
 from sfumato.features.synthetic.misfit_release import misfit
 from sfumato.features.synthetic.private_bins import uncut
 from sfumato.query.expression import Case, Compare, Constant, Expr, Literally, Ref
-from sfumato.query.model import Aggregate, EachPerson, Joined, Output, Question, Reduce
+from sfumato.query.model import Aggregate, EachPerson, Joined, Output, Query, Reduce
 from sfumato.query.plan import make_plan
 from sfumato.query.request import Request
 from sfumato.release.guarded_release import Asker, Door, Order, release
@@ -60,16 +60,16 @@ class Price:
         return Fraction(math.isqrt(math.floor(2 * self.rho * part * FINE**2)), FINE)
 
     @property
-    def debt(self) -> Debt:
+    def debt(self) -> PrivacyCost:
         """Return what the whole twin costs at most, under the test that it is meant for."""
         if not self.rho:
-            return debt_of(PureEvent(self.epsilon))
-        whole = debt_of(PureEvent(self.epsilon))
-        return Debt(whole.epsilon, 2**62, math.ceil(self.rho * RHO_UNITS) + self.events, 0)
+            return privacy_cost(PureEvent(self.epsilon))
+        whole = privacy_cost(PureEvent(self.epsilon))
+        return PrivacyCost(whole.epsilon, 2**62, math.ceil(self.rho * RHO_UNITS) + self.events, 0)
 
-    def with_error(self, epsilon: Fraction | None) -> Debt:
+    def with_error(self, epsilon: Fraction | None) -> PrivacyCost:
         """Return what it costs at most together with an error that is measured apart."""
-        return self.debt if epsilon is None else self.debt + debt_of(PureEvent(epsilon))
+        return self.debt if epsilon is None else self.debt + privacy_cost(PureEvent(epsilon))
 
     def as_json(self) -> Json:
         """Return the price as the stamp has it."""
@@ -170,7 +170,7 @@ class AtTheDoor:
         for question in (*medians, *times, *singles):
             make_plan(self.listing.card, question)
 
-    def question_of(self, columns: Clique) -> Question:
+    def question_of(self, columns: Clique) -> Query:
         """Return the question that counts the columns, every category by itself."""
         some = [self.columns[c] for c in columns]
         return self._question([one.grouped(tuple(range(one.size))) for one in some])
@@ -190,7 +190,7 @@ class AtTheDoor:
         return Fraction(math.isqrt(math.floor(8 * self.price.rho * part * FINE**2)), FINE)
 
     def _asked(
-        self, question: Question, sizes: Sequence[int], what: tuple[Sequence[str], Fraction]
+        self, question: Query, sizes: Sequence[int], what: tuple[Sequence[str], Fraction]
     ) -> Floats:
         names, share = what
         part = share * self.share
@@ -226,18 +226,18 @@ class AtTheDoor:
             may_still=self.may_still,
         )
 
-    def _medians_of(self, coded: Coded) -> Question:
+    def _medians_of(self, coded: Coded) -> Query:
         """Return the question for a median of each bin of a column."""
         key = coded.grouped(tuple(range(coded.size)))
         median = Output("m", Aggregate("quantile", (Ref(coded.column.name),), at=Fraction(1, 2)))
         return replace(self._question([key]), outputs=(Output("k0", key), median))
 
-    def _times_of(self, most: int) -> Question:
+    def _times_of(self, most: int) -> Query:
         """Return the question that counts people by how many rows they have."""
         below = [Compare(Ref("times"), "<", Constant.of(count + 1)) for count in range(1, most)]
         whens = tuple((one, _number(place)) for place, one in enumerate(below))
         key = Case(whens, _number(most - 1))
-        return Question(
+        return Query(
             data_set=self.listing.card.name,
             outputs=(Output("k0", key), Output("n", Aggregate("count"))),
             group_by=(key,),
@@ -246,10 +246,10 @@ class AtTheDoor:
             table=self._other(),
         )
 
-    def _question(self, keys: Sequence[Expr]) -> Question:
+    def _question(self, keys: Sequence[Expr]) -> Query:
         outputs = [Output(f"k{place}", key) for place, key in enumerate(keys)]
         bound = 1 if self.listing.card.by_person else None
-        return Question(
+        return Query(
             data_set=self.listing.card.name,
             outputs=(*outputs, Output("n", Aggregate("count"))),
             group_by=tuple(keys),

@@ -14,7 +14,7 @@ from sfumato.features.synthetic.choice_release import charge_for, looked, of_for
 from sfumato.features.synthetic.misfit_plan import Misfits
 from sfumato.release.charged_reads import RowReader
 from sfumato.release.guarded_release import Door, Order
-from sfumato.release.locks.central_dp import apart
+from sfumato.release.locks.central_dp import noisy_misfits
 
 FORMAT: Final = "misfit/1"
 MECHANISM: Final = "discrete laplace"
@@ -34,7 +34,7 @@ def misfit(door: Door, order: Order, misfits: Misfits) -> tuple[int, ...]:
             ]
             for one in misfits.numbers
         ]
-        return {"format": FORMAT, "numbers": list(apart(sealed, misfits, drawn))}
+        return {"format": FORMAT, "numbers": list(noisy_misfits(sealed, misfits, drawn))}
 
     stored = looked(door, order, charge, look)
     return tuple(int(number) for number in of_format(stored, FORMAT)["numbers"])

@@ -31,7 +31,7 @@ def uncut(column: Column) -> Coded:
     return Coded(column, (lower,))
 
 
-def halved(coded: Coded, middles: Sequence[int]) -> Coded:
+def split_at_median(coded: Coded, middles: Sequence[int]) -> Coded:
     """Return the column with each bin cut in two behind the step that was measured for it."""
     _, upper = coded.column.bounds()
     begins: list[int] = []

@@ -12,7 +12,7 @@ from fractions import Fraction
 from functools import partial
 from typing import Final
 
-from sfumato.dp.accounting.privacy_events import Debt
+from sfumato.dp.accounting.privacy_events import PrivacyCost
 from sfumato.dp.accounting.privacy_filter import accepts
 from sfumato.dp.budget import read_delta, read_epsilon
 from sfumato.dp.json_values import Json
@@ -26,7 +26,7 @@ from sfumato.features.synthetic.counted_marginals import (
     measured_all,
     most_events,
 )
-from sfumato.features.synthetic.distance_to_rows import Side, error_of
+from sfumato.features.synthetic.distance_to_rows import TwinSide, error_of
 from sfumato.features.synthetic.marginal_selection import METHODS
 from sfumato.features.synthetic.measurement_port import Integers
 from sfumato.features.synthetic.measurement_release import AtTheDoor, Price, look_op, price_of
@@ -136,10 +136,10 @@ class PrivateTwins:
             "spent": False,
         }
 
-    def _check_fits(self, card: Card, asker: Asker, debt: Debt) -> None:
+    def _check_fits(self, card: Card, asker: Asker, debt: PrivacyCost) -> None:
         for account in accounts_paying(self.door.ledger, card, asker):
             if not _fits(account, debt):
-                raise exceeded(account, Debt(debt.epsilon, 0, debt.rho, 0))
+                raise exceeded(account, PrivacyCost(debt.epsilon, 0, debt.rho, 0))
 
     def _check_still(self, caller: Caller, data_set: str) -> None:
         """Refuse whoever may not ask any more, and anybody while the owner lets nobody ask."""
@@ -221,7 +221,7 @@ def _error(
     if epsilon is None:
         return {}
     sides = {
-        name: Side(devices[name], codes, drawn.people, drawn.made.total_std)
+        name: TwinSide(devices[name], codes, drawn.people, drawn.made.total_std)
         for name, (codes, drawn) in twin.items()
     }
     try:
@@ -230,5 +230,5 @@ def _error(
         return {"error": {"refused": refused.code, "says": refused.cause, "of": {}}}
 
 
-def _fits(account: Account, debt: Debt) -> bool:
+def _fits(account: Account, debt: PrivacyCost) -> bool:
     return accepts(account.cap, account.spent, debt)

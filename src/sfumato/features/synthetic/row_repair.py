@@ -23,7 +23,7 @@ from sfumato.query.expression import (
     walk,
 )
 from sfumato.query.row_conditions import Value, constant_value, holds_on
-from sfumato.query.size_limits import MAX_NODES, count_to
+from sfumato.query.size_limits import MAX_NODES, count_up_to
 from sfumato.vault.card.columns import Column
 
 MEND: Final = 200  # changes to a row before another is begun
@@ -32,7 +32,7 @@ _TEXTS: Final = 40
 MOST_EFFORT: Final = 3_000_000  # parts of conditions that are looked at: some seconds
 
 
-class Effort:
+class RepairLimit:
     """How many parts of conditions may still be looked at for one twin, which costs nothing."""
 
     def __init__(self, most: int = MOST_EFFORT) -> None:
@@ -58,7 +58,7 @@ class Pools:
         same: Mapping[str, str],
         wanted: Predicate | None,
         stream: Seeded,
-        effort: Effort,
+        effort: RepairLimit,
     ) -> None:
         self.stream = stream
         self.effort = effort
@@ -101,7 +101,7 @@ class Pools:
         return name
 
 
-def mended(
+def repair_row(
     row: dict[str, Value], wanted: Predicate | None, pools: Pools
 ) -> dict[str, Value] | None:
     """Return the row so changed that the condition holds, or None where that was not found."""
@@ -116,7 +116,7 @@ def mended(
 
 def _step(row: dict[str, Value], wanted: Predicate, pools: Pools, *, to: bool) -> dict[str, Value]:
     """Return the row with one part of the condition nearer to holding, or to not holding."""
-    pools.effort.spend(count_to(MAX_NODES, [wanted]))
+    pools.effort.spend(count_up_to(MAX_NODES, [wanted]))
     if holds_on(wanted, row) is to:
         return row
     match wanted:
@@ -139,7 +139,7 @@ def _simply(
     if not names:
         return row
     name = pools.stream.one_of(names)
-    values, size = pools.of(name), count_to(MAX_NODES, [wanted])
+    values, size = pools.of(name), count_up_to(MAX_NODES, [wanted])
     for place in pools.stream.order(len(values)).tolist():
         pools.effort.spend(size + len(row))
         tried = pools.changed(row, name, values[place])

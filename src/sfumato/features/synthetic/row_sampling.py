@@ -12,12 +12,12 @@ import math
 
 import numpy as np
 
-from sfumato.features.synthetic.junction_tree import Clique, Floats, Tree, rooted
+from sfumato.features.synthetic.junction_tree import Clique, Floats, Tree, root_tree
 from sfumato.features.synthetic.maximum_entropy_model import Model
 from sfumato.features.synthetic.seeded_numbers import Integers, Seeded
 
 
-def sampled(model: Model, rows: int, stream: Seeded) -> Integers:
+def sample_rows(model: Model, rows: int, stream: Seeded) -> Integers:
     """Return codes [rows, columns] drawn from the model."""
     codes = np.zeros((rows, len(model.tree.sizes)), dtype=np.int64)
     return _filled(model, model.tree, codes, stream)
@@ -27,7 +27,7 @@ def sampled_beside(model: Model, column: int, given: Integers, stream: Seeded) -
     """Return codes drawn from the model where one column is what it is already."""
     codes = np.zeros((len(given), len(model.tree.sizes)), dtype=np.int64)
     codes[:, column] = given
-    return _filled(model, rooted(model.tree, column), codes, stream)
+    return _filled(model, root_tree(model.tree, column), codes, stream)
 
 
 def _filled(model: Model, tree: Tree, codes: Integers, stream: Seeded) -> Integers:

@@ -7,12 +7,12 @@ from typing import Final
 
 from sfumato.dp.json_values import Json
 from sfumato.dp.ports import Dice
-from sfumato.features.synthetic.matching_rows import planted
+from sfumato.features.synthetic.matching_rows import matching_rows
 from sfumato.features.synthetic.schema_twin import Beside, schema_tables
 from sfumato.features.synthetic.seeded_numbers import Seeded
 from sfumato.features.synthetic.twin_files import Stamp, twin_json
 from sfumato.features.synthetic.twin_limits import check_rows, seed_of
-from sfumato.query.model import Question, question_json
+from sfumato.query.model import Query, query_json
 from sfumato.query.sql.select import read_sql
 from sfumato.release.permissions import asked_listing, question_of
 from sfumato.vault.card.data_card import Card
@@ -54,16 +54,16 @@ class Twins:
         question = _question(card, wanted)
         beside = Beside()
         if question is not None:
-            made = planted(card, question, Seeded(seed, "planted"))
+            made = matching_rows(card, question, Seeded(seed, "planted"))
             beside = Beside(made.people, made.public)
         more: Json = {"seed": seed, "rows": rows, "epsilon": 0}
         if question is not None:
-            more["for"] = wanted.sql or question_json(question)
+            more["for"] = wanted.sql or query_json(question)
         stamp = Stamp("schema-twin", card.name, card.version, SCHEMA_ONLY, SAYS, more)
         return twin_json(card, stamp, schema_tables(card, rows, seed, beside))
 
 
-def _question(card: Card, wanted: Wanted) -> Question | None:
+def _question(card: Card, wanted: Wanted) -> Query | None:
     if wanted.sql is not None:
         return read_sql(wanted.sql, card.name)
     if wanted.question is None:

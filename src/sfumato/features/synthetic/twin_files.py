@@ -71,12 +71,12 @@ def _files(card: Card, stamp: Stamp, tables: Sequence[TwinTable]) -> Iterator[tu
 
 def _text(table: TwinTable, separator: str, null: str) -> str:
     made = io.StringIO(newline="")
-    lines = ([null if value is None else written(value) for value in row] for row in table.rows)
+    lines = ([null if value is None else twin_files(value) for value in row] for row in table.rows)
     write_rows(made, chain((table.columns,), lines), separator)
     return made.getvalue()
 
 
-def written(value: Value) -> str:
+def twin_files(value: Value) -> str:
     """Return the value as files have it; numbers exact."""
     match value:
         case bool():

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from sfumato.client.plot import Plot
 from sfumato.lab.attack import EPSILONS_OPTION, Attack, Setting
-from sfumato.lab.attack_report import Report, Success
+from sfumato.lab.attack_report import Report, SuccessRate
 from sfumato.lab.line_plot import Axes, Point, curves
 from sfumato.lab.platform_noise import private_sums
 from sfumato.lab.success_intervals import guessing_bound, hit_rate_bound
@@ -120,23 +120,23 @@ def _run(setting: Setting) -> Report:
     )
 
 
-def _exact(setting: Setting, village: Village) -> Success:
+def _exact(setting: Setting, village: Village) -> SuccessRate:
     """Return the success of who takes the others from an exact count."""
     secrets, others = _drawn(setting, village)
     guessed = (others + secrets) - others == 1
-    return Success("exact count, others known", int((guessed == secrets).sum()), setting.runs)
+    return SuccessRate("exact count, others known", int((guessed == secrets).sum()), setting.runs)
 
 
-def _knowing_others(setting: Setting, village: Village, epsilon: float) -> Success:
+def _knowing_others(setting: Setting, village: Village, epsilon: float) -> SuccessRate:
     secrets = setting.dice.random(setting.runs) < 0.5
     others = _drawn(setting, village)[1]
     released = private_sums(others + secrets, sensitivity=1, epsilon=epsilon, dice=setting.dice)
     hits = int(((released - others >= 1) == secrets).sum())
     name = f"epsilon = {epsilon:g}, others known"
-    return Success(name, hits, setting.runs, epsilon, guessing_bound(epsilon))
+    return SuccessRate(name, hits, setting.runs, epsilon, guessing_bound(epsilon))
 
 
-def _knowing_village(setting: Setting, village: Village, epsilon: float) -> list[Success]:
+def _knowing_village(setting: Setting, village: Village, epsilon: float) -> list[SuccessRate]:
     """Return the success with the target's row in the count, and with it removed."""
     made = []
     without = right_without(village, epsilon=epsilon)
@@ -148,7 +148,7 @@ def _knowing_village(setting: Setting, village: Village, epsilon: float) -> list
         hits = int((guess(village, released, epsilon=epsilon) == secrets).sum())
         bound = hit_rate_bound(epsilon, without) if is_in else None
         text = f"epsilon = {epsilon:g}, {name}"
-        made.append(Success(text, hits, setting.runs, epsilon, bound))
+        made.append(SuccessRate(text, hits, setting.runs, epsilon, bound))
     return made
 
 
@@ -159,7 +159,7 @@ def _drawn(setting: Setting, village: Village) -> tuple[Counts, Counts]:
     return secrets, setting.dice.binomial(village.people - 1, rates).astype(np.int64)
 
 
-def _finding(village: Village, successes: tuple[Success, ...]) -> str:
+def _finding(village: Village, successes: tuple[SuccessRate, ...]) -> str:
     removed = [one for one in successes if one.epsilon is not None and one.bound is None]
     knowing = ", ".join(
         f"{one.rate:.0%} at epsilon {one.epsilon:g}"

@@ -16,7 +16,7 @@ import numpy as np
 
 from sfumato.client.ask_terms import Number
 from sfumato.lab.attack import EPSILONS_OPTION, Attack, Setting
-from sfumato.lab.attack_report import Report, Success
+from sfumato.lab.attack_report import Report, SuccessRate
 from sfumato.lab.attack_target import Target
 from sfumato.lab.one_bit_game import COIN, Look, by_the_mean, successes_against_ours
 from sfumato.lab.platform_noise import EPSILONS, private_sums
@@ -91,11 +91,11 @@ def _probed(dice: np.random.Generator, repeats: int) -> Probe:
     return probe(lambda _: float(numbers.pop()), repeat(""), epsilon=EACH, most=PICTURED)
 
 
-def _forgetful(dice: np.random.Generator, repeats: int, runs: int) -> Success:
+def _forgetful(dice: np.random.Generator, repeats: int, runs: int) -> SuccessRate:
     look = Look(counts=repeats, guess=by_the_mean)
     hits = look.hits(dice, epsilon=EACH * repeats, runs=runs)
     times = "once" if repeats == 1 else f"{repeats:,} times"
-    return Success("new noise each time", hits, runs, note=f"asked {times} at epsilon {EACH:g}")
+    return SuccessRate("new noise each time", hits, runs, note=f"asked {times} at epsilon {EACH:g}")
 
 
 def _run(setting: Setting) -> Report:

@@ -15,9 +15,9 @@ import numpy as np
 
 from sfumato.client.ask_terms import Number
 from sfumato.lab.attack import EPSILONS_OPTION, Attack, Setting
-from sfumato.lab.attack_report import Report, Success
+from sfumato.lab.attack_report import Report, SuccessRate
 from sfumato.lab.attack_target import Target
-from sfumato.lab.one_bit_game import COIN, by_the_mean, parts, tosses
+from sfumato.lab.one_bit_game import COIN, by_the_mean, coin_flips, parts
 from sfumato.lab.platform_noise import EPSILONS, private_sums
 from sfumato.lab.probe import Probe, probe
 from sfumato.lab.success_intervals import guessing_bound
@@ -67,29 +67,29 @@ def hits(dice: np.random.Generator, *, each: float, pairs: int, runs: int) -> in
 
 
 def _hits(dice: np.random.Generator, each: float, pairs: int, runs: int) -> int:
-    truth = tosses(dice, runs=runs)
+    truth = coin_flips(dice, runs=runs)
     without = np.full((runs, pairs), CROWD, dtype=np.int64)
     everyone = without + truth[:, np.newaxis]
     seen = [private_sums(c, sensitivity=1, epsilon=each, dice=dice) for c in (everyone, without)]
     return int((by_the_mean(seen[0] - seen[1], dice) == truth).sum())
 
 
-def _exact(dice: np.random.Generator, runs: int) -> Success:
-    truth = tosses(dice, runs=runs)
+def _exact(dice: np.random.Generator, runs: int) -> SuccessRate:
+    truth = coin_flips(dice, runs=runs)
     told = by_the_mean(((CROWD + truth) - CROWD)[:, np.newaxis], dice)
-    return Success("exact counts", int((told == truth).sum()), runs)
+    return SuccessRate("exact counts", int((told == truth).sum()), runs)
 
 
-def _forgetful(dice: np.random.Generator, pairs: int, runs: int) -> Success:
+def _forgetful(dice: np.random.Generator, pairs: int, runs: int) -> SuccessRate:
     found = hits(dice, each=EACH, pairs=pairs, runs=runs)
     many = "one pair" if pairs == 1 else f"{pairs:,} pairs"
-    return Success("new noise each time", found, runs, note=f"{many} at epsilon {EACH:g} each")
+    return SuccessRate("new noise each time", found, runs, note=f"{many} at epsilon {EACH:g} each")
 
 
-def _ours(dice: np.random.Generator, epsilon: float, runs: int) -> Success:
+def _ours(dice: np.random.Generator, epsilon: float, runs: int) -> SuccessRate:
     found = hits(dice, each=epsilon / 2, pairs=1, runs=runs)
     bound = guessing_bound(epsilon)
-    return Success(f"ours, epsilon = {epsilon:g}", found, runs, epsilon=epsilon, bound=bound)
+    return SuccessRate(f"ours, epsilon = {epsilon:g}", found, runs, epsilon=epsilon, bound=bound)
 
 
 def _run(setting: Setting) -> Report:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from sfumato.client.plot import Plot
 from sfumato.lab.attack import EPSILONS_OPTION, Attack, Setting
-from sfumato.lab.attack_report import CONFIDENCE, Report, Success
+from sfumato.lab.attack_report import CONFIDENCE, Report, SuccessRate
 from sfumato.lab.line_plot import Axes, Point, curves
 from sfumato.lab.platform_noise import private_sums
 from sfumato.lab.success_intervals import guessing_bound, interval
@@ -100,33 +100,33 @@ def _run(setting: Setting) -> Report:
     )
 
 
-def _naive(setting: Setting, epsilon: float) -> Success:
+def _naive(setting: Setting, epsilon: float) -> SuccessRate:
     truths = setting.dice.random(setting.runs) < 0.5
     released = naive_release(truths.astype(np.int64), epsilon, setting.dice)
     hits = int((guess_one(released, epsilon) == truths).sum())
     most = f"promised: {100 * guessing_bound(epsilon):.1f} % at most"
-    return Success(f"float noise, 'epsilon = {epsilon:g}'", hits, setting.runs, note=most)
+    return SuccessRate(f"float noise, 'epsilon = {epsilon:g}'", hits, setting.runs, note=most)
 
 
-def _naive_by_bit(setting: Setting, epsilon: float) -> Success:
+def _naive_by_bit(setting: Setting, epsilon: float) -> SuccessRate:
     truths = setting.dice.random(setting.runs) < 0.5
     released = naive_release(truths.astype(np.int64), epsilon, setting.dice)
     hits = int((guess_one_by_lowest_bit(released) == truths).sum())
     name = f"float noise, 'epsilon = {epsilon:g}', lowest bit alone"
-    return Success(name, hits, setting.runs)
+    return SuccessRate(name, hits, setting.runs)
 
 
-def _ours(setting: Setting, epsilon: float) -> Success:
+def _ours(setting: Setting, epsilon: float) -> SuccessRate:
     truths = setting.dice.random(setting.runs) < 0.5
     released = private_sums(
         truths.astype(np.int64), sensitivity=1, epsilon=epsilon, dice=setting.dice
     )
     hits = int((guess_one(released.astype(np.float64), epsilon) == truths).sum())
     bound = guessing_bound(epsilon)
-    return Success(f"our noise, epsilon = {epsilon:g}", hits, setting.runs, epsilon, bound)
+    return SuccessRate(f"our noise, epsilon = {epsilon:g}", hits, setting.runs, epsilon, bound)
 
 
-def _finding(successes: list[Success]) -> str:
+def _finding(successes: list[SuccessRate]) -> str:
     naive = [one for one in successes if one.epsilon is None]
     ours = [one for one in successes if one.epsilon is not None]
     return (

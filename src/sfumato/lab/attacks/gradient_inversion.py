@@ -16,7 +16,7 @@ from sfumato.client.answer_chart import CONFIG, SCHEMA
 from sfumato.client.ask_terms import Json
 from sfumato.client.plot import Plot
 from sfumato.lab.attack import EPSILONS_OPTION, Attack, Setting
-from sfumato.lab.attack_report import Report, Success
+from sfumato.lab.attack_report import Report, SuccessRate
 from sfumato.lab.attacks.gradient_matching import fit
 from sfumato.lab.dense_model import (
     SIDE,
@@ -140,7 +140,7 @@ class _Drawn:
         return self.model.gradients(self.pictures, self.labels)
 
 
-def _bare(setting: Setting, batch: int) -> tuple[Success, ...]:
+def _bare(setting: Setting, batch: int) -> tuple[SuccessRate, ...]:
     """Return the success against gradients without noise."""
     one = short = many = planted = 0
     for _ in range(setting.runs):
@@ -155,28 +155,28 @@ def _bare(setting: Setting, batch: int) -> tuple[Success, ...]:
         planted += rebuilt(between_rulers(ruled.first, ruled.first_bias), drawn.pictures)
     tries = batch * setting.runs
     return (
-        Success("one picture", one, setting.runs),
-        Success("one picture, clipped to a tenth", short, setting.runs),
-        Success(f"{batch} pictures together", many, tries),
-        Success(f"{batch} together, planted first layer", planted, tries),
+        SuccessRate("one picture", one, setting.runs),
+        SuccessRate("one picture, clipped to a tenth", short, setting.runs),
+        SuccessRate(f"{batch} pictures together", many, tries),
+        SuccessRate(f"{batch} together, planted first layer", planted, tries),
     )
 
 
-def _fitted(setting: Setting) -> Success:
+def _fitted(setting: Setting) -> SuccessRate:
     """Return how many pictures of a batch are found by fitting; dice of its own leave the rest."""
     runs, found, (dice,) = max(1, setting.runs // FITS), 0, setting.dice.spawn(1)
     for _ in range(runs):
         drawn = _Drawn.of(FITTED, dice)
         fitted = fit(drawn.model, drawn.gradients.summed(), drawn.labels, dice=dice)
         found += rebuilt(fitted.inputs, drawn.pictures)
-    return Success(f"{FITTED} pictures together, fitted", found, FITTED * runs)
+    return SuccessRate(f"{FITTED} pictures together, fitted", found, FITTED * runs)
 
 
 def _is_exact(gradient: Gradient, drawn: _Drawn) -> bool:
     return rebuilt(invert_one(gradient.first, gradient.first_bias)[None], drawn.pictures[:1]) == 1
 
 
-def _noisy(setting: Setting, epsilon: float) -> Success:
+def _noisy(setting: Setting, epsilon: float) -> SuccessRate:
     """Return how often the picture behind a clipped and noisy gradient is picked."""
     hits = 0
     for _ in range(setting.runs):
@@ -185,10 +185,10 @@ def _noisy(setting: Setting, epsilon: float) -> Success:
         order = setting.dice.permutation(LINEUP)  # so that a tie helps nobody
         hits += int(order[pick(released, clipped(rows, CLIP)[order])]) == 0
     bound = hit_rate_bound(epsilon, 1 / LINEUP, DELTA)
-    return Success(f"epsilon = {epsilon:g}", hits, setting.runs, epsilon, bound, "one step")
+    return SuccessRate(f"epsilon = {epsilon:g}", hits, setting.runs, epsilon, bound, "one step")
 
 
-def _finding(successes: tuple[Success, ...], batch: int) -> str:
+def _finding(successes: tuple[SuccessRate, ...], batch: int) -> str:
     one, _, many, planted, fitted = successes[:5]
     noisy = ", ".join(f"{s.rate:.0%} at epsilon {s.epsilon:g}" for s in successes[5:])
     return (

@@ -19,7 +19,7 @@ from sfumato.dp.anonymity.local_recoding import recode_locally
 from sfumato.dp.anonymity.privacy_criteria import Goal
 from sfumato.dp.anonymity.recoding_task import Task, task_of
 from sfumato.lab.attack import EPSILONS_OPTION, Attack, Setting
-from sfumato.lab.attack_report import Report, Success
+from sfumato.lab.attack_report import Report, SuccessRate
 from sfumato.lab.attacks.linkage_report import attack_counts
 
 Bits = NDArray[np.bool_]
@@ -124,7 +124,7 @@ def _run(setting: Setting) -> Report:
         title=f"Secrets read from k-anonymous tables of {town.people:,} people",
         knows="The attacker knows age and zip of the target, and that they are in the table.",
         measure="people of whose secret only one is left possible, so that it is certain",
-        successes=tuple(Success(name, hits, town.people) for name, hits in found.items()),
+        successes=tuple(SuccessRate(name, hits, town.people) for name, hits in found.items()),
         finding=_finding(town, found),
         beside=(_private(setting, town.secret.name),),
     )

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from sfumato.dp.refusal import Refused
 from sfumato.lab.attack import EPSILONS_OPTION, Attack, Setting
-from sfumato.lab.attack_report import Report, Success
+from sfumato.lab.attack_report import Report, SuccessRate
 from sfumato.lab.attacks.leave_one_out import distances_from_mean, rebuild, rebuild_from_others
 from sfumato.lab.attacks.leave_one_out_private import SLACK, Attacker
 from sfumato.lab.broken.leave_one_out_shared_noise import FloatArray, broken_releases, loo_means
@@ -139,11 +139,11 @@ def _hits(guesses: FloatArray, asked: Values, targets: NDArray[np.int64]) -> int
     return int((errors <= asked.within + SLACK).sum())
 
 
-def _success(name: str, hits: int, asked: Values, epsilon: float | None, runs: int) -> Success:
+def _success(name: str, hits: int, asked: Values, epsilon: float | None, runs: int) -> SuccessRate:
     if epsilon is None:
-        return Success(name, hits, runs)
+        return SuccessRate(name, hits, runs)
     bound = asked.attacker(epsilon).bound(asked.hidden)
-    return Success(name, hits, runs, epsilon=epsilon, bound=bound)
+    return SuccessRate(name, hits, runs, epsilon=epsilon, bound=bound)
 
 
 def _guessing(asked: Values) -> float:

@@ -11,7 +11,7 @@ import numpy as np
 from sfumato.dp.anonymity.uniqueness import Uniqueness, all_subsets, best_of_each_size
 from sfumato.dp.refusal import Refused
 from sfumato.lab.attack import EPSILONS_OPTION, Attack, Setting
-from sfumato.lab.attack_report import Report, Success
+from sfumato.lab.attack_report import Report, SuccessRate
 from sfumato.lab.attacks.linkage import (
     Between,
     Knowledge,
@@ -21,7 +21,7 @@ from sfumato.lab.attacks.linkage import (
     in_bands,
     link,
 )
-from sfumato.lab.one_bit_game import COIN, by_the_votes, successes_against_ours, tosses
+from sfumato.lab.one_bit_game import COIN, by_the_votes, coin_flips, successes_against_ours
 from sfumato.lab.platform_noise import EPSILONS
 from sfumato.lab.sample_data import NEIGHBOUR_KNOWS, medical_rows
 from sfumato.lab.table_files import table
@@ -51,7 +51,7 @@ def attack_table(
         knows="The attacker knows some columns of everybody, as a neighbour does.",
         measure="people whose row is the only one that fits",
         successes=tuple(
-            Success(" + ".join(one.columns), one.unique, one.rows, note=_smallest(one))
+            SuccessRate(" + ".join(one.columns), one.unique, one.rows, note=_smallest(one))
             for one in best
         ),
         finding=_finding(ranked, found),
@@ -82,7 +82,7 @@ def attack_counts(
         ),
         measure=f"{told} is rightly said",
         successes=(
-            Success("exact counts", _read_off(dice, trials), trials),
+            SuccessRate("exact counts", _read_off(dice, trials), trials),
             *successes_against_ours(dice, runs=trials, epsilons=epsilons),
         ),
         finding=(
@@ -95,7 +95,7 @@ def attack_counts(
 
 
 def _read_off(dice: np.random.Generator, trials: int) -> int:
-    truth = tosses(dice, runs=trials)
+    truth = coin_flips(dice, runs=trials)
     return int((by_the_votes(truth[:, np.newaxis], dice) == truth).sum())
 
 

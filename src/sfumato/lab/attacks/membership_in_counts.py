@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sfumato.lab.attack import EPSILONS_OPTION, Attack, Setting
-from sfumato.lab.attack_report import Report, Success
+from sfumato.lab.attack_report import Report, SuccessRate
 from sfumato.lab.platform_gaussian_noise import DELTA, private_vectors
 from sfumato.lab.success_intervals import hit_rate_bound
 
@@ -91,12 +91,14 @@ def _released(
     return counts if epsilon is None else private_counts(counts, epsilon=epsilon, dice=dice)
 
 
-def _judged(setting: Setting, hits: dict[float | None, int], alarms: float) -> tuple[Success, ...]:
-    exact = Success("exact means", hits[None], setting.runs)
+def _judged(
+    setting: Setting, hits: dict[float | None, int], alarms: float
+) -> tuple[SuccessRate, ...]:
+    exact = SuccessRate("exact means", hits[None], setting.runs)
     return (
         exact,
         *(
-            Success(
+            SuccessRate(
                 f"epsilon = {epsilon:g}", hits[epsilon], setting.runs, epsilon,
                 hit_rate_bound(epsilon, alarms, DELTA), f"delta = {DELTA:g}",
             )

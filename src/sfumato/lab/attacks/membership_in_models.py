@@ -17,7 +17,7 @@ from typing import Final
 import numpy as np
 
 from sfumato.lab.attack import EPSILONS_OPTION, Attack, Setting
-from sfumato.lab.attack_report import Report, Success
+from sfumato.lab.attack_report import Report, SuccessRate
 from sfumato.lab.logistic_models import (
     Floats,
     chance_of,
@@ -201,7 +201,7 @@ class _Found:
         return sum(above < allowed for above in self.above[release])
 
 
-def _successes(setting: Setting, found: _Found, strangers: int) -> list[Success]:
+def _successes(setting: Setting, found: _Found, strangers: int) -> list[SuccessRate]:
     made = []
     for release in (None, *setting.epsilons()):
         for share in SHARES:
@@ -213,12 +213,12 @@ def _successes(setting: Setting, found: _Found, strangers: int) -> list[Success]
             bound = None if release is None else hit_rate_bound(release, alarms, DELTA)
             hits = found.hits(release, allowed)
             made.append(
-                Success(f"{name}, at {100 * alarms:.2g} %", hits, setting.runs, release, bound)
+                SuccessRate(f"{name}, at {100 * alarms:.2g} %", hits, setting.runs, release, bound)
             )
     return made
 
 
-def _finding(successes: tuple[Success, ...], found: _Found) -> str:
+def _finding(successes: tuple[SuccessRate, ...], found: _Found) -> str:
     named = ", ".join(
         f"{one.rate:.1%} of epsilon {one.epsilon:g}"
         for one in successes

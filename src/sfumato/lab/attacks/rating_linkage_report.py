@@ -9,7 +9,7 @@ import numpy as np
 
 from sfumato.dp.refusal import Refused
 from sfumato.lab.attack import EPSILONS_OPTION, Attack, Setting
-from sfumato.lab.attack_report import Report, Success
+from sfumato.lab.attack_report import Report, SuccessRate
 from sfumato.lab.attacks.rating_linkage import Knows, find, find_without, hints_of
 from sfumato.lab.film_ratings import FILMS, PEOPLE, Ratings, film_ratings
 from sfumato.lab.one_bit_game import COIN, Look, by_the_votes, successes_against_ours
@@ -86,7 +86,7 @@ def attack_counts(
     )
 
 
-def _success(ratings: Ratings, knows: Knows, dice: np.random.Generator, people: int) -> Success:
+def _success(ratings: Ratings, knows: Knows, dice: np.random.Generator, people: int) -> SuccessRate:
     targets = _targets(ratings, knows, dice, people)
     named = mistaken = invented = 0
     for person in targets:
@@ -96,7 +96,7 @@ def _success(ratings: Ratings, knows: Knows, dice: np.random.Generator, people: 
         mistaken += found.is_believed and found.person != person
         invented += other.is_believed
     note = f"{mistaken} false matches, {invented} if absent"
-    return Success(knows.text, named, people, note=note)
+    return SuccessRate(knows.text, named, people, note=note)
 
 
 def _targets(

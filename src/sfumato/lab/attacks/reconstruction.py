@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from sfumato.client.plot import Plot
 from sfumato.dp.refusal import Bug
 from sfumato.lab.attack import EPSILONS_OPTION, Attack, Setting
-from sfumato.lab.attack_report import CONFIDENCE, Report, Success
+from sfumato.lab.attack_report import CONFIDENCE, Report, SuccessRate
 from sfumato.lab.line_plot import Axes, Point, curves
 from sfumato.lab.one_bit_game import parts
 from sfumato.lab.platform_noise import private_sums
@@ -107,7 +107,7 @@ def _run(setting: Setting) -> Report:
     )
 
 
-def _unprotected(subsets: Bits, setting: Setting) -> tuple[Success, ...]:
+def _unprotected(subsets: Bits, setting: Setting) -> tuple[SuccessRate, ...]:
     """Return the success where nobody counts what was asked."""
     root, dice = round(math.sqrt(subsets.shape[1])), setting.dice
     releases: dict[str, Release] = {"exact counts": lambda exact: exact}
@@ -120,7 +120,7 @@ def _unprotected(subsets: Bits, setting: Setting) -> tuple[Success, ...]:
     return (*successes, replace(last, note=note))
 
 
-def _ours(subsets: Bits, setting: Setting, epsilon: float) -> Success:
+def _ours(subsets: Bits, setting: Setting, epsilon: float) -> SuccessRate:
     """Return how many bits are right where one budget pays for all counts.
 
     The bits of one database share a release, yet with fair bits the number of right guesses is
@@ -132,20 +132,20 @@ def _ours(subsets: Bits, setting: Setting, epsilon: float) -> Success:
     return replace(found, epsilon=epsilon, bound=guessing_bound(epsilon))
 
 
-def _tried(name: str, subsets: Bits, setting: Setting, made: Release) -> Success:
+def _tried(name: str, subsets: Bits, setting: Setting, made: Release) -> SuccessRate:
     hits = 0
     for runs in parts(setting.runs, len(subsets)):
         secrets = _secrets(subsets, runs, setting.dice)
         guessed = by_least_squares(subsets, made(subset_counts(subsets, secrets)))
         hits += int((secrets == guessed).sum())
-    return Success(name, hits, setting.runs * subsets.shape[1])
+    return SuccessRate(name, hits, setting.runs * subsets.shape[1])
 
 
 def _secrets(subsets: Bits, runs: int, dice: np.random.Generator) -> Bits:
     return dice.random((runs, subsets.shape[1])) < 0.5
 
 
-def _finding(successes: tuple[Success, ...]) -> str:
+def _finding(successes: tuple[SuccessRate, ...]) -> str:
     exact = successes[0]
     ours = [one for one in successes if one.epsilon is not None]
     shares = ", ".join(f"{one.rate:.0%} at epsilon {one.epsilon:g}" for one in ours)

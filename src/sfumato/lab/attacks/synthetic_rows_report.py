@@ -13,7 +13,7 @@ from typing import Final
 import numpy as np
 
 from sfumato.lab.attack import EPSILONS_OPTION, Attack, Setting
-from sfumato.lab.attack_report import Report, Success
+from sfumato.lab.attack_report import Report, SuccessRate
 from sfumato.lab.attacks.synthetic_rows_risk import (
     Risk,
     Tally,
@@ -99,10 +99,10 @@ def _risk(rows: Sequence[tuple[bool, bool, bool]]) -> Risk:
     return Risk(*(Tally.of(column) for column in np.array(rows, dtype=bool).T))
 
 
-def _success(name: str, epsilon: float | None, risk: Risk) -> Success:
+def _success(name: str, epsilon: float | None, risk: Risk) -> SuccessRate:
     """Return the main attack, held against what the control allows."""
     control = most(risk.control.hits, risk.control.tries, UNSURE)
-    return Success(
+    return SuccessRate(
         name, risk.main.hits, risk.main.tries, epsilon,
         None if epsilon is None else hit_rate_bound(epsilon, control),
         f"without the target {risk.control.rate:.0%}, without rows {risk.baseline.rate:.0%}",

@@ -102,7 +102,7 @@ def audit(  # noqa: PLR0913  # an auditor's terms
         The lower bound, and whether it breaks the claim.
     """
     run = runs_of(mechanism, D, D2, dice)
-    return pursued(EpsilonClaim(epsilon, delta), run, alpha=alpha, most=most, dice=dice)
+    return audit_on(EpsilonClaim(epsilon, delta), run, alpha=alpha, most=most, dice=dice)
 
 
 def audit_rho(  # noqa: PLR0913  # an auditor's terms
@@ -130,7 +130,7 @@ def audit_rho(  # noqa: PLR0913  # an auditor's terms
         The lower bound, and whether it breaks the claim.
     """
     run = runs_of(mechanism, D, D2, dice)
-    return pursued(RhoClaim(rho), run, alpha=alpha, most=most, dice=dice)
+    return audit_on(RhoClaim(rho), run, alpha=alpha, most=most, dice=dice)
 
 
 def audit_order_2(  # noqa: PLR0913  # an auditor's terms
@@ -158,10 +158,10 @@ def audit_order_2(  # noqa: PLR0913  # an auditor's terms
         The lower bound, and whether it breaks the claim.
     """
     run = runs_of(mechanism, D, D2, dice)
-    return pursued(OrderTwoClaim(divergence), run, alpha=alpha, most=most, dice=dice)
+    return audit_on(OrderTwoClaim(divergence), run, alpha=alpha, most=most, dice=dice)
 
 
-def pursued(claim: Claim, run: Run, *, alpha: float, most: int | None, dice: Random) -> Audited:
+def audit_on(claim: Claim, run: Run, *, alpha: float, most: int | None, dice: Random) -> Audited:
     """Return what so many runs prove; without a limit, more where the usual ones are suspicious."""
     limits = {"most": MOST, "pursue": PURSUED} if most is None else {"most": most, "pursue": most}
     return held_against(claim, run, alpha=alpha, dice=dice, **limits)

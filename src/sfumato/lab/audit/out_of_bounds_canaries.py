@@ -39,7 +39,7 @@ MOST: Final = 100
 
 
 @dataclass(frozen=True)
-class Beyond:
+class OutOfBoundsCanaries:
     """A grouped question about people who brought more than counts."""
 
     name: str
@@ -85,7 +85,7 @@ class Beyond:
 
 
 @dataclass(frozen=True)
-class Totalled(Beyond):
+class Totalled(OutOfBoundsCanaries):
     """The same of each person's sum, which is cut instead of their rows: all of those count."""
 
     def seen(self, canaries: Canaries, factor: int) -> Seen:
@@ -122,12 +122,12 @@ def _too_much(groups: int, placed: Placed) -> Table:
 
 
 BEYOND: Final = (
-    Beyond("SUM of too much"),
-    Beyond("SUM of too much, filtered", where=" WHERE x >= 1"),
-    Beyond("MODE of too much", "MODE(c)"),
-    Beyond("COUNT(DISTINCT) of too much", "COUNT(DISTINCT w)"),
-    Beyond("SUM in two groups", groups=GROUPS),
-    Beyond("COUNT and SUM in four groups, Gaussian", "COUNT(*), SUM(x)", data_set="many",
+    OutOfBoundsCanaries("SUM of too much"),
+    OutOfBoundsCanaries("SUM of too much, filtered", where=" WHERE x >= 1"),
+    OutOfBoundsCanaries("MODE of too much", "MODE(c)"),
+    OutOfBoundsCanaries("COUNT(DISTINCT) of too much", "COUNT(DISTINCT w)"),
+    OutOfBoundsCanaries("SUM in two groups", groups=GROUPS),
+    OutOfBoundsCanaries("COUNT and SUM in four groups, Gaussian", "COUNT(*), SUM(x)", data_set="many",  # noqa: E501
            groups=MANY, of=MANY, epsilon=3, delta="0.01"),
     Totalled("SUM within a person's bounds"),
 )  # fmt: skip

@@ -17,19 +17,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sfumato.dp.accounting.composition import rho_within
-from sfumato.dp.learning.poisson_sampling import Coins
+from sfumato.dp.learning.poisson_sampling import PoissonSample
 from sfumato.dp.local import TwoCoins
 from sfumato.dp.mechanisms import bounds_search, gaussian, laplace, partition_selection, skellam
 from sfumato.dp.mechanisms.averaged_noise import mean_of
 from sfumato.dp.mechanisms.binary_tree import tree_for_laplace
-from sfumato.dp.mechanisms.exponential import choose_rows, rate_for
+from sfumato.dp.mechanisms.exponential import exponential_mechanism_rows, rate_for
 from sfumato.dp.mechanisms.gaussian_partition_selection import threshold_for
 from sfumato.dp.mechanisms.median_of_blocks import choose_median
 from sfumato.dp.mechanisms.noise import Noise
-from sfumato.dp.mechanisms.private_choice import BY_CHANCE, Chooser
+from sfumato.dp.mechanisms.private_choice import BY_CHANCE, PrivateChoice
 from sfumato.dp.mechanisms.running_count import Axis, Running
-from sfumato.dp.mechanisms.spanning_tree import chosen_tree
-from sfumato.dp.mechanisms.sparse_vector import above, watch_for
+from sfumato.dp.mechanisms.spanning_tree import choose_tree
+from sfumato.dp.mechanisms.sparse_vector import first_above, sparse_vector_for
 from sfumato.dp.mechanisms.top_k import noisy_max
 from sfumato.dp.refusal import Bug
 from sfumato.lab.audit.auditor import MOST, Mechanism, Random
@@ -117,7 +117,7 @@ def _drawn(divergence: Fraction) -> Mechanism:
     share = skellam.share_of(Fraction(variance), 3, 0)
 
     def run(data: int, runs: int, dice: Random) -> Integers:
-        is_in = Coins.fresh(HALF, Bytes(dice)).tossed(runs)
+        is_in = PoissonSample.fresh(HALF, Bytes(dice)).tossed(runs)
         shares = [skellam.sample(share, runs, Bytes(dice)) for _ in range(3)]
         return np.asarray(data * is_in + np.sum(shares, axis=0))
 
@@ -152,7 +152,7 @@ def _chooser(kind: Any, **terms: Any) -> Callable[[Fraction], Mechanism]:  # Any
     def make(epsilon: Fraction) -> Mechanism:
         def run(data: object, runs: int, dice: Random) -> Integers:
             histograms = _many(data, runs)
-            chooser = Chooser(kind, epsilon, 1, histograms.shape[1], **terms)
+            chooser = PrivateChoice(kind, epsilon, 1, histograms.shape[1], **terms)
             return chooser.choose(histograms, Bytes(dice))
 
         return run
@@ -162,7 +162,9 @@ def _chooser(kind: Any, **terms: Any) -> Callable[[Fraction], Mechanism]:  # Any
 
 def _exponential(epsilon: Fraction) -> Mechanism:
     rate = rate_for(epsilon, 1, monotone=False)
-    return lambda data, runs, dice: choose_rows(_many(data, runs), None, rate, Bytes(dice))
+    return lambda data, runs, dice: exponential_mechanism_rows(
+        _many(data, runs), None, rate, Bytes(dice)
+    )
 
 
 def _tree(epsilon: Fraction) -> Mechanism:
@@ -171,7 +173,7 @@ def _tree(epsilon: Fraction) -> Mechanism:
 
     def run(data: object, runs: int, dice: Random) -> Integers:
         utilities, bits = np.asarray(data, dtype=np.int64), Bytes(dice)
-        found = [chosen_tree(utilities, pairs, rate, bits) for _ in range(runs)]
+        found = [choose_tree(utilities, pairs, rate, bits) for _ in range(runs)]
         return np.array(found, dtype=np.int64)
 
     return run
@@ -219,13 +221,13 @@ def _noisy_max(epsilon: Fraction) -> Mechanism:
 
 def _above(epsilon: Fraction) -> Mechanism:
     """Return yes and no until the second yes; answers move up and down."""
-    watch = watch_for(epsilon, 2, 1, monotone=False)
+    watch = sparse_vector_for(epsilon, 2, 1, monotone=False)
 
     def run(data: object, runs: int, dice: Random) -> NDArray[np.float64]:
         answers, bits = np.asarray(data, dtype=np.int64), Bytes(dice)
         made = np.full((runs, answers.size), np.nan)
         for row in made:
-            said = above(answers, 1, watch, bits)
+            said = first_above(answers, 1, watch, bits)
             row[: said.size] = said
         return made
 
@@ -235,7 +237,9 @@ def _above(epsilon: Fraction) -> Mechanism:
 def _selection(epsilon: Fraction) -> Mechanism:
     def run(data: int, runs: int, dice: Random) -> NDArray[np.int64]:
         counts = np.full(runs, data, dtype=np.int64)
-        return partition_selection.keep(counts, epsilon, DELTA, Bytes(dice)).astype(np.int64)
+        return partition_selection.keep_partitions(counts, epsilon, DELTA, Bytes(dice)).astype(
+            np.int64
+        )
 
     return run
 

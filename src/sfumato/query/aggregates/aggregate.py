@@ -11,11 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sfumato.dp.mechanisms.noise import Noise
-from sfumato.dp.mechanisms.private_choice import Chooser
+from sfumato.dp.mechanisms.private_choice import PrivateChoice
 from sfumato.dp.mechanisms.running_count import Running
 from sfumato.dp.refusal import Bug, Refused
 from sfumato.query.expression import Expr
-from sfumato.query.expression_text import expr_in_words
+from sfumato.query.expression_text import expression_text
 from sfumato.query.measure import Tally
 from sfumato.query.model import Aggregate
 from sfumato.query.typed_expression import Typed
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 Integers = NDArray[np.int64]
 Floats = NDArray[np.float64]
-Mechanism = Noise | Chooser | Running
+Mechanism = Noise | PrivateChoice | Running
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ class Estimate:
 
 
 @dataclass(frozen=True)
-class Asked:
+class AskedAggregate:
     """An aggregate of a question, with what its expressions are on the card."""
 
     card: Card
@@ -110,7 +110,7 @@ class Asked:
 
     def in_words(self) -> str:
         """Return what the aggregate is of, as people write it."""
-        return " and ".join(expr_in_words(of) for of in self.aggregate.of)
+        return " and ".join(expression_text(of) for of in self.aggregate.of)
 
 
 @dataclass(frozen=True)
@@ -125,28 +125,28 @@ class Smooth:
 
 
 @dataclass(frozen=True)
-class Verb:
+class AggregateKind:
     """A verb as plain functions; adding one is adding one of these to the table.
 
     `unit` is given where the answer is its one part in units of that size, and nothing else;
     `smooth` where it is a smooth number of several.
     """
 
-    check: Callable[[Asked], None]
-    parts: Callable[[Asked], tuple[Part, ...]]
-    finish: Callable[[Asked, Sequence[NoisyPart]], Estimate]
-    margin: Callable[[Asked, Sequence[Noise], int | None], float | None]
-    says: Callable[[Asked], str]
-    unit: Callable[[Asked], Fraction] | None = None
-    smooth: Callable[[Asked], Smooth] | None = None
+    check: Callable[[AskedAggregate], None]
+    parts: Callable[[AskedAggregate], tuple[Part, ...]]
+    finish: Callable[[AskedAggregate, Sequence[NoisyPart]], Estimate]
+    margin: Callable[[AskedAggregate, Sequence[Noise], int | None], float | None]
+    says: Callable[[AskedAggregate], str]
+    unit: Callable[[AskedAggregate], Fraction] | None = None
+    smooth: Callable[[AskedAggregate], Smooth] | None = None
 
 
-def one_each(_asked: Asked) -> Fraction:
+def one_each(_asked: AskedAggregate) -> Fraction:
     """Return one: the part is the answer as it stands."""
     return Fraction(1)
 
 
-def check_sides(asked: Asked, count: int) -> None:
+def check_sides(asked: AskedAggregate, count: int) -> None:
     """Refuse an aggregate over another number of expressions than it takes."""
     if len(asked.sides) != count:
         raise Refused(
@@ -164,7 +164,7 @@ _INSTEAD: Final = {
 }
 
 
-def check_number(asked: Asked, side: Typed) -> None:
+def check_number(asked: AskedAggregate, side: Typed) -> None:
     """Refuse what is not a number with both bounds known."""
     name = asked.in_words()
     if not side.is_number:

@@ -9,11 +9,11 @@ from sfumato.dp.mechanisms.noise import Noise
 from sfumato.dp.refusal import Refused
 from sfumato.dp.sensitivity import of_count
 from sfumato.query.aggregates.aggregate import (
-    Asked,
+    AggregateKind,
+    AskedAggregate,
     Estimate,
     NoisyPart,
     Part,
-    Verb,
     check_sides,
     in_units,
     one_each,
@@ -22,15 +22,15 @@ from sfumato.query.aggregates.aggregate import (
 from sfumato.query.measure import Tally
 
 
-def _check_rows(asked: Asked) -> None:
+def _check_rows(asked: AskedAggregate) -> None:
     check_sides(asked, 0)
 
 
-def _check_values(asked: Asked) -> None:
+def _check_values(asked: AskedAggregate) -> None:
     check_sides(asked, 1)
 
 
-def _check_people(asked: Asked) -> None:
+def _check_people(asked: AskedAggregate) -> None:
     check_sides(asked, 0)
     if not asked.card.by_person:
         raise Refused(
@@ -41,19 +41,19 @@ def _check_people(asked: Asked) -> None:
         )
 
 
-def _row_parts(_asked: Asked) -> tuple[Part, ...]:
+def _row_parts(_asked: AskedAggregate) -> tuple[Part, ...]:
     return (Part("count of rows", Tally("rows"), of_count()),)
 
 
-def _value_parts(asked: Asked) -> tuple[Part, ...]:
+def _value_parts(asked: AskedAggregate) -> tuple[Part, ...]:
     return (Part(f"count of {asked.in_words()}", Tally("values", asked.side.physical), of_count()),)
 
 
-def _people_parts(_asked: Asked) -> tuple[Part, ...]:
+def _people_parts(_asked: AskedAggregate) -> tuple[Part, ...]:
     return (Part("count of people", Tally("people"), of_count(), per_person=of_count()),)
 
 
-def _distinct_parts(asked: Asked) -> tuple[Part, ...]:
+def _distinct_parts(asked: AskedAggregate) -> tuple[Part, ...]:
     """Return the count of different values, of which at most `most` are counted for a person."""
     most = 1 if not asked.card.by_person else asked.aggregate.most or asked.max_rows
     if asked.is_of_people:
@@ -68,7 +68,7 @@ def _distinct_parts(asked: Asked) -> tuple[Part, ...]:
     )
 
 
-def _finish(_asked: Asked, parts: Sequence[NoisyPart]) -> Estimate:
+def _finish(_asked: AskedAggregate, parts: Sequence[NoisyPart]) -> Estimate:
     (part,) = parts
     margin = part.spread().margin()
     values = in_units(part.values, Fraction(1))
@@ -80,27 +80,29 @@ def _finish(_asked: Asked, parts: Sequence[NoisyPart]) -> Estimate:
     )
 
 
-def _margin(_asked: Asked, noises: Sequence[Noise], _size: int | None) -> float | None:
+def _margin(_asked: AskedAggregate, noises: Sequence[Noise], _size: int | None) -> float | None:
     return noises[0].margin()
 
 
-def _says_rows(_asked: Asked) -> str:
+def _says_rows(_asked: AskedAggregate) -> str:
     return "the number of rows"
 
 
-def _says_values(asked: Asked) -> str:
+def _says_values(asked: AskedAggregate) -> str:
     return f"the number of rows with a value for {asked.in_words()}"
 
 
-def _says_people(_asked: Asked) -> str:
+def _says_people(_asked: AskedAggregate) -> str:
     return "the number of people"
 
 
-def _says_distinct(asked: Asked) -> str:
+def _says_distinct(asked: AskedAggregate) -> str:
     return f"the number of different values of {asked.in_words()}"
 
 
-COUNT = Verb(_check_rows, _row_parts, _finish, _margin, _says_rows, one_each)
-COUNT_VALUES = Verb(_check_values, _value_parts, _finish, _margin, _says_values, one_each)
-COUNT_PEOPLE = Verb(_check_people, _people_parts, _finish, _margin, _says_people, one_each)
-COUNT_DISTINCT = Verb(_check_values, _distinct_parts, _finish, _margin, _says_distinct, one_each)
+COUNT = AggregateKind(_check_rows, _row_parts, _finish, _margin, _says_rows, one_each)
+COUNT_VALUES = AggregateKind(_check_values, _value_parts, _finish, _margin, _says_values, one_each)
+COUNT_PEOPLE = AggregateKind(_check_people, _people_parts, _finish, _margin, _says_people, one_each)
+COUNT_DISTINCT = AggregateKind(
+    _check_values, _distinct_parts, _finish, _margin, _says_distinct, one_each
+)

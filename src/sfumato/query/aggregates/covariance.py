@@ -14,13 +14,13 @@ import numpy as np
 
 from sfumato.dp.mechanisms.noise import Noise
 from sfumato.query.aggregates.aggregate import (
-    Asked,
+    AggregateKind,
+    AskedAggregate,
     Estimate,
     Floats,
     NoisyPart,
     Part,
     Smooth,
-    Verb,
     check_sides,
 )
 from sfumato.query.aggregates.noisy_moments import (
@@ -77,7 +77,7 @@ class Pair:
 Squared = Callable[[Grid, Grid], tuple[Grid, ...]]  # of y and x, whose squares are needed
 
 
-def _pair(asked: Asked, squared: Squared) -> Pair:
+def _pair(asked: AskedAggregate, squared: Squared) -> Pair:
     y, x = grids_of(asked)
     one, other = sorted((y, x), key=lambda grid: (grid.name, repr(grid.side.physical)))
     counted = count_of(both(one, other), f"count of {one.name} and {other.name} together")
@@ -176,34 +176,34 @@ def _nothing(values: Sequence[Floats]) -> Floats:
 # --- as verbs ----------------------------------------------------------------------------------
 
 
-def _check(asked: Asked) -> None:
+def _check(asked: AskedAggregate) -> None:
     check_sides(asked, 2)
     check_spread(asked)
 
 
-def _verb(statistic: Callable[[Pair], Statistic], squared: Squared, says: str) -> Verb:
-    def parts(asked: Asked) -> tuple[Part, ...]:
+def _verb(statistic: Callable[[Pair], Statistic], squared: Squared, says: str) -> AggregateKind:
+    def parts(asked: AskedAggregate) -> tuple[Part, ...]:
         return tuple(moment.part for moment in _pair(asked, squared).moments)
 
-    def finish(asked: Asked, noisy: Sequence[NoisyPart]) -> Estimate:
+    def finish(asked: AskedAggregate, noisy: Sequence[NoisyPart]) -> Estimate:
         pair = _pair(asked, squared)
         return estimated(statistic(pair), pair.moments, noisy)
 
-    def margin(asked: Asked, noises: Sequence[Noise], size: int | None) -> float | None:
+    def margin(asked: AskedAggregate, noises: Sequence[Noise], size: int | None) -> float | None:
         if size is None:
             return None
         pair = _pair(asked, squared)
         return expected(statistic(pair), pair.moments, noises, typical=_typical(pair, size))
 
-    def said(asked: Asked) -> str:
+    def said(asked: AskedAggregate) -> str:
         y, x = grids_of(asked)
         return says.format(y.name, x.name)
 
-    def smooth(asked: Asked) -> Smooth:
+    def smooth(asked: AskedAggregate) -> Smooth:
         pair = _pair(asked, squared)
         return smooth_of(statistic(pair), pair.moments)
 
-    return Verb(_check, parts, finish, margin, said, smooth=smooth)
+    return AggregateKind(_check, parts, finish, margin, said, smooth=smooth)
 
 
 def _typical(pair: Pair, size: int) -> list[float]:

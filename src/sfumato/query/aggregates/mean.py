@@ -16,13 +16,13 @@ from sfumato.dp.mechanisms.noise import Noise
 from sfumato.dp.refusal import Refused
 from sfumato.dp.sensitivity import of_centred_sum, of_count
 from sfumato.query.aggregates.aggregate import (
-    Asked,
+    AggregateKind,
+    AskedAggregate,
     Estimate,
     Floats,
     NoisyPart,
     Part,
     Smooth,
-    Verb,
     check_number,
     check_sides,
 )
@@ -31,7 +31,7 @@ from sfumato.query.aggregates.taylor_intervals import Taylor
 from sfumato.query.measure import Tally
 
 
-def _check(asked: Asked) -> None:
+def _check(asked: AskedAggregate) -> None:
     check_sides(asked, 1)
     check_number(asked, asked.side)
     if asked.side.lower >= asked.side.upper:
@@ -42,7 +42,7 @@ def _check(asked: Asked) -> None:
         )
 
 
-def _parts(asked: Asked) -> tuple[Part, ...]:
+def _parts(asked: AskedAggregate) -> tuple[Part, ...]:
     side = asked.side
     lower, upper = side.lower, side.upper
     centred = Tally("sum", side.physical, scale=2, offset=-(lower + upper))
@@ -54,7 +54,7 @@ def _parts(asked: Asked) -> tuple[Part, ...]:
     )
 
 
-def _finish(asked: Asked, parts: Sequence[NoisyPart]) -> Estimate:
+def _finish(asked: AskedAggregate, parts: Sequence[NoisyPart]) -> Estimate:
     centred, counted = parts
     side = asked.side
     lower, upper = side.lower, side.upper
@@ -82,7 +82,7 @@ def _std(shift: Floats, count: Floats, top: Noise, bottom: Noise) -> Floats:
     return np.asarray(np.hypot(top.std() / 2, shift * bottom.std()) / np.maximum(count, 1.0))
 
 
-def _margin(asked: Asked, noises: Sequence[Noise], size: int | None) -> float | None:
+def _margin(asked: AskedAggregate, noises: Sequence[Noise], size: int | None) -> float | None:
     """Return half the interval of a cell of that many people whose mean is a quarter off centre.
 
     The size is the asker's or the card's assumption, never read from the rows.
@@ -96,11 +96,11 @@ def _margin(asked: Asked, noises: Sequence[Noise], size: int | None) -> float | 
     return float(high[0] - low[0]) / 2 * float(asked.side.step)
 
 
-def _says(asked: Asked) -> str:
+def _says(asked: AskedAggregate) -> str:
     return f"the mean of {asked.in_words()}"
 
 
-def _smooth(asked: Asked) -> Smooth:
+def _smooth(asked: AskedAggregate) -> Smooth:
     side = asked.side
     middle, step = (side.lower + side.upper) / 2, float(side.step)
 
@@ -110,4 +110,4 @@ def _smooth(asked: Asked) -> Smooth:
     return Smooth(of, (0.0, 0.0))
 
 
-MEAN = Verb(_check, _parts, _finish, _margin, _says, smooth=_smooth)
+MEAN = AggregateKind(_check, _parts, _finish, _margin, _says, smooth=_smooth)

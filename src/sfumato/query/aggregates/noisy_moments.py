@@ -20,7 +20,7 @@ from sfumato.dp.mechanisms.noise import CONFIDENCE, Noise
 from sfumato.dp.refusal import Refused
 from sfumato.dp.sensitivity import of_centred_sum, of_count
 from sfumato.query.aggregates.aggregate import (
-    Asked,
+    AskedAggregate,
     Estimate,
     Floats,
     Integers,
@@ -91,7 +91,7 @@ class Grid:
         return _rounded(above, self.stride)
 
 
-def grid_of(asked: Asked, side: Typed, name: str) -> Grid:
+def grid_of(asked: AskedAggregate, side: Typed, name: str) -> Grid:
     """Return the finest grid whose sums and products stay exact; of public numbers alone."""
     width = side.upper - side.lower
     if 2 * width > LARGEST:
@@ -149,7 +149,7 @@ def first_of(grid: Grid, other: Grid | None = None) -> Moment:
     return Moment(part, rounding=1.0 if grid.is_rounded else 0.0)
 
 
-def second_of(asked: Asked, grid: Grid, other: Grid | None = None) -> Moment | None:
+def second_of(asked: AskedAggregate, grid: Grid, other: Grid | None = None) -> Moment | None:
     """Return the sum of w(H-w) about its middle; None where x has two values, and it is zero."""
     most = grid.top**2 // 4
     if most == 0:
@@ -167,7 +167,7 @@ def second_of(asked: Asked, grid: Grid, other: Grid | None = None) -> Moment | N
     return Moment(part, divisor, 2 * missed / divisor)
 
 
-def product_of(asked: Asked, one: Grid, other: Grid) -> Moment:
+def product_of(asked: AskedAggregate, one: Grid, other: Grid) -> Moment:
     """Return the sum of the products of both y, null where either is; centred as it is."""
     most = one.top * other.top
     divisor = -(-most // _finest(asked.card, FINEST_PRODUCT))

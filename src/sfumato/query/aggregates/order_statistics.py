@@ -15,12 +15,12 @@ from fractions import Fraction
 from sfumato.dp.mechanisms.noise import Noise
 from sfumato.dp.refusal import Bug, Refused
 from sfumato.query.aggregates.aggregate import (
-    Asked,
+    AggregateKind,
+    AskedAggregate,
     Choice,
     Estimate,
     NoisyPart,
     Part,
-    Verb,
     check_number,
     check_sides,
 )
@@ -61,7 +61,7 @@ def grid_of(side: Typed, most_points: int) -> Grid:
     return Grid(side.lower, side.upper, -(-steps // most_points))
 
 
-def _check_quantile(asked: Asked) -> None:
+def _check_quantile(asked: AskedAggregate) -> None:
     check_sides(asked, 1)
     check_number(asked, asked.side)
     if _at(asked).denominator > 10_000:
@@ -70,7 +70,7 @@ def _check_quantile(asked: Asked) -> None:
         )
 
 
-def _at(asked: Asked) -> Fraction:
+def _at(asked: AskedAggregate) -> Fraction:
     match asked.aggregate.verb:
         case "minimum":
             return Fraction(0)
@@ -84,7 +84,7 @@ def _at(asked: Asked) -> Fraction:
             return asked.aggregate.at
 
 
-def _quantile_parts(asked: Asked) -> tuple[Part, ...]:
+def _quantile_parts(asked: AskedAggregate) -> tuple[Part, ...]:
     grid = grid_of(asked.side, asked.most_points)
     tally = Tally("histogram", grid.code(asked.side.physical), size=grid.points)
     at = _at(asked)
@@ -92,14 +92,14 @@ def _quantile_parts(asked: Asked) -> tuple[Part, ...]:
     return (Part(says, tally, 1, choice=Choice("quantile", at=at)),)
 
 
-def _finish_quantile(asked: Asked, parts: Sequence[NoisyPart]) -> Estimate:
+def _finish_quantile(asked: AskedAggregate, parts: Sequence[NoisyPart]) -> Estimate:
     grid = grid_of(asked.side, asked.most_points)
     places = parts[0].values[:, 0].tolist()
     values = [plain_number(grid.value(int(place)) * asked.side.step) for place in places]
     return without_bars(values)
 
 
-def bounds_of_choice(asked: Asked) -> tuple[float, float]:
+def bounds_of_choice(asked: AskedAggregate) -> tuple[float, float]:
     """Return the public range of a number that no interval can be told of; without ends of others.
 
     A quantile lies between the bounds of what it is of.
@@ -116,25 +116,25 @@ def without_bars(values: Sequence[object]) -> Estimate:
     return Estimate(values, nothing, nothing, nothing)
 
 
-def no_margin(_asked: Asked, _noises: Sequence[Noise], _size: int | None) -> float | None:
+def no_margin(_asked: AskedAggregate, _noises: Sequence[Noise], _size: int | None) -> float | None:
     """Return nothing: how far off a choice is depends on the rows."""
     return None
 
 
-def _named(asked: Asked, at: Fraction) -> str:
+def _named(asked: AskedAggregate, at: Fraction) -> str:
     names = {Fraction(0): "least", Fraction(1, 2): "median", Fraction(1): "largest"}
     what = names.get(at, f"{float(at):g} quantile")
     return f"the {what} of {asked.in_words()}"
 
 
-def _says_quantile(asked: Asked) -> str:
+def _says_quantile(asked: AskedAggregate) -> str:
     return _named(asked, _at(asked))
 
 
 # --- the most frequent ---------------------------------------------------------------------------
 
 
-def _check_top(asked: Asked) -> None:
+def _check_top(asked: AskedAggregate) -> None:
     check_sides(asked, 1)
     names = _names(asked)
     if len(names) > asked.most_points or (asked.aggregate.most or 1) > len(names):
@@ -145,7 +145,7 @@ def _check_top(asked: Asked) -> None:
         )
 
 
-def _names(asked: Asked) -> tuple[Constant, ...]:
+def _names(asked: AskedAggregate) -> tuple[Constant, ...]:
     key = plan_key(asked.aggregate.of[0], asked.side)
     if key.keys is None:
         raise Refused(
@@ -157,7 +157,7 @@ def _names(asked: Asked) -> tuple[Constant, ...]:
     return key.keys
 
 
-def _top_parts(asked: Asked) -> tuple[Part, ...]:
+def _top_parts(asked: AskedAggregate) -> tuple[Part, ...]:
     key = plan_key(asked.aggregate.of[0], asked.side)
     tally = Tally("histogram", key.key.value, size=len(_names(asked)))
     names = asked.aggregate.most or 1
@@ -165,7 +165,7 @@ def _top_parts(asked: Asked) -> tuple[Part, ...]:
     return (Part(says, tally, 1, choice=Choice("top", names=names)),)
 
 
-def _finish_top(asked: Asked, parts: Sequence[NoisyPart]) -> Estimate:
+def _finish_top(asked: AskedAggregate, parts: Sequence[NoisyPart]) -> Estimate:
     key = plan_key(asked.aggregate.of[0], asked.side)
     if key.keys is None:
         raise Bug("a choice without a list")
@@ -173,10 +173,12 @@ def _finish_top(asked: Asked, parts: Sequence[NoisyPart]) -> Estimate:
     return without_bars([[shown[int(p)] for p in places] for places in parts[0].values.tolist()])
 
 
-def _says_top(asked: Asked) -> str:
+def _says_top(asked: AskedAggregate) -> str:
     return f"the {asked.aggregate.most or 1} most frequent values of {asked.in_words()}"
 
 
-QUANTILE = Verb(_check_quantile, _quantile_parts, _finish_quantile, no_margin, _says_quantile)
+QUANTILE = AggregateKind(
+    _check_quantile, _quantile_parts, _finish_quantile, no_margin, _says_quantile
+)
 MINIMUM = MAXIMUM = QUANTILE
-TOP = Verb(_check_top, _top_parts, _finish_top, no_margin, _says_top)
+TOP = AggregateKind(_check_top, _top_parts, _finish_top, no_margin, _says_top)

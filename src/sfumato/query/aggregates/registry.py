@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from sfumato.dp.refusal import Refused
-from sfumato.query.aggregates.aggregate import Verb
+from sfumato.query.aggregates.aggregate import AggregateKind
 from sfumato.query.aggregates.count import COUNT, COUNT_DISTINCT, COUNT_PEOPLE, COUNT_VALUES
 from sfumato.query.aggregates.covariance import (
     CORRELATION,
@@ -28,7 +28,7 @@ from sfumato.query.aggregates.variance import (
 )
 from sfumato.query.model import Verb as VerbName
 
-VERBS: Final[Mapping[VerbName, Verb]] = {
+VERBS: Final[Mapping[VerbName, AggregateKind]] = {
     "count": COUNT,
     "count_values": COUNT_VALUES,
     "count_people": COUNT_PEOPLE,
@@ -54,7 +54,7 @@ VERBS: Final[Mapping[VerbName, Verb]] = {
 }
 
 
-def verb_of(name: VerbName) -> Verb:
+def aggregate_of(name: VerbName) -> AggregateKind:
     """Return the verb, or refuse one that is not answered yet."""
     verb = VERBS.get(name)
     if verb is None:

@@ -8,21 +8,28 @@ from sfumato.dp.mechanisms.noise import Noise
 from sfumato.dp.mechanisms.running_count import Running
 from sfumato.dp.refusal import Bug
 from sfumato.dp.sensitivity import of_count
-from sfumato.query.aggregates.aggregate import Asked, Estimate, NoisyPart, Part, Verb, check_sides
+from sfumato.query.aggregates.aggregate import (
+    AggregateKind,
+    AskedAggregate,
+    Estimate,
+    NoisyPart,
+    Part,
+    check_sides,
+)
 from sfumato.query.measure import Tally
 
 
-def _check(asked: Asked) -> None:
+def _check(asked: AskedAggregate) -> None:
     check_sides(asked, 1)
 
 
-def _parts(asked: Asked) -> tuple[Part, ...]:
+def _parts(asked: AskedAggregate) -> tuple[Part, ...]:
     (along,) = asked.aggregate.of
     says = f"running count of rows along {asked.in_words()}"
     return (Part(says, Tally("rows"), of_count(), runs_along=along),)
 
 
-def _finish(_asked: Asked, parts: Sequence[NoisyPart]) -> Estimate:
+def _finish(_asked: AskedAggregate, parts: Sequence[NoisyPart]) -> Estimate:
     (part,) = parts
     if not isinstance(part.noise, Running):
         raise Bug("a running count with the noise of something else")
@@ -35,12 +42,12 @@ def _finish(_asked: Asked, parts: Sequence[NoisyPart]) -> Estimate:
     )
 
 
-def _margin(_asked: Asked, _noises: Sequence[Noise], _size: int | None) -> float | None:
+def _margin(_asked: AskedAggregate, _noises: Sequence[Noise], _size: int | None) -> float | None:
     return None  # of the least certain cell, which only the mechanism knows
 
 
-def _says(asked: Asked) -> str:
+def _says(asked: AskedAggregate) -> str:
     return f"the number of rows up to {asked.in_words()}"
 
 
-RUNNING_COUNT = Verb(_check, _parts, _finish, _margin, _says)
+RUNNING_COUNT = AggregateKind(_check, _parts, _finish, _margin, _says)

@@ -13,11 +13,11 @@ from sfumato.dp.mechanisms.noise import Noise
 from sfumato.dp.refusal import Refused
 from sfumato.dp.sensitivity import of_sum
 from sfumato.query.aggregates.aggregate import (
-    Asked,
+    AggregateKind,
+    AskedAggregate,
     Estimate,
     NoisyPart,
     Part,
-    Verb,
     check_number,
     check_sides,
     in_units,
@@ -26,7 +26,7 @@ from sfumato.query.aggregates.aggregate import (
 from sfumato.query.measure import Tally
 
 
-def _check(asked: Asked) -> None:
+def _check(asked: AskedAggregate) -> None:
     check_sides(asked, 1)
     if asked.aggregate.within is None:
         check_number(asked, asked.side)
@@ -34,7 +34,7 @@ def _check(asked: Asked) -> None:
         _clamp(asked)
 
 
-def _clamp(asked: Asked) -> tuple[int, int]:
+def _clamp(asked: AskedAggregate) -> tuple[int, int]:
     """Return the bounds on a person's sum of a cell in steps, or refuse."""
     check_number(asked, asked.side)
     within = asked.aggregate.within or ()
@@ -49,7 +49,7 @@ def _clamp(asked: Asked) -> tuple[int, int]:
     return int(steps[0]), int(steps[1])
 
 
-def _parts(asked: Asked) -> tuple[Part, ...]:
+def _parts(asked: AskedAggregate) -> tuple[Part, ...]:
     side = asked.side
     per_row = (
         max(of_sum(side.lower, side.upper), 1) if side.lower < side.upper else _even(side.upper)
@@ -67,7 +67,7 @@ def _even(value: int) -> int:
     return max(abs(value), 1)
 
 
-def _finish(asked: Asked, parts: Sequence[NoisyPart]) -> Estimate:
+def _finish(asked: AskedAggregate, parts: Sequence[NoisyPart]) -> Estimate:
     (part,) = parts
     step = float(asked.side.step)
     margin = part.spread().margin() * step
@@ -80,16 +80,16 @@ def _finish(asked: Asked, parts: Sequence[NoisyPart]) -> Estimate:
     )
 
 
-def _margin(asked: Asked, noises: Sequence[Noise], _size: int | None) -> float | None:
+def _margin(asked: AskedAggregate, noises: Sequence[Noise], _size: int | None) -> float | None:
     return noises[0].margin() * float(asked.side.step)
 
 
-def _says(asked: Asked) -> str:
+def _says(asked: AskedAggregate) -> str:
     return f"the sum of {asked.in_words()}"
 
 
-def _unit(asked: Asked) -> Fraction:
+def _unit(asked: AskedAggregate) -> Fraction:
     return asked.side.step
 
 
-SUM = Verb(_check, _parts, _finish, _margin, _says, _unit)
+SUM = AggregateKind(_check, _parts, _finish, _margin, _says, _unit)

@@ -14,12 +14,12 @@ from typing import Any
 from sfumato.dp.mechanisms.bounds_search import bin_count, bin_starts
 from sfumato.dp.refusal import Bug, Refused
 from sfumato.query.aggregates.aggregate import (
-    Asked,
+    AggregateKind,
+    AskedAggregate,
     Choice,
     Estimate,
     NoisyPart,
     Part,
-    Verb,
     check_sides,
 )
 from sfumato.query.aggregates.order_statistics import no_margin, without_bars
@@ -36,7 +36,7 @@ def _whole(value: int) -> Constant:
 # --- bounds --------------------------------------------------------------------------------------
 
 
-def _check_bounds(asked: Asked) -> None:
+def _check_bounds(asked: AskedAggregate) -> None:
     check_sides(asked, 1)
     if not asked.side.is_number:
         raise Refused(
@@ -48,12 +48,12 @@ def _check_bounds(asked: Asked) -> None:
         raise Refused("question-too-large", "Too many cells for bounds.", "Group by fewer keys.")
 
 
-def _digits(asked: Asked) -> int:
+def _digits(asked: AskedAggregate) -> int:
     """Return how many binary digits a value has at most, in steps."""
     return max(1, max(abs(asked.side.lower), abs(asked.side.upper)).bit_length())
 
 
-def _bounds_parts(asked: Asked) -> tuple[Part, ...]:
+def _bounds_parts(asked: AskedAggregate) -> tuple[Part, ...]:
     digits = _digits(asked)
     tally = Tally("histogram", _bin(asked.side.physical, digits), size=bin_count(digits))
     return (Part(_says_bounds(asked), tally, 1, choice=Choice("bounds")),)
@@ -70,7 +70,7 @@ def _bin(value: Expr, digits: int) -> Expr:
     return Case(((Not(IsNull(value)), inner),), None)
 
 
-def _finish_bounds(asked: Asked, parts: Sequence[NoisyPart]) -> Estimate:
+def _finish_bounds(asked: AskedAggregate, parts: Sequence[NoisyPart]) -> Estimate:
     step = asked.side.step
     values = [
         [plain_number(end * step) for end in (low, high)] if is_found else None
@@ -79,18 +79,18 @@ def _finish_bounds(asked: Asked, parts: Sequence[NoisyPart]) -> Estimate:
     return without_bars(values)
 
 
-def _says_bounds(asked: Asked) -> str:
+def _says_bounds(asked: AskedAggregate) -> str:
     return f"the powers of two between which most of {asked.in_words()} lies"
 
 
 # --- the first above -----------------------------------------------------------------------------
 
 
-def _key(asked: Asked) -> PlanKey:
+def _key(asked: AskedAggregate) -> PlanKey:
     return plan_key(asked.aggregate.of[0], asked.side)
 
 
-def _check_above(asked: Asked) -> None:
+def _check_above(asked: AskedAggregate) -> None:
     check_sides(asked, 1)
     key = _key(asked)
     if key.keys is None or len(key.keys) > asked.most_points:
@@ -105,7 +105,7 @@ def _check_above(asked: Asked) -> None:
         )
 
 
-def _above_parts(asked: Asked) -> tuple[Part, ...]:
+def _above_parts(asked: AskedAggregate) -> tuple[Part, ...]:
     key = _key(asked)
     if key.keys is None:
         raise Bug("a search through no list")
@@ -114,16 +114,16 @@ def _above_parts(asked: Asked) -> tuple[Part, ...]:
     return (Part(_says_above(asked), tally, 1, choice=choice),)
 
 
-def _finish_above(asked: Asked, parts: Sequence[NoisyPart]) -> Estimate:
+def _finish_above(asked: AskedAggregate, parts: Sequence[NoisyPart]) -> Estimate:
     key = _key(asked)
     shown: list[Any] = [key.shown(constant) for constant in key.keys or ()]
     places = parts[0].values[:, 0].tolist()
     return without_bars([None if place < 0 else shown[place] for place in places])
 
 
-def _says_above(asked: Asked) -> str:
+def _says_above(asked: AskedAggregate) -> str:
     return f"the first {asked.in_words()} of which {asked.aggregate.most} rows or more are counted"
 
 
-BOUNDS = Verb(_check_bounds, _bounds_parts, _finish_bounds, no_margin, _says_bounds)
-FIRST_ABOVE = Verb(_check_above, _above_parts, _finish_above, no_margin, _says_above)
+BOUNDS = AggregateKind(_check_bounds, _bounds_parts, _finish_bounds, no_margin, _says_bounds)
+FIRST_ABOVE = AggregateKind(_check_above, _above_parts, _finish_above, no_margin, _says_above)

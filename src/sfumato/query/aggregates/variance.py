@@ -16,13 +16,13 @@ import numpy as np
 from sfumato.dp.mechanisms.noise import Noise
 from sfumato.dp.refusal import Refused
 from sfumato.query.aggregates.aggregate import (
-    Asked,
+    AggregateKind,
+    AskedAggregate,
     Estimate,
     Floats,
     NoisyPart,
     Part,
     Smooth,
-    Verb,
     check_number,
     check_sides,
 )
@@ -49,7 +49,7 @@ Change = Callable[[Range], Range]
 # --- what it is of ---------------------------------------------------------------------------
 
 
-def check_spread(asked: Asked) -> None:
+def check_spread(asked: AskedAggregate) -> None:
     """Refuse what is no number, has no bounds, or is one and the same number for everyone."""
     for one in alone(asked):
         check_number(one, one.side)
@@ -64,7 +64,7 @@ def check_spread(asked: Asked) -> None:
         grid_of(one, one.side, one.in_words())
 
 
-def alone(asked: Asked) -> tuple[Asked, ...]:
+def alone(asked: AskedAggregate) -> tuple[AskedAggregate, ...]:
     """Return what is asked once for each of its expressions."""
     pairs = zip(asked.aggregate.of, asked.sides, strict=True)
     return tuple(
@@ -73,7 +73,7 @@ def alone(asked: Asked) -> tuple[Asked, ...]:
     )
 
 
-def grids_of(asked: Asked) -> tuple[Grid, ...]:
+def grids_of(asked: AskedAggregate) -> tuple[Grid, ...]:
     """Return the grid of each of its expressions."""
     return tuple(grid_of(one, one.side, one.in_words()) for one in alone(asked))
 
@@ -94,18 +94,18 @@ def most_variance(grid: Grid, rows: Floats, less: int = SAMPLE) -> Floats:
     return np.asarray(grid.range**2 / 4 * rows / (rows - less))
 
 
-def _check(asked: Asked) -> None:
+def _check(asked: AskedAggregate) -> None:
     check_sides(asked, 1)
     check_spread(asked)
 
 
-def _moments(asked: Asked, grid: Grid) -> tuple[Moment, ...]:
+def _moments(asked: AskedAggregate, grid: Grid) -> tuple[Moment, ...]:
     count = count_of(grid.side.physical, f"count of {grid.name}")
     second = second_of(asked, grid)
     return (count, first_of(grid), *([second] if second is not None else []))
 
 
-def _parts(asked: Asked) -> tuple[Part, ...]:
+def _parts(asked: AskedAggregate) -> tuple[Part, ...]:
     (grid,) = grids_of(asked)
     return tuple(moment.part for moment in _moments(asked, grid))
 
@@ -127,13 +127,13 @@ def _statistic(grid: Grid, moments: Sequence[Moment], change: Change, less: int)
     return Statistic(of, bounds)
 
 
-def _verb(change: Change, less: int, says: str) -> Verb:
-    def finish(asked: Asked, parts: Sequence[NoisyPart]) -> Estimate:
+def _verb(change: Change, less: int, says: str) -> AggregateKind:
+    def finish(asked: AskedAggregate, parts: Sequence[NoisyPart]) -> Estimate:
         (grid,) = grids_of(asked)
         moments = _moments(asked, grid)
         return estimated(_statistic(grid, moments, change, less), moments, parts)
 
-    def margin(asked: Asked, noises: Sequence[Noise], size: int | None) -> float | None:
+    def margin(asked: AskedAggregate, noises: Sequence[Noise], size: int | None) -> float | None:
         """Return it for numbers spread evenly over the upper half of their range.
 
         The size is the asker's or the card's assumption, never read from the rows.
@@ -145,15 +145,15 @@ def _verb(change: Change, less: int, says: str) -> Verb:
         typical = [size, size * grid.top / 2, *(typical_second(grid, m, size) for m in moments[2:])]
         return expected(_statistic(grid, moments, change, less), moments, noises, typical=typical)
 
-    def said(asked: Asked) -> str:
+    def said(asked: AskedAggregate) -> str:
         return f"the {says} of {asked.in_words()}"
 
-    def smooth(asked: Asked) -> Smooth:
+    def smooth(asked: AskedAggregate) -> Smooth:
         (grid,) = grids_of(asked)
         moments = _moments(asked, grid)
         return smooth_of(_statistic(grid, moments, change, less), moments)
 
-    return Verb(_check, _parts, finish, margin, said, smooth=smooth)
+    return AggregateKind(_check, _parts, finish, margin, said, smooth=smooth)
 
 
 def typical_second(grid: Grid, second: Moment, size: int) -> float:

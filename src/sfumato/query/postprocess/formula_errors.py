@@ -11,29 +11,29 @@ from functools import cached_property
 import numpy as np
 
 from sfumato.dp.confidence.ratio_of_sums import MOST_SUMMED, Plausible, Quotient, plausible
-from sfumato.dp.confidence.simultaneous import sure
+from sfumato.dp.confidence.simultaneous import simultaneous
 from sfumato.dp.confidence.sum_of_draws import within_of_sum
 from sfumato.dp.confidence.weighted_sum_of_draws import within_of
-from sfumato.dp.mechanisms.averaged_noise import Blend
+from sfumato.dp.mechanisms.averaged_noise import AveragedNoise
 from sfumato.dp.mechanisms.noise import CONFIDENCE, Noise
 from sfumato.dp.refusal import Bug
 from sfumato.query.aggregates.aggregate import Estimate, Floats, NoisyPart
 from sfumato.query.aggregates.order_statistics import bounds_of_choice
-from sfumato.query.aggregates.registry import verb_of
+from sfumato.query.aggregates.registry import aggregate_of
 from sfumato.query.aggregates.result_ranges import Range
 from sfumato.query.aggregates.taylor_intervals import BOX
 from sfumato.query.expression import Arithmetic, Curve, Ref, Total
 from sfumato.query.model import Aggregate, Formula
 from sfumato.query.plan import Plan
-from sfumato.query.postprocess.interval_arithmetic import Mask, Units, enclose
+from sfumato.query.postprocess.interval_arithmetic import Mask, Units, interval_of_formula
 from sfumato.query.postprocess.linear_forms import Linear, Ratio, Unit, units_of
-from sfumato.query.postprocess.smooth_formulas import SmoothParts
+from sfumato.query.postprocess.smooth_formulas import SmoothFormula
 from sfumato.query.postprocess.totals import Rows
 from sfumato.query.public_ranges import public_range
 
 
 @dataclass(frozen=True)
-class Reckoning:
+class FormulaErrors:
     """A formula over noisy parts: what its error is made of."""
 
     plan: Plan
@@ -54,7 +54,7 @@ class Reckoning:
         """Return the outputs that are one part in its units."""
         made = {}
         for name, aggregate in self.aggregates.items():
-            unit = verb_of(aggregate.verb).unit
+            unit = aggregate_of(aggregate.verb).unit
             if unit is not None:
                 (part,) = self.plan.parts_of(aggregate)
                 weight = unit(self.plan.asked_of(aggregate))
@@ -67,7 +67,7 @@ class Reckoning:
         return tuple(dict.fromkeys(units_of(self.formula.expr, self.sums, self._is_smooth)))
 
     @cached_property
-    def flat(self) -> Reckoning:
+    def flat(self) -> FormulaErrors:
         """Return the same with an interval for each piece that a smooth unit is made of."""
         return replace(self, smooth_units=False) if self.smooth_units else self
 
@@ -81,24 +81,24 @@ class Reckoning:
         return len(set(units_of(expr, self.sums))) > 1
 
     @cached_property
-    def _smooth(self) -> SmoothParts:
+    def _smooth(self) -> SmoothFormula:
         """Return what smooth formulas are made of."""
         made = {}
         for name, aggregate in self.aggregates.items():
-            smooth = verb_of(aggregate.verb).smooth
+            smooth = aggregate_of(aggregate.verb).smooth
             if smooth is not None:
                 parts = self.plan.parts_of(aggregate)
                 made[name] = (smooth(self.plan.asked_of(aggregate)), parts)
-        return SmoothParts(self.sums, made)
+        return SmoothFormula(self.sums, made)
 
     @cached_property
-    def _smooths(self) -> Mapping[Unit, tuple[Reckoning, Range]]:
+    def _smooths(self) -> Mapping[Unit, tuple[FormulaErrors, Range]]:
         """Return each smooth unit as a formula by itself, and its Taylor interval.
 
         Of the chance to miss, a fifth is that of the intervals which the formula is enclosed by.
         """
         miss = self.miss / max(1, len(self.units))
-        found: dict[Unit, tuple[Reckoning, Range]] = {}
+        found: dict[Unit, tuple[FormulaErrors, Range]] = {}
         for unit in self.units:
             if isinstance(unit, Arithmetic | Curve):
                 alone = replace(self, formula=Formula(unit), miss=miss / BOX, smooth_units=False)
@@ -123,7 +123,7 @@ class Reckoning:
         """Return where a unit may be null, as a divisor cannot be told from zero."""
         nulls: dict[Unit, Mask] = {u: ~made.has_ends for u, made in self._quotients.items()}
         for unit, (alone, _) in self._smooths.items():
-            nulls[unit] = enclose(alone.formula.expr, alone.wide).may_be_null
+            nulls[unit] = interval_of_formula(alone.formula.expr, alone.wide).may_be_null
         return nulls
 
     @cached_property
@@ -197,7 +197,7 @@ class Reckoning:
             return Range(totals - margins, totals + margins)
         if isinstance(unit, Arithmetic | Curve):
             alone, line = self._smooths[unit]
-            return line.common(enclose(unit, alone.wide).range)
+            return line.common(interval_of_formula(unit, alone.wide).range)
         return self._of_aggregate(unit)
 
     def _public(self, unit: Unit, made: Range) -> Range:
@@ -206,7 +206,7 @@ class Reckoning:
             return Range(*self._quotients[unit].within(*public_range(unit, self.plan)))
         if isinstance(unit, Arithmetic | Curve):
             alone, line = self._smooths[unit]
-            return line.common(enclose(unit, alone.tight).range)
+            return line.common(interval_of_formula(unit, alone.tight).range)
         form = self.part_of(unit) if isinstance(unit, Total) else unit
         if not isinstance(form, Linear):
             return made
@@ -233,8 +233,8 @@ class Reckoning:
         draws: list[Noise] = []
         for part, weight in form.weights:
             noise = self.noise(part)
-            several = noise.draws if isinstance(noise, Blend) else (noise,)
-            shares = noise.weights() if isinstance(noise, Blend) else (1.0,)
+            several = noise.draws if isinstance(noise, AveragedNoise) else (noise,)
+            shares = noise.weights() if isinstance(noise, AveragedNoise) else (1.0,)
             weights += [float(weight) * share for share in shares]
             draws += several
         return tuple(weights), tuple(draws)
@@ -244,7 +244,7 @@ class Reckoning:
         times = (1 - CONFIDENCE) / self.miss * len(self.units)
         made = self._estimate(aggregate, math.ceil(times))
         low, high = bounds_of_choice(self.plan.asked_of(aggregate))
-        return Range(numbers_of(made.low, low), numbers_of(made.high, high))
+        return Range(formula_units(made.low, low), formula_units(made.high, high))
 
     def _estimate(self, aggregate: Aggregate, times: int) -> Estimate:
         parts = [self.noisy[place] for place in self.plan.parts_of(aggregate)]
@@ -252,19 +252,19 @@ class Reckoning:
             nothing = [None] * len(parts[0].values)
             return Estimate(nothing, nothing, nothing, nothing)
         surer = [
-            replace(p, noise=sure(p.noise, times)) if isinstance(p.noise, Noise) else p
+            replace(p, noise=simultaneous(p.noise, times)) if isinstance(p.noise, Noise) else p
             for p in parts
         ]
-        return verb_of(aggregate.verb).finish(self.plan.asked_of(aggregate), surer)
+        return aggregate_of(aggregate.verb).finish(self.plan.asked_of(aggregate), surer)
 
 
 def _as_one(noise: Noise) -> Noise:
     """Return the noise; that of a mean of several draws as one that is as wide (blend.proof.md)."""
-    if not isinstance(noise, Blend):
+    if not isinstance(noise, AveragedNoise):
         return noise
     width = Fraction(noise.width())
     return Noise(noise.kind, width if noise.kind == "laplace" else width**2)
 
 
-def numbers_of(ends: Sequence[object], unknown: float) -> Floats:
+def formula_units(ends: Sequence[object], unknown: float) -> Floats:
     return np.array([unknown if end is None else float(str(end)) for end in ends])

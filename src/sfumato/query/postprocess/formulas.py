@@ -31,16 +31,16 @@ from sfumato.query.expression import (
     Ref,
     Total,
 )
-from sfumato.query.postprocess.formula_errors import Reckoning, numbers_of
-from sfumato.query.postprocess.interval_arithmetic import enclose, with_value
-from sfumato.query.postprocess.linear_forms import Linear, Ratio, Unit, divisor_of, form_of
-from sfumato.query.postprocess.released_conditions import reckoned
-from sfumato.query.postprocess.scalar_functions import CURVE, Drawn
+from sfumato.query.postprocess.formula_errors import FormulaErrors, formula_units
+from sfumato.query.postprocess.interval_arithmetic import interval_of_formula, with_value
+from sfumato.query.postprocess.linear_forms import Linear, Ratio, Unit, divisor_of, linear_form
+from sfumato.query.postprocess.released_conditions import evaluate_released
+from sfumato.query.postprocess.scalar_functions import CURVE, ScalarFunction
 from sfumato.query.postprocess.totals import with_totals
 
 
-def reckon(
-    reckoning: Reckoning, columns: Mapping[str, Sequence[object]]
+def evaluate_formula(
+    reckoning: FormulaErrors, columns: Mapping[str, Sequence[object]]
 ) -> tuple[list[object], list[float | None], list[object]]:
     """Return value, standard deviation and interval of each cell; None where there is none.
 
@@ -50,9 +50,9 @@ def reckon(
     columns = with_totals(columns, reckoning.rows)
     names = [*sorted(reckoning.aggregates), *(total.called for total in reckoning.rows)]
     rows = zip(*(columns[name] for name in names), strict=True)
-    values = [reckoned(expr, dict(zip(names, row, strict=True))) for row in rows]
+    values = [evaluate_released(expr, dict(zip(names, row, strict=True))) for row in rows]
     with np.errstate(all="ignore"):  # what is not finite is unknown
-        held = interval_of(reckoning, numbers_of(values, np.nan))
+        held = interval_of(reckoning, formula_units(values, np.nan))
         std = _std(reckoning.flat, values)
     bars = [[low, high] for low, high in zip(held.low.tolist(), held.high.tolist(), strict=True)]
     known = [
@@ -62,23 +62,26 @@ def reckon(
     return values, known, list(bars)
 
 
-def interval_of(of: Reckoning, values: Floats) -> Range:
+def interval_of(of: FormulaErrors, values: Floats) -> Range:
     """Return the formula's interval; an end is infinite where nothing is known.
 
     Every cell has an interval, also where its value is null: if intervals were shown only where the
     noise was kind, those that are shown would hold less often than they say.
     """
     expr = of.formula.expr
-    if isinstance(form_of(expr, of.sums), Linear):
-        return enclose(expr, of.wide).range
-    tight, wide = enclose(expr, of.tight).range, enclose(expr, of.wide).range
+    if isinstance(linear_form(expr, of.sums), Linear):
+        return interval_of_formula(expr, of.wide).range
+    tight, wide = (
+        interval_of_formula(expr, of.tight).range,
+        interval_of_formula(expr, of.wide).range,
+    )
     return with_value(tight, wide, values)
 
 
 # --- the standard deviation -------------------------------------------------------------------
 
 
-def _std(of: Reckoning, values: Sequence[object]) -> Floats:
+def _std(of: FormulaErrors, values: Sequence[object]) -> Floats:
     """Return the std: exact for a sum, to first order where that is enough."""
     unknown = np.full(len(values), np.nan)
     slopes = _slopes(of.formula.expr, of)
@@ -88,7 +91,7 @@ def _std(of: Reckoning, values: Sequence[object]) -> Floats:
     total = np.zeros(len(values))
     alone = [unit for unit in slopes if isinstance(unit, str)]
     for name in alone:
-        deviations = numbers_of(of.estimate(name).std, np.nan)
+        deviations = formula_units(of.estimate(name).std, np.nan)
         total = total + (slopes[name] * deviations) ** 2
     if _share_parts(
         alone, [unit for unit in slopes if isinstance(unit, Linear | Ratio | Total)], of
@@ -105,7 +108,7 @@ def _std(of: Reckoning, values: Sequence[object]) -> Floats:
     return np.asarray(np.sqrt(total))
 
 
-def _of_other_rows(unit: Total, of: Reckoning) -> Floats:
+def _of_other_rows(unit: Total, of: FormulaErrors) -> Floats:
     """Return the std of what a total adds up of all rows but the cell's own."""
     ((part, weight),) = of.part_of(unit).weights
     noise = of.noise(part)
@@ -113,7 +116,7 @@ def _of_other_rows(unit: Total, of: Reckoning) -> Floats:
 
 
 def _share_parts(
-    alone: Sequence[str], forms: Sequence[Linear | Ratio | Total], of: Reckoning
+    alone: Sequence[str], forms: Sequence[Linear | Ratio | Total], of: FormulaErrors
 ) -> bool:
     """Say whether two pieces are of the same noise in a way that no std is told of.
 
@@ -128,13 +131,13 @@ def _share_parts(
     return len(set(taken)) < len(taken) or len(set(totals)) < len(totals)
 
 
-def _parts_of(form: Linear | Ratio | Total, of: Reckoning) -> tuple[int, ...]:
+def _parts_of(form: Linear | Ratio | Total, of: FormulaErrors) -> tuple[int, ...]:
     if isinstance(form, Total):
         form = of.part_of(form)
     return form.parts if isinstance(form, Ratio) else tuple(part for part, _ in form.weights)
 
 
-def _weights(unit: Linear | Ratio | Total, of: Reckoning) -> dict[int, Floats]:
+def _weights(unit: Linear | Ratio | Total, of: FormulaErrors) -> dict[int, Floats]:
     """Return how much each part moves the unit: of a total, the part in the cell's own row."""
     cells = np.ones(of.cells)
     if isinstance(unit, Total):
@@ -148,7 +151,7 @@ def _weights(unit: Linear | Ratio | Total, of: Reckoning) -> dict[int, Floats]:
     return {part: (t - top / divisor * b) / divisor for part, t, b in shares}
 
 
-def _slopes(expr: Expr, of: Reckoning) -> dict[Unit, Floats] | None:
+def _slopes(expr: Expr, of: FormulaErrors) -> dict[Unit, Floats] | None:
     """Return how much each unit moves the formula, at the released values; None if it jumps."""
     value = _slope(expr, of)
     return None if value is None else value[1]
@@ -157,8 +160,8 @@ def _slopes(expr: Expr, of: Reckoning) -> dict[Unit, Floats] | None:
 _Slope = tuple[Floats, dict[Unit, Floats]]  # the value, and how much each unit moves it
 
 
-def _slope(expr: Expr, of: Reckoning) -> _Slope | None:
-    form = form_of(expr, of.sums)
+def _slope(expr: Expr, of: FormulaErrors) -> _Slope | None:
+    form = linear_form(expr, of.sums)
     if isinstance(form, Linear):
         value = of.values(form)
         return value, {} if form.is_constant else {form: np.ones(value.shape)}
@@ -167,7 +170,7 @@ def _slope(expr: Expr, of: Reckoning) -> _Slope | None:
         return value, {form: np.ones(value.shape)}
     match expr:
         case Ref(column=column):
-            value = numbers_of(of.estimate(column).values, np.nan)
+            value = formula_units(of.estimate(column).values, np.nan)
             return value, {column: np.ones(value.shape)}
         case Arithmetic(sign=sign, left=left, right=right):
             right = divisor_of(right)
@@ -185,10 +188,14 @@ def _slope(expr: Expr, of: Reckoning) -> _Slope | None:
             return value, {expr: np.ones(value.shape)}
         case Curve(name=name, of=inner):
             made = _slope(inner, of)
-            return None if made is None else _bent(CURVE[name], made, enclose(inner, of.wide).range)
+            return (
+                None
+                if made is None
+                else _bent(CURVE[name], made, interval_of_formula(inner, of.wide).range)
+            )
         case Coalesce(parts=parts):
             made = _slope(parts[0], of)
-            nulls = enclose(parts[0], of.wide).may_be_null
+            nulls = interval_of_formula(parts[0], of.wide).may_be_null
             return None if made is None else (np.where(nulls, np.nan, made[0]), made[1])
         case Literally() | Floor() | Clamp() | Case():
             return None
@@ -196,7 +203,7 @@ def _slope(expr: Expr, of: Reckoning) -> _Slope | None:
             raise Bug("a formula that nobody checked")
 
 
-def _bent(curve: Drawn, inner: _Slope, held: Range) -> _Slope:
+def _bent(curve: ScalarFunction, inner: _Slope, held: Range) -> _Slope:
     """Return what a function makes of the value and of what moves it."""
     value, moves = inner
     slope = curve.slope(value, held)
@@ -204,9 +211,9 @@ def _bent(curve: Drawn, inner: _Slope, held: Range) -> _Slope:
     return np.array(shown), {unit: by * slope for unit, by in moves.items()}
 
 
-def _may_be_zero(expr: Expr, of: Reckoning) -> NDArray[np.bool_]:
+def _may_be_zero(expr: Expr, of: FormulaErrors) -> NDArray[np.bool_]:
     """Say, per cell, whether a factor cannot be told from zero: the first order is too little."""
-    held = enclose(expr, of.wide).range
+    held = interval_of_formula(expr, of.wide).range
     return np.asarray(~((held.low > 0) | (held.high < 0)))
 
 

@@ -24,7 +24,7 @@ from sfumato.query.expression import (
     columns_of,
     parts_of,
 )
-from sfumato.query.model import Aggregate, Formula, Question
+from sfumato.query.model import Aggregate, Formula, Query
 from sfumato.query.postprocess.formula_rules import check_formula
 from sfumato.query.postprocess.linear_forms import divisor_of
 from sfumato.query.postprocess.released_conditions import holds
@@ -40,7 +40,7 @@ class Row:
     intervals: tuple[Any, ...]
 
 
-def is_chosen_after(question: Question) -> bool:
+def is_selected_after_noise(question: Query) -> bool:
     """Say whether rows or values are chosen by their own noisy values (soundness rule 17)."""
     if any(_chooses(o.of.expr) for o in question.outputs if isinstance(o.of, Formula)):
         return True
@@ -58,7 +58,7 @@ def _chooses(expr: Expr | Predicate) -> bool:
     return any(_chooses(part) for part in parts_of(expr))
 
 
-def after(question: Question, rows: Sequence[Row]) -> list[Row]:
+def apply_having_order_limit(question: Query, rows: Sequence[Row]) -> list[Row]:
     """Return the rows that HAVING lets through, in the order asked, as many as asked."""
     names = {output.name: place for place, output in enumerate(question.outputs)}
     kept = list(rows)

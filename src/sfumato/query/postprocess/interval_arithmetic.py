@@ -29,7 +29,7 @@ from sfumato.query.expression import (
     Sign,
     Total,
 )
-from sfumato.query.postprocess.linear_forms import Linear, Unit, divisor_of, form_of
+from sfumato.query.postprocess.linear_forms import Linear, Unit, divisor_of, linear_form
 from sfumato.query.postprocess.scalar_functions import CURVE
 from sfumato.query.public_ranges import least_positive
 
@@ -64,9 +64,9 @@ class Units:
         return np.zeros(self.cells, dtype=np.bool_)
 
 
-def enclose(expr: Expr, of: Units) -> Enclosure:
+def interval_of_formula(expr: Expr, of: Units) -> Enclosure:
     """Return the range of the expression."""
-    form = form_of(expr, of.sums)
+    form = linear_form(expr, of.sums)
     if isinstance(form, Linear) and form.is_constant:
         return Enclosure(exactly(np.full(of.cells, float(form.constant))), of.never)
     if form is not None:
@@ -77,24 +77,26 @@ def enclose(expr: Expr, of: Units) -> Enclosure:
         case Ref(column=column):
             return _unit(column, of)
         case Arithmetic(sign=sign, left=left, right=right):
-            return _of_two(sign, enclose(left, of), enclose(divisor_of(right), of))
+            return _of_two(
+                sign, interval_of_formula(left, of), interval_of_formula(divisor_of(right), of)
+            )
         case Total():
             return _unit(expr, of)
         case Curve(name=name, of=inner):
-            made = _domain(expr, enclose(inner, of), of)
+            made = _domain(expr, interval_of_formula(inner, of), of)
             nulls = made.may_be_null | CURVE[name].may_be_null(made.range)
             return Enclosure(_ordered(CURVE[name].ends(made.range)), nulls)
         case Floor(of=inner):
-            made = enclose(inner, of)
+            made = interval_of_formula(inner, of)
             return made.with_range(Range(np.floor(made.range.low), np.floor(made.range.high)))
         case Clamp(of=inner, lower=lower, upper=upper):
-            made = enclose(inner, of)
+            made = interval_of_formula(inner, of)
             low = -np.inf if lower is None else float(lower.number)
             high = np.inf if upper is None else float(upper.number)
             ends = np.full(of.cells, low), np.full(of.cells, high)
             return made.with_range(made.range.clipped(*ends))
         case Coalesce(parts=parts):
-            return _first_known([enclose(part, of) for part in parts])
+            return _first_known([interval_of_formula(part, of) for part in parts])
         case Case():
             return _any_branch(expr, of)
         case _:
@@ -102,8 +104,8 @@ def enclose(expr: Expr, of: Units) -> Enclosure:
 
 
 def _any_branch(expr: Case, of: Units) -> Enclosure:
-    branches = [enclose(then, of) for _, then in expr.whens]
-    branches += [] if expr.otherwise is None else [enclose(expr.otherwise, of)]
+    branches = [interval_of_formula(then, of) for _, then in expr.whens]
+    branches += [] if expr.otherwise is None else [interval_of_formula(expr.otherwise, of)]
     nulls = [branch.may_be_null for branch in branches]
     missing = np.full(of.cells, expr.otherwise is None)
     hull = _hull([branch.range for branch in branches])
@@ -142,7 +144,7 @@ def _reciprocal(of: Range) -> Range:
 
 def _domain(curve: Curve, inner: Enclosure, of: Units) -> Enclosure:
     """Return the argument of a logarithm: a sum of whole parts above zero is a step above it."""
-    form = form_of(curve.of, of.sums)
+    form = linear_form(curve.of, of.sums)
     if curve.name != "ln" or not isinstance(form, Linear):
         return inner
     least = least_positive(form)

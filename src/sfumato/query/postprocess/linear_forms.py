@@ -75,7 +75,7 @@ class Ratio:
 Form = Linear | Ratio
 
 
-def form_of(expr: Expr, sums: Mapping[str, Linear]) -> Form | None:
+def linear_form(expr: Expr, sums: Mapping[str, Linear]) -> Form | None:
     """Return the sum or quotient that the expression is; None if it is neither."""
     match expr:
         case Ref(column=column):
@@ -83,12 +83,12 @@ def form_of(expr: Expr, sums: Mapping[str, Linear]) -> Form | None:
         case Literally(constant=constant):
             return Linear(constant.number)
         case Coalesce(parts=parts):
-            form = form_of(parts[0], sums)
+            form = linear_form(parts[0], sums)
             return form if isinstance(form, Linear) else None  # a sum is never null
         case Arithmetic(sign=sign, left=left, right=right):
             if sign == "/":
                 right = divisor_of(right)
-            pair = form_of(left, sums), form_of(right, sums)
+            pair = linear_form(left, sums), linear_form(right, sums)
             if pair[0] is None or pair[1] is None:
                 return None
             return _few(_two(sign, pair[0], pair[1]))
@@ -166,7 +166,7 @@ def units_of(
     is_smooth: Callable[[Arithmetic | Curve], bool] = lambda _: False,
 ) -> Iterator[Unit]:
     """Yield the largest pieces that have an interval of their own."""
-    form = form_of(expr, sums)
+    form = linear_form(expr, sums)
     if form is not None:
         if not (isinstance(form, Linear) and form.is_constant):
             yield form

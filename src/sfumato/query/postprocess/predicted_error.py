@@ -8,18 +8,18 @@ from fractions import Fraction
 
 import numpy as np
 
-from sfumato.query.aggregates.aggregate import Asked, Mechanism, NoisyPart, Part
-from sfumato.query.aggregates.registry import verb_of
+from sfumato.query.aggregates.aggregate import AskedAggregate, Mechanism, NoisyPart, Part
+from sfumato.query.aggregates.registry import aggregate_of
 from sfumato.query.expression import Total
 from sfumato.query.model import Formula
 from sfumato.query.plan import Plan
-from sfumato.query.postprocess.formula_errors import Reckoning
+from sfumato.query.postprocess.formula_errors import FormulaErrors
 from sfumato.query.postprocess.formulas import interval_of
-from sfumato.query.postprocess.linear_forms import Linear, form_of
+from sfumato.query.postprocess.linear_forms import Linear, linear_form
 from sfumato.query.postprocess.totals import Rows, totals_in
 
 
-def margin_of_formula(
+def predicted_margin(
     plan: Plan, formula: Formula, noises: Sequence[Mechanism], size: int | None
 ) -> float | None:
     """Return half the interval of a cell of that many people, infinite if it cannot be told.
@@ -32,8 +32,8 @@ def margin_of_formula(
     known = {total: found for total, found in rows.items() if found is not None}
     if len(known) < len(rows):
         return None
-    of = Reckoning(plan, formula, _assumed(plan, noises, size or 1), known)
-    form = form_of(formula.expr, of.sums)
+    of = FormulaErrors(plan, formula, _assumed(plan, noises, size or 1), known)
+    form = linear_form(formula.expr, of.sums)
     is_even = isinstance(form, Linear)
     if not is_even and (size is None or not all(_is_foreseen(of, unit) for unit in of.flat.units)):
         return None
@@ -52,7 +52,7 @@ def _public_rows(plan: Plan, total: Total) -> Rows | None:
     return Rows(np.zeros(1, dtype=np.int64), math.prod(size or 1 for size in sizes))
 
 
-def _is_foreseen(of: Reckoning, unit: object) -> bool:
+def _is_foreseen(of: FormulaErrors, unit: object) -> bool:
     return not isinstance(unit, str) or of.aggregates[unit].verb == "mean"
 
 
@@ -60,7 +60,7 @@ def _assumed(plan: Plan, noises: Sequence[Mechanism], size: int) -> list[NoisyPa
     """Return each part of one cell as it would be; only sums, counts and means are looked at."""
     values = [0.0] * len(plan.parts)
     for asked in plan.asked:
-        if verb_of(asked.aggregate.verb).unit is None and asked.aggregate.verb != "mean":
+        if aggregate_of(asked.aggregate.verb).unit is None and asked.aggregate.verb != "mean":
             continue
         for place in plan.parts_of(asked.aggregate):
             values[place] = _value(asked, plan.parts[place].part, size)
@@ -68,7 +68,7 @@ def _assumed(plan: Plan, noises: Sequence[Mechanism], size: int) -> list[NoisyPa
     return [NoisyPart(np.array([value]), noise) for value, noise in pairs]
 
 
-def _value(asked: Asked, part: Part, size: int) -> float:
+def _value(asked: AskedAggregate, part: Part, size: int) -> float:
     tally = part.tally
     if tally.kind != "sum":
         return float(size)

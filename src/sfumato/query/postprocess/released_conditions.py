@@ -25,7 +25,7 @@ _SIGNS: Final[Mapping[Sign, Callable[[Number, Number], Number]]] = {
 }
 
 
-def reckoned(expr: Expr, row: Values) -> Any:
+def evaluate_released(expr: Expr, row: Values) -> Any:
     """Return what the expression is of a row of released values, by output."""
     return value_of(expr, row, _SHOWN)
 

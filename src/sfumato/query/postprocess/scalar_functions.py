@@ -21,7 +21,7 @@ STEEP: Final = 1.0  # how far an exponent may reach for its std to be told from 
 
 
 @dataclass(frozen=True)
-class Drawn:
+class ScalarFunction:
     """A function of one number.
 
     `ends` are those of the numbers for which it has a value, and `may_be_null` says where there may
@@ -66,26 +66,26 @@ def _exp(of: Number) -> float | None:
     return math.exp(of) if of <= math.log(LARGEST) else None
 
 
-CURVE: Final[Mapping[CurveName, Drawn]] = {
-    "abs": Drawn(
+CURVE: Final[Mapping[CurveName, ScalarFunction]] = {
+    "abs": ScalarFunction(
         abs,
         _abs_ends,
         _never,
         lambda x, held: np.where((held.low > 0) | (held.high < 0), np.sign(x), np.nan),
     ),
-    "sqrt": Drawn(
+    "sqrt": ScalarFunction(
         lambda x: math.sqrt(x) if x >= 0 else None,
         lambda of: _grown(Range(np.maximum(of.low, 0.0), np.maximum(of.high, 0.0)), np.sqrt),
         lambda of: of.low < 0,
         lambda x, held: np.where(held.low > 0, 0.5 / np.sqrt(x), np.nan),
     ),
-    "ln": Drawn(
+    "ln": ScalarFunction(
         lambda x: math.log(x) if x > 0 else None,
         _ln_ends,
         lambda of: of.low <= 0,
         lambda x, held: np.where(held.low > 0, 1 / x, np.nan),
     ),
-    "exp": Drawn(
+    "exp": ScalarFunction(
         _exp,
         _exp_ends,
         lambda of: of.high > math.log(LARGEST),

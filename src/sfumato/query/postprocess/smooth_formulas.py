@@ -22,7 +22,7 @@ from sfumato.query.postprocess.linear_forms import Linear, divisor_of
 
 
 @dataclass(frozen=True)
-class SmoothParts:
+class SmoothFormula:
     """What smooth formulas are made of: sums of parts, and aggregates that are smooth of theirs."""
 
     sums: Mapping[str, Linear]

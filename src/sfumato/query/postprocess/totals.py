@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 
 from sfumato.dp.refusal import Refused
 from sfumato.query.aggregates.aggregate import Floats
-from sfumato.query.aggregates.registry import verb_of
+from sfumato.query.aggregates.registry import aggregate_of
 from sfumato.query.expression import Expr, Predicate, Ref, Total, walk
-from sfumato.query.model import Aggregate, Formula, Question
+from sfumato.query.model import Aggregate, Formula, Query
 
 Columns = Mapping[str, Sequence[object]]
 
@@ -74,7 +74,7 @@ def _added(values: Sequence[object], group: Sequence[int]) -> list[object]:
     return [sums[place] for place in group]
 
 
-def check_totals(question: Question) -> None:
+def check_totals(question: Query) -> None:
     """Refuse totals of what has no known law, by what is no key, or beside HAVING."""
     formulas = [o.of.expr for o in question.outputs if isinstance(o.of, Formula)]
     having = () if question.having is None else (question.having,)
@@ -90,10 +90,10 @@ def check_totals(question: Question) -> None:
         _check(question, total)
 
 
-def _check(question: Question, total: Total) -> None:
+def _check(question: Query, total: Total) -> None:
     by_name = {output.name: output.of for output in question.outputs}
     of = by_name.get(total.of.column) if isinstance(total.of, Ref) else None
-    if not isinstance(of, Aggregate) or verb_of(of.verb).unit is None:
+    if not isinstance(of, Aggregate) or aggregate_of(of.verb).unit is None:
         raise Refused(
             "not-in-language",
             "A total over the answer's rows is of a count or a sum, and of nothing else.",

@@ -15,7 +15,7 @@ from sfumato.query.printing.from_clause import last_table, rows_of, table_name
 
 
 @dataclass(frozen=True)
-class Look:
+class CountScan:
     """A condition on rows, counted so many times over what stands after FROM."""
 
     rows: str
@@ -23,7 +23,7 @@ class Look:
     times: int
 
 
-def is_look(measure: Measure) -> bool:
+def is_batchable(measure: Measure) -> bool:
     """Say whether the measure counts the rows of one cell by a condition, and nothing else."""
     is_plain = not (measure.keys or measure.by_person or measure.beside)
     if not is_plain or measure.source is not None or measure.where is None:
@@ -31,18 +31,18 @@ def is_look(measure: Measure) -> bool:
     return measure.wanted is None and all(tally.kind == "rows" for tally in measure.tallies)
 
 
-def look_of(
+def count_scan(
     measure: Measure, dialect: Dialect, names: tuple[str, ...] | None = None
-) -> Look | None:
+) -> CountScan | None:
     """Return the measure as a look, if it counts the rows of one cell and nothing else."""
-    if dialect != "duckdb" or measure.where is None or not is_look(measure):
+    if dialect != "duckdb" or measure.where is None or not is_batchable(measure):
         return None
     names = names or tuple(table_name(dialect, n) for n in range(last_table(measure) + 1))
     condition = print_predicate(measure.where, dialect)
-    return Look(rows_of(measure, names).sql, condition, len(measure.tallies))
+    return CountScan(rows_of(measure, names).sql, condition, len(measure.tallies))
 
 
-def looked(looks: Sequence[Look]) -> Text:
+def counts_of_scan(looks: Sequence[CountScan]) -> Text:
     """Print one statement with every number of looks at the same rows, one after the other."""
     conditions = [look.condition for look in looks for _ in range(look.times)]
     numbers = [

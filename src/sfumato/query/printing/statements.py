@@ -14,9 +14,9 @@ from typing import Final
 
 from sfumato.dp.refusal import Bug
 from sfumato.query.expression import Expr, Ref
-from sfumato.query.lru_cache import Remembered
+from sfumato.query.lru_cache import LruCache
 from sfumato.query.measure import Key, Measure, Tally
-from sfumato.query.printing.batched_counts import look_of, looked
+from sfumato.query.printing.batched_counts import count_scan, counts_of_scan
 from sfumato.query.printing.expressions import (
     Bound,
     Dialect,
@@ -68,16 +68,16 @@ def _size(statements: tuple[Statement, ...]) -> int:
     return _OF_A_LETTER * len(texts[0]) + sum(map(getsizeof, texts))
 
 
-LOWERED: Final[Remembered[tuple[Statement, ...]]] = Remembered(32 * 1024 * 1024)
+LOWERED: Final[LruCache[tuple[Statement, ...]]] = LruCache(32 * 1024 * 1024)
 _OF_A_LETTER: Final = 40  # bytes of a measure for a letter of a statement; few letters, many values
 
 
 def _lowered(
     measure: Measure, dialect: Dialect, names: tuple[str, ...] | None
 ) -> tuple[Statement, ...]:
-    look = look_of(measure, dialect, names)
+    look = count_scan(measure, dialect, names)
     if look is not None:
-        text = looked([look])
+        text = counts_of_scan([look])
         return (Statement(text.sql, text.bound, tuple(range(look.times))),)
     names = names or tuple(table_name(dialect, n) for n in range(last_table(measure) + 1))
     printer = _Printer(measure, dialect, rows_of(measure, names), names)

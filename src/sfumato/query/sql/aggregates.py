@@ -17,11 +17,11 @@ from sfumato.query.sql.columns_and_constants import (
     is_constant,
     nodes_of,
     only,
-    outside,
+    refuse_unsupported,
 )
 from sfumato.query.sql.expressions import expression, predicate
 from sfumato.query.sql.functions import TOTALS
-from sfumato.query.sql.source_positions import noted
+from sfumato.query.sql.source_positions import recorded_positions
 
 _WHAT_IS: Final = "Ask for COUNT, SUM, AVG of columns, or a column that stands in GROUP BY."
 _WITHIN: Final = "Write PERCENTILE_CONT(0.5) WITHIN GROUP (ORDER BY x)."
@@ -80,14 +80,14 @@ def aggregates(node: exp.Expr) -> tuple[Aggregate, ...]:
     """Return the aggregate (several for a list of quantiles), or refuse."""
     reader = _READERS.get(type(node))
     if reader is None:
-        raise outside(node, "this is not answered in SELECT", _WHAT_IS)
+        raise refuse_unsupported(node, "this is not answered in SELECT", _WHAT_IS)
     try:
         made = reader(node)
     except Refused as found:
         refused = found_at(found, node)
     else:
         for one in made:
-            noted(one, node)
+            recorded_positions(one, node)
         return made
     raise refused
 
@@ -118,7 +118,7 @@ def _count(node: exp.Expr) -> tuple[Aggregate, ...]:
         case exp.Distinct():
             only(inner, {"expressions"})
             if len(inner.expressions) != 1:
-                raise outside(inner, "DISTINCT takes one column")
+                raise refuse_unsupported(inner, "DISTINCT takes one column")
             return (Aggregate("count_distinct", (expression(inner.expressions[0]),)),)
         case None:
             return (Aggregate("count"),)
@@ -144,7 +144,9 @@ def _quantile_of(node: exp.Expr) -> tuple[Aggregate, ...]:
     only(node, {"this", "quantile"})
     at = node.args.get("quantile")
     if at is None:
-        raise outside(node, "a quantile is a number from 0 to 1", "Write QUANTILE(x, 0.9).")
+        raise refuse_unsupported(
+            node, "a quantile is a number from 0 to 1", "Write QUANTILE(x, 0.9)."
+        )
     return (Aggregate("quantile", (expression(node.this),), at=_share(at)),)
 
 
@@ -154,9 +156,9 @@ def _within_group(node: exp.Expr) -> tuple[Aggregate, ...]:
     called, order = node.this, node.expression
     only(order, {"expressions"})
     if type(called) not in (exp.PercentileCont, exp.PercentileDisc, exp.Mode):
-        raise outside(node, "WITHIN GROUP is of quantiles and of MODE", _WITHIN)
+        raise refuse_unsupported(node, "WITHIN GROUP is of quantiles and of MODE", _WITHIN)
     if len(order.expressions) != 1:
-        raise outside(node, "WITHIN GROUP takes one column", _WITHIN)
+        raise refuse_unsupported(node, "WITHIN GROUP takes one column", _WITHIN)
     (ordered,) = order.expressions
     only(ordered, {"this", "desc", "nulls_first"})
     of, is_falling = (expression(ordered.this),), bool(ordered.args.get("desc"))
@@ -183,7 +185,9 @@ def _count_if(node: exp.Expr) -> tuple[Aggregate, ...]:
 def _share(node: exp.Expr) -> Fraction:
     constant = constant_of(node) if is_constant(node) else Constant.of(False)
     if constant.kind != "number" or not 0 <= constant.number <= 1:
-        raise outside(node, "a quantile is a number from 0 to 1", "Write QUANTILE_CONT(x, 0.9).")
+        raise refuse_unsupported(
+            node, "a quantile is a number from 0 to 1", "Write QUANTILE_CONT(x, 0.9)."
+        )
     return constant.number
 
 
@@ -191,7 +195,7 @@ def _top(node: exp.Expr) -> tuple[Aggregate, ...]:
     only(node, {"this", "expression"})
     constant = constant_of(node.expression)
     if constant.kind != "number" or constant.number.denominator != 1 or constant.number < 1:
-        raise outside(node, "how many names is a whole number from 1")
+        raise refuse_unsupported(node, "how many names is a whole number from 1")
     return (Aggregate("top", (expression(node.this),), most=int(constant.number)),)
 
 
@@ -205,40 +209,46 @@ def _anonymous(node: exp.Expr) -> tuple[Aggregate, ...]:
     only(node, {"this", "expressions"})
     reader = _OURS.get(node.name.casefold())
     if reader is None:
-        raise outside(node, "this is not answered in SELECT", _WHAT_IS)
+        raise refuse_unsupported(node, "this is not answered in SELECT", _WHAT_IS)
     return (reader(node),)
 
 
 def _running_count(node: exp.Expr) -> Aggregate:
     """Read RUNNING_COUNT(*): it runs along the last period of GROUP BY."""
     if len(node.expressions) != 1 or type(node.expressions[0]) is not exp.Star:
-        raise outside(node, "RUNNING_COUNT takes a star", "Write RUNNING_COUNT(*).")
+        raise refuse_unsupported(node, "RUNNING_COUNT takes a star", "Write RUNNING_COUNT(*).")
     only(node.expressions[0], set())
     return Aggregate("running_count")
 
 
 def _bounds(node: exp.Expr) -> Aggregate:
     if len(node.expressions) != 1:
-        raise outside(node, "BOUNDS takes one column", "Write BOUNDS(x).")
+        raise refuse_unsupported(node, "BOUNDS takes one column", "Write BOUNDS(x).")
     return Aggregate("bounds", (expression(node.expressions[0]),))
 
 
 def _first_above(node: exp.Expr) -> Aggregate:
     if len(node.expressions) != 2:
-        raise outside(node, "FIRST_ABOVE takes a key and a count", "Write FIRST_ABOVE(key, 100).")
+        raise refuse_unsupported(
+            node, "FIRST_ABOVE takes a key and a count", "Write FIRST_ABOVE(key, 100)."
+        )
     key, count = node.expressions
     constant = constant_of(count)
     if constant.kind != "number" or constant.number.denominator != 1:
-        raise outside(node, "the count is a whole number from 1", "Write FIRST_ABOVE(key, 100).")
+        raise refuse_unsupported(
+            node, "the count is a whole number from 1", "Write FIRST_ABOVE(key, 100)."
+        )
     if not 1 <= constant.number <= 10**6:
-        raise outside(node, "the count is from 1 to 1,000,000", "Write FIRST_ABOVE(key, 100).")
+        raise refuse_unsupported(
+            node, "the count is from 1 to 1,000,000", "Write FIRST_ABOVE(key, 100)."
+        )
     return Aggregate("first_above", (expression(key),), most=int(constant.number))
 
 
 def _var(node: exp.Expr) -> Aggregate:
     """Read VAR(x), which SQL Server has for VAR_SAMP(x); a price says which of the two it is."""
     if len(node.expressions) != 1:
-        raise outside(node, "VAR takes one column", "Write VAR_SAMP(x).")
+        raise refuse_unsupported(node, "VAR takes one column", "Write VAR_SAMP(x).")
     return Aggregate("variance", (expression(node.expressions[0]),))
 
 
@@ -256,20 +266,20 @@ def _window(node: exp.Expr) -> tuple[Aggregate, ...]:
     summed = node.this
     is_count = type(summed) is exp.Sum and type(summed.this) is exp.Count
     if not is_count:
-        raise outside(node, "this window is not answered", TOTALS)
+        raise refuse_unsupported(node, "this window is not answered", TOTALS)
     only(summed, {"this"})
     if _count(summed.this) != (Aggregate("count"),):
-        raise outside(node, "this window is not answered", TOTALS)
+        raise refuse_unsupported(node, "this window is not answered", TOTALS)
     return (Aggregate("running_count", (_window_order(node),)),)
 
 
 def _window_order(node: exp.Expr) -> Expr:
     order = node.args.get("order")
     if order is None:
-        raise outside(node, "this window is not answered", TOTALS)
+        raise refuse_unsupported(node, "this window is not answered", TOTALS)
     only(order, {"expressions"})
     if len(order.expressions) != 1:
-        raise outside(node, "a running count runs along one period", _RUNNING)
+        raise refuse_unsupported(node, "a running count runs along one period", _RUNNING)
     (ordered,) = order.expressions
     only(ordered, {"this", "nulls_first"})
     return expression(ordered.this)
@@ -282,7 +292,7 @@ def check_windows(select: exp.Select, groups: Sequence[Expr]) -> None:
             continue
         parts = {expression(part) for part in window.args.get("partition_by") or ()}
         if parts != set(groups) - {_window_order(window)}:
-            raise outside(
+            raise refuse_unsupported(
                 window,
                 "a running count runs along one column of GROUP BY, for each of the others",
                 "Write RUNNING_COUNT(*), or OVER (PARTITION BY the others ORDER BY the period).",
@@ -302,7 +312,9 @@ def _narrowed(node: exp.Expr, aggregate: Aggregate, condition: Predicate) -> Agg
     if aggregate.verb == "count":
         return Aggregate("count_values", (one_where(condition),))
     if len(aggregate.of) != 1 or aggregate.verb == "running_count":
-        raise outside(node, "this aggregate takes no FILTER", "Put the condition into WHERE.")
+        raise refuse_unsupported(
+            node, "this aggregate takes no FILTER", "Put the condition into WHERE."
+        )
     of = Case(((condition, aggregate.of[0]),), None)
     return Aggregate(aggregate.verb, (of,), at=aggregate.at, most=aggregate.most)
 
@@ -352,9 +364,9 @@ def reduction(node: exp.Expr, name: str, aggregate: Aggregate) -> Reduce:
     """Return the column of a per-person table that the aggregate is, or refuse."""
     verb = _REDUCTIONS.get(aggregate.verb)
     if verb is None or aggregate.most is not None:
-        raise outside(
+        raise refuse_unsupported(
             node,
             "this is not answered for each person",
             "Use COUNT, SUM, AVG, MIN or MAX in the inner SELECT.",
         )
-    return noted(Reduce(name, verb, aggregate.of[0] if aggregate.of else None), node)
+    return recorded_positions(Reduce(name, verb, aggregate.of[0] if aggregate.of else None), node)

@@ -31,10 +31,14 @@ def nodes_of(tree: exp.Expr) -> list[exp.Expr]:
 
 def column_of(node: exp.Expr) -> str:
     if type(node) is not exp.Column:
-        raise outside(node, "a plain column is needed here", "Name a column of the card.")
+        raise refuse_unsupported(
+            node, "a plain column is needed here", "Name a column of the card."
+        )
     only(node, {"this", "table"})
     if type(node.this) is not exp.Identifier:
-        raise outside(node, "a plain column is needed here", "Name a column of the card.")
+        raise refuse_unsupported(
+            node, "a plain column is needed here", "Name a column of the card."
+        )
     return str(node.this.name)
 
 
@@ -46,9 +50,11 @@ def bare(name: str) -> str:
 def constant_of(node: exp.Expr) -> Constant:
     reader = _CONSTANTS.get(type(node))
     if type(node) is exp.Null:
-        raise outside(node.parent, "nothing is equal to NULL", "Write x IS NULL.")
+        raise refuse_unsupported(node.parent, "nothing is equal to NULL", "Write x IS NULL.")
     if reader is None:
-        raise outside(node, "a constant is needed here", "Compare a column with a constant.")
+        raise refuse_unsupported(
+            node, "a constant is needed here", "Compare a column with a constant."
+        )
     return reader(node)
 
 
@@ -71,7 +77,9 @@ def _literal(node: exp.Expr) -> Constant:
 def _negative(node: exp.Expr) -> Constant:
     only(node, {"this"})
     if type(node.this) is not exp.Literal or node.this.is_string:
-        raise outside(node, "a constant is needed here", "Compare a column with a constant.")
+        raise refuse_unsupported(
+            node, "a constant is needed here", "Compare a column with a constant."
+        )
     return Constant.of(-_number(node.this))
 
 
@@ -87,7 +95,9 @@ def _typed(node: exp.Expr) -> Constant:
     types = exp.DataType.Type
     dates = (types.DATE, types.TIMESTAMP, types.TIMESTAMPNTZ)
     if type(node.this) is not exp.Literal or not node.this.is_string or kind.this not in dates:
-        raise outside(node, "casts are not answered", "Compare a column with a constant.")
+        raise refuse_unsupported(
+            node, "casts are not answered", "Compare a column with a constant."
+        )
     return Constant("text", str(node.this.name))
 
 
@@ -108,18 +118,18 @@ def _number(node: exp.Expr) -> Fraction:
     except ArithmeticError:
         number = Decimal("NaN")
     if not number.is_finite():
-        raise outside(node, "this is not a plain number")
+        raise refuse_unsupported(node, "this is not a plain number")
     try:
         return read_number(number, "a number in the question")
     except Refused:
-        raise outside(node, "this number is too long", "Write fewer digits.") from None
+        raise refuse_unsupported(node, "this number is too long", "Write fewer digits.") from None
 
 
 def ends_of(node: exp.Expr) -> tuple[Constant, Constant]:
     """Return the ends of BETWEEN, or refuse those between which nothing is, whatever there is."""
     low, high = constant_of(node.args["low"]), constant_of(node.args["high"])
     if is_after(low, high):
-        raise outside(node, "nothing is between these", "Write the smaller one first.")
+        raise refuse_unsupported(node, "nothing is between these", "Write the smaller one first.")
     return low, high
 
 
@@ -138,7 +148,7 @@ def only(
     for name, value in node.args.items():
         if name not in known and value not in (None, False, []):
             what, instead = (hints or ARGUMENTS).get(name, (f"{_said(name)} is not answered", ""))
-            raise outside(
+            raise refuse_unsupported(
                 value if isinstance(value, exp.Expr) else node, what, instead or "Leave it out."
             )
 
@@ -147,13 +157,15 @@ def _said(name: str) -> str:
     return name.strip("_").upper()
 
 
-def outside(node: exp.Expr | None, what: str, next_step: str = "Leave it out.") -> Refused:
+def refuse_unsupported(
+    node: exp.Expr | None, what: str, next_step: str = "Leave it out."
+) -> Refused:
     refused = Refused("not-in-language", f"{what[0].upper()}{what[1:]}.", next_step)
     place = place_of(node)
-    return refused if place is None else said_at(refused, place)
+    return refused if place is None else refuse_at(refused, place)
 
 
-def said_at(refused: Refused, place: Place) -> Refused:
+def refuse_at(refused: Refused, place: Place) -> Refused:
     """Return the refusal with its place in the text; a card's column keeps its name."""
     line, column = place
     cause = f"{refused.cause.removesuffix('.')} (line {line}, column {column})."
@@ -164,7 +176,7 @@ def said_at(refused: Refused, place: Place) -> Refused:
 def found_at(refused: Refused, node: exp.Expr) -> Refused:
     """Return the refusal of a part of the node with a place, the node's if it has none so far."""
     place = None if "place" in refused.facts else place_of(node)
-    return refused if place is None else said_at(refused, place)
+    return refused if place is None else refuse_at(refused, place)
 
 
 def place_of(node: exp.Expr | None) -> Place | None:

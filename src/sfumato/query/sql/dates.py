@@ -8,9 +8,9 @@ from typing import Final
 from sqlglot import exp
 
 from sfumato.query.expression import FIELDS, UNITS, Expr, Field, Part, Since, Unit
-from sfumato.query.sql.columns_and_constants import constant_of, only, outside
+from sfumato.query.sql.columns_and_constants import constant_of, only, refuse_unsupported
 from sfumato.query.sql.functions import OfNumber, Reader
-from sfumato.query.sql.hints import EXPRESSIONS, called, hint_of
+from sfumato.query.sql.hints import EXPRESSIONS, hint_for_call, hint_of
 
 _UNITS: Final[Mapping[str, Unit]] = {unit: unit for unit in UNITS}
 _FIELDS: Final[Mapping[str, Field]] = {
@@ -26,7 +26,9 @@ def _trunc(node: exp.Expr, read: Reader) -> Expr:
     only(node, {"this", "unit"})
     unit = _UNITS.get(node.args["unit"].name.casefold()) if node.args.get("unit") else None
     if unit is None:
-        raise outside(node, "this unit of time is not answered", f"Use {', '.join(_UNITS)}.")
+        raise refuse_unsupported(
+            node, "this unit of time is not answered", f"Use {', '.join(_UNITS)}."
+        )
     return Since(unit, read(node.this))
 
 
@@ -34,7 +36,9 @@ def _extract(node: exp.Expr, read: Reader) -> Expr:
     only(node, {"this", "expression"})
     field = _FIELDS.get(str(node.this.name).casefold())
     if field is None:
-        raise outside(node, "this field of time is not answered", f"Use {', '.join(_FIELDS)}.")
+        raise refuse_unsupported(
+            node, "this field of time is not answered", f"Use {', '.join(_FIELDS)}."
+        )
     return Part(field, read(node.expression))
 
 
@@ -42,11 +46,13 @@ def _date_part(node: exp.Expr, read: Reader) -> Expr:
     """Read DATE_PART('month', day)."""
     parts = node.expressions
     if node.name.casefold() not in ("date_part", "datepart") or len(parts) != 2:
-        raise outside(node, called(node), hint_of(node, EXPRESSIONS))
+        raise refuse_unsupported(node, hint_for_call(node), hint_of(node, EXPRESSIONS))
     only(node, {"this", "expressions"})
     field = _FIELDS.get(constant_of(parts[0]).text.casefold())
     if field is None:
-        raise outside(node, "this field of time is not answered", f"Use {', '.join(_FIELDS)}.")
+        raise refuse_unsupported(
+            node, "this field of time is not answered", f"Use {', '.join(_FIELDS)}."
+        )
     return Part(field, read(parts[1]))
 
 

@@ -41,14 +41,14 @@ from sfumato.query.sql.columns_and_constants import (
     is_after,
     is_constant,
     only,
-    outside,
+    refuse_unsupported,
 )
 from sfumato.query.sql.dates import OF_A_TIME
 from sfumato.query.sql.functions import OF_A_NUMBER, OfNumber
 from sfumato.query.sql.hints import CONDITIONS as A_CONDITION
-from sfumato.query.sql.hints import EXPRESSIONS, called, hint_of
+from sfumato.query.sql.hints import EXPRESSIONS, hint_for_call, hint_of
 from sfumato.query.sql.parse import MAX_DEPTH, too_large
-from sfumato.query.sql.source_positions import noted
+from sfumato.query.sql.source_positions import recorded_positions
 
 MAX_AMONG: Final = 500
 MAX_WHENS: Final = 100
@@ -71,14 +71,14 @@ def _expression(node: exp.Expr, depth: int) -> Expr:
         return Literally(constant_of(node))
     reader = _READERS.get(type(node))
     if reader is None:
-        raise outside(node, called(node), hint_of(node, EXPRESSIONS))
-    return noted(reader(node, depth + 1), node)
+        raise refuse_unsupported(node, hint_for_call(node), hint_of(node, EXPRESSIONS))
+    return recorded_positions(reader(node, depth + 1), node)
 
 
 def predicate(node: exp.Expr, depth: int = 0) -> Predicate:
     """Return the condition, or refuse with its place in the text."""
     try:
-        return noted(_predicate(node, depth), node)
+        return recorded_positions(_predicate(node, depth), node)
     except Refused as found:
         refused = found_at(found, node)
     raise refused
@@ -139,7 +139,9 @@ def _rounded(node: exp.Expr, depth: int) -> Expr:
     is_number = given is None or given.kind == "number"
     number = given.number if given is not None and is_number else Fraction(0)
     if not is_number or number.denominator != 1 or abs(number) > MOST_DIGITS:
-        raise outside(node, f"ROUND takes at most {MOST_DIGITS} digits", "Write ROUND(x, 2).")
+        raise refuse_unsupported(
+            node, f"ROUND takes at most {MOST_DIGITS} digits", "Write ROUND(x, 2)."
+        )
     return rounded(expression(node.this, depth), int(number))
 
 
@@ -150,7 +152,7 @@ def _bound(node: exp.Expr, depth: int) -> Expr:
     values = [side for side in sides if not is_constant(side)]
     bounds = [constant_of(side) for side in sides if is_constant(side)]
     if len(values) != 1 or len(bounds) != 1:
-        raise outside(
+        raise refuse_unsupported(
             node, "this takes one expression and one number", "Write LEAST(GREATEST(x, 0), 100)."
         )
     of = expression(values[0], depth)
@@ -222,7 +224,7 @@ def _cast(node: exp.Expr, depth: int) -> Expr:
     only(node, {"this", "to", "safe"})
     kind, of = node.args["to"].this, node.this
     if node.args["to"].expressions:
-        raise outside(node, "a type has no digits here", "Write ROUND(x, 2).")
+        raise refuse_unsupported(node, "a type has no digits here", "Write ROUND(x, 2).")
     if kind is exp.DataType.Type.DATE:
         return Since("day", expression(of, depth))
     if kind in exp.DataType.INTEGER_TYPES:
@@ -232,7 +234,7 @@ def _cast(node: exp.Expr, depth: int) -> Expr:
         made = expression(of, depth)  # of numbers alone: compared, a text would stay a text
         is_compared = isinstance(above, exp.Predicate)
         return Arithmetic("+", made, Literally(Constant.of(0))) if is_compared else made
-    raise outside(node, "casts are not answered", hint_of(node, EXPRESSIONS))
+    raise refuse_unsupported(node, "casts are not answered", hint_of(node, EXPRESSIONS))
 
 
 def _above(node: exp.Expr) -> exp.Expr | None:
@@ -320,7 +322,9 @@ def _simple(node: exp.Expr, depth: int) -> Predicate:
         case exp.Is():
             return _is(node, depth)
         case _:
-            raise outside(node, "this condition is not answered", hint_of(node, A_CONDITION))
+            raise refuse_unsupported(
+                node, "this condition is not answered", hint_of(node, A_CONDITION)
+            )
 
 
 def _is(node: exp.Expr, depth: int) -> Predicate:
@@ -331,7 +335,7 @@ def _is(node: exp.Expr, depth: int) -> Predicate:
     if type(node.expression) is exp.Boolean:  # true or false, and never null
         check_parts([of, of])
         return All((Not(IsNull(of)), Compare(of, "=", constant_of(node.expression))))
-    raise outside(node, "IS takes NULL, NOT NULL, TRUE or FALSE")
+    raise refuse_unsupported(node, "IS takes NULL, NOT NULL, TRUE or FALSE")
 
 
 def _compare(node: exp.Expr, operator: Operator, depth: int) -> Predicate:
@@ -340,7 +344,9 @@ def _compare(node: exp.Expr, operator: Operator, depth: int) -> Predicate:
     if is_constant(left) and not is_constant(right):
         left, right, operator = right, left, _FLIPPED[operator]
     if is_constant(left):
-        raise outside(node, "a condition needs a column", "Compare a column with a constant.")
+        raise refuse_unsupported(
+            node, "a condition needs a column", "Compare a column with a constant."
+        )
     if is_constant(right):
         return Compare(expression(left, depth), operator, constant_of(right))
     difference = Arithmetic("-", expression(left, depth), expression(right, depth))
@@ -350,7 +356,7 @@ def _compare(node: exp.Expr, operator: Operator, depth: int) -> Predicate:
 def _among(node: exp.In, depth: int) -> Predicate:
     only(node, {"this", "expressions"})
     if not node.expressions:
-        raise outside(node, "this list is empty", "Name at least one constant.")
+        raise refuse_unsupported(node, "this list is empty", "Name at least one constant.")
     if len(node.expressions) > MAX_AMONG:
         raise too_large(f"{MAX_AMONG} constants in a list")
     return Among(expression(node.this, depth), tuple(constant_of(c) for c in node.expressions))
@@ -368,7 +374,9 @@ def _like_text(node: exp.Expr, depth: int) -> Predicate:
     text = str(pattern.name) if type(pattern) is exp.Literal and pattern.is_string else "%%"
     letters = text.removesuffix("%")
     if any(sign in letters for sign in "%_\\") or (letters == "" and text != ""):
-        raise outside(node, "LIKE takes a text with one % at its end", "Write LIKE 'x%'.")
+        raise refuse_unsupported(
+            node, "LIKE takes a text with one % at its end", "Write LIKE 'x%'."
+        )
     if letters == text:
         return Compare(of, "=", Constant.of(text))
     return StartsWith(of, letters)

@@ -11,7 +11,7 @@ from sfumato.dp.refusal import Refused
 from sfumato.query.expression import Expr
 from sfumato.query.model import Aggregate
 from sfumato.query.sql.aggregates import aggregates, is_aggregate, is_total
-from sfumato.query.sql.columns_and_constants import found_at, nodes_of, only, outside
+from sfumato.query.sql.columns_and_constants import found_at, nodes_of, only, refuse_unsupported
 from sfumato.query.sql.expressions import expression
 
 _FLOATS: Final = (exp.DataType.Type.DOUBLE, exp.DataType.Type.FLOAT)
@@ -53,7 +53,7 @@ def with_names(node: exp.Expr, names: Names) -> exp.Expr:
     copy = exp.Paren(this=node.copy())
     for part in outer_aggregates(copy):
         above = part.parent
-        column = exp.column(names.aggregate(one_of(part)), quoted=True)
+        column = exp.column(names.aggregate(formula_of_aggregate(part)), quoted=True)
         if above is not None and above.parent is not None and is_total(above.parent):
             _name_keys(above.parent, names)
             above.replace(column)
@@ -71,15 +71,19 @@ def _name_keys(window: exp.Expr, names: Names) -> None:
 def _named_key(key: exp.Expr, names: Names) -> exp.Column:
     name = names.key(expression(key))
     if name is None:
-        raise outside(key, "a total is by keys of the answer", "Partition by what you group by.")
+        raise refuse_unsupported(
+            key, "a total is by keys of the answer", "Partition by what you group by."
+        )
     return exp.column(name, quoted=True)
 
 
-def one_of(node: exp.Expr) -> Aggregate:
+def formula_of_aggregate(node: exp.Expr) -> Aggregate:
     """Return the one aggregate that the node is, or refuse."""
     several: Sequence[Aggregate] = aggregates(node)
     if len(several) != 1:
-        raise outside(node, "one value is needed here", "Name one quantile: QUANTILE_CONT(x, 0.5).")
+        raise refuse_unsupported(
+            node, "one value is needed here", "Name one quantile: QUANTILE_CONT(x, 0.5)."
+        )
     return several[0]
 
 
@@ -98,7 +102,7 @@ def plain(node: exp.Expr) -> exp.Expr:
     return node
 
 
-def is_said_otherwise(node: exp.Expr) -> bool:
+def has_other_spelling(node: exp.Expr) -> bool:
     """Say whether there is anything in the node that `plain` changes."""
     return any(type(part) in _SAID for part in nodes_of(node))
 
@@ -107,7 +111,9 @@ def _uncast(node: exp.Expr) -> exp.Expr:
     """Return what is cast to a float: every quotient here is one already."""
     only(node, {"this", "to", "safe"})
     if node.args["to"].this not in _FLOATS or type(node.this) is exp.Literal:
-        raise outside(node, "casts are not answered", "Leave the cast out: 1/2 is 0.5 here.")
+        raise refuse_unsupported(
+            node, "casts are not answered", "Leave the cast out: 1/2 is 0.5 here."
+        )
     return plain(node.this)
 
 

@@ -10,12 +10,22 @@ from sqlglot import exp
 
 from sfumato.dp.refusal import Refused
 from sfumato.query.model import EachPerson, Joined, JoinedPeople
-from sfumato.query.sql.columns_and_constants import column_of, found_at, nodes_of, only, outside
-from sfumato.query.sql.joined_subqueries import Each, put_people_in
+from sfumato.query.sql.columns_and_constants import (
+    column_of,
+    found_at,
+    nodes_of,
+    only,
+    refuse_unsupported,
+)
+from sfumato.query.sql.joined_subqueries import Each, substitute_joined_subqueries
 from sfumato.query.sql.lookup_joins import Standing, standing
 from sfumato.query.sql.parse import too_large
-from sfumato.query.sql.person_subqueries import checked_inner, each_person, put_in
-from sfumato.query.sql.row_subqueries import Source, put_rows_in, rows_of
+from sfumato.query.sql.person_subqueries import (
+    checked_inner,
+    each_person,
+    substitute_person_subquery,
+)
+from sfumato.query.sql.row_subqueries import Source, rows_of, substitute_row_subquery
 from sfumato.vault.card.data_card import NAME
 
 MOST_INNER: Final = 8  # inner SELECTs, one in another
@@ -68,7 +78,9 @@ def read_from(select: exp.Select, data_set: str) -> From:
     made = replace(made, names=made.names | (names - {""}))
     unused = sorted(set(named) - reader.used)
     if unused:
-        raise outside(with_, f"FROM uses no {unused[0]!r}", "Write FROM its name, or leave it out.")
+        raise refuse_unsupported(
+            with_, f"FROM uses no {unused[0]!r}", "Write FROM its name, or leave it out."
+        )
     return made
 
 
@@ -88,7 +100,7 @@ class _Reader:
             return self._several(select, people)
         _unaliased(select, dict.fromkeys(first.names, ""))
         each = self._each(first, "")
-        put_in(select, each.made)
+        substitute_person_subquery(select, each.made)
         return From(each.made.table(), each.table, each.joins, frozenset({each.person} - {""}))
 
     def _several(self, select: exp.Select, people: Sequence[Inner | None]) -> From:
@@ -100,7 +112,9 @@ class _Reader:
             name = _alias(node.this) if inner is None else min(inner.names) or f"({place})"
             before = [*(one.name for one in several), *(one.name for one in public)]
             if name in before:
-                raise outside(node, "two tables have one name here", "Give each its own.")
+                raise refuse_unsupported(
+                    node, "two tables have one name here", "Give each its own."
+                )
             if inner is None:
                 public.append(_standing(node, name, before, self.data_set))
                 continue
@@ -109,7 +123,7 @@ class _Reader:
                 each = replace(each, keeps_all=_keeps_all(node))
                 _check_by_person(node, each, several)
             several.append(each)
-        made = put_people_in(select, several, public)
+        made = substitute_joined_subqueries(select, several, public)
         called = [one.name for one in several]
         called += [name for one in public for name in (one.name, one.table)]
         return From(
@@ -127,7 +141,7 @@ class _Reader:
         """Read an inner SELECT by person."""
         of_people = checked_inner(inner.select)
         if self._of_people(of_people, inner.known):
-            raise outside(
+            raise refuse_unsupported(
                 of_people, "an inner SELECT has none of its own", f"Write FROM {self.data_set}."
             )
         source = self._tables(of_people)
@@ -143,7 +157,9 @@ class _Reader:
         if depth >= MOST_INNER:
             raise found_at(too_large(f"{MOST_INNER} inner SELECTs"), select)
         if select.args.get("from_") is None:
-            raise outside(select, "the question names no data set", f"Add FROM {self.data_set}.")
+            raise refuse_unsupported(
+                select, "the question names no data set", f"Add FROM {self.data_set}."
+            )
         nodes = [select.args["from_"], *(select.args.get("joins") or [])]
         found = [(node, self._inner(node.this, known)) for node in nodes]
         within = [self._people_in(inner, depth) for _, inner in found]
@@ -155,7 +171,7 @@ class _Reader:
             return inners
         if len(nodes) > 1 and any(within):
             raise _not_beside(next(one for people in within for one in people if one is not None))
-        put_rows_in(select, [_source(place, *each) for place, each in enumerate(found)])
+        substitute_row_subquery(select, [_source(place, *each) for place, each in enumerate(found)])
         return within[0]
 
     def _people_in(self, inner: Inner | None, depth: int) -> list[Inner | None]:
@@ -188,7 +204,7 @@ class _Reader:
 
 
 def _not_beside(inner: Inner) -> Refused:
-    return outside(
+    return refuse_unsupported(
         inner.select,
         "a table with one row for each person comes first and is joined to such tables and to "
         "public ones only, as they stand",
@@ -202,7 +218,9 @@ def _check_by_person(node: exp.Expr, each: Each, before: Sequence[Each]) -> None
     """Refuse a join of tables of people by anything but a person who is in both for certain."""
     aliases = {one.name: one.name for one in (*before, each)}
     if not each.person:
-        raise outside(node, "the inner SELECT does not give the person", "Add them to it.")
+        raise refuse_unsupported(
+            node, "the inner SELECT does not give the person", "Add them to it."
+        )
     certain = [one for one in before if not one.keeps_all]
     theirs = {f"{one.name}.{one.person}" for one in certain}
     names = {each.person} & {one.person for one in certain}  # for USING
@@ -211,7 +229,7 @@ def _check_by_person(node: exp.Expr, each: Each, before: Sequence[Each]) -> None
         left, right = (side.casefold() for side in pair)
         is_using = left == right and left in names
         if not is_using and {left, right} not in [{mine, other} for other in theirs]:
-            raise outside(
+            raise refuse_unsupported(
                 node,
                 "tables with one row for each person are joined by the person alone",
                 "Write ON a.person = b.person, of a table in which everybody has a row; put "
@@ -236,10 +254,14 @@ def _source(place: int, node: exp.Expr, inner: Inner | None) -> Source:
 
 def _table(table: exp.Expr, data_set: str) -> str:
     if type(table) is not exp.Table or type(table.this) is not exp.Identifier:
-        raise outside(table, "FROM takes a table of the data set", f"Write FROM {data_set}.")
+        raise refuse_unsupported(
+            table, "FROM takes a table of the data set", f"Write FROM {data_set}."
+        )
     only(table, {"this", "alias"})
     if not NAME.fullmatch(table.name):
-        raise outside(table, "FROM takes a table of the data set", f"Write FROM {data_set}.")
+        raise refuse_unsupported(
+            table, "FROM takes a table of the data set", f"Write FROM {data_set}."
+        )
     return str(table.name)
 
 
@@ -255,7 +277,7 @@ def _joined(node: exp.Expr, aliases: dict[str, str], data_set: str) -> Joined:
     keeps_all = _keeps_all(node)
     name, alias = _table(node.this, data_set), _alias(node.this)
     if alias in aliases:
-        raise outside(node, "two tables have one name here", "Give each its own.")
+        raise refuse_unsupported(node, "two tables have one name here", "Give each its own.")
     aliases[alias] = name
     first, *others = _columns(node, aliases)
     return Joined(name, first, keeps_all, tuple(others))
@@ -266,7 +288,9 @@ def _keeps_all(node: exp.Expr) -> bool:
     only(node, {"this", "side", "kind", "on", "using"})
     side, kind = (str(node.args.get(key) or "").upper() for key in ("side", "kind"))
     if side not in ("", "LEFT") or kind not in ("", "INNER", "OUTER"):
-        raise outside(node, f"{side or kind} JOIN is not answered", "Write JOIN or LEFT JOIN.")
+        raise refuse_unsupported(
+            node, f"{side or kind} JOIN is not answered", "Write JOIN or LEFT JOIN."
+        )
     return side == "LEFT"
 
 
@@ -305,7 +329,7 @@ def _equal(node: exp.Expr, aliases: Mapping[str, str]) -> tuple[str, str]:
 
 
 def _no_equality(node: exp.Expr) -> Refused:
-    return outside(
+    return refuse_unsupported(
         node,
         "a join holds columns equal",
         "Write ON a.x = b.x, with AND between several; other conditions go into WHERE.",
@@ -316,7 +340,9 @@ def _qualified(node: exp.Expr, aliases: Mapping[str, str]) -> str:
     name = column_of(node)
     alias = str(node.args["table"].name).casefold() if node.args.get("table") else ""
     if alias not in aliases:
-        raise outside(node, "a join names the table of each column", "Write ON a.x = b.x.")
+        raise refuse_unsupported(
+            node, "a join names the table of each column", "Write ON a.x = b.x."
+        )
     return f"{aliases[alias]}.{name}"
 
 
@@ -329,7 +355,9 @@ def _unaliased(select: exp.Select, aliases: Mapping[str, str]) -> None:
             if not isinstance(column, exp.Column) or alias == "":
                 continue
             if alias not in aliases:
-                raise outside(column, "this names another table", "Leave the table's name out.")
+                raise refuse_unsupported(
+                    column, "this names another table", "Leave the table's name out."
+                )
             is_one = len(set(aliases.values()) - {""}) <= 1
             _rename(column, "" if is_one else aliases[alias])
 
@@ -352,6 +380,8 @@ def _with(node: exp.Expr | None) -> dict[str, Named]:
         only(named.args["alias"], {"this"})
         name = str(named.alias).casefold()
         if name in found:
-            raise outside(named, f"the name {name!r} is given twice", "Give each its own.")
+            raise refuse_unsupported(
+                named, f"the name {name!r} is given twice", "Give each its own."
+            )
         found[name] = Named(named.this, dict(found))
     return found

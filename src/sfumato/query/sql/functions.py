@@ -18,13 +18,13 @@ from sfumato.query.expression import (
     Total,
     power,
 )
-from sfumato.query.size_limits import MAX_NODES, count_to
+from sfumato.query.size_limits import MAX_NODES, count_up_to
 from sfumato.query.sql.columns_and_constants import (
     column_of,
     constant_of,
     is_constant,
     only,
-    outside,
+    refuse_unsupported,
 )
 
 Reader = Callable[[exp.Expr], Expr]
@@ -52,34 +52,36 @@ def _curve(node: exp.Expr, read: Reader) -> Expr:
 def _check_released(node: exp.Expr) -> None:
     """Refuse what is reckoned of released numbers only where it stands over rows."""
     if node.find_ancestor(exp.AggFunc, exp.Where, exp.Group) is not None:
-        raise outside(node, "this is reckoned of aggregates and not of rows", _OF_ROWS)
+        raise refuse_unsupported(node, "this is reckoned of aggregates and not of rows", _OF_ROWS)
 
 
 def _log(node: exp.Expr, read: Reader) -> Expr:
     """Read LOG10(x); LOG(x) alone is another one in other places."""
     only(node, {"this", "expression"})
     if node.args.get("expression") is None or not is_constant(node.this):
-        raise outside(node, "LOG is not the same everywhere", _LOG)
+        raise refuse_unsupported(node, "LOG is not the same everywhere", _LOG)
     _check_released(node)
     base = constant_of(node.this)
     if base.kind != "number" or base.number <= 1:
-        raise outside(node, "a logarithm has a base above 1", _LOG)
+        raise refuse_unsupported(node, "a logarithm has a base above 1", _LOG)
     return Arithmetic("/", Curve("ln", read(node.expression)), Curve("ln", Literally(base)))
 
 
 def _power(node: exp.Expr, read: Reader) -> Expr:
     only(node, {"this", "expression"})
     if not is_constant(node.expression) or type(node.this) is exp.Neg:
-        raise outside(node, "a power is of a number in brackets, and a constant", _POWER)
+        raise refuse_unsupported(node, "a power is of a number in brackets, and a constant", _POWER)
     exponent = constant_of(node.expression)
     if exponent.kind != "number" or abs(exponent.number) > MOST_POWER:
-        raise outside(node, f"a power is from -{MOST_POWER} to {MOST_POWER}", _POWER)
+        raise refuse_unsupported(node, f"a power is from -{MOST_POWER} to {MOST_POWER}", _POWER)
     if exponent.number == 0:
-        raise outside(node, "to the power of zero everything is one", "Write 1 or COUNT(x).")
+        raise refuse_unsupported(
+            node, "to the power of zero everything is one", "Write 1 or COUNT(x)."
+        )
     if exponent.number.denominator != 1:
         _check_released(node)
     of = read(node.this)
-    if count_to(MAX_NODES, [of]) * abs(exponent.number) >= MAX_NODES:
+    if count_up_to(MAX_NODES, [of]) * abs(exponent.number) >= MAX_NODES:
         raise Refused(
             "question-too-large",
             "Powers of powers have too many parts.",
@@ -92,7 +94,7 @@ def _total(node: exp.Expr, read: Reader) -> Expr:
     """Read a column of the answer OVER (PARTITION BY keys), as formulas.py has put it there."""
     only(node, {"this", "partition_by", "over"})
     if type(node.this) is not exp.Column:
-        raise outside(node, "this window is not answered", TOTALS)
+        raise refuse_unsupported(node, "this window is not answered", TOTALS)
     by = tuple(column_of(key) for key in node.args.get("partition_by") or ())
     return Total(read(node.this), by)
 

@@ -114,7 +114,7 @@ def hint_of_sub_select(above: exp.Expr | None) -> str:
     )
 
 
-def called(node: exp.Expr) -> str:
+def hint_for_call(node: exp.Expr) -> str:
     """Return what the node is called in a refusal."""
     if type(node) is exp.Anonymous:
         return f"{node.name[:40].upper()} is not answered"

@@ -15,7 +15,7 @@ from sqlglot import exp
 from sfumato.dp.refusal import Refused
 from sfumato.query.model import EachPerson, Joined, JoinedPeople
 from sfumato.query.sql.aggregates import is_in_aggregate
-from sfumato.query.sql.columns_and_constants import bare, only, outside, place_of
+from sfumato.query.sql.columns_and_constants import bare, only, place_of, refuse_unsupported
 from sfumato.query.sql.lookup_joins import Standing, used_by
 from sfumato.query.sql.person_subqueries import Inner, narrowed
 
@@ -53,7 +53,7 @@ class Beside:
     bare: frozenset[str]  # columns of people that no table stands before, but those of USING
 
 
-def put_people_in(
+def substitute_joined_subqueries(
     select: exp.Select, several: Sequence[Each], public: Sequence[Standing]
 ) -> Beside:
     """Return the tables of people; what the SELECT says of them names their columns from now on."""
@@ -165,7 +165,7 @@ class _Named:
 
     def not_given(self, column: exp.Column) -> Refused:
         given = [name for name in sorted(self.each.made.names) if not name.startswith("(")]
-        return outside(
+        return refuse_unsupported(
             column,
             f"the inner SELECT gives no column {column.name!r}",
             "It gives: " + ", ".join(given) + ".",
@@ -174,7 +174,7 @@ class _Named:
     def _check_certain(self, node: exp.Expr, what: str, instead: str) -> None:
         """Refuse what has a value where SQL has none: for people without a row in the table."""
         if self.each.keeps_all:
-            raise outside(node, f"a SELECT after LEFT JOIN {what}", f"{instead}.")
+            raise refuse_unsupported(node, f"a SELECT after LEFT JOIN {what}", f"{instead}.")
 
 
 @dataclass
@@ -221,7 +221,7 @@ class _Tables:
             return self._of_alias(column, column.table.casefold())
         found = [one for one in self.people if one.gives(name)]
         if len(found) > 1 and any(one.each.person != name for one in found):
-            raise outside(
+            raise refuse_unsupported(
                 column,
                 f"more than one of these tables has a column {column.name!r}",
                 "Write the table's name before it.",
@@ -231,7 +231,7 @@ class _Tables:
     def _of_alias(self, node: exp.Expr, alias: str) -> _Named:
         found = [one for one in self.people if one.each.name == alias]
         if not found:
-            raise outside(node, "this names another table", "Name one that FROM gives.")
+            raise refuse_unsupported(node, "this names another table", "Name one that FROM gives.")
         return found[0]
 
     def before(self, wanted: Standing) -> str:
@@ -243,9 +243,9 @@ class _Tables:
         name = wanted.column.casefold()
         owner = self._of_alias(wanted.node, wanted.alias) if wanted.alias else self._using(wanted)
         if name == owner.each.person:
-            raise outside(wanted.node, *_NOT_ROWS)
+            raise refuse_unsupported(wanted.node, *_NOT_ROWS)
         if name not in owner.names:
-            raise outside(
+            raise refuse_unsupported(
                 wanted.node,
                 f"a public table is not looked up by {wanted.column!r}",
                 "Look it up by an aggregate of the inner SELECT as it is: MAX(x) AS x.",
@@ -256,7 +256,7 @@ class _Tables:
         """Return the one table of people that gives the column of USING."""
         found = [one for one in self.people if one.gives(wanted.column.casefold())]
         if len(found) != 1:
-            raise outside(
+            raise refuse_unsupported(
                 wanted.node, "it is not clear which table's column this is", "Write ON a.x = b.x."
             )
         return found[0]

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from sqlglot import exp
 
 from sfumato.query.model import Joined
-from sfumato.query.sql.columns_and_constants import outside
+from sfumato.query.sql.columns_and_constants import refuse_unsupported
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ def standing(
 ) -> Standing:
     """Return the table with the one pair that its join holds equal, or refuse."""
     if len(pairs) != 1:
-        raise outside(
+        raise refuse_unsupported(
             node,
             "a public table is looked up by its key alone here",
             "Write ON a.x = b.key, and put other conditions into WHERE.",
@@ -51,7 +51,7 @@ def standing(
     mine = [column for alias, column in sides if alias == name]
     theirs = [(alias, column) for alias, column in sides if alias != name]
     if len(mine) != 1:
-        raise outside(
+        raise refuse_unsupported(
             node,
             f"it is not clear which column is of {name!r}",
             "Write ON a.x = b.key, with the table's name before each column.",

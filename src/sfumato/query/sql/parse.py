@@ -15,7 +15,7 @@ from sqlglot.errors import ParseError, SqlglotError
 
 from sfumato.dp.refusal import Refused
 from sfumato.query.source_positions import Place
-from sfumato.query.sql.columns_and_constants import nodes_of, outside, said_at
+from sfumato.query.sql.columns_and_constants import nodes_of, refuse_at, refuse_unsupported
 from sfumato.query.sql.hints import UNION, hint_of_sub_select
 
 MAX_TEXT: Final = 16 * 1024
@@ -41,7 +41,7 @@ class Parsed:
     lost: Refused | None
 
 
-def parsed(text: str) -> Parsed:
+def parse(text: str) -> Parsed:
     """Return the one SELECT that the text is, or refuse."""
     tokens = _checked_tokens(text)
     trees: Sequence[exp.Expr | None] = ()
@@ -59,12 +59,12 @@ def parsed(text: str) -> Parsed:
             "This is not one SQL statement that can be read.",
             "Write SELECT aggregates FROM the data set WHERE conditions GROUP BY columns.",
         )
-        raise refused if place is None else said_at(refused, place)
+        raise refused if place is None else refuse_at(refused, place)
     tree = trees[0]
     if isinstance(tree, exp.SetOperation):
-        raise outside(tree, "two SELECTs are not put together", UNION)
+        raise refuse_unsupported(tree, "two SELECTs are not put together", UNION)
     if type(tree) is not exp.Select:
-        raise outside(tree, "only SELECT is answered")
+        raise refuse_unsupported(tree, "only SELECT is answered")
     return Parsed(tree, _lost(tokens, tree))
 
 
@@ -101,7 +101,7 @@ def _lost(tokens: Sequence[Token], tree: exp.Select) -> Refused | None:
         "Leave it out.",
     )
     first = next((t for t in tokens if t.text.casefold() == lost[0]), None)
-    return refused if first is None else said_at(refused, _begin(first))
+    return refused if first is None else refuse_at(refused, _begin(first))
 
 
 def _begin(token: Token) -> Place:
@@ -119,7 +119,9 @@ def check_sub_selects(tree: exp.Select) -> None:
             continue
         if type(above) is exp.Subquery:
             above = above.parent
-        raise outside(inner, "a SELECT in an expression is not answered", hint_of_sub_select(above))
+        raise refuse_unsupported(
+            inner, "a SELECT in an expression is not answered", hint_of_sub_select(above)
+        )
 
 
 def _leaves(tree: exp.Select) -> Counter[str]:
@@ -175,9 +177,9 @@ def _checked_tokens(text: str) -> list[Token]:
         tokens = []  # nothing can be parsed from it, and that has its own code
     too_deep = _beyond(tokens)
     if too_deep is not None:
-        raise said_at(too_large(f"{MAX_DEPTH} levels of brackets"), _begin(too_deep))
+        raise refuse_at(too_large(f"{MAX_DEPTH} levels of brackets"), _begin(too_deep))
     if len(tokens) > MAX_TOKENS:
-        raise said_at(too_large(f"{MAX_TOKENS} words"), _begin(tokens[MAX_TOKENS]))
+        raise refuse_at(too_large(f"{MAX_TOKENS} words"), _begin(tokens[MAX_TOKENS]))
     return tokens
 
 

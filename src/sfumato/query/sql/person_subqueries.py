@@ -14,9 +14,9 @@ from sqlglot import exp
 from sfumato.query.expression import Expr
 from sfumato.query.model import Aggregate, EachPerson, Reduce
 from sfumato.query.sql.aggregates import NAMES, is_aggregate, is_in_aggregate, reduction
-from sfumato.query.sql.columns_and_constants import bare, column_of, only, outside
+from sfumato.query.sql.columns_and_constants import bare, column_of, only, refuse_unsupported
 from sfumato.query.sql.expressions import predicate
-from sfumato.query.sql.formulas import one_of, outer_aggregates, with_names
+from sfumato.query.sql.formulas import formula_of_aggregate, outer_aggregates, with_names
 from sfumato.query.sql.hints import ARGUMENTS
 
 MOST_NODES: Final = 60  # of arithmetic in an inner SELECT, which may be put in many times
@@ -37,7 +37,9 @@ class Inner:
     def take(self, name: str, node: exp.Expr) -> None:
         """Take the name, or refuse one that is given twice: nobody knows which is meant."""
         if name.casefold() in self.names:
-            raise outside(node, f"the name {name!r} is given twice", "Give each its own.")
+            raise refuse_unsupported(
+                node, f"the name {name!r} is given twice", "Give each its own."
+            )
         self.names.add(name.casefold())
 
     def table(self) -> EachPerson:
@@ -50,7 +52,9 @@ class Inner:
     def over_columns(self, node: exp.Expr) -> exp.Expr:
         """Return the node with each aggregate as a column of the table, added if it is missing."""
         if sum(1 for _ in node.walk()) > MOST_NODES:
-            raise outside(node, "this is too long for an inner SELECT", "Ask for less at once.")
+            raise refuse_unsupported(
+                node, "this is too long for an inner SELECT", "Ask for less at once."
+            )
 
         return with_names(node, _OfPerson(self, node))
 
@@ -82,7 +86,7 @@ class _OfPerson:
 def checked_inner(node: exp.Expr) -> exp.Select:
     """Return the SELECT by person (… FROM … WHERE … GROUP BY … HAVING …), or refuse other."""
     if type(node) is not exp.Select:
-        raise outside(node, "only SELECT is answered")
+        raise refuse_unsupported(node, "only SELECT is answered")
     only(node, {"expressions", "from_", "joins", "where", "group", "having", "distinct"})
     return node
 
@@ -105,17 +109,17 @@ def _person(select: exp.Select) -> str:
         only(distinct, set())
         return column_of(select.expressions[0])
     if distinct is not None:
-        raise outside(select, *ARGUMENTS["distinct"])
+        raise refuse_unsupported(select, *ARGUMENTS["distinct"])
     if group is not None:
         only(group, {"expressions"})
     if group is not None and len(group.expressions) > 1:
-        raise outside(
+        raise refuse_unsupported(
             select,
             "an inner SELECT has one row for each person, and this groups by more",
             "Write GROUP BY the card's unit alone, and MIN(x) AS x for what else is the person's.",
         )
     if group is None or not group.expressions:
-        raise outside(
+        raise refuse_unsupported(
             select,
             "an inner SELECT is of rows, or groups by the person",
             "Write GROUP BY the card's unit, or ask the inner SELECT by itself.",
@@ -130,17 +134,17 @@ def _column(item: exp.Expr, made: Inner) -> None:
         made.take(made.person, item)
         return
     if not name:
-        raise outside(item, "a column of an inner SELECT needs a name", "Add AS n.")
+        raise refuse_unsupported(item, "a column of an inner SELECT needs a name", "Add AS n.")
     if name.casefold() == bare(made.by):  # the person goes by it, whatever the inner one calls them
-        raise outside(item, f"the name {name!r} is the person's", "Take another name.")
+        raise refuse_unsupported(item, f"the name {name!r} is the person's", "Take another name.")
     made.take(name, item)
     node = _one_of_any(node)
     if is_aggregate(node):
-        made.columns.append(reduction(node, name, one_of(node)))
+        made.columns.append(reduction(node, name, formula_of_aggregate(node)))
     elif outer_aggregates(node):
         made.formulas[name.casefold()] = made.over_columns(node)
     else:
-        raise outside(
+        raise refuse_unsupported(
             node, "this is not answered for each person", "Take COUNT, SUM, AVG, MIN or MAX of it."
         )
 
@@ -166,7 +170,7 @@ def _bare(name: str) -> str:
     return name.rpartition(".")[2]
 
 
-def put_in(select: exp.Select, made: Inner) -> None:
+def substitute_person_subquery(select: exp.Select, made: Inner) -> None:
     """Put the inner arithmetic and HAVING into the outer SELECT, in place of their names.
 
     In HAVING and ORDER BY a name that the outer SELECT gives is that one's, but in an aggregate.
@@ -211,6 +215,6 @@ def _name_person(column: exp.Column, made: Inner) -> None:
     if name == made.person.casefold():
         column.set("this", exp.to_identifier(_bare(made.by), quoted=True))
     elif name not in made.names:
-        raise outside(
+        raise refuse_unsupported(
             column, f"the inner SELECT gives no column {column.name!r}", "Add it to the inner one."
         )

@@ -15,7 +15,7 @@ from sqlglot import exp
 
 from sfumato.dp.refusal import Refused
 from sfumato.query.sql.aggregates import is_aggregate, is_in_aggregate
-from sfumato.query.sql.columns_and_constants import column_of, found_at, only, outside
+from sfumato.query.sql.columns_and_constants import column_of, found_at, only, refuse_unsupported
 from sfumato.query.sql.formulas import outer_aggregates
 from sfumato.query.sql.parse import too_large
 
@@ -64,7 +64,7 @@ class _Table:
         return type(made) is exp.Column and made.name.casefold() == name
 
 
-def put_rows_in(select: exp.Select, sources: Sequence[Source]) -> None:
+def substitute_row_subquery(select: exp.Select, sources: Sequence[Source]) -> None:
     """Make the SELECT one of tables: every inner SELECT of rows goes where it is named."""
     _check_stars(select, sources)
     if all(source.inner is None for source in sources):
@@ -93,7 +93,7 @@ def _table(source: Source) -> _Table:
     only(inner, {"expressions", "from_", "joins", "where"})
     of = inner.args.get("from_")
     if of is None:
-        raise outside(inner, "an inner SELECT names a table", "Add FROM.")
+        raise refuse_unsupported(inner, "an inner SELECT names a table", "Add FROM.")
     return _Table(source, str(of.this.alias_or_name), _columns_of(inner))
 
 
@@ -104,13 +104,15 @@ def _columns_of(inner: exp.Expr) -> dict[str, exp.Expr] | None:
     columns: dict[str, exp.Expr] = {}
     for item in items:
         if _is_star(item):
-            raise outside(
+            raise refuse_unsupported(
                 item, "a star stands alone in an inner SELECT", "Name the columns that you need."
             )
         name, node = (item.alias, item.this) if type(item) is exp.Alias else ("", item)
         name = name or (column_of(node) if type(node) is exp.Column else "")
         if not name or name.casefold() in columns:
-            raise outside(item, "a column of an inner SELECT needs a name of its own", "Add AS x.")
+            raise refuse_unsupported(
+                item, "a column of an inner SELECT needs a name of its own", "Add AS x."
+            )
         columns[name.casefold()] = node
     return columns
 
@@ -130,7 +132,9 @@ def _check_stars(select: exp.Select, sources: Sequence[Source]) -> None:
         if type(item) is not exp.Column or type(item.this) is not exp.Star:
             continue
         if len(sources) > 1 or item.table.casefold() not in sources[0].names:
-            raise outside(item, "a star is of one table here", "Name the columns that you need.")
+            raise refuse_unsupported(
+                item, "a star is of one table here", "Name the columns that you need."
+            )
 
 
 def _spread(select: exp.Select, tables: Sequence[_Table]) -> None:
@@ -141,7 +145,7 @@ def _spread(select: exp.Select, tables: Sequence[_Table]) -> None:
     if not known:
         return
     if len(tables) > 1:
-        raise outside(
+        raise refuse_unsupported(
             select, "a star is of tables as they stand here", "Name the columns that you need."
         )
     columns = [exp.column(exp.to_identifier(name, quoted=True)) for name in known[0]]
@@ -156,10 +160,12 @@ def _check_apart(sources: Sequence[Source]) -> None:
     taken: set[str] = set()
     for source in sources:
         if taken & source.names:
-            raise outside(source.node, "two tables have one name here", "Give each its own.")
+            raise refuse_unsupported(
+                source.node, "two tables have one name here", "Give each its own."
+            )
         taken |= source.names
         if source.inner is not None and source.inner.args.get("joins"):
-            raise outside(
+            raise refuse_unsupported(
                 source.inner, "joins stand inside of an inner SELECT or outside", "Join in one."
             )
 
@@ -196,7 +202,9 @@ def _equal(using: exp.Expr, table: _Table, before: Sequence[_Table]) -> exp.EQ:
         raise _not_given(using, name, [*before, table])
     found = sure or maybe
     if len(found) > 1:
-        raise outside(using, "it is not clear which table's column this is", "Write ON a.x = b.x.")
+        raise refuse_unsupported(
+            using, "it is not clear which table's column this is", "Write ON a.x = b.x."
+        )
     return exp.EQ(this=_named(name, found[0]), expression=_named(name, table))
 
 
@@ -218,7 +226,9 @@ def _check_aliases(select: exp.Select, columns: dict[str, exp.Expr]) -> None:
         name, of = item.alias.casefold(), item.this
         is_same = type(of) is exp.Column and of.name.casefold() == name
         if not is_same and name in _named_after(select):
-            raise outside(item, f"the name {item.alias!r} is given twice", "Take another name.")
+            raise refuse_unsupported(
+                item, f"the name {item.alias!r} is given twice", "Take another name."
+            )
 
 
 def _named_after(select: exp.Select) -> set[str]:
@@ -271,7 +281,9 @@ def _owner(column: exp.Column, tables: Sequence[_Table]) -> _Table | None:
     if table:
         owner = next((t for t in tables if table in t.source.names), None)
         if owner is None:
-            raise outside(column, "this names another table", "Write the name that FROM gives it.")
+            raise refuse_unsupported(
+                column, "this names another table", "Write the name that FROM gives it."
+            )
         if owner.hides(name):
             raise _not_given(column, column.name, [owner])
         return owner
@@ -284,7 +296,7 @@ def _owner(column: exp.Column, tables: Sequence[_Table]) -> _Table | None:
         t.columns is None or t.gives_as_it_is(name) for t in able
     )
     if not is_told:
-        raise outside(
+        raise refuse_unsupported(
             column,
             f"more than one of these tables may have a column {column.name!r}",
             "Write the table's name before it.",
@@ -294,7 +306,7 @@ def _owner(column: exp.Column, tables: Sequence[_Table]) -> _Table | None:
 
 def _not_given(node: exp.Expr, name: str, tables: Sequence[_Table]) -> Refused:
     given = dict.fromkeys(c for t in tables for c in t.columns or {})
-    return outside(
+    return refuse_unsupported(
         node, f"the inner SELECT gives no column {name!r}", "It gives: " + ", ".join(given) + "."
     )
 
@@ -331,7 +343,7 @@ def _size(node: exp.Expr | None) -> int:
 def _replace(column: exp.Column, made: exp.Expr, source: Source) -> None:
     is_bare = type(made) is exp.Column
     if source.is_optional and not is_bare:
-        raise outside(
+        raise refuse_unsupported(
             made,
             "a SELECT after LEFT JOIN gives columns as they are",
             "Reckon with them outside of it: a row without a partner has none of them.",
@@ -349,13 +361,15 @@ def _narrow(select: exp.Select, source: Source) -> None:
     if own is None:
         return
     if source.is_optional:
-        raise outside(
+        raise refuse_unsupported(
             own,
             "a SELECT after LEFT JOIN has no WHERE",
             "Write JOIN, or count what fits outside: COUNT(*) FILTER (WHERE …).",
         )
     if any(is_aggregate(part) for part in own.walk()):
-        raise outside(own, "WHERE is of rows", "Put conditions on aggregates into HAVING.")
+        raise refuse_unsupported(
+            own, "WHERE is of rows", "Put conditions on aggregates into HAVING."
+        )
     both = own.this.copy()
     if outer is not None:
         both = exp.And(this=exp.Paren(this=both), expression=exp.Paren(this=outer.this))

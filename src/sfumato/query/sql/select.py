@@ -24,7 +24,7 @@ from sfumato.query.expression import (
     columns_of,
     renamed,
 )
-from sfumato.query.model import Aggregate, Formula, Order, Output, Question
+from sfumato.query.model import Aggregate, Formula, Order, Output, Query
 from sfumato.query.sql.aggregates import check_windows, is_aggregate, is_in_aggregate
 from sfumato.query.sql.columns_and_constants import (
     bare,
@@ -33,11 +33,17 @@ from sfumato.query.sql.columns_and_constants import (
     found_at,
     nodes_of,
     only,
-    outside,
-    said_at,
+    refuse_at,
+    refuse_unsupported,
 )
 from sfumato.query.sql.expressions import expression, predicate
-from sfumato.query.sql.formulas import formula, one_of, outer_aggregates, plain, with_names
+from sfumato.query.sql.formulas import (
+    formula,
+    formula_of_aggregate,
+    outer_aggregates,
+    plain,
+    with_names,
+)
 from sfumato.query.sql.from_clause import read_from
 from sfumato.query.sql.parse import (
     MAX_DEPTH,
@@ -46,7 +52,7 @@ from sfumato.query.sql.parse import (
     Parsed,
     beginning,
     check_sub_selects,
-    parsed,
+    parse,
 )
 from sfumato.query.sql.select_list import (
     InAnswer,
@@ -58,33 +64,33 @@ from sfumato.query.sql.select_list import (
     read_items,
     value_of,
 )
-from sfumato.query.sql.source_positions import names_in, noting, places_of
+from sfumato.query.sql.source_positions import names_in, places_of, record_positions
 
 __all__ = ["MAX_DEPTH", "MAX_TEXT", "MAX_TOKENS", "read_sql"]
 
 
 def read_sql(
     text: str, data_set: str, *, max_groups: int | None = None, max_rows: int | None = None
-) -> Question:
+) -> Query:
     """Return the question that the text asks of the data set, or refuse with a place in it."""
     try:
         question = _read(text, data_set)
     except Refused as found:  # what has no place of its own is of the text as a whole
-        refused = found if "place" in found.facts else said_at(found, beginning(text))
+        refused = found if "place" in found.facts else refuse_at(found, beginning(text))
     else:
         return replace(question, max_groups=max_groups, max_rows=max_rows)
     raise refused
 
 
-def _read(text: str, data_set: str) -> Question:
-    text_read = parsed(text)
+def _read(text: str, data_set: str) -> Query:
+    text_read = parse(text)
     names = names_in(text_read.select)
-    with noting() as notes:
+    with record_positions() as notes:
         question = _question(text_read, data_set)
     return replace(question, places=places_of(notes, names))
 
 
-def _question(text_read: Parsed, data_set: str) -> Question:
+def _question(text_read: Parsed, data_set: str) -> Query:
     select = text_read.select
     check_sub_selects(select)
     only(
@@ -106,7 +112,7 @@ def _question(text_read: Parsed, data_set: str) -> Question:
     limit = _limit(select.args.get("limit"))
     if text_read.lost is not None:
         raise text_read.lost
-    return Question(
+    return Query(
         data_set=data_set,
         outputs=tuple(reader.outputs),
         where=wanted,
@@ -145,7 +151,7 @@ def _group(node: exp.Expr, items: Sequence[Item]) -> Expr:
     if found is None:
         return value_of(node)
     if found.of is None or isinstance(found.of, Aggregate):
-        raise outside(
+        raise refuse_unsupported(
             node,
             f"{found.name!r} is made of aggregates here, and groups come before them",
             "Group by a column, and give what is counted another name.",
@@ -163,7 +169,7 @@ def _check_name(node: exp.Expr, named: Item, items: Sequence[Item]) -> None:
         return
     is_ours = any(_has_running_count(item) for item in items)
     if not is_ours and named.name.casefold() in map(bare, columns_of(named.of)):
-        raise outside(
+        raise refuse_unsupported(
             node,
             f"the name {named.name!r} is given twice",
             "Take another name.",
@@ -185,7 +191,7 @@ def _called(select: exp.Select, items: Sequence[Item]) -> frozenset[str]:
 def _check_called(select: exp.Select, taken: frozenset[str]) -> None:
     """Refuse to group by something computed that goes by a table's name, or by the person's."""
     for name in sorted(taken):
-        raise outside(
+        raise refuse_unsupported(
             select.args["group"],
             f"the name {name!r} is that of a table or a person here",
             "Take another name.",
@@ -208,7 +214,7 @@ def _by_place(node: exp.Expr, outputs: Sequence[Named]) -> Named | None:
         return None
     place = int(node.name[:10])
     if not 1 <= place <= len(outputs):
-        raise outside(node, "this place in SELECT is no column")
+        raise refuse_unsupported(node, "this place in SELECT is no column")
     return outputs[place - 1]
 
 
@@ -240,7 +246,7 @@ class _After:
     def having(self, node: exp.Expr) -> Predicate:
         only(node, {"this"})
         if is_aggregate(node.this):
-            raise outside(node.this, "HAVING takes a condition")
+            raise refuse_unsupported(node.this, "HAVING takes a condition")
         self._check_keys(node.this)
         try:
             return self._renamed(predicate(plain(with_names(node.this, self.names))))
@@ -263,7 +269,7 @@ class _After:
     def _named(self, node: exp.Expr) -> str:
         """Return the output that the node is, added unseen if it is not there."""
         if is_aggregate(node):
-            return self.names.aggregate(one_of(node))
+            return self.names.aggregate(formula_of_aggregate(node))
         if outer_aggregates(node):
             return self._formula(formula(node, self.names))
         of = expression(node)
@@ -271,7 +277,7 @@ class _After:
             return named_output(self.outputs, of)
         if is_of_numbers(of, self.outputs):
             return self._formula(of)
-        raise outside(
+        raise refuse_unsupported(
             node, "this is no column of the answer", "Name a column of SELECT or GROUP BY."
         )
 
@@ -312,7 +318,9 @@ class _After:
         for column in nodes_of(node):
             name = column.name.casefold() if isinstance(column, exp.Column) else ""
             if name in keys and name in others and not is_in_aggregate(column):
-                raise outside(column, f"the name {name!r} is given twice", "Take another name.")
+                raise refuse_unsupported(
+                    column, f"the name {name!r} is given twice", "Take another name."
+                )
 
 
 def _limit(node: exp.Expr | None) -> int | None:
@@ -324,4 +332,4 @@ def _limit(node: exp.Expr | None) -> int | None:
         number = constant_of(node.expression).number
         if number.denominator == 1 and 1 <= number <= 10**6:
             return int(number)
-    raise outside(node, "LIMIT is a whole number from 1 to 1,000,000")
+    raise refuse_unsupported(node, "LIMIT is a whole number from 1 to 1,000,000")

@@ -9,14 +9,14 @@ from dataclasses import dataclass
 from sqlglot import exp
 
 from sfumato.query.expression import Expr, Ref, columns_of, renamed, truth_of
-from sfumato.query.expression_text import expr_in_words
+from sfumato.query.expression_text import expression_text
 from sfumato.query.model import Aggregate, Formula, Output
 from sfumato.query.postprocess.formula_rules import is_number
 from sfumato.query.sql.aggregates import NAMES, aggregates, is_aggregate
-from sfumato.query.sql.columns_and_constants import nodes_of, outside
+from sfumato.query.sql.columns_and_constants import nodes_of, refuse_unsupported
 from sfumato.query.sql.expressions import CONDITIONS, expression, predicate
-from sfumato.query.sql.formulas import formula, is_said_otherwise, outer_aggregates
-from sfumato.query.sql.source_positions import noted
+from sfumato.query.sql.formulas import formula, has_other_spelling, outer_aggregates
+from sfumato.query.sql.source_positions import recorded_positions
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,9 @@ def _items(item: exp.Expr, tables: Sequence[str], aliases: AbstractSet[str]) -> 
     name, node = (item.alias, item.this) if type(item) is exp.Alias else ("", item)
     called = name.partition(".")[0].casefold()
     if len(tables) > 1 and "." in name and called in (table.casefold() for table in tables):
-        raise outside(item, "a name may not look like a table's column here", "Take another name.")
+        raise refuse_unsupported(
+            item, "a name may not look like a table's column here", "Take another name."
+        )
     several = _selected(node, aliases)
     given = [
         f"{name}_{place}" if name and len(several) > 1 else name
@@ -63,7 +65,9 @@ def _items(item: exp.Expr, tables: Sequence[str], aliases: AbstractSet[str]) -> 
 
 def _selected(node: exp.Expr, aliases: AbstractSet[str]) -> tuple[Aggregate | Expr | None, ...]:
     if type(node) is exp.Star:
-        raise outside(node, "rows never leave", "Ask for COUNT(*), SUM(column), AVG(column).")
+        raise refuse_unsupported(
+            node, "rows never leave", "Ask for COUNT(*), SUM(column), AVG(column)."
+        )
     if is_aggregate(node):
         return aggregates(node)
     if outer_aggregates(node):
@@ -72,7 +76,7 @@ def _selected(node: exp.Expr, aliases: AbstractSet[str]) -> tuple[Aggregate | Ex
         return (None,)
     made = value_of(node)
     if not columns_of(made):
-        raise outside(node, "a constant is no answer", "Leave it out.")
+        raise refuse_unsupported(node, "a constant is no answer", "Leave it out.")
     return (made,)
 
 
@@ -81,13 +85,13 @@ def value_of(node: exp.Expr) -> Expr:
     bare = node.unnest()
     if not isinstance(bare, exp.Condition) or type(bare) not in CONDITIONS:
         return expression(node)
-    return noted(truth_of(predicate(bare)), bare)
+    return recorded_positions(truth_of(predicate(bare)), bare)
 
 
 def _is_of_aliases(node: exp.Expr, aliases: AbstractSet[str]) -> bool:
     """Say whether the node rounds numbers of the answer, which is read of released values only."""
     columns = {c.name.casefold() for c in nodes_of(node) if isinstance(c, exp.Column)}
-    return bool(columns) and columns <= aliases and is_said_otherwise(node)
+    return bool(columns) and columns <= aliases and has_other_spelling(node)
 
 
 # --- formulas ----------------------------------------------------------------------------------
@@ -174,7 +178,7 @@ def automatic_name(of: Aggregate | Expr | Formula | None, tables: Sequence[str] 
     if isinstance(of, Ref):
         return _without_table(of.column, tables)[:100]
     if not isinstance(of, Aggregate):
-        return expr_in_words(of)[:100]
+        return expression_text(of)[:100]
     columns = [_without_table(c, tables) for side in of.of for c in sorted(columns_of(side))]
     return NAMES[of.verb].format("_".join(columns))[:100]
 

@@ -20,7 +20,7 @@ Made = TypeVar("Made")
 
 
 @contextmanager
-def noting() -> Iterator[Notes]:
+def record_positions() -> Iterator[Notes]:
     """Note what is read within, and at which node."""
     notes: Notes = []
     token = _NOTES.set(notes)
@@ -30,7 +30,7 @@ def noting() -> Iterator[Notes]:
         _NOTES.reset(token)
 
 
-def noted(made: Made, node: exp.Expr) -> Made:
+def recorded_positions(made: Made, node: exp.Expr) -> Made:
     """Return what was made of the node, having noted it."""
     notes = _NOTES.get()
     if notes is not None:

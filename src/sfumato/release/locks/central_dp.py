@@ -11,9 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sfumato.dp.mechanisms.median_of_blocks import choose_median
-from sfumato.dp.mechanisms.private_choice import Chooser
+from sfumato.dp.mechanisms.private_choice import PrivateChoice
 from sfumato.dp.mechanisms.running_count import Running
-from sfumato.dp.mechanisms.spanning_tree import chosen_tree, chosen_worst
+from sfumato.dp.mechanisms.spanning_tree import choose_tree, choose_worst
 from sfumato.dp.ports import Dice, IntegerArray
 from sfumato.dp.refusal import Bug
 from sfumato.features.synthetic.choice_plan import Distances
@@ -36,7 +36,7 @@ class BlockDraws:
     draws: NDArray[np.int64]
 
 
-Drawn = NDArray[np.int64] | BlockDraws | Chooser  # noise that is ready, or how to choose
+Drawn = NDArray[np.int64] | BlockDraws | PrivateChoice  # noise that is ready, or how to choose
 
 
 @dataclass(frozen=True)
@@ -70,25 +70,27 @@ class Kept:
 
 
 @dataclass(frozen=True)
-class Blurred:
+class NoisyCells:
     """What may leave: noisy integers per part, and the keys that were chosen, if any were."""
 
     parts: tuple[IntegerArray, ...]
     keys: Keys | None = None
 
 
-def blurred(
+def add_noise(
     sealed: Sealed[Cells], tallies: Sequence[int], drawn: Sequence[Drawn], dice: Dice
-) -> Blurred:
+) -> NoisyCells:
     """Return each part with its own noise added, one fresh draw per cell; or what was chosen."""
     exact = unseal(sealed)
     if exact.keys is not None:
         raise Bug("the engine answered private keys that nobody chose from")
     pairs = zip(tallies, drawn, strict=True)
-    return Blurred(tuple(_softened(exact.parts[tally], with_, dice) for tally, with_ in pairs))
+    return NoisyCells(tuple(_softened(exact.parts[tally], with_, dice) for tally, with_ in pairs))
 
 
-def chosen(sealed: Sealed[Cells], tallies: Sequence[Place], choosing: Choosing) -> Blurred:
+def select_partitions(
+    sealed: Sealed[Cells], tallies: Sequence[Place], choosing: Choosing
+) -> NoisyCells:
     """Return the parts of those keys that private selection keeps, each with its own noise.
 
     What is not kept leaves no trace: neither its row nor its noise (soundness rule 16). The keys
@@ -109,7 +111,7 @@ def chosen(sealed: Sealed[Cells], tallies: Sequence[Place], choosing: Choosing) 
         else _softened(exact.parts[tally][places], choosing.draw(part, len(places)), choosing.dice)
         for part, tally in enumerate(tallies)
     )
-    return Blurred(parts, keys)
+    return NoisyCells(parts, keys)
 
 
 def _chosen_of_lists(
@@ -132,9 +134,9 @@ def _chosen_of_lists(
     }
 
 
-def chosen_before(
+def selected_before(
     sealed: Sealed[Cells], tallies: Sequence[int], drawn: Sequence[Drawn], kept: Kept
-) -> Blurred:
+) -> NoisyCells:
     """Return the parts of exactly the keys that were released before, each with new noise.
 
     Nothing is chosen a second time; a kept key that the engine does not find counts as zero.
@@ -146,7 +148,7 @@ def chosen_before(
     places = [place_of.get(key) for key in kept.keys]
     pairs = zip(tallies, drawn, strict=True)
     parts = (_softened(_at(exact.parts[tally], places), with_, kept.dice) for tally, with_ in pairs)
-    return Blurred(tuple(parts))
+    return NoisyCells(tuple(parts))
 
 
 def blocks_added(
@@ -180,7 +182,7 @@ def _at(part: IntegerArray, places: Sequence[int | None]) -> IntegerArray:
 
 
 def _softened(part: IntegerArray, drawn: Drawn, dice: Dice) -> IntegerArray:
-    if isinstance(drawn, Chooser):
+    if isinstance(drawn, PrivateChoice):
         return drawn.choose(part, dice)
     if isinstance(drawn, BlockDraws):
         return drawn.running.prefixes(_sum(drawn.running.blocks(part), drawn.draws))
@@ -195,7 +197,9 @@ def _sum(part: IntegerArray, drawn: NDArray[np.int64]) -> IntegerArray:
     return np.add(part, drawn)
 
 
-def farthest(sealed: Sequence[Sealed[Cells]], distances: Distances, dice: Dice) -> tuple[int, ...]:
+def choose_farthest(
+    sealed: Sequence[Sealed[Cells]], distances: Distances, dice: Dice
+) -> tuple[int, ...]:
     """Return which candidates were chosen; how far any of them lies stays in here."""
     utilities = np.array(
         [
@@ -208,11 +212,11 @@ def farthest(sealed: Sequence[Sealed[Cells]], distances: Distances, dice: Dice) 
     )
     if distances.kind == "tree":
         ends = [one.ends for one in distances.candidates]
-        return chosen_tree(utilities, ends, distances.rate, dice)
-    return (chosen_worst(utilities, distances.rate, dice),)
+        return choose_tree(utilities, ends, distances.rate, dice)
+    return (choose_worst(utilities, distances.rate, dice),)
 
 
-def apart(
+def noisy_misfits(
     sealed: Sequence[Sequence[Sealed[Cells]]], misfits: Misfits, drawn: Sequence[NDArray[np.int64]]
 ) -> tuple[int, ...]:
     """Return how far the counts lie from what is expected, each sum with its own noise."""

@@ -21,7 +21,7 @@ GUARANTEE: Final = "k-anonymous (not DP)"
 OWNER_ONLY: Final = "owner-only: computed from your rows without noise; show it to nobody"
 
 
-def look(reader: TableReader, order: ReadOrder) -> Table:
+def owners_view(reader: TableReader, order: ReadOrder) -> Table:
     """Return the owner's own table, for a service that shows it to the owner alone."""
     return unseal(reader.read(order))
 

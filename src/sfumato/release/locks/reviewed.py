@@ -28,7 +28,7 @@ def keep(store: AirlockFiles, found: Sealed[Held]) -> str:
     return store.put(unseal(found))
 
 
-def let_out(ledger: Ledger, request: Request, held: Held, findings: str) -> Json:
+def release_files(ledger: Ledger, request: Request, held: Held, findings: str) -> Json:
     """Write down what leaves, by its hashes, and at whose word; return where it stands, durable.
 
     It costs no epsilon, since no epsilon would be true of it. A request leaves once.

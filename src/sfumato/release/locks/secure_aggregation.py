@@ -32,7 +32,7 @@ def shares_of(sum_: SumPlan, dice: Dice) -> list[IntegerArray]:
     return [skellam.sample(sum_.share(summand), cells, dice) for summand in sum_.summands]
 
 
-def masked(
+def mask_noisy(
     sealed: Sealed[Cells],
     sum_: SumPlan,
     participant: Participant,
@@ -48,7 +48,7 @@ def masked(
     return participant.masked(np.concatenate(parts).astype(np.int64))
 
 
-def exactly_masked(sealed: Sealed[Cells], sum_: AveragePlan, participant: Participant) -> bytes:
+def mask_exact(sealed: Sealed[Cells], sum_: AveragePlan, participant: Participant) -> bytes:
     """Return the site's numbers under its masks and without noise: `secure-average (not DP)`.
 
     The masks are all that hides a site here; the round is over all sites of the agreement.

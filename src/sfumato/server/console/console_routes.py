@@ -30,10 +30,10 @@ from sfumato.server.console.forms import read_form
 from sfumato.server.console.page import Page
 from sfumato.server.console.refusal_text import for_pages
 from sfumato.server.console.session import UNSAFE, check_csrf, check_origin, token_of
-from sfumato.server.console.templates_renderer import Paper
+from sfumato.server.console.templates_renderer import Renderer
 from sfumato.server.console.visit import NOBODY, Visit, is_known, unknown_page
-from sfumato.server.ipc.body_drain import throw_away
-from sfumato.server.ipc.edge_client import Line
+from sfumato.server.ipc.body_drain import drain_body
+from sfumato.server.ipc.edge_client import DoorConnection
 from sfumato.wire.http_status import STATUS
 from sfumato.wire.query_json import refusal_shape
 
@@ -63,8 +63,8 @@ PAGES: Final[tuple[Page, ...]] = (
 class Console:
     """What every page is made with."""
 
-    line: Line
-    paper: Paper
+    line: DoorConnection
+    paper: Renderer
     draw: Callable[[int], bytes]  # of random bytes, for operation ids
 
     def routes(self) -> list[Route]:
@@ -99,7 +99,7 @@ class Console:
             except ClientDisconnect:  # nobody reads this
                 return Response(status_code=400)
             if page.takes_a_file:  # which may be endless: only its rate is looked at
-                await throw_away(request.stream())
+                await drain_body(request.stream())
             return _refused_at(page, visit, kept)
 
         return endpoint

@@ -11,7 +11,7 @@ from urllib.parse import parse_qsl
 from starlette.requests import Request
 
 from sfumato.dp.refusal import Refused
-from sfumato.server.ipc.body_drain import throw_away
+from sfumato.server.ipc.body_drain import drain_body
 from sfumato.wire.json_text import bad_request
 
 LARGEST: Final = 1024 * 1024
@@ -75,7 +75,7 @@ async def read_form(request: Request) -> Form:
     async for part in body:
         size += len(part)
         if size > LARGEST:
-            await throw_away(body)
+            await drain_body(body)
             raise Refused("too-large", "The form is larger than 1 MB.", "Send less.")
         parts.append(part)
     return _form(b"".join(parts))

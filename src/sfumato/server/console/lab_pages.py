@@ -14,7 +14,7 @@ from sfumato.client.plot import Plot
 from sfumato.server.console.answer_pictures import drawn_alone, looks, narrowed
 from sfumato.server.console.page import Page
 from sfumato.server.console.visit import Visit, unknown_page, whole_number
-from sfumato.server.ipc.fair_semaphore import Most, Turns
+from sfumato.server.ipc.fair_semaphore import FairSemaphore, Limit
 from sfumato.wire.json_text import bad_request
 
 if TYPE_CHECKING:  # the lab is loaded when its pages are looked at
@@ -22,7 +22,7 @@ if TYPE_CHECKING:  # the lab is loaded when its pages are looked at
 
 # Drawing is work, and others wait for their pages meanwhile.
 WIDTHS: Final[Mapping[str, Callable[[Json], Json]]] = {"wide": dict, "narrow": narrowed}
-_TURNS: Final = Turns(Most(at_once=1, of_one_user=1, waiting=20, waiting_of_one=4))
+_TURNS: Final = FairSemaphore(Limit(at_once=1, of_one_user=1, waiting=20, waiting_of_one=4))
 
 
 async def lab(visit: Visit) -> Response:

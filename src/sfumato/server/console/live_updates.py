@@ -8,11 +8,16 @@ from starlette.responses import Response, StreamingResponse
 
 from sfumato.server.console.visit import Visit
 from sfumato.server.ipc.edge_client import Answered
-from sfumato.server.ipc.server_sent_events import EVENTS, NOT_KEPT, check_listeners, told
+from sfumato.server.ipc.server_sent_events import (
+    EVENTS,
+    NOT_KEPT,
+    check_listeners,
+    send_state_events,
+)
 from sfumato.wire.query_json import read_refusal
 
 
-async def followed(visit: Visit, verb: str, params: dict[str, object]) -> Response:
+async def follow_state(visit: Visit, verb: str, params: dict[str, object]) -> Response:
     """Return the stream of what the verb says, or refuse what it refuses at first."""
 
     async def look() -> Answered:
@@ -23,5 +28,5 @@ async def followed(visit: Visit, verb: str, params: dict[str, object]) -> Respon
     if refused is not None:
         raise refused
     check_listeners(first.user)
-    stream = told(first, look)
+    stream = send_state_events(first, look)
     return StreamingResponse(stream, media_type=EVENTS, headers=NOT_KEPT)

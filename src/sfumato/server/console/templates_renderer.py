@@ -25,7 +25,7 @@ FOR_EVER: Final = "public, max-age=31536000, immutable"  # its address holds its
 
 
 @dataclass(frozen=True)
-class Paper:
+class Renderer:
     """The templates, and the style and script that they name."""
 
     templates: Environment
@@ -46,7 +46,7 @@ class Paper:
         return Response(content, headers={"Cache-Control": FOR_EVER, "Content-Type": kind})
 
 
-def make_paper() -> Paper:
+def make_renderer() -> Renderer:
     """Return all of it, read once."""
     texts = {name: content.decode() for name, content in _read("templates").items()}
     static = _read("static")
@@ -62,7 +62,7 @@ def make_paper() -> Paper:
     made.filters["in_pages"] = in_pages
     made.filters["in_path"] = lambda value: quote(str(value), safe="")
     made.globals["verbs"] = frozenset(BY_VERB)
-    return Paper(made, static, digest[:16])
+    return Renderer(made, static, digest[:16])
 
 
 def _read(folder: str) -> dict[str, bytes]:

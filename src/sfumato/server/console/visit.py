@@ -14,8 +14,8 @@ from starlette.responses import RedirectResponse, Response
 from sfumato.dp.refusal import Refused
 from sfumato.server.console.forms import Form
 from sfumato.server.console.session import csrf_of
-from sfumato.server.console.templates_renderer import Paper
-from sfumato.server.ipc.edge_client import Line
+from sfumato.server.console.templates_renderer import Renderer
+from sfumato.server.ipc.edge_client import DoorConnection
 from sfumato.wire.http_status import STATUS
 from sfumato.wire.json_text import json_text
 from sfumato.wire.query_json import read_refusal
@@ -30,8 +30,8 @@ class Visit:
     """What a page is made of; it can do no more than its token can."""
 
     request: Request
-    line: Line
-    paper: Paper
+    line: DoorConnection
+    paper: Renderer
     draw: Callable[[int], bytes]  # of random bytes, for operation ids
     token: str = ""
     me: Mapping[str, Any] = field(default_factory=lambda: NOBODY)  # Any: JSON

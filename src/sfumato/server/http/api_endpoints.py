@@ -12,8 +12,8 @@ from sfumato.dp.refusal import Refused
 from sfumato.server.http.event_endpoint import events_endpoint
 from sfumato.server.http.json_replies import json_reply, refusal_reply
 from sfumato.server.http.request_origin import Endpoint, bearer, place_of
-from sfumato.server.ipc.body_drain import throw_away
-from sfumato.server.ipc.edge_client import Line
+from sfumato.server.ipc.body_drain import drain_body
+from sfumato.server.ipc.edge_client import DoorConnection
 from sfumato.server.ipc.file_sender import send_file
 from sfumato.wire.json_text import bad_request, cannot_be_kept
 from sfumato.wire.query_json import Json
@@ -25,7 +25,7 @@ MAX_BODY: Final = 1024 * 1024
 BUSY: Final = ("survey-report",)  # looked for first: routes are tried one after another
 
 
-def api_routes(line: Line) -> list[HttpRoute]:
+def api_routes(line: DoorConnection) -> list[HttpRoute]:
     """Return a route for every verb."""
     kinds = {"json": _endpoint, "events": events_endpoint, "file": _file_endpoint}
     return [
@@ -34,7 +34,7 @@ def api_routes(line: Line) -> list[HttpRoute]:
     ]
 
 
-def _endpoint(route: Route, line: Line) -> Endpoint:
+def _endpoint(route: Route, line: DoorConnection) -> Endpoint:
     async def endpoint(request: Request) -> Response:
         try:
             params = _params(route, request)
@@ -52,7 +52,7 @@ def _endpoint(route: Route, line: Line) -> Endpoint:
     return endpoint
 
 
-def _file_endpoint(route: Route, line: Line) -> Endpoint:
+def _file_endpoint(route: Route, line: DoorConnection) -> Endpoint:
     async def endpoint(request: Request) -> Response:
         parts = request.stream()
         try:
@@ -65,7 +65,7 @@ def _file_endpoint(route: Route, line: Line) -> Endpoint:
         except ClientDisconnect:
             return Response(status_code=400)
         if reply.status_code != 200:
-            await throw_away(parts)
+            await drain_body(parts)
             reply.headers["Connection"] = "close"
         return reply
 
@@ -84,7 +84,7 @@ async def _body(request: Request, most: int) -> bytes:
     async for part in body:
         size += len(part)
         if size > most:
-            await throw_away(body)
+            await drain_body(body)
             raise Refused("too-large", f"The body is larger than {most:,} bytes.", "Send less.")
         parts.append(part)
     if size and kind != "application/json":

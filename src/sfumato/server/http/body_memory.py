@@ -24,7 +24,7 @@ SMALL: Final = 8 * 1024  # of each body, which has room always: there are only s
 
 
 @dataclass
-class Bodies:
+class BodyMemory:
     """The app, whose requests' bodies are no more than so many bytes at any time."""
 
     app: ASGIApp

@@ -16,24 +16,24 @@ from starlette.routing import BaseRoute, Route
 
 from sfumato.dp.refusal import Refused
 from sfumato.server.console.console_routes import Console
-from sfumato.server.console.templates_renderer import make_paper
+from sfumato.server.console.templates_renderer import make_renderer
 from sfumato.server.http.api_endpoints import api_routes
-from sfumato.server.http.body_memory import Bodies
+from sfumato.server.http.body_memory import BodyMemory
 from sfumato.server.http.json_replies import json_reply, not_there, refusal_reply
 from sfumato.server.http.openapi import openapi
 from sfumato.server.http.prometheus import PROMETHEUS, prometheus
 from sfumato.server.http.request_origin import bearer, place_of
-from sfumato.server.http.security_headers import Headed
-from sfumato.server.ipc.edge_client import Line
+from sfumato.server.http.security_headers import SecurityHeaders
+from sfumato.server.ipc.edge_client import DoorConnection
 from sfumato.wire.query_json import Json
 from sfumato.wire.verb_table import VERSION
 
 
 def edge_app(
-    line: Line, hosts: Sequence[str], draw: Callable[[int], bytes], *, is_secure: bool
-) -> Headed:
+    line: DoorConnection, hosts: Sequence[str], draw: Callable[[int], bytes], *, is_secure: bool
+) -> SecurityHeaders:
     """Return the app of one edge process; what it draws tells operations apart, no more."""
-    console = Console(line, make_paper(), draw)
+    console = Console(line, make_renderer(), draw)
     document = json.dumps(openapi(VERSION)).encode()
 
     async def healthz(_request: Request) -> Response:
@@ -75,7 +75,7 @@ def edge_app(
         },
     )
     app.router.redirect_slashes = False
-    return Headed(Bodies(app), hosts, is_secure=is_secure)
+    return SecurityHeaders(BodyMemory(app), hosts, is_secure=is_secure)
 
 
 def not_ready(said: Json) -> Refused:
@@ -90,10 +90,10 @@ def not_ready(said: Json) -> Refused:
     )
 
 
-def lab_app(hosts: Sequence[str]) -> Headed:
+def lab_app(hosts: Sequence[str]) -> SecurityHeaders:
     """Return the lab's pages by themselves: no vault, no users, nobody's data."""
     console = Console(
-        Line(Path(os.devnull)), make_paper(), bytes
+        DoorConnection(Path(os.devnull)), make_renderer(), bytes
     )  # nothing is ever called or drawn
     app = Starlette(
         routes=[Route("/", _to_the_lab, methods=["GET"]), *console.lab_routes()],
@@ -102,14 +102,14 @@ def lab_app(hosts: Sequence[str]) -> Headed:
         },
     )  # fmt: skip
     app.router.redirect_slashes = False
-    return Headed(app, hosts, is_secure=False)
+    return SecurityHeaders(app, hosts, is_secure=False)
 
 
 async def _to_the_lab(_request: Request) -> Response:
     return RedirectResponse("/lab", 303)
 
 
-def _closing(line: Line):  # type: ignore[no-untyped-def]
+def _closing(line: DoorConnection):  # type: ignore[no-untyped-def]
     @asynccontextmanager
     async def lifespan(_app: Starlette) -> AsyncIterator[None]:
         yield

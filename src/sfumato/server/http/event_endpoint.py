@@ -8,12 +8,17 @@ from starlette.responses import Response, StreamingResponse
 from sfumato.dp.refusal import Refused
 from sfumato.server.http.json_replies import json_reply, refusal_reply
 from sfumato.server.http.request_origin import Endpoint, bearer, place_of
-from sfumato.server.ipc.edge_client import Answered, Line
-from sfumato.server.ipc.server_sent_events import EVENTS, NOT_KEPT, check_listeners, told
+from sfumato.server.ipc.edge_client import Answered, DoorConnection
+from sfumato.server.ipc.server_sent_events import (
+    EVENTS,
+    NOT_KEPT,
+    check_listeners,
+    send_state_events,
+)
 from sfumato.wire.route import Route
 
 
-def events_endpoint(route: Route, line: Line) -> Endpoint:
+def events_endpoint(route: Route, line: DoorConnection) -> Endpoint:
     """Return the endpoint that tells a job's state again and again; each time anew with the token.
 
     A revoked token is told nothing more.
@@ -36,7 +41,7 @@ def events_endpoint(route: Route, line: Line) -> Endpoint:
             return refusal_reply(refused)
         if first.code is not None:
             return json_reply(first.code, first.body)
-        stream = told(first, look)
+        stream = send_state_events(first, look)
         return StreamingResponse(stream, media_type=EVENTS, headers=NOT_KEPT)
 
     return endpoint

@@ -33,7 +33,7 @@ _HOST: Final = re.compile(r"(\[[0-9a-f:.]+\]|[^\s:\[\]]+)(?::[0-9]{1,5})?")
 _SLASH: Final = re.compile(rb"%(2f|00)", re.IGNORECASE)  # no part of a name: proxies read it apart
 
 
-class Headed:
+class SecurityHeaders:
     """The app, whose replies all have the headers; a request for another host gets no further."""
 
     def __init__(self, app: ASGIApp, hosts: Sequence[str], *, is_secure: bool) -> None:

@@ -40,7 +40,7 @@ class _Place:
             self.free()
 
 
-class Lane(Generic[Item, Gives]):
+class Batcher(Generic[Item, Gives]):
     """The queue of one kind of work; used on the loop alone."""
 
     def __init__(

@@ -11,7 +11,7 @@ from starlette.requests import ClientDisconnect
 LISTENED: Final = 8 * 1024 * 1024
 
 
-async def throw_away(parts: AsyncIterator[bytes]) -> None:
+async def drain_body(parts: AsyncIterator[bytes]) -> None:
     """Read on for a while: to hang up on who still sends would lose the reply on its way."""
     size = 0
     with contextlib.suppress(ClientDisconnect, RuntimeError):

@@ -34,7 +34,7 @@ BOUNDS_S: Final = (0.005, 0.025, 0.1, 0.5, 2.0, 10.0)
 UNWRITTEN: Final = frozenset({"survey-token", "survey-report", "survey-sheet", "survey"})
 
 
-class Tally:
+class CallMetrics:
     """Counts since the process began, and a line for each call."""
 
     def __init__(self, write: Callable[[str], object]) -> None:

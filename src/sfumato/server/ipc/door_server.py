@@ -14,15 +14,15 @@ from sfumato.features.jobs.service import ADD, ASK
 from sfumato.features.queries.batch_verbs import ASKED, begun, counted, ended
 from sfumato.features.surveys.verbs import take_reports
 from sfumato.release.guarded_release import Begun
-from sfumato.server.dispatch import Desk
-from sfumato.server.ipc.batcher import Lane
-from sfumato.server.ipc.call_metrics import Tally
-from sfumato.server.ipc.fair_semaphore import Most, Turns
+from sfumato.server.dispatch import Dispatcher
+from sfumato.server.ipc.batcher import Batcher
+from sfumato.server.ipc.call_metrics import CallMetrics
+from sfumato.server.ipc.fair_semaphore import FairSemaphore, Limit
 from sfumato.server.ipc.file_receiver import Receiver, drained
 from sfumato.server.ipc.ipc_frames import MAX_REQUEST, Frame, read_frame
 from sfumato.server.ipc.job_runner import Room, Runner, fault
 from sfumato.server.ipc.worker_threads import Threads
-from sfumato.server.ipc.write_batching import Outgoing
+from sfumato.server.ipc.write_batching import WriteBatch
 from sfumato.vault.users import Caller
 from sfumato.wire.json_text import bad_request, cannot_be_kept, json_text, read_json
 from sfumato.wire.query_json import Json, refusal_shape
@@ -85,27 +85,29 @@ class DoorEnd:
     """Answers the line with the desk's verbs, on threads; one slow question holds up no other."""
 
     def __init__(
-        self, desk: Desk, *, quantum_s: float, tally: Tally, most: Most | None = None
+        self, desk: Dispatcher, *, quantum_s: float, tally: CallMetrics, most: Limit | None = None
     ) -> None:
         self._desk = desk
         self._tally = tally
         self._quantum_s = quantum_s
-        most = most or Most()
-        self._turns = Turns(most)
-        self._reading = Turns(Most(1, 1))  # an engine reads for one at a time
+        most = most or Limit()
+        self._turns = FairSemaphore(most)
+        self._reading = FairSemaphore(Limit(1, 1))  # an engine reads for one at a time
         self._quick = Threads(QUICK, "quick")
         self._long = Threads(most.at_once, "long")
         self._sheets = Threads(64, "sheets")
-        self._reports = Lane(self._taken, Threads(2, "reports"))  # one reads while one waits
+        self._reports = Batcher(self._taken, Threads(2, "reports"))  # one reads while one waits
         # One thinks at a time: two would take the interpreter from each other at every statement.
-        self._begins = Lane(self._begun, Threads(QUICK, "begins"), most=TOGETHER, late_s=THOUGHT_S)
-        self._ends = Lane(self._ended, Threads(QUICK, "ends"), most=TOGETHER, late_s=THOUGHT_S)
-        self._counts = Lane(self._counts_of, Threads(QUICK, "counts"), late_s=THOUGHT_S)
-        self._heavy_turns = Turns(Most(2, 1))
+        self._begins = Batcher(
+            self._begun, Threads(QUICK, "begins"), most=TOGETHER, late_s=THOUGHT_S
+        )
+        self._ends = Batcher(self._ended, Threads(QUICK, "ends"), most=TOGETHER, late_s=THOUGHT_S)
+        self._counts = Batcher(self._counts_of, Threads(QUICK, "counts"), late_s=THOUGHT_S)
+        self._heavy_turns = FairSemaphore(Limit(2, 1))
         self._heavy = Threads(2, "heavy")
-        self._tensor_turns = Turns(Most(4, 1))
+        self._tensor_turns = FairSemaphore(Limit(4, 1))
         self._tensors = Threads(4, "tensors")
-        self._adds = Turns(Most(1, 1))
+        self._adds = FairSemaphore(Limit(1, 1))
         self._files = Receiver(desk)
         rooms = {
             ASK: Room(self._turns, self._long),
@@ -130,7 +132,7 @@ class DoorEnd:
                 task.cancel()
 
     async def _heard(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        outgoing = Outgoing(writer)
+        outgoing = WriteBatch(writer)
         while (frame := await read_frame(reader, MAX_REQUEST)) is not None:
             if frame.header.get("verb") == FILE:  # the connection is the file's, to its end
                 await self._receive(frame, reader, writer)
@@ -159,7 +161,7 @@ class DoorEnd:
             await writer.drain()
         await drained(reader)
 
-    async def _answer(self, frame: Frame, outgoing: Outgoing) -> None:
+    async def _answer(self, frame: Frame, outgoing: WriteBatch) -> None:
         known = _Known()
         told = _told(await self._counted(self._done(frame, known), known), known.user, frame)
         with contextlib.suppress(ConnectionError):

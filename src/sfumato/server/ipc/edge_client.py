@@ -22,7 +22,7 @@ class Answered:
     user: str = ""  # whose token it was; "" if nobody's
 
 
-class Line:
+class DoorConnection:
     """One connection to the door, shared by all requests of this process."""
 
     def __init__(self, path: Path) -> None:

@@ -15,7 +15,7 @@ KNOWN: Final = 1000  # users of whom it is known when they were let in
 
 
 @dataclass(frozen=True)
-class Most:
+class Limit:
     """How much is worked on at once, and waits; and how much of one user's.
 
     Attributes:
@@ -43,7 +43,7 @@ class _Waiting:
 class _Turn:
     """A place while the block lasts."""
 
-    turns: Turns
+    turns: FairSemaphore
     user: str
 
     async def __aenter__(self) -> None:
@@ -53,7 +53,7 @@ class _Turn:
         self.turns.end(self.user)
 
 
-class Turns:
+class FairSemaphore:
     """The queue of one kind of work, fair by user: who has least at work is let in first.
 
     Among those it is who was let in longest ago, and among one user's the first to come. So how
@@ -61,7 +61,7 @@ class Turns:
     nobody else is woken to look.
     """
 
-    def __init__(self, most: Most) -> None:
+    def __init__(self, most: Limit) -> None:
         self._most = most
         self._running: Counter[str] = Counter()
         self._queue: list[_Waiting] = []

@@ -11,7 +11,7 @@ import contextlib
 from typing import Final
 
 from sfumato.features.data_sets.upload_service import Incoming, Upload
-from sfumato.server.dispatch import Desk, check
+from sfumato.server.dispatch import Dispatcher, check
 from sfumato.server.ipc.file_sender import Stream
 from sfumato.server.ipc.ipc_frames import MAX_PART, Frame, read_frame
 from sfumato.server.ipc.worker_threads import Threads
@@ -27,7 +27,7 @@ SWEEP_S: Final = 600.0
 class Receiver:
     """The door's side: takes files for owners."""
 
-    def __init__(self, desk: Desk) -> None:
+    def __init__(self, desk: Dispatcher) -> None:
         self._desk = desk
         self._threads = Threads(4, "files")
 

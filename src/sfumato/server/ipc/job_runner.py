@@ -12,8 +12,8 @@ from sfumato.dp.refusal import Refused
 from sfumato.features.data_sets.upload_verbs import cleared, is_workable
 from sfumato.features.jobs.service import Job
 from sfumato.features.jobs.verbs import worked_on
-from sfumato.server.dispatch import Desk
-from sfumato.server.ipc.fair_semaphore import Turns
+from sfumato.server.dispatch import Dispatcher
+from sfumato.server.ipc.fair_semaphore import FairSemaphore
 from sfumato.server.ipc.worker_threads import Threads
 from sfumato.wire.query_json import Json, refusal_shape
 
@@ -27,7 +27,7 @@ OF_ONE_USER: Final = 2  # jobs that stand in the queue at once, so that others' 
 class Room:
     """Where work of a kind is done: its turns, and its threads."""
 
-    turns: Turns
+    turns: FairSemaphore
     threads: Threads
 
 
@@ -35,7 +35,7 @@ class Runner:
     """The jobs that this door works on."""
 
     def __init__(
-        self, desk: Desk, rooms: Mapping[str, Room], beat: Callable[[], Awaitable[None]]
+        self, desk: Dispatcher, rooms: Mapping[str, Room], beat: Callable[[], Awaitable[None]]
     ) -> None:
         self._desk = desk
         self._rooms = rooms

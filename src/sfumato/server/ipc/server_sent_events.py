@@ -30,7 +30,7 @@ def check_listeners(user: str) -> None:
         raise Refused("too-many", "Too many listen already.", "Ask for the state instead.")
 
 
-async def told(first: Answered, look: Look) -> AsyncIterator[bytes]:
+async def send_state_events(first: Answered, look: Look) -> AsyncIterator[bytes]:
     """Yield the state every half second; a revoked token is told nothing more.
 
     Of those who came at once each was one of few when it was looked at: here it is one too many.

@@ -7,7 +7,7 @@ import asyncio
 from sfumato.server.ipc.ipc_frames import Frame
 
 
-class Outgoing:
+class WriteBatch:
     """The messages of one connection; used on the loop alone.
 
     Questions of one go end at once. A call of the system for each would wake the other end as often

@@ -15,22 +15,22 @@ torch = pytest.importorskip("torch", reason="torch is not installed: make .venv/
 
 from sfumato.dp.refusal import Refused  # noqa: E402
 from sfumato.features.federated.tensors.tensor_messages import decode, encode  # noqa: E402
-from sfumato.features.federated.tensors.tensor_processes import RoomLimits, Rooms  # noqa: E402
+from sfumato.features.federated.tensors.tensor_processes import RoomLimits, TensorProcesses  # noqa: E402
 
 ADA = ("ada", "1")
 
 
 @contextmanager
-def rooms_of(**limits: Any) -> Iterator[Rooms]:
+def rooms_of(**limits: Any) -> Iterator[TensorProcesses]:
     """Rooms with these limits, ended with the block."""
-    rooms = Rooms(RoomLimits(**limits))
+    rooms = TensorProcesses(RoomLimits(**limits))
     try:
         yield rooms
     finally:
         rooms.close()
 
 
-def say(rooms: Rooms, number: int, **words: Any) -> Any:
+def say(rooms: TensorProcesses, number: int, **words: Any) -> Any:
     header = {"session": "s", "number": number, "more": False, "table": None}
     return decode(rooms.say(ADA, header, encode(words)))
 
@@ -74,7 +74,7 @@ def test_what_is_saved_for_gradients_takes_no_more_than_the_owner_lets_it() -> N
         assert max(grown) < 5 * 16
 
 
-def _deepen(rooms: Rooms, key: Any, look: Callable[[], None]) -> None:
+def _deepen(rooms: TensorProcesses, key: Any, look: Callable[[], None]) -> None:
     """Compute with what was computed, a megabyte a time, and drop what stands before it."""
     old: list[str] = []
     for number in range(2, 400):

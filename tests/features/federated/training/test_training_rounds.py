@@ -17,7 +17,7 @@ import pytest
 import sfumato
 from sfumato import Refused
 from sfumato.dp.secure_aggregation import stochastic_rounding
-from sfumato.dp.secure_aggregation.message_encoding import unpack
+from sfumato.dp.secure_aggregation.message_encoding import decode_fields
 from sfumato.engines.duckdb.engine import DuckDBEngine
 from sfumato.features.federated.training import training_rounds
 from sfumato.features.federated.training.trained_model import TrainedModel
@@ -554,7 +554,7 @@ def spread(sites: Sites) -> float:
     ways = listening(sites)
     model, _ = train(sites, ways, rounds=1, hidden=[1000])
     ((_, reply),) = ways["west"].of("go-on-with-sum", "mask")
-    _, masked = unpack(base64.b64decode(reply["message"]), "masked", 2)
+    _, masked = decode_fields(base64.b64decode(reply["message"]), "masked", 2)
     bits = max(int(way.of("price-sum")[0][1]["bits"]) for way in ways.values())
     words = np.frombuffer(masked, dtype="<u8" if bits > 32 else "<u4")
     assert len(words) == model.network.size

@@ -18,7 +18,7 @@ from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 from numpy.typing import NDArray
 
 from sfumato.dp.ports import Dice
-from sfumato.dp.secure_aggregation.message_encoding import pack, refused, unpack
+from sfumato.dp.secure_aggregation.message_encoding import decode_fields, encode_fields, refused
 from sfumato.dp.secure_aggregation.participant import Participant, bad_update
 from sfumato.dp.secure_aggregation.round_terms import not_trusted
 from sfumato.features.federated.flower.fleet_node import Node
@@ -104,7 +104,7 @@ class Part:
 
     def _sealed(self, player: Participant, spelled: str) -> bytes:
         at = self._dice.draw(_NONCE_BYTES)
-        words = pack("part", player.kept(), spelled.encode())
+        words = encode_fields("part", player.kept(), spelled.encode())
         return at + ChaCha20Poly1305(self._key).encrypt(at, words, player.terms.nonce)
 
     def _resumed(self, nonce: bytes) -> tuple[Participant, str]:
@@ -117,7 +117,7 @@ class Part:
             raise refused(
                 "The SuperNode has ended since, and the round's secrets with it."
             ) from wrong
-        kept, spelled = unpack(words, "part", 2)
+        kept, spelled = decode_fields(words, "part", 2)
         player = self._player(Plan(self._node.agreement(), read_schedule(spelled.decode())))
         player.resume(kept)
         return player, spelled.decode()

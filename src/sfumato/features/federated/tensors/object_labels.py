@@ -10,7 +10,7 @@ MOST_TAGS: Final = 32
 MOST_LETTERS: Final = 1000  # of a tag, and of the line
 
 
-class Labels:
+class ObjectLabels:
     """Tags and lines by the keys of objects; has state."""
 
     def __init__(self) -> None:

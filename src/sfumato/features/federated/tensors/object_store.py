@@ -14,7 +14,7 @@ from typing import Any, Final
 import torch
 
 from sfumato.dp.refusal import Refused
-from sfumato.features.federated.tensors.object_labels import Labels
+from sfumato.features.federated.tensors.object_labels import ObjectLabels
 from sfumato.features.federated.tensors.operations import IN_PLACE, OPERATIONS, SAFE_ARGS, WRITES
 from sfumato.features.federated.tensors.tensor_messages import Reference, decode, encode, malformed
 from sfumato.features.federated.tensors.unseen_values import (
@@ -43,7 +43,7 @@ class Store:
         self._free: set[str] = set()
         self.is_touched = False
         self._of_grads: set[int] = set()  # memory of objects in which gradients have been
-        self._labels = Labels()
+        self._labels = ObjectLabels()
         self.last = 0  # the number of the newest object
 
     def declare(self, name: str, shape: torch.Tensor) -> None:

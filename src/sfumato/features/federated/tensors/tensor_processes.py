@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from sfumato.dp.refusal import Refused
 from sfumato.features.federated.tensors.site_worker import LENGTHS
-from sfumato.system.child_process import Piped
+from sfumato.system.child_process import ChildProcess
 
 MOST_REPLY: Final = 128 << 20
 OF_ONE_USER: Final = 2
@@ -32,7 +32,7 @@ class RoomLimits:
     start_s: float = 300.0
 
 
-class Rooms:
+class TensorProcesses:
     """The rooms that are open; has state."""
 
     def __init__(self, limits: RoomLimits) -> None:
@@ -84,7 +84,7 @@ class Rooms:
         room.end()
 
 
-class _Room(Piped):
+class _Room(ChildProcess):
     """One process and its two pipes; has state."""
 
     def __init__(self, limits: RoomLimits) -> None:

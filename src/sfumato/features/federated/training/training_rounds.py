@@ -25,7 +25,7 @@ from sfumato.dp.learning.training_task import CLASSES, LEAST_SAMPLE, SITE
 from sfumato.dp.refusal import Refused
 from sfumato.features.federated.convener import Convener, Round
 from sfumato.features.federated.number_checks import count, number
-from sfumato.features.federated.site_replies import Json, is_number, said_by_most
+from sfumato.features.federated.site_replies import Json, is_number, majority_reply
 from sfumato.features.federated.training.trained_model import (
     Scale,
     TrainedModel,
@@ -254,7 +254,7 @@ class _Pupil:
 
     def model(self, stopped: Refused | None) -> TrainedModel:
         """Return the model with its card."""
-        said = said_by_most(self.priced, min(self.priced))
+        said = majority_reply(self.priced, min(self.priced))
         card: Json = {
             "guarantee": "central-dp",
             "epsilon": float(self.course.epsilon),  # one's own word, which all have signed
