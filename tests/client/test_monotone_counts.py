@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sfumato.client import Answer
-from sfumato.client.monotone_counts import nearest_monotone, nearest_rising
+from sfumato.client.tidy import nearest_monotone, nearest_rising
 
 MONTH = {"kind": "since", "unit": "month", "of": "day"}
 ROWS = [

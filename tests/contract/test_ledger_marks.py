@@ -12,8 +12,7 @@ import pytest
 
 from sfumato.dp.refusal import Refused
 from sfumato.storage import ledger_rows
-from sfumato.storage.own_entries import OwnEntries
-from sfumato.storage.sql_ledger import SqlLedger
+from sfumato.storage.sql_ledger import OwnEntries, SqlLedger
 from sfumato.vault.ledger_entries import AnchorMark, Charged, Entry, LedgerHead, OperationState
 from support import ledger_stores
 from support.ledger_stores import Place, asked

@@ -25,8 +25,7 @@ from sfumato.lab import (
 )
 from sfumato.lab.audit import audit
 from sfumato.lab.laplace_of_any_query import FINENESS, Grid
-from sfumato.lab.platform_gaussian_noise import private_vectors
-from sfumato.lab.platform_noise import private_sums
+from sfumato.lab.platform_noise import private_sums, private_vectors
 
 ALARM = 1e-4
 AGES = [31.5, 44.25, 58.0, 1.65, 70.125]

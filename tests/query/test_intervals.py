@@ -27,7 +27,7 @@ from sfumato.query.postprocess.formulas import evaluate_formula
 from sfumato.query.postprocess.linear_forms import linear_form
 from sfumato.query.price import price_at
 from sfumato.query.public_ranges import public_range
-from sfumato.query.row_conditions import value_on
+from sfumato.query.row_evaluation import value_on
 from sfumato.vault.card.data_card import Card, read_card
 from support.formula_answers import CARD, as_pairs, columns_of_all, formula_of, plan_of, released
 from support.small_vaults import card as toml

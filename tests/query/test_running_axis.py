@@ -12,7 +12,7 @@ import pytest
 from sfumato.client.column_expressions import col
 from sfumato.client.query_builder import Builder, Target
 from sfumato.dp.accounting.privacy_events import GaussianEvent
-from sfumato.dp.confidence.approximate_sum_of_draws import margin_of_several
+from sfumato.dp.confidence.sum_of_draws import margin_of_several
 from sfumato.dp.mechanisms.binary_tree import Tree
 from sfumato.dp.mechanisms.noise import Noise
 from sfumato.dp.mechanisms.running_count import Axis, Running

@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from sfumato.dp.refusal import Refused
-from sfumato.release.entry_quota import DAY_S, EntryQuota
-from sfumato.release.ledger_guard import Ledger
+from sfumato.release.ledger_guard import DAY_S, EntryQuota, Ledger
 from sfumato.storage.anchor import FileAnchor
 from sfumato.storage.key_files import ReceiptKey
 from support import ledger_stores

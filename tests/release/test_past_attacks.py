@@ -11,8 +11,7 @@ import pytest
 import sfumato
 from sfumato.app.vault import OpenVault
 from sfumato.dp.refusal import Refused
-from sfumato.engines.duckdb.engine import DuckDBEngine
-from sfumato.engines.duckdb.worker_limits import Limits
+from sfumato.engines.duckdb.engine import DuckDBEngine, Limits
 from support.small_vaults import card, make_vault, open_with, write_csv
 
 CARD = """

@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 
 from sfumato import col
 from sfumato.app.vault import OpenVault
-from sfumato.client.monotone_counts import RISEN
-from sfumato.dp.confidence.approximate_sum_of_draws import margin_of_several
+from sfumato.client.tidy import RISEN
+from sfumato.dp.confidence.sum_of_draws import margin_of_several
 from sfumato.dp.mechanisms.binary_tree import Tree
 from sfumato.dp.mechanisms.noise import Noise
 from sfumato.dp.refusal import Refused

@@ -16,7 +16,8 @@ from typing import Any
 import pytest
 
 from sfumato.dp.refusal import Refused
-from sfumato.sandbox import oci_image, oci_layers, tar_members
+from sfumato.sandbox import oci_image, oci_layers
+from sfumato.sandbox import oci_layers as tar_members
 from sfumato.sandbox.environment_store import Environments
 from sfumato.sandbox.oci_image import read_image
 from support import container_images

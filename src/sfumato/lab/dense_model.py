@@ -13,7 +13,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from sfumato.lab.platform_gaussian_noise import private_vectors
+from sfumato.lab.platform_noise import private_vectors
 
 Floats = NDArray[np.float64]
 Labels = NDArray[np.int64]

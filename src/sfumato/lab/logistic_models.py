@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sfumato.dp.refusal import Bug
-from sfumato.lab.platform_gaussian_noise import DELTA, private_vectors, variance_within
+from sfumato.lab.platform_noise import DELTA, private_vectors, variance_within
 
 Floats = NDArray[np.float64]
 SLOPE: Final = 1e-6

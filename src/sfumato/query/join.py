@@ -15,14 +15,38 @@ from math import prod
 from typing import Final
 
 from sfumato.dp.refusal import Refused
-from sfumato.query.join_limits import MAX_ROWS_PER_PERSON, limits_of
 from sfumato.query.lru_cache import LruCacheByCard
 from sfumato.query.measure import Join
 from sfumato.query.model import Joined, Query
 from sfumato.query.public_lookup_tables import LookUp, bare_names, check_lengths, look_ups
 from sfumato.query.typed_expression import Typed
 from sfumato.vault.card.columns import Column
-from sfumato.vault.card.data_card import Card, Table
+from sfumato.vault.card.data_card import Card, Limits, Table
+
+# --- How many rows a join may have, by what the card says of each of its tables
+
+
+MAX_ROWS: Final = 10**10  # that a join may have by the card's limits
+MAX_ROWS_PER_PERSON: Final = 10**6
+
+
+def limits_of(private: Sequence[Table]) -> Limits:
+    """Return what a join of these may have: every row of a person beside every other of theirs."""
+    if len(private) == 1:
+        return private[0].limits
+    per_person = prod(table.limits.rows_per_person for table in private)
+    rows = min(
+        table.limits.rows * (per_person // table.limits.rows_per_person) for table in private
+    )
+    if rows > MAX_ROWS or per_person > MAX_ROWS_PER_PERSON:
+        raise Refused(
+            "question-too-large",
+            f"By the card's limits these tables make up to {rows:,} rows together, and "
+            f"{per_person:,} of one person; {MAX_ROWS:,} and {MAX_ROWS_PER_PERSON:,} are the most.",
+            "Ask the owner to declare limits.rows and limits.rows_per_person for each table.",
+        )
+    return Limits(rows, per_person, max(table.limits.text_length for table in private))
+
 
 MAX_JOINS: Final = 8
 MAX_EQUAL: Final = 8  # pairs of columns besides the person or the key

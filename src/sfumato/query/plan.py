@@ -17,34 +17,125 @@ from sfumato.dp.refusal import Bug, Refused
 from sfumato.query.aggregates.aggregate import AskedAggregate, Part
 from sfumato.query.aggregates.registry import aggregate_of
 from sfumato.query.budget_split import wanted_of, weights_of
-from sfumato.query.expression import Constant, Expr, Predicate, columns_of, spelled
+from sfumato.query.expression import Constant, Expr, Predicate, Since, columns_of, spelled
 from sfumato.query.expression_json import expression_json, predicate_json
+from sfumato.query.expression_text import expression_text
 from sfumato.query.grouping_keys import PlanKey, plan_key
-from sfumato.query.join import check_table_names, joined_view
-from sfumato.query.measure import Measure, Tally
+from sfumato.query.join import View, check_table_names, joined_view
+from sfumato.query.measure import JoinPeople, Measure, PerPerson, Reduced, Tally
 from sfumato.query.model import (
     Aggregate,
     Formula,
+    Output,
     Query,
     aggregate_json,
     beside_json,
     joins_json,
     source_json,
 )
-from sfumato.query.person_tables import measured_people
 from sfumato.query.postprocess.formula_rules import is_number
 from sfumato.query.postprocess.having_order_limit import check_having, having_in_kinds
 from sfumato.query.printing.statements import lower
 from sfumato.query.public_lookup_tables import LookUp, measured
 from sfumato.query.refusal_positions import with_position
-from sfumato.query.resolve import in_card_spelling, resolve_expression, resolved_scope
-from sfumato.query.running_axis import axis_of, with_period_axis
+from sfumato.query.resolve import (
+    PeopleTable,
+    card_scope,
+    in_card_spelling,
+    people_tables,
+    resolve_expression,
+    resolved_scope,
+)
 from sfumato.query.size_limits import check_physical
 from sfumato.query.typecheck import typecheck, typecheck_plain
 from sfumato.query.typed_expression import Scope
-from sfumato.query.validation import checked, is_not_too_large, of_rows, of_source, tables_of_people
+from sfumato.query.validation import (
+    checked,
+    is_not_too_large,
+    is_of_people,
+    of_rows,
+    of_source,
+    tables_of_people,
+)
 from sfumato.vault.card.columns import Column
 from sfumato.vault.card.data_card import Card
+
+# --- What a running count runs along: a public period of GROUP BY, for each of the other keys
+
+
+def with_period_axis(question: Query) -> Query:
+    """Return the question with every running count saying what it runs along, or refuse."""
+    if all(aggregate.verb != "running_count" for aggregate in question.aggregates):
+        return question
+    return replace(question, outputs=tuple(_with_period(o, question) for o in question.outputs))
+
+
+def _with_period(output: Output, question: Query) -> Output:
+    if not isinstance(output.of, Aggregate) or output.of.verb != "running_count":
+        return output
+    periods = [key for key in question.group_by if isinstance(key, Since)]
+    wanted = output.of.of or tuple(periods[-1:])
+    if len(wanted) != 1 or wanted[0] not in periods:
+        raise Refused(
+            "not-in-language",
+            "A running count runs along a period that stands in GROUP BY.",
+            "Write GROUP BY date_trunc('month', day), or another unit and column.",
+        )
+    return replace(output, of=replace(output.of, of=wanted))
+
+
+def axis_of(keys: Sequence[PlanKey], along: Expr | None) -> Axis | None:
+    """Return where the period stands among the cells, or refuse keys that are not all public.
+
+    Blocks of periods make sense only over a list of periods that is known before any row is read;
+    and private keys would ask for noise on what is not shown.
+    """
+    if along is None:
+        return None
+    sizes = [key.key.size for key in keys]
+    unknown = [expression_text(key.of) for key in keys if key.key.size is None]
+    if unknown:
+        raise Refused(
+            "keys-needed",
+            f"A running count needs public keys, and the card declares none for {unknown[0]!r}.",
+            "Ask the owner to declare keys, or lower and upper bounds of the date.",
+            column=unknown[0],
+        )
+    public = [size or 1 for size in sizes]
+    place = [key.of for key in keys].index(along)
+    return Axis(math.prod(public[:place]), public[place], math.prod(public[place + 1 :]))
+
+
+# --- Tables with one row for each person, as an engine is to make them
+
+
+_KINDS: Final = {
+    "count": "rows", "count_values": "values", "sum": "sum", "minimum": "min", "maximum": "max",
+}  # fmt: skip
+
+
+def measured_people(view: View, question: Query) -> tuple[JoinPeople, ...]:
+    """Return the question's tables of people as physical, the first of them first; or refuse."""
+    tables = people_tables(view, question)
+    for table in tables[1:]:
+        is_of_people(table.view.card, table.source)
+    keeps = [False, *(one.keeps_all for one in question.beside)]
+    return tuple(
+        JoinPeople(_made(table), table.view.table, table.view.joins, keeps_all)
+        for table, keeps_all in zip(tables, keeps, strict=False)  # a question may have no source
+    )
+
+
+def _made(table: PeopleTable) -> PerPerson:
+    scope, source = card_scope(table.view), table.source
+    columns = []
+    for column in source.columns:
+        value = None if column.of is None else typecheck_plain(column.of, scope).physical
+        verbs = ("sum", "count_values") if column.verb == "mean" else (column.verb,)
+        columns += [Reduced(_KINDS[verb], value) for verb in verbs]  # type: ignore[arg-type]  # of a closed table
+    where = None if source.where is None else resolve_expression(source.where, scope)
+    return PerPerson(where, tuple(columns), table.most_rows)
+
 
 MAX_TOTAL: Final = 2**62  # no sum, even of every row at its bound, may pass this
 MAX_CELLS: Final = 1_000_000

@@ -37,8 +37,8 @@ from sfumato.release.locks.central_dp import (
 )
 from sfumato.release.noise_pool import NoisePool
 from sfumato.release.receipts import answer_text, key_text
-from sfumato.vault.batched_counts_port import LookingEngine
 from sfumato.vault.engine_port import Engine, EngineLost, EngineStopped
+from sfumato.vault.ports import LookingEngine
 from sfumato.vault.sealed import Sealed
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ import subprocess
 import sys
 import tempfile
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
@@ -25,7 +25,6 @@ from typing import Final
 from sfumato.dp.refusal import Refused
 from sfumato.sandbox.apptainer_image import is_sif, read_sif
 from sfumato.sandbox.base_environment import default_folder, own_folder
-from sfumato.sandbox.folder_digest import contents_of, let_nobody_change, size_of
 from sfumato.sandbox.locked_folders import GONE, LockedFolder, held_folder, sweep
 from sfumato.sandbox.oci_image import read_image
 from sfumato.sandbox.program_environment import (
@@ -39,6 +38,60 @@ from sfumato.sandbox.program_environment import (
 )
 from sfumato.sandbox.shared_libraries import copy_runtime
 
+# --- What lies in a folder of an environment: its digest, its size, and that nobody changes it
+
+
+_AT_ONCE: Final = 1 << 20
+
+
+def contents_of(folder: Path) -> str:
+    """Return the digest of every name, every byte, every link and every right to run below it."""
+    whole = hashlib.sha256()
+    for place in sorted(_below(folder)):
+        mode = place.lstat().st_mode
+        name = os.fsencode(place.relative_to(folder))
+        if stat.S_ISLNK(mode):
+            kind, said = b"l", hashlib.sha256(os.fsencode(os.readlink(place)))
+        elif stat.S_ISDIR(mode):
+            kind, said = b"d", hashlib.sha256()
+        else:
+            kind, said = b"x" if mode & stat.S_IXUSR else b"f", _hashed(place)
+        whole.update(b"%s%d:%s%s" % (kind, len(name), name, said.digest()))
+    return whole.hexdigest()
+
+
+def _hashed(place: Path) -> hashlib._Hash:
+    found = hashlib.sha256()
+    with place.open("rb") as file:
+        while piece := file.read(_AT_ONCE):
+            found.update(piece)
+    return found
+
+
+def _below(folder: Path) -> Iterator[Path]:
+    """Yield everything below the folder; links are not followed."""
+    left = [folder]
+    while left:
+        with os.scandir(left.pop()) as found:
+            entries = list(found)
+        for entry in entries:
+            yield Path(entry.path)
+            if entry.is_dir(follow_symlinks=False):
+                left.append(Path(entry.path))
+
+
+def size_of(folder: Path) -> int:
+    """Return the memory that a copy needs, a page a file at least."""
+    return sum(4096 + -(-place.lstat().st_size // 4096) * 4096 for place in _below(folder))
+
+
+def let_nobody_change(folder: Path) -> None:
+    for place in (folder, *_below(folder)):
+        mode = place.lstat().st_mode
+        if not stat.S_ISLNK(mode):
+            place.chmod(0o555 if stat.S_ISDIR(mode) or mode & stat.S_IXUSR else 0o444)
+
+
 FILES, PACKAGES, LIBRARIES = "files", "packages", "libs"
 PACKAGES_THERE: Final = "/env/own/packages"  # in a bubble
 _ABOUT: Final = "about.json"
@@ -46,7 +99,7 @@ _INSTALL_S: Final = 1800
 _MOST_FOLDER: Final = 4 << 30
 _MOST_FILES: Final = 500_000
 _MOST_DEPTH: Final = 64
-_AT_ONCE: Final = 1 << 20
+
 _OPEN: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _OPEN_FOLDER: Final = _OPEN | os.O_DIRECTORY
 

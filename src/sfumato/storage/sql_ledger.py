@@ -6,6 +6,7 @@ import contextlib
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import date, datetime
 from functools import partial
 from typing import Any, Final
@@ -15,7 +16,6 @@ from sfumato.storage import ledger_comparison, ledger_operations, ledger_rows
 from sfumato.storage import ledger_history as past
 from sfumato.storage.database import Database, DatabaseLink, Fault, FaultCode, spoken
 from sfumato.storage.ledger_transaction import CannotPay, HistoryLost, LedgerTransaction, seen_day
-from sfumato.storage.own_entries import OwnEntries
 from sfumato.storage.shared_connection import SharedConnection
 from sfumato.system.group_commit import GroupCommit
 from sfumato.system.group_commit import Outcome as Ended
@@ -40,6 +40,34 @@ from sfumato.vault.ledger_entries import (
     Settling,
 )
 from sfumato.vault.ports import Clock, MarkAll
+
+# --- Which entries this process has written itself, one after the other, none of them a note
+
+
+@dataclass(frozen=True)
+class OwnEntries:
+    """A run of the chain: the head that it began after, and the head that it ends with."""
+
+    begun: LedgerHead | None = None
+    end: LedgerHead | None = None
+
+    def grown(self, begun: LedgerHead, end: LedgerHead, *, has_notes: bool) -> OwnEntries:
+        """Return the run with what one more transaction wrote between these heads.
+
+        What another process wrote between two of ours, or another history, begins it anew; so
+        does a new epoch. A note ends it: whoever looks for notes must look there.
+        """
+        if has_notes:
+            return OwnEntries(end, end)
+        goes_on = self.end == begun and begun.epoch == end.epoch
+        return OwnEntries(self.begun if goes_on else begun, end)
+
+    def covers(self, after: int, until: int) -> bool:
+        """Say whether all entries above the one number and up to the other are of this run."""
+        if self.begun is None or self.end is None:
+            return False
+        return self.begun.seq <= after and until <= self.end.seq
+
 
 _PAGE: Final = 1000
 SLACK_S: Final = 3600  # that a clock may be set ahead while a process counts

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from datetime import date
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
+from sfumato.query.measure import Cells, Measure
 from sfumato.vault.card.data_card import Card
 from sfumato.vault.catalogue_listing import Grant as Grant  # noqa: PLC0414  # a part of the port
 from sfumato.vault.catalogue_listing import Listing as Listing  # noqa: PLC0414  # a part of the port
 from sfumato.vault.catalogue_listing import Opened as Opened  # noqa: PLC0414  # a part of the port
+from sfumato.vault.engine_port import EngineStopped
 from sfumato.vault.hash_chain import Verdict
 from sfumato.vault.ledger_entries import (
     Account,
@@ -27,6 +29,20 @@ from sfumato.vault.ledger_entries import (
     Settled,
     Settling,
 )
+from sfumato.vault.sealed import Sealed
+
+# --- Counts of a table's rows that are read in one pass, each with a number of its own
+
+
+@runtime_checkable
+class LookingEngine(Protocol):
+    """An engine that counts for many in one pass over the rows."""
+
+    def look(
+        self, wanted: Sequence[tuple[str, Measure]]
+    ) -> Sequence[Sealed[Cells] | EngineStopped]:
+        """Return what each count of a table's rows is, as `measure` would; or what stopped it."""
+        ...
 
 
 class Clock(Protocol):

@@ -9,7 +9,7 @@ from random import Random
 import numpy as np
 import pytest
 
-from sfumato.dp.confidence.approximate_sum_of_draws import margin_of_several, std_of_several
+from sfumato.dp.confidence.sum_of_draws import margin_of_several, std_of_several
 from sfumato.dp.mechanisms.binary_tree import Tree
 from sfumato.dp.mechanisms.noise import Noise
 from sfumato.dp.mechanisms.running_count import Axis, Running

@@ -15,15 +15,16 @@ import numpy as np
 import pytest
 
 from sfumato.dp.learning import integer_network as network_module
-from sfumato.dp.learning.input_layer_passes import Backs, passed
 from sfumato.dp.learning.input_layers import (
     MOST_ADDED,
     MOST_PATCH,
     MOST_PLACES,
+    Backs,
     Conv,
     Front,
     Opening,
     Table,
+    passed,
     read_front,
 )
 from sfumato.dp.learning.integer_network import SUM_BITS, Network, Numbers, People, Walk

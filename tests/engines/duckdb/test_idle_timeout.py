@@ -13,8 +13,7 @@ from pathlib import Path
 import pytest
 
 from sfumato.engines.duckdb import engine as engine_module
-from sfumato.engines.duckdb.engine import DuckDBEngine
-from sfumato.engines.duckdb.worker_limits import Limits
+from sfumato.engines.duckdb.engine import DuckDBEngine, Limits
 from sfumato.query.measure import Measure, Tally
 from sfumato.query.printing.statements import Statement
 from support.engine_rows import SALT, answers, card_of, prepare, write_source

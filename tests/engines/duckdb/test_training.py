@@ -19,9 +19,8 @@ from sfumato.dp.learning.training_task import read_training_task
 from sfumato.dp.refusal import Refused
 from sfumato.dp.secure_aggregation.round_terms import Member
 from sfumato.engines.duckdb import training
-from sfumato.engines.duckdb.engine import DuckDBEngine
+from sfumato.engines.duckdb.engine import DuckDBEngine, Limits
 from sfumato.engines.duckdb.training import train
-from sfumato.engines.duckdb.worker_limits import Limits
 from sfumato.features.federated.agreement import Agreement
 from sfumato.features.federated.training_plan import TrainPlan, plan_training
 from sfumato.release.unseal import unseal

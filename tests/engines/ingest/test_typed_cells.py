@@ -13,7 +13,7 @@ import duckdb
 import pytest
 
 from sfumato.engines.duckdb.engine import DuckDBEngine
-from sfumato.engines.ingest.typed_cells import typed_cell
+from sfumato.engines.ingest.prepare import typed_cell
 from sfumato.vault.card.columns import Column, ColumnType
 from support.engine_rows import SALT, card_of, clean, prepare
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from sfumato.dp.refusal import Bug
 from sfumato.engines.kernel.bounded_sums import _unchosen, amount_of
-from sfumato.engines.kernel.rank_slots import _by_row, by_bits, by_stored_slot
+from sfumato.engines.kernel.contribution_bounding import _by_row, by_bits, by_stored_slot
 from sfumato.engines.kernel.row_arrays import MOST, ORDER_BITS, Columns, Part, Summed
 from sfumato.engines.shared.cold_path import NULL, Cold, ColdTally, lower_cold
 from sfumato.engines.shared.prepared_table import PreparedTable

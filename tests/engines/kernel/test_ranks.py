@@ -17,9 +17,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from scipy.stats import chi2
 
-from sfumato.engines.duckdb.engine import DuckDBEngine
+from sfumato.engines.duckdb.engine import DuckDBEngine, Limits
 from sfumato.engines.duckdb.locked_connection import Room
-from sfumato.engines.duckdb.worker_limits import Limits
 from sfumato.engines.ingest import cell_sql
 from sfumato.engines.ingest import prepare as prepare_module
 from sfumato.engines.ingest.prepare_order import order_header

@@ -145,7 +145,7 @@ def test_what_may_have_rows_in_its_time_is_not_timed() -> None:
 def test_no_measure_moves_with_what_became_of_a_question(vault: OpenVault) -> None:
     """Stopped by its own limit, or answered: an operator's numbers are the same."""
     from sfumato import Refused
-    from sfumato.engines.duckdb.worker_limits import Limits
+    from sfumato.engines.duckdb.engine import Limits
 
     engine, health = vault.house.engine, fresh(vault)
     assert isinstance(engine, DuckDBEngine)

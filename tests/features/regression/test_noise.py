@@ -7,7 +7,7 @@ import pytest
 from scipy import stats
 
 from sfumato.features.regression.fit_result import Fit
-from sfumato.features.regression.gradient_query import PIECES
+from sfumato.features.regression.logistic import PIECES
 from sfumato.features.regression.logistic_curve import ladder, logistic
 from support.k_anonymity_oracles import XS, Quick, least_squares, people, plain_odds
 

@@ -11,7 +11,7 @@ import pytest
 
 from query.test_sensitivity import cells
 from sfumato.client import Builder
-from sfumato.features.regression.gradient_query import WEIGHT_GRID, gradient_question
+from sfumato.features.regression.logistic import WEIGHT_GRID, gradient_question
 from sfumato.features.regression.moments_query import moments, moments_question
 from sfumato.features.regression.scaled_columns import Model, model_of
 from sfumato.query.plan import Plan, make_plan

@@ -15,8 +15,13 @@ from tempfile import TemporaryDirectory
 import numpy as np
 import pytest
 
-from sfumato.features.streams.answer_json import stream_answer
-from sfumato.features.streams.release import StreamDoor, close_periods, closed_of, open_stream
+from sfumato.features.streams.release import (
+    StreamDoor,
+    close_periods,
+    closed_of,
+    open_stream,
+    stream_answer,
+)
 from sfumato.features.streams.store import FileStreams
 from sfumato.features.streams.stream_plan import Stream
 from sfumato.query.expression import Ref, Since

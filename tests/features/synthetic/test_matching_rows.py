@@ -6,8 +6,7 @@ import pytest
 
 from query.test_plan import card
 from sfumato.dp.refusal import Refused
-from sfumato.features.synthetic.matching_rows import matching_rows
-from sfumato.features.synthetic.row_repair import RepairLimit
+from sfumato.features.synthetic.matching_rows import RepairLimit, matching_rows
 from sfumato.features.synthetic.seeded_numbers import Seeded
 from sfumato.query.sql.select import read_sql
 

@@ -30,8 +30,7 @@ from sfumato.lab.audit.epsilon_lower_bounds import (
     share_of,
     surely_above,
 )
-from sfumato.lab.audit.guess_event import VOTES, Event, Trials, best_event
-from sfumato.lab.audit.output_views import View, lowest_bits
+from sfumato.lab.audit.guess_event import VOTES, Event, Trials, View, best_event, lowest_bits
 from sfumato.lab.audit.outputs import read_outputs
 from sfumato.lab.audit.privacy_claim import EpsilonClaim, OrderTwoClaim, RhoClaim
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import pytest
 
 from sfumato.dp.refusal import Refused
-from sfumato.server.ipc.batcher import MOST, Batcher
+from sfumato.server.ipc.door_server import MOST, Batcher
 from sfumato.server.ipc.worker_threads import Threads
 
 WAIT_S = 60

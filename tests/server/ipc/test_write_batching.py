@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from sfumato.server.ipc.door_server import WriteBatch
 from sfumato.server.ipc.ipc_frames import Frame, read_frame
-from sfumato.server.ipc.write_batching import WriteBatch
 
 WAIT_S = 60
 

@@ -17,8 +17,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from sfumato.dp.learning.input_layer_passes import Backs, Passed, passed
-from sfumato.dp.learning.input_layers import MOST_ADDED, Front
+from sfumato.dp.learning.input_layers import MOST_ADDED, Backs, Front, Passed, passed
 from sfumato.dp.learning.input_layers import entered as entered_in
 from sfumato.dp.learning.input_layers import packed as packed_in
 from sfumato.dp.learning.integer_grid import (

@@ -9,7 +9,7 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from sfumato.dp.confidence.approximate_sum_of_draws import margin_of_several, std_of_several
+from sfumato.dp.confidence.sum_of_draws import margin_of_several, std_of_several
 from sfumato.dp.json_values import Json
 from sfumato.dp.mechanisms.binary_tree import Tree
 from sfumato.dp.mechanisms.noise import WIDEST, Noise

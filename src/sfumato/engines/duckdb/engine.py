@@ -5,19 +5,23 @@ An interrupt is no limit: it stopped hostile queries up to a minute and a half l
 
 from __future__ import annotations
 
+import contextlib
+import os
 import shutil
 import tempfile
-from collections.abc import Sequence
+import threading
+import time
+import weakref
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from sfumato.dp.anonymity.coded_table import Table
 from sfumato.dp.ports import IntegerArray
 from sfumato.dp.refusal import Bug, Refused
-from sfumato.engines.duckdb.count_batcher import CountBatcher, CountBatches
-from sfumato.engines.duckdb.idle_timeout import IdleTimeout
 from sfumato.engines.duckdb.training import learn_header, read_learnt
-from sfumato.engines.duckdb.worker_limits import Limits
 from sfumato.engines.duckdb.worker_process import Child, Turn
 from sfumato.engines.ingest.prepare_order import (
     FOLDERS,
@@ -36,7 +40,7 @@ from sfumato.engines.ingest.source_errors import (
     stopped,
     unreadable,
 )
-from sfumato.engines.ingest.value_census_reader import read_census
+from sfumato.engines.ingest.value_census import read_census
 from sfumato.engines.shared.atomic_publish import publish
 from sfumato.engines.shared.cell_assembly import Layout, read_cells
 from sfumato.engines.shared.cold_path import lower_cold
@@ -52,11 +56,11 @@ from sfumato.engines.shared.prepared_table import (
 from sfumato.engines.shared.rank_path import lower_stored
 from sfumato.engines.shared.stream_order import ONE_NUMBER, carried_out, here
 from sfumato.query.measure import Cells, Measure
-from sfumato.query.printing.batched_counts import count_scan
-from sfumato.query.printing.expressions import Secret
+from sfumato.query.printing.batched_counts import CountScan, count_scan, counts_of_scan
+from sfumato.query.printing.expressions import LONGEST, Secret
 from sfumato.query.printing.statements import Statement, lower
 from sfumato.sandbox.ports import SplitOrder
-from sfumato.system.group_commit import Outcome
+from sfumato.system.group_commit import MOST, GroupCommit, Outcome
 from sfumato.system.temporary_folders import temporary_folder
 from sfumato.vault.add_report import read_report
 from sfumato.vault.engine_port import (
@@ -71,6 +75,198 @@ from sfumato.vault.engine_port import (
 from sfumato.vault.sealed import Sealed
 from sfumato.vault.table_reader_port import ReadOrder
 from sfumato.vault.training_port import LearnOrder
+
+# --- The batcher of concurrent counts: one scan of the rows serves all that wait at once
+
+
+_LONG: Final = LONGEST // 64  # letters of a condition that is looked at alone: 64 lie in one go
+
+
+@dataclass(frozen=True)
+class CountBatcher:
+    """A look at a prepared table, which has so many rows at most."""
+
+    table: str
+    look: CountScan
+    most_rows: int
+
+
+class CountBatches:
+    """The queue of looks of one engine; `ask` sends a statement to its worker."""
+
+    def __init__(self, ask: Callable[[str, Statement, Layout, int], bytes | None]) -> None:
+        self._ask = ask
+        self._together: GroupCommit[CountBatcher, Sealed[Cells]] = GroupCommit(
+            self._alone, self._several
+        )
+
+    def count(self, wanted: CountBatcher) -> Sealed[Cells]:
+        """Return the counts of one look, made with those of all who wait; or `EngineStopped`."""
+        if len(wanted.look.condition.sql) > _LONG:
+            return self._alone(wanted)
+        return self._together.done(wanted)
+
+    def count_all(self, wanted: Sequence[CountBatcher]) -> list[Outcome[Sealed[Cells]]]:
+        """Return the counts of several looks, in as few goes as hold them; or what stopped each."""
+        ended: list[Outcome[Sealed[Cells]]] = []
+        for some in _goes(wanted):
+            ended += self._several(some)
+        return ended
+
+    def _alone(self, wanted: CountBatcher) -> Sealed[Cells]:
+        found = self._counted([wanted])
+        if found is None:
+            raise EngineStopped
+        return found[0]
+
+    def _several(self, wanted: Sequence[CountBatcher]) -> Sequence[Outcome[Sealed[Cells]]]:
+        places: defaultdict[tuple[str, str], list[int]] = defaultdict(list)
+        for place, one in enumerate(wanted):
+            places[one.table, one.look.rows].append(place)
+        ended: dict[int, Outcome[Sealed[Cells]]] = {}
+        for some in places.values():
+            ended |= zip(some, self._ended([wanted[place] for place in some]), strict=True)
+        return [ended[place] for place in range(len(wanted))]
+
+    def _ended(self, wanted: Sequence[CountBatcher]) -> Sequence[Outcome[Sealed[Cells]]]:
+        try:
+            found = self._counted(wanted)
+        except EngineLost as error:
+            cause = error.cause
+            return [Outcome(error=EngineLost(cause)) for _ in wanted]
+        if found is None and len(wanted) > 1:
+            return [self._ended([one])[0] for one in wanted]
+        if found is None:
+            return [Outcome(error=EngineStopped())]
+        return [Outcome(cells) for cells in found]
+
+    def _counted(self, wanted: Sequence[CountBatcher]) -> list[Sealed[Cells]] | None:
+        text = counts_of_scan([one.look for one in wanted])
+        total = sum(one.look.times for one in wanted)
+        layout = Layout(1, 0, (0,) * total)
+        statement = Statement(text.sql, text.bound, tuple(range(total)))
+        most_rows = max(one.most_rows for one in wanted)
+        answer = self._ask(wanted[0].table, statement, layout, most_rows)
+        cells = None if answer is None else read_cells(layout, answer)
+        if cells is None:
+            return None
+        parts = iter(cells.parts)
+        return [Sealed(Cells(tuple(next(parts) for _ in range(one.look.times)))) for one in wanted]
+
+
+def _goes(wanted: Sequence[CountBatcher]) -> Iterator[Sequence[CountBatcher]]:
+    """Yield them in their order, as many at a time as a statement holds; what is long, alone."""
+    some: list[CountBatcher] = []
+    for one in wanted:
+        is_long = len(one.look.condition.sql) > _LONG
+        if some and (is_long or len(some) == MOST):
+            yield some
+            some = []
+        some.append(one)
+        if is_long:
+            yield some
+            some = []
+    if some:
+        yield some
+
+
+# --- What a worker of the embedded engine may use: a function of card and machine alone
+
+
+_DEADLINE_S: Final = 60.0
+_DAY_S: Final = 86_400.0
+_ROW_S: Final = 0.5e-6  # of the slowest question, lower.py's windows, on one slow core
+_MEMORY_MB: Final = 4096
+_ROW_B: Final = 100  # of the same question
+_MACHINE: Final = 0.75  # the share of the machine's memory that a worker may grow to
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What a worker may use: memory, threads, and time for a question or a preparation.
+
+    Without limits of its own, a question has ten times what the slowest would take on as many rows
+    as the card lets in, and never less than a minute and 4 GB (soundness rule 13); but never more
+    than three quarters of the machine's memory.
+    """
+
+    memory_mb: int | None = None
+    threads: int = max(1, os.cpu_count() or 1)
+    deadline_s: float | None = None
+    prepare_deadline_s: float = 4 * 3600.0
+    idle_s: float = 300.0  # without a question, after which a worker is let go
+
+    def deadline_of(self, rows: int, row_s: float = _ROW_S) -> float:
+        """Return how long a question of so many rows may take; a function of the card alone.
+
+        What is learnt may take longer a row than any question; but never more than a day.
+        """
+        if self.deadline_s is not None:
+            return self.deadline_s
+        usual = max(_DEADLINE_S, 10 * _ROW_S * rows)
+        return max(usual, min(10 * row_s * rows, _DAY_S))
+
+    def memory_of(self, rows: int) -> int:
+        """Return how many megabytes a worker may use; a function of card and machine alone."""
+        if self.memory_mb is not None:
+            return self.memory_mb
+        machine = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") >> 20
+        wanted = max(_MEMORY_MB, 10 * _ROW_B * rows >> 20)
+        return max(_MEMORY_MB, min(wanted, int(_MACHINE * machine)))
+
+
+# --- A worker that nobody has asked for a while is let go: after a time that is always the same
+
+
+class IdleTimeout:
+    """Has `end` called once something was not used for so long; has state.
+
+    Whoever uses it, and `end`, hold one lock meanwhile, so that nothing ends in the middle of a
+    question. It keeps nobody alive whose method `end` is. A forked process counts for itself.
+    """
+
+    def __init__(self, after_s: float, end: Callable[[], None]) -> None:
+        self._after_s = after_s
+        self._end = weakref.WeakMethod(end)
+        self._used = 0.0
+        self._waits: threading.Timer | None = None
+        self._owner = os.getpid()
+
+    def used(self) -> None:
+        """Count from now on."""
+        self._used = time.monotonic()
+        if self._waits is None or self._owner != os.getpid():
+            self._wait(self._after_s)
+
+    def is_over(self) -> bool:
+        """Say whether it was not used for so long; if it was, go on counting."""
+        left_s = self._used + self._after_s - time.monotonic()
+        if left_s > 0:
+            self._wait(left_s)
+            return False
+        self._waits = None
+        return True
+
+    def stop(self) -> None:
+        """Count no further."""
+        waits, self._waits = self._waits, None
+        if waits is not None and self._owner == os.getpid():
+            waits.cancel()
+
+    def _wait(self, left_s: float) -> None:
+        self._owner, self._waits = os.getpid(), None
+        waits = threading.Timer(left_s, _call, (self._end,))
+        waits.daemon = True
+        with contextlib.suppress(RuntimeError):  # no thread is to be had: the next use tries again
+            waits.start()
+            self._waits = waits
+
+
+def _call(end: weakref.WeakMethod[Callable[[], None]]) -> None:
+    found = end()
+    if found is not None:
+        found()
+
 
 SALT_BYTES: Final = 32
 _START_S: Final = 60.0

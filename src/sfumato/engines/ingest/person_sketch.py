@@ -14,11 +14,19 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import product
+from itertools import combinations, product
 from pathlib import Path
+from statistics import mean, pvariance
 from typing import Final
+
+import duckdb
+
+from sfumato.engines.ingest.cell_format_sql import TEXT, plain_spelling
+from sfumato.engines.ingest.cell_report import Cell
+from sfumato.engines.ingest.cell_sql import secret_number, without_nulls
+from sfumato.engines.ingest.prepare_order import TableOrder
 
 VERSION: Final = 3
 KEPT: Final = 512
@@ -166,3 +174,181 @@ def read_sketch(path: Path) -> Sketch | None:
 
 def _read(marks: Sequence[Sequence[int]]) -> Fingerprint:
     return Fingerprint(tuple((int(h), int(n)) for h, n in marks))
+
+
+# --- Taking the sketch of a source: whole rows, columns that could name a person, and parts of rows
+
+
+_NEAR_UNIQUE: Final = 0.9
+_DISTINCT: Final = 20
+_PAIRED: Final = 8  # columns: 28 pairs
+_NEARLY_ALL: Final = 0.9
+_END: Final = 2**62  # marks of parts lie below it, so that the sum of two is a number of 64 bits
+
+
+def take_sketch(
+    connection: duckdb.DuckDBPyConnection,
+    order: TableOrder,
+    source: tuple[int, Sequence[Cell]],
+    unit: int | None,
+    salt: str,
+) -> Sketch:
+    """Return the sketch of the texts c0, c1, ... of the view `texts`.
+
+    `source` is how many there are, and which of them the card declares: what it describes by a
+    format is spelled plainly first, so that another file of the same people looks alike.
+    """
+    width, declared = source
+    formats = {cell.place: cell for cell in declared if cell.kind == TEXT}
+    cells = ", ".join(
+        f"{_plain_spelling(_text(order, i, formats.get(i)))} AS n{i}" for i in range(width)
+    )
+    connection.execute(f"CREATE OR REPLACE TEMP VIEW plain AS SELECT {cells} FROM texts")
+    guesses = _guesses(connection, width)
+    naming = [i for i in range(width) if i == unit or _may_name(connection, i, guesses[i])]
+    telling = [i for i in range(width) if i not in naming and guesses[i][0] > 1]
+    telling = sorted(telling, key=lambda i: -guesses[i][0])[:_PAIRED]
+    rows = _rows(connection, width, salt)
+    _mark(connection, [*naming, *telling], salt)
+    columns = tuple(_column(connection, i) for i in naming)
+    parts = tuple(p for p in _parts(connection, naming, telling) if len(p.marks) >= FEW)
+    connection.execute("DROP TABLE marked")
+    return Sketch((rows,), columns, parts)
+
+
+def _text(order: TableOrder, place: int, cell: Cell | None) -> str:
+    text = without_nulls(f"c{place}", order.nulls)
+    plain = text if cell is None else plain_spelling(cell.column, text)
+    return text if plain == text else f"coalesce({plain}, {text})"
+
+
+def _plain_spelling(text: str) -> str:
+    """Print the text as another tool would have written it: 1.50 is 1.5, True is true."""
+    number = f"regexp_full_match({text}, '[+-]?[0-9]+[.][0-9]*')"
+    return f"lower(CASE WHEN {number} THEN rtrim(rtrim({text}, '0'), '.') ELSE {text} END)"
+
+
+# --- which columns -------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Numbers:
+    """How many values a column has, how many differ; the whole numbers and days among them."""
+
+    filled: int
+    distinct: int
+    whole: int
+    width: int  # of their range
+
+    def are_a_run(self, share: float) -> bool:
+        """Say whether all are whole numbers or days, and at least that share of their range."""
+        return self.whole == self.filled and self.distinct >= share * self.width
+
+
+def _guesses(connection: duckdb.DuckDBPyConnection, width: int) -> list[tuple[int, ...]]:
+    """Return about how many values of each column differ, and how many there are."""
+    counts = ", ".join(f"approx_count_distinct(n{i}), count(n{i})" for i in range(width))
+    found = _one(connection, f"SELECT {counts} FROM plain")
+    return [found[2 * i : 2 * i + 2] for i in range(width)]
+
+
+def _may_name(connection: duckdb.DuckDBPyConnection, place: int, guess: Sequence[int]) -> bool:
+    if guess[0] < (_NEAR_UNIQUE - 0.2) * guess[1]:
+        return False
+    numbers = _numbers(connection, place)
+    enough = max(_DISTINCT, _NEAR_UNIQUE * numbers.filled)
+    return numbers.distinct >= enough and not numbers.are_a_run(1)
+
+
+def _numbers(connection: duckdb.DuckDBPyConnection, place: int) -> _Numbers:
+    cell = f"n{place}"
+    number = f"CASE WHEN regexp_full_match({cell}, '[0-9]{{1,18}}') THEN {cell} END"
+    date = (
+        f"CASE WHEN regexp_full_match({cell}, '[0-9]{{4}}-[0-9]{{2}}-[0-9]{{2}}') THEN {cell} END"
+    )
+    whole = f"coalesce(TRY_CAST({number} AS BIGINT), TRY_CAST({date} AS DATE) - DATE '1970-01-01')"
+    filled, distinct, numbers, low, high = _one(
+        connection,
+        f"SELECT count({cell}), count(DISTINCT {cell}), count({whole}),"
+        f" coalesce(min({whole}), 0), coalesce(max({whole}), 0) FROM plain",
+    )
+    return _Numbers(filled, distinct, numbers, high - low + 1)
+
+
+# --- parts of rows -------------------------------------------------------------------------------
+
+
+def _parts(
+    connection: duckdb.DuckDBPyConnection, naming: Sequence[int], telling: Sequence[int]
+) -> Iterator[Fingerprint]:
+    singles = {i: _part(connection, f"m{i} >> 2") for i in (*naming, *telling)}
+    for i in telling:
+        if _is_even(singles[i]) and _numbers(connection, i).are_a_run(_NEARLY_ALL):
+            del singles[i]
+    yield from singles.values()
+    for i, j in combinations([i for i in telling if i in singles], 2):
+        yield _part(connection, f"((m{i} >> 2) + (m{j} >> 2)) & {_END - 1}")
+
+
+def _is_even(part: Fingerprint) -> bool:
+    """Say whether the values occur more equally often than chance would have it."""
+    counts = [count for _, count in part.marks]
+    return not counts or pvariance(counts) < mean(counts) / 2
+
+
+def _part(connection: duckdb.DuckDBPyConnection, mark: str) -> Fingerprint:
+    """Return the smallest marks, looking only as far up as it takes: most rows are not grouped."""
+    rows = _one(connection, "SELECT count(*) FROM marked")[0]
+    end = 4 * KEPT * _END // max(rows, 1)
+    while True:
+        marks = connection.execute(
+            f"SELECT mark, count(*) FROM (SELECT {mark} AS mark FROM marked)"
+            f" WHERE mark < {min(end, _END)} GROUP BY mark ORDER BY mark LIMIT {KEPT}"
+        ).fetchall()
+        if len(marks) >= KEPT or end >= _END:
+            return _fingerprint(marks)
+        end *= 16
+
+
+# --- marks ---------------------------------------------------------------------------------------
+
+
+def _mark(connection: duckdb.DuckDBPyConnection, places: Sequence[int], salt: str) -> None:
+    """Make the table of the cells' marks; an empty cell has none."""
+    marks = [
+        f"CASE WHEN n{i} <> '' THEN {secret_number('sketch-cell', f'n{i}')} END AS m{i}"
+        for i in places
+    ]
+    listed = ", ".join(marks) or "NULL AS nothing"
+    connection.execute(
+        f"CREATE TEMP TABLE marked AS SELECT {listed} FROM plain", [salt] * len(marks)
+    )
+
+
+def _rows(connection: duckdb.DuckDBPyConnection, width: int, salt: str) -> Fingerprint:
+    cells = ", ".join(f"coalesce(strlen(n{i}) || '=' || n{i}, '-')" for i in range(width))
+    row = f"array_to_string(list_sort([{cells}]), ',')"
+    marks = connection.execute(
+        f"SELECT mark, count(*) FROM (SELECT {secret_number('sketch-row', row)} AS mark FROM plain)"
+        f" GROUP BY mark ORDER BY mark LIMIT {KEPT}",
+        [salt],
+    ).fetchall()
+    return _fingerprint(marks)
+
+
+def _column(connection: duckdb.DuckDBPyConnection, place: int) -> Fingerprint:
+    cell = f"m{place}"
+    marks = connection.execute(
+        f"SELECT DISTINCT {cell}, 0 FROM marked WHERE {cell} IS NOT NULL"
+        f" ORDER BY {cell} LIMIT {KEPT}"
+    ).fetchall()
+    return _fingerprint(marks)
+
+
+def _fingerprint(marks: Sequence[Sequence[int]]) -> Fingerprint:
+    return Fingerprint(tuple((int(mark), int(count)) for mark, count in marks))
+
+
+def _one(connection: duckdb.DuckDBPyConnection, sql: str) -> tuple[int, ...]:
+    found = connection.execute(sql).fetchone()
+    return tuple(int(number) for number in found or ())

@@ -19,27 +19,119 @@ from sfumato.engines.ingest.cell_format_sql import plain_spelling
 from sfumato.engines.ingest.cell_report import Cell, beyond, cells_report, staged, with_cuts
 from sfumato.engines.ingest.cell_sql import (
     group_key,
+    half_step,
     rank_type,
     ranks,
     secret_name,
     secret_number,
     spelled,
+    steps,
     stored,
     without_nul,
     without_nulls,
 )
-from sfumato.engines.ingest.person_sketch import Sketch, domains_alike, united, write_sketch
+from sfumato.engines.ingest.person_sketch import (
+    Sketch,
+    domains_alike,
+    take_sketch,
+    united,
+    write_sketch,
+)
 from sfumato.engines.ingest.prepare_order import FOLDERS, Order, TableOrder, read_order
-from sfumato.engines.ingest.sketch_builder import take_sketch
 from sfumato.engines.ingest.source_errors import AS_TEXT, UNREADABLE
-from sfumato.engines.ingest.source_files import decoded, open_source, paths_of
-from sfumato.engines.ingest.typed_cells import typed_cell
+from sfumato.engines.ingest.source_files import DECIMAL, decoded, open_source, paths_of
 from sfumato.engines.shared.message_frames import Header
 from sfumato.engines.shared.prepared_table import CROWD_BITS, coded
 from sfumato.engines.shared.stored_parts import parts_of, write_parts
 from sfumato.query.printing.from_clause import stored_name, table_name
 from sfumato.vault.add_report import TableReport, report_json
 from sfumato.vault.card.columns import Column
+
+# --- How a cell that is a number, a day or a truth value already becomes what its text would become
+
+
+_WHOLE: Final = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "UTINYINT", "USMALLINT", "UINTEGER")
+_DIGITS: Final = 15  # any decimal of so many is another double
+_POWERS: Final = 22  # 10**22 is a double still
+_EXACT: Final = 18  # digits of a decimal that is kept in 64 bits
+_FITS: Final = 2**62
+_SHIFT: Final = 10**18  # 2**63 times as much is a HUGEINT still
+_WORDS: Final = ("true", "false")
+
+
+def typed_cell(column: Column, cell: str, kind: str, nulls: Sequence[str]) -> str | None:
+    """Print the stored value of a source's cell of that type; None if its text has to be read."""
+    if any(_may_be_a_cell(word) for word in nulls):
+        return None
+    match column.type, kind:
+        case "integer" | "number", "DOUBLE":
+            return _of_double(column, cell)
+        case "integer" | "number", _:
+            return _of_exact(column, cell, kind)
+        case "boolean", "BOOLEAN":
+            return cell
+        case "date", "DATE":
+            return _of_years(cell, "DATE")
+        case "timestamp", "TIMESTAMP":
+            return _of_years(cell, "TIMESTAMP")
+        case _:
+            return None
+
+
+def _may_be_a_cell(word: str) -> bool:
+    """Say whether a word that means nothing could be how a number, day or truth is spelled."""
+    return any(c.isdigit() for c in word) or word.strip().casefold() in _WORDS
+
+
+def _of_years(cell: str, kind: str) -> str:
+    """Print the day or moment if its year is one of those that are read, 1 to 9999."""
+    first, beyond = (f"{kind} '{day}'" for day in ("0001-01-01", "10000-01-01"))
+    return f"CASE WHEN {cell} >= {first} AND {cell} < {beyond} THEN {cell} END"
+
+
+def _of_exact(column: Column, cell: str, kind: str) -> str | None:
+    """Print whole and decimal numbers by whole numbers alone, cut before anything is multiplied."""
+    found = DECIMAL.fullmatch(kind)
+    if found is None and kind not in _WHOLE:
+        return None
+    decimals, half = half_step(column.step)
+    width, scale = (18, 0) if found is None else (int(found[1]), int(found[2]))
+    if width > _EXACT or scale > decimals:
+        return None
+    units = cell
+    if scale:  # of the last decimal: nothing is rounded, and in so many digits nothing overflows
+        wide = cell if width + scale < _EXACT else f"CAST({cell} AS DECIMAL(38,{scale}))"
+        units = f"{wide} * {10**scale}"
+    shift = 10 ** (decimals - scale)
+    if not column.is_bounded:
+        return steps(column, f"CAST({units} AS HUGEINT) * {shift}") if shift <= _SHIFT else None
+    low, high = (2 * half * bound for bound in column.bounds())
+    if max(abs(low), abs(high)) + 10**decimals + half >= _FITS:
+        return None
+    inside = f"least(greatest(CAST({units} AS BIGINT), {low // shift}), {-(-high // shift)})"
+    return steps(column, f"CASE WHEN {cell} IS NOT NULL THEN {inside} * {shift} END")
+
+
+def _of_double(column: Column, cell: str) -> str | None:
+    """Print the number of steps that the decimal of a DOUBLE has, rounded half up."""
+    decimals, half = half_step(column.step)
+    if not column.is_bounded or decimals > _POWERS:
+        return None
+    low, high = column.bounds()
+    if 2 * half * max(abs(low), abs(high)) + half >= 10**_DIGITS:
+        return None
+    unit = f"CAST({10**decimals} AS DOUBLE)"
+    guess = f"floor({cell} * {unit} / {2 * half})"
+    edge = f"({guess} * {2 * half} + {half}) / {unit}"
+    value = f"TRY_CAST({guess} AS BIGINT) + CAST({cell} >= {edge} AS BIGINT)"
+    ends = (f"CAST({2 * half * bound} AS DOUBLE) / {unit}" for bound in (low, high))
+    below, above = (f"CASE WHEN isfinite({cell}) THEN {bound} END" for bound in (low, high))
+    first, last = ends
+    return (  # a NaN is above everything; it and the infinities are no numbers
+        f"CAST(CASE WHEN {cell} < {first} THEN {below} WHEN {cell} > {last} THEN {above}"
+        f" ELSE {value} END AS BIGINT)"
+    )
+
 
 _UNIT = "id"
 _WIDE = 64  # columns; reading the texts of one takes megabytes, whatever its rows

@@ -8,8 +8,13 @@ from functools import partial
 from sfumato.dp.budget import read_epsilon
 from sfumato.dp.json_values import Json
 from sfumato.dp.refusal import Refused
-from sfumato.features.streams.answer_json import stream_answer
-from sfumato.features.streams.release import StreamDoor, close_periods, find_stream, open_stream
+from sfumato.features.streams.release import (
+    StreamDoor,
+    close_periods,
+    find_stream,
+    open_stream,
+    stream_answer,
+)
 from sfumato.features.streams.stream_plan import Terms, bound_in_words, make_stream
 from sfumato.query.model import Query
 from sfumato.query.sql.select import read_sql

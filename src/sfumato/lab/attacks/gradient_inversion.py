@@ -29,7 +29,7 @@ from sfumato.lab.dense_model import (
     draw_pictures,
     private_sum,
 )
-from sfumato.lab.platform_gaussian_noise import DELTA
+from sfumato.lab.platform_noise import DELTA
 from sfumato.lab.success_intervals import hit_rate_bound
 
 NEURONS: Final = 128

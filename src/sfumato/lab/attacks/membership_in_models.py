@@ -27,7 +27,7 @@ from sfumato.lab.logistic_models import (
     trained,
 )
 from sfumato.lab.one_bit_game import parts
-from sfumato.lab.platform_gaussian_noise import DELTA
+from sfumato.lab.platform_noise import DELTA
 from sfumato.lab.success_intervals import hit_rate_bound
 
 PEOPLE: Final = 24

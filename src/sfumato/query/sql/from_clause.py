@@ -17,8 +17,12 @@ from sfumato.query.sql.columns_and_constants import (
     only,
     refuse_unsupported,
 )
-from sfumato.query.sql.joined_subqueries import Each, substitute_joined_subqueries
-from sfumato.query.sql.lookup_joins import Standing, standing
+from sfumato.query.sql.joined_subqueries import (
+    Each,
+    Standing,
+    standing,
+    substitute_joined_subqueries,
+)
 from sfumato.query.sql.parse import too_large
 from sfumato.query.sql.person_subqueries import (
     checked_inner,

@@ -7,7 +7,7 @@ import contextlib
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final, Generic, TypeVar
 
 from sfumato.dp.refusal import Refused
 from sfumato.features.jobs.service import ADD, ASK
@@ -15,18 +15,149 @@ from sfumato.features.queries.batch_verbs import ASKED, begun, counted, ended
 from sfumato.features.surveys.verbs import take_reports
 from sfumato.release.guarded_release import Begun
 from sfumato.server.dispatch import Dispatcher
-from sfumato.server.ipc.batcher import Batcher
 from sfumato.server.ipc.call_metrics import CallMetrics
 from sfumato.server.ipc.fair_semaphore import FairSemaphore, Limit
 from sfumato.server.ipc.file_receiver import Receiver, drained
 from sfumato.server.ipc.ipc_frames import MAX_REQUEST, Frame, read_frame
 from sfumato.server.ipc.job_runner import Room, Runner, fault
 from sfumato.server.ipc.worker_threads import Threads
-from sfumato.server.ipc.write_batching import WriteBatch
 from sfumato.vault.users import Caller
 from sfumato.wire.json_text import bad_request, cannot_be_kept, json_text, read_json
 from sfumato.wire.query_json import Json, refusal_shape
 from sfumato.wire.verb_table import BY_VERB
+
+# --- What goes out over one connection: all that is told in one turn of the loop goes in one call
+
+
+class WriteBatch:
+    """The messages of one connection; used on the loop alone.
+
+    Questions of one go end at once. A call of the system for each would wake the other end as often
+    and hand the interpreter to another thread each time.
+    """
+
+    def __init__(self, writer: asyncio.StreamWriter) -> None:
+        self._writer = writer
+        self._parts: list[bytes] = []
+
+    async def tell(self, frame: Frame) -> None:
+        """Send the message, after those before it; wait while the other end takes none."""
+        if not self._parts:
+            asyncio.get_running_loop().call_soon(self._send)
+        self._parts.append(frame.as_bytes())
+        await self._writer.drain()
+
+    def _send(self) -> None:
+        parts, self._parts = self._parts, []
+        self._writer.write(b"".join(parts))
+
+
+# --- A lane for work that is cheaper in one go: what comes while its threads are busy is done next
+
+
+Item = TypeVar("Item")
+Gives = TypeVar("Gives")
+MOST: Final = 256  # in one go
+
+
+@dataclass(frozen=True)
+class _Waiting(Generic[Item, Gives]):
+    """One piece of work, and whom to tell."""
+
+    item: Item
+    told: asyncio.Future[Gives]
+
+
+@dataclass(eq=False)
+class _Place:
+    """A place at work, which the next gets once: when the work is over, or when it is late."""
+
+    free: Callable[[], None]
+    is_left: bool = False
+
+    def leave(self) -> None:
+        if not self.is_left:
+            self.is_left = True
+            self.free()
+
+
+class Batcher(Generic[Item, Gives]):
+    """The queue of one kind of work; used on the loop alone."""
+
+    def __init__(
+        self,
+        work: Callable[[Sequence[Item]], Sequence[Gives | Exception]],
+        threads: Threads,
+        *,
+        most: int = MOST,
+        late_s: float | None = None,
+    ) -> None:
+        """Hold how several are done, which gives a value or an error for each.
+
+        As many are at work as there are threads; or one, and one more for each that is late.
+        """
+        self._work = work
+        self._threads = threads
+        self._most = most
+        self._late_s = late_s
+        self._idle = threads.most if late_s is None else 1
+        self._queue: list[_Waiting[Item, Gives]] = []
+        self._turns: set[asyncio.Task[None]] = set()
+
+    async def done(self, item: Item) -> Gives:
+        """Return what the work gives for the item; or raise its refusal."""
+        loop = asyncio.get_running_loop()
+        mine: _Waiting[Item, Gives] = _Waiting(item, loop.create_future())
+        self._queue.append(mine)
+        if len(self._queue) == 1:
+            loop.call_soon(self._begin)  # with all that is heard in this turn of the loop
+        return await mine.told
+
+    def _begin(self) -> None:
+        while self._queue and self._idle:
+            some, self._queue = self._queue[: self._most], self._queue[self._most :]
+            self._idle -= 1
+            task = asyncio.create_task(self._go(some))
+            self._turns.add(task)
+            task.add_done_callback(self._turns.discard)
+
+    async def _go(self, some: list[_Waiting[Item, Gives]]) -> None:
+        place = _Place(self._free)
+        late = None
+        if self._late_s is not None:
+            late = asyncio.get_running_loop().call_later(self._late_s, place.leave)
+        try:
+            await self._do(some)
+        finally:
+            if late is not None:
+                late.cancel()
+            place.leave()
+
+    def _free(self) -> None:
+        self._idle += 1
+        self._begin()
+
+    async def _do(self, some: list[_Waiting[Item, Gives]]) -> None:
+        """Do them, and tell each; a refusal of the disk is everybody's, a fault is one's own."""
+        work = self._threads.done(self._work, [one.item for one in some])
+        (given,) = await asyncio.gather(work, return_exceptions=True)
+        if isinstance(given, BaseException) and not isinstance(given, Refused) and len(some) > 1:
+            for one in some:
+                await self._do([one])
+            return
+        ends = [given] * len(some) if isinstance(given, BaseException) else given
+        for one, ended in zip(some, ends, strict=True):
+            _tell(one.told, ended)
+
+
+def _tell(told: asyncio.Future[Any], ended: object) -> None:  # Any: whoever waits knows
+    if told.done():  # whoever waited is gone
+        return
+    if isinstance(ended, BaseException):
+        told.set_exception(ended)
+    else:
+        told.set_result(ended)
+
 
 FILE: Final = "upload"  # the verb that sends one
 TOGETHER: Final = 8  # questions in one go: whoever is done waits for the others

@@ -146,8 +146,7 @@ def test_the_clipped_sum_of_any_layers_is_that_of_gradients_made_one_by_one(name
 @NAMED
 def test_each_layers_share_of_a_norm_is_exact(name: str) -> None:
     """Of one layer at a time, so that no part hides behind a larger one."""
-    from sfumato.features.federated.training.clipped_gradients import _passed
-    from sfumato.features.federated.training.gradient_norms import squared_norms
+    from sfumato.features.federated.training.clipped_gradients import _passed, squared_norms
 
     model, rows = made(name)
     target = torch.arange(12) % 3

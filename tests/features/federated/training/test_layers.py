@@ -19,8 +19,10 @@ from sfumato.dp.refusal import Bug, Refused  # noqa: E402
 from sfumato.dp.secure_aggregation.stochastic_rounding import PeopleGrid  # noqa: E402
 from sfumato.features.federated.tensors.tensor_messages import decode, encode  # noqa: E402
 from sfumato.features.federated.training import clipped_gradients  # noqa: E402
-from sfumato.features.federated.training.clipped_gradients import clipped_sum  # noqa: E402
-from sfumato.features.federated.training.gradient_norms import squared_norms  # noqa: E402
+from sfumato.features.federated.training.clipped_gradients import (  # noqa: E402
+    clipped_sum,
+    squared_norms,
+)
 from sfumato.features.federated.training.layers import made_of, words_of  # noqa: E402
 
 Layers = Callable[[], list[Any]]  # Any: modules
