@@ -146,8 +146,8 @@ class Batcher(Generic[Item, Gives]):
                 await self._do([one])
             return
         ends = [given] * len(some) if isinstance(given, BaseException) else given
-        for one, ended in zip(some, ends, strict=True):
-            _tell(one.told, ended)
+        for one, ending in zip(some, ends, strict=True):
+            _tell(one.told, ending)
 
 
 def _tell(told: asyncio.Future[Any], ended: object) -> None:  # Any: whoever waits knows
