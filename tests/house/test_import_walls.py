@@ -44,12 +44,7 @@ EXCEPTIONS: Final = {
     ("features.synthetic.cli", "features.anonymization"): "leaks are a command of anonymization",
     ("features.synthetic.cli", "features.anonymization.report_text"): "the same",
     ("lab.audit.regression_audit", "features.regression.fit_result"): "ask through the client",
-    ("release.locks.central_dp", "features.synthetic.choice_plan"): _PLAN_TYPES,
-    ("release.locks.central_dp", "features.synthetic.misfit_plan"): _PLAN_TYPES,
     ("release.locks.reviewed", "features.airlock.model"): _PLAN_TYPES,
-    ("release.locks.secure_aggregation", "features.federated.average_plan"): _PLAN_TYPES,
-    ("release.locks.secure_aggregation", "features.federated.sum_plan"): _PLAN_TYPES,
-    ("release.locks.secure_aggregation", "features.federated.training_plan"): _PLAN_TYPES,
     ("server.ipc.door_server", "release.guarded_release"): "let queries.batch_verbs pass it on",
 }
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Final
+from typing import Final, Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,8 +16,6 @@ from sfumato.dp.mechanisms.running_count import Running
 from sfumato.dp.mechanisms.spanning_tree import choose_tree, choose_worst
 from sfumato.dp.ports import Dice, IntegerArray
 from sfumato.dp.refusal import Bug
-from sfumato.features.synthetic.choice_plan import Distances
-from sfumato.features.synthetic.misfit_plan import Misfits
 from sfumato.query.measure import Cells
 from sfumato.query.price import Selection
 from sfumato.release.unseal import unseal
@@ -55,6 +53,53 @@ class Listed:
     """Where a histogram of kept keys stands among those that were counted of them."""
 
     among_lists: int
+
+
+class Weighted(Protocol):
+    """A candidate of a choice: how often its distance counts, less its penalty, and its ends."""
+
+    @property
+    def weight(self) -> int: ...
+    @property
+    def penalty(self) -> int: ...
+    @property
+    def ends(self) -> tuple[int, ...]: ...
+
+
+class Distances(Protocol):
+    """Candidates with the counts that are expected of each, and the rate of each round."""
+
+    @property
+    def kind(self) -> Literal["one", "tree"]: ...
+    @property
+    def candidates(self) -> Sequence[Weighted]: ...
+    @property
+    def expected(self) -> Sequence[NDArray[np.int64]]: ...
+    @property
+    def rate(self) -> Fraction: ...
+
+
+class Scaled(Protocol):
+    """How many parts of a count a whole number stands for."""
+
+    @property
+    def scale(self) -> int: ...
+
+
+class Misfit(Protocol):
+    """One number: how far counts lie from what is expected of them, in parts of a count."""
+
+    @property
+    def misfit(self) -> Scaled: ...
+    @property
+    def expected(self) -> Sequence[NDArray[np.int64]]: ...
+
+
+class Misfits(Protocol):
+    """Several such numbers."""
+
+    @property
+    def numbers(self) -> Sequence[Misfit]: ...
 
 
 Place = int | Listed  # of a part's tally, among what was added up or among the histograms

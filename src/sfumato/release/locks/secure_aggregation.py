@@ -7,26 +7,67 @@ on in one breath, and what leaves is the masked message alone.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
+from fractions import Fraction
+from typing import Final, Generic, Protocol, TypeVar
 
 import numpy as np
 
 from sfumato.dp.mechanisms import skellam
 from sfumato.dp.ports import Dice, IntegerArray
 from sfumato.dp.refusal import Bug
+from sfumato.dp.secure_aggregation.distributed_noise import NoisySum
 from sfumato.dp.secure_aggregation.dithered_rounding import UNIT_BITS, DitheredGrid
 from sfumato.dp.secure_aggregation.participant import Participant
-from sfumato.features.federated.average_plan import AveragePlan
-from sfumato.features.federated.sum_plan import SumPlan
-from sfumato.features.federated.training_plan import TrainPlan
 from sfumato.query.measure import Cells
+from sfumato.query.plan import Plan
 from sfumato.release.unseal import unseal
 from sfumato.vault.sealed import Sealed
 
 GUARANTEE: Final = "central-dp"
 
 
-def shares_of(sum_: SumPlan, dice: Dice) -> list[IntegerArray]:
+class Summand(Protocol):
+    """One part as it is added up: in whole units."""
+
+    def on_grid(self, values: IntegerArray) -> IntegerArray: ...
+
+
+S = TypeVar("S", bound=Summand)
+
+
+class Question(Protocol):
+    """A question over sites."""
+
+    @property
+    def plan(self) -> Plan: ...
+
+
+class NoisyQuestion(Question, Protocol, Generic[S]):
+    """The same with noise, of which each site draws a share."""
+
+    @property
+    def summands(self) -> Sequence[S]: ...
+    def share(self, summand: S) -> Fraction: ...
+
+
+class Task(Protocol):
+    """What is learnt, with the public weight of each site."""
+
+    def weight_of(self, site: str) -> Fraction: ...
+
+
+class Lesson(Protocol):
+    """One round of training."""
+
+    @property
+    def size(self) -> int: ...
+    @property
+    def sum(self) -> NoisySum: ...
+    @property
+    def lesson(self) -> Task: ...
+
+
+def shares_of(sum_: NoisyQuestion[S], dice: Dice) -> list[IntegerArray]:
     """Return this site's share of each part's noise, a fresh draw for every cell."""
     cells = sum_.plan.measure.cells
     return [skellam.sample(sum_.share(summand), cells, dice) for summand in sum_.summands]
@@ -34,7 +75,7 @@ def shares_of(sum_: SumPlan, dice: Dice) -> list[IntegerArray]:
 
 def mask_noisy(
     sealed: Sealed[Cells],
-    sum_: SumPlan,
+    sum_: NoisyQuestion[S],
     participant: Participant,
     shares: Sequence[IntegerArray],
 ) -> bytes:
@@ -48,7 +89,7 @@ def mask_noisy(
     return participant.masked(np.concatenate(parts).astype(np.int64))
 
 
-def mask_exact(sealed: Sealed[Cells], sum_: AveragePlan, participant: Participant) -> bytes:
+def mask_exact(sealed: Sealed[Cells], sum_: Question, participant: Participant) -> bytes:
     """Return the site's numbers under its masks and without noise: `secure-average (not DP)`.
 
     The masks are all that hides a site here; the round is over all sites of the agreement.
@@ -60,14 +101,14 @@ def mask_exact(sealed: Sealed[Cells], sum_: AveragePlan, participant: Participan
     return participant.masked(np.concatenate(parts).astype(np.int64))
 
 
-def learning_share(plan: TrainPlan, dice: Dice) -> IntegerArray:
+def learning_share(plan: Lesson, dice: Dice) -> IntegerArray:
     """Return this site's share of a training round's noise."""
     return skellam.sample(plan.sum.share, plan.size, dice)
 
 
 def learning_masked(
     sealed: Sealed[IntegerArray],
-    plan: TrainPlan,
+    plan: Lesson,
     participant: Participant,
     share: IntegerArray,
     dice: Dice,
