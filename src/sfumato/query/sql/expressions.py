@@ -451,7 +451,7 @@ def _like_text(node: exp.Expr, depth: int) -> Predicate:
         )
     if letters == text:
         return Compare(of, "=", Constant.of(text))
-    return StartsWith(of, letters)
+    return StartsWith(of, Constant.of(letters).text)
 
 
 _OPERATORS: Final[Mapping[type[exp.Expr], Operator]] = {
