@@ -106,9 +106,9 @@ def test_every_rule_that_is_cited_is_a_soundness_rule_of_the_page() -> None:
 
 
 def test_a_citation_of_nothing_is_found() -> None:
-    assert list(missing_documents("as (security.md, 3.1) has it; see `filters.proof.md`")) == [
-        "security.md"
-    ]
+    assert list(
+        missing_documents("as (security.md, 3.1) has it; see `privacy_filter.proof.md`")
+    ) == ["security.md"]
     assert list(missing_documents("[x](../../no/such/page.md) and a/README.md")) == [
         "no/such/page.md",
         "a/README.md",

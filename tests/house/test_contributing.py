@@ -26,12 +26,12 @@ EDITED = {
     "SHIPPED": "src/sfumato/lab/audit/shipped_mechanisms.py",
     "NO_MECHANISM": "src/sfumato/lab/audit/shipped_mechanisms.py",
     "Tally": "src/sfumato/query/measure.py",
-    "Engine": "src/sfumato/vault/ports.py",
-    "StreamEngine": "src/sfumato/vault/ports.py",
+    "Engine": "src/sfumato/vault/engine_port.py",
+    "StreamEngine": "src/sfumato/vault/engine_port.py",
     "make_engine": "tests/contract/conftest.py",
     "kind": "tests/contract/conftest.py",
-    "self_test": "src/sfumato/vault/ports.py",
-    "EngineStopped": "src/sfumato/vault/ports.py",
+    "self_test": "src/sfumato/vault/engine_port.py",
+    "EngineStopped": "src/sfumato/vault/engine_port.py",
 }
 
 

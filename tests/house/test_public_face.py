@@ -132,7 +132,13 @@ def test_the_version_is_the_packages() -> None:
 def test_importing_the_root_imports_no_more_than_the_refusal() -> None:
     code = "import sys, sfumato; print(*sorted(m for m in sys.modules if 'sfumato' in m))"
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert ran.stdout.split() == ["sfumato", "sfumato.core", "sfumato.dp.refusal"]
+    assert ran.stdout.split() == [
+        "sfumato",
+        "sfumato.dp",
+        "sfumato.dp.refusal",
+        "sfumato.system",
+        "sfumato.system.old_import_paths",
+    ]
 
 
 def test_the_package_says_that_it_is_typed() -> None:

@@ -19,6 +19,8 @@ KEPT = {
     "above_bounds": "what a report of the lab is judged by",
     "wait_closed": "uvicorn calls it",
     "format_commands": "click calls it",
+    "create_module": "Python's import calls it",
+    "exec_module": "Python's import calls it",
     "average_in_other_words": "an exhibit of the lab, as a function to call",
     "label_of_one": "an exhibit of the lab, as a function to call",
     "spread_of_errors": "an exhibit of the lab, as a function to call",

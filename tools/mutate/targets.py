@@ -36,7 +36,7 @@ TARGETS = (
         NOISE,
         {
             "dp/mechanisms/sparse_vector": "dp/mechanisms/sparse_vector query/aggregates/threshold_search",  # noqa: E501
-            "dp/confidence/sum_of_draws": "dp/confidence/sum_of_draws dp/mechanisms/averaged_noise",
+            "dp/confidence/sum_of_draws": "dp/confidence/sum_of_draws dp/mechanisms/averaged_noise dp/confidence/approximate_sum_of_draws query/running_axis release/running_count",  # noqa: E501
             "dp/mechanisms/averaged_noise": "dp/mechanisms/averaged_noise dp/confidence/sum_of_draws",  # noqa: E501
             "dp/mechanisms/bounds_search": "dp/mechanisms/bounds_search query/aggregates/threshold_search",  # noqa: E501
             "dp/sampling/certified_arithmetic": "dp/sampling/certified_arithmetic dp/sampling/threshold_table dp/mechanisms/gaussian",  # noqa: E501
@@ -53,7 +53,6 @@ TARGETS = (
             "dp/confidence/price_for_error": "dp/confidence/sum_of_draws dp/mechanisms/averaged_noise dp/confidence/approximate_sum_of_draws query/error_targets",  # noqa: E501
             "dp/mechanisms/running_count": "dp/confidence/approximate_sum_of_draws query/running_axis query/running_sensitivity",  # noqa: E501
             "dp/mechanisms/partition_selection": "dp/mechanisms/partition_selection dp/mechanisms/gaussian_partition_selection client/partition_selection",  # noqa: E501
-            "dp/confidence/approximate_sum_of_draws": "dp/confidence/approximate_sum_of_draws query/running_axis release/running_count",  # noqa: E501
             "dp/mechanisms/skellam": "dp/mechanisms/skellam dp/secure_aggregation/distributed_noise dp/accounting/poisson_subsampling",  # noqa: E501
             "dp/mechanisms/spanning_tree": "dp/mechanisms/spanning_tree",
             "dp/confidence/simultaneous": "dp/confidence/ratio_of_sums query/error_targets",
@@ -67,10 +66,9 @@ TARGETS = (
     *_targets(
         PRICE,
         {
-            "query/price": "query/plan query/error_targets query/aggregates/noisy_moments query/aggregates/threshold_search release/top_up client/partition_selection release/charged_events",  # noqa: E501
+            "query/price": "query/plan query/error_targets query/aggregates/noisy_moments query/aggregates/threshold_search release/top_up client/partition_selection release/charged_events query/postprocess/formulas",  # noqa: E501
             "query/budget_split": "query/plan query/error_targets query/aggregates/noisy_moments",
             "query/plan": "query/aggregates/sensitivity_attained query/error_targets query/aggregates/noisy_moments query/plan release/charged_events",  # noqa: E501
-            "query/postprocess/predicted_error": "query/error_targets query/postprocess/formulas",
             "query/top_up": "release/top_up",
             "query/postprocess/linear_forms": "query/postprocess/formulas dp/confidence/ratio_of_sums query/error_targets client/formulas",  # noqa: E501
             "query/aggregates/order_statistics": "query/aggregates/threshold_search query/aggregates/sensitivity_attained client/quantiles_by_private_keys release/charged_events",  # noqa: E501
@@ -126,9 +124,8 @@ TARGETS = (
     *_targets(
         KERNEL,
         {
-            "engines/kernel/contribution_bounding": "engines/kernel/contribution_bounding",
+            "engines/kernel/contribution_bounding": "engines/kernel/contribution_bounding engines/kernel/rank_slots",  # noqa: E501
             "engines/kernel/keyed_order": "engines/kernel/contribution_bounding",
-            "engines/kernel/rank_slots": "engines/kernel/rank_slots engines/kernel/contribution_bounding",  # noqa: E501
             "engines/kernel/bounded_sums": "engines/kernel/contribution_bounding engines/kernel/rank_slots",  # noqa: E501
             "engines/kernel/row_arrays": "engines/kernel/contribution_bounding engines/kernel/rank_slots engines/kernel/packed_rows",  # noqa: E501
         },

@@ -27,7 +27,11 @@ from sfumato.client.derived_totals import TIDIED, has_private_keys
 from sfumato.client.nonnegative_counts import nonnegative_counts
 from sfumato.dp.refusal import Refused
 
-# --- Running counts made tidy: whole, not negative and never falling; free, of released numbers only  # noqa: E501
+# --- Post-processing of running counts: whole, not negative and never falling
+#
+# The nearest rising line, each number weighed by its own noise (pool adjacent violators; Barlow,
+# Bartholomew, Bremner, Brunk 1972). It is a projection, so no deviation of it can be told (soundness
+# rule 22). It uses released numbers only, so it costs nothing.
 
 
 Floats = NDArray[np.float64]

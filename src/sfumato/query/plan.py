@@ -107,6 +107,10 @@ def axis_of(keys: Sequence[PlanKey], along: Expr | None) -> Axis | None:
 
 
 # --- Tables with one row for each person, as an engine is to make them
+#
+# Several stand beside each other by the person alone, each reduced before they meet: whoever is in
+# all of them is one row, made of that person's rows only. So one person is one row of it still, and
+# what is claimed of a verb over such rows holds whatever stands beside (soundness rule 12).
 
 
 _KINDS: Final = {

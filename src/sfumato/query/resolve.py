@@ -45,6 +45,9 @@ from sfumato.vault.card.columns import read_constant
 from sfumato.vault.card.data_card import Card
 
 # --- The columns of a table with one row for each person: what is publicly known of each
+#
+# They are physical `u0`, `u1`, ...; where several such tables stand beside each other, the numbers
+# run on from one to the next.
 
 
 FINE: Final = (10_000, 1_000, 100)  # parts of a step: a person's mean is rounded down to one

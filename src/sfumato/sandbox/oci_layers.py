@@ -19,6 +19,10 @@ from typing import IO, Final
 from sfumato.sandbox.program_environment import bad_environment
 
 # --- Members of a stranger's tar, looked at before what they say of themselves is read
+#
+# What a member says (a pax header) is read by us, in one pass over its bytes: the library's own
+# reader, up to Python 3.11.9, goes over them once more for each record, and copies what is said of
+# all members for each of them. A layer of such headers keeps it busy for days.
 
 
 _MOST_HEADER: Final = 1 << 14  # that a member may say of itself, which is read at once

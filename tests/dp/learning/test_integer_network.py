@@ -244,7 +244,7 @@ def test_weights_that_are_far_out_are_cut_to_what_sums_can_hold() -> None:
 
 
 def test_no_partial_sum_can_pass_what_a_double_counts() -> None:
-    """The widest layers at their largest numbers, as exact.proof.md adds them up."""
+    """The widest layers at their largest numbers, as exact_arithmetic.proof.md adds them up."""
     assert 2**17 * 2**21 * 2**10 + 2**33 < 2**53
     assert 2**20 * 2**21 * 2**10 < 2**53
     assert 2**12 * 2**20 * 2**17 < 2**53

@@ -68,7 +68,7 @@ def test_every_mechanism_has_a_proof_beside_it() -> None:
     audited = {file for one in SHIPPED for file in one.files}
     pages = [page for home in HOMES for page in home.glob("*.proof.md")]
     proved = {path.name.removesuffix(".proof.md") for path in pages}
-    # one picks a mechanism by its kind, the other carries out what tree.proof.md says
+    # one picks a mechanism by its kind, the other carries out what binary_tree.proof.md says
     assert audited - proved == {"private_choice", "running_count"}
 
 

@@ -3,7 +3,8 @@
 A picture is the first channels x height x width features, in the order in which they are listed. A
 column with a table of its own chooses one row of it, which is learnt. What goes into the first
 linear layer is what the convolutions give, then the other features as they are, then the tables'
-rows, each in the order of the features. Limits keep all sums exact (exact_arithmetic.proof.md).
+rows, each in the order of the features. Limits keep all sums exact, and what a row adds is
+measured and shortened (clipping) only after them (exact_arithmetic.proof.md).
 """
 
 from __future__ import annotations
@@ -375,6 +376,10 @@ def _count(found: object, name: str, least: int, most: int) -> int:
 
 
 # --- What goes through a network's front and comes back, in whole numbers, in whatever order
+#
+# A kernel is a linear layer that is used at many places, so a row's gradient is a sum over them. It
+# may cancel, and cutting its parts would then make it longer: so it is made for each row by itself,
+# measured, shortened (clipping), and only then added to others (exact_arithmetic.proof.md).
 
 
 @dataclass(frozen=True)

@@ -76,50 +76,53 @@ from sfumato.vault.sealed import Sealed
 from sfumato.vault.table_reader_port import ReadOrder
 from sfumato.vault.training_port import LearnOrder
 
-# --- The batcher of concurrent counts: one scan of the rows serves all that wait at once
-
 
 _LONG: Final = LONGEST // 64  # letters of a condition that is looked at alone: 64 lie in one go
 
 
 @dataclass(frozen=True)
-class CountBatcher:
-    """A look at a prepared table, which has so many rows at most."""
+class CountRequest:
+    """One COUNT of a prepared table, which has at most so many rows."""
 
     table: str
     look: CountScan
     most_rows: int
 
 
-class CountBatches:
-    """The queue of looks of one engine; `ask` sends a statement to its worker."""
+class CountBatcher:
+    """The batcher of concurrent counts: one scan of the rows serves all that wait at once.
+
+    It belongs to one engine; `ask` sends a statement to the engine's worker. Each count is what it
+    would be alone. Where a scan fails, each of its counts is asked by itself, so that nobody's query
+    stops another's. Where the host ended the worker, each is told so.
+    """
 
     def __init__(self, ask: Callable[[str, Statement, Layout, int], bytes | None]) -> None:
         self._ask = ask
-        self._together: GroupCommit[CountBatcher, Sealed[Cells]] = GroupCommit(
+        self._together: GroupCommit[CountRequest, Sealed[Cells]] = GroupCommit(
             self._alone, self._several
         )
 
-    def count(self, wanted: CountBatcher) -> Sealed[Cells]:
+    def count(self, wanted: CountRequest) -> Sealed[Cells]:
         """Return the counts of one look, made with those of all who wait; or `EngineStopped`."""
         if len(wanted.look.condition.sql) > _LONG:
             return self._alone(wanted)
         return self._together.done(wanted)
 
-    def count_all(self, wanted: Sequence[CountBatcher]) -> list[Outcome[Sealed[Cells]]]:
+    def count_all(self, wanted: Sequence[CountRequest]) -> list[Outcome[Sealed[Cells]]]:
         """Return the counts of several looks, in as few goes as hold them; or what stopped each."""
         ended: list[Outcome[Sealed[Cells]]] = []
         for some in _goes(wanted):
             ended += self._several(some)
         return ended
 
-    def _alone(self, wanted: CountBatcher) -> Sealed[Cells]:
+    def _alone(self, wanted: CountRequest) -> Sealed[Cells]:
         found = self._counted([wanted])
         if found is None:
             raise EngineStopped
         return found[0]
 
-    def _several(self, wanted: Sequence[CountBatcher]) -> Sequence[Outcome[Sealed[Cells]]]:
+    def _several(self, wanted: Sequence[CountRequest]) -> Sequence[Outcome[Sealed[Cells]]]:
         places: defaultdict[tuple[str, str], list[int]] = defaultdict(list)
         for place, one in enumerate(wanted):
             places[one.table, one.look.rows].append(place)
@@ -128,7 +131,7 @@ class CountBatches:
             ended |= zip(some, self._ended([wanted[place] for place in some]), strict=True)
         return [ended[place] for place in range(len(wanted))]
 
-    def _ended(self, wanted: Sequence[CountBatcher]) -> Sequence[Outcome[Sealed[Cells]]]:
+    def _ended(self, wanted: Sequence[CountRequest]) -> Sequence[Outcome[Sealed[Cells]]]:
         try:
             found = self._counted(wanted)
         except EngineLost as error:
@@ -140,7 +143,7 @@ class CountBatches:
             return [Outcome(error=EngineStopped())]
         return [Outcome(cells) for cells in found]
 
-    def _counted(self, wanted: Sequence[CountBatcher]) -> list[Sealed[Cells]] | None:
+    def _counted(self, wanted: Sequence[CountRequest]) -> list[Sealed[Cells]] | None:
         text = counts_of_scan([one.look for one in wanted])
         total = sum(one.look.times for one in wanted)
         layout = Layout(1, 0, (0,) * total)
@@ -154,9 +157,9 @@ class CountBatches:
         return [Sealed(Cells(tuple(next(parts) for _ in range(one.look.times)))) for one in wanted]
 
 
-def _goes(wanted: Sequence[CountBatcher]) -> Iterator[Sequence[CountBatcher]]:
+def _goes(wanted: Sequence[CountRequest]) -> Iterator[Sequence[CountRequest]]:
     """Yield them in their order, as many at a time as a statement holds; what is long, alone."""
-    some: list[CountBatcher] = []
+    some: list[CountRequest] = []
     for one in wanted:
         is_long = len(one.look.condition.sql) > _LONG
         if some and (is_long or len(some) == MOST):
@@ -216,6 +219,9 @@ class Limits:
 
 
 # --- A worker that nobody has asked for a while is let go: after a time that is always the same
+#
+# What it held goes back to the machine: libraries, pages of tables, the rows of a lesson. The next
+# question starts another. When it ends hangs on when it was asked last, and on nothing that it read.
 
 
 class IdleTimeout:
@@ -301,7 +307,7 @@ class DuckDBEngine:
         self._turn = Turn()
         self._child: Child | None = None
         self._child_mb = 0  # that the worker was started with
-        self._looks = CountBatches(self._looked)
+        self._looks = CountBatcher(self._looked)
 
     def measure(self, table: str, measure: Measure) -> Sealed[Cells]:
         """Return what the measure adds up over the prepared table (zeros included).
@@ -614,11 +620,11 @@ def _gives(ended: Outcome[Sealed[Cells]]) -> Sealed[Cells] | EngineStopped:
     return ended.error if isinstance(ended.error, EngineLost) else EngineStopped()
 
 
-def _look_at(table: str, measure: Measure) -> CountBatcher | None:
+def _look_at(table: str, measure: Measure) -> CountRequest | None:
     """Return the measure as a look at the table, if it is one: none is added up beforehand."""
     look = count_scan(measure, "duckdb")
     return (
-        None if look is None else CountBatcher(str(Path(table).absolute()), look, measure.most_rows)
+        None if look is None else CountRequest(str(Path(table).absolute()), look, measure.most_rows)
     )
 
 

@@ -40,7 +40,11 @@ from sfumato.features.regression.moments_query import (
 from sfumato.features.regression.scaled_columns import Model, Scaled, literally, model_of
 from sfumato.query.expression import Arithmetic, Clamp, Constant, Expr, Floor, walk
 
-# --- One round of a logistic fit as an ordinary question: the gradient of the loss, in whole numbers  # noqa: E501
+# --- One round of a logistic fit as an ordinary query: the gradient of the loss, in whole numbers
+#
+# Each row adds (y - p) * z, p being the curve at the row's score, rounded to a public grid. A score
+# is a sum of columns times public weights; the curve is a sum of clamps (logistic_curve.py). So one
+# row moves each sum by what the planner proves: at most GRID times the column's bound.
 
 
 GRID: Final = 2**12  # a chance is a multiple of 1/GRID

@@ -248,7 +248,7 @@ def _joined(coin: KAry | Waves, counts: tuple[int, int], people: int) -> tuple[f
 
     Of a report that says one of the two, the chance p that it says the first is
     (chance + contrast * share * ratio) / (2 * chance + contrast * share), the chances of the two
-    being equal to a word (words.proof.md). Solved for the ratio it
+    being equal to a word (random_words.proof.md). Solved for the ratio it
     grows with p, and goes one way with the share of who answered: the ends are at the ends.
     """
     said = sum(counts)

@@ -2,7 +2,7 @@
 
 The utility of a candidate is weight * (sum of |count - expected| - penalty), in whole numbers. One
 person moves a question's counts by its L1 sensitivity at most, so its utility by weight times that,
-and up or down: the exponential mechanism takes twice the largest of these (choosing.proof.md).
+and up or down: the exponential mechanism takes twice the largest of these (exponential.proof.md).
 """
 
 from __future__ import annotations

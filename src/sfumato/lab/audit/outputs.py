@@ -26,6 +26,9 @@ from numpy.typing import NDArray
 from sfumato.dp.refusal import Refused
 
 # --- One output of a mechanism, part by part: numbers, and marks of all that is no number
+#
+# Whatever a caller could see of it is to be found here under a name. What cannot be looked into is
+# refused: an output that nobody reads would pass every audit.
 
 
 WHOLE: Final = "the whole output"

@@ -2,8 +2,8 @@
 
 BOUNDS gives the powers of two between which most values lie, for a column whose owner declared no
 bounds; asked once, it says what to clamp to. FIRST_ABOVE gives the first of some public keys, in
-their order, whose count of rows reaches n. Both are paid like a choice (bounds.proof.md,
-above.proof.md).
+their order, whose count of rows reaches n. Both are paid like a choice (bounds_search.proof.md,
+sparse_vector.proof.md).
 """
 
 from __future__ import annotations

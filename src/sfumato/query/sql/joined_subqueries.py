@@ -19,6 +19,8 @@ from sfumato.query.sql.columns_and_constants import bare, only, place_of, refuse
 from sfumato.query.sql.person_subqueries import Inner, narrowed
 
 # --- A table as it stands, joined to inner SELECTs by person: which of their columns is looked up?
+#
+# Whether it is public, and what its key is, the card says later (query/public_lookup_tables.py).
 
 
 @dataclass(frozen=True)

@@ -53,6 +53,9 @@ class WriteBatch:
 
 
 # --- A lane for work that is cheaper in one go: what comes while its threads are busy is done next
+#
+# Whoever comes alone is done at once, alone. No more than a few lie in one go, so that nobody waits
+# for a crowd, and each is told how their own work ended, whatever became of the others'.
 
 
 Item = TypeVar("Item")

@@ -38,6 +38,12 @@ from sfumato.features.federated.flower.fleet_schedule import (
 from sfumato.system.randomness import StretchedDice
 
 # --- A site of a fleet at one stage of a round: a process that begins, says one thing, and ends
+#
+# Flower starts a client anew for every message, so a `Participant` is written down between stages.
+# Its secrets are encrypted on disk, by a key that lives in the memory of the node's SuperNode alone
+# (Flower's context): when either is gone, they are. What was kept is given once, and deleted before
+# it is used: two messages of one stage would otherwise both find the same state, and could be told
+# to reveal both secrets of a neighbour.
 
 
 STAGES: Final = ("join", "share", "mask", "agree", "reveal")

@@ -28,6 +28,21 @@ from sfumato.features.federated.training.layer_admission import check, entered
 from sfumato.features.federated.training.layers import LEARNT
 
 # --- How long each person's gradient of a layer is, and the sum of such gradients, each scaled
+#
+# A person's gradient is not made where that can be done without. For a linear layer, and for an
+# embedding of one token, it is an outer product, whose norm is a product of norms. Where a layer is
+# used at several places of a row (convolutions; linear layers and embeddings of sequences) the
+# squared norm is the sum over pairs of places of two products: what came in at both, and what came
+# back to both. These are the ghost norms of Li et al. (2022). Where there are so many places that a
+# person's gradient is the smaller thing, that is made and measured (Bu, Mao, Xu 2022).
+#
+# Sums over places can cancel: then rounding would make a norm too short by any factor, whoever chose
+# the weights having chosen them so. So what the rounding of such sums can come to is added to each
+# norm: a squared norm here is never less than the true one. Nor is what a square loses that is too
+# small for a double (`LEAST`): beside it, what comes back may be as large as a double holds.
+#
+# Of layers that normalise, gradients are made in closed form: there are few numbers of them. Of all
+# others they are made by PyTorch's own `torch.func`, a row at a time but all at once.
 
 
 LEAST: Final = 1e-292  # for each number squared: what is lost below, over a rounding error
