@@ -8,8 +8,8 @@ import pytest
 
 from support.sandbox_blocks import RUNTIMES, starts
 
-# in a container they are repeated by `make slow`: a block sees the same in each (test_container_runtimes.py),  # noqa: E501
-# and the escape kit is run in each every time
+# in a container they are repeated by `make slow`: a block sees the same in each
+# (test_container_runtimes.py),
 _ONCE: Final = ("test_escapes_of_own_environments.py", "test_marks.py", "test_covert_senders.py")
 
 

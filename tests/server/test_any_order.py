@@ -1,8 +1,8 @@
 """Things are made, used, taken back and ended in any order, by everybody: a plain model knows how.
 
-The matrix asks each route once (`test_route_permissions.py`); here what one call changes is what the next is
-answered by. Every reply is held against the OpenAPI document too.
-"""  # noqa: E501
+The matrix asks each route once (`test_route_permissions.py`); here what one call changes is what
+the next is answered by. Every reply is held against the OpenAPI document too.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Take the pictures of docs/console anew: PYTHONPATH=tests .venv/bin/python tests/support/console_screenshots.py."""  # noqa: E501
+"""Take the pictures of docs/console anew.
+
+Run it as: PYTHONPATH=tests .venv/bin/python tests/support/console_screenshots.py
+"""
 
 from __future__ import annotations
 

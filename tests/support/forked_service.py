@@ -1,10 +1,11 @@
 """A keeper whose door and edge are forks of itself: a service that need not be imported anew.
 
-This is in the process that is forked (`command_line.py`). Door and edge are processes of their own, and
-of the keeper's, as started ones are: each leads a session, has the two pipes and what it is passed,
-and says in its command line which one it is. `server/test_forked_service.py` holds them against started
-ones; where a test is about the start, or about what a process holds, they are started.
-"""  # noqa: E501
+This is in the process that is forked (`command_line.py`). Door and edge are processes of their own,
+and of the keeper's, as started ones are: each leads a session, has the two pipes and what it is
+passed, and says in its command line which one it is. `server/test_forked_service.py` holds them
+against started ones; where a test is about the start, or about what a process holds, they are
+started.
+"""
 
 from __future__ import annotations
 

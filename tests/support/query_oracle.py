@@ -657,7 +657,7 @@ class Grid:
 
 
 def _moments(asked: AskedAggregate, reading: Reading, rows: Sequence[Person]) -> Cell:
-    """Return the rows where all is known, and their sums about the middle (noisy_moments.proof.md)."""
+    """Return the rows where all is known, and their central sums (noisy_moments.proof.md)."""
     of, room = asked.aggregate.of, (2**62 - 1) // asked.card.limits.rows
     grids = [Grid(side, room) for side in asked.sides]
     read: list[list[Any]] = [[reading.value(one, row.cells) for one in of] for row in rows]

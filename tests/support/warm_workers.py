@@ -1,10 +1,11 @@
 """The engine's workers as forks of a process that has imported what they need.
 
-A worker is started for every preparation and every vault, thousands of times in the tests, and
-most of what a small table costs is the import. A forked worker is a process of its own as a started
-one is: it has the two pipes and nothing else of ours, an empty environment, a session of its own.
-`engines/test_warm_workers.py` holds one against the other; files in COLD start theirs as the house does.
-"""  # noqa: E501
+A worker is started for every preparation and every vault, thousands of times in the tests, and most
+of what a small table costs is the import. A forked worker is a process of its own as a started one
+is: it has the two pipes and nothing else of ours, an empty environment, a session of its own.
+`engines/test_warm_workers.py` holds one against the other; files in COLD start theirs as the house
+does.
+"""
 
 from __future__ import annotations
 

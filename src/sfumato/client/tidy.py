@@ -30,8 +30,8 @@ from sfumato.dp.refusal import Refused
 # --- Post-processing of running counts: whole, not negative and never falling
 #
 # The nearest rising line, each number weighed by its own noise (pool adjacent violators; Barlow,
-# Bartholomew, Bremner, Brunk 1972). It is a projection, so no deviation of it can be told (soundness
-# rule 22). It uses released numbers only, so it costs nothing.
+# Bartholomew, Bremner, Brunk 1972). It is a projection, so no deviation of it can be told
+# (soundness rule 22). It uses released numbers only, so it costs nothing.
 
 
 Floats = NDArray[np.float64]

@@ -1,9 +1,9 @@
 """The Laplace mechanism for any query, also of fractions, without floating-point leaks.
 
 Fractions are rounded to a grid that the sensitivity alone fixes, and get exact whole-number noise
-on it (laplace_of_any_query.proof.md). The sensitivity is the caller's claim. A measured one is a lower bound,
-so that what is released with it is no promise, and says so.
-"""  # noqa: E501
+on it (laplace_of_any_query.proof.md). The sensitivity is the caller's claim. A measured one is a
+lower bound, so that what is released with it is no promise, and says so.
+"""
 
 from __future__ import annotations
 

@@ -22,8 +22,8 @@ from sfumato.vault.card.data_card import Card
 # --- The split of a price that several errors need least of
 #
 # What is surer than it was asked to be gives of its share to the others, until all are as sure as
-# they have to be. It is a function of the question, the card and the errors, as the price is: no row
-# is in it.
+# they have to be. It is a function of the question, the card and the errors, as the price is: no
+# row is in it.
 
 
 Split = Mapping[str, Fraction]

@@ -1,8 +1,9 @@
 """What expressions and conditions are of one row, in SQL's own logic: the one place that says so.
 
-A row is one that somebody made up, with exact numbers (row_evaluation.py), or a released one, with floats
-(query/postprocess/released_conditions.py). They differ in how numbers are reckoned and constants are read, and hand that in.
-"""  # noqa: E501
+A row is one that somebody made up, with exact numbers (row_evaluation.py), or a released one, with
+floats (query/postprocess/released_conditions.py). They differ in how numbers are reckoned and
+constants are read, and hand that in.
+"""
 
 from __future__ import annotations
 

@@ -2,8 +2,9 @@
 
 Who unfolds it (sqfs2tar, of squashfs-tools-ng) reads what a stranger has made, so it runs in a
 bubble: not as root, with no network, no second process, no file that it may write, and nothing to
-see but itself and the image. What comes out is as hostile, and read as any layer is (oci_layers.py).
-"""  # noqa: E501
+see but itself and the image. What comes out is as hostile, and is read as any layer is
+(oci_layers.py).
+"""
 
 from __future__ import annotations
 

@@ -126,7 +126,7 @@ def test_gaussian_noise_costs_exactly_what_is_known_of_it(scale: float, chance: 
 def test_the_inequality_of_the_proof_holds_at_every_ratio(
     ratio: Fraction, chance: Fraction, order: int
 ) -> None:
-    """In exact arithmetic: poisson_subsampling.proof.md, of one number r, the ratio of two masses."""
+    """In exact arithmetic: poisson_subsampling.proof.md, of one ratio r of two masses."""
     q, r, part = chance, ratio, 3 * (1 - chance) / ((2 * order - 1) * chance + 3 * (1 - chance))
     mixture, turned = 1 - q + q * r, 1 - q + q / r
     one_way = mixture**order - (2 * order - 1) * (mixture - 1)

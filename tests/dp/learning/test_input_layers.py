@@ -413,7 +413,7 @@ def test_a_table_has_the_row_that_was_chosen_and_no_other_learns() -> None:
 
 
 def test_no_partial_sum_of_a_front_can_pass_what_a_double_counts() -> None:
-    """The limits of front.py at their largest numbers, as exact_arithmetic.proof.md adds them up."""
+    """The limits at their largest numbers, as exact_arithmetic.proof.md adds them up."""
     largest = Front(4096, (1, 64, 64), (Conv(1, 1),))
     assert largest.most_places == MOST_PLACES
     for front in FRONTS.values():

@@ -162,7 +162,7 @@ def test_ranks_are_places_in_the_keyed_order(
 
 
 def by_order(person_key: int, keys: Sequence[Any]) -> list[int | None]:
-    """Return the place of each key among the different ones, by the PRF of query/printing/statements.py."""  # noqa: E501
+    """Return the place of each key among the different ones, by the PRF of statements.py."""
     ordered = sorted({k for k in keys if k is not None}, key=lambda k: (prf(person_key, k), k))
     return [None if key is None else ordered.index(key) + 1 for key in keys]
 

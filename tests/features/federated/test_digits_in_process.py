@@ -1,8 +1,9 @@
 """Four sites read digits as well as one that had all of them; noise costs what it has to.
 
 Sites' numbers are those of the engine and of the door's lock, without vaults, masks or ledgers,
-which have tests of their own (features/federated/training/test_training_rounds.py, test_sum_release.py).
-"""  # noqa: E501
+which have tests of their own (features/federated/training/test_training_rounds.py,
+test_sum_release.py).
+"""
 
 from __future__ import annotations
 

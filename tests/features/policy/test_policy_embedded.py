@@ -147,7 +147,7 @@ def test_a_cap_that_was_set_outlives_a_new_version_of_an_owners_own(tmp_path: Pa
 
 
 def test_the_owner_sees_how_often_the_host_ended_a_reading(vault: OpenVault) -> None:
-    """An alarm of theirs alone: nobody else may call the verb (server/test_route_permissions.py)."""  # noqa: E501
+    """An alarm of theirs alone: nobody else may call it (test_route_permissions.py)."""
     for cause in ("signal", "signal", "memory"):
         said = {"data_set": "patients", "shape": None, "cause": cause}
         vault.house.ledger.note("engine-lost", dict(said))

@@ -277,7 +277,7 @@ def test_waves_of_one_device_differ_and_are_all_about_one_lasting_lie() -> None:
 
 
 def test_a_wave_costs_its_fresh_coins_and_all_of_them_the_lasting_ones() -> None:
-    """The wave's own ratio is no price that may be added up (dp/local/permanent_response.proof.md)."""  # noqa: E501
+    """The wave's own ratio is no price that may be added up (permanent_response.proof.md)."""
     (wave,) = waves(1, SMOKES, HOURS)
     assert all(isinstance(coin, Waves) for coin in wave.coins)
     ever = [coin.epsilon_ever for coin in wave.coins if isinstance(coin, Waves)]

@@ -1,8 +1,8 @@
 """For every verb somebody moves each of its parts, from rows on, just as far as the plan claims.
 
-What one person moves of running counts is in query/test_running_sensitivity.py; that a rank moves as far as
-the choice of a quantile says, in dp/mechanisms/test_quantile.py.
-"""  # noqa: E501
+What one person moves of running counts is in query/test_running_sensitivity.py; that a rank moves
+as far as the choice of a quantile says, in dp/mechanisms/test_quantile.py.
+"""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ class PureEvent:
 
 @dataclass(frozen=True)
 class GaussianEvent:
-    """A release that is rho-zCDP and so, by the conversion in composition.py, (epsilon, delta)-DP."""  # noqa: E501
+    """A rho-zCDP release; composition.py converts it to (epsilon, delta)-DP."""
 
     rho: Fraction
     epsilon: Fraction

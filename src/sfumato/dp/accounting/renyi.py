@@ -1,10 +1,10 @@
 """From Rényi DP at whole orders to epsilon and delta, never in our own favour.
 
-The bound is that of composition.py for one order alone (proof: composition.proof.md): a divergence of at
-most R at order 1 + t implies (epsilon, delta)-DP with epsilon = R - (ln delta + kappa(t)) / t. It
-holds at every order, so the best of a fixed list is taken. Divergences of several releases add,
-order by order, and may be chosen one after the other (a filter at a fixed order).
-"""  # noqa: E501
+The bound is that of composition.py for one order alone (proof: composition.proof.md): a divergence
+of at most R at order 1 + t implies (epsilon, delta)-DP with epsilon = R - (ln delta + kappa(t)) /
+t. It holds at every order, so the best of a fixed list is taken. Divergences of several releases
+add, order by order, and may be chosen one after the other (a filter at a fixed order).
+"""
 
 from __future__ import annotations
 

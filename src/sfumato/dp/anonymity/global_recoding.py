@@ -28,7 +28,8 @@ from sfumato.dp.refusal import Refused
 # --- The different rows of a table as few numbers each: what a search looks at again and again
 #
 # Several columns with few values are packed into one number, and at a node a small table says which
-# group each number is in. So a look takes one pass over the rows for each pack, not for each column.
+# group each number is in. So a look takes one pass over the rows for each pack, not for each
+# column.
 
 
 _WIDE: Final = 4096  # numbers that a pack of several columns may have

@@ -1,11 +1,12 @@
 """Intervals for quotients of two noisy sums, from released values only (soundness rule 4).
 
-Fieller's idea, as in ratio_of_integers.py: theta is plausible when |T - theta*B| is what its own noise can do.
-T and B are weighted sums that may share numbers, so the noise of number p counts with the weight
-t_p - theta*b_p. The tail of such a sum is known in closed form for Gaussian and, for a few numbers,
-for Laplace noise: of scales s it is the sum over i of s_i^(2n-2) e^(-d/s_i) / prod (s_i^2 - s_j^2).
-Scales that nearly tie are moved apart, upwards, which only widens (ratio_of_sums.proof.md).
-"""  # noqa: E501
+Fieller's idea, as in ratio_of_integers.py: theta is plausible when |T - theta*B| is what its own
+noise can do. T and B are weighted sums that may share numbers, so the noise of number p counts with
+the weight t_p - theta*b_p. The tail of such a sum is known in closed form for Gaussian and, for a
+few numbers, for Laplace noise: of scales s it is the sum over i of s_i^(2n-2) e^(-d/s_i) / prod
+(s_i^2 - s_j^2). Scales that nearly tie are moved apart, upwards, which only widens
+(ratio_of_sums.proof.md).
+"""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """How far off a weighted sum of independent draws of one kind may be, by the law of the sum itself.
 
-The law is taken on a fine grid and rounded outwards (dp/mechanisms/averaged_noise.proof.md): what a weighted mean of draws
-has, and what a sum of released numbers has that have noise of their own.
-"""  # noqa: E501
+The law is taken on a fine grid and rounded outwards (dp/mechanisms/averaged_noise.proof.md): what a
+weighted mean of draws has, and what a sum of released numbers has that have noise of their own.
+"""
 
 from __future__ import annotations
 

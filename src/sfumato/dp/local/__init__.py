@@ -1,9 +1,10 @@
 """Local differential privacy: people add noise to their own answers, before anything is stored.
 
-`frequency_oracle.py` is the interface of one answer among several, `numeric_response.py` that of numbers, `ballot_split.py`
-puts questions together, `randomiser_registry.py` reads parameters; `randomiser_choice.py` takes the best. docs/local.md says
-which word does what, for clients in other languages.
-"""  # noqa: E501
+`frequency_oracle.py` is the interface of one answer among several, `numeric_response.py` that of
+numbers, `ballot_split.py` puts questions together, `randomiser_registry.py` reads parameters;
+`randomiser_choice.py` takes the best. docs/local.md says which word does what, for clients in other
+languages.
+"""
 
 from sfumato.dp.local.ballot_split import Sampled, Split, choices, leaves, randomise_ballots
 from sfumato.dp.local.frequency_estimation import Shares

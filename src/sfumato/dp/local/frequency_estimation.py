@@ -1,10 +1,10 @@
 """From a tally back to shares: right on average, with exact variances and intervals that hold.
 
-A share v of the people whose answer is v makes v spoken for with the chance
-lambda = by_chance + contrast * share. The way back is a straight line, so the estimate is right on
-average; people drawn by chance make the count binomial, so its variance is
-lambda * (1 - lambda) / (people * contrast**2), for every kind of oracle (frequency_estimation.proof.md).
-"""  # noqa: E501
+A share v of the people whose answer is v makes v spoken for with the chance lambda = by_chance +
+contrast * share. The way back is a straight line, so the estimate is right on average; people drawn
+by chance make the count binomial, so its variance is lambda * (1 - lambda) / (people *
+contrast**2), for every kind of oracle (frequency_estimation.proof.md).
+"""
 
 from __future__ import annotations
 

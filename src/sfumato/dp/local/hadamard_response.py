@@ -1,9 +1,9 @@
 """Hadamard response: a place where the answer's row of a Hadamard matrix is plus, or any place.
 
 A report is a number, and a fast transform of the counts gives every estimate at once: the cheapest
-oracle for many answers, at a somewhat larger error. Proof: hadamard_response.proof.md (Acharya et al. 2019,
-with one block).
-"""  # noqa: E501
+oracle for many answers, at a somewhat larger error. Proof: hadamard_response.proof.md (Acharya et
+al. 2019, with one block).
+"""
 
 from __future__ import annotations
 

@@ -3,9 +3,9 @@
 The hash is drawn by the client (soundness rule 33) from a family that is exactly pairwise
 independent: over its two random words, two answers fall into any two cells as often as two dice.
 That is all that the variance hangs on, so it is the one of a perfect hash; a hash with a short or a
-shared seed is not, and costs accuracy. Proof: local_hashing.proof.md (Wang et al. 2017; Dietzfelbinger
-1996).
-"""  # noqa: E501
+shared seed is not, and costs accuracy. Proof: local_hashing.proof.md (Wang et al.
+2017; Dietzfelbinger 1996).
+"""
 
 from __future__ import annotations
 

@@ -2,9 +2,9 @@
 
 Answers and reports are points of a projective space over a prime field; a point is on the plane of
 an answer when the two are perpendicular. Every two planes meet in equally many points, so the error
-is that of subset selection, and a report is one short number. Proof: projective_geometry_response.proof.md
-(Feldman, Nelson, Nguyen and Talwar 2022).
-"""  # noqa: E501
+is that of subset selection, and a report is one short number. Proof:
+projective_geometry_response.proof.md (Feldman, Nelson, Nguyen and Talwar 2022).
+"""
 
 from __future__ import annotations
 

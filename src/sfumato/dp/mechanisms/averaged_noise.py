@@ -1,9 +1,9 @@
 """The noise of a weighted mean of independent draws of one kind: what a topped-up answer has.
 
-The weights are the inverse variances, which makes the mean as precise as independent draws can
-be. How far it may be off at 95 % comes from the law of the weighted sum itself (dp/confidence/weighted_sum_of_draws.py,
-averaged_noise.proof.md).
-"""  # noqa: E501
+The weights are the inverse variances, which makes the mean as precise as independent draws can be.
+How far it may be off at 95 % comes from the law of the weighted sum itself
+(dp/confidence/weighted_sum_of_draws.py, averaged_noise.proof.md).
+"""
 
 from __future__ import annotations
 

@@ -3,9 +3,9 @@
 Ends are numbered from 1. The block that ends at n covers the last w(n) periods up to n, where w(n)
 is the largest power of the branching that divides n; the prefix up to n is that block and the
 prefix up to n - w(n). So there are as many blocks as prefixes. Noise is put on the blocks, and the
-prefixes are added up from noisy blocks (binary_tree.proof.md; Dwork, Naor, Pitassi, Rothblum 2010; Chan,
-Shi, Song 2011). Held by brute force in tests/dp/mechanisms/test_binary_tree.py.
-"""  # noqa: E501
+prefixes are added up from noisy blocks (binary_tree.proof.md; Dwork, Naor, Pitassi, Rothblum 2010;
+Chan, Shi, Song 2011). Held by brute force in tests/dp/mechanisms/test_binary_tree.py.
+"""
 
 from __future__ import annotations
 

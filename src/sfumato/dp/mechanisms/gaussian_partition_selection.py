@@ -1,11 +1,11 @@
 """Partition selection for people in many groups: a Gaussian count and an integer threshold.
 
 A key with n people is shown if n plus discrete Gaussian noise reaches the threshold. Over the L0
-keys of a person the noise costs rho = L0 / (2 variance); a key that is there for one person only
-is shown with a chance of at most the tail, and L0 of them within their share of delta (soundness
-rule 16; gaussian_partition_selection.proof.md). Optimal selection (partition_selection.py) is better for few groups, this for
-many.
-"""  # noqa: E501
+keys of a person the noise costs rho = L0 / (2 variance); a key that is there for one person only is
+shown with a chance of at most the tail, and L0 of them within their share of delta (soundness rule
+16; gaussian_partition_selection.proof.md). Optimal selection (partition_selection.py) is better for
+few groups, this for many.
+"""
 
 from __future__ import annotations
 

@@ -2,10 +2,10 @@
 
 The threshold gets its noise once, each answer gets noise that grows with the number of positives
 allowed, and it ends after so many (Lyu, Su, Li 2017, algorithm 7 without values; the broken
-variants are named in sparse_vector.proof.md). Only yes and no leave, never a noisy answer. Where all that
-one person moves adds up to no more than a bound, as with rows that are counted, the noisy answers
-are paid by themselves, and the threshold needs no noise.
-"""  # noqa: E501
+variants are named in sparse_vector.proof.md). Only yes and no leave, never a noisy answer. Where
+all that one person moves adds up to no more than a bound, as with rows that are counted, the noisy
+answers are paid by themselves, and the threshold needs no noise.
+"""
 
 from __future__ import annotations
 

@@ -2,9 +2,9 @@
 
 A gap is taken apart into digits of eight bits, and exp(-rate * gap) is the product of one table
 entry per digit. The tables are certified and every product is rounded down, so the result is a
-lower bound, and less than `MOST_OFF` units below the truth (dp/mechanisms/exponential.proof.md). For the rare
-decision that needs more, the same digits are multiplied as intervals of any precision.
-"""  # noqa: E501
+lower bound, and less than `MOST_OFF` units below the truth (dp/mechanisms/exponential.proof.md).
+For the rare decision that needs more, the same digits are multiplied as intervals of any precision.
+"""
 
 from __future__ import annotations
 

@@ -1,12 +1,12 @@
 """Exact sampling from a table of certified thresholds, by few random bits and no floats.
 
 A uniform number in [0, 1) falls between two thresholds P(X <= k), and that k is the draw. Of the
-uniform number 16 bits are drawn; they name a cell, and the guide knows the outcome if no
-threshold lies in the cell. Else 48 more bits are drawn, and a binary search finds the place
-among the floors of 2**64 times the thresholds. A uniform number whose 64 bits *equal* a floor is
-decided by more bits and finer thresholds, doubled until certain. So the draw is exact with
-probability one, the tail included: nothing is cut off (`tests/dp/sampling/test_threshold_table.py`).
-"""  # noqa: E501
+uniform number 16 bits are drawn; they name a cell, and the guide knows the outcome if no threshold
+lies in the cell. Else 48 more bits are drawn, and a binary search finds the place among the floors
+of 2**64 times the thresholds. A uniform number whose 64 bits *equal* a floor is decided by more
+bits and finer thresholds, doubled until certain. So the draw is exact with probability one, the
+tail included: nothing is cut off (`tests/dp/sampling/test_threshold_table.py`).
+"""
 
 from __future__ import annotations
 

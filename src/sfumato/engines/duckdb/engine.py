@@ -76,7 +76,6 @@ from sfumato.vault.sealed import Sealed
 from sfumato.vault.table_reader_port import ReadOrder
 from sfumato.vault.training_port import LearnOrder
 
-
 _LONG: Final = LONGEST // 64  # letters of a condition that is looked at alone: 64 lie in one go
 
 
@@ -93,8 +92,8 @@ class CountBatcher:
     """The batcher of concurrent counts: one scan of the rows serves all that wait at once.
 
     It belongs to one engine; `ask` sends a statement to the engine's worker. Each count is what it
-    would be alone. Where a scan fails, each of its counts is asked by itself, so that nobody's query
-    stops another's. Where the host ended the worker, each is told so.
+    would be alone. Where a scan fails, each of its counts is asked by itself, so that nobody's
+    query stops another's. Where the host ended the worker, each is told so.
     """
 
     def __init__(self, ask: Callable[[str, Statement, Layout, int], bytes | None]) -> None:
@@ -221,7 +220,8 @@ class Limits:
 # --- A worker that nobody has asked for a while is let go: after a time that is always the same
 #
 # What it held goes back to the machine: libraries, pages of tables, the rows of a lesson. The next
-# question starts another. When it ends hangs on when it was asked last, and on nothing that it read.
+# question starts another. When it ends hangs on when it was asked last, and on nothing that it
+# read.
 
 
 class IdleTimeout:

@@ -1,7 +1,8 @@
 """Counting one period of a stream against the rows that each person has left; in a worker.
 
 Two numbers of a person matter, both of theirs alone: how many of their rows the period has, and how
-many they have used. So nobody's rows count more or less for what others do (continual_counting.proof.md).
+many they have used. So nobody's rows count more or less for what others do
+(continual_counting.proof.md).
 
 The rows lie in a table that this process can open; or another engine counts them, a range of
 persons at a time, and here its persons get the names that they keep from version to version.

@@ -1,8 +1,10 @@
-"""The worker: the only process that reads rows. It is started by `worker_process.py` and killed by it.
+"""The worker: the only process that reads rows.
 
-It takes SQL printed by `query/printing/statements.py`, and says integers or `{"ok": false}`; no text of DuckDB,
-which quotes cells in its complaints, ever leaves this process.
-"""  # noqa: E501
+`worker_process.py` starts it and kills it.
+
+It takes SQL printed by `query/printing/statements.py`, and says integers or `{"ok": false}`; no
+text of DuckDB, which quotes cells in its complaints, ever leaves this process.
+"""
 
 from __future__ import annotations
 

@@ -209,7 +209,7 @@ def spelled(values: Sequence[str]) -> str:
     return "".join(few) if len(few) <= 1 else " || ".join(f"({texts})" for texts in few)
 
 
-# --- ranks (engines/kernel/ranks.proof.md) -----------------------------------------------------------------------  # noqa: E501
+# --- ranks (engines/kernel/ranks.proof.md) --------------------------------------------------------
 
 
 def rank_type(rows_per_person: int) -> str:
@@ -221,9 +221,9 @@ def rank_type(rows_per_person: int) -> str:
 def group_key(place: int, code: str) -> str:
     """Print the keyed PRF of person and key, null where the row is in no group.
 
-    It is the order of query/printing/statements.py to the last bit. A declared key's code is its place on the
-    card, which no row can change; of a private text it is the text itself.
-    """  # noqa: E501
+    It is the order of query/printing/statements.py to the last bit. A declared key's code is its
+    place on the card, which no row can change; of a private text it is the text itself.
+    """
     value = f"CAST({code} AS VARCHAR)" if code.startswith("k") else f"v{place}"
     prf = secret_number("cell", "CAST(person_key AS VARCHAR)", value)
     return f"CASE WHEN {code} IS NOT NULL THEN {prf} END"

@@ -181,15 +181,16 @@ def _read(marks: Sequence[Sequence[int]]) -> Fingerprint:
 # A row is the sorted multiset of its cells, so that neither names nor order of columns matter; its
 # mark says how often it occurs, so that two tables of few answers (yes, no) are not the same people
 # unless they agree in the counts. A column counts if at least 20 of its values differ and 90 % of
-# them; but not if it is exactly a run of whole numbers or days (a row number says nothing of people),
-# unless it is the column that names the person. Two hospitals that number their patients from 1 look
-# alike, then, and a second person has to say that they are not: better than the other error.
+# them; but not if it is exactly a run of whole numbers or days (a row number says nothing of
+# people), unless it is the column that names the person. Two hospitals that number their patients
+# from 1 look alike, then, and a second person has to say that they are not: better than the other
+# error.
 #
 # A part is a column, or an unordered pair of the eight most distinct columns that name nobody, with
-# how often each of its values occurs. Left out: numberings, calendars, and whatever has fewer than 8
-# values. So a table of a few answers is known by its whole rows alone; of one column such as age, a
-# full copy is known but hardly a half, and no choice of rows by age. A copy in which every cell was
-# rounded or noised is not known at all. Two stations that measure at the same hours look alike.
+# how often each of its values occurs. Left out: numberings, calendars, and whatever has fewer than
+# 8 values. So a table of a few answers is known by its whole rows alone; of one column such as age,
+# a full copy is known but hardly a half, and no choice of rows by age. A copy in which every cell
+# was rounded or noised is not known at all. Two stations that measure at the same hours look alike.
 
 
 _NEAR_UNIQUE: Final = 0.9

@@ -50,14 +50,14 @@ from sfumato.vault.card.columns import Column
 # --- How a cell that is a number, a day or a truth value already becomes what its text would become
 #
 # Reading a cell as text decides what it is worth (cell_sql.py); these expressions come to the same
-# value without the text, for those types of a source of which that can be proved. They are total, as
-# those are, and whether one is taken hangs on the source's type and the card alone.
+# value without the text, for those types of a source of which that can be proved. They are total,
+# as those are, and whether one is taken hangs on the source's type and the card alone.
 #
-# A DOUBLE x is worth what its text says, the shortest decimal s that is read as x again. Let an edge
-# be e = m * half / 10**d with |m * half| < 10**15. Its nearest double E is one division of two whole
-# numbers below 2**53. If x > E then s > e, and if x < E then s < e, for reading is monotone. If
-# x = E then s = e: both have at most 15 digits, and no two such decimals are one double. So x >= E
-# says exactly whether s >= e. Floats only *guess* the number of steps, half a step wrong at most.
+# A DOUBLE x is worth what its text says, the shortest decimal s that is read as x again. Let an
+# edge be e = m * half / 10**d with |m * half| < 10**15. Its nearest double E is one division of two
+# whole numbers below 2**53. If x > E then s > e, and if x < E then s < e, for reading is monotone.
+# If x = E then s = e: both have at most 15 digits, and no two such decimals are one double. So x >=
+# E says exactly whether s >= e. Floats only *guess* the number of steps, half a step wrong at most.
 
 
 _WHOLE: Final = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "UTINYINT", "USMALLINT", "UINTEGER")
@@ -420,7 +420,8 @@ def _write_persons(
 
     `person` is a dense code and changes when others come or go; it only tells people apart.
     Whatever has an order is ordered by `person_key` and `row_key`, which depend on nobody else.
-    `who` is the same for a person in every version, and no two people have one (continual_counting.proof.md).
+    `who` is the same for a person in every version, and no two people have one
+    (continual_counting.proof.md).
     """
     everybody = " UNION ALL ".join(f"SELECT {_UNIT} FROM {staged(table)}" for table in tables)
     connection.execute(
@@ -513,7 +514,7 @@ def _write_ranked(connection: duckdb.DuckDBPyConnection, order: TableOrder, salt
 
 
 def _write_parts(connection: duckdb.DuckDBPyConnection, order: TableOrder) -> None:
-    """Add up each person's part of each cell, as the card's own bounds let it count (engines/shared/stored_parts.py)."""  # noqa: E501
+    """Store each person's bounded part of each cell (engines/shared/stored_parts.py)."""
     parts = parts_of(order.columns, *order.bounds)
     kind = rank_type(order.limits.rows_per_person)
     for statement in write_parts(order.columns, parts, order.place, kind):

@@ -1,9 +1,9 @@
 """PostgreSQL behind the engine's port: prepared by DuckDB, copied in once, asked by a mere reader.
 
-One rule decides what a number is (engines/ingest/cell_sql.py), so a source is prepared by the embedded engine
-and the prepared rows are copied into a table of their own. Where the prepared table would lie, a
-small file says which table that is. The driver (psycopg) runs in a child process only.
-"""  # noqa: E501
+One rule decides what a number is (engines/ingest/cell_sql.py), so a source is prepared by the
+embedded engine and the prepared rows are copied into a table of their own. Where the prepared table
+would lie, a small file says which table that is. The driver (psycopg) runs in a child process only.
+"""
 
 from __future__ import annotations
 

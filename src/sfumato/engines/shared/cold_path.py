@@ -1,9 +1,11 @@
-"""The cold way of a measure: DuckDB picks and computes, `engines/kernel/contribution_bounding.py` bounds and adds up.
+"""The cold path of a measure: DuckDB selects and computes, our kernel bounds and adds up.
+
+The kernel is `engines/kernel/contribution_bounding.py`.
 
 Whether a measure goes this way is a function of the measure and the card alone. What travels to the
 worker is one statement, which the worker runs for a range of persons at a time, and what the
 columns of its answer mean.
-"""  # noqa: E501
+"""
 
 from __future__ import annotations
 

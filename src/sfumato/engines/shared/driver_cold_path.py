@@ -1,11 +1,12 @@
 """The cold way in PostgreSQL and Spark: they filter and compute, the driver bounds and adds up.
 
 A question with a filter or with clamped sums needs everybody's rows one by one. The engine hands
-them out for a range of persons at a time, packed into few whole numbers (engines/kernel/packed_rows.py), and the kernel
-bounds them: cells of a person lie in their stored order, which is that of query/printing/statements.py, or all of
-them count, or there is but one; else they are chosen by the kernel's own keyed order, as DuckDB's
-are. Private keys that no stored order serves stay with plain SQL.
-"""  # noqa: E501
+them out for a range of persons at a time, packed into few whole numbers
+(engines/kernel/packed_rows.py), and the kernel bounds them: cells of a person lie in their stored
+order, which is that of query/printing/statements.py, or all of them count, or there is but one;
+else they are chosen by the kernel's own keyed order, as DuckDB's are. Private keys that no stored
+order serves stay with plain SQL.
+"""
 
 from __future__ import annotations
 

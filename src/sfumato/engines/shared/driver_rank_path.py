@@ -2,9 +2,10 @@
 
 `g3` is the place of a row's cell among the cells of its person when all rows are grouped by `k3`
 alone, or by the private texts `v3`; `n3` the place of the row among its person's in that cell; both
-in the secret order that query/printing/statements.py prints. Ranks of a key serve only the grouping by exactly
-that key (soundness rule 10). A filter, or clamped sums, are another way's (driver_cold_path.py).
-"""  # noqa: E501
+in the secret order that query/printing/statements.py prints. Ranks of a key serve only the grouping
+by exactly that key (soundness rule 10). A filter, or clamped sums, are another way's
+(driver_cold_path.py).
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """The names of people beside a copy that lies elsewhere: `who` of each person, as 32 bytes.
 
 They stay on this machine, in a file that only the vault's owner may read: by them a stream knows a
-person again in another version (continual_counting.proof.md), and the engine that counts has no use for them.
+person again in another version (continual_counting.proof.md), and the engine that counts has no use
+for them.
 """
 
 from __future__ import annotations

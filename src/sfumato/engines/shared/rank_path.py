@@ -1,11 +1,13 @@
-"""The rank form of a measure: a person's part is bounded by two stored numbers (engines/kernel/ranks.proof.md).
+"""The rank form of a measure: a person's part is bounded by two stored numbers.
+
+Proof: engines/kernel/ranks.proof.md.
 
 `gr3` is the place of a row's group among its person's groups of column 3, `rr3` the place of the
 row in that group, `rr` its place among all rows of the person. They serve only a grouping by that
 very column, or by nothing, without a filter (soundness rule 10). Where a question keeps the card's
-own bounds, what is added up beforehand serves it sooner (stored_parts.py); everything else goes the cold
-way.
-"""  # noqa: E501
+own bounds, what is added up beforehand serves it sooner (stored_parts.py); everything else goes the
+cold way.
+"""
 
 from __future__ import annotations
 

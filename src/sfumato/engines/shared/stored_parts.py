@@ -1,4 +1,6 @@
-"""Stored parts: each person's part of each cell, added up at preparation (engines/kernel/ranks.proof.md).
+"""Stored parts: each person's part of each cell, added up at preparation.
+
+Proof: engines/kernel/ranks.proof.md.
 
 `parts3` has a row for each person and group of column 3 that the card's own bounds let count:
 `code`, `place` (the group's place among the person's), `n` (how many of the rows count), and of
@@ -9,7 +11,7 @@ question that lets fewer rows count is a part, if it is no larger, or else one o
 
 They serve a question that lets no more count than the card, has no filter, and is grouped by
 exactly that column: nothing that a person has is bounded then.
-"""  # noqa: E501
+"""
 
 from __future__ import annotations
 

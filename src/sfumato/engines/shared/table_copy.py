@@ -2,10 +2,10 @@
 
 `person_key` goes as text (it is only ever spelled), `row_key` as a signed number in the same order.
 A person table gets the places that cells and rows have in the secret order, for each column of
-declared keys or private texts, so that the usual questions need no sorting (driver_rank_path.py). For
-PostgreSQL they are packed too: `a3` is person and place of the cell among the person's, `b3` code
-and place of the row in the cell, `a` person and place of the row among all of the person's.
-"""  # noqa: E501
+declared keys or private texts, so that the usual questions need no sorting (driver_rank_path.py).
+For PostgreSQL they are packed too: `a3` is person and place of the cell among the person's, `b3`
+code and place of the row in the cell, `a` person and place of the row among all of the person's.
+"""
 
 from __future__ import annotations
 
@@ -159,7 +159,7 @@ def _code(place: int, types: dict[str, str]) -> str:
 
 
 def _cell_order(place: int, types: dict[str, str]) -> str:
-    """Print the keyed order of a person's cells, the same text as query/printing/statements.py has."""  # noqa: E501
+    """Print the keyed order of a person's cells, as query/printing/statements.py does."""
     code = _code(place, types)
     cell = f"CAST(k{place} AS VARCHAR)" if code[0] == "k" else without_nul(f"v{place}")
     text = f"? || ':cell:' || CAST(person_key AS VARCHAR) || ':' || {cell}"

@@ -1,7 +1,8 @@
 """Hand in a program, let it run once, look at what it left, vote, release, fetch.
 
-What a request may become, `features/airlock/model.py` decides; what it says, the door. Here is who calls.
-"""  # noqa: E501
+What a request may become, `features/airlock/model.py` decides; what it says, the door. Here is who
+calls.
+"""
 
 from __future__ import annotations
 

@@ -1,8 +1,9 @@
 """The owner's service: how anonymous a table is, and what recoding it costs.
 
 Everything here is computed from rows without noise. It is for the owner's eyes, says so, and
-answers nobody else; what is handed out is written into the ledger before (see `hand_out_service.py`).
-"""  # noqa: E501
+answers nobody else; what is handed out is written into the ledger before (see
+`hand_out_service.py`).
+"""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
 """The answer sheet: everything that a data protection officer asks of one release, signed.
 
 It holds the chain's own entries of the release, so that whoever has the vault's public key can
-check it without the vault (`sheet_verification.py`). No answer is on it, and nothing that rows decide but
-whether the question failed, which the chain says too.
-"""  # noqa: E501
+check it without the vault (`sheet_verification.py`). No answer is on it, and nothing that rows
+decide but whether the question failed, which the chain says too.
+"""
 
 from __future__ import annotations
 

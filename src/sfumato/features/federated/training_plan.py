@@ -1,9 +1,9 @@
 """A lesson over several sites, priced: all its rounds at once, before any of them.
 
 As with questions, everything here is a function of the lesson, the card, the agreement and the
-price, so every site finds the same noise by itself. Proofs: dp/learning/exact_arithmetic.proof.md and
-dp/accounting/poisson_subsampling.proof.md.
-"""  # noqa: E501
+price, so every site finds the same noise by itself. Proofs: dp/learning/exact_arithmetic.proof.md
+and dp/accounting/poisson_subsampling.proof.md.
+"""
 
 from __future__ import annotations
 

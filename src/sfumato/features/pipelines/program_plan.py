@@ -1,8 +1,9 @@
 """A pipeline is sample and aggregate: a stranger's program runs on blocks of people.
 
 Its terms are fixed before any row is read: everything here is a function of the manifest and the
-card. Why the price holds whatever the program does: dp/sampling/sampling_in_blocks.proof.md and median_of_blocks.proof.md.
-"""  # noqa: E501
+card. Why the price holds whatever the program does: dp/sampling/sampling_in_blocks.proof.md and
+median_of_blocks.proof.md.
+"""
 
 from __future__ import annotations
 

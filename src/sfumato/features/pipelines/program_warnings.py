@@ -1,7 +1,8 @@
 """Warn of programs that give no number, in price and answer, by trials and noise alone.
 
-No row and no block's result is here. A trial is on made-up people (features/pipelines/program_trial.py).
-"""  # noqa: E501
+No row and no block's result is here. A trial is on made-up people
+(features/pipelines/program_trial.py).
+"""
 
 from __future__ import annotations
 

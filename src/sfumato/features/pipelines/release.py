@@ -1,8 +1,9 @@
 """Strangers' programs at the door: charged first, run on blocks of people, averaged with noise.
 
-Why this costs what was charged: dp/sampling/sampling_in_blocks.proof.md. No row and no block's result is ever a
-value here: rows go from the engine into files that only a block opens, results come back sealed.
-"""  # noqa: E501
+Why this costs what was charged: dp/sampling/sampling_in_blocks.proof.md. No row and no block's
+result is ever a value here: rows go from the engine into files that only a block opens, results
+come back sealed.
+"""
 
 from __future__ import annotations
 

@@ -216,7 +216,7 @@ def _wanted(card: Card, asked: CapAsked) -> tuple[Budget, str]:
 
 
 def _delta_of(account: Account) -> Fraction:
-    """Return the delta of a cap, whose first test has half of it (see dp/accounting/privacy_filter.py)."""  # noqa: E501
+    """Return the delta of a cap; the first test has half (dp/accounting/privacy_filter.py)."""
     return Fraction(2 * account.cap.delta, DELTA_UNITS)
 
 

@@ -2,9 +2,10 @@
 
 A period goes: draw, count, blur, keep, write into the ledger. What is kept holds the noisy block,
 so whoever comes after a kill writes the very block that was drawn; and nothing but the ledger says
-which periods are closed. Why this costs what was charged: dp/mechanisms/continual_counting.proof.md. Killed at
-every step in tests/faults/test_stream_kills.py.
-"""  # noqa: E501
+which periods are closed. Why this costs what was charged:
+dp/mechanisms/continual_counting.proof.md. Killed at every step in
+tests/faults/test_stream_kills.py.
+"""
 
 from __future__ import annotations
 

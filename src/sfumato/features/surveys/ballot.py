@@ -1,16 +1,16 @@
 """A ballot: what a respondent's device makes of the truth, and what is kept of it.
 
-Every question comes down to one draw of a randomiser of dp/local (features/surveys/randomisation.py), no
-answer among its answers. Of several choices one option is drawn, of a ranking one pair, without a
-look at the answer; a number is rounded to a step of a grid, right on average (soundness rules 31,
-33).
+Every question comes down to one draw of a randomiser of dp/local
+(features/surveys/randomisation.py), no answer among its answers. Of several choices one option is
+drawn, of a ranking one pair, without a look at the answer; a number is rounded to a step of a grid,
+right on average (soundness rules 31, 33).
 
 The noise is permanent: it follows from a secret of the device, the question and the true value, so
 that asking again gives the same report again, and nothing to average (soundness rule 32). Where a
 series has waves, what is permanent is a lie that is never sent: each wave sends a fresh lie about
 it, which follows from that lie and the wave alone. JavaScript does the same, bit by bit
 (server/console/static/survey-coins.js).
-"""  # noqa: E501
+"""
 
 from __future__ import annotations
 

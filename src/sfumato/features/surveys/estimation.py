@@ -1,12 +1,12 @@
 """What the reports of a survey tell: shares and means with intervals, and what liars could move.
 
-A share comes from dp/local/frequency_estimation.py, the mean of numbers on a grid from features/surveys/mean_interval.py.
-A mean of two ends, and a preference between two, is a ratio of two
-estimates (of all who answered, those who counted as the higher). Fieller's interval holds for it
-where both were said often (soundness rule 4). Below that his variances are guesses, so two
+A share comes from dp/local/frequency_estimation.py, the mean of numbers on a grid from
+features/surveys/mean_interval.py. A mean of two ends, and a preference between two, is a ratio of
+two estimates (of all who answered, those who counted as the higher). Fieller's interval holds for
+it where both were said often (soundness rule 4). Below that his variances are guesses, so two
 intervals that never fall short are joined: one for how many answered, one for which of the two was
 said.
-"""  # noqa: E501
+"""
 
 from __future__ import annotations
 
@@ -108,9 +108,9 @@ def results(published: Published, tally: Tally) -> tuple[Answered, ...]:
 def adding_up(found: Sequence[Answered]) -> tuple[Answered, ...]:
     """Return the same with the shares of each yes or no, or choice, moved so that they add up to 1.
 
-    They are the nearest such shares (dp/local/simplex_projection.py): post-processing, which is free. The
-    intervals belong to the estimates as they were, and hold for the truth as before.
-    """  # noqa: E501
+    They are the nearest such shares (dp/local/simplex_projection.py): post-processing, which is
+    free. The intervals belong to the estimates as they were, and hold for the truth as before.
+    """
     return tuple(_adding_up(one) if one.question.kind in ADDABLE else one for one in found)
 
 

@@ -2,11 +2,11 @@
 
 Each report says something of its number and of whether there was one; for a ratio r, what it says
 of (number - r * there was one) has the mean 0 where r is the true one. Where the deviations of many
-reports have evened out, Fieller's interval serves (dp/local/mean_estimation.py). Before that the deviations
-that were seen are a guess - nobody may have said yet what one in fifty would say - so the interval
-is of all r that Bernstein's bound does not exclude, with the largest variance that any numbers
-could give: it never falls short, and is wider than need be.
-"""  # noqa: E501
+reports have evened out, Fieller's interval serves (dp/local/mean_estimation.py). Before that the
+deviations that were seen are a guess - nobody may have said yet what one in fifty would say - so
+the interval is of all r that Bernstein's bound does not exclude, with the largest variance that any
+numbers could give: it never falls short, and is wider than need be.
+"""
 
 from __future__ import annotations
 

@@ -1,12 +1,12 @@
 """How each question of a survey is randomised, and what its randomised answer says in words.
 
 Format 1 has one mechanism for every question: k-ary randomised response, which dice do too, with a
-number rounded to one of its two ends first. In format 2 a number is said by the best of
-dp/local's randomisers of numbers, on a grid of whole steps, and a choice by a set of options
-where that errs less. A question that waves ask again with `ever` has a permanent lie and a fresh
-one (dp/local/permanent_response.py). What was chosen is written into the survey and read from there: it
+number rounded to one of its two ends first. In format 2 a number is said by the best of dp/local's
+randomisers of numbers, on a grid of whole steps, and a choice by a set of options where that errs
+less. A question that waves ask again with `ever` has a permanent lie and a fresh one
+(dp/local/permanent_response.py). What was chosen is written into the survey and read from there: it
 is never chosen again, so a survey reads the same for ever.
-"""  # noqa: E501
+"""
 
 from __future__ import annotations
 

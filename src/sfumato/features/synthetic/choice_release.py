@@ -1,9 +1,9 @@
 """A private choice at the door: plan, price, charge, read, choose, record; as a release goes.
 
 What comes out is which of the questions were chosen, and nothing of their counts. The same choice
-again stands under the asker's operation, free. How far a twin lies from the rows (misfit_release.py) is
-looked at in the same way.
-"""  # noqa: E501
+again stands under the asker's operation, free. How far a twin lies from the rows
+(misfit_release.py) is looked at in the same way.
+"""
 
 from __future__ import annotations
 

@@ -101,7 +101,7 @@ def _counts(side: TwinSide, clique: Clique) -> Integers:
 
 
 def _shown(misfits: Misfits, place: int, number: int, side: TwinSide) -> Json:
-    """Return one error with its interval, as shares (misfit_plan.proof.md: what the answer means)."""
+    """Return one error with its interval, as shares (misfit_plan.proof.md)."""
     one = misfits.numbers[place]
     parts = 2 * side.scale * side.people * len(one.plans)
     value, noise = number / parts, one.noise.std() / parts

@@ -3,8 +3,9 @@
 Within each combination of values that are there already, the new values are dealt in the model's
 shares (whole counts by systematic rounding) to rows in a new random order. Without that order, what
 is dealt first would always meet what was dealt first before: columns that hang together by nothing
-would be correlated, and only pairs that nobody measured show it (tests/features/synthetic/test_maximum_entropy_model.py).
-"""  # noqa: E501
+would be correlated, and only pairs that nobody measured show it
+(tests/features/synthetic/test_maximum_entropy_model.py).
+"""
 
 from __future__ import annotations
 

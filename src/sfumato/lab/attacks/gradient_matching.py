@@ -1,9 +1,10 @@
 """Rebuild inputs by fitting them: search for those whose gradient is the one that was seen.
 
-The form of Zhu, Liu and Han (2019). Where `gradient_inversion.py` reads a single input off one neuron, this
-looks at all weights at once, so that it needs no bias, takes a batch whose inputs share their
-neurons, and makes the best of noise. It costs thousands of steps, and may end in a wrong valley.
-"""  # noqa: E501
+The form of Zhu, Liu and Han (2019). Where `gradient_inversion.py` reads a single input off one
+neuron, this looks at all weights at once, so that it needs no bias, takes a batch whose inputs
+share their neurons, and makes the best of noise. It costs thousands of steps, and may end in a
+wrong valley.
+"""
 
 from __future__ import annotations
 

@@ -2,9 +2,9 @@
 
 Each question is one release over many public keys. Its twin is the same question at several times
 the price, held against the price of one: what is sold too cheaply has to be caught. Canaries who
-bring too much, fits and streams are beside this (out_of_bounds_canaries.py, regression_audit.py, stream_audit.py); what all of these
-share is in canaries.py.
-"""  # noqa: E501
+bring too much, fits and streams are beside this (out_of_bounds_canaries.py, regression_audit.py,
+stream_audit.py); what all of these share is in canaries.py.
+"""
 
 from __future__ import annotations
 

@@ -1,10 +1,12 @@
-"""Second-order Taylor intervals: how far a smooth number of noisy parts is off (taylor_intervals.proof.md).
+"""Second-order Taylor intervals: how far a smooth number of noisy parts is off.
+
+Proof: taylor_intervals.proof.md.
 
 A number is carried with its slopes and its bends at the released parts. What is a quotient is kept
 as one, and a number is plausible as Fieller has it: where the numerator less so many denominators
 is as near to zero as its own noise makes it. The law of that noise is exact to the first order; of
 the second, its root mean square is added. Where that is not small, nothing is said.
-"""  # noqa: E501
+"""
 
 from __future__ import annotations
 

@@ -41,9 +41,9 @@ from sfumato.query.public_ranges import public_range
 
 # --- Formulas that are smooth in their noisy parts, as numbers with slopes and curvature
 #
-# `AVG(a) - AVG(b)` is of four parts whose noise adds up as it falls; an interval for each mean would
-# let both be off at once and in the worst way. Where a formula bends smoothly, its second-order
-# Taylor interval (verbs/taylor.py) is nearly as narrow as that of a sum.
+# `AVG(a) - AVG(b)` is of four parts whose noise adds up as it falls; an interval for each mean
+# would let both be off at once and in the worst way. Where a formula bends smoothly, its
+# second-order Taylor interval (verbs/taylor.py) is nearly as narrow as that of a sum.
 
 
 @dataclass(frozen=True)
@@ -383,7 +383,7 @@ class FormulaErrors:
 
 
 def _as_one(noise: Noise) -> Noise:
-    """Return the noise; that of a mean of several draws as one that is as wide (averaged_noise.proof.md)."""
+    """Return the noise; a mean of several draws as one as wide (averaged_noise.proof.md)."""
     if not isinstance(noise, AveragedNoise):
         return noise
     width = Fraction(noise.width())

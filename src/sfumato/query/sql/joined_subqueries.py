@@ -1,9 +1,9 @@
 """Several inner SELECTs by person, joined by the person: whose column is each name outside?
 
 A column that one of them gives goes by its own name; where more than one gives it, with the name of
-its table before it. What stands inside of them was read before (person_subqueries.py). A column that none
-of them gives is of a public table beside them, if there is one.
-"""  # noqa: E501
+its table before it. What stands inside of them was read before (person_subqueries.py). A column
+that none of them gives is of a public table beside them, if there is one.
+"""
 
 from __future__ import annotations
 

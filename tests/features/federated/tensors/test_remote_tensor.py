@@ -1,7 +1,8 @@
 """Tensors at workers: sent, computed with, trained on and brought back.
 
-Everything here holds for workers in this process and for real sites alike (features/federated/conftest.py).
-"""  # noqa: E501
+Everything here holds for workers in this process and for real sites alike
+(features/federated/conftest.py).
+"""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
 """The worker's end: objects by key, asked through messages; what is the site's stays the site's.
 
 An object is *free* if it can be given back: it was sent here, or was computed from such objects
-before anything of the site's tables was touched. From the first touch on nothing computed is
-free, and no sent object that was written to; gradients and views make finer book-keeping
-unsafe (`tests/features/federated/tensors/test_private_tensors.py` has the ways round it that were tried).
-"""  # noqa: E501
+before anything of the site's tables was touched. From the first touch on nothing computed is free,
+and no sent object that was written to; gradients and views make finer book-keeping unsafe
+(`tests/features/federated/tensors/test_private_tensors.py` has the ways round it that were tried).
+"""
 
 from __future__ import annotations
 

@@ -5,10 +5,10 @@ whoever else is there. `clipped_sum` is the fast form that DP-SGD usually has, a
 and in floating point. It proves nothing against chosen weights; `bench learning` measures it.
 
 In the fast form a first pass gives what comes back to each layer, from which each person's norm
-follows (`clipped_gradients.py`); a second product of matrices adds up the gradients, each scaled. Where a
-weight is used more than once, or no norm is known but by making the gradient, people's gradients
-are made, so many at once as there is room for.
-"""  # noqa: E501
+follows (`clipped_gradients.py`); a second product of matrices adds up the gradients, each scaled.
+Where a weight is used more than once, or no norm is known but by making the gradient, people's
+gradients are made, so many at once as there is room for.
+"""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ from sfumato.features.federated.training.layers import LEARNT
 # back to both. These are the ghost norms of Li et al. (2022). Where there are so many places that a
 # person's gradient is the smaller thing, that is made and measured (Bu, Mao, Xu 2022).
 #
-# Sums over places can cancel: then rounding would make a norm too short by any factor, whoever chose
-# the weights having chosen them so. So what the rounding of such sums can come to is added to each
-# norm: a squared norm here is never less than the true one. Nor is what a square loses that is too
-# small for a double (`LEAST`): beside it, what comes back may be as large as a double holds.
+# Sums over places can cancel: then rounding would make a norm too short by any factor, whoever
+# chose the weights having chosen them so. So what the rounding of such sums can come to is added to
+# each norm: a squared norm here is never less than the true one. Nor is what a square loses that is
+# too small for a double (`LEAST`): beside it, what comes back may be as large as a double holds.
 #
 # Of layers that normalise, gradients are made in closed form: there are few numbers of them. Of all
 # others they are made by PyTorch's own `torch.func`, a row at a time but all at once.
