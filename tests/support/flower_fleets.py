@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 from sfumato.dp.secure_aggregation.collector import Collector
 from sfumato.features.federated.agreement import Agreement, read_agreement
 from sfumato.features.federated.flower import join_fleet, new_site
-from sfumato.features.federated.flower.client_mod import STAGES, Part
 from sfumato.features.federated.flower.fleet_node import Node
 from sfumato.features.federated.flower.fleet_schedule import Plan, Schedule, schedule, task_digest
+from sfumato.features.federated.flower.round_stages import STAGES, Part
 from sfumato.system.randomness import SystemDice
 
 NAMES = ("east", "north", "south", "west")

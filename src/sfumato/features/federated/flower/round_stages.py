@@ -1,0 +1,123 @@
+"""A site of a fleet at one stage of a round: a process that begins, says one thing, and ends.
+
+Flower starts a client anew for every message, so a `Participant` is written down between stages.
+Its secrets are encrypted on disk, by a key that lives in the memory of the node's SuperNode alone
+(Flower's context): when either is gone, they are. What was kept is given once, and deleted before
+it is used: two messages of one stage would otherwise both find the same state, and could be told
+to reveal both secrets of a neighbour.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+import numpy as np
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
+from numpy.typing import NDArray
+
+from sfumato.dp.ports import Dice
+from sfumato.dp.secure_aggregation.message_encoding import decode_fields, encode_fields, refused
+from sfumato.dp.secure_aggregation.participant import Participant, bad_update
+from sfumato.dp.secure_aggregation.round_terms import not_trusted
+from sfumato.features.federated.flower.fleet_node import Node
+from sfumato.features.federated.flower.fleet_schedule import Plan, number_and_task, read_schedule
+
+STAGES: Final = ("join", "share", "mask", "agree", "reveal")
+Numbers = NDArray[np.float64]
+_NONCE_BYTES: Final = 12
+
+
+class Part:
+    """A site's part in a fleet's rounds; `key` encrypts what it keeps between two stages."""
+
+    def __init__(self, node: Node, key: bytes, dice: Dice) -> None:
+        self._node = node
+        self._key = key
+        self._dice = dice
+
+    def join(self, invitation: bytes, spelled: str) -> bytes:
+        """Return this site's keys for a round that it may take part in, and could pay."""
+        plan = Plan(self._node.agreement(), read_schedule(spelled))
+        player = self._player(plan)
+        said = player.join(invitation)
+        number, task = number_and_task(player.terms.about)
+        if player.terms != plan.terms(player.terms.nonce, number, task):
+            raise not_trusted("they are not those of the agreement and the schedule")
+        with self._node.turn() as turn:
+            turn.take_nonce(player.terms.nonce)
+            turn.look(plan, number)
+            turn.forget_rounds()
+            turn.keep(player.terms.nonce, self._sealed(player, spelled))
+        return said
+
+    def go_on(self, stage: str, nonce: bytes, message: bytes) -> bytes:
+        """Return this site's message of a stage in which no row is touched."""
+        player, spelled = self._resumed(nonce)
+        match stage:
+            case "share":
+                said = player.share(message)
+            case "agree":
+                said = player.agree(message)
+            case "reveal":
+                return player.reveal(message)  # and nothing is kept: the round is over
+            case _:
+                raise refused("There is no such stage.")
+        with self._node.turn() as turn:
+            turn.keep(nonce, self._sealed(player, spelled))
+        return said
+
+    def mask(
+        self, nonce: bytes, message: bytes, task: str, update: Callable[[], Numbers | None]
+    ) -> bytes:
+        """Return the update under its noise and masks; it is charged before it is computed.
+
+        Where there is none (the app failed, or what it gave are no such numbers) a site of a
+        private sum sends nothing but noise: whether an app fails can depend on a row.
+        """
+        player, spelled = self._resumed(nonce)
+        plan = Plan(self._node.agreement(), read_schedule(spelled))
+        player.hear(message)
+        number, agreed_task = number_and_task(player.terms.about)
+        if task != agreed_task:
+            raise not_trusted("the model or its settings are not those that all sites have signed")
+        with self._node.turn() as turn:
+            turn.charge(plan, number)
+        said = player.masked(plan.integers(self._numbers(plan, update()), self._dice))
+        with self._node.turn() as turn:
+            turn.keep(nonce, self._sealed(player, spelled))
+        return said
+
+    def _numbers(self, plan: Plan, found: Numbers | None) -> Numbers:
+        size = plan.schedule.size
+        if found is not None and found.shape == (size,) and np.isfinite(found).all():
+            return found
+        if plan.noise is None:
+            raise bad_update("The app gave no finite numbers of the round's shape.")
+        return np.zeros(size)
+
+    def _player(self, plan: Plan) -> Participant:
+        node, trust = self._node, plan.cohort.trust()
+        # the nonces of earlier rounds are looked up in the file, in the turn that puts this down
+        return Participant(node.rules.name, node.identity, trust, self._dice, set())
+
+    def _sealed(self, player: Participant, spelled: str) -> bytes:
+        at = self._dice.draw(_NONCE_BYTES)
+        words = encode_fields("part", player.kept(), spelled.encode())
+        return at + ChaCha20Poly1305(self._key).encrypt(at, words, player.terms.nonce)
+
+    def _resumed(self, nonce: bytes) -> tuple[Participant, str]:
+        with self._node.turn() as turn:
+            sealed = turn.take_kept(nonce)
+        try:
+            lock = ChaCha20Poly1305(self._key)
+            words = lock.decrypt(sealed[:_NONCE_BYTES], sealed[_NONCE_BYTES:], nonce)
+        except (InvalidTag, ValueError) as wrong:
+            raise refused(
+                "The SuperNode has ended since, and the round's secrets with it."
+            ) from wrong
+        kept, spelled = decode_fields(words, "part", 2)
+        player = self._player(Plan(self._node.agreement(), read_schedule(spelled.decode())))
+        player.resume(kept)
+        return player, spelled.decode()
