@@ -2,7 +2,7 @@
 
 Tables and questions are dealt at random, with bounds that bite. An answer is released; what was
 drawn for it, and what the engine says of the same tables without one person, give the loss that
-the charge is held against (privacy_loss.py). What a plan claims of itself takes no part in it.
+the charge is held against (support/privacy_loss_oracle.py). What a plan claims of itself takes no part in it.
 """
 
 from __future__ import annotations

@@ -291,7 +291,7 @@ def test_a_filter_counts_the_same_rows_as_any_question_does(
 
 
 def test_many_people_are_counted_each_once(engine: VaultEngine, tmp_path: Path) -> None:
-    """More than travel at a time from an engine elsewhere (taking.py)."""
+    """More than travel at a time from an engine elsewhere (stream_period.py)."""
     many = 70_000
     rows = [(f"p{n}", 1, "yes") for n in range(many)] + [("p0", 1, "yes")] * 3
     (table,) = tables_of(engine, tmp_path, [rows])

@@ -78,14 +78,11 @@ OF_KIND: Final[Mapping[str, str]] = {
     "features.audit.sheet_verification": "service",
     "features.federated.secure_rounds": "service",
     "features.federated.training_progress": "service",
-    "features.pipelines.answer_json": "release",
     "features.policy.spending": "service",
     "features.queries.history": "service",
-    "features.streams.answer_json": "release",
     "features.synthetic.counted_marginals": "release",
     "features.synthetic.distance_to_rows": "release",
     "features.synthetic.linked_marginals": "release",
-    "features.anonymization.risk_loss_plot": "cli",
 }
 NOT_PUBLIC: Final = ("release.unseal", "release.locks.central_dp", "release.locks.reviewed")
 

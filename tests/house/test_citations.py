@@ -13,7 +13,7 @@ FOLDERS = ("src", "tests", "bench", "tools", "docs", "examples", "requirements",
 RULES = ROOT / "docs" / "explanation" / "soundness-rules.md"
 SECTIONS = re.split(r"^### Rule (\d+a?)$", RULES.read_text("utf-8"), flags=re.M)
 RULE = dict(zip(SECTIONS[1::2], SECTIONS[2::2], strict=True))
-# Chapters of the public specification of OCI images, which oci.py reads.
+# Chapters of the public specification of OCI images, which oci_layers.py reads.
 PUBLIC = {"image-layout.md", "layer.md"}
 
 Cited = tuple[str, str]  # where, what

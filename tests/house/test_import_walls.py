@@ -7,7 +7,7 @@ from typing import Final
 
 import pytest
 
-from house.import_walls import NOT_PUBLIC, ROOMS, broken_walls, imports_of
+from house.import_walls import NOT_PUBLIC, OF_KIND, ROOMS, broken_walls, imports_of
 
 PACKAGE = Path(__file__).parents[2] / "src" / "sfumato"
 
@@ -51,6 +51,11 @@ EXCEPTIONS: Final = {
 
 def test_every_import_is_one_that_the_table_allows() -> None:
     assert broken_walls(PACKAGE) == set(EXCEPTIONS)
+
+
+def test_every_file_whose_kind_the_table_says_is_there() -> None:
+    paths = [PACKAGE / name.replace(".", "/") for name in OF_KIND]
+    assert [p for p in paths if not p.is_dir() and not p.with_suffix(".py").is_file()] == []
 
 
 def test_the_table_sees_the_imports_of_every_room() -> None:

@@ -1,4 +1,4 @@
-"""Brute force judges how far one person moves a part (removals.py), and the claims are attained."""
+"""Brute force judges how far one person moves a part (support/sensitivity_oracle.py), and the claims are attained."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """What is charged for each verb, by name, and that no two tiny tables lose more at its release.
 
 The loss is computed from what the release has drawn and from the tables' own integers
-(privacy_loss.py); what a plan claims of itself takes no part in it.
+(support/privacy_loss_oracle.py); what a plan claims of itself takes no part in it.
 """
 
 from __future__ import annotations

@@ -75,7 +75,7 @@ class App(Protocol):
         """Return several sites, to be asked as one."""
         ...
 
-    def new_agreement(self, name: str, **words: Any) -> Json:  # Any: see convening.py
+    def new_agreement(self, name: str, **words: Any) -> Json:  # Any: see app/federation.py
         """Return an agreement for sites' owners to join, with what was left open chosen."""
         ...
 

@@ -71,7 +71,7 @@ class ApproximateEvent:
 
 @dataclass(frozen=True)
 class ThresholdEvent:
-    """A release that is (epsilon, delta)-DP and, but for chance tail, rho-zCDP: threshold.py."""
+    """A release that is (epsilon, delta)-DP and, but for chance tail, rho-zCDP: gaussian_partition_selection.py."""
 
     rho: Fraction
     tail: Fraction

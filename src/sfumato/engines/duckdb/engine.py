@@ -177,7 +177,7 @@ def _goes(wanted: Sequence[CountRequest]) -> Iterator[Sequence[CountRequest]]:
 
 _DEADLINE_S: Final = 60.0
 _DAY_S: Final = 86_400.0
-_ROW_S: Final = 0.5e-6  # of the slowest question, lower.py's windows, on one slow core
+_ROW_S: Final = 0.5e-6  # of the slowest question, the windows of query/printing/, on one slow core
 _MEMORY_MB: Final = 4096
 _ROW_B: Final = 100  # of the same question
 _MACHINE: Final = 0.75  # the share of the machine's memory that a worker may grow to

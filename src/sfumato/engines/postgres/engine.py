@@ -36,7 +36,7 @@ from sfumato.vault.sealed import Sealed
 _GRACE_S: Final = 2.0  # how long the server may take to notice its own timeout
 _DEADLINE_S: Final = 60.0
 _MOST_S: Final = 5400.0
-_ROW_S: Final = 5e-6  # of the slowest question, lower.py's windows, on one slow core
+_ROW_S: Final = 5e-6  # of the slowest question, the windows of query/printing/, on one slow core
 
 
 @dataclass(frozen=True)

@@ -29,7 +29,7 @@ from sfumato.vault.sealed import Sealed
 
 _DEADLINE_S: Final = 300.0  # starting a JVM is part of the first question
 _MOST_S: Final = 5400.0
-_ROW_S: Final = 5e-6  # of the slowest question, lower.py's windows, on one slow core
+_ROW_S: Final = 5e-6  # of the slowest question, the windows of query/printing/, on one slow core
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from sfumato.features.synthetic.linked_marginals import anchor_of, can_join, lin
 from sfumato.features.synthetic.marginal_selection import METHODS
 from sfumato.features.synthetic.measurement_release import AtTheDoor, Price
 from sfumato.features.synthetic.private_bins import LEVELS, is_wide, uncut
-from sfumato.features.synthetic.private_bins import split_at_median as halved
+from sfumato.features.synthetic.private_bins import split_at_median
 from sfumato.features.synthetic.schema_twin import most_rows
 from sfumato.features.synthetic.table_assembly import Drawn
 from sfumato.vault.card.data_card import Card, Table
@@ -153,7 +153,7 @@ def _binned(device: AtTheDoor, one: Coded, counted: Counted) -> Coded:
         return one
     made, each = uncut(one.column), Fraction(1, _medians(counted))
     for _ in range(LEVELS):
-        made = halved(made, device.middles(made, each))
+        made = split_at_median(made, device.middles(made, each))
     device.said.append({"binned": one.column.name, "begins": made.begins_shown()})
     return made
 

@@ -43,7 +43,7 @@ from sfumato.query.public_ranges import public_range
 #
 # `AVG(a) - AVG(b)` is of four parts whose noise adds up as it falls; an interval for each mean
 # would let both be off at once and in the worst way. Where a formula bends smoothly, its
-# second-order Taylor interval (verbs/taylor.py) is nearly as narrow as that of a sum.
+# second-order Taylor interval (taylor_intervals.py) is nearly as narrow as that of a sum.
 
 
 @dataclass(frozen=True)
