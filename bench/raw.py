@@ -118,7 +118,7 @@ def _asked(
     return lambda: connection.execute(sql).fetchall()
 
 
-# --- numpy: the expressions of engines/ingest/prepare.py, a range of rows at a time ------------------------
+# --- numpy: the expressions of engines/ingest/prepare.py, a range of rows at a time ---------------
 
 
 def _in_numpy(connection: duckdb.DuckDBPyConnection, name: str, rows: int) -> list[tuple[Any, ...]]:

@@ -1,8 +1,9 @@
 """On every engine no release draws less noise than it was charged for, whatever is asked.
 
 Tables and questions are dealt at random, with bounds that bite. An answer is released; what was
-drawn for it, and what the engine says of the same tables without one person, give the loss that
-the charge is held against (support/privacy_loss_oracle.py). What a plan claims of itself takes no part in it.
+drawn for it, and what the engine says of the same tables without one person, give the loss that the
+charge is held against (support/privacy_loss_oracle.py). What a plan claims of itself takes no part
+in it.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
 """Random questions on every engine: from their text, or as JSON, to the last unit as plainly read.
 
-A question is posed of rows at random (support/random_tables.py), goes through its text or its JSON, the
-plan and the engine's own SQL to a real engine, and what comes back is what support/query_oracle.py says of
-the question as it was posed. Where a bound on a person bites (every fifth), what is plain is the
-measure, and engine_rows.py adds it up in the order that the engine's secret gives.
+A question is posed of rows at random (support/random_tables.py), goes through its text or its JSON,
+the plan and the engine's own SQL to a real engine, and what comes back is what
+support/query_oracle.py says of the question as it was posed. Where a bound on a person bites (every
+fifth), what is plain is the measure, and engine_rows.py adds it up in the order that the engine's
+secret gives.
 """
 
 from __future__ import annotations

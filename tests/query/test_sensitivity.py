@@ -1,4 +1,4 @@
-"""Brute force judges how far one person moves a part (support/sensitivity_oracle.py), and the claims are attained."""
+"""Brute force (support/sensitivity_oracle.py) judges how far one person moves a part."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
 """Golden vectors: what given words make of an answer, for clients in other languages.
 
-`python -m tests.local_golden` writes vectors.json anew; test_vectors.py compares.
+`PYTHONPATH=tests python -m support.local_golden_vectors` writes vectors.json anew;
+test_golden_vectors.py compares.
 """
 
 from __future__ import annotations

@@ -77,9 +77,10 @@ Act = Callable[[LedgerTransaction], object]
 class SqlLedger:
     """A LedgerStore: one connection that writes, one that looks, and the last head it saw.
 
-    Safe under threads. What waits to be written at once is written together (`system/group_commit.py`): in
-    one transaction, each act accepted or refused by itself, and nobody told before all of it is
-    durable. After a fork the child leaves the parent's connections alone and makes its own.
+    Safe under threads. What waits to be written at once is written together
+    (`system/group_commit.py`): in one transaction, each act accepted or refused by itself, and
+    nobody told before all of it is durable. After a fork the child leaves the parent's connections
+    alone and makes its own.
     """
 
     def __init__(self, database: Database, clock: Clock) -> None:

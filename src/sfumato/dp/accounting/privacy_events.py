@@ -71,7 +71,7 @@ class ApproximateEvent:
 
 @dataclass(frozen=True)
 class ThresholdEvent:
-    """A release that is (epsilon, delta)-DP and, but for chance tail, rho-zCDP: gaussian_partition_selection.py."""
+    """An (epsilon, delta)-DP release; but for `tail`, rho-zCDP (gaussian_partition_selection)."""
 
     rho: Fraction
     tail: Fraction

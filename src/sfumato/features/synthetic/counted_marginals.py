@@ -13,8 +13,7 @@ from sfumato.features.synthetic.column_categories import Coded, coded
 from sfumato.features.synthetic.linked_marginals import anchor_of, can_join, linked, pairs_of
 from sfumato.features.synthetic.marginal_selection import METHODS
 from sfumato.features.synthetic.measurement_release import AtTheDoor, Price
-from sfumato.features.synthetic.private_bins import LEVELS, is_wide, uncut
-from sfumato.features.synthetic.private_bins import split_at_median
+from sfumato.features.synthetic.private_bins import LEVELS, is_wide, split_at_median, uncut
 from sfumato.features.synthetic.schema_twin import most_rows
 from sfumato.features.synthetic.table_assembly import Drawn
 from sfumato.vault.card.data_card import Card, Table
