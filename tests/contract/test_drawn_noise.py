@@ -26,7 +26,7 @@ from sfumato.query.expression import Ref
 from sfumato.query.model import Aggregate, Output, Query, Verb, query_json
 from sfumato.query.plan import Plan
 from sfumato.query.request import Request
-from sfumato.release.guarded_release import Door
+from sfumato.release.release_order import Door
 from sfumato.release.unseal import unseal
 from sfumato.vault.engine_port import Engine
 from support.engine_rows import SALT

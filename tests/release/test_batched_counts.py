@@ -17,7 +17,7 @@ from sfumato.app.vault import OpenVault
 from sfumato.dp.refusal import Refused
 from sfumato.features.queries.batch_verbs import begun, counted
 from sfumato.query.measure import Cells, Measure
-from sfumato.release.guarded_release import Begun
+from sfumato.release.release_order import Begun
 from sfumato.server.dispatch import Dispatcher
 from sfumato.server.ipc.call_metrics import CallMetrics, to_nowhere
 from sfumato.server.ipc.door_server import Call, DoorEnd

@@ -18,8 +18,8 @@ from sfumato.dp.refusal import Refused
 from sfumato.features.jobs.verbs import asked_of
 from sfumato.features.queries.batch_verbs import begun, ended
 from sfumato.query.measure import Cells, Measure
-from sfumato.release.guarded_release import Begun
 from sfumato.release.ledger_guard import Ledger
+from sfumato.release.release_order import Begun
 from sfumato.server.dispatch import Dispatcher
 from sfumato.server.ipc.call_metrics import CallMetrics, to_nowhere
 from sfumato.server.ipc.door_server import DoorEnd

@@ -30,7 +30,7 @@ from sfumato.query.plan import Plan, make_plan
 from sfumato.query.price import price_at
 from sfumato.query.request import Request
 from sfumato.query.sql.select import read_sql
-from sfumato.release.guarded_release import Door
+from sfumato.release.release_order import Door
 from sfumato.vault.sealed import Sealed
 from support.privacy_loss_oracle import (
     Draws,

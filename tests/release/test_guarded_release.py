@@ -24,8 +24,9 @@ from sfumato.query.measure import Cells, Measure
 from sfumato.query.request import Request
 from sfumato.query.sql.select import read_sql
 from sfumato.release import ledger_guard as ledger_module
-from sfumato.release.guarded_release import Asker, Door, Order, release
+from sfumato.release.guarded_release import release
 from sfumato.release.ledger_guard import Ledger
+from sfumato.release.release_order import Asker, Door, Order
 from sfumato.vault.engine_port import EngineStopped
 from sfumato.vault.ledger_entries import Charge, Outcome
 from sfumato.vault.sealed import Sealed

@@ -22,16 +22,8 @@ from sfumato.query.request import Request
 from sfumato.query.sql.select import read_sql
 from sfumato.release import charged_reads as looking_module
 from sfumato.release.charged_reads import LOST, MEMORY_DEATHS, PAUSES_S
-from sfumato.release.guarded_release import (
-    Asker,
-    Begun,
-    Door,
-    Order,
-    Release,
-    answer_all,
-    begin_all,
-    release,
-)
+from sfumato.release.guarded_release import answer_all, begin_all, release
+from sfumato.release.release_order import Asker, Begun, Door, Order, Release
 from sfumato.vault.engine_port import MEMORY, SIGNAL, START, EngineLost, EngineStopped
 from sfumato.vault.sealed import Sealed
 from support.scripted_engine import Reading, ScriptedEngine

@@ -17,7 +17,8 @@ from scipy import stats
 from sfumato.query.measure import Cells, Measure
 from sfumato.query.request import Request
 from sfumato.query.sql.select import read_sql
-from sfumato.release.guarded_release import Asker, Order, release
+from sfumato.release.guarded_release import release
+from sfumato.release.release_order import Asker, Order
 from sfumato.vault.sealed import Sealed
 from support.scripted_engine import ScriptedEngine
 from support.small_vaults import open_with, write_patients

@@ -24,7 +24,8 @@ from sfumato.dp.refusal import Refused
 from sfumato.query.measure import Cells, Measure
 from sfumato.query.request import Request
 from sfumato.query.sql.select import read_sql
-from sfumato.release.guarded_release import Asker, Door, Order, release
+from sfumato.release.guarded_release import release
+from sfumato.release.release_order import Asker, Door, Order
 from sfumato.vault.sealed import Sealed
 from support.noise_judge import accusations
 from support.scripted_engine import ScriptedEngine

@@ -28,9 +28,10 @@ from sfumato.query import price
 from sfumato.query.plan import PEOPLE, Plan
 from sfumato.query.price import Selection
 from sfumato.query.request import Request
-from sfumato.release.guarded_release import Asker, Door, Order, accounts_paying, release
+from sfumato.release.guarded_release import accounts_paying, release
 from sfumato.release.ledger_guard import Ledger
 from sfumato.release.noise_pool import NoisePool
+from sfumato.release.release_order import Asker, Door, Order
 from sfumato.storage.anchor import FileAnchor
 from sfumato.storage.key_files import ReceiptKey
 from sfumato.storage.sqlite_ledger import create_ledger

@@ -37,7 +37,7 @@ from sfumato.features.federated.tensors.tensor_processes import RoomLimits, Tens
 from sfumato.features.federated.training.trained_model import TrainedModel
 from sfumato.features.federated.training.training_rounds import Course, Step, train
 from sfumato.features.federated.training_release import TrainDoor
-from sfumato.release.guarded_release import Door
+from sfumato.release.release_order import Door
 from sfumato.storage.key_files import make_secret, read_secret, site_secret
 from sfumato.system.randomness import StretchedDice, SystemDice
 from sfumato.vault.encryption_at_rest import AtRest

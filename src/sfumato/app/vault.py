@@ -68,9 +68,9 @@ from sfumato.features.surveys.client import LocalSurvey
 from sfumato.features.synthetic.private_service import PrivateTwins
 from sfumato.features.synthetic.service import Twins
 from sfumato.query.model import query_json
-from sfumato.release.guarded_release import Door
 from sfumato.release.ledger_guard import Ledger
 from sfumato.release.noise_pool import NoisePool
+from sfumato.release.release_order import Door
 from sfumato.sandbox.base_environment import environment
 from sfumato.sandbox.bubblewrap import Bubblewrap
 from sfumato.sandbox.container_runtimes import read_runtime

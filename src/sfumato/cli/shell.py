@@ -128,7 +128,7 @@ class Shell:
 
     def open(self, connections: tuple[tuple[str, str], ...] = ()) -> Any:
         """Open the vault that was named, in its folder or over HTTP, or refuse."""
-        from sfumato.cli.sign_in import token_for
+        from sfumato.cli.token_file import token_for
 
         if self.vault is None:
             raise Refused(

@@ -553,7 +553,7 @@ class DataSet(Steps):
     @property
     def airlock(self) -> AirlockRoom:
         """Return the airlock of this data set: files that reviewers check before they leave."""
-        return AirlockRoom(self._vault, self.name)
+        return AirlockRoom(self._vault.call, self.name)
 
     def begun(self) -> Builder:
         """Return a question of this data set that asks for nothing yet."""

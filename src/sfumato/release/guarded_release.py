@@ -3,28 +3,26 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Final
 
 from sfumato.dp.json_values import Json
 from sfumato.dp.refusal import Bug, Refused
 from sfumato.query.price import Priced
-from sfumato.query.request import Request
 from sfumato.release.accounts import debtors
 from sfumato.release.ledger_guard import Ledger
 from sfumato.release.locks.central_dp import Drawn
 from sfumato.release.noise_pool import NoisePool
 from sfumato.release.noisy_answers import can_batch, draw_noise, read_all, read_rows
 from sfumato.release.payment import on_card
-from sfumato.release.plan_cache import PlanCache
 from sfumato.release.plan_description import PlanDescription, PlanPaper, digest
 from sfumato.release.receipts import answer_version, receipt, shown_answer
+from sfumato.release.release_order import Asker, Begun, Door, Order, Release
 from sfumato.release.top_up_source import priced_for
 from sfumato.release.wait_limit import wait_limit
 from sfumato.vault.card.data_card import Card
-from sfumato.vault.engine_port import Engine
 from sfumato.vault.ledger_entries import (
     Account,
     Charge,
@@ -39,63 +37,10 @@ from sfumato.vault.ledger_entries import (
 FEW: Final = 1_000  # numbers of an answer that others wait for, at 5 microseconds each or more
 
 
-@dataclass(frozen=True)
-class Asker:
-    """Who asks, and with whom they share a cap."""
-
-    user: str
-    groups: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
-class Door:
-    """What a release needs: the ledger to charge, the engine to read, the noise to add."""
-
-    ledger: Ledger
-    engine: Engine
-    pool: NoisePool
-    code: str = ""  # SHA-256 (hex) of the package that answers
-    plans: PlanCache = field(default_factory=PlanCache)
-
-
-@dataclass(frozen=True)
-class Order:
-    """A question at a price, on one version of one data set, by one asker, as one operation."""
-
-    card: Card
-    table: str
-    request: Request
-    asker: Asker
-    op: str
-    earlier: Callable[[str], Card | None]  # another version's card, for an answer given before
-    fresh: bool = False
-    may_still: Callable[[], None] = lambda: None  # refuses whoever may not ask any more
-
-
-@dataclass(frozen=True)
-class Release:
-    """What may be seen: the answer as the asker named it, and its receipt."""
-
-    answer: Json
-    receipt: Json
-
-
 def accounts_paying(ledger: Ledger, card: Card, asker: Asker) -> list[Account]:
     """Return the accounts of all who pay: the people, the data set, groups, the user."""
     paying = debtors(card, asker.user, asker.groups)
     return list(ledger.paying(paying).values())
-
-
-@dataclass(frozen=True)
-class Begun:
-    """A question that is paid, and no row of it read; its answer may stand already."""
-
-    order: Order
-    priced: Priced
-    noise: list[Drawn]
-    charge: Charge
-    outcome: Charged | OperationState
-    is_look: bool = False  # a count that is read with others', in one pass over the rows
 
 
 def release(door: Door, order: Order) -> Release:

@@ -42,7 +42,7 @@ from sfumato.vault.ports import LookingEngine
 from sfumato.vault.sealed import Sealed
 
 if TYPE_CHECKING:
-    from sfumato.release.guarded_release import Begun, Door
+    from sfumato.release.release_order import Begun, Door
 
 LETTERS: Final = 4_000  # of a plan that is read with others: what is long is read alone
 

@@ -24,7 +24,7 @@ from sfumato.features.pipelines.approval_rule import Rule
 from sfumato.features.pipelines.program_plan import Program
 from sfumato.features.pipelines.release import PipelineDoor
 from sfumato.features.pipelines.rule_service import PipelineRules
-from sfumato.release.guarded_release import Asker
+from sfumato.release.release_order import Asker
 from sfumato.sandbox.ports import (
     BlockJob,
     SandboxLimits,

@@ -20,8 +20,8 @@ from sfumato.lab.audit.shipped_mechanisms import Bytes
 from sfumato.query.measure import Cells, Measure
 from sfumato.query.request import Request
 from sfumato.query.sql.select import read_sql
-from sfumato.release.guarded_release import Asker, Door, Order
 from sfumato.release.locks.central_dp import LARGEST, add_noise, choose_farthest
+from sfumato.release.release_order import Asker, Door, Order
 from sfumato.vault.engine_port import EngineStopped
 from sfumato.vault.sealed import Sealed
 from support.scripted_engine import ScriptedEngine

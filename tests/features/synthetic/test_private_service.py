@@ -20,8 +20,8 @@ from sfumato.dp.budget import EPSILON_UNITS, RHO_UNITS
 from sfumato.features.synthetic.column_categories import coded
 from sfumato.features.synthetic.measurement_port import unmerged
 from sfumato.features.synthetic.measurement_release import AtTheDoor, price_of
-from sfumato.release.guarded_release import Asker
 from sfumato.release.locks.k_anonymity import hand_out
+from sfumato.release.release_order import Asker
 from support.small_vaults import (
     PATIENTS_CARD,
     card,

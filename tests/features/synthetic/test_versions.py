@@ -14,7 +14,7 @@ from sfumato.app.vault import OpenVault
 from sfumato.features.synthetic.counted_marginals import counted_tables, most_events
 from sfumato.features.synthetic.measurement_port import unmerged
 from sfumato.features.synthetic.measurement_release import AtTheDoor, price_of
-from sfumato.release.guarded_release import Asker
+from sfumato.release.release_order import Asker
 from support.small_vaults import card, open_with, write_csv
 
 CARD = """

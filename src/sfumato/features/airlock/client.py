@@ -11,15 +11,12 @@ import shutil
 import zipfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import Any, Final, cast
 
 from sfumato.client.ask_terms import Json, Number, named_terms, no_term_of
 from sfumato.dp.refusal import Refused
 from sfumato.features.pipelines.client import source_of
 from sfumato.features.synthetic.client import MOMENT
-
-if TYPE_CHECKING:
-    from sfumato.client.vault import Vault
 
 RECEIPT: Final = "reviewed-not-dp.json"
 REVIEWERS_ONLY: Final = "reviewers-only.txt"
@@ -107,8 +104,8 @@ class Files:
 class AirlockRoom:
     """What can be done about the files of one data set."""
 
-    def __init__(self, vault: Vault, name: str) -> None:
-        self._vault = vault
+    def __init__(self, call: Callable[[str, Json], Json], name: str) -> None:
+        self._call = call  # of the vault: a verb and its body
         self._name = name
 
     @named_terms(no_term_of("a request"))
@@ -150,11 +147,11 @@ class AirlockRoom:
         body: Json = {"data_set": self._name, "source": source, "files": asked, "why": why}
         named = {} if columns is None else {"columns": list(columns)}
         said = {name: limit for name, limit in limits.items() if limit is not None}
-        return self._vault.call("submit-airlock", {**body, **named, **said})
+        return self._call("submit-airlock", {**body, **named, **said})
 
     def list(self) -> Sequence[Json]:
         """Return the requests that you may see."""
-        found = self._vault.call("airlock", {"data_set": self._name})
+        found = self._call("airlock", {"data_set": self._name})
         return cast("Sequence[Json]", found["requests"])
 
     def run(self, request: str) -> Json:
@@ -282,7 +279,7 @@ class AirlockRoom:
         return Files(self._act("fetch", request))
 
     def _act(self, act: str, request: str, **more: object) -> Json:
-        return self._vault.call(f"{act}-airlock", {"request": request, **more})
+        return self._call(f"{act}-airlock", {"request": request, **more})
 
 
 def _program(function: Callable[[Any, str], object]) -> str:

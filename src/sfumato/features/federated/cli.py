@@ -12,7 +12,7 @@ import click
 
 from sfumato.cli.researcher import answer_shape
 from sfumato.cli.shell import F, Shell, command, number, working
-from sfumato.cli.sign_in import token_for
+from sfumato.cli.token_file import token_for
 from sfumato.dp.refusal import Refused
 from sfumato.system.temporary_folders import temporary_folder
 from sfumato.wire.query_json import Json

@@ -62,9 +62,9 @@ from sfumato.features.federated.training_release import (
     training_part,
 )
 from sfumato.query.model import Query
-from sfumato.release.guarded_release import Asker
 from sfumato.release.permissions import asked_listing, check_thawed, no_data_set, question_of
 from sfumato.release.plan_cache import PlanCache
+from sfumato.release.release_order import Asker
 from sfumato.vault.card.data_card import Card
 from sfumato.vault.card.secure_average_terms import GUARANTEE
 from sfumato.vault.ports import Catalogue, Listing

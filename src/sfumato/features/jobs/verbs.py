@@ -10,7 +10,7 @@ from sfumato.dp.refusal import Refused
 from sfumato.features.data_sets.upload_verbs import added, cleared
 from sfumato.features.jobs.service import ADD, ASK, Job
 from sfumato.features.queries.service import Asked
-from sfumato.release.guarded_release import Release
+from sfumato.release.release_order import Release
 from sfumato.vault.users import Caller
 from sfumato.wire.json_text import json_text, read_json
 from sfumato.wire.query_json import Json, read_ask_shape, refusal_shape

@@ -24,7 +24,6 @@ from sfumato.features.pipelines.program_plan import GROUP, MEDIAN, PARTICIPANT, 
 from sfumato.query.expression import spelled
 from sfumato.release.accounts import data_set_account, debtors, people_account
 from sfumato.release.charged_reads import attempt_read
-from sfumato.release.guarded_release import Asker, Release
 from sfumato.release.ledger_guard import Ledger, question_failed
 from sfumato.release.locks.central_dp import GUARANTEE, blocks_added, blocks_in_the_middle
 from sfumato.release.noise_pool import NoisePool
@@ -38,6 +37,7 @@ from sfumato.release.payment import (
 )
 from sfumato.release.plan_description import digest
 from sfumato.release.receipts import not_dp_json, odds_of
+from sfumato.release.release_order import Asker, Release
 from sfumato.sandbox.block_columns import folder_tables
 from sfumato.sandbox.ports import (
     MOST_KEPT,

@@ -25,8 +25,8 @@ from sfumato.features.pipelines.model import APPROVED, Submitted
 from sfumato.features.pipelines.program_plan import Program, Run
 from sfumato.features.pipelines.release import RunOrder
 from sfumato.query.expression import spelled
-from sfumato.release.guarded_release import Asker
 from sfumato.release.ledger_guard import Ledger
+from sfumato.release.release_order import Asker
 from sfumato.sandbox.program_outputs import bad_pipeline
 from sfumato.vault.card.data_card import Card
 from sfumato.vault.ports import Clock, Listing

@@ -39,8 +39,8 @@ from sfumato.features.pipelines.program_warnings import (
 from sfumato.features.pipelines.release import PipelineDoor, RunOrder, no_sandbox, run_pipeline
 from sfumato.features.pipelines.rule_service import PipelineRules, by_rule
 from sfumato.query.expression import spelled
-from sfumato.release.guarded_release import Asker, Release
 from sfumato.release.permissions import asked_listing, check_thawed
+from sfumato.release.release_order import Asker, Release
 from sfumato.sandbox.ports import SandboxStopped, SplitOrder
 from sfumato.sandbox.program_environment import kind_and_digest, read_own
 from sfumato.sandbox.program_outputs import bad_pipeline

@@ -13,7 +13,7 @@ from typing import Final
 from sfumato.dp.refusal import Refused
 from sfumato.features.jobs.verbs import asked_of, release_json
 from sfumato.features.queries.service import Asked
-from sfumato.release.guarded_release import Begun, Release
+from sfumato.release.release_order import Begun, Release
 from sfumato.server.dispatch import Dispatcher
 from sfumato.vault.users import Caller
 from sfumato.wire.query_json import Json

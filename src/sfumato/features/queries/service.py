@@ -33,11 +33,6 @@ from sfumato.release.accounts import (
     window_json,
 )
 from sfumato.release.guarded_release import (
-    Asker,
-    Begun,
-    Door,
-    Order,
-    Release,
     accounts_paying,
     answer_all,
     begin_all,
@@ -55,6 +50,7 @@ from sfumato.release.permissions import (
 )
 from sfumato.release.plan_cache import PlanCache
 from sfumato.release.receipts import not_dp_json
+from sfumato.release.release_order import Asker, Begun, Door, Order, Release
 from sfumato.release.top_up_source import priced_for, top_up_json
 from sfumato.vault.budget_windows import spent_in_all
 from sfumato.vault.card.card_json import card_json

@@ -31,7 +31,8 @@ from sfumato.query.expression import Case, Compare, Constant, Expr, Literally, R
 from sfumato.query.model import Aggregate, EachPerson, Joined, Output, Query, Reduce
 from sfumato.query.plan import make_plan
 from sfumato.query.request import Request
-from sfumato.release.guarded_release import Asker, Door, Order, release
+from sfumato.release.guarded_release import release
+from sfumato.release.release_order import Asker, Door, Order
 from sfumato.vault.card.data_card import Card
 from sfumato.vault.ports import Listing
 

@@ -13,8 +13,8 @@ from sfumato.dp.json_values import Json
 from sfumato.features.synthetic.choice_release import charge_for, looked, of_format
 from sfumato.features.synthetic.misfit_plan import Misfits
 from sfumato.release.charged_reads import RowReader
-from sfumato.release.guarded_release import Door, Order
 from sfumato.release.locks.central_dp import noisy_misfits
+from sfumato.release.release_order import Door, Order
 
 FORMAT: Final = "misfit/1"
 MECHANISM: Final = "discrete laplace"

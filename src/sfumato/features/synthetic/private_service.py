@@ -34,9 +34,10 @@ from sfumato.features.synthetic.table_assembly import Drawn, dealt, dp_tables
 from sfumato.features.synthetic.twin_files import Stamp, twin_json
 from sfumato.features.synthetic.twin_limits import check_rows, largest, seed_of
 from sfumato.release.accounts import exceeded
-from sfumato.release.guarded_release import Asker, Door, accounts_paying
+from sfumato.release.guarded_release import accounts_paying
 from sfumato.release.permissions import asked_listing, check_thawed, earlier_card
 from sfumato.release.receipts import answer_version, not_dp_json
+from sfumato.release.release_order import Asker, Door
 from sfumato.vault.card.data_card import Card
 from sfumato.vault.ledger_entries import Account
 from sfumato.vault.ports import Catalogue, Listing

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from sfumato.query.aggregates.aggregate import Floats
+Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)

@@ -21,8 +21,7 @@ from numpy.typing import NDArray
 
 from sfumato.dp.confidence.ratio_of_sums import MOST_SUMMED, edge, is_within
 from sfumato.dp.mechanisms.noise import Noise
-from sfumato.query.aggregates.aggregate import Floats
-from sfumato.query.aggregates.result_ranges import Range, exactly
+from sfumato.query.aggregates.result_ranges import Floats, Range, exactly
 
 BOX: Final = 5  # of the chance to miss, one part in so many is that of an enclosure beside it
 MOST_BENT: Final = 1 / 3  # of the first order, how much the second may be

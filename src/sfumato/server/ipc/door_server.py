@@ -13,7 +13,7 @@ from sfumato.dp.refusal import Refused
 from sfumato.features.jobs.service import ADD, ASK
 from sfumato.features.queries.batch_verbs import ASKED, begun, counted, ended
 from sfumato.features.surveys.verbs import take_reports
-from sfumato.release.guarded_release import Begun
+from sfumato.release.release_order import Begun
 from sfumato.server.dispatch import Dispatcher
 from sfumato.server.ipc.call_metrics import CallMetrics
 from sfumato.server.ipc.fair_semaphore import FairSemaphore, Limit

@@ -22,6 +22,7 @@ from sfumato.dp.refusal import Bug, Refused
 from sfumato.dp.secure_aggregation.collector import Collector
 from sfumato.dp.secure_aggregation.participant import too_few
 from sfumato.features.federated.agreement import Agreement, bad_federation
+from sfumato.features.federated.flower.client_mod import KEY_BYTES
 from sfumato.features.federated.flower.fleet_schedule import (
     ARRAYS,
     OURS,
@@ -31,7 +32,6 @@ from sfumato.features.federated.flower.fleet_schedule import (
     moved,
     task_digest,
 )
-from sfumato.features.federated.flower.round_stages import KEY_BYTES
 from sfumato.system.randomness import SystemDice
 
 POLL_S: Final = 0.5

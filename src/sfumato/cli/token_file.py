@@ -1,0 +1,51 @@
+"""The file of tokens for services, which only its owner may read."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from sfumato.dp.refusal import Refused
+
+
+def tokens_path() -> Path:
+    """Return where this user's tokens lie."""
+    home = os.environ.get("XDG_CONFIG_HOME") or str(Path.home() / ".config")
+    return Path(home) / "sfumato" / "tokens.json"
+
+
+def token_for(url: str) -> str:
+    """Return the token for a service: SFUMATO_TOKEN, or what `sign-in` has kept; or refuse."""
+    given = os.environ.get("SFUMATO_TOKEN")
+    kept = given or kept_tokens().get(url.rstrip("/"))
+    if not kept:
+        raise Refused(
+            "not-signed-in",
+            f"There is no token for {url}.",
+            f"Run `sfumato sign-in --vault {url}`, or set SFUMATO_TOKEN.",
+        )
+    return kept
+
+
+def kept_tokens() -> dict[str, str]:
+    """Return the stored tokens by service; none where the file is missing or broken."""
+    path = tokens_path()
+    try:
+        found: Any = json.loads(path.read_text("utf-8")) if path.is_file() else {}
+    except ValueError:
+        found = {}
+    return {str(k): str(v) for k, v in found.items()} if isinstance(found, dict) else {}
+
+
+def keep_tokens(tokens: dict[str, str]) -> None:
+    """Write the tokens anew, whole or not at all; nobody else may ever read the file."""
+    path = tokens_path()
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    made = path.with_suffix(".new")
+    descriptor = os.open(made, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+        json.dump(tokens, file)
+    made.chmod(0o600)
+    made.replace(path)
