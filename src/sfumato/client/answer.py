@@ -1,143 +1,25 @@
-"""An answer: a table of released numbers with their error bars, and its receipt."""
+"""An answer, and what can be made of it: a plot, tidied counts, totals, sampling errors."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from html import escape
-from typing import TYPE_CHECKING, Any, ClassVar, cast
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from sfumato.client.ask_terms import Json
-from sfumato.client.data_frames import arrow_stream
-from sfumato.client.pandas_hints import ANSWER_HINTS, Hinted
-from sfumato.client.text_tables import (
-    number_text,
-    printable,
-    table_html,
-    table_text,
-    warned,
-    warned_html,
-)
+from sfumato.client.answer_values import AnswerValues
 from sfumato.dp.refusal import Refused
-from sfumato.system.optional_packages import extra_module
 
 if TYPE_CHECKING:
-    import pandas
-    import polars
-    import pyarrow
-
     from sfumato.client.plot import Plot
 
-Bar = tuple[float, float]  # from where to where; infinite where there is no end
-SHOWN = 50  # rows that a terminal or a notebook shows
 
-
-@dataclass(frozen=True)
-class Answer(Hinted):
-    """Released values, the std of their noise, and 95 % intervals.
+@dataclass(frozen=True, repr=False)
+class Answer(AnswerValues):
+    """Released values with their error bars, and what can be made of them without new cost.
 
     An interval has a low and a high end; one that is not known is infinite. Polars, pyarrow,
     DuckDB and others read an answer as it is, by Arrow's C stream: `polars.DataFrame(answer)`.
     """
-
-    _called: ClassVar[str] = "An answer"
-    _hints: ClassVar[Mapping[str, str]] = ANSWER_HINTS
-
-    columns: tuple[str, ...]
-    rows: tuple[tuple[object, ...], ...]
-    std: tuple[tuple[float | None, ...], ...]
-    interval: tuple[tuple[Bar | None, ...], ...]
-    guarantee: str
-    receipt: Json
-    notes: tuple[str, ...] = ()  # what was done to the numbers since; shown under the table
-    arrays: Mapping[str, Json] = field(default_factory=dict)  # of a program: values, std, margin
-    warnings: tuple[str, ...] = ()  # what has to be read before the numbers; shown above the table
-
-    @staticmethod
-    def of(shape: Mapping[str, object]) -> Answer:
-        """Return the answer that came over the wire.
-
-        Args:
-            shape: The JSON of an answer, as `/v1/data-sets/{data_set}/ask` gives it.
-        """
-        body = cast("dict[str, Any]", shape)  # Any: JSON, whose shape the contract suite holds
-        return Answer(
-            columns=tuple(body["columns"]),
-            rows=tuple(map(tuple, body["rows"])),
-            std=tuple(map(tuple, body["std"])),
-            interval=_intervals(body),
-            guarantee=body["guarantee"],
-            receipt=body["receipt"],
-            arrays=body.get("arrays", {}),
-            warnings=tuple(body.get("warnings", ())),
-        )
-
-    @property
-    def value(self) -> object:
-        """Return the one number of an answer that has one; or refuse."""
-        if len(self.rows) != 1 or len(self.columns) != 1:
-            raise Refused(
-                "not-in-language",
-                "The answer has more than one number.",
-                "Take it from .rows, or by .to_pandas().",
-            )
-        return self.rows[0][0]
-
-    def __iter__(self) -> Iterator[tuple[object, ...]]:
-        """Yield the rows."""
-        return iter(self.rows)
-
-    def __len__(self) -> int:
-        """Return how many rows the answer has; a public number."""
-        return len(self.rows)
-
-    def frame(self) -> dict[str, list[object]]:
-        """Return columns by name; each number is followed by its _std, _low and _high.
-
-        Where the answer has a column of that name, an underscore more stands behind ours.
-        """
-        made: dict[str, list[object]] = {}
-        for place, name in enumerate(self.columns):
-            made[name] = [row[place] for row in self.rows]
-            has_error = [row[place] is not None for row in (*self.std, *self.interval)]
-            if any(has_error):
-                made[self._beside(name, "std")] = [row[place] for row in self.std]
-                pairs = [row[place] or (None, None) for row in self.interval]
-                made[self._beside(name, "low")] = [pair[0] for pair in pairs]
-                made[self._beside(name, "high")] = [pair[1] for pair in pairs]
-        return made
-
-    def _beside(self, name: str, what: str) -> str:
-        """Return what a number's error is called, which no column of the answer is."""
-        called = f"{name}_{what}"
-        return called if called not in self.columns else self._beside(name, f"{what}_")
-
-    def to_pandas(self) -> pandas.DataFrame:
-        """Return the answer with its error bars as a pandas frame."""
-        return extra_module("pandas", "frames").DataFrame(self.frame())
-
-    def to_polars(self) -> polars.DataFrame:
-        """Return the answer with its error bars as a Polars frame."""
-        return cast("polars.DataFrame", extra_module("polars", "frames").DataFrame(self.frame()))
-
-    def to_arrow(self) -> pyarrow.Table:
-        """Return the answer with its error bars as an Arrow table."""
-        return extra_module("pyarrow", "frames").table(self.frame())
-
-    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
-        """Return the columns of `frame()` as a stream of Arrow's C interface.
-
-        Args:
-            requested_schema: The schema that the reader would like, as a capsule.
-
-        Returns:
-            A capsule that polars, pyarrow, DuckDB and pandas read.
-
-        Raises:
-            Refused: `not-installed` if neither pyarrow nor polars is installed.
-        """
-        return arrow_stream(self.frame(), requested_schema)
 
     def plot(
         self,
@@ -232,142 +114,3 @@ class Answer(Hinted):
                 "This answer is a program's, and no question says what its numbers count.",
                 "Ask counts, sums or means as a question.",
             )
-
-    def asked(self, name: str) -> Json:
-        """Return the output of the question that a column answers.
-
-        Args:
-            name: The name of a column.
-
-        Returns:
-            The output as JSON; nothing for a program's number.
-        """
-        question = cast("dict[str, Any] | None", self.receipt.get("question"))  # Any: JSON
-        outputs = [] if question is None else question["outputs"]
-        return cast("Json", next((one for one in outputs if one["name"] == name), {}))
-
-    def __repr__(self) -> str:
-        lines = table_text(self.columns, self._cells())
-        if len(self.rows) > SHOWN:
-            lines.append(f"... {len(self.rows) - SHOWN:,} more rows")
-        return "\n".join(map(printable, [*warned(self.warnings), *lines, *self._foot()]))
-
-    def _repr_html_(self) -> str:
-        foot = "".join(f"<p><small>{escape(line)}</small></p>" for line in self._foot())
-        return warned_html(self.warnings) + table_html(self.columns, self._cells()) + foot
-
-    def _cells(self) -> list[list[str]]:
-        pairs = zip(self.rows[:SHOWN], self.interval[:SHOWN], strict=True)
-        return [
-            [cell_text(value, bar) for value, bar in zip(row, bars, strict=True)]
-            for row, bars in pairs
-        ]
-
-    def _foot(self) -> Sequence[str]:
-        receipt = cast("dict[str, Any]", self.receipt)
-        left = receipt["left"]["next_epsilon"]
-        but = " unless said below" if self.notes else ""
-        if receipt["epsilon"] is None:
-            return (
-                f"Exact: {receipt['beside']}; {receipt['bounding']}.",
-                *advice_lines(receipt),
-                f"{self.guarantee}: it hides {receipt['hides']}.",
-                *self.notes,
-            )
-        paid = why_free(receipt) if receipt["free"] else f"paid epsilon {receipt['epsilon']:g}"
-        raised = receipt.get("top_up")
-        if raised is not None and not receipt["free"]:
-            paid += f", {raised['paid_in_all']['epsilon']:g} in all for this question"
-        return (
-            f"± and ranges hold at 95 %, for the noise alone{but}; {receipt['bounding']}.",
-            *chosen_lines(receipt),
-            *advice_lines(receipt),
-            f"{self.guarantee}, {paid}, {left:g} left.",
-            *array_lines(self.arrays),
-            *rank_lines(receipt),
-            *([str(receipt["window"]["says"])] if "window" in receipt else []),
-            *([f"{receipt['not_dp']} of these people."] if "not_dp" in receipt else []),
-            *self.notes,
-        )
-
-
-def _intervals(body: Mapping[str, Any]) -> tuple[tuple[Bar | None, ...], ...]:  # Any: JSON
-    """Return the intervals, those with an open end too, which come beside the others."""
-    rows = [[None if pair is None else (pair[0], pair[1]) for pair in r] for r in body["interval"]]
-    for one in body.get("open_intervals", ()):
-        low, high = one["low"], one["high"]
-        ends = -math.inf if low is None else low, math.inf if high is None else high
-        rows[one["row"]][one["column"]] = ends
-    return tuple(map(tuple, rows))
-
-
-def array_lines(arrays: Mapping[str, Any]) -> list[str]:  # Any: JSON
-    """Return what there is besides the table: arrays of a program."""
-    return [
-        f"{name} is an array, in .arrays: every number "
-        + ("a median." if one["margin"] is None else f"± {one['margin']:.4g} at 95 %.")
-        for name, one in arrays.items()
-    ]
-
-
-def chosen_lines(receipt: Mapping[str, object]) -> list[str]:
-    """Return the rows whose intervals do not hold after a selection (soundness rule 17)."""
-    if "not valid for rows" not in str(receipt.get("interval", "")):
-        return []
-    return [
-        "They do not hold for rows that were chosen or ordered by their own noisy values, nor for "
-        "the branch that a CASE takes by them."
-    ]
-
-
-def advice_lines(receipt: Mapping[str, object]) -> list[str]:
-    """Return what to set or to write for a better answer; a service of an older version has none.
-
-    Its sentences say of contribution bounds that can cut what to set (contribution_bounds.py).
-    """
-    said = receipt.get("advice")
-    return [str(line) for line in said] if isinstance(said, list) else []
-
-
-def may_be_cut(receipt: Mapping[str, object]) -> bool:
-    """Say whether contribution bounds can cut a part of somebody's, by the card alone."""
-    bounds = receipt.get("bounds")
-    return isinstance(bounds, dict) and bool(bounds.get("may_cut"))
-
-
-def rank_lines(receipt: Mapping[str, Any]) -> list[str]:  # Any: JSON
-    """Return how far off medians of blocks are, where the answer has any."""
-    return [
-        f"{name} is a median of blocks, off by {error:g} of them at most at 95 %."
-        for name, error in receipt.get("rank_error", {}).items()
-    ]
-
-
-def why_free(receipt: Mapping[str, object]) -> str:
-    """Return why an answer cost nothing now."""
-    return "free: paid when the stream was opened" if "stream" in receipt else "free: asked before"
-
-
-def cell_text(value: object, bar: Bar | None) -> str:
-    """Return a number with its error bar, or the key as it is."""
-    if value is None:
-        return "null" if bar is None else f"null {_range_text(bar, bar)}"
-    if not isinstance(value, int | float) or isinstance(value, bool) or bar is None:
-        return f"{value:.10g}" if isinstance(value, float) else str(value)
-    below, above = value - bar[0], bar[1] - value
-    if math.isfinite(below + above) and abs(below - above) <= 0.01 * max(abs(below), abs(above)):
-        return f"{number_text(value, above)} ± {number_text(above, above)}"
-    known = max((arm for arm in (below, above) if math.isfinite(arm)), default=abs(value))
-    return f"{number_text(value, known)} {_range_text(bar, (value - known, value + known))}"
-
-
-def _range_text(bar: Bar, digits_of: Bar) -> str:
-    """Return a range in words, with as many digits as half of another range asks for."""
-    half = (digits_of[1] - digits_of[0]) / 2
-    half = half if math.isfinite(half) else max(map(abs, filter(math.isfinite, bar)), default=1.0)
-    low, high = (number_text(end, half) if math.isfinite(end) else None for end in bar)
-    if low is None and high is None:
-        return "[any number]"
-    if high is None:
-        return f"[{low} or more]"
-    return f"[{high} or less]" if low is None else f"[{low} to {high}]"

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Final, Literal
 
-from sfumato.client.answer import Answer, cell_text
+from sfumato.client.answer_values import AnswerValues, cell_text
 from sfumato.client.ask_terms import Json
 from sfumato.dp.refusal import Refused
 
@@ -69,7 +69,7 @@ class Cell:
 class View:
     """One column of an answer by its keys: the axis first, then colours if any, then panels."""
 
-    answer: Answer
+    answer: AnswerValues
     y: str
     keys: tuple[str, ...]
     colours: int
@@ -104,7 +104,7 @@ class View:
         return list(dict.fromkeys(cell.labels[0] for cell in self.cells))
 
 
-def view_of(answer: Answer, x: str | None, y: str | None, color: str | None) -> View:
+def view_of(answer: AnswerValues, x: str | None, y: str | None, color: str | None) -> View:
     keys = [name for name in answer.columns if "key" in answer.asked(name)]
     y = _one_of([name for name in answer.columns if name not in keys], y)
     values = {key: _column(answer, key) for key in keys}
@@ -143,12 +143,12 @@ def _one_of(names: Sequence[str], wanted: str | None) -> str:
     return str(wanted)
 
 
-def _column(answer: Answer, name: str) -> list[object]:
+def _column(answer: AnswerValues, name: str) -> list[object]:
     place = answer.columns.index(name)
     return [row[place] for row in answer.rows]
 
 
-def _cells(answer: Answer, y: str, keys: Sequence[str]) -> tuple[Cell, ...]:
+def _cells(answer: AnswerValues, y: str, keys: Sequence[str]) -> tuple[Cell, ...]:
     place = answer.columns.index(y)
     columns = [_column(answer, key) for key in keys]
     labels = [_labels(column) for column in columns]

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from sfumato.dp.refusal import Refused
 
 if TYPE_CHECKING:
-    from sfumato.client.answer import Answer
+    from sfumato.client.answer_values import AnswerValues, SomeAnswer
 
 ADDITIVE: Final = ("count", "count_values", "sum")
 TIDIED: Final = "Tidied: free post-processing of released numbers; nothing was asked or paid."
@@ -22,7 +22,7 @@ MISS: Final = 0.05  # intervals hold at 95 %
 _Z95: Final = 1.959963984540054
 
 
-def total_cells(answer: Answer, keep: Sequence[str]) -> Answer:
+def total_cells(answer: SomeAnswer, keep: Sequence[str]) -> SomeAnswer:
     """Return the sums over all keys that are not kept, as an answer of their own."""
     places = _kept_places(answer, keep)
     numbers = _numbers(answer)
@@ -47,7 +47,7 @@ def total_cells(answer: Answer, keep: Sequence[str]) -> Answer:
 
 
 def _line(
-    answer: Answer, key: tuple[object, ...], rows: list[int], numbers: list[int]
+    answer: AnswerValues, key: tuple[object, ...], rows: list[int], numbers: list[int]
 ) -> tuple[tuple[object, ...], tuple[float | None, ...], tuple[tuple[float, float] | None, ...]]:
     values: list[object] = []
     stds: list[float | None] = []
@@ -82,18 +82,18 @@ def _chernoff(scale: float, count: int, share: float) -> float:
     return scale / share * (math.log(2 / MISS) - count * math.log1p(-(share**2)))
 
 
-def _kind(answer: Answer) -> str:
+def _kind(answer: AnswerValues) -> str:
     mechanism = str(cast("dict[str, Any]", answer.receipt)["mechanism"])  # Any: JSON of the wire
     return "gaussian" if "gaussian" in mechanism else "laplace"
 
 
-def has_private_keys(answer: Answer) -> bool:
+def has_private_keys(answer: AnswerValues) -> bool:
     """Say whether keys were chosen privately, so that some are not in the answer."""
     split = cast("list[dict[str, Any]]", answer.receipt.get("split", []))
     return any(part["part"] == "choice of keys" for part in split)
 
 
-def _kept_places(answer: Answer, keep: Sequence[str]) -> list[int]:
+def _kept_places(answer: AnswerValues, keep: Sequence[str]) -> list[int]:
     if TIDIED in answer.notes:
         raise _refused(
             "The answer is tidied, so its cells lean and are no more independent.",
@@ -117,7 +117,7 @@ def _kept_places(answer: Answer, keep: Sequence[str]) -> list[int]:
     return [answer.columns.index(name) for name in keep]
 
 
-def _numbers(answer: Answer) -> list[int]:
+def _numbers(answer: AnswerValues) -> list[int]:
     numbers = []
     for place, name in enumerate(answer.columns):
         asked = answer.asked(name)

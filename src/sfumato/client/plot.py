@@ -15,8 +15,14 @@ from itertools import combinations
 from pathlib import Path
 from typing import Any, Final, cast
 
-from sfumato.client.answer import Answer, advice_lines, chosen_lines, may_be_cut, why_free
 from sfumato.client.answer_chart import Cell, View, plain, spec_of, view_of
+from sfumato.client.answer_values import (
+    AnswerValues,
+    advice_lines,
+    chosen_lines,
+    may_be_cut,
+    why_free,
+)
 from sfumato.client.ask_terms import Json
 from sfumato.client.text_tables import table_html, table_text
 from sfumato.dp.refusal import Refused
@@ -148,7 +154,7 @@ def _no_such_picture(suffix: str) -> Refused:
 
 
 def plotted(
-    answer: Answer, *, x: str | None, y: str | None, color: str | None, title: str | None
+    answer: AnswerValues, *, x: str | None, y: str | None, color: str | None, title: str | None
 ) -> Plot:
     """Return the picture of one column of the answer."""
     view = view_of(answer, x, y, color)

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final, cast
 
-from sfumato.client.answer import Answer
+from sfumato.client.answer_values import AnswerValues, SomeAnswer
 from sfumato.dp.refusal import Refused
 
 NORMAL: Final = 1.96  # half of a normal 95 % interval, in deviations
@@ -32,7 +32,7 @@ class _Sources:
     count: int
 
 
-def with_sampling_error(answer: Answer) -> Answer:
+def with_sampling_error(answer: SomeAnswer) -> SomeAnswer:
     """Return the answer with every mean's error bar widened by its sampling error; or refuse."""
     found = [_sources(answer, name) for name in answer.columns if _verb(answer, name) == "mean"]
     if not found:
@@ -55,7 +55,7 @@ def with_sampling_error(answer: Answer) -> Answer:
     )
 
 
-def _sources(answer: Answer, name: str) -> _Sources:
+def _sources(answer: AnswerValues, name: str) -> _Sources:
     of = answer.asked(name)["of"]
     deviation = _column(answer, "deviation", of)
     count = _column(answer, "count_values", of)
@@ -69,7 +69,7 @@ def _sources(answer: Answer, name: str) -> _Sources:
     return _Sources(answer.columns.index(name), deviation, count)
 
 
-def _column(answer: Answer, verb: str, of: object) -> int | None:
+def _column(answer: AnswerValues, verb: str, of: object) -> int | None:
     for place, name in enumerate(answer.columns):
         asked = answer.asked(name)
         if asked.get("verb") == verb and asked.get("of") == of:
@@ -77,12 +77,12 @@ def _column(answer: Answer, verb: str, of: object) -> int | None:
     return None
 
 
-def _verb(answer: Answer, name: str) -> object:
+def _verb(answer: AnswerValues, name: str) -> object:
     return cast("Mapping[str, Any]", answer.asked(name)).get("verb")
 
 
 def _widen(
-    answer: Answer, of: _Sources, row: int, std: list[float | None], bars: list[Bar | None]
+    answer: AnswerValues, of: _Sources, row: int, std: list[float | None], bars: list[Bar | None]
 ) -> None:
     spread, count = _number(answer, row, of.deviation), _number(answer, row, of.count)
     noise = std[of.mean] or 0.0
@@ -98,11 +98,11 @@ def _error(spread: float, count: float) -> float:
     return max(spread, 0.0) / math.sqrt(max(count, 1.0))
 
 
-def _number(answer: Answer, row: int, place: int) -> float:
+def _number(answer: AnswerValues, row: int, place: int) -> float:
     return float(str(answer.rows[row][place]))
 
 
-def _end(answer: Answer, row: int, place: int, which: int) -> float:
+def _end(answer: AnswerValues, row: int, place: int, which: int) -> float:
     """Return the end of a range that makes the sampling error largest."""
     bar = answer.interval[row][place]
     return _number(answer, row, place) if bar is None else float(bar[which])

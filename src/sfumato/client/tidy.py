@@ -21,7 +21,7 @@ from typing import Any, Final, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from sfumato.client.answer import Answer
+from sfumato.client.answer_values import AnswerValues, SomeAnswer
 from sfumato.client.ask_terms import Json
 from sfumato.client.derived_totals import TIDIED, has_private_keys
 from sfumato.client.nonnegative_counts import nonnegative_counts
@@ -41,7 +41,7 @@ RISEN: Final = (
 )
 
 
-def nearest_monotone(answer: Answer, name: str, values: Floats, std: Floats) -> list[int]:
+def nearest_monotone(answer: AnswerValues, name: str, values: Floats, std: Floats) -> list[int]:
     """Return a column of running counts as whole numbers that never fall along their periods."""
     made = values.copy()
     for places in _series(answer, name):
@@ -67,7 +67,7 @@ def _pooled(
     return (one[0] * one[1] + other[0] * other[1]) / weight, weight, one[2] + other[2]
 
 
-def _series(answer: Answer, name: str) -> list[list[int]]:
+def _series(answer: AnswerValues, name: str) -> list[list[int]]:
     """Return the rows of each running count by period; none where a key does not stand there."""
     asked = [answer.asked(column) for column in answer.columns]
     keys = [place for place, output in enumerate(asked) if "key" in output]
@@ -130,12 +130,12 @@ class Margin:
 class Table:
     """An answer with the columns it is grouped by, and the key of each row."""
 
-    answer: Answer
+    answer: AnswerValues
     keys: tuple[str, ...]
     rows: tuple[Key, ...]
 
 
-def tidied(answer: Answer, margins: Sequence[Answer]) -> Answer:
+def tidied(answer: SomeAnswer, margins: Sequence[AnswerValues]) -> SomeAnswer:
     """Return the answer with its cells in agreement with the margins, and its counts whole."""
     table = _table(answer)
     coarser = sorted(map(_table, margins), key=lambda margin: len(margin.keys))
@@ -158,8 +158,8 @@ def tidied(answer: Answer, margins: Sequence[Answer]) -> Answer:
 
 
 def _tidy_column(
-    answer: Answer, place: int, table: Table, coarser: Sequence[Table]
-) -> tuple[Answer, list[str]]:
+    answer: SomeAnswer, place: int, table: Table, coarser: Sequence[Table]
+) -> tuple[SomeAnswer, list[str]]:
     """Return the answer with one column tidied, and what is to be said of it."""
     name, notes = answer.columns[place], []
     found = [(t.keys, _margin(table, t, name)) for t in coarser if _column_like(t, table, name)]
@@ -273,7 +273,7 @@ def _nested(found: Sequence[tuple[tuple[str, ...], Margin]]) -> tuple[list[Integ
     return levels, is_held
 
 
-def _table(answer: Answer) -> Table:
+def _table(answer: AnswerValues) -> Table:
     if TIDIED in answer.notes:
         raise _misfit("One of the answers is tidied already.", "Tidy answers as they were asked.")
     asked = [answer.asked(name) for name in answer.columns]
@@ -380,7 +380,7 @@ def _column_like(margin: Table, table: Table, name: str) -> int | None:
     return None
 
 
-def _aggregate(answer: Answer, name: str) -> Json:
+def _aggregate(answer: AnswerValues, name: str) -> Json:
     return {k: v for k, v in answer.asked(name).items() if k not in ("name", "shown")}
 
 
@@ -395,7 +395,7 @@ def _projected(row: Key, table: Table, margin: Table) -> Key:
     return tuple(row[table.keys.index(key)] for key in margin.keys)
 
 
-def _estimates(answer: Answer, place: int) -> Estimates:
+def _estimates(answer: AnswerValues, place: int) -> Estimates:
     values, std = ([row[place] for row in rows] for rows in (answer.rows, answer.std))
     pairs = [row[place] or (math.nan, math.nan) for row in answer.interval]
     halves = [(high - low) / 2 for low, high in pairs]
@@ -404,8 +404,8 @@ def _estimates(answer: Answer, place: int) -> Estimates:
 
 
 def _with_column(
-    answer: Answer, place: int, values: Sequence[object], column: Estimates, floor: float
-) -> Answer:
+    answer: SomeAnswer, place: int, values: Sequence[object], column: Estimates, floor: float
+) -> SomeAnswer:
     lows = np.maximum(column.values - column.half, floor).tolist()
     highs = np.maximum(column.values + column.half, floor).tolist()
     return replace(
