@@ -139,7 +139,7 @@ def _simply(predicate: Compare | Among | StartsWith, value: Any, by: Reading) ->
 # --- What expressions and conditions say of one row that somebody has made up; never of a real one
 #
 # Twins need it: rows are made until they pass a researcher's own filters. Numbers are exact, dates
-# are ISO texts, and null is None, as SQL has it. Held to the engine by tests/core/twins.
+# are ISO texts, and null is None, as SQL has it. Held to the engine by tests/features/synthetic.
 
 
 Value = Fraction | str | bool | None
