@@ -1,4 +1,4 @@
-"""The table of rooms in docs/house.md is that of the import walls, and of the folders."""
+"""The table of rooms in docs/explanation/house.md is that of the import walls, and of the folders."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 from house.import_walls import EVERYTHING, KINDS, ROOMS
 
 ROOT = Path(__file__).parents[2]
-PAGE = (ROOT / "docs" / "house.md").read_text("utf-8")
+PAGE = (ROOT / "docs" / "explanation" / "house.md").read_text("utf-8")
 PACKAGE = ROOT / "src" / "sfumato"
 
 

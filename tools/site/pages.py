@@ -17,8 +17,8 @@ GUIDES: Final = (
     "lab-bounds", "lab-audit", "audit", "figures",
 )  # fmt: skip
 INSIDE: Final = (
-    "docs/house.md", "INVARIANTS.md", "CONTRIBUTING.md", "SECURITY.md", "CODE_OF_CONDUCT.md",
-    "docs/decisions/dependencies.md", "CHANGELOG.md",
+    "docs/explanation/house.md", "INVARIANTS.md", "CONTRIBUTING.md", "SECURITY.md",
+    "CODE_OF_CONDUCT.md", "docs/decisions/dependencies.md", "CHANGELOG.md",
 )  # fmt: skip
 
 
