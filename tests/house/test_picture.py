@@ -1,4 +1,4 @@
-"""The table of rooms in docs/explanation/house.md is that of the import walls, and of the folders."""
+"""The rooms in docs/explanation/house.md are those of the import walls, and of the folders."""
 
 from __future__ import annotations
 

@@ -68,7 +68,7 @@ def undocumented(function: Callable[..., Any]) -> list[str]:
     lines = told.group(1) if told else ""
     named = re.findall(r"^    (?:\*{0,2})(\w+): \S", lines, re.M)
     signature = inspect.signature(function)
-    taken = [name for name in signature.parameters if name != "self"]
+    taken = [name for name in signature.parameters if name not in {"self", "cls"}]
     missing = [name for name in taken if name not in named]
     missing += [f"{name} (no argument)" for name in named if name not in signature.parameters]
     is_told = text.startswith(("Return", "Yield")) or re.search(r"^(Returns|Yields):\n", text, re.M)

@@ -91,8 +91,9 @@ def _described(name: str, thing: Any) -> Iterator[str]:
     if isinstance(thing, property) or inspect.isclass(thing) or isinstance(thing, str):
         yield f"- `{name}`: {_plain(_VERSION if isinstance(thing, str) else inspect.getdoc(thing))}"
         return
-    text = re.sub(r"'([\w.\[\], |]+)'", r"\1", str(inspect.signature(thing)))
-    text = text.replace("(self, ", "(").replace("(self)", "()")
+    plain = thing.__func__ if isinstance(thing, classmethod) else thing
+    text = re.sub(r"'([\w.\[\], |]+)'", r"\1", str(inspect.signature(plain)))
+    text = re.sub(r"\((self|cls)(, )?", "(", text)
     summary, *sections = _SECTION.split(inspect.getdoc(thing) or "")
     yield f"- `{name}{text}`: {_plain(summary)}"
     for title, body in zip(sections[::2], sections[1::2], strict=True):
