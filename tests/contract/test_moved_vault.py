@@ -11,7 +11,7 @@ import pytest
 
 import sfumato
 from sfumato import Refused
-from vaults import PATIENTS_CARD, card, patients_vault, write_patients
+from support.small_vaults import PATIENTS_CARD, card, patients_vault, write_patients
 
 SQL = "SELECT COUNT(*) AS n FROM patients"
 Place = Callable[[str, str], object]
