@@ -50,7 +50,7 @@ class Site(Protocol):
 
 @dataclass(frozen=True)
 class Progress:
-    """The progress of a round: the finished stage, the remaining sites, and why others dropped out."""
+    """The progress of a round: the finished stage, the remaining sites, and the failures."""
 
     stage: str
     left: tuple[str, ...]

@@ -41,7 +41,7 @@ from sfumato.vault.training_port import Field, LearnOrder
 
 FORMAT: Final = "training-at-sites/1"
 FINE: Final = 1 << 20  # largest noise variance in grid steps, before coarser steps are tried
-FAILS: Final = 100  # 1/FAILS of delta is for rounding dithers and overflow
+FAILS: Final = 100  # 1/FAILS of delta is for dithers; noisy_sum_for takes more for overflow
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ class TrainPlan:
 
     @property
     def row_clip(self) -> float:
-        """Return the clipping norm of one row's gradient, so that a person's rows stay below `clip`."""
+        """Return the clipping norm of one row, so that all rows of a person stay below `clip`."""
         return float(self.lesson.clip / self.lesson.max_rows)
 
     @property

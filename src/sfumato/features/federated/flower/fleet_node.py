@@ -174,7 +174,7 @@ class Turn:
             )
 
     def charge(self, plan: Plan, number: int) -> None:
-        """Charge the whole schedule once, and mark the round as used; durable when the turn ends."""
+        """Charge the schedule once, and mark the round as used; durable when the turn ends."""
         self.look(plan, number)
         self._database.execute("INSERT INTO rounds VALUES (?, ?)", (plan.digest, number))
         schedule = plan.schedule

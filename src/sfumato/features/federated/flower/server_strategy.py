@@ -138,7 +138,7 @@ class SecureAverage(Strategy):
     def configure_evaluate(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
-        """Return no messages: metrics on the sites' rows have no price, so they are not asked for."""
+        """Return no messages: metrics on the sites' rows have no price."""
         del server_round, arrays, config, grid
         return []
 
@@ -159,7 +159,7 @@ class SecureAverage(Strategy):
         return self._closed(collector, self._answers(sent))
 
     def _present(self, all_sites: int, floor: int) -> list[int]:
-        """Wait for all nodes to connect; at the timeout, return those present if the floor is met."""
+        """Wait for all nodes; at the timeout, return those present if the floor is met."""
         end = time.monotonic() + self._wait_s
         while True:
             nodes = list(self._grid.get_node_ids())
