@@ -111,7 +111,7 @@ class SumPlan:
 
     @property
     def failure(self) -> Fraction:
-        """Return the chance, covered by delta, that a site's numbers overflow and it sends nothing."""
+        """Return the chance, covered by delta, that overflow makes a site send nothing."""
         return failure_within(self.epsilon, self.delta / FAILS)
 
     @property
@@ -232,7 +232,7 @@ def check_additive(plan: Plan) -> None:
 def _summands(parts: Sequence[Bounded], epsilon: Fraction, delta: Fraction) -> tuple[Summand, ...]:
     """Return the least noise with which all parts fit the price.
 
-    The noise is found by bisection, in 1/1024 of the scale of a Gaussian.
+    A bisection finds it, as a multiple of 1/1024 of the variance that Gaussian noise would need.
     """
     rho = rho_within(epsilon, delta)
     if rho == 0:

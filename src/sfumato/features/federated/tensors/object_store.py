@@ -259,7 +259,7 @@ class Store:
         raise malformed("the operation gives no tensor")
 
     def _write(self, operation: Any, args: Any, named: Any, is_free: bool) -> Any:
-        """Write to an object in place; with private inputs, all that shares its memory is not free."""
+        """Write to an object in place; with private inputs, tensors in its memory are not free."""
         match args:
             case (Reference() as target, *_) if not self._is_of_table(self._find(target.key)):
                 written = self._find(target.key)

@@ -1,9 +1,9 @@
 """Secret-shared integers: each worker holds one additive share modulo 2^64.
 
-All shares but one are uniform, drawn from the operating system's randomness. So workers learn
-nothing unless they combine *all* of their shares. The caller knows the numbers, and acts as the
-dealer of multiplication triples (Beaver 1991). The workers need to trust this dealer only with the
-numbers that it shared itself.
+All shares but one are random: from the operating system, or by AES-256-CTR with a fresh key. So
+workers learn nothing unless they combine *all* of their shares. The caller knows the numbers, and
+acts as the dealer of multiplication triples (Beaver 1991). The workers need to trust this dealer
+only with the numbers that it shared itself.
 
 No number wraps around unnoticed. The client keeps an upper bound on the numbers, and refuses an
 operation that could pass 2^63. The bound reveals something about the numbers, so it stays at the
@@ -37,7 +37,7 @@ _DICE: Final = StretchedDice()
 class Uncompared:
     """A base class that refuses comparison, division and indexing.
 
-    A result would be wrong without an error.
+    The inherited defaults would give wrong results without an error.
     """
 
     def _refuse(self, *_: object) -> NoReturn:
