@@ -1,4 +1,4 @@
-"""The convener of secure sums: it relays messages between sites and learns only the noisy sum.
+"""The convener of secure sums: it relays messages between sites and learns only the sum.
 
 The convener is untrusted. It carries messages between the sites and a Collector, over any
 transport. A site that refuses or is unreachable has dropped out. Below the agreement's floor there
@@ -263,8 +263,8 @@ class Convener:
     def shown(self, body: Json) -> Json:
         """Return the table that most sites compute from a finished sum; refuse if too few agree.
 
-        It is post-processing of released numbers. So more sites must agree than may collude. The
-        receipt also has, field by field, what most of these sites state.
+        It is post-processing of released numbers, so honest sites agree. More sites must agree than
+        may collude. The receipt also has, field by field, what most of these sites state.
         """
         said, gone = self._everywhere("show-sum", dict.fromkeys(self.sites, body))
         if not said:

@@ -1,4 +1,4 @@
-"""The `sfumato site` command: create a vault, add rows, and serve it as a training site."""
+"""The `sfumato site` command: create a vault, add rows, and serve it as a federated site."""
 
 from __future__ import annotations
 

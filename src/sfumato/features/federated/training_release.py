@@ -1,8 +1,8 @@
 """Charge and compute one site's part of a training run (DP-SGD or DP-FedAvg).
 
 A site pays once for all rounds, and reads its rows once per round. The operation in the ledger is
-named after the run. A round's number is stored permanently before the rows are read. So no round
-is answered twice, whatever the secure sum and after any restart.
+named after the run. A round's number is stored permanently before the rows are read. So no round is
+answered twice, not in another secure sum and not after a restart.
 """
 
 from __future__ import annotations

@@ -288,7 +288,7 @@ def _groups(plan: Plan) -> Iterator[tuple[Predicate, ...]]:
 
 @dataclass
 class _Garden:
-    """Creates the people of one query, group by group."""
+    """The generator of one query's people, group by group."""
 
     card: Card
     plan: Plan

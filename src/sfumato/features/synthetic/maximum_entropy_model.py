@@ -1,8 +1,9 @@
 """Fit the maximum-entropy model closest to noisy marginals, by mirror descent on a junction tree.
 
-The loss is the sum of squares of (model - measured) / std. Its gradient with respect to a marginal
-is the residual. Each step subtracts the scaled residuals from the log-potentials, and recomputes
-the marginals by belief propagation. A step that gains less than predicted is halved.
+The loss is half the sum of squares of (model - measured) / std. Its gradient with respect to a
+marginal is the residual over std^2. Each step subtracts scaled gradients from the log-potentials,
+and recomputes the marginals by belief propagation. A step that gains less than half the predicted
+gain is halved.
 """
 
 from __future__ import annotations

@@ -179,7 +179,7 @@ class AtTheDoor:
     def misfit(self, misfits: Misfits) -> tuple[int, ...]:
         """Measure the distance of rows and twin; the operation's name contains the epsilon."""
         order = self._order(Request(misfits.plans[0].question))
-        op = f"{self.op} {self.table} error:{misfits.epsilon}"  # no operation of a count ends like this
+        op = f"{self.op} {self.table} error:{misfits.epsilon}"  # no count's operation ends so
         self.may_look(op)
         return misfit(self.door, replace(order, op=op), misfits)
 

@@ -1,8 +1,8 @@
 """Assemble the tables of a DP twin: draw rows from the models, and assign them to people.
 
-Columns without categories are filled as in a schema twin, and public tables are synthetic. Rows are
-assigned to people at random. Only the number of rows per person and the links between tables are
-measured.
+Columns without categories are filled as in a schema twin, and public tables are synthetic. The
+assignment to people is random, except for the number of rows per person and the links between
+tables.
 """
 
 from __future__ import annotations

@@ -162,7 +162,7 @@ class Plan:
         return self._noise(coarsest, epsilon, delta)
 
     def _noise(self, steps: int, epsilon: Fraction, delta: Fraction) -> NoisySum:
-        """Return the sum with the least noise; the sensitivity allows any change of one update."""
+        """Return the noisy sum; its sensitivity allows any change of one site's update."""
         return noisy_sum_for(
             Grid(self.schedule.clip, steps, self.schedule.size),
             sites=len(self.agreement.members),

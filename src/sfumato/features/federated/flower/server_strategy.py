@@ -138,7 +138,7 @@ class SecureAverage(Strategy):
     def configure_evaluate(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
-        """Return no messages: metrics on the sites' rows have no price."""
+        """Return no messages: there is no price for metrics on the sites' rows."""
         del server_round, arrays, config, grid
         return []
 

@@ -6,9 +6,9 @@ all rows in one batch, in floating point. It has no proof against adversarial we
 learning` measures it.
 
 In the fast form, a first pass returns the gradient at each layer's output. Each person's gradient
-norm follows from it (`squared_norms`). A second matrix product adds up the scaled gradients.
-Per-person gradients are materialised only for shared weights and for layers without a closed-form
-norm. The batch is as large as memory allows.
+norm follows from it (`squared_norms`). A second matrix product adds up the scaled gradients. Shared
+weights, and layers without a closed-form norm, need materialised per-person gradients. These are
+computed in batches of bounded size.
 """
 
 from __future__ import annotations
@@ -192,7 +192,8 @@ MADE_AT_ONCE: Final = 1 << 24  # numbers in materialised per-person gradients
 def clipped_sum(model: Any, data: Any, target: Any, loss: str, clip: float) -> np.ndarray:
     """Return the sum of the rows' gradients, each clipped to norm `clip`; a row is a person.
 
-    Uses doubles, so that one person changes the sum of the others by less than half a grid step.
+    Uses doubles: by rounding, one person changes the part of the others by less than half a grid
+    step.
     """
     whole, rows = model.double(), data.double()
     at_once = _rows_at_once(whole) or max(len(rows), 1)

@@ -88,7 +88,7 @@ class Federation:
         return model
 
     def plan(self, size: int, rounds: int, clip: float) -> NoisySum:
-        """Return the noisy sum of each round, with the budget split over `rounds`."""
+        """Return each round's noisy sum; `rounds` rounds together use up the budget."""
         if size == 0:
             raise malformed("the model has nothing to learn")
         steps = STEPS_OF_ROOT * (math.isqrt(size - 1) + 1)
