@@ -34,7 +34,7 @@ _NOTHING: Final = Fraction(1, 1 << 80)  # a positive noise width, for verbs that
 
 
 class NoNoise(Noise):
-    """A zero-noise stand-in for verbs that read a noise; its errors are not shown."""
+    """A zero-noise placeholder for verbs that need a noise; its errors are not shown."""
 
     def std(self) -> float:
         """Return 0."""

@@ -302,8 +302,8 @@ def _fitted(
 def _errors(crowd: Crowd, weights: Floats, rounds: Sequence[Round]) -> tuple[Floats, Floats]:
     """Return the covariances of the noise and of the remaining optimisation error.
 
-    The second assumes a relative error of MISFIT in the crowd's values: in its curvature along each
-    step, and in its correction for the piecewise linear curve.
+    The second assumes a relative error of MISFIT in the crowd's values. These are its curvature
+    along each step, and its correction for the piecewise linear curve.
     """
     inverse = np.linalg.inv(crowd.curvature(steepness, weights) + 1e-6 * np.eye(len(weights)))
     trust = np.array([r.trust for r in rounds])
