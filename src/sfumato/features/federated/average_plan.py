@@ -99,7 +99,7 @@ class AveragePlan:
 
     @cached_property
     def shape(self) -> str:
-        """Return the hash that is frozen on this card version if an engine limit stops it."""
+        """Return the query's shape hash; an engine stop freezes it for this version of the card."""
         said: Json = {"average": self.plan.shape(), "version": self.plan.card.version}
         return hashlib.sha256(spelled(said).encode()).hexdigest()
 

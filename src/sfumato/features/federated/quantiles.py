@@ -1,7 +1,7 @@
 """Quantiles over sites from one noisy histogram; this is post-processing, and free.
 
 The sites sum up noisy bin counts. A quantile is the first bin at which the running sum reaches that
-share of all rows. The running sum is used as is, even where noise makes it fall.
+share of all rows. If noise makes the running sum fall again later, the first bin still counts.
 """
 
 from __future__ import annotations

@@ -163,7 +163,7 @@ class Round:
 
     @property
     def trust(self) -> float:
-        """Return the inverse of the expected square error: of the noise, and of the distance."""
+        """Return the round's weight: 1 / (noise variance + error from the distance to the optimum)."""
         noise = float(np.mean(self.stds**2))
         far = max(float(np.mean(self.gradient**2)) - noise, 0.0)
         return 1 / (noise + MISFIT**2 * far)
@@ -239,7 +239,7 @@ def _crowd(matrix: Matrix, count: int) -> Crowd:
 
 
 def _start(matrix: Matrix, crowd: Crowd) -> Floats:
-    """Return the initial weights: the crowd reproduces the released sums of y (ridge 1)."""
+    """Return the initial weights, at which the crowd has the released sums of y (ridge 1)."""
     size = len(crowd.mean) + 1
     wanted = (matrix.entries[:size, -1] + matrix.entries[:size, 0]) / 2
     return _solved(crowd, wanted, np.zeros(size), 1.0)

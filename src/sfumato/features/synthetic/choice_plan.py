@@ -80,7 +80,7 @@ class Distances:
         }
 
     def shape(self) -> Json:
-        """Return the choice without its constants; this is frozen if an engine limit stops it."""
+        """Return the choice without its constants; an engine stop freezes this shape."""
         return {"choice": self.kind, "of": [plan.shape() for plan in self.plans]}
 
     def in_words(self) -> str:

@@ -22,7 +22,7 @@ TIMES: Final = Fraction(1, 10)  # of a table's price, for the number of rows per
 BINS: Final = Fraction(1, 10)  # of a table's price, for private bin edges
 LINK: Final = Fraction(1, 5)  # of a table's price, for the link to another table
 MOST_COLUMNS: Final = 24  # of a table, if pairs are measured
-MOST_TIMES: Final = 100  # largest rows-per-person value that is measured
+MOST_TIMES: Final = 100  # cap on the measured number of rows per person
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class Counted:
 
     @property
     def times(self) -> int:
-        """Return the largest rows-per-person value that is measured."""
+        """Return the cap on the measured number of rows per person."""
         return min(most_rows(self.table), MOST_TIMES) if self.table.unit is not None else 1
 
     @property

@@ -131,7 +131,7 @@ def repair_row(
 
 
 def _step(row: dict[str, Value], wanted: Predicate, pools: Pools, *, to: bool) -> dict[str, Value]:
-    """Change the row so that a part of the condition becomes true, or false."""
+    """Change the row so that a part of the condition evaluates to `to`."""
     pools.effort.spend(count_up_to(MAX_NODES, [wanted]))
     if holds_on(wanted, row) is to:
         return row

@@ -128,7 +128,7 @@ class AtTheDoor:
         return self._asked(self._question(keys), sizes, (names, share))
 
     def middles(self, coded: Coded, share: Fraction) -> list[int]:
-        """Return a private median for each bin of a column, as a step.
+        """Return a private median for each bin of a column, in steps of the column.
 
         Each median is over the people of its bin. So each person affects only one of them.
         """

@@ -81,7 +81,7 @@ class Misfits:
         return {"epsilon": str(self.epsilon), "numbers": [one.as_json() for one in self.numbers]}
 
     def shape(self) -> Json:
-        """Return the numbers without constants; this is frozen if an engine limit stops them."""
+        """Return the numbers without their constants; an engine stop freezes this shape."""
         return {"misfits": [plan.shape() for plan in self.plans]}
 
     def in_words(self) -> str:

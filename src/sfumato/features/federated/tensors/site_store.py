@@ -26,7 +26,7 @@ REDUCED: Final = ("mean", "sum")
 
 @dataclass(frozen=True)
 class Source:
-    """Which columns of a site's table an object is, or is a sum or mean of."""
+    """The origin of an object: columns of a site's table, or the sums or means of columns."""
 
     table: str
     columns: tuple[str, ...]
