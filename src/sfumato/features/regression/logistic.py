@@ -163,7 +163,7 @@ class Round:
 
     @property
     def trust(self) -> float:
-        """Return the round's weight: 1 / (noise variance + error from the distance to the optimum)."""
+        """Return the round's weight: 1 / (noise variance + squared error from the distance)."""
         noise = float(np.mean(self.stds**2))
         far = max(float(np.mean(self.gradient**2)) - noise, 0.0)
         return 1 / (noise + MISFIT**2 * far)
