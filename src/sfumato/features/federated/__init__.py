@@ -1,6 +1,7 @@
-"""Tensors that stay with a worker: send, compute there, and bring back what was yours.
+"""Remote tensors and federated training in the style of PySyft 0.2; needs PyTorch.
 
-Needs PyTorch (`pip install torch==2.13.0`), which stands outside the hash lock.
+A tensor that is sent to a worker stays there. Operations run at the worker, and only values that
+came from the caller can be fetched back. `pip install torch==2.13.0` is not in the hash lock.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> object:
-    """Bring in PyTorch only when it is used, and say so where it is not installed."""
+    """Import PyTorch only on first use; refuse with install instructions if it is missing."""
     import importlib
     import importlib.util
 

@@ -1,6 +1,6 @@
-"""An agreement between sites: who they are, who may convene a sum, how many must be left.
+"""The agreement of a federation: its sites, the convener, the floor and the number of colluders.
 
-Every site's owner puts the same agreement down; a round on other terms is refused by each of them.
+The owner of each site stores the same agreement. A site refuses a round with other terms.
 """
 
 from __future__ import annotations
@@ -28,25 +28,25 @@ from sfumato.dp.secure_aggregation.round_terms import (
 from sfumato.query.expression import spelled
 
 NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,62}")
-MOST_SITES: Final = 200  # where every site shares masks and secrets with every other
-MOST_IN_RING: Final = 1000  # where it does with its neighbours, and hears of all others
-ONE_IN: Final = 20  # sites may collude, where nobody says how many
+MOST_SITES: Final = 200  # if every site shares masks and secrets with every other
+MOST_IN_RING: Final = 1000  # if it shares them with its neighbours only, and knows the keys of all
+ONE_IN: Final = 20  # default: one site in twenty may collude
 KEY_DIGITS: Final = 64
 WORDS: Final = ("name", "convener", "sites", "floor", "colluders", "neighbours")
-SHOWN: Final = ("digest", "this_site")  # what a site says beside an agreement that it shows
+SHOWN: Final = ("digest", "this_site")  # extra keys when a site shows an agreement
 JOINED, LEFT = "federation-joined", "federation-left"  # kinds of entry in a site's ledger
 
 
 @dataclass(frozen=True)
 class Agreement:
-    """What sites have agreed on before any sum."""
+    """The terms that all sites accept before any secure sum."""
 
     name: str
     convener: bytes
-    members: tuple[Member, ...]  # by name
+    members: tuple[Member, ...]  # sorted by name
     floor: int
     colluders: int
-    neighbours: int | None = None  # so many share masks with each site; every other, if left out
+    neighbours: int | None = None  # mask partners per site; None means all others
 
     def __post_init__(self) -> None:
         names = [self.name, *(member.name for member in self.members)]
@@ -57,24 +57,24 @@ class Agreement:
                 f"a federation has at most {MOST_SITES} sites, or {MOST_IN_RING} with neighbours"
             )
         if self.colluders < 1:
-            # sites see the answers too, and each knows its own share of the noise
+            # sites see the answers too, and each knows its own noise share
             raise bad_federation("noise must suffice against one site at least, so colluders is 1")
         self.terms(bytes(NONCE_BYTES), 1, 8)
 
     @property
     def is_ring(self) -> bool:
-        """Say whether sites share masks with some of the others only."""
+        """Return True if a site shares masks with only some of the other sites."""
         return self.neighbours not in (None, len(self.members) - 1)
 
     @cached_property
     def digest(self) -> str:
-        """Return what stands for the agreement (hex)."""
+        """Return the SHA-256 of the agreement (hex)."""
         return sha256(spelled(self.as_json()).encode()).hexdigest()
 
     def as_json(self) -> Json:
-        """Return the agreement as it is kept and handed round.
+        """Return the agreement as JSON, for storage and exchange.
 
-        One without neighbours is spelled as it was before there were any.
+        Without `neighbours` the JSON is the same as before that field existed, so digests stay.
         """
         more: Json = {} if self.neighbours is None else {"neighbours": self.neighbours}
         return {
@@ -87,7 +87,7 @@ class Agreement:
         }
 
     def terms(self, nonce: bytes, size: int, bits: int, about: str = "") -> Terms:
-        """Return the terms of a round of so many integers modulo 2**bits; all sites are asked."""
+        """Return the terms of a round: `size` integers modulo 2**bits, all sites as members."""
         return terms_for(
             self.members,
             nonce=nonce,
@@ -100,25 +100,25 @@ class Agreement:
         )
 
     def trust(self) -> Trust:
-        """Return what a site that has agreed accepts of a round."""
+        """Return what this site requires of a round: convener, known keys, floor, colluders."""
         known = {member.name: member.identity for member in self.members}
         everyone = len(known) - 1
         fewest = everyone if self.neighbours is None else self.neighbours
         return Trust(self.convener, known, self.floor, self.colluders, fewest)
 
     def check(self, terms: Terms) -> None:
-        """Refuse a round that is not of all these sites, on these very terms."""
+        """Refuse a round whose members or terms differ from the agreement."""
         if terms != self.terms(terms.nonce, terms.size, terms.bits, terms.about):
             raise not_trusted("they are not those of the agreement")
 
     def name_of(self, identity: bytes) -> str | None:
-        """Return the name of the site that has this key, or None."""
+        """Return the name of the site with this public key, or None."""
         found = [member.name for member in self.members if member.identity == identity]
         return found[0] if found else None
 
 
 def read_agreement(shape: Mapping[str, object]) -> Agreement:
-    """Return the agreement that the JSON plainly spells, or refuse."""
+    """Parse an agreement from JSON, or refuse."""
     unknown = sorted(shape.keys() - {*WORDS, *SHOWN})
     if unknown:
         raise bad_federation(f"it has no word {unknown[0]!r}; its words are {', '.join(WORDS)}")
@@ -144,10 +144,10 @@ def agreed(  # noqa: PLR0913  # what sites agree on
     colluders: int | None = None,
     neighbours: int | None = None,
 ) -> Agreement:
-    """Return an agreement, with what was left open chosen by how many sites there are.
+    """Create an agreement; choose missing values from the number of sites.
 
-    Everybody is everybody's neighbour as long as there may be so many sites; beyond it each has the
-    fewest with which no loss down to the floor fails a sum.
+    Up to MOST_SITES sites, each site shares masks with every other. With more sites, each has the
+    fewest neighbours with which a sum succeeds for any loss of sites down to the floor.
     """
     members = tuple(Member(site, sites[site]) for site in sorted(sites))
     may_tell = max(1, len(members) // ONE_IN) if colluders is None else colluders
@@ -158,12 +158,12 @@ def agreed(  # noqa: PLR0913  # what sites agree on
 
 
 def agreement_of(text: str) -> Agreement:
-    """Return the agreement of an entry that this house wrote."""
+    """Parse the agreement from a ledger entry that this vault wrote."""
     return read_agreement(json.loads(text)["agreement"])
 
 
 def key_of(text: object) -> bytes:
-    """Return the 32 bytes of a key in hex, or refuse."""
+    """Parse a 32-byte key from hex, or refuse."""
     is_key = isinstance(text, str) and len(text) == KEY_DIGITS
     if not is_key or set(str(text)) - set("0123456789abcdef"):
         raise bad_federation(f"a key is {KEY_DIGITS} digits in hex, as `sfumato federate key` says")
@@ -171,7 +171,7 @@ def key_of(text: object) -> bytes:
 
 
 def bad_federation(why: str) -> Refused:
-    """Return the refusal of an agreement that is none."""
+    """Return the refusal for an invalid agreement."""
     return Refused(
         "bad-federation",
         f"The federation's agreement is not one to join: {why}.",
@@ -180,8 +180,8 @@ def bad_federation(why: str) -> Refused:
 
 
 class NonceStore(Protocol):
-    """The nonces of all rounds that a site was ever in; a change is durable when it returns."""
+    """The nonces of all rounds that a site has joined; a change is durable when it returns."""
 
     def take(self, nonce: bytes) -> bool:
-        """Put the nonce down; say whether it was new."""
+        """Store the nonce; return True if it was not there before."""
         ...

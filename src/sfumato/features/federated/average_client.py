@@ -1,4 +1,4 @@
-"""Sums over sites without noise, convened: over all sites of the agreement, or over none."""
+"""Convene a sum over sites without noise: over all sites of the agreement, or none."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from sfumato.vault.card.secure_average_terms import GUARANTEE
 
 
 def average(convener: Convener, data_set: str, sql: str) -> Json:
-    """Return the exact sum over all sites, if every site's card allows it; or refuse."""
+    """Return the exact sum over all sites if every site's card allows it; or refuse."""
     agreement = convener.agreement
     all_of_them = replace(convener, agreement=replace(agreement, floor=len(agreement.members)))
     body: Json = {
@@ -42,7 +42,7 @@ def average(convener: Convener, data_set: str, sql: str) -> Json:
 
 
 def _check_left(priced: dict[str, Json]) -> None:
-    """Refuse before anything is noted anywhere, where a site's card has nothing left."""
+    """Refuse before any site writes a ledger entry, if a site's card limit is used up."""
     spent = sorted(name for name, one in priced.items() if one["fits"] is not True)
     if spent:
         raise Refused(

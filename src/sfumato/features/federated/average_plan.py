@@ -1,8 +1,7 @@
-"""A question over several sites without noise: `secure-average (not DP)`, for cards that allow it.
+"""Plan of a sum over several sites without noise: `secure-average (not DP)`, if the cards allow it.
 
-It is over all sites of the agreement or over none: a sum over all of them beside one over all but
-one would be the numbers of that one. And it is over whole tables: a filter, or a group, that only
-one site's rows meet (or one person's) would make the sum that site's own (or that person's).
+It covers all sites of the agreement or none: a second sum without one site would reveal that site's
+numbers. It covers whole tables: a filter or group could match only one site's or one person's rows.
 """
 
 from __future__ import annotations
@@ -31,45 +30,45 @@ from sfumato.vault.card.data_card import Card
 from sfumato.vault.card.secure_average_terms import GUARANTEE, not_without_noise
 
 FORMAT: Final = "average-over-sites/1"
-_NOTHING: Final = Fraction(1, 1 << 80)  # a width, where a verb wants to divide by one
+_NOTHING: Final = Fraction(1, 1 << 80)  # a positive noise width, for verbs that divide by it
 
 
 class NoNoise(Noise):
-    """What verbs read where numbers have no noise; its errors are not shown."""
+    """A zero-noise placeholder for verbs that need a noise; its errors are not shown."""
 
     def std(self) -> float:
-        """Return that it has none."""
+        """Return 0."""
         return 0.0
 
     def margin(self) -> float:
-        """Return that it has none."""
+        """Return 0."""
         return 0.0
 
-    def within(self, confidence: Fraction) -> float:  # none, at any
-        """Return that it has none."""
+    def within(self, confidence: Fraction) -> float:  # 0 at any confidence
+        """Return 0."""
         return 0.0
 
 
 @dataclass(frozen=True)
 class AveragePlan:
-    """A question over all sites of an agreement, without noise; of no row."""
+    """A query over all sites of an agreement, without noise; built without reading rows."""
 
     plan: Plan
-    joined: Agreement  # as the owner has put it down
+    joined: Agreement  # as the owner has stored it
 
     @property
     def agreement(self) -> Agreement:
-        """Return the agreement of which no site may drop out."""
+        """Return the agreement with a floor of all sites, so that none may drop out."""
         return whole(self.joined)
 
     @property
     def size(self) -> int:
-        """Return how many integers each site sends."""
+        """Return the number of integers that each site sends."""
         return len(self.plan.parts) * self.plan.measure.cells
 
     @cached_property
     def bits(self) -> int:
-        """Return the width at which every sum fits."""
+        """Return the bit width that fits every sum."""
         most = max(most_of(self.plan.card, bounded) for bounded in self.plan.parts)
         bits = (len(self.joined.members) * most + 1).bit_length() + 1
         if bits > MOST_BITS:
@@ -82,7 +81,7 @@ class AveragePlan:
 
     @cached_property
     def about(self) -> str:
-        """Return what stands for the sum: sites whose cards differ in what counts find another."""
+        """Return the hash of the sum's terms; cards with different bounds or keys give another."""
         kept = {k: v for k, v in self.plan.canonical().items() if k not in ("people", "version")}
         said: Json = {
             "format": FORMAT,
@@ -94,23 +93,23 @@ class AveragePlan:
 
     @cached_property
     def cohort(self) -> str:
-        """Return what stands for whose rows are in the sum, whatever they call their agreement."""
+        """Return the hash of the sites' keys; it does not depend on the agreement's name."""
         keys = sorted(member.identity.hex() for member in self.joined.members)
         return hashlib.sha256(spelled({"sites": keys}).encode()).hexdigest()
 
     @cached_property
     def shape(self) -> str:
-        """Return what is not asked again on this version of the card, if it was stopped."""
+        """Return the query's shape hash; an engine stop freezes it for this version of the card."""
         said: Json = {"average": self.plan.shape(), "version": self.plan.card.version}
         return hashlib.sha256(spelled(said).encode()).hexdigest()
 
     def unpriced(self) -> Priced:
-        """Return the plan for showing an answer alone; its price and event are nobody's debt."""
+        """Return a placeholder price, needed only to format an answer; nothing is charged."""
         noises = tuple(NoNoise("gaussian", _NOTHING) for _ in self.plan.parts)
         return Priced(self.plan, Fraction(0), Fraction(0), PureEvent(_NOTHING), noises)
 
     def parts_of(self, total: IntegerArray) -> list[IntegerArray]:
-        """Return the sum's integers as the parts of the plan."""
+        """Split the sum's integers into the parts of the plan."""
         return list(np.asarray(total).reshape(len(self.plan.parts), self.plan.measure.cells))
 
 
@@ -121,7 +120,7 @@ def whole(agreement: Agreement) -> Agreement:
 
 @lru_cache(maxsize=256)
 def plan_average(card: Card, question: Query, agreement: Agreement) -> AveragePlan:
-    """Return the question over the agreement's sites, or refuse what the card does not allow."""
+    """Plan the query over the agreement's sites; refuse what the card does not allow."""
     check_allowed(card, agreement)
     _check_whole(question)
     plan = make_plan(card, question)
@@ -133,7 +132,7 @@ def plan_average(card: Card, question: Query, agreement: Agreement) -> AveragePl
 
 
 def check_allowed(card: Card, agreement: Agreement) -> None:
-    """Refuse unless the card lets sums over so many sites leave without noise."""
+    """Refuse unless the card allows sums without noise over this number of sites."""
     if card.averages is None:
         raise not_without_noise(f"the card of {card.name!r} has no secure_average")
     if len(agreement.members) < card.averages.sites:
@@ -144,7 +143,7 @@ def check_allowed(card: Card, agreement: Agreement) -> None:
 
 
 def _check_whole(question: Query) -> None:
-    """Refuse whatever picks rows, or lets the asker choose what of a row counts."""
+    """Refuse a query that selects rows, groups them, or computes columns."""
     picks = (question.where, question.source, question.max_rows, question.max_groups)
     is_whole = not question.group_by and not question.joins and picks == (None,) * len(picks)
     if not is_whole or not all(_is_plain(output.of) for output in question.outputs):
@@ -155,7 +154,7 @@ def _check_whole(question: Query) -> None:
 
 
 def _is_plain(of: object) -> bool:
-    """Say whether it is a verb over columns themselves, or made of released numbers."""
+    """Return True for a verb over plain columns, or a formula of released numbers."""
     if isinstance(of, Formula):
         return True
     return isinstance(of, Aggregate) and of == Aggregate(of.verb, of.of) and _all_columns(of)

@@ -1,8 +1,8 @@
-"""A site's part of a sum without noise: `secure-average (not DP)`, noted first, then read.
+"""Release one site's part of a sum without noise: `secure-average (not DP)`.
 
-It costs no epsilon, since no epsilon would be true of it. What is counted instead is how many such
-sums have left of these people, for which a card has a limit: each stands in the chain before a row
-is read, and every later receipt of the people says how many there are.
+It has no epsilon, because no epsilon would be true. Instead, the card limits the number of such
+sums per people domain. Each sum is written to the ledger before a row is read. Every later receipt
+for these people states how many there are.
 """
 
 from __future__ import annotations
@@ -41,23 +41,23 @@ BESIDE: Final = "no noise is on it: whoever knows or guesses the other rows read
 
 @dataclass(frozen=True)
 class AverageOrder:
-    """One round without noise at one site, by one asker."""
+    """One round without noise at one site, requested by one user."""
 
     card: Card
     table: str
     sum: AveragePlan
     asker: Asker
     nonce: bytes
-    may_still: Callable[[], None] = lambda: None  # refuses a round that may not be read now
+    may_still: Callable[[], None] = lambda: None  # refuses a round that is no longer allowed
 
     @property
     def agreement(self) -> Agreement:
-        """Return on what the sites have agreed."""
+        """Return the agreement between the sites."""
         return self.sum.joined
 
 
 def can_average(door: SumDoor, order: AverageOrder) -> None:
-    """Refuse a round that this site would not be in; nothing is noted."""
+    """Refuse a round that this site would not join; writes nothing."""
     door.ledger.check_history()
     ledger, sum_ = door.ledger, order.sum
     if sum_.shape in {one["shape"] for one in _stopped(ledger, order.card.people)}:
@@ -66,7 +66,7 @@ def can_average(door: SumDoor, order: AverageOrder) -> None:
 
 
 def price_of_average(door: SumDoor, card: Card, asker: Asker, sum_: AveragePlan) -> Json:
-    """Return what a sum without noise would take here; nothing is noted."""
+    """Return the terms of a sum without noise at this site; writes nothing."""
     accounts = accounts_paying(door.ledger, card, asker)
     left = _releases(card) - len(_averages(door.ledger, card.people))
     return {
@@ -84,11 +84,11 @@ def price_of_average(door: SumDoor, card: Card, asker: Asker, sum_: AveragePlan)
 
 
 def average_part(door: SumDoor, order: AverageOrder, participant: Participant) -> SumPart:
-    """Return this site's part, which stood in the chain, durably, before a row was read; or refuse.
+    """Write the sum to the ledger, check the limit, read the rows, and return the masked part.
 
-    It is noted first and counted then, so that two rounds at one time are not both the last one;
-    and whether it may still be read is looked at then: who is told of a freeze has waited for the
-    ledger, and so for every note that came before.
+    The entry is durable before a row is read. It is written before the count, so that two
+    concurrent rounds cannot both be the last one. The freeze check comes after the write: a
+    confirmed freeze has waited for the ledger, so it comes after every earlier entry.
     """
     can_average(door, order)
     head = door.ledger.note(NOT_DP, _body(order, participant))
@@ -101,7 +101,7 @@ def average_part(door: SumDoor, order: AverageOrder, participant: Participant) -
 
 
 def averaged_answer(sum_: AveragePlan, total: IntegerArray) -> Json:
-    """Return the answer that a finished sum without noise gives; of no row."""
+    """Format a finished sum without noise as an answer; reads no row."""
     priced = sum_.unpriced()
     answer = shown_answer(priced, answer_text(priced, NoisyCells(tuple(sum_.parts_of(total)))))
     answer.pop("open_intervals", None)
@@ -128,11 +128,11 @@ def averaged_answer(sum_: AveragePlan, total: IntegerArray) -> Json:
 
 
 def _check_limit(ledger: Ledger, order: AverageOrder, before: int | None) -> None:
-    """Refuse more sums than the card allows of these people, and sums of other sites or rows.
+    """Refuse a sum above the card's limit, or over other sites or rows than earlier sums.
 
-    Of two sums whose sites differ in one, the difference is that one's; of two whose rows differ in
-    somebody's, it is that person's. `before` is the place of this round's own entry, where it has
-    one.
+    Two sums that differ in one site reveal that site's numbers. Two sums that differ in one
+    person's rows reveal that person's. `before` is the sequence number of this round's own entry,
+    if it has one.
     """
     people, limit = order.card.people, _releases(order.card)
     if ledger.store.head().epoch != FIRST_EPOCH:
@@ -153,7 +153,7 @@ def _check_limit(ledger: Ledger, order: AverageOrder, before: int | None) -> Non
 
 
 def _averages(ledger: Ledger, people: str) -> list[tuple[int, Any]]:  # Any: JSON of our own ledger
-    """Return every sum of these people that left without noise, with its place in the chain."""
+    """Return all ledger entries of these people's sums without noise, with sequence numbers."""
     found = [(entry.seq, json.loads(entry.body)) for entry in ledger.store.notes(NOT_DP)]
     return [(s, b) for s, b in found if (b["people"], b["guarantee"]) == (people, GUARANTEE)]
 
@@ -173,7 +173,7 @@ def _releases(card: Card) -> int:
 
 
 def _read(door: SumDoor, order: AverageOrder, participant: Participant) -> bytes:
-    """Return the masked numbers; whatever goes wrong with the rows is one constant code."""
+    """Return the masked numbers; every failure on the rows gives the same refusal code."""
 
     reader = RowReader(door.ledger, order.card.name, order.sum.shape)
 
@@ -211,9 +211,9 @@ def _body(order: AverageOrder, participant: Participant) -> Json:
 
 
 def _rows(order: AverageOrder) -> str:
-    """Return what stands for the rows as they were prepared, and for how many of a person count.
+    """Return the identity of the prepared rows, and how many rows of a person count.
 
-    An amended card keeps both; rows that are brought anew, under whatever name, are others.
+    An amended card keeps both. Newly loaded rows have another identity, under any name.
     """
     return f"{Path(order.table).stem}/{order.card.max_rows}"
 

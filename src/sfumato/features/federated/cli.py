@@ -1,4 +1,4 @@
-"""Federations: sites whose owners agree, and who asks them together."""
+"""Commands of `sfumato federate`: join a federation, query or train across its sites."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ def list_(shell: Shell, data_set: str) -> None:
 
 
 def _convened(function: F) -> F:
-    """Give a command the options that say who convenes, and where the sites are."""
+    """Add the options for the convener's key and the sites' URLs to a command."""
     key = click.option(
         "--key", "key_file", required=True, metavar="FILE", help="The convener's key."
     )
@@ -141,9 +141,9 @@ def _convened(function: F) -> F:
     return key(ways(function))
 
 
-# Any: the progress of a round, and the sites as one
+# Any: a federated.Progress; the return value is the federation object
 def _together(shell: Shell, agreement: str, given: Any, heard: Callable[[Any], None]) -> Any:
-    """Return the sites of the agreement, to be asked as one."""
+    """Return one federation object for all sites of the agreement."""
     sites = {name: _site(shell, url) for name, url in map(_way, given["ways"])}
     return shell.app.federation(agreement, key=given["key_file"], sites=sites, heard=heard)
 
@@ -280,7 +280,7 @@ _AS_GIVEN: Final = (
 
 
 def told_step(step: Any, rows: Any) -> str:  # Any: federated.training.Step, and public rows
-    """Return a round in one line: who is in it, and how the model does on public rows."""
+    """Return one line for a round: sites, scores on public rows, and epsilon paid."""
     if step.failed is not None:
         return f"round {step.number}: no sum ({step.failed.code})"
     paid = ", ".join(f"{site} {spent:g}" for site, spent in step.model.card["paid"].items())
@@ -293,7 +293,7 @@ def told_step(step: Any, rows: Any) -> str:  # Any: federated.training.Step, and
 
 
 def public_rows(path: Path) -> list[dict[str, Any]]:
-    """Return the rows of a CSV, numbers and yes or no as such; they are nobody's secret."""
+    """Read a CSV of public rows; parse numbers and booleans."""
     with path.open(newline="", encoding="utf-8") as file:
         return [{key: _plain(text) for key, text in row.items()} for row in csv.DictReader(file)]
 

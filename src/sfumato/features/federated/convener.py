@@ -1,7 +1,7 @@
-"""Who convenes sums over sites: it is trusted with nothing, and learns what all may learn.
+"""The convener of secure sums: it relays messages between sites and learns only the sum.
 
-It carries messages between the sites' doors and a Collector, over whatever way there is to each
-site. A site that refuses, or cannot be reached, has dropped out; below the agreement's floor there
+The convener is untrusted. It carries messages between the sites and a Collector, over any
+transport. A site that refuses or is unreachable has dropped out. Below the agreement's floor there
 is no sum. Needs no PyTorch.
 """
 
@@ -34,23 +34,23 @@ from sfumato.features.federated.site_replies import (
     malformed,
 )
 
-OF_ACCOUNTS: Final = ("left", "odds")  # words of a price that each site says of its own
-NAMED: Final = 4  # sites that have gone for the same reason
+OF_ACCOUNTS: Final = ("left", "odds")  # keys of a price that differ by site
+NAMED: Final = 4  # at most so many site names per reason
 STAGES: Final = ("join", "share", "mask", "agree", "reveal")
 _ASKED: Final = {"data_set", "sql", "question", "epsilon", "delta", "max_groups", "max_rows"}
 
 
 class Site(Protocol):
-    """The way to one site: its verbs, as the convener's user there."""
+    """A client for one site: calls its verbs as the convener's user there."""
 
     def call(self, verb: str, body: Json) -> Json:
-        """Return what the verb gives, or raise its refusal."""
+        """Return the verb's reply, or raise its refusal."""
         ...
 
 
 @dataclass(frozen=True)
 class Progress:
-    """Where a round stands: the stage that is over, who is left, and why others are not."""
+    """The progress of a round: the finished stage, the remaining sites, and the failures."""
 
     stage: str
     left: tuple[str, ...]
@@ -59,7 +59,7 @@ class Progress:
 
 @dataclass
 class Round:
-    """One round at the convener; has state."""
+    """One round at the convener; mutable."""
 
     collector: Collector
     body: Json
@@ -70,7 +70,7 @@ class Round:
 
 @dataclass(frozen=True)
 class Convener:
-    """The sites of an agreement, and the key that convenes them."""
+    """The sites of an agreement, and the convener's key."""
 
     agreement: Agreement
     key: Ed25519PrivateKey
@@ -86,7 +86,7 @@ class Convener:
             raise bad_federation("the way to each of its sites, and to no other, has to be given")
 
     def ask(self, asked: Json) -> Json:
-        """Return the answer of one round, with what it cost at each site; or refuse."""
+        """Run one round and return its answer with the cost at each site; or refuse."""
         body = self._body(asked)
         priced, gone = self.priced(body)
         first = next(iter(priced.values()))
@@ -95,7 +95,7 @@ class Convener:
     def played(
         self, body: Json, priced: Mapping[str, Json], gone: Mapping[str, Refused], about: str
     ) -> Round:
-        """Return a round that is over, of the sites that have said what it costs; or refuse."""
+        """Run one round with the sites that gave a price, and return it; or refuse."""
         first = next(iter(priced.values()))
         bits = max(int(one["bits"]) for one in priced.values())
         nonce = self.dice.draw(NONCE_BYTES)
@@ -105,7 +105,7 @@ class Convener:
         return round_
 
     def price(self, asked: Json) -> Json:
-        """Return what a round costs, and how far off its answer would be; nothing is spent."""
+        """Return a round's price and its expected error; spends nothing."""
         priced, gone = self.priced(self._body(asked))
         least = min(priced, key=lambda name: float(priced[name]["left"]["next_epsilon"]))
         return {
@@ -117,7 +117,7 @@ class Convener:
         }
 
     def budget(self, data_set: str) -> Json:
-        """Return what the first site has, and beside it, as yours, every account of every site."""
+        """Return the first site's budget, and every account of every site under `yours`."""
         said, gone = self._everywhere("budget", {n: {"data_set": data_set} for n in self.sites})
         said = {name: one for name, one in said.items() if is_budget(one)}
         self._check_left(said.keys(), gone)
@@ -129,7 +129,7 @@ class Convener:
         return {**said[min(said)], "yours": accounts}
 
     def from_any(self, verb: str, body: Json) -> Json:
-        """Return what the first site that answers says."""
+        """Return the reply of the first site that answers."""
         refusals = []
         for site in self.sites.values():
             try:
@@ -139,13 +139,13 @@ class Convener:
         raise refusals[0]
 
     def spent(self, data_set: str) -> dict[str, float]:
-        """Return the epsilon that each site's data set has spent; of those that can be reached."""
+        """Return the epsilon that each reachable site's data set has spent."""
         said, _ = self._everywhere("budget", {n: {"data_set": data_set} for n in self.sites})
         told = {name: one for name, one in sorted(said.items()) if is_budget(one)}
         return {name: float(one["spent"]["epsilon"]) for name, one in told.items()}
 
     def said_everywhere(self, verb: str, body: Json) -> dict[str, Json]:
-        """Return what each site says, of those that answer; one may say anything."""
+        """Return the reply of each site that answers; replies are not validated."""
         return self._everywhere(verb, dict.fromkeys(self.sites, body))[0]
 
     # --- helpers ------------------------------------------------------------------------------
@@ -164,9 +164,9 @@ class Convener:
     def priced(
         self, body: Json, is_more: Callable[[Json], bool] = lambda _: True
     ) -> tuple[dict[str, Json], dict[str, Refused]]:
-        """Return what the sites say of the sum; all who say anything have to say the same.
+        """Return each site's price; refuse if the sites disagree on the sum's terms.
 
-        A site whose word is no price, or not what `is_more` asks of one, is left out.
+        A site is left out if its reply is no valid price, or if `is_more` rejects it.
         """
         said_all, gone = self._everywhere("price-sum", dict.fromkeys(self.sites, body))
         priced = {name: one for name, one in said_all.items() if is_price(one) and is_more(one)}
@@ -207,9 +207,10 @@ class Convener:
         return self._everywhere("go-on-with-sum", {n: {**where, **s} for n, s in sent.items()})
 
     def _take(self, round_: Round, name: str, reply: Json) -> None:
-        """Hand a site's message on; one that is none, or another's, leaves the site out.
+        """Pass a site's message to the collector; an invalid message drops the site.
 
-        What it has paid is put down even so; without a receipt it is paid all the same.
+        The site's receipt is recorded in any case: the site has paid even if its message is
+        invalid.
         """
         if is_receipt(reply.get("receipt"), round_.body.get("guarantee")):
             round_.receipts[name] = reply["receipt"]
@@ -221,7 +222,7 @@ class Convener:
             round_.gone[name] = refused
 
     def _check_left(self, left: Any, gone: Mapping[str, Refused]) -> None:
-        """Refuse below the floor: with the reason of one that has gone, if there is one."""
+        """Refuse below the floor, with the sites' own reason if they all give the same one."""
         if len(left) >= self.agreement.floor:
             return
         codes = {one.code for one in gone.values()}
@@ -260,10 +261,10 @@ class Convener:
         return {**answer, "receipt": receipt}
 
     def shown(self, body: Json) -> Json:
-        """Return the table that most sites make of a finished sum; one site alone is not believed.
+        """Return the table that most sites compute from a finished sum; refuse if too few agree.
 
-        It is arithmetic on released numbers, so more say the same than may lie. The receipt is
-        theirs too, word by word what most of them say.
+        It is post-processing of released numbers, so honest sites agree. More sites must agree than
+        may collude. The receipt also has, field by field, what most of these sites state.
         """
         said, gone = self._everywhere("show-sum", dict.fromkeys(self.sites, body))
         if not said:
@@ -287,9 +288,9 @@ class Convener:
     def _everywhere(
         self, verb: str, bodies: Mapping[str, Json]
     ) -> tuple[dict[str, Json], dict[str, Refused]]:
-        """Return what each site answers, all asked at one time, and the refusals of the others.
+        """Call the verb at all sites in parallel; return the replies and the refusals.
 
-        A site that is much later than a floor of others is taken for one that refuses.
+        A site that is much later than a floor of others counts as refusing.
         """
         said: dict[str, Json] = {}
         gone: dict[str, Refused] = {}
@@ -305,13 +306,13 @@ class Convener:
 
 
 def _wrong(collector: Collector) -> Json:
-    """Return which shares were wrong, though the sum is right without them: one of two has lied."""
+    """Return wrong key shares, if any: the sum is right without them, but one of two sites lied."""
     found = [{"shown_by": shown, "dealt_by": dealt} for shown, dealt in collector.wrong_shares]
     return {"wrong_shares": found} if found else {}
 
 
 def _reasons(gone: Mapping[str, Refused]) -> list[str]:
-    """Return why sites have gone, each reason once: of many sites a few are named."""
+    """Return each reason for dropping out once, with the names of a few sites."""
     alike: dict[str, list[str]] = {}
     for name, one in sorted(gone.items()):
         alike.setdefault(f"{one.code} ({one.cause})", []).append(name)
@@ -335,7 +336,7 @@ def _bytes(text: object) -> bytes:
     try:
         return base64.b64decode(str(text), validate=True)
     except ValueError:
-        return b""  # which no stage takes
+        return b""  # which every stage refuses
 
 
 def _not_its_own() -> Refused:

@@ -1,10 +1,10 @@
-"""The names of PySyft 0.2 that course notebooks use, so that only their import lines change.
+"""The names of PySyft 0.2 that course notebooks use; only the notebooks' imports change.
 
     import sfumato.features.federated.course as sy
     from sfumato.features.federated.course import nn, optim, th
 
-PyTorch itself is not changed, so tensors that can be sent come from this module's `th` (also called
-`torch`). `TorchHook` is there because notebooks make one; it refuses plain PyTorch.
+PyTorch itself is not patched. Tensors that can be sent come from this module's `th` (also called
+`torch`). Notebooks create a `TorchHook`; it refuses plain PyTorch.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _SHARE: Final = "x.fix_precision().share(bob, alice)"
 _SEND: Final = "x.send(bob), which returns the reference itself"
 _PROGRAM: Final = "a function, and vault['name'].run(...), which runs it there (docs/pipelines.md)"
 _TRAIN: Final = "sfumato.features.federated.federate(...), or `sfumato federate` over real sites"
-INSTEAD: Final = {  # the names of PySyft 0.2 that are not here
+INSTEAD: Final = {  # names of PySyft 0.2 that do not exist here
     "AdditiveSharingTensor": _SHARE,
     "AutogradTensor": "requires_grad=True where the tensor is made",
     "BaseDataset": _LOOP,
@@ -85,12 +85,12 @@ __all__ = ["TorchHook", "VirtualWorker", "nn", "optim", "th", "torch"]
 
 
 def __getattr__(name: str) -> NoReturn:
-    """Say what to write in the place of an old name that is not here."""
+    """Refuse a PySyft 0.2 name that does not exist here, and name its replacement."""
     raise not_here(sys.modules[__name__], name, INSTEAD)
 
 
 class TorchHook:
-    """Holds the notebook's own worker, and changes nothing; plain PyTorch is refused."""
+    """Hold the notebook's local worker; patch nothing, and refuse plain PyTorch."""
 
     def __init__(self, torch: object = None, **_: object) -> None:
         if torch is plain_torch:
@@ -104,26 +104,26 @@ class TorchHook:
 
 
 class VirtualWorker(virtual_worker.VirtualWorker):
-    """A worker that is made as it used to be: with the hook first."""
+    """A worker with the constructor of PySyft 0.2: the hook is the first argument."""
 
     def __init__(self, hook: object = None, id: str = "worker", **terms: Any) -> None:  # noqa: A002
         super().__init__(str(id), **terms)
 
     @property
     def _objects(self) -> dict[str, str]:
-        """What the worker holds, by key; it does not show values, nor sizes."""
+        """Return the keys of the worker's objects, without values or sizes."""
         return dict.fromkeys(self.objects(), f"at {self.id}")
 
     _tensors = _objects
 
     def add_workers(self, workers: Iterable[object]) -> Self:
-        """Change nothing: a reference says itself where it is."""
+        """Do nothing: a reference already knows its worker."""
         del workers
         return self
 
 
 class Torch:
-    """`torch`, where what makes a tensor makes one that can be sent."""
+    """The `torch` module, but functions that create tensors return tensors that can be sent."""
 
     nn = nn
     optim = optim

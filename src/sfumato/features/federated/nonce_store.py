@@ -1,4 +1,4 @@
-"""The nonces of all rounds of secure sums that a site was ever in: one is used once, for ever."""
+"""Table of used nonces: a site takes part in a secure-aggregation round with a nonce only once."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ _TABLES: Final = (
 
 
 class SqlNonces:
-    """A NonceStore over the vault's records."""
+    """A NonceStore in the vault's records database."""
 
     def __init__(self, records: Records) -> None:
         self._records = records
         records.make(_TABLES)
 
     def take(self, nonce: bytes) -> bool:
-        """Put the nonce down; say whether it was new."""
+        """Store the nonce; return True if it was not there before."""
         with self._records.change() as link:
             sql = "INSERT INTO sum_nonces (nonce) VALUES (?) ON CONFLICT DO NOTHING"
             return link.change(sql, (nonce.hex(),)) == 1

@@ -1,4 +1,4 @@
-"""What whoever trains over sites says in numbers, or why it is none."""
+"""Validation of numbers in training settings."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Final
 
 from sfumato.dp.refusal import Refused
 
-LEAST_DIGIT: Final = -400  # no float has one further down; written out, it would fill the memory
+LEAST_DIGIT: Final = -400  # below every float; as an exact fraction it would fill the memory
 
 
 def number(name: str, said: object, least: float, most: float) -> Fraction:
-    """Return the number as it was written, or refuse what is none from `least` to `most`."""
+    """Parse an exact number; refuse a value outside `least` to `most`."""
     try:
         found = Decimal(str(said))
     except InvalidOperation:
@@ -27,7 +27,7 @@ def number(name: str, said: object, least: float, most: float) -> Fraction:
 
 
 def count(name: str, said: object, least: int, most: int) -> int:
-    """Return the whole number, or refuse what is none from `least` to `most`."""
+    """Check an integer; refuse any value outside `least` to `most`."""
     if isinstance(said, bool) or not isinstance(said, int) or not least <= said <= most:
         raise _refused(f"{name} is a whole number from {least:,} to {most:,}")
     return said

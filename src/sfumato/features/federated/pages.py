@@ -1,4 +1,4 @@
-"""Federations and lessons of a data set: how far each has come, while it goes on."""
+"""Console page of federations and training runs, with live progress of each run."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ from sfumato.server.console.live_updates import follow_state
 from sfumato.server.console.page import Page
 from sfumato.server.console.visit import Visit
 
-WIDE, HIGH, EDGE = 300, 120, 8  # of a picture
-LEFT = 40  # of it, where the numbers stand
+WIDE, HIGH, EDGE = 300, 120, 8  # of a chart, in pixels
+LEFT = 40  # width of the axis labels
 
 
 @dataclass(frozen=True)
 class Curve:
-    """One figure over the rounds, as a line and in words."""
+    """One metric over the rounds, as an SVG polyline and as text."""
 
     name: str
     points: str
     words: str
-    marks: tuple[tuple[float, str], ...]  # how far down a number's rule lies, and the number
+    marks: tuple[tuple[float, str], ...]  # y position and label of each grid line
 
 
 @dataclass(frozen=True)
 class Paid:
-    """What one site has paid for a lesson, and by whose word."""
+    """The epsilon that one site has paid for a run, and the source of that figure."""
 
     site: str
     epsilon: float | None
@@ -37,7 +37,7 @@ class Paid:
 
 
 async def lessons(visit: Visit) -> Response:
-    """Show the federations that the data set takes part in, and its lessons round by round."""
+    """Show the federations of a data set, and its training runs round by round."""
     name = {"data_set": visit.at("data_set")}
     found, joined, card = await asyncio.gather(
         visit.call("lessons", name), visit.call("federations", name), visit.call("card", name)
@@ -57,7 +57,7 @@ async def lessons(visit: Visit) -> Response:
 
 
 def paid_of(lesson: Mapping[str, Any], own: str | None) -> list[Paid]:  # Any: JSON of the wire
-    """Return what each site has paid: this one by its ledger, the others by the convener's word."""
+    """Return each site's payment: this site's by its ledger, others' as the convener reports."""
     told: dict[str, Paid] = {}
     for one in lesson["told"]:
         for site, epsilon in one.get("paid", {}).items():
@@ -69,7 +69,7 @@ def paid_of(lesson: Mapping[str, Any], own: str | None) -> list[Paid]:  # Any: J
 
 
 def curves_of(rounds: Sequence[Mapping[str, Any]]) -> list[Curve]:  # Any: JSON of the wire
-    """Return the figures that were told in two rounds or more; loss from 0, accuracy to 1."""
+    """Return loss and accuracy curves; a metric needs reports from at least two rounds."""
     found = []
     for name in ("loss", "accuracy"):
         told = [(int(one["round"]), float(one[name])) for one in rounds if name in one]
@@ -93,7 +93,7 @@ def _curve(name: str, told: Sequence[tuple[int, float]]) -> Curve:
 
 
 async def events(visit: Visit) -> Response:
-    """Tell the script of the page when another round was used."""
+    """Send a server-sent event to the page's script when another round is used."""
     return await follow_state(visit, "lessons", {"data_set": visit.at("data_set")})
 
 

@@ -1,7 +1,7 @@
-"""Many sites asked at one time, of which none is waited for for ever.
+"""Call many sites in parallel, and give up on those that are far slower than the others.
 
-A site may take a question and never answer it, or drip its reply, a byte a minute. Once enough
-others have answered, whoever takes much longer than they did is late, and has left the round.
+A site may never answer, or may send its reply one byte a minute. Once enough sites have answered, a
+site that takes much longer is late and drops out of the round.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from typing import Final
 
 from sfumato.dp.refusal import Refused
 
-PATIENCE_S: Final = 300.0  # the least that the others are waited for, once enough have answered
-LATE: Final = 10  # and so many times as long as these took
+PATIENCE_S: Final = 300.0  # the least wait for the rest, once enough have answered
+LATE: Final = 10  # the wait is also at least this multiple of their time
 
 
 def call_all_sites(
     calls: Mapping[str, Callable[[], object]], enough: int, patience_s: float
 ) -> Iterator[tuple[str, object]]:
-    """Yield each site's reply, or its refusal, as it comes; of those that are late a refusal.
+    """Yield each site's reply or refusal as it arrives; late sites yield a refusal.
 
-    What answers late is left behind with its thread, and its reply is heard by nobody.
+    The thread of a late site is abandoned, and its reply is discarded.
     """
     came: SimpleQueue[tuple[str, object]] = SimpleQueue()
     for name, call in calls.items():
@@ -51,7 +51,7 @@ def call_all_sites(
 def _ask(name: str, call: Callable[[], object], came: SimpleQueue[tuple[str, object]]) -> None:
     try:
         reply = call()
-    except BaseException as wrong:  # noqa: BLE001  # raised to whoever asked for it
+    except BaseException as wrong:  # noqa: BLE001  # raised again in the caller's thread
         reply = wrong
     came.put((name, reply))
 

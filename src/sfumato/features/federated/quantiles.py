@@ -1,7 +1,7 @@
-"""Quantiles over sites, read off one noisy histogram: arithmetic on released counts, so free.
+"""Quantiles over sites from one noisy histogram; this is post-processing, and free.
 
-What is summed over the sites are the counts of bins, each with its noise share. A quantile is the
-first bin up to which that share of all rows lies; where noise lets the running sum fall, it stands.
+The sites sum up noisy bin counts. A quantile is the first bin at which the running sum reaches that
+share of all rows. If noise makes the running sum fall again later, the first bin still counts.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from typing import Final
 
 from sfumato.dp.refusal import Refused
 
-Z: Final = 1.959963984540054  # of 95 %
+Z: Final = 1.959963984540054  # normal quantile for 95 %
 
 
 @dataclass(frozen=True)
 class Bins:
-    """Released counts of bins of one width, in their order, and how far off each is (std)."""
+    """Released counts of consecutive bins of equal width, and the std of each count."""
 
     starts: Sequence[float]
     counts: Sequence[float]
@@ -30,7 +30,7 @@ class Bins:
 
 @dataclass(frozen=True)
 class BinnedQuantile:
-    """One quantile: the bin that it lies in, and between which bins at 95 %, by the noise alone."""
+    """One quantile: its bin, and the range of bins at 95 % over the noise alone."""
 
     p: float
     start: float
@@ -45,13 +45,13 @@ class BinnedQuantile:
 
 
 def quantiles_of(bins: Bins, shares: Sequence[float]) -> tuple[BinnedQuantile, ...]:
-    """Return the bins in which these shares of all rows are reached."""
+    """Return the bin of each quantile."""
     check_shares(shares)
     return tuple(_quantile(bins, share) for share in shares)
 
 
 def check_shares(shares: Sequence[float]) -> None:
-    """Refuse what is no share; looked at before anything is paid."""
+    """Refuse quantile shares outside 0 to 1, before anything is paid."""
     is_list = isinstance(shares, Sequence) and not isinstance(shares, str)
     if not is_list or not shares or not all(_is_share(share) for share in shares):
         raise Refused(
@@ -62,7 +62,7 @@ def check_shares(shares: Sequence[float]) -> None:
 
 
 def check_width(width: object) -> None:
-    """Refuse a bin that ends where it begins, or before; looked at before anything is paid."""
+    """Refuse a bin width that is not positive, before anything is paid."""
     is_number = isinstance(width, int | float | Decimal) and not isinstance(width, bool)
     if not is_number or not float(str(width)) > 0:
         raise Refused(
@@ -93,7 +93,7 @@ def _quantile(bins: Bins, share: float) -> BinnedQuantile:
 
 
 def _doubts(stds: Sequence[float], share: float) -> list[float]:
-    """Return how far off each running sum less that share of the total is: bins are independent."""
+    """Return the std of each running sum minus `share` times the total; bins are independent."""
     squares = [std**2 for std in stds]
     whole = math.fsum(squares)
     below = [0.0, *accumulate(squares)][1:]

@@ -1,4 +1,4 @@
-"""The routes of sites: agreements, and the stages of a sum over several sites."""
+"""HTTP routes of a site: agreements, the stages of a secure sum, training progress, and tensors."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The rounds that a site is in just now: in memory, since a site that was killed has left them.
+"""The open rounds of a site, in memory only: a killed site has left its rounds.
 
-What a stage gave once is given again for the same message: a reply may be lost on its way. So a
-round never says two things at one stage.
+A stage repeats its reply for the same message, because a reply may be lost. So a round never sends
+two different replies at one stage.
 """
 
 from __future__ import annotations
@@ -19,23 +19,23 @@ from sfumato.features.federated.sum_release import SumOrder
 from sfumato.features.federated.training_release import TrainOrder
 
 JOIN: Final = "join"
-MOST: Final = 16  # at once, of one user's: a reply that waits to be asked for again has a size
+MOST: Final = 16  # rounds per user: a stored reply takes memory
 Reply = Callable[[], Json]
 
 
 @dataclass
 class Round:
-    """One round at this site; has state."""
+    """One open round at this site; mutable."""
 
     order: SumOrder | AverageOrder | TrainOrder
     participant: Participant
     stage: str
-    heard: bytes  # what the last reply was given to, hashed
+    heard: bytes  # hash of the last message answered
     reply: Json
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def once(self, stage: str, message: bytes, reply: Reply) -> Json:
-        """Return what the stage gives; the same message again has the same reply, made once."""
+        """Compute a stage's reply once; the same message again gets the same reply."""
         heard = hash_of(message)
         with self.lock:
             if (self.stage, self.heard) != (stage, heard):
@@ -45,14 +45,14 @@ class Round:
 
 
 class Rounds:
-    """The rounds that are open; has state. The oldest of a user's goes when there are too many."""
+    """The open rounds; beyond a limit per user, the user's oldest round is dropped."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._open: dict[tuple[str, str], Round] = {}
 
     def add(self, user: str, nonce: str, made: Round) -> None:
-        """Keep a round that was joined."""
+        """Store a round that was joined."""
         with self._lock:
             own = [key for key in self._open if key[0] == user]
             for key in own[: max(0, len(own) - MOST + 1)]:
@@ -65,7 +65,7 @@ class Rounds:
             return self._open.get((user, nonce))
 
     def begun(self, user: str, invitation: bytes) -> Json | None:
-        """Return what that invitation of the user's was answered with, or None."""
+        """Return the earlier reply to this user's invitation, or None."""
         heard = hash_of(invitation)
         with self._lock:
             own = [made for key, made in self._open.items() if key[0] == user]
@@ -74,5 +74,5 @@ class Rounds:
 
 
 def hash_of(message: bytes) -> bytes:
-    """Return what stands for a message that was heard."""
+    """Return the SHA-256 of a message."""
     return sha256(message).digest()

@@ -1,8 +1,8 @@
-"""A site: a vault that takes part in sums over several sites, on what its owner has agreed to.
+"""Verbs of a site: join agreements and take part in secure aggregation and training rounds.
 
-A caller needs what any asker needs here, a token and a group that the card lets ask. A round needs
-more: the convener's signature, and every site of the agreement with the keys that the owner put
-down. What it costs is charged by this vault's own door.
+A caller needs a token and membership in a group that the card allows. A round also needs the
+convener's signature and the agreement's sites with the keys that the owner has stored. This
+vault's own ledger is charged for its part.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ STAGES: Final = ("share", "mask", "agree", "reveal")
 
 @dataclass(frozen=True)
 class Asked:
-    """A question over the sites of a federation, as it came: every site is asked the same."""
+    """A federated request as received: a query or a training task; every site gets the same."""
 
     data_set: str
     federation: str
@@ -85,23 +85,23 @@ class Asked:
     delta: object = None
     max_groups: int | None = None
     max_rows: int | None = None
-    lesson: object = None  # instead of a question: what is to be learnt,
-    number: int = 0  # in which round of it,
-    weights: bytes = b""  # and the model that this round begins with
-    told: tuple[tuple[str, float], ...] = ()  # its loss and accuracy on public rows,
-    paid: tuple[tuple[str, float], ...] = ()  # and what each site has paid, by who convenes
-    guarantee: str | None = None  # a sum with noise, if left out; else secure-average (not DP)
+    lesson: object = None  # a training task, instead of a question
+    number: int = 0  # the round of that task
+    weights: bytes = b""  # the model's weights at the start of the round
+    told: tuple[tuple[str, float], ...] = ()  # the convener's loss and accuracy on public rows
+    paid: tuple[tuple[str, float], ...] = ()  # epsilon paid per site, reported by the convener
+    guarantee: str | None = None  # None: noisy sum; else secure-average (not DP)
 
 
 @dataclass(frozen=True)
 class Sites:
-    """What a vault does as a site."""
+    """The service that implements a site's verbs."""
 
     door: SumDoor
     catalogue: Catalogue
     nonces: Callable[[], NonceStore]
-    identity: Callable[[], Ed25519PrivateKey]  # made when the first site verb is used
-    trainer: TrainDoor | None = None  # None where the rows lie in an engine that cannot learn
+    identity: Callable[[], Ed25519PrivateKey]  # created on first use
+    trainer: TrainDoor | None = None  # None if the engine cannot train
     plans: PlanCache = field(default_factory=PlanCache)
     rounds: Rounds = field(default_factory=Rounds)
     tensors: Tensors = field(default_factory=Tensors)
@@ -110,11 +110,11 @@ class Sites:
     # --- agreements ---------------------------------------------------------------------------
 
     def key(self) -> Json:
-        """Return the public half of this site's identity, which other sites put down."""
+        """Return this site's public key, which other sites store in their agreement."""
         return {"key": self._public().hex()}
 
     def join(self, caller: Caller, data_set: str, shape: Mapping[str, object]) -> Json:
-        """Put an agreement down for a data set; the owner's act. The same again changes nothing."""
+        """Store an agreement for a data set; owner only. Joining again changes nothing."""
         listing = self._own(caller, data_set)
         agreement = read_agreement(shape)
         if agreement.name_of(self._public()) is None:
@@ -127,20 +127,20 @@ class Sites:
         return self._shown(agreement)
 
     def leave(self, caller: Caller, data_set: str, name: str) -> Json:
-        """Take no further part in a federation's sums; the owner's act."""
+        """Leave a federation, so that the data set joins no further sums; owner only."""
         listing = self._own(caller, data_set)
         agreement = self._found(listing.card.name, name)
         self._note(LEFT, listing.card, agreement, caller)
         return self._shown(agreement)
 
     def all(self, caller: Caller, data_set: str) -> Json:
-        """Return the agreements that stand for a data set, for whoever may ask it."""
+        """List the current agreements of a data set, for any caller who may query it."""
         listing, _ = self._listing(caller, data_set)
         found = self._agreements(listing.card.name)
         return {"federations": [self._shown(found[name]) for name in sorted(found)]}
 
     def lessons(self, caller: Caller, data_set: str) -> Json:
-        """Return how far lessons have come: all to the owner, to others their own."""
+        """Return the progress of training runs: all for the owner, else the caller's own."""
         listing, _ = self._listing(caller, data_set)
         whose = None if caller.user == listing.owner else caller.user
         return self.looks.lessons(self.door.ledger, listing.card.name, whose)
@@ -148,7 +148,7 @@ class Sites:
     # --- sums ---------------------------------------------------------------------------------
 
     def price(self, caller: Caller, asked: Asked) -> Json:
-        """Return what a sum costs here and how far off it would be; nothing is spent or read."""
+        """Return the price of a sum here and its expected error; spends and reads nothing."""
         listing, asker = self._listing(caller, asked.data_set)
         if asked.lesson is not None:
             plan = self._training(listing.card, asked)
@@ -161,11 +161,11 @@ class Sites:
         return {**price_of(self.door, listing.card, asker, sum_), **terms}
 
     def begin(self, caller: Caller, asked: Asked, invitation: bytes) -> Json:
-        """Take part in a round: return this site's keys for it, if it is one to take part in."""
+        """Join a round: check its terms and the budget, then return this site's keys for it."""
         self._check_still(caller, asked.data_set)
         listing, asker = self._listing(caller, asked.data_set)
         before = self.rounds.begun(caller.user, invitation)
-        if before is not None:  # the reply was lost on its way
+        if before is not None:  # a retry after a lost reply
             return before
         sum_, about = self._planned(listing.card, asked)
         participant = self._participant(sum_.agreement)
@@ -184,7 +184,7 @@ class Sites:
         return reply
 
     def go_on(self, caller: Caller, data_set: str, nonce: str, stage: str, said: bytes) -> Json:
-        """Return this site's message of that stage of a round that it has joined."""
+        """Return this site's message for one stage of a round that it has joined."""
         listing, _ = self._listing(caller, data_set)
         found = self.rounds.find(caller.user, nonce)
         if found is None or found.order.card.name != listing.card.name:
@@ -200,7 +200,7 @@ class Sites:
         return found.once(stage, said, lambda: {"message": act(said)})
 
     def answer(self, caller: Caller, asked: Asked, total: list[int], sites: int) -> Json:
-        """Return a finished sum as a table; it is anyone's arithmetic, and no row is read."""
+        """Format a finished sum as a table; this is post-processing, and no row is read."""
         listing, _ = self._listing(caller, asked.data_set)
         sum_ = self._summed(listing.card, asked)
         reach = 1 << 62
@@ -215,14 +215,14 @@ class Sites:
         return summed_answer(sum_, added, sites)
 
     def table(self, caller: Caller, data_set: str, said: Said) -> bytes:
-        """Return what the caller's own tensors are told of a data set: its declared shape."""
+        """Declare a data set's public shape, from its card, to the caller's tensor process."""
         listing, _ = self._listing(caller, data_set)
         return self.tensors.declare(caller, listing.card, said)
 
     # --- helpers ------------------------------------------------------------------------------
 
     def _masked(self, caller: Caller, listing: Listing, found: Round, delivery: bytes) -> Json:
-        """Charge, read and mask: on the card of the beginning, by an agreement that stands."""
+        """Charge, read and mask; card and agreement must not have changed since the round began."""
         order = found.order
         may_still = partial(self._check_still, caller, listing.card.name)
         may_still()
@@ -243,7 +243,7 @@ class Sites:
         return {"message": part.message, "receipt": part.receipt}
 
     def _planned(self, card: Card, asked: Asked) -> tuple[SumPlan | AveragePlan | TrainPlan, str]:
-        """Return what is summed, and what a round of it has to say that it is about."""
+        """Return the plan, and the `about` text that the round's terms must carry."""
         if asked.lesson is None:
             sum_ = self._summed(card, asked)
             return sum_, sum_.about
@@ -263,7 +263,7 @@ class Sites:
         asked: Asked,
         nonce: bytes,
     ) -> SumOrder | AverageOrder | TrainOrder:
-        """Return the order of a round that this site can pay, or refuse."""
+        """Return the order for a round that this site can pay for, or refuse."""
         card, table = listing.card, listing.table
         if isinstance(sum_, AveragePlan):
             average = AverageOrder(card, table, sum_, asker, nonce)
@@ -321,12 +321,12 @@ class Sites:
 
     def _participant(self, agreement: Agreement) -> Participant:
         name = agreement.name_of(self._public())
-        if name is None:  # the site's key is another since
+        if name is None:  # the site's key has changed
             raise not_trusted("this site is not of the cohort")
         return Participant(name, self.identity(), agreement.trust(), self.door.dice, set())
 
     def _agreements(self, data_set: str) -> dict[str, Agreement]:
-        """Return what stands by the ledger: what was joined last and not left since."""
+        """Return the agreements that the ledger records as joined and not left since."""
         store = self.door.ledger.store
         acts = sorted((*store.notes(JOINED), *store.notes(LEFT)), key=lambda entry: entry.seq)
         found: dict[str, Agreement] = {}
@@ -361,7 +361,7 @@ class Sites:
         return self.identity().public_key().public_bytes_raw()
 
     def _check_still(self, caller: Caller, data_set: str) -> None:
-        """Refuse whoever may not ask any more, and anybody while the owner lets nobody ask."""
+        """Refuse a caller who has lost access, and every caller while the data set is frozen."""
         listing, _ = self._listing(caller, data_set)
         check_thawed(self.catalogue, listing, caller.user)
 
@@ -372,7 +372,7 @@ class Sites:
         return found
 
     def _listing(self, caller: Caller, data_set: str) -> tuple[Listing, Asker]:
-        """Return a data set that the caller owns or may ask, or refuse."""
+        """Return a data set that the caller owns or may query, or refuse."""
         found, groups = asked_listing(self.catalogue, caller, data_set)
         return found, Asker(caller.user, groups)
 

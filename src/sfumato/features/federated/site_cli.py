@@ -1,4 +1,4 @@
-"""A site in one command: a vault with rows, served so that others may train against it."""
+"""The `sfumato site` command: create a vault, add rows, and serve it as a federated site."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What sites reply, which may be anything: what is read of it, and what most of them say."""
+"""Validation of sites' replies, which may be anything, and the majority among them."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from sfumato.dp.refusal import Refused
 from sfumato.dp.secure_aggregation.round_terms import LEAST_BITS, MOST_BITS, MOST_SIZE
 from sfumato.vault.card.secure_average_terms import GUARANTEE
 
-Json = dict[str, Any]  # Any: JSON, as the wire has it
-DEEPEST: Final = 300  # objects and lists within each other, in a reply: no question is so deep
+Json = dict[str, Any]  # Any: JSON
+DEEPEST: Final = 300  # nesting of objects and lists in a reply; no query is so deep
 
 
 def majority_reply(said: Mapping[str, Json], one: str) -> Json:
-    """Return, word by word, what most of them say; where no more do than otherwise, what one does.
+    """Return, key by key, the value that most replies have; ties go to the reply of site `one`.
 
-    So a single site that lies decides nothing that the others know as well as it does.
+    So one lying site cannot change a value that the other sites know too.
     """
     found: Json = {}
     for word in sorted({str(word) for words in said.values() for word in words}):
@@ -34,12 +34,12 @@ def majority_reply(said: Mapping[str, Json], one: str) -> Json:
 
 
 def _told(words: Json, word: str) -> str:
-    """Return what is said of a word as text; nothing, where it is not said at all."""
+    """Return the value of a key as text; empty if the key is missing."""
     return json.dumps(words[word], sort_keys=True, default=str) if word in words else ""
 
 
 def is_reply(said: object) -> bool:
-    """Say whether it is a reply that can be read on: an object, and not too deep."""
+    """Return True if the reply is an object and not nested too deeply."""
     level: list[object] = [said]
     for _ in range(DEEPEST):
         level = [part for one in level for part in _parts(one)]
@@ -56,7 +56,7 @@ def _parts(one: object) -> Iterable[object]:
 
 
 def is_price(said: Json) -> bool:
-    """Say whether a site's word of a price is one; it may say anything."""
+    """Return True if an untrusted reply is a valid price."""
     return (
         _is_within(said.get("bits"), LEAST_BITS, MOST_BITS)
         and _is_within(said.get("size"), 1, MOST_SIZE)
@@ -71,7 +71,7 @@ def _is_within(said: object, least: int, most: int) -> bool:
 
 
 def is_budget(said: Json) -> bool:
-    """Say whether a site's word of its accounts has what is quoted of it."""
+    """Return True if a reply has the account fields that `budget` shows."""
     spent = said.get("spent")
     return (
         isinstance(spent, dict)
@@ -82,12 +82,12 @@ def is_budget(said: Json) -> bool:
 
 
 def is_answer(said: Json) -> bool:
-    """Say whether a site's word of a finished sum has a receipt."""
+    """Return True if a reply to a finished sum has a receipt."""
     return isinstance(said.get("receipt"), dict)
 
 
 def is_receipt(said: object, guarantee: object) -> bool:
-    """Say whether a site's receipt has what an answer quotes of it: an epsilon, if it has noise."""
+    """Return True if a receipt has the fields that an answer shows: an epsilon, if it has noise."""
     if not isinstance(said, dict) or not _is_left(said.get("left")):
         return False
     return guarantee == GUARANTEE or is_number(said.get("epsilon"))
@@ -98,7 +98,7 @@ def _is_left(said: object) -> bool:
 
 
 def is_number(said: object) -> bool:
-    """Say whether it is a finite number, and one that a float holds."""
+    """Return True for a finite number that fits a float."""
     if isinstance(said, bool) or not isinstance(said, int | float | Decimal):
         return False
     with contextlib.suppress(OverflowError):
@@ -107,7 +107,7 @@ def is_number(said: object) -> bool:
 
 
 def malformed() -> Refused:
-    """Return the refusal of what is none of this protocol."""
+    """Return the refusal for a reply outside this protocol."""
     return Refused(
         "sum-message-refused",
         "The site's reply is none of this protocol.",

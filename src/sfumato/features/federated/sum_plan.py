@@ -1,9 +1,9 @@
-"""A question over several sites: each adds up its own rows and its share of the noise.
+"""Plan a query over several sites: each site adds its own rows and its share of the noise.
 
-What a person can move is the plan's, as at one site. Each part goes on a grid of its own, so coarse
-that the noise on it can be drawn exactly, and rounding to it is counted in what a person can move.
-All of it is a function of the question, the card and the agreement, so every site finds the same.
-Proof: dp/mechanisms/skellam.proof.md.
+The sensitivity is that of the plan at one site. Each part is rounded to its own grid, coarse enough
+to draw the noise exactly, and the sensitivity includes the rounding. Everything depends only on the
+query, the card and the agreement, so every site computes the same plan. Proof:
+dp/mechanisms/skellam.proof.md.
 """
 
 from __future__ import annotations
@@ -35,69 +35,68 @@ from sfumato.query.price import Priced
 from sfumato.vault.card.data_card import Card
 
 FORMAT: Final = "sum-over-sites/1"
-FINE: Final = (
-    1 << 20
-)  # a part's noise has no more steps squared of its grid, where it may be coarse
-MOST_SIZE: Final = 50_000  # integers of one sum: what fits a message of a service
-FAILS: Final = 100  # a part of delta for the chance that a site's numbers do not fit the width
-_UNIT: Final = 1 << 10  # noise is scaled in steps of a 1024th
+FINE: Final = 1 << 20  # largest noise variance in grid steps, where the grid may be coarse
+MOST_SIZE: Final = 50_000  # integers of one sum, which fit into one message
+FAILS: Final = 100  # 1/FAILS of delta is for the chance of overflow
+_UNIT: Final = 1 << 10  # noise scales are multiples of 1/1024
 _MOST: Final = 1 << 16
-MOST_STEPS: Final = 1 << 63  # what a sum in whole steps stays below
+MOST_STEPS: Final = 1 << 63  # bound on a sum in whole steps
 ADDITIVE: Final = ("rows", "values", "people", "sum")
 
 
 @dataclass(frozen=True)
 class Shares(Noise):
-    """Skellam noise that sites have drawn together; read like a Gaussian of its variance.
+    """Skellam noise summed over sites; verbs read it like a Gaussian of the same variance.
 
-    A subclass, so that every verb reads it like the noise of one draw; nobody draws it whole. The
-    variance is in the part's own steps, and holds what rounding to the grid can be off by.
+    It is a subclass, so that every verb reads it like the noise of one draw. No site draws the
+    whole noise. The variance is in the part's own steps, and includes the rounding error of the
+    grid.
     """
 
     sites: int = 0
     grid: int = 1
 
     def is_drawable(self) -> bool:
-        """Say that it is: shares were looked at when the plan was made."""
+        """Return True: the shares were checked when the plan was made."""
         return True
 
     def sample(self, count: int, dice: Dice) -> IntegerArray:
-        """Raise: each site draws a share, and nobody the whole."""
+        """Raise: each site draws its share, and no site draws the whole noise."""
         raise Bug("noise of several sites is drawn in shares")
 
     def as_json(self) -> Json:
-        """Return the noise as the receipt prints it."""
+        """Return the noise as JSON, for the receipt."""
         said = {"kind": "skellam", "variance": str(self.parameter)}
         return {**said, "sites": self.sites, "grid": self.grid}
 
 
 @dataclass(frozen=True)
 class Summand:
-    """One part as it is added up: in units of `grid` steps, with noise of that variance in them."""
+    """One part of a sum: values in units of `grid` steps, and the noise variance in these units."""
 
     grid: int
-    cells: int  # that one person is in, at most
+    cells: int  # the most cells that one person is in
     per_cell: int
     variance: int
 
     @property
     def l1(self) -> int:
-        """Return how far a person moves it: the sum of changes."""
+        """Return the L1 sensitivity: one person's largest sum of absolute changes."""
         return self.cells * self.per_cell
 
     @property
     def l2_squared(self) -> int:
-        """Return how far a person moves it: the sum of squared changes."""
+        """Return the squared L2 sensitivity: one person's largest sum of squared changes."""
         return self.cells * self.per_cell**2
 
     def on_grid(self, values: IntegerArray) -> IntegerArray:
-        """Return whole steps as the nearest whole units, a half upwards."""
+        """Round whole steps to the nearest grid units, halves upwards."""
         return (values + self.grid // 2) // self.grid
 
 
 @dataclass(frozen=True)
 class SumPlan:
-    """A question over the sites of an agreement, priced; of no row."""
+    """A priced query over the sites of an agreement; built without reading rows."""
 
     plan: Plan
     agreement: Agreement
@@ -107,31 +106,31 @@ class SumPlan:
 
     @property
     def size(self) -> int:
-        """Return how many integers each site sends."""
+        """Return the number of integers that each site sends."""
         return len(self.summands) * self.plan.measure.cells
 
     @property
     def failure(self) -> Fraction:
-        """Return the chance, counted in delta, that some site is silent because of its numbers."""
+        """Return the chance, covered by delta, that overflow makes a site send nothing."""
         return failure_within(self.epsilon, self.delta / FAILS)
 
     @property
     def event(self) -> ApproximateEvent:
-        """Return what each site pays."""
+        """Return the privacy event that each site pays."""
         return ApproximateEvent(self.epsilon, self.delta)
 
     def share(self, summand: Summand) -> Fraction:
-        """Return the variance of what each site draws for that part."""
+        """Return the variance of each site's noise share for a part."""
         floor, colluders = self.agreement.floor, self.agreement.colluders
         return skellam.share_of(Fraction(summand.variance), floor, colluders)
 
     def cost(self) -> Fraction:
-        """Return the epsilon that the noise implies at delta; it is at most what is charged."""
+        """Return the epsilon that the noise implies at delta; the charge is at least that."""
         return _cost(self.summands, self.delta - self.delta / FAILS)
 
     @cached_property
     def bits(self) -> int:
-        """Return the width at which this site's numbers fit, but for the chance of a failure."""
+        """Return the bit width of a sum; it fits except with a failure chance that delta covers."""
         each = self.failure / (len(self.agreement.members) * self.size)
         pairs = zip(self.plan.parts, self.summands, strict=True)
         most = max(
@@ -154,7 +153,7 @@ class SumPlan:
 
     @cached_property
     def about(self) -> str:
-        """Return what stands for the sum: sites whose cards differ in what counts find another."""
+        """Return the hash of the sum's terms; cards with different bounds or keys give another."""
         kept = {k: v for k, v in self.plan.canonical().items() if k not in ("people", "version")}
         said: Json = {
             "format": FORMAT,
@@ -167,12 +166,12 @@ class SumPlan:
         return f"{FORMAT} {hashlib.sha256(spelled(said).encode()).hexdigest()}"
 
     def priced(self, sites: int) -> Priced:
-        """Return the plan with the noise of so many sites in it, as answers are shown."""
+        """Return the plan with the noise of `sites` sites, to format an answer."""
         noises = tuple(self._noise(summand, sites) for summand in self.summands)
         return Priced(self.plan, self.epsilon, self.delta, self.event, noises)
 
     def margins(self) -> dict[str, float | None]:
-        """Return how far off each number would be at 95 % if every site took part."""
+        """Return the 95 % margin of each number if every site takes part."""
         priced = self.priced(len(self.agreement.members))
         found: dict[str, float | None] = {}
         for output in self.plan.question.outputs:
@@ -183,12 +182,12 @@ class SumPlan:
 
     def _noise(self, summand: Summand, sites: int) -> Shares:
         variance = self.share(summand) * sites
-        if summand.grid > 1:  # each site's rounding is off by half a unit at most
+        if summand.grid > 1:  # each site's rounding error is at most half a unit
             variance += Fraction(sites**2, 4)
         return Shares("gaussian", variance * summand.grid**2, sites, summand.grid)
 
     def parts_of(self, total: IntegerArray) -> list[IntegerArray]:
-        """Return the sum's integers as the parts of the plan, in whole steps."""
+        """Split the sum's integers into the parts of the plan, in whole steps."""
         cells = self.plan.measure.cells
         if total.size and int(np.abs(total.astype(object)).max()) * self._coarsest >= MOST_STEPS:
             raise _too_wide()
@@ -200,7 +199,7 @@ class SumPlan:
 def plan_sum(
     card: Card, question: Query, agreement: Agreement, epsilon: Fraction, delta: Fraction
 ) -> SumPlan:
-    """Return the question over the agreement's sites at that price, or refuse; reads nothing."""
+    """Plan and price the query over the agreement's sites, or refuse; reads no rows."""
     plan = make_plan(card, question)
     check_additive(plan)
     if delta == 0:
@@ -216,7 +215,7 @@ def plan_sum(
 
 
 def check_additive(plan: Plan) -> None:
-    """Refuse what is not the sum of what every site would answer."""
+    """Refuse a query whose answer is not the sum of the sites' answers."""
     is_sum = all(
         b.part.choice is None and b.axis is None and b.part.tally.kind in ADDITIVE
         for b in plan.parts
@@ -231,7 +230,10 @@ def check_additive(plan: Plan) -> None:
 
 
 def _summands(parts: Sequence[Bounded], epsilon: Fraction, delta: Fraction) -> tuple[Summand, ...]:
-    """Return the least noise, in 1024ths of a Gaussian's, with which all parts fit the price."""
+    """Return the least noise with which all parts fit the price.
+
+    A bisection finds it, as a multiple of 1/1024 of the variance that Gaussian noise would need.
+    """
     rho = rho_within(epsilon, delta)
     if rho == 0:
         raise _too_wide()
@@ -255,7 +257,10 @@ def _summands(parts: Sequence[Bounded], epsilon: Fraction, delta: Fraction) -> t
 
 
 def _grid(bounded: Bounded, rho: Fraction) -> int:
-    """Return a power of two, at most what a person moves, on which noise has few steps."""
+    """Return a power of two on which the noise variance is small.
+
+    It is 1, or less than twice the sensitivity per cell.
+    """
     grid = 1
     while grid < bounded.per_cell and _summand(bounded, grid, rho).variance > FINE:
         grid *= 2
@@ -263,7 +268,7 @@ def _grid(bounded: Bounded, rho: Fraction) -> int:
 
 
 def _summand(bounded: Bounded, grid: int, rho: Fraction) -> Summand:
-    per_cell = -(-bounded.per_cell // grid)  # rounding both sums moves them by no more
+    per_cell = -(-bounded.per_cell // grid)  # rounded sums differ by at most this
     l2_squared = bounded.cells * per_cell**2
     needed = Fraction(l2_squared) / (2 * rho * bounded.weight)
     variance = -(-needed.numerator // needed.denominator)
@@ -271,7 +276,7 @@ def _summand(bounded: Bounded, grid: int, rho: Fraction) -> Summand:
 
 
 def _cost(summands: Sequence[Summand], delta: Fraction) -> Fraction:
-    """Return what the parts cost together: their divergences add, order by order."""
+    """Return the epsilon of all parts together: their Rényi divergences add, order by order."""
 
     def curve(order: int) -> Fraction:
         each = (skellam.renyi(order, s.l1, s.l2_squared, Fraction(s.variance)) for s in summands)
@@ -281,13 +286,13 @@ def _cost(summands: Sequence[Summand], delta: Fraction) -> Fraction:
 
 
 def most_of(card: Card, bounded: Bounded) -> int:
-    """Return the largest that a cell of the part can be at a site with that card."""
+    """Return the largest value that a cell can have at a site with this card."""
     part = bounded.part
     return card.limits.rows * max(part.per_row, part.per_person or 0)
 
 
 def too_large(size: int) -> Refused:
-    """Return the refusal of a sum that does not fit a message."""
+    """Return the refusal for a sum that does not fit into a message."""
     return Refused(
         "question-too-large",
         f"The sum has {size:,} numbers; {MOST_SIZE:,} are the most.",

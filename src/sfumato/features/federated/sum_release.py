@@ -1,7 +1,7 @@
-"""A site's part of a sum over sites: charged like any question, then read, then masked.
+"""Release one site's part of a secure sum: charge it, read the rows, add the noise share, mask.
 
-The masked numbers are no part of the ledger's answer: what is said again after a reply was lost is
-kept in memory until the round's next stage (features/federated/secure_rounds.py), and nowhere else.
+The ledger's answer does not contain the masked numbers. They stay in memory until the round's next
+stage, for a retry after a lost reply (features/federated/secure_rounds.py).
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ MECHANISM: Final = "skellam"
 
 @dataclass(frozen=True)
 class SumDoor:
-    """What a part of a sum needs: the ledger to charge, the engine to read, dice for shares."""
+    """Dependencies of a sum: the ledger, the engine, and randomness for noise shares."""
 
     ledger: Ledger
     engine: Engine
@@ -54,37 +54,37 @@ class SumDoor:
 
 @dataclass(frozen=True)
 class SumOrder:
-    """One round at one site, by one asker; its operation is the round's nonce."""
+    """One round at one site, requested by one user; its operation is the round's nonce."""
 
     card: Card
     table: str
     sum: SumPlan
     asker: Asker
     nonce: bytes
-    may_still: Callable[[], None] = lambda: None  # refuses a round that the site may not pay now
+    may_still: Callable[[], None] = lambda: None  # refuses a round that the site may no longer pay
 
     @property
     def agreement(self) -> Agreement:
-        """Return on what the sites have agreed."""
+        """Return the agreement between the sites."""
         return self.sum.agreement
 
 
 @dataclass(frozen=True)
 class SumPart:
-    """What leaves a site: the masked numbers, and the receipt of what they cost here."""
+    """A site's output: the masked numbers, and the receipt of its charge."""
 
     message: bytes
     receipt: Json
 
 
 def can_pay(door: SumDoor, order: SumOrder) -> None:
-    """Refuse a round before it begins if this site could not pay for it; nothing is charged."""
+    """Refuse a round before it begins if this site cannot pay for it; charges nothing."""
     door.ledger.check_history()
     check_fits(door.ledger, order.card, order.asker, order.sum.event)
 
 
 def check_fits(ledger: Ledger, card: Card, asker: Asker, event: Event) -> None:
-    """Refuse what one of those who pay has too little left for; nothing is charged."""
+    """Refuse an event that exceeds any paying account's cap; charges nothing."""
     debt = privacy_cost(event)
     for account in accounts_paying(ledger, card, asker):
         if not accepts(account.cap, account.spent, debt):
@@ -92,7 +92,7 @@ def check_fits(ledger: Ledger, card: Card, asker: Asker, event: Event) -> None:
 
 
 def price_of(door: SumDoor, card: Card, asker: Asker, sum_: SumPlan) -> Json:
-    """Return what a sum costs here, whether it fits, and what would be left; nothing is spent."""
+    """Return a sum's price here, whether it fits, and what is left; spends nothing."""
     accounts = accounts_paying(door.ledger, card, asker)
     debt = privacy_cost(sum_.event)
     after = spent_in_all(accounts[0]) + debt
@@ -113,16 +113,16 @@ def price_of(door: SumDoor, card: Card, asker: Asker, sum_: SumPlan) -> Json:
         "at": [],
         "split": [],
         "rank_error": {},
-        "error_by_people": {},  # for margins it does not know: none is foreseen by a guess
+        "error_by_people": {},  # margins are not estimated by a guess at the people
         "spent": False,
     }
 
 
 def sum_part(door: SumDoor, order: SumOrder, participant: Participant) -> SumPart:
-    """Return this site's part, whose charge was durable before a row was read; or refuse.
+    """Charge the round, read the rows once, and return this site's masked part; or refuse.
 
-    A round is read once: whatever was charged under its nonce before is not read again. Shares are
-    drawn before the charge: how long that takes hangs on no row.
+    The charge is durable before a row is read. A nonce that was charged before is never read again.
+    Noise shares are drawn before the charge, so their running time does not depend on any row.
     """
     shares = shares_of(order.sum, door.dice)
     charge = _charge(door, order)
@@ -142,7 +142,7 @@ def sum_part(door: SumDoor, order: SumOrder, participant: Participant) -> SumPar
 
 
 def summed_answer(sum_: SumPlan, total: IntegerArray, sites: int) -> Json:
-    """Return the answer that a finished sum gives, in the asker's columns; of no row."""
+    """Format a finished sum as an answer in the query's columns; reads no row."""
     priced = sum_.priced(sites)
     answer = shown_answer(priced, answer_text(priced, NoisyCells(tuple(sum_.parts_of(total)))))
     said: Json = {
@@ -169,7 +169,7 @@ def _read(
     participant: Participant,
     shares: Sequence[IntegerArray],
 ) -> bytes:
-    """Return the masked numbers; whatever goes wrong with the rows is one constant code."""
+    """Return the masked numbers; every failure on the rows gives the same refusal code."""
 
     def look(reader: RowReader) -> bytes:
         sealed = reader.read(lambda: door.engine.measure(order.table, order.sum.plan.measure))
@@ -216,19 +216,19 @@ def _charge(door: SumDoor, order: SumOrder) -> Charge:
 
 
 def operation_of(nonce: bytes) -> str:
-    """Return the operation under which a round is paid."""
+    """Return the ledger operation that pays for a round."""
     return f"sum-{nonce.hex()}"
 
 
 def says(sum_: SumPlan) -> str:
-    """Return what the sum is of, in words."""
+    """Describe the sum in words."""
     agreement = sum_.agreement
     count = len(agreement.members)
     return f"{plan_text(sum_.plan)}, added up over {count} sites ({agreement.name})"
 
 
 def against(agreement: Agreement) -> str:
-    """Return against whom the guarantee holds, and whom it does not cover once, in words."""
+    """State against whom the guarantee holds, and who pays at more than one site."""
     t = agreement.colluders
     who = "one site" if t == 1 else f"{t} sites"
     return (
@@ -238,7 +238,7 @@ def against(agreement: Agreement) -> str:
 
 
 def noise_json(sum_: SumPlan) -> Sequence[Json]:
-    """Return each part's noise over all sites, and what of it this site draws, in units."""
+    """Return each part's total noise over all sites, and this site's share of it."""
     return [
         {
             "kind": "skellam",

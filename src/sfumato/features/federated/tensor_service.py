@@ -1,7 +1,7 @@
-"""Callers' tensors at a site: each token has a process of its own, and no row ever goes there.
+"""Tensors that callers keep at a site: one process per token, without access to any row.
 
-What is handed on are bytes that this process does not read. A table of the site's is told by the
-shape that its card declares: what it holds the door alone can release, at a price.
+This process forwards messages without parsing them. A table of the site has only the shape that its
+card declares. Its contents leave only through a release of the vault, at a price.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ MOST_NUMBER: Final = 1 << 53
 
 
 class TensorRooms(Protocol):
-    """The processes, one for each user's token."""
+    """The tensor processes, one per user's token."""
 
     def say(self, caller: tuple[str, str], header: Mapping[str, object], body: bytes) -> bytes:
-        """Return what the caller's own process answers, or refuse."""
+        """Return the reply of the caller's process, or refuse."""
         ...
 
 
 @dataclass(frozen=True)
 class Said:
-    """One message of a connection's, or a part of one, and its number there."""
+    """One message of a connection, or a part of one, with its sequence number."""
 
     session: str
     number: int
@@ -37,16 +37,16 @@ class Said:
 
 @dataclass(frozen=True)
 class Tensors:
-    """What a vault does as a place for tensors; nothing, unless it is served as a site."""
+    """The tensor verbs of a vault; disabled unless it is served as a site."""
 
     rooms: TensorRooms | None = None
 
     def call(self, caller: Caller, said: Said) -> bytes:
-        """Return the answer of the caller's own process to a message."""
+        """Forward a message to the caller's process, and return its reply."""
         return self._say(caller, said, None)
 
     def declare(self, caller: Caller, card: Card, said: Said) -> bytes:
-        """Return what is told of a data set: rows by its limit, and columns that have bounds."""
+        """Declare a data set's public shape: its row limit and its bounded numeric columns."""
         columns = [
             column.name for column in card.columns if column.is_numeric and column.is_bounded
         ]

@@ -1,8 +1,8 @@
-"""A lesson over several sites, priced: all its rounds at once, before any of them.
+"""Price a training run over several sites: all rounds at once, before the first.
 
-As with questions, everything here is a function of the lesson, the card, the agreement and the
-price, so every site finds the same noise by itself. Proofs: dp/learning/exact_arithmetic.proof.md
-and dp/accounting/poisson_subsampling.proof.md.
+The plan depends only on the task, the card, the agreement and the price. So every site computes the
+same noise. Proofs: dp/learning/exact_arithmetic.proof.md and
+dp/accounting/poisson_subsampling.proof.md.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ from sfumato.vault.card.data_card import Card
 from sfumato.vault.training_port import Field, LearnOrder
 
 FORMAT: Final = "training-at-sites/1"
-FINE: Final = 1 << 20  # noise has no more steps squared, where steps may be coarser
-FAILS: Final = 100  # a part of delta for dithers, and one for numbers that do not fit the width
+FINE: Final = 1 << 20  # largest noise variance in grid steps, before coarser steps are tried
+FAILS: Final = 100  # 1/FAILS of delta is for dithers; noisy_sum_for takes more for overflow
 
 
 @dataclass(frozen=True)
 class TrainPlan:
-    """A lesson over the sites of an agreement, priced; of no row."""
+    """A priced training run over the sites of an agreement; built without reading rows."""
 
     card: Card
     lesson: TrainingTask
@@ -60,32 +60,32 @@ class TrainPlan:
 
     @property
     def size(self) -> int:
-        """Return how many integers each site sends."""
+        """Return the number of integers that each site sends."""
         return self.network.size
 
     @property
     def bits(self) -> int:
-        """Return the width at which this site's numbers fit, but for the chance of a failure."""
+        """Return the bit width of a sum; it fits except with a failure chance that delta covers."""
         return self.sum.bits
 
     @property
     def event(self) -> ApproximateEvent:
-        """Return what each site pays, once, for all rounds."""
+        """Return the privacy event that each site pays once, for all rounds."""
         return ApproximateEvent(self.epsilon, self.delta)
 
     @property
     def row_clip(self) -> float:
-        """Return what a row's gradient is clipped to, so that all of a person's stay below."""
+        """Return the clipping norm of one row, so that all rows of a person stay below `clip`."""
         return float(self.lesson.clip / self.lesson.max_rows)
 
     @property
     def unit(self) -> float:
-        """Return what one step of the sum is worth."""
+        """Return the value of one grid step of the sum."""
         return float(self.lesson.clip / self.sum.grid.steps)
 
     @cached_property
     def about(self) -> str:
-        """Return what stands for the training: sites whose cards differ in what counts differ."""
+        """Return the hash of the run's terms; sites whose cards have other bounds get another."""
         fields = [[f.lower, f.upper] for f in (*self.features, self.target)]
         said: Json = {
             "format": FORMAT,
@@ -102,15 +102,15 @@ class TrainPlan:
         return f"{FORMAT} {hashlib.sha256(spelled(said).encode()).hexdigest()}"
 
     def about_round(self, number: int, weights: bytes) -> str:
-        """Return what stands for one round: its number, and the model that all begin with."""
+        """Return the text that identifies one round: its number and its initial weights."""
         return f"{self.about} {number} {hashlib.sha256(weights).hexdigest()}"
 
     def coins(self, dice: Dice) -> PoissonSample | None:
-        """Return fresh coins that say who is in one round; None where everybody is."""
+        """Return a fresh Poisson sample for one round; None if the sampling rate is 1."""
         return None if self.lesson.sample == 1 else PoissonSample.fresh(self.lesson.sample, dice)
 
     def order(self, table: str, weights: bytes, coins: PoissonSample | None = None) -> LearnOrder:
-        """Return what the engine is to do for one round."""
+        """Return the engine's order for one round."""
         lesson = self.lesson
         wanted = None if lesson.sample == 1 else most_below(lesson.sample)
         if wanted != (None if coins is None else coins.below):
@@ -128,7 +128,7 @@ class TrainPlan:
 def plan_training(
     card: Card, lesson: TrainingTask, agreement: Agreement, epsilon: Fraction, delta: Fraction
 ) -> TrainPlan:
-    """Return the lesson over the agreement's sites at that price, or refuse; reads nothing."""
+    """Plan and price a training task over the agreement's sites, or refuse; reads no rows."""
     if delta == 0:
         raise Refused(
             "bad-budget",
@@ -171,7 +171,7 @@ def _feature(card: Card, name: str) -> Field:
 
 
 def _entry(card: Card, name: str) -> Field:
-    """Return the column that chooses an entry of a table: by its declared keys, or its numbers."""
+    """Return a column that selects an embedding entry, by its declared keys or its integers."""
     place, column = card.index(name), card.column(name)
     if column.keys is None:
         return _feature(card, name)
@@ -190,7 +190,7 @@ def _number(place: int, column: Column) -> Field:
 
 
 def _target(card: Card, lesson: TrainingTask) -> tuple[Field, int]:
-    """Return the column to be foretold, and how many numbers a network says of it."""
+    """Return the target column, and the number of outputs that the network has for it."""
     place, column = card.index(lesson.target), card.column(lesson.target)
     if lesson.loss != CLASSES:
         return _number(place, column), 1
@@ -204,7 +204,7 @@ def _target(card: Card, lesson: TrainingTask) -> tuple[Field, int]:
     return field, count
 
 
-def _sum(  # noqa: PLR0913, PLR0917  # what the noise of a lesson hangs on
+def _sum(  # noqa: PLR0913, PLR0917  # inputs of the noise
     card: Card,
     lesson: TrainingTask,
     agreement: Agreement,
@@ -212,7 +212,7 @@ def _sum(  # noqa: PLR0913, PLR0917  # what the noise of a lesson hangs on
     epsilon: Fraction,
     delta: Fraction,
 ) -> NoisySum:
-    """Return how each round's sum is made: the finest steps on which the noise is soon drawn."""
+    """Return the noisy sum of each round, with the finest grid whose noise is cheap to draw."""
     grid_at, moves = _grids(card, lesson, size, delta / (FAILS * lesson.rounds), epsilon)
     root = math.isqrt(size - 1) + 1
     shift = max(0, math.floor(math.log2(lesson.clip * (1 << UNIT_BITS) / (8 * root))))
@@ -246,7 +246,7 @@ def _sum(  # noqa: PLR0913, PLR0917  # what the noise of a lesson hangs on
 def _grids(
     card: Card, lesson: TrainingTask, size: int, chance: Fraction, epsilon: Fraction
 ) -> tuple[Callable[[int], Grid | DitheredGrid], int]:
-    """Return the grid at a shift, and how many clips a person's absence moves the sum by."""
+    """Return the grid for a shift, and the sensitivity of the sum in multiples of the clip."""
     if lesson.is_of_sites:
         steps = lesson.clip * (1 << UNIT_BITS)
         return lambda shift: Grid(lesson.clip, max(1, int(steps / (1 << shift))), size), 2
@@ -268,7 +268,7 @@ def _fits(sum_: NoisySum) -> bool:
 
 
 def too_wide() -> Refused:
-    """Return the refusal of noise that cannot be drawn."""
+    """Return the refusal for noise that is too wide to draw exactly."""
     return Refused(
         "noise-out-of-range",
         "The noise that this lesson needs is wider than can be drawn exactly.",

@@ -1,8 +1,8 @@
-"""What a site can say of lessons: how far each has come, by its own ledger; no row is read.
+"""Progress of training runs, read from this site's ledger; reads no row.
 
-Loss and accuracy are of the model that a round begins with, on rows that are public, and as whoever
-convenes has told them; so is what the other sites have paid. These stand in the ledger beside the
-round, and the site checks none of them.
+Loss and accuracy are of the model at the start of a round, on public rows. The convener reports
+them, and also what the other sites have paid. The ledger stores these reports with the round, and
+the site verifies none of them.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from sfumato.features.federated.training_release import ROUND
 from sfumato.release.ledger_guard import Ledger
 from sfumato.vault.ledger_entries import Entry, LedgerHead
 
-MOST: Final = 20  # lessons that are shown, the newest
-MOST_KEPT: Final = 64  # who look at which data set
-LOOKED_AT: Final = 2000  # charges that are looked through for them
+MOST: Final = 20  # training runs shown, newest first
+MOST_KEPT: Final = 64  # cache entries: (data set, user)
+LOOKED_AT: Final = 2000  # newest charges searched for training runs
 _LAST: Final = 2**62
-SECONDS: Final = 19  # letters of a time, as far as seconds
+SECONDS: Final = 19  # characters of a timestamp, up to seconds
 _COPIED: Final = ("says", "guarantee", "against", "bounding", "version")
 
 
 class Looks:
-    """What lookers were last told, while the ledger has not grown; has state.
+    """A cache of training progress, valid while the ledger has not grown.
 
-    A page looks twice a second for an hour, and reading is as long as the ledger.
+    A page polls twice a second for up to an hour, and each read scans the ledger.
     """
 
     def __init__(self) -> None:
@@ -38,7 +38,7 @@ class Looks:
         self._kept: dict[tuple[str, str | None], tuple[LedgerHead, str]] = {}
 
     def lessons(self, ledger: Ledger, data_set: str, user: str | None) -> Json:
-        """Return what `lessons_of` does; it is read anew once the ledger has another entry."""
+        """Return the result of `lessons_of`, recomputed only after a new ledger entry."""
         head, key = ledger.store.head(), (data_set, user)
         with self._lock:
             before = self._kept.pop(key, None)
@@ -54,7 +54,7 @@ class Looks:
 
 
 def lessons_of(ledger: Ledger, data_set: str, user: str | None) -> Json:
-    """Return the lessons of a data set, the newest first: all of them, or one user's."""
+    """Return a data set's training runs, newest first: all of them, or one user's."""
     paid = [one for one in _charges(ledger, data_set) if user in (None, one[1]["user"])][:MOST]
     rounds = _rounds(ledger, data_set, paid[-1][0].seq) if paid else {}
     found = [_shown(entry, body, rounds.get(str(body["op"]), [])) for entry, body in paid]
@@ -64,14 +64,14 @@ def lessons_of(ledger: Ledger, data_set: str, user: str | None) -> Json:
 
 
 def _charges(ledger: Ledger, data_set: str) -> list[tuple[Entry, Mapping[str, Any]]]:
-    """Return what was charged for lessons, and what stands there; Any: JSON of our own ledger."""
+    """Return the charges for training runs with their bodies; Any: JSON of our own ledger."""
     charges = ledger.store.charges(_LAST, LOOKED_AT, data_set=data_set)
     read = ((entry, json.loads(entry.body)) for entry in charges if entry.kind == "charged")
     return [(entry, body) for entry, body in read if TRAINING in body["body"]]
 
 
 def _rounds(ledger: Ledger, data_set: str, after: int) -> dict[str, list[Json]]:
-    """Return the rounds used after that entry, by the operation under which lessons were paid."""
+    """Return the rounds used after a ledger entry, grouped by the operation that paid for them."""
     found: dict[str, list[Json]] = {}
     for entry in ledger.store.notes(ROUND, after):
         body = json.loads(entry.body)

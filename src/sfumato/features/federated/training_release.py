@@ -1,7 +1,8 @@
-"""A site's part of a training: paid once for the whole schedule, then read once in each round.
+"""Charge and compute one site's part of a training run (DP-SGD or DP-FedAvg).
 
-The operation is the lesson's name. Every round's number is put down for ever before its rows are
-read, so that no round of a lesson is answered twice, in whatever sum and after whatever restart.
+A site pays once for all rounds, and reads its rows once per round. The operation in the ledger is
+named after the run. A round's number is stored permanently before the rows are read. So no round is
+answered twice, not in another secure sum and not after a restart.
 """
 
 from __future__ import annotations
@@ -39,24 +40,24 @@ from sfumato.vault.ledger_entries import Charge, Charged, Pending
 from sfumato.vault.training_port import LearnEngine, LearnOrder
 
 KIND: Final = "training"
-ROUND: Final = "training-round"  # the kind of a ledger entry: a round of a paid lesson is used
+ROUND: Final = "training-round"  # kind of ledger entry: one round of a paid training run is used up
 
 
 @dataclass(frozen=True)
 class TrainDoor:
-    """What a part of a training needs: the ledger, the rows, dice, and the rounds that are used."""
+    """Dependencies of a training round: ledger, engine, randomness, store of used rounds."""
 
     ledger: Ledger
     engine: LearnEngine
     dice: Dice
-    is_new: Callable[[bytes], bool]  # puts a round down for ever; durable when it returns
+    is_new: Callable[[bytes], bool]  # stores a round; durable when it returns
     code: str = ""
-    turn: threading.Lock = field(default_factory=threading.Lock)  # of rounds: one reads at a time
+    turn: threading.Lock = field(default_factory=threading.Lock)  # one round reads rows at a time
 
 
 @dataclass(frozen=True)
 class TrainOrder:
-    """One round of a lesson at one site, by one asker."""
+    """One round of a training run at one site, requested by one user."""
 
     card: Card
     table: str
@@ -64,29 +65,29 @@ class TrainOrder:
     asker: Asker
     number: int
     weights: bytes
-    told: tuple[tuple[str, float], ...] = ()  # of that model, on public rows, by whoever convenes
-    paid: tuple[tuple[str, float], ...] = ()  # epsilon, by site, by whoever convenes
-    may_still: Callable[[], None] = lambda: None  # refuses a round that the site may not be in now
+    told: tuple[tuple[str, float], ...] = ()  # metrics on public rows, reported by the convener
+    paid: tuple[tuple[str, float], ...] = ()  # epsilon per site, reported by the convener
+    may_still: Callable[[], None] = lambda: None  # refuses if the site may no longer join
 
     @property
     def agreement(self) -> Agreement:
-        """Return on what the sites have agreed."""
+        """Return the agreement between the sites."""
         return self.plan.agreement
 
     @property
     def operation(self) -> str:
-        """Return the operation under which the whole lesson is paid."""
+        """Return the ledger operation that pays for the whole training run."""
         return f"train-{self.plan.lesson.name}"
 
     @property
     def round(self) -> bytes:
-        """Return what names the round: of this lesson on these people, whatever sum it is in."""
+        """Return the hash that identifies this round of this run, in any secure sum."""
         said = f"{self.card.people} {self.card.name} {self.plan.lesson.name} {self.number}"
         return hashlib.sha256(said.encode()).digest()
 
 
 def can_train(door: TrainDoor, order: TrainOrder) -> None:
-    """Refuse a lesson that this site could not pay for; one that is paid goes on."""
+    """Refuse a training run that this site cannot pay for; a run that is already paid continues."""
     door.ledger.check_history()
     if door.ledger.answer_of(order.asker.user, order.operation) is not None:
         return
@@ -94,7 +95,7 @@ def can_train(door: TrainDoor, order: TrainOrder) -> None:
 
 
 def price_of_training(door: TrainDoor, card: Card, asker: Asker, plan: TrainPlan) -> Json:
-    """Return what a lesson costs here, and whether it fits; nothing is spent."""
+    """Return the price of a training run here and whether it fits; spends nothing."""
     accounts = accounts_paying(door.ledger, card, asker)
     debt = privacy_cost(plan.event)
     after = spent_in_all(accounts[0]) + debt
@@ -115,10 +116,10 @@ def price_of_training(door: TrainDoor, card: Card, asker: Asker, plan: TrainPlan
 
 
 def training_part(door: TrainDoor, order: TrainOrder, participant: Participant) -> SumPart:
-    """Return this site's part of a round: the lesson is paid, the round put down, then it reads.
+    """Charge the run, store the round's number, read the rows, and return the masked part.
 
-    The share is drawn before, so that how long that takes hangs on no row; and coins anew for this
-    look, which is the only one: a round that was put down is never read for again.
+    The noise share is drawn before the read, so its running time does not depend on any row. The
+    Poisson sample is drawn anew for this one read. A stored round is never read again.
     """
     share = learning_share(order.plan, door.dice)
     learn = order.plan.order(order.table, order.weights, order.plan.coins(door.dice))
@@ -144,9 +145,9 @@ def training_part(door: TrainDoor, order: TrainOrder, participant: Participant) 
 
 
 def _note(ledger: Ledger, order: TrainOrder) -> None:
-    """Write the round into the chain: a vault brought back from a copy that lacks it is frozen.
+    """Write the round into the ledger, so that an older copy of the vault is detected and frozen.
 
-    A later round charges nothing, so without an entry no anchor would tell that it was used.
+    Later rounds charge nothing. Without an entry, no anchor would show that they were used.
     """
     said: Json = {"data_set": order.card.name, "people": order.card.people}
     words = {"told": dict(order.told), "paid": dict(order.paid)}
@@ -155,15 +156,16 @@ def _note(ledger: Ledger, order: TrainOrder) -> None:
 
 
 def _check_shape(ledger: Ledger, charge: Charge) -> None:
-    """Refuse a lesson of which a round was stopped: else every round of it would tell one bit more.
+    """Refuse a run if one of its rounds was stopped by an engine limit.
 
-    It is paid already, so the charge itself does not look at the shape again.
+    Otherwise each further round would leak one more bit. The run is already paid, so the charge
+    does not check the shape again.
     """
     if charge.shape in ledger.store.frozen_shapes():
         raise question_frozen()
 
 
-def _read(  # noqa: PLR0913, PLR0917  # what one look at the rows needs
+def _read(  # noqa: PLR0913, PLR0917  # what one read needs
     door: TrainDoor,
     order: TrainOrder,
     charge: Charge,
@@ -171,7 +173,7 @@ def _read(  # noqa: PLR0913, PLR0917  # what one look at the rows needs
     share: IntegerArray,
     learn: LearnOrder,
 ) -> bytes:
-    """Return the masked numbers; whatever goes wrong with the rows is one constant code."""
+    """Return the masked numbers; every failure on the rows gives the same refusal code."""
 
     reader = RowReader.of(door.ledger, charge)
 
@@ -187,12 +189,12 @@ def _read(  # noqa: PLR0913, PLR0917  # what one look at the rows needs
 
 def _failed(ledger: Ledger, charge: Charge, shape: str | None) -> Never:
     if shape is not None or ledger.answer_of(charge.user, charge.op) is None:
-        ledger.fail(charge.user, charge.op, shape)  # a lesson that has an answer goes on
+        ledger.fail(charge.user, charge.op, shape)  # a run that has an answer continues
     raise question_failed()
 
 
 def says(plan: TrainPlan) -> str:
-    """Return what is learnt, in words."""
+    """Describe the training run in one sentence."""
     lesson, agreement = plan.lesson, plan.agreement
     where = "at each site" if lesson.is_of_sites else "of each person's own"
     along, drawn = "all rows", ""
@@ -209,7 +211,7 @@ def says(plan: TrainPlan) -> str:
 
 
 def _front(plan: TrainPlan) -> str:
-    """Return, in words, what stands before the linear layers; nothing where nothing does."""
+    """Describe the convolutions and embedding tables, if any, before the linear layers."""
     front = plan.network.front
     if front is None:
         return ""
@@ -220,7 +222,7 @@ def _front(plan: TrainPlan) -> str:
 
 
 def bounding(plan: TrainPlan) -> str:
-    """Return, in words, what one person can move at most."""
+    """Describe the clipping bound for one person or site."""
     lesson = plan.lesson
     if lesson.is_of_sites:
         return f"a site's whole update has a norm of at most {float(lesson.clip):g}"
@@ -257,7 +259,7 @@ def _charge(door: TrainDoor, order: TrainOrder) -> Charge:
     return Charge(
         user=order.asker.user,
         op=order.operation,
-        # what was lost and acknowledged begins another epoch: no lesson goes on over it
+        # acknowledging a lost ledger starts a new epoch: no run continues across it
         request=digest({**terms, "version": card.version,
                          "epoch": door.ledger.store.head().epoch}),
         answer_key=digest({**terms, "version": card.version, "people": card.people,

@@ -1,4 +1,4 @@
-"""The desk's verbs about sites: what is bytes in a round travels as base64."""
+"""Request parsing for the verbs of a site; messages of rounds are base64."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def _asked(body: Body) -> Asked:
 
 
 def _told(body: Body) -> tuple[tuple[str, float], ...]:
-    """Return what whoever convenes says of the model that a round begins with."""
+    """Parse the convener's report of loss and accuracy."""
     told = body.get("told", {})
     if not isinstance(told, dict) or not told.keys() <= {*TOLD, PAID}:
         raise bad_request(f"told is an object of {', '.join(TOLD)} and {PAID}")
@@ -54,7 +54,7 @@ def _told(body: Body) -> tuple[tuple[str, float], ...]:
 
 
 def _paid(body: Body) -> tuple[tuple[str, float], ...]:
-    """Return what whoever convenes says that each site has paid so far."""
+    """Parse the convener's report of what each site has paid."""
     told = body.get("told", {})
     paid = told.get(PAID, {}) if isinstance(told, dict) else {}
     if not isinstance(paid, dict):
@@ -71,7 +71,7 @@ def _numbers(said: Mapping[str, object]) -> tuple[tuple[str, float], ...]:
 
 
 def _number_told(one: object) -> float | None:
-    """Return what is told, if it is a number that may be; it may be longer than a float holds."""
+    """Return the number as a float if it is in range, else None; it may overflow a float."""
     if isinstance(one, bool) or not isinstance(one, int | float | Decimal):
         return None
     try:

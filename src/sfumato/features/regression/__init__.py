@@ -1,1 +1,1 @@
-"""Regression over ordinary queries: linear and logistic."""
+"""Linear and logistic regression, built from ordinary queries."""

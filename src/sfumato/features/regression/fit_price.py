@@ -1,4 +1,4 @@
-"""What a fit would cost, question by question, and how far off its coefficients would be."""
+"""The price of a fit, query by query, and the expected errors of its coefficients."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from sfumato.client.text_tables import number_text
 from sfumato.dp.refusal import Refused
 from sfumato.features.regression.scaled_columns import Model
 
-EVEN = 1 / 3  # the variance of a column spread evenly from -1 to 1
+EVEN = 1 / 3  # variance of a uniform column on [-1, 1]
 Margins = Callable[[dict[str, float], int], dict[str, float]]
 
 
 @dataclass(frozen=True)
 class Stage:
-    """A question of a fit, what it is for, and its share of the price."""
+    """One query of a fit: its purpose, the query, and its share of the price."""
 
     says: str
     question: Builder
@@ -28,11 +28,11 @@ class Stage:
 
 @dataclass(frozen=True)
 class FitPrice:
-    """The price of a fit; nothing is spent. Errors are half-intervals at 95 %, by column."""
+    """The price of a fit; spends nothing. Errors are 95 % half-intervals by column."""
 
     epsilon: float
     delta: float
-    questions: tuple[tuple[str, float, float, str], ...]  # what for, epsilon, delta, mechanism
+    questions: tuple[tuple[str, float, float, str], ...]  # purpose, epsilon, delta, mechanism
     fits: bool
     assumed_people: int | None
     error: Mapping[str, float] | None
@@ -55,7 +55,7 @@ def fit_price(
     people: int | None,
     check: Callable[..., None],
 ) -> FitPrice:
-    """Return the price of all questions; the last one's noise says what error to expect."""
+    """Return the price of all queries; the expected error follows from the last one's noise."""
     shapes = [
         cast("dict[str, Any]", s.question.price(  # Any: JSON of the wire
             epsilon=s.share.epsilon, delta=s.share.delta, people=people
@@ -100,7 +100,7 @@ def _why(size: int | None) -> str:
 def column_margins(
     model: Model, scaled: Sequence[float], rows: int, unit: float
 ) -> dict[str, float]:
-    """Return each coefficient's margin from that of its scaled sum of products."""
+    """Convert the margins of scaled sums of products to margins of coefficients."""
     return {
         x.name: margin / (rows * (1.0 if x.is_boolean else EVEN)) * unit / float(x.half)
         for x, margin in zip(model.xs, scaled, strict=True)

@@ -1,4 +1,4 @@
-"""A fit as it is handed back: coefficients with their error bars, and what was paid for them."""
+"""The result of a fit: coefficients with error bars, and the receipts of its queries."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ INTERCEPT = "(intercept)"
 
 @dataclass(frozen=True)
 class Coefficient:
-    """A coefficient in its column's own unit; std and interval are of the noise alone."""
+    """A coefficient in its column's own unit; std and interval cover the noise alone."""
 
     value: float
     std: float
     interval: tuple[float, float]
-    sampling_std: float | None = None  # what other rows of the same kind would change, besides
+    sampling_std: float | None = None  # sampling error, apart from the noise
 
 
 @dataclass(frozen=True)
 class Fit:
-    """A fitted model; nothing in it is more than the released answers say."""
+    """A fitted model; it is post-processing of the released answers."""
 
     kind: str
     y: str
@@ -45,19 +45,19 @@ class Fit:
 
     @property
     def receipts(self) -> tuple[dict[str, object], ...]:
-        """Return the receipts of the questions that were asked."""
+        """Return the receipts of the fit's queries."""
         return tuple(answer.receipt for answer in self.answers)
 
     @property
     def paid(self) -> float:
-        """Return the epsilon that was paid now; questions that stood already are free."""
+        """Return the epsilon paid for this fit; queries with stored answers are free."""
         paid = (a.receipt for a in self.answers if not a.receipt["free"])
         return math.fsum(cast("float", receipt["epsilon"]) for receipt in paid)
 
     def predict(
         self, values: Mapping[str, float] | Sequence[Mapping[str, float]]
     ) -> float | list[float]:
-        """Return the predicted y; of a logistic fit, the probability of a true y.
+        """Predict y; a logistic fit returns the probability that y is true.
 
         Args:
             values: A value for each column of the fit, by name; or a list of such mappings.
@@ -66,7 +66,7 @@ class Fit:
             The prediction, or a list of predictions.
 
         Raises:
-            Refused: `unknown-column` if a column is missing, or is none of the fit.
+            Refused: `unknown-column` if a column is missing, or is not part of the fit.
         """
         if isinstance(values, Mapping):
             return self._predicted(values)
@@ -116,10 +116,10 @@ class Fit:
 def in_units(
     model: Model, values: Floats, covariances: tuple[Floats, Floats | None], margins: Floats
 ) -> tuple[Coefficient, dict[str, Coefficient]]:
-    """Return intercept and coefficients in the columns' units from those of scaled columns.
+    """Convert scaled coefficients to the columns' own units.
 
-    The covariances are of the noise and of sampling; the margins are the half-intervals at 95 %,
-    in stds, of each coefficient.
+    `covariances` are those of the noise and of sampling. `margins` are the 95 % half-intervals of
+    each coefficient, in stds.
     """
     turn = _turn(model)
     value = turn @ values + np.eye(len(values))[0] * _start(model)
@@ -142,12 +142,12 @@ def _roots(covariance: Floats) -> Floats:
 
 
 def _start(model: Model) -> float:
-    """Return y where its scaled value is zero; a logistic fit's score has no unit."""
+    """Return y at scaled value zero; the score of a logistic fit has no unit, so it is 0 there."""
     return 0.0 if model.is_odds else float(model.y.middle)
 
 
 def _turn(model: Model) -> Floats:
-    """Return the matrix that takes scaled coefficients to those of the columns."""
+    """Return the matrix that converts scaled coefficients to the columns' units."""
     unit = 1.0 if model.is_odds else float(model.y.half)
     slopes = [unit / float(x.half) for x in model.xs]
     turn = np.diag([unit, *slopes])

@@ -1,7 +1,8 @@
-"""Least squares from one question of noisy moments (soundness rule 20; decision 0005).
+"""Linear least squares from one query of noisy moments (soundness rule 20; decision 0005).
 
-With released matrix M + E, the solution b and the true one b* satisfy (M + E)(b - b*) = e, e being
-the noise's part of the residual moments at b*: linear in the noise, so its std is known at b.
+With the released matrix M + E, the solution b and the true solution b* satisfy (M + E)(b - b*) = e.
+Here e is the noise's part of the residual moments at b*. It is linear in the noise, so its std is
+known at b.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from sfumato.features.regression.moments_query import (
 from sfumato.features.regression.scaled_columns import Model, model_of
 from sfumato.query.expression import Constant
 
-STEADY: Final = 2.0  # how many blurs the least eigenvalue of the covariance is lifted to
+STEADY: Final = 2.0  # ridge: raise the least eigenvalue of the covariance to so many blurs
 ROWS_ALIKE: Final = (
     "The sampling std takes rows as independent and alike; the ± leaves it out, and what bounds "
     "and max_rows cut off."
@@ -39,16 +40,16 @@ ROWS_ALIKE: Final = (
 
 @dataclass(frozen=True)
 class Solved:
-    """Scaled coefficients, with the intercept first, and how they move."""
+    """Scaled coefficients, with the intercept first, and their sensitivity to noise."""
 
     values: Floats
     inverse: Floats
     ridge: float
-    strain: float  # blur over the least eigenvalue, at most 1 / STEADY
+    strain: float  # blur / least eigenvalue, at most 1 / STEADY
 
 
 def fit_linear(rows: Builder, y: str, xs: Sequence[str], terms: FitTerms) -> Fit:
-    """Return the fitted line; one question, and asking it again is free."""
+    """Fit a linear model with one query; the same query again is free."""
     card = rows.target.card
     model = model_of(rows, card, y, xs)
     ridge = _ridge(terms)
@@ -59,7 +60,7 @@ def fit_linear(rows: Builder, y: str, xs: Sequence[str], terms: FitTerms) -> Fit
 
 
 def price_linear(rows: Builder, y: str, xs: Sequence[str], terms: FitPriceTerms) -> FitPrice:
-    """Return what the fit would cost and how far off it would be; nothing is spent."""
+    """Return the price of a linear fit and its expected error; spends nothing."""
     card = rows.target.card
     model = model_of(rows, card, y, xs)
     _ridge(terms)
@@ -90,7 +91,7 @@ def _ridge(terms: FitTerms) -> float | None:
 
 
 def fitted(model: Model, answer: Answer, ridge: float | None) -> Fit:
-    """Return the fit that the released moments give."""
+    """Compute the fit from the released moments."""
     matrix = matrix_of(model, answer)
     count = len(model.xs)
     solved = _solved(matrix, count, ridge)
@@ -108,12 +109,12 @@ def fitted(model: Model, answer: Answer, ridge: float | None) -> Fit:
 
 
 def _solved(matrix: Matrix, count: int, ridge: float | None) -> Solved:
-    """Return the solution, steadied where the noise could turn the matrix over."""
+    """Solve the least squares problem; add a ridge if the noise could make it indefinite."""
     least = float(np.linalg.eigvalsh(matrix.covariance(count))[0])
     blur = matrix.blur(count)
     more = max(STEADY * blur - least, 0.0) if ridge is None else ridge / matrix.rows
     if ridge is not None and least + more <= blur * 1e-9:
-        more = STEADY * blur - least  # what was typed does not make it positive
+        more = STEADY * blur - least  # the given ridge does not make it positive
     inner = matrix.entries[: count + 1, : count + 1].copy()
     inner[0, 0] = matrix.rows
     inner += matrix.rows * more * np.diag([0.0, *[1.0] * count])
@@ -137,7 +138,7 @@ def _sampling(matrix: Matrix, solved: Solved, rest: float, count: int) -> Floats
 
 
 def _explained(matrix: Matrix, theta: Floats, rest: float) -> tuple[float | None, float | None]:
-    """Return r squared and the std of its noise; nothing where y's own spread is lost in noise."""
+    """Return r squared and its noise std; None if the noise hides the variance of y."""
     mean = float(matrix.mean[-1])
     whole = float(matrix.entries[-1, -1]) - matrix.rows * mean**2
     rests = np.array([theta @ noise @ theta for noise in matrix.noises])

@@ -1,8 +1,8 @@
 """Logistic regression in rounds of noisy full gradients (soundness rule 20; decision 0005).
 
-The first question is that of the moments; what they say of the rows steers the steps. Every later
-question is the gradient at weights made of released values alone. At the end all gradients are
-used together, each as far as its own noise and its distance from the end let it be trusted.
+The first query is that of the moments; they guide the steps. Each later query is the gradient at
+weights computed from released values alone. The final fit averages all gradients. The weight of
+each depends on its noise and on its distance from the optimum.
 """
 
 from __future__ import annotations
@@ -40,28 +40,29 @@ from sfumato.features.regression.moments_query import (
 from sfumato.features.regression.scaled_columns import Model, Scaled, literally, model_of
 from sfumato.query.expression import Arithmetic, Clamp, Constant, Expr, Floor, walk
 
-# --- One round of a logistic fit as an ordinary query: the gradient of the loss, in whole numbers
+# --- One round of a logistic fit as an ordinary query: the gradient of the loss, in integers
 #
-# Each row adds (y - p) * z, p being the curve at the row's score, rounded to a public grid. A score
-# is a sum of columns times public weights; the curve is a sum of clamps (logistic_curve.py). So one
-# row moves each sum by what the planner proves: at most GRID times the column's bound.
+# Each row adds (y - p) * z. Here p is the logistic curve at the row's score, rounded to a public
+# grid. A score is a sum of columns times public weights. The curve is a sum of clamps
+# (logistic_curve.py). So the planner proves each sum's sensitivity per row: at most GRID times the
+# column's bound.
 
 
-GRID: Final = 2**12  # a chance is a multiple of 1/GRID
+GRID: Final = 2**12  # a probability is a multiple of 1/GRID
 WEIGHT_GRID: Final = 2**10  # a weight of a scaled column is a multiple of 1/WEIGHT_GRID
 HEAVIEST: Final = 16  # the largest weight of a scaled column
-MOST_NODES: Final = 1900  # of a question; the language takes 2,000
+MOST_NODES: Final = 1900  # of a query; the language allows 2,000
 PIECES: Final = (6, 5, 4, 3, 2)
 
 
 def on_grid(weights: Floats) -> tuple[Fraction, ...]:
-    """Return the weights as a question may hold them."""
+    """Clamp the weights and round them to the grid that queries use."""
     held = (min(max(float(w), -HEAVIEST), HEAVIEST) for w in weights)
     return tuple(Fraction(round(w * WEIGHT_GRID), WEIGHT_GRID) for w in held)
 
 
 def gradient_question(model: Model, weights: Sequence[Fraction]) -> tuple[Builder, Ladder]:
-    """Return the question of a round and the curve in it, as fine as the question has room for."""
+    """Return the query of a round and its curve, with as many pieces as fit into a query."""
     for pieces in PIECES:
         curve = ladder(pieces)
         built = model.asking(_sums(model, weights, curve))
@@ -90,7 +91,10 @@ def _sums(
 
 
 def _residual(model: Model, weights: Sequence[Fraction], curve: Ladder) -> Expr:
-    """Return GRID * (y - p): y is -1 or 1 here, so y's half and the curve's cancel."""
+    """Return GRID * (y - p) as an expression.
+
+    Here y is -1 or 1. So the 1/2 in y = (1 + term) / 2 cancels the curve's 1/2.
+    """
     score = _score(model, weights)
     chance = _sum(
         [
@@ -108,7 +112,7 @@ def _between(score: Expr, knot: Fraction) -> Expr:
 
 
 def _score(model: Model, weights: Sequence[Fraction]) -> Expr:
-    """Return the score in steps so fine that rounding the weights is nothing."""
+    """Return the score on a grid so fine that rounding the weights has no effect."""
     fine = _finest(model.xs)
     start = weights[0]
     terms: list[Expr] = []
@@ -122,7 +126,7 @@ def _score(model: Model, weights: Sequence[Fraction]) -> Expr:
 
 
 def _nothing(model: Model, constant: Expr) -> Expr:
-    """Return a constant score that still is a number of every row."""
+    """Return a constant score as an expression that still depends on a column."""
     return Arithmetic("+", Arithmetic("*", model.y.term, literally(0)), constant)
 
 
@@ -132,41 +136,41 @@ def _finest(xs: Sequence[Scaled]) -> Fraction:
 
 
 def _sum(terms: Sequence[Expr]) -> Expr:
-    """Return the sum as a balanced tree: expressions may not be deep."""
+    """Return the sum as a balanced tree, because the depth of expressions is limited."""
     if len(terms) == 1:
         return terms[0]
     half = len(terms) // 2
     return Arithmetic("+", _sum(terms[:half]), _sum(terms[half:]))
 
 
-FOR_MOMENTS: Final = Fraction(3, 10)  # of the price
+FOR_MOMENTS: Final = Fraction(3, 10)  # share of the price
 MOST_ROUNDS: Final = 20
-MISFIT: Final = 0.2  # how far off the crowd's curvature is taken to be
-FLOOR: Final = 0.5  # of a blur: what no spread of the crowd is below
+MISFIT: Final = 0.2  # assumed relative error of the crowd's curvature
+FLOOR: Final = 0.5  # least eigenvalue of the crowd's covariance, in blurs
 STEPS: Final = 40
 LONGEST_STEP: Final = 1.5
 
 
 @dataclass(frozen=True)
 class Round:
-    """What one round released: the gradient at its weights, and the std of its noise."""
+    """One round's release: the gradient at its weights, and the std of its noise."""
 
     weights: Floats
     gradient: Floats
     stds: Floats
-    bent: Floats  # how far the straight pieces of the curve may have moved the gradient
+    bent: Floats  # error bound of the gradient from the piecewise linear curve
     answer: Answer
 
     @property
     def trust(self) -> float:
-        """Return the inverse of its expected square error: of noise, and of being far away."""
+        """Return the round's weight: 1 / (noise variance + squared error from the distance)."""
         noise = float(np.mean(self.stds**2))
         far = max(float(np.mean(self.gradient**2)) - noise, 0.0)
         return 1 / (noise + MISFIT**2 * far)
 
 
 def fit_logistic(rows: Builder, y: str, xs: Sequence[str], terms: FitTerms) -> Fit:
-    """Return the fitted odds; every question is checked for its price before the first is asked."""
+    """Fit a logistic model; the price of every query is checked before the first is asked."""
     model, stages = _stages(rows, y, xs, terms)
     priced = [(stage.question, stage.share) for stage in stages]
     check_all_fits(rows.target, priced, resume=terms.get("resume", False))
@@ -181,7 +185,7 @@ def fit_logistic(rows: Builder, y: str, xs: Sequence[str], terms: FitTerms) -> F
 
 
 def price_logistic(rows: Builder, y: str, xs: Sequence[str], terms: FitPriceTerms) -> FitPrice:
-    """Return what the rounds would cost and how far off the end would be; nothing is spent."""
+    """Return the price of the rounds and the expected error of the fit; spends nothing."""
     model, stages = _stages(rows, y, xs, terms)
 
     def margins(error: dict[str, float], count: int) -> dict[str, float]:
@@ -192,7 +196,7 @@ def price_logistic(rows: Builder, y: str, xs: Sequence[str], terms: FitPriceTerm
 
 
 def _stages(rows: Builder, y: str, xs: Sequence[str], terms: FitTerms) -> tuple[Model, list[Stage]]:
-    """Return every question with its share; rounds at the heaviest weights there are."""
+    """Return every query with its share; rounds are planned at the largest weights."""
     card, count = rows.target.card, terms.get("rounds", ROUNDS)
     if terms.get("ridge") is not None:
         raise Refused("not-in-language", "Odds take no ridge.", "Leave ridge out.")
@@ -219,7 +223,7 @@ def _stages(rows: Builder, y: str, xs: Sequence[str], terms: FitTerms) -> tuple[
 
 
 def _parts(rounds: int) -> list[Fraction]:
-    """Return the shares: later rounds begin nearer to the end, so they are worth more."""
+    """Return the price shares; later rounds start nearer to the optimum, so they get more."""
     rest, whole = 1 - FOR_MOMENTS, rounds * (rounds + 1) // 2
     return [FOR_MOMENTS, *(rest * number / whole for number in range(1, rounds + 1))]
 
@@ -235,14 +239,14 @@ def _crowd(matrix: Matrix, count: int) -> Crowd:
 
 
 def _start(matrix: Matrix, crowd: Crowd) -> Floats:
-    """Return the weights at which the crowd has the released sums of y; held back by a ridge."""
+    """Return the initial weights, at which the crowd has the released sums of y (ridge 1)."""
     size = len(crowd.mean) + 1
     wanted = (matrix.entries[:size, -1] + matrix.entries[:size, 0]) / 2
     return _solved(crowd, wanted, np.zeros(size), 1.0)
 
 
 def _solved(crowd: Crowd, wanted: Floats, begin: Floats, ridge: float) -> Floats:
-    """Return the weights whose expected gradient is the wanted one, by Newton's steps."""
+    """Return the weights with the wanted expected gradient, by Newton's method."""
     weights = begin
     for _ in range(STEPS):
         missing = wanted - crowd.gradient(logistic, weights) - ridge * weights
@@ -269,12 +273,12 @@ def _round(model: Model, crowd: Crowd, weights: Floats, stage: Stage) -> Round:
     def pieces(x: Floats) -> Floats:
         return logistic(x) - curve.at(x)
 
-    expected = crowd.gradient(pieces, at)  # what the straight pieces have added
+    expected = crowd.gradient(pieces, at)  # bias of the piecewise linear curve
     return Round(at, seen - expected, noise, MISFIT * crowd.off_by(pieces, at), answer)
 
 
 def _settled(crowd: Crowd, rounds: Sequence[Round]) -> Floats:
-    """Return the weights that all rounds together say, the better ones more."""
+    """Return the weights from all rounds, averaged by trust."""
     trust = np.array([r.trust for r in rounds])
     wanted = [r.gradient + crowd.gradient(logistic, r.weights) for r in rounds]
     mean = np.average(wanted, axis=0, weights=trust)
@@ -296,10 +300,10 @@ def _fitted(
 
 
 def _errors(crowd: Crowd, weights: Floats, rounds: Sequence[Round]) -> tuple[Floats, Floats]:
-    """Return the covariance of the noise, and of what the steps may still be off by.
+    """Return the covariances of the noise and of the remaining optimisation error.
 
-    The second takes what the crowd says to be wrong by MISFIT: its curvature along each way that
-    was gone, and what it says of the curve's straight pieces.
+    The second assumes a relative error of MISFIT in the crowd's values. These are its curvature
+    along each step, and its correction for the piecewise linear curve.
     """
     inverse = np.linalg.inv(crowd.curvature(steepness, weights) + 1e-6 * np.eye(len(weights)))
     trust = np.array([r.trust for r in rounds])

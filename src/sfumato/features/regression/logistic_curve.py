@@ -1,7 +1,7 @@
-"""The logistic curve: as sums of clamps that the language can write, and its mean over a crowd.
+"""The logistic curve as a sum of clamps, which queries can express, and its mean over a crowd.
 
-A crowd is what the released moments say of the rows: their mean and covariance, taken for those
-of a normal law. It only steers the rounds; what the rows say is in the gradients (decision 0005).
+A crowd is a normal distribution with the released mean and covariance of the rows. It only guides
+the rounds; information on the rows comes from the gradients (decision 0005).
 """
 
 from __future__ import annotations
@@ -16,21 +16,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
-FAR: Final = 8  # where the curve is taken for 0 or 1
+FAR: Final = 8  # beyond it the curve is 0 or 1
 KNOT_GRID: Final = 2**4
 SLOPE_GRID: Final = 2**12
-POINTS: Final = 60  # of the quadrature over a crowd
+POINTS: Final = 60  # quadrature points over a crowd
 
 
 @dataclass(frozen=True)
 class Ladder:
-    """The curve as 1/2 + the sum of slope * clamp(x, -knot, knot): it rises, in straight pieces."""
+    """The piecewise linear curve 1/2 + the sum of slope * clamp(x, -knot, knot)."""
 
     knots: tuple[Fraction, ...]
     slopes: tuple[Fraction, ...]
 
     def at(self, x: Floats) -> Floats:
-        """Return the height of the curve."""
+        """Evaluate the curve."""
         pieces = zip(self.knots, self.slopes, strict=True)
         heights = [float(a) * np.clip(x, -float(b), float(b)) for b, a in pieces]
         return np.asarray(0.5 + np.sum(heights, axis=0), np.float64)
@@ -38,7 +38,7 @@ class Ladder:
 
 @lru_cache(maxsize=16)
 def ladder(pieces: int) -> Ladder:
-    """Return the curve in so many pieces a side, denser where it bends; never outside 0 to 1."""
+    """Return the curve with `pieces` pieces per side, denser where it bends; within 0 to 1."""
     fine = np.linspace(0, FAR, 4001)
     bend = np.sqrt(np.abs(steepness(fine) * (1 - 2 * logistic(fine))))
     share = np.cumsum(bend) / bend.sum()
@@ -70,14 +70,14 @@ def steepness(x: Floats) -> Floats:
 
 @dataclass(frozen=True)
 class Crowd:
-    """How many rows there are, and the mean and covariance of their scaled columns, as released."""
+    """The released number of rows, and the mean and covariance of their scaled columns."""
 
     rows: float
     mean: Floats
     covariance: Floats
 
     def _along(self, weights: Floats) -> tuple[Floats, Floats, Floats]:
-        """Return scores, their odds, and how the columns' mean moves with a score."""
+        """Return quadrature scores, their weights, and the mean of the columns given each score."""
         middle = weights[0] + weights[1:] @ self.mean
         leaning = self.covariance @ weights[1:]
         spread = float(max(float(weights[1:] @ leaning), 1e-12) ** 0.5)
@@ -91,14 +91,14 @@ class Crowd:
         return self.rows * np.asarray(columns @ (odds * height(scores)), np.float64)
 
     def off_by(self, heights: Callable[[Floats], Floats], weights: Floats) -> Floats:
-        """Return the root of the expected square of height(score), times that of each column."""
+        """Return the rows times the RMS of height(score) times the RMS of each column."""
         scores, odds, _ = self._along(weights)
         off = np.sqrt(odds @ heights(scores) ** 2)
         squares = np.array([1.0, *(np.diag(self.covariance) + self.mean**2)])
         return self.rows * np.asarray(off * np.sqrt(squares), np.float64)
 
     def curvature(self, steep: Callable[[Floats], Floats], weights: Floats) -> Floats:
-        """Return the expected derivative of `gradient` by the weights."""
+        """Return the expected derivative of `gradient` with respect to the weights."""
         scores, odds, columns = self._along(weights)
         heights = odds * steep(scores)
         made = (columns * heights) @ columns.T

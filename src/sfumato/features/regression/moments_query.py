@@ -1,7 +1,7 @@
-"""The moments of scaled columns, as one question, and the matrix that they are released as.
+"""The query for all moments of scaled columns, and the moment matrix from its answer.
 
-With u = (1, z1, ..., zp, t), t being y scaled, the matrix is the sum of u u' over the rows. Each
-released number stands in it with a public pattern, so the noise of every entry is known.
+With u = (1, z1, ..., zp, t), where t is the scaled y, the matrix is the sum of u u' over the rows.
+Each released number enters it with a public pattern, so the noise of every entry is known.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from sfumato.features.regression.logistic_curve import Floats
 from sfumato.features.regression.scaled_columns import Model, Scaled, literally
 from sfumato.query.expression import Arithmetic, Clamp, Constant, Expr
 
-LAPLACE_95 = 2.12  # stds that hold 95 % of any sum of Laplace noises: ln(20) / sqrt(2), rounded up
+LAPLACE_95 = 2.12  # stds that cover 95 % of any sum of Laplace noises: ln(20) / sqrt(2), rounded up
 NORMAL_95 = 1.96
 
 
 @dataclass(frozen=True)
 class Moment:
-    """One sum of the question: its name, what it adds up, and where it stands in the matrix."""
+    """One sum of the query: its name, its expression, and its pattern in the matrix."""
 
     name: str
     of: Expr | None
@@ -32,7 +32,7 @@ class Moment:
 
 
 def moments(model: Model) -> list[Moment]:
-    """Return every moment; a square is counted from its middle, which halves its noise."""
+    """Return every moment; squares are centred at half their maximum, which halves their noise."""
     every = [*model.xs, model.y]
     size = len(every) + 1
     rows = np.diag([1.0, *(1.0 if c.is_boolean else 0.5 for c in every)])
@@ -57,7 +57,7 @@ def _pattern(size: int, i: int, j: int) -> Floats:
 
 
 def _square(column: Scaled) -> Expr:
-    """Return the square less half of its largest; the clamp never bites, it says what is known."""
+    """Return the square minus half its maximum; the clamp only states the known bounds."""
     most = column.reach**2
     square = Arithmetic("*", column.centred, column.centred)
     known = Clamp(square, Constant.of(0), Constant.of(most))
@@ -65,35 +65,35 @@ def _square(column: Scaled) -> Expr:
 
 
 def moments_question(model: Model) -> Builder:
-    """Return the question of all moments."""
+    """Return the query for all moments."""
     return model.asking([(moment.name, moment.of) for moment in moments(model)])
 
 
 @dataclass(frozen=True)
 class Matrix:
-    """The released matrix: its entries, and for each moment what one std of its noise adds."""
+    """The released matrix, and for each moment the change by one std of its noise."""
 
     entries: Floats
     noises: tuple[Floats, ...]
 
     @property
     def rows(self) -> float:
-        """Return how many complete rows there are, as released; one at least."""
+        """Return the released number of complete rows, at least 1."""
         return max(float(self.entries[0, 0]), 1.0)
 
     @property
     def mean(self) -> Floats:
-        """Return the mean of every column but the first."""
+        """Return the mean of every column except the constant."""
         return np.asarray(self.entries[0, 1:] / self.rows, np.float64)
 
     def covariance(self, count: int) -> Floats:
-        """Return the covariance of the first columns."""
+        """Return the covariance of the first `count` columns."""
         mean = self.mean[:count]
         inner = self.entries[1 : count + 1, 1 : count + 1] / self.rows
         return np.asarray(inner - np.outer(mean, mean), np.float64)
 
     def blur(self, count: int) -> float:
-        """Return how far the noise moves the covariance, as the root of its expected square sum."""
+        """Return the root mean square error (Frobenius norm) of the covariance from noise."""
         total = 0.0
         for noise in self.noises:
             mean, first = self.mean[:count], noise[0, 1 : count + 1]
@@ -104,7 +104,7 @@ class Matrix:
 
 
 def matrix_of(model: Model, answer: Answer) -> Matrix:
-    """Return the matrix that the answer is."""
+    """Build the matrix from the answer."""
     values, stds = named(answer)
     every = moments(model)
     entries = sum(values[m.name] * m.pattern for m in every)
@@ -112,7 +112,7 @@ def matrix_of(model: Model, answer: Answer) -> Matrix:
 
 
 def named(answer: Answer) -> tuple[dict[str, float], dict[str, float]]:
-    """Return the one row of an answer by name: values, and the std of their noise."""
+    """Return the answer's single row by name: the values, and their noise stds."""
     row = cast("Sequence[float]", answer.rows[0])
     stds = cast("Sequence[float]", answer.std[0])
     pairs = zip(answer.columns, row, stds, strict=True)
@@ -121,6 +121,6 @@ def named(answer: Answer) -> tuple[dict[str, float], dict[str, float]]:
 
 
 def stds_for_95(answers: Sequence[Answer]) -> float:
-    """Return how many stds hold 95 %, by the kinds of noise."""
+    """Return how many stds a 95 % interval spans to each side, by the kind of noise."""
     laplace = any("laplace" in str(answer.receipt["mechanism"]) for answer in answers)
     return LAPLACE_95 if laplace else NORMAL_95

@@ -1,4 +1,4 @@
-"""Columns about the middle of the card's bounds, on a public grid, as expressions."""
+"""Columns scaled to [-1, 1] by the card's bounds, on a public grid, as query expressions."""
 
 from __future__ import annotations
 
@@ -25,15 +25,16 @@ from sfumato.query.expression import (
 )
 from sfumato.query.model import Aggregate, Output
 
-FINEST: Final = 2**13  # the most steps between the bounds that a column is kept in
-MOST_COLUMNS: Final = 7  # more would need more moments than one question may ask
+FINEST: Final = 2**13  # most steps between the bounds; beyond it a column is rounded
+MOST_COLUMNS: Final = 7  # more would need too many moments for one query
 
 
 @dataclass(frozen=True)
 class Scaled:
-    """A column as z from -1 to 1: z = (term - start) / reach; x = middle + half * z.
+    """A column scaled to z in [-1, 1]: z = (term - start) / reach; x = middle + half * z.
 
-    The term is the column itself, its rounding to a coarser grid of FINEST steps, or -1 and 1.
+    The term is the column itself, its rounding to a coarser grid of FINEST steps, or -1 and 1 for a
+    boolean.
     """
 
     name: str
@@ -47,21 +48,21 @@ class Scaled:
 
     @property
     def centred(self) -> Expr:
-        """Return z times reach."""
+        """Return z times reach, as an expression."""
         return self.term if self.start == 0 else Arithmetic("-", self.term, literally(self.start))
 
 
 @dataclass(frozen=True)
 class Model:
-    """What is fitted: the builder that narrows the rows, y, and the columns that explain it."""
+    """The model to fit: the filtered rows, y, and the explanatory columns."""
 
     rows: Builder
     y: Scaled
     xs: tuple[Scaled, ...]
-    is_odds: bool = False  # a logistic fit: coefficients are of the log odds
+    is_odds: bool = False  # logistic: coefficients are of the log odds
 
     def asking(self, named: Sequence[tuple[str, Expr | None]]) -> Builder:
-        """Return the question for sums over the complete rows; None asks how many they are."""
+        """Return the query for sums over the complete rows; None as an expression counts them."""
         outputs = tuple(
             Output(name, Aggregate("count") if of is None else Aggregate("sum", (of,)))
             for name, of in named
@@ -75,7 +76,7 @@ def literally(value: Fraction | int) -> Expr:
 
 
 def model_of(rows: Builder, card: CardView, y: str, xs: Sequence[str]) -> Model:
-    """Return the model over the rows in which no column is null, or refuse."""
+    """Build the model over the rows in which no column is null, or refuse."""
     if rows.keys or rows.source or rows.outputs or rows.kept or rows.order or rows.most:
         raise _refused(
             "A fit takes where(...) and at_most(...) alone, no groups, tables of people or sums.",

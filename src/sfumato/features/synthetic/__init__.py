@@ -1,1 +1,1 @@
-"""Synthetic data (twins): from the card alone, or from noisy marginals."""
+"""Synthetic data (twins): from the data card alone, or from noisy marginals."""

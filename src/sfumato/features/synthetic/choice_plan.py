@@ -1,8 +1,9 @@
-"""A private choice among questions: whose counts lie farthest from what is expected of them.
+"""Plan of a private choice: the queries whose counts differ most from their expected counts.
 
-The utility of a candidate is weight * (sum of |count - expected| - penalty), in whole numbers. One
-person moves a question's counts by its L1 sensitivity at most, so its utility by weight times that,
-and up or down: the exponential mechanism takes twice the largest of these (exponential.proof.md).
+The utility of a candidate is weight * (sum of |count - expected| - penalty), an integer. One person
+changes a query's counts by at most its L1 sensitivity. So its utility changes by at most weight
+times that, in either direction. The exponential mechanism uses twice the largest of these
+(exponential.proof.md).
 """
 
 from __future__ import annotations
@@ -27,46 +28,46 @@ from sfumato.vault.card.data_card import Card
 
 Integers = NDArray[np.int64]
 MOST: Final = 400  # candidates
-MOST_CELLS: Final = 10_000_000  # of all candidates together
+MOST_CELLS: Final = 10_000_000  # over all candidates
 
 
 @dataclass(frozen=True, eq=False)
 class Candidate:
-    """A question of one count over public keys, and what is expected, in its GROUP BY's order."""
+    """A count query over public keys, and its expected counts, with one axis per GROUP BY key."""
 
     question: Query
-    expected: Integers  # one axis for each key
+    expected: Integers  # one axis per key
     penalty: int = 0
     weight: int = 1
-    ends: tuple[int, int] = (0, 0)  # what it joins, if a tree is chosen
+    ends: tuple[int, int] = (0, 0)  # the edge of the tree, if a tree is chosen
 
 
 @dataclass(frozen=True, eq=False)
 class Distances:
-    """Candidates with their plans, and the price of each round of the choice."""
+    """A choice among candidates: their plans, and the epsilon of each round."""
 
     kind: Literal["one", "tree"]
     plans: tuple[Plan, ...]
     candidates: tuple[Candidate, ...]
     expected: tuple[Integers, ...]  # flat, in the order of the plan's cells
-    epsilon: Fraction  # of each round
+    epsilon: Fraction  # per round
     rounds: int
 
     @property
     def event(self) -> Event:
-        """Return what all rounds cost."""
+        """Return the privacy event of all rounds."""
         one = ExponentialEvent(self.epsilon)
         return one if self.rounds == 1 else JointEvent((one,) * self.rounds)
 
     @property
     def rate(self) -> Fraction:
-        """Return the rate of each round's choice."""
+        """Return the exponential mechanism's rate for one round."""
         pairs = zip(self.plans, self.candidates, strict=True)
         most = max(plan.parts[0].l1 * one.weight for plan, one in pairs)
         return rate_for(self.epsilon, most, monotone=False)
 
     def as_json(self) -> Json:
-        """Return what decides the choice."""
+        """Return everything that determines the choice."""
         pairs = zip(self.candidates, self.plans, self.expected, strict=True)
         return {
             "kind": self.kind,
@@ -79,11 +80,11 @@ class Distances:
         }
 
     def shape(self) -> Json:
-        """Return what it looks like without its constants: what is frozen if it is stopped."""
+        """Return the choice without its constants; an engine stop freezes this shape."""
         return {"choice": self.kind, "of": [plan.shape() for plan in self.plans]}
 
     def in_words(self) -> str:
-        """Return what is chosen, in plain words."""
+        """Describe the choice in words."""
         what = "a tree of pairs" if self.kind == "tree" else "one"
         return (
             f"the choice of {what} among {len(self.candidates):,} marginals of "
@@ -94,7 +95,7 @@ class Distances:
 def make_distances(
     card: Card, candidates: Sequence[Candidate], kind: Literal["one", "tree"], price: Fraction
 ) -> Distances:
-    """Return the choice at a price for each round, or refuse; nothing is read or charged."""
+    """Plan a choice with epsilon `price` per round, or refuse; reads and charges nothing."""
     if not 1 <= len(candidates) <= MOST:
         raise Refused(
             "question-too-large", f"A choice is among 1 to {MOST} questions.", "Choose among fewer."
@@ -109,13 +110,13 @@ def make_distances(
     ends = {end for one in candidates for end in one.ends}
     rounds = len(ends) - 1 if kind == "tree" else 1
     made = Distances(kind, plans, tuple(candidates), expected, price, rounds)
-    if made.rate <= 0:  # found before anything is charged
+    if made.rate <= 0:  # fail before anything is charged
         raise Bug("a choice at no rate")
     return made
 
 
 def in_order_of_cells(plan: Plan, expected: Integers) -> Integers:
-    """Return the expected counts in the order of the plan's cells, which is not that of asking."""
+    """Reorder the expected counts from GROUP BY order to the plan's cell order."""
     sizes = [key.key.size for key in plan.keys]
     is_count = len(plan.parts) == 1 and plan.parts[0].part.tally.kind == "rows"
     if None in sizes or not is_count or plan.question.having is not None:
@@ -128,5 +129,5 @@ def in_order_of_cells(plan: Plan, expected: Integers) -> Integers:
 
 
 def digest_of(expected: Integers) -> str:
-    """Return what stands for the expected counts."""
+    """Return the hash of the expected counts."""
     return hashlib.sha256(spelled(expected.tolist()).encode()).hexdigest()

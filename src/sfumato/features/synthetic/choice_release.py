@@ -1,8 +1,8 @@
-"""A private choice at the door: plan, price, charge, read, choose, record; as a release goes.
+"""Release of a private choice: plan, price, charge, read, choose, record.
 
-What comes out is which of the questions were chosen, and nothing of their counts. The same choice
-again stands under the asker's operation, free. How far a twin lies from the rows
-(misfit_release.py) is looked at in the same way.
+Only the chosen candidates are released, and none of their counts. The result is stored under the
+user's operation, so a repetition is free. The error of a twin (misfit_release.py) is released the
+same way.
 """
 
 from __future__ import annotations
@@ -34,33 +34,33 @@ MECHANISM: Final = "exponential mechanism"
 
 
 class Wanted(Protocol):
-    """What is looked at beside questions, planned and priced."""
+    """A planned and priced release that is not an ordinary query."""
 
     @property
     def plans(self) -> tuple[Plan, ...]:
-        """Return the plan of every question that is counted for it."""
+        """Return the plan of every query that it reads."""
         ...
 
     @property
     def event(self) -> Event:
-        """Return what it costs."""
+        """Return its privacy event."""
         ...
 
     def as_json(self) -> Json:
-        """Return what decides it."""
+        """Return everything that determines it."""
         ...
 
     def shape(self) -> Json:
-        """Return what it looks like without its constants."""
+        """Return it without its constants."""
         ...
 
     def in_words(self) -> str:
-        """Return it in plain words."""
+        """Describe it in words."""
         ...
 
 
 def choose(door: Door, order: Order, distances: Distances) -> tuple[int, ...]:
-    """Return the places of what was chosen, charged before a row was read; or refuse."""
+    """Charge, read the rows, and return the indices of the chosen candidates; or refuse."""
     noise: Json = {"kind": MECHANISM, "epsilon_a_round": str(distances.epsilon)}
     charge = charge_for(door, order, distances, ("choice", MECHANISM, [noise]))
 
@@ -79,9 +79,12 @@ def choose(door: Door, order: Order, distances: Distances) -> tuple[int, ...]:
 
 
 def looked(door: Door, order: Order, charge: Charge, look: Callable[[RowReader], Json]) -> str:
-    """Return what stands under the charge: it was durable before `look` read a row."""
+    """Return the stored result, or charge, read once and store it.
+
+    The charge is durable before `look` reads a row.
+    """
     outcome = door.ledger.charge(charge)
-    if isinstance(outcome, Pending):  # its answer stands under its own operation alone
+    if isinstance(outcome, Pending):  # its answer is stored under its own operation only
         raise Bug("an operation waits for itself")
     if not isinstance(outcome, Charged):
         return outcome.answer
@@ -89,8 +92,8 @@ def looked(door: Door, order: Order, charge: Charge, look: Callable[[RowReader],
     return door.ledger.settle(charge.user, charge.op, text).answer
 
 
-def of_format(answer: str, form: str) -> dict[str, Any]:  # Any: of our own ledger
-    """Return what was stored, which is what was looked for."""
+def of_format(answer: str, form: str) -> dict[str, Any]:  # Any: JSON of our own ledger
+    """Parse a stored result, and check its format."""
     stored: dict[str, Any] = json.loads(answer)
     if stored.get("format") != form:
         raise Bug("what stands there is something else")
@@ -98,7 +101,7 @@ def of_format(answer: str, form: str) -> dict[str, Any]:  # Any: of our own ledg
 
 
 def _read(door: Door, order: Order, charge: Charge, look: Callable[[RowReader], Json]) -> str:
-    """Read and look; whatever goes wrong is one constant code."""
+    """Read and compute; every failure on the rows gives the same refusal code."""
 
     def text(reader: RowReader) -> str:
         return spelled({**look(reader), "version": order.card.version})
@@ -109,7 +112,7 @@ def _read(door: Door, order: Order, charge: Charge, look: Callable[[RowReader], 
 def charge_for(
     door: Door, order: Order, wanted: Wanted, how: tuple[str, str, list[Json]]
 ) -> Charge:
-    """Return the charge of one look: its kind, its mechanism and its noise as the chain has it."""
+    """Build the ledger charge of one release; `how` is its kind, mechanism and noise."""
     kind, mechanism, noise = how
     card, identity, event = order.card, wanted.as_json(), wanted.event
     shape, first = digest(wanted.shape()), wanted.plans[0]

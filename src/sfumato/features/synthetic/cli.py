@@ -1,4 +1,4 @@
-"""Twins: look-alike data to develop on."""
+"""The `sfumato twin` command: create synthetic data."""
 
 from __future__ import annotations
 
@@ -77,12 +77,12 @@ def twin(shell: Shell, name: str, output: str | None, **options: Any) -> None:
 
 
 def _said(place: Path, asked: str) -> str:
-    """Return why the twin does not lie where it was to."""
+    """Return a note if the twin was written to another name than asked for."""
     return "" if place == Path(asked) else " (its name says what it is)"
 
 
 def _kept(shell: Shell, made: Twin, original: str, person: str) -> Json:
-    """Return what the twin's own table has kept of the rows; made-up people are left out."""
+    """Compare the twin's first table with the original rows, without the person column."""
     rows = made.rows()
     names = [name for name in rows[0] if name.casefold() != person.casefold()]
     with temporary_folder() as folder, working("Comparing"):
@@ -119,7 +119,7 @@ def _terms(options: Mapping[str, Any], more: tuple[str, ...] = ()) -> Any:  # An
 
 
 def _show_price(shell: Shell, name: str, options: Mapping[str, Any]) -> None:
-    """Say what the twin would cost, what would be counted, and what bins would take of it."""
+    """Print a DP twin's price, its measured columns, and the share for private bins."""
     with shell.open() as vault:
         told = DataSet(vault, name).dp_twin_price(**_terms(options))
     shell.show(told.shape, repr(told))

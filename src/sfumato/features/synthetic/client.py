@@ -1,4 +1,4 @@
-"""Look-alike data as it is held and saved; its name and its files say what it is."""
+"""The client's twin object: rows, pandas frames, and saving with a stamp of what it is."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from sfumato.system.optional_packages import extra_module
 if TYPE_CHECKING:
     import pandas
 
-MOMENT: Final = (1980, 1, 1, 0, 0, 0)  # of every file in an archive, so that a twin has one digest
+MOMENT: Final = (1980, 1, 1, 0, 0, 0)  # timestamp in archives, so that digests are stable
 
 
 class Twin:
-    """A twin: its name, its stamp, and its files by path."""
+    """Synthetic data: its name, its stamp, and its files by path."""
 
     def __init__(self, shape: Json) -> None:
         self.shape = shape
@@ -30,10 +30,10 @@ class Twin:
         self.files = cast("Mapping[str, str]", shape["files"])
 
     def rows(self, table: str | None = None) -> list[dict[str, str]]:
-        """Return the rows of a table, with all values as texts.
+        """Return a table's rows with all values as strings.
 
         Args:
-            table: The name of the table; the first one, if left out.
+            table: The name of the table; None means the first one.
 
         Returns:
             A mapping for each row.
@@ -45,13 +45,13 @@ class Twin:
         return list(csv.DictReader(io.StringIO(text), delimiter=between))
 
     def to_pandas(self, table: str | None = None, *, nulls: Sequence[str] = ()) -> pandas.DataFrame:
-        """Return a table as a pandas frame, with the types that a program in the sandbox gets.
+        """Return a table as a pandas frame, with the same types as in a sandboxed program.
 
-        So codes of digits are numbers, without their leading zeros.
+        So codes of digits become numbers and lose their leading zeros.
 
         Args:
-            table: The name of the table; the first one, if left out.
-            nulls: The missing-value markers of the card, beside those that pandas knows.
+            table: The name of the table; None means the first one.
+            nulls: The card's missing-value markers, in addition to those of pandas.
 
         Returns:
             The frame.
@@ -66,7 +66,7 @@ class Twin:
         return cast("pandas.DataFrame", read)
 
     def _text_of(self, table: str | None) -> tuple[str, str]:
-        """Return the text of a table, of the first one if none is named, and what parts values."""
+        """Return a table's text and its separator; None means the first table."""
         tables = {_stem(path): path for path in self.files if path.endswith((".csv", ".tsv"))}
         name = next(iter(tables)) if table is None else table
         if name not in tables:
@@ -79,14 +79,13 @@ class Twin:
         """Write the twin: as one archive if the path ends with .zip, else as a folder.
 
         Args:
-            path: Where to write it. What the twin is stands in the name; if it is left out, it is
-                added.
+            path: Where to write it. The twin's kind is added to the name if it is missing.
 
         Returns:
             Where it was written.
 
         Raises:
-            Refused: If the path is there already, or names a single table.
+            Refused: If the path exists already, or names a single table.
         """
         plain_files(self.shape)
         place = self._stamped(Path(path))
@@ -125,7 +124,7 @@ class Twin:
         )
 
     def _errors(self) -> Iterator[str]:
-        """Yield how far the twin is off, if that was paid for."""
+        """Yield the twin's measured error, if it was paid for."""
         error = cast("Json", self.stamp.get("error") or {"of": {}})
         if "refused" in error:
             yield f"its error was refused: {error['refused']}: {error['says']}"
@@ -139,7 +138,7 @@ class Twin:
 
 
 def archive(shape: Json) -> bytes:
-    """Return the twin as one archive, in a folder of its own name; the same bytes each time."""
+    """Return the twin as a zip archive with one top folder; the bytes are reproducible."""
     made = io.BytesIO()
     files = plain_files(shape)
     with zipfile.ZipFile(made, "w", zipfile.ZIP_DEFLATED) as archived:
@@ -153,7 +152,7 @@ def archive(shape: Json) -> bytes:
 
 
 def plain_files(shape: Json) -> Mapping[str, str]:
-    """Return the files by path, or refuse: whoever serves a vault writes into the twin's folder."""
+    """Return the files by path; refuse unsafe paths, because the server chooses them."""
     files = cast("Mapping[str, str]", shape["files"])
     said = [str(shape["name"]), str(cast("Json", shape["stamp"])["twin"])]
     if not all(map(_is_plain, [*files, *said])) or any("/" in one for one in said):
@@ -162,7 +161,7 @@ def plain_files(shape: Json) -> Mapping[str, str]:
 
 
 def _is_plain(path: str) -> bool:
-    """Say whether the path names something inside the folder that it is put into, anywhere."""
+    """Return True if the path stays inside its folder on every operating system."""
     parts = path.split("/")
     return not set(parts) & {"", ".", ".."} and not set(path) & {"\\", ":", "\0"}
 

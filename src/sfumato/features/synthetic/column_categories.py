@@ -1,7 +1,7 @@
-"""A column as a few categories that the card alone decides: its keys, or bins between its bounds.
+"""Map a column to a few categories, from its card alone: its keys, or bins between its bounds.
 
-The last category of every column is what has no value; for keys, what is none of them too. Nothing
-is ever learnt from the rows: a category that nobody declared is not there.
+The last category of every column is the missing value. For a column with keys, it also includes
+values outside the keys. The rows never add a category.
 """
 
 from __future__ import annotations
@@ -36,22 +36,22 @@ _ZERO: Final = date(1970, 1, 1)
 
 @dataclass(frozen=True)
 class Coded:
-    """A column with its categories: keys, or the whole steps (or days) at which bins begin."""
+    """A column with its categories: keys, or the first step (or day) of each bin."""
 
     column: Column
-    begins: tuple[int, ...] = ()  # of bins; none where there are keys
+    begins: tuple[int, ...] = ()  # first step of each bin; empty for keys
 
     @property
     def size(self) -> int:
-        """Return how many categories there are, with the one of no value."""
+        """Return the number of categories, including the missing one."""
         return 1 + (len(self.begins) or len(self.column.keys or ()))
 
     def begins_shown(self) -> list[int | float]:
-        """Return where the bins begin, in the column's own unit."""
+        """Return the lower edges of the bins, in the column's own unit."""
         return [plain_number(place * self.column.step) for place in self.begins]
 
     def grouped(self, groups: Sequence[int]) -> Expr:
-        """Return which group a row's category is in, as an expression of a question."""
+        """Return a CASE expression that maps a row to the group of its category."""
         name = Ref(self.column.name)
         missing = groups[-1]
         if self.column.keys is not None:
@@ -69,7 +69,7 @@ class Coded:
         return Constant("text", day if is_date else day + " 00:00:00.000000")
 
     def values(self, codes: Integers, stream: Seeded) -> list[Value]:
-        """Return a value for each category: within a bin, each step is as likely."""
+        """Draw a value for each category code; steps within a bin are equally likely."""
         places = codes.tolist()
         if self.column.keys is not None:
             keys: list[Value] = [value_of_key(self.column, key) for key in self.column.keys]
@@ -94,7 +94,7 @@ class Coded:
 
 
 def coded(column: Column, bins: int = BINS) -> Coded | None:
-    """Return the column with its categories, or None where the card declares none."""
+    """Return the column's categories, or None if the card declares neither keys nor bounds."""
     if column.keys is not None:
         return Coded(column) if len(column.keys) <= MOST_KEYS else None
     if column.lower is None or column.upper is None:
@@ -107,7 +107,7 @@ def coded(column: Column, bins: int = BINS) -> Coded | None:
 def _keys_of(
     name: Ref, keys: Sequence[Constant], groups: Sequence[int]
 ) -> list[tuple[Predicate, Expr]]:
-    """Return a condition for each group of keys; what is in the last group needs none."""
+    """Return one condition per group of keys; the last group is the default."""
     found: dict[int, list[Constant]] = {}
     for key, group in zip(keys, groups, strict=False):
         found.setdefault(group, []).append(key)

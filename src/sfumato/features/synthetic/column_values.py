@@ -1,4 +1,4 @@
-"""Values of a column as the card has it: of its type, within its bounds, on its steps."""
+"""Random values of a column that fit its card: type, bounds and step."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from sfumato.query.expression import Constant
 from sfumato.vault.card.columns import Column
 
 Value = Fraction | str | bool | None
-FREE: Final = 100  # steps of a number, or texts, where the card declares no bounds and no keys
-FIRST, DAYS = date(2020, 1, 1), 3_650  # of a date without bounds
+FREE: Final = 100  # distinct numbers or texts if the card declares no bounds and no keys
+FIRST, DAYS = date(2020, 1, 1), 3_650  # range of a date without bounds
 _ZERO: Final = date(1970, 1, 1)
 
 
 def values_of(column: Column, count: int, stream: Seeded, text_length: int) -> list[Value]:
-    """Return so many values, each as likely, with as many missing as the card declares."""
+    """Draw uniform values; missing values occur at the card's declared rate."""
     places = stream.integers(_size(column), count)
     values = _at(column, places, stream, text_length)
     if not column.missing:
@@ -28,7 +28,7 @@ def values_of(column: Column, count: int, stream: Seeded, text_length: int) -> l
 
 
 def different_values(column: Column, most: int) -> list[Value]:
-    """Return values of which no two are the same: what a public table is looked up by."""
+    """Return up to `most` distinct values, for the key of a public table."""
     if column.keys is not None:
         return [value_of_key(column, key) for key in column.keys][:most]
     count = min(most, _size(column))
@@ -43,7 +43,7 @@ def different_values(column: Column, most: int) -> list[Value]:
 
 
 def value_of_key(column: Column, key: Constant) -> Value:
-    """Return the key as a value."""
+    """Convert a declared key to a value."""
     if column.is_numeric:
         return key.number
     return key.text == "true" if key.kind == "boolean" else key.text

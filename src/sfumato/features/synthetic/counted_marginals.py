@@ -1,4 +1,4 @@
-"""Which tables and columns of a card a DP twin counts, in which shares of its price."""
+"""Which tables and columns a DP twin measures, and how the price is split among them."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from sfumato.features.synthetic.schema_twin import most_rows
 from sfumato.features.synthetic.table_assembly import Drawn
 from sfumato.vault.card.data_card import Card, Table
 
-TIMES: Final = Fraction(1, 10)  # of a table's price, for how many rows people have
-BINS: Final = Fraction(1, 10)  # of a table's price, for where the bins of chosen columns begin
-LINK: Final = Fraction(1, 5)  # of a table's price, for what hangs on another table
-MOST_COLUMNS: Final = 24  # of a table, in pairs
-MOST_TIMES: Final = 100  # rows of a person that are told apart
+TIMES: Final = Fraction(1, 10)  # of a table's price, for the number of rows per person
+BINS: Final = Fraction(1, 10)  # of a table's price, for private bin edges
+LINK: Final = Fraction(1, 5)  # of a table's price, for the link to another table
+MOST_COLUMNS: Final = 24  # of a table, if pairs are measured
+MOST_TIMES: Final = 100  # cap on the measured number of rows per person
 
 
 @dataclass(frozen=True)
 class Counted:
-    """A table with the columns that are counted, and which of them get bins of their own."""
+    """A table's measured columns, and those of them that get private bins."""
 
     table: Table
     columns: tuple[Coded, ...]
@@ -36,29 +36,29 @@ class Counted:
 
     @property
     def times(self) -> int:
-        """Return how many rows of a person are told apart, at most."""
+        """Return the cap on the measured number of rows per person."""
         return min(most_rows(self.table), MOST_TIMES) if self.table.unit is not None else 1
 
     @property
     def halved(self) -> list[Coded]:
-        """Return the columns that get bins of their own."""
+        """Return the columns with private bins."""
         return [one for one in self.columns if one.column.name in self.binned]
 
     @property
     def unknown(self) -> list[str]:
-        """Return the columns that no count says anything of."""
+        """Return the columns that are not measured."""
         known = {one.column.name for one in self.columns}
         return [f"{self.table.name}.{c.name}" for c in self.table.columns if c.name not in known]
 
     @property
     def could_be_binned(self) -> list[str]:
-        """Return the columns for which private bins may be asked."""
+        """Return the columns for which private bins are possible."""
         wide = (one.column.name for one in self.columns if is_wide(one.column))
         return [f"{self.table.name}.{name}" for name in wide]
 
 
 def counted_tables(card: Card, method: str, private_bins: Sequence[str]) -> list[Counted]:
-    """Return each table of people with the columns that can be counted; or refuse."""
+    """Return each table of people with its measurable columns; or refuse."""
     tables = [_counted(table, method) for table in card.every_table if not table.is_public]
     for name in private_bins:
         place, column = _to_bin(tables, name)
@@ -68,7 +68,7 @@ def counted_tables(card: Card, method: str, private_bins: Sequence[str]) -> list
 
 
 def _anchored(card: Card, tables: Sequence[Counted]) -> list[Counted]:
-    """Return the tables, those that can be linked to one of them with its name."""
+    """Set `anchor` on each table that can be linked to the anchor table."""
     table = anchor_of(card)
     anchor = next((one for one in tables if one.table == table), None)
     if anchor is None:
@@ -84,13 +84,13 @@ def _anchored(card: Card, tables: Sequence[Counted]) -> list[Counted]:
 
 
 def most_events(tables: Sequence[Counted], method: str) -> int:
-    """Return how often the tables are looked at, at most: by the card and what is asked for."""
+    """Return an upper bound on the number of releases, by the card and the request."""
     each = {"independent": 1, "mst": 2, "aim": 5}[method]  # aim has two rounds a column at most
     return sum(each * len(one.columns) + LEVELS * len(one.binned) + 4 for one in tables)
 
 
 def links_json(tables: Sequence[Counted]) -> Json:
-    """Return which tables are linked to which, and which share of the price that takes."""
+    """Return the table links, and their share of the price."""
     anchors = {one.table.name: one.anchor for one in tables if one.anchor is not None}
     return {"tables": anchors, "share": float(LINK * len(anchors) / len(tables))}
 
@@ -98,7 +98,7 @@ def links_json(tables: Sequence[Counted]) -> Json:
 def measured_all(
     devices: Mapping[str, AtTheDoor], tables: Sequence[Counted], method: str
 ) -> dict[str, Drawn]:
-    """Return what is counted of every table, then of what links them."""
+    """Measure every table, then the links between tables."""
     share = Fraction(1, len(tables))
     drawn = {
         one.table.name: measured(devices[one.table.name], one, method, share) for one in tables
@@ -117,7 +117,7 @@ def measured_all(
 
 
 def bins_json(price: Price, tables: Sequence[Counted]) -> Json:
-    """Return which columns get private bins, and what of the price that takes; nothing is spent."""
+    """Return the columns with private bins, and their share of the price; spends nothing."""
     share = Fraction(1, len(tables)) * BINS
     used = share * sum(bool(one.binned) for one in tables)
     each = [
@@ -132,7 +132,7 @@ def bins_json(price: Price, tables: Sequence[Counted]) -> Json:
 
 
 def measured(device: AtTheDoor, counted: Counted, method: str, share: Fraction) -> Drawn:
-    """Return what is counted of a table, at that share of the whole price."""
+    """Measure one table with `share` of the whole price."""
     left, times = share, None
     if counted.times > 1:
         device.share = share * TIMES
@@ -147,7 +147,7 @@ def measured(device: AtTheDoor, counted: Counted, method: str, share: Fraction) 
 
 
 def _binned(device: AtTheDoor, one: Coded, counted: Counted) -> Coded:
-    """Return the column with the bins that its medians make, if it was chosen for that."""
+    """Return the column with private bins, if they were asked for."""
     if one.column.name not in counted.binned:
         return one
     made, each = uncut(one.column), Fraction(1, _medians(counted))
@@ -158,7 +158,7 @@ def _binned(device: AtTheDoor, one: Coded, counted: Counted) -> Coded:
 
 
 def _medians(counted: Counted) -> int:
-    """Return how many questions the bins of a table take, or one if none does."""
+    """Return the number of median queries for private bins; 1 if there are none."""
     return max(1, LEVELS * len(counted.binned))
 
 
@@ -175,7 +175,7 @@ def _counted(table: Table, method: str) -> Counted:
 
 
 def _to_bin(tables: Sequence[Counted], name: str) -> tuple[int, str]:
-    """Return whose column it is that private bins are asked for; the first table's by default."""
+    """Find the column named in private_bins; without a table name, in the first table."""
     for place, one in enumerate(tables):
         for column in one.table.columns:
             spelled = {f"{one.table.name}.{column.name}".casefold()}

@@ -1,7 +1,8 @@
-"""How far a DP twin lies from the rows it was counted on: measured on them, and paid apart.
+"""The error of a DP twin: its distance from the real rows, measured privately and paid separately.
 
-For each table and each size, the mean total variation of marginals of one, two and three columns
-between the twin's own rows and one row of each person. All of it is one charge.
+The error is given for each table and each size: one, two or three columns. It is the mean total
+variation distance of marginals, between the twin's rows and one row of each person. All errors are
+one charge.
 """
 
 from __future__ import annotations
@@ -24,8 +25,8 @@ from sfumato.features.synthetic.misfit_plan import Misfit, Misfits, make_misfits
 from sfumato.features.synthetic.seeded_numbers import Seeded
 
 SIZES: Final = (1, 2, 3)
-MOST: Final = 100  # marginals of each size and table; of more, so many are drawn by the seed
-MOST_OF_ALL: Final = 900  # of all tables and sizes
+MOST: Final = 100  # marginals per size and table; of more, the seed selects a sample
+MOST_OF_ALL: Final = 900  # over all tables and sizes
 MOST_CELLS: Final = 10_000  # of a marginal
 TRIES: Final = 20 * MOST
 LAPLACE: Final = math.log(20) / math.sqrt(2)  # half a 95 % interval of Laplace noise, in stds
@@ -37,21 +38,21 @@ SAYS: Final = (
 
 @dataclass(frozen=True, eq=False)
 class TwinSide:
-    """A table of the twin as categories, beside the door to the real one."""
+    """The twin's rows of one table as categories, with access to the real table."""
 
     device: AtTheDoor
     codes: Integers
-    people: int  # as released
-    people_std: float  # of the noise in it
+    people: int  # released count
+    people_std: float  # std of its noise
 
     @property
     def scale(self) -> int:
-        """Return in which parts of a count twin and table are compared: whole ones for both."""
+        """Return the factor for real counts that makes real and twin counts comparable integers."""
         return len(self.codes) // math.gcd(len(self.codes), self.people)
 
 
 def error_of(sides: Mapping[str, TwinSide], seed: str, epsilon: Fraction) -> Json:
-    """Return the errors of all tables, paid in one charge; the same again is free."""
+    """Measure the errors of all tables in one charge; a repetition is free."""
     most = min(MOST, MOST_OF_ALL // (len(SIZES) * len(sides)))
     found = [
         (name, size, cliques[:most])
@@ -73,7 +74,7 @@ def error_of(sides: Mapping[str, TwinSide], seed: str, epsilon: Fraction) -> Jso
 
 
 def marginals_of(sizes: Sequence[int], count: int, stream: Seeded) -> list[Clique]:
-    """Return every marginal of so many columns that is counted, or as many as are drawn."""
+    """Return all marginals of `count` columns that are small enough, or a sample of them."""
     columns = range(len(sizes))
     if math.comb(len(sizes), count) <= MOST:
         drawn = list(combinations(columns, count))
@@ -94,19 +95,19 @@ def _misfit(side: TwinSide, name: str, size: int, cliques: Sequence[Clique]) -> 
 
 
 def _counts(side: TwinSide, clique: Clique) -> Integers:
-    """Return the twin's own counts, one axis for each column."""
+    """Return the twin's own counts, with one axis per column."""
     shape = tuple(side.device.sizes[c] for c in clique)
     flat = np.ravel_multi_index(tuple(side.codes[:, c] for c in clique), shape)
     return np.bincount(flat, minlength=math.prod(shape)).astype(np.int64).reshape(shape)
 
 
 def _shown(misfits: Misfits, place: int, number: int, side: TwinSide) -> Json:
-    """Return one error with its interval, as shares (misfit_plan.proof.md)."""
+    """Return one error and its interval, as shares (misfit_plan.proof.md)."""
     one = misfits.numbers[place]
     parts = 2 * side.scale * side.people * len(one.plans)
     value, noise = number / parts, one.noise.std() / parts
     std = math.hypot(noise, side.people_std / (2 * side.people))
-    rounding = 1 / (4 * side.people)  # people are a whole number
+    rounding = 1 / (4 * side.people)  # the number of people is an integer
     margin = max(one.noise.margin() / parts, LAPLACE * std) + rounding
     low, shown, high = (min(1.0, max(0.0, at)) for at in (value - margin, value, value + margin))
     return {"error": shown, "interval": [low, high], "std": std}

@@ -1,8 +1,9 @@
-"""Sums over a tree of small tables: belief propagation, in NumPy, without derivatives of anything.
+"""Junction trees: exact marginals of a graphical model by belief propagation, in NumPy.
 
-Columns are numbers, a clique is a sorted tuple of them, and a table over a clique has one axis for
-each. The cliques of a tree are so joined that what two share lies on every clique between them, so
-messages along its branches, once up and once down, give every clique's marginal exactly.
+Columns are integers, a clique is a sorted tuple of columns, and a table over a clique has one axis
+per column. The tree has the running intersection property: columns that two cliques share are in
+every clique between them. So one pass of messages up and one down gives every clique's exact
+marginal.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ Clique = tuple[int, ...]
 
 @dataclass(frozen=True)
 class Branch:
-    """A clique, the one above it (none of a root), and what they share."""
+    """An edge of the tree: a clique, its parent (None for a root), and their shared columns."""
 
     clique: int
     above: int | None
@@ -32,7 +33,7 @@ class Branch:
 
 @dataclass(frozen=True)
 class Tree:
-    """Cliques of columns, and their branches from the roots outward."""
+    """Cliques of columns, and the edges from the roots outward."""
 
     sizes: tuple[int, ...]
     cliques: tuple[Clique, ...]
@@ -44,23 +45,23 @@ class Tree:
 
     @property
     def cells(self) -> int:
-        """Return how many numbers all tables hold."""
+        """Return the number of cells in all tables."""
         return sum(math.prod(self.shape(clique)) for clique in self.cliques)
 
     def holder(self, columns: Clique) -> int | None:
-        """Return the smallest clique that has all of the columns, or None."""
+        """Return the index of the smallest clique with all of the columns, or None."""
         found = [i for i, c in enumerate(self.cliques) if set(columns) <= set(c)]
         return min(found, key=lambda i: math.prod(self.shape(self.cliques[i])), default=None)
 
 
 def tree_of(sizes: Sequence[int], wanted: Iterable[Clique]) -> Tree:
-    """Return a tree of cliques of which each wanted one lies within some clique."""
+    """Build a junction tree in which some clique contains each wanted clique."""
     cliques = _cliques(tuple(sizes), [*wanted, *((c,) for c in range(len(sizes)))])
     return Tree(tuple(sizes), tuple(cliques), _branches(cliques, Branch(0, None, ())))
 
 
 def root_tree(tree: Tree, column: int) -> Tree:
-    """Return the same cliques, branching from one that has the column, which is there already."""
+    """Return the same cliques, rooted at one that contains the column."""
     place = tree.holder((column,))
     if place is None:
         raise Bug("a column of the tree lies in no clique")
@@ -68,7 +69,7 @@ def root_tree(tree: Tree, column: int) -> Tree:
 
 
 def _branches(cliques: Sequence[Clique], root: Branch) -> tuple[Branch, ...]:
-    """Return the branches from a root outward; whatever it is, what two share lies between them."""
+    """Return the edges from a root outward; the running intersection holds for any root."""
     branches, seen = [root], [root.clique]
     left = set(range(len(cliques))) - {root.clique}
     while left:
@@ -84,7 +85,7 @@ def _branches(cliques: Sequence[Clique], root: Branch) -> tuple[Branch, ...]:
 
 
 def _cliques(sizes: tuple[int, ...], wanted: Iterable[Clique]) -> list[Clique]:
-    """Return the largest cliques after columns were taken out, the cheapest first."""
+    """Return the maximal cliques after variable elimination, cheapest column first."""
     beside: dict[int, set[int]] = {column: set() for column in range(len(sizes))}
     for clique in wanted:
         for one, other in combinations(clique, 2):
@@ -111,19 +112,19 @@ def _cost(sizes: tuple[int, ...], column: int, beside: dict[int, set[int]]) -> i
 
 
 def spread(table: Floats, own: Clique, over: Clique) -> Floats:
-    """Return the table with an axis of length one for every column that it does not have."""
+    """Add an axis of length one for every column of `over` that the table lacks."""
     lengths = dict(zip(own, table.shape, strict=True))
     return table.reshape([lengths.get(column, 1) for column in over])
 
 
 def summed(table: Floats, own: Clique, onto: Clique) -> Floats:
-    """Return the table summed over every column that is not wanted."""
+    """Sum the table over every column that is not in `onto`."""
     gone = tuple(place for place, column in enumerate(own) if column not in onto)
     return np.asarray(table.sum(axis=gone), dtype=np.float64) if gone else table
 
 
 def marginals(tree: Tree, logs: Sequence[Floats], total: float) -> list[Floats]:
-    """Return each clique's marginal of the model whose log-potentials these are."""
+    """Return each clique's marginal of the model with these log-potentials."""
     held = list(logs)
     up: dict[int, Floats] = {}
     for branch in reversed(tree.branches):
@@ -146,7 +147,7 @@ def _log_summed(table: Floats, own: Clique, onto: Clique) -> Floats:
     if not gone:
         return table
     top = table.max(axis=gone, keepdims=True)
-    with np.errstate(divide="ignore"):  # a cell that cannot be has a log of minus infinity
+    with np.errstate(divide="ignore"):  # an impossible cell has log -inf
         sums = np.log(np.exp(table - top).sum(axis=gone, keepdims=True)) + top
     return np.asarray(sums.reshape([n for i, n in enumerate(table.shape) if i not in gone]))
 
@@ -157,7 +158,7 @@ def _normal(table: Floats, total: float) -> Floats:
 
 
 def marginal(tree: Tree, tables: Sequence[Floats], columns: Clique) -> Floats:
-    """Return the model's marginal of any columns, by chaining the cliques between them."""
+    """Return the model's marginal of any columns, by chaining cliques along the tree."""
     place = tree.holder(columns)
     if place is not None:
         return summed(tables[place], tree.cliques[place], columns)
@@ -179,7 +180,7 @@ def marginal(tree: Tree, tables: Sequence[Floats], columns: Clique) -> Floats:
 
 
 def _needed(tree: Tree, columns: Clique) -> list[Branch]:
-    """Return the branches whose cliques are needed to chain these columns together, root first."""
+    """Return the branches whose cliques connect these columns, root first."""
     needed: set[int] = set()
     for branch in reversed(tree.branches):
         new = set(tree.cliques[branch.clique]) - set(branch.shared)

@@ -1,8 +1,8 @@
-"""What hangs together across tables: a pair of columns of two, counted over both joined.
+"""Measure the correlation between two tables: the marginal of one column of each, over a join.
 
-One table has one row of each person, the first that does; every other is linked to it. How many
-people are in both is counted, then the pair of columns that lies farthest from chance is chosen
-privately, and counted. A person has one row of the join that counts, as everywhere in a twin.
+The anchor is the first table with one row per person; other tables are linked to it. First, the
+people in both tables are counted. Then the pair of columns farthest from independence is chosen
+privately, and counted. One row of a person counts in the join, as everywhere in a twin.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ from sfumato.query.plan import make_plan
 from sfumato.vault.card.data_card import Card, Table
 
 SHARES: Final = (Fraction(1, 10), Fraction(2, 10), Fraction(7, 10))  # people, choice, pair
-MOST_PAIRS: Final = 300  # that one is chosen from
+MOST_PAIRS: Final = 300  # candidates of the choice
 
 
 def anchor_of(card: Card) -> Table | None:
-    """Return the table that others are linked to, if there is one and there are others."""
+    """Return the anchor table, to which other tables of people are linked, or None."""
     people = [table for table in card.every_table if table.unit is not None]
     return next((t for t in people if len(people) > 1 and most_rows(t) == 1), None)
 
 
 def can_join(card: Card, table: Table, anchor: Table) -> bool:
-    """Say whether the card lets both be counted together; nothing is read or charged."""
+    """Return True if the card allows a count over the join; reads and charges nothing."""
     count = Output("n", Aggregate("count"))
     asked = Query(
         card.name, (count,), max_groups=1, max_rows=1, table=table.name,
@@ -53,14 +53,14 @@ def can_join(card: Card, table: Table, anchor: Table) -> bool:
 
 
 def pairs_of(anchor: tuple[Coded, ...], own: tuple[Coded, ...]) -> list[Clique]:
-    """Return the pairs that may be counted: a column of the one, and one of the other behind it."""
+    """Return the candidate pairs: a column of the anchor, and an own column (numbered after it)."""
     every = product(enumerate(anchor), enumerate(own, len(anchor)))
     small = ((a, o) for (a, one), (o, other) in every if is_countable((one.size, other.size)))
     return list(islice(small, MOST_PAIRS))
 
 
 def linked(device: AtTheDoor, own: Drawn, anchor: tuple[str, Drawn], share: Fraction) -> Drawn:
-    """Return the table with what links it to the other, at that share of the whole price."""
+    """Measure the link to the anchor table with `share` of the whole price."""
     name, other = anchor
     both = _beside(device, own, name, other)
     both.share = share
@@ -77,7 +77,7 @@ def linked(device: AtTheDoor, own: Drawn, anchor: tuple[str, Drawn], share: Frac
 
 
 def _beside(device: AtTheDoor, own: Drawn, name: str, other: Drawn) -> AtTheDoor:
-    """Return the tables at the door as one, the other's columns first; it goes on counting."""
+    """Return both tables as one joined device, with the anchor's columns first."""
     columns = (*_named(name, other.columns), *_named(device.table, own.columns))
     return replace(device, columns=columns, joins=(Joined(name),))
 
@@ -90,7 +90,7 @@ def _named(table: str, columns: tuple[Coded, ...]) -> tuple[Coded, ...]:
 
 
 def _candidates(both: AtTheDoor, own: Drawn, other: Drawn, people: float) -> list[Candidate]:
-    """Return each pair with what is expected of it if nothing hangs together."""
+    """Return each pair of columns with its expected counts under independence."""
     std = both.std(SHARES[2])
     made = []
     for of, to in pairs_of(other.columns, own.columns):

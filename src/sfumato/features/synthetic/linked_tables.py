@@ -1,8 +1,8 @@
-"""Tables that hang together: who of one is in another, and with what their rows there go.
+"""Linked tables of a twin: which people of one table are in another, and with which values.
 
-One table has one row of each person. Of another, a pair of columns, one of each table, is counted
-over both joined by the person. Its sums by the first column say how many people of each kind have
-rows there; its rows say which values these have. What is drawn is made of released numbers alone.
+The anchor table has one row per person. The counted pair has one column of each table, over a join
+by person. Its sums by the first column give the number of people of each kind in the other table.
+Its rows give the distribution of their values there. Everything is drawn from released numbers.
 """
 
 from __future__ import annotations
@@ -16,24 +16,24 @@ from sfumato.features.synthetic.junction_tree import Floats
 from sfumato.features.synthetic.row_sampling import in_shares
 from sfumato.features.synthetic.seeded_numbers import Integers, Seeded
 
-HARDLY: Final = 1e-6  # of the other table's own shares, so that no kind is without any
+HARDLY: Final = 1e-6  # weight of the other table's own distribution, so that no row is empty
 
 
 @dataclass(frozen=True, eq=False)
 class Link:
-    """People in both tables by a column of each, counted privately."""
+    """The counted pair of columns over people in both tables."""
 
-    anchor: str  # the table with one row of each person
-    of: int  # its column
-    groups: tuple[int, ...]  # in which group each category of that column counts
-    own: int  # the other table's column, in the groups of its model
+    anchor: str  # the anchor table, with one row per person
+    of: int  # the anchor's column
+    groups: tuple[int, ...]  # category -> group of that column
+    own: int  # the other table's column; `pair` uses its model's groups
     pair: Floats
-    slack: float = 0.0  # people whom the noise alone may hide from the join
+    slack: float = 0.0  # number of people that noise alone may hide from the join
 
 
 @dataclass(frozen=True, eq=False)
 class Partners:
-    """Whose rows there are, and which kind of person each is; the last kind is of no partner."""
+    """The people of a linked table and their kinds; the last kind is not in the anchor table."""
 
     people: Integers
     kinds: Integers
@@ -42,10 +42,10 @@ class Partners:
 def partners(
     link: Link, anchor: tuple[Integers, Integers], size: tuple[int, float], stream: Seeded
 ) -> Partners:
-    """Return so many people: of each kind as many as were counted, by that scale; then others.
+    """Choose the people of a linked table: of each kind the scaled count, then others.
 
-    The anchor's people are numbered from 0, and the others come after them. Where the noise could
-    hide that there are no others, there are none.
+    The anchor's people are numbered from 0, and others follow. If the noise alone could explain the
+    difference, there are no others.
     """
     people, codes = anchor
     count, scale = size
@@ -71,7 +71,7 @@ def partners(
 
 
 def drawn_with(link: Link, kinds: Integers, alone: Floats, stream: Seeded) -> Integers:
-    """Return the own column's group of each row, by the kind of person it is of."""
+    """Draw the linked column's group for each row, given its person's kind."""
     even = alone / alone.sum()
     pair = np.maximum(link.pair, 0)
     shares = np.vstack([pair + (pair.sum(axis=1, keepdims=True) + 1) * HARDLY * even, even])

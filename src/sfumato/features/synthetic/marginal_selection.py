@@ -1,11 +1,12 @@
-"""Which marginals a DP twin is made of: each column by itself, a tree of pairs, or more as needed.
+"""Methods of a DP twin, which select the marginals to measure: independent, MST and AIM.
 
-MST (McKenna, Miklau, Sheldon 2021): each column, then the pairs of a spanning tree that is chosen
-privately by how far each pair lies from independence. AIM (McKenna, Mullins, Sheldon, Miklau 2022):
-again and again the marginal that the model gets most wrong, beyond what its own noise would cost.
-Categories that the noise drowns are counted together in pairs, and so are the smallest of columns
-that have too many for a pair. All of it is a function of released
-numbers; what it costs is in marginal_selection.proof.md.
+MST (McKenna, Miklau, Sheldon 2021) measures each column, then the pairs of a spanning tree. The
+tree is chosen privately by how far each pair is from independence. AIM (McKenna, Mullins, Sheldon,
+Miklau 2022) repeatedly measures the marginal with the largest model error beyond its own noise.
+
+Categories with counts below the noise are merged before pairs are counted. In columns with too many
+categories for a pair, the smallest are merged too. All of it depends only on released numbers;
+marginal_selection.proof.md has the cost.
 """
 
 from __future__ import annotations
@@ -40,34 +41,34 @@ from sfumato.features.synthetic.measurement_port import (
 from sfumato.features.synthetic.row_sampling import sample_rows, sampled_beside
 from sfumato.features.synthetic.seeded_numbers import Integers, Seeded
 
-DROWNED: Final = 3.0  # stds of noise below which a category is counted with others
-MOST_CELLS: Final = 20_000  # of a marginal that may be counted
-MOST_SIDES: Final = 300  # categories of its columns, all together: a question has them in its text
-MOST_WIDE: Final = 140  # groups of a column, where pairs of the widest would be too large
-MOST_CANDIDATES: Final = 300  # of a choice; with more columns, pairs alone are chosen from
-MOST_MODEL: Final = 300_000  # numbers in AIM's model
-NOISE_OF: Final = math.sqrt(2 / math.pi)  # the mean of |noise|, in stds, if it is Gaussian
+DROWNED: Final = 3.0  # a category below so many stds of noise is merged with others
+MOST_CELLS: Final = 20_000  # of one measured marginal
+MOST_SIDES: Final = 300  # sum of its columns' categories: the query's text lists them
+MOST_WIDE: Final = 140  # groups of a column if pairs of the widest columns would be too large
+MOST_CANDIDATES: Final = 300  # of a choice; with more columns, AIM uses only pairs
+MOST_MODEL: Final = 300_000  # cells in AIM's model
+NOISE_OF: Final = math.sqrt(2 / math.pi)  # mean of |Gaussian noise| in stds
 MST_SHARES: Final = (Fraction(1, 4), Fraction(1, 8), Fraction(5, 8))  # columns, choice, pairs
-AIM_SHARES: Final = (Fraction(1, 5), Fraction(1, 10))  # columns; choices, of what each round has
+AIM_SHARES: Final = (Fraction(1, 5), Fraction(1, 10))  # columns; the choice's share of each round
 
 
 @dataclass(frozen=True, eq=False)
 class Made:
-    """What a method has measured: the model over groups, and how to undo the grouping."""
+    """A method's result: the model over merged categories, and the data to undo the merging."""
 
     model: Model
     merged: Merged
-    alone: tuple[Floats, ...]  # each column's own noisy counts, not grouped
-    total_std: float  # of the noise in the model's total
+    alone: tuple[Floats, ...]  # each column's noisy counts before merging
+    total_std: float  # std of the noise in the model's total
     marginals: tuple[Clique, ...]
 
     def draw(self, rows: int | None, stream: Seeded) -> Integers:
-        """Return codes [rows, columns]; as many rows as were measured, if no number is named."""
+        """Draw rows as codes [rows, columns]; None means as many as were measured."""
         count = max(1, round(self.model.total)) if rows is None else rows
         return self._categories(sample_rows(self.model, count, stream), stream)
 
     def draw_beside(self, column: int, given: Integers, stream: Seeded) -> Integers:
-        """Return codes of rows whose group in one column is given."""
+        """Draw rows as codes, with the group of one column given per row."""
         return self._categories(sampled_beside(self.model, column, given, stream), stream)
 
     def _categories(self, codes: Integers, stream: Seeded) -> Integers:
@@ -79,7 +80,7 @@ class Made:
 
 
 def _apart(codes: Integers, groups: Sequence[int], counts: Floats, stream: Seeded) -> Integers:
-    """Return categories for groups: those of a group by their own noisy counts."""
+    """Split groups into categories, in proportion to their noisy counts."""
     made = np.empty(len(codes), dtype=np.int64)
     where = np.asarray(groups)
     for group in range(int(where.max()) + 1):
@@ -95,7 +96,7 @@ def _apart(codes: Integers, groups: Sequence[int], counts: Floats, stream: Seede
 
 
 def independent(device: Device) -> Made:
-    """Return each column by itself: what hangs together is lost."""
+    """Measure each column by itself; correlations are lost."""
     alone, std = _alone(device, Fraction(1))
     merged = unmerged(device.sizes)
     measured = _singles(alone, std)
@@ -105,7 +106,7 @@ def independent(device: Device) -> Made:
 
 
 def mst(device: Device) -> Made:
-    """Return a tree of pairs."""
+    """Measure each column, then the pairs of a privately chosen spanning tree (MST)."""
     columns, choice, pairs = MST_SHARES
     if len(device.sizes) == 1:
         return independent(device)
@@ -124,7 +125,7 @@ def mst(device: Device) -> Made:
 
 
 def aim(device: Device) -> Made:
-    """Return marginals of up to three columns, each chosen for what the model gets wrong."""
+    """Measure marginals of up to three columns, each chosen for the model's largest error (AIM)."""
     first, _ = AIM_SHARES
     if len(device.sizes) == 1:
         return independent(device)
@@ -161,12 +162,15 @@ def _alone(device: Device, share: Fraction) -> tuple[list[Floats], float]:
 
 
 def is_countable(sizes: Sequence[int]) -> bool:
-    """Say whether columns of so many categories may be counted together."""
+    """Return True if columns with these numbers of categories may be counted together."""
     return math.prod(sizes) <= MOST_CELLS and sum(sizes) <= MOST_SIDES
 
 
 def _merged(alone: Sequence[Floats], std: float) -> Merged:
-    """Return groups such that every pair of columns may be counted: by then it is paid for."""
+    """Merge categories so that every pair of columns can be counted.
+
+    The columns are paid for at this point, so the method must not fail.
+    """
     drowned = [counts < DROWNED * std for counts in alone]
     found = tuple(map(_groups, drowned))
     if is_countable(sorted(sizes_of(found))[-2:]):
@@ -176,13 +180,13 @@ def _merged(alone: Sequence[Floats], std: float) -> Merged:
 
 
 def _largest(counts: Floats) -> NDArray[np.bool_]:
-    """Return which categories are among the largest, of which so many are told apart."""
+    """Return a mask of the largest categories, which stay separate."""
     order = np.argsort(-counts, kind="stable")
     return np.isin(np.arange(len(counts)), order[: MOST_WIDE - 1])
 
 
 def _groups(together: NDArray[np.bool_]) -> tuple[int, ...]:
-    """Return groups in which these categories of a column are one, and each other is its own."""
+    """Return group numbers that merge the masked categories and keep every other one apart."""
     if together.sum() < 2:
         return tuple(range(len(together)))
     numbers = np.cumsum(~together) - 1
@@ -190,7 +194,7 @@ def _groups(together: NDArray[np.bool_]) -> tuple[int, ...]:
 
 
 def _singles(alone: Sequence[Floats], std: float) -> list[Measured]:
-    """Return the counts of each column by itself: what the number of people is made of."""
+    """Return the counts of single columns, from which the number of people is estimated."""
     return [Measured((column,), counts, std) for column, counts in enumerate(alone)]
 
 
@@ -199,7 +203,7 @@ def _grouped(alone: Sequence[Floats], std: float, merged: Merged) -> tuple[list[
     measured = []
     for column, (counts, groups) in enumerate(zip(alone, merged, strict=True)):
         largest = int(np.bincount(np.asarray(groups)).max())
-        wide = std * math.sqrt(largest)  # of the widest group; the others are less noisy than said
+        wide = std * math.sqrt(largest)  # std of the widest group, an upper bound for the others
         measured.append(Measured((column,), regrouped(counts, groups), wide))
     return measured, total
 
@@ -221,7 +225,7 @@ def _candidate(model: Model, columns: Clique, std: float, weight: int = 1) -> Ca
 
 @dataclass
 class _Adaptive:
-    """AIM's state: what was measured, and the model of it."""
+    """State of AIM: the measured marginals and the current model."""
 
     device: Device
     merged: Merged
@@ -229,7 +233,7 @@ class _Adaptive:
     model: Model
 
     def round(self, share: Fraction) -> bool:
-        """Measure what the model gets most wrong; say whether that hardly moved the model."""
+        """Measure the marginal with the largest model error; return True if it changed little."""
         choice = share * AIM_SHARES[1]
         std = self.device.std(share - choice)
         candidates = self._candidates(std)
@@ -258,7 +262,7 @@ class _Adaptive:
         return [_candidate(self.model, g, std, _weight(g, count)) for g in groups]
 
     def _fits(self, columns: Clique) -> bool:
-        """Say whether the model stays small enough with the columns together."""
+        """Return True if the model stays small enough with this marginal."""
         sizes = self.model.tree.sizes
         if not is_countable([sizes[c] for c in columns]):
             return False
@@ -268,9 +272,9 @@ class _Adaptive:
 
 
 def _weight(columns: Clique, count: int) -> int:
-    """Return how many columns the marginals of three have in common with these, all together.
+    """Return the number of columns that this marginal shares with all marginals of three, summed.
 
-    Of two columns there are none of three, and the only pair weighs one.
+    With two columns there are no marginals of three, and the only pair has weight 1.
     """
     shared = sum(len(set(columns) & set(other)) for other in combinations(range(count), 3))
     return max(1, shared)

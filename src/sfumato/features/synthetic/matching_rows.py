@@ -1,9 +1,8 @@
-"""Made-up people whose rows pass a question's filters and fall into each of its groups.
+"""Synthetic people whose rows pass a query's filter and cover each of its groups.
 
-Made from the card and the question alone (soundness rule 30). A filter is repaired like a formula:
-what does not hold is mended by another value of one of its columns, until all of it holds. Each
-planted person has the rows of one group only, so no bound on a person's groups takes them away
-again.
+They depend only on the card and the query (soundness rule 30). A row is repaired until the filter
+holds: failing conditions get new values in their columns. The rows of each person are in one group
+only, so no contribution bound drops them.
 """
 
 from __future__ import annotations
@@ -40,23 +39,23 @@ from sfumato.query.validation import of_source
 from sfumato.vault.card.columns import Column
 from sfumato.vault.card.data_card import Card, Table
 
-# --- A made-up row, changed value by value until a condition holds on it
+# --- Repair of a synthetic row: change values until a condition holds
 
 
-MEND: Final = 200  # changes to a row before another is begun
-_SOME: Final = 12  # values of a column that are tried besides those that the filter names
+MEND: Final = 200  # changes to a row before giving up on it
+_SOME: Final = 12  # random values of a column to try, besides the filter's constants
 _TEXTS: Final = 40
-MOST_EFFORT: Final = 3_000_000  # parts of conditions that are looked at: some seconds
+MOST_EFFORT: Final = 3_000_000  # evaluated condition nodes: some seconds
 
 
 class RepairLimit:
-    """How many parts of conditions may still be looked at for one twin, which costs nothing."""
+    """A limit on evaluated condition nodes for one twin, because a schema twin costs no budget."""
 
     def __init__(self, most: int = MOST_EFFORT) -> None:
         self._left = most
 
     def spend(self, parts: int) -> None:
-        """Take so many parts, or refuse: somebody else is waiting."""
+        """Subtract evaluated nodes; refuse when the limit is passed, since other users wait."""
         self._left -= parts
         if self._left < 0:
             raise Refused(
@@ -67,9 +66,9 @@ class RepairLimit:
 
 
 class Pools:
-    """The values that are worth trying for each column that a condition reads."""
+    """The candidate values for each column that a condition reads."""
 
-    def __init__(  # what a row hangs on
+    def __init__(  # what a row depends on
         self,
         columns: Sequence[Column],
         same: Mapping[str, str],
@@ -85,16 +84,16 @@ class Pools:
         self._pools: dict[str, list[Value]] = {}
 
     def alike(self, row: Mapping[str, Value]) -> dict[str, Value]:
-        """Return the row with what two tables share being the same."""
+        """Return the row with equal values in columns that a join holds equal."""
         return {name: row[self._root(name)] for name in row}
 
     def changed(self, row: Mapping[str, Value], name: str, value: Value) -> dict[str, Value]:
-        """Return the row with another value of a column, and of those that are the same."""
+        """Return the row with a new value in a column and in all columns joined to it."""
         root = self._root(name)
         return {other: value if self._root(other) == root else old for other, old in row.items()}
 
     def of(self, name: str) -> list[Value]:
-        """Return the values to try, those of the filter among them where the card allows them."""
+        """Return the candidate values of a column, including the filter's constants if allowed."""
         if name not in self._pools:
             column = self._columns[name]
             named = [v for v in self._near(column) if _is_allowed(column, v)]
@@ -121,7 +120,7 @@ class Pools:
 def repair_row(
     row: dict[str, Value], wanted: Predicate | None, pools: Pools
 ) -> dict[str, Value] | None:
-    """Return the row so changed that the condition holds, or None where that was not found."""
+    """Change the row until the condition holds; None if that does not succeed."""
     if wanted is None:
         return row
     for _ in range(MEND):
@@ -132,7 +131,7 @@ def repair_row(
 
 
 def _step(row: dict[str, Value], wanted: Predicate, pools: Pools, *, to: bool) -> dict[str, Value]:
-    """Return the row with one part of the condition nearer to holding, or to not holding."""
+    """Change the row so that a part of the condition evaluates to `to`."""
     pools.effort.spend(count_up_to(MAX_NODES, [wanted]))
     if holds_on(wanted, row) is to:
         return row
@@ -166,7 +165,7 @@ def _simply(
 
 
 def _named(wanted: Predicate) -> dict[str, list[Value]]:
-    """Return the constants that stand beside each column, null where nulls are asked for."""
+    """Return the constants compared with each column; None for IS NULL."""
     found: dict[str, list[Value]] = {}
     for part in walk(wanted):
         match part:
@@ -186,7 +185,7 @@ def _named(wanted: Predicate) -> dict[str, list[Value]]:
 
 
 def _days_near(column: Column, text: str) -> Iterator[Value]:
-    """Yield days round about the date: within its period, and on either side of it."""
+    """Yield the date and days near it, before and after."""
     try:
         day = date.fromisoformat(text[:10])
     except ValueError:
@@ -210,7 +209,7 @@ def _ends(column: Column) -> list[Value]:
 
 
 def _is_allowed(column: Column, value: Value) -> bool:
-    """Say whether the card lets a row have the value."""
+    """Return True if the card allows the value."""
     if value is None:
         return True
     if column.keys is not None:
@@ -237,23 +236,23 @@ def _is_time(column: Column, value: str) -> bool:
 
 
 MOST_GROUPS: Final = 2_000
-OF_A_GROUP: Final = 3  # people planted for each group
-TRIES: Final = 60  # before a group is said to be out of reach
-MOST_ROWS: Final = 12  # of a planted person, where a question reads all rows of each
+OF_A_GROUP: Final = 3  # people created for each group
+TRIES: Final = 60  # attempts before a group is refused
+MOST_ROWS: Final = 12  # of a person, if the query aggregates each person's rows
 
 Person = dict[str, list[dict[str, Value]]]  # table -> rows, by the names of the table's columns
 
 
 @dataclass
 class MatchingRows:
-    """What has been made so far: people, and public rows by table and key."""
+    """The created people, and the public rows by table and key."""
 
     people: list[Person] = field(default_factory=list)
     public: dict[str, dict[Value, dict[str, Value]]] = field(default_factory=dict)
 
 
 def matching_rows(card: Card, question: Query, stream: Seeded) -> MatchingRows:
-    """Return people for every group that the question answers; or refuse: the card allows none."""
+    """Create people for every group of the query; refuse if the card allows none."""
     plan = make_plan(card, question)
     if question.beside or question.lookups:
         raise Refused(
@@ -278,7 +277,7 @@ def matching_rows(card: Card, question: Query, stream: Seeded) -> MatchingRows:
 
 
 def _groups(plan: Plan) -> Iterator[tuple[Predicate, ...]]:
-    """Yield what holds in each group: its public keys; private keys are any."""
+    """Yield the conditions of each group, from its public keys; private keys are unrestricted."""
     sides = [
         [Compare(key.of, "=", constant) for constant in key.keys]
         for key in plan.keys
@@ -289,7 +288,7 @@ def _groups(plan: Plan) -> Iterator[tuple[Predicate, ...]]:
 
 @dataclass
 class _Garden:
-    """One question's groups, and what has been planted for them."""
+    """The generator of one query's people, group by group."""
 
     card: Card
     plan: Plan
@@ -298,7 +297,7 @@ class _Garden:
     effort: RepairLimit = field(default_factory=RepairLimit)
 
     def plant(self, group: Sequence[Predicate]) -> None:
-        """Plant one person of the group, or refuse."""
+        """Create one person in the group, or refuse."""
         for _ in range(TRIES):
             rows = self._rows(group)
             if rows is not None and self._keep(rows):
@@ -311,7 +310,7 @@ class _Garden:
         )
 
     def _rows(self, group: Sequence[Predicate]) -> list[dict[str, Value]] | None:
-        """Return rows of one person, as the joined tables have them, that fall into the group."""
+        """Return one person's joined rows in the group, or None."""
         question = self.plan.question
         if question.source is None:
             row = self._row(_both(question.where, group))
@@ -345,7 +344,7 @@ class _Garden:
         return made if made is not None and self._meets(made) else None
 
     def _meets(self, row: Mapping[str, Value]) -> bool:
-        """Say whether its tables meet: null equals nothing."""
+        """Return True if the join keys are not null: null equals nothing."""
         names = [column.name for column in self.plan.card.columns]
         return all(
             row[names[place]] is not None
@@ -359,7 +358,7 @@ class _Garden:
         return self.plan.card.limits.text_length
 
     def _same(self) -> Mapping[str, str]:
-        """Return which column of a joined table equals which column before it."""
+        """Return a map from each joined column to the earlier column that it equals."""
         names = [column.name for column in self.plan.card.columns]
         same: dict[int, int] = {}
         for own, before in self._equal():
@@ -369,14 +368,14 @@ class _Garden:
         return {names[own]: names[before] for own, before in same.items()}
 
     def _equal(self) -> Iterator[tuple[int, int]]:
-        """Yield the places of columns that joins hold equal, the later one first."""
+        """Yield pairs of column indices that joins hold equal, the later one first."""
         for join in self.plan.measure.joins:
             if join.looked_up is not None:
                 yield join.start + join.key, join.looked_up
             yield from ((join.start + own, before) for before, own in join.also)
 
     def _keep(self, rows: Sequence[Mapping[str, Value]]) -> bool:
-        """Put the rows into their tables; not if a public row with that key says otherwise."""
+        """Add the rows to their tables; return False if a public row with that key differs."""
         person: Person = {}
         public: dict[str, dict[Value, dict[str, Value]]] = {}
         for row in rows:
@@ -394,7 +393,7 @@ class _Garden:
         return True
 
     def _split(self, row: Mapping[str, Value]) -> Iterator[tuple[Table, dict[str, Value]]]:
-        """Yield each joined table with its own part of the row, by its own names."""
+        """Yield each joined table with its part of the row, under its own column names."""
         every = self.card.every_table
         places = [self.plan.measure.table, *(join.table for join in self.plan.measure.joins)]
         values = [row[column.name] for column in self.plan.card.columns]
@@ -406,7 +405,7 @@ class _Garden:
 
 
 def _held_equal(join: Join) -> list[int]:
-    """Return the places of the columns before that the join holds equal."""
+    """Return the indices of the earlier columns that the join holds equal."""
     before = [place for place, _ in join.also]
     return before if join.looked_up is None else [join.looked_up, *before]
 

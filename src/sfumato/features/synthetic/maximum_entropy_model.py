@@ -1,8 +1,9 @@
-"""The model of largest entropy that lies nearest to noisy marginals: mirror descent on a tree.
+"""Fit the maximum-entropy model closest to noisy marginals, by mirror descent on a junction tree.
 
-The loss is the sum of squares of (model - measured) / std. Its slope by a marginal is the residual
-itself, so each step moves the log-potentials by residuals and asks belief propagation for the new
-marginals; a step that does not gain what it promised is halved.
+The loss is half the sum of squares of (model - measured) / std. Its gradient with respect to a
+marginal is the residual over std^2. Each step subtracts scaled gradients from the log-potentials,
+and recomputes the marginals by belief propagation. A step that gains less than half the predicted
+gain is halved.
 """
 
 from __future__ import annotations
@@ -25,14 +26,14 @@ from sfumato.features.synthetic.junction_tree import (
     tree_of,
 )
 
-STEPS: Final = 400  # of the descent, at most
-ENOUGH: Final = 1e-5  # gain of a step, as a share of the loss, below which three end it
+STEPS: Final = 400  # most steps of the descent
+ENOUGH: Final = 1e-5  # relative gain of a step that counts as no progress
 QUIET: Final = 5
 
 
 @dataclass(frozen=True, eq=False)
 class Measured:
-    """Noisy counts over some columns, one axis for each, and the std of the noise of each cell."""
+    """Noisy counts over some columns, with one axis per column, and each cell's noise std."""
 
     columns: Clique
     counts: Floats
@@ -41,7 +42,7 @@ class Measured:
 
 @dataclass(frozen=True, eq=False)
 class Model:
-    """A tree, its log-potentials and its marginals; what a twin is drawn from."""
+    """The fitted model: a junction tree, log-potentials and marginals."""
 
     tree: Tree
     logs: tuple[Floats, ...]
@@ -49,19 +50,19 @@ class Model:
     total: float
 
     def marginal(self, columns: Clique) -> Floats:
-        """Return the expected counts over the columns, measured together or not."""
+        """Return the expected counts over any columns, measured together or not."""
         return marginal(self.tree, self.tables, columns)
 
 
 def total_of(measured: Sequence[Measured]) -> float:
-    """Return the number of rows that all noisy counts together say, by inverse variance."""
+    """Estimate the number of rows from all noisy counts, weighted by inverse variance."""
     weights = [1 / (one.std**2 * one.counts.size) for one in measured]
     sums = [float(one.counts.sum()) for one in measured]
     return max(1.0, math.fsum(w * s for w, s in zip(weights, sums, strict=True)) / sum(weights))
 
 
 def total_std_of(measured: Sequence[Measured]) -> float:
-    """Return the std of the noise in that number."""
+    """Return the std of the noise in `total_of`."""
     return 1 / math.sqrt(math.fsum(1 / (one.std**2 * one.counts.size) for one in measured))
 
 
@@ -72,7 +73,7 @@ def fit_model(
     before: Model | None = None,
     steps: int = STEPS,
 ) -> Model:
-    """Return the model; a model from before makes a good beginning."""
+    """Fit the model; `before` is an earlier model to start from."""
     tree = tree_of(sizes, [one.columns for one in measured])
     logs = _begun(tree, measured, total) if before is None else _again(tree, before)
     held = _held(tree, measured)
@@ -111,7 +112,7 @@ def _held(tree: Tree, measured: Sequence[Measured]) -> _Held:
 def _stepped(
     tree: Tree, state: _State, held: _Held, rate: float, total: float
 ) -> tuple[_Made | None, float]:
-    """Return the state after a step that gains what it promised, and a longer rate; or nothing."""
+    """Return the state after a step that gains enough, with a longer next step; or None."""
     logs, tables, loss, slopes = state
     for _ in range(25):
         tried = [log - rate * slope for log, slope in zip(logs, slopes, strict=True)]
@@ -139,7 +140,7 @@ def _loss(tree: Tree, tables: Sequence[Floats], held: _Held) -> tuple[float, lis
 
 
 def _begun(tree: Tree, measured: Sequence[Measured], total: float) -> list[Floats]:
-    """Return potentials near the end: each clique's clipped counts, over what it shares above."""
+    """Return initial log-potentials: each clique's clamped counts, given its shared columns."""
     logs = [np.zeros(tree.shape(clique)) for clique in tree.cliques]
     of = {one.columns: one for one in measured}
     for branch in tree.branches:
@@ -154,7 +155,7 @@ def _begun(tree: Tree, measured: Sequence[Measured], total: float) -> list[Float
 
 
 def _again(tree: Tree, before: Model) -> list[Floats]:
-    """Return the earlier potentials, each put where its columns lie now."""
+    """Return an earlier model's log-potentials, moved to the new cliques."""
     logs = [np.zeros(tree.shape(clique)) for clique in tree.cliques]
     for clique, log in zip(before.tree.cliques, before.logs, strict=True):
         place = tree.holder(clique)

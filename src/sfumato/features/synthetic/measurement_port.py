@@ -1,7 +1,7 @@
-"""What a method of making a DP twin may ask for: noisy counts, and a private choice; no rows.
+"""The interface that methods of a DP twin use: noisy counts and private choices, but no rows.
 
-Prices are shares of the whole price. Under zCDP they are shares of rho, under pure DP of epsilon;
-both add up, which is all that a method needs to know. What is asked is decided by released numbers.
+Prices are shares of the whole price: of rho under zCDP, of epsilon under pure DP. Both add up, and
+a method needs no more. Each request depends only on released numbers.
 """
 
 from __future__ import annotations
@@ -17,22 +17,22 @@ from numpy.typing import NDArray
 from sfumato.features.synthetic.junction_tree import Clique, Floats
 
 Integers = NDArray[np.int64]
-Merged = tuple[tuple[int, ...], ...]  # for each column, the group that each category counts in
+Merged = tuple[tuple[int, ...], ...]  # per column: category -> group
 
 
 @dataclass(frozen=True, eq=False)
 class Candidate:
-    """Columns whose counts may lie far from what is expected, and the expected counts."""
+    """Columns to measure, and their expected counts under the current model."""
 
     columns: Clique
     expected: Integers
-    penalty: int = 0  # taken off the distance: what the noise alone would cost
+    penalty: int = 0  # subtracted from the distance: the expected effect of noise
     weight: int = 1
 
 
 @dataclass(frozen=True, eq=False)
 class Choice:
-    """A private choice among candidates: of the worst one, or of a tree that spans all columns."""
+    """A private choice among candidates: of the worst one, or of a spanning tree of pairs."""
 
     kind: Literal["one", "tree"]
     candidates: tuple[Candidate, ...]
@@ -40,37 +40,37 @@ class Choice:
 
 
 class Device(Protocol):
-    """A data set that is counted privately."""
+    """A data set that is measured privately."""
 
     @property
     def sizes(self) -> tuple[int, ...]:
-        """Return how many categories each column has."""
+        """Return the number of categories of each column."""
         ...
 
     def std(self, share: Fraction) -> float:
-        """Return the std of the noise of each count at that share of the price."""
+        """Return the noise std of each count at this share of the price."""
         ...
 
     def count(self, columns: Clique, merged: Merged, share: Fraction) -> Floats:
-        """Return noisy counts, one axis for each column."""
+        """Return noisy counts, with one axis per column."""
         ...
 
     def choose(self, choice: Choice, share: Fraction) -> tuple[int, ...]:
-        """Return which candidates were chosen, by their places."""
+        """Return the indices of the chosen candidates."""
         ...
 
 
 def unmerged(sizes: Sequence[int]) -> Merged:
-    """Return every category in a group of its own."""
+    """Return the grouping in which every category is its own group."""
     return tuple(tuple(range(size)) for size in sizes)
 
 
 def sizes_of(merged: Merged) -> tuple[int, ...]:
-    """Return how many groups each column has."""
+    """Return the number of groups of each column."""
     return tuple(max(groups) + 1 for groups in merged)
 
 
 def regrouped(counts: Floats, groups: Sequence[int]) -> Floats:
-    """Return the counts of one column, added up by groups."""
+    """Sum one column's counts by group."""
     summed = np.bincount(np.asarray(groups), weights=counts, minlength=max(groups) + 1)
     return np.asarray(summed, dtype=np.float64)

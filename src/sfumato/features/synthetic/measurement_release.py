@@ -1,8 +1,8 @@
-"""A table at the door, as a method of making twins sees it: noisy counts, and private choices.
+"""One table of a vault as a measurement device: noisy counts and private choices as releases.
 
-Every count is an ordinary question and every choice is charged like one, each as an operation of
-its own beneath the twin's: a retry of the twin finds them answered, and is free. One row of each
-person counts, so that a person moves each count by one at most, whatever they have.
+Each count is an ordinary query, and each choice is charged like one. Each has its own operation
+derived from the twin's operation, so a retry of the twin is free. One row per person counts, so one
+person changes each count by at most one.
 """
 
 from __future__ import annotations
@@ -36,44 +36,44 @@ from sfumato.release.release_order import Asker, Door, Order
 from sfumato.vault.card.data_card import Card
 from sfumato.vault.ports import Listing
 
-FINE: Final = 10**9  # an epsilon that is found for a rho is a multiple of one over this
-EVENTS: Final = 1_000  # for which room is kept, though there are fewer
+FINE: Final = 10**9  # an epsilon converted from rho is a multiple of 1/FINE
+EVENTS: Final = 1_000  # least number of events that rounding is reserved for
 
 
 @dataclass(frozen=True)
 class Price:
-    """The whole price of a twin: an epsilon alone, or the rho that an epsilon and a delta allow."""
+    """The whole price of a twin: pure epsilon, or the rho that epsilon and delta allow."""
 
     epsilon: Fraction
     delta: Fraction
-    rho: Fraction  # 0 where it is pure
-    events: int = EVENTS  # at most; each is rounded up by less than a unit
+    rho: Fraction  # 0 for pure DP
+    events: int = EVENTS  # upper bound; each charge is rounded up by less than one unit
 
     @property
     def usable(self) -> Fraction:
-        """Return the epsilon that events may use: what all of them are rounded up by is kept."""
+        """Return the epsilon for events, after a reserve for rounding every charge up."""
         return self.epsilon - min(Fraction(self.events, EPSILON_UNITS), self.epsilon / 2)
 
     def epsilon_of_pure(self, part: Fraction) -> Fraction:
-        """Return the epsilon of a pure event that may use that part of the price, rounded down."""
+        """Return the epsilon, rounded down, of a pure event with that part of the price."""
         if not self.rho:
             return self.usable * part
         return Fraction(math.isqrt(math.floor(2 * self.rho * part * FINE**2)), FINE)
 
     @property
     def debt(self) -> PrivacyCost:
-        """Return what the whole twin costs at most, under the test that it is meant for."""
+        """Return the greatest privacy cost of the whole twin, for the privacy filter."""
         if not self.rho:
             return privacy_cost(PureEvent(self.epsilon))
         whole = privacy_cost(PureEvent(self.epsilon))
         return PrivacyCost(whole.epsilon, 2**62, math.ceil(self.rho * RHO_UNITS) + self.events, 0)
 
     def with_error(self, epsilon: Fraction | None) -> PrivacyCost:
-        """Return what it costs at most together with an error that is measured apart."""
+        """Return the greatest cost, including the separately priced error measurement."""
         return self.debt if epsilon is None else self.debt + privacy_cost(PureEvent(epsilon))
 
     def as_json(self) -> Json:
-        """Return the price as the stamp has it."""
+        """Return the price as JSON, for the twin's stamp."""
         return {
             "epsilon": float(self.epsilon),
             "delta": float(self.delta),
@@ -82,7 +82,7 @@ class Price:
 
 
 def price_of(epsilon: Fraction, delta: Fraction, events: int = EVENTS) -> Price:
-    """Return the price; zCDP is used where a delta allows less noise than none."""
+    """Return the price; use zCDP if the delta makes it less noisy than pure DP."""
     events = max(events, EVENTS)
     rho = rho_within(epsilon, delta) - Fraction(events, RHO_UNITS) if delta else Fraction(0)
     return Price(epsilon, delta, rho if rho > epsilon**2 / 200 else Fraction(0), events)
@@ -90,7 +90,7 @@ def price_of(epsilon: Fraction, delta: Fraction, events: int = EVENTS) -> Price:
 
 @dataclass
 class AtTheDoor:
-    """One table of people (or of rows), counted by releases; it remembers how many there were."""
+    """One table of a vault, measured by releases; counts its releases."""
 
     door: Door
     listing: Listing
@@ -101,36 +101,36 @@ class AtTheDoor:
     table: str
     earlier: Callable[[str], Card | None]
     may_still: Callable[[], None]
-    may_look: Callable[[str], None]  # refuses a look that a twin of an earlier version has not had
+    may_look: Callable[[str], None]  # refuses a new read for a twin of an earlier version
     joins: tuple[Joined, ...] = ()
-    share: Fraction = Fraction(1)  # of the whole price, that this table may use
+    share: Fraction = Fraction(1)  # this table's share of the whole price
     done: int = 0
     said: list[Json] = field(default_factory=list)
     asked: list[Request] = field(default_factory=list)
 
     @property
     def sizes(self) -> tuple[int, ...]:
-        """Return how many categories each column has."""
+        """Return the number of categories of each column."""
         return tuple(coded.size for coded in self.columns)
 
     def std(self, share: Fraction) -> float:
-        """Return the std of the noise of each count at that share of the price."""
+        """Return the noise std of each count at this share of the price."""
         part = share * self.share
         if self.price.rho:
             return math.sqrt(1 / float(2 * self.price.rho * part))
         return math.sqrt(2) / float(self.price.usable * part)
 
     def count(self, columns: Clique, merged: Merged, share: Fraction) -> Floats:
-        """Return noisy counts, one axis for each column."""
+        """Return noisy counts, with one axis per column."""
         keys = [self.columns[c].grouped(merged[c]) for c in columns]
         sizes = [max(merged[c]) + 1 for c in columns]
         names = [self.columns[c].column.name for c in columns] or ["people"]
         return self._asked(self._question(keys), sizes, (names, share))
 
     def middles(self, coded: Coded, share: Fraction) -> list[int]:
-        """Return, for each bin of a column, the step of a median that is private.
+        """Return a private median for each bin of a column, in steps of the column.
 
-        It is chosen among the people of the bin, so a person has a part in one of them alone.
+        Each median is over the people of its bin. So each person affects only one of them.
         """
         epsilon = self.price.epsilon_of_pure(share * self.share)
         question = self._medians_of(coded)
@@ -139,11 +139,11 @@ class AtTheDoor:
         return [found[place] for place in range(len(coded.begins))]
 
     def times(self, most: int, share: Fraction) -> Floats:
-        """Return noisy counts of people by how many rows they have, from 1 to so many."""
+        """Return noisy counts of people by their number of rows, from 1 to `most`."""
         return self._asked(self._times_of(most), [most], (["rows of a person"], share))
 
     def choose(self, choice: Choice, share: Fraction) -> tuple[int, ...]:
-        """Return which candidates were chosen, by their places."""
+        """Return the indices of the chosen candidates."""
         merged = choice.merged
         candidates = [
             Candidate(
@@ -164,7 +164,7 @@ class AtTheDoor:
         return choose(self.door, order, distances)
 
     def check_looks(self, most: int, binned: Sequence[Coded]) -> None:
-        """Refuse, before anything is paid, what card and columns say that no look can be at."""
+        """Plan all queries, to refuse an impossible twin before anything is paid."""
         medians = [self._medians_of(uncut(one.column)) for one in binned]
         times = [self._times_of(most)] if most > 1 else []
         singles = [self.question_of((place,)) for place in range(len(self.columns))]
@@ -172,19 +172,19 @@ class AtTheDoor:
             make_plan(self.listing.card, question)
 
     def question_of(self, columns: Clique) -> Query:
-        """Return the question that counts the columns, every category by itself."""
+        """Return the query that counts the columns, without merging categories."""
         some = [self.columns[c] for c in columns]
         return self._question([one.grouped(tuple(range(one.size))) for one in some])
 
     def misfit(self, misfits: Misfits) -> tuple[int, ...]:
-        """Return how far the rows lie from a twin, under an operation that its price names."""
+        """Measure the distance of rows and twin; the operation's name contains the epsilon."""
         order = self._order(Request(misfits.plans[0].question))
-        op = f"{self.op} {self.table} error:{misfits.epsilon}"  # no count ends so
+        op = f"{self.op} {self.table} error:{misfits.epsilon}"  # no count's operation ends so
         self.may_look(op)
         return misfit(self.door, replace(order, op=op), misfits)
 
     def _epsilon(self, share: Fraction) -> Fraction:
-        """Return the epsilon of a choice at that share of the price, rounded down."""
+        """Return the epsilon of a choice at this share of the price, rounded down."""
         part = share * self.share
         if not self.price.rho:
             return self.price.usable * part
@@ -207,7 +207,7 @@ class AtTheDoor:
         return counts
 
     def _released(self, request: Request) -> list[list[Any]]:  # Any: JSON of the door
-        again = request in self.asked  # the stored answer would be the same noise once more
+        again = request in self.asked  # a repetition needs fresh noise, not the stored answer
         self.asked.append(request)
         order = replace(self._order(request), fresh=again)
         self.may_look(order.op)
@@ -215,7 +215,7 @@ class AtTheDoor:
         return cast("list[list[Any]]", answer["rows"])
 
     def _order(self, request: Request) -> Order:
-        self.may_still()  # a twin takes many looks, and its asker may be stopped between two
+        self.may_still()  # permission may end between two releases of a twin
         self.done += 1
         return Order(
             card=self.listing.card,
@@ -228,13 +228,13 @@ class AtTheDoor:
         )
 
     def _medians_of(self, coded: Coded) -> Query:
-        """Return the question for a median of each bin of a column."""
+        """Return the query for the median of each bin of a column."""
         key = coded.grouped(tuple(range(coded.size)))
         median = Output("m", Aggregate("quantile", (Ref(coded.column.name),), at=Fraction(1, 2)))
         return replace(self._question([key]), outputs=(Output("k0", key), median))
 
     def _times_of(self, most: int) -> Query:
-        """Return the question that counts people by how many rows they have."""
+        """Return the query that counts people by their number of rows."""
         below = [Compare(Ref("times"), "<", Constant.of(count + 1)) for count in range(1, most)]
         whens = tuple((one, _number(place)) for place, one in enumerate(below))
         key = Case(whens, _number(most - 1))
@@ -269,7 +269,7 @@ class AtTheDoor:
 
 
 def look_op(op: str, table: str, place: int) -> str:
-    """Return the operation of a twin's look at a table, the first of which is 1."""
+    """Return the operation of a twin's n-th release of a table, counted from 1."""
     return f"{op} {table} {place}"
 
 

@@ -1,8 +1,8 @@
-"""How far the counts of questions lie from what is expected of them, as a few noisy numbers.
+"""Plan of a misfit: noisy sums of the differences between counts and expected counts.
 
-A number is the sum of |scale * count - expected| over all cells of its questions, whole. One person
-moves the counts of a question by its L1 sensitivity at most, and |.| moves no more than what stands
-in it, so the number moves by scale times the sum of these (misfit_plan.proof.md).
+One number is the sum of |scale * count - expected| over all cells of its queries, an integer. One
+person changes a query's counts by at most its L1 sensitivity, and |.| never increases a change. So
+the number changes by at most scale times the sum of these (misfit_plan.proof.md).
 """
 
 from __future__ import annotations
@@ -27,21 +27,21 @@ from sfumato.features.synthetic.choice_plan import (
 from sfumato.query.plan import MAX_TOTAL, Plan, make_plan
 from sfumato.vault.card.data_card import Card
 
-MOST: Final = 1_000  # questions of all numbers together
+MOST: Final = 1_000  # queries over all numbers
 
 
 @dataclass(frozen=True, eq=False)
 class Misfit:
-    """One number: its questions with what is expected of each, in parts of a count."""
+    """One number to measure: its queries, and the scaled expected counts of each."""
 
     says: str
-    scale: int  # expected numbers are so many times as large as counts
+    scale: int  # expected counts are multiplied by this
     candidates: tuple[Candidate, ...]
 
 
 @dataclass(frozen=True, eq=False)
 class Planned:
-    """One number with its plans, and the noise that it gets."""
+    """One number with its plans and its noise."""
 
     misfit: Misfit
     plans: tuple[Plan, ...]
@@ -49,7 +49,7 @@ class Planned:
     noise: Noise
 
     def as_json(self) -> Json:
-        """Return what decides the number."""
+        """Return everything that determines the number."""
         pairs = zip(self.plans, self.expected, strict=True)
         return {
             "says": self.misfit.says,
@@ -61,31 +61,31 @@ class Planned:
 
 @dataclass(frozen=True, eq=False)
 class Misfits:
-    """Some numbers under one price, of which each has an even part."""
+    """Several numbers under one price, split evenly."""
 
     numbers: tuple[Planned, ...]
     epsilon: Fraction
 
     @property
     def event(self) -> Event:
-        """Return what all numbers cost together."""
+        """Return the privacy event of all numbers together."""
         return PureEvent(self.epsilon)
 
     @property
     def plans(self) -> tuple[Plan, ...]:
-        """Return the plan of every question."""
+        """Return the plan of every query."""
         return tuple(plan for one in self.numbers for plan in one.plans)
 
     def as_json(self) -> Json:
-        """Return what decides the numbers."""
+        """Return everything that determines the numbers."""
         return {"epsilon": str(self.epsilon), "numbers": [one.as_json() for one in self.numbers]}
 
     def shape(self) -> Json:
-        """Return what it looks like without its constants: what is frozen if it is stopped."""
+        """Return the numbers without their constants; an engine stop freezes this shape."""
         return {"misfits": [plan.shape() for plan in self.plans]}
 
     def in_words(self) -> str:
-        """Return what is measured, in plain words."""
+        """Describe the measurement in words."""
         return (
             f"how far {len(self.plans):,} marginals of {self.plans[0].card.name} lie from those of "
             f"a twin, as {len(self.numbers)} sums"
@@ -93,7 +93,7 @@ class Misfits:
 
 
 def make_misfits(card: Card, misfits: Sequence[Misfit], epsilon: Fraction) -> Misfits:
-    """Return the numbers at a price for all of them, or refuse; nothing is read or charged."""
+    """Plan all numbers at one total price, or refuse; reads and charges nothing."""
     count = sum(len(one.candidates) for one in misfits)
     if not 1 <= count <= MOST or any(not one.candidates for one in misfits):
         raise Refused(
@@ -123,11 +123,11 @@ def _planned(card: Card, misfit: Misfit, epsilon: Fraction) -> Planned:
 
 
 def reach(misfit: Misfit, plans: Sequence[Plan]) -> int:
-    """Return the most that one person moves the number."""
+    """Return the sensitivity of the number: the most that one person changes it."""
     return misfit.scale * sum(plan.parts[0].l1 for plan in plans)
 
 
 def _largest(misfit: Misfit, plans: Sequence[Plan], expected: Sequence[Integers]) -> int:
-    """Return what the number cannot pass, by the card."""
+    """Return an upper bound on the number, from the card."""
     counted = sum(plan.card.limits.rows for plan in plans)
     return misfit.scale * counted + sum(int(one.sum()) for one in expected)

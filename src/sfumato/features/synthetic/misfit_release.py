@@ -1,7 +1,7 @@
-"""How far counts lie from what is expected, at the door: plan, price, charge, read, noise, record.
+"""Release of a misfit: plan, price, charge, read, add noise, record.
 
-What comes out is a few noisy sums of distances, and nothing of any count. The noise is drawn before
-the charge; the same again stands under the asker's operation, free.
+Only a few noisy sums of distances are released, and no count. The noise is drawn before the charge.
+The result is stored under the user's operation, so a repetition is free.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ MECHANISM: Final = "discrete laplace"
 
 
 def misfit(door: Door, order: Order, misfits: Misfits) -> tuple[int, ...]:
-    """Return the noisy numbers, charged before a row was read; or refuse."""
+    """Charge, read the rows, and return the noisy numbers; or refuse."""
     noise = [one.noise.as_json() for one in misfits.numbers]
     drawn = [door.pool.take(one.noise, 1) for one in misfits.numbers]
     charge = charge_for(door, order, misfits, ("misfit", MECHANISM, noise))

@@ -1,4 +1,4 @@
-"""Twins to take away: one from the card alone, which costs nothing, or one that is paid for."""
+"""Console pages of twins: download a free schema twin, or price and buy a DP twin."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ METHODS: Final = ("mst", "aim", "independent")
 
 
 async def taken(visit: Visit) -> Response:
-    """Send a schema twin as one archive, whose name says what it is."""
+    """Send a schema twin as a zip archive, named after its kind."""
     return _archive(await visit.call("twin", {"data_set": visit.at("data_set")}))
 
 
 async def form(visit: Visit) -> Response:
-    """Show the form of a twin that is paid for."""
+    """Show the form for a DP twin."""
     return await _page(visit)
 
 
 async def priced(visit: Visit) -> Response:
-    """Show what the twin would cost and what would be counted; nothing is spent."""
+    """Show the price of a DP twin and what it measures; spends nothing."""
     price, refused = await visit.tried("dp-twin-price", lambda: _price_body(visit))
     return await _page(visit, price, refused)
 
 
 async def bought(visit: Visit) -> Response:
-    """Send the paid twin as one archive; sent again with the same form, it is free."""
+    """Send the paid DP twin as a zip archive; the same form again is free."""
     made, refused = await visit.tried("dp-twin", lambda: _body(visit))
     return await _page(visit, None, refused) if made is None else _archive(made)
 

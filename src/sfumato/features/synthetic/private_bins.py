@@ -1,8 +1,8 @@
-"""Bins that hold about as many people each: a range is cut in two at its median, and so are both.
+"""Private bins with about equal numbers of people, by recursive splits at noisy medians.
 
-The medians are released numbers, each measured among the people of its bin; where to cut is made of
-them and of the card. A median that lies outside its bin (of next to nobody, or of noise) says
-nothing, and the bin is cut in the middle.
+Each median is a released number, over the people of its bin. The splits depend only on medians and
+card. A median outside its bin (few people, or much noise) is ignored, and the bin is split in the
+middle.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from typing import Final
 from sfumato.features.synthetic.column_categories import BINS, Coded
 from sfumato.vault.card.columns import Column
 
-LEVELS: Final = 4  # each doubles the bins
+LEVELS: Final = 4  # each level doubles the number of bins
 
 
 def is_wide(column: Column) -> bool:
-    """Say whether even bins of the column hold several steps each, by the card."""
+    """Return True if a numeric column has more steps between its bounds than bins."""
     if column.keys is not None or not column.is_numeric:
         return False
     if column.lower is None or column.upper is None:
@@ -26,13 +26,13 @@ def is_wide(column: Column) -> bool:
 
 
 def uncut(column: Column) -> Coded:
-    """Return the column as one bin from bound to bound."""
+    """Return the column with a single bin from bound to bound."""
     lower, _ = column.bounds()
     return Coded(column, (lower,))
 
 
 def split_at_median(coded: Coded, middles: Sequence[int]) -> Coded:
-    """Return the column with each bin cut in two behind the step that was measured for it."""
+    """Split each bin after its median step."""
     _, upper = coded.column.bounds()
     begins: list[int] = []
     ends = (*coded.begins[1:], upper + 1)
@@ -44,7 +44,7 @@ def split_at_median(coded: Coded, middles: Sequence[int]) -> Coded:
 
 
 def _cut(first: int, end: int, middle: int) -> int:
-    """Return where the second part begins: a value that many have ends the first, or is alone."""
+    """Return the start of the second bin; a frequent median ends the first bin, or is alone."""
     if not first <= middle < end:
         middle = (first + end - 1) // 2
     return min(middle + 1, end - 1)

@@ -1,7 +1,7 @@
-"""DP twins: synthetic data from marginals that were measured privately and paid for.
+"""DP twins: synthetic data from marginals that are measured privately and paid for.
 
-Whether the whole price fits is looked at before the first count; then each count and each choice is
-charged by itself, under operations beneath the twin's, so a retry costs nothing twice.
+The whole price is checked before the first count. Then each count and each choice is charged
+separately, under operations derived from the twin's. So a retry never pays twice.
 """
 
 from __future__ import annotations
@@ -48,12 +48,12 @@ SAYS: Final = (
     "synthetic rows drawn from privately measured marginals; no row is anybody's. What was not "
     "measured together hangs together by chance alone"
 )
-UNASKED: Final = 500_000  # values, where no number of rows was named: a noisy total may be huge
+UNASKED: Final = 500_000  # values, if no number of rows is given: a noisy total may be huge
 
 
 @dataclass(frozen=True)
 class Bought:
-    """A DP twin as it is asked for: of which data set, at what price, by which method."""
+    """A request for a DP twin: data set, price, method and options."""
 
     data_set: str
     epsilon: object
@@ -62,8 +62,8 @@ class Bought:
     rows: int | None = None
     seed: str | None = None
     op: str | None = None
-    private_bins: tuple[str, ...] = ()  # columns whose bins are measured too
-    error_epsilon: object = None  # at which its error is measured besides
+    private_bins: tuple[str, ...] = ()  # columns with private bins
+    error_epsilon: object = None  # price of the error measurement
 
 
 @dataclass(frozen=True)
@@ -75,9 +75,10 @@ class PrivateTwins:
     dice: Dice
 
     def make(self, caller: Caller, wanted: Bought) -> Json:
-        """Return the twin, paid; the same operation again is free and gives the same twin.
+        """Create and pay for a twin; the same operation again is free and returns the same twin.
 
-        It is of the version that it was begun on, whatever the owner has added since.
+        The twin is of the data version at its first release, even if the owner has added rows
+        since.
         """
         now, groups = asked_listing(self.catalogue, caller, wanted.data_set)
         check_thawed(self.catalogue, now, caller.user)
@@ -120,7 +121,7 @@ class PrivateTwins:
         return twin_json(card, stamp, dp_tables(card, drawn, rows, seed))
 
     def price(self, caller: Caller, wanted: Bought) -> Json:
-        """Return what the twin would cost and whether it fits; nothing is spent."""
+        """Return the twin's price and whether it fits the budget; spends nothing."""
         listing, groups = asked_listing(self.catalogue, caller, wanted.data_set)
         card, (price, tables) = listing.card, _priced(listing.card, wanted)
         accounts = accounts_paying(self.door.ledger, card, Asker(caller.user, groups))
@@ -143,19 +144,19 @@ class PrivateTwins:
                 raise exceeded(account, PrivacyCost(debt.epsilon, 0, debt.rho, 0))
 
     def _check_still(self, caller: Caller, data_set: str) -> None:
-        """Refuse whoever may not ask any more, and anybody while the owner lets nobody ask."""
+        """Refuse a caller who has lost access, and every caller while the data set is frozen."""
         listing, _ = asked_listing(self.catalogue, caller, data_set)
         check_thawed(self.catalogue, listing, caller.user)
 
     def _as_begun(self, listing: Listing, begun: str | None) -> Listing:
-        """Return the listing with the card of the version whose rows the first look was at."""
+        """Return the listing with the card of the version that the first release read."""
         if begun is None:
             return listing
         card = earlier_card(self.catalogue, listing.card.name, answer_version(begun))
         return listing if card is None else replace(listing, card=card)
 
     def _check_answered(self, user: str, op: str) -> None:
-        """Refuse a new look for a twin of an earlier version, which nobody asks any more."""
+        """Refuse a new release for a twin of an earlier version; stored answers stay available."""
         if self.door.ledger.answer_of(user, op) is None:
             raise Refused(
                 "op-reused",
@@ -177,11 +178,11 @@ class PrivateTwins:
 
 
 def _may(_op: str) -> None:
-    """Let every look be: the rows are those of the version that the twin is of."""
+    """Allow every release: the twin is of the current version."""
 
 
 def _priced(card: Card, wanted: Bought) -> tuple[Price, list[Counted]]:
-    """Return the price, and the tables whose looks it is divided among; or refuse."""
+    """Return the price, and the tables that share it; or refuse."""
     if wanted.method not in METHODS:
         raise Refused(
             "not-in-language",
@@ -195,7 +196,7 @@ def _priced(card: Card, wanted: Bought) -> tuple[Price, list[Counted]]:
 
 
 def _most(card: Card, wanted: Bought) -> int:
-    """Return how many rows of the first table, or people of any, the twin has at most."""
+    """Return the greatest number of rows in the first table, or of people in any table."""
     if wanted.rows is None:
         return largest(card, UNASKED)
     check_rows(card, wanted.rows)
@@ -214,9 +215,9 @@ def _error(
     twin: Mapping[str, tuple[Integers, Drawn]],
     seed: str,
 ) -> Json:
-    """Return how far the twin lies from the rows, if that is paid for too; or why it is not told.
+    """Return the twin's error if it is paid for, or the reason why it was refused.
 
-    The twin is paid for already, so it is not lost with its error.
+    The twin is already paid, so a refused error does not discard it.
     """
     epsilon = _error_epsilon(wanted)
     if epsilon is None:

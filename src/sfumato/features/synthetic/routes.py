@@ -1,4 +1,4 @@
-"""The routes of twins: look-alike data."""
+"""HTTP routes of twins (synthetic data)."""
 
 from __future__ import annotations
 

@@ -1,10 +1,9 @@
-"""Rows drawn from a model: clique by clique, and shuffled wherever nothing was measured.
+"""Draw rows from a model, clique by clique, in the model's proportions.
 
-Within each combination of values that are there already, the new values are dealt in the model's
-shares (whole counts by systematic rounding) to rows in a new random order. Without that order, what
-is dealt first would always meet what was dealt first before: columns that hang together by nothing
-would be correlated, and only pairs that nobody measured show it
-(tests/features/synthetic/test_maximum_entropy_model.py).
+Rows are grouped by the values that they already have. Within a group, new values are dealt in the
+model's shares (systematic rounding to integers), in a new random order. Without that order, values
+dealt early would meet values dealt early before. Independent columns would become correlated, which
+only unmeasured pairs show (tests/features/synthetic/test_maximum_entropy_model.py).
 """
 
 from __future__ import annotations
@@ -19,13 +18,13 @@ from sfumato.features.synthetic.seeded_numbers import Integers, Seeded
 
 
 def sample_rows(model: Model, rows: int, stream: Seeded) -> Integers:
-    """Return codes [rows, columns] drawn from the model."""
+    """Draw rows from the model as codes [rows, columns]."""
     codes = np.zeros((rows, len(model.tree.sizes)), dtype=np.int64)
     return _filled(model, model.tree, codes, stream)
 
 
 def sampled_beside(model: Model, column: int, given: Integers, stream: Seeded) -> Integers:
-    """Return codes drawn from the model where one column is what it is already."""
+    """Draw rows as codes, given the values of one column."""
     codes = np.zeros((len(given), len(model.tree.sizes)), dtype=np.int64)
     codes[:, column] = given
     return _filled(model, root_tree(model.tree, column), codes, stream)
@@ -45,7 +44,7 @@ def _filled(model: Model, tree: Tree, codes: Integers, stream: Seeded) -> Intege
 
 
 def _shares(tree: Tree, table: Floats, clique: Clique, shared: Clique) -> tuple[int, Floats]:
-    """Return the table as [what is there, what is new]."""
+    """Reshape the clique's table to [given combination, new combination]."""
     new = tuple(column for column in clique if column not in shared)
     axes = [clique.index(column) for column in (*shared, *new)]
     groups = math.prod(tree.shape(shared))
@@ -53,7 +52,7 @@ def _shares(tree: Tree, table: Floats, clique: Clique, shared: Clique) -> tuple[
 
 
 def _numbers(codes: Integers, columns: Clique, tree: Tree) -> Integers:
-    """Return which combination of the columns each row has."""
+    """Return the index of each row's combination of the columns."""
     numbers = np.zeros(len(codes), dtype=np.int64)
     for column in columns:
         numbers = numbers * tree.sizes[column] + codes[:, column]
@@ -61,7 +60,7 @@ def _numbers(codes: Integers, columns: Clique, tree: Tree) -> Integers:
 
 
 def in_shares(numbers: Integers, groups: int, shares: Floats, stream: Seeded) -> Integers:
-    """Return a new value for each row, in its group's shares, dealt in a random order."""
+    """Draw a new value for each row, in its group's proportions and in random order."""
     order = np.lexsort((stream.uniforms(len(numbers)), numbers))
     sizes = np.bincount(numbers, minlength=groups)
     dealt = np.empty(len(numbers), dtype=np.int64)
@@ -77,7 +76,7 @@ def in_shares(numbers: Integers, groups: int, shares: Floats, stream: Seeded) ->
 
 
 def _whole(shares: Floats, count: int, offset: float) -> Integers:
-    """Return `count` values in these shares: each in its expected number, rounded up or down."""
+    """Return `count` values in these proportions; each occurs its expected number, rounded."""
     total = shares.sum()
     even = shares / total if total > 0 else np.full(len(shares), 1 / len(shares))
     marks = np.minimum(np.cumsum(even) * count, count)

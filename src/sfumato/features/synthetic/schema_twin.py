@@ -1,8 +1,8 @@
-"""The schema twin: synthetic data from a card alone, epsilon 0; no engine is asked for anything.
+"""Schema twins: synthetic data from the card alone, at epsilon 0; no rows are read.
 
-A person has rows in every table of people under one name, and a column that is called like the key
-of a public table has that table's keys. What nobody declared (how values are spread, what hangs
-together) is not imitated: each value is as likely as any other.
+A person has the same name in every table of people. A column named like the key of a public table
+takes its values from that table's keys. Distributions and correlations are not on the card, so
+values are uniform and independent.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from sfumato.features.synthetic.seeded_numbers import Seeded
 from sfumato.vault.card.columns import Column
 from sfumato.vault.card.data_card import Card, Table
 
-PUBLIC_ROWS: Final = 50  # of a public table whose key has no declared values
+PUBLIC_ROWS: Final = 50  # rows of a public table whose key has no declared values
 Line = dict[str, Value]
 
 
 @dataclass(frozen=True)
 class TwinTable:
-    """A made-up table; its columns in order, the person's first."""
+    """A synthetic table; its columns are in order, with the person column first."""
 
     name: str
     columns: tuple[str, ...]
@@ -31,7 +31,7 @@ class TwinTable:
 
 @dataclass(frozen=True)
 class Beside:
-    """What else has to be in the twin: rows of people of their own, and rows of public tables."""
+    """Rows that the twin must also contain: of extra people, and of public tables."""
 
     people: Sequence[Mapping[str, Sequence[Line]]] = ()
     public: Mapping[str, Mapping[Value, Line]] | None = None
@@ -40,7 +40,7 @@ class Beside:
 def schema_tables(
     card: Card, rows: int, seed: str, beside: Beside | None = None
 ) -> list[TwinTable]:
-    """Return every table of the card, the first with about so many rows besides the planted."""
+    """Create every table of the card; the first has about `rows` rows, plus those of `beside`."""
     beside = beside or Beside()
     public = public_tables(card, seed, beside)
     pools = pools_of(card, public)
@@ -54,7 +54,7 @@ def schema_tables(
 
 
 def public_tables(card: Card, seed: str, beside: Beside | None = None) -> dict[str, TwinTable]:
-    """Return the public tables of the card, made up as all the others are."""
+    """Create the public tables of the card; their rows are synthetic too."""
     planted = (beside.public if beside is not None else None) or {}
     return {
         table.name: _public(table, Seeded(seed, table.name), planted.get(table.name))
@@ -64,22 +64,22 @@ def public_tables(card: Card, seed: str, beside: Beside | None = None) -> dict[s
 
 
 def pools_of(card: Card, public: Mapping[str, TwinTable]) -> dict[str, list[Value]]:
-    """Return the values of each public table's key, by its name in small letters."""
+    """Return the key values of each public table, by case-folded key name."""
     return {t.key.casefold(): _keys(t, public[t.name]) for t in card.every_table if t.key}
 
 
 def most_rows(table: Table) -> int:
-    """Return how many rows of a person the twin has at most, by the card."""
+    """Return the greatest number of rows per person in the twin, by the card."""
     return max(1, min(table.max_rows, table.limits.rows_per_person))
 
 
 def person_name(card: Card, place: int) -> str:
-    """Return the name of a made-up person, which says that they are made up."""
+    """Return a synthetic person's name, which shows that the person is synthetic."""
     return f"sub-twin{place:05d}" if card.bids is not None else f"twin-{place:05d}"
 
 
 def _people(card: Card, rows: int, stream: Seeded) -> int:
-    """Return how many people it takes for about so many rows of the first table."""
+    """Return the number of people that gives about `rows` rows in the first table."""
     most = most_rows(card.every_table[0])
     return max(1, 2 * rows // (1 + most))
 
@@ -103,7 +103,7 @@ def _private(
 
 
 def _owners(card: Card, table: Table, people: int, stream: Seeded) -> list[str]:
-    """Return whose each row is; of a data set of rows, one for each."""
+    """Return the owner of each row; without a person column, one per row."""
     if table.unit is None or most_rows(table) == 1:
         return [person_name(card, place) for place in range(1, people + 1)]
     each = 1 + stream.integers(most_rows(table), people)
@@ -130,7 +130,7 @@ def filled(
     stream: Seeded,
     where: tuple[Table, Mapping[str, Sequence[Value]]],
 ) -> list[Value]:
-    """Return the column's values; those of a public table's key where it is called like one."""
+    """Draw a column's values; a column named like a public key uses that table's keys."""
     table, pools = where
     values = values_of(column, count, stream, table.limits.text_length)
     allowed = None if column.keys is None else set(values_of_keys(column))
@@ -143,7 +143,7 @@ def filled(
 
 
 def values_of_keys(column: Column) -> list[Value]:
-    """Return the declared keys of a column as values."""
+    """Return a column's declared keys as values."""
     return different_values(column, len(column.keys or ()))
 
 

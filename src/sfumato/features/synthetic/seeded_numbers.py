@@ -1,4 +1,4 @@
-"""Numbers that look random and follow from a seed: for made-up rows only, never for noise."""
+"""Reproducible pseudo-random numbers from a seed: for synthetic rows only, never for noise."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Thing = TypeVar("Thing")
 
 
 class Seeded:
-    """A stream of numbers that the seed and a name decide; it remembers how far it was read."""
+    """A pseudo-random stream determined by a seed and a name."""
 
     __slots__ = ("_count", "_key")
 
@@ -30,23 +30,23 @@ class Seeded:
         return hashlib.shake_128(head).digest(count)
 
     def uniforms(self, count: int) -> Floats:
-        """Return numbers from 0 to below 1."""
+        """Return floats in [0, 1)."""
         words = np.frombuffer(self.draw(8 * count), dtype="<u8")
         return np.asarray((words >> np.uint64(11)) * 2.0**-53, dtype=np.float64)
 
     def integers(self, below: int, count: int) -> Integers:
-        """Return whole numbers from 0 to below the number."""
+        """Return integers in [0, below)."""
         found = np.floor(self.uniforms(count) * below).astype(np.int64)
         return np.minimum(found, below - 1)
 
     def integer(self, below: int) -> int:
-        """Return one whole number from 0 to below the number."""
+        """Return one integer in [0, below)."""
         return int(self.integers(below, 1)[0])
 
     def order(self, count: int) -> Integers:
-        """Return the numbers from 0 to below count in an order of their own."""
+        """Return a random permutation of 0 to count - 1."""
         return np.asarray(np.argsort(self.uniforms(count), kind="stable"), dtype=np.int64)
 
     def one_of(self, things: Sequence[Thing]) -> Thing:
-        """Return one of them."""
+        """Return a random element."""
         return things[self.integer(len(things))]

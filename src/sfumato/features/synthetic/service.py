@@ -1,4 +1,4 @@
-"""Make twins for whoever may ask the data set; a schema twin needs no engine, so it has none."""
+"""The service for schema twins: checks access, and builds the twin without an engine."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from sfumato.vault.card.data_card import Card
 from sfumato.vault.ports import Catalogue
 from sfumato.vault.users import Caller
 
-ROWS: Final = 1_000  # of the first table, unless said otherwise
+ROWS: Final = 1_000  # default number of rows of the first table
 SCHEMA_ONLY: Final = "schema-only"
 SAYS: Final = (
     "made from the card alone; no row was read. Columns are spread evenly and hang together by "
@@ -29,7 +29,7 @@ SAYS: Final = (
 
 @dataclass(frozen=True)
 class Wanted:
-    """A schema twin as it is asked for: of which data set, how large, for which question."""
+    """A request for a schema twin: data set, size, seed, and an optional query."""
 
     data_set: str
     sql: str | None = None
@@ -40,13 +40,13 @@ class Wanted:
 
 @dataclass(frozen=True)
 class Twins:
-    """The twins of one vault."""
+    """The schema twins of one vault."""
 
     catalogue: Catalogue
     dice: Dice
 
     def schema(self, caller: Caller, wanted: Wanted) -> Json:
-        """Return a twin that the card alone decides, and the question, if one is named."""
+        """Create a schema twin; with a query, it also has rows that pass the query's filter."""
         card = asked_listing(self.catalogue, caller, wanted.data_set)[0].card
         rows = min(ROWS, card.size or ROWS) if wanted.rows is None else wanted.rows
         check_rows(card, rows)

@@ -1,7 +1,8 @@
-"""The tables of a DP twin: rows drawn from models, dealt to made-up people, and what is not known.
+"""Assemble the tables of a DP twin: draw rows from the models, and assign them to people.
 
-Columns without categories are filled in as in a schema twin, and public tables are made up. Which
-person has which rows is chance, but for how many, and for what a link between two tables says.
+Columns without categories are filled as in a schema twin, and public tables are synthetic. The
+assignment to people is random, except for the number of rows per person and the links between
+tables.
 """
 
 from __future__ import annotations
@@ -29,22 +30,22 @@ from sfumato.vault.card.data_card import Card, Table
 
 @dataclass(frozen=True, eq=False)
 class Drawn:
-    """What was measured of a table: its model, and how many of its people have 1, 2, ... rows."""
+    """A table's measurements: its model, and the counts of people with 1, 2, ... rows."""
 
     columns: tuple[Coded, ...]
     made: Made
-    times: Floats | None = None  # none where each person has one row
-    link: Link | None = None  # what hangs on another table
+    times: Floats | None = None  # None if each person has one row
+    link: Link | None = None  # the link to another table
 
     @property
     def people(self) -> int:
-        """Return how many people (or rows, if nobody is told apart) were measured."""
+        """Return the measured number of people (of rows, if the table has no person column)."""
         return max(1, round(self.made.model.total))
 
 
 @dataclass(frozen=True, eq=False)
 class Dealt:
-    """The rows of a table before they have values: whose each is, and its categories."""
+    """A table's rows before values are drawn: the owner of each row, and its categories."""
 
     owners: Integers
     codes: Integers
@@ -52,7 +53,10 @@ class Dealt:
 
 
 def dealt(drawn: Mapping[str, Drawn], seed: str, people: tuple[int, int]) -> dict[str, Dealt]:
-    """Return the rows of every table, with so many people in the first and at most in any."""
+    """Draw the rows of every table.
+
+    `people` is the number of people in the first table, and the cap for each table.
+    """
     first = drawn[next(iter(drawn))].people
     counts = {
         name: min(max(1, one.people * people[0] // first), people[1]) for name, one in drawn.items()
@@ -83,7 +87,7 @@ def _dealt(
 def dp_tables(
     card: Card, drawn: Mapping[str, Drawn], rows: Mapping[str, Dealt], seed: str
 ) -> list[TwinTable]:
-    """Return every table of the card, those of people with the rows that were dealt."""
+    """Create every table of the card, with the drawn rows in tables of people."""
     public = public_tables(card, seed)
     pools = pools_of(card, public)
     return [
@@ -117,13 +121,13 @@ def _table(
 
 
 def _owners(drawn: Drawn, people: int, everybody: int, stream: Seeded) -> Integers:
-    """Return whose each row is: who is in the table, each with as many rows as chance deals."""
+    """Choose the people in the table, and return the owner of each row."""
     places = np.sort(stream.order(everybody)[:people])
     return np.asarray(np.repeat(places, _times(drawn, people, stream)), dtype=np.int64)
 
 
 def _times(drawn: Drawn, people: int, stream: Seeded) -> Integers:
-    """Return how many rows each of so many people has."""
+    """Draw each person's number of rows."""
     if drawn.times is None:
         return np.ones(people, dtype=np.int64)
     weights = np.cumsum(np.maximum(drawn.times, 0) + 1e-6)

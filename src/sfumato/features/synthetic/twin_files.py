@@ -1,4 +1,4 @@
-"""A twin as files, stamped with what it is: tables, or a BIDS folder where the card has one."""
+"""Write a twin as files with a stamp: CSV tables, or a BIDS folder if the card has one."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from sfumato.vault.card.card_json import key_value
 from sfumato.vault.card.columns import Column
 from sfumato.vault.card.data_card import Card, Table
 
-STAMP: Final = "TWIN.json"  # the file that says what all the others are
+STAMP: Final = "TWIN.json"  # the file that describes the twin
 BIDS_VERSION: Final = "1.10.0"
 NOT_AVAILABLE: Final = "n/a"
 
 
 @dataclass(frozen=True)
 class Stamp:
-    """What a twin is, so that nobody takes it for the data."""
+    """The description of a twin, so that nobody mistakes it for the data."""
 
-    kind: str  # schema-twin or dp-twin; stands in every name too
+    kind: str  # schema-twin or dp-twin; part of every name
     data_set: str
     version: str
     guarantee: str
@@ -38,11 +38,11 @@ class Stamp:
 
     @property
     def name(self) -> str:
-        """Return the twin's name, which says what it is."""
+        """Return the twin's name, which includes its kind."""
         return f"{self.data_set}.{self.kind}"
 
     def as_json(self) -> Json:
-        """Return the stamp as it is written down."""
+        """Return the stamp as JSON."""
         return {
             "twin": self.kind,
             "of": self.data_set,
@@ -54,7 +54,7 @@ class Stamp:
 
 
 def twin_json(card: Card, stamp: Stamp, tables: Sequence[TwinTable]) -> Json:
-    """Return the twin as it travels: its name, its stamp, and every file."""
+    """Return the twin as a message: its name, its stamp, and every file."""
     files = dict(_files(card, stamp, tables))
     files[STAMP] = json.dumps(stamp.as_json(), indent=2, ensure_ascii=False) + "\n"
     return {"name": stamp.name, "stamp": stamp.as_json(), "files": files}
@@ -77,7 +77,7 @@ def _text(table: TwinTable, separator: str, null: str) -> str:
 
 
 def twin_files(value: Value) -> str:
-    """Return the value as files have it; numbers exact."""
+    """Format a value for a file; numbers are exact."""
     match value:
         case bool():
             return "true" if value else "false"
@@ -95,7 +95,7 @@ def twin_files(value: Value) -> str:
 
 
 def _bids(card: Card, stamp: Stamp, tables: Sequence[TwinTable]) -> Iterator[tuple[str, str]]:
-    """Yield the folder: participants, what columns mean, and a stub of every file of a person."""
+    """Yield the BIDS folder: participants, column descriptions, and empty files per person."""
     yield DESCRIPTION, _json(_twin_description(card, stamp))
     yield ".bidsignore", f"{STAMP}\n"
     own = {table.name: table for table in card.every_table}
@@ -108,13 +108,13 @@ def _bids(card: Card, stamp: Stamp, tables: Sequence[TwinTable]) -> Iterator[tup
 
 
 def description_of(card: Card) -> Json:
-    """Return every field of the owner's dataset_description.json, and those that BIDS asks for."""
+    """Return the owner's dataset_description.json, with the fields that BIDS requires."""
     own: Json = json.loads(card.description) if card.description else {}
     return {"Name": card.name, "BIDSVersion": BIDS_VERSION, "DatasetType": "raw", **own}
 
 
 def _twin_description(card: Card, stamp: Stamp) -> Json:
-    """Return the same fields for a twin, which says what it is in its name and who made it."""
+    """Return the description for a twin, with its kind in the name and in GeneratedBy."""
     own = description_of(card)
     before = own.get("GeneratedBy")
     made = {"Name": "sfumato", "Description": stamp.guarantee}
@@ -126,9 +126,9 @@ def _twin_description(card: Card, stamp: Stamp) -> Json:
 
 
 def stubs(card: Card, kind: str, person: str) -> Iterator[tuple[str, str]]:
-    """Yield path and text of each file of a made-up person's folder.
+    """Yield path and text of each file in a synthetic person's folder.
 
-    They are empty but for what describes them: what an image holds no card says.
+    Only JSON sidecars have content, because a card does not describe images.
     """
     for pattern in with_sidecars(card.bids or ()):
         path = f"{person}/{pattern.replace(SUBJECT, person)}"
@@ -136,9 +136,9 @@ def stubs(card: Card, kind: str, person: str) -> Iterator[tuple[str, str]]:
 
 
 def study_files(card: Card, seen: Collection[str] = ()) -> Json:
-    """Return what a folder of these people says of itself, from the card alone: path and text.
+    """Return the BIDS description files of a study folder, from the card alone.
 
-    With what the columns mean of each table beside the card's own that is seen there.
+    Column descriptions are included for each further table whose name is in `seen`.
     """
     own, *others = card.every_table
     found = {DESCRIPTION: _json(description_of(card)), "participants.json": _json(_sidecar(own))}

@@ -1,4 +1,4 @@
-"""With which seed a twin may be made, and how large."""
+"""Limits on a twin's seed and size."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from sfumato.dp.refusal import Refused
 from sfumato.features.synthetic.schema_twin import most_rows
 from sfumato.vault.card.data_card import Card
 
-MOST_VALUES: Final = 2_000_000  # of all tables together
+MOST_VALUES: Final = 2_000_000  # over all tables
 MOST_FILES: Final = 20_000  # of a BIDS folder
 
 
 def seed_of(seed: str | None, dice: Dice) -> str:
-    """Return the seed that was given, or a new one; the twin says which it was."""
+    """Return the given seed, or a new random one; the twin's stamp records it."""
     if seed is None:
         return dice.draw(8).hex()
     if not 1 <= len(seed) <= 100 or not seed.isprintable():
@@ -23,7 +23,7 @@ def seed_of(seed: str | None, dice: Dice) -> str:
 
 
 def check_rows(card: Card, rows: int) -> None:
-    """Refuse a twin that is larger than is made in one piece."""
+    """Refuse a twin that is too large."""
     if rows > largest(card, MOST_VALUES):
         raise Refused(
             "too-large",
@@ -33,9 +33,9 @@ def check_rows(card: Card, rows: int) -> None:
 
 
 def largest(card: Card, values: int) -> int:
-    """Return how many rows of the first table (or people) make so many values and files at most."""
+    """Return the most first-table rows (or people) within `values` cells and the file limit."""
     people = [table for table in card.every_table if not table.is_public]
-    first = (1 + most_rows(people[0])) / 2  # the mean, of rows as likely as each other
+    first = (1 + most_rows(people[0])) / 2  # mean rows per person, if each number is equally likely
     width = sum((1 + most_rows(t)) / 2 / first * (len(t.columns) + 1) for t in people)
     by_files = MOST_FILES // (2 * len(card.bids)) if card.bids else values
     return max(1, min(int(values / width), by_files))

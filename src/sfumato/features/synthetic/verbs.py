@@ -1,4 +1,4 @@
-"""The desk's verbs about twins."""
+"""Request parsing for the verbs of twins."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from sfumato.wire.request_fields import Body, count_of, optional_texts, text_of,
 
 
 def schema(twins: Twins, caller: Caller, body: Body) -> Json:
-    """Return a twin made from the card alone."""
+    """Create a schema twin, from the card alone."""
     return twins.schema(
         caller,
         Wanted(
@@ -24,12 +24,12 @@ def schema(twins: Twins, caller: Caller, body: Body) -> Json:
 
 
 def private(twins: PrivateTwins, caller: Caller, body: Body) -> Json:
-    """Return a DP twin, paid."""
+    """Create a DP twin, and pay for it."""
     return twins.make(caller, _bought(body))
 
 
 def private_price(twins: PrivateTwins, caller: Caller, body: Body) -> Json:
-    """Return what a DP twin would cost."""
+    """Return the price of a DP twin."""
     return twins.price(caller, _bought(body))
 
 

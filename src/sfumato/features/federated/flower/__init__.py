@@ -1,6 +1,6 @@
-"""Our clipping, noise and masks in a fleet that runs Flower already (docs/flower.md).
+"""Clipping, noise and secure aggregation for an existing Flower fleet (docs/flower.md).
 
-Flower wants an environment of its own; nothing of it is imported before the mod or the strategy is.
+Flower needs an environment of its own. It is imported only when the mod or the strategy is used.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ __all__ = ["SecureAverage", "join_fleet", "new_site", "schedule", "secure_mod", 
 
 
 def __getattr__(name: str) -> object:
-    """Bring in Flower only when it is used, and say so where it is not installed."""
+    """Import Flower only on first use; refuse with install instructions if it is missing."""
     if name not in _WHERE:
         raise AttributeError(
             f"module 'sfumato.features.federated.flower' has no attribute {name!r}"

@@ -1,8 +1,8 @@
-"""The client's side in Flower: a mod around an app that trains, of which only masked words leave.
+"""The client side in Flower: a mod around a training app that sends only masked updates.
 
-The app stays as it is: it gets a model and settings, and answers with the model that it has
-trained. What it answers goes no further than here. Its metrics are dropped, and so is the text of
-its exceptions, which Flower would send to the server.
+The app does not change: it receives a model and settings, and returns the trained model. The mod
+does not forward that model. It drops the app's metrics, and the text of its exceptions, which
+Flower would send to the server.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _LOG: Final = logging.getLogger("flwr")
 
 
 def secure_mod(setting: str = "sfumato-site") -> Callable[[Message, Context, Next], Message]:
-    """Return the mod of a site whose folder the node's configuration names under that setting."""
+    """Return the mod for a site; the node's configuration names its folder under `setting`."""
 
     def mod(message: Message, context: Context, call_next: Next) -> Message:
         try:
@@ -48,7 +48,7 @@ def secure_mod(setting: str = "sfumato-site") -> Callable[[Message, Context, Nex
 
 
 def _said(setting: str, message: Message, context: Context, call_next: Next) -> dict[str, Any]:
-    """Return what the site says at that stage; Any: bytes and texts of a record."""
+    """Return the site's reply at one stage; Any: bytes and texts of a record."""
     asked = message.content.get(OURS)
     folder = context.node_config.get(setting)
     if not isinstance(asked, ConfigRecord) or not isinstance(folder, str):
@@ -70,7 +70,7 @@ def _said(setting: str, message: Message, context: Context, call_next: Next) -> 
 
 
 def _key(context: Context, is_new: bool) -> bytes:
-    """Return the key in the SuperNode's memory, a new one for every round."""
+    """Return the key in the SuperNode's memory; each round gets a new one."""
     if is_new:
         context.state[OURS] = ConfigRecord({"key": StretchedDice().draw(KEY_BYTES)})
     held = context.state.get(OURS)
@@ -83,13 +83,13 @@ def _key(context: Context, is_new: bool) -> bytes:
 def _trained(
     arrays: dict[str, Any], message: Message, context: Context, call_next: Next
 ) -> Numbers | None:
-    """Return how the app moves the model; None if it fails, whatever the reason."""
+    """Return the app's update of the model; None if the app fails for any reason."""
     try:
         reply = call_next(message, context)
         return flat(_arrays(reply), arrays) - flat(arrays, arrays)
     except SystemExit:
         said = "it ended itself"
-    except Exception as wrong:  # noqa: BLE001  # its text could hold a row
+    except Exception as wrong:  # noqa: BLE001  # the text could contain a row
         said = type(wrong).__name__
     _LOG.error("sfumato: the app gave no update (%s); the site adds nothing to the sum", said)
     return None

@@ -1,7 +1,8 @@
-"""What a node of a fleet has of ours: its key, what its owner allows, and what it has spent.
+"""A fleet node's folder: its key, the owner's limits, and the epsilon and delta spent.
 
-A Flower client has no vault. What bounds its budget is a file of charges beside its key, written
-before a row is read. It is as good as whoever runs the node: no anchor tells that it was put back.
+A Flower client has no vault. A database of charges next to the key enforces the budget, and a
+charge is written before a row is read. This is only as trustworthy as the node's operator: no
+anchor detects that an older copy was restored.
 """
 
 from __future__ import annotations
@@ -36,12 +37,12 @@ _TABLES: Final = (
 
 @dataclass(frozen=True)
 class Rules:
-    """What the owner of a node allows, over all schedules there will ever be."""
+    """The owner's limits, over all present and future schedules."""
 
     name: str
     epsilon: Fraction
     delta: Fraction
-    lets_average: bool  # without noise: `secure-average (not DP)`
+    lets_average: bool  # allows sums without noise: `secure-average (not DP)`
 
 
 def new_site(
@@ -52,7 +53,7 @@ def new_site(
     delta: float | str,
     lets_average: bool = False,
 ) -> str:
-    """Make a site of a fleet in an empty folder; return the public key to tell the others."""
+    """Create a fleet site in an empty folder; return its public key for the other sites."""
     folder.mkdir(parents=True, mode=0o700, exist_ok=True)
     if any(folder.iterdir()):
         raise Refused("vault-exists", f"{folder} is not empty.", "Choose another folder.")
@@ -69,7 +70,7 @@ def new_site(
 
 
 def join_fleet(folder: Path, agreement: dict[str, object]) -> None:
-    """Put down that the node's owner agrees with the other sites; read it before you do."""
+    """Store the owner's consent to an agreement with the other sites; read it first."""
     node, found = Node(folder), read_agreement(agreement)
     if found.name_of(node.public) != node.rules.name:
         raise bad_federation("this site is not of it under its name and key")
@@ -77,7 +78,7 @@ def join_fleet(folder: Path, agreement: dict[str, object]) -> None:
 
 
 class Node:
-    """The folder of a site of a fleet; its file of charges has state."""
+    """The folder of a fleet site, with its database of charges."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -86,12 +87,12 @@ class Node:
         self.public = self.identity.public_key().public_bytes_raw()
 
     def agreement(self) -> Agreement:
-        """Return what the owner has agreed to."""
+        """Return the agreement that the owner has joined."""
         return read_agreement(self._read(AGREEMENT))
 
     @contextmanager
     def turn(self) -> Iterator[Turn]:
-        """Do one thing alone; it is durable when this ends, or nothing of it is done."""
+        """Open an exclusive transaction; it commits at the end, or rolls back on an error."""
         with _kept_quiet(), self._opened() as database:
             database.execute("BEGIN IMMEDIATE")
             try:
@@ -103,7 +104,9 @@ class Node:
 
     @contextmanager
     def _opened(self) -> Iterator[sqlite3.Connection]:
-        path = (self._folder / SPENT).absolute().as_uri() + "?mode=rw"  # never made anew by itself
+        path = (
+            self._folder / SPENT
+        ).absolute().as_uri() + "?mode=rw"  # never create a missing file
         database = sqlite3.connect(path, uri=True, timeout=WAIT_S, isolation_level=None)
         try:
             database.execute("PRAGMA synchronous=EXTRA")
@@ -132,20 +135,20 @@ class Node:
 
 
 class Turn:
-    """What is read and written in one transaction of the file of charges."""
+    """Reads and writes within one transaction of the charges database."""
 
     def __init__(self, database: sqlite3.Connection, rules: Rules) -> None:
         self._database = database
         self._rules = rules
 
     def take_nonce(self, nonce: bytes) -> None:
-        """Put a round's nonce down for ever; refuse one that is there."""
+        """Store a round's nonce permanently; refuse a nonce that is already stored."""
         if self._database.execute("SELECT 1 FROM nonces WHERE nonce = ?", (nonce,)).fetchone():
             raise not_trusted("this site has been in a round of that nonce before")
         self._database.execute("INSERT INTO nonces VALUES (?)", (nonce,))
 
     def look(self, plan: Plan, number: int) -> None:
-        """Refuse a round that could not be charged."""
+        """Refuse a round that cannot be charged."""
         schedule = plan.schedule
         if not 1 <= number <= schedule.rounds:
             raise not_trusted("the schedule has no round of that number")
@@ -171,7 +174,7 @@ class Turn:
             )
 
     def charge(self, plan: Plan, number: int) -> None:
-        """Charge the whole schedule once, and put its round down; durable when the turn ends."""
+        """Charge the schedule once, and mark the round as used; durable when the turn ends."""
         self.look(plan, number)
         self._database.execute("INSERT INTO rounds VALUES (?, ?)", (plan.digest, number))
         schedule = plan.schedule
@@ -180,7 +183,7 @@ class Turn:
             self._database.execute("INSERT INTO charges VALUES (?, ?, ?, ?)", line)
 
     def spent(self) -> tuple[Fraction, Fraction]:
-        """Return the epsilon and the delta of all schedules that were begun."""
+        """Return the total epsilon and delta of all schedules that have begun."""
         paid = self._charges().values()
         return sum((e for e, _ in paid), Fraction(0)), sum((d for _, d in paid), Fraction(0))
 
@@ -189,11 +192,11 @@ class Turn:
         return {name: (Fraction(epsilon), Fraction(delta)) for name, epsilon, delta in rows}
 
     def keep(self, nonce: bytes, sealed: bytes) -> None:
-        """Keep what a site needs at the next stage of a round."""
+        """Save the encrypted state for the next stage of a round."""
         self._database.execute("INSERT INTO kept VALUES (?, ?)", (nonce, sealed))
 
     def take_kept(self, nonce: bytes) -> bytes:
-        """Return what was kept, which is given once."""
+        """Return the saved state and delete it."""
         row = self._database.execute("SELECT sealed FROM kept WHERE nonce = ?", (nonce,)).fetchone()
         if row is None:
             raise _out_of_round()
@@ -201,12 +204,12 @@ class Turn:
         return bytes(row[0])
 
     def forget_rounds(self) -> None:
-        """Drop what earlier rounds have left behind: a site is in one round at a time."""
+        """Delete the state of earlier rounds: a site is in one round at a time."""
         self._database.execute("DELETE FROM kept")
 
 
 def spent_at(folder: Path) -> dict[str, str]:
-    """Return what a site has spent, and what its owner allows, as text."""
+    """Return a site's spent budget and its caps, as text."""
     node = Node(folder)
     with node.turn() as turn:
         epsilon, delta = turn.spent()
@@ -227,7 +230,7 @@ def _rules(said: dict[str, object]) -> Rules:
 
 @contextmanager
 def _kept_quiet() -> Iterator[None]:
-    """Turn what goes wrong with the file into a refusal: without it nothing is charged."""
+    """Turn SQLite errors into a refusal, because nothing can be charged without the file."""
     try:
         yield
         return

@@ -1,7 +1,7 @@
-"""What a fleet is to learn: fixed before the first round, and how each round of it is added up.
+"""The schedule of a fleet, fixed before the first round, and the sum of each round.
 
-Every site finds grid, noise and width anew from the schedule and its own agreement, so that nobody
-has to be believed about how much noise there is.
+Every site recomputes grid, noise and bit width from the schedule and its own agreement. So no site
+has to trust others about the amount of noise.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from sfumato.dp.secure_aggregation.round_terms import Terms
 from sfumato.dp.secure_aggregation.stochastic_rounding import Grid
 from sfumato.features.federated.agreement import Agreement
 
-Arrays = Mapping[str, NDArray[Any]]  # Any: of one kind of floats or another
+Arrays = Mapping[str, NDArray[Any]]  # Any: any float dtype
 OURS: Final = "sfumato"  # the name of our record in a message and in a node's context
 ARRAYS, SETTINGS = "arrays", "config"  # Flower's own names for a model and its settings
 DP: Final = "central-dp"
@@ -34,19 +34,19 @@ NOT_DP: Final = "secure-average (not DP)"
 MOST_ROUNDS: Final = 10_000
 MOST_NUMBERS: Final = 1 << 24
 MOST_DIGITS: Final = 40
-STEPS_OF_ROOT: Final = (16, 8, 4, 2, 1)  # the finest of which the noise can still be drawn
-PLAIN_STEPS: Final = 1 << 20  # of the clip, where there is no noise
+STEPS_OF_ROOT: Final = (16, 8, 4, 2, 1)  # the finest whose noise can be drawn is used
+PLAIN_STEPS: Final = 1 << 20  # grid steps of the clip without noise
 _KEYS: Final = ("name", "size", "clip", "rounds", "epsilon", "delta")
 
 
 @dataclass(frozen=True)
 class Schedule:
-    """So many rounds of clipped updates; without a price it is a secure average, and not DP."""
+    """A number of rounds of clipped updates; without epsilon it is a secure average, not DP."""
 
     name: str
-    size: int  # numbers in the model
+    size: int  # parameters of the model
     clip: Fraction
-    rounds: int  # the most there may be
+    rounds: int  # upper bound
     epsilon: Fraction | None
     delta: Fraction | None
 
@@ -63,11 +63,11 @@ class Schedule:
 
     @property
     def guarantee(self) -> str:
-        """Return what the sums of the schedule promise, in the house's words."""
+        """Return the guarantee's name: central-dp, or secure-average (not DP)."""
         return NOT_DP if self.epsilon is None else DP
 
     def spelled(self) -> str:
-        """Return the schedule as it travels; one schedule has one spelling."""
+        """Return the schedule's canonical JSON."""
         said = {
             "name": self.name,
             "size": self.size,
@@ -79,7 +79,7 @@ class Schedule:
         return json.dumps(said, sort_keys=True, separators=(",", ":"))
 
 
-def schedule(  # noqa: PLR0913  # what a fleet's lesson and its price are
+def schedule(  # noqa: PLR0913  # a training run and its price
     name: str,
     *,
     size: int,
@@ -88,13 +88,13 @@ def schedule(  # noqa: PLR0913  # what a fleet's lesson and its price are
     epsilon: float | str | None,
     delta: float | str | None,
 ) -> Schedule:
-    """Return the schedule; `epsilon=None, delta=None` asks for a secure average without noise."""
+    """Create a schedule; `epsilon=None, delta=None` gives a secure average without noise."""
     price = [None if x is None else _fraction(str(Fraction(str(x)))) for x in (epsilon, delta)]
     return Schedule(name, size, Fraction(str(clip)), rounds, *price)
 
 
 def read_schedule(text: str) -> Schedule:
-    """Return the schedule that the text spells, or refuse."""
+    """Parse a schedule from its canonical JSON, or refuse."""
     try:
         said = json.loads(text)
     except (ValueError, RecursionError):
@@ -115,7 +115,7 @@ def read_schedule(text: str) -> Schedule:
 def _fraction(text: str) -> Fraction:
     above, _, below = text.partition("/")
     digits = (above, below or "1")
-    # no exponents: "1e9999999" is a short word for a number that takes minutes to work with
+    # no exponents: "1e9999999" is a short text for a number that takes minutes to compute with
     if not all(part.isascii() and part.isdigit() and len(part) <= MOST_DIGITS for part in digits):
         raise _bad("a number is not one fraction of whole numbers of up to 40 digits")
     if int(digits[1]) == 0:
@@ -125,17 +125,16 @@ def _fraction(text: str) -> Fraction:
 
 @dataclass(frozen=True)
 class Plan:
-    """How each round's integers are made, the same at every site and at the server."""
+    """The grid, noise and width of each round, computed alike by every site and the server."""
 
     agreement: Agreement
     schedule: Schedule
 
     @cached_property
     def cohort(self) -> Agreement:
-        """Return the agreement that a round is held to: without noise all sites are in, or none.
+        """Return the agreement for a round; without noise, its floor is all sites.
 
-        A sum over all of them beside one over all but one, both from one model, would be the update
-        of that one.
+        Two sums from the same model, with and without one site, would reveal that site's update.
         """
         if self.schedule.epsilon is not None:
             return self.agreement
@@ -143,12 +142,12 @@ class Plan:
 
     @cached_property
     def digest(self) -> str:
-        """Return what stands for the schedule among these sites (hex)."""
+        """Return the SHA-256 of agreement and schedule (hex)."""
         return sha256((self.agreement.digest + self.schedule.spelled()).encode()).hexdigest()
 
     @cached_property
     def noise(self) -> NoisySum | None:
-        """Return the sum with its noise, or None where the schedule asks for none."""
+        """Return the noisy sum, or None if the schedule has no noise."""
         epsilon, delta = self.schedule.epsilon, self.schedule.delta
         if epsilon is None or delta is None:
             return None
@@ -163,7 +162,7 @@ class Plan:
         return self._noise(coarsest, epsilon, delta)
 
     def _noise(self, steps: int, epsilon: Fraction, delta: Fraction) -> NoisySum:
-        """Return the sum with the least noise; a person changes one update to any other."""
+        """Return the noisy sum; its sensitivity allows any change of one site's update."""
         return noisy_sum_for(
             Grid(self.schedule.clip, steps, self.schedule.size),
             sites=len(self.agreement.members),
@@ -176,7 +175,7 @@ class Plan:
 
     @cached_property
     def grid(self) -> Grid:
-        """Return the steps in which updates are counted."""
+        """Return the rounding grid of updates."""
         if self.noise is not None and isinstance(self.noise.grid, Grid):
             return self.noise.grid
         return Grid(self.schedule.clip, PLAIN_STEPS, self.schedule.size)
@@ -190,25 +189,25 @@ class Plan:
 
     @cached_property
     def bits(self) -> int:
-        """Return the width at which no sum wraps around."""
+        """Return the bit width at which no sum wraps around."""
         if self.noise is not None:
             return self.noise.bits
         return (len(self.agreement.members) * self.grid.most_each + 1).bit_length() + 1
 
     def terms(self, nonce: bytes, number: int, task: str) -> Terms:
-        """Return the terms of the round of that number, about that model and its settings."""
+        """Return the terms of a round, bound to its number, its model and its settings."""
         about = f"{self.digest}/{number}/{task}"
         return self.cohort.terms(nonce, self.schedule.size, self.bits, about)
 
     def integers(self, update: NDArray[np.float64], dice: Dice) -> NDArray[np.int64]:
-        """Return the update clipped and rounded, with this site's share of the noise."""
+        """Clip and round the update, and add this site's share of the noise."""
         if self.noise is None:
             return self.grid.rounded(update, dice)
         return self.noise.noisy(update, dice)
 
 
 def number_and_task(about: str) -> tuple[int, str]:
-    """Return which round of a schedule it is, and the digest of what it begins with."""
+    """Parse a round's number and its task digest from the terms' `about` text."""
     _, _, rest = about.partition("/")
     number, _, task = rest.partition("/")
     if not number.isascii() or not number.isdigit() or len(number) > len(str(MOST_ROUNDS)):
@@ -217,10 +216,10 @@ def number_and_task(about: str) -> tuple[int, str]:
 
 
 def task_digest(arrays: Arrays, settings: Mapping[str, object]) -> str:
-    """Return what stands for the model that a round begins with, and its settings (hex).
+    """Return the SHA-256 (hex) of a round's initial model and settings.
 
-    All sites sign it, so all train from the same model: else whoever sends models could make one
-    site's update stand out of the sum.
+    All sites sign it, so all train from the same model. Otherwise the server could send one site
+    another model, and single out its update in the sum.
     """
     said = sha256(_spelled(settings).encode())
     for name, array in arrays.items():
@@ -230,21 +229,21 @@ def task_digest(arrays: Arrays, settings: Mapping[str, object]) -> str:
 
 
 def check_records(names: Iterable[str]) -> None:
-    """Refuse records beside ours, the model and its settings: nobody has signed what they say.
+    """Refuse any record except ours, the model and the settings, because sites sign no others.
 
-    An app that reads one could be told another thing at each site.
+    An app that reads another record could get different values at each site.
     """
     if set(names) - {OURS, ARRAYS, SETTINGS}:
         raise refused("It holds records that are not in what all sites have signed.")
 
 
 def _spelled(settings: Mapping[str, object]) -> str:
-    """Return settings of a round as one text: scalars, and lists of them."""
+    """Return a round's settings as canonical JSON: scalars, and lists of them."""
     return json.dumps(dict(settings), sort_keys=True, default=lambda held: {"hex": held.hex()})
 
 
 def flat(arrays: Arrays, like: Arrays) -> NDArray[np.float64]:
-    """Return all numbers in a row; arrays of other names or shapes than `like` are refused."""
+    """Concatenate all arrays; refuse arrays whose names or shapes differ from `like`."""
     shapes = {name: (array.shape, array.dtype.kind) for name, array in arrays.items()}
     wanted = {name: (array.shape, array.dtype.kind) for name, array in like.items()}
     if shapes != wanted or any(kind != "f" for _, kind in wanted.values()) or not wanted:
@@ -253,7 +252,7 @@ def flat(arrays: Arrays, like: Arrays) -> NDArray[np.float64]:
 
 
 def moved(arrays: Arrays, update: NDArray[np.float64]) -> dict[str, NDArray[Any]]:
-    """Return the arrays moved by the update, in their own kind of floats."""
+    """Return the arrays with the update added, each in its own float dtype."""
     found, start = {}, 0
     for name, array in arrays.items():
         part = update[start : start + array.size].reshape(array.shape)

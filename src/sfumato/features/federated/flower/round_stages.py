@@ -1,10 +1,10 @@
-"""A site of a fleet at one stage of a round: a process that begins, says one thing, and ends.
+"""A fleet site at one stage of a round: a process that handles one message and exits.
 
-Flower starts a client anew for every message, so a `Participant` is written down between stages.
-Its secrets are encrypted on disk, by a key that lives in the memory of the node's SuperNode alone
-(Flower's context): when either is gone, they are. What was kept is given once, and deleted before
-it is used: two messages of one stage would otherwise both find the same state, and could be told
-to reveal both secrets of a neighbour.
+Flower starts a new client process for every message, so a `Participant` is saved between stages.
+Its secrets are encrypted on disk. The key exists only in the memory of the node's SuperNode
+(Flower's context). Without the key or the file, the secrets are lost. Saved state is deleted before
+it is used. Otherwise two messages of one stage could read the same state, and make the site reveal
+both secrets of a neighbour.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _NONCE_BYTES: Final = 12
 
 
 class Part:
-    """A site's part in a fleet's rounds; `key` encrypts what it keeps between two stages."""
+    """One site's part in a fleet's rounds; `key` encrypts its state between stages."""
 
     def __init__(self, node: Node, key: bytes, dice: Dice) -> None:
         self._node = node
@@ -38,7 +38,7 @@ class Part:
         self._dice = dice
 
     def join(self, invitation: bytes, spelled: str) -> bytes:
-        """Return this site's keys for a round that it may take part in, and could pay."""
+        """Return this site's keys for a round, after checks of its terms and its budget."""
         plan = Plan(self._node.agreement(), read_schedule(spelled))
         player = self._player(plan)
         said = player.join(invitation)
@@ -53,7 +53,7 @@ class Part:
         return said
 
     def go_on(self, stage: str, nonce: bytes, message: bytes) -> bytes:
-        """Return this site's message of a stage in which no row is touched."""
+        """Return this site's message for a stage that reads no row."""
         player, spelled = self._resumed(nonce)
         match stage:
             case "share":
@@ -61,7 +61,7 @@ class Part:
             case "agree":
                 said = player.agree(message)
             case "reveal":
-                return player.reveal(message)  # and nothing is kept: the round is over
+                return player.reveal(message)  # keep nothing: the round is over
             case _:
                 raise refused("There is no such stage.")
         with self._node.turn() as turn:
@@ -71,10 +71,10 @@ class Part:
     def mask(
         self, nonce: bytes, message: bytes, task: str, update: Callable[[], Numbers | None]
     ) -> bytes:
-        """Return the update under its noise and masks; it is charged before it is computed.
+        """Return the noisy, masked update; it is charged before it is computed.
 
-        Where there is none (the app failed, or what it gave are no such numbers) a site of a
-        private sum sends nothing but noise: whether an app fails can depend on a row.
+        The app may fail or return invalid numbers, and a failure can depend on a row. So a site of
+        a private sum then sends noise only.
         """
         player, spelled = self._resumed(nonce)
         plan = Plan(self._node.agreement(), read_schedule(spelled))
@@ -99,7 +99,7 @@ class Part:
 
     def _player(self, plan: Plan) -> Participant:
         node, trust = self._node, plan.cohort.trust()
-        # the nonces of earlier rounds are looked up in the file, in the turn that puts this down
+        # nonces of earlier rounds are checked in the database, in the turn that stores this one
         return Participant(node.rules.name, node.identity, trust, self._dice, set())
 
     def _sealed(self, player: Participant, spelled: str) -> bytes:

@@ -1,8 +1,8 @@
-"""The server's side in Flower: a strategy that convenes secure sums, and sees nothing else.
+"""The server side in Flower: a strategy that runs secure-aggregation rounds and sees only the sum.
 
-Each round of Flower's is a round of a secure sum: keys and shares before the clients train, their
-masked updates as what they answer, agreement and shares of secrets after it. It needs one message
-and one new process of each client for every stage.
+Each Flower round is one secure sum. Keys and shares are exchanged before the clients train. The
+clients reply with masked updates; agreement and secret shares follow. Every stage takes one message
+and one new process per client.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _LOG: Final = logging.getLogger("flwr")
 
 @dataclass(frozen=True)
 class Round:
-    """What came of one round: whose sum it is, or the code of the reason why there is none."""
+    """The result of one round: the sites in its sum, or the refusal code."""
 
     number: int
     sites: tuple[str, ...] = ()
@@ -48,9 +48,9 @@ class Round:
 
 
 class SecureAverage(Strategy):
-    """Federated averaging of which only the noisy sum is seen; has state: the round it is in."""
+    """Federated averaging that reveals only the noisy sum; holds the current round."""
 
-    def __init__(  # noqa: PLR0913  # what a fleet's lesson is, and how long it waits
+    def __init__(  # noqa: PLR0913  # a training run and its waits
         self,
         agreement: Agreement,
         schedule: Schedule,
@@ -61,9 +61,9 @@ class SecureAverage(Strategy):
         action: str = "train",
         wait_s: float = 600,
     ) -> None:
-        """Convene rounds of the schedule from number `first` on; a number is used once.
+        """Run the schedule's rounds from number `first` on; each number is used once.
 
-        `wait_s` is how long a stage other than training waits for the sites that do not answer.
+        `wait_s` is how long a stage other than training waits for missing sites.
         """
         self.plan = Plan(agreement, schedule)
         self.rounds: list[Round] = []
@@ -75,11 +75,11 @@ class SecureAverage(Strategy):
         if convener.public_key().public_bytes_raw() != agreement.convener:
             raise bad_federation("the convener's key is not the one that the sites have agreed on")
         self._collector: Collector | None = None
-        self._nodes: dict[str, int] = {}  # by the site's name: who has answered for it
+        self._nodes: dict[str, int] = {}  # site name -> the node that answered for it
         self._refusals: list[str] = []
 
     def card(self) -> dict[str, object]:
-        """Return what is promised of the model: guarantee, price, against whom, and of whom."""
+        """Return the model's card: guarantee, price, privacy unit and threat model."""
         schedule, agreement = self.plan.schedule, self.plan.agreement
         return {
             "guarantee": schedule.guarantee,
@@ -87,7 +87,7 @@ class SecureAverage(Strategy):
             "delta": None if schedule.delta is None else str(schedule.delta),
             "unit": "everything that one site's update says, each person of it too",
             "against": f"the server and any {agreement.colluders} sites together",
-            "noise": self.plan.spread,  # of each number of the sum, at least
+            "noise": self.plan.spread,  # least standard deviation per number of the sum
             "clip": str(schedule.clip),
             "rounds": [[one.number, list(one.sites)] for one in self.rounds if one.sites],
             "of rounds": schedule.rounds,
@@ -95,13 +95,13 @@ class SecureAverage(Strategy):
         }
 
     def summary(self) -> None:
-        """Say what is promised."""
+        """Log the card."""
         _LOG.info("\tsfumato: %s", self.card())
 
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
-        """Take keys and shares; return the messages on which sites train and mask."""
+        """Run the key and share stages; return the messages that ask sites to train and mask."""
         self._grid, self._number = grid, self._first + server_round - 1
         self._arrays = {name: array.numpy() for name, array in arrays.items()}
         settings = ConfigRecord({**config, "server-round": server_round})
@@ -119,8 +119,8 @@ class SecureAverage(Strategy):
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
-        """Return the model moved by the average, or nothing where the round has no sum."""
-        del server_round  # the round is the one that was configured last
+        """Return the model updated by the average, or None if the round has no sum."""
+        del server_round  # the round is the last one configured
         collector = self._collector
         if collector is None:  # the round has failed already
             return None, None
@@ -138,19 +138,19 @@ class SecureAverage(Strategy):
     def configure_evaluate(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
-        """Return nothing: what sites say of a model on their own rows is not priced."""
+        """Return no messages: there is no price for metrics on the sites' rows."""
         del server_round, arrays, config, grid
         return []
 
     def aggregate_evaluate(
         self, server_round: int, replies: Iterable[Message]
     ) -> MetricRecord | None:
-        """Return nothing; see `configure_evaluate`."""
+        """Return None; see `configure_evaluate`."""
         del server_round, replies
         return None
 
     def _begin(self) -> Mapping[str, bytes]:
-        """Invite whoever is there; a site is known by the signature on its keys."""
+        """Invite all connected nodes; the signature on its keys identifies a site."""
         collector = self._running()
         nodes = self._present(len(collector.terms.members), collector.terms.floor)
         said, lesson = collector.invitation(), self.plan.schedule.spelled().encode()
@@ -159,7 +159,7 @@ class SecureAverage(Strategy):
         return self._closed(collector, self._answers(sent))
 
     def _present(self, all_sites: int, floor: int) -> list[int]:
-        """Return the nodes, once all are there that there may be, or time is up."""
+        """Wait for all nodes; at the timeout, return those present if the floor is met."""
         end = time.monotonic() + self._wait_s
         while True:
             nodes = list(self._grid.get_node_ids())
@@ -194,7 +194,7 @@ class SecureAverage(Strategy):
         return self._collector
 
     def _answers(self, sent: list[Message]) -> list[Message]:
-        """Return what was answered before all have, or time is up."""
+        """Return the replies that arrive before the timeout."""
         waiting, found = set(self._grid.push_messages(sent)), []
         end = time.monotonic() + self._wait_s
         while waiting and time.monotonic() < end:
@@ -205,7 +205,7 @@ class SecureAverage(Strategy):
         return found
 
     def _closed(self, collector: Collector, replies: Iterable[Message]) -> Mapping[str, bytes]:
-        """Take what sites say, leave out what is refused, and end the stage."""
+        """Pass the sites' replies to the collector, skip refused ones, and close the stage."""
         for reply in replies:
             try:
                 self._nodes[collector.take(_said(reply))] = reply.metadata.src_node_id
@@ -220,7 +220,7 @@ class SecureAverage(Strategy):
 
 
 def _said(reply: Message) -> bytes:
-    """Return the bytes of a site's answer, or raise its refusal, or Flower's own failure."""
+    """Return the bytes of a site's reply; raise its refusal or Flower's failure."""
     record = reply.content.get(OURS) if reply.has_content() else None
     found = record.get("message") if isinstance(record, ConfigRecord) else None
     if isinstance(found, bytes):

@@ -1,1 +1,1 @@
-"""Remote tensors: send, compute at the worker, bring back what was yours."""
+"""Remote tensors: send them, compute at the worker, and fetch back what is yours."""

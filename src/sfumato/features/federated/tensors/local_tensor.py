@@ -1,4 +1,4 @@
-"""Tensors that are here, and can be sent."""
+"""Local tensors that can be sent to workers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class LocalTensor(torch.Tensor):
-    """A tensor of PyTorch that can be sent, called by tags, and shared among workers."""
+    """A PyTorch tensor that can be sent, tagged, and secret-shared among workers."""
 
     _labels: tuple[frozenset[str], str | None] = (frozenset(), None)
 
@@ -26,7 +26,7 @@ class LocalTensor(torch.Tensor):
     @overload
     def send(self, worker: Worker, *others: Worker) -> SeveralTensors: ...
     def send(self, worker: Worker, *others: Worker) -> RemoteTensor | SeveralTensors:
-        """Return the tensor at the worker, or at each of several; this one stays as it is."""
+        """Copy the tensor to one worker or to several; the local tensor does not change."""
         if not others:
             return put(worker, self)
         return SeveralTensors(tuple(put(one, self) for one in (worker, *others)))
@@ -35,40 +35,40 @@ class LocalTensor(torch.Tensor):
         return torch.Tensor.__repr__(self).replace(f"{type(self).__name__}(", "tensor(", 1)
 
     def get(self) -> LocalTensor:
-        """Return itself: it is here already."""
+        """Return the tensor itself: it is local already."""
         return self
 
     def copy(self) -> LocalTensor:
-        """Return another with the same values."""
+        """Return a copy."""
         return self.clone()
 
     @property
     def child(self) -> LocalTensor:
-        """Return itself: nothing is wrapped in anything."""
+        """Return the tensor itself: there is no wrapper."""
         return self
 
     def tag(self, *tags: str) -> LocalTensor:
-        """Be found by these words at the worker that it is sent to (`worker.search`)."""
+        """Add tags, by which `worker.search` finds the tensor after it is sent."""
         self._labels = (self._labels[0] | {*tags}, self._labels[1])
         return self
 
     def describe(self, line: str) -> LocalTensor:
-        """Have a line about it kept at the worker that it is sent to."""
+        """Set a description, which the worker keeps after the tensor is sent."""
         self._labels = (self._labels[0], line)
         return self
 
     @property
     def tags(self) -> set[str]:
-        """Return the words by which it is to be found."""
+        """Return the tags."""
         return {*self._labels[0]}
 
     @property
     def description(self) -> str | None:
-        """Return the line about it."""
+        """Return the description."""
         return self._labels[1]
 
     def fix_precision(self, *, precision_fractional: int = 3) -> FixedTensor:
-        """Return its numbers as whole ones, of so many decimal places."""
+        """Convert to fixed-point numbers with this number of decimal places."""
         from sfumato.features.federated.tensors.secret_shared_tensor import fixed
 
         return fixed(self, precision_fractional)
@@ -76,10 +76,10 @@ class LocalTensor(torch.Tensor):
     fix_prec = fix_precision
 
     def share(self, *workers: Worker, crypto_provider: object = None) -> SharedTensor:
-        """Return its whole numbers split among workers, of which none learns a thing alone."""
+        """Secret-share the integers among workers; no worker learns anything alone."""
         from sfumato.features.federated.tensors.secret_shared_tensor import shared
 
-        del crypto_provider  # who shares draws what products need
+        del crypto_provider  # the caller is the dealer of triples
         return shared(self, workers)
 
     def __getattr__(self, name: str) -> Any:
@@ -88,17 +88,17 @@ class LocalTensor(torch.Tensor):
 
 @dataclass(frozen=True)
 class SeveralTensors:
-    """One tensor at each of several workers, as it was sent to them."""
+    """Copies of one tensor at several workers."""
 
     at: tuple[RemoteTensor, ...]
 
     @property
     def location(self) -> tuple[Worker, ...]:
-        """Return where they are."""
+        """Return the workers."""
         return tuple(one.location for one in self.at)
 
     def get(self, sum_results: bool = False) -> Any:
-        """Return all of them, or (the course's word for it) their sum; nobody keeps them longer."""
+        """Fetch all copies, or their sum (`sum_results`, as in PySyft 0.2); no worker keeps one."""
         brought = [one.get() for one in self.at]
         return reduce(add, brought) if sum_results else brought
 
@@ -111,19 +111,19 @@ def tensor(
     requires_grad: bool = False,
     pin_memory: bool = False,
 ) -> LocalTensor:
-    """Return a tensor that can be sent.
+    """Create a tensor that can be sent.
 
     Args:
         data: Numbers, nested lists or an array, as `torch.tensor` takes them.
-        dtype: The type of its numbers; without it, what the data suggest.
-        device: Where it is kept.
-        requires_grad: Whether gradients are kept for it.
-        pin_memory: Whether it lies in pinned memory.
+        dtype: The dtype; None infers it from the data.
+        device: The device.
+        requires_grad: Whether autograd records operations on it.
+        pin_memory: Whether to allocate it in pinned memory.
     """
     made = local(torch.tensor(data, dtype=dtype, device=device, pin_memory=pin_memory))
     return made.requires_grad_() if requires_grad else made
 
 
 def local(held: torch.Tensor) -> LocalTensor:
-    """Return the same tensor as one that can be sent."""
+    """View a tensor as one that can be sent."""
     return held.as_subclass(LocalTensor)

@@ -1,9 +1,9 @@
-"""The worker's end: objects by key, asked through messages; what is the site's stays the site's.
+"""A worker's object store: objects by key; values that depend on the site's tables stay there.
 
-An object is *free* if it can be given back: it was sent here, or was computed from such objects
-before anything of the site's tables was touched. From the first touch on nothing computed is free,
-and no sent object that was written to; gradients and views make finer book-keeping unsafe
-(`tests/features/federated/tensors/test_private_tensors.py` has the ways round it that were tried).
+An object is *free* if it may be fetched. It is free if it was sent, or computed from free objects
+before any table was used. After the first use of a table, no new result is free, and no sent object
+that is written to stays free. Gradients and views make finer tracking unsafe;
+`tests/features/federated/tensors/test_private_tensors.py` lists the attacks that were tried.
 """
 
 from __future__ import annotations
@@ -26,22 +26,22 @@ from sfumato.features.federated.tensors.unseen_values import (
 from sfumato.features.federated.tensors.worker import TABLE
 from sfumato.features.federated.training.training_site import Offer, Trainee
 
-# --- What callers call objects at a worker: tags, and a line of text; in their words, of no value
+# --- Labels of objects at a worker: the caller's tags and description, independent of values
 
 
 MOST_TAGS: Final = 32
-MOST_LETTERS: Final = 1000  # of a tag, and of the line
+MOST_LETTERS: Final = 1000  # of a tag, and of the description
 
 
 class ObjectLabels:
-    """Tags and lines by the keys of objects; has state."""
+    """Tags and descriptions by object key."""
 
     def __init__(self) -> None:
         self._tags: dict[str, frozenset[str]] = {}
         self._lines: dict[str, str] = {}
 
     def put(self, key: str, tags: list[Any], line: str | None) -> None:
-        """Add tags to an object; a line stands in the place of the one before."""
+        """Add tags to an object; a new description replaces the old one."""
         words = [*tags, "" if line is None else line]
         if not all(isinstance(word, str) and len(word) <= MOST_LETTERS for word in words):
             raise malformed(f"a tag or a description is a text of {MOST_LETTERS} letters at most")
@@ -53,35 +53,35 @@ class ObjectLabels:
             self._lines[key] = line
 
     def of(self, key: str) -> dict[str, Any]:
-        """Return what an object is called."""
+        """Return an object's tags and description."""
         tags = sorted(self._tags.get(key, ()))
         return {"tags": tags, "line": self._lines.get(key)}
 
     def with_all(self, tags: list[Any]) -> list[str]:
-        """Return the keys of what bears all of these tags, oldest first."""
+        """Return the keys of objects with all of these tags, oldest first."""
         if not all(isinstance(tag, str) for tag in tags):
             raise malformed("a tag is a text")
         return [key for key, borne in self._tags.items() if borne.issuperset(tags)]
 
     def forget(self, key: str) -> None:
-        """Forget what an object was called."""
+        """Delete an object's labels."""
         self._tags.pop(key, None)
         self._lines.pop(key, None)
 
     def clear(self) -> None:
-        """Forget what all objects were called."""
+        """Delete all labels."""
         self._tags.clear()
         self._lines.clear()
 
 
 MOST_OBJECTS: Final = 100_000
-GRAD: Final = OPERATIONS["requires_grad_"]  # which changes no number
+GRAD: Final = OPERATIONS["requires_grad_"]  # it changes no value
 CANNOT: Final = "the operation cannot be carried out"
-OF_GRADIENTS: Final = ("gradient", "inputs")  # of a backward's terms, those that are tensors
+OF_GRADIENTS: Final = ("gradient", "inputs")  # the tensor arguments of backward
 
 
 class Store:
-    """What one worker holds. Speaks bytes; has state."""
+    """One worker's objects and tables; handles encoded messages."""
 
     def __init__(self, tables: Mapping[str, torch.Tensor], offer: Offer | None = None) -> None:
         self._trainee = None if offer is None else Trainee(tables, offer)
@@ -89,27 +89,27 @@ class Store:
         self._objects: dict[str, torch.Tensor] = {}
         self._free: set[str] = set()
         self.is_touched = False
-        self._of_grads: set[int] = set()  # memory of objects in which gradients have been
+        self._of_grads: set[int] = set()  # memory that has held gradients
         self._labels = ObjectLabels()
         self.last = 0  # the number of the newest object
 
     def declare(self, name: str, shape: torch.Tensor) -> None:
-        """Let it have a table of which nothing but the shape is here."""
+        """Add a table that has only a shape, no values."""
         self._tables[TABLE + name] = shape
 
     def bytes_held(self) -> int:
-        """Return how many bytes the objects and their gradients take, or would if they had any."""
+        """Return the size of all objects and gradients in bytes, as if meta tensors had values."""
         held = [*self._objects.values(), *_gradients(self._objects.values())]
         memories = {_memory(one): one.untyped_storage().nbytes() for one in held}
         return sum(memories.values())
 
     def bytes_of(self, key: str) -> int:
-        """Return how many bytes an object is when it is given."""
+        """Return the size of an object in bytes."""
         found = self._objects.get(key)
         return 0 if found is None else found.nbytes
 
     def sharing(self, key: str) -> list[str]:
-        """Return the keys of all that lies where the object does."""
+        """Return the keys of all tensors that share memory with the object."""
         return self._sharing_with(self._find(key))
 
     def _sharing_with(self, found: torch.Tensor) -> list[str]:
@@ -117,14 +117,14 @@ class Store:
         return [one for one, value in held.items() if _memory(value) == _memory(found)]
 
     def handle(self, message: bytes) -> bytes:
-        """Return the answer to a message: words, or a refusal."""
+        """Return the reply to a message: an answer, or a refusal."""
         try:
             return encode({"said": self.do(decode(message))})
         except Refused as refusal:
             return encode({"refused": [refusal.code, refusal.cause, refusal.next_step]})
 
     def do(self, words: Any) -> Any:  # Any: JSON
-        """Return what the worker says to the words, or refuse."""
+        """Execute one decoded request, or refuse."""
         match words:
             case {"do": "put", "value": torch.Tensor() as value}:
                 return self._told(self._keep(value, is_free=True))
@@ -156,7 +156,7 @@ class Store:
         raise malformed("it knows no such request")
 
     def _labelled(self, words: Any) -> Any:  # Any: JSON
-        """Put down what an object is called, say it, or find objects by it."""
+        """Set or return labels, or search objects by tags."""
         match words:
             case {"do": "label", "key": str(key), "tags": list(tags), "line": str() | None as line}:
                 if key not in self._objects:
@@ -170,7 +170,7 @@ class Store:
         raise malformed("it knows no such request")
 
     def _clear(self) -> None:
-        """Forget all; what was computed of a table is gone too, so nothing is touched."""
+        """Delete all objects; results of tables are gone too, so `is_touched` resets."""
         self._objects.clear()
         self._free.clear()
         self._of_grads.clear()
@@ -193,7 +193,7 @@ class Store:
         return key
 
     def _told(self, key: str) -> Any:  # Any: JSON
-        """Return what a client learns of an object: its key, and what is declared of it."""
+        """Return an object's key and metadata for the client."""
         held = self._tables.get(key)
         held = self._find(key) if held is None else held
         return {
@@ -204,7 +204,7 @@ class Store:
         }
 
     def _find(self, key: str) -> torch.Tensor:
-        """Return the object; whoever finds a table has touched what is private."""
+        """Return the object; finding a table marks the store as touched."""
         self.is_touched |= key in self._tables
         found = self._tables.get(key, self._objects.get(key))
         if found is None:
@@ -226,7 +226,7 @@ class Store:
     def _set_grad(self, key: str, to: Reference | None) -> None:
         grad = None if to is None else self._find(to.key)
         if grad is not None and self._is_of_table(grad):
-            grad = grad.clone()  # the next gradient is added to it
+            grad = grad.clone()  # autograd adds the next gradient in place
         try:
             self._find(key).grad = grad
         except (RuntimeError, TypeError):
@@ -259,7 +259,7 @@ class Store:
         raise malformed("the operation gives no tensor")
 
     def _write(self, operation: Any, args: Any, named: Any, is_free: bool) -> Any:
-        """Change an object in place; whatever shares its memory is no longer free, if it is not."""
+        """Write to an object in place; with private inputs, tensors in its memory are not free."""
         match args:
             case (Reference() as target, *_) if not self._is_of_table(self._find(target.key)):
                 written = self._find(target.key)
@@ -273,13 +273,13 @@ class Store:
         return self._told(target.key)
 
     def _is_of_table(self, held: torch.Tensor) -> bool:
-        """Say whether it lies in a table's memory, as a view of it does."""
+        """Return True if the tensor shares memory with a table."""
         return _memory(held) in {_memory(table) for table in self._tables.values()}
 
     def _backward(self, key: str, args: Any, named: Any) -> None:
-        """Compute gradients; where one is added to, what shares its memory is no longer free.
+        """Compute gradients; after a table was used, memory that holds gradients is no longer free.
 
-        A gradient may be a view of the one that the caller gave, so that is a copy of its own.
+        A gradient may be a view of the gradient that the caller passed, so that argument is copied.
         """
         if _references((args[1:], [named[one] for one in named if one not in OF_GRADIENTS])):
             raise malformed("a tensor decides nothing but gradients here")
@@ -294,12 +294,12 @@ class Store:
         self._free -= {key for key in self._free if _memory(self._objects[key]) in memories}
 
     def _computed(self, operation: Any, args: Any, named: Any) -> Any:
-        """Return what the operation gives, if its shape is decided by shapes alone.
+        """Return an operation's result if its shape depends on shapes only.
 
-        PyTorch takes a tensor of one number for a size, and a table's number would be the shape.
-        Some operations fail for what the numbers are (classes, whole numbers divided by zero). Who
-        has seen that they fail has seen the numbers: so what could be computed of some numbers
-        gives something here, and of those that fail it gives zeros.
+        PyTorch accepts a one-element tensor as a size, so a table's value could become a shape.
+        Some operations fail on certain values (class labels, integer division by zero), and a
+        failure would reveal those values. So an operation that works on some values returns zeros
+        if it fails on these.
         """
         if not self.is_touched:
             return self._run(operation, args, named)
@@ -314,7 +314,7 @@ class Store:
         return zeros_of(shapes, (args, named))
 
     def _run(self, operation: Any, args: Any, named: Any) -> Any:
-        """Return what the operation gives; why it fails is told only where nothing is private."""
+        """Return an operation's result; state why it fails only if nothing is private."""
         try:
             return operation(*args, **named)
         except FAILURES as wrong:
@@ -322,7 +322,7 @@ class Store:
         raise malformed(f"{CANNOT}{why}")
 
     def _held(self, words: Any) -> Any:
-        """Return the words with every reference replaced by what it stands for."""
+        """Replace references by their tensors."""
         match words:
             case Reference():
                 return self._find(words.key)
@@ -337,7 +337,7 @@ class Store:
         return words
 
     def check_free(self, key: str) -> None:
-        """Refuse what is not given back."""
+        """Refuse to return an object that is not free."""
         self._find(key)
         if key not in self._free:
             raise Refused(
@@ -357,7 +357,7 @@ class Store:
     def _forget(self, key: str) -> None:
         gone = self._objects.pop(key, None)
         if gone is not None and _memory(gone) in self._of_grads and not self._sharing_with(gone):
-            self._of_grads.discard(_memory(gone))  # where it lay, something else may lie next
+            self._of_grads.discard(_memory(gone))  # the memory may be reused
         self._free.discard(key)
         self._labels.forget(key)
 
@@ -376,13 +376,13 @@ def _references(words: Any) -> list[str]:
 
 
 def _is_of_a_leaf(held: torch.Tensor) -> bool:
-    """Say whether autograd lets nobody write to it now, whatever it holds."""
+    """Return True if autograd forbids writing to it now, independent of values."""
     both = [one for one in (held, held._base) if one is not None]
     return torch.is_grad_enabled() and any(one.is_leaf and one.requires_grad for one in both)
 
 
 def _copied(words: Any) -> Any:
-    """Return the terms of a backward with a gradient that lies nowhere else."""
+    """Return the arguments of a backward call with the gradient copied."""
     match words:
         case (torch.Tensor() as gradient, *more):
             return (gradient.clone(), *more)
@@ -392,7 +392,7 @@ def _copied(words: Any) -> Any:
 
 
 def _check_index(name: str, args: tuple[Any, ...]) -> None:
-    """Refuse a tensor as an index: its values would decide the shape, or whether it fails."""
+    """Refuse a tensor as an index: the output shape or a failure would depend on its values."""
     if name == "__getitem__" and _references(args[1:]):
         raise malformed("a tensor is no index; use numbers and slices")
 
@@ -403,4 +403,4 @@ def _gradients(held: Iterable[torch.Tensor]) -> list[torch.Tensor]:
 
 
 def _memory(held: torch.Tensor) -> int:
-    return int(held.untyped_storage()._cdata)  # shared by views; also where there are no values
+    return int(held.untyped_storage()._cdata)  # shared by views; works for meta tensors too

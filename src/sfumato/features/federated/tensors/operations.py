@@ -1,7 +1,7 @@
-"""What a worker does when asked: these operations, by these names, and nothing else.
+"""The closed list of operations that a worker executes, by name.
 
-None gives a value to Python (`item`, `tolist`, a branch) and none has a shape that depends on
-values (`nonzero`, `unique`, a mask as an index).
+None returns a value to Python (`item`, `tolist`, a branch). None has an output shape that depends
+on values (`nonzero`, `unique`, a mask as an index).
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ OF_NETWORKS: Final = (
     "linear", "logsigmoid", "max_pool1d", "max_pool2d", "mish", "mse_loss", "nll_loss", "prelu",
     "selu", "silu", "smooth_l1_loss", "softplus", "softsign",
 )  # fmt: skip
-SAME: Final = {  # other names of the same
+SAME: Final = {  # aliases
     "__add__": "add", "__radd__": "add", "__sub__": "sub", "__mul__": "mul", "__rmul__": "mul",
     "__truediv__": "div", "true_divide": "div", "divide": "div", "subtract": "sub",
     "multiply": "mul", "__rdiv__": "__rtruediv__", "__pow__": "pow", "__matmul__": "matmul",
@@ -47,8 +47,8 @@ SAME: Final = {  # other names of the same
     "data": "detach", "log_sigmoid": "logsigmoid",
 }  # fmt: skip
 
-WRITES: Final = frozenset({"inplace", "max_norm", "out"})  # arguments that change other objects
-SAFE_ARGS: Final = {  # by place, before one of those
+WRITES: Final = frozenset({"inplace", "max_norm", "out"})  # arguments that write to other objects
+SAFE_ARGS: Final = {  # number of positional arguments before one of those
     "celu": 2, "elu": 2, "hardsigmoid": 1, "hardswish": 1, "hardtanh": 3, "leaky_relu": 2,
     "mish": 1, "selu": 1, "silu": 1,
 }  # fmt: skip
@@ -61,6 +61,6 @@ OPERATIONS: Final[dict[str, Operation]] = {
 
 
 def name_of(said: str) -> str | None:
-    """Return the name under which a worker knows what PyTorch calls so, or None."""
+    """Return the worker's name of a PyTorch function, or None if it is unsupported."""
     name = SAME.get(said, said)
     return name if name in OPERATIONS else None

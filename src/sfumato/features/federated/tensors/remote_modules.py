@@ -1,7 +1,7 @@
-"""Models that can be sent: PyTorch's own modules, with `send`, `get`, `move` and `copy`.
+"""PyTorch modules that can be sent to workers: with `send`, `get`, `move` and `copy`.
 
-`nn.Linear` and the rest are subclasses made on demand; PyTorch itself is left as it is. A model is
-sent in place: its parameters stay the same objects, so an optimiser made before still serves.
+`nn.Linear` and the others are subclasses created on demand; PyTorch itself is not patched. A model
+is sent in place: its parameters stay the same objects, so an existing optimiser still works.
 """
 
 from __future__ import annotations
@@ -18,32 +18,32 @@ from sfumato.features.federated.tensors.worker import Ref, Worker
 
 
 class Sendable:
-    """What a module can do besides what PyTorch's can."""
+    """A mixin that adds sending and fetching to PyTorch modules."""
 
     def send(self, worker: Worker) -> Self:
         """Send every parameter to the worker, in place."""
         return send(self, worker)
 
     def get(self) -> Self:
-        """Bring every parameter back, in place; all or none."""
+        """Fetch every parameter back, in place; all or none."""
         return get(self)
 
     def move(self, worker: Worker) -> Self:
-        """Bring the model from one worker to another."""
+        """Move the model from one worker to another."""
         return send(get(self), worker)
 
     def copy(self) -> Self:
-        """Return a model of its own with the same values."""
+        """Return a deep copy of the model."""
         return copy.deepcopy(self)
 
     @property
     def location(self) -> Worker | None:
-        """Return the worker where the model is, or None if it is here."""
+        """Return the model's worker, or None if it is local."""
         return location(self)
 
 
 def location(model: Any) -> Worker | None:
-    """Return the worker where the model is, or None if it is here."""
+    """Return the model's worker, or None if it is local."""
     for parameter in model.parameters():
         if isinstance(parameter, RemoteParameter):
             return parameter.location
@@ -69,9 +69,9 @@ def send(model: Any, worker: Worker) -> Any:
 
 
 def get(model: Any) -> Any:
-    """Bring every parameter of a module back, in place; return the module."""
+    """Fetch every parameter of a module back, in place; return the module."""
     away = [p for p in model.parameters() if isinstance(p, RemoteParameter)]
-    values = [parameter.clone().get() for parameter in away]  # what is refused leaves all there
+    values = [parameter.clone().get() for parameter in away]  # all or none
     for parameter, value in zip(away, values, strict=True):
         ref = parameter._ref
         parameter.__class__ = torch.nn.Parameter

@@ -1,8 +1,8 @@
-"""Tensors that lie at a worker: PyTorch's functions take them, and the worker computes.
+"""Tensors whose values are at a worker: PyTorch functions accept them, and the worker computes.
 
-A remote tensor is a tensor of PyTorch without values (on its `meta` device), so shapes are known
-here, modules and optimisers accept it, and every function that gets one hands the call to
-`__torch_function__`: no part of PyTorch is changed.
+A remote tensor is a PyTorch tensor without values (on the `meta` device). So shapes are known
+locally, and modules and optimisers accept it. PyTorch hands every function call on one to
+`__torch_function__`; PyTorch itself is not patched.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ KNOWN_HERE: Final = frozenset({
 })  # fmt: skip
 
 
-INSTEAD: Final = {  # of the old course's words, what to write
+INSTEAD: Final = {  # PySyft 0.2 name -> replacement
     "send_": "x = x.send(worker)",
     "get_": "x = x.get()",
     "move_": "x = x.move(worker)",
@@ -45,15 +45,15 @@ OF_POINTERS: Final = {
 
 
 class RemoteTensor(torch.Tensor):
-    """A tensor at a worker."""
+    """A tensor whose values are at a worker."""
 
     _ref: Ref
     _needs_grad: bool
-    _is_sent: bool = False  # and not computed there: it may have a gradient
+    _is_sent: bool = False  # sent, not computed there: it may have a gradient
 
     @property
     def location(self) -> Worker:
-        """Return the worker where the values lie."""
+        """Return the worker that holds the values."""
         return self._ref.worker
 
     @property
@@ -68,54 +68,55 @@ class RemoteTensor(torch.Tensor):
 
     @property
     def owner(self) -> Worker:
-        """Return where the reference is: here."""
+        """Return the worker that holds the reference: the local one."""
         from sfumato.features.federated.tensors.virtual_worker import HERE
 
         return HERE
 
     @property
     def child(self) -> RemoteTensor:
-        """Return itself: nothing is wrapped in anything."""
+        """Return the tensor itself: there is no wrapper."""
         return self
 
     @property
     def garbage_collect_data(self) -> bool:
-        """Say whether the worker forgets it when nobody here speaks of it any more."""
+        """Return True if the worker deletes the object once the last reference is gone."""
         return self._ref.is_open
 
     def tag(self, *tags: str) -> RemoteTensor:
-        """Have the worker find it by these words (`worker.search`)."""
+        """Add tags at the worker, for `worker.search`."""
         self._ref.worker.ask(do="label", key=self._ref.key, tags=list(tags), line=None)
         return self
 
     def describe(self, line: str) -> RemoteTensor:
-        """Have the worker keep a line about it."""
+        """Set the description at the worker."""
         self._ref.worker.ask(do="label", key=self._ref.key, tags=[], line=line)
         return self
 
     @property
     def tags(self) -> set[str]:
-        """Return the words by which the worker finds it."""
+        """Return the tags at the worker."""
         return {*self._ref.worker.ask(do="labels", key=self._ref.key)["tags"]}
 
     @property
     def description(self) -> str | None:
-        """Return the line that the worker keeps about it."""
+        """Return the description at the worker."""
         return self._ref.worker.ask(do="labels", key=self._ref.key)["line"]
 
     def __getattr__(self, name: str) -> Any:
         raise not_here(self, name, {**INSTEAD, **OF_POINTERS})
 
     def get(self, user: object = None, reason: str = "") -> Any:  # Any: LocalTensor or parameter
-        """Return the values; the worker keeps them no longer.
+        """Fetch the values; the worker deletes them.
 
-        What was sent comes back with its gradient, where that is not the site's.
+        A sent tensor comes back with its gradient, unless the gradient depends on the site's
+        tables.
         """
         from sfumato.features.federated.tensors.local_tensor import local
 
         if user is not None:
             raise refused("who asks is whose token it is, and nobody names another")
-        del reason  # an old course's word, which nobody reads
+        del reason  # PySyft 0.2's parameter, ignored
         grad = self._gradient()
         held = self._ref.worker.ask(do="get", key=self._ref.key)
         self._ref.is_open = False
@@ -135,20 +136,20 @@ class RemoteTensor(torch.Tensor):
             return None
 
     def copy(self) -> RemoteTensor:
-        """Return another with the same values at the same worker."""
+        """Return a copy at the same worker."""
         return self.clone()
 
     def release(self, *, epsilon: float, delta: float | None = None) -> Any:
-        """Return what the site's door gives for it at that price, noised: a sum or mean of a table.
+        """Release a sum or mean of a site's table with noise, at a price.
 
-        The values stay where they are.
+        The exact values stay at the site.
 
         Args:
-            epsilon: What it may cost; the site's ledger is charged.
-            delta: What may be spent of delta; without it, the card's `delta_per_request`.
+            epsilon: The largest epsilon to spend; the site's ledger is charged.
+            delta: The largest delta to spend; None means the card's `delta_per_request`.
 
         Returns:
-            A tensor of noisy numbers, with the `answer` (receipt, intervals) beside it.
+            A tensor of noisy numbers; its attribute `answer` has receipt and intervals.
 
         Raises:
             Refused: `remote-private`, if it is no sum or mean of a site's table.
@@ -156,13 +157,13 @@ class RemoteTensor(torch.Tensor):
         return self._ref.worker.release(self._ref.key, epsilon=epsilon, delta=delta)
 
     def move(self, worker: Worker) -> RemoteTensor:
-        """Return the tensor at another worker; this one keeps it no longer."""
+        """Move the tensor to another worker; this worker deletes it."""
         if worker is self.owner:
-            return self.get()  # as the old course did
+            return self.get()  # as in PySyft 0.2
         return self if worker is self.location else put(worker, self.get())
 
     def send(self, worker: Worker) -> RemoteTensor:
-        """Return the tensor at that worker."""
+        """Move the tensor to that worker."""
         return self.move(worker)
 
     def __repr__(self, **_: object) -> str:
@@ -182,7 +183,7 @@ class RemoteTensor(torch.Tensor):
         args: tuple[Any, ...] = (),
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
-        """Have the worker do what PyTorch was asked to do."""
+        """Forward a PyTorch call to the worker."""
         name = getattr(func, "__name__", "")
         if name in ("__get__", "__set__", "__delete__"):
             return _attribute(name, func, args)
@@ -196,11 +197,11 @@ class RemoteTensor(torch.Tensor):
 
 
 class RemoteParameter(RemoteTensor, torch.nn.Parameter):
-    """A parameter of a model that was sent; keeps its identity, so that optimisers know it."""
+    """A parameter of a sent model; it keeps its identity for optimisers."""
 
 
 def remote(worker: Worker, told: Any) -> RemoteTensor:
-    """Return the tensor of which the worker told."""
+    """Create the remote tensor for a worker's reply."""
     blank = torch.empty(told["shape"], dtype=told["dtype"], device="meta")
     made = blank.as_subclass(RemoteTensor)
     made._ref, made._needs_grad = Ref(worker, told["key"].key), told["needs_grad"]
@@ -208,7 +209,7 @@ def remote(worker: Worker, told: Any) -> RemoteTensor:
 
 
 def put(worker: Worker, value: torch.Tensor) -> RemoteTensor:
-    """Return the value at the worker; the one here stays as it is."""
+    """Copy a local tensor to the worker; the local one does not change."""
     made = remote(worker, worker.ask(do="put", value=value))
     made._is_sent = True
     tags, line = getattr(value, "_labels", ((), None))
@@ -218,7 +219,7 @@ def put(worker: Worker, value: torch.Tensor) -> RemoteTensor:
 
 
 def call(said: str, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
-    """Return what the worker gives for an operation of that name."""
+    """Run an operation at the worker, and return references to its results."""
     name = name_of(said)
     if name is None:
         raise refused(f"{said!r} is not an operation on remote tensors")
@@ -234,14 +235,14 @@ def call(said: str, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
 
 
 def not_here(held: object, name: str, instead: Mapping[str, str]) -> Exception:
-    """Return why there is nothing of that name: a refusal, if there is something to write."""
+    """Return the error for a missing attribute: a refusal if there is a replacement."""
     if name not in instead:
         return AttributeError(f"{type(held).__name__!r} object has no attribute {name!r}")
     return refused(f"there is no {name!r}; write {instead[name]}")
 
 
 def _is_unsaid(key: str, value: object) -> bool:
-    """Say whether PyTorch adds the argument although nobody meant it."""
+    """Return True for arguments that PyTorch adds by default."""
     return (
         value is None
         or key in ("_stacklevel", "memory_format")
@@ -250,7 +251,7 @@ def _is_unsaid(key: str, value: object) -> bool:
 
 
 def _attribute(how: str, func: Any, args: tuple[Any, ...]) -> Any:
-    """Return, or set, what stands behind a dot."""
+    """Get, set or delete an attribute of a remote tensor."""
     name, tensor = func.__self__.__name__, args[0]
     if how == "__get__":
         return _read(name, func, tensor)
@@ -322,7 +323,7 @@ def _workers(words: Any) -> list[Worker]:
 
 
 def _words(words: Any) -> Any:
-    """Return the words with references in place of tensors."""
+    """Replace tensors by references."""
     match words:
         case RemoteTensor():
             return words._ref.word()
@@ -336,7 +337,7 @@ def _words(words: Any) -> Any:
 
 
 def refused(why: str) -> Refused:
-    """Return the refusal of what a remote tensor cannot do."""
+    """Return the refusal for an operation that remote tensors do not support."""
     return Refused(
         "remote-refused",
         f"That is not done with remote tensors: {why}.",

@@ -1,12 +1,13 @@
-"""Whole numbers split among workers: each part alone is noise, and all together are the number.
+"""Secret-shared integers: each worker holds one additive share modulo 2^64.
 
-Additive sharing over integers modulo 2^64, which is how machine words add up; all parts but one are
-drawn by the operating system. So workers that do not put *all* of their parts together learn
-nothing. Who shares knows the numbers, and draws what products need (the triples of Beaver 1991): a
-dealer whom the workers need not trust with anything but the numbers that it shared itself.
+All shares but one are random: from the operating system, or by AES-256-CTR with a fresh key. So
+workers learn nothing unless they combine *all* of their shares. The caller knows the numbers, and
+acts as the dealer of multiplication triples (Beaver 1991). The workers need to trust this dealer
+only with the numbers that it shared itself.
 
-No number ever wraps around unnoticed: beside the parts, here, stands how large the numbers may have
-become, and what could pass 2^63 is refused. It says something of the numbers, and goes nowhere.
+No number wraps around unnoticed. The client keeps an upper bound on the numbers, and refuses an
+operation that could pass 2^63. The bound reveals something about the numbers, so it stays at the
+client.
 """
 
 from __future__ import annotations
@@ -34,7 +35,10 @@ _DICE: Final = StretchedDice()
 
 
 class Uncompared:
-    """What is added and multiplied alone, and says so rather than give a wrong answer."""
+    """A base class that refuses comparison, division and indexing.
+
+    The inherited defaults would give wrong results without an error.
+    """
 
     def _refuse(self, *_: object) -> NoReturn:
         raise refused(
@@ -54,14 +58,14 @@ class Uncompared:
     __hash__ = object.__hash__
 
     def __getattr__(self, name: str) -> NoReturn:
-        """Refuse what a tensor has and these have not."""
+        """Refuse tensor attributes that these classes do not have."""
         if name.startswith("_") or not hasattr(torch.Tensor, name):
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
         self._refuse()
 
     @classmethod
     def __torch_function__(cls, *_: object, **__: object) -> NoReturn:
-        """Refuse what PyTorch would do with them."""
+        """Refuse PyTorch functions."""
         raise refused(
             "functions of PyTorch do not take numbers that are shared or of a fixed precision;"
             " write + - * between two of them, and x.fix_precision() of a tensor first"
@@ -73,7 +77,7 @@ Fixable: TypeAlias = "FixedTensor | float"
 
 @dataclass(frozen=True, eq=False, repr=False)
 class FixedTensor(Uncompared):
-    """Numbers as whole ones, which stand for so many decimal places."""
+    """Fixed-point numbers: integers with a number of decimal places."""
 
     child: LocalTensor
     places: int
@@ -83,17 +87,17 @@ class FixedTensor(Uncompared):
 
     @property
     def shape(self) -> torch.Size:
-        """Return the sides of the tensor."""
+        """Return the shape."""
         return self.child.shape
 
     def float_precision(self) -> LocalTensor:
-        """Return the numbers with their point."""
+        """Convert the fixed-point numbers to floats."""
         return local((self.child.double() / 10**self.places).to(torch.get_default_dtype()))
 
     float_prec = float_precision
 
     def share(self, *workers: Worker, crypto_provider: object = None) -> SharedTensor:
-        """Return the numbers split among workers; nobody but the caller draws anything."""
+        """Secret-share the numbers among workers; only the caller draws random numbers."""
         del crypto_provider
         return shared(self.child, workers, self.places)
 
@@ -115,7 +119,7 @@ class FixedTensor(Uncompared):
         return self
 
     def __mul__(self, other: Fixable) -> FixedTensor:
-        """Return the product, which has the places of both and is not rounded."""
+        """Return the exact product; its decimal places are the sum of both."""
         met = _met(other)
         _check_size(_size(self.child) * _size(met.child))
         return FixedTensor(local(self.child * met.child), self.places + met.places)
@@ -125,7 +129,7 @@ class FixedTensor(Uncompared):
     __matmul__ = Uncompared._refuse
 
     def sum(self) -> FixedTensor:
-        """Return the sum of all of the numbers."""
+        """Return the sum of all numbers."""
         _check_size(_size(self.child) * max(self.shape.numel(), 1))
         return replace(self, child=local(self.child.sum()))
 
@@ -137,7 +141,7 @@ class FixedTensor(Uncompared):
         return FixedTensor(local(how(one, two)), places)
 
     def _raised(self, places: int) -> LocalTensor:
-        """Return the whole numbers that say the same with more places."""
+        """Return the same numbers with more decimal places."""
         more: int = 10 ** (places - self.places)
         _check_size(max(_size(self.child), 1) * more)
         return local(self.child * more)
@@ -145,11 +149,11 @@ class FixedTensor(Uncompared):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class SharedTensor(Uncompared):
-    """One part of each number at each of several workers."""
+    """Secret-shared numbers: one share of each number at each worker."""
 
     parts: tuple[RemoteTensor, ...]
-    places: int | None  # of numbers of a fixed precision
-    most: int  # that any of the numbers may be, whatever its sign
+    places: int | None  # decimal places; None for integers
+    most: int  # upper bound on the absolute values
 
     def __repr__(self) -> str:
         where = ", ".join(one.id for one in self.location)
@@ -157,21 +161,21 @@ class SharedTensor(Uncompared):
 
     @property
     def location(self) -> tuple[Worker, ...]:
-        """Return where the parts are."""
+        """Return the workers that hold the shares."""
         return tuple(part.location for part in self.parts)
 
     @property
     def child(self) -> dict[str, RemoteTensor]:
-        """Return the parts, by the names of their workers."""
+        """Return the shares by worker name."""
         return {part.location.id: part for part in self.parts}
 
     @property
     def shape(self) -> torch.Size:
-        """Return the sides of the tensor."""
+        """Return the shape."""
         return self.parts[0].shape
 
-    def get(self) -> Any:  # Any: a LocalTensor, or a FixedTensor where there are places
-        """Return the numbers; no worker keeps its part."""
+    def get(self) -> Any:  # Any: a LocalTensor, or a FixedTensor with places
+        """Fetch all shares and return the numbers; no worker keeps its share."""
         whole = _opened(self)
         return whole if self.places is None else FixedTensor(whole, self.places)
 
@@ -183,7 +187,7 @@ class SharedTensor(Uncompared):
         more = whole * 10 ** (_places(one) - places)
         _check_size(one.most + abs(more))
         first, *others = one.parts
-        parts = (first + more, *(part + 0 for part in others))  # a part is of one number alone
+        parts = (first + more, *(part + 0 for part in others))  # every share must be a new object
         return SharedTensor(parts, one.places, one.most + abs(more))
 
     __radd__ = __add__
@@ -201,7 +205,7 @@ class SharedTensor(Uncompared):
         return -self + other
 
     def __mul__(self, other: SharedTensor | float) -> SharedTensor:
-        """Return the product, which has the places of both and is not rounded."""
+        """Return the exact product; its decimal places are the sum of both."""
         if isinstance(other, SharedTensor):
             return self._product(torch.mul, other, 1)
         whole, places = self._said(other)
@@ -211,14 +215,14 @@ class SharedTensor(Uncompared):
     __rmul__ = __mul__
 
     def _said(self, number: object) -> tuple[int, int]:
-        """Return a number as whole steps and places, of which whole numbers have none."""
+        """Return a number as an integer and its decimal places (0 for integers)."""
         whole, places = _steps(number)
         if places and self.places is None:
             raise refused("whole numbers are shared; write x.fix_precision().share(...)")
         return whole, places
 
     def _raised(self, places: int) -> SharedTensor:
-        """Return the same numbers with so many places."""
+        """Return the same numbers with this number of decimal places."""
         if places == _places(self):
             return self
         more: int = 10 ** (places - _places(self))
@@ -233,7 +237,7 @@ class SharedTensor(Uncompared):
     mm = matmul = __matmul__
 
     def sum(self) -> SharedTensor:
-        """Return the sum of all of the numbers, shared as they are."""
+        """Return the sum of all numbers, secret-shared."""
         return self._each(lambda part: part.sum(), self.most * self.shape.numel())
 
     def _each(self, how: Callable[[Any], RemoteTensor], most: int) -> SharedTensor:
@@ -250,7 +254,7 @@ class SharedTensor(Uncompared):
         return SharedTensor(parts, one.places, one.most + two.most)
 
     def _product(self, how: Callable[..., Any], other: SharedTensor, terms: int) -> SharedTensor:
-        """Return the product by a triple: what is opened is the numbers under uniform masks."""
+        """Multiply with a Beaver triple; only numbers under uniform masks are opened."""
         most = self.most * other.most * terms
         _check_size(most)
         if not isinstance(other, SharedTensor) or self.location != other.location:
@@ -268,15 +272,15 @@ class SharedTensor(Uncompared):
 
 
 def fixed(held: torch.Tensor, places: int) -> FixedTensor:
-    """Return the numbers rounded to so many decimal places."""
-    if not 0 <= places <= 15:  # what a double has
+    """Round the numbers to this number of decimal places."""
+    if not 0 <= places <= 15:  # digits of a double
         raise refused("a fixed precision has from none to 15 decimal places")
-    if held.dtype in WHOLE:  # of which a double has not every one
+    if held.dtype in WHOLE:  # a double cannot hold every int64
         whole = held.detach().long()
         _check_size(_size(whole) * 10**places)
         return FixedTensor(local(whole * 10**places), places)
     scaled = (held.detach().double() * 10**places).round()
-    if not bool((scaled.abs() < float(1 << 62)).all()):  # nor is what is no number
+    if not bool((scaled.abs() < float(1 << 62)).all()):  # also refuses NaN and infinity
         raise refused(f"numbers of {places} places are below 2^62 in steps, and numbers")
     return FixedTensor(local(scaled.long()), places)
 
@@ -284,7 +288,7 @@ def fixed(held: torch.Tensor, places: int) -> FixedTensor:
 def shared(
     whole: torch.Tensor, workers: tuple[Worker, ...], places: int | None = None
 ) -> SharedTensor:
-    """Return whole numbers split among the workers."""
+    """Secret-share integers among the workers."""
     if whole.dtype not in WHOLE:
         raise refused("only whole numbers are shared; write x.fix_precision().share(...)")
     if len({id(worker) for worker in workers}) != len(workers) or len(workers) < 2:
@@ -301,7 +305,7 @@ def _split(held: torch.Tensor, workers: tuple[Worker, ...]) -> list[RemoteTensor
 
 
 def _uniform(shape: torch.Size) -> torch.Tensor:
-    """Return numbers of 64 bits, each as likely as any."""
+    """Return uniformly random 64-bit integers."""
     many = shape.numel()
     drawn = bytearray(_DICE.draw(8 * many))
     flat = torch.frombuffer(drawn, dtype=torch.int64) if many else torch.empty(0).long()
@@ -313,7 +317,7 @@ def _opened(one: SharedTensor) -> LocalTensor:
 
 
 def _masked(one: SharedTensor, mask: torch.Tensor) -> torch.Tensor:
-    """Return the numbers less a mask that no worker knows; the workers keep their parts."""
+    """Open the numbers minus a mask that no worker knows; the workers keep their shares."""
     masks = _split(mask, one.location)
     parts = [(part - part_of).get() for part, part_of in zip(one.parts, masks, strict=True)]
     return reduce(add, parts).as_subclass(torch.Tensor)
@@ -324,7 +328,7 @@ def _places(one: SharedTensor) -> int:
 
 
 def _size(held: torch.Tensor) -> int:
-    """Return the largest of the numbers, whatever its sign."""
+    """Return the largest absolute value."""
     return max(-int(held.min()), int(held.max())) if held.numel() else 0
 
 
@@ -334,7 +338,7 @@ def _check_size(most: int) -> None:
 
 
 def _met(other: object) -> FixedTensor:
-    """Return what fixed numbers are added to, or multiplied by, as fixed numbers."""
+    """Convert the other operand to fixed-point numbers."""
     if isinstance(other, FixedTensor):
         return other
     whole, places = _steps(other)
@@ -343,7 +347,7 @@ def _met(other: object) -> FixedTensor:
 
 
 def _steps(number: object) -> tuple[int, int]:
-    """Return a number as whole steps, and the decimal places that it has as it is written."""
+    """Return a number as an integer and the decimal places of its shortest decimal text."""
     if isinstance(number, bool) or not isinstance(number, int | float):
         raise refused(
             "fixed and shared numbers meet numbers, and others of their kind; write"

@@ -1,7 +1,7 @@
-"""A site that another machine serves, as a worker: the same words, over HTTP, with a token.
+"""A client for a site on another machine: the worker interface over HTTP, with a token.
 
-What is sent lies in a process of that token's own. The site's tables are known by the shape that
-their cards declare; what of them leaves is asked of the site's door, which charges its ledger.
+The site keeps sent tensors in a process of that token. Its tables have only the shape that their
+cards declare. A release of their contents is charged to the site's ledger.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from sfumato.features.federated.tensors.tensor_messages import answered, encode
 from sfumato.features.federated.tensors.worker import Worker
 from sfumato.system.randomness import SystemDice
 
-PART: Final = 500_000  # bytes of a message that one request carries
+PART: Final = 500_000  # message bytes per request
 _SQL: Final = {"mean": "AVG", "sum": "SUM"}
 
 
 class Served(Protocol):
-    """A vault that is served: its verbs, and its data sets to be asked."""
+    """A served vault: its verbs and its data sets."""
 
     def call(self, verb: str, body: dict[str, Any]) -> dict[str, Any]:  # Any: JSON
-        """Return what the verb gives, or raise its refusal."""
+        """Return the verb's reply, or raise its refusal."""
         ...
 
     def __getitem__(self, name: str) -> Any:  # Any: the client's data set
@@ -36,12 +36,12 @@ class Served(Protocol):
         ...
 
     def close(self) -> None:
-        """Let go of the connections."""
+        """Close the connections."""
         ...
 
 
 class Site(Worker):
-    """A real site: `Site("https://...", token=...)`; has state, the messages that it has sent."""
+    """A real site: `Site("https://...", token=...)`; numbers the messages that it sends."""
 
     def __init__(self, url: str, *, token: str, id: str | None = None) -> None:  # noqa: A002
         from sfumato.client import remote_vault
@@ -67,7 +67,7 @@ class Site(Worker):
         return answered(said, f"Site {self.id!r}")
 
     def drop(self, key: str) -> None:
-        """Let the site forget an object with the next request: it is no haste."""
+        """Queue an object for deletion; the next request carries the deletion."""
         self._dropped.append(key)
 
     def told_of_table(self, name: str) -> Any:
@@ -89,17 +89,17 @@ class Site(Worker):
 
     @property
     def tables(self) -> tuple[str, ...]:
-        """Return the names of the data sets that you may ask."""
+        """Return the names of the data sets that you may query."""
         found = self.vault.call("data-sets", {})["data_sets"]
         return tuple(str(card["name"]) for card in found)
 
     def columns(self, table: str) -> tuple[str, ...]:
-        """Return the names of a table's columns, in their order: those of numbers with bounds."""
+        """Return the names of a table's bounded numeric columns, in order."""
         card = self.vault.call("card", {"data_set": table})
         return tuple(str(one["name"]) for one in card["columns"] if _is_bounded(one))
 
     def release(self, key: str, *, epsilon: float, delta: float | None = None) -> Any:
-        """Return sums or means of a table's columns, noised and paid by the site's own door."""
+        """Release sums or means of a table's columns by a query to the site's vault, at a price."""
         from sfumato.features.federated.tensors.local_tensor import local
 
         source = self.ask(do="source", key=key)
@@ -114,7 +114,7 @@ class Site(Worker):
         return made
 
     def close(self) -> None:
-        """Let go of the connections; what was sent is forgotten there when it was idle for long."""
+        """Close the connections; the site deletes sent tensors after a long idle time."""
         self.vault.close()
 
     def _sent(self, verb: str, body: Mapping[str, Any]) -> bytes:
@@ -124,7 +124,7 @@ class Site(Worker):
 
 
 def connect(url: str, *, token: str, id: str | None = None) -> Site:  # noqa: A002
-    """Return the site that is served at the URL, for whoever the token was made for."""
+    """Return the site at the URL, for the token's user."""
     return Site(url, token=token, id=id)
 
 

@@ -1,9 +1,9 @@
-"""What a site's worker holds for one caller: the values of what they sent, and shapes of the rest.
+"""A site worker's store for one caller: values of what the caller sent, shapes of everything else.
 
-Two stores are told the same. One has values, of what the caller sent and computed of it. The other
-has shapes alone (PyTorch's `meta` device), of everything, and in it alone stand the site's tables,
-with the shape that their card declares. From the first touch of a table on only shapes are
-computed: the site's rows are not here, so nothing that goes wrong here can show one.
+Both stores receive the same requests. One has values: what the caller sent, and what is computed
+from it. The other has only shapes (PyTorch's `meta` device) of everything, including the site's
+tables with the shape that their card declares. After the first use of a table, only shapes are
+computed. The site's rows are not in this process, so no failure here can reveal one.
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ REDUCED: Final = ("mean", "sum")
 
 @dataclass(frozen=True)
 class Source:
-    """What of a site's table an object is: some of its columns, or their sums or means."""
+    """The origin of an object: columns of a site's table, or the sums or means of columns."""
 
     table: str
     columns: tuple[str, ...]
     how: str | None = None
-    is_one: bool = False  # one column by itself, not a table of one
+    is_one: bool = False  # a single column (1-d), not a one-column table
 
     def words(self) -> dict[str, Any]:
-        """Return the source as it travels."""
+        """Return the source as a message."""
         columns, is_one = list(self.columns), self.is_one
         return {"table": self.table, "columns": columns, "how": self.how, "is_one": is_one}
 
 
 class SiteStore:
-    """What one caller has at a site's worker. Speaks bytes; has state."""
+    """One caller's objects at a site's worker; handles encoded messages."""
 
     def __init__(self, most_bytes: int) -> None:
         self._most_bytes = most_bytes
@@ -48,22 +48,20 @@ class SiteStore:
         self._sources: dict[str, Source] = {}
 
     def declare(self, name: str, rows: int, columns: tuple[str, ...]) -> bytes:
-        """Return what is told of a table of the site's, whose shape its card declares."""
+        """Add a table by its declared shape; return its description for the client."""
         shape = torch.empty((rows, len(columns)), device="meta")
         self._shapes.declare(name, shape)
         self._sources[TABLE + name] = Source(name, columns)
         return encode({"said": self._shapes.do({"do": "table", "name": name})})
 
     def handle(self, message: bytes) -> bytes:
-        """Return the answer to a message: words, or a refusal."""
+        """Return the reply to a message: an answer, or a refusal."""
         try:
             words = decode(message)
             if not isinstance(words, dict):
                 raise malformed("it knows no such request")
             self._drop(words.pop("dropped", ()))
-            with torch.set_grad_enabled(
-                words.pop("grads", True) is True
-            ):  # as it is with the caller
+            with torch.set_grad_enabled(words.pop("grads", True) is True):  # the caller's grad mode
                 said = self._do(words)
             return encode({"said": said})
         except Refused as refusal:
@@ -88,7 +86,7 @@ class SiteStore:
         return self._both(words)
 
     def _put(self, words: Any, value: torch.Tensor) -> Any:
-        """Keep what was sent, also after a table was touched: it is the caller's own."""
+        """Store a tensor that the caller sent; allowed also after a table was used."""
         self._check_room(self._values.bytes_held() + value.nbytes)
         told = self._shapes.do({**words, "value": _shape_of(value)})
         self._values.last = self._shapes.last - 1
@@ -100,7 +98,7 @@ class SiteStore:
             raise malformed("it would hold more than its owner lets it; clear some")
 
     def _both(self, words: Any) -> Any:
-        """Have both stores do it; what fails, or would be too large, leaves no object behind."""
+        """Run the request in both stores; on failure or excess size, remove the new objects."""
         before = self._shapes.last
         told = self._shapes.do(words)
         self._note_source(words, told)
@@ -137,7 +135,7 @@ class SiteStore:
             for store in (self._shapes, self._values):
                 store.do({"do": "drop", "key": key})
 
-    # --- what a door could release ------------------------------------------------------------
+    # --- what the vault could release ---------------------------------------------------------
 
     def _source(self, key: str) -> Any:
         found = self._sources.get(key)
@@ -150,7 +148,7 @@ class SiteStore:
         return found.words()
 
     def _note_source(self, words: Any, told: Any) -> None:
-        """Remember what of a table an object is, if it is one of the few things to release."""
+        """Record which part of a table a result is, if the vault could release it."""
         match words, told:
             case (
                 {"do": "call", "name": str(name), "args": (Reference() as of, *rest),
@@ -165,21 +163,21 @@ class SiteStore:
                 if source is not None:
                     self._sources[made.key] = source
             case {"do": "set grad", "to": Reference() as to}, _:
-                self._forget_written(to.key)  # a later gradient is added to it
+                self._forget_written(to.key)  # autograd adds later gradients in place
 
     def _forget_written(self, key: str) -> None:
-        """Forget what an object was that is written to, and whatever shares its memory."""
+        """Forget the source of an object that is written to, and of all that shares its memory."""
         for one in self._shapes.sharing(key):
             if not one.startswith(TABLE):
                 self._sources.pop(one, None)
 
     def _forget_sources(self) -> None:
-        """Forget everything but the tables."""
+        """Forget all sources except the tables."""
         self._sources = {k: s for k, s in self._sources.items() if k.startswith(TABLE)}
 
 
 def _derived(of: Source, name: str, args: tuple[Any, ...], named: dict[str, Any]) -> Source | None:
-    """Return what an operation makes of a table's columns, or None if it is nothing to release."""
+    """Return the source of an operation's result, or None if the vault could not release it."""
     if of.how is not None:
         return None
     if name == "__getitem__" and not named:
@@ -189,7 +187,7 @@ def _derived(of: Source, name: str, args: tuple[Any, ...], named: dict[str, Any]
     return None
 
 
-# by whether it is one column: the arguments of a sum over all rows, and over nothing else
+# keyed by is_one: arguments of a reduction over the rows only
 ALONG: Final[dict[bool, tuple[tuple[tuple[Any, ...], dict[str, Any]], ...]]] = {
     False: (((0,), {}), ((), {"dim": 0})),
     True: (((), {}), ((0,), {}), ((), {"dim": 0})),
@@ -206,7 +204,7 @@ def _columns(of: Source, args: tuple[Any, ...]) -> Source | None:
 
 
 def _is_column(rows: slice, place: int, of: Source) -> bool:
-    """Say whether it is one column of all rows; True adds a side, and is no column."""
+    """Return True if an index selects one column of all rows; `True` adds a dimension instead."""
     return rows == ALL and not of.is_one and not isinstance(place, bool)
 
 
@@ -216,7 +214,7 @@ def _shape_of(value: torch.Tensor) -> torch.Tensor:
 
 
 def _plain(told: Any) -> Any:
-    """Return what a store has told as what can be compared."""
+    """Return a store's reply in a comparable form."""
     match told:
         case Reference():
             return told.key

@@ -1,8 +1,8 @@
-"""A process that computes with tensors for one caller of a site: two pipes, and nothing else.
+"""A process that computes with tensors for one caller of a site, over two pipes.
 
-It has no row of the site and no key, opens no file once it has begun, and ends when nobody holds
-the other end of its pipe, or nothing was asked for long. Frames: eight bytes with the lengths of a
-header (JSON) and of a body, then both.
+It has no row of the site and no key, and opens no file after startup. It exits when the parent
+closes the pipe, or after a long idle time. Frame format: eight bytes with the lengths of a JSON
+header and a body, then both.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ MOST_HEADER: Final = 1 << 20
 
 
 class Voice:
-    """The two pipes; has state."""
+    """The two pipes."""
 
     def __init__(self) -> None:
         self._read, self._write = os.dup(0), os.dup(1)
@@ -31,8 +31,8 @@ class Voice:
         os.dup2(nowhere, 1)
 
     def heard(self, idle_s: float) -> tuple[dict[str, Any], bytes]:
-        """Return the next frame; end where there is none, or it takes too long to come."""
-        signal.alarm(max(1, int(idle_s)))  # which ends the process; to poll needs a descriptor
+        """Return the next frame; exit if the pipe is closed or the timeout passes."""
+        signal.alarm(max(1, int(idle_s)))  # ends the process; polling needs a descriptor
         header, body = LENGTHS.unpack(self._exactly(LENGTHS.size))
         if header > MOST_HEADER:
             sys.exit(1)
@@ -41,7 +41,7 @@ class Voice:
         return frame
 
     def say(self, body: bytes) -> None:
-        """Send an answer."""
+        """Send a reply."""
         for part in (LENGTHS.pack(2, len(body)) + b"{}", body):
             view = memoryview(part)
             while view:
@@ -59,9 +59,9 @@ class Voice:
 
 
 class Sessions:
-    """What each of a caller's connections has sent so far, and was told last; has state.
+    """Per connection: the partial message, the last number and the last reply.
 
-    A message whose reply was lost is sent again under its number, and done once.
+    A client resends a message with the same number if its reply was lost. It is executed once.
     """
 
     def __init__(self, store: Any, most_bytes: int) -> None:  # Any: a SiteStore
@@ -71,7 +71,7 @@ class Sessions:
         self._last: OrderedDict[str, tuple[int, bytes | None]] = OrderedDict()
 
     def answer(self, header: dict[str, Any], body: bytes) -> bytes:
-        """Return what a message is answered with."""
+        """Return the reply to a message; a repeated number gets the stored reply."""
         session, number = str(header["session"]), int(header["number"])
         last, kept = self._last.get(session, (0, b""))
         if number < last or (number == last and kept is None):
@@ -79,7 +79,7 @@ class Sessions:
         if number == last:
             return kept or b""
         del kept
-        self._last[session] = last, None  # whoever goes on has heard it
+        self._last[session] = last, None  # a higher number confirms the last reply
         reply = self._said(session, header, body)
         self._last[session] = (number, reply)
         self._last.move_to_end(session)
@@ -90,7 +90,7 @@ class Sessions:
         return reply
 
     def _keep_few(self) -> None:
-        """Let go of the oldest replies where all together are too large."""
+        """Drop the oldest replies while all together exceed the memory limit."""
         held = sum(len(reply or b"") for _, reply in self._last.values())
         for session, (number, reply) in list(self._last.items()):
             if held <= self._most_bytes:
@@ -105,7 +105,7 @@ class Sessions:
         parts = self._parts.setdefault(session, bytearray())
         if sum(map(len, self._parts.values())) + len(body) > self._most_bytes:
             self._parts.clear()
-            body, header = b"", {"more": False}  # which is answered as no message
+            body, header = b"", {"more": False}  # an empty message is refused
         else:
             parts += body
         if header.get("more"):
@@ -115,7 +115,7 @@ class Sessions:
 
 
 def _late() -> bytes:
-    """Return the refusal of a message that was answered, and whose reply is not kept."""
+    """Return the refusal for a repeated message whose reply was dropped."""
     from sfumato.features.federated.tensors.tensor_messages import encode, malformed
 
     refusal = malformed("it has answered the message before, and does it once")
@@ -123,7 +123,7 @@ def _late() -> bytes:
 
 
 def main() -> None:
-    """Serve until the parent hangs up."""
+    """Serve requests until the parent closes the pipe."""
     voice = Voice()
     start, _ = voice.heard(60.0)
     most = int(start["memory_mb"]) << 20
@@ -138,7 +138,7 @@ def main() -> None:
 
 
 def _warm() -> None:
-    """Let PyTorch bring in what it brings in late, while files can still be opened."""
+    """Make PyTorch load its lazy modules while files can still be opened."""
     import torch
 
     torch.set_num_threads(1)
@@ -149,14 +149,14 @@ def _warm() -> None:
 
 
 def _space() -> int:
-    """Return the address space that the interpreter and PyTorch take, in bytes."""
+    """Return the current address space of the process in bytes."""
     with open("/proc/self/statm", encoding="ascii") as told:
         return int(told.read().split()[0]) * resource.getpagesize()
 
 
 def _seclude(most: int) -> None:
-    """Let it have so much memory, start nothing, and open nothing any more."""
-    os.nice(10)  # whoever asks the site a question goes first
+    """Limit memory, and forbid new processes, file writes and new file descriptors."""
+    os.nice(10)  # queries to the site have priority
     space = most * _OVER + _space()
     resource.setrlimit(resource.RLIMIT_AS, (space, space))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
@@ -165,4 +165,4 @@ def _seclude(most: int) -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (0, 0))
 
 
-_OVER: Final = 3  # what an operation needs beside what it leaves
+_OVER: Final = 3  # temporary memory of an operation, relative to its result

@@ -1,4 +1,4 @@
-"""Messages between a client and a worker: words as JSON, tensors as their raw bytes. No pickle."""
+"""Message format between client and worker: JSON, then tensors as raw bytes. No pickle."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ import torch
 
 from sfumato.dp.refusal import Refused
 
-Words = Any  # JSON, with tensors, dtypes, slices, tuples and references standing in it
+Words = Any  # JSON that may contain tensors, dtypes, slices, tuples and references
 MOST_BYTES: Final = 1 << 31
 MOST_WORDS: Final = 1 << 22
 MOST_DEEP: Final = 32
-FAULTS: Final = (  # of bytes that are no message
+FAULTS: Final = (  # errors while decoding an invalid message
     ValueError, TypeError, KeyError, AttributeError, RuntimeError, OverflowError, MemoryError,
 )  # fmt: skip
 _LENGTH: Final = 4
@@ -27,7 +27,7 @@ DTYPES: Final = {
 
 
 class Reference:
-    """Where an object lies at a worker, as it stands in a message."""
+    """An object's key at a worker, as messages contain it."""
 
     __slots__ = ("key",)
 
@@ -36,14 +36,14 @@ class Reference:
 
 
 def encode(words: Words) -> bytes:
-    """Return the words as one message."""
+    """Encode a request or reply as one message."""
     buffers: list[bytes] = []
     text = json.dumps(_plain(words, buffers), separators=(",", ":"), allow_nan=False).encode()
     return b"".join([len(text).to_bytes(_LENGTH, "little"), text, *buffers])
 
 
 def decode(message: bytes) -> Words:
-    """Return the words of a message, or refuse it."""
+    """Decode a message, or refuse it."""
     try:
         return _read(message)
     except FAULTS:
@@ -54,7 +54,7 @@ def decode(message: bytes) -> Words:
 
 
 def answered(message: bytes, who: str) -> Words:
-    """Return what a worker has said, or raise what it has refused."""
+    """Return a worker's answer, or raise its refusal."""
     answer = decode(message)
     if "refused" in answer:
         code, cause, next_step = answer["refused"]
@@ -63,7 +63,7 @@ def answered(message: bytes, who: str) -> Words:
 
 
 def malformed(why: str) -> Refused:
-    """Return the refusal of a message that is none."""
+    """Return the refusal for an invalid request."""
     return Refused(
         "remote-refused",
         f"The worker does not do that: {why}.",
@@ -81,7 +81,7 @@ def _read(message: bytes) -> Words:
     return _rich(json.loads(message[_LENGTH:start]), memoryview(message)[start:], 0)
 
 
-def _plain(words: Words, buffers: list[bytes]) -> Words:  # a branch for each kind of word
+def _plain(words: Words, buffers: list[bytes]) -> Words:  # one branch per type
     match words:
         case None | bool() | str() | int():
             return words
@@ -119,7 +119,7 @@ def _tensor_out(tensor: torch.Tensor, buffers: list[bytes]) -> Words:
 
 
 def _buffer(data: bytes, buffers: list[bytes]) -> list[int]:
-    """Put the bytes behind the words; return where they begin and how many they are."""
+    """Append the bytes; return their offset and length."""
     at = sum(map(len, buffers))
     buffers.append(data)
     return [at, len(data)]

@@ -1,6 +1,6 @@
-"""The processes in which a site computes with callers' tensors: one for each token, never ours.
+"""Manage the tensor processes of a site: one child process per token.
 
-PyTorch is imported there and not here, so a door that holds no tensors weighs what it did.
+Only the child processes import PyTorch, so a service without tensors uses no more memory.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Caller = tuple[str, str]  # a user, and the id of the token that let them in
 
 @dataclass(frozen=True)
 class RoomLimits:
-    """How much of a site's machine callers' tensors may take."""
+    """Limits on the memory, time and number of tensor processes."""
 
     rooms: int = 4
     memory_mb: int = 256
@@ -33,7 +33,7 @@ class RoomLimits:
 
 
 class TensorProcesses:
-    """The rooms that are open; has state."""
+    """The running tensor processes."""
 
     def __init__(self, limits: RoomLimits) -> None:
         self._limits = limits
@@ -41,7 +41,7 @@ class TensorProcesses:
         self._open: dict[Caller, _Room] = {}
 
     def say(self, caller: Caller, header: Mapping[str, Any], body: bytes) -> bytes:
-        """Return what the caller's own process answers, or refuse."""
+        """Return the reply of the caller's process, or refuse."""
         room = self._room(caller)
         with room.lock:
             answer = room.ask(header, body)
@@ -55,7 +55,7 @@ class TensorProcesses:
         return answer
 
     def close(self) -> None:
-        """End all of them."""
+        """Terminate all processes."""
         with self._lock:
             rooms, self._open = list(self._open.values()), {}
         for room in rooms:
@@ -85,7 +85,7 @@ class TensorProcesses:
 
 
 class _Room(ChildProcess):
-    """One process and its two pipes; has state."""
+    """One child process and its two pipes."""
 
     def __init__(self, limits: RoomLimits) -> None:
         self.lock = threading.Lock()
@@ -94,11 +94,11 @@ class _Room(ChildProcess):
         super().__init__("features.federated.tensors.site_worker")
 
     def is_alive(self) -> bool:
-        """Say whether the process still runs."""
+        """Return True if the process still runs."""
         return self._process.poll() is None
 
     def ask(self, header: Mapping[str, Any], body: bytes) -> bytes | None:
-        """Return the answer, or None; without one the process is of no more use."""
+        """Return the reply, or None; after None the process is unusable."""
         within = self._limits.answer_s if self._has_begun else self._limits.start_s
         until = time.monotonic() + within
         try:
@@ -113,7 +113,7 @@ class _Room(ChildProcess):
         return answer
 
     def end(self) -> None:
-        """End the process at once; let go of the pipes."""
+        """Kill the process and close the pipes."""
         self._process.kill()
         self._process.wait()
         self.let_go()

@@ -1,7 +1,7 @@
-"""Operations on numbers that nobody may see: whether they fail is told by no number.
+"""Operations on private numbers: whether one fails must not depend on the numbers.
 
-What an operation needs of its arguments is tried on tensors of the same shapes, without values or
-with one number in every place. What fails then for what the numbers are gives zeros.
+An operation is first tried on tensors of the same shapes, without values or filled with one number.
+If these succeed but the real values fail, the result is zeros.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ from typing import Any, Final
 
 import torch
 
-FAILURES: Final = (  # of an operation that was asked for wrongly, or that there is no room for
+FAILURES: Final = (  # errors of an invalid operation, or of missing memory
     RuntimeError, LookupError, ValueError, TypeError, AttributeError, ArithmeticError, MemoryError,
     AssertionError,
 )  # fmt: skip
 
 
 def blank(words: Any) -> Any:
-    """Return the words with tensors that have shapes and no values."""
+    """Replace tensors by meta tensors: same shapes, no values."""
     return _each(
         lambda held: torch.empty_strided(
             held.size(), held.stride(), dtype=held.dtype, device="meta"
@@ -28,7 +28,7 @@ def blank(words: Any) -> Any:
 
 
 def filled(words: Any, number: int) -> Any:
-    """Return the words with tensors that lie alike, and hold that number alone."""
+    """Replace tensors by ones with the same memory layout, filled with one number."""
 
     def like(held: torch.Tensor) -> torch.Tensor:
         sides = zip(held.size(), held.stride(), strict=True)
@@ -40,7 +40,7 @@ def filled(words: Any, number: int) -> Any:
 
 
 def is_done(operation: Any, args: Any, named: Any) -> bool:
-    """Say whether the operation gives something."""
+    """Return True if the operation succeeds."""
     try:
         operation(*args, **named)
     except FAILURES:
@@ -49,11 +49,11 @@ def is_done(operation: Any, args: Any, named: Any) -> bool:
 
 
 def zeros_of(shapes: Any, words: Any) -> Any:
-    """Return zeros of these shapes, whose gradient is that of the words' tensors, and nothing."""
+    """Return zeros of these shapes, connected to the inputs in autograd with zero gradient."""
     given: list[torch.Tensor] = []
     _each(given.append, words)
     needing = [held for held in given if held.requires_grad]
-    where = given[0].device if given else None  # where there are no values, there are none now
+    where = given[0].device if given else None  # on the meta device, the result is meta too
 
     def zeros(shape: torch.Tensor) -> torch.Tensor:
         made = torch.zeros(shape.size(), dtype=shape.dtype, device=where)
@@ -65,12 +65,12 @@ def zeros_of(shapes: Any, words: Any) -> Any:
 
 
 def _nothing_of(held: torch.Tensor) -> torch.Tensor:
-    """Return zero, whose gradient is zero, whatever is held."""
+    """Return zero with a zero gradient for the tensor, whatever its values."""
     return held.masked_fill(torch.ones_like(held, dtype=torch.bool), 0).sum()
 
 
 def _each(how: Callable[[torch.Tensor], Any], words: Any) -> Any:
-    """Return the words with what becomes of each tensor in its place."""
+    """Apply a function to each tensor of a nested structure."""
     match words:
         case torch.Tensor():
             return how(words)

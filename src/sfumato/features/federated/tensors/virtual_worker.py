@@ -1,6 +1,7 @@
-"""A worker in this process, spoken to in messages of bytes as if it were far away.
+"""A worker inside this process, which uses the same byte messages as a remote one.
 
-It keeps the rules of a site, not its walls: whoever runs the process can read its memory.
+It follows the rules of a site, but is not isolated: the operator of the process can read its
+memory.
 """
 
 from __future__ import annotations
@@ -18,11 +19,11 @@ from sfumato.features.federated.training.training_site import Offer
 
 
 class VirtualWorker(Worker):
-    """A worker with a name; holds what it is sent, and tables of its own if it is given any."""
+    """A named worker in this process, with optional tables of its own."""
 
     def __init__(
         self,
-        id: str,  # noqa: A002  # the course's word
+        id: str,  # noqa: A002  # PySyft 0.2's name
         *,
         tables: Mapping[str, torch.Tensor] | None = None,
         offer: Offer | None = None,
@@ -35,7 +36,7 @@ class VirtualWorker(Worker):
         return answered(self._store.handle(encode(words)), f"Worker {self.id!r}")
 
     def told_of_table(self, name: str) -> Any:
-        """Return the key, shape and kind of one of its own tables."""
+        """Return the key, shape and dtype of one of its own tables."""
         return self.ask(do="table", name=name)
 
     @property
@@ -45,7 +46,7 @@ class VirtualWorker(Worker):
         return tuple(n.removeprefix(TABLE) for n in found if n.startswith(TABLE))
 
     def release(self, key: str, *, epsilon: float, delta: float | None = None) -> Any:
-        """Refuse: a worker in this process has neither a door nor a ledger."""
+        """Refuse: a worker in this process has no vault and no ledger."""
         raise Refused(
             "remote-private",
             f"Worker {self.id!r} is in this process: it has no door that could price it.",
@@ -53,4 +54,4 @@ class VirtualWorker(Worker):
         )
 
 
-HERE: Final = VirtualWorker("me")  # whose references are; what is moved to it is here
+HERE: Final = VirtualWorker("me")  # the local worker: it owns references, and moving to it fetches

@@ -1,4 +1,4 @@
-"""What every worker can do, wherever it runs: it is asked in words, and holds what it is sent."""
+"""The interface of a worker: it holds tensors that it is sent, and computes with them."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ TABLE: Final = "table:"
 
 
 class Worker(ABC):
-    """A place with a name that computes with the tensors that it holds."""
+    """A named place that computes with the tensors that it holds."""
 
     id: str
 
     @abstractmethod
     def ask(self, **words: Any) -> Any:
-        """Return the worker's answer to one request of the tensor protocol, or raise its refusal.
+        """Send one request of the tensor protocol; return the answer or raise the refusal.
 
-        Tensors ask for you; call it only to speak the protocol yourself.
+        Tensors call this for you. Call it only to speak the protocol yourself.
 
         Args:
             words: The fields of the request; `do` names it.
@@ -31,7 +31,7 @@ class Worker(ABC):
 
     @abstractmethod
     def told_of_table(self, name: str) -> Any:
-        """Return what a client learns of one of the site's own tables."""
+        """Return the key, shape and dtype of one of the site's own tables."""
 
     @property
     @abstractmethod
@@ -40,22 +40,22 @@ class Worker(ABC):
 
     @abstractmethod
     def release(self, key: str, *, epsilon: float, delta: float | None = None) -> Any:
-        """Return what the site's door gives for what an object is, at a price; or refuse.
+        """Release a sum or mean of a table's columns with noise, at a price; or refuse.
 
         Args:
             key: The object: a sum or mean of a table's columns.
-            epsilon: What it may cost.
-            delta: What may be spent of delta; without it, the card's `delta_per_request`.
+            epsilon: The largest epsilon to spend.
+            delta: The largest delta to spend; None means the card's `delta_per_request`.
 
         Returns:
-            A tensor of noisy numbers, with the `answer` beside it.
+            A tensor of noisy numbers, with the answer in its attribute `answer`.
 
         Raises:
             Refused: If the object is anything else, or cannot be paid.
         """
 
     def drop(self, key: str) -> None:
-        """Let the worker forget an object of which nobody here speaks any more."""
+        """Delete an object at the worker after its last local reference is gone."""
         self.ask(do="drop", key=key)
 
     def __repr__(self) -> str:
@@ -74,16 +74,16 @@ class Worker(ABC):
         return remote(self, self.told_of_table(name))
 
     def objects(self) -> tuple[str, ...]:
-        """Return the names of what the worker holds: its tables, then keys of objects."""
+        """Return the names of everything the worker holds: tables, then keys of objects."""
         held = (key for key in self.ask(do="list") if not key.startswith(TABLE))
         return (*(f"{TABLE}{name}" for name in self.tables), *held)
 
     def objects_count(self) -> int:
-        """Return how many objects were sent here or computed here and are still held."""
+        """Return the number of sent or computed objects that the worker still holds."""
         return len(self.objects()) - len(self.tables)
 
     def search(self, *tags: str | Sequence[str]) -> list[RemoteTensor]:
-        """Return references to all that bears each of these tags; none of them keeps it there."""
+        """Return references to all objects with every tag; losing a reference deletes nothing."""
         from sfumato.features.federated.tensors.remote_tensor import remote
 
         words = [word for one in tags for word in ([one] if isinstance(one, str) else one)]
@@ -93,13 +93,13 @@ class Worker(ABC):
         return found
 
     def clear_objects(self) -> Self:
-        """Forget whatever was sent and computed; the site's own tables stay."""
+        """Delete all sent and computed objects; the site's own tables stay."""
         self.ask(do="clear")
         return self
 
 
 class Ref:
-    """One object at a worker: it is dropped there when nobody here speaks of it any more."""
+    """A handle to one object at a worker; garbage collection of the handle deletes the object."""
 
     __slots__ = ("is_open", "key", "worker")
 
@@ -114,5 +114,5 @@ class Ref:
             self.worker.drop(self.key)
 
     def word(self) -> Reference:
-        """Return what stands for the object in a message."""
+        """Return the object's reference for a message."""
         return Reference(self.key)

@@ -1,13 +1,14 @@
-"""The sum over people of their gradients, each clipped.
+"""Per-person clipped gradients and their sum.
 
-Workers train with `clipped_steps`: rows one by one, in whole steps, so that a person adds the same
-whoever else is there. `clipped_sum` is the fast form that DP-SGD usually has, all rows side by side
-and in floating point. It proves nothing against chosen weights; `bench learning` measures it.
+Workers train with `clipped_steps`. It computes rows one by one, in whole grid steps, so one
+person's contribution does not depend on other rows. `clipped_sum` is the usual fast form of DP-SGD:
+all rows in one batch, in floating point. It has no proof against adversarial weights; `bench
+learning` measures it.
 
-In the fast form a first pass gives what comes back to each layer, from which each person's norm
-follows (`clipped_gradients.py`); a second product of matrices adds up the gradients, each scaled.
-Where a weight is used more than once, or no norm is known but by making the gradient, people's
-gradients are made, so many at once as there is room for.
+In the fast form, a first pass returns the gradient at each layer's output. Each person's gradient
+norm follows from it (`squared_norms`). A second matrix product adds up the scaled gradients. Shared
+weights, and layers without a closed-form norm, need materialised per-person gradients. These are
+computed in batches of bounded size.
 """
 
 from __future__ import annotations
@@ -27,29 +28,29 @@ from sfumato.features.federated.tensors.tensor_messages import malformed
 from sfumato.features.federated.training.layer_admission import check, entered
 from sfumato.features.federated.training.layers import LEARNT
 
-# --- How long each person's gradient of a layer is, and the sum of such gradients, each scaled
+# --- Norms of per-person gradients of a layer, and the sum of scaled gradients
 #
-# A person's gradient is not made where that can be done without. For a linear layer, and for an
-# embedding of one token, it is an outer product, whose norm is a product of norms. Where a layer is
-# used at several places of a row (convolutions; linear layers and embeddings of sequences) the
-# squared norm is the sum over pairs of places of two products: what came in at both, and what came
-# back to both. These are the ghost norms of Li et al. (2022). Where there are so many places that a
-# person's gradient is the smaller thing, that is made and measured (Bu, Mao, Xu 2022).
+# A per-person gradient is not materialised if its norm is known without it. For a linear layer, and
+# for an embedding of one token, the gradient is an outer product, and its norm is a product of
+# norms. A layer can apply to several positions of a row (convolutions; linear layers and embeddings
+# of sequences). Its squared norm is a sum over pairs of positions of two inner products: of the
+# inputs and of the output gradients. These are the ghost norms of Li et al. (2022). With so many
+# positions that the gradient itself is smaller, the gradient is materialised (Bu, Mao, Xu 2022).
 #
-# Sums over places can cancel: then rounding would make a norm too short by any factor, whoever
-# chose the weights having chosen them so. So what the rounding of such sums can come to is added to
-# each norm: a squared norm here is never less than the true one. Nor is what a square loses that is
-# too small for a double (`LEAST`): beside it, what comes back may be as large as a double holds.
+# Sums over positions can cancel. Rounding could then make a norm too small by any factor, and an
+# adversary can choose such weights. So each norm includes a bound on the rounding error of its
+# sums: a squared norm here is never less than the true one. `LEAST` covers squares that underflow a
+# double, which matter if the other factor is as large as a double can be.
 #
-# Of layers that normalise, gradients are made in closed form: there are few numbers of them. Of all
-# others they are made by PyTorch's own `torch.func`, a row at a time but all at once.
+# Normalisation layers have few parameters, so their gradients have a closed form. All other layers
+# use PyTorch's `torch.func`: one gradient per row, vectorised over rows.
 
 
-LEAST: Final = 1e-292  # for each number squared: what is lost below, over a rounding error
+LEAST: Final = 1e-292  # per squared number: exceeds the underflow loss
 
 
 def is_measured(layer: Any) -> bool:
-    """Say whether norms of the layer's gradients are found without making the gradients."""
+    """Return True if gradient norms of the layer are known without materialising gradients."""
     if isinstance(layer, (Conv1d, Conv2d)):
         is_plain = layer.groups == 1 and layer.padding_mode == "zeros"
         return is_plain and isinstance(layer.padding, tuple)
@@ -68,7 +69,7 @@ def squared_norms(layer: Any, into: Any, back: Any) -> Any:
 
 
 def summed(layer: Any, into: Any, back: Any) -> list[Any]:
-    """Return the sum over rows of the gradients of the layer's parameters, in their order."""
+    """Return the sum over rows of the gradients of the layer's parameters, in order."""
     if isinstance(layer, Embedding):
         total = torch.zeros_like(layer.weight)
         total.index_add_(0, into.reshape(-1), _unpadded(layer, into, back).flatten(0, -2))
@@ -80,7 +81,7 @@ def summed(layer: Any, into: Any, back: Any) -> list[Any]:
 
 
 def one_by_one(layer: Any, into: Any, back: Any) -> list[Any]:
-    """Return every row's own gradients of the layer's parameters, in their order."""
+    """Return each row's gradients of the layer's parameters, in order."""
     if isinstance(layer, (LayerNorm, GroupNorm)):
         return _normed(layer, into, back)
     held = {name: parameter.detach() for name, parameter in layer.named_parameters()}
@@ -89,13 +90,13 @@ def one_by_one(layer: Any, into: Any, back: Any) -> list[Any]:
         out = torch.func.functional_call(layer, parameters, (row[None],))
         return (out[0] * back_of_row).sum()
 
-    with sdpa_kernel(SDPBackend.MATH):  # the one form of attention that many rows can share
+    with sdpa_kernel(SDPBackend.MATH):  # the only attention kernel that vmap supports here
         made = torch.func.vmap(torch.func.grad(met), in_dims=(None, 0, 0))(held, into, back)
     return list(made.values())
 
 
 def _normed(layer: Any, into: Any, back: Any) -> list[Any]:
-    """Return the sums over places of what came back, times what was normalised, and alone."""
+    """Return per-row gradients of a normalisation layer: of the weight, then of the bias."""
     rows = len(into)
     if isinstance(layer, GroupNorm):
         even = torch.nn.functional.group_norm(into, layer.num_groups, eps=layer.eps)
@@ -110,7 +111,7 @@ def _normed(layer: Any, into: Any, back: Any) -> list[Any]:
 
 
 def _places(layer: Any, into: Any, back: Any) -> tuple[Any, Any]:
-    """Return what came in and what came back as rows x places x numbers."""
+    """Return the input and the output gradient, both as rows x positions x numbers."""
     if isinstance(layer, Conv1d):
         unfolded = torch.nn.functional.unfold(
             into[:, :, None], (1, *layer.kernel_size), (1, *layer.dilation), (0, *layer.padding),
@@ -127,7 +128,7 @@ def _places(layer: Any, into: Any, back: Any) -> tuple[Any, Any]:
 
 
 def _pairs(places: Any, backs: Any) -> Any:
-    """Return the squared norms of the sums over places of outer products."""
+    """Return the squared norms of sums over positions of outer products."""
     count, ins, outs = places.shape[1], places.shape[2], backs.shape[2]
     if count == 1:
         return _squared(places).sum(1) * _squared(backs).sum(1)
@@ -140,20 +141,21 @@ def _pairs(places: Any, backs: Any) -> Any:
 
 
 def _lengths(many: Any) -> Any:
-    """Return how long what is at each place is."""
+    """Return the norm at each position."""
     return _squared(many).sqrt()
 
 
 def _squared(many: Any) -> Any:
-    """Return the square of that, never too small: tiny numbers have squares that are nothing."""
+    """Return squared norms, with LEAST added per number, so that underflow never lowers them."""
     return many.square().sum(2) + many.shape[2] * LEAST
 
 
 def _rounding(many: Any, lengths: Any, more: int = 0) -> Any:
-    """Return what rounding can take from squared norms of sums over places.
+    """Return an upper bound on the rounding error of squared norms of sums over positions.
 
-    A sum of k products is off by k rounding errors of the sum of their sizes at most, in whatever
-    order it is made (Higham 2002, chapter 3); `lengths` are those sizes, place by place.
+    The error of a sum of k products is at most k rounding errors of the sum of their absolute
+    values. This holds in any order of summation (Higham 2002, chapter 3). `lengths` holds those
+    absolute values per position.
     """
     count = many.shape[1]
     if count == 1:
@@ -181,16 +183,17 @@ def _unpadded(layer: Any, tokens: Any, back: Any) -> Any:
 
 Steps = NDArray[np.int64]
 Numbers = NDArray[np.float64]
-Use = tuple[Any, Any, Any]  # Any: a layer, what goes into it, and what comes back to it
+Use = tuple[Any, Any, Any]  # Any: a layer, its input, and its output gradient
 
 
-MADE_AT_ONCE: Final = 1 << 24  # numbers of people's own gradients
+MADE_AT_ONCE: Final = 1 << 24  # numbers in materialised per-person gradients
 
 
 def clipped_sum(model: Any, data: Any, target: Any, loss: str, clip: float) -> np.ndarray:
-    """Return the sum of the rows' gradients, each clipped to that norm; a row is a person.
+    """Return the sum of the rows' gradients, each clipped to norm `clip`; a row is a person.
 
-    In doubles, so that one person moves the others' part by less than half a step of the grid.
+    Uses doubles: by rounding, one person changes the part of the others by less than half a grid
+    step.
     """
     whole, rows = model.double(), data.double()
     at_once = _rows_at_once(whole) or max(len(rows), 1)
@@ -203,15 +206,15 @@ def clipped_sum(model: Any, data: Any, target: Any, loss: str, clip: float) -> n
 
 
 def clipped_steps(model: Any, data: Any, target: Any, loss: str, grid: PeopleGrid) -> Steps:
-    """Return the exact sum of the rows' gradients, each clipped and rounded; a row is a person.
+    """Return the exact sum of the rows' clipped and rounded gradients; a row is a person.
 
-    Rows are computed one by one, each in the same memory and of the same shape. Side by side, the
-    last digit of one row depends on how many there are and on its place, and weights can be chosen
-    that bring this digit to the front.
+    Each row is computed alone, in the same memory and with the same shape. In a batch, the last
+    digit of a row depends on the batch size and on its position. Adversarial weights can amplify
+    that digit.
     """
     whole, rows = model.double(), data.double()
     place, wanted = (one.new_zeros(1, *one.shape[1:]) for one in (rows, target))
-    _gradient(whole, place, wanted, loss)  # what does not fit fails without a row as with one
+    _gradient(whole, place, wanted, loss)  # a shape mismatch fails also with no rows
     total = np.zeros(grid.size, dtype=np.int64)
     for number in range(len(rows)):
         place.copy_(rows[number : number + 1])
@@ -221,7 +224,7 @@ def clipped_steps(model: Any, data: Any, target: Any, loss: str, grid: PeopleGri
 
 
 def _gradient(model: Any, row: Any, target: Any, loss: str) -> Numbers:
-    """Return the gradient of one row's loss, of all parameters in their order."""
+    """Return the gradient of one row's loss with respect to all parameters, in order."""
     value = row
     for layer in check(model):
         value = layer(entered(layer, value))
@@ -230,12 +233,12 @@ def _gradient(model: Any, row: Any, target: Any, loss: str) -> Numbers:
 
 
 def clipped_parts(model: Any, data: Any, target: Any, loss: str, clip: float) -> list[Any]:
-    """Return the same for each parameter, in the numbers that the model has.
+    """Return the clipped sum per parameter, in the model's own dtype.
 
-    The model is a sequence of layers of a closed list (`layers.py`). Rows with numbers that are not
-    finite add nothing; nothing here fails because of what a row holds, or of how many there are.
+    The model is a sequence of layers of a closed list (`layers.py`). Rows with a non-finite
+    gradient add nothing. No failure depends on a row's values or on the number of rows.
     """
-    if len(data) == 0:  # what does not fit fails as it would with rows
+    if len(data) == 0:  # a shape mismatch fails as it does with rows
         row, wanted = (one.new_zeros(1, *one.shape[1:]) for one in (data, target))
         return [torch.zeros_like(p) for p in clipped_parts(model, row, wanted, loss, clip)]
     uses = _passed(model, data, target, loss)
@@ -254,7 +257,7 @@ def clipped_parts(model: Any, data: Any, target: Any, loss: str, clip: float) ->
 
 
 def _passed(model: Any, data: Any, target: Any, loss: str) -> list[Use]:
-    """Return each use of a layer that learns: what goes in there, and what comes back to it."""
+    """Return each use of a trainable layer: the layer, its input and its output gradient."""
     ins: list[tuple[Any, Any]] = []
     outs: list[Any] = []
     value = data
@@ -270,16 +273,16 @@ def _passed(model: Any, data: Any, target: Any, loss: str) -> list[Use]:
 
 
 def _shared(uses: list[Use]) -> Callable[[Any], bool]:
-    """Return what says of a layer whether a weight of it is used more than once.
+    """Return a predicate: whether a layer has a weight that the model uses more than once.
 
-    Such a weight has one gradient, of which each use would measure a part alone.
+    Such a weight has one gradient. Each use would measure only a part of it.
     """
     times = Counter(id(p) for layer, _, _ in uses for p in layer.parameters())
     return lambda layer: any(times[id(p)] > 1 for p in layer.parameters())
 
 
 def _made(uses: list[Use]) -> dict[int, Any]:
-    """Return the rows' own gradients of each parameter, of all of its uses together."""
+    """Return the rows' gradients of each parameter, summed over its uses."""
     found: dict[int, Any] = {}
     for layer, into, back in uses:
         for parameter, each in zip(layer.parameters(), one_by_one(layer, into, back), strict=True):
@@ -295,12 +298,12 @@ def _squares(measured: list[Use], made: dict[int, Any]) -> Any:
 
 
 def _added(each: Any, scale: Any, whole: Any) -> Any:
-    """Return the sum of rows' gradients, scaled; of those that are whole."""
+    """Return the sum of the scaled gradients of rows whose norm is finite."""
     return torch.where(_beside(whole, each), each * _beside(scale, each), 0).sum(0)
 
 
 def _kept(into: Any, back: Any, scale: Any, whole: Any) -> tuple[Any, Any]:
-    """Return what came in and what came back, scaled, with nothing of rows that are not whole."""
+    """Return input and scaled output gradient, with zeros for rows whose norm is not finite."""
     scaled = back * _beside(scale, back)
     if bool(whole.all()):
         return into, scaled
@@ -309,7 +312,7 @@ def _kept(into: Any, back: Any, scale: Any, whole: Any) -> tuple[Any, Any]:
 
 
 def _rows_at_once(model: Any) -> int:
-    """Return of how many rows gradients are made at once; none, where none are made."""
+    """Return the batch size for materialised gradients; 0 if none are materialised."""
     layers = [layer for layer in check(model) if isinstance(layer, LEARNT)]
     is_shared = _shared([(layer, None, None) for layer in layers])
     made = {
@@ -322,12 +325,12 @@ def _rows_at_once(model: Any) -> int:
 
 
 def _beside(one_each: Any, many: Any) -> Any:
-    """Return one number of each row in the shape in which it meets all of the row's."""
+    """Reshape one number per row so that it broadcasts over the row's numbers."""
     return one_each.reshape(-1, *[1] * (many.dim() - 1))
 
 
 def _loss(said: Any, target: Any, loss: str) -> Any:
-    """Return the sum of the rows' losses; a row has one of its own, whatever the others hold."""
+    """Return the sum of the rows' losses; each row's loss depends on that row only."""
     if said.dim() != 2:
         raise malformed("a model gives one row of numbers for each row")
     if loss == "mse":
@@ -336,6 +339,6 @@ def _loss(said: Any, target: Any, loss: str) -> Any:
         return (said - target.to(said.dtype)).square().sum()
     if target.shape != said.shape[:1]:
         raise malformed("the target is not one class for each row")
-    # a class that is none is taken for the nearest: to fail would tell of the row
+    # an invalid class becomes the nearest class: a failure would leak the row
     classes = torch.nan_to_num(target.double()).clamp(0, said.shape[1] - 1).long()
     return torch.nn.functional.cross_entropy(said, classes, reduction="sum")

@@ -1,4 +1,4 @@
-"""Several sites train one model, each on rows of its own; only the average of them comes back."""
+"""Train one model over several sites in this process; only noisy sums leave the sites."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from sfumato.features.federated.training.training_site import Lesson, Offer, sum
 from sfumato.system.randomness import SystemDice
 
 STAGES: Final = ("join", "share", "mask", "agree", "reveal")
-STEPS_OF_ROOT: Final = 16  # of the clip: rounding then moves a person by an eighth more
+STEPS_OF_ROOT: Final = 16  # of the clip: rounding then adds an eighth to the sensitivity
 KEY_BYTES: Final = 32
 MOST_SITES: Final = 1000
 MOST_ROUNDS: Final = 10**6
@@ -38,7 +38,7 @@ MOST_DELTA: Final = 0.01
 
 @dataclass(frozen=True)
 class Round:
-    """What came of one round: who it is the average of."""
+    """The result of one round: its number and the sites in its sum."""
 
     number: int
     sites: tuple[str, ...]
@@ -46,7 +46,7 @@ class Round:
 
 @dataclass(frozen=True)
 class Federation:
-    """Sites that know each other, and who convenes them. Made by `federate`."""
+    """Sites that know each other's keys, and their convener. Made by `federate`."""
 
     workers: Mapping[str, VirtualWorker]
     convener: Ed25519PrivateKey
@@ -58,7 +58,7 @@ class Federation:
     people: int
     dice: Dice
 
-    def train(  # noqa: PLR0913  # what a lesson and its privacy are
+    def train(  # noqa: PLR0913  # a training task and its privacy
         self,
         model: Any,
         *,
@@ -70,11 +70,12 @@ class Federation:
         loss: str = "mse",
         heard: Callable[[Round], None] | None = None,
     ) -> Any:
-        """Return the model after so many steps along the sites' summed gradients, in place.
+        """Train the model in place by DP-SGD over the sites, and return it.
 
-        A row is a person, clipped to `clip`; the sum is divided by the most people there may be.
+        The privacy unit is a row, with gradient norm clipped to `clip`. Each step divides the sum
+        by the greatest number of people that its sites may have.
 
-        The noise is the least with which all rounds fit what the sites' owners allow.
+        The noise is the least with which all rounds fit the sites' budgets.
         """
         lesson = Lesson(words_of(model), data, target, loss)
         step = float(number("rate", rate, 0, MOST_RATE))
@@ -87,7 +88,7 @@ class Federation:
         return model
 
     def plan(self, size: int, rounds: int, clip: float) -> NoisySum:
-        """Return how each round's sum is made, if so many rounds are to use up the price."""
+        """Return each round's noisy sum; `rounds` rounds together use up the budget."""
         if size == 0:
             raise malformed("the model has nothing to learn")
         steps = STEPS_OF_ROOT * (math.isqrt(size - 1) + 1)
@@ -99,22 +100,20 @@ class Federation:
             floor=self.floor,
             colluders=self.colluders,
             epsilon=self.epsilon,
-            delta=self.delta
-            * Fraction(99, 100)
-            / len(ORDERS),  # as sites count it: see trainee._cost
+            delta=self.delta * Fraction(99, 100) / len(ORDERS),  # as sites count it: Trainee._cost
             rounds=count("rounds", rounds, 1, MOST_ROUNDS),
             moves=1,
         )
 
     def spent(self) -> dict[str, float]:
-        """Return what each site has charged: its epsilon at its own delta."""
+        """Return the epsilon that each site has charged, at its own delta."""
         said = {n: w.ask(do="train", stage="spent", said={}) for n, w in self.workers.items()}
         return {name: float(Fraction(spent)) for name, spent in said.items()}
 
     def _sum(
         self, model: Any, lesson: Lesson, plan: NoisySum, turn: int
     ) -> tuple[np.ndarray, tuple[str, ...]]:
-        """Return the noisy sum of the sites' updates, and whose it is."""
+        """Run one secure-aggregation round; return the noisy sum and the sites in it."""
         collector = self._collector(plan, turn)
         weights = [parameter.detach() for parameter in model.parameters()]
         task = {"sum": sum_words(plan), "lesson": lesson.words(), "weights": weights}
@@ -122,14 +121,14 @@ class Federation:
         for stage in STAGES:
             refusals = self._stage(collector, stage, box, task if stage == "mask" else {})
             if len(refusals) > len(self.workers) - self.floor:
-                raise refusals[0]  # the reason, rather than that few are left
+                raise refusals[0]  # the cause, not "too few sites"
             box = collector.close()
         return collector.total(), collector.survivors
 
     def _stage(
         self, collector: Collector, stage: str, box: Mapping[str, bytes], task: dict[str, Any]
     ) -> list[Refused]:
-        """Have every site answer; a site that refuses is one that has dropped out."""
+        """Send every site its message of a stage; a site that refuses has dropped out."""
         refusals = []
         for name, message in box.items():
             try:
@@ -154,7 +153,7 @@ class Federation:
         return Collector(terms, self.convener)
 
 
-def federate(  # noqa: PLR0913  # what a card would say
+def federate(  # noqa: PLR0913  # the facts of a card
     tables: Mapping[str, Mapping[str, torch.Tensor]],
     *,
     epsilon: float | str,
@@ -164,12 +163,11 @@ def federate(  # noqa: PLR0913  # what a card would say
     colluders: int = 0,
     neighbours: int | None = None,
 ) -> Federation:
-    """Return workers in this process, each with its own tables, that train together.
+    """Create a federation of workers in this process, each with its own tables.
 
-    A row is a person, and `people` the most rows that any site has, which everyone may know.
-    Each shares its masks with so many `neighbours`, an even number; with all others, if left out.
-    It is a federation to learn and to test with: the workers keep the rules of sites, and share
-    this process's memory.
+    The privacy unit is a row. `people` is a public upper bound on the rows of any site. Each worker
+    shares masks with `neighbours` others (an even number); None means all others. This is for
+    learning and testing: the workers follow the rules of sites, but share this process's memory.
     """
     dice = SystemDice()
     names = sorted(tables)
@@ -203,7 +201,7 @@ def federate(  # noqa: PLR0913  # what a card would say
 
 
 def _add(model: Any, update: np.ndarray) -> None:
-    """Add the update to the model's parameters, in their order."""
+    """Add the update to the model's parameters, in order."""
     start = 0
     with torch.no_grad():
         for parameter in model.parameters():

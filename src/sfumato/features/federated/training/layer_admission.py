@@ -1,7 +1,7 @@
-"""Which layers a row may go through, and in what shape.
+"""Checks of layers and input shapes before rows pass through a model.
 
-Nothing here is decided by what a row holds, or by how many rows there are: what fits one row fits
-any number of them, and none.
+No check depends on a row's values or on the number of rows. What fits one row fits any number of
+rows, and none.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ SEQUENCES: Final = (Conv1d, POOLS["avgpool1d"], POOLS["maxpool1d"])
 
 
 def check(model: Any) -> list[Any]:
-    """Return all layers in their order, or refuse what would mix rows or write over its input."""
+    """Return all layers in order; refuse a layer that mixes rows or overwrites its input."""
     layers = list(flat(model))
     for place, layer in enumerate(layers):
         if not any(is_kind(layer, kind) for kind in KINDS) or getattr(layer, "inplace", False):
@@ -40,7 +40,7 @@ def check(model: Any) -> list[Any]:
         if isinstance(layer, (LayerNorm, GroupNorm)) and not is_eps(layer.eps):
             raise refused(layer)
         if isinstance(layer, TransformerEncoderLayer):
-            words_alone(layer)  # which has many parts, and is as plain as its words
+            words_alone(layer)  # it has many submodules; all must have default settings
     return layers
 
 
@@ -51,10 +51,10 @@ def _check_embedding(layer: Embedding, before: list[Any]) -> None:
 
 
 def entered(layer: Any, value: Any) -> Any:
-    """Return what goes into a layer: itself, or tokens, of which one that is none is the nearest.
+    """Return a layer's input after the shape check; map invalid embedding tokens to the nearest.
 
-    To fail would tell of the row, or of how many there are: where a layer would take the rows for
-    something else (places, colours, what is normalised), no number of rows makes it fit.
+    A failure on values or on the number of rows would leak. So a shape that the layer would read
+    differently (places, channels, normalised sides) is refused for any number of rows.
     """
     if isinstance(layer, Embedding):
         return torch.nan_to_num(value).clamp(0, layer.num_embeddings - 1).long()
@@ -70,7 +70,7 @@ def entered(layer: Any, value: Any) -> Any:
 
 
 def _sides_of_a_row(layer: Any) -> int:
-    """Return the least sides that a row has, beside that of the rows."""
+    """Return the least number of dimensions of a row, without the batch dimension."""
     if isinstance(layer, LayerNorm):
         return len(layer.normalized_shape)
     if isinstance(layer, (torch.nn.Softmax, torch.nn.LogSoftmax)):

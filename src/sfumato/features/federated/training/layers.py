@@ -1,7 +1,7 @@
-"""The layers that sites train: a closed list, as words that travel, and what may go into each.
+"""The closed list of layers that sites can train, and their encoding in messages.
 
-In every one of them a row goes its own way: what comes out of it for a row, and whether anything
-comes out at all, is decided by that row, the weights, and shapes that all rows have alike.
+Every layer treats each row independently. Its output for a row, and whether it fails, depends only
+on that row, the weights, and the shapes that all rows share.
 """
 
 from __future__ import annotations
@@ -45,21 +45,21 @@ PLAIN: Final[dict[str, type[torch.nn.Module]]] = {
     "softsign": torch.nn.Softsign,
     "tanh": torch.nn.Tanh,
 }
-POOLS: Final[dict[str, Any]] = {  # by one side of what they look at, or leave
+POOLS: Final[dict[str, Any]] = {  # built from one side of the window or of the output
     "adaptivepool": torch.nn.AdaptiveAvgPool2d,
     "avgpool": torch.nn.AvgPool2d,
     "avgpool1d": torch.nn.AvgPool1d,
     "maxpool": torch.nn.MaxPool2d,
     "maxpool1d": torch.nn.MaxPool1d,
 }
-BENT: Final[dict[str, tuple[Any, tuple[str, ...]]]] = {  # by numbers, which have these names
+BENT: Final[dict[str, tuple[Any, tuple[str, ...]]]] = {  # built from these attributes
     "celu": (torch.nn.CELU, ("alpha",)),
     "elu": (torch.nn.ELU, ("alpha",)),
     "hardtanh": (torch.nn.Hardtanh, ("min_val", "max_val")),
     "leakyrelu": (torch.nn.LeakyReLU, ("negative_slope",)),
     "softplus": (torch.nn.Softplus, ("beta", "threshold")),
 }
-SHARES: Final[dict[str, Any]] = {  # by the side along which they add up to one
+SHARES: Final[dict[str, Any]] = {  # built from the dimension that sums to one
     "logsoftmax": torch.nn.LogSoftmax,
     "softmax": torch.nn.Softmax,
 }
@@ -69,13 +69,13 @@ KINDS: Final = (
 )  # fmt: skip
 BENDS: Final = {"relu": torch.nn.functional.relu, "gelu": torch.nn.functional.gelu}
 
-MOST_SIDE: Final = 64  # of what a convolution or a pool looks at
-MOST_NUMBERS: Final = 1 << 26  # of one layer
-MOST_SIDES: Final = 8  # of what is normalised, or adds up to one
+MOST_SIDE: Final = 64  # of a convolution's or pool's window
+MOST_NUMBERS: Final = 1 << 26  # parameters of one layer
+MOST_SIDES: Final = 8  # dimensions of a normalisation or softmax
 MOST_BENT: Final = 1e6
-LEAST_EPS: Final = 1e-12  # with none, a row of equal numbers would have no gradient
+LEAST_EPS: Final = 1e-12  # with eps 0, a row of equal numbers has no gradient
 
-INSTEAD: Final = {  # what to do where a layer is refused
+INSTEAD: Final = {  # advice in the refusal of a layer
     "BatchNorm": "Use GroupNorm or LayerNorm: it looks at one row alone, and batch norms mix rows.",
     "InstanceNorm": "Use GroupNorm, with as many groups as channels.",
     "Dropout": "Leave it out, or write Identity: its coins would be PyTorch's, whose generator"
@@ -96,13 +96,13 @@ INSTEAD: Final = {  # what to do where a layer is refused
 
 
 def words_of(model: Any) -> tuple[Words, ...]:
-    """Return a sequence of layers of the list as words; other models are refused."""
+    """Encode a Sequential of supported layers; refuse any other model."""
     layers = list(flat(model))
     return tuple(_words_at(place, layers) for place in range(len(layers)))
 
 
 def made_of(words: Sequence[Any]) -> torch.nn.Sequential:
-    """Return the model of which these are the words, layer by layer, or refuse."""
+    """Decode a model layer by layer, or refuse."""
     layers: list[torch.nn.Module] = []
     for one in words:
         match one:
@@ -116,7 +116,7 @@ def made_of(words: Sequence[Any]) -> torch.nn.Sequential:
 
 
 def flat(model: Any) -> Iterator[Any]:
-    """Return the layers of a sequence, and of the sequences in it, in their order."""
+    """Yield the layers of a Sequential and of nested ones, in order."""
     if not isinstance(model, torch.nn.Sequential):
         raise malformed("sites train a Sequential of plain layers")
     for layer in model:
@@ -127,12 +127,12 @@ def flat(model: Any) -> Iterator[Any]:
 
 
 def is_kind(layer: Any, kind: Any) -> bool:
-    """Say whether it computes as that kind does; a layer that can be sent is of a class below."""
+    """Return True if the layer's forward is that of `kind`; sendable layers are subclasses."""
     return isinstance(layer, kind) and type(layer).forward is kind.forward
 
 
 def refused(layer: Any) -> Refused:
-    """Return the refusal of a layer that sites do not train, with what to do."""
+    """Return the refusal of an unsupported layer, with advice."""
     name = type(layer).__name__
     found = next((text for word, text in INSTEAD.items() if word in name), None)
     return Refused(
@@ -146,7 +146,7 @@ def refused(layer: Any) -> Refused:
 
 
 def _words_at(place: int, layers: list[Any]) -> Words:
-    """Return the words of one layer, which may be an earlier one or have its weights."""
+    """Encode one layer; it may repeat an earlier layer or share its weights."""
     layer = layers[place]
     own = {id(parameter) for parameter in layer.parameters()}
     for earlier, other in enumerate(layers[:place]):
@@ -162,11 +162,11 @@ def _words_at(place: int, layers: list[Any]) -> Words:
 
 
 def words_alone(layer: Any) -> Words:
-    """Return the layer as words, or refuse: one that is not of the list, or not as plain."""
+    """Encode one layer; refuse an unsupported layer, a hook, or a non-default setting."""
     words = _words(layer)
     is_hooked = layer._forward_hooks or layer._forward_pre_hooks
     if words and not is_hooked and any(is_kind(layer, kind) for kind in KINDS):
-        with torch.device("meta"):  # no numbers are drawn for it
+        with torch.device("meta"):  # draw no weights
             plain = _layer_or_none(words)
         if plain is not None and _traits(plain) == _traits(layer):
             return words
@@ -174,7 +174,7 @@ def words_alone(layer: Any) -> Words:
 
 
 def _words(layer: Any) -> Words:
-    """Return what of the layer goes into words; none for one that is not of the list."""
+    """Return the encoding of a layer; empty for an unsupported one."""
     if isinstance(layer, LEARNT):
         bare = () if getattr(layer, "bias", layer) is not None else ("bare",)
         return (*bare, *_learnt_words(layer))
@@ -217,12 +217,12 @@ def _learnt_words(layer: Any) -> Words:
 
 
 def _side(sides: Any) -> Any:
-    """Return one side of what is as long on all of them; anything else is of no layer here."""
+    """Return one side of a square setting; the trait check refuses other settings."""
     return sides[0] if isinstance(sides, tuple) else sides
 
 
 def _traits(layer: Any) -> list[Any]:
-    """Return all that decides what a layer computes, besides its numbers, and of its parts too."""
+    """Return all settings and parameter shapes of a layer and its submodules, but no weights."""
     kept = (int, float, str, tuple, type(None), FunctionType, BuiltinFunctionType)
     found: list[Any] = [[(name, p.shape) for name, p in layer.named_parameters()]]
     for name, part in layer.named_modules():
@@ -315,7 +315,7 @@ def _normed(words: Words) -> torch.nn.Module | None:
 
 
 def _made(kind: Callable[..., torch.nn.Module], *numbers: Any) -> torch.nn.Module | None:
-    """Return the layer, or none where it is not made of such or so many numbers."""
+    """Return the layer, or None if these arguments do not build it."""
     try:
         return kind(*numbers)
     except (TypeError, ValueError, AssertionError):
@@ -323,7 +323,7 @@ def _made(kind: Callable[..., torch.nn.Module], *numbers: Any) -> torch.nn.Modul
 
 
 def _tied(layer: Any, first: Any) -> Any:
-    """Return the layer with the weights of an earlier one."""
+    """Give the layer the weights of an earlier one."""
     mine, theirs = (getattr(one, "weight", None) for one in (layer, first))
     if mine is None or theirs is None or mine.shape != theirs.shape:
         raise malformed("only weights of one shape are shared")
@@ -332,7 +332,7 @@ def _tied(layer: Any, first: Any) -> Any:
 
 
 def _are_counts(*numbers: Any, most: int = MOST_NUMBERS - 1) -> bool:
-    """Say whether they are whole numbers from one on, and their product is not too large."""
+    """Return True if all are positive integers and their product is at most `most`."""
     return (
         bool(numbers)
         and all(type(number) is int and 0 < number <= most for number in numbers)

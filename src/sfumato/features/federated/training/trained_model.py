@@ -1,4 +1,4 @@
-"""A model that several sites have trained: it foretells, and keeps its guarantee with it."""
+"""A model trained over several sites: prediction, metrics, and a file with its guarantee."""
 
 from __future__ import annotations
 
@@ -16,31 +16,31 @@ from sfumato.dp.learning.model_file import front_in, model_bytes, read_model
 from sfumato.dp.learning.training_task import CLASSES, SQUARES
 from sfumato.dp.refusal import Refused
 
-Row = Mapping[str, Any]  # Any: numbers, and yes or no
+Row = Mapping[str, Any]  # Any: numbers and booleans
 _BOUNDS: Final = (("lower", 0.0), ("upper", 1.0), ("step", 1.0))
 
 
 @dataclass(frozen=True)
 class Scale:
-    """A column's public bounds, by which the network's numbers are read; or its keys in order."""
+    """A column's public bounds, which scale it to 0..1, or its ordered keys."""
 
     name: str
     lower: float = 0.0
     upper: float = 1.0
     step: float = 1.0
-    keys: tuple[Any, ...] = ()  # Any: texts, numbers, yes or no
+    keys: tuple[Any, ...] = ()  # Any: texts, numbers, booleans
 
     def place(self, value: Any) -> float:
-        """Return where the value lies between the bounds, from 0 to 1; outside is the edge."""
+        """Scale the value by the bounds to 0..1; values outside are clamped."""
         return min(1.0, max(0.0, (float(value) - self.lower) / (self.upper - self.lower)))
 
     @property
     def entries(self) -> int:
-        """Return how many values there are, by the column's keys, or its bounds and step."""
+        """Return the number of values: the keys, or the steps between the bounds."""
         return len(self.keys) or round((self.upper - self.lower) / self.step) + 1
 
     def entry(self, value: Any) -> float:
-        """Return which of them the value is, from 0 to 1, as `place` does of numbers."""
+        """Return the value's key position scaled to 0..1; without keys, the same as `place`."""
         if not self.keys:
             return self.place(value)
         same = [n for n, key in enumerate(self.keys) if key == value or str(key) == str(value)]
@@ -49,7 +49,7 @@ class Scale:
         return same[0] / max(1, len(self.keys) - 1)
 
     def keyed(self, place: int) -> Any:
-        """Return what the class of that number is called."""
+        """Return the key or value of a class number."""
         if self.keys:
             return self.keys[place]
         value = self.lower + place * self.step
@@ -58,7 +58,7 @@ class Scale:
 
 @dataclass(frozen=True)
 class TrainedModel:
-    """A network, its public scales, and its card: what was promised of it, and at what price."""
+    """A network, the public scales of its columns, and a card with its guarantee and price."""
 
     network: Network
     flat: Numbers
@@ -67,7 +67,7 @@ class TrainedModel:
     card: Mapping[str, Any]  # Any: JSON
 
     def foretell(self, rows: Sequence[Row]) -> list[Any]:
-        """Return what the network says of each row: a class, or a number."""
+        """Predict the target of each row: a class, or a number."""
         said = self._says(rows)
         if self.network.loss == CLASSES:
             return [self.target.keyed(int(place)) for place in said.argmax(axis=1)]
@@ -75,13 +75,13 @@ class TrainedModel:
         return [self.target.lower + float(one) * span for one in said[:, 0]]
 
     def accuracy(self, rows: Sequence[Row]) -> float:
-        """Return the share of rows whose class is foretold; for public rows, which cost nothing."""
+        """Return the share of rows with a correct class; use public rows, which cost nothing."""
         told = self.foretell(rows)
         is_right = [one == row[self.target.name] for one, row in zip(told, rows, strict=True)]
         return sum(is_right) / len(rows)
 
     def loss(self, rows: Sequence[Row]) -> float:
-        """Return the mean loss over public rows: cross entropy, or the squared error, scaled."""
+        """Return the mean loss over public rows: cross entropy, or scaled squared error."""
         said, wanted = self._says(rows), [row[self.target.name] for row in rows]
         if self.network.loss == SQUARES:
             places = np.array([self.target.place(value) for value in wanted])
@@ -93,7 +93,7 @@ class TrainedModel:
         return float(-logs[np.arange(len(rows)), chosen].mean())
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the model as a safetensors file; its card is in the file's header."""
+        """Write the model as a safetensors file, with its card in the header."""
         said = {
             "card": json.dumps(self.card, sort_keys=True),
             "guarantee": str(self.card["guarantee"]),
@@ -107,7 +107,7 @@ class TrainedModel:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:
-        """Return the model of a file that `save` wrote, or refuse."""
+        """Read a model from a file that `save` wrote, or refuse."""
         widths, flat, said = read_model(Path(path).read_bytes())
         model = None
         try:
@@ -140,7 +140,7 @@ class TrainedModel:
 
 
 def scale_of(name: str, column: Mapping[str, Any]) -> Scale:
-    """Return how a column of a card is read."""
+    """Return the scale of a card's column."""
     if column.get("type") == "boolean":
         return Scale(name, keys=(False, True))
     low, high, step = (_or(column.get(key), given) for key, given in _BOUNDS)
@@ -157,5 +157,5 @@ def _scale(said: list[Any]) -> Scale:
 
 
 def scale_json(scale: Scale) -> list[Any]:
-    """Return how a column is read, as it is kept with a model."""
+    """Return a scale as JSON, for the model file."""
     return [scale.name, scale.lower, scale.upper, scale.step, list(scale.keys)]

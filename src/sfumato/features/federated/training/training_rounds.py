@@ -1,9 +1,8 @@
-"""Training over sites: DP-SGD, or DP-FedAvg where sites take steps by themselves.
+"""Training over sites by DP-SGD, or by DP-FedAvg if each site takes local steps.
 
-Round by round a noisy sum comes back, and the model moves by it.
-
-Whoever convenes learns that sum and nothing else; what is made of it (rates, momentum, averages) is
-arithmetic on released numbers. Needs no PyTorch.
+Each round returns a noisy sum of clipped gradients or updates, and the model is updated by it. The
+convener learns only that sum. Learning rate, momentum and averaging are post-processing. Needs no
+PyTorch.
 """
 
 from __future__ import annotations
@@ -34,25 +33,30 @@ from sfumato.features.federated.training.trained_model import (
 )
 
 NAME_BYTES: Final = 32
-PATIENCE: Final = 3  # rounds that fail one after the other, and then the training stops
+PATIENCE: Final = 3  # training stops after so many failed rounds in a row
 MOST: Final = 32.0
 MOST_RATE: Final = 10**6
 MOST_PEOPLE: Final = 10**12
-MOST_PAID: Final = 10**10  # epsilon that a site takes down as another's
-WORDS: Final = ("against", "says", "bounding", "mechanism")  # of a price, which a card quotes
+MOST_PAID: Final = 10**10  # largest epsilon that a site records for another site
+WORDS: Final = (
+    "against",
+    "says",
+    "bounding",
+    "mechanism",
+)  # keys of a price that the model's card copies
 
 
 @dataclass(frozen=True)
 class Course:
-    """What whoever convenes wants learnt, and how fast the model follows each sum."""
+    """The convener's training settings: data, network, budget, clipping and optimiser."""
 
     data_set: str
     features: Sequence[str]
     target: str
-    epsilon: Any  # a number, as people write it
+    epsilon: Any  # a number, or its text
     delta: Any
     rounds: int
-    people: int  # over all sites, as whoever convenes believes; public, and a divisor alone
+    people: int  # public estimate over all sites; only a divisor
     hidden: Sequence[int] = ()
     activation: str = "relu"
     loss: str = CLASSES
@@ -64,15 +68,15 @@ class Course:
     local_rate: Any = 0
     proximal: Any = 0
     weights: Mapping[str, Any] = field(default_factory=dict)
-    each: str = SITE  # or "person": whose local steps are clipped
-    sample: Any = 1  # the chance of each person to be in a round; below 1, by their site's coins
-    public: Sequence[Mapping[str, Any]] = ()  # rows on which sites are told how the model does
-    image: Sequence[int] = ()  # channels, height, width: the first features are its numbers
-    conv: Sequence[Mapping[str, int]] = ()  # over the image, one after the other
-    embed: Mapping[str, int] = field(default_factory=dict)  # columns with tables, and their widths
+    each: str = SITE  # or "person": whose local update is clipped
+    sample: Any = 1  # the sampling rate; below 1, sites draw Poisson samples
+    public: Sequence[Mapping[str, Any]] = ()  # public rows for metrics, which the sites receive
+    image: Sequence[int] = ()  # channels, height, width; the first features are its pixels
+    conv: Sequence[Mapping[str, int]] = ()  # convolutions over the image, in order
+    embed: Mapping[str, int] = field(default_factory=dict)  # embedded columns and their widths
 
     def lesson(self, name: str) -> Json:
-        """Return the part of it that every site signs."""
+        """Return the training task, the part of the course that every site signs."""
         return {
             "name": name,
             "features": list(self.features),
@@ -93,7 +97,7 @@ class Course:
         }
 
     def opening(self) -> Json:
-        """Return what stands before the linear layers, if anything does."""
+        """Return the settings of the convolutions and embeddings, if any."""
         said: Json = {}
         if self.image or self.conv:
             said |= {"image": _listed(self.image), "conv": _listed(self.conv)}
@@ -102,13 +106,13 @@ class Course:
         return said
 
 
-def _listed(found: Any) -> Any:  # Any: what somebody gave; a site refuses what is no list
+def _listed(found: Any) -> Any:  # Any: user input; a site refuses anything but a list
     return list(found) if isinstance(found, tuple) else found
 
 
 @dataclass(frozen=True)
 class Step:
-    """What came of one round: whose sum it is, the model after it, or why there was no sum."""
+    """The result of one round: sites in the sum, sites left out, the model, and any failure."""
 
     number: int
     sites: tuple[str, ...]
@@ -120,10 +124,10 @@ class Step:
 def train(
     convener: Convener, course: Course, heard: Callable[[Step], None] = lambda _: None
 ) -> TrainedModel:
-    """Return the model after the course's rounds, or after those before its sites could not go on.
+    """Train the course's rounds, and return the model after the last round with a sum.
 
-    A lesson is paid in full at each site in the first round that the site is in. Before there is a
-    sum of any round, what goes wrong is raised.
+    Each site is charged for the whole training run in the first round that it joins. If no round
+    has had a sum, the failure is raised.
     """
     _check_numbers(course)
     name = convener.dice.draw(NAME_BYTES).hex()
@@ -151,7 +155,7 @@ def train(
 
 
 def _check_numbers(course: Course) -> None:
-    """Refuse numbers of one's own by which the sites would pay for a model that is none."""
+    """Refuse settings that would waste the sites' budget on a useless model."""
     number("rate", course.rate, 0, MOST_RATE)
     number("momentum", course.momentum, 0, 1)
     count("people", course.people, 1, MOST_PEOPLE)
@@ -159,7 +163,7 @@ def _check_numbers(course: Course) -> None:
 
 
 def _check_public(model: TrainedModel, public: Sequence[Mapping[str, Any]]) -> None:
-    """Refuse public rows on which no model could be looked at, before any site is charged."""
+    """Refuse public rows that the model cannot be evaluated on, before any site is charged."""
     if not public:
         return
     try:
@@ -177,7 +181,7 @@ def _check_public(model: TrainedModel, public: Sequence[Mapping[str, Any]]) -> N
 
 @dataclass
 class _Pupil:
-    """The model as it learns, and what each site has said that it paid; has state."""
+    """The model during training, and the receipts of its sites; mutable."""
 
     convener: Convener
     course: Course
@@ -185,12 +189,12 @@ class _Pupil:
     scales: tuple[Scale, ...]
     flat: Numbers
     priced: Mapping[str, Json]
-    moving: Any = 0.0  # an array, once there is one
+    moving: Any = 0.0  # the momentum: an array after the first round
     done: int = 0
     failures: int = 0
     last: Round | None = None
     receipts: dict[str, Json] = field(default_factory=dict)
-    informed: set[str] = field(default_factory=set)  # sites that were told of all these receipts
+    informed: set[str] = field(default_factory=set)  # sites that have received all these receipts
 
     def learn(
         self,
@@ -200,7 +204,7 @@ class _Pupil:
         unit: float,
         number: int,
     ) -> Refused | None:
-        """Take one round's sum into the model; return why there is none."""
+        """Run one round and update the model; return the refusal if there is no sum."""
         sent = self.flat.astype("<f4").tobytes()
         about = f"{next(iter(priced.values()))['about']} {number} {sha256(sent).hexdigest()}"
         asked = {**body, "number": number, "weights": base64.b64encode(sent).decode("ascii")}
@@ -225,10 +229,10 @@ class _Pupil:
         return None
 
     def _told(self) -> Json:
-        """Return what sites' owners are told with a round: how the model does, and who has paid.
+        """Return the reports for the sites' owners: metrics on public rows, and payments.
 
-        Payments are told where a site of the last round does not know them yet: each word of it
-        stands in the ledgers for ever.
+        Payments are sent only if a site of the last round lacks them, because every report stays in
+        the ledgers permanently.
         """
         told = told_of(self.model(None), self.course.public) if self.course.public else {}
         last = () if self.last is None else self.last.collector.survivors
@@ -247,7 +251,7 @@ class _Pupil:
         self.flat = moved.astype("<f4").astype(np.float64)
 
     def step(self, number: int, failed: Refused | None) -> Step:
-        """Return what came of a round."""
+        """Return the result of a round."""
         sites = self.last.collector.survivors if self.last and failed is None else ()
         out = {} if self.last is None else {n: one.code for n, one in self.last.gone.items()}
         return Step(number, sites, out, self.model(failed), failed)
@@ -257,7 +261,9 @@ class _Pupil:
         said = majority_reply(self.priced, min(self.priced))
         card: Json = {
             "guarantee": "central-dp",
-            "epsilon": float(self.course.epsilon),  # one's own word, which all have signed
+            "epsilon": float(
+                self.course.epsilon
+            ),  # the requested epsilon, which is part of the signed terms
             "delta": float(said["delta"]),
             **{word: said[word] for word in WORDS},
             "federation": self.convener.agreement.name,
@@ -271,7 +277,7 @@ class _Pupil:
 
 
 def told_of(model: TrainedModel, public: Sequence[Mapping[str, Any]]) -> Json:
-    """Return how a released model does on public rows, as sites' owners are shown it."""
+    """Return a released model's loss and accuracy on public rows, as reported to site owners."""
     told: Json = {"loss": float(model.loss(public))}
     if model.network.loss == CLASSES:
         told["accuracy"] = float(model.accuracy(public))
@@ -279,19 +285,19 @@ def told_of(model: TrainedModel, public: Sequence[Mapping[str, Any]]) -> Json:
 
 
 def paid_by(receipts: Mapping[str, Json]) -> dict[str, float]:
-    """Return the epsilon of each receipt that other sites would believe to be one."""
+    """Return the epsilon of each receipt, without values outside the range that sites accept."""
     paid = {site: float(one["epsilon"]) for site, one in sorted(receipts.items())}
     return {site: epsilon for site, epsilon in paid.items() if 0 <= epsilon <= MOST_PAID}
 
 
 def first_weights(network: Network, name: str) -> Numbers:
-    """Return the model that all begin with: uniform numbers that the lesson's name spells."""
+    """Return the initial weights: uniform numbers derived from the task's name by SHAKE-256."""
     stream = np.frombuffer(shake_256(name.encode()).digest(4 * network.size), dtype="<u4")
     uniform = stream.astype(np.float64) / 2.0**31 - 1.0
     start = 0
     for rows, columns, biases in network.sides:
         end = start + rows * columns
-        beside = rows if biases else 1  # of a table one entry is chosen, however many there are
+        beside = rows if biases else 1  # fan-in of an embedding is 1
         uniform[start:end] *= (6.0 / (columns + beside)) ** 0.5
         start = end + biases
         uniform[end:start] = 0.0
@@ -299,7 +305,7 @@ def first_weights(network: Network, name: str) -> Numbers:
 
 
 def _network(convener: Convener, course: Course) -> tuple[Network, tuple[Scale, ...]]:
-    """Return the network that the sites' cards make of the course, and how columns are read."""
+    """Return the network for the course, and the scales of its columns from the sites' cards."""
     scales = _scales(convener, course)
     target = scales[-1]
     outs = target.entries if course.loss == CLASSES else 1
@@ -310,7 +316,7 @@ def _network(convener: Convener, course: Course) -> tuple[Network, tuple[Scale, 
 
 
 def _scales(convener: Convener, course: Course) -> tuple[Scale, ...]:
-    """Return how columns are read by the cards of most sites, which are more than may lie."""
+    """Return the column scales of most sites' cards; more sites must agree than may collude."""
     cards = convener.said_everywhere("card", {"data_set": course.data_set})
     read = [one for card in cards.values() if (one := _scales_in(card, course)) is not None]
     told = Counter(json.dumps([scale_json(scale) for scale in one], default=str) for one in read)
@@ -329,7 +335,7 @@ def _scales(convener: Convener, course: Course) -> tuple[Scale, ...]:
 
 
 def _scales_in(card: Json, course: Course) -> tuple[Scale, ...] | None:
-    """Return how columns are read by one site's card; None if it has them not, or is none."""
+    """Return the column scales by one site's card; None if a column is missing or malformed."""
     try:
         known = {str(one["name"]).casefold(): one for one in card["columns"]}
         names = (*course.features, course.target)
@@ -339,7 +345,7 @@ def _scales_in(card: Json, course: Course) -> tuple[Scale, ...] | None:
 
 
 def _is_of_lesson(said: Json) -> bool:
-    """Say whether a price has all that a lesson reads of one."""
+    """Return True if a price has every field that training reads."""
     return (
         is_number(said.get("delta"))
         and is_number(_unit_in(said))
@@ -355,7 +361,7 @@ def _unit_in(said: Json) -> object:
 
 
 def _unit(priced: Mapping[str, Json]) -> float:
-    """Return what one step of the sum is worth, on which all sites have to agree."""
+    """Return the value of one grid step of the sum; refuse if the sites disagree."""
     said = {str(_unit_in(one)) for one in priced.values()}
     if len(said) > 1:
         raise Refused(

@@ -1,8 +1,8 @@
-"""A site that trains: what its owner offers, what each round costs, and what leaves it.
+"""A training site in this process: the owner's limits, the price of each round, the masked update.
 
-Nothing leaves but this site's part of a secure sum, with its share of the noise, masked. The price
-is charged before a row is looked at. The charges are kept in memory; of a site over HTTP they are
-kept in its vault's ledger (features/federated/training_release.py).
+Only this site's masked part of a secure sum leaves, with its share of the noise. The price is
+charged before a row is read. Charges are kept in memory here. A site over HTTP keeps them in its
+vault's ledger (features/federated/training_release.py).
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ MOST_DIGITS: Final = 700
 
 @dataclass(frozen=True)
 class Offer:
-    """What the owner of a site allows: who may convene, with whom, and up to which cap.
+    """The owner's limits: who may convene, with which sites, and the cap on epsilon and delta.
 
-    A row is a person; `people` is the most that a table may have, and public.
+    The privacy unit is a row. `people` is a public upper bound on the rows of a table.
     """
 
     name: str
@@ -51,20 +51,20 @@ class Offer:
 
 @dataclass(frozen=True)
 class Lesson:
-    """What a site is to train: layers, the names of the rows and of what they should give."""
+    """A training task: the layers, the names of the input and target tables, and the loss."""
 
-    layers: tuple[tuple[Any, ...], ...]  # Any: a name and sizes
+    layers: tuple[tuple[Any, ...], ...]  # Any: a layer's name and sizes
     data: str
     target: str
     loss: str
 
     def words(self) -> dict[str, Any]:
-        """Return the lesson as it travels."""
+        """Return the task as a message."""
         return {name: getattr(self, name) for name in self.__dataclass_fields__}
 
 
 class Trainee:
-    """One site over all rounds; has state: what was charged, and the round it is in."""
+    """One site over all rounds; holds the charges and the current round."""
 
     def __init__(self, tables: Mapping[str, torch.Tensor], offer: Offer) -> None:
         if any(held.dim() == 0 or len(held) > offer.people for held in tables.values()):
@@ -82,7 +82,7 @@ class Trainee:
         return Participant(offer.name, offer.identity, offer.trust, offer.dice, self._used)
 
     def do(self, stage: str, said: dict[str, Any]) -> Any:
-        """Return this site's message of that stage of a round."""
+        """Return this site's message for one stage of a round."""
         match stage, said:
             case "identity", {}:
                 return self._offer.identity.public_key().public_bytes_raw()
@@ -106,7 +106,7 @@ class Trainee:
         return self._player.mask(message, plan.noisy(update, self._offer.dice))
 
     def _check(self, plan: NoisySum, lesson: Lesson, model: torch.nn.Module) -> None:
-        """Refuse a round whose terms are not those that the price is of."""
+        """Refuse a round whose terms differ from those that its price assumes."""
         terms = self._player.terms
         same = (
             plan.sites == len(terms.members)
@@ -124,7 +124,7 @@ class Trainee:
             raise malformed("it has no such tables")
 
     def _charge(self, plan: NoisySum) -> None:
-        """Charge a round, or refuse it; the cap is held over all rounds, chosen one by one."""
+        """Charge a round, or refuse it; the cap covers all rounds, chosen adaptively."""
         cost = self._cost([*self._charged, plan])
         if cost is None or cost > self._offer.epsilon:
             said = "an epsilon that its delta has no room for"
@@ -138,11 +138,11 @@ class Trainee:
         self._charged.append(plan)
 
     def _cost(self, plans: list[NoisySum]) -> Fraction | None:
-        """Return the epsilon of rounds whose terms may depend on earlier ones; None if too large.
+        """Return the epsilon of adaptively chosen rounds, or None if it is too large.
 
-        So it is where they fail more often than delta allows at that epsilon. Every order has its
-        own part of delta: a filter at a fixed order holds for adaptive rounds, and one of several
-        orders is chosen afterwards (soundness rule 3).
+        It is None if the failure probability of the rounds exceeds what delta allows at that
+        epsilon. Each Rényi order gets its own share of delta. A filter at a fixed order holds for
+        adaptive rounds, and the order is chosen afterwards (soundness rule 3).
         """
         if not plans:
             return Fraction(0)
@@ -156,17 +156,17 @@ class Trainee:
         )
 
     def _sum(self, model: torch.nn.Module, plan: NoisySum, lesson: Lesson) -> np.ndarray:
-        """Return minus the sum of the rows' clipped gradients: how they would change the model.
+        """Return minus the sum of the rows' clipped gradients, that is the update of the model.
 
-        The sum is of whole steps, exactly, so a person moves it by what the price is of, whatever
-        the weights are.
+        The sum uses whole grid steps and is exact. So one person changes it by at most the
+        sensitivity that the price assumes, for any weights.
         """
         data, target, grid = self._tables[lesson.data], self._tables[lesson.target], plan.grid
         if not isinstance(grid, PeopleGrid):
             raise Bug("a site trains on a sum over people")
         try:
             return -grid.numbers(clipped_steps(model, data, target, lesson.loss, grid))
-        except (RuntimeError, IndexError, ValueError) as wrong:  # of shapes alone
+        except (RuntimeError, IndexError, ValueError) as wrong:  # raised by shapes only
             said = type(wrong).__name__
         raise malformed(f"the rows and the layers do not fit ({said})")
 
@@ -181,10 +181,10 @@ def _lesson_of(words: dict[str, Any]) -> Lesson:
 
 
 def _model(lesson: Lesson, weights: list[Any]) -> torch.nn.Module:
-    """Return the model of the lesson with these weights."""
+    """Build the model of the task with these weights."""
     if len(lesson.layers) > MOST_LAYERS:
         raise malformed("a model has too many layers")
-    with torch.device("meta"):  # no room is taken for layers of which the weights were not sent
+    with torch.device("meta"):  # allocate nothing before the shapes match
         sizes = [tuple(p.shape) for p in made_of(lesson.layers).parameters()]
     if sizes != [tuple(getattr(w, "shape", ())) for w in weights]:
         raise malformed("the weights do not fit the layers")
@@ -197,7 +197,7 @@ def _model(lesson: Lesson, weights: list[Any]) -> torch.nn.Module:
 
 
 def sum_words(plan: NoisySum) -> dict[str, Any]:
-    """Return how the sum is made, as it travels."""
+    """Return the parameters of the noisy sum as a message."""
     return {
         "clip": str(plan.grid.clip),
         "steps": plan.grid.steps,
@@ -221,7 +221,7 @@ def _sum_of(words: dict[str, Any]) -> NoisySum:
             try:
                 grid = PeopleGrid(_fraction(clip), steps, size, people)
                 return NoisySum(grid, sites, floor, colluders, *numbers, moves)
-            except Bug as wrong:  # of whoever sent it, not ours
+            except Bug as wrong:  # the sender's error, not ours
                 raise malformed("a sum is not made so") from wrong
     raise malformed("a sum is not made so")
 
@@ -229,7 +229,7 @@ def _sum_of(words: dict[str, Any]) -> NoisySum:
 def _fraction(text: str) -> Fraction:
     above, _, below = text.partition("/")
     digits = (above, below or "1")
-    # no exponents: "1e9999999" is a short word for a number that takes minutes to work with
+    # no exponents: "1e9999999" is a short text for a number that takes minutes to compute with
     if not all(part.isascii() and part.isdigit() and len(part) <= MOST_DIGITS for part in digits):
         raise malformed("a number is not one fraction of whole numbers")
     if int(digits[1]) == 0:
