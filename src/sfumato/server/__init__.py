@@ -1,1 +1,1 @@
-"""Surfaces over HTTP: they translate and decide nothing."""
+"""The server: HTTP API and web console (edge), and the process that holds the ledger (door)."""

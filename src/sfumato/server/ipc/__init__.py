@@ -1,1 +1,1 @@
-"""The protocol between edge and door: frames over a Unix socket."""
+"""The IPC protocol between edge and door: frames over a Unix socket."""
