@@ -504,7 +504,7 @@ def open_house(
     rooms: RoomLimits | None = None,
     at_rest_key: str | None = None,
 ) -> House:
-    """Open a vault and construct its services; `ledger_of` freezes a ledger that is an old copy."""
+    """Open a vault and construct its services, which check that the ledger is the newest."""
     root = folder.absolute()
     settings, sealing = settings_of(root), sealing_of(root, at_rest_key)
     rest = None if sealing is None else sealing.rest

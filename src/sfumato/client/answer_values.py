@@ -55,7 +55,7 @@ class AnswerValues(Hinted):
 
     @classmethod
     def of(cls, shape: Mapping[str, object]) -> Self:
-        """Parse the JSON of an answer.
+        """Return the answer that a JSON object describes.
 
         Args:
             shape: The answer's JSON, as `/v1/data-sets/{data_set}/ask` returns it.

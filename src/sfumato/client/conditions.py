@@ -58,7 +58,7 @@ def _item_of(value: object) -> object:
 
 
 def of_column(name: str, value: object) -> Predicate:
-    """Return the condition on a column that a value, list, (low, high) pair, None or ... gives."""
+    """Convert a value, a list, a (low, high) pair, None or ... to a condition on a column."""
     if value is None:
         return IsNull(Ref(name))
     if value is Ellipsis:

@@ -67,7 +67,7 @@ def _line(
 def margin_of_sum(std: float, count: int, kind: str) -> float:
     """Bound the absolute sum of `count` independent noises, with probability 95 % or more.
 
-    Gaussian noise has the exact quantile. Laplace noise has a Chernoff bound:
+    For Gaussian noise it is the normal quantile. For Laplace noise it is a Chernoff bound:
     E exp(xS) <= (1 - (bx)^2)^-count. It holds for discrete noise of scale b too, as
     (cosh y - 1) / y^2 rises with y. The standard deviation s of discrete noise is below that of
     continuous noise: 2 b^2 <= 1.38 s^2 from half a step on. The factor 1.38 allows for that.

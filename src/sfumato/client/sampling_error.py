@@ -1,8 +1,8 @@
 """Widen error bars of means by the sampling error, computed from a noisy standard deviation.
 
 The variance is private and must be paid for (soundness rule 4), so the same question asks for it.
-The rest is free post-processing. The mean of n independent, alike values with standard deviation s
-varies by s / sqrt(n) from sample to sample.
+The rest is free post-processing. For independent, identically distributed values with standard
+deviation s, the mean of n values varies by s / sqrt(n) from sample to sample.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""The server: HTTP API and web console (edge), and the process that holds the ledger (door)."""
+"""The server: HTTP API, web console and IPC; it translates requests, and decides nothing."""

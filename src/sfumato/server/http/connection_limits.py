@@ -150,7 +150,7 @@ class GuardedProtocol(HttpToolsProtocol):
         self._wait_for_reader()
 
     def resume_writing(self) -> None:
-        """Stop that time limit: the client reads again."""
+        """Stop the reader's time limit: the client reads again."""
         if not self.transport.is_closing():
             self._stop_waiting()
         super().resume_writing()

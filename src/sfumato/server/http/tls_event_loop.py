@@ -94,7 +94,7 @@ class EncryptingServer:
         task.add_done_callback(self._beginning.discard)
 
     async def _encrypted(self, link: socket.socket, place: Place) -> None:
-        """Do the handshake; after it, the protocol stops counting the connection."""
+        """Do the handshake; afterwards the protocol calls `place.let_go`."""
         made = self._make()
         made.place = place
         link.setblocking(False)

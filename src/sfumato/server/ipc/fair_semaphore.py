@@ -56,8 +56,9 @@ class _Turn:
 class FairSemaphore:
     """A semaphore that is fair by user: the user with the least running work goes first.
 
-    Ties go to the user who started longest ago, then to the first in the queue. So the length of a
-    user's queue delays nobody else. A finished item passes its slot on, which wakes only the next.
+    Of several such users, the one whose last start is longest ago goes first, with the first item of
+    that user. So the length of one user's queue does not delay others. A finished item passes its
+    slot to the next one, and wakes nothing else.
     """
 
     def __init__(self, most: Limit) -> None:
