@@ -1,7 +1,7 @@
-"""`sfumato serve`: a parent process that starts door and edge, and restarts them when they die.
+"""`sfumato serve`: a parent that starts the processes door (vault) and edge (HTTP).
 
-The parent holds the listening socket, so that no client is dropped when an edge dies. A child ends
-with its parent: it watches for the end of its standard input.
+It restarts them when they die, and holds the listening socket, so that no client is dropped when
+an edge dies. A child ends with its parent: it watches for the end of its standard input.
 """
 
 from __future__ import annotations

@@ -31,7 +31,7 @@ F = TypeVar("F", bound=Callable[..., Any])  # Any: click's callbacks take any op
 class App(Protocol):
     """The interface of the app for the command line, which constructs nothing itself."""
 
-    def create(  # noqa: PLR0913  # noqa: PLR0913  # the options of `init`
+    def create(  # noqa: PLR0913  # the options of `init`
         self,
         folder: str,
         *,

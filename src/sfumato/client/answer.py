@@ -87,8 +87,8 @@ class Answer(AnswerValues):
     def with_sampling(self) -> Answer:
         """Widen the error bars of means by the sampling error; free.
 
-        For each AVG column, the answer must also have its STDDEV and COUNT. Without this method, every
-        error bar covers the noise alone.
+        For each AVG column, the answer must also have its STDDEV and COUNT. Without this method,
+        every error bar covers the noise alone.
 
         Returns:
             The answer with wider error bars for its means.

@@ -93,7 +93,7 @@ class AsyncVault:
         return Answer.of(await self.call("answer", {"op": op}))
 
     async def call(self, verb: str, body: Json) -> Json:
-        """Call a verb of the service by its name.
+        """Call a verb (an API operation) of the service by its name.
 
         Args:
             verb: The name of the verb, as in the table of HTTP routes (wire/verb_table.py).

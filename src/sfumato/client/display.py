@@ -182,8 +182,8 @@ class BlocksPlan(_Shown):
     def table(self) -> tuple[list[str], list[list[str]]]:
         """Return the header, and rows of noise and bias, by number of blocks and output.
 
-        The last column counts the tried blocks that gave no number. The bias is "-" if all blocks, or
-        the run on all people, gave no number.
+        The last column counts the tried blocks that gave no number. The bias is "-" if all blocks,
+        or the run on all people, gave no number.
         """
         head = ["blocks", "output", "noise at 95 %", "bias", "bias known to", "no number"]
         return head, [

@@ -166,7 +166,7 @@ class Vault:
         return self.call("present-receipt", {"receipt": receipt})["stands"] is True
 
     def call(self, verb: str, body: Json) -> Json:
-        """Call a verb of the service by its name.
+        """Call a verb (an API operation) of the service by its name.
 
         Args:
             verb: The name of the verb, as in the table of HTTP routes (wire/verb_table.py).

@@ -1,4 +1,4 @@
-"""Dispatch verbs to the vault's services: first authenticate and authorise, then execute."""
+"""Dispatch verbs (API operations) to services: authenticate, authorise, then execute."""
 
 from __future__ import annotations
 

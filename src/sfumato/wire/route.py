@@ -1,4 +1,4 @@
-"""The definition of a verb: HTTP route, permission, request and answer."""
+"""The definition of a verb (an API operation): HTTP route, permission, request and answer."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _PLACE: Final = re.compile(r"\{(\w+)\}")
 
 @dataclass(frozen=True)
 class Route:
-    """One verb: its HTTP route, its required permission, and its request and answer schemas."""
+    """One verb (API operation): its HTTP route, permission, request and answer schemas."""
 
     verb: str
     method: str

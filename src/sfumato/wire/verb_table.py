@@ -1,4 +1,4 @@
-"""The table of all verbs: route, permission, request and answer of each.
+"""The table of all verbs (API operations): route, permission, request and answer of each.
 
 The server makes its routes and its OpenAPI document from it, and the client makes its requests.
 Tests use it to try every route with every role, and with other users' objects.

@@ -1,4 +1,4 @@
-"""One request to the console: its user, their rights, and calls to the door."""
+"""One request to the console: its user, their rights, and calls to the vault's process."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Visit:
         return str(self.request.path_params[name])
 
     async def call(self, verb: str, body: Mapping[str, object] | None = None) -> Said:
-        """Call a verb at the door; return its result, or raise its refusal."""
+        """Call a verb (API operation) in the door process; return its result, or raise."""
         given = dict(body or {})
         route = BY_VERB[verb]
         params = {

@@ -1,4 +1,4 @@
-"""The HTTP API: for each route of the verb table, forward the request to the door."""
+"""The HTTP API: for each route of the verb table, forward the request to the door process."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""The IPC protocol between edge and door: frames over a Unix socket."""
+"""The IPC between edge (HTTP process) and door (vault process): frames over a Unix socket."""

@@ -1,4 +1,4 @@
-"""Count, time and log calls at the door, without revealing anything about rows.
+"""Count, time and log calls in the door process, without revealing anything about rows.
 
 A question that fails after rows were read counts as answered: only its asker learns of the
 failure. Only verbs that read no rows are timed.

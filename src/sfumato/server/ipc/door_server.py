@@ -1,4 +1,7 @@
-"""The door's IPC server: it runs the verbs for the edge, and trusts none of its input."""
+"""The IPC server of the door, the process with the vault: it runs the edge's calls.
+
+The edge faces the network, so none of its input is trusted.
+"""
 
 from __future__ import annotations
 
@@ -221,7 +224,7 @@ class _Said:
 
 
 class DoorEnd:
-    """The door's server: runs verbs on threads, so that a slow question blocks no other call."""
+    """The server of the door process: runs verbs on threads; a slow question blocks no other."""
 
     def __init__(
         self, desk: Dispatcher, *, quantum_s: float, tally: CallMetrics, most: Limit | None = None

@@ -1,4 +1,4 @@
-"""The edge's IPC client: concurrent calls over one connection, with reconnects."""
+"""The IPC client of the edge (HTTP process): concurrent calls over one connection to the door."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Answered:
 
 
 class DoorConnection:
-    """A connection to the door, shared by all requests of this process."""
+    """A connection to the door (vault process), shared by all requests of this edge process."""
 
     def __init__(self, path: Path) -> None:
         self.path = path

@@ -56,9 +56,9 @@ class _Turn:
 class FairSemaphore:
     """A semaphore that is fair by user: the user with the least running work goes first.
 
-    Of several such users, the one whose last start is longest ago goes first, with the first item of
-    that user. So the length of one user's queue does not delay others. A finished item passes its
-    slot to the next one, and wakes nothing else.
+    Of several such users, the one whose last start is longest ago goes first. The queue of each
+    user is first in, first out. So the length of one user's queue does not delay others. A finished
+    item passes its slot to the next one, and wakes nothing else.
     """
 
     def __init__(self, most: Limit) -> None:

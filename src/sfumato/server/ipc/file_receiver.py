@@ -1,4 +1,4 @@
-"""Receive uploaded files at the door in parts, never whole in memory.
+"""Receive uploaded files in the door process, in parts and never whole in memory.
 
 A refusal may come at any time; later parts are dropped. The edge's side is in `file_sender`, which
 imports nothing of the services, so that the edge process stays small.

@@ -1,4 +1,4 @@
-"""Send uploaded files from the edge to the door: one connection each, in parts.
+"""Send uploaded files from the edge to the door process: one connection each, in parts.
 
 The door first says whether it accepts the file (`file_receiver`).
 """

@@ -1,4 +1,4 @@
-"""Run queued jobs, in turn with interactive questions, and resume them after a crash."""
+"""Run queued jobs in the door process, in turn with questions; resume them after a crash."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Room:
 
 
 class Runner:
-    """The jobs that this door runs."""
+    """The jobs that this door process runs."""
 
     def __init__(
         self, desk: Dispatcher, rooms: Mapping[str, Room], beat: Callable[[], Awaitable[None]]
