@@ -1,6 +1,7 @@
 """The entry point of `sfumato`: it imports an app module only when a command needs it.
 
-The parent process of `sfumato serve` runs as long as its service; so it saves memory.
+The parent process of `sfumato serve` runs as long as its service, so it must not hold modules
+that it does not use.
 """
 
 from __future__ import annotations

@@ -64,7 +64,7 @@ class Sealing:
 
 
 def check_sealable(engine: str | None, source: str, root: Path, dice: Dice) -> None:
-    """Refuse what cannot be encrypted before anything is created; create an absent owner's key."""
+    """Refuse what cannot be encrypted, before creating anything; make the owner's key if absent."""
     if engine is not None:
         raise Refused(
             "at-rest-not-possible",

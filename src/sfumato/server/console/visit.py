@@ -51,7 +51,7 @@ class Visit:
         return str(self.request.path_params[name])
 
     async def call(self, verb: str, body: Mapping[str, object] | None = None) -> Said:
-        """Call a verb (API operation) in the door process; return its result, or raise."""
+        """Call a verb (API operation) in the door process; return its result or raise `Refused`."""
         given = dict(body or {})
         route = BY_VERB[verb]
         params = {
