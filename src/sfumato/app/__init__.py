@@ -1,1 +1,1 @@
-"""The only place that builds concrete things and holds credentials."""
+"""The composition root: it constructs all services and is the only holder of credentials."""

@@ -1,6 +1,7 @@
-"""`sfumato` in a shell: loads of the app what a command needs, when it needs it.
+"""The entry point of `sfumato`: it imports an app module only when a command needs it.
 
-A keeper (`serving`) runs as long as its service, so what it never uses it does not hold.
+The parent process of `sfumato serve` runs as long as its service, so it must not hold modules
+that it does not use.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ def main() -> int:
 
 # Any: see cli/serve.py
 def serve_vault(folder: str, *, ledger: str | None, say: Callable[[str], None], **how: Any) -> None:
-    """Serve the vault until told to stop; an absent one is made first."""
+    """Serve a vault until stopped; create it first if it does not exist."""
     root = Path(folder).absolute()
     serving = Serving(vault=str(root), **how)
     check(serving)
@@ -39,8 +40,8 @@ def serve_vault(folder: str, *, ledger: str | None, say: Callable[[str], None], 
     serve(serving, say)
 
 
-def _of(module: str, name: str) -> Callable[..., Any]:  # Any: whatever is called
-    """Return what calls that of a module of ours, which is loaded by the first call."""
+def _of(module: str, name: str) -> Callable[..., Any]:  # Any: any function
+    """Return a wrapper that imports a function's module at its first call."""
 
     def act(*what: Any, **how: Any) -> Any:
         return getattr(import_module(f"sfumato.{module}"), name)(*what, **how)
@@ -49,7 +50,7 @@ def _of(module: str, name: str) -> Callable[..., Any]:  # Any: whatever is calle
 
 
 class CommandLine:
-    """What the command line is given: it builds nothing itself."""
+    """The app as the command line uses it; each method imports its module when called."""
 
     create: Final = staticmethod(_of("app.vault", "create"))
     open: Final = staticmethod(_of("app.vault", "open"))
@@ -66,6 +67,6 @@ class CommandLine:
 
     @staticmethod
     def draw(count: int) -> bytes:
-        """Return that many fresh random bytes."""
+        """Return `count` fresh random bytes."""
         drawn: bytes = _of("system.randomness", "SystemDice")().draw(count)
         return drawn

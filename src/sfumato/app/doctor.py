@@ -1,4 +1,4 @@
-"""What `sfumato doctor` looks at: each part is started for real, in a place of its own."""
+"""`sfumato doctor`: check each part by really starting it, in a temporary place."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 
 class Finding(NamedTuple):
-    """One part: whether it is well, what is so, and the command that brings what is absent."""
+    """The result for one part: whether it is ok, what was found, and how to install it."""
 
     name: str
     is_well: bool
@@ -64,7 +64,7 @@ FOR: Final[Mapping[str, str]] = {
 
 
 FLEET: Final = "flower"
-# what only the system's package manager brings, by its name on Debian and Ubuntu
+# system packages, by their Debian and Ubuntu names
 PACKAGES: Final[Mapping[str, str]] = {
     "sandbox": "bubblewrap",
     "images": "squashfs-tools-ng",
@@ -73,7 +73,7 @@ PACKAGES: Final[Mapping[str, str]] = {
 
 
 def checkup(folder: str | None) -> list[tuple[str, bool, str, str | None]]:
-    """Return what was looked at: name, whether it is well, what is so, what brings what is not."""
+    """Run all checks; return name, whether it is ok, the finding, and how to install it."""
     found = [
         _check_python(),
         _check_engine(),
@@ -89,7 +89,7 @@ def checkup(folder: str | None) -> list[tuple[str, bool, str, str | None]]:
 
 
 def _all_at_once(found: Sequence[Finding]) -> list[Finding]:
-    """Return the one command that brings whatever is absent, if something is."""
+    """Return one command that installs everything missing, if anything is."""
     wanted = [one.name for one in found if one.get is not None and one.name != FLEET]
     if not wanted:
         return []
@@ -105,7 +105,7 @@ def _all_at_once(found: Sequence[Finding]) -> list[Finding]:
 
 
 def _bringing(extra: str) -> str:
-    """Return what brings an extra: in a checkout, its own environment is filled."""
+    """Return the command that installs an extra; in a checkout, into its own environment."""
     return make_of(extra) if is_checkout() else pip_of(extra)
 
 
@@ -115,7 +115,7 @@ def _check_python() -> Finding:
 
 
 def _check_anchors() -> Finding:
-    """Say where new vaults' anchors lie, and whether that can be written."""
+    """Check that the default folder for anchors of new vaults is writable."""
     from sfumato.app.stores import default_anchor
 
     place = default_anchor("of-no-ledger").parent
@@ -144,7 +144,7 @@ def _check_engine() -> Finding:
 
 
 def _check_sqlite() -> Finding:
-    """Make a ledger and open it: that refuses an old SQLite and settings that lose entries."""
+    """Create and open a ledger; that refuses an old SQLite and settings that lose entries."""
     with temporary_folder() as folder:
         try:
             create_ledger(folder / "ledger.sqlite", SystemClock(), SystemDice()).close()
@@ -155,7 +155,7 @@ def _check_sqlite() -> Finding:
 
 
 def _check_environments() -> Finding:
-    """Say what programs may bring along here, and what cannot be added."""
+    """List the environments of programs, and what prevents adding more."""
     kept = Environments()
     try:
         says = f"{len(kept.all())} that programs brought along, in {kept.root}"
@@ -169,7 +169,7 @@ def _check_environments() -> Finding:
 
 
 def _check_sandbox(folder: str | None) -> Finding:
-    """Start a sandbox for real, the vault's own if one is named; without, programs are refused."""
+    """Start a sandbox, the vault's own if one is named; without one, programs are refused."""
     try:
         runtime = read_runtime(_settings(folder).get("sandbox"))
     except Refused as refused:
@@ -190,7 +190,7 @@ def _check_sandbox(folder: str | None) -> Finding:
 
 
 def _settings(folder: str | None) -> Mapping[str, object]:
-    """Return the vault's settings; of what is no vault, none: that is said elsewhere."""
+    """Return the vault's settings; empty for no vault, which another check reports."""
     try:
         return settings_of(Path(folder)) if folder else {}
     except Refused:
@@ -198,7 +198,7 @@ def _settings(folder: str | None) -> Mapping[str, object]:
 
 
 def _check_extra(extra: str) -> Finding:
-    """Say what an extra is for, and whether all of it is here."""
+    """Report what an extra is for, and whether it is completely installed."""
     missing, what = absent_packages(extra), FOR[extra]
     if missing:
         return Finding(extra, True, f"{', '.join(missing)} not installed: {what}", _bringing(extra))
@@ -209,7 +209,7 @@ def _check_extra(extra: str) -> Finding:
 
 
 def _check_flower() -> Finding:
-    """Say what a fleet that runs Flower needs: it is not a part of what is absent here."""
+    """Report whether Flower is installed; it is optional and not part of `_all_at_once`."""
     says = "our clipping, noise and secure sum in fleets that run Flower"
     if find_spec("flwr") is not None:
         return Finding(FLEET, True, says)
@@ -217,9 +217,10 @@ def _check_flower() -> Finding:
 
 
 def fleet() -> str:
-    """Return what brings it: its pins clash with those of `serve` (docs/flower.md).
+    """Return the command that installs Flower; its pins clash with those of `serve`.
 
-    A clone is installed by its path: an index need not have it, or has another by its name.
+    See docs/flower.md. A checkout is installed by its path, since an index may lack this package or
+    have another one of its name.
     """
     what = f"{CHECKOUT if is_checkout() else 'sfumato'}[flower]"
     return f"python3 -m venv fleet && fleet/bin/pip install {shlex.quote(what)}"
@@ -245,7 +246,7 @@ def _check_vault(folder: Path) -> list[Finding]:
 
 
 def _check_its_engine(house: House) -> Finding:
-    """Start the vault's own engine, and try what it would let through."""
+    """Start the vault's engine, and test which forbidden actions it permits."""
     name = NAMES[house.engine_kind]
     try:
         found = house.engine.self_test()

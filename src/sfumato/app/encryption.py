@@ -1,7 +1,7 @@
-"""A part of the app: a vault that is sealed at rest, its keys, and where its rows may lie open.
+"""Encryption at rest: the keys of a vault, and the memory where its rows may be in clear.
 
-Rows and keys are sealed by a key of the vault's own, which lies in `keys/at-rest`, sealed by the
-key that the owner keeps elsewhere. So that one can be changed, and no row is written again.
+Rows and keys are encrypted with the vault's own key. That key is in `keys/at-rest`, encrypted with
+the key that the owner keeps elsewhere. So the owner's key can change without rewriting rows.
 """
 
 from __future__ import annotations
@@ -36,35 +36,35 @@ _WRAPPED: Final = "at-rest"
 
 @dataclass(frozen=True)
 class Scratch:
-    """A Drafts in memory: its place is looked at anew each time, for others may write beside it.
+    """Temporary folders in memory, whose parent folder is checked again before each use.
 
-    Whoever logs out, or tidies up, may have removed it; then anybody could have made it again.
+    A logout or a clean-up job may delete the parent folder, and another user may then create it.
     """
 
     root: Path
 
     @contextmanager
     def draft(self) -> Iterator[str]:
-        """Give a private folder that is gone afterwards."""
+        """Give a private folder, which is deleted afterwards."""
         with FileDrafts(scratch_of(self.root)).draft() as made:
             yield made
 
 
 @dataclass(frozen=True)
 class Sealing:
-    """What a vault that is sealed at rest is opened with."""
+    """What opens an encrypted vault: its key, and its temporary folders in memory."""
 
     rest: AtRest = field(repr=False)
     drafts: Scratch
 
     @property
     def shelter(self) -> MemoryScratch:
-        """Return what its engine is given."""
+        """Return the key and the temporary folders, for the engine."""
         return MemoryScratch(self.rest.key, self.rest.draw, self.drafts)
 
 
 def check_sealable(engine: str | None, source: str, root: Path, dice: Dice) -> None:
-    """Refuse, before anything is made, what cannot be sealed; make the owner's key if need be."""
+    """Refuse what cannot be encrypted, before creating anything; make the owner's key if absent."""
     if engine is not None:
         raise Refused(
             "at-rest-not-possible",
@@ -77,7 +77,7 @@ def check_sealable(engine: str | None, source: str, root: Path, dice: Dice) -> N
 
 
 def new_rest(root: Path, source: str, dice: Dice) -> AtRest:
-    """Seal a vault that is being made; its key lies in `keys/`, sealed by the owner's."""
+    """Make the key of a new vault, and store it in `keys/` encrypted with the owner's key."""
     outer = AtRest(outer_key(source, root), dice.draw)
     key = dice.draw(KEY_BYTES)
     write_new(root / "keys" / _WRAPPED, outer.sealed(_WRAPPED, key))
@@ -85,7 +85,7 @@ def new_rest(root: Path, source: str, dice: Dice) -> AtRest:
 
 
 def sealing_of(root: Path, source: str | None) -> Sealing | None:
-    """Return what opens the vault, or None if it is not sealed; refuse a key that is not its."""
+    """Return what opens the vault, or None if it is not encrypted; refuse a wrong key."""
     if not settings_of(root).get(SETTING):
         if source:
             raise Refused(
@@ -108,7 +108,7 @@ def sealing_of(root: Path, source: str | None) -> Sealing | None:
 
 
 def change_key(root: Path, old: str | None, new: str) -> None:
-    """Seal the vault's key by another one of the owner's; a new file is made if there is none."""
+    """Encrypt the vault's key with another key of the owner; create its file if it is absent."""
     sealing, dice = sealing_of(root, old), SystemDice()
     if sealing is None:
         raise Refused(
@@ -119,7 +119,7 @@ def change_key(root: Path, old: str | None, new: str) -> None:
     made = root / "keys" / f".{_WRAPPED}-{dice.draw(8).hex()}"
     write_new(made, outer.sealed(_WRAPPED, sealing.rest.key))
     made.replace(root / "keys" / _WRAPPED)
-    for left in (root / "keys").glob(f".{_WRAPPED}-*"):  # of a change that was killed
+    for left in (root / "keys").glob(f".{_WRAPPED}-*"):  # left by a killed change
         left.unlink(missing_ok=True)
     sync(root / "keys")
 
@@ -140,7 +140,7 @@ def _unwrapped(root: Path, outer: AtRest) -> bytes:
 
 
 def scratch_of(root: Path) -> Path:
-    """Return the vault's private folder in memory, or refuse: nothing may lie open on a disk."""
+    """Return the vault's private folder in memory; refuse a disk: rows must not be clear there."""
     base = Path(os.environ.get(SCRATCH) or _SHARED).resolve()
     if _kind_of(base) not in _IN_MEMORY:
         raise Refused(
@@ -170,7 +170,7 @@ def scratch_of(root: Path) -> Path:
 
 
 def _kind_of(base: Path) -> str:
-    """Return the kind of the file system that holds the folder; the last mounted there counts."""
+    """Return the type of the file system of a folder; of several mounts, the last counts."""
     kind, deepest = "", -1
     for line in Path("/proc/self/mounts").read_text("utf-8", "surrogateescape").splitlines():
         _, place, said, *_ = line.split(" ")

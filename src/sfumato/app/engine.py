@@ -1,6 +1,6 @@
-"""The engine that a vault was made for: chosen once at `init`, built whenever the vault is opened.
+"""A vault's engine: chosen once at `init`, constructed whenever the vault is opened.
 
-`vault.json` says its kind only. Addresses and secrets lie among the vault's keys.
+`vault.json` has only its kind. Its address and secrets are in `keys/`.
 """
 
 from __future__ import annotations
@@ -26,32 +26,32 @@ from sfumato.system.optional_packages import need_package
 from sfumato.vault.engine_port import Engine, EngineStopped, StreamEngine
 
 NAMES: Final = {"duckdb": "DuckDB", "postgres": "PostgreSQL", "spark": "Spark"}
-_NO_SALT: Final = bytes(32)  # no row is read while a vault is being made
+_NO_SALT: Final = bytes(32)  # no rows are read while a vault is created
 
 
 class VaultEngine(Engine, StreamEngine, Protocol):
-    """What every engine of a vault is asked for."""
+    """The interface of every engine of a vault."""
 
     def is_ready(self) -> bool:
-        """Say whether a process that reads rows is there, or can be started; no row is read."""
+        """Return True if a reading process runs or can start; no row is read."""
         ...
 
 
 @dataclass(frozen=True)
 class Chosen:
-    """An engine's kind, and what only the vault may know of it."""
+    """The chosen engine: its kind, and its private settings."""
 
     kind: str
     private: Mapping[str, object] = field(default_factory=dict, repr=False)
 
     def keep(self, root: Path) -> None:
-        """Write what is private among the vault's keys."""
+        """Write the private settings into `keys/`."""
         if self.private:
             write_private(_file(root), json.dumps(self.private))
 
 
 def choose_engine(address: str | None, reader: str | None, dice: Dice) -> Chosen:
-    """Return the engine that the owner named; a PostgreSQL is given its schema and reader."""
+    """Choose the engine at an address; for PostgreSQL, create its schema and read-only role."""
     found = None if address is None else read_address(address)
     if reader is not None and not isinstance(found, PostgresAddress):
         raise Refused(
@@ -70,7 +70,7 @@ def choose_engine(address: str | None, reader: str | None, dice: Dice) -> Chosen
 def open_engine(
     kind: object, root: Path, salt: bytes, shelter: MemoryScratch | None = None
 ) -> VaultEngine:
-    """Return the vault's engine; one whose reader may do more than read is refused."""
+    """Open the vault's engine; refuse a reader role that may do more than read."""
     match kind:
         case "duckdb":
             return DuckDBEngine(salt=salt, shelter=shelter)
@@ -88,7 +88,7 @@ def open_engine(
 
 
 def _made_place(owner: str, reader: str | None, dice: Dice) -> PostgresPlace:
-    """Make a schema of this vault's own, and who reads it; nobody else reads there."""
+    """Create this vault's own schema, and the role that alone may read it."""
     addresses = _addresses()
     addresses.check_network(owner)
     name, password = f"sfumato_{dice.draw(6).hex()}", None
@@ -130,10 +130,10 @@ def _checked(engine: VaultEngine) -> VaultEngine:
 
 
 def _check(engine: Engine, *, must_answer: bool) -> None:
-    """Refuse a reader who may do more than read.
+    """Refuse a reader role that may do more than read.
 
-    A server that does not answer is no reason to keep the ledger shut: the driver looks again
-    before it asks any row.
+    A server that does not answer does not prevent opening the vault: the driver checks again before
+    it reads any row.
     """
     doors = None
     with contextlib.suppress(EngineStopped):
@@ -152,7 +152,7 @@ def _check(engine: Engine, *, must_answer: bool) -> None:
         )
 
 
-def _spark_place(private: Mapping[str, Any]) -> SparkPlace:  # a file of our own
+def _spark_place(private: Mapping[str, Any]) -> SparkPlace:  # Any: JSON of a file of ours
     conf = tuple((str(name), str(value)) for name, value in private["conf"])
     return SparkPlace(**{**private, "conf": conf})
 
@@ -161,7 +161,7 @@ def _file(root: Path) -> Path:
     return root / "keys" / "engine.json"
 
 
-def _private(root: Path) -> dict[str, Any]:  # a file of our own
+def _private(root: Path) -> dict[str, Any]:  # Any: JSON of a file of ours
     private: dict[str, Any] = json.loads(read_private(_file(root)))
     return private
 

@@ -1,4 +1,4 @@
-"""A part of the app: what a vault is as a site, and who convenes sums over several sites."""
+"""Federation: a vault as a site, and the convener who asks several sites together."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from sfumato.vault.ports import Catalogue
 
 
-def site_of(  # noqa: PLR0913, PLR0917  # what a vault has of its own
+def site_of(  # noqa: PLR0913, PLR0917  # the parts of a vault
     root: Path,
     door: Door,
     catalogue: Catalogue,
@@ -57,7 +57,7 @@ def site_of(  # noqa: PLR0913, PLR0917  # what a vault has of its own
     rooms: RoomLimits | None = None,
     rest: AtRest | None = None,
 ) -> Sites:
-    """Return what the vault in that folder does as a site; it holds tensors if there are rooms."""
+    """Return a vault's service as a site; with `rooms`, it also serves remote tensors."""
     dice = SystemDice()
 
     @cache
@@ -69,7 +69,7 @@ def site_of(  # noqa: PLR0913, PLR0917  # what a vault has of its own
     def nonces() -> SqlNonces:
         return SqlNonces(records)
 
-    many = StretchedDice()  # noise and dithers take a million bytes a round
+    many = StretchedDice()  # noise and dithers need a million bytes a round
     sums = SumDoor(door.ledger, door.engine, many, door.code)
     trainer = None
     if isinstance(door.engine, DuckDBEngine):
@@ -81,16 +81,16 @@ def site_of(  # noqa: PLR0913, PLR0917  # what a vault has of its own
 
 
 def new_convener(path: str | os.PathLike[str]) -> str:
-    """Write a new convener's secret key to a file.
+    """Create a convener's secret key in a new file.
 
     Args:
-        path: The new file; keep it to yourself.
+        path: The new file; keep it secret.
 
     Returns:
-        The public key, in hexadecimal digits, for the agreement.
+        The public key, in hexadecimal, for the agreement.
 
     Raises:
-        Refused: `vault-exists` if the file is there already.
+        Refused: `vault-exists` if the file exists already.
     """
     if Path(path).exists():
         raise Refused(
@@ -100,7 +100,7 @@ def new_convener(path: str | os.PathLike[str]) -> str:
     return _key(path).public_key().public_bytes_raw().hex()
 
 
-def new_agreement(  # noqa: PLR0913  # what sites agree on
+def new_agreement(  # noqa: PLR0913  # the terms of an agreement
     name: str,
     *,
     convener: str,
@@ -109,22 +109,22 @@ def new_agreement(  # noqa: PLR0913  # what sites agree on
     colluders: int | None = None,
     neighbours: int | None = None,
 ) -> Json:
-    """Return an agreement on secure aggregation, for the sites' owners to join.
+    """Create an agreement on secure aggregation, for the sites' owners to join.
 
     Args:
         name: The name of the agreement.
-        convener: The convener's public key, in hexadecimal digits.
+        convener: The convener's public key, in hexadecimal.
         sites: The public key of each site, by the name of the site.
-        floor: How many sites have to be in a sum; by default two thirds of them.
+        floor: The least number of sites in a sum; by default two thirds of them.
         colluders: How many sites may collude with the server; by default one in twenty.
-        neighbours: With how many others a site shares its masks; by default with all up to 200
-            sites, and beyond that with the fewest with which a sum never fails above the floor.
+        neighbours: With how many others a site shares its masks. By default it is all, up to 200
+            sites; beyond that, the fewest with which no sum above the floor fails.
 
     Returns:
         The agreement, as JSON.
 
     Raises:
-        Refused: `bad-federation` if it would not protect the sites.
+        Refused: `bad-federation` if the agreement would not protect the sites.
     """
     keys = {site: key_of(key) for site, key in sites.items()}
     said = agreed(
@@ -146,21 +146,21 @@ def federation(
     heard: Callable[[Progress], None] = lambda _: None,
     patience_s: float = 300.0,
 ) -> FederatedVault:
-    """Return several sites' data sets, to be asked as if they were one.
+    """Open several sites as one vault, whose answers are noisy sums over the sites.
 
     Args:
-        agreement: The agreement that the sites' owners have joined, or its file.
+        agreement: The agreement that the sites' owners joined, or its file.
         key: The convener's key file.
-        sites: Vaults by the names in the agreement, each connected with a token of yours there.
-        heard: Called with each step of a round.
-        patience_s: Once a floor of sites has answered, the others have so many seconds, and at
-            least ten times as long as these took; a later site is left out of the round.
+        sites: The vaults by their names in the agreement, each connected with your token there.
+        heard: A callback for the progress of each round.
+        patience_s: How long to wait for further sites once the floor has answered: so many
+            seconds, and at least ten times as long as these took. Later sites are left out.
 
     Returns:
         A vault whose data sets are answered by the sum over the sites.
 
     Raises:
-        Refused: `bad-federation` if the agreement cannot be read or would not protect the sites.
+        Refused: `bad-federation` if the agreement is unreadable or would not protect the sites.
     """
     if isinstance(agreement, Mapping):
         shape: object = dict(agreement)
@@ -173,9 +173,9 @@ def federation(
 
 
 class FederatedVault(Vault):
-    """What several sites hold together: ask it, and only the sum over the sites comes back.
+    """Several sites as one vault: an answer contains only the sum over the sites.
 
-    Which data sets the sites share is known by asking them, so `vault["x"]` is not checked here.
+    Only the sites know which data sets they share, so `vault["x"]` is not checked here.
     """
 
     def __init__(self, convener: Convener) -> None:
@@ -183,24 +183,24 @@ class FederatedVault(Vault):
         super().__init__(_Transport(convener))
 
     def __getitem__(self, name: str) -> DataSet:
-        """Return the sites' data set of that name; its first use says whether the sites have it.
+        """Return the sites' data set of that name; it is checked at its first use.
 
         Args:
             name: The name that the data set has at the sites.
 
         Returns:
-            The data set, to be asked.
+            The data set.
         """
         return DataSet(self, name)
 
     def spent(self, data_set: str) -> dict[str, float]:
-        """Return the epsilon that each site's data set has spent, by all who asked it.
+        """Return the epsilon that all users together have spent of each site's data set.
 
         Args:
             data_set: The name of the data set.
 
         Returns:
-            The spent epsilon, by the name of the site; of those that can be reached.
+            The spent epsilon by site, for the sites that can be reached.
         """
         return self.convener.spent(data_set)
 
@@ -220,29 +220,29 @@ class FederatedVault(Vault):
         op: str | None = None,
         fresh: bool | None = None,
     ) -> Quantiles:
-        """Return the bins in which quantiles over all sites' rows are reached.
+        """Find the bins that contain quantiles of all sites' rows.
 
-        It is one sum over the sites, of each bin's count with its noise.
+        It is one noisy sum over the sites, of the counts by bin.
 
         Args:
             data_set: The name of the data set.
             column: The numeric column.
-            at: The shares of the quantiles, from 0 to 1.
+            at: The probabilities of the quantiles, from 0 to 1.
             width: The width of a bin.
             epsilon: The price at each site.
-            delta: What may be spent of delta.
-            error: Passed on to the question, as `DataSet.ask` takes it.
+            delta: The delta to spend.
+            error: As in `DataSet.ask`.
             max_groups: The contribution bound: how many bins a person counts in at most.
             max_rows: The contribution bound: how many rows of a person count at most in each bin.
-            op: Passed on to the question, as `DataSet.ask` takes it.
-            fresh: Passed on to the question, as `DataSet.ask` takes it.
+            op: As in `DataSet.ask`.
+            fresh: As in `DataSet.ask`.
 
         Returns:
             A bin for each quantile, and the answer with the counts.
 
         Raises:
             Refused: `bad-budget`, `budget-exceeded` at a site, `sum-too-few`, or `not-in-language`
-                for a term that a sum over sites does not take.
+                for a term that a sum over sites does not support.
         """
         check_shares(at)
         check_width(width)
@@ -261,16 +261,16 @@ class FederatedVault(Vault):
         return Quantiles(quantiles_of(bins, at), counts)
 
     def secure_average(self, data_set: str, sql: str) -> Answer:
-        """Return an exact sum over all sites, `secure-average (not DP)`, if every card allows it.
+        """Compute an exact sum over all sites, `secure-average (not DP)`, if every card allows it.
 
-        It costs no epsilon and is no private answer: each card says how many of them may leave.
+        It has no noise and costs no epsilon. Each card limits how many of them are released.
 
         Args:
             data_set: The name of the data set.
             sql: The question, as SQL.
 
         Returns:
-            The exact sums, labelled as not private.
+            The exact sums, labelled as not differentially private.
 
         Raises:
             Refused: `average-not-allowed` if a card does not allow it, or `sum-too-few`.
@@ -297,7 +297,7 @@ class FederatedVault(Vault):
         local: int = 0,
         local_rate: Number = 0,
         proximal: Number = 0,
-        weights: Mapping[str, Any] | None = None,  # Any: numbers, as people write them
+        weights: Mapping[str, Any] | None = None,  # Any: numbers in any form
         each: str = SITE,
         sample: Number = 1,
         public: Sequence[Mapping[str, Any]] = (),  # Any: cells
@@ -308,38 +308,38 @@ class FederatedVault(Vault):
     ) -> TrainedModel:
         """Train a network over all sites, with noisy sums of updates (DP-FedAvg).
 
-        Each site pays once, for all rounds, in the first round that it is in.
+        Each site pays once for all rounds, in the first round that it takes part in.
 
         Args:
             data_set: The name of the data set.
-            features: The columns that are the input.
-            target: The column that is predicted.
+            features: The input columns.
+            target: The column to predict.
             epsilon: The price of the training, at each site.
             delta: The delta that each site spends.
             rounds: How many rounds.
-            people: How many people all sites have together, as you believe; a public divisor.
+            people: Your guess of the number of people at all sites together; a public divisor.
             hidden: The widths of the hidden layers.
             activation: The activation function: "relu" or "tanh".
-            loss: The loss: "classes" (cross-entropy) or "squares".
+            loss: The loss function: "classes" (cross-entropy) or "squares" (squared error).
             clip: The norm to which each person's update is clipped.
-            rate: How far the model follows each sum.
-            momentum: How much of the last step is kept.
+            rate: The server's learning rate, for each sum.
+            momentum: The momentum: the share of the last step that is kept.
             max_rows: The contribution bound: how many rows of a person count at most.
-            local: How many steps a site takes in each round, before it sends a sum.
-            local_rate: How far the model moves in such a step.
-            proximal: The FedProx penalty on moving away from the common model.
+            local: How many local steps a site takes in each round before it sends its sum.
+            local_rate: The learning rate of local steps.
+            proximal: The FedProx penalty on distance from the common model.
             weights: The weight of each class.
-            each: Whose local steps are clipped: "site" or "person".
-            sample: The probability of each person to be in a round (Poisson subsampling); 1 is
-                everybody.
-            public: Public rows on which the sites are told how good the model is.
+            each: Whose local updates are clipped: "site" or "person".
+            sample: The probability of each person to be in a round (Poisson subsampling); 1 takes
+                all people.
+            public: Public rows on which the model's loss is measured and shown to the sites.
             image: Channels, height and width, if the first features are the numbers of an image.
-            conv: The convolutional layers, each a mapping.
-            embed: Columns that have an embedding table, and its width.
-            heard: Called with each round.
+            conv: The convolutional layers; each is a mapping.
+            embed: The columns with an embedding table, and its width.
+            heard: A callback for each round.
 
         Returns:
-            The trained network.
+            The trained model.
 
         Raises:
             Refused: `budget-exceeded` at a site, `sum-too-few`, or `bad-federation`.
@@ -357,20 +357,20 @@ class FederatedVault(Vault):
 
 @dataclass(frozen=True)
 class Quantiles:
-    """Quantiles of a column over sites, and the answer whose counts they are read off."""
+    """Quantiles of a column over sites, and the answer with the bin counts."""
 
     of: tuple[BinnedQuantile, ...]
     counts: Answer
 
 
 class _Transport:
-    """The verbs of one vault, answered by several."""
+    """The transport of a federation: verbs of one vault, answered by several sites."""
 
     def __init__(self, convener: Convener) -> None:
         self._convener = convener
 
     def call(self, verb: str, body: Json) -> Json:
-        """Return the answer's shape, or the refusal's."""
+        """Call a verb; return the JSON of the answer or of the refusal."""
         try:
             return self._answer(verb, body)
         except Refused as refused:

@@ -1,7 +1,7 @@
-"""`sfumato serve`: a keeper that starts door and edge, each a process, and starts again what dies.
+"""`sfumato serve`: a parent that starts the processes door (vault) and edge (HTTP).
 
-The keeper holds the listening socket, so that an edge that dies drops nobody who waits. A child
-whose keeper is gone ends: it waits for the end of its standard input.
+It restarts them when they die, and holds the listening socket, so that no client is dropped when
+an edge dies. A child ends with its parent: it watches for the end of its standard input.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ from sfumato.system.optional_packages import need
 from sfumato.system.temporary_folders import temporary_folder
 
 LOCAL: Final = ("localhost", "127.0.0.1", "[::1]")
-PAUSE_S: Final = 0.5  # before a child that died is started again
-START_S: Final = 120.0  # that an edge has to listen, once the door is ready
-SWITCH_S: Final = 0.0005  # a thread that comes back from the disk waits less for its turn
+PAUSE_S: Final = 0.5  # before a dead child is restarted
+START_S: Final = 120.0  # for an edge to listen, once the door is ready
+SWITCH_S: Final = 0.0005  # switch interval: threads returning from the disk wait less
 _GO: Final = b"go\n"
 _HOME: Final = str(Path(__file__).resolve().parents[2])
 _BEGIN: Final = (
@@ -47,44 +47,44 @@ _BEGIN: Final = (
 
 @dataclass(frozen=True)
 class Serving:
-    """How a vault is served; plain values, so that it can be handed to the children."""
+    """The settings of `sfumato serve`, as plain values that can be sent to the children."""
 
     vault: str
     host: str = "127.0.0.1"
     port: int = 8765
-    names: tuple[str, ...] = ()  # by which it may be addressed, besides this machine's own
+    names: tuple[str, ...] = ()  # host names besides those of this machine
     tls_cert: str | None = None
     tls_key: str | None = None
     is_behind_proxy: bool = False
-    proxies: tuple[str, ...] = ()  # addresses or networks of proxies; only they, and we, connect
+    proxies: tuple[str, ...] = ()  # of proxies; only they, and this machine, may connect
     quantum_ms: int = 250
     is_logged: bool = False
     max_upload_mb: int = 2000
-    head_s: float = 10.0  # how long a request's head may take to come, and its body
+    head_s: float = 10.0  # time limit for a request's head; the next one for its body
     body_s: float = 60.0
-    idle_s: int = 30  # how long an answered connection may say nothing before it is let go of
+    idle_s: int = 30  # how long an idle connection stays open
     connections: int = 2000
     of_one_place: int = 1000
-    tensor_rooms: int = 0  # callers whose tensors are held at once; none, unless it is a site
-    tensor_mb: int = 256  # of each of them
-    sources: tuple[tuple[str, str], ...] = ()  # connections: their names, and the files of each
-    at_rest_key: str | None = None  # where the key of a sealed vault is; never the key
+    tensor_rooms: int = 0  # callers whose tensors are held at once; 0 if it is not a site
+    tensor_mb: int = 256  # for each of them
+    sources: tuple[tuple[str, str], ...] = ()  # database connections: name and file of each
+    at_rest_key: str | None = None  # where the owner's key is; never the key itself
 
     @property
     def is_secure(self) -> bool:
-        """Say whether what reaches a browser was encrypted on its way."""
+        """Return True if browsers' connections are encrypted, here or at a proxy."""
         return self.tls_cert is not None or self.is_behind_proxy
 
     @property
     def address(self) -> str:
-        """Return where a browser on this machine finds it."""
+        """Return the URL for a browser on this machine."""
         scheme = "https" if self.tls_cert else "http"
         name = self.names[0] if self.names else "localhost"
         return f"{scheme}://{name}:{self.port}"
 
 
 def check(serving: Serving) -> None:
-    """Refuse to be reached from other machines in clear text."""
+    """Refuse settings with which other machines would connect in clear text."""
     need("serve", *(("federated",) if serving.tensor_rooms else ()))
     from sfumato.server.http.security_headers import is_loopback
 
@@ -108,7 +108,7 @@ def check(serving: Serving) -> None:
 
 
 def proxy_networks(serving: Serving) -> tuple[Network, ...]:
-    """Return the networks of the proxies that were named, or refuse."""
+    """Parse the networks of the proxies, or refuse them."""
     if serving.proxies and not serving.is_behind_proxy:
         raise Refused("serve-unsafe", "A proxy was named, and no --behind-proxy.", "Give both.")
     found = []
@@ -125,7 +125,7 @@ def proxy_networks(serving: Serving) -> tuple[Network, ...]:
 
 
 def serve(serving: Serving, say: Callable[[str], None]) -> None:
-    """Serve until told to stop; what dies is started again, and said plainly."""
+    """Serve until stopped; restart processes that die, and report it."""
     check(serving)
     listening = _bound(serving)
     port = int(listening.getsockname()[1])
@@ -152,7 +152,7 @@ def _bound(serving: Serving) -> socket.socket:
 
 
 def serve_lab(port: int, say: Callable[[str], None]) -> None:
-    """Serve the lab's pages to this machine until told to stop."""
+    """Serve the lab's pages to this machine until stopped."""
     need("serve", "lab")
     import uvicorn
 
@@ -175,7 +175,7 @@ def serve_lab(port: int, say: Callable[[str], None]) -> None:
 
 
 class _Keeper:
-    """The parent: two children, and the word to stop."""
+    """The parent process: it starts, watches and stops door and edge."""
 
     def __init__(
         self, serving: Serving, line: Path, listening: socket.socket, say: Callable[[str], None]
@@ -191,7 +191,7 @@ class _Keeper:
             signal.signal(number, lambda *_: self._stop.set())
         door = edge = None
         try:
-            door, edge = self._started("door"), self._started("edge")  # each loads on its own core
+            door, edge = self._started("door"), self._started("edge")  # both load at the same time
             link = _heard(door, self._stop)
             _open_the_gate(edge)
             _heard(edge, self._stop, START_S)
@@ -224,7 +224,7 @@ class _Keeper:
             link = _heard(begun, self._stop, START_S if what == "edge" else None)
             if link:
                 self._greet(link)
-        except Refused:  # it ended, or hangs: the next look starts another
+        except Refused:  # it ended or hangs: the next pass restarts it
             begun.kill()
             begun.wait()
         return begun
@@ -238,7 +238,7 @@ class _Keeper:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             pass_fds=(descriptor,) if what == "edge" else (),
-            start_new_session=True,  # a Ctrl-C at the terminal is the keeper's to handle
+            start_new_session=True,  # the parent handles Ctrl-C
         )
         settings = {"serving": asdict(self._serving), "line": str(self._line), "fd": descriptor}
         if process.stdin is not None:
@@ -248,8 +248,8 @@ class _Keeper:
 
 
 def _open_the_gate(edge: subprocess.Popen[bytes]) -> None:
-    """Let the edge take in whoever has knocked: the door is ready, or was."""
-    with contextlib.suppress(OSError):  # it is gone: whoever listens to it hears that
+    """Let the edge accept connections, since the door is ready."""
+    with contextlib.suppress(OSError):  # it is dead: the parent notices that elsewhere
         if edge.stdin is not None:
             edge.stdin.write(_GO)
             edge.stdin.flush()
@@ -258,9 +258,9 @@ def _open_the_gate(edge: subprocess.Popen[bytes]) -> None:
 def _heard(
     process: subprocess.Popen[bytes], stop: threading.Event, patience_s: float | None = None
 ) -> str:
-    """Return what the child says when it is ready, or nothing if we are to stop meanwhile.
+    """Return the child's message when it is ready; empty if we must stop meanwhile.
 
-    A child that ends, or is not ready in that time, is refused.
+    A child that ends, or that is not ready in time, is refused.
     """
     line = _line_of(process, stop, patience_s)
     if stop.is_set():
@@ -279,13 +279,13 @@ def _heard(
 def _line_of(
     process: subprocess.Popen[bytes], stop: threading.Event, patience_s: float | None
 ) -> bytes:
-    """Return the child's first line; nothing if it ends, is late, or we are to stop."""
+    """Return the child's first line; empty if it ends, is late, or we must stop."""
     until = None if patience_s is None else time.monotonic() + patience_s
     if process.stdout is None:
         return b""
     while not stop.is_set() and (until is None or time.monotonic() < until):
         if select.select([process.stdout], [], [], PAUSE_S)[0]:
-            return process.stdout.readline()  # a child writes its line in one go
+            return process.stdout.readline()  # the child writes its line in one call
     return b""
 
 
@@ -304,12 +304,12 @@ def _end(process: subprocess.Popen[bytes] | None) -> None:
 
 
 def child(what: str) -> None:
-    """Be the door or the edge, as standard input says, until it ends."""
+    """Run as door or edge, with settings from standard input, until it ends."""
     settings = json.loads(sys.stdin.buffer.readline())
     said = settings["serving"]
     lists = {name: tuple(said.get(name, ())) for name in ("names", "proxies")}
     serving = Serving(**{**said, **lists})
-    drop_output()  # an edge that is broken into reads no key out of the door's memory
+    drop_output()  # a compromised edge cannot read keys from the door's memory
     line = Path(settings["line"])
     try:
         if what == "door":
@@ -386,18 +386,18 @@ def _be_edge(serving: Serving, line: Path, descriptor: int) -> None:
     from sfumato.system.randomness import SystemDice
 
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # one for each connection
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # one descriptor for each connection
     hosts = (*LOCAL, *serving.names)
     app = edge_app(DoorConnection(line), hosts, SystemDice().draw, is_secure=serving.is_secure)
     limits = Limits(
         head_s=serving.head_s,
         body_s=serving.body_s,
         connections=serving.connections,
-        # a proxy is the place of all: whom it lets in is its own to limit
+        # behind a proxy all connections have its address; the proxy limits its clients
         of_one_place=serving.connections if serving.is_behind_proxy else serving.of_one_place,
         only=proxy_networks(serving),
     )
-    # What uvicorn warns of is what strangers send: a log of ours is not theirs to fill.
+    # uvicorn's warnings are about client input; clients must not be able to fill our log.
     logging.getLogger("uvicorn.error").setLevel(logging.ERROR)
     config = uvicorn.Config(
         app,
@@ -417,18 +417,18 @@ def _be_edge(serving: Serving, line: Path, descriptor: int) -> None:
     )
 
     class TellingServer(uvicorn.Server):
-        """Tells the keeper when it listens, itself: a thread that watched it could die unheard."""
+        """A server that reports to the parent itself when it listens: a watcher could die."""
 
         async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-            """Listen, and say so."""
+            """Listen, and report it."""
             await super().startup(sockets=sockets)
             if self.started:
                 _tell({"ready": ""})
 
     server = TellingServer(config)
-    config.load()  # whatever is loaded, while the door still opens its vault
+    config.load()  # load modules while the door opens its vault
     collect_seldom()
-    sys.stdin.buffer.readline()  # the gate opens; or the keeper is gone, and so is this process
+    sys.stdin.buffer.readline()  # wait for the parent's go; or it is gone
     _end_with_the_keeper()
     listening = socket.socket(fileno=descriptor)
     with asyncio.Runner(loop_factory=guarded_loop(limits)) as runner:

@@ -1,4 +1,4 @@
-"""What a vault's folder says of the vault: where its ledger and anchor are, and its engine."""
+"""A vault folder's settings: the places of ledger and anchor, and the engine."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ FILE: Final = "vault.json"
 
 
 def settings_of(root: Path) -> dict[str, object]:
-    """Return the settings of the vault in the folder, or refuse."""
+    """Read the vault's settings, or refuse."""
     path = root / FILE
     try:
         settings = json.loads(path.read_text("utf-8")) if path.is_file() else {}
@@ -31,5 +31,5 @@ def settings_of(root: Path) -> dict[str, object]:
 
 
 def write_settings(root: Path, settings: Mapping[str, object]) -> None:
-    """Write the settings of a new vault, durably."""
+    """Write the settings of a new vault durably."""
     write_new(root / FILE, (json.dumps({"format": FORMAT, **settings}) + "\n").encode())

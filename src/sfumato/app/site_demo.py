@@ -1,4 +1,4 @@
-"""A part of the app: a federation of sites on this machine, each a real service of its own."""
+"""The federation demo: several sites on this machine, each a real service."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True)
 class LocalSite:
-    """One site on this machine: a service in processes of its own."""
+    """A site on this machine: a service with its own processes."""
 
     name: str
     url: str
@@ -67,7 +67,7 @@ class LocalSite:
 
 
 def demo(folder: str, sites: int, say: Say) -> dict[str, Any]:  # Any: JSON
-    """Make sites, let them agree, ask them together, kill one, and ask again; return what came."""
+    """Create sites, join and ask them, train, kill one and ask again; return the results."""
     if not LEAST <= sites <= MOST:
         raise Refused(
             "bad-federation", f"The demo has {LEAST} to {MOST} sites.", "Choose a number of them."
@@ -92,7 +92,7 @@ def demo(folder: str, sites: int, say: Say) -> dict[str, Any]:  # Any: JSON
 
 
 def _trained(fed: FederatedVault, out: Path, say: Say) -> dict[str, Any]:
-    """Train a small network over the sites, and look at it on made-up rows, which are public."""
+    """Train a small network over the sites; measure its loss on synthetic, public rows."""
     rows = [_public(number) for number in range(400)]
     say("\nThey train a network to foretell blood pressure by age: 15 rounds, paid once.")
 
@@ -133,7 +133,7 @@ def _told(progress: Progress, say: Say) -> None:
 
 
 def _federated(held: ExitStack, root: Path, made: list[LocalSite], say: Say) -> FederatedVault:
-    """Let every owner join, and a researcher in at every site; return the sites as one vault."""
+    """Let every owner join and admit a researcher; return the sites as one vault."""
     owners = {site.name: _taken_up(held, site.url, site.invitation) for site in made}
     keys = {name: owner.call("site-key", {})["key"] for name, owner in owners.items()}
     floor = max(len(made) // 2 + 1, -(-2 * len(made) // 3))
@@ -176,7 +176,7 @@ def _site(held: ExitStack, folder: Path, place: int) -> LocalSite:
 
 
 def _rows(path: Path, place: int) -> Path:
-    """Write made-up patients: those of each site are older than those of the one before."""
+    """Write synthetic patients; each site's are older than those of the site before."""
     with path.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)
         writer.writerow(("patient", "age", "pressure", "smoker"))
@@ -190,7 +190,7 @@ def _rows(path: Path, place: int) -> Path:
 
 @contextmanager
 def served(name: str, vault: Path) -> Iterator[LocalSite]:
-    """Serve the vault in processes of its own, on a free port of this machine."""
+    """Serve a vault by its own processes on a free port of this machine."""
     command = [sys.executable, "-c", _COMMAND, "serve", "--vault", str(vault), "--port", "0"]
     process = subprocess.Popen(
         [*command, "--quantum", "0"], stderr=subprocess.PIPE, stdin=subprocess.DEVNULL, text=True
@@ -205,7 +205,7 @@ def served(name: str, vault: Path) -> Iterator[LocalSite]:
 
 
 def _begun(name: str, process: subprocess.Popen[str]) -> LocalSite:
-    """Return the site once it has said where it is, and who may come in first."""
+    """Wait until the service prints its URL and invitation; return the site."""
     said: list[str] = []
     has_link = threading.Event()
 

@@ -1,4 +1,4 @@
-"""Opening the stores that a vault's folder names: files of it, or a PostgreSQL; and its places."""
+"""Open a vault's stores: files of its folder, or PostgreSQL."""
 
 from __future__ import annotations
 
@@ -40,20 +40,20 @@ SURVEYS: Final = "surveys.sqlite"
 
 
 def ledger_of(root: Path, settings: Mapping[str, object], rest: AtRest | None) -> Ledger:
-    """Return the vault's ledger with the anchor that its settings name, and the key that signs."""
+    """Open the vault's ledger, with its anchor and its signing key."""
     store = _ledger_store(root, settings.get("ledger"))
     signer = ReceiptKey(read_secret(root / "keys" / "receipts", rest))
     anchor = FileAnchor(Path(str(settings["anchor"])))
     store.mark_with(anchor.advance)
     ledger = Ledger(store, anchor, signer)
     anchor.check_with(ledger.has)
-    if ledger.history() is None:  # one that was rolled back is frozen now, before anybody looks
+    if ledger.history() is None:  # freeze a rolled-back ledger now, before its first use
         ledger.keep_sums()
     return ledger
 
 
 def _ledger_store(root: Path, url: object) -> LedgerStore:
-    """Return what keeps the ledger: a file of the vault, or a database."""
+    """Open the ledger's store: a file of the vault, or a database."""
     if url is None:
         return open_ledger(root / "ledger.sqlite", SystemClock())
     opened: LedgerStore = postgres_store().open_ledger(str(url), SystemClock())
@@ -61,7 +61,7 @@ def _ledger_store(root: Path, url: object) -> LedgerStore:
 
 
 def check_catalogue(root: Path, url: object) -> None:
-    """Refuse a vault whose catalogue should be a file of it and is gone: none is made anew."""
+    """Refuse a vault whose catalogue file is missing; an empty one is never created."""
     if url is None and not (root / CATALOGUE).is_file():
         raise Refused(
             "vault-missing",
@@ -71,7 +71,7 @@ def check_catalogue(root: Path, url: object) -> None:
 
 
 def records_of(root: Path, url: object) -> Records:
-    """Return what is kept beside the ledger: in its database, or in a file of the vault."""
+    """Open the other records: in the ledger's database, or in a file of the vault."""
     if url is None:
         return open_records(root / CATALOGUE)
     opened: Records = postgres_store().open_records(str(url))
@@ -79,7 +79,7 @@ def records_of(root: Path, url: object) -> Records:
 
 
 def postgres_store() -> ModuleType:
-    """Return the PostgreSQL store, or refuse: it is an extra of the package."""
+    """Import the PostgreSQL store, or refuse: it is an extra of the package."""
     need_package("psycopg", "postgres")
     return importlib.import_module("sfumato.storage.postgres_ledger")
 
@@ -87,7 +87,7 @@ def postgres_store() -> ModuleType:
 def surveys_of(
     root: Path, url: object, ledger: Ledger, salt: bytes, rest: AtRest | None
 ) -> Surveys:
-    """Return the survey service, over a store that forgets in which order reports came."""
+    """Return the survey service; its store does not keep the order of the reports."""
     dice = SystemDice()
     records = records_of(root, url) if url else open_forgetful_records(root / SURVEYS)
     keys = FileBallotKeys(root / "keys" / "ballots", dice, rest)
@@ -104,7 +104,7 @@ def pipelines_of(
 
 
 def runs_of(root: Path) -> FileDrafts:
-    """Return where programs are given rows; what the killed have left there is gone."""
+    """Return the folders of program runs; delete those that killed runs left."""
     runs = FileDrafts(root / "runs")
     runs.sweep()
     return runs
@@ -113,7 +113,7 @@ def runs_of(root: Path) -> FileDrafts:
 def airlock_of(
     root: Path, records: Records, door: PipelineDoor, catalogue: Catalogue, rest: AtRest | None
 ) -> Airlock:
-    """Return the airlock, whose drafts lie in a private folder of the vault; the killed's go."""
+    """Return the airlock service (output checking); delete drafts that killed runs left."""
     clock, dice = SystemClock(), SystemDice()
     files = FileAirlock(root / "airlock", dice, rest)
     made = Airlock(AirlockDoor(door, files), SqlAirlock(records), catalogue, clock, dice)
@@ -123,7 +123,7 @@ def airlock_of(
 
 @cache
 def code_digest() -> str:
-    """Return the SHA-256 (hex) of the package's own files: which code answered."""
+    """Return the SHA-256 (hex) of the package's Python files, to record which code answered."""
     root = Path(__file__).parents[1]
     found = hashlib.sha256()
     for path in sorted(root.rglob("*.py")):
@@ -133,6 +133,6 @@ def code_digest() -> str:
 
 
 def default_anchor(ledger: str) -> Path:
-    """Return where an anchor lies unless said otherwise: outside the vault, in the user's state."""
+    """Return the default path of an anchor: outside the vault, in the user's state directory."""
     state = os.environ.get("XDG_STATE_HOME") or str(Path.home() / ".local" / "state")
     return Path(state) / "sfumato" / "anchors" / f"{ledger}.anchor"

@@ -1,4 +1,7 @@
-"""The only place that builds concrete things and holds credentials."""
+"""Create, open and connect to vaults: the only module that constructs all services.
+
+It also holds the credentials.
+"""
 
 from __future__ import annotations
 
@@ -110,7 +113,7 @@ __all__ = [
 
 @dataclass(frozen=True)
 class House:
-    """One open vault: its services, ready to be given a face."""
+    """The services of one open vault, for any transport."""
 
     folder: Path
     ledger: Ledger
@@ -122,7 +125,7 @@ class House:
 
     @property
     def data_sets(self) -> DataSets:
-        """Return the owner's service."""
+        """Return the service for owners' data sets."""
         return self.desk.data_sets
 
     @property
@@ -140,7 +143,7 @@ class House:
 
 
 class OpenVault(Vault):
-    """A vault in a folder, open in this process, for one user; with the methods of an owner."""
+    """An open vault folder in this process, for one user, with an owner's methods."""
 
     def __init__(self, house: House, user: str) -> None:
         actions = frozenset(ACTIONS) if user == OWNER else frozenset({"read", "ask"})
@@ -167,19 +170,19 @@ class OpenVault(Vault):
             source: The rows: a file's path, a frame of pandas, polars or pyarrow, or a table of a
                 connection, `connection:NAME/SCHEMA.TABLE`.
             card: The data card: a mapping, or the path of its TOML file.
-            inner_table: Which table of a file with several, such as a DuckDB file.
-            different_people: Who confirms that these are other people than those of a data set
-                that looks alike.
+            inner_table: The table to read, if the file has several, such as a DuckDB file.
+            different_people: The name of the person who confirms that these people differ from
+                those of a similar data set.
             tables: The sources of the card's other tables, by name.
-            accept_unreadable: Columns of which more than 5 % of the cells may be unreadable; these
+            accept_unreadable: Columns in which more than 5 % of the cells may be unreadable; these
                 cells count as empty.
 
         Returns:
             The name, the version, and how the rows were read.
 
         Raises:
-            Refused: `bad-card`, `source-unreadable`, `cells-unreadable`, `data-set-exists` for the
-                same version again, or `same-people`.
+            Refused: `bad-card`, `source-unreadable`, `cells-unreadable`, `same-people`, or
+                `data-set-exists` if that version exists already.
         """
         shape, given = card_of(card), {"": source, **(tables or {})}
         named = {name: writer_of(rows) if is_frame(rows) else rows for name, rows in given.items()}
@@ -199,13 +202,13 @@ class OpenVault(Vault):
         return Added(made.name, made.version, made.people, self.add_report(made.name))
 
     def add_report(self, name: str) -> AddReport:
-        """Return how the rows of your data set were read when they were added; for you alone.
+        """Return how the rows of your data set were read when it was added; for you alone.
 
         Args:
             name: The name of the data set.
 
         Returns:
-            For each column, what share of its cells was not as the card says.
+            For each column, the share of cells that differ from the card.
 
         Raises:
             Refused: `unknown-data-set` if you have added no such data set.
@@ -223,16 +226,15 @@ class OpenVault(Vault):
         rows: int,
         epsilon: Number,
     ) -> dict[str, object]:
-        """Open a stream: a running count over periods to come; all of it is paid now.
+        """Open a stream: a running count over future periods. You pay for all of it now.
 
         Args:
             data_set: The name of the data set.
             name: The name of the stream.
-            question: A count by a period, as SQL or built by steps.
+            question: A count grouped by a period, as SQL or built by steps.
             start: The first day of the first period: "2026-01-01".
-            periods: How many periods there will be; the price is for all of them.
-            rows: The contribution bound: how many rows of a person count, over all periods
-                together.
+            periods: The number of periods; the price covers all of them.
+            rows: The contribution bound: how many rows of a person count over all periods together.
             epsilon: The price of the whole stream.
 
         Returns:
@@ -247,12 +249,12 @@ class OpenVault(Vault):
         return self.owner.desk.streams.open(self._caller, opening)
 
     def close_days(self, data_set: str, name: str, *, until: str) -> dict[str, object]:
-        """Close the periods of a stream up to a day, in order; a closed period never changes.
+        """Close a stream's periods up to a day, in order; a closed period never changes.
 
         Args:
             data_set: The name of the data set.
             name: The name of the stream.
-            until: The last day that is closed: "2026-01-31".
+            until: The last day to close: "2026-01-31".
 
         Returns:
             The state of the stream.
@@ -268,11 +270,11 @@ class OpenVault(Vault):
         """Return the names and likely types of a source's columns.
 
         Args:
-            source: A file's path, or a table of a connection.
-            inner_table: Which table of a file with several.
+            source: A file's path, or a table of a database connection.
+            inner_table: The table to read, if the file has several.
 
         Returns:
-            A pair for each column.
+            A pair (name, type) for each column.
 
         Raises:
             Refused: `source-unreadable` if it cannot be read.
@@ -283,15 +285,15 @@ class OpenVault(Vault):
     def proposed(
         self, name: str, source: str | os.PathLike[str], inner_table: str | None = None
     ) -> dict[str, object]:
-        """Return a source's columns, and a data card to complete.
+        """Return a source's columns, and a draft data card to complete.
 
         Args:
-            name: The name that the data set is to have.
-            source: A file's path, or a table of a connection.
-            inner_table: Which table of a file with several.
+            name: The name of the future data set.
+            source: A file's path, or a table of a database connection.
+            inner_table: The table to read, if the file has several.
 
         Returns:
-            `columns` and `card`.
+            A mapping with `columns` and `card`.
 
         Raises:
             Refused: `source-unreadable` if it cannot be read.
@@ -300,14 +302,14 @@ class OpenVault(Vault):
         return proposal(name, found)
 
     def hand_out(self, data_set: str, how: Recoding) -> dict[str, object]:
-        """Record in the ledger that a k-anonymous table of these people, not DP, is given away.
+        """Record in the ledger that you give away a k-anonymous table of these people (not DP).
 
         Args:
-            data_set: The name of the data set that has these people.
+            data_set: The name of the data set of these people.
             how: How the table was recoded.
 
         Returns:
-            The entry.
+            The ledger entry.
 
         Raises:
             Refused: `unknown-data-set` if you have added no such data set.
@@ -316,11 +318,11 @@ class OpenVault(Vault):
         return record.record(self._caller, data_set, how)
 
     def enrol(self, user: str, group: str) -> None:
-        """Put a user into a group that cards let ask; for the owner.
+        """Add a user to a group that cards allow to ask; for the owner.
 
         Args:
             user: The name of the user.
-            group: The name of the group, as cards have it in `ask.who`.
+            group: The name of the group, as in `ask.who` of a card.
 
         Raises:
             Refused: `not-allowed` if you are not the owner.
@@ -329,12 +331,12 @@ class OpenVault(Vault):
 
     @property
     def environments(self) -> Environments:
-        """Return the packages that programs may use, to add and remove; for the owner."""
+        """Return the package environments for programs, to add and remove; for the owner."""
         return self.owner.environments
 
     @property
     def owner(self) -> House:
-        """Return the services that only the owner may use; or refuse."""
+        """Return the services for the owner; refuse other users."""
         if self._user != OWNER:
             raise Refused(
                 "not-allowed", f"{self._user!r} is not the owner.", "Ask the owner to do it."
@@ -352,7 +354,7 @@ class OpenVault(Vault):
         self.close()
 
 
-def create(  # noqa: PLR0913  # what `init` is told
+def create(  # noqa: PLR0913  # the options of `init`
     folder: str | os.PathLike[str],
     *,
     anchor: str | os.PathLike[str] | None = None,
@@ -366,17 +368,17 @@ def create(  # noqa: PLR0913  # what `init` is told
 
     Args:
         folder: The folder of the vault.
-        anchor: The file outside the folder that proves that the ledger is the newest; by default
-            one in your state directory.
-        ledger: The URL of a PostgreSQL database that holds the ledger, instead of a file.
-        engine: The address of a PostgreSQL or a Spark that reads rows, instead of DuckDB:
+        anchor: The file outside the folder that detects an old copy of the ledger; by default in
+            your state directory.
+        ledger: The URL of a PostgreSQL database for the ledger, instead of a file.
+        engine: The address of PostgreSQL or Spark to read rows with, instead of DuckDB:
             `postgresql://...`, `spark://:SECRET@HOST:PORT` or `local[2]`.
-        engine_reader: The address by which questions are asked of a PostgreSQL, if its role is
-            there already; otherwise one is made.
-        sandbox: "podman", to run programs in it.
-        at_rest_key: Encrypt rows and keys at rest: a file elsewhere that holds 64 hexadecimal
-            digits (made, if there is none), or `command:` and a command that prints them. Without
-            the key the rows are lost.
+        engine_reader: The address of an existing PostgreSQL role for reading; by default, one is
+            created.
+        sandbox: The container runtime for programs, such as "podman", instead of bubblewrap.
+        at_rest_key: Encrypt rows and keys at rest with this key: a file elsewhere with 64
+            hexadecimal digits (created if absent), or `command:` and a command that prints them.
+            Without the key the rows are lost.
 
     Raises:
         Refused: `vault-exists` if the folder is not empty; `engine-unavailable`, or
@@ -420,7 +422,7 @@ def _make_store(root: Path, url: str | None, dice: SystemDice) -> LedgerStore:
     return made
 
 
-def open(  # noqa: A001  # `sfumato.open` reads as it should
+def open(  # noqa: A001  # users call it as `sfumato.open`
     folder: str | os.PathLike[str],
     *,
     user: str = OWNER,
@@ -431,15 +433,15 @@ def open(  # noqa: A001  # `sfumato.open` reads as it should
 
     Args:
         folder: The folder of the vault.
-        user: For whom; by default the owner.
-        connections: Files with addresses of databases to add tables from, by name.
-        at_rest_key: Where the key of an encrypted vault is, if SFUMATO_AT_REST_KEY does not say so.
+        user: The user who opens it; by default the owner.
+        connections: Files with addresses of databases to add tables from, by connection name.
+        at_rest_key: Where the key of an encrypted vault is, unless SFUMATO_AT_REST_KEY says it.
 
     Returns:
-        The vault; close it, or use it as `with sfumato.open(folder) as vault`.
+        The vault; close it, or use it in a `with` statement.
 
     Raises:
-        Refused: `vault-missing` if there is none; `ledger-frozen` if its ledger is not the newest;
+        Refused: `vault-missing` if there is none; `ledger-frozen` if its ledger is an old copy;
             `at-rest-key` without the right key.
     """
     house = open_house(Path(folder), connections=connections, at_rest_key=at_rest_key)
@@ -447,49 +449,49 @@ def open(  # noqa: A001  # `sfumato.open` reads as it should
 
 
 def connect(url: str, *, token: str) -> remote_vault.RemoteVault:
-    """Connect to a vault that a service holds.
+    """Connect to a vault behind a service.
 
     Args:
-        url: The address of the service: https, or http on this machine.
-        token: Your token, or the text of the file that it is in.
+        url: The URL of the service: https, or http on this machine.
+        token: Your token, or the content of its file.
 
     Returns:
-        The vault, with the same methods as one in a folder.
+        The vault, with the same methods as a vault folder.
 
     Raises:
-        Refused: `service-down`, `serve-unsafe` for an address that is not encrypted, or
+        Refused: `service-down`, `serve-unsafe` for a URL without encryption, or
             `not-signed-in`.
     """
     return remote_vault.connect(url, token=token, draw=SystemDice().draw)
 
 
 def connect_async(url: str, *, token: str) -> AsyncVault:
-    """Return a vault that a service holds, for `async with`; its methods are awaited.
+    """Return an asynchronous client of a vault behind a service, for `async with`.
 
     Args:
-        url: The address of the service: https, or http on this machine.
-        token: Your token, or the text of the file that it is in.
+        url: The URL of the service: https, or http on this machine.
+        token: Your token, or the content of its file.
 
     Returns:
-        The vault; it connects at `async with`.
+        The vault; it connects when `async with` begins.
 
     Raises:
-        Refused: `serve-unsafe` for an address that is not encrypted.
+        Refused: `serve-unsafe` for a URL without encryption.
     """
     return AsyncVault(remote_vault.AsyncTransport(url, token, SystemDice().draw))
 
 
 def local_survey(design: Mapping[str, object]) -> LocalSurvey:
-    """Return a survey with local differential privacy, to simulate and to publish.
+    """Design a survey with local differential privacy, to simulate and to publish.
 
     Args:
-        design: The survey as a mapping: its questions, epsilon, and how many people are expected.
+        design: The survey as a mapping: its questions, epsilon, and the expected number of people.
 
     Returns:
-        The survey, checked and priced; no vault is needed for it.
+        The survey, checked and priced; it needs no vault.
 
     Raises:
-        Refused: `bad-survey` if the design is wrong.
+        Refused: `bad-survey` if the design is invalid.
     """
     return LocalSurvey(design, SystemDice().draw)
 
@@ -502,7 +504,7 @@ def open_house(
     rooms: RoomLimits | None = None,
     at_rest_key: str | None = None,
 ) -> House:
-    """Return the vault's services; what they do looks whether the ledger is the newest."""
+    """Open a vault and construct its services, which check that the ledger is the newest."""
     root = folder.absolute()
     settings, sealing = settings_of(root), sealing_of(root, at_rest_key)
     rest = None if sealing is None else sealing.rest
@@ -517,7 +519,7 @@ def open_house(
     door = Door(ledger, engine, pool, code_digest())
     brought = Environments()
     brought.sweep()
-    sweep()  # folders of killed processes, in the temporary directory
+    sweep()  # folders of killed processes in the temporary directory
     runtime = read_runtime(settings.get("sandbox"))
     sandbox = Bubblewrap(partial(environment, vault=root), dice, own=brought, runtime=runtime)
     split = engine if isinstance(engine, DuckDBEngine | SparkEngine) else Unsplit(NAMES[kind])
@@ -566,7 +568,7 @@ def open_house(
 
 
 def anonymity() -> Anonymity:
-    """Return the tools that measure and recode an owner's own tables; no vault is needed."""
+    """Return the tools that measure and recode an owner's tables (k-anonymity), without a vault."""
     return Anonymity(DuckDBEngine(SystemDice().draw(SALT_BYTES)))
 
 

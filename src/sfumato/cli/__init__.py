@@ -1,1 +1,1 @@
-"""The command line: plain words for people, one JSON object for programs."""
+"""The command line: text for people, or one JSON object for programs."""

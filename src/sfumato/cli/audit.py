@@ -1,4 +1,4 @@
-"""The auditor: hold what ships against what it claims, catch the zoo, audit what is one's own."""
+"""`sfumato audit`: test the shipped mechanisms, the broken ones of the zoo, or your own program."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`sfumato audit --command` and `--url`: one's own program or service, held against its claim."""
+"""`sfumato audit --command` and `--url`: test your own program or service against its claim."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from sfumato.lab.audit.external_targets import DATA, TIMEOUT_S, Read, Said, came
 
 
 class Terms(TypedDict):
-    """What the audit of a command and that of a service take alike."""
+    """The terms that audits of commands and of services share."""
 
     epsilon: float
     delta: float
@@ -34,7 +34,7 @@ class Terms(TypedDict):
 
 @dataclass(frozen=True)
 class Own:
-    """What was typed about a program or a service."""
+    """The command-line options of an audit of your own program or service."""
 
     command: str | None
     url: str | None
@@ -49,17 +49,17 @@ class Own:
 
     @property
     def read(self) -> Read:
-        """Return what is looked at of an answer."""
+        """Return the function that extracts the tested part of an answer."""
         return rows_or_code if self.rows_only else everything
 
     @property
     def name(self) -> str:
-        """Return what is audited, as it was typed."""
+        """Return the command or the URL, as typed."""
         return self.command or self.url or ""
 
 
 def run(shell: Shell, own: Own) -> bool:
-    """Run the audit, show what it found, and say whether nothing was accused."""
+    """Run the audit and print its finding; return False if the claim is violated."""
     pair, terms = _checked(own)
     with working("auditing"):
         found = (_of_command if own.command else _of_service)(own, pair, terms)
@@ -78,7 +78,7 @@ def run(shell: Shell, own: Own) -> bool:
 
 
 def _checked(own: Own) -> tuple[tuple[str, str], Terms]:
-    """Return the pair and the terms of an audit that could show something, or refuse."""
+    """Return the input pair and the terms, or refuse an audit that cannot show a violation."""
     if (own.command is None) == (own.url is None):
         raise _wrong("A command or a URL is audited, not both.", "Give one of the two.")
     if own.pair is None or own.epsilon is None:
@@ -140,7 +140,7 @@ def _is_served(said: Said) -> bool:
 
 
 def _failing(what: str) -> Refused:
-    """Return the refusal of what fails on both sides: for ever alike, it would look well."""
+    """Return the refusal of a program that fails on both inputs: equal failures look private."""
     return _wrong(
         f"{what} fails on both inputs, so there is nothing to look at.",
         "Try it by hand first; it has to work for one of the two.",
@@ -165,7 +165,7 @@ def _object(text: str) -> object:
 
 
 def _filled(body: object, data: str) -> object:
-    """Return the body with the input in its texts: put in after JSON is read, it stays a text."""
+    """Insert the input into the texts of a parsed JSON body, so that it cannot change its form."""
     match body:
         case str():
             return body.replace(DATA, data)
@@ -178,7 +178,7 @@ def _filled(body: object, data: str) -> object:
 
 
 def _lines(headers: tuple[str, ...]) -> list[str]:
-    """Return the headers; of `@FILE`, those in the file: what is typed, others on it can read."""
+    """Return the header lines; read those of `@FILE`, since other users can see typed arguments."""
     lines: list[str] = []
     for one in headers:
         lines += _from_file(one[1:]) if one.startswith("@") else [one]

@@ -1,4 +1,4 @@
-"""What `sfumato audit` runs and prints of what ships here, and of the zoo."""
+"""Run and print `sfumato audit` for the shipped mechanisms and for the zoo."""
 
 from __future__ import annotations
 
@@ -31,24 +31,24 @@ from sfumato.system.temporary_folders import temporary_folder
 
 @dataclass(frozen=True)
 class Asked:
-    """What was typed."""
+    """The command-line options of an audit of shipped mechanisms."""
 
     names: tuple[str, ...]
     zoo: bool
     path: str | None
     seed: int
-    engines: tuple[str, ...] = ()  # besides DuckDB, to ask the questions on as well
+    engines: tuple[str, ...] = ()  # engines to test on besides DuckDB
 
 
 def run(shell: Shell, asked: Asked) -> bool:
-    """Run the audits that were asked for, show them, and say whether all is well."""
+    """Run the chosen audits and print them; return False if one of them failed."""
     _check(asked)
-    for engine in asked.engines:  # one that cannot be had is refused now, and not after minutes
+    for engine in asked.engines:  # refuse an unavailable engine now, not after minutes
         with _fresh(shell, engine):
             pass
     made: list[Held | Found] = []
     begun = time.monotonic()
-    with working("auditing") as doing:  # of people who do not exist, so how far it is may be told
+    with working("auditing") as doing:  # the data are synthetic, so the progress may be shown
         for one in _audits(shell, asked):
             made.append(one)
             doing.what = f"auditing, {len(made)} of {_count(asked)} done"
@@ -61,7 +61,7 @@ def run(shell: Shell, asked: Asked) -> bool:
 
 
 def show_names(shell: Shell) -> None:
-    """Print what can be audited by its name; nothing is run."""
+    """Print the names of everything that can be audited; run nothing."""
     bare, asked = [one.name for one in mechanisms()], [one.name for one in AT_THE_DOOR]
     zoo = [f"{one.id}  {one.name}" for one in specimens()]
     parts = {"Bare": bare, "Through the door of a fresh vault": asked, "The zoo, by either": zoo}
@@ -82,7 +82,7 @@ def _audits(shell: Shell, asked: Asked) -> Iterator[Held | Found]:
 
 
 def _count(asked: Asked) -> int:
-    """Return how many audits were asked for."""
+    """Return the number of chosen audits."""
     zoo = len(specimens(asked.names)) if _has_zoo(asked) else 0
     if asked.zoo:
         return zoo
@@ -94,7 +94,7 @@ def _has_zoo(asked: Asked) -> bool:
 
 
 def _questions(asked: Asked) -> list[AtTheDoor]:
-    """Return what is asked at the door: what was named, all for a page, or else the short ones."""
+    """Return the questions to audit: the named ones, all for a page, else the short ones."""
     wanted = {name.casefold() for name in asked.names}
     if wanted:
         return [one for one in AT_THE_DOOR if one.name.casefold() in wanted]
@@ -102,14 +102,14 @@ def _questions(asked: Asked) -> list[AtTheDoor]:
 
 
 def _write(path: Path, asked: Asked, held: Sequence[Held], found: Sequence[Found]) -> None:
-    """Write the page; where only some were asked for, the other lines of it stay."""
+    """Write the page of results; a partial audit keeps the page's other lines."""
     is_part = bool(asked.names) or asked.zoo
     before = path.read_text("utf-8") if is_part and path.exists() else ""
     path.write_text(page(held, found, before), "utf-8")
 
 
 def _check(asked: Asked) -> None:
-    """Refuse before anything is run: an unknown name, or a page that could not be written."""
+    """Refuse unknown names and an unwritable page before anything runs."""
     if asked.path is not None and not Path(asked.path).absolute().parent.is_dir():
         raise Refused(
             "bad-request", f"There is no folder for {asked.path}.", "Make it, or name another."
@@ -136,7 +136,7 @@ def _held(shell: Shell, asked: Asked) -> Iterator[Held]:
 
 
 def _name_of(engine: str | None) -> str:
-    """Return what the engine at an address is called."""
+    """Return the name of the engine at an address."""
     if engine is None:
         return "DuckDB"
     return "PostgreSQL" if engine.startswith("postgresql:") else "Spark"
@@ -144,7 +144,7 @@ def _name_of(engine: str | None) -> str:
 
 @contextmanager
 def _fresh(shell: Shell, engine: str | None) -> Iterator[tuple[Any, Path]]:  # Any: the app's vault
-    """Make a vault that is gone afterwards; the one that was named is never touched."""
+    """Make a temporary vault; an audit never uses the vault of --vault."""
     with temporary_folder() as folder:
         shell.app.create(str(folder / "vault"), anchor=str(folder / "anchor"), engine=engine)
         with shell.app.open(str(folder / "vault")) as vault:
@@ -169,7 +169,7 @@ def _show(shell: Shell, held: Sequence[Held], found: Sequence[Found], seconds: f
 
 
 def _next(held: Sequence[Held], found: Sequence[Found]) -> str:
-    """Return what to do now."""
+    """Return the line that says what to do next."""
     if any(one.audited.is_violated for one in held):
         return "Release nothing by what is ACCUSED, and report it: chance says so once in 10,000."
     if not _is_well(held, found):

@@ -1,11 +1,11 @@
-"""Every command: where it stands, and what `sfumato --help` says of it before that is loaded."""
+"""The table of all commands: each one's module, and its help line, which needs no import."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Final
 
-# heading -> command -> the module of this folder, and its first line
+# heading -> command -> its module, and its first line of help
 LISTED: Final[Mapping[str, Mapping[str, tuple[str, str]]]] = {
     "To begin": {
         "demo": ("cli.demo", "Tell the story on synthetic data, in under a minute."),

@@ -1,4 +1,4 @@
-"""The demo that tells the story, and the doctor that says what is missing."""
+"""The commands `demo` and `doctor`."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def doctor(shell: Shell) -> None:
 
 
 def _lines(name: str, is_well: bool, says: str, get: str | None) -> list[str]:
-    """Return how a finding is printed: `--` is something that is absent and not needed."""
+    """Return the printed lines of a finding; `--` marks an optional part that is missing."""
     mark = "NO" if not is_well else "ok" if get is None else "--"
     return [f"{mark}  {name}: {says}", *([f"      {get}"] if get else [])]
 

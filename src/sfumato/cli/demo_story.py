@@ -1,4 +1,4 @@
-"""The story that `make demo` tells: a person found, a door, a budget, and an attack that fails."""
+"""The story of `make demo`: a reidentified person, private answers, and an attack that fails."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ MEAN_HEIGHT: Final = "SELECT AVG(Height) AS height FROM heights"
 
 
 def tell(app: App) -> None:
-    """Print the story; everything in it runs for real, on synthetic data only."""
+    """Print the story; every step of it really runs, on synthetic data."""
     for chapter in (_a_person_is_found, _the_door(app), _heights(app)):
         chapter()
     me = _command()
@@ -48,7 +48,7 @@ def tell(app: App) -> None:
 
 
 def _command() -> str:
-    """Return how this command is called here: by its name, if the shell finds it."""
+    """Return the command to show: `sfumato` if the shell finds it, else its path."""
     called = Path(sys.argv[0])
     return str(called) if called.name == "sfumato" and not shutil.which("sfumato") else "sfumato"
 
@@ -98,7 +98,7 @@ def _heights(app: App) -> Callable[[], None]:
 
 
 def _ask(vault: Any, sql: str, epsilon: str) -> Any:
-    """Ask and show; a refusal is part of the story."""
+    """Ask a question and print the answer or the refusal, which is part of the story."""
     _code(f"{sql}    epsilon {epsilon}")
     name = sql.partition(" FROM ")[2].partition(" ")[0]
     try:

@@ -1,4 +1,4 @@
-"""A proposed card: from the names and types of the columns, never from what stands in them."""
+"""Propose a data card from column names and types, never from values."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from sfumato.dp.refusal import Refused
 
 
 def guided_card(shell: Shell, vault: Any, name: str, source: str, table: str | None) -> None:
-    """Write a card to be filled in beside the caller, and say what to do with it."""
+    """Write a draft card into the current folder, and print what to do next."""
     target = Path(f"{name}.card.toml")
     typed = f"sfumato add {name} {shlex.quote(source)} --card {target}{shell.named}"
     if target.exists():
@@ -44,7 +44,7 @@ def _write(target: Path, text: str) -> None:
 
 
 def proposed(name: str, columns: list[tuple[str, str]], card: Mapping[str, Any]) -> str:
-    """Return the text of a card to be filled in; how the file is written is as it was found."""
+    """Return the text of a draft card; file formats are filled in as detected."""
     unit = str(card.get("unit", ""))
     lines = [
         f"# The card of {name!r}. What stands here is public; a column that is not here does not",

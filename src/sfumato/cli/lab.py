@@ -1,4 +1,4 @@
-"""The lab from the command line: attacks on synthetic data, or on a release of one's own."""
+"""`sfumato attack`, `probe` and `lab`: attacks on synthetic data, or on your own release."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The commands, gathered; a fault of ours ends with status 70 and says nothing of rows."""
+"""Load and run the commands; an internal fault ends with status 70 and reveals no rows."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from sfumato.wire.verb_table import VERSION
 
 
 class Gathered(click.Group):
-    """The commands under their headings; each is loaded when it is called, and not before."""
+    """The group of all commands under headings; a command's module is imported when it runs."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Return their names."""
+        """Return the names of all commands."""
         return sorted(name for group in LISTED.values() for name in group)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Return the command of that name, if there is one."""
+        """Return the command with that name, or None."""
         for group in LISTED.values():
             if cmd_name in group:
                 return _loaded(group[cmd_name][0], cmd_name)
         return None
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write what there is; none of it is loaded."""
+        """Write the list of commands without importing them."""
         for heading, group in LISTED.items():
             with formatter.section(heading):
                 formatter.write_dl([(name, says) for name, (_, says) in group.items()])
@@ -61,7 +61,7 @@ def cli(context: click.Context, vault: str | None, user: str, as_json: bool) -> 
 
 
 def run(arguments: Sequence[str], app: App) -> int:
-    """Run one command line; return 0, 2 (wrong usage), 3 (refused) or 70 (a fault of ours)."""
+    """Run one command line; return 0, 2 (wrong usage), 3 (refused) or 70 (internal fault)."""
     try:
         status = cli.main(list(arguments), obj=app, standalone_mode=False, prog_name="sfumato")
         return status if isinstance(status, int) else 0
@@ -74,7 +74,7 @@ def run(arguments: Sequence[str], app: App) -> int:
         return 2
     except BrokenPipeError:
         return 0
-    except Exception as fault:  # noqa: BLE001  # a face: whatever else happens is our fault
+    except Exception as fault:  # noqa: BLE001  # outermost: any other error is ours
         name = type(fault).__name__
     print(f"A fault of ours ({name}). Nothing of the data is in this message.", file=sys.stderr)
     return FAULT

@@ -1,4 +1,4 @@
-"""What an owner does: make a vault, add data sets, enrol researchers."""
+"""The owner's commands: make a vault, add data sets, enrol researchers."""
 
 from __future__ import annotations
 
@@ -131,14 +131,14 @@ def add(shell: Shell, name: str, source: str, card: str | None, **options: Any) 
 
 
 def _public_fields(description: Mapping[str, object] | None) -> str:
-    """Return a line that names what of a folder's description is public from now on."""
+    """Return a line that names the public fields of a folder's description, or nothing."""
     if not description:
         return ""
     return f"Public with the card: dataset_description.json, with {', '.join(description)}.\n"
 
 
 def _check_source(source: str) -> None:
-    """Refuse what is no file that is there, no BIDS folder and no table of a connection."""
+    """Refuse a source that is no existing file, BIDS folder or connection table."""
     place = Path(source)
     is_there = place.is_file() or (place / "participants.tsv").is_file()
     if read_connection(source) is None and not is_there:
@@ -146,7 +146,7 @@ def _check_source(source: str) -> None:
 
 
 def _where(shell: Shell, options: dict[str, Any]) -> dict[str, Any]:
-    """Return what besides is said of the rows; a served vault is told less."""
+    """Return the other options about the rows; a service does not take all of them."""
     said = {
         "tables": _tables(options["tables"]),
         "different_people": options["different_people"],
@@ -162,7 +162,7 @@ def _where(shell: Shell, options: dict[str, Any]) -> dict[str, Any]:
 
 
 def _tables(pairs: tuple[str, ...]) -> dict[str, str]:
-    """Return table -> file from TABLE=FILE options."""
+    """Parse TABLE=FILE options into a mapping from table to file."""
     read = [pair.partition("=") for pair in pairs]
     if any(not name or not path for name, _, path in read):
         raise click.BadParameter("write TABLE=FILE", param_hint="--with")

@@ -1,4 +1,4 @@
-"""What a researcher does: see what there is, price, ask, look at the budget."""
+"""The researcher's commands: data sets, card, price, ask, budget, history, answer."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def card(shell: Shell, name: str) -> None:
 
 
 def terms(function: Callable[..., None]) -> Callable[..., None]:
-    """Give a command the options of a price."""
+    """Add the options of a price to a command."""
     for option in reversed(
         (
             click.argument("name"),
@@ -108,12 +108,12 @@ def answer_shape(answer: Answer) -> dict[str, object]:
 
 
 def _ends(bar: tuple[float, float] | None) -> list[float | None] | None:
-    """Return an interval as JSON has it: an end that is not known is null."""
+    """Return an interval as JSON; an unknown end is null."""
     return None if bar is None else [end if math.isfinite(end) else None for end in bar]
 
 
 def draw(answer: Answer, path: str) -> None:
-    """Save the picture; an answer that has none was paid for and shown all the same."""
+    """Save the plot of an answer; a failure is only printed, as the answer is paid already."""
     try:
         answer.plot().save(path)
         click.echo(f"picture: {path}", err=True)

@@ -1,4 +1,4 @@
-"""Serving a vault to others over HTTP."""
+"""The commands `serve` and `invite`: serve a vault to others over HTTP."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every command shares: the vault, the way to print, and how a refusal ends."""
+"""What all commands share: opening the vault, printing, and exit codes of refusals."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ if TYPE_CHECKING:
     from sfumato.features.anonymization import Anonymity
 
 REFUSED, FAULT = 3, 70
-F = TypeVar("F", bound=Callable[..., Any])  # Any: click's callbacks have whatever options they have
+F = TypeVar("F", bound=Callable[..., Any])  # Any: click's callbacks take any options
 
 
 class App(Protocol):
-    """What the command line is given by the app: it builds nothing itself."""
+    """The interface of the app for the command line, which constructs nothing itself."""
 
-    def create(  # noqa: PLR0913  # what `init` is told
+    def create(  # noqa: PLR0913  # the options of `init`
         self,
         folder: str,
         *,
@@ -42,67 +42,67 @@ class App(Protocol):
         sandbox: str | None = None,
         at_rest_key: str | None = None,
     ) -> None:
-        """Make a new vault."""
+        """Create a new vault."""
         ...
 
     def change_key(self, root: Path, old: str | None, new: str) -> None:
-        """Seal a vault by another key of the owner's."""
+        """Encrypt a vault's key under another key of the owner."""
         ...
 
     def connect(self, url: str, *, token: str) -> Any:  # Any: the client's vault
-        """Open a vault that is served."""
+        """Open a vault behind a service."""
         ...
 
     def open(
         self, folder: str, *, user: str = "owner", connections: Mapping[str, str] | None = None
     ) -> Any:  # Any: the app's own vault
-        """Open a vault."""
+        """Open a vault folder."""
         ...
 
     def serve(
         self, folder: str, *, ledger: str | None, say: Callable[[str], None], **how: Any
     ) -> None:  # Any: see cli/serve.py
-        """Serve a vault over HTTP until told to stop."""
+        """Serve a vault over HTTP until stopped."""
         ...
 
     def serve_lab(self, port: int, say: Callable[[str], None]) -> None:
-        """Serve the lab's pages to this machine until told to stop."""
+        """Serve the lab's pages to this machine until stopped."""
         ...
 
     def federation(
         self, agreement: str, *, key: str, sites: Mapping[str, Any], heard: Callable[[Any], None]
     ) -> Any:  # Any: the client's vaults, and the progress of a round
-        """Return several sites, to be asked as one."""
+        """Return a federation: several sites that are asked as one."""
         ...
 
     def new_agreement(self, name: str, **words: Any) -> Json:  # Any: see app/federation.py
-        """Return an agreement for sites' owners to join, with what was left open chosen."""
+        """Return a new agreement for the sites' owners to join, with defaults chosen."""
         ...
 
     def new_convener(self, path: str) -> str:
-        """Write a new convener's key to a file; return its public half."""
+        """Write a new convener key to a file, and return its public key."""
         ...
 
     def federate_demo(self, folder: str, sites: int, say: Callable[[str], None]) -> Any:
-        """Start sites on this machine, ask them together and kill one; return what came."""
+        """Start sites on this machine, ask them together, kill one, and return the results."""
         ...
 
     def anonymity(self) -> Anonymity:
-        """Return what measures and recodes an owner's own files."""
+        """Return the service that measures and recodes an owner's own files (k-anonymity)."""
         ...
 
     def draw(self, count: int) -> bytes:
-        """Return that many fresh random bytes."""
+        """Return `count` fresh random bytes."""
         ...
 
     def checkup(self, folder: str | None) -> list[tuple[str, bool, str, str | None]]:
-        """Return what was looked at: name, whether it is well, what is so, what brings it."""
+        """Return the checks of `doctor`: name, whether it is ok, finding, and how to install it."""
         ...
 
 
 @dataclass(frozen=True)
 class Shell:
-    """The options that stand on every command."""
+    """The options that every command has, and what they imply."""
 
     app: App
     vault: str | None
@@ -111,23 +111,23 @@ class Shell:
 
     @property
     def is_remote(self) -> bool:
-        """Say whether the vault is a service's."""
+        """Return True if the vault is behind a service."""
         return (self.vault or "").startswith(("http://", "https://"))
 
     @property
     def named(self) -> str:
-        """Return what has to follow a command that is shown, for it to mean this vault too."""
+        """Return the --vault option to append to a printed command, if it is needed."""
         if self.vault is None or self.vault == os.environ.get("SFUMATO_VAULT"):
             return ""
         return f" --vault {shlex.quote(self.vault)}"
 
     def address(self, path: str) -> str:
-        """Return where a page of the service is, as far as it is known here."""
+        """Return the URL of a page of the service, or its path if the URL is unknown."""
         at = (self.vault or "").rstrip("/")
         return f"{at}{path}" if self.is_remote else f"{path} where the vault is served"
 
     def open(self, connections: tuple[tuple[str, str], ...] = ()) -> Any:
-        """Open the vault that was named, in its folder or over HTTP, or refuse."""
+        """Open the vault of --vault, as a folder or over HTTP, or refuse."""
         from sfumato.cli.token_file import token_for
 
         if self.vault is None:
@@ -145,7 +145,7 @@ class Shell:
         return self.app.open(self.vault, user=self.user, connections=dict(connections))
 
     def open_folder(self) -> Any:
-        """Open the vault in its folder; refuse one that is served."""
+        """Open the vault as a folder; refuse a service."""
         if self.is_remote:
             raise Refused(
                 "not-allowed",
@@ -155,14 +155,14 @@ class Shell:
         return self.open()
 
     def show(self, shape: Mapping[str, object], lines: str) -> None:
-        """Print one JSON object, or the lines for people, in which no terminal is told anything.
+        """Print one JSON object, or lines for people without terminal control characters.
 
-        Questions, names and programs are other people's text: what they typed is only read.
+        Questions, names and programs are untrusted text, so unprintable characters are escaped.
         """
         click.echo(json.dumps(shape) if self.as_json else _readable(lines))
 
     def refuse(self, refused: Refused) -> None:
-        """Print the refusal where it belongs."""
+        """Print the refusal: JSON to standard output, text to standard error."""
         if self.as_json:
             click.echo(json.dumps(refusal_shape(refused)))
         else:
@@ -175,7 +175,7 @@ def _readable(text: str) -> str:
 
 
 def command(function: F) -> F:
-    """Give a command the shared options; turn a refusal into status 3."""
+    """Add the shared options to a command, and exit with status 3 after a refusal."""
 
     @click.option(
         "--vault",
@@ -215,14 +215,14 @@ at_rest_key: Final = click.option(
 
 
 def number(text: str, name: str) -> Any:
-    """Return the exact number that was typed; a text that is none is refused by its name."""
+    """Parse a typed number exactly; refuse other text, with the option's name."""
     from sfumato.dp.budget import decimal_of
 
     return decimal_of(text, name)
 
 
 def text_of(path: str) -> str:
-    """Return what a file of the caller's says; what is no text is refused."""
+    """Read a text file; refuse a file that is not UTF-8."""
     try:
         return Path(path).read_text("utf-8")
     except (OSError, UnicodeDecodeError):
@@ -231,7 +231,7 @@ def text_of(path: str) -> str:
 
 
 def pairs_of(pairs: tuple[str, ...], option: str) -> Json | None:
-    """Return column -> number from COLUMN=X options."""
+    """Parse COLUMN=X options into a mapping from column to number."""
     if not pairs:
         return None
     read = [pair.rpartition("=") for pair in pairs]
@@ -242,7 +242,7 @@ def pairs_of(pairs: tuple[str, ...], option: str) -> Json | None:
 
 
 def connections_of(pairs: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
-    """Return name and file from each NAME=FILE."""
+    """Parse NAME=FILE options into pairs of a name and an absolute path."""
     read = [pair.partition("=") for pair in pairs]
     if any(not name or not path for name, _, path in read):
         raise click.BadParameter("write NAME=FILE", param_hint="--connection")
@@ -251,14 +251,14 @@ def connections_of(pairs: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
 
 @dataclass
 class Doing:
-    """What long work is at; it changes, where nobody's rows decide when."""
+    """The description of running work; it may change only independently of private rows."""
 
     what: str
 
 
 @contextmanager
 def working(what: str) -> Iterator[Doing]:
-    """Say on standard error, by the clock alone, that long work goes on."""
+    """Print elapsed time on standard error while long work runs."""
     done, doing = threading.Event(), Doing(what)
 
     def tell() -> None:

@@ -1,4 +1,4 @@
-"""Signing in to a service: the token lies in a file that only its user may read."""
+"""The commands `sign-in` and `sign-out`, for a service."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ def sign_in(shell: Shell, name: str | None, with_token: bool) -> None:
         password = click.prompt("Password", hide_input=True)
         known = f"device of {name} at {url}"
         body = {"user": name, "password": password}
-        if known in kept_tokens():  # a service of before gives none, and takes none
+        if known in kept_tokens():  # older services neither give nor take one
             body["device"] = kept_tokens()[known]
-        with shell.app.connect(url, token="") as vault:  # nobody yet
+        with shell.app.connect(url, token="") as vault:  # no token yet
             session = vault.call("sign-in", body)
         token = session["token"]
         if "device" in session:
@@ -55,7 +55,7 @@ def sign_out(shell: Shell, all_devices: bool) -> None:
 
 
 def _invited(one: Mapping[str, object]) -> str:
-    """Return a line of an invitation: one that was not asked for lets somebody else in."""
+    """Return a line about an invitation; an unexpected one may let somebody else sign in."""
     made, over = (str(one[name])[:16].replace("T", " ") for name in ("made", "until"))
     until = "open: revoke it in the console" if one["is_open"] else f"over {over}"
     return f"\n  invited by {one['by']} {made}, {until}"

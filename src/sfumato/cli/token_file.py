@@ -1,4 +1,4 @@
-"""The file of tokens for services, which only its owner may read."""
+"""The file of service tokens, readable by its owner alone."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from sfumato.dp.refusal import Refused
 
 
 def tokens_path() -> Path:
-    """Return where this user's tokens lie."""
+    """Return the path of this user's token file."""
     home = os.environ.get("XDG_CONFIG_HOME") or str(Path.home() / ".config")
     return Path(home) / "sfumato" / "tokens.json"
 
 
 def token_for(url: str) -> str:
-    """Return the token for a service: SFUMATO_TOKEN, or what `sign-in` has kept; or refuse."""
+    """Return the token for a service: SFUMATO_TOKEN, or the one from `sign-in`; or refuse."""
     given = os.environ.get("SFUMATO_TOKEN")
     kept = given or kept_tokens().get(url.rstrip("/"))
     if not kept:
@@ -30,7 +30,7 @@ def token_for(url: str) -> str:
 
 
 def kept_tokens() -> dict[str, str]:
-    """Return the stored tokens by service; none where the file is missing or broken."""
+    """Return the stored tokens by service; empty if the file is missing or broken."""
     path = tokens_path()
     try:
         found: Any = json.loads(path.read_text("utf-8")) if path.is_file() else {}
@@ -40,7 +40,7 @@ def kept_tokens() -> dict[str, str]:
 
 
 def keep_tokens(tokens: dict[str, str]) -> None:
-    """Write the tokens anew, whole or not at all; nobody else may ever read the file."""
+    """Write the token file atomically, with permissions for its owner alone."""
     path = tokens_path()
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     made = path.with_suffix(".new")

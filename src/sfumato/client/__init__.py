@@ -1,4 +1,4 @@
-"""The Python client: the same objects whether the vault is a folder or a server."""
+"""The Python client; it works the same for a vault folder and for a vault behind a server."""
 
 from sfumato.client.answer import Answer
 from sfumato.client.async_vault import AsyncDataSet, AsyncVault

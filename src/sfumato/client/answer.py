@@ -1,4 +1,4 @@
-"""An answer, and what can be made of it: a plot, tidied counts, totals, sampling errors."""
+"""The answer to a question, with plots, tidied counts, totals and sampling errors."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, repr=False)
 class Answer(AnswerValues):
-    """Released values with their error bars, and what can be made of them without new cost.
+    """Released values with their error bars, and free post-processing of them.
 
-    An interval has a low and a high end; one that is not known is infinite. Polars, pyarrow,
-    DuckDB and others read an answer as it is, by Arrow's C stream: `polars.DataFrame(answer)`.
+    An interval has a low and a high end; an unknown end is infinite. Polars, pyarrow, DuckDB and
+    others read an answer directly by Arrow's C stream: `polars.DataFrame(answer)`.
     """
 
     def plot(
@@ -28,16 +28,16 @@ class Answer(AnswerValues):
         color: str | None = None,
         title: str | None = None,
     ) -> Plot:
-        """Return a plot of one column, with error bars, a summary and a table.
+        """Plot one column of the answer, with error bars, a summary and a table.
 
         Args:
-            x: The column along the axis; a key of the answer.
-            y: The column of numbers.
-            color: A second key, whose values have a color each.
-            title: The title; by default it says what was asked.
+            x: The key on the x axis, by its column name.
+            y: The column of numbers to plot.
+            color: A second key; each of its values has its own color.
+            title: The title; by default it names the column and the keys.
 
         Returns:
-            A plot that a notebook shows, and that `save(path)` writes as .svg, .png or .html.
+            A plot. Notebooks display it, and `save(path)` writes it as .svg, .png, .html or .json.
 
         Raises:
             Refused: `unknown-column` for a name that the answer lacks.
@@ -47,19 +47,19 @@ class Answer(AnswerValues):
         return plotted(self, x=x, y=y, color=color, title=title)
 
     def tidy(self, margins: Answer | Sequence[Answer] = ()) -> Answer:
-        """Return the answer with whole, non-negative counts that agree with margins; free.
+        """Make counts whole and non-negative, and make cells agree with margins; free.
 
-        It is post-processing, so it costs nothing; the notes say what was changed.
+        It is post-processing, so it costs nothing. The notes of the answer say what was changed.
 
         Args:
-            margins: An answer with totals of the same numbers, or several, that the cells are to
-                add up to.
+            margins: One answer or several, with totals of the same numbers. The cells are adjusted
+                so that they add up to these totals.
 
         Returns:
-            The changed answer.
+            The adjusted answer.
 
         Raises:
-            Refused: `not-in-language` for numbers without noise, or of a program.
+            Refused: `not-in-language` if the numbers have no noise, or come from a program.
         """
         from sfumato.client.tidy import tidied
 
@@ -67,16 +67,16 @@ class Answer(AnswerValues):
         return tidied(self, [margins] if isinstance(margins, Answer) else margins)
 
     def total(self, *keep: str) -> Answer:
-        """Return the sums over all keys but those kept, with true error bars; free.
+        """Sum the cells over all keys that are not kept, with correct error bars; free.
 
         Args:
-            *keep: The keys that stay; without any, the sum over all of them.
+            *keep: The keys to keep. Without any, the sum is over all keys.
 
         Returns:
-            The totals as an answer.
+            The totals, as an answer.
 
         Raises:
-            Refused: `not-in-language` for numbers that cannot be added, without noise, or of a
+            Refused: `not-in-language` if the numbers cannot be added, have no noise, or come from a
                 program.
         """
         from sfumato.client.derived_totals import total_cells
@@ -85,16 +85,16 @@ class Answer(AnswerValues):
         return total_cells(self, keep)
 
     def with_sampling(self) -> Answer:
-        """Return means whose error bars include the sampling error; free.
+        """Widen the error bars of means by the sampling error; free.
 
-        The answer has to have STDDEV and COUNT of the column beside its AVG. Without this, every
-        error bar is for the noise alone.
+        For each AVG column, the answer must also have its STDDEV and COUNT. Without this method,
+        every error bar covers the noise alone.
 
         Returns:
-            The answer with wider error bars.
+            The answer with wider error bars for its means.
 
         Raises:
-            Refused: `not-in-language` if a deviation or a count is missing.
+            Refused: `not-in-language` if the standard deviation or the count is missing.
         """
         from sfumato.client.sampling_error import with_sampling_error as with_sampling
 

@@ -1,7 +1,7 @@
-"""What a picture of an answer shows, and its Vega-Lite spec as a plain dict.
+"""The data of an answer's plot, and its Vega-Lite spec as a plain dict.
 
-Names and keys are other people's text: the spec holds them as data and as titles, never as field
-names or expressions. Only released numbers and the receipt are read.
+Column names and keys are untrusted text: the spec holds them as data and as titles, never as
+field names or expressions. The module reads only released numbers and the receipt.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from sfumato.dp.refusal import Refused
 
 Order = Literal["", "temporal", "quantitative"]
 OPEN: Final = "Where an end of an interval is not known, it goes on past the picture's edge."
-# Okabe and Ito's palette, which the colour-blind can tell apart
+# Okabe and Ito's palette; its colours differ for colour-blind readers too
 PALETTE: Final = (
     "#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442", "#000000",
 )  # fmt: skip
 AMOUNTS: Final = ("count", "count_values", "count_people", "count_distinct", "sum", "running_count")
-MANY: Final = 30  # keys that still stand in the answer's own order
-MOST_BARS: Final = 60  # of one panel; the table has them all
+MANY: Final = 30  # up to this many keys keep the order of the answer
+MOST_BARS: Final = 60  # per panel; the table shows all of them
 MOST_PANELS: Final = 12
 SIZES: Final = {"w": "width", "h": "height"}
 SCHEMA: Final = "https://vega.github.io/schema/vega-lite/v6.json"
@@ -51,7 +51,7 @@ CONFIG: Final = {
 
 @dataclass(frozen=True)
 class Cell:
-    """A number as it is drawn: its first key, its labels, and its interval."""
+    """One plotted number, with its first key, its labels and its interval."""
 
     key: object
     labels: tuple[str, ...]
@@ -61,13 +61,13 @@ class Cell:
     text: str
 
     def said(self) -> str:
-        """Return the cell in words."""
+        """Return the labels and the value as text."""
         return ": ".join(filter(None, (", ".join(self.labels), self.text)))
 
 
 @dataclass(frozen=True)
 class View:
-    """One column of an answer by its keys: the axis first, then colours if any, then panels."""
+    """One column of an answer with its keys, in the order axis, colours, panels."""
 
     answer: AnswerValues
     y: str
@@ -77,22 +77,22 @@ class View:
 
     @property
     def panels(self) -> tuple[str, ...]:
-        """Return the keys that get a panel for each value."""
+        """Return the keys that split the plot into panels."""
         return self.keys[1 + (self.colours > 0) :]
 
     @property
     def is_amount(self) -> bool:
-        """Say whether zero means nothing, so that a bar may stand on it."""
+        """Return True for counts and sums, whose bars start at zero."""
         return self.answer.asked(self.y).get("verb") in AMOUNTS
 
     @property
     def order(self) -> Order:
-        """Say how the first key lies on a line, if it does."""
+        """Return whether the first key is a time or a number, so that it is drawn as a line."""
         return order_of([cell.key for cell in self.cells]) if self.keys else ""
 
     @property
     def highest(self) -> dict[str, float]:
-        """Return the largest number of each label along the axis."""
+        """Return the largest value for each label on the axis."""
         found: dict[str, float] = {}
         for cell in self.cells:
             found[cell.labels[0]] = max(found.get(cell.labels[0], -math.inf), cell.value)
@@ -100,7 +100,7 @@ class View:
 
     @property
     def labels(self) -> list[str]:
-        """Return the labels along the axis, in order."""
+        """Return the labels on the axis, in order."""
         return list(dict.fromkeys(cell.labels[0] for cell in self.cells))
 
 
@@ -172,7 +172,7 @@ def _number(value: object, name: str) -> float:
 
 
 def _labels(keys: Sequence[object]) -> list[str]:
-    """Return the keys as printable text, different where the keys are."""
+    """Return the keys as printable text; two different keys get two different labels."""
     made: dict[object, str] = {}
     taken: dict[str, int] = {}
     for key in dict.fromkeys(keys):
@@ -191,12 +191,12 @@ def _label(key: object) -> str:
 
 
 def plain(text: str) -> str:
-    """Return the text without what cannot be printed, such as marks that turn it round."""
+    """Replace every unprintable character, such as a text-direction mark, by a space."""
     return "".join(letter if letter.isprintable() or letter == "\n" else " " for letter in text)
 
 
 def order_of(keys: Sequence[object]) -> Order:
-    """Return how the keys lie on a line, if they do: as times or as numbers."""
+    """Return "temporal" or "quantitative" for three or more ordered keys, else an empty text."""
     known = {key for key in keys if key is not None}
     if len(known) < 3:
         return ""
@@ -220,7 +220,7 @@ def _is_time(key: str) -> bool:
 
 
 def spec_of(view: View, heading: str, under: Sequence[str]) -> Json:
-    """Return the Vega-Lite spec of what is drawn, with a heading and lines under it."""
+    """Return the Vega-Lite spec of a view, with a title and subtitle lines."""
     shown, notes = _shown(view)
     notes += [OPEN] * any(_is_open(cell) for cell in shown.cells)
     chart = _chart(shown)
@@ -243,7 +243,7 @@ def _wrapped(lines: Sequence[str]) -> list[str]:
 
 
 def _shown(view: View) -> tuple[View, list[str]]:
-    """Return what fits into the picture, and what is to be said of the rest."""
+    """Return the cells that fit into the plot, and notes about what is left out or sorted."""
     if view.order:
         missing = [cell for cell in view.cells if cell.key is None]
         drawn = tuple(cell for cell in view.cells if cell.key is not None)
@@ -262,12 +262,15 @@ def _shown(view: View) -> tuple[View, list[str]]:
 
 
 def _is_open(cell: Cell) -> bool:
-    """Say whether an end of its interval is infinite; what has no interval has none."""
+    """Return True if an end of the cell's interval is infinite; NaN ends mean no interval."""
     return math.isinf(cell.low) or math.isinf(cell.high)
 
 
 def _edges(cells: Sequence[Cell]) -> tuple[float, float]:
-    """Return from where to where an interval without an end is drawn: past all that has one."""
+    """Return the two plot coordinates at which open interval ends are drawn.
+
+    They are outside the range of all finite values and ends.
+    """
     ends = [x for cell in cells for x in (cell.low, cell.value, cell.high) if math.isfinite(x)]
     low, high = min(ends, default=0.0), max(ends, default=0.0)
     beyond = (high - low) / 10 or max(abs(high), 1.0)
@@ -288,7 +291,7 @@ def _datum(cell: Cell, view: View, edges: tuple[float, float]) -> Json:
 
 
 def _placed(cell: Cell, order: Order) -> object:
-    """Return where the key stands: times in UTC, so that no clock's zone moves a day."""
+    """Return the key's coordinate; times are in UTC, so that no time zone shifts a day."""
     if order == "temporal":
         return datetime.fromisoformat(str(cell.key)).isoformat() + "Z"
     return cell.key if order else cell.labels[0]
@@ -324,7 +327,7 @@ def _tooltip(view: View) -> list[Json]:
 
 
 def _single(view: View) -> Json:
-    """Return one number with its interval, and the number in words above it."""
+    """Return the chart of a single number: its interval, and its value as text above."""
     loose = {"scale": {"zero": False, "padding": 40}, "axis": {"tickCount": 4}}
     line: Json = {"x": _value(view, "low") | loose, "x2": {"field": "high"}}
     point: Json = {"x": _value(view) | loose}
@@ -342,7 +345,7 @@ def _single(view: View) -> Json:
 
 
 def _line(view: View) -> Json:
-    """Return a line with a band along an ordered key."""
+    """Return a line chart with an error band, for an ordered key."""
     x: Json = {"field": "key", "type": view.order, "title": plain(view.keys[0])}
     x["scale"] = {"type": "utc"} if view.order == "temporal" else {"zero": False, "nice": False}
     if all(isinstance(cell.key, int) for cell in view.cells):
@@ -367,7 +370,7 @@ def _ink(view: View) -> Json:
 
 
 def _bars(view: View) -> Json:
-    """Return bars from zero, or points where zero means nothing, each with its error bar."""
+    """Return a bar chart for counts and sums, else a point chart, with error bars."""
     labels, beside = view.labels, max(view.colours, 1)
     step = max(56, 22 * beside + 12)
     stands = len(labels) <= 12 and max(map(len, labels)) * 7 <= step

@@ -1,4 +1,4 @@
-"""The values of an answer: a table of released numbers with their error bars, and its receipt."""
+"""The data of an answer: a table of released numbers with error bars, and the receipt."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ if TYPE_CHECKING:
     import polars
     import pyarrow
 
-Bar = tuple[float, float]  # from where to where; infinite where there is no end
-SHOWN = 50  # rows that a terminal or a notebook shows
+Bar = tuple[float, float]  # low and high end; an open end is infinite
+SHOWN = 50  # rows that a terminal or a notebook displays
 
 
 @dataclass(frozen=True)
 class AnswerValues(Hinted):
-    """Released values, the std of their noise, and 95 % intervals.
+    """Released values, the standard deviation of their noise, and 95 % intervals.
 
-    `Answer` adds what can be made of them. An interval has a low and a high end; one that is not
-    known is infinite. Polars, pyarrow, DuckDB and others read an answer as it is, by Arrow's C
-    stream: `polars.DataFrame(answer)`.
+    `Answer` adds post-processing. An interval has a low and a high end; an unknown end is infinite.
+    Polars, pyarrow, DuckDB and others read an answer directly by Arrow's C stream:
+    `polars.DataFrame(answer)`.
     """
 
     _called: ClassVar[str] = "An answer"
@@ -49,18 +49,18 @@ class AnswerValues(Hinted):
     interval: tuple[tuple[Bar | None, ...], ...]
     guarantee: str
     receipt: Json
-    notes: tuple[str, ...] = ()  # what was done to the numbers since; shown under the table
+    notes: tuple[str, ...] = ()  # post-processing done since the release; shown under the table
     arrays: Mapping[str, Json] = field(default_factory=dict)  # of a program: values, std, margin
-    warnings: tuple[str, ...] = ()  # what has to be read before the numbers; shown above the table
+    warnings: tuple[str, ...] = ()  # shown above the table
 
     @classmethod
     def of(cls, shape: Mapping[str, object]) -> Self:
-        """Return the answer that came over the wire.
+        """Return the answer that a JSON object describes.
 
         Args:
-            shape: The JSON of an answer, as `/v1/data-sets/{data_set}/ask` gives it.
+            shape: The answer's JSON, as `/v1/data-sets/{data_set}/ask` returns it.
         """
-        body = cast("dict[str, Any]", shape)  # Any: JSON, whose shape the contract suite holds
+        body = cast("dict[str, Any]", shape)  # Any: JSON; the contract tests check its shape
         return cls(
             columns=tuple(body["columns"]),
             rows=tuple(map(tuple, body["rows"])),
@@ -74,7 +74,7 @@ class AnswerValues(Hinted):
 
     @property
     def value(self) -> object:
-        """Return the one number of an answer that has one; or refuse."""
+        """Return the value of an answer with one row and one column; refuse any other answer."""
         if len(self.rows) != 1 or len(self.columns) != 1:
             raise Refused(
                 "not-in-language",
@@ -88,13 +88,13 @@ class AnswerValues(Hinted):
         return iter(self.rows)
 
     def __len__(self) -> int:
-        """Return how many rows the answer has; a public number."""
+        """Return the number of rows, which is public."""
         return len(self.rows)
 
     def frame(self) -> dict[str, list[object]]:
-        """Return columns by name; each number is followed by its _std, _low and _high.
+        """Return a dict of columns; each column with noise is followed by its _std, _low and _high.
 
-        Where the answer has a column of that name, an underscore more stands behind ours.
+        If the answer already has a column of that name, ours gets one more underscore at the end.
         """
         made: dict[str, list[object]] = {}
         for place, name in enumerate(self.columns):
@@ -108,16 +108,16 @@ class AnswerValues(Hinted):
         return made
 
     def _beside(self, name: str, what: str) -> str:
-        """Return what a number's error is called, which no column of the answer is."""
+        """Return the name of an error column; append underscores until the answer lacks it."""
         called = f"{name}_{what}"
         return called if called not in self.columns else self._beside(name, f"{what}_")
 
     def to_pandas(self) -> pandas.DataFrame:
-        """Return the answer with its error bars as a pandas frame."""
+        """Return the answer with its error bars as a pandas DataFrame."""
         return extra_module("pandas", "frames").DataFrame(self.frame())
 
     def to_polars(self) -> polars.DataFrame:
-        """Return the answer with its error bars as a Polars frame."""
+        """Return the answer with its error bars as a Polars DataFrame."""
         return cast("polars.DataFrame", extra_module("polars", "frames").DataFrame(self.frame()))
 
     def to_arrow(self) -> pyarrow.Table:
@@ -128,7 +128,7 @@ class AnswerValues(Hinted):
         """Return the columns of `frame()` as a stream of Arrow's C interface.
 
         Args:
-            requested_schema: The schema that the reader would like, as a capsule.
+            requested_schema: The schema that the reader asks for, as a capsule.
 
         Returns:
             A capsule that polars, pyarrow, DuckDB and pandas read.
@@ -139,13 +139,13 @@ class AnswerValues(Hinted):
         return arrow_stream(self.frame(), requested_schema)
 
     def asked(self, name: str) -> Json:
-        """Return the output of the question that a column answers.
+        """Return the part of the question that a column answers.
 
         Args:
             name: The name of a column.
 
         Returns:
-            The output as JSON; nothing for a program's number.
+            The question's output as JSON; empty for a number of a program.
         """
         question = cast("dict[str, Any] | None", self.receipt.get("question"))  # Any: JSON
         outputs = [] if question is None else question["outputs"]
@@ -200,7 +200,7 @@ SomeAnswer = TypeVar("SomeAnswer", bound=AnswerValues)  # post-processing keeps 
 
 
 def _intervals(body: Mapping[str, Any]) -> tuple[tuple[Bar | None, ...], ...]:  # Any: JSON
-    """Return the intervals, those with an open end too, which come beside the others."""
+    """Return all intervals; open ones are in a separate list of the JSON."""
     rows = [[None if pair is None else (pair[0], pair[1]) for pair in r] for r in body["interval"]]
     for one in body.get("open_intervals", ()):
         low, high = one["low"], one["high"]
@@ -210,7 +210,7 @@ def _intervals(body: Mapping[str, Any]) -> tuple[tuple[Bar | None, ...], ...]:  
 
 
 def array_lines(arrays: Mapping[str, Any]) -> list[str]:  # Any: JSON
-    """Return what there is besides the table: arrays of a program."""
+    """Return one line for each array that a program returned next to the table."""
     return [
         f"{name} is an array, in .arrays: every number "
         + ("a median." if one["margin"] is None else f"± {one['margin']:.4g} at 95 %.")
@@ -219,7 +219,7 @@ def array_lines(arrays: Mapping[str, Any]) -> list[str]:  # Any: JSON
 
 
 def chosen_lines(receipt: Mapping[str, object]) -> list[str]:
-    """Return the rows whose intervals do not hold after a selection (soundness rule 17)."""
+    """Return a warning if intervals are invalid after a noisy selection (soundness rule 17)."""
     if "not valid for rows" not in str(receipt.get("interval", "")):
         return []
     return [
@@ -229,22 +229,22 @@ def chosen_lines(receipt: Mapping[str, object]) -> list[str]:
 
 
 def advice_lines(receipt: Mapping[str, object]) -> list[str]:
-    """Return what to set or to write for a better answer; a service of an older version has none.
+    """Return the receipt's advice for a better answer; older services send none.
 
-    Its sentences say of contribution bounds that can cut what to set (contribution_bounds.py).
+    For contribution bounds that can cut rows, the advice says what to set (contribution_bounds.py).
     """
     said = receipt.get("advice")
     return [str(line) for line in said] if isinstance(said, list) else []
 
 
 def may_be_cut(receipt: Mapping[str, object]) -> bool:
-    """Say whether contribution bounds can cut a part of somebody's, by the card alone."""
+    """Return True if, by the card alone, contribution bounds can drop rows of a person."""
     bounds = receipt.get("bounds")
     return isinstance(bounds, dict) and bool(bounds.get("may_cut"))
 
 
 def rank_lines(receipt: Mapping[str, Any]) -> list[str]:  # Any: JSON
-    """Return how far off medians of blocks are, where the answer has any."""
+    """Return the rank error of each median over blocks, if the answer has one."""
     return [
         f"{name} is a median of blocks, off by {error:g} of them at most at 95 %."
         for name, error in receipt.get("rank_error", {}).items()
@@ -252,12 +252,12 @@ def rank_lines(receipt: Mapping[str, Any]) -> list[str]:  # Any: JSON
 
 
 def why_free(receipt: Mapping[str, object]) -> str:
-    """Return why an answer cost nothing now."""
+    """Return why the answer was free: it belongs to a stream, or was asked before."""
     return "free: paid when the stream was opened" if "stream" in receipt else "free: asked before"
 
 
 def cell_text(value: object, bar: Bar | None) -> str:
-    """Return a number with its error bar, or the key as it is."""
+    """Return a table cell: a number with its error bar, or a key unchanged."""
     if value is None:
         return "null" if bar is None else f"null {_range_text(bar, bar)}"
     if not isinstance(value, int | float) or isinstance(value, bool) or bar is None:
@@ -270,7 +270,7 @@ def cell_text(value: object, bar: Bar | None) -> str:
 
 
 def _range_text(bar: Bar, digits_of: Bar) -> str:
-    """Return a range in words, with as many digits as half of another range asks for."""
+    """Return an interval as text, with as many digits as the half-width of `digits_of` needs."""
     half = (digits_of[1] - digits_of[0]) / 2
     half = half if math.isfinite(half) else max(map(abs, filter(math.isfinite, bar)), default=1.0)
     low, high = (number_text(end, half) if math.isfinite(end) else None for end in bar)

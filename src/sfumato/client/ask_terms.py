@@ -1,4 +1,4 @@
-"""The terms of an ask and of a price, named once for the data set and the builder."""
+"""Typed terms of ask, price, twin, run and fit calls, and their JSON."""
 
 from __future__ import annotations
 
@@ -16,51 +16,51 @@ Number = int | float | Decimal | Fraction
 Json = dict[str, object]
 P = ParamSpec("P")
 R = TypeVar("R")
-ROUNDS: Final = 3  # questions of a logistic fit after its first
-# the refusal of a keyword, given its name and the keywords that there are
+ROUNDS: Final = 3  # questions of a logistic fit after the first one
+# makes the refusal of an unknown keyword, from its name and the known keywords
 NoSuchTerm = Callable[[str, Sequence[str]], Refused]
 
 
 class Receipted(Protocol):
-    """What was asked and paid: an answer."""
+    """Anything with a receipt, such as an answer."""
 
     @property
     def receipt(self) -> Json:
-        """Return its receipt."""
+        """Return the receipt."""
         ...
 
 
 class Sized(Protocol):
-    """A released count: an answer of one number."""
+    """A released count: an answer with one number."""
 
     @property
     def value(self) -> object:
-        """Return its number."""
+        """Return the count."""
         ...
 
 
 class PriceTerms(TypedDict, total=False):
-    """What a price depends on: an epsilon, or the errors that can be lived with."""
+    """The terms of a price: an epsilon or target errors, and bounds."""
 
-    epsilon: Number | None  # the whole price of the whole request
-    error: Mapping[str, Number] | None  # column -> the +- at 95 % that is wanted instead
-    delta: Number | None  # spent only where it buys less noise; 0 forces pure noise
-    people: int | Sized | None  # a group's size, guessed or counted before: for a mean's error
-    max_groups: int | None  # groups a person counts in
-    max_rows: int | None  # rows a person counts with, in each group
-    split: Mapping[str, Number] | None  # column -> its share of the price, beside the others'
-    top_up: Receipted | str | None  # your earlier answer (or its op), raised to this epsilon
-    fresh: bool | None  # new noise instead of the standing answer; pays in full
+    epsilon: Number | None  # the price of the whole request
+    error: Mapping[str, Number] | None  # column -> the wanted 95 % half-width
+    delta: Number | None  # spent only where it buys less noise; 0 forces pure-epsilon noise
+    people: int | Sized | None  # size of a group, guessed or released before: for a mean's error
+    max_groups: int | None  # contribution bound: groups that a person counts in
+    max_rows: int | None  # contribution bound: rows of a person in each group
+    split: Mapping[str, Number] | None  # column -> its share of the price, relative to the others
+    top_up: Receipted | str | None  # an earlier answer or its op, raised to this epsilon
+    fresh: bool | None  # new noise instead of the stored answer; pays in full
 
 
 class AskTerms(PriceTerms, total=False):
-    """What an ask takes besides."""
+    """The terms of an ask: those of a price, and an operation id."""
 
-    op: str | None  # your own id: a retry with it is the same question and pays once
+    op: str | None  # the caller's id: a retry with it is the same question and pays once
 
 
 class TwinTerms(TypedDict, total=False):
-    """What a DP twin takes: its whole price, and how it is made."""
+    """The terms of a DP twin: its whole price, and how it is generated."""
 
     epsilon: Number | None
     delta: Number | None
@@ -73,7 +73,7 @@ class TwinTerms(TypedDict, total=False):
 
 
 class RunTerms(TypedDict, total=False):
-    """What a run of a program takes besides its price."""
+    """The terms of a program run, without its price."""
 
     blocks: int | None
     trim: int | None
@@ -86,7 +86,7 @@ class RunTerms(TypedDict, total=False):
 
 
 class FitTerms(TypedDict, total=False):
-    """What a fit or a check takes: its whole price, and how the fit is computed."""
+    """The terms of a fit or a check: its whole price, and how the fit is computed."""
 
     epsilon: Number | None
     delta: Number | None
@@ -96,13 +96,13 @@ class FitTerms(TypedDict, total=False):
 
 
 class FitPriceTerms(FitTerms, total=False):
-    """What the price of a regression takes besides."""
+    """The terms of a regression's price: those of a fit, and a guessed number of rows."""
 
     people: int | None
 
 
 def terms_body(terms: Mapping[str, object]) -> Json:
-    """Return the terms that were given, as they go over the wire."""
+    """Return the given terms as JSON for the wire; drop those that are None or False."""
     body = {k: v for k, v in terms.items() if v is not None and v is not False}
     top_up = body.get("top_up")
     for name in ("error", "split"):
@@ -118,7 +118,7 @@ def terms_body(terms: Mapping[str, object]) -> Json:
 
 
 def named_terms(refusal: NoSuchTerm) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """Refuse unknown keyword arguments by a code; type checkers and help() see the signature."""
+    """Refuse unknown keyword arguments with a code; keep the signature for help() and mypy."""
 
     def decorated(function: Callable[P, R]) -> Callable[P, R]:
         parameters = inspect.signature(function).parameters.values()
@@ -148,7 +148,7 @@ def named_terms(refusal: NoSuchTerm) -> Callable[[Callable[P, R]], Callable[P, R
 
 
 def no_term_of(what: str) -> NoSuchTerm:
-    """Return what refuses a keyword that "a question" or "a DP twin" does not take."""
+    """Return a function that refuses unknown keywords of "a question", "a DP twin", ..."""
 
     def refusal(name: str, known: Sequence[str]) -> Refused:
         cause = f"{what[0].upper()}{what[1:]} has no term {name!r}."
@@ -164,7 +164,7 @@ no_histogram_term: Final = no_term_of("a histogram")
 
 
 def no_fit_term(name: str, known: Sequence[str]) -> Refused:
-    """Return what refuses a keyword that a fit or a check does not take."""
+    """Return the refusal of a keyword that a fit or a check does not take."""
     return Refused(
         "not-in-language",
         f"A fit or a check does not take {name!r}.",
@@ -174,14 +174,14 @@ def no_fit_term(name: str, known: Sequence[str]) -> Refused:
 
 
 def no_line_term(name: str, known: Sequence[str]) -> Refused:
-    """Return what refuses a keyword that a line does not take."""
+    """Return the refusal of a keyword that a linear fit does not take."""
     if name in ("rounds", "resume"):
         return Refused("not-in-language", "A line has no rounds.", "Leave rounds and resume out.")
     return no_fit_term(name, known)
 
 
 def question_body(data_set: str, question: object, terms: Mapping[str, object]) -> Json:
-    """Return a question, in SQL or built, and its terms as they go over the wire."""
+    """Return a question, as SQL or as a built query, and its terms as JSON for the wire."""
     unknown = sorted(set(terms) - AskTerms.__optional_keys__)
     if unknown:
         raise no_question_term(unknown[0], sorted(AskTerms.__optional_keys__))
@@ -207,7 +207,7 @@ def _by_name(term: str, pairs: object) -> Json:
 
 
 def _size_of(counted: Sized) -> int:
-    """Return the size that a released count says; a noisy one may be below one."""
+    """Return the size that a released count gives; a noisy count below one becomes one."""
     value = counted.value
     if not isinstance(value, int | float):
         raise Refused("not-in-language", "That is no count.", "Give people=N, or a count's answer.")

@@ -1,4 +1,4 @@
-"""What several questions pay that are one thing: shares, never more than was typed in all."""
+"""Split one typed price into the prices of several questions; their sum never exceeds it."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from sfumato.client.query_builder import Builder, Target
 from sfumato.dp.refusal import Refused
 from sfumato.query.expression import Constant
 
-EPSILON_UNIT: Final = Fraction(1, 10**9)  # what the ledger counts in, so nothing is rounded up
+EPSILON_UNIT: Final = Fraction(1, 10**9)  # the ledger's unit; shares are rounded down to it
 DELTA_UNIT: Final = Fraction(1, 10**18)
 RESUME: Final = " If this very thing was asked before, give resume=True: what was answered is free."
 
 
 @dataclass(frozen=True)
 class Share:
-    """What one of the questions pays."""
+    """The price of one of the questions."""
 
     epsilon: Fraction
     delta: Fraction
 
 
 def shares(card: CardView, terms: FitTerms, parts: Sequence[Fraction]) -> list[Share]:
-    """Return what each question pays, rounded down; a delta that was not typed is the card's."""
+    """Return the price of each question, rounded down; delta defaults to the card's."""
     whole, delta = _exact(terms.get("epsilon"), "epsilon"), terms.get("delta")
     extra = _exact(card["delta_per_request"] if delta is None else delta, "delta")
     if whole <= 0 or extra < 0:
@@ -46,7 +46,7 @@ def _exact(value: object, name: str) -> Fraction:
 
 
 def _is_one(value: Number) -> bool:
-    return value.is_finite() if isinstance(value, Decimal) else True  # NaN is not compared
+    return value.is_finite() if isinstance(value, Decimal) else True  # Decimal NaN fails to compare
 
 
 def _bad(name: str) -> Refused:
@@ -65,10 +65,10 @@ def _down(amount: Fraction, unit: Fraction) -> Fraction:
 def check_all_fits(
     data_set: Target, questions: Sequence[tuple[Builder, Share]], *, resume: bool | None
 ) -> None:
-    """Refuse before anything is spent unless every one of the questions can be paid.
+    """Refuse before anything is spent, unless the budget covers all the questions together.
 
-    With `resume` (None where there is no such term) the first questions stand already and are free,
-    so the sum says nothing; what cannot be asked at all is refused all the same.
+    With `resume`, the first questions are answered already and free, so their sum is not checked; a
+    question that cannot be asked at all is still refused. It is None where there is no such term.
     """
     prices = [q.price(epsilon=s.epsilon, delta=s.delta).shape for q, s in questions]
     if resume:
@@ -102,7 +102,7 @@ def _left(shape: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _pays(left: Mapping[str, Any], epsilon: Fraction, delta: Fraction, squares: Fraction) -> bool:
-    """Say whether one of the account's two tests holds for the sum; in doubt it does not."""
+    """Return True if the sum passes one of the account's two tests: ε and δ, or ρ (if δ is 0)."""
     sums, rho = left["tests"]["sums"], left["tests"]["rho"]
     by_sum = epsilon <= _units(sums["epsilon"], EPSILON_UNIT) and delta <= _units(
         sums["delta"], DELTA_UNIT

@@ -1,4 +1,4 @@
-"""A card as its owner gives it: a table, or the TOML file that it stands in."""
+"""Read a data card: a mapping, or the path of a TOML file."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ CardOrFile: TypeAlias = "Mapping[str, object] | str | os.PathLike[str]"
 
 
 def card_of(card: CardOrFile) -> Mapping[str, object]:
-    """Return the card, read from its file if that is what was given; or refuse."""
+    """Return the card as a mapping; read it if a path was given."""
     if isinstance(card, Mapping):
         return card
     if isinstance(card, str | os.PathLike):
@@ -28,9 +28,9 @@ def card_of(card: CardOrFile) -> Mapping[str, object]:
 
 
 def check_plain(card: Mapping[str, object]) -> None:
-    """Refuse formats of text files on the card of a frame, whose values are what they are."""
+    """Refuse text-format keys on the card of a data frame, whose values have types already."""
     shapes: list[object] = [card]
-    for shape in shapes:  # tables and columns are looked into as they are found
+    for shape in shapes:  # the list grows by the tables and columns found
         if not isinstance(shape, Mapping):
             continue
         for key in ("tables", "columns"):
@@ -46,7 +46,7 @@ def check_plain(card: Mapping[str, object]) -> None:
 
 
 def read_toml(path: str) -> dict[str, Any]:
-    """Return a card as its file says, or refuse."""
+    """Parse a card's TOML file, or refuse it."""
     try:
         return tomllib.loads(Path(path).read_text("utf-8"), parse_float=Decimal)
     except OSError as wrong:

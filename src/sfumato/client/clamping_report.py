@@ -1,7 +1,7 @@
-"""What contribution bounds cut off, as a priced question of its own (soundness rule 4).
+"""Measure what clamping and contribution bounds cut off, by priced questions (soundness rule 4).
 
-Values are stored within the card's bounds, so a value at a bound stands for all beyond it. Whom
-`max_rows` cuts is told by how many rows people have, over a table with one row for each person.
+Values are stored clamped to the card's bounds, so a value at a bound counts for all beyond it.
+A question over one row per person tells how many people have more rows than `max_rows`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ HALF: Final = Fraction(1, 2)
 
 @dataclass(frozen=True)
 class ClampedShare:
-    """One way in which something is cut off: how large a share, and within what range at 95 %."""
+    """The share of values or people that one bound affects, with its 95 % interval."""
 
     says: str
     share: float
@@ -38,18 +38,18 @@ class ClampedShare:
 
 @dataclass(frozen=True)
 class ClampingReport:
-    """What the bounds cut off of a column, and the answers that say so."""
+    """The shares of a column that its bounds cut off, and the answers they come from."""
 
     cuts: tuple[ClampedShare, ...]
     answers: tuple[Answer, ...]
 
     @property
     def epsilon(self) -> float:
-        """Return the whole price of the check."""
+        """Return the total price of the check."""
         return sum(float(str(answer.receipt["epsilon"])) for answer in self.answers)
 
     def table(self) -> tuple[list[str], list[list[str]]]:
-        """Return header and rows."""
+        """Return the header and the rows."""
         return ["cut off", "share", "at 95 %"], [
             [cut.says, _percent(cut.share), " to ".join(map(_percent, cut.interval))]
             for cut in self.cuts
@@ -64,7 +64,7 @@ class ClampingReport:
 
 
 def clamping_report(built: Builder, of: str, terms: FitTerms) -> ClampingReport:
-    """Return what is cut off of the column, paid as one or two questions; or refuse."""
+    """Measure what the bounds of a column cut off, by one or two paid questions; or refuse."""
     if built.outputs or built.keys or built.source is not None:
         raise Refused(
             "not-in-language",
@@ -96,13 +96,13 @@ def clamping_report(built: Builder, of: str, terms: FitTerms) -> ClampingReport:
 
 
 def _max_rows(card: CardView, table: str) -> int:
-    """Return how many rows of a person count by the card, in the table that is asked."""
+    """Return `max_rows` of the card, for the table of the question."""
     named = [t for t in card["tables"] if t["name"].casefold() == table.casefold()]
     return int(str((named[0] if named else card)["max_rows"]))
 
 
 def _values(built: Builder, of: str, columns: Sequence[Any]) -> Builder:  # Any: JSON
-    """Ask how many values there are, and how many lie at each bound."""
+    """Build the question: how many values there are, and how many are at each bound."""
     declared = [c for c in columns if c["name"].casefold() == str(of).casefold()]
     if not declared or declared[0]["lower"] is None or declared[0]["step"] is None:
         raise Refused(
@@ -121,13 +121,13 @@ def _values(built: Builder, of: str, columns: Sequence[Any]) -> Builder:  # Any:
 
 
 def _people(built: Builder, most: int) -> Builder:
-    """Ask how many people there are, and how many have more rows than count."""
+    """Build the question: how many people there are, and how many have more than `most` rows."""
     each = built.each_person(n="count")
     return each.people(name="people").sum(case((col("n") > most, 1), otherwise=0), name="cut")
 
 
 def _cut(answer: Answer, says: str, part: str, whole: str) -> ClampedShare:
-    """Return the share with the widest range that the two intervals allow."""
+    """Return the share of two noisy counts, with the widest range that their intervals allow."""
     places = [answer.columns.index(name) for name in (part, whole)]
     value, count = (float(str(answer.rows[0][place])) for place in places)
     (low, high), (least, largest) = (_interval(answer, place) for place in places)

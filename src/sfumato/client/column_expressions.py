@@ -1,6 +1,6 @@
-"""Columns as one reckons with them: `col("age") // 10`, `(col("pay") > 100) & col("sick")`.
+"""Column expressions: `col("age") // 10`, `(col("pay") > 100) & col("sick")`.
 
-Nothing is computed here. Every operation returns a new expression of the closed language.
+Nothing is computed here. Every operation returns a new expression of the query language.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ from sfumato.query.expression import (
 
 @dataclass(frozen=True, eq=False)
 class Condition:
-    """A condition on rows, or on released values; combine with &, | and ~."""
+    """A condition on rows or on released values; combine conditions with &, | and ~."""
 
     predicate: Predicate
 
@@ -65,7 +65,7 @@ class Condition:
 
 @dataclass(frozen=True, eq=False)
 class Column(Hinted):
-    """An expression over a row's columns."""
+    """An expression over the columns of a row, or of the answer."""
 
     _called: ClassVar[str] = "A column"
     _hints: ClassVar[Mapping[str, str]] = COLUMN_HINTS
@@ -123,13 +123,13 @@ class Column(Hinted):
     def __ge__(self, other: object) -> Condition:
         return _compared(self, ">=", other)
 
-    def __eq__(self, other: object) -> Condition:  # type: ignore[override]  # says, not compares
+    def __eq__(self, other: object) -> Condition:  # type: ignore[override]  # builds a condition
         return _compared(self, "=", other)
 
-    def __ne__(self, other: object) -> Condition:  # type: ignore[override]  # says, not compares
+    def __ne__(self, other: object) -> Condition:  # type: ignore[override]  # builds a condition
         return _compared(self, "!=", other)
 
-    __hash__ = None  # type: ignore[assignment]  # two columns are never looked up by value
+    __hash__ = None  # type: ignore[assignment]  # columns are no dictionary keys
 
     def __and__(self, other: Condition | Column) -> Condition:
         return Condition(condition(self)) & other
@@ -144,7 +144,7 @@ class Column(Hinted):
         raise _not_python("and, or, not", "&, | and ~ with brackets: (a > 1) & (b < 2)")
 
     def floor(self) -> Column:
-        """Return the largest whole number that is not above it."""
+        """Return the largest whole number that is not above the value."""
         return Column(Floor(self.expr))
 
     def round(self, digits: int = 0) -> Column:
@@ -159,11 +159,11 @@ class Column(Hinted):
         return Column(rounded(self.expr, digits))
 
     def sqrt(self) -> Column:
-        """Return the square root of a number of the answer; null below zero."""
+        """Return the square root of a number of the answer; null for a negative number."""
         return Column(Curve("sqrt", self.expr))
 
     def ln(self) -> Column:
-        """Return the natural logarithm of a number of the answer; null from zero down."""
+        """Return the natural logarithm of a number of the answer; null for zero and below."""
         return Column(Curve("ln", self.expr))
 
     def exp(self) -> Column:
@@ -171,10 +171,10 @@ class Column(Hinted):
         return Column(Curve("exp", self.expr))
 
     def total(self, *by: str) -> Column:
-        """Return the total of a count or sum of the answer over its rows.
+        """Return the total of a count or sum over the rows of the answer.
 
         Args:
-            *by: Keys of the answer: the total is over the rows with the same values of these.
+            *by: Keys of the answer: one total for each combination of their values.
 
         Returns:
             The expression, for `formula(...)`.
@@ -182,11 +182,11 @@ class Column(Hinted):
         return Column(Total(self.expr, by))
 
     def clamp(self, lower: object = None, upper: object = None) -> Column:
-        """Return the number clamped to bounds; null stays null.
+        """Return the number clamped to the bounds; null stays null.
 
         Args:
-            lower: The lower bound, if there is one.
-            upper: The upper bound, if there is one.
+            lower: The lower bound; none, if left out.
+            upper: The upper bound; none, if left out.
 
         Returns:
             The clamped expression.
@@ -195,9 +195,9 @@ class Column(Hinted):
         return Column(Clamp(self.expr, *ends))
 
     def bins(self, width: object, *, start: object = 0) -> Column:
-        """Return the lower edge of the number's bin; group by it for a histogram.
+        """Return the lower edge of the number's bin, for a histogram by `group_by`.
 
-        From zero on it is what SQL writes as `FLOOR(x / 10) * 10`: the same question, paid once.
+        With start 0 it equals SQL's `FLOOR(x / 10) * 10`: the same question, which is paid once.
 
         Args:
             width: The width of a bin.
@@ -214,7 +214,7 @@ class Column(Hinted):
         """Return the first value that is not null (COALESCE).
 
         Args:
-            *others: Columns or values to take where this is null.
+            *others: Columns or values, tried in order while the result is null.
 
         Returns:
             The expression.
@@ -250,10 +250,10 @@ class Column(Hinted):
         return Column(Part(_field(field), self.expr))
 
     def is_in(self, values: Iterable[object]) -> Condition:
-        """Return the condition that it is one of the values.
+        """Return the condition that the value is one of a list (IN).
 
         Args:
-            values: The values.
+            values: The list of values.
 
         Returns:
             The condition, for `where(...)`.
@@ -261,7 +261,7 @@ class Column(Hinted):
         return Condition(among(self.expr, values))
 
     def between(self, low: object, high: object) -> Condition:
-        """Return the condition that it is from low to high, both included.
+        """Return the condition that the value is between low and high, both included.
 
         Args:
             low: The smallest value.
@@ -273,10 +273,10 @@ class Column(Hinted):
         return (self >= low) & (self <= high)
 
     def starts_with(self, letters: str) -> Condition:
-        """Return the condition that a text begins with these letters.
+        """Return the condition that a text starts with a prefix.
 
         Args:
-            letters: How the text begins.
+            letters: The prefix.
 
         Returns:
             The condition, for `where(...)`.
@@ -284,12 +284,12 @@ class Column(Hinted):
         return Condition(StartsWith(self.expr, letters))
 
     def is_null(self) -> Condition:
-        """Return the condition that it has no value."""
+        """Return the condition that the value is null (IS NULL)."""
         return Condition(IsNull(self.expr))
 
 
 def col(name: str) -> Column:
-    """Return a column, to compute with: of the card, of `each_person(...)`, or of the answer.
+    """Return a column expression: a column of the card, of `each_person(...)` or of the answer.
 
     Args:
         name: The name of the column.
@@ -301,17 +301,17 @@ def col(name: str) -> Column:
 
 
 def case(*whens: tuple[Condition | Column, object], otherwise: object = None) -> Column:
-    """Return the value of the first condition that holds: `case((col("x") < 18, "young"))`.
+    """Return the value of the first condition that is true: `case((col("x") < 18, "young"))`.
 
     Args:
-        *whens: Pairs of a condition and the value if it holds.
-        otherwise: The value if none holds; null, if left out.
+        *whens: Pairs of a condition and the value to return if it is true.
+        otherwise: The value if no condition is true; null, if left out.
 
     Returns:
         The expression (CASE WHEN).
 
     Raises:
-        Refused: `not-in-language` if something is no pair.
+        Refused: `not-in-language` if one of them is not a pair.
     """
     if not all(isinstance(pair, tuple) and len(pair) == 2 for pair in whens):
         raise _not_python("a case of other than pairs", 'case((col("x") < 18, "young"))')
@@ -320,12 +320,12 @@ def case(*whens: tuple[Condition | Column, object], otherwise: object = None) ->
 
 
 def expression(value: object) -> Expr:
-    """Return the expression that a column or a plain value is."""
+    """Convert a column or a plain value to an expression."""
     return value.expr if isinstance(value, Column) else Literally(value_of(value))
 
 
 def expr_of(of: object) -> Expr:
-    """Return the expression that a column's name or a column is; or refuse what is neither."""
+    """Convert a column or a column's name to an expression, or refuse."""
     if isinstance(of, str):
         return Ref(of)
     if isinstance(of, Column):
@@ -336,7 +336,7 @@ def expr_of(of: object) -> Expr:
 
 
 def condition(value: object) -> Predicate:
-    """Return the condition; a column alone is one that is true."""
+    """Convert to a condition; a boolean column alone means that it is true."""
     if isinstance(value, Condition):
         return value.predicate
     if isinstance(value, Column):

@@ -1,4 +1,4 @@
-"""Steps that ask several questions for one price: regressions, histograms, checks of clamping."""
+"""Steps that ask several questions for one price: regressions, histograms, clamping checks."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Of = str | Column
 
 
 class CompoundSteps(OfTables):
-    """What is asked in several questions that are paid together."""
+    """Steps that combine several questions for one price."""
 
     @named_terms(no_line_term)
     def linear(  # noqa: PLR0913  # the terms of a fit
@@ -41,15 +41,15 @@ class CompoundSteps(OfTables):
         ridge: Number | None = None,
         people: int | None = None,
     ) -> Fit:
-        """Fit a least-squares line of y on the columns; one question, and one price.
+        """Fit a linear regression (least squares) of y on columns, by one question.
 
         Args:
-            y: The numeric column that is explained.
-            xs: The columns that explain it: numbers or booleans, at most 7.
+            y: The dependent variable, a numeric column.
+            xs: The independent variables: columns of numbers or booleans, at most 7.
             epsilon: The price of the fit. It is required.
-            delta: What may be spent of delta; the card's `delta_per_request` if left out.
-            ridge: The ridge penalty, in rows; if left out, as much as the noise requires.
-            people: Taken so that the arguments of `price_linear` fit here; it changes nothing.
+            delta: The delta to spend; the card's `delta_per_request` if left out.
+            ridge: The ridge penalty, in rows; if left out, the noise determines it.
+            people: Accepted so that `linear` takes the arguments of `price_linear`; no effect.
 
         Returns:
             The coefficients with their 95 % intervals, and the receipt.
@@ -76,25 +76,27 @@ class CompoundSteps(OfTables):
         ridge: None = None,
         people: int | None = None,
     ) -> Fit:
-        """Fit a logistic regression of a boolean y on the columns; a few questions, and one price.
+        """Fit a logistic regression of a boolean y on columns, by several questions for one price.
 
         Args:
-            y: The boolean column that is explained.
-            xs: The columns that explain it: numbers or booleans, at most 7.
+            y: The dependent variable, a boolean column.
+            xs: The independent variables: columns of numbers or booleans, at most 7.
             epsilon: The price of all questions together. It is required.
-            delta: What may be spent of delta, by all questions together; the card's
-                `delta_per_request` if left out.
-            rounds: How many questions are asked after the first.
-            resume: This very fit was asked before, perhaps interrupted: what was answered is free.
-            ridge: Refused: a logistic fit takes no ridge.
-            people: Taken so that the arguments of `price_logistic` fit here; it changes nothing.
+            delta: The delta to spend on all questions together; the card's `delta_per_request` if
+                left out.
+            rounds: How many questions follow the first one.
+            resume: Set it to repeat this very fit, for example after an interruption; questions
+                that were answered before are free.
+            ridge: Refused: a logistic fit has no ridge penalty.
+            people: Accepted so that `logistic` takes the arguments of `price_logistic`; it has no
+                effect.
 
         Returns:
-            The coefficients of the log odds with their 95 % intervals, and the receipts.
+            The coefficients (log odds) with their 95 % intervals, and the receipts.
 
         Raises:
             Refused: `bad-budget`, `budget-exceeded` before anything is spent, `no-bounds`, or
-                `type-mismatch` if y is no boolean.
+                `type-mismatch` if y is not boolean.
         """
         del people
         from sfumato.features.regression.logistic import fit_logistic
@@ -113,18 +115,18 @@ class CompoundSteps(OfTables):
         ridge: Number | None = None,
         people: int | None = None,
     ) -> FitPrice:
-        """Return what `linear` would cost and how far off it would be; nothing is spent.
+        """Return the price of `linear` and the errors to expect; nothing is spent.
 
         Args:
-            y: The numeric column that is explained.
-            xs: The columns that explain it.
+            y: The dependent variable, a numeric column.
+            xs: The independent variables.
             epsilon: The price of the fit. It is required.
-            delta: What may be spent of delta; the card's `delta_per_request` if left out.
-            ridge: The ridge penalty, in rows; if left out, as much as the noise requires.
-            people: Your guess of how many rows there are; the card's size, if left out.
+            delta: The delta to spend; the card's `delta_per_request` if left out.
+            ridge: The ridge penalty, in rows; if left out, the noise determines it.
+            people: A guess of the number of rows; if left out, the card's size.
 
         Returns:
-            The price, the error of each coefficient, and whether it fits what is left.
+            The price, the error of each coefficient, and whether the budget left covers it.
 
         Raises:
             Refused: The code with which `linear` would refuse it.
@@ -147,21 +149,22 @@ class CompoundSteps(OfTables):
         ridge: None = None,
         people: int | None = None,
     ) -> FitPrice:
-        """Return what `logistic` would cost and how far off it would be; nothing is spent.
+        """Return the price of `logistic` and the errors to expect; nothing is spent.
 
         Args:
-            y: The boolean column that is explained.
-            xs: The columns that explain it.
+            y: The dependent variable, a boolean column.
+            xs: The independent variables.
             epsilon: The price of all questions together. It is required.
-            delta: What may be spent of delta, by all questions together; the card's
-                `delta_per_request` if left out.
-            rounds: How many questions are asked after the first.
-            resume: Taken so that the arguments of `logistic` fit here; it changes no price.
-            ridge: Refused: a logistic fit takes no ridge.
-            people: Your guess of how many rows there are; the card's size, if left out.
+            delta: The delta to spend on all questions together; the card's `delta_per_request` if
+                left out.
+            rounds: How many questions follow the first one.
+            resume: Accepted so that it takes the arguments of `logistic`; it changes no price.
+            ridge: Refused: a logistic fit has no ridge penalty.
+            people: A guess of the number of rows; if left out, the card's size.
 
         Returns:
-            The price of each question, the error of each coefficient, and whether it fits.
+            The price of each question, the error of each coefficient, and whether the budget left
+                covers them.
 
         Raises:
             Refused: The code with which `logistic` would refuse it.
@@ -185,24 +188,25 @@ class CompoundSteps(OfTables):
         max_groups: int | None = None,
         max_rows: int | None = None,
     ) -> Histogram:
-        """Ask for quantiles, then for the number of rows between them; both for one epsilon.
+        """Count values between private quantiles: a histogram whose bins come from the data.
 
-        Bins that are known beforehand need no quantiles: `group_by(col("age").bins(10))`.
+        It asks for the quantiles, then for the counts, both for one epsilon. If you know the bins,
+        ask the counts alone: `group_by(col("age").bins(10))`.
 
         Args:
             of: The numeric column: its name, or an expression.
             bins: How many bins, from 2 to 50.
-            epsilon: The price of both questions together; half of it is for each. It is required.
-            delta: What each question may spend of delta; the card's if left out.
+            epsilon: The price of both questions together; each costs half of it. Required.
+            delta: The delta that each question may spend; the card's if left out.
             max_groups: The contribution bound: how many bins a person counts in at most.
             max_rows: The contribution bound: how many rows of a person count at most.
 
         Returns:
-            The noisy counts by bin, and the quantiles that the bins come from.
+            The noisy counts by bin, and the quantiles that are the bin edges.
 
         Raises:
             Refused: `bad-budget`, `budget-exceeded` before anything is spent, or `not-in-language`
-                if more was asked for with it.
+                if the question asks for something else too.
         """
         from sfumato.client.histogram import HistogramTerms, histogram_of
 
@@ -220,13 +224,13 @@ class CompoundSteps(OfTables):
         delta: Number | None = None,
         resume: bool = False,
     ) -> ClampingReport:
-        """Ask what share of a column is clamped, and what share of people `max_rows` cuts.
+        """Measure the share of values at a clamping bound, and of people whom `max_rows` cuts.
 
         Args:
             of: The name of a numeric column with bounds.
-            epsilon: The price of the check. It is required, and paid apart from other questions.
-            delta: What may be spent of delta; the card's `delta_per_request` if left out.
-            resume: This very check was asked before: what was answered is free.
+            epsilon: The price of the check. Required.
+            delta: The delta to spend; the card's `delta_per_request` if left out.
+            resume: Set it to repeat this very check; questions that were answered before are free.
 
         Returns:
             The shares with their 95 % intervals.

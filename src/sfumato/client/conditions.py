@@ -1,4 +1,4 @@
-"""Conditions as a builder is given them: by column, and joined."""
+"""Convert Python values to conditions, bounds, shares and sort orders of the query language."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ from sfumato.query.expression import (
 from sfumato.query.model import Order
 
 _VALUES: Final = (str, bool, float, Decimal, Rational, date, UUID)
-Equal = str | Sequence[str | tuple[str, str]]  # columns that a join holds equal
+Equal = str | Sequence[str | tuple[str, str]]  # columns that a join compares besides its key
 
 
 def joined(conditions: tuple[Predicate, ...]) -> Predicate | None:
-    """Return all conditions as one, if there are any."""
+    """Combine conditions with AND; None if there are none."""
     if not conditions:
         return None
     return conditions[0] if len(conditions) == 1 else All(conditions)
 
 
 def value_of(value: object) -> Constant:
-    """Return the constant that a plain value is; what is none would be compared as its spelling."""
+    """Convert a plain Python or NumPy value to a constant; refuse other types and NaN."""
     plain = value if isinstance(value, _VALUES) else _item_of(value)
     if not isinstance(plain, _VALUES) or (
         isinstance(plain, float | Decimal) and not Decimal(plain).is_finite()
@@ -52,13 +52,13 @@ def value_of(value: object) -> Constant:
 
 
 def _item_of(value: object) -> object:
-    """Return the Python value of a number or a moment of NumPy's."""
+    """Convert a NumPy scalar to its Python value; return other values unchanged."""
     item = getattr(value, "item", None)
     return item() if callable(item) and getattr(value, "ndim", None) == 0 else value
 
 
 def of_column(name: str, value: object) -> Predicate:
-    """Return what a value, a list, a pair or None says of a column."""
+    """Convert a value, a list, a (low, high) pair, None or ... to a condition on a column."""
     if value is None:
         return IsNull(Ref(name))
     if value is Ellipsis:
@@ -71,8 +71,8 @@ def of_column(name: str, value: object) -> Predicate:
 
 
 def among(of: Expr, values: Iterable[object]) -> Among:
-    """Return that it is one of the values; of none nothing is."""
-    if isinstance(values, str):  # whose letters nobody means
+    """Return the condition that an expression is one of the values; refuse an empty list."""
+    if isinstance(values, str):  # Python would iterate over its letters
         raise Refused("not-in-language", "A text is no list.", f"Write [{values!r}].")
     constants = tuple(value_of(value) for value in values)
     if not constants:
@@ -81,7 +81,7 @@ def among(of: Expr, values: Iterable[object]) -> Among:
 
 
 def ends_of(within: object) -> tuple[Constant, Constant]:
-    """Return the two ends between which each person's sum is kept, or refuse."""
+    """Return the two bounds to which each person's sum is clamped, or refuse."""
     if not isinstance(within, tuple | list) or len(within) != 2:
         raise Refused(
             "not-in-language",
@@ -93,7 +93,7 @@ def ends_of(within: object) -> tuple[Constant, Constant]:
 
 
 def share_of(share: object) -> Fraction:
-    """Return the share of the rows below a quantile; the question says which there are."""
+    """Return a quantile's share as an exact fraction from 0 to 1, or refuse."""
     constant = value_of(share)
     if constant.kind != "number" or not 0 <= constant.number <= 1:
         raise Refused(
@@ -105,7 +105,7 @@ def share_of(share: object) -> Fraction:
 
 
 def order_of(name: object) -> Order:
-    """Return the column of the answer to sort by, and which way."""
+    """Parse a column's name to sort by; a leading minus sorts from the largest down."""
     if not isinstance(name, str):
         raise Refused(
             "not-in-language",
@@ -116,7 +116,7 @@ def order_of(name: object) -> Order:
 
 
 def equal_pairs(table: str, also: Equal) -> tuple[tuple[str, str], ...]:
-    """Return pairs of columns that are equal: one before, and one of the table that is joined."""
+    """Return pairs of columns that a join compares: one already present, one of the new table."""
     names = (also,) if isinstance(also, str) else also
     if not isinstance(names, Sequence) or not all(map(_is_equal, names)):
         raise Refused(
@@ -129,7 +129,7 @@ def equal_pairs(table: str, also: Equal) -> tuple[tuple[str, str], ...]:
 
 
 def _is_equal(name: object) -> bool:
-    """Say whether that is a column, or a pair of them."""
+    """Return True for a column's name, or a pair of names."""
     is_pair = isinstance(name, tuple) and [type(one) for one in name] == [str, str]
     return isinstance(name, str) or is_pair
 

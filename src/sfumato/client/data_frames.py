@@ -1,4 +1,4 @@
-"""Write frames of pandas, polars or pyarrow as CSV files, in which rows come into a vault."""
+"""Write pandas, polars or pyarrow frames as CSV files, the form in which a vault adds rows."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from sfumato.system.csv_writer import NO_VALUE
 from sfumato.system.optional_packages import extra_module
 from sfumato.system.temporary_folders import temporary_folder
 
-Rows: TypeAlias = Any  # a path, or a frame: an object of a library that need not be installed
+Rows: TypeAlias = Any  # a path, or a frame; Any because its library need not be installed
 
 
 def arrow_stream(columns: Mapping[str, list[object]], requested_schema: object) -> object:
-    """Return columns as a capsule of Arrow's C stream, by pyarrow or else by polars; or refuse."""
+    """Return columns as a capsule of Arrow's C stream, by pyarrow or else polars; or refuse."""
     if importlib.util.find_spec("pyarrow") is None and importlib.util.find_spec("polars"):
         frame: Any = extra_module("polars", "frames").DataFrame(columns, strict=False)
     else:
@@ -28,12 +28,12 @@ def arrow_stream(columns: Mapping[str, list[object]], requested_schema: object) 
 
 
 def is_frame(rows: object) -> bool:
-    """Say whether rows come as a frame and not as a path."""
+    """Return True if rows are a frame, False if they are a path."""
     return not isinstance(rows, str | os.PathLike)
 
 
 def writer_of(frame: object) -> Callable[[Path, int], None]:
-    """Return what writes the frame into a file of so many bytes at most."""
+    """Return a function that writes the frame as CSV, and refuses more than `room` bytes."""
     check_frame(frame)
 
     def write(path: Path, room: int) -> None:
@@ -50,7 +50,7 @@ def writer_of(frame: object) -> Callable[[Path, int], None]:
 
 @contextmanager
 def as_files(files: Mapping[str, Rows]) -> Iterator[dict[str, str | os.PathLike[str]]]:
-    """Give a path for each source; frames are in a private folder until the block ends."""
+    """Give a path for each source; write frames to a private folder that the exit deletes."""
     with ExitStack() as held:
         paths = {}
         for name, rows in files.items():
@@ -64,7 +64,7 @@ def as_files(files: Mapping[str, Rows]) -> Iterator[dict[str, str | os.PathLike[
 
 
 def check_frame(frame: Rows) -> None:
-    """Refuse what is no frame, and a frame whose columns have no names."""
+    """Refuse an object that is not a frame, and a frame whose columns are not named by text."""
     names = _names(frame)
     if names is None:
         raise Refused(
@@ -87,7 +87,7 @@ def check_frame(frame: Rows) -> None:
 
 
 def write_frame(frame: Rows, path: Path) -> None:
-    """Write the frame as CSV: what is missing stays so, and numbers are exact."""
+    """Write the frame as CSV; missing values stay missing, and numbers stay exact."""
     kind = _library(frame)
     if kind == "polars":
         frame.write_csv(path, null_value=NO_VALUE, quote_style="non_numeric")
@@ -97,7 +97,7 @@ def write_frame(frame: Rows, path: Path) -> None:
     has_names = any(name is not None for name in frame.index.names)
     frame.to_csv(
         path,
-        index=has_names,  # it may name the person; an index without a name says nothing
+        index=has_names,  # a named index may hold the person; an unnamed one is dropped
         na_rep=NO_VALUE,
         quoting=csv.QUOTE_NONNUMERIC,
         lineterminator="\n",
@@ -106,7 +106,7 @@ def write_frame(frame: Rows, path: Path) -> None:
 
 
 def _names(frame: Rows) -> list[object] | None:
-    """Return the names of the columns, or None if it is no frame."""
+    """Return the column names, or None if the object is not a frame."""
     attribute = {"pandas": "columns", "polars": "columns", "pyarrow": "column_names"}
     found = getattr(frame, attribute.get(_library(frame), ""), None)
     return None if found is None else list(found)

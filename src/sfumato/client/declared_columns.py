@@ -1,4 +1,4 @@
-"""What the card declares of the one table that a fit or a check is about."""
+"""Find the card's columns of the table that a fit or a check uses."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def declared_columns(card: CardView, rows: Builder) -> list[dict[str, Any]]:  # Any: JSON
-    """Return the declared columns of the one table that is asked, or refuse a join."""
+    """Return the card's columns of the question's table; refuse a question with a join."""
     if rows.joins:
         raise Refused(
             "not-in-language",

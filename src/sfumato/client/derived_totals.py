@@ -1,7 +1,7 @@
-"""Sums of cells that were released already: free, with error bars that are true of a sum.
+"""Sum released cells into totals: free post-processing, with correct error bars for sums.
 
-Only counts of rows and sums, over a whole list of public keys, on the answer itself (soundness rule
-8): people summed over groups would count some twice, and keys that were chosen are not all of them.
+Only counts of rows, and sums, over a complete list of public keys can be added (soundness rule 8).
+Numbers of people would count some people twice, and private keys leave groups out.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _Z95: Final = 1.959963984540054
 
 
 def total_cells(answer: SomeAnswer, keep: Sequence[str]) -> SomeAnswer:
-    """Return the sums over all keys that are not kept, as an answer of their own."""
+    """Return the sums over all keys that are not kept, as a new answer."""
     places = _kept_places(answer, keep)
     numbers = _numbers(answer)
     groups: dict[tuple[object, ...], list[int]] = {}
@@ -58,18 +58,19 @@ def _line(
         margin = margin_of_sum(std, len(rows), _kind(answer))
         values.append(total)
         stds.append(std * math.sqrt(len(rows)))
-        of_one = answer.interval[rows[0]][place] if len(rows) == 1 else None  # its own stands
+        of_one = answer.interval[rows[0]][place] if len(rows) == 1 else None  # own interval
         bars.append(of_one or (total - margin, total + margin))
     nothing: list[None] = [None] * len(key)
     return (*key, *values), (*nothing, *stds), (*nothing, *bars)
 
 
 def margin_of_sum(std: float, count: int, kind: str) -> float:
-    """Return what the sum of so many independent noises stays within at 95 %, at least.
+    """Bound the absolute sum of `count` independent noises, with probability 95 % or more.
 
-    For Laplace noise by Chernoff: E exp(xS) <= (1 - (bx)^2)^-count, of a discrete noise of scale b
-    too, as (cosh y - 1) / y^2 rises with y. The deviation s of a discrete noise is less than
-    that of the continuous: 2 b^2 <= 1.38 s^2 from half a step on, which is what is given away here.
+    For Gaussian noise it is the normal quantile. For Laplace noise it is a Chernoff bound:
+    E exp(xS) <= (1 - (bx)^2)^-count. It holds for discrete noise of scale b too, as
+    (cosh y - 1) / y^2 rises with y. The standard deviation s of discrete noise is below that of
+    continuous noise: 2 b^2 <= 1.38 s^2 from half a step on. The factor 1.38 allows for that.
     """
     if kind == "gaussian":
         return _Z95 * std * math.sqrt(count)
@@ -88,7 +89,7 @@ def _kind(answer: AnswerValues) -> str:
 
 
 def has_private_keys(answer: AnswerValues) -> bool:
-    """Say whether keys were chosen privately, so that some are not in the answer."""
+    """Return True if the keys came from partition selection, so that some groups are missing."""
     split = cast("list[dict[str, Any]]", answer.receipt.get("split", []))
     return any(part["part"] == "choice of keys" for part in split)
 

@@ -1,4 +1,4 @@
-"""Cards, budgets and prices as they print themselves; JSON inside, for programs."""
+"""Views of cards, budgets, prices and reports: JSON for programs, tables for people."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from sfumato.client.text_tables import (
     warned_html,
 )
 
-PRINTED = 12  # lines of what a trial printed that are shown; the object has more
+PRINTED = 12  # trial output lines to display; the object has all of them
 
-# Any below: JSON of the wire, whose shape the contract suite holds.
+# `Any` below is JSON of the wire; the contract tests check its shape.
 
 
 @dataclass(frozen=True)
 class _Shown:
-    """A JSON object that can be read like a mapping and printed for people."""
+    """A JSON object that works like a mapping and prints as readable lines."""
 
     shape: Json
 
@@ -34,7 +34,7 @@ class _Shown:
         return self.shape[key]
 
     def lines(self) -> list[str]:
-        """Return the object in plain lines."""
+        """Return the object as lines of text."""
         return [f"{key}: {value}" for key, value in self.shape.items()]
 
     def __repr__(self) -> str:
@@ -45,10 +45,10 @@ class _Shown:
 
 
 class Budget(_Shown):
-    """Cap, spent and left, of a data set, its people and the asker."""
+    """The privacy budget (cap, spent, left) of a data set, its people and the user."""
 
     def table(self) -> tuple[list[str], list[list[str]]]:
-        """Return header and rows: who pays, cap, spent, left."""
+        """Return the header, and one row for each account: cap, spent, left."""
         people: Any = self["people"]
         whose = [("data set", self.shape), (f"people {people['domain']}", people)]
         whose += [(name.replace(":", " ", 1), budget) for name, budget in self["yours"].items()]
@@ -64,7 +64,7 @@ class Budget(_Shown):
         ]
 
     def lines(self) -> list[str]:
-        """Return the table, and delta where there is one."""
+        """Return the table as text, with delta if the cap has one."""
         lines = table_text(*self.table())
         if self["cap"]["delta"]:
             lines.append(f"delta: {self['left']['delta']:g} left of {self['cap']['delta']:g}")
@@ -76,11 +76,11 @@ class Budget(_Shown):
 
 
 class Price(_Shown):
-    """What a question would cost and how far off its answer would be."""
+    """The price of a question, and the error to expect of its answer."""
 
     def lines(self) -> list[str]:
-        """Return the price in plain words."""
-        free = bool(self.shape.get("free"))  # a service of an older version does not say
+        """Return the price as lines of text."""
+        free = bool(self.shape.get("free"))  # older services do not send it
         paid = "paid before: asked again it is free, with the same numbers"
         lines = [
             f"{self['says']}",
@@ -98,7 +98,7 @@ class Price(_Shown):
         return [*lines, fits + left]
 
     def table(self) -> tuple[list[str], list[list[str]]]:
-        """Return header and rows: other prices, what error they buy, what somebody could learn."""
+        """Return the header, and rows of other prices: their errors, and what an answer reveals."""
         names = [name for name, error in self["error"].items() if error is not None]
         head = ["epsilon", *(f"± {name}" for name in names), "50 % sure becomes at most"]
         return head, [
@@ -152,10 +152,10 @@ class Price(_Shown):
 
 
 class HandedIn(_Shown):
-    """A program as the owner has it to approve, and the noise that its numbers would get."""
+    """A submitted program as its owner sees it for approval, with the noise of its numbers."""
 
     def table(self) -> tuple[list[str], list[list[str]]]:
-        """Return header and rows: blocks, and the noise of each number."""
+        """Return the header, and one row for each number of blocks: the noise of each output."""
         names = list(self["errors"]["at"][0]["noise"])
         return ["blocks", *(f"± {name}" for name in names)], [
             [f"{row['blocks']:,}", *(f"{row['noise'][name]:.4g}" for name in names)]
@@ -163,7 +163,7 @@ class HandedIn(_Shown):
         ]
 
     def lines(self) -> list[str]:
-        """Return where it stands, and the table."""
+        """Return the program's state and the noise table as text."""
         return [*self._head(), *table_text(*self.table())]
 
     def _head(self) -> list[str]:
@@ -177,13 +177,13 @@ class HandedIn(_Shown):
 
 
 class BlocksPlan(_Shown):
-    """Noise and bias of a program for several numbers of blocks, tried on made-up people."""
+    """Noise and bias of a program for several numbers of blocks, tried on synthetic people."""
 
     def table(self) -> tuple[list[str], list[list[str]]]:
-        """Return header and rows: a number of blocks, a number that the program gives, its errors.
+        """Return the header, and rows of noise and bias, by number of blocks and output.
 
-        The last column says how many of the blocks tried gave no number. No bias is shown where
-        these, or everybody together, are without one.
+        The last column counts the tried blocks that gave no number. The bias is "-" if all blocks,
+        or the run on all people, gave no number.
         """
         head = ["blocks", "output", "noise at 95 %", "bias", "bias known to", "no number"]
         return head, [
@@ -204,13 +204,13 @@ class BlocksPlan(_Shown):
         return f"{row['bias'][name]:+.4g}", f"± {row['bias_within'][name]:.2g}"
 
     def lines(self) -> list[str]:
-        """Return what has to be read first, the trials, the table, and what it cannot tell."""
+        """Return warnings, trials, the table, and the limits of the trial."""
         head, foot = self._words()
         first = [*warned(self.shape.get("warnings", ())), *self._trial_lines()]  # type: ignore[arg-type]  # JSON
         return [*first, head, *table_text(*self.table()), *foot]
 
     def _trial_lines(self) -> list[str]:
-        """Return how trials ended, what was read and what they printed; a block's if it failed."""
+        """Return how each trial ended, its results and output; of blocks, only failed ones."""
         trials: Any = self.shape.get("trials", [])
         shown = [one for one in trials if not one["of"].startswith("one of") or _has_failed(one)]
         lines: list[str] = []
@@ -240,7 +240,7 @@ class BlocksPlan(_Shown):
 
 
 def _without(row: Mapping[str, Any], name: str) -> int:
-    """Return how many blocks gave no number; an older service told only who gave the middle."""
+    """Return how many blocks gave no number; older services send `in_the_middle` instead."""
     return int(row.get("no_number", row["in_the_middle"])[name])
 
 
@@ -250,10 +250,10 @@ def _has_failed(trial: Mapping[str, Any]) -> bool:
 
 
 class TwinPrice(_Shown):
-    """What a DP twin would cost, what would be counted, and what bins would take of it."""
+    """The price of a DP twin: what it measures, and the share of private bins."""
 
     def lines(self) -> list[str]:
-        """Return the price in plain words."""
+        """Return the price as lines of text."""
         bins, error = self["private_bins"], self.shape.get("error_epsilon")
         return [
             f"epsilon {self['epsilon']:g}, delta {self['delta']:g}, by {self['method']}; "
@@ -269,7 +269,7 @@ class TwinPrice(_Shown):
 
 
 def assumed_words(price: Mapping[str, object]) -> list[str]:
-    """Return what size the errors were reckoned with, where one of them hangs on a size."""
+    """Return the group size that the expected errors assume, if an error depends on one."""
     size = price.get("assumed_people")
     if not isinstance(size, int):
         return []
@@ -277,10 +277,10 @@ def assumed_words(price: Mapping[str, object]) -> list[str]:
 
 
 class History(_Shown):
-    """A page of one's own questions, the newest first."""
+    """A page of the user's own questions, the newest first."""
 
     def table(self) -> tuple[list[str], list[list[str]]]:
-        """Return header and rows: when, of what, what was asked, what it cost, where it stands."""
+        """Return the header, and one row for each question: time, data set, price and state."""
         head = ["when", "data set", "question", "epsilon", "state", "operation"]
         return head, [
             [
@@ -295,7 +295,7 @@ class History(_Shown):
         ]
 
     def lines(self) -> list[str]:
-        """Return the table."""
+        """Return the table as text."""
         return table_text(*self.table()) if self["questions"] else ["Nothing was asked yet."]
 
     def __len__(self) -> int:
@@ -306,10 +306,10 @@ class History(_Shown):
 
 
 class CardView(_Shown):
-    """What the owner declared of a data set."""
+    """The data card: the owner's public description of a data set."""
 
     def table(self) -> tuple[list[str], list[list[str]]]:
-        """Return header and rows: the columns that exist for anyone."""
+        """Return the header, and one row for each column of the card's tables."""
         rows = [_column_row(column) for column in self["columns"]]
         for table in self["tables"]:
             rows += [
@@ -319,7 +319,7 @@ class CardView(_Shown):
         return ["column", "type", "from", "to", "step", "keys"], rows
 
     def lines(self) -> list[str]:
-        """Return the card in plain lines."""
+        """Return the card as lines of text."""
         unit = "a row" if self["unit"] == "row" else f"a person ({self['unit']})"
         budget = self["budget"]
         per = f" per {self['window']}" if "window" in self.shape else ""
@@ -342,12 +342,12 @@ class CardView(_Shown):
 
 
 class AddReport(_Shown):
-    """How the rows of an owner's data set were read; in bands, and for the owner alone."""
+    """How rows were read when a data set was added: shares in bands, for the owner alone."""
 
     def table(self) -> tuple[list[str], list[list[str]]]:
-        """Return header and rows: columns, and what share of their cells was not as on the card.
+        """Return the header, and for each column the shares of cells that differ from the card.
 
-        Of a wide table, columns of which nothing is to be said are left out.
+        In a wide table, columns without anything to report are left out.
         """
         rows = [
             [
@@ -363,13 +363,13 @@ class AddReport(_Shown):
         return [*head, "people cut", "rows cut"], rows
 
     def lines(self) -> list[str]:
-        """Return the report in plain lines."""
+        """Return the report as lines of text."""
         if not self["tables"]:
             return ["How the rows were read was not kept."]
         return [_READ, *table_text(*self.table()), *self.notes()]
 
     def notes(self) -> list[str]:
-        """Return what is said of whole tables."""
+        """Return the notes about whole tables."""
         named = [(table, _named(at, table)) for at, table in enumerate(self["tables"])]
         said = (
             ("without_person", "rows without a person, which are dropped"),
@@ -424,7 +424,7 @@ def _average_line(terms: Mapping[str, Any]) -> str:  # Any: JSON of the wire
 
 
 def _or_unknown(error: float | None) -> str:
-    """Return the error; a formula has none where it divides by what may be zero at that price."""
+    """Return the error as text; "-" if a formula may divide by zero at that price."""
     return "-" if error is None else number_text(error, error)
 
 
@@ -457,5 +457,5 @@ def _keys(keys: list[object] | None) -> str:
 
 
 def column_names(card: CardView) -> tuple[str, ...]:
-    """Return the names of the columns of a data set's own table."""
+    """Return the column names of the data set's own table."""
     return tuple(str(column["name"]) for column in card["columns"])

@@ -1,7 +1,7 @@
-"""A histogram over bins that the data suggest: private quantiles first, then counts between them.
+"""Histograms whose bins come from the data: private quantiles first, then counts between them.
 
-Two questions, two receipts, one price: half of it each, whatever comes out (soundness rule 4). The
-bins are released numbers by the time that the second question is asked, so it is an ordinary one.
+Two questions have two receipts and one price: each costs half of it, whatever the answers are
+(soundness rule 4). The second question uses released bin edges, so it is an ordinary question.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ MOST: Final = 50  # bins
 
 @dataclass(frozen=True)
 class Histogram:
-    """Counts by bins with their error bars, and the answer that the bins come from."""
+    """Noisy counts by bin, and the answer with the quantiles that are the bin edges."""
 
     counts: Answer
     quantiles: Answer
-    edges: tuple[Fraction, ...]  # between the bins, rising
+    edges: tuple[Fraction, ...]  # inner bin edges, rising
 
     @property
     def epsilon(self) -> float:
-        """Return the whole price of both questions, as it was named."""
+        """Return the total price of both questions."""
         return sum(float(str(one.receipt["epsilon"])) for one in (self.quantiles, self.counts))
 
     def __repr__(self) -> str:
@@ -48,16 +48,16 @@ class Histogram:
 
 
 class HistogramTerms(TypedDict, total=False):
-    """What a histogram takes: the terms of its two questions together."""
+    """The terms of a histogram: those of its two questions together."""
 
-    epsilon: Number | None  # the whole price of both
+    epsilon: Number | None  # the price of both questions
     delta: Number | None
-    max_groups: int | None  # bins that a person counts in
-    max_rows: int | None  # rows that a person counts with
+    max_groups: int | None  # contribution bound: bins that a person counts in
+    max_rows: int | None  # contribution bound: rows of a person
 
 
 def histogram_of(built: Builder, of: str | Column, bins: int, terms: HistogramTerms) -> Histogram:
-    """Return the histogram, paid as two questions of half the price each; or refuse."""
+    """Ask for quantiles and counts, for half of the price each; or refuse."""
     _check(built, bins)
     built = built.at_most(groups=terms.get("max_groups"), rows=terms.get("max_rows"))
     column = col(of) if isinstance(of, str) else of
@@ -72,19 +72,19 @@ def histogram_of(built: Builder, of: str | Column, bins: int, terms: HistogramTe
 
 
 def _counted(built: Builder, column: Column, edges: Sequence[Fraction | int]) -> Builder:
-    """Return the question how many values lie between the edges."""
+    """Build the question: how many values are between each two edges."""
     whens = [(column < edge, place) for place, edge in enumerate(edges)]
     numbered = built.where(~column.is_null()).group_by(bin=case(*whens, otherwise=len(edges)))
     return numbered.count(name="count")
 
 
 def edges_of(released: Sequence[object]) -> tuple[Fraction, ...]:
-    """Return the released quantiles in order, each once: drawn apart, they may cross."""
+    """Return the distinct quantiles in order; each has its own noise, so they may cross."""
     return tuple(sorted({Fraction(str(edge)) for edge in released}))
 
 
 def labels_of(edges: Sequence[Fraction]) -> list[str]:
-    """Return each bin as people write it."""
+    """Return a readable label for each bin."""
     ends = [_text(edge) for edge in edges]
     between = [f"{low} to below {high}" for low, high in pairwise(ends)]
     return [f"below {ends[0]}", *between, f"{ends[-1]} and above"]
@@ -114,7 +114,7 @@ def _known(terms: HistogramTerms) -> Number:
 
 
 def _half(epsilon: Number) -> Number:
-    """Return half of the price, exactly as it was written."""
+    """Return exactly half of the price, as a fraction or a decimal."""
     if isinstance(epsilon, bool) or not isinstance(epsilon, Number):
         raise Refused("bad-budget", "epsilon is a plain number.", "Write histogram(x, epsilon=1).")
     return epsilon / 2 if isinstance(epsilon, Fraction) else Decimal(str(epsilon)) / 2
@@ -134,7 +134,10 @@ def _check(built: Builder, bins: int) -> None:
 
 
 def _check_both_fit(places: Builder, counts: Builder, half: PriceTerms) -> None:
-    """Refuse before anything is paid what only the first half would fit; edges cost nothing."""
+    """Refuse before anything is paid, unless the budget covers both halves.
+
+    The edges do not change the price, so any edges do.
+    """
     prices: list[Any] = [question.price(**half) for question in (places, counts)]  # Any: JSON
     paid = [Share(Constant.of(p["epsilon"]).number, Constant.of(p["delta"]).number) for p in prices]
     questions = list(zip((places, counts), paid, strict=True))

@@ -1,7 +1,7 @@
-"""What came back from a service: whole, and no more of it than there is room for.
+"""Read a service's HTTP reply whole, up to a size limit.
 
-Whoever is asked may be anybody's machine, as a site of a federation is: it says as much as it
-likes, for as long as it likes, and packed so that a little becomes very much.
+The server may be untrusted, such as a site of a federation. It may send as much and as long as it
+likes, or compressed data that expands; so the size is limited and nothing is decompressed.
 """
 
 from __future__ import annotations
@@ -12,30 +12,30 @@ from typing import Any, Final
 
 from sfumato.dp.refusal import Refused
 
-MOST_BYTES: Final = 1 << 29  # of a reply: a million cells are a fifth of that
+MOST_BYTES: Final = 1 << 29  # of a reply; a million cells need a fifth of it
 MOST_PAUSE_S: Final = 300.0
 PLAIN: Final = {"Accept-Encoding": "identity"}
 
 
 @dataclass(frozen=True)
 class HttpReply:
-    """What came back: a status and a body, or nothing (status 0)."""
+    """An HTTP reply: status and body; status 0 means that no reply arrived."""
 
     status: int
     body: bytes
     retry_after_s: float | None = None
-    is_untrusted: bool = False  # nothing came, as nothing was sent: its certificate was not taken
+    is_untrusted: bool = False  # the server's certificate failed, so nothing was sent
 
 
 def read_whole(
     reply: Any,
-) -> HttpReply:  # Any: httpx's response, of which the body is still to be read
-    """Return the reply, or refuse one that is too large; what is packed is not unpacked."""
+) -> HttpReply:  # Any: httpx's response; its body is not read yet
+    """Read the reply, or refuse one that is too large; compressed data stays compressed."""
     return _came(reply, b"".join(_within(reply.iter_raw())))
 
 
 async def read_whole_later(reply: Any) -> HttpReply:  # Any: as above
-    """Return the same without holding up the loop."""
+    """Read the reply like `read_whole`, without blocking the event loop."""
     parts, room = [], MOST_BYTES
     raw: AsyncIterable[bytes] = reply.aiter_raw()
     async for part in raw:
@@ -46,7 +46,7 @@ async def read_whole_later(reply: Any) -> HttpReply:  # Any: as above
 
 
 def lost(error: Exception) -> HttpReply:
-    """Return that nothing came, and whether that was for the service's certificate."""
+    """Return the reply for a lost connection; note whether the certificate was the cause."""
     return HttpReply(0, b"", is_untrusted="CERTIFICATE_VERIFY_FAILED" in str(error))
 
 

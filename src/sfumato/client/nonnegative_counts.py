@@ -1,4 +1,4 @@
-"""Counts made whole and not negative: the nearest that still add up to their totals."""
+"""Round counts to non-negative integers that add up to their totals (a projection)."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ Integers = NDArray[np.int64]
 
 
 def nonnegative_counts(values: Floats, levels: Sequence[Integers]) -> Integers:
-    """Return whole cells, none negative, near the values and with the sums of every level.
+    """Round cells to non-negative integers that keep the sums of every level.
 
-    A level says of each cell which sum it is part of; each level splits the sums of the one before.
+    A level gives each cell the number of its sum. Each level splits the sums of the level before.
     """
     above = np.zeros(len(values), dtype=np.int64)
     totals = np.array([max(0, round(float(values.sum())))], dtype=np.int64)
@@ -29,7 +29,7 @@ def nonnegative_counts(values: Floats, levels: Sequence[Integers]) -> Integers:
 
 
 def _split(sums: Floats, parents: Integers, totals: Integers) -> Integers:
-    """Return the sums made whole and not negative so that each parent's add up to its total."""
+    """Round sums to non-negative integers that add up to the total of each parent."""
     made = np.zeros(len(sums), dtype=np.int64)
     order = np.argsort(parents, kind="stable")
     ends = np.cumsum(np.bincount(parents, minlength=len(totals)))[:-1]
@@ -39,7 +39,7 @@ def _split(sums: Floats, parents: Integers, totals: Integers) -> Integers:
 
 
 def onto_simplex(values: Floats, total: int) -> Floats:
-    """Return the nearest values that are not negative and sum to the total."""
+    """Project values onto the simplex: the nearest non-negative values with that sum."""
     falling = np.sort(values)[::-1]
     lowered = (np.cumsum(falling) - total) / np.arange(1, len(values) + 1)
     kept = np.flatnonzero(falling > lowered)
@@ -48,7 +48,7 @@ def onto_simplex(values: Floats, total: int) -> Floats:
 
 
 def rounded(values: Floats, total: int) -> Integers:
-    """Return the values as whole numbers of that total: the largest remainders go up."""
+    """Round values to integers of that sum; the largest remainders are rounded up."""
     made = np.floor(values).astype(np.int64)
     missing = total - int(made.sum())
     made[np.argsort(made - values, kind="stable")[:missing]] += 1

@@ -1,4 +1,4 @@
-"""What an owner does with a vault that is served: bring rows, let users ask, count streams."""
+"""Owner actions on a served vault: add data sets, read reports, open streams."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ Path = str | os.PathLike[str]
 
 @dataclass(frozen=True)
 class Added:
-    """A data set that was added, or a new version of one."""
+    """A data set, or a version of one, that was added."""
 
     name: str
     version: str
     people: str
-    # how the rows were read; for the owner alone. None of a service that is older than it
+    # how the rows were read, for the owner alone; None from an older service
     report: AddReport | None = None
 
     def _repr_html_(self) -> str:
@@ -44,14 +44,14 @@ class Added:
 
 
 class Service(Protocol):
-    """What an owner's acts need: the verbs, and a way to send a file."""
+    """What owner actions need of a client: calling verbs and sending files."""
 
     def call(self, verb: str, body: Json) -> Json:
-        """Return the service's answer, or raise its refusal."""
+        """Return the service's reply, or raise its refusal."""
         ...
 
     def send(self, path: Path) -> str:
-        """Return the id of a file that was sent."""
+        """Send a file and return its upload id."""
         ...
 
 
@@ -63,7 +63,7 @@ def add(  # noqa: PLR0913, PLR0917  # an owner's words
     different_people: str | None = None,
     accept_unreadable: Sequence[str] = (),
 ) -> Added:
-    """Send the files, add them with the card, and wait for it; "" is the card's own table."""
+    """Upload the files, add the data set and wait for the job; the key "" is the main table."""
     has_frame = any(is_frame(one) for one in files.values())
     with as_files(files) as paths:
         if has_frame:
@@ -89,7 +89,7 @@ def add(  # noqa: PLR0913, PLR0917  # an owner's words
 
 
 def _rows(service: Service, files: Mapping[str, Path]) -> Json:
-    """Return where the rows are: files that are sent now, or tables of one connection."""
+    """Return where the rows are: uploaded files, or tables of one database connection."""
     there = {table: read_connection(os.fspath(path)) for table, path in files.items()}
     found = {table: pair for table, pair in there.items() if pair is not None}
     if any(os.path.isdir(path) for path in files.values()):
@@ -112,7 +112,7 @@ def _rows(service: Service, files: Mapping[str, Path]) -> Json:
 
 
 def proposed(service: Service, source: Path) -> Json:
-    """Return a source's columns, and a card to be filled in, as the service reads them."""
+    """Return a source's columns and a draft card, as the service reads them."""
     there = read_connection(os.fspath(source))
     if there is None:
         return service.call("proposed", {"upload": service.send(source)})
@@ -126,7 +126,7 @@ def described(service: Service, source: Path) -> list[tuple[str, str]]:
 
 
 def stream_body(question: str | Builder, terms: Json) -> Json:
-    """Return what opens a stream, as it goes over the wire."""
+    """Return a stream's question and terms as JSON for the wire."""
     asked: Json = (
         {"sql": question}
         if isinstance(question, str)
@@ -136,7 +136,7 @@ def stream_body(question: str | Builder, terms: Json) -> Json:
 
 
 def _plain(value: object) -> object:
-    """Return a card's value as it goes over the wire: dates as texts, numbers exact."""
+    """Convert a card's value for the wire: dates become text, numbers stay exact."""
     if isinstance(value, Mapping):
         return {str(key): _plain(inner) for key, inner in value.items()}
     if isinstance(value, list | tuple):

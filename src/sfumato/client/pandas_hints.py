@@ -1,7 +1,7 @@
-"""Hints for names of pandas and polars: what the name is here, or why there is no such thing.
+"""Hints for pandas and polars names: the name to use here, or why there is none.
 
-An unknown attribute stays an AttributeError, so `hasattr` and libraries that look for a protocol
-work as ever; only its text says more.
+An unknown attribute still raises AttributeError, so `hasattr` and protocol checks of libraries
+work as usual; only the message is longer.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _NULLS: Final = 'Narrow with where(~col("cost").is_null()), or count values with
 _NO_ANSWER: Final = "There is no private answer to this."
 _ASK_FIRST: Final = "Ask first: the answer of .ask(epsilon=1) has .to_pandas(), .plot() and .rows."
 
-# of a data set and of a question: the name -> the sentence
+# hints for data sets and questions: unknown name -> sentence
 QUESTION_HINTS: Final[Mapping[str, str]] = {
     "agg": _TOGETHER,
     "aggregate": _TOGETHER,
@@ -135,7 +135,7 @@ _INTERVAL: Final = (
     "The ends at 95 % are in answer.interval, and the std of the noise in answer.std."
 )
 _RECEIPT: Final = "What was paid and what is left is in answer.receipt."
-# methods of a frame that an answer is given to pandas for
+# frame methods for which the hint is answer.to_pandas()
 _OF_A_FRAME: Final = (
     "apply", "assign", "describe", "drop", "head", "iterrows", "itertuples", "max", "mean",
     "median", "merge", "min", "nlargest", "nsmallest", "pivot", "pivot_table", "query", "rename",
@@ -187,12 +187,12 @@ COLUMN_HINTS: Final[Mapping[str, str]] = {
 
 
 class Hinted:
-    """A class whose unknown attributes are refused with a hint, if there is one."""
+    """Base class that adds a hint to the AttributeError of an unknown attribute."""
 
     _called: ClassVar[str] = "It"
     _hints: ClassVar[Mapping[str, str]] = {}
 
-    if not TYPE_CHECKING:  # or a type checker would take every name for one that there is
+    if not TYPE_CHECKING:  # else a type checker would accept any attribute name
 
         def __getattr__(self, name: str) -> object:
             hint = None if name.startswith("_") else self._hints.get(name)

@@ -1,4 +1,4 @@
-"""One row for each person, as a builder is told of it: what it says of each, and what is beside."""
+"""Builder steps on tables with one row per person: reductions, joins and lookups."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def reduced(name: str, column: str | tuple[str, str | Column]) -> Reduce:
-    """Return the column of a table with one row for each person: "count", or (verb, of what)."""
+    """Parse a column with one value per person: "count", or (aggregate, column); or refuse."""
     if not isinstance(column, str) and not (isinstance(column, tuple) and len(column) == 2):
         raise Refused(
             "not-in-language",
@@ -33,7 +33,7 @@ def reduced(name: str, column: str | tuple[str, str | Column]) -> Reduce:
 
 
 def joined_people(begun: Builder, other: Builder, *, keep_all: bool) -> JoinedPeople:
-    """Return the other's table of people as it stands beside this one's, or refuse."""
+    """Return the join of another table with one row per person, or refuse."""
     if begun.source is None or other.source is None:
         raise Refused(
             "not-in-language",
@@ -57,7 +57,7 @@ def joined_people(begun: Builder, other: Builder, *, keep_all: bool) -> JoinedPe
 
 
 def looked_up(begun: Builder, public: Joined) -> Joined:
-    """Return the public table as it is looked up by a column of a table of people, or refuse."""
+    """Return the join of a public table by a column of a per-person table, or refuse."""
     if begun.source is None:
         raise Refused(
             "not-in-language",

@@ -1,7 +1,7 @@
-"""A picture of an answer: Vega-Lite with error bars, a summary in words and a table; offline.
+"""Plot an answer offline: Vega-Lite with error bars, a summary in words, and a table.
 
-Everything is drawn from released numbers and the receipt. Names and keys are other people's text:
-the spec holds them as data and titles, never as field names or expressions, and pages escape them.
+The plot uses only released numbers and the receipt. Column names and keys are untrusted text: the
+spec holds them as data and titles, never as field names or expressions, and pages escape them.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from sfumato.client.text_tables import table_html, table_text
 from sfumato.dp.refusal import Refused
 from sfumato.system.optional_packages import extra_module
 
-MOST_COMPARED: Final = 300  # cells of which every pair is compared
-NAMED: Final = 5  # cells that the summary names before it counts the rest
+MOST_COMPARED: Final = 300  # cells up to which every pair is compared
+NAMED: Final = 5  # cells that the summary names; it counts the rest
 
 
 @dataclass(frozen=True)
 class Plot:
-    """A picture as a Vega-Lite spec, with a summary and a table for who cannot see it."""
+    """A plot as a Vega-Lite spec, with a summary and a table for screen readers."""
 
     spec: Json
     title: str
@@ -44,11 +44,11 @@ class Plot:
 
     @property
     def table(self) -> str:
-        """Return every number that is drawn, as text."""
+        """Return every plotted number as a text table."""
         return "\n".join(table_text(self.columns, self.cells))
 
     def save(self, path: str | Path) -> Path:
-        """Write the picture as its suffix says (.svg, .png, .html or .json), without a network."""
+        """Write the plot as .svg, .png, .html or .json, by the path's suffix, without a network."""
         path = Path(path)
         _check_folder(path)
         match path.suffix.lower():
@@ -70,7 +70,7 @@ class Plot:
     def _repr_html_(self) -> str:
         try:
             picture = self._svg()
-        except Refused as refused:  # the words and numbers are worth showing all the same
+        except Refused as refused:  # show the summary and the table anyway
             picture = f"<p>{escape(f'{refused.cause} {refused.next_step}')}</p>"
         return f"<figure>{self._image(picture)}{self._words()}</figure>"
 
@@ -92,7 +92,7 @@ class Plot:
         return f'{head} role="img">{words}{rest}'
 
     def _page(self) -> str:
-        spec = json.dumps(self.spec).replace("<", "\\u003c")  # a key may close the script
+        spec = json.dumps(self.spec).replace("<", "\\u003c")  # a key may contain </script>
         return PAGE.format(
             title=escape(self.title),
             body=self._image(self._svg()) + self._words(),
@@ -101,8 +101,8 @@ class Plot:
         )
 
 
-# The still picture stands until the live one does. The policy lets nothing be fetched, and Vega
-# reads its expressions by `ast` instead of by making functions of them.
+# The static SVG stays until the interactive chart loads. The content security policy blocks all
+# fetches, and Vega interprets expressions (`ast`) instead of compiling them to functions.
 PAGE: Final = """<!DOCTYPE html>
 <html lang="en"><head><meta charset="utf-8">
 <meta http-equiv="Content-Security-Policy" content="default-src 'none'; \
@@ -122,7 +122,7 @@ vegaEmbed(chart, {spec}, {{actions: false, renderer: "svg", ast: true}})
 """
 
 
-def _converter() -> Any:  # a module that may be absent
+def _converter() -> Any:  # Any: a module that may be absent
     return extra_module("vl_convert", "plot")
 
 
@@ -130,7 +130,7 @@ def _converter() -> Any:  # a module that may be absent
 
 
 def check_picture(path: str | Path) -> None:
-    """Refuse a file that no picture could be saved in; to be asked before a question is paid."""
+    """Refuse a path to which no plot can be saved; call it before a question is paid."""
     suffix = Path(path).suffix.lower()
     if suffix not in (".svg", ".png", ".html", ".json"):
         raise _no_such_picture(suffix)
@@ -156,7 +156,7 @@ def _no_such_picture(suffix: str) -> Refused:
 def plotted(
     answer: AnswerValues, *, x: str | None, y: str | None, color: str | None, title: str | None
 ) -> Plot:
-    """Return the picture of one column of the answer."""
+    """Plot one column of the answer."""
     view = view_of(answer, x, y, color)
     by = f" by {' and '.join(view.keys)}" if view.keys else ""
     heading = plain(title or f"{view.y}{by}").replace("\n", " ")
@@ -172,7 +172,7 @@ def plotted(
 
 
 def _under(view: View) -> list[str]:
-    """Return what stands under the title: what was asked, what the bars are, what was paid."""
+    """Return the subtitle lines: the question, what the bars mean, and the price."""
     receipt = _receipt(view)
     bars = "Band" if view.order else "Dark lines" if view.keys else "Line"
     return [
@@ -209,7 +209,7 @@ def _summary(view: View, heading: str) -> list[str]:
 
 
 def _extremes(view: View) -> list[str]:
-    """Return the largest and the smallest, and which differences are more than noise."""
+    """Return the largest and the smallest cell, and which differences exceed the noise."""
     cells = sorted(view.cells, key=lambda cell: -cell.value)
     if len(cells) < 2:
         return [f"{view.y}: {cell.said()}." for cell in cells] or ["No numbers."]
@@ -228,7 +228,7 @@ def _extremes(view: View) -> list[str]:
 
 
 def _left_out(view: View) -> list[str]:
-    """Return how many rows have no number: a formula has none over zero."""
+    """Return how many rows have no number, for example after a division by zero."""
     missing = len(view.answer.rows) - len(view.cells)
     return [f"{missing:,} without a number {'is' if missing == 1 else 'are'} left out."] * (
         missing > 0
@@ -236,7 +236,7 @@ def _left_out(view: View) -> list[str]:
 
 
 def _differences(cells: Sequence[Cell]) -> list[str]:
-    """Return how the largest stands to the others, and how many pairs differ."""
+    """Return which cells may equal the largest, and how many pairs differ."""
     same = [cell for cell in cells[1:] if not is_apart(cells[0], cell)]
     names = "; ".join(", ".join(cell.labels) for cell in same[:NAMED])
     more = f" and {len(same) - NAMED:,} more" if len(same) > NAMED else ""
@@ -254,9 +254,9 @@ def _differences(cells: Sequence[Cell]) -> list[str]:
 
 
 def is_apart(above: Cell, below: Cell) -> bool:
-    """Say whether the interval of the difference leaves out zero; the two noises are independent.
+    """Return True if the 95 % interval of the difference excludes zero, for independent noise.
 
-    Half the interval is the root of the squared arms that face each other (Zou and Donner 2008).
-    Running counts share noise, which makes their differences more certain than is said here.
+    Its half-width is the root of the sum of the two facing half-widths squared (Zou, Donner 2008).
+    Running counts share noise, so for them the test is conservative.
     """
     return above.value - below.value > math.hypot(above.value - above.low, below.high - below.value)

@@ -1,4 +1,4 @@
-"""Long work says, by the clock alone, that it goes on; in a notebook and at Python's prompt."""
+"""Show a progress bar for slow calls, in notebooks and at the Python prompt."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
-QUIET_S: Final = 2.0  # what is over by then says nothing
+QUIET_S: Final = 2.0  # shorter calls show no bar
 WIDTH: Final = 24
 
 
 @contextmanager
 def show_progress(what: str) -> Iterator[None]:
-    """Show a moving bar with the seconds gone by, where somebody looks on."""
+    """Show a moving bar and the elapsed seconds, if the session is interactive."""
     if not _is_looked_at():
         yield
         return
@@ -49,7 +49,7 @@ def _write(text: str) -> None:
 
 
 def bar(spent_s: float) -> str:
-    """Return a bar that moves with time: how much is left, nobody may know."""
+    """Return a bar that moves with elapsed time; the remaining time is not known."""
     place = int(spent_s * 4) % (2 * (WIDTH - 1))
     place = min(place, 2 * (WIDTH - 1) - place)
     return "[" + " " * place + "=" + " " * (WIDTH - 1 - place) + "]"

@@ -1,4 +1,4 @@
-"""The Python builder: questions without SQL, of the same closed language and the same power."""
+"""The query builder: questions in Python, with the same query language as SQL."""
 
 from __future__ import annotations
 
@@ -46,43 +46,43 @@ if TYPE_CHECKING:
 
 
 class Target(Protocol):
-    """What a built question is asked of: a data set."""
+    """What a built question is sent to: a data set."""
 
     @property
     def card(self) -> CardView:
-        """Return what the owner declared."""
+        """Return the data card."""
         ...
 
     @property
     def budget(self) -> Budget:
-        """Return cap, spent and left."""
+        """Return the privacy budget: cap, spent and left."""
         ...
 
     def ask(self, question: Builder, **terms: Unpack[AskTerms]) -> Answer:
-        """Return the answer."""
+        """Answer a question and charge its price."""
         ...
 
     def price(self, question: Builder, **terms: Unpack[PriceTerms]) -> Price:
-        """Return the price."""
+        """Return the price of a question."""
         ...
 
 
 class Steps(CompoundSteps):
-    """Every step of building a question; each returns a new Builder."""
+    """The steps that build a question; each returns a new Builder."""
 
     def where(self, *conditions: Condition | Column, **columns: object) -> Builder:
-        """Keep only the rows for which all the conditions hold.
+        """Keep only the rows for which all conditions are true (WHERE).
 
         Args:
             *conditions: Conditions such as `col("age") >= 65`, or a boolean column.
-            **columns: A column's name, and what it is to be: a value, a list of values, a
+            **columns: A column's name, and the values to keep: a value, a list of values, a
                 (low, high) pair in which None is an open end, or None for null.
 
         Returns:
-            The question, with these conditions too.
+            The question, with these conditions added.
 
         Raises:
-            Refused: `not-in-language` if a condition is none.
+            Refused: `not-in-language` if an argument is not a condition.
         """
         made = [condition(one) for one in conditions]
         made += [of_column(name, value) for name, value in columns.items()]
@@ -90,14 +90,14 @@ class Steps(CompoundSteps):
         return replace(begun, conditions=begun.conditions + tuple(made))
 
     def group_by(self, *keys: Of, **named: Of | Condition) -> Builder:
-        """Ask for each key: `group_by("zip", decade=col("age") // 10, old=col("age") >= 65)`.
+        """Group by keys: `group_by("zip", decade=col("age") // 10, old=col("age") >= 65)`.
 
         Args:
             *keys: Columns to group by.
             **named: A name for the key, and the expression or condition to group by.
 
         Returns:
-            The question, grouped by these keys too.
+            The question, with these keys added.
         """
         made = [(_name(key), expr_of(key)) for key in keys]
         made += [
@@ -108,12 +108,11 @@ class Steps(CompoundSteps):
         return replace(begun, keys=begun.keys + tuple(made))
 
     def at_most(self, *, groups: int | None = None, rows: int | None = None) -> Builder:
-        """Set the contribution bounds: in how many groups, and with how many rows, a person counts.
+        """Set the contribution bounds: how many groups, and rows per group, a person counts in.
 
         Args:
             groups: How many groups a person counts in at most; the card's, if left out.
-            rows: With how many rows a person counts at most, in each group; the card's, if left
-                out.
+            rows: How many rows of a person count in each group at most; the card's, if left out.
 
         Returns:
             The question, with these bounds.
@@ -126,14 +125,14 @@ class Steps(CompoundSteps):
         )
 
     def count(self, of: Of | Condition | None = None, *, name: str | None = None) -> Builder:
-        """Ask for the number of rows, of values, or of rows for which a condition holds.
+        """Count rows, non-null values, or rows for which a condition is true.
 
         Args:
-            of: A column whose values (not nulls) are counted, or a condition; rows, if left out.
-            name: What the column of the answer is called; by default "count" or "count_COLUMN".
+            of: A column, whose non-null values are counted, or a condition; rows, if left out.
+            name: The name of the answer's column; by default "count" or "count_COLUMN".
 
         Returns:
-            The question, with this asked too.
+            The question, with this column added.
         """
         if of is None:
             return self._with(name or "count", Aggregate("count"))
@@ -144,14 +143,14 @@ class Steps(CompoundSteps):
     def people(
         self, where: Condition | Column | None = None, *, name: str | None = None
     ) -> Builder:
-        """Ask for the number of people, or of those who have a row for which a condition holds.
+        """Count people, or the people with at least one row for which a condition is true.
 
         Args:
-            where: The condition; everybody counts, if left out.
-            name: What the column of the answer is called; by default "people".
+            where: The condition; all people count, if left out.
+            name: The name of the answer's column; by default "people".
 
         Returns:
-            The question, with this asked too.
+            The question, with this column added.
         """
         if where is None:
             return self._with(name or "people", Aggregate("count_people"))
@@ -160,26 +159,26 @@ class Steps(CompoundSteps):
         return self._with(name or "people", of)
 
     def running_count(self, *, name: str | None = None) -> Builder:
-        """Ask for the cumulative number of rows, along the period that is the last key.
+        """Count rows cumulatively, along the period that is the last key.
 
         Args:
-            name: What the column of the answer is called; by default "running_count".
+            name: The name of the answer's column; by default "running_count".
 
         Returns:
-            The question, with this asked too.
+            The question, with this column added.
         """
         return self._with(name or "running_count", Aggregate("running_count"))
 
     def distinct(self, of: Of, *, most: int | None = None, name: str | None = None) -> Builder:
-        """Ask for the number of different values.
+        """Count distinct values.
 
         Args:
             of: The column: its name, or an expression such as `col("cost") * 2`.
-            most: The contribution bound: how many values of a person count at most.
-            name: What the column of the answer is called; by default "distinct_COLUMN".
+            most: The contribution bound: how many distinct values of a person count at most.
+            name: The name of the answer's column; by default "distinct_COLUMN".
 
         Returns:
-            The question, with this asked too.
+            The question, with this column added.
         """
         aggregate = Aggregate("count_distinct", (expr_of(of),), most=most)
         return self._with(name or f"distinct_{_name(of)}", aggregate)
@@ -187,168 +186,168 @@ class Steps(CompoundSteps):
     def sum(
         self, of: Of, *, within: tuple[Number, Number] | None = None, name: str | None = None
     ) -> Builder:
-        """Ask for a sum.
+        """Sum a column (SUM).
 
         Args:
             of: The column: its name, or an expression such as `col("cost") * 2`.
             within: (lower, upper): clamp each person's sum in a group to these bounds, instead of
-                clamping their rows to the card's.
-            name: What the column of the answer is called; by default "sum_COLUMN".
+                clamping the rows to the card's bounds.
+            name: The name of the answer's column; by default "sum_COLUMN".
 
         Returns:
-            The question, with this asked too.
+            The question, with this column added.
         """
         ends = None if within is None else ends_of(within)
         return self._with(name or f"sum_{_name(of)}", Aggregate("sum", (expr_of(of),), within=ends))
 
     def mean(self, of: Of, *, name: str | None = None) -> Builder:
-        """Ask for a mean.
+        """Average a column (AVG).
 
         Args:
             of: The column: its name, or an expression such as `col("cost") * 2`.
-            name: What the column of the answer is called; by default "avg_COLUMN".
+            name: The name of the answer's column; by default "avg_COLUMN".
 
         Returns:
-            The question, with this asked too.
+            The question, with this column added.
         """
         return self._of("mean", "avg", of, name)
 
     def variance(self, of: Of, *, name: str | None = None) -> Builder:
-        """Ask for a sample variance (divided by n - 1).
+        """Compute the sample variance (divided by n - 1).
 
         Args:
             of: The column: its name, or an expression such as `col("cost") * 2`.
-            name: What the column of the answer is called; by default "var_COLUMN".
+            name: The name of the answer's column; by default "var_COLUMN".
 
         Returns:
-            The question, with this asked too.
+            The question, with this column added.
         """
         return self._of("variance", "var", of, name)
 
     def deviation(self, of: Of, *, name: str | None = None) -> Builder:
-        """Ask for a sample standard deviation (divided by n - 1).
+        """Compute the sample standard deviation (divided by n - 1).
 
         Args:
             of: The column: its name, or an expression such as `col("cost") * 2`.
-            name: What the column of the answer is called; by default "stddev_COLUMN".
+            name: The name of the answer's column; by default "stddev_COLUMN".
 
         Returns:
-            The question, with this asked too.
+            The question, with this column added.
         """
         return self._of("deviation", "stddev", of, name)
 
     def population_variance(self, of: Of, *, name: str | None = None) -> Builder:
-        """Ask for a population variance (divided by n).
+        """Compute the population variance (divided by n).
 
         Args:
             of: The column: its name, or an expression such as `col("cost") * 2`.
-            name: What the column of the answer is called; by default "var_pop_COLUMN".
+            name: The name of the answer's column; by default "var_pop_COLUMN".
 
         Returns:
-            The question, with this asked too.
+            The question, with this column added.
         """
         return self._of("population_variance", "var_pop", of, name)
 
     def population_deviation(self, of: Of, *, name: str | None = None) -> Builder:
-        """Ask for a population standard deviation (divided by n).
+        """Compute the population standard deviation (divided by n).
 
         Args:
             of: The column: its name, or an expression such as `col("cost") * 2`.
-            name: What the column of the answer is called; by default "stddev_pop_COLUMN".
+            name: The name of the answer's column; by default "stddev_pop_COLUMN".
 
         Returns:
-            The question, with this asked too.
+            The question, with this column added.
         """
         return self._of("population_deviation", "stddev_pop", of, name)
 
     def population_covariance(self, y: Of, x: Of, *, name: str | None = None) -> Builder:
-        """Ask for a population covariance (divided by n).
+        """Compute the population covariance (divided by n).
 
         Args:
-            y: The one column, or an expression of columns.
-            x: The other column, or an expression of columns.
-            name: What the column of the answer is called; by default "covar_pop_Y_X".
+            y: The first column, or an expression of columns.
+            x: The second column, or an expression of columns.
+            name: The name of the answer's column; by default "covar_pop_Y_X".
 
         Returns:
-            The question, with this asked too.
+            The question, with this column added.
         """
         return self._of_two("population_covariance", "covar_pop", (y, x), name)
 
     def covariance(self, y: Of, x: Of, *, name: str | None = None) -> Builder:
-        """Ask for a sample covariance (divided by n - 1).
+        """Compute the sample covariance (divided by n - 1).
 
         Args:
-            y: The one column, or an expression of columns.
-            x: The other column, or an expression of columns.
-            name: What the column of the answer is called; by default "covar_Y_X".
+            y: The first column, or an expression of columns.
+            x: The second column, or an expression of columns.
+            name: The name of the answer's column; by default "covar_Y_X".
 
         Returns:
-            The question, with this asked too.
+            The question, with this column added.
         """
         return self._of_two("covariance", "covar", (y, x), name)
 
     def correlation(self, y: Of, x: Of, *, name: str | None = None) -> Builder:
-        """Ask for a correlation coefficient.
+        """Compute the correlation coefficient.
 
         Args:
-            y: The one column, or an expression of columns.
-            x: The other column, or an expression of columns.
-            name: What the column of the answer is called; by default "corr_Y_X".
+            y: The first column, or an expression of columns.
+            x: The second column, or an expression of columns.
+            name: The name of the answer's column; by default "corr_Y_X".
 
         Returns:
-            The question, with this asked too.
+            The question, with this column added.
         """
         return self._of_two("correlation", "corr", (y, x), name)
 
     def slope(self, y: Of, x: Of, *, name: str | None = None) -> Builder:
-        """Ask for the slope of the least-squares line of y on x.
+        """Compute the slope of the least-squares line of y on x.
 
         Args:
-            y: The one column, or an expression of columns.
-            x: The other column, or an expression of columns.
-            name: What the column of the answer is called; by default "slope_Y_X".
+            y: The first column, or an expression of columns.
+            x: The second column, or an expression of columns.
+            name: The name of the answer's column; by default "slope_Y_X".
 
         Returns:
-            The question, with this asked too.
+            The question, with this column added.
         """
         return self._of_two("slope", "slope", (y, x), name)
 
     def intercept(self, y: Of, x: Of, *, name: str | None = None) -> Builder:
-        """Ask for the intercept of the least-squares line of y on x.
+        """Compute the intercept of the least-squares line of y on x.
 
         Args:
-            y: The one column, or an expression of columns.
-            x: The other column, or an expression of columns.
-            name: What the column of the answer is called; by default "intercept_Y_X".
+            y: The first column, or an expression of columns.
+            x: The second column, or an expression of columns.
+            name: The name of the answer's column; by default "intercept_Y_X".
 
         Returns:
-            The question, with this asked too.
+            The question, with this column added.
         """
         return self._of_two("intercept", "intercept", (y, x), name)
 
     def median(self, of: Of, *, name: str | None = None) -> Builder:
-        """Ask for a median: a point of a public grid, and never a value of a row.
+        """Compute a median: a point of a public grid, never the value of a row.
 
         Args:
             of: The column: its name, or an expression such as `col("cost") * 2`.
-            name: What the column of the answer is called; by default "median_COLUMN".
+            name: The name of the answer's column; by default "median_COLUMN".
 
         Returns:
-            The question, with this asked too.
+            The question, with this column added.
         """
         return self.quantile(of, Fraction(1, 2), name=name or f"median_{_name(of)}")
 
     def quantile(self, of: Of, *at: Number, name: str | None = None) -> Builder:
-        """Ask for one or more quantiles: points of a public grid, and never values of rows.
+        """Compute one or more quantiles: points of a public grid, never values of rows.
 
         Args:
             of: The column: its name, or an expression such as `col("cost") * 2`.
-            *at: The shares of the quantiles, from 0 to 1: `0.25, 0.5, 0.75`.
-            name: What the column of the answer is called; of several, it stands before each
-                share. By default "qSHARE_COLUMN".
+            *at: The probabilities of the quantiles, from 0 to 1: `0.25, 0.5, 0.75`.
+            name: The name of the answer's column; for several quantiles, the prefix before each
+                probability. By default "qSHARE_COLUMN".
 
         Returns:
-            The question, with this asked too.
+            The question, with this column added.
         """
         built = self.begun()
         for share in at:
@@ -358,64 +357,64 @@ class Steps(CompoundSteps):
         return built
 
     def minimum(self, of: Of, *, name: str | None = None) -> Builder:
-        """Ask for a minimum: a point of a public grid, biased outwards.
+        """Compute a minimum: a point of a public grid, biased outwards.
 
         Args:
             of: The column: its name, or an expression such as `col("cost") * 2`.
-            name: What the column of the answer is called; by default "min_COLUMN".
+            name: The name of the answer's column; by default "min_COLUMN".
 
         Returns:
-            The question, with this asked too.
+            The question, with this column added.
         """
         return self._of("minimum", "min", of, name)
 
     def maximum(self, of: Of, *, name: str | None = None) -> Builder:
-        """Ask for a maximum: a point of a public grid, biased outwards.
+        """Compute a maximum: a point of a public grid, biased outwards.
 
         Args:
             of: The column: its name, or an expression such as `col("cost") * 2`.
-            name: What the column of the answer is called; by default "max_COLUMN".
+            name: The name of the answer's column; by default "max_COLUMN".
 
         Returns:
-            The question, with this asked too.
+            The question, with this column added.
         """
         return self._of("maximum", "max", of, name)
 
     def top(self, of: Of, most: int = 1, *, name: str | None = None) -> Builder:
-        """Ask for the most frequent values.
+        """Find the most frequent values.
 
         Args:
             of: The column: its name, or an expression such as `col("cost") * 2`.
-            most: How many values.
-            name: What the column of the answer is called; by default "top_COLUMN".
+            most: How many values to return.
+            name: The name of the answer's column; by default "top_COLUMN".
 
         Returns:
-            The question, with this asked too.
+            The question, with this column added.
         """
         return self._with(name or f"top_{_name(of)}", Aggregate("top", (expr_of(of),), most=most))
 
     def bounds(self, of: Of, *, name: str | None = None) -> Builder:
-        """Ask between which powers of two most values lie: bounds for clamping, if none are known.
+        """Find the powers of two between which most values are, as bounds for clamping.
 
         Args:
             of: The column: its name, or an expression such as `col("cost") * 2`.
-            name: What the column of the answer is called; by default "bounds_COLUMN".
+            name: The name of the answer's column; by default "bounds_COLUMN".
 
         Returns:
-            The question, with this asked too.
+            The question, with this column added.
         """
         return self._of("bounds", "bounds", of, name)
 
     def first_above(self, of: Of, count: int, *, name: str | None = None) -> Builder:
-        """Ask for the first public key, in their order, that has at least so many rows.
+        """Find the first public key, in key order, that has at least `count` rows.
 
         Args:
             of: The column: its name, or an expression such as `col("cost") * 2`.
-            count: How many rows the key has to have.
-            name: What the column of the answer is called; by default "first_above_COLUMN".
+            count: How many rows the key needs.
+            name: The name of the answer's column; by default "first_above_COLUMN".
 
         Returns:
-            The question, with this asked too.
+            The question, with this column added.
         """
         aggregate = Aggregate("first_above", (expr_of(of),), most=count)
         return self._with(name or f"first_above_{_name(of)}", aggregate)
@@ -423,60 +422,60 @@ class Steps(CompoundSteps):
     def formula(self, **formulas: Column) -> Builder:
         """Compute with numbers of the answer: `formula(each=col("sum_cost") / col("n"))`.
 
-        It is post-processing, so it costs nothing: only the numbers that it uses are paid.
+        It is post-processing, so it is free; you pay only for the numbers that it uses.
 
         Args:
-            **formulas: A name for the new column, and its expression of columns of the answer.
+            **formulas: The name of each new column, and its expression of the answer's columns.
 
         Returns:
-            The question, with these columns too.
+            The question, with these columns added.
         """
         begun = self.begun()
         made = tuple(Output(name, Formula(expr_of(column))) for name, column in formulas.items())
         return replace(begun, outputs=begun.outputs + made)
 
     def show(self, *names: str) -> Builder:
-        """Show these columns only; what else was asked for is paid all the same.
+        """Show only these columns; hidden columns of the answer still cost their price.
 
         Args:
             *names: Names of columns of the answer.
 
         Returns:
-            The question, whose answer has these columns.
+            The question, with only these columns shown.
         """
         return replace(self.begun(), shown=names)
 
     def having(self, *conditions: Condition) -> Builder:
-        """Keep only the released rows for which all the conditions hold (HAVING).
+        """Keep only the released rows for which all conditions are true (HAVING).
 
         Args:
             *conditions: Conditions on columns of the answer: `col("n") > 100`.
 
         Returns:
-            The question, with these conditions too.
+            The question, with these conditions added.
         """
         begun = self.begun()
         made = tuple(condition(one) for one in conditions)
         return replace(begun, kept=begun.kept + made)
 
     def order_by(self, *names: str) -> Builder:
-        """Sort the released rows by columns of the answer.
+        """Sort the released rows by columns of the answer (ORDER BY).
 
         Args:
             *names: Names of columns; `-name` sorts from the largest down.
 
         Returns:
-            The question, sorted by these columns too.
+            The question, with this sort order added.
         """
         begun = self.begun()
         made = tuple(order_of(name) for name in names)
         return replace(begun, order=begun.order + made)
 
     def limit(self, count: int) -> Builder:
-        """Keep the first released rows.
+        """Keep only the first released rows (LIMIT).
 
         Args:
-            count: How many rows.
+            count: How many rows to keep.
 
         Returns:
             The question, with this limit.
@@ -497,7 +496,7 @@ class Steps(CompoundSteps):
 
 @dataclass(frozen=True)
 class Builder(Steps):
-    """A question in the making; every step returns a new one."""
+    """A question under construction; every step returns a new one."""
 
     data_set: str
     target: Target
@@ -517,16 +516,16 @@ class Builder(Steps):
     lookups: tuple[Joined, ...] = ()
 
     def __repr__(self) -> str:
-        """Return what it would ask, and how it is asked."""
+        """Return the columns asked for, and how to price or ask the question."""
         names = ", ".join(one.name for one in self.outputs) or "nothing yet"
         return f"<a question of {self.data_set!r}: {names}; .price(epsilon=1) or .ask(epsilon=1)>"
 
     def begun(self) -> Builder:
-        """Return this."""
+        """Return this question itself."""
         return self
 
     def question(self) -> Query:
-        """Return the question as a frozen value."""
+        """Return the question as an immutable `Query`."""
         keys = tuple(Output(name, key) for name, key in self.keys)
         return Query(
             data_set=self.data_set,
@@ -560,30 +559,31 @@ class Builder(Steps):
         op: str | None = None,
         fresh: bool | None = None,
     ) -> Answer:
-        """Return a private answer and pay for it; asking the same again is free.
+        """Answer the question with differential privacy, and charge the budget.
+
+        The same question asked again is free: it returns the stored answer with the same noise.
 
         Args:
             epsilon: The price of the whole request. Give this or `error`.
             error: The half-width of the 95 % interval that you want, by column of the answer:
-                `{"n": 5}`. The price follows from it.
-            delta: What may be spent of delta where that buys less noise; 0 asks for pure noise.
-                If left out, it is the card's `delta_per_request`.
-            people: The size of a group, for the error of a mean: your guess, or a released count.
-            max_groups: The contribution bound on groups: a person counts in so many at most.
-            max_rows: The contribution bound on rows: a person counts with so many at most in each
-                group.
+                `{"n": 5}`. The price is computed from it.
+            delta: The delta to spend where that buys less noise; 0 forces pure-epsilon noise. If
+                left out, it is the card's `delta_per_request`.
+            people: The size of a group, for the error of a mean: a guess, or a released count.
+            max_groups: The contribution bound on groups: how many groups a person counts in.
+            max_rows: The contribution bound on rows: how many rows of a person count in each group.
             split: Each column's share of the price, relative to the other columns: `{"n": 3}`.
-            top_up: Your earlier answer, or its operation id. It is made more precise, and you pay
-                the difference to `epsilon`.
+            top_up: An earlier answer of yours, or its operation id. It becomes more precise, and
+                you pay the difference to `epsilon`.
             op: Your own id of the request. A retry with the same id pays once.
-            fresh: Draw new noise and pay in full, also if the answer is stored.
+            fresh: Draw new noise and pay in full, even if the answer is stored.
 
         Returns:
             The noisy values with their 95 % intervals, and the receipt.
 
         Raises:
-            Refused: `budget-exceeded` if less is left than the price; `bad-budget` without a
-                usable `epsilon` or `error`; or the code of what the question does not allow
+            Refused: `budget-exceeded` if the price is more than what is left; `bad-budget` without
+                a usable `epsilon` or `error`; or a code that says what the question may not do
                 (`unknown-column`, `no-bounds`, `keys-needed`, `not-in-language`, ...).
         """
         terms = AskTerms(
@@ -607,27 +607,26 @@ class Builder(Steps):
         op: str | None = None,
         fresh: bool | None = None,
     ) -> Price:
-        """Return what asking would cost and how far off the answer would be; nothing is spent.
+        """Return the price of a question and the error to expect; nothing is spent.
 
         Args:
             epsilon: The price of the whole request. Give this or `error`.
             error: The half-width of the 95 % interval that you want, by column of the answer:
-                `{"n": 5}`. The price follows from it.
-            delta: What may be spent of delta where that buys less noise; 0 asks for pure noise.
-                If left out, it is the card's `delta_per_request`.
-            people: The size of a group, for the error of a mean: your guess, or a released count.
-            max_groups: The contribution bound on groups: a person counts in so many at most.
-            max_rows: The contribution bound on rows: a person counts with so many at most in each
-                group.
+                `{"n": 5}`. The price is computed from it.
+            delta: The delta to spend where that buys less noise; 0 forces pure-epsilon noise. If
+                left out, it is the card's `delta_per_request`.
+            people: The size of a group, for the error of a mean: a guess, or a released count.
+            max_groups: The contribution bound on groups: how many groups a person counts in.
+            max_rows: The contribution bound on rows: how many rows of a person count in each group.
             split: Each column's share of the price, relative to the other columns: `{"n": 3}`.
-            top_up: Your earlier answer, or its operation id. It is made more precise, and you pay
-                the difference to `epsilon`.
-            op: Taken so that the arguments of `ask` fit here; it changes no price.
-            fresh: Price new noise, also if the answer is stored.
+            top_up: An earlier answer of yours, or its operation id. It becomes more precise, and
+                you pay the difference to `epsilon`.
+            op: Accepted so that `price` takes the arguments of `ask`; it does not change the price.
+            fresh: Price new noise, even if the answer is stored.
 
         Returns:
-            The price, the error to expect, other prices beside it, and whether it fits what is
-            left.
+            The price, the error to expect, other prices with their errors, and whether the budget
+            that is left covers it.
 
         Raises:
             Refused: The code with which `ask` would refuse the question.

@@ -1,8 +1,7 @@
-"""A vault that another machine serves: the same verbs, over HTTP, from one conversation.
+"""A vault behind an HTTP service, with the same verbs as an embedded vault.
 
-A conversation says what to send and is told what came back; who sends it, one that waits or one
-that does not, is not its business. What is repeated carries the operation id of the first try, so
-that a question pays once.
+The generator `conversation` holds the retry logic; the blocking and the asynchronous transport
+drive it. A retry has the operation id of the first try, so that a question pays once.
 """
 
 from __future__ import annotations
@@ -32,13 +31,13 @@ from sfumato.wire.json_text import bad_request, json_text
 from sfumato.wire.query_json import read_refusal
 from sfumato.wire.verb_table import BY_VERB, WIRE
 
-TIMEOUT_S: Final = 300.0  # an answer may wait its turn
+TIMEOUT_S: Final = 300.0  # a request may wait in a queue
 PAUSES_S: Final = (0.2, 0.5, 1.0, 2.0, 5.0)
 
 
 @dataclass(frozen=True)
 class Sent:
-    """One request, whole."""
+    """One HTTP request."""
 
     method: str
     path: str
@@ -48,24 +47,24 @@ class Sent:
 
 @dataclass(frozen=True)
 class Pause:
-    """Wait so long before going on."""
+    """A step of a conversation: wait before the next request."""
 
     seconds: float
 
 
-Draw = Callable[[int], bytes]  # of random bytes, for operation ids
+Draw = Callable[[int], bytes]  # random bytes for operation ids
 Conversation = Generator[Sent | Pause, HttpReply | None, Json]
 
 
 def conversation(verb: str, body: Json, draw: Draw) -> Conversation:
-    """Return what the verb gives, asking again where the service was down or busy."""
+    """Yield a verb's requests, with retries while the service is down, and return its reply."""
     request = _request(verb, body, draw)
     last: Json = {}
     for pause in (*PAUSES_S, None):
         came = yield request
         if came is None:
             raise _unreachable()
-        if came.is_untrusted:  # by the next try it would not be another one
+        if came.is_untrusted:  # a retry would get the same certificate
             raise _untrusted()
         if came.status not in (0, 429, 503):
             return _read(came)
@@ -79,7 +78,7 @@ def conversation(verb: str, body: Json, draw: Draw) -> Conversation:
 
 
 PAID_ONCE: Final = ("ask", "begin", "add", "dp-twin", "run-pipeline")  # by their operation id
-PADDED: Final = 2048  # more than a ballot has: what is encrypted shows no length of a report
+PADDED: Final = 2048  # larger than any ballot: the encrypted size then hides the report's
 
 
 def _request(verb: str, body: Json, draw: Draw) -> Sent:
@@ -98,7 +97,7 @@ def _request(verb: str, body: Json, draw: Draw) -> Sent:
 
 
 def _in_a_path(place: str, name: str) -> str:
-    """Return the name as it stands in an address; what cannot stand there is nobody's name."""
+    """Quote a name for a URL path; refuse a name that cannot be in one, as unknown."""
     if "/" in name or name in (".", ".."):
         code = _NO_SUCH.get(place, "bad-request")
         raise Refused(
@@ -122,7 +121,7 @@ def _read(came: HttpReply) -> Json:
 
 
 def read_json_loosely(text: bytes) -> Json:
-    """Return an answer; its numbers are floats again, as in an embedded vault."""
+    """Parse a reply's JSON; its numbers become floats, as in an embedded vault."""
     import json
 
     try:
@@ -152,7 +151,7 @@ def _untrusted() -> Refused:
 
 
 class HttpTransport:
-    """Speaks to a service, and waits for it."""
+    """The blocking HTTP client of a service."""
 
     def __init__(self, url: str, token: str, draw: Draw) -> None:
         import httpx
@@ -162,7 +161,7 @@ class HttpTransport:
         self._draw = draw
 
     def call(self, verb: str, body: Json) -> Json:
-        """Return the answer's shape, or the refusal's."""
+        """Call a verb; return the JSON of the answer or of the refusal."""
         talk = conversation(verb, body, self._draw)
         step = next(talk)
         while True:
@@ -173,7 +172,7 @@ class HttpTransport:
                 return made
 
     def send(self, path: Path) -> Json:
-        """Send a file as it is, a part at a time; return the answer's shape, or the refusal's."""
+        """Upload a file in chunks; return the JSON of the answer or of the refusal."""
         route = BY_VERB["upload"]
         kind = {"Content-Type": "application/octet-stream"}
         with path.open("rb") as file:
@@ -205,7 +204,7 @@ class HttpTransport:
 
 
 class AsyncTransport:
-    """Speaks to a service without holding up the loop."""
+    """The asynchronous HTTP client of a service."""
 
     def __init__(self, url: str, token: str, draw: Draw) -> None:
         import httpx
@@ -215,7 +214,7 @@ class AsyncTransport:
         self._draw = draw
 
     async def call(self, verb: str, body: Json) -> Json:
-        """Return the answer's shape, or the refusal's."""
+        """Call a verb; return the JSON of the answer or of the refusal."""
         talk = conversation(verb, body, self._draw)
         step = next(talk)
         while True:
@@ -241,7 +240,7 @@ class AsyncTransport:
 
 
 class RemoteVault(Vault):
-    """A vault that a service holds; the same objects and methods as of an open folder."""
+    """A vault behind a service, with the same objects and methods as a vault folder."""
 
     def __init__(self, transport: HttpTransport) -> None:
         super().__init__(transport)
@@ -257,37 +256,37 @@ class RemoteVault(Vault):
         tables: Mapping[str, Rows] | None = None,
         accept_unreadable: Sequence[str] = (),
     ) -> Added:
-        """Send rows, and add them as a data set or a new version of one; for the owner.
+        """Upload rows and add them as a data set or as a new version of one; for the owner.
 
         Args:
             name: The name of the data set.
             source: The rows: a file's path, a frame of pandas, polars or pyarrow, or a table of a
                 connection, `connection:NAME/SCHEMA.TABLE`.
             card: The data card: a mapping, or the path of its TOML file.
-            different_people: Who confirms that these are other people than those of a data set
-                that looks alike.
+            different_people: The name of the person who confirms that these people differ from
+                those of a similar data set.
             tables: The sources of the card's other tables, by name.
-            accept_unreadable: Columns of which more than 5 % of the cells may be unreadable; these
+            accept_unreadable: Columns in which more than 5 % of the cells may be unreadable; these
                 cells count as empty.
 
         Returns:
             The name, the version, and how the rows were read.
 
         Raises:
-            Refused: `bad-card`, `source-unreadable`, `cells-unreadable`, `data-set-exists` for the
-                same version again, or `same-people`.
+            Refused: `bad-card`, `source-unreadable`, `cells-unreadable`, `same-people`, or
+                `data-set-exists` if that version exists already.
         """
         files = {"": source, **(tables or {})}
         return owner.add(self, name, card_of(card), files, different_people, accept_unreadable)
 
     def add_report(self, name: str) -> AddReport:
-        """Return how the rows of your data set were read when they were added; for you alone.
+        """Return how the rows of your data set were read when it was added; for you alone.
 
         Args:
             name: The name of the data set.
 
         Returns:
-            For each column, what share of its cells was not as the card says.
+            For each column, the share of cells that differ from the card.
 
         Raises:
             Refused: `unknown-data-set` if you have added no such data set.
@@ -298,10 +297,10 @@ class RemoteVault(Vault):
         """Return the names and likely types of a source's columns.
 
         Args:
-            source: A file's path, or a table of a connection of the service.
+            source: A file's path, or a table of a database connection of the service.
 
         Returns:
-            A pair for each column.
+            A pair (name, type) for each column.
 
         Raises:
             Refused: `source-unreadable` if it cannot be read.
@@ -309,14 +308,14 @@ class RemoteVault(Vault):
         return owner.described(self, source)
 
     def proposed(self, _name: str, source: str | os.PathLike[str]) -> Json:
-        """Return a source's columns, and a data card to complete.
+        """Return a source's columns, and a draft data card to complete.
 
         Args:
-            _name: The name that the data set is to have.
-            source: A file's path, or a table of a connection of the service.
+            _name: The name of the future data set.
+            source: A file's path, or a table of a database connection of the service.
 
         Returns:
-            `columns` and `card`.
+            A mapping with `columns` and `card`.
 
         Raises:
             Refused: `source-unreadable` if it cannot be read.
@@ -324,12 +323,12 @@ class RemoteVault(Vault):
         return owner.proposed(self, source)
 
     def grant(self, data_set: str, user: str, group: str | None = None) -> Json:
-        """Let a user ask a data set of yours.
+        """Allow a user to ask a data set of yours.
 
         Args:
             data_set: The name of the data set.
             user: The name of the user.
-            group: The group that the user is put into; by default the only one of the card.
+            group: The group that the user joins; by default the card's only group.
 
         Returns:
             The grant.
@@ -352,16 +351,15 @@ class RemoteVault(Vault):
         rows: int,
         epsilon: Number,
     ) -> Json:
-        """Open a stream: a running count over periods to come; all of it is paid now.
+        """Open a stream: a running count over future periods. You pay for all of it now.
 
         Args:
             data_set: The name of the data set.
             name: The name of the stream.
-            question: A count by a period, as SQL or built by steps.
+            question: A count grouped by a period, as SQL or built by steps.
             start: The first day of the first period: "2026-01-01".
-            periods: How many periods there will be; the price is for all of them.
-            rows: The contribution bound: how many rows of a person count, over all periods
-                together.
+            periods: The number of periods; the price covers all of them.
+            rows: The contribution bound: how many rows of a person count over all periods together.
             epsilon: The price of the whole stream.
 
         Returns:
@@ -375,12 +373,12 @@ class RemoteVault(Vault):
         return self.call("open-stream", {"data_set": data_set, "stream": name, **asked})
 
     def close_days(self, data_set: str, name: str, *, until: str) -> Json:
-        """Close the periods of a stream up to a day, in order; a closed period never changes.
+        """Close a stream's periods up to a day, in order; a closed period never changes.
 
         Args:
             data_set: The name of the data set.
             name: The name of the stream.
-            until: The last day that is closed: "2026-01-31".
+            until: The last day to close: "2026-01-31".
 
         Returns:
             The state of the stream.
@@ -392,7 +390,7 @@ class RemoteVault(Vault):
         return self.call("close-stream", body)
 
     def send(self, path: str | os.PathLike[str]) -> str:
-        """Send a file to the service.
+        """Upload a file to the service.
 
         Args:
             path: The path of the file.
@@ -401,7 +399,7 @@ class RemoteVault(Vault):
             The id of the upload.
 
         Raises:
-            Refused: `source-unreadable` if there is no such file, `too-large`.
+            Refused: `source-unreadable` if there is no such file, or `too-large`.
         """
         if not os.path.isfile(path) or not os.access(path, os.R_OK):
             raise Refused(
@@ -414,7 +412,7 @@ class RemoteVault(Vault):
         return str(answer["upload"])
 
     def enrol(self, user: str, group: str) -> NoReturn:
-        """Refuse: users are enrolled in the vault's folder; here, `grant` one data set.
+        """Refuse: users are enrolled in the vault's folder; here, use `grant` for one data set.
 
         Args:
             user: The name of the user.
@@ -446,7 +444,7 @@ class RemoteVault(Vault):
 
 
 def connect(url: str, *, token: str, draw: Draw) -> RemoteVault:
-    """Return the vault that is served at the URL, for whoever the token was made for."""
+    """Connect to the vault at a URL, as the user of the token; check the wire version."""
     with contextlib.ExitStack() as held:
         vault = held.enter_context(RemoteVault(HttpTransport(url, token, draw)))
         check_wire(vault.call("hello", {}).get("wire"))
@@ -455,7 +453,7 @@ def connect(url: str, *, token: str, draw: Draw) -> RemoteVault:
 
 
 def check_wire(wire: object) -> None:
-    """Refuse a service that speaks an older language; a newer one still knows this one."""
+    """Refuse a service with an older wire version; a newer one still supports this one."""
     if not isinstance(wire, int) or wire < WIRE:
         raise Refused(
             "service-down",
@@ -464,7 +462,7 @@ def check_wire(wire: object) -> None:
         )
 
 
-def _settings(url: str, token: str) -> dict[str, Any]:  # Any: httpx's own words
+def _settings(url: str, token: str) -> dict[str, Any]:  # Any: httpx's own arguments
     parts = urlsplit(url)
     is_here = parts.hostname in ("localhost", "127.0.0.1", "::1")
     if parts.scheme not in ("https", "http") or (parts.scheme == "http" and not is_here):
@@ -478,12 +476,12 @@ def _settings(url: str, token: str) -> dict[str, Any]:  # Any: httpx's own words
         "headers": PLAIN | ({"Authorization": f"Bearer {_plain(token)}"} if token else {}),
         "timeout": TIMEOUT_S,
         "follow_redirects": False,
-        "trust_env": parts.scheme == "https",  # no proxy is told what stays on this machine
+        "trust_env": parts.scheme == "https",  # requests to this machine use no proxy
     }
 
 
 def _plain(token: str) -> str:
-    """Return the token without the line's end of the file that it was read from, or refuse."""
+    """Strip the token's whitespace, such as a file's final newline; refuse other odd letters."""
     plain = str(token).strip()
     if not all("!" <= letter <= "~" for letter in plain):
         raise Refused(
@@ -492,7 +490,7 @@ def _plain(token: str) -> str:
     return plain
 
 
-def _arguments(sent: Sent) -> dict[str, Any]:  # Any: httpx's own words
+def _arguments(sent: Sent) -> dict[str, Any]:  # Any: httpx's own arguments
     made: dict[str, Any] = {"method": sent.method, "url": sent.path, "params": sent.query}
     if sent.body is not None:
         made |= {"content": sent.body, "headers": {"Content-Type": "application/json"}}

@@ -1,8 +1,8 @@
-"""Error bars that hold for other people of the same kind too: sampling error, from a noisy spread.
+"""Widen error bars of means by the sampling error, computed from a noisy standard deviation.
 
-Sampling error needs a variance, which is private and has to be paid (soundness rule 4). So it is
-asked in the same question, and what is done with it here is free. A mean of n values of spread s
-would vary by s / sqrt(n) from sample to sample, if values are independent and alike.
+The variance is private and must be paid for (soundness rule 4), so the same question asks for it.
+The rest is free post-processing. For independent, identically distributed values with standard
+deviation s, the mean of n values varies by s / sqrt(n) from sample to sample.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any, Final, cast
 from sfumato.client.answer_values import AnswerValues, SomeAnswer
 from sfumato.dp.refusal import Refused
 
-NORMAL: Final = 1.96  # half of a normal 95 % interval, in deviations
+NORMAL: Final = 1.96  # half-width of a normal 95 % interval, in standard deviations
 SAMPLED: Final = (
     "The ± of {} includes sampling: other values of the same kind, independent and alike. "
     "It is what noise and sampling allow together, so it holds at 90 % or more."
@@ -25,7 +25,7 @@ Bar = tuple[float, float]
 
 @dataclass(frozen=True)
 class _Sources:
-    """Where the columns stand that say how much a mean would vary."""
+    """The column numbers of a mean, and of its standard deviation and count."""
 
     mean: int
     deviation: int
@@ -33,7 +33,7 @@ class _Sources:
 
 
 def with_sampling_error(answer: SomeAnswer) -> SomeAnswer:
-    """Return the answer with every mean's error bar widened by its sampling error; or refuse."""
+    """Widen the error bar of every mean by its sampling error; or refuse."""
     found = [_sources(answer, name) for name in answer.columns if _verb(answer, name) == "mean"]
     if not found:
         raise Refused(
@@ -103,6 +103,6 @@ def _number(answer: AnswerValues, row: int, place: int) -> float:
 
 
 def _end(answer: AnswerValues, row: int, place: int, which: int) -> float:
-    """Return the end of a range that makes the sampling error largest."""
+    """Return one end of an interval: the one that makes the sampling error largest."""
     bar = answer.interval[row][place]
     return _number(answer, row, place) if bar is None else float(bar[which])

@@ -1,4 +1,4 @@
-"""Steps of building a question that say what it is asked of: tables, and what stands beside."""
+"""Builder steps that choose the tables of a question: joins, per-person tables, lookups."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ if TYPE_CHECKING:
 
 
 class OfTables(Hinted):
-    """What a question is asked of; each step returns a new Builder."""
+    """The steps that choose a question's tables; each returns a new Builder."""
 
     _called: ClassVar[str] = "A question"
     _hints: ClassVar[Mapping[str, str]] = QUESTION_HINTS
 
     def begun(self) -> Builder:
-        """Return the question as far as it is built."""
+        """Return the question as built so far."""
         raise NotImplementedError
 
     def of_table(self, name: str) -> Builder:
-        """Ask another table of the data set: `clinic.of_table("visits").count()`.
+        """Choose another table of the data set: `clinic.of_table("visits").count()`.
 
         Args:
             name: The name of the table on the card.
 
         Returns:
-            The question, of that table.
+            The question, about that table.
         """
         return replace(self.begun(), table=name)
 
@@ -42,36 +42,36 @@ class OfTables(Hinted):
     ) -> Builder:
         """Join another table: a private one of the same people, or a public one.
 
-        A column that several tables have is named with its table: "visits.cost".
+        If several tables have a column, write its table before it: "visits.cost".
 
         Args:
             table: The name of the table on the card.
-            on: The column by which a public table is looked up; people are joined by themselves.
-            also: Columns that are equal besides: the name in both tables, or a pair of the name
-                before and the name in `table`; or several of these.
-            keep_all: Keep rows without a partner (LEFT JOIN).
+            on: The column that holds the public table's key; private tables are joined by person.
+            also: More columns that must be equal: a name in both tables, or a pair of the name so
+                far and the name in `table`; or several of these.
+            keep_all: Keep rows without a match (LEFT JOIN).
 
         Returns:
-            The question, of the joined tables.
+            The question, about the joined tables.
         """
         begun = self.begun()
         made = Joined(table, () if on is None else (on,), keep_all, equal_pairs(table, also))
         return replace(begun, joins=(*begun.joins, made))
 
     def each_person(self, **columns: str | tuple[str, str | Column]) -> Builder:
-        """Ask a table with one row a person: `each_person(visits="count", paid=("sum", "cost"))`.
+        """Reduce to one row per person: `each_person(visits="count", paid=("sum", "cost"))`.
 
-        Conditions before it are about rows, and conditions after it about people.
+        Conditions before this step apply to rows; conditions after it apply to people.
 
         Args:
-            **columns: A name for the column, and what it holds of each person: "count", or an
-                aggregate and a column such as `("sum", "cost")`.
+            **columns: The name of each column, and its value for a person: "count", or an aggregate
+                and a column such as `("sum", "cost")`.
 
         Returns:
-            The question, of one row a person.
+            The question, with one row per person.
 
         Raises:
-            Refused: `not-in-language` if an aggregate is not answered for each person.
+            Refused: `not-in-language` if an aggregate is not supported for each person.
         """
         begun = self.begun()
         made = tuple(reduced(name, column) for name, column in columns.items())
@@ -79,35 +79,35 @@ class OfTables(Hinted):
         return replace(begun, conditions=(), source=source)
 
     def join_people(self, other: OfTables, *, keep_all: bool = False) -> Builder:
-        """Join two tables that have one row a person; both are made by `each_person(...)`.
+        """Join two tables with one row per person; both come from `each_person(...)`.
 
         Args:
-            other: The other table with one row a person, of the same data set.
-            keep_all: Keep people without a row there (LEFT JOIN); its columns are null for them.
+            other: The other table with one row per person, of the same data set.
+            keep_all: Keep people without a row in the other table (LEFT JOIN), with nulls.
 
         Returns:
-            The question, of the joined tables.
+            The question, about the joined tables.
 
         Raises:
-            Refused: `not-in-language` if one of the two is no table with one row a person.
+            Refused: `not-in-language` if one of the two does not have one row per person.
         """
         begun = self.begun()
         made = joined_people(begun, other.begun(), keep_all=keep_all)
         return replace(begun, beside=(*begun.beside, made))
 
     def look_up(self, table: str, on: str | None = None, *, keep_all: bool = False) -> Builder:
-        """Look up a public table by a column of `each_person(...)`.
+        """Join a public table by a column of `each_person(...)`.
 
         Args:
             table: The name of the public table on the card.
-            on: The column of people that is the key there.
-            keep_all: Keep people for whom there is no such row (LEFT JOIN).
+            on: The column of `each_person(...)` that holds the public table's key.
+            keep_all: Keep people without a match (LEFT JOIN).
 
         Returns:
-            The question, with the columns of that table.
+            The question, with that table's columns added.
 
         Raises:
-            Refused: `not-in-language` before `each_person(...)`.
+            Refused: `not-in-language` if `each_person(...)` does not come first.
         """
         begun = self.begun()
         made = looked_up(begun, Joined(table, () if on is None else (on,), keep_all))

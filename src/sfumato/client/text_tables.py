@@ -1,4 +1,4 @@
-"""Numbers and tables as plain text and HTML."""
+"""Format numbers and tables as plain text and as HTML."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from html import escape
 
 
 def number_text(value: float, error: float) -> str:
-    """Return the number with no more digits than its error leaves meaningful."""
+    """Format a number with only as many digits as its error justifies."""
     if isinstance(value, int) or not math.isfinite(value):
         return f"{value:,}"
     if error <= 0:
@@ -18,7 +18,7 @@ def number_text(value: float, error: float) -> str:
 
 
 def table_text(columns: Sequence[str], cells: Sequence[Sequence[str]]) -> list[str]:
-    """Return the lines of a table, columns aligned to the right but for the first texts."""
+    """Return the lines of a text table with right-aligned columns."""
     widths = [
         max([len(name), *(len(row[place]) for row in cells)]) for place, name in enumerate(columns)
     ]
@@ -29,24 +29,24 @@ def table_text(columns: Sequence[str], cells: Sequence[Sequence[str]]) -> list[s
 
 
 def printable(text: str) -> str:
-    """Return the text on one line, its letters that a terminal would obey as their codes."""
+    """Escape unprintable characters, so that text cannot control a terminal."""
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
 
 
 def warned(warnings: Sequence[str]) -> list[str]:
-    """Return the lines of what has to be read before the numbers."""
+    """Return the warnings as lines that are shown before the numbers."""
     return [f"Read first: {one}" for one in warnings]
 
 
 def warned_html(warnings: Sequence[str]) -> str:
-    """Return the same as HTML."""
+    """Return the warnings as HTML."""
     return "".join(f"<p><b>{escape(line)}</b></p>" for line in warned(warnings))
 
 
 def table_html(columns: Sequence[str], cells: Sequence[Sequence[str]]) -> str:
-    """Return the table as HTML, everything escaped."""
+    """Return the table as HTML; every cell is escaped."""
     head = "".join(f"<th>{escape(name)}</th>" for name in columns)
     body = "".join(
         "<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in cells

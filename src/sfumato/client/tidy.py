@@ -1,13 +1,15 @@
-"""Post-processing that tidies an answer: cells agree with margins, counts are whole; it is free.
+"""Tidy an answer by post-processing: cells agree with margins, counts are whole. It is free.
 
-Two steps, both on released numbers only. The linear one is generalised least squares with the
-known noise: with cells y of variance D, margins m of variance M and A the sums that they stand for,
+It has two steps, both on released numbers only. The first is generalised least squares with the
+known noise. y are the cells with variance D, m the margins with variance M, and A y are the sums
+that the margins measure:
 
-    x = y + D A' S^-1 (m - A y),    Cov(x) = D - D A' S^-1 A D,    S = M + A D A'
+  x = y + D A' S^-1 (m - A y), Cov(x) = D - D A' S^-1 A D, S = M + A D A'
 
-so its standard deviations are exact. The other one, for counts alone, is a projection and has no
-standard deviation that released numbers could tell: what is shown is the linear one's, with its
-ranges cut at zero, and the bias in words (soundness rule 22; Hay et al. 2010, arXiv 0904.0942).
+so its standard deviations are exact. The second, for counts alone, is a projection. No standard
+deviation of it can be computed from released numbers. The answer shows that of the first step,
+its ranges cut at zero, and a note on the bias (soundness rule 22; Hay et al. 2010,
+arXiv 0904.0942).
 """
 
 from __future__ import annotations
@@ -27,11 +29,11 @@ from sfumato.client.derived_totals import TIDIED, has_private_keys
 from sfumato.client.nonnegative_counts import nonnegative_counts
 from sfumato.dp.refusal import Refused
 
-# --- Post-processing of running counts: whole, not negative and never falling
+# --- Post-processing of running counts: whole, non-negative, never falling
 #
-# The nearest rising line, each number weighed by its own noise (pool adjacent violators; Barlow,
-# Bartholomew, Bremner, Brunk 1972). It is a projection, so no deviation of it can be told
-# (soundness rule 22). It uses released numbers only, so it costs nothing.
+# Isotonic regression: the nearest rising sequence, weighted by each number's noise (pool adjacent
+# violators; Barlow, Bartholomew, Bremner, Brunk 1972). It is a projection, so its standard
+# deviation is unknown (soundness rule 22). It uses released numbers only, so it is free.
 
 
 Floats = NDArray[np.float64]
@@ -42,7 +44,7 @@ RISEN: Final = (
 
 
 def nearest_monotone(answer: AnswerValues, name: str, values: Floats, std: Floats) -> list[int]:
-    """Return a column of running counts as whole numbers that never fall along their periods."""
+    """Return a column of running counts as integers that never fall from period to period."""
     made = values.copy()
     for places in _series(answer, name):
         made[places] = nearest_rising(values[places], std[places])
@@ -50,9 +52,9 @@ def nearest_monotone(answer: AnswerValues, name: str, values: Floats, std: Float
 
 
 def nearest_rising(values: Floats, std: Floats) -> Floats:
-    """Return the numbers that never fall and are nearest, in shares of each one's noise."""
+    """Return the nearest non-falling sequence, weighted by 1 / std² (isotonic regression)."""
     weights = 1 / np.maximum(std, 1e-5) ** 2
-    pools: list[tuple[float, float, int]] = []  # mean, weight and how many there are
+    pools: list[tuple[float, float, int]] = []  # mean, weight and number of values
     for value, weight in zip(values.tolist(), weights.tolist(), strict=True):
         pools.append((value, weight, 1))
         while len(pools) > 1 and pools[-2][0] > pools[-1][0]:
@@ -68,7 +70,7 @@ def _pooled(
 
 
 def _series(answer: AnswerValues, name: str) -> list[list[int]]:
-    """Return the rows of each running count by period; none where a key does not stand there."""
+    """Return, for each running count, its rows in period order; none if a key is not shown."""
     asked = [answer.asked(column) for column in answer.columns]
     keys = [place for place, output in enumerate(asked) if "key" in output]
     along = cast("Sequence[object]", answer.asked(name)["of"])[0]
@@ -90,18 +92,18 @@ Key = tuple[object, ...]
 COUNTS: Final = ("count", "count_values", "count_people")
 ADDITIVE: Final = (*COUNTS, "sum")
 ONE_GROUP: Final = r"each row counts as one person|at most \d+ rows? of a person count, .*"
-# what a question may say that a margin still adds up; anything else there, and we refuse
+# question keys that allow margins to add up; any other key is refused
 BEFORE: Final = "Formulas are of the numbers as they were before."
 PLAIN: Final = {"data_set", "outputs", "where", "group_by", "max_groups", "max_rows"}
-SAME: Final = {  # what both receipts say alike, and what to do when they do not
+SAME: Final = {  # must be equal in both receipts, and what to do if not
     "data_set": "Give answers about one data set.",
     "version": "Ask both of one version.",
     "people": "Give answers about the same people.",
     "guarantee": "Give answers of one guarantee.",
     "bounding": "Ask both with max_groups=1 and the same max_rows.",
 }
-FAR: Final = 8.0  # noise gets this many deviations off in less than one of 80,000 cells
-NORMAL: Final = 1.96  # half of a normal 95 % interval, in deviations
+FAR: Final = 8.0  # noise exceeds this many deviations in fewer than one of 80,000 cells
+NORMAL: Final = 1.96  # half-width of a normal 95 % interval, in standard deviations
 
 CLIPPED: Final = (
     "Cutting at zero raises small cells: they are too high on average. Deviations are those "
@@ -111,7 +113,7 @@ CLIPPED: Final = (
 
 @dataclass(frozen=True)
 class Estimates:
-    """A column of noisy numbers: the deviation of each, and half its 95 % interval."""
+    """A column of noisy numbers, with standard deviations and 95 % half-widths."""
 
     values: Floats
     std: Floats
@@ -120,7 +122,7 @@ class Estimates:
 
 @dataclass(frozen=True)
 class Margin:
-    """Noisy sums over cells: which sum each cell is part of, and the sums."""
+    """Noisy sums over cells, and for each cell the number of its sum."""
 
     groups: Integers
     sums: Estimates
@@ -128,7 +130,7 @@ class Margin:
 
 @dataclass(frozen=True)
 class Table:
-    """An answer with the columns it is grouped by, and the key of each row."""
+    """An answer with its grouping columns and the key of each row."""
 
     answer: AnswerValues
     keys: tuple[str, ...]
@@ -136,7 +138,7 @@ class Table:
 
 
 def tidied(answer: SomeAnswer, margins: Sequence[AnswerValues]) -> SomeAnswer:
-    """Return the answer with its cells in agreement with the margins, and its counts whole."""
+    """Adjust the answer's cells to the margins, and round its counts."""
     table = _table(answer)
     coarser = sorted(map(_table, margins), key=lambda margin: len(margin.keys))
     for place, margin in enumerate(coarser):
@@ -160,7 +162,7 @@ def tidied(answer: SomeAnswer, margins: Sequence[AnswerValues]) -> SomeAnswer:
 def _tidy_column(
     answer: SomeAnswer, place: int, table: Table, coarser: Sequence[Table]
 ) -> tuple[SomeAnswer, list[str]]:
-    """Return the answer with one column tidied, and what is to be said of it."""
+    """Return the answer with one column tidied, and the notes about it."""
     name, notes = answer.columns[place], []
     found = [(t.keys, _margin(table, t, name)) for t in coarser if _column_like(t, table, name)]
     column = _estimates(answer, place)
@@ -188,7 +190,7 @@ def _tidy_column(
 
 
 def least_squares(cells: Estimates, margins: Sequence[Margin]) -> Estimates:
-    """Return the cells' best linear unbiased estimate, its exact deviations and its intervals."""
+    """Return the best linear unbiased estimate of the cells, with exact standard deviations."""
     parts = [cells, *(margin.sums for margin in margins)]
     unit = max(float(part.std.max(initial=0)) for part in parts) or 1.0
     own = _variance(cells, unit)
@@ -205,14 +207,14 @@ def least_squares(cells: Estimates, margins: Sequence[Margin]) -> Estimates:
 
 
 def _variance(part: Estimates, unit: float) -> Floats:
-    """Return variances in the unit; no noise at all counts as very little, so S has an inverse."""
+    """Return variances in units of `unit`; zero noise becomes tiny, so that S is invertible."""
     return np.asarray(np.maximum(part.std / unit, 1e-5) ** 2, dtype=np.float64)
 
 
 def _system(
     cells: Estimates, own: Floats, margins: Sequence[Margin], unit: float
 ) -> tuple[Floats, Floats, list[int]]:
-    """Return S, the margins' residuals, and where each margin's sums begin in both."""
+    """Return S, the margins' residuals, and the offset of each margin in both."""
     sizes = [len(margin.sums.values) for margin in margins]
     starts = [sum(sizes[:place]) for place in range(len(sizes))]
     weights = np.diag(np.concatenate([_variance(margin.sums, unit) for margin in margins]))
@@ -229,7 +231,7 @@ def _summed(values: Floats, margin: Margin) -> Floats:
 
 
 def _widest(parts: Sequence[Estimates]) -> float:
-    """Return the widest half-interval that went in, in deviations; sums of noise are no wider."""
+    """Return the largest ratio of half-width to standard deviation; sums of noise have no more."""
     found = [NORMAL]
     for part in parts:
         real = part.std > 0
@@ -238,7 +240,7 @@ def _widest(parts: Sequence[Estimates]) -> float:
 
 
 def _gap_note(name: str, cells: Estimates, margins: Sequence[Margin]) -> str:
-    """Return how far margins and cells are apart, or refuse what noise cannot explain."""
+    """Return the gap between margins and cells, or refuse a gap that noise cannot explain."""
     far = max(_farthest(cells, margin) for margin in margins)
     if far > FAR:
         raise Refused(
@@ -253,7 +255,7 @@ def _gap_note(name: str, cells: Estimates, margins: Sequence[Margin]) -> str:
 def _farthest(cells: Estimates, margin: Margin) -> float:
     gap = margin.sums.values - _summed(cells.values, margin)
     std = np.hypot(margin.sums.std, np.sqrt(_summed(cells.std**2, margin)))
-    least = 1e-9 * (1 + float(np.abs(cells.values).sum()))  # what floats get wrong
+    least = 1e-9 * (1 + float(np.abs(cells.values).sum()))  # floating-point error
     return float(np.max(np.abs(gap) / np.maximum(std, least), initial=0))
 
 
@@ -261,7 +263,10 @@ def _farthest(cells: Estimates, margin: Margin) -> float:
 
 
 def _nested(found: Sequence[tuple[tuple[str, ...], Margin]]) -> tuple[list[Integers], list[bool]]:
-    """Return the margins whose sums are held, each within the one before; coarse ones first."""
+    """Return the margins that rounding keeps, each a refinement of the one before.
+
+    The second list says for each margin whether rounding keeps it.
+    """
     levels: list[Integers] = []
     last: set[str] = set()
     is_held = []
@@ -286,7 +291,7 @@ def _table(answer: AnswerValues) -> Table:
 
 
 def _check_fits(table: Table, margin: Table, others: Sequence[Table]) -> None:
-    """Refuse a margin that the cells of the table do not add up to."""
+    """Refuse a margin to which the cells of the table do not add up."""
     for one in (table, margin):
         _check_plain(one)
     mine, its = table.answer.receipt, margin.answer.receipt
@@ -309,16 +314,16 @@ def _check_fits(table: Table, margin: Table, others: Sequence[Table]) -> None:
 
 
 def _shares_a_draw(one: Table, other: Table) -> bool:
-    """Say whether two tables hold the same noise; a top-up and what it raised may."""
+    """Return True if two tables may share noise, such as a top-up and its original."""
     is_raised = "top_up" in {**one.answer.receipt, **other.answer.receipt}
     return (is_raised and set(one.keys) == set(other.keys)) or bool(_draws(one) & _draws(other))
 
 
 def _draws(table: Table) -> set[object]:
-    """Return each aggregate with its numbers by key: the same numbers are the same draw of noise.
+    """Return each aggregate with its numbers by key: equal numbers mean the same noise draw.
 
-    A stored answer that is given again has a receipt of its own, so receipts cannot tell; and two
-    draws that happen to be equal are refused rather than counted twice.
+    A stored answer that is given again has a new receipt, so receipts cannot show it. Two draws
+    that are equal by chance are refused rather than counted twice.
     """
     made: set[object] = set()
     for place, name in enumerate(table.answer.columns):
@@ -330,7 +335,7 @@ def _draws(table: Table) -> set[object]:
 
 
 def _check_plain(table: Table) -> None:
-    """Refuse what is not all the cells of a plain grouping in which a person counts once."""
+    """Refuse a table that is not a complete plain grouping in which a person counts once."""
     receipt = table.answer.receipt
     question = _question(receipt)
     sizes = [len({row[place] for row in table.rows}) for place in range(len(table.keys))]
@@ -364,7 +369,7 @@ def _counts_in_one_group(receipt: Json) -> bool:
 
 
 def _bounds(receipt: Json) -> object:
-    """Return the contribution bounds; a receipt of an older version has them in words alone."""
+    """Return the contribution bounds; receipts of older versions have them only as text."""
     bounds = receipt.get("bounds")
     if isinstance(bounds, dict):
         return bounds["max_groups"], bounds["max_rows"]
@@ -372,7 +377,7 @@ def _bounds(receipt: Json) -> object:
 
 
 def _column_like(margin: Table, table: Table, name: str) -> int | None:
-    """Return one more than the place of the margin's column with the same aggregate."""
+    """Return 1 + the number of the margin's column with the same aggregate, or None."""
     wanted = _aggregate(table.answer, name)
     for place, other in enumerate(margin.answer.columns):
         if _aggregate(margin.answer, other) == wanted:

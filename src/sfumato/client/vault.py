@@ -1,4 +1,4 @@
-"""A vault and its data sets, as a researcher holds them."""
+"""The researcher's client: a vault and its data sets."""
 
 from __future__ import annotations
 
@@ -41,42 +41,42 @@ from sfumato.features.pipelines.client import Ranges, handed_in_body, program_bo
 from sfumato.features.synthetic.client import Twin
 from sfumato.wire.query_json import read_refusal
 
-NAMED: Final = 20  # data sets that a refusal names
+NAMED: Final = 20  # data sets that a refusal lists
 
 
 class Transport(Protocol):
-    """How the client reaches the services: in this process, or over HTTP."""
+    """How the client calls the services: in this process, or over HTTP."""
 
     def call(self, verb: str, body: Json) -> Json:
-        """Return the answer's shape, or the refusal's."""
+        """Return the JSON of the answer or of the refusal."""
         ...
 
 
 class Vault:
-    """A place that holds data sets; `vault["clinic"]` is one of them.
+    """A collection of data sets; `vault["clinic"]` is one of them.
 
-    `"clinic" in vault`, `len(vault)` and `for data_set in vault` are about the data sets that you
-    may ask. Each of them asks the service once.
+    `"clinic" in vault`, `len(vault)` and `for data_set in vault` cover the data sets that you may
+    ask. Each of them sends one request to the service.
     """
 
     def __init__(self, transport: Transport) -> None:
         self._transport = transport
-        self._listed: frozenset[str] = frozenset()  # names as the last listing had them, folded
+        self._listed: frozenset[str] = frozenset()  # casefolded names of the last listing
 
     def __getitem__(self, name: str) -> DataSet:
         """Return a data set that you may ask.
 
-        The list of data sets is fetched once, and again only for a name that is not on it.
+        The list of data sets is fetched once, and again for a name that is not on it.
 
         Args:
             name: The name of the data set.
 
         Returns:
-            The data set, to be asked.
+            The data set.
 
         Raises:
-            Refused: `unknown-data-set` if you may neither ask nor review one of that name; it says
-                what there is.
+            Refused: `unknown-data-set` if you may neither ask nor review such a data set; it lists
+                those that you may ask.
         """
         if not self._has_listed(name):
             try:
@@ -84,7 +84,7 @@ class Vault:
             except Refused as refused:
                 if refused.code != "not-allowed":
                     raise
-                return DataSet(self, name)  # a token that may ask need not be one that may list
+                return DataSet(self, name)  # a token may be allowed to ask, but not to list
             if not self._has_listed(name) and not self._is_reviewed(name):
                 raise _no_data_set(name, names)
         return DataSet(self, name)
@@ -99,7 +99,7 @@ class Vault:
         return len(self._names())
 
     def __bool__(self) -> bool:
-        """Return True: a vault without data sets is a vault, and nothing is asked for this."""
+        """Return True: an empty vault is still a vault. No request is sent."""
         return True
 
     def __iter__(self) -> Iterator[DataSet]:
@@ -107,14 +107,14 @@ class Vault:
         return iter([DataSet(self, name) for name in self._names()])
 
     def _names(self) -> list[str]:
-        """Return the names of the data sets that the caller may ask, as the service lists them."""
+        """Return the names of the data sets that the user may ask, as the service lists them."""
         found = self.call("data-sets", {})["data_sets"]
         names = [str(card["name"]) for card in found] if isinstance(found, list) else []
         self._listed = frozenset(map(str.casefold, names))
         return names
 
     def _is_reviewed(self, name: str) -> bool:
-        """Return whether the caller reviews files of a data set, which need not be one to ask."""
+        """Return True if the user may review files of a data set, even without asking it."""
         try:
             self.call("airlock", {"data_set": name})
         except Refused as refused:
@@ -133,18 +133,18 @@ class Vault:
             limit: How many at most.
 
         Returns:
-            When each was asked, of which data set, at what price, and its operation id.
+            For each: its time, data set, price and operation id.
         """
         return History(self.call("history", {"limit": limit}))
 
     def answer(self, op: str) -> Answer:
-        """Return an answer of yours again, by its operation; free.
+        """Fetch one of your earlier answers by its operation id; free.
 
         Args:
             op: The operation id, as in `history()` or in the answer's receipt.
 
         Returns:
-            The answer as it was.
+            The stored answer.
 
         Raises:
             Refused: `answer-unknown` if you have no answer under that id.
@@ -152,31 +152,31 @@ class Vault:
         return Answer.of(self.call("answer", {"op": op}))
 
     def has_receipt(self, receipt: Json) -> bool:
-        """Verify that the vault's ledger still has a receipt's entry.
+        """Check that the vault's ledger still has a receipt's entry.
 
         Args:
-            receipt: `answer.receipt`, or the `receipt` of an answer's JSON that you kept.
+            receipt: `answer.receipt`, or the `receipt` of an answer's stored JSON.
 
         Returns:
-            Whether its entry stands. If not, the ledger has lost entries, and is frozen.
+            True if the ledger has the entry. Otherwise the ledger lost entries, and is now frozen.
 
         Raises:
-            Refused: `answer-unknown`, if this vault did not sign it.
+            Refused: `answer-unknown` if this vault did not sign the receipt.
         """
         return self.call("present-receipt", {"receipt": receipt})["stands"] is True
 
     def call(self, verb: str, body: Json) -> Json:
-        """Call a verb of the service by its name.
+        """Call a verb (an API operation) of the service by its name.
 
         Args:
-            verb: The verb, as in the table of HTTP routes.
+            verb: The name of the verb, as in the table of HTTP routes (wire/verb_table.py).
             body: Its arguments.
 
         Returns:
             The service's answer as JSON.
 
         Raises:
-            Refused: Whatever the service refuses with.
+            Refused: Any refusal of the service.
         """
         answer = self._transport.call(verb, body)
         refused = read_refusal(answer)
@@ -193,7 +193,7 @@ class Vault:
 
 
 class DataSet(Steps):
-    """A data set to ask; it holds no rows, only a name and the way there."""
+    """A data set of a vault. It holds no rows, only its name and the vault."""
 
     _called: ClassVar[str] = "A data set"
 
@@ -203,17 +203,17 @@ class DataSet(Steps):
 
     @property
     def card(self) -> CardView:
-        """Return the data card: what the owner declared, which is public."""
+        """Return the data card: the owner's public description of the data set."""
         return CardView(self._vault.call("card", {"data_set": self.name}))
 
     @property
     def budget(self) -> Budget:
-        """Return cap, spent and left: of the data set, of its people and of yourself."""
+        """Return the privacy budget of the data set, its people and yourself: cap, spent, left."""
         return Budget(self._vault.call("budget", {"data_set": self.name}))
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """Return the names of the columns of the data set's own table, as the card has them.
+        """Return the column names of the data set's own table, from the card.
 
         Types and bounds, and the columns of other tables, are in `card`.
         """
@@ -235,31 +235,32 @@ class DataSet(Steps):
         op: str | None = None,
         fresh: bool | None = None,
     ) -> Answer:
-        """Return a private answer and pay for it; asking the same again is free.
+        """Answer a question with differential privacy, and charge the budget.
+
+        The same question asked again is free: it returns the stored answer with the same noise.
 
         Args:
-            question: SQL text, or a question that was built with this data set's steps.
+            question: SQL text, or a question built with this data set's steps.
             epsilon: The price of the whole request. Give this or `error`.
             error: The half-width of the 95 % interval that you want, by column of the answer:
-                `{"n": 5}`. The price follows from it.
-            delta: What may be spent of delta where that buys less noise; 0 asks for pure noise.
-                If left out, it is the card's `delta_per_request`.
-            people: The size of a group, for the error of a mean: your guess, or a released count.
-            max_groups: The contribution bound on groups: a person counts in so many at most.
-            max_rows: The contribution bound on rows: a person counts with so many at most in each
-                group.
+                `{"n": 5}`. The price is computed from it.
+            delta: The delta to spend where that buys less noise; 0 forces pure-epsilon noise. If
+                left out, it is the card's `delta_per_request`.
+            people: The size of a group, for the error of a mean: a guess, or a released count.
+            max_groups: The contribution bound on groups: how many groups a person counts in.
+            max_rows: The contribution bound on rows: how many rows of a person count in each group.
             split: Each column's share of the price, relative to the other columns: `{"n": 3}`.
-            top_up: Your earlier answer, or its operation id. It is made more precise, and you pay
-                the difference to `epsilon`.
+            top_up: An earlier answer of yours, or its operation id. It becomes more precise, and
+                you pay the difference to `epsilon`.
             op: Your own id of the request. A retry with the same id pays once.
-            fresh: Draw new noise and pay in full, also if the answer is stored.
+            fresh: Draw new noise and pay in full, even if the answer is stored.
 
         Returns:
             The noisy values with their 95 % intervals, and the receipt.
 
         Raises:
-            Refused: `budget-exceeded` if less is left than the price; `bad-budget` without a
-                usable `epsilon` or `error`; or the code of what the question does not allow
+            Refused: `budget-exceeded` if the price is more than what is left; `bad-budget` without
+                a usable `epsilon` or `error`; or a code that says what the question may not do
                 (`unknown-column`, `no-bounds`, `keys-needed`, `not-in-language`, ...).
         """
         terms = AskTerms(
@@ -286,28 +287,27 @@ class DataSet(Steps):
         op: str | None = None,
         fresh: bool | None = None,
     ) -> Price:
-        """Return what asking would cost and how far off the answer would be; nothing is spent.
+        """Return the price of a question and the error to expect; nothing is spent.
 
         Args:
-            question: SQL text, or a question that was built with this data set's steps.
+            question: SQL text, or a question built with this data set's steps.
             epsilon: The price of the whole request. Give this or `error`.
             error: The half-width of the 95 % interval that you want, by column of the answer:
-                `{"n": 5}`. The price follows from it.
-            delta: What may be spent of delta where that buys less noise; 0 asks for pure noise.
-                If left out, it is the card's `delta_per_request`.
-            people: The size of a group, for the error of a mean: your guess, or a released count.
-            max_groups: The contribution bound on groups: a person counts in so many at most.
-            max_rows: The contribution bound on rows: a person counts with so many at most in each
-                group.
+                `{"n": 5}`. The price is computed from it.
+            delta: The delta to spend where that buys less noise; 0 forces pure-epsilon noise. If
+                left out, it is the card's `delta_per_request`.
+            people: The size of a group, for the error of a mean: a guess, or a released count.
+            max_groups: The contribution bound on groups: how many groups a person counts in.
+            max_rows: The contribution bound on rows: how many rows of a person count in each group.
             split: Each column's share of the price, relative to the other columns: `{"n": 3}`.
-            top_up: Your earlier answer, or its operation id. It is made more precise, and you pay
-                the difference to `epsilon`.
-            op: Taken so that the arguments of `ask` fit here; it changes no price.
-            fresh: Price new noise, also if the answer is stored.
+            top_up: An earlier answer of yours, or its operation id. It becomes more precise, and
+                you pay the difference to `epsilon`.
+            op: Accepted so that `price` takes the arguments of `ask`; it does not change the price.
+            fresh: Price new noise, even if the answer is stored.
 
         Returns:
-            The price, the error to expect, other prices beside it, and whether it fits what is
-            left.
+            The price, the error to expect, other prices with their errors, and whether the budget
+            that is left covers it.
 
         Raises:
             Refused: The code with which `ask` would refuse the question.
@@ -320,7 +320,7 @@ class DataSet(Steps):
         return Price(self._vault.call("price", self._body(question, terms)))
 
     def stream(self, name: str) -> Answer:
-        """Return the running counts of the periods of a stream that the owner has closed; free.
+        """Return a stream's running counts, for the periods that the owner has closed; free.
 
         Args:
             name: The name of the stream.
@@ -340,19 +340,19 @@ class DataSet(Steps):
         rows: int | None = None,
         seed: str | None = None,
     ) -> Twin:
-        """Return a twin (synthetic data) made from the card alone: free, and no row is read.
+        """Generate synthetic data (a twin) from the data card alone; it is free and reads no row.
 
         Args:
-            question: A question that the twin is to suit: some of its rows pass the filters, and
-                every group has some.
-            rows: How many people (or rows) the first table gets.
+            question: A question that the twin must suit: some rows pass its filters, and each of
+                its groups has rows.
+            rows: How many people (or rows) the first table has.
             seed: The same seed gives the same twin.
 
         Returns:
-            The synthetic tables, and what they are.
+            The synthetic tables, and a statement of how they were made.
 
         Raises:
-            Refused: `twin-not-possible` if the card does not allow such a twin.
+            Refused: `twin-not-possible` if the card does not allow it.
         """
         body = {"data_set": self.name} if question is None else self._body(question, {})
         more = {key: value for key, value in (("rows", rows), ("seed", seed)) if value is not None}
@@ -371,18 +371,18 @@ class DataSet(Steps):
         private_bins: Sequence[str] | None = None,
         error_epsilon: Number | None = None,
     ) -> Twin:
-        """Return synthetic data from privately measured marginals, and pay for it.
+        """Generate synthetic data from noisy marginals of the rows, and charge the budget.
 
         Args:
-            epsilon: The price of the whole twin, without `error_epsilon`. It is required.
-            delta: What may be spent of delta; with one, the noise is Gaussian. If left out, it is
-                the card's `delta_per_request`.
+            epsilon: The price of the whole twin, without `error_epsilon`. Required.
+            delta: The delta to spend; with one, the noise is Gaussian. If left out, it is the
+                card's `delta_per_request`.
             method: Which marginals are measured: "independent", "mst" (if left out) or "aim".
-            rows: How many people (or rows) the first table gets; as many as measured, if left out.
+            rows: How many people (or rows) the first table has; if left out, as many as measured.
             seed: The same seed draws the same rows from the same marginals.
             op: Your own id of the request. The same id again is free and gives the same twin.
-            private_bins: Numeric columns whose bins are measured too, from the same price.
-            error_epsilon: Paid besides, to measure how far the twin is off.
+            private_bins: Numeric columns whose bins are also measured, within the same price.
+            error_epsilon: An extra price, for measuring the error of the twin.
 
         Returns:
             The synthetic tables, their guarantee, and their error if it was paid for.
@@ -411,21 +411,21 @@ class DataSet(Steps):
         private_bins: Sequence[str] | None = None,
         error_epsilon: Number | None = None,
     ) -> TwinPrice:
-        """Return what a DP twin would cost and what it would measure; nothing is spent.
+        """Return the price of a DP twin and the columns that it measures; nothing is spent.
 
         Args:
-            epsilon: The price of the whole twin, without `error_epsilon`. It is required.
-            delta: What may be spent of delta; with one, the noise is Gaussian. If left out, it is
-                the card's `delta_per_request`.
+            epsilon: The price of the whole twin, without `error_epsilon`. Required.
+            delta: The delta to spend; with one, the noise is Gaussian. If left out, it is the
+                card's `delta_per_request`.
             method: Which marginals are measured: "independent", "mst" (if left out) or "aim".
-            rows: How many people (or rows) the first table gets; as many as measured, if left out.
+            rows: How many people (or rows) the first table has; if left out, as many as measured.
             seed: The same seed draws the same rows from the same marginals.
             op: Your own id of the request. The same id again is free and gives the same twin.
-            private_bins: Numeric columns whose bins are measured too, from the same price.
-            error_epsilon: Paid besides, to measure how far the twin is off.
+            private_bins: Numeric columns whose bins are also measured, within the same price.
+            error_epsilon: An extra price, for measuring the error of the twin.
 
         Returns:
-            The price, whether it fits what is left, and the columns that would be measured.
+            The price, whether the budget left covers it, and the columns to be measured.
 
         Raises:
             Refused: `bad-budget` or `twin-not-possible`.
@@ -455,32 +455,32 @@ class DataSet(Steps):
         disk_mb: int | None = None,
         op: str | None = None,
     ) -> Answer:
-        """Run your function on blocks of people and return the private average; pay for it.
+        """Run a function on blocks of people and release the noisy average (sample and aggregate).
 
-        The function travels as source text, and the owner approves it once.
+        The function is sent as source text, and the owner approves it once.
 
         Args:
-            function: A plain `def` in a file or a cell. It gets the rows of a block as a pandas
-                frame and returns a number, or numbers by name. It imports what it needs inside.
+            function: A plain `def` in a file or a cell; it imports what it needs inside. It gets
+                the rows of a block as a pandas frame and returns a number, or numbers by name.
             outputs: The declared range of each number: name -> (lower, upper[, step]). Choose the
-                ends from knowledge, not from the rows.
+                ends from public knowledge, not from the rows.
             epsilon: The price of the run.
             columns: The columns that the function reads; all, if left out.
-            environment: The name of the packages that it brings along, as the owner added them.
+            environment: The name of the packages that the function needs, as the owner added them.
             blocks: How many blocks the people are split into; 50 if left out.
-            trim: How many blocks are left out at each end.
-            take: What is taken of the blocks' numbers: "mean" (if left out) or "median".
-            delta: What may be spent of delta; the card's `delta_per_request` if left out.
-            cpu_s: The processor time of one block, in seconds.
-            memory_mb: The memory of one block.
-            disk_mb: The disk space of one block.
+            trim: How many of the lowest and of the highest block results are left out.
+            take: How the block results are combined: "mean" (if left out) or "median".
+            delta: The delta to spend; the card's `delta_per_request` if left out.
+            cpu_s: The CPU time limit of one block, in seconds.
+            memory_mb: The memory limit of one block, in MB.
+            disk_mb: The disk space limit of one block, in MB.
             op: Your own id of the request. A retry with the same id pays once.
 
         Returns:
-            The noisy average of each number over the blocks, and the receipt.
+            The noisy mean or median of each number over the blocks, and the receipt.
 
         Raises:
-            Refused: `bad-pipeline`, `pipeline-waits` until the owner has approved it, or
+            Refused: `bad-pipeline`, `pipeline-waits` until the owner approves the function, or
                 `budget-exceeded`.
         """
         terms = RunTerms(
@@ -500,15 +500,15 @@ class DataSet(Steps):
         columns: Sequence[str] | None = None,
         environment: str = "",
     ) -> HandedIn:
-        """Hand in a function for the owner to approve.
+        """Submit a function for the owner's approval.
 
         Args:
-            function: A plain `def` in a file or a cell. It gets the rows of a block as a pandas
-                frame and returns a number, or numbers by name. It imports what it needs inside.
+            function: A plain `def` in a file or a cell; it imports what it needs inside. It gets
+                the rows of a block as a pandas frame and returns a number, or numbers by name.
             outputs: The declared range of each number: name -> (lower, upper[, step]). Choose the
-                ends from knowledge, not from the rows.
+                ends from public knowledge, not from the rows.
             columns: The columns that the function reads; all, if left out.
-            environment: The name of the packages that it brings along, as the owner added them.
+            environment: The name of the packages that the function needs, as the owner added them.
 
         Returns:
             Its digest, whether it is approved, and the noise that its numbers would get.
@@ -531,13 +531,13 @@ class DataSet(Steps):
         """Try a function on synthetic people, for several numbers of blocks; nothing is spent.
 
         Args:
-            function: A plain `def` in a file or a cell. It gets the rows of a block as a pandas
-                frame and returns a number, or numbers by name. It imports what it needs inside.
+            function: A plain `def` in a file or a cell; it imports what it needs inside. It gets
+                the rows of a block as a pandas frame and returns a number, or numbers by name.
             outputs: The declared range of each number: name -> (lower, upper[, step]). Choose the
-                ends from knowledge, not from the rows.
+                ends from public knowledge, not from the rows.
             epsilon: The price that the noise is computed for.
             columns: The columns that the function reads; all, if left out.
-            people: How many synthetic people it is tried on; by default the card's size.
+            people: How many synthetic people the trial uses; by default the card's size.
 
         Returns:
             The noise and the bias for each number of blocks, and what each trial printed.
@@ -552,11 +552,11 @@ class DataSet(Steps):
 
     @property
     def airlock(self) -> AirlockRoom:
-        """Return the airlock of this data set: files that reviewers check before they leave."""
+        """Return the airlock of this data set: output checking of files before they leave."""
         return AirlockRoom(self._vault.call, self.name)
 
     def begun(self) -> Builder:
-        """Return a question of this data set that asks for nothing yet."""
+        """Return an empty question about this data set."""
         return Builder(self.name, self)
 
     def _body(self, question: str | Builder, terms: Mapping[str, object]) -> Json:
@@ -570,7 +570,7 @@ class DataSet(Steps):
 
 
 def _no_data_set(name: object, names: Sequence[str]) -> Refused:
-    """Return the refusal of a name that is on no list of the caller's, with that list."""
+    """Return the refusal of an unknown data set; it lists the data sets that the user may ask."""
     if not names:
         next_step = "You may ask none yet: ask the owner to let you."
     else:

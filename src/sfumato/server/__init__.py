@@ -1,1 +1,1 @@
-"""Surfaces over HTTP: they translate and decide nothing."""
+"""The server: HTTP API, web console and IPC; it translates requests, and decides nothing."""

@@ -1,4 +1,4 @@
-"""The one desk behind every face: who calls is looked at first, then the verb is done."""
+"""Dispatch verbs (API operations) to services: authenticate, authorise, then execute."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ from sfumato.wire.verb_table import BY_VERB, VERSION, WIRE
 
 @dataclass(frozen=True)
 class Dispatcher:
-    """The services of one vault, by verb."""
+    """The services of one vault, called by verb."""
 
     queries: Queries
     data_sets: DataSets
@@ -66,17 +66,17 @@ class Dispatcher:
     health: Readiness
 
     def admitted(self, verb: str, token: str) -> Caller | None:
-        """Return who calls, if the verb asks; or refuse. Nothing else is looked at before."""
+        """Authenticate the token if the verb needs one, before anything else; or refuse."""
         action = BY_VERB[verb].action
         return None if action is None else self.access.admission.caller(token)
 
     def recalled(self, verb: str, token: str) -> Caller | None:
-        """Return who calls, if they were let in just now: from memory, so at once; or None."""
+        """Return the caller from the cache of recent tokens, without a database read; or None."""
         action = BY_VERB[verb].action
         return None if action is None else self.access.admission.recalled(token)
 
     def check(self, verb: str, caller: Caller | None, data_set: object = None) -> Caller:
-        """Return the caller, if they may use the verb on that data set; or refuse."""
+        """Return the caller if they may use the verb on that data set; or refuse."""
         action = BY_VERB[verb].action
         if caller is None or action is None:
             raise Bug(f"{verb!r} was called by nobody")
@@ -84,14 +84,14 @@ class Dispatcher:
         return caller
 
     def done(self, verb: str, caller: Caller | None, body: Body, place: str = "") -> Json:
-        """Do the verb for the caller, if they may, and return what it gives; or refuse."""
+        """Check the caller's rights, execute the verb and return its result; or refuse."""
         if BY_VERB[verb].action is None:
             return _OPEN[verb](self, body, place)
         return _VERBS[verb](self, self.check(verb, caller, body.get("data_set")), body)
 
 
 def check(caller: Caller, action: str, data_set: object) -> None:
-    """Refuse what the caller's token does not let them do."""
+    """Refuse an action that the caller's token does not permit."""
     if action != "any" and not caller.may(action):
         raise Refused(
             "not-allowed", f"This needs the right to {action}.", "Ask an operator for the role."
@@ -195,7 +195,7 @@ _VERBS: Final[Mapping[str, Callable[[Dispatcher, Caller, Body], Json]]] = {
     "present-receipt": lambda d, _caller, body: audit_verbs.present(d.audit, body),
     "releases": lambda d, _caller, body: audit_verbs.releases(d.audit, body),
     "sheet": lambda d, _caller, body: audit_verbs.sheet(d.audit, body),
-    "metrics": lambda _desk, _caller, _: {"began": 0.0, "calls": []},  # of a service, not here
+    "metrics": lambda _desk, _caller, _: {"began": 0.0, "calls": []},  # only a service counts calls
     "policies": lambda d, _caller, _: d.audit.policies(),
     **OWNER_VERBS,
     **JOB_VERBS,

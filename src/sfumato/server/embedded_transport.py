@@ -1,4 +1,4 @@
-"""The face of an embedded vault: the same verbs as over HTTP, called in the same process."""
+"""The transport of an embedded vault: the verbs of the HTTP API, called in this process."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from sfumato.wire.json_text import bad_request
 from sfumato.wire.query_json import Json, refusal_shape
 from sfumato.wire.verb_table import BY_VERB
 
-JOBS = ("begin", "add")  # verbs that give a job, which this process works on itself
+JOBS = ("begin", "add")  # verbs that start a job; this process executes it itself
 
 
 @dataclass(frozen=True)
 class LocalTransport:
-    """Speaks the wire's shapes to the services of one vault, on behalf of one user."""
+    """Calls the services of one vault in this process, as one user."""
 
     desk: Dispatcher
     caller: Caller
 
     def call(self, verb: str, body: Json) -> Json:
-        """Return the answer's shape, or the refusal's."""
+        """Call a verb; return the JSON of the answer or of the refusal."""
         try:
             if verb not in BY_VERB:
                 raise bad_request(f"there is no verb {verb!r}")

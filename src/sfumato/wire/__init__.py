@@ -1,1 +1,1 @@
-"""JSON shapes, verbs and status codes that server and client share."""
+"""The wire format that server and client share: verbs, JSON schemas and status codes."""

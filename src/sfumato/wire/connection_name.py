@@ -1,4 +1,4 @@
-"""How a table of a connection is named where a file could stand: connection:NAME/SCHEMA.TABLE."""
+"""Parse the name of a table of a database connection: connection:NAME/SCHEMA.TABLE."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ PREFIX: Final = "connection:"
 
 
 def read_connection(source: str) -> tuple[str, str] | None:
-    """Return the connection and its table, or None for what is a file; or refuse."""
+    """Return the connection and its table, or None for a file; refuse a database address."""
     if source.startswith(("postgresql://", "postgres://")):
         raise Refused(
             "source-unreadable",

@@ -1,4 +1,4 @@
-"""The one table from refusal codes to HTTP statuses."""
+"""The HTTP status of each refusal code."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Final
 
 from sfumato.dp.refusal import CODES
 
-REFUSED: Final = 422  # the asker can change what is asked
+REFUSED: Final = 422  # the caller can change the request
 _OTHERS: Final[Mapping[str, int]] = {
     "bad-request": 400,
     "not-signed-in": 401,

@@ -1,4 +1,4 @@
-"""JSON schemas of what travels, for the OpenAPI document; the services check the meaning."""
+"""JSON schemas of requests and answers, for the OpenAPI document; services check the meaning."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ Schema = dict[str, object]
 
 
 def text(longest: int = 200, **more: object) -> Schema:
-    """Return the schema of a text."""
+    """Return the schema of a string."""
     return {"type": "string", "maxLength": longest, **more}
 
 
 def listed(items: Schema, **more: object) -> Schema:
-    """Return the schema of a list."""
+    """Return the schema of an array."""
     return {"type": "array", "items": items, **more}
 
 
 def shape(required: dict[str, Schema], optional: dict[str, Schema] | None = None) -> Schema:
-    """Return the schema of an object that knows these keys and no others."""
+    """Return the schema of an object without further keys."""
     return {
         "type": "object",
         "properties": {**required, **(optional or {})},
@@ -28,13 +28,13 @@ def shape(required: dict[str, Schema], optional: dict[str, Schema] | None = None
 
 
 def opened(required: dict[str, Schema], optional: dict[str, Schema] | None = None) -> Schema:
-    """Return the schema of an answer that may have more keys in a newer version."""
+    """Return the schema of an object that may have more keys in newer versions."""
     properties = {**required, **(optional or {})}
     return {"type": "object", "properties": properties, "required": sorted(required)}
 
 
 def pairs(of: Schema) -> Schema:
-    """Return the schema of an object whose keys are names."""
+    """Return the schema of an object whose keys are arbitrary names."""
     return {"type": "object", "additionalProperties": of}
 
 

@@ -1,4 +1,4 @@
-"""JSON as it travels: numbers exact in both directions, and limits before anything is read."""
+"""Read and write JSON with exact numbers; limit depth and length before parsing."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ DEEPEST: Final = 32
 LONGEST_NUMBER: Final = 64
 _HALF: Final = re.compile("[\ud800-\udfff]")
 _NO_BRACE: Final = re.compile(rb"[^\[\]{}]+")
-# One that does not end reaches to the end: else every quote in it would be looked at as a begin.
+# An unterminated string matches to the end: otherwise every quote in it could start a match.
 _STRING: Final = re.compile(rb'"(?:[^"\\]+|\\.)*+(?:"|\Z|\\\Z)', re.DOTALL)
 _NUMBER: Final = re.compile(rb"[0-9.eE+-]{%d,}" % (LONGEST_NUMBER + 1))
 
 
 def read_json(text: bytes) -> dict[str, object]:
-    """Return the object that the text spells, its decimals exact; or refuse."""
-    bare = _STRING.sub(b'""', text.rstrip(b" "))  # a ballot has more spaces than letters
+    """Parse a JSON object with exact decimals; or refuse."""
+    bare = _STRING.sub(b'""', text.rstrip(b" "))  # a ballot is padded with spaces
     if _depth(bare) > DEEPEST or _NUMBER.search(bare):
         raise bad_request("the JSON is too deep, or a number of it too long")
     read: object = None
@@ -42,14 +42,14 @@ def read_json(text: bytes) -> dict[str, object]:
 
 
 def json_text(value: object) -> str:
-    """Return the value as JSON; a decimal and a fraction are written exactly."""
+    """Serialise a value as JSON; decimals and fractions are written exactly."""
     with contextlib.suppress(_ByHand):
         return _QUICK.encode(value)
     return _spelled(value)
 
 
 class _ByHand(Exception):
-    """There is a number in it that the quick way cannot write."""
+    """Raised for a number that the fast encoder cannot write exactly."""
 
 
 def _as_text(value: object) -> object:
@@ -75,7 +75,7 @@ def _spelled(value: object) -> str:
 
 
 def bad_request(what: str) -> Refused:
-    """Return the refusal of a request that is not of its shape."""
+    """Return the refusal of a malformed request."""
     return Refused("bad-request", f"The request is malformed: {what}.", "See /openapi.json.")
 
 
@@ -91,7 +91,7 @@ def _depth(text: bytes) -> int:
 
 
 def cannot_be_kept(value: object) -> bool:
-    """Say whether a text in it could not be written: one half of a pair, or the letter 0."""
+    """Return True if a text cannot be stored: it has an unpaired surrogate or a NUL character."""
     if isinstance(value, dict):
         return any(cannot_be_kept(one) for pair in value.items() for one in pair)
     if isinstance(value, list):

@@ -1,4 +1,4 @@
-"""What goes over the wire, as plain JSON; checked for shape here, for meaning in the services."""
+"""Parse questions, refusals, numbers and cards from JSON; services check their meaning."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _ASK = {
 
 @dataclass(frozen=True)
 class AskShape:
-    """A question as it travels; numbers stay as they came, to be read exactly."""
+    """A parsed ask or price request; numbers are unconverted, to be read exactly."""
 
     data_set: str
     sql: str | None
@@ -38,7 +38,7 @@ class AskShape:
 
 
 def read_ask_shape(body: Mapping[str, object]) -> AskShape:
-    """Return the shape of an ask or a price, or refuse."""
+    """Parse an ask or price request, or refuse it."""
     unknown = sorted(set(body) - _ASK)
     if unknown:
         raise _malformed(f"{unknown[0]!r} is not known")
@@ -67,7 +67,7 @@ def read_ask_shape(body: Mapping[str, object]) -> AskShape:
 
 
 def refusal_shape(refused: Refused) -> Json:
-    """Return a refusal as every face prints it."""
+    """Return a refusal as JSON: code, cause, next step and facts."""
     return {
         "refused": {
             "code": refused.code,
@@ -79,7 +79,7 @@ def refusal_shape(refused: Refused) -> Json:
 
 
 def read_refusal(body: Mapping[str, object]) -> Refused | None:
-    """Return the refusal that an answer holds, or None."""
+    """Return the refusal in a reply, or None."""
     shape = body.get("refused")
     if not isinstance(shape, dict):
         return None
@@ -97,7 +97,7 @@ def _text(body: Mapping[str, object], key: str) -> str | None:
 
 
 def read_number(value: object) -> object:
-    """Return a number as it came; a ratio, which no JSON number spells, comes as a text."""
+    """Convert a ratio such as "1/3" to a fraction; return other values unchanged."""
     ratio = _RATIO.fullmatch(value) if isinstance(value, str) else None
     return value if ratio is None else Fraction(int(ratio[1]), int(ratio[2]))
 
@@ -109,7 +109,7 @@ def _numbers(body: Mapping[str, object], key: str) -> Mapping[str, object] | Non
     return None if pairs is None else {name: read_number(value) for name, value in pairs.items()}
 
 
-_MOST: Final = 10**10  # of people, groups and rows
+_MOST: Final = 10**10  # people, groups or rows
 
 
 def _count(body: Mapping[str, object], key: str) -> int | None:
@@ -122,14 +122,14 @@ def _count(body: Mapping[str, object], key: str) -> int | None:
 
 
 def read_card_shape(value: object) -> Json:
-    """Return a card as it travels, its fractions exact; what it means is checked by its reader."""
+    """Parse a card with exact fractions; the card reader checks its meaning."""
     if not isinstance(value, dict):
         raise _malformed("card is an object", "Give what its file says: `tomllib.loads(text)`.")
     return {str(key): _exact(part) if key in _EXACT else part for key, part in value.items()}
 
 
 _EXACT = {"budget", "caps", "delta_per_request", "columns", "tables"}
-_PLAIN = {"keys", "type", "unit", "key", "raise"}  # whose texts are texts, whatever they look like
+_PLAIN = {"keys", "type", "unit", "key", "raise"}  # their texts are never parsed as ratios
 
 
 def _exact(value: object) -> object:

@@ -1,4 +1,4 @@
-"""Readers of what a request carries: each refuses what is not of its shape."""
+"""Read fields of a request body; refuse a missing field or a wrong type."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ Body = Mapping[str, object]
 
 
 def text_of(body: Body, key: str) -> str:
-    """Return a text of the body, or refuse."""
+    """Return a text field, or refuse."""
     value = body.get(key)
     if not isinstance(value, str):
         raise bad_request(f"{key} is a text")
@@ -18,7 +18,7 @@ def text_of(body: Body, key: str) -> str:
 
 
 def texts_of(body: Body, key: str) -> list[str]:
-    """Return a list of texts, or refuse."""
+    """Return a field that is a list of texts, or refuse."""
     value = body.get(key)
     if not isinstance(value, list) or not all(isinstance(one, str) for one in value):
         raise bad_request(f"{key} is a list of texts")
@@ -26,7 +26,7 @@ def texts_of(body: Body, key: str) -> list[str]:
 
 
 def count_of(body: Body, key: str, otherwise: int, most: int) -> int:
-    """Return a whole number from 1, or what stands for none; or refuse."""
+    """Return a whole number from 1 to `most`, or the default; or refuse."""
     value = body.get(key, otherwise)
     if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= most:
         raise bad_request(f"{key} is a whole number from 1 to {most}")
@@ -34,12 +34,12 @@ def count_of(body: Body, key: str, otherwise: int, most: int) -> int:
 
 
 def optional_texts(body: Body, key: str) -> list[str] | None:
-    """Return a list of texts, or None where there is none; or refuse."""
+    """Return a list of texts, or None if the field is missing; or refuse."""
     return None if body.get(key) is None else texts_of(body, key)
 
 
 def flag_of(body: Body, key: str) -> bool:
-    """Return whether it is so, or refuse."""
+    """Return a boolean field, or refuse."""
     value = body.get(key)
     if not isinstance(value, bool):
         raise bad_request(f"{key} is true or false")
@@ -47,5 +47,5 @@ def flag_of(body: Body, key: str) -> bool:
 
 
 def text_or(body: Body, key: str, otherwise: str) -> str:
-    """Return a text of the body, or what stands for none; or refuse."""
+    """Return a text field, or the default if it is missing; or refuse."""
     return otherwise if body.get(key) is None else text_of(body, key)

@@ -1,4 +1,4 @@
-"""What is said of one verb: how it is reached, who may use it, what it takes and gives."""
+"""The definition of a verb (an API operation): HTTP route, permission, request and answer."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ _PLACE: Final = re.compile(r"\{(\w+)\}")
 
 @dataclass(frozen=True)
 class Route:
-    """One verb: how it is reached, who may use it, what it takes and gives."""
+    """One verb (API operation): its HTTP route, permission, request and answer schemas."""
 
     verb: str
     method: str
-    path: str  # {places} are keys of the body
+    path: str  # {places} are parameters, taken from the body by the client
     summary: str
-    action: str | None  # what a token must let its caller do; None: nobody is asked who they are
+    action: str | None  # the permission that a token needs; None: no authentication
     answer: Schema
     body: Schema | None = None
     query: Mapping[str, Schema] | None = None
     refusals: tuple[str, ...] = ()
-    is_long: bool = False  # it may read rows, so it waits its turn among a few
-    carries: Literal["json", "events", "file"] = "json"  # events go out, a file comes in
+    is_long: bool = False  # it may read rows, so it waits for one of a few slots
+    carries: Literal["json", "events", "file"] = "json"  # events: streamed out; file: uploaded
 
     @property
     def places(self) -> tuple[str, ...]:
-        """Return the keys that stand in the path."""
+        """Return the names of the path's parameters."""
         return tuple(_PLACE.findall(self.path))

@@ -1,7 +1,7 @@
-"""Every verb, once: its route over HTTP, what a caller must be let do, what it takes and gives.
+"""The table of all verbs (API operations): route, permission, request and answer of each.
 
-The server makes its routes and its OpenAPI document of this table, the client its requests, and
-the tests their matrix of routes, roles and other people's objects.
+The server makes its routes and its OpenAPI document from it, and the client makes its requests.
+Tests use it to try every route with every role, and with other users' objects.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from sfumato.wire.json_schemas import (
 )
 from sfumato.wire.route import Route
 
-WIRE: Final = 1  # a change that an old client would not understand makes it 2
+WIRE: Final = 1  # increased by a change that old clients would not understand
 VERSION: Final = "0.1.0"  # of the package
 _QUESTION: Final = (
     "answer-unknown", "bad-budget", "bad-sql", "error-needs-size", "error-out-of-reach",
@@ -46,7 +46,7 @@ _QUESTION: Final = (
     "numbers-too-large", "question-too-large", "top-up-impossible", "top-up-unknown",
     "type-mismatch", "unknown-column", "unknown-data-set", "unknown-user",
 )  # fmt: skip
-# what any verb may refuse with
+# refusal codes that every verb may give
 COMMON: Final = (
     "anchor-missing", "bad-request", "fault", "ledger-busy", "ledger-frozen", "ledger-unavailable",
     "not-allowed", "not-signed-in", "service-down", "too-large", "too-many",

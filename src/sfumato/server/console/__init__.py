@@ -1,1 +1,1 @@
-"""The web console: its shell and base pages."""
+"""The web console: its session, its forms, and the pages that all features share."""

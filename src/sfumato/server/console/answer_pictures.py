@@ -1,8 +1,7 @@
-"""Pictures of answers as the pages show them: drawn on the server, soft where it is not certain.
+"""Draw an answer's plots as SVG for the console, with error bars that fade out.
 
-The spec is that of `client/plot.py`; here its colours become those of the page, and its error bars
-become shades that fade out towards the ends of the interval. What is drawn holds no script, no
-style and no address.
+The spec comes from `client/answer_chart.py`. Here it gets the page's colours, and its error bars
+become shades that fade towards the ends of the interval. The SVG contains no script, style or link.
 """
 
 from __future__ import annotations
@@ -19,9 +18,9 @@ from sfumato.dp.refusal import Bug, Refused
 from sfumato.system.optional_packages import extra_module
 
 Spec = dict[str, Any]  # Any: a Vega-Lite spec
-SHADES: Final = tuple(n / 10 for n in range(10, 0, -1))  # parts of the interval, widest first
+SHADES: Final = tuple(n / 10 for n in range(10, 0, -1))  # shares of the interval, widest first
 SOLID: Final = 0.62
-NARROW: Final = 240  # what is drawn for a telephone; the names of an axis come beside it
+NARROW: Final = 240  # width on a phone, without the axis labels
 TAGS: Final = frozenset(
     {"svg", "g", "path", "line", "rect", "text", "tspan", "defs", "linearGradient", "stop",
      "clipPath", "title", "desc", "circle"}
@@ -39,14 +38,14 @@ SVG: Final = "{http://www.w3.org/2000/svg}"
 
 @dataclass(frozen=True)
 class Look:
-    """The colours of a picture."""
+    """The colours of a plot, for a light or a dark page."""
 
     ink: str
     quiet: str
     grid: str
     accent: str
     palette: tuple[str, ...]
-    instead: Mapping[str, str]  # of colours that cannot be seen on this ground
+    instead: Mapping[str, str]  # replacements of colours with too little contrast
 
 
 # fmt: off
@@ -59,13 +58,13 @@ LOOKS: Final[Mapping[str, Look]] = {
 
 
 def looks() -> frozenset[str]:
-    """Return the names of the looks."""
+    """Return the names of the looks: "light" and "dark"."""
     return frozenset(LOOKS)
 
 
 @dataclass(frozen=True)
 class Picture:
-    """The picture of one column: its spec, what it says in words, and what it leaves out."""
+    """The plot of one column: its spec, its summary in words, and its notes."""
 
     column: str
     spec: Spec
@@ -74,7 +73,7 @@ class Picture:
 
 
 def pictured(answer: Answer, column: str) -> Picture | None:
-    """Return the picture of a column, or None for what cannot be drawn."""
+    """Return the plot of a column, or None if it cannot be drawn."""
     try:
         spec = spec_of(view_of(answer, None, column, None), "", answer.notes)
         words = answer.plot(y=column).summary
@@ -85,21 +84,21 @@ def pictured(answer: Answer, column: str) -> Picture | None:
 
 
 def drawn(picture: Picture, look: str) -> bytes:
-    """Return the picture as an SVG that can do nothing."""
+    """Draw a plot as an SVG without active content."""
     spec = restyled(picture.spec, LOOKS[look])
     svg: str = extra_module("vl_convert", "serve").vegalite_to_svg(spec)
     return harmless(svg)
 
 
 def drawn_alone(spec: Mapping[str, object], look: str) -> bytes:
-    """Return a picture that is not of an answer, in the page's colours and without its title."""
+    """Draw a plot that is not of an answer as SVG, in the page's colours and without its title."""
     bare = {key: value for key, value in spec.items() if key not in ("title", "description")}
     made = {**_visible(bare, LOOKS[look]), "config": _config(LOOKS[look])}
     return harmless(extra_module("vl_convert", "serve").vegalite_to_svg(made))
 
 
 def _visible(spec: Spec, look: Look) -> Spec:
-    """Return the spec with colours that stand out on the look's ground."""
+    """Replace the colours that have too little contrast on the page's background."""
     text = json.dumps(spec)
     for colour, other in look.instead.items():
         text = text.replace(f'"{colour}"', f'"{other}"')
@@ -108,14 +107,14 @@ def _visible(spec: Spec, look: Look) -> Spec:
 
 
 def narrowed(spec: Mapping[str, Any]) -> Spec:
-    """Return the picture as a telephone has room for it: panels below each other."""
+    """Return the spec in phone width, with panels below each other."""
     if "spec" in spec:
         return {**spec, "columns": 1, "spec": {**spec["spec"], "width": NARROW}}
     return {**spec, "width": NARROW}
 
 
 def harmless(svg: str) -> bytes:
-    """Return the SVG with what is on the lists and nothing else; a picture has a root."""
+    """Remove every element and attribute that is not on the allow-lists from an SVG."""
     root = ElementTree.fromstring(svg)  # noqa: S314  # our own converter wrote it, without entities
     if root.tag != f"{SVG}svg":
         raise Bug("the converter gave no SVG")
@@ -138,7 +137,7 @@ def _strip(element: ElementTree.Element) -> None:
 
 
 def restyled(spec: Mapping[str, Any], look: Look) -> Spec:
-    """Return the spec in the page's colours, without a title of its own, its error bars soft."""
+    """Return the spec in the page's colours, without a title, with fading error bars."""
     made = {key: value for key, value in spec.items() if key != "title"}
     made["config"] = _config(look)
     if "spec" in made:
@@ -154,7 +153,7 @@ def _config(look: Look) -> Spec:
     lines = {"gridColor": look.grid, "domain": False, "tickColor": look.grid, "titlePadding": 12}
     return {
         "background": None,
-        "padding": {"left": 28, "top": 8, "right": 40, "bottom": 4},  # fonts differ in width
+        "padding": {"left": 28, "top": 8, "right": 40, "bottom": 4},  # room for wider fonts
         "font": "sans-serif",
         "view": {"stroke": None},
         "axis": {
@@ -165,7 +164,7 @@ def _config(look: Look) -> Spec:
             "maxExtent": 300,
             "labelPadding": 6,
         },
-        "legend": {**text, "columnPadding": 40},  # as above: names would run into each other
+        "legend": {**text, "columnPadding": 40},  # so that long names do not overlap
         "header": text,
         "text": {"color": look.ink},
         "rule": {"color": look.ink},
@@ -173,7 +172,7 @@ def _config(look: Look) -> Spec:
 
 
 def _softened(chart: Spec, look: Look) -> Spec:
-    """Return the chart with soft edges: bars that fade, shades round points, a band of shades."""
+    """Replace error bars by fading edges: on bars, around points, and as bands on lines."""
     layers: list[Spec] = chart["layer"]
     kinds = {layer["mark"]["type"]: layer for layer in layers}
     if _has_palette(chart) or any(map(_has_palette, layers)):
@@ -184,7 +183,7 @@ def _softened(chart: Spec, look: Look) -> Spec:
         made = [part for layer in layers for part in _faded(layer, look)]
     narrow: Spec = (
         {"width": 320} if "encoding" not in chart else {}
-    )  # one number, also on a telephone
+    )  # a single number fits a phone too
     layers = [_coloured(layer, look) for layer in made]
     return _coloured({**chart, **narrow, "layer": layers}, look)
 
@@ -194,13 +193,13 @@ def _has_palette(layer: Spec) -> bool:
 
 
 def _interval_axis(layer: Spec) -> str | None:
-    """Return the axis along which the layer goes from low to high, if it does."""
+    """Return the axis along which the layer draws low to high, or None."""
     encoding = layer["encoding"]
     return next((a for a in "xy" if encoding.get(f"{a}2", {}).get("field") == "high"), None)
 
 
 def _fading_bars(bar: Spec, rule: Spec, look: Look) -> list[Spec]:
-    """Return bars that are solid up to the interval, and fade out over it; from zero both ways."""
+    """Return bars that are solid up to the interval and fade out over it, for either sign."""
     axis = _interval_axis(rule) or "y"
     value = bar["encoding"][axis]
     known = [
@@ -227,7 +226,7 @@ def _fading_bars(bar: Spec, rule: Spec, look: Look) -> list[Spec]:
 
 
 def _faded(layer: Spec, look: Look) -> list[Spec]:
-    """Return the layer; an interval is darkest at the value and fades out to both ends."""
+    """Return the layers of an interval that is darkest at the value and fades to both ends."""
     axis = _interval_axis(layer)
     if axis is None:
         return [_inked(layer, look)]
@@ -248,7 +247,7 @@ def _faded(layer: Spec, look: Look) -> list[Spec]:
 
 
 def _gradient(axis: str, colour: str, opacities: tuple[float, float]) -> Spec:
-    """Return a colour that goes from one opacity to another along the axis."""
+    """Return a colour gradient between two opacities along the axis."""
     ends = {"x1": 0, "x2": int(axis == "x"), "y1": int(axis == "y"), "y2": 0}
     red, green, blue = (int(colour[n : n + 2], 16) for n in (1, 3, 5))
     stops = [
@@ -259,7 +258,7 @@ def _gradient(axis: str, colour: str, opacities: tuple[float, float]) -> Spec:
 
 
 def _shaded(layer: Spec, look: Look) -> list[Spec]:
-    """Return the layer; an interval becomes shades laid on each other, each narrower."""
+    """Return an interval as overlaid shades, each narrower than the one before."""
     axis = _interval_axis(layer)
     if axis is None:
         return [_inked(layer, look)]
@@ -268,7 +267,7 @@ def _shaded(layer: Spec, look: Look) -> list[Spec]:
 
 
 def _shade(layer: Spec, axis: str, part: float) -> Spec:
-    """Return one shade: the middle part of the interval, thinly laid on."""
+    """Return one shade: the middle share `part` of the interval, nearly transparent."""
     name = f"{part:g}".replace(".", "_")
     low = f"datum.value - (datum.value - datum.low) * {part:g}"
     high = f"datum.value + (datum.high - datum.value) * {part:g}"
@@ -301,7 +300,7 @@ def _inked(layer: Spec, look: Look) -> Spec:
 
 
 def _coloured(layer: Spec, look: Look) -> Spec:
-    """Return the layer in the look's palette, if it has several colours."""
+    """Return the layer in the look's palette, if it encodes several colours."""
     return (
         {**layer, "encoding": _palette(layer["encoding"], look)} if "encoding" in layer else layer
     )

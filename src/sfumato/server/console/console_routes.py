@@ -1,4 +1,4 @@
-"""The console's addresses: each page's function, behind the checks that all pages share."""
+"""The console's routes: one for each page, behind checks of origin, CSRF and session."""
 
 from __future__ import annotations
 
@@ -61,30 +61,30 @@ PAGES: Final[tuple[Page, ...]] = (
 
 @dataclass(frozen=True)
 class Console:
-    """What every page is made with."""
+    """What every page needs: the door connection, the templates and randomness."""
 
     line: DoorConnection
     paper: Renderer
-    draw: Callable[[int], bytes]  # of random bytes, for operation ids
+    draw: Callable[[int], bytes]  # random bytes, for operation ids
 
     def routes(self) -> list[Route]:
-        """Return a route for each page whose verbs this service has, and for the files."""
+        """Return a route for each page whose verbs this service has, and for static files."""
         return self._routes([page for page in PAGES if all(map(is_known, page.verbs))])
 
     def lab_routes(self) -> list[Route]:
-        """Return the lab's pages alone, open to all: there is nobody's data behind them."""
+        """Return the lab's pages alone, without sign-in: they contain only synthetic data."""
         return self._routes([replace(page, is_open=True) for page in lab_pages.PAGES])
 
     def _routes(self, pages: Sequence[Page]) -> list[Route]:
         routes = [Route(p.path, self._endpoint(p), methods=[p.method]) for p in pages]
         files = [
             Route("/static/{digest}/{name}", self._static, methods=["GET"]),
-            Route("/favicon.ico", self._mark, methods=["GET"]),  # of a picture by itself
+            Route("/favicon.ico", self._mark, methods=["GET"]),  # for a picture opened alone
         ]
         return [*routes, *files]
 
     def refused(self, refused: Refused, status: int) -> Response:
-        """Return a page that says what was refused, why, and what to do next."""
+        """Return a page with the refusal: what was refused, why, and what to do next."""
         values = {"refused": refused, "me": NOBODY, "csrf": "", "path": ""}
         return self.paper.page("error.html", status, **values)
 
@@ -96,9 +96,9 @@ class Console:
                 return await page.shown(visit)
             except Refused as refused:
                 kept = refused
-            except ClientDisconnect:  # nobody reads this
+            except ClientDisconnect:  # the client is gone
                 return Response(status_code=400)
-            if page.takes_a_file:  # which may be endless: only its rate is looked at
+            if page.takes_a_file:  # a file may be endless, so drain it up to a limit
                 await drain_body(request.stream())
             return _refused_at(page, visit, kept)
 
@@ -125,7 +125,10 @@ def _refused_at(page: Page, visit: Visit, refused: Refused) -> Response:
 
 
 async def _admitted(page: Page, visit: Visit) -> Visit:
-    """Return the visit with who is there; a form is looked at only if a page of ours sent it."""
+    """Check origin, CSRF token and session; return the visit with its form and its user.
+
+    A form is parsed only if it came from one of our own pages.
+    """
     if page.method in UNSAFE:
         check_origin(visit.request)
     if page.method in UNSAFE and not page.takes_a_file:

@@ -1,4 +1,4 @@
-"""What a form has sent: texts, read within limits; a form has no files."""
+"""Parse URL-encoded form fields within limits; forms contain no files."""
 
 from __future__ import annotations
 
@@ -15,35 +15,35 @@ from sfumato.server.ipc.body_drain import drain_body
 from sfumato.wire.json_text import bad_request
 
 LARGEST: Final = 1024 * 1024
-MOST_FIELDS: Final = 2400  # seven of each of 300 columns, and the rest of a card
+MOST_FIELDS: Final = 2400  # seven for each of 300 columns, and the rest of a card
 LONGEST_NUMBER: Final = 60
 URLENCODED: Final = "application/x-www-form-urlencoded"
 
 
 @dataclass(frozen=True)
 class Form:
-    """The fields of a form, each with all that was sent for it."""
+    """The fields of a form; each may have several values."""
 
     fields: Mapping[str, Sequence[str]]
 
     def text(self, name: str) -> str:
-        """Return the field without what stands around it, or nothing."""
+        """Return the last value of a field without surrounding spaces; empty if it is missing."""
         return self.raw(name).strip()
 
     def raw(self, name: str) -> str:
-        """Return the field as it was typed: a password may begin with a space."""
+        """Return the last value of a field unchanged: a password may begin with a space."""
         return self.fields.get(name, [""])[-1]
 
     def all(self, name: str) -> list[str]:
-        """Return everything that was ticked."""
+        """Return all non-empty values of a field, such as ticked boxes."""
         return [value for value in self.fields.get(name, []) if value]
 
     def has(self, name: str) -> bool:
-        """Say whether it was ticked."""
+        """Return True if the field is non-empty, such as a ticked box."""
         return bool(self.text(name))
 
     def number(self, name: str) -> Decimal | None:
-        """Return the number exactly as it was typed, or None where nothing was; or refuse."""
+        """Parse a field as an exact decimal, or None if it is empty; or refuse."""
         typed = self.text(name)
         if not typed:
             return None
@@ -56,7 +56,7 @@ class Form:
         return read
 
     def count(self, name: str) -> int | None:
-        """Return the whole number that was typed, or None where nothing was; or refuse."""
+        """Parse a field as a whole number, or None if it is empty; or refuse."""
         typed = self.text(name)
         if not typed:
             return None
@@ -66,7 +66,7 @@ class Form:
 
 
 async def read_form(request: Request) -> Form:
-    """Return the form that was sent, or refuse."""
+    """Read and parse a form, or refuse it."""
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != URLENCODED:
         raise bad_request("a form is sent as " + URLENCODED)

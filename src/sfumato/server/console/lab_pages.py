@@ -1,4 +1,4 @@
-"""The lab's pages: exhibits with sliders, drawn on the server from synthetic data alone."""
+"""The lab's pages: exhibits with sliders, drawn on the server from synthetic data."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ from sfumato.server.console.visit import Visit, unknown_page, whole_number
 from sfumato.server.ipc.fair_semaphore import FairSemaphore, Limit
 from sfumato.wire.json_text import bad_request
 
-if TYPE_CHECKING:  # the lab is loaded when its pages are looked at
+if TYPE_CHECKING:  # the lab is imported when its pages are opened
     from sfumato.lab.exhibits import Exhibit
 
-# Drawing is work, and others wait for their pages meanwhile.
+# Drawing uses the processor, and other pages wait meanwhile; so draw one picture at a time.
 WIDTHS: Final[Mapping[str, Callable[[Json], Json]]] = {"wide": dict, "narrow": narrowed}
 _TURNS: Final = FairSemaphore(Limit(at_once=1, of_one_user=1, waiting=20, waiting_of_one=4))
 
 
 async def lab(visit: Visit) -> Response:
-    """Show what there is to try."""
+    """Show the list of exhibits."""
     from sfumato.lab.exhibits import EXHIBITS
 
     return visit.page("lab.html", exhibits=EXHIBITS)
 
 
 async def show(visit: Visit) -> Response:
-    """Show one exhibit as its address says."""
+    """Show one exhibit, with the slider positions of its URL."""
     found, places, seed = _asked(visit)
     plot = await _drawn(visit, found, places, seed)
     view = _view(visit, plot)
@@ -41,12 +41,12 @@ async def show(visit: Visit) -> Response:
 
 
 async def live(visit: Visit) -> Response:
-    """Return what the sliders show now, for the page's script."""
+    """Return the current plot's data as JSON, for the page's script."""
     return JSONResponse(_view(visit, await _drawn(visit, *_asked(visit))))
 
 
 async def picture(visit: Visit) -> Response:
-    """Return the picture alone, in light or dark, wide or for a telephone."""
+    """Return the plot as SVG: light or dark, wide or for a phone."""
     query = visit.request.query_params
     look, width = query.get("look", ""), query.get("width", "wide")
     if look not in looks() or width not in WIDTHS:
@@ -77,7 +77,7 @@ def _asked(visit: Visit) -> tuple[Exhibit, dict[str, int], int]:
 
 
 def _view(visit: Visit, plot: Plot) -> dict[str, object]:
-    """Return the picture's address, its sentence and its table."""
+    """Return the plot's URL, summary, notes and table."""
     found, places, seed = _asked(visit)
     address = f"/lab/{found.name}/picture.svg?" + urlencode({**places, "seed": seed})
     return {
@@ -91,7 +91,7 @@ def _view(visit: Visit, plot: Plot) -> dict[str, object]:
 
 
 def _notes(plot: Plot) -> str:
-    """Return what stands under the title of a picture, which is drawn without it here."""
+    """Return the subtitle of a plot that is drawn without its title, unless the summary has it."""
     title: Any = plot.spec.get("title")  # Any: a Vega-Lite spec
     words = " ".join(title.get("subtitle", ())) if isinstance(title, dict) else ""
     return "" if words in plot.summary else words

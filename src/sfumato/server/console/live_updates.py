@@ -1,4 +1,4 @@
-"""A page that follows something: its state, told to the page's script again and again."""
+"""Stream a state to a page's script as server-sent events."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from sfumato.wire.query_json import read_refusal
 
 
 async def follow_state(visit: Visit, verb: str, params: dict[str, object]) -> Response:
-    """Return the stream of what the verb says, or refuse what it refuses at first."""
+    """Poll a verb and stream its results, or refuse if the first call is refused."""
 
     async def look() -> Answered:
         return await visit.line.call(verb, token=visit.token, place=visit.place, params=params)

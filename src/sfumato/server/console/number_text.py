@@ -1,4 +1,4 @@
-"""Numbers and times as the pages write them."""
+"""Template filters that format numbers, keys and times."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Shape = Mapping[str, Any]  # Any: JSON of the wire
 
 
 def plain_number(value: float | str | None) -> str:
-    """Return a budget or a bound, without the dust of floats."""
+    """Format a budget or bound, without floating-point artefacts."""
     if value is None:
         return "–"
     if isinstance(value, str):  # an exact fraction, as the ledger writes it
@@ -26,31 +26,31 @@ def _digits(value: float) -> str:
 
 
 def bound(value: float | str) -> str:
-    """Return a bound of a column: a number, or a day as it is."""
+    """Format a column's bound: a number, or a date unchanged."""
     return value if isinstance(value, str) else plain_number(value)
 
 
 def key_text(value: object) -> str:
-    """Return a key as people say it."""
+    """Format a group key; null becomes "(missing)"."""
     if value is None:
         return "(missing)"
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def moment(value: str | None) -> str:
-    """Return a time of the ledger to the minute, in UTC."""
+    """Format a ledger time to the minute, in UTC."""
     if not value:
         return "–"
     return datetime.fromisoformat(value).strftime("%Y-%m-%d %H:%M")
 
 
 def margin(value: float | None) -> str:
-    """Return half an interval, with the digits that mean something."""
+    """Format a half-width with its significant digits only."""
     return "–" if value is None else number_text(float(value), float(value))
 
 
 def error_words(price: Shape, name: str) -> str:
-    """Return how far off a column will be, before it is asked."""
+    """Describe the error to expect of a column before the question is asked."""
     error, rank = price["error"][name], price["rank_error"].get(name)
     if error is not None:
         return f"± {margin(error)}"

@@ -1,4 +1,4 @@
-"""A page: its address, the function that makes it, and the verbs without which it is not there."""
+"""A page of the console: its URL, its function, and the verbs that it needs."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from sfumato.server.console.visit import Visit
 
 @dataclass(frozen=True)
 class Page:
-    """One address of the console."""
+    """One method and URL of the console."""
 
     method: str
     path: str
     shown: Callable[[Visit], Awaitable[Response]]
     verbs: tuple[str, ...] = ()
-    is_open: bool = False  # nobody is asked who they are
-    is_for_script: bool = False  # its refusals are JSON
-    takes_a_file: bool = False  # as it is, with the session's mark in a header
+    is_open: bool = False  # no sign-in needed
+    is_for_script: bool = False  # refusals are JSON
+    takes_a_file: bool = False  # raw body; the CSRF token is in a header

@@ -1,4 +1,4 @@
-"""QR codes as pictures without script, style or size of their own; segno works them out."""
+"""QR codes as SVG without script, style or fixed size, made by segno."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from starlette.requests import Request
 
 
 def address_of(request: Request, survey: str) -> str:
-    """Return where the survey is, as whoever asks has reached this house."""
+    """Return the survey's URL, with the scheme and host of this request."""
     return f"{request.url.scheme}://{request.headers['host']}/s/{survey}"
 
 
 def qr_of(address: str) -> Markup:
-    """Return the address as a picture; a quarter of it may be dirty (error correction Q)."""
+    """Return the URL as a QR code; a quarter of it may be unreadable (error correction Q)."""
     made = io.BytesIO()
     code = segno.make(address, error="q", micro=False, boost_error=False)
     code.save(

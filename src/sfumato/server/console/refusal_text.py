@@ -1,6 +1,6 @@
-"""Rewrite what a refusal says to do next for pages, whose readers have no shell.
+"""Rewrite a refusal's next step for console readers, who have no command line.
 
-Refusals are written once, for every face, and name options of the command line; here they name
+Refusals are written once and name command-line options. Here these are replaced by the names of
 the fields and pages that do the same.
 """
 
@@ -52,12 +52,12 @@ INSTEAD: Final[tuple[tuple[re.Pattern[str], str], ...]] = tuple(
 
 
 def in_pages(text: str) -> str:
-    """Return the sentence with fields and pages in the place of commands and options."""
+    """Replace commands and options in a sentence by fields and pages."""
     for said, instead in INSTEAD:
         text = said.sub(instead, text)
     return text
 
 
 def for_pages(refused: Refused) -> Refused:
-    """Return the refusal as a page shows it."""
+    """Return the refusal as a page shows it, with its next step rewritten."""
     return Refused(refused.code, refused.cause, in_pages(refused.next_step), **refused.facts)

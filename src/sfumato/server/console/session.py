@@ -1,4 +1,4 @@
-"""Who is at the browser: the session's cookie, and proof that a form came from a page of ours."""
+"""Console sessions: the session cookie, CSRF tokens and origin checks."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from starlette.responses import Response
 
 from sfumato.dp.refusal import Refused
 
-# The prefix makes browsers refuse it from any other host, path or unencrypted page.
+# Browsers accept this prefix only from this host, for path / and over HTTPS.
 COOKIE: Final = "__Host-sfumato"
 DEVICE_COOKIE: Final = "__Host-sfumato-device"
 HOURS_S: Final = 12 * 3600
@@ -21,26 +21,26 @@ UNSAFE: Final = frozenset({"POST", "PUT", "DELETE", "PATCH"})
 
 
 def token_of(request: Request) -> str:
-    """Return the session's token, or nothing."""
+    """Return the session's token, or an empty text."""
     return request.cookies.get(COOKIE, "")
 
 
 def csrf_of(token: str) -> str:
-    """Return what every form of the session carries; it tells nothing of the token."""
+    """Return the session's CSRF token: a hash, which does not reveal the session token."""
     return hashlib.sha256(_CSRF + token.encode()).hexdigest()
 
 
 def check_csrf(token: str, sent: str) -> None:
-    """Refuse a form that was not made for this session."""
+    """Refuse a form whose CSRF token is not that of this session."""
     if not hmac.compare_digest(csrf_of(token).encode(), sent.encode()):
         raise from_elsewhere()
 
 
 def check_origin(request: Request) -> None:
-    """Refuse what another site's page has sent; a browser says whose page it was.
+    """Refuse a request that another site's page sent (CSRF).
 
-    With `no-referrer` a form of our own says `Origin: null`, so `Sec-Fetch-Site` decides where
-    there is one.
+    `Sec-Fetch-Site` decides if the browser sends it: with `no-referrer`, even our own forms have
+    `Origin: null`.
     """
     origin = request.headers.get("origin")
     own = f"{request.url.scheme}://{request.headers.get('host')}"
@@ -56,7 +56,7 @@ def check_origin(request: Request) -> None:
 
 
 def from_elsewhere() -> Refused:
-    """Return the refusal of a form that no page of ours has sent."""
+    """Return the refusal of a form that none of our pages sent."""
     return Refused(
         "not-allowed",
         "This form did not come from a page of this session.",
@@ -65,12 +65,12 @@ def from_elsewhere() -> Refused:
 
 
 def device_of(request: Request) -> str:
-    """Return the proof that the browser has signed in before, or nothing."""
+    """Return the cookie that proves an earlier sign-in from this browser, or an empty text."""
     return request.cookies.get(DEVICE_COOKIE, "")[:64]
 
 
 def signed_in(reply: Response, token: str, device: str) -> Response:
-    """Return the reply, which hands the browser its session and the proof of a known device."""
+    """Set the session cookie and the known-device cookie on the reply."""
     for name, value, age_s in ((COOKIE, token, HOURS_S), (DEVICE_COOKIE, device, YEAR_S)):
         reply.set_cookie(
             name, value, max_age=age_s, path="/", secure=True, httponly=True, samesite="strict"
@@ -79,7 +79,7 @@ def signed_in(reply: Response, token: str, device: str) -> Response:
 
 
 def signed_out(reply: Response) -> Response:
-    """Return the reply, which takes the session away, and all that the browser has kept of it."""
+    """Delete the session cookie, and make the browser clear its cache and storage."""
     reply.delete_cookie(COOKIE, path="/", secure=True, httponly=True, samesite="strict")
     reply.headers["Clear-Site-Data"] = '"cache", "storage"'
     return reply

@@ -1,4 +1,4 @@
-"""Pages from templates, everything escaped; and what they are printed with, kept in memory."""
+"""Render the console's pages from templates with autoescaping; serve static files from memory."""
 
 from __future__ import annotations
 
@@ -21,24 +21,24 @@ KINDS: Final[Mapping[str, str]] = {
     ".js": "text/javascript; charset=utf-8",
     ".svg": "image/svg+xml",
 }
-FOR_EVER: Final = "public, max-age=31536000, immutable"  # its address holds its digest
+FOR_EVER: Final = "public, max-age=31536000, immutable"  # the URL contains the content's digest
 
 
 @dataclass(frozen=True)
 class Renderer:
-    """The templates, and the style and script that they name."""
+    """The templates, and the static files with their digest."""
 
     templates: Environment
     static: Mapping[str, bytes]
     digest: str
 
     def page(self, name: str, status: int = 200, **values: object) -> Response:
-        """Return the page, filled in."""
+        """Render a page."""
         text = self.templates.get_template(name).render(static=f"/static/{self.digest}", **values)
         return HTMLResponse(text, status)
 
     def file(self, digest: str, name: str) -> Response | None:
-        """Return a file of ours, or None."""
+        """Return a static file, or None."""
         content = self.static.get(name) if digest == self.digest else None
         if content is None:
             return None
@@ -47,7 +47,7 @@ class Renderer:
 
 
 def make_renderer() -> Renderer:
-    """Return all of it, read once."""
+    """Read all templates and static files into memory."""
     texts = {name: content.decode() for name, content in _read("templates").items()}
     static = _read("static")
     digest = hashlib.sha256(b"".join(n.encode() + static[n] for n in sorted(static))).hexdigest()

@@ -1,4 +1,4 @@
-"""One visit of a page: who is there, what they may do, and the door behind it."""
+"""One request to the console: its user, their rights, and calls to the vault's process."""
 
 from __future__ import annotations
 
@@ -21,37 +21,37 @@ from sfumato.wire.json_text import json_text
 from sfumato.wire.query_json import read_refusal
 from sfumato.wire.verb_table import BY_VERB
 
-Said = dict[str, Any]  # Any: JSON of the wire, whose shape the service's tests hold
+Said = dict[str, Any]  # Any: JSON; the service's tests check its shape
 NOBODY: Final[Mapping[str, object]] = {"user": "", "roles": [], "actions": []}
 
 
 @dataclass(frozen=True)
 class Visit:
-    """What a page is made of; it can do no more than its token can."""
+    """A request and all that its page needs; it has only the rights of its token."""
 
     request: Request
     line: DoorConnection
     paper: Renderer
-    draw: Callable[[int], bytes]  # of random bytes, for operation ids
+    draw: Callable[[int], bytes]  # random bytes, for operation ids
     token: str = ""
     me: Mapping[str, Any] = field(default_factory=lambda: NOBODY)  # Any: JSON
     form: Form = field(default_factory=lambda: Form({}))
 
     @cached_property
     def place(self) -> str:
-        """Return where the request comes from."""
+        """Return the client's address."""
         return self.request.client.host if self.request.client is not None else "?"
 
     def may(self, action: str) -> bool:
-        """Say whether the token lets its bearer do this."""
+        """Return True if the token permits the action."""
         return action in self.me["actions"]
 
     def at(self, name: str) -> str:
-        """Return what stands in the address."""
+        """Return a parameter of the URL path."""
         return str(self.request.path_params[name])
 
     async def call(self, verb: str, body: Mapping[str, object] | None = None) -> Said:
-        """Return what the verb gives; or refuse, as the door did."""
+        """Call a verb (API operation) in the door process; return its result or raise `Refused`."""
         given = dict(body or {})
         route = BY_VERB[verb]
         params = {
@@ -70,9 +70,9 @@ class Visit:
     async def tried(
         self, verb: str, body: Callable[[], Mapping[str, object]]
     ) -> tuple[Said | None, Refused | None]:
-        """Return what the verb gives, or its refusal, for a page that shows either.
+        """Call a verb; return its result or its refusal, for a page that shows either.
 
-        The body is made here, so that a field that cannot be read is refused the same way.
+        `body` is called here, so that an unreadable field is refused the same way.
         """
         try:
             return await self.call(verb, body()), None
@@ -83,7 +83,7 @@ class Visit:
         return None, kept
 
     def page(self, name: str, refused: Refused | None = None, **values: object) -> Response:
-        """Return the page, filled in; a refusal on it gives it the refusal's status."""
+        """Render a page; a refusal on it sets the HTTP status."""
         return self.paper.page(
             name,
             200 if refused is None else STATUS[refused.code],
@@ -95,26 +95,26 @@ class Visit:
         )
 
     def go(self, path: str) -> Response:
-        """Send the browser to another page."""
+        """Redirect the browser to another page."""
         return RedirectResponse(path, 303)
 
 
 def is_known(verb: str) -> bool:
-    """Say whether this version of the service has the verb."""
+    """Return True if this version of the service has the verb."""
     return verb in BY_VERB
 
 
 def safe_path(path: str) -> str:
-    """Return the path if it is one of this host, or the first page's."""
+    """Return a path of this host unchanged; return "/" for any other URL."""
     is_ours = path.startswith("/") and not path.startswith(("//", "/\\"))
     return path if is_ours and path.isprintable() and len(path) < 2000 else "/"
 
 
 def whole_number(text: str) -> int | None:
-    """Return the number, or None for what is none."""
+    """Parse a whole number; None if the text is not one."""
     return int(text) if text.isascii() and text.isdecimal() and len(text) <= 17 else None
 
 
 def unknown_page() -> Refused:
-    """Return the refusal of an address that no page has."""
+    """Return the refusal of an unknown URL."""
     return Refused("unknown-page", "There is nothing at that address.", "Begin at the first page.")

@@ -1,1 +1,1 @@
-"""The HTTP server: API endpoints, limits on connections, OpenAPI."""
+"""The HTTP server (edge): API endpoints, connection limits, security headers, OpenAPI."""

@@ -1,4 +1,4 @@
-"""The API: for each route of the wire's table, pass the request to the door and the answer back."""
+"""The HTTP API: for each route of the verb table, forward the request to the door process."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from sfumato.wire.query_json import Json
 from sfumato.wire.route import Route
 from sfumato.wire.verb_table import ROUTES
 
-SMALL_BODY: Final = 4 * 1024  # of whoever has not said who they are
+SMALL_BODY: Final = 4 * 1024  # before authentication
 MAX_BODY: Final = 1024 * 1024
-BUSY: Final = ("survey-report",)  # looked for first: routes are tried one after another
+BUSY: Final = ("survey-report",)  # routes are tried in order, so the busiest comes first
 
 
 def api_routes(line: DoorConnection) -> list[HttpRoute]:
@@ -45,7 +45,7 @@ def _endpoint(route: Route, line: DoorConnection) -> Endpoint:
             return json_reply(answer.code, answer.body)
         except Refused as refused:
             reply = refusal_reply(refused)
-        except ClientDisconnect:  # nobody reads this
+        except ClientDisconnect:  # the client is gone
             return Response(status_code=400)
         return reply
 
@@ -93,7 +93,7 @@ async def _body(request: Request, most: int) -> bytes:
 
 
 def _params(route: Route, request: Request) -> Json:
-    """Return what stands in the path and behind the question mark, numbers as numbers."""
+    """Return the parameters of path and query string, with integers parsed."""
     params: Json = dict(request.path_params)
     known = route.query or {}
     for key, value in request.query_params.multi_items():

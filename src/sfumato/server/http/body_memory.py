@@ -1,9 +1,9 @@
-"""All bodies that are in the edge at one time: beyond a sum of them, whoever sends more waits.
+"""Limit the memory of all request bodies together; refuse a body that exceeds it.
 
-A body of up to 1 MB lies in memory until its request is answered; two thousand connections that
-each send one would take more memory than there may be. An upload is passed on as it comes, so its
-parts are not counted. Nor is the first of a body: whoever holds the sum with a few connections
-stops nobody's sign-in, and nobody's question.
+A body of up to 1 MB stays in memory until its request is answered. Two thousand connections with
+such bodies could need more memory than there is. Uploads are streamed, so they do not count.
+The first 8 KB of each body do not count either: an attacker who fills the limit with a few
+connections then blocks no sign-in and no question.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ from sfumato.server.http.connection_limits import FILES
 from sfumato.system.ip_networks import network_of
 
 MOST: Final = 64 * 1024 * 1024
-SHARE: Final = 4  # one place may have a quarter of it
-SMALL: Final = 8 * 1024  # of each body, which has room always: there are only so many connections
+SHARE: Final = 4  # one network may use a quarter of it
+SMALL: Final = 8 * 1024  # of each body, not counted; the number of connections is limited too
 
 
 @dataclass
 class BodyMemory:
-    """The app, whose requests' bodies are no more than so many bytes at any time."""
+    """ASGI middleware that limits the total size of request bodies in memory."""
 
     app: ASGIApp
     most: int = MOST
-    held: Counter[str] = field(default_factory=Counter)  # bytes, by where they come from
+    held: Counter[str] = field(default_factory=Counter)  # bytes, by client network
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass the request on, its body counted until it is answered."""
+        """Forward the request; count its body until it is answered."""
         if scope["type"] != "http" or (scope["method"], scope["path"]) in FILES:
             await self.app(scope, receive, send)
             return
@@ -69,6 +69,6 @@ class BodyMemory:
 
 
 async def _thrown_away(message: Message, receive: Receive) -> None:
-    """Read the rest and keep none of it, so that the refusal is heard; the clock still runs."""
+    """Read and drop the rest of the body, so that the refusal arrives; time limits still hold."""
     while message["type"] == "http.request" and message.get("more_body", False):
         message = await receive()

@@ -1,4 +1,4 @@
-"""Limits on a connection before any request is one: slow heads, large heads, too many of them."""
+"""Connection limits before a request is complete: slow or large heads, too many connections."""
 
 from __future__ import annotations
 
@@ -13,29 +13,29 @@ from sfumato.system.ip_networks import Network, is_within, network_of
 
 HEAD_BYTES: Final = 16 * 1024
 HEADERS: Final = 100
-RATE_S: Final = 10.0  # over which an upload's rate is counted
-BYTES_A_SECOND: Final = 16 * 1024  # of an upload, at least, and of a large reply
+RATE_S: Final = 10.0  # window for an upload's rate
+BYTES_A_SECOND: Final = 16 * 1024  # minimum rate of an upload, and of reading a large reply
 
 
 @dataclass(frozen=True)
 class Limits:
-    """How slowly a request may come, and how many connections may be open."""
+    """Time limits for requests, and limits on open connections."""
 
-    head_s: float = 10.0  # to send a whole head, from its first byte or the connection's begin
-    body_s: float = 60.0  # to send the body of anything but an upload
+    head_s: float = 10.0  # for the whole head, from its first byte or from the connection's start
+    body_s: float = 60.0  # for the body of anything but an upload
     connections: int = 2000
     of_one_place: int = 1000
-    unread_s: float = 30.0  # to read on, where the rest of a reply waits for it; and again
-    only: tuple[Network, ...] = ()  # who may connect, besides this machine; () is anybody
+    unread_s: float = 30.0  # for reading on while a reply is unread; restarts after progress
+    only: tuple[Network, ...] = ()  # networks that may connect besides this machine; () allows all
 
 
 _PLACES: Final[Counter[str]] = Counter()  # open connections of this process, by network
 
 
 class Place:
-    """Where a connection comes from: counted until it is let go, once.
+    """The network of a connection, counted as one open connection until `let_go`.
 
-    Of IPv6, the network: its 2^64 addresses are one subscriber's.
+    For IPv6 it is the /64 network, since its 2^64 addresses belong to one subscriber.
     """
 
     def __init__(self, address: str) -> None:
@@ -44,11 +44,11 @@ class Place:
         _PLACES[self._network] += 1
 
     def has_too_many(self, limits: Limits) -> bool:
-        """Say whether this connection is one too many, of its place or of all."""
+        """Return True if there are too many connections, in all or of this network."""
         return _PLACES.total() > limits.connections or _PLACES[self._network] > limits.of_one_place
 
     def let_go(self) -> None:
-        """Count one connection less."""
+        """Stop counting this connection; further calls do nothing."""
         if not self._is_counted:
             return
         self._is_counted = False
@@ -58,32 +58,32 @@ class Place:
 
 
 class GuardedProtocol(HttpToolsProtocol):
-    """uvicorn's connection, which ends those who come slowly, large, or too often."""
+    """uvicorn's HTTP protocol with limits on slow, large and numerous connections."""
 
     limits: ClassVar[Limits] = Limits()
-    place: Place | None = None  # known already where the connection was encrypted first
+    place: Place | None = None  # set already if TLS came first
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Begin to count, unless there are too many already."""
+        """Start the time limit of the head, or close a connection beyond the limits."""
         super().connection_made(transport)
         self._head_bytes = self._raw_bytes = self._body_bytes = 0
         self._is_in_head = True
-        self._came_whole = False  # whether a head or a request has ended in what came just now
+        self._came_whole = False  # whether this data ended a head or a request
         self._timer: asyncio.TimerHandle | None = None
         self._unread: asyncio.TimerHandle | None = None
-        self._left = 0  # how much of the reply had to be read yet when that timer began
+        self._left = 0  # unread bytes of the reply when the timer started
         address = self.client[0] if self.client else "?"
         if self.place is None:
             self.place = Place(address)
         if self.limits.only and not is_within(address, self.limits.only):
-            transport.abort()  # somebody goes past the proxy, in clear text: they get no word
+            transport.abort()  # it bypasses the proxy in clear text: close without a reply
         elif self.place.has_too_many(self.limits):
             self._end(503, "Too many connections.")
         else:
             self._begin_head()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Count one connection less."""
+        """Stop the timers and stop counting the connection."""
         self._stop_timer()
         self._stop_waiting()
         if self.place is not None:
@@ -91,7 +91,7 @@ class GuardedProtocol(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Take what came, unless the head is too large or its first bytes come after a pause."""
+        """Parse received bytes; start the head's timer after a pause, and limit the head's size."""
         if self.transport.is_closing():
             return
         if self._is_in_head and self._timer is None and not self._is_answering():
@@ -100,21 +100,21 @@ class GuardedProtocol(HttpToolsProtocol):
         super().data_received(data)
         is_more_of_it = self._is_in_head and not self._came_whole
         self._raw_bytes = self._raw_bytes + len(data) if is_more_of_it else 0
-        if self._raw_bytes > RAW_BYTES:  # the parser tells of a header only where it ends
+        if self._raw_bytes > RAW_BYTES:  # the parser reports a header only at its end
             self._end(431, TOO_LARGE)
 
     def on_url(self, url: bytes) -> None:
-        """Count the address into the head."""
+        """Count the URL as a part of the head."""
         self._head_bytes += len(url)
         super().on_url(url)
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Count the header into the head."""
+        """Count a header as a part of the head."""
         self._head_bytes += len(name) + len(value)
         super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
-        """Begin the request, unless its head is too large."""
+        """Start the request and its body's time limit, unless the head is too large."""
         self._came_whole = True
         self._stop_timer()
         if self.transport.is_closing():
@@ -130,14 +130,14 @@ class GuardedProtocol(HttpToolsProtocol):
             self._timer = self.loop.call_later(self.limits.body_s, self._late)
 
     def on_body(self, body: bytes) -> None:
-        """Take a part of the body, if there is a request that it is of."""
+        """Pass on a part of the body, unless the request was refused at its head."""
         self._body_bytes += len(body)
         if not self._is_in_head:
             super().on_body(body)
 
     def on_message_complete(self) -> None:
-        """Stop the clock: all of the request is here."""
-        self._came_whole = True  # the rest of what came with a body's end is not a head's
+        """Stop the time limit: the request is complete."""
+        self._came_whole = True  # bytes after a body's end do not count as a head
         self._stop_timer()
         self._head_bytes = 0
         if not self._is_in_head:
@@ -145,38 +145,38 @@ class GuardedProtocol(HttpToolsProtocol):
         self._is_in_head = True
 
     def pause_writing(self) -> None:
-        """Wait for who does not read what they asked for, but not for long."""
+        """Start the time limit for a client that does not read its reply."""
         super().pause_writing()
         self._wait_for_reader()
 
     def resume_writing(self) -> None:
-        """Go on: they read."""
+        """Stop the reader's time limit: the client reads again."""
         if not self.transport.is_closing():
             self._stop_waiting()
         super().resume_writing()
 
     def on_response_complete(self) -> None:
-        """Go on with the next request, or wait for the last reply to be read; not for long."""
+        """Start the next request; on a closing connection, limit the time to read the reply."""
         super().on_response_complete()
         if self.transport.is_closing():
             self._wait_for_reader()
 
     def timeout_keep_alive_handler(self) -> None:
-        """Let go of who says nothing; what they have not read yet, they are to read now."""
+        """Close an idle connection; limit the time to read what is still unread."""
         super().timeout_keep_alive_handler()
         self._wait_for_reader()
 
     def send_400_response(self, msg: str) -> None:
-        """Refuse what is no HTTP, to whoever reads it in time."""
+        """Send status 400 for invalid HTTP; limit the time to read it."""
         super().send_400_response(msg)
         self._wait_for_reader()
 
     def _is_answering(self) -> bool:
-        cycle = cast("Any", self.cycle)  # Any: None before a request, whatever the stub says
+        cycle = cast("Any", self.cycle)  # Any: None before a request, though the stub denies it
         return cycle is not None and not cycle.response_complete
 
     def _is_next(self) -> bool:
-        """Say whether what is written now is the reply to the request that is coming in."""
+        """Return True if data written now would be the reply to the incoming request."""
         cycle = cast("Any", self.cycle)  # Any: as above
         if cycle is None or self._is_in_head:
             return not self._is_answering()
@@ -186,25 +186,25 @@ class GuardedProtocol(HttpToolsProtocol):
         self._timer = self.loop.call_later(self.limits.head_s, self._late)
 
     def _count_bytes(self) -> None:
-        """Begin a new stretch of an upload."""
+        """Start a new window for an upload's rate."""
         self._body_bytes = 0
         self._timer = self.loop.call_later(RATE_S, self._check_rate)
 
     def _check_rate(self) -> None:
-        """End an upload that comes too slowly; but not one that we ourselves hold up."""
+        """Close an upload that is too slow, unless we paused reading ourselves."""
         if self._body_bytes < RATE_S * BYTES_A_SECOND and not self.flow.read_paused:
             self._late()
         else:
             self._count_bytes()
 
     def _wait_for_reader(self) -> None:
-        """Look in a while what was read: a connection that is closed stays while it has bytes."""
+        """Check later how much was read: a closed connection stays open while bytes are unread."""
         self._stop_waiting()
         self._left = self.transport.get_write_buffer_size()
         self._unread = self.loop.call_later(self.limits.unread_s, self._check_reader)
 
     def _check_reader(self) -> None:
-        """Hang up, read or not; but not while a large reply is read as fast as uploads come."""
+        """Close the connection, unless the client reads at the minimum rate of uploads."""
         read = self._left - self.transport.get_write_buffer_size()
         if read < self.limits.unread_s * BYTES_A_SECOND:
             self.transport.abort()
@@ -229,14 +229,14 @@ class GuardedProtocol(HttpToolsProtocol):
         self._stop_timer()
         if self.transport.is_closing():
             return
-        if self._is_next():  # else it would be taken for a part of another reply
+        if self._is_next():  # else it would look like a part of another reply
             self.transport.write(_reply(status, why))
         self.transport.close()
         self._wait_for_reader()
 
 
 def guarded(limits: Limits) -> type[GuardedProtocol]:
-    """Return the connection with these limits."""
+    """Return the protocol class with these limits."""
     return type("LimitedProtocol", (GuardedProtocol,), {"limits": limits})
 
 

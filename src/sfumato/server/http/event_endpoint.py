@@ -1,4 +1,4 @@
-"""The endpoint of a job's state as server-sent events."""
+"""Stream a job's state as server-sent events."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from sfumato.wire.route import Route
 
 
 def events_endpoint(route: Route, line: DoorConnection) -> Endpoint:
-    """Return the endpoint that tells a job's state again and again; each time anew with the token.
+    """Return the endpoint that streams a job's state; each poll authenticates the token again.
 
-    A revoked token is told nothing more.
+    So a revoked token receives nothing more.
     """
 
     async def endpoint(request: Request) -> Response:

@@ -1,4 +1,4 @@
-"""What goes back over HTTP: JSON, or the one shape of a refusal with its status."""
+"""HTTP replies: JSON, and refusals with their status codes."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from sfumato.wire.query_json import refusal_shape
 
 
 def json_reply(code: str | None, body: bytes) -> Response:
-    """Return the JSON with the status that its code has."""
+    """Return JSON with the HTTP status of the refusal code, or 200."""
     status = 200 if code is None else STATUS.get(code, 500)
     return Response(body, status, _headers(status), "application/json")
 
 
 def refusal_reply(refused: Refused, status: int | None = None) -> Response:
-    """Return the refusal as JSON."""
+    """Return a refusal as JSON."""
     status = STATUS[refused.code] if status is None else status
     body = json.dumps(refusal_shape(refused)).encode()
     return Response(body, status, _headers(status), "application/json")
 
 
 def not_there() -> Refused:
-    """Return the refusal of an address that leads nowhere."""
+    """Return the refusal of an unknown URL."""
     return Refused(
         "unknown-page", "There is nothing at that address.", "See /openapi.json, or begin at /."
     )

@@ -1,4 +1,4 @@
-"""The OpenAPI document, made of the wire's table: every route, every status, every code."""
+"""The OpenAPI document, generated from the verb table: routes, statuses and refusal codes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _WORDS: Final = {
 
 
 def openapi(version: str) -> Json:
-    """Return the document."""
+    """Return the OpenAPI document."""
     paths: dict[str, Json] = {}
     for route in ROUTES:
         paths.setdefault(route.path, {})[route.method.lower()] = _operation(route)
@@ -49,7 +49,7 @@ def openapi(version: str) -> Json:
 
 
 def _text(name: str, summary: str, action: str | None) -> Json:
-    """Return what is no verb: a text for machines that watch."""
+    """Return the description of a plain-text endpoint for monitoring, which is not a verb."""
     codes = ("bad-request", "fault", "service-down") if action is None else COMMON
     return {
         "operationId": name,
@@ -94,7 +94,7 @@ def _responses(route: Route) -> Json:
 
 
 def _refused(codes: Iterable[str]) -> Json:
-    """Return each status with all of its codes, and what each of them means."""
+    """Return each status with its refusal codes and their meanings."""
     codes = sorted(codes)
     made: Json = {}
     for status in sorted({STATUS[code] for code in codes}):
@@ -113,7 +113,10 @@ def _carried(route: Route) -> Json:
 
 
 def _never(route: Route) -> set[str]:
-    """Return what a route that takes no body, or asks nobody who they are, never says."""
+    """Return the common refusal codes that this route never gives.
+
+    A route without a body never gives `too-large`; one without authentication never `not-allowed`.
+    """
     never = set() if route.action is not None else {"not-allowed"}
     return never if route.body is not None or route.carries == "file" else never | {"too-large"}
 

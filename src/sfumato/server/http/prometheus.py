@@ -1,4 +1,4 @@
-"""The metrics as Prometheus reads them: numbers under names and labels of closed lists."""
+"""The metrics in Prometheus' text format; names and labels come from closed lists."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ PROMETHEUS: Final = "text/plain; version=0.0.4"
 
 
 def prometheus(found: Mapping[str, Any]) -> str:  # Any: JSON of our own door
-    """Return the metrics' text.
+    """Return the metrics as text.
 
     Args:
-        found: what the verb `metrics` gives.
+        found: The result of the verb `metrics`.
     """
     return "".join(f"{line}\n" for line in _lines(found))
 

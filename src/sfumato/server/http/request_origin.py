@@ -1,4 +1,4 @@
-"""Who sends a request: their token, and where they are."""
+"""The bearer token and the client address of a request."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Endpoint = Callable[[Request], Awaitable[Response]]
 
 
 def bearer(request: Request) -> str:
-    """Return the token that the request carries, or nothing."""
+    """Return the bearer token of the request, or an empty text."""
     kind, _, token = request.headers.get("authorization", "").partition(" ")
     token = token.strip()
     is_one = kind.lower() == "bearer" and len(token) <= LONGEST_TOKEN and token.isascii()
@@ -21,5 +21,5 @@ def bearer(request: Request) -> str:
 
 
 def place_of(request: Request) -> str:
-    """Return where the request comes from, as far as this process can tell."""
+    """Return the client's address, as far as this process knows it."""
     return request.client.host if request.client is not None else "?"

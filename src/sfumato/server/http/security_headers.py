@@ -1,4 +1,4 @@
-"""Headers that every reply has, and the hosts that a request may be addressed to."""
+"""Security headers on every reply, and a check of the request's host."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ ALWAYS: Final = {
 }
 HSTS: Final = "max-age=31536000"
 _HOST: Final = re.compile(r"(\[[0-9a-f:.]+\]|[^\s:\[\]]+)(?::[0-9]{1,5})?")
-_SLASH: Final = re.compile(rb"%(2f|00)", re.IGNORECASE)  # no part of a name: proxies read it apart
+_SLASH: Final = re.compile(rb"%(2f|00)", re.IGNORECASE)  # proxies parse these differently
 
 
 class SecurityHeaders:
-    """The app, whose replies all have the headers; a request for another host gets no further."""
+    """ASGI middleware that adds security headers and refuses requests for other hosts."""
 
     def __init__(self, app: ASGIApp, hosts: Sequence[str], *, is_secure: bool) -> None:
         self._app = app
@@ -44,7 +44,7 @@ class SecurityHeaders:
         self._names = frozenset(name for name, _ in self._always)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass the request on, if it is for us."""
+        """Forward the request if its host and path are allowed; add the headers to the reply."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
@@ -55,7 +55,7 @@ class SecurityHeaders:
                 message["headers"] = [*own, *self._always]
                 headers = MutableHeaders(scope=message)
                 headers.setdefault("Cache-Control", "no-store")
-                if message["status"] in RETRY_AFTER_S:  # of a page too
+                if message["status"] in RETRY_AFTER_S:  # for pages too
                     headers.setdefault("Retry-After", str(RETRY_AFTER_S[message["status"]]))
             await send(message)
 
@@ -78,13 +78,13 @@ def _another_host() -> Refused:
 
 
 def _name_of(host: str) -> str:
-    """Return the host's name without its port."""
+    """Return the host name without its port."""
     found = _HOST.fullmatch(host.casefold())
     return "" if found is None else found[1]
 
 
 def is_loopback(host: str) -> bool:
-    """Say whether only this machine can reach the address."""
+    """Return True if the address is reachable from this machine only."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:

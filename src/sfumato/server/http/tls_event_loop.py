@@ -1,7 +1,7 @@
-"""The edge's loop: who is still shaking hands is a connection like any other, and has as long.
+"""An event loop whose TLS server counts connections before the handshake.
 
-A loop's own server says nothing of a connection before it is encrypted, so none could be counted.
-This one accepts and counts first.
+The loop's own server reports a connection only after its handshake, so slow handshakes escape the
+limits. This server accepts and counts first.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ import uvloop
 
 from sfumato.server.http.connection_limits import GuardedProtocol, Limits, Place
 
-AT_ONCE: Final = 64  # that are accepted before others are heard again
-NO_ROOM_S: Final = 0.5  # until another look, where this process can open nothing more
+AT_ONCE: Final = 64  # connections accepted before other events run
+NO_ROOM_S: Final = 0.5  # pause when no file descriptor is left
 Make = Callable[[], GuardedProtocol]
 
 
 def guarded_loop(limits: Limits) -> Callable[[], asyncio.AbstractEventLoop]:
-    """Return what makes a loop whose encrypting servers keep the limits from the first byte."""
+    """Return a loop factory whose TLS servers apply the limits from the first byte."""
 
     class GuardedLoop(uvloop.Loop):
-        # Any: whatever a server is made with; and the stubs disagree on what is made
+        # Any: the arguments of any server; the stubs disagree about the result
         async def create_server(self, *given: Any, **named: Any) -> Any:
-            """Listen; uvicorn gives the socket, and the context where it is to be encrypted."""
+            """Listen on uvicorn's socket, with our server if there is a TLS context."""
             if named.get("ssl") is None:
                 return await super().create_server(*given, **named)
             return EncryptingServer(self, given[0], named["sock"], named["ssl"], limits)
@@ -36,7 +36,7 @@ def guarded_loop(limits: Limits) -> Callable[[], asyncio.AbstractEventLoop]:
 
 
 class EncryptingServer:
-    """Accepts, counts, and only then encrypts; whoever is one too many is hung up on."""
+    """A TLS server that accepts and counts a connection, then starts its handshake."""
 
     def __init__(
         self,
@@ -57,7 +57,7 @@ class EncryptingServer:
         self._listen()
 
     def close(self) -> None:
-        """Accept nobody more; whoever is not let in yet is hung up on."""
+        """Stop accepting, and cancel the handshakes under way."""
         self._loop.remove_reader(self._listening)
         if self._rest is not None:
             self._rest.cancel()
@@ -65,7 +65,7 @@ class EncryptingServer:
             task.cancel()
 
     async def wait_closed(self) -> None:
-        """Wait until nobody is being let in any more."""
+        """Wait until no handshake is under way."""
         await asyncio.gather(*self._beginning, return_exceptions=True)
 
     def _listen(self) -> None:
@@ -78,7 +78,7 @@ class EncryptingServer:
                 link, address = self._listening.accept()
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
                 return
-            except OSError:  # no descriptor is left: who waits is still there later
+            except OSError:  # no descriptor is left: try again later
                 self._loop.remove_reader(self._listening)
                 self._rest = self._loop.call_later(NO_ROOM_S, self._listen)
                 return
@@ -94,7 +94,7 @@ class EncryptingServer:
         task.add_done_callback(self._beginning.discard)
 
     async def _encrypted(self, link: socket.socket, place: Place) -> None:
-        """Shake hands; from then on the place is the protocol's to let go."""
+        """Do the handshake; afterwards the protocol calls `place.let_go`."""
         made = self._make()
         made.place = place
         link.setblocking(False)
@@ -105,8 +105,8 @@ class EncryptingServer:
                 ssl=self._context,
                 ssl_handshake_timeout=self._limits.head_s,
             )
-        except OSError:  # late, gone, or no TLS: nobody is told why
+        except OSError:  # too late, gone, or not TLS: send no reply
             pass
         finally:
-            if cast("Any", made.transport) is None:  # Any: the stub says that it never is
+            if cast("Any", made.transport) is None:  # Any: the stub denies that it may be None
                 place.let_go()

@@ -1,1 +1,1 @@
-"""The protocol between edge and door: frames over a Unix socket."""
+"""The IPC between edge (HTTP process) and door (vault process): frames over a Unix socket."""

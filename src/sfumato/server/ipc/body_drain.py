@@ -1,4 +1,4 @@
-"""What is left of a body that was refused: a little is read on, so that its sender hears why."""
+"""Drain a refused request body, so that the client receives the refusal."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ LISTENED: Final = 8 * 1024 * 1024
 
 
 async def drain_body(parts: AsyncIterator[bytes]) -> None:
-    """Read on for a while: to hang up on who still sends would lose the reply on its way."""
+    """Read and drop up to 8 MB: closing while the client still sends would lose the reply."""
     size = 0
     with contextlib.suppress(ClientDisconnect, RuntimeError):
         async for part in parts:

@@ -1,7 +1,7 @@
-"""Count and log calls at the door: their verbs, how they ended, and how long some took.
+"""Count, time and log calls in the door process, without revealing anything about rows.
 
-What became of a question once rows were read is told to its asker alone: here it counts as
-answered, whatever came of it. Only verbs that read no row are timed.
+A question that fails after rows were read counts as answered: only its asker learns of the
+failure. Only verbs that read no rows are timed.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from typing import Final
 
 from sfumato.wire.query_json import Json
 
-FIELDS: Final = ("at", "verb", "user", "outcome", "code")  # a log line has no others
+FIELDS: Final = ("at", "verb", "user", "outcome", "code")  # a log line has only these
 AFTER_ROWS: Final = frozenset(
     {"question-failed", "question-frozen", "stream-failed", "stream-lost"}
 )
-# Only these verbs are timed: they read no row, draw no noise, wait for no reading and hash no
+# Only these verbs are timed: they read no row, draw no noise, wait for no read and hash no
 # password. The time of any other verb may depend on rows (decision 0013).
 TIMED: Final = frozenset(
     {
@@ -30,12 +30,12 @@ TIMED: Final = frozenset(
     }
 )  # fmt: skip
 BOUNDS_S: Final = (0.005, 0.025, 0.1, 0.5, 2.0, 10.0)
-# Of these no line is written: when a ballot came, and after which, is nobody's business.
+# These verbs are not logged: the log must not reveal when, or in which order, ballots came.
 UNWRITTEN: Final = frozenset({"survey-token", "survey-report", "survey-sheet", "survey"})
 
 
 class CallMetrics:
-    """Counts since the process began, and a line for each call."""
+    """Counters since the process started, and a log line for each call."""
 
     def __init__(self, write: Callable[[str], object]) -> None:
         self._write = write
@@ -45,7 +45,7 @@ class CallMetrics:
         self._lock = threading.Lock()
 
     def note(self, verb: str, user: str, code: object, took_s: float = 0.0) -> None:
-        """Count a call that ended, and write its line; how long it took is in none."""
+        """Count a finished call and write its log line, which has no duration."""
         shown = code if code not in AFTER_ROWS else None
         outcome = "answered" if shown is None else "fault" if shown == "fault" else "refused"
         with self._lock:
@@ -59,7 +59,7 @@ class CallMetrics:
         self._write(json.dumps(dict(zip(FIELDS, values, strict=True))) + "\n")
 
     def counts(self) -> Json:
-        """Return what was counted."""
+        """Return the counters and timings as JSON."""
         with self._lock:
             found = sorted(self._counts.items())
             took = [{"verb": verb, **one.as_json()} for verb, one in sorted(self._took.items())]
@@ -68,7 +68,7 @@ class CallMetrics:
 
 
 class _Took:
-    """How many calls of one verb took at most so long, and how long all took."""
+    """A histogram of one verb's durations, with the number of calls and their total time."""
 
     def __init__(self) -> None:
         self._within = [0] * len(BOUNDS_S)
@@ -87,10 +87,10 @@ class _Took:
 
 
 def to_standard_error(line: str) -> None:
-    """Write a line where the operator's journal takes it."""
+    """Write a log line to standard error, for the operator's journal."""
     sys.stderr.write(line)
     sys.stderr.flush()
 
 
 def to_nowhere(_line: str) -> None:
-    """Write nothing."""
+    """Drop the log line."""

@@ -1,4 +1,7 @@
-"""The door's end of the line: everything that comes over it is held to be hostile."""
+"""The IPC server of the door, the process with the vault: it runs the edge's calls.
+
+The edge faces the network, so none of its input is trusted.
+"""
 
 from __future__ import annotations
 
@@ -26,14 +29,14 @@ from sfumato.wire.json_text import bad_request, cannot_be_kept, json_text, read_
 from sfumato.wire.query_json import Json, refusal_shape
 from sfumato.wire.verb_table import BY_VERB
 
-# --- What goes out over one connection: all that is told in one turn of the loop goes in one call
+# --- Outgoing messages: batch what one turn of the event loop sends into one system call
 
 
 class WriteBatch:
-    """The messages of one connection; used on the loop alone.
+    """Batch the outgoing messages of one connection; use it on the event loop only.
 
-    Questions of one go end at once. A call of the system for each would wake the other end as often
-    and hand the interpreter to another thread each time.
+    Questions of one batch end together. One system call each would wake the edge as often, and
+    switch threads each time.
     """
 
     def __init__(self, writer: asyncio.StreamWriter) -> None:
@@ -41,7 +44,7 @@ class WriteBatch:
         self._parts: list[bytes] = []
 
     async def tell(self, frame: Frame) -> None:
-        """Send the message, after those before it; wait while the other end takes none."""
+        """Queue the message for sending; wait while the edge reads nothing (back-pressure)."""
         if not self._parts:
             asyncio.get_running_loop().call_soon(self._send)
         self._parts.append(frame.as_bytes())
@@ -52,20 +55,20 @@ class WriteBatch:
         self._writer.write(b"".join(parts))
 
 
-# --- A lane for work that is cheaper in one go: what comes while its threads are busy is done next
+# --- Batcher: work that arrives while all threads are busy is done as one batch next
 #
-# Whoever comes alone is done at once, alone. No more than a few lie in one go, so that nobody waits
-# for a crowd, and each is told how their own work ended, whatever became of the others'.
+# A single item is done at once, alone. The batch size is limited, so that nobody waits long. Each
+# item gets its own result or error, whatever happens to the others.
 
 
 Item = TypeVar("Item")
 Gives = TypeVar("Gives")
-MOST: Final = 256  # in one go
+MOST: Final = 256  # items in one batch
 
 
 @dataclass(frozen=True)
 class _Waiting(Generic[Item, Gives]):
-    """One piece of work, and whom to tell."""
+    """One queued item, and the future of its result."""
 
     item: Item
     told: asyncio.Future[Gives]
@@ -73,7 +76,7 @@ class _Waiting(Generic[Item, Gives]):
 
 @dataclass(eq=False)
 class _Place:
-    """A place at work, which the next gets once: when the work is over, or when it is late."""
+    """One of the running slots; it is freed once: when its batch ends, or when it is late."""
 
     free: Callable[[], None]
     is_left: bool = False
@@ -85,7 +88,7 @@ class _Place:
 
 
 class Batcher(Generic[Item, Gives]):
-    """The queue of one kind of work; used on the loop alone."""
+    """Batch the waiting items of one kind of work; use it on the event loop only."""
 
     def __init__(
         self,
@@ -95,9 +98,10 @@ class Batcher(Generic[Item, Gives]):
         most: int = MOST,
         late_s: float | None = None,
     ) -> None:
-        """Hold how several are done, which gives a value or an error for each.
+        """Keep the function that does a batch; it gives a value or an error for each item.
 
-        As many are at work as there are threads; or one, and one more for each that is late.
+        As many batches run at once as there are threads. With `late_s` one runs, and one
+        more for each batch that takes longer than that.
         """
         self._work = work
         self._threads = threads
@@ -108,12 +112,12 @@ class Batcher(Generic[Item, Gives]):
         self._turns: set[asyncio.Task[None]] = set()
 
     async def done(self, item: Item) -> Gives:
-        """Return what the work gives for the item; or raise its refusal."""
+        """Queue an item and return its result; or raise its refusal."""
         loop = asyncio.get_running_loop()
         mine: _Waiting[Item, Gives] = _Waiting(item, loop.create_future())
         self._queue.append(mine)
         if len(self._queue) == 1:
-            loop.call_soon(self._begin)  # with all that is heard in this turn of the loop
+            loop.call_soon(self._begin)  # together with all items of this turn of the loop
         return await mine.told
 
     def _begin(self) -> None:
@@ -141,7 +145,11 @@ class Batcher(Generic[Item, Gives]):
         self._begin()
 
     async def _do(self, some: list[_Waiting[Item, Gives]]) -> None:
-        """Do them, and tell each; a refusal of the disk is everybody's, a fault is one's own."""
+        """Run a batch and set each item's result.
+
+        A refusal of the whole batch, as of the disk, is given to all items. After any other error,
+        each item runs again alone, so that only the faulty one fails.
+        """
         work = self._threads.done(self._work, [one.item for one in some])
         (given,) = await asyncio.gather(work, return_exceptions=True)
         if isinstance(given, BaseException) and not isinstance(given, Refused) and len(some) > 1:
@@ -153,8 +161,8 @@ class Batcher(Generic[Item, Gives]):
             _tell(one.told, ending)
 
 
-def _tell(told: asyncio.Future[Any], ended: object) -> None:  # Any: whoever waits knows
-    if told.done():  # whoever waited is gone
+def _tell(told: asyncio.Future[Any], ended: object) -> None:  # Any: the caller knows it
+    if told.done():  # the caller was cancelled
         return
     if isinstance(ended, BaseException):
         told.set_exception(ended)
@@ -162,21 +170,21 @@ def _tell(told: asyncio.Future[Any], ended: object) -> None:  # Any: whoever wai
         told.set_result(ended)
 
 
-FILE: Final = "upload"  # the verb that sends one
-TOGETHER: Final = 8  # questions in one go: whoever is done waits for the others
-QUICK: Final = 8  # threads for what reads no rows
-TELLING: Final = frozenset({"answer", "history"})  # whether a question is over; at the beat only
-REPORT: Final = "survey-report"  # many come at once, and are counted in one go
+FILE: Final = "upload"  # the verb of an upload
+TOGETHER: Final = 8  # questions in one batch: all of it ends together
+QUICK: Final = 8  # threads for verbs that read no rows
+TELLING: Final = frozenset({"answer", "history"})  # reveal if a question is over: timed
+REPORT: Final = "survey-report"  # many arrive at once and are counted as one batch
 SHEET: Final = "survey-sheet"  # many at once wait for one commit
-TENSORS: Final = frozenset({"tensor-call", "tensor-table"})  # no rows, but they may take long
-SHORT: Final = 4096  # bytes of a question that is thought about with others
-THOUGHT_S: Final = 0.2  # after which the next are thought about beside them
-HEAVY: Final = frozenset({"price", "begin", "amend", "verify-ledger"})  # no rows, but they are long
+TENSORS: Final = frozenset({"tensor-call", "tensor-table"})  # no rows, but possibly slow
+SHORT: Final = 4096  # bytes; longer questions are not batched
+THOUGHT_S: Final = 0.2  # after so long, the next batch starts in parallel
+HEAVY: Final = frozenset({"price", "begin", "amend", "verify-ledger"})  # no rows, but slow
 
 
 @dataclass(frozen=True)
 class Call:
-    """What the edge passes on: a verb, whose token, from where, and what stood in the path."""
+    """A call that the edge forwards: verb, token, client address, and URL parameters."""
 
     verb: str
     token: str
@@ -185,7 +193,7 @@ class Call:
 
     @staticmethod
     def of(header: Json) -> Call:
-        """Return the call, or refuse what is none."""
+        """Parse and check a call's header, or refuse it."""
         verb, token, place = (header.get(key) for key in ("verb", "token", "place"))
         params = header.get("params")
         if not (isinstance(verb, str) and isinstance(token, str) and isinstance(place, str)):
@@ -201,7 +209,7 @@ class Call:
 
 @dataclass
 class _Known:
-    """What is known of a call so far, for its line in the log."""
+    """What is known of a call so far, for its log line."""
 
     verb: str = "?"
     user: str = ""
@@ -209,14 +217,14 @@ class _Known:
 
 @dataclass(frozen=True)
 class _Said:
-    """What goes back: a refusal's code or None, and the JSON."""
+    """A reply: a refusal code or None, and the JSON."""
 
     code: str | None
     text: str
 
 
 class DoorEnd:
-    """Answers the line with the desk's verbs, on threads; one slow question holds up no other."""
+    """The server of the door process: runs verbs on threads; a slow question blocks no other."""
 
     def __init__(
         self, desk: Dispatcher, *, quantum_s: float, tally: CallMetrics, most: Limit | None = None
@@ -226,12 +234,12 @@ class DoorEnd:
         self._quantum_s = quantum_s
         most = most or Limit()
         self._turns = FairSemaphore(most)
-        self._reading = FairSemaphore(Limit(1, 1))  # an engine reads for one at a time
+        self._reading = FairSemaphore(Limit(1, 1))  # an engine reads for one question at a time
         self._quick = Threads(QUICK, "quick")
         self._long = Threads(most.at_once, "long")
         self._sheets = Threads(64, "sheets")
-        self._reports = Batcher(self._taken, Threads(2, "reports"))  # one reads while one waits
-        # One thinks at a time: two would take the interpreter from each other at every statement.
+        self._reports = Batcher(self._taken, Threads(2, "reports"))  # one reads, one waits
+        # One batch plans at a time: two would compete for the interpreter lock at every statement.
         self._begins = Batcher(
             self._begun, Threads(QUICK, "begins"), most=TOGETHER, late_s=THOUGHT_S
         )
@@ -251,7 +259,7 @@ class DoorEnd:
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def serve(self, path: Path, ready: Callable[[], None]) -> None:
-        """Listen at the path until cancelled."""
+        """Listen on the Unix socket until cancelled."""
         server = await asyncio.start_unix_server(self._heard, path)
         besides = [
             asyncio.create_task(self._runner.run()),
@@ -268,7 +276,7 @@ class DoorEnd:
     async def _heard(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         outgoing = WriteBatch(writer)
         while (frame := await read_frame(reader, MAX_REQUEST)) is not None:
-            if frame.header.get("verb") == FILE:  # the connection is the file's, to its end
+            if frame.header.get("verb") == FILE:  # the rest of this connection is the file
                 await self._receive(frame, reader, writer)
                 break
             task = asyncio.create_task(self._answer(frame, outgoing))
@@ -302,7 +310,7 @@ class DoorEnd:
             await outgoing.tell(told)
 
     async def _counted(self, work: Awaitable[str], known: _Known) -> _Said:
-        """Return what the work gives, or its refusal, counted."""
+        """Return the result or refusal of a call, and count it."""
         loop = asyncio.get_running_loop()
         begun = loop.time()
         said = await _answered(work)
@@ -321,7 +329,7 @@ class DoorEnd:
         if call.verb == "metrics":
             self._desk.check("metrics", caller)
             measures = await self._quick.done(self._desk.health.measures)
-            await self._wait_for_the_beat()  # how many wait now depends on how long rows take
+            await self._wait_for_the_beat()  # queue lengths depend on how long rows take to read
             return json_text({**self._tally.counts(), **measures, "queues": self._queues()})
         if call.verb in HEAVY and caller is not None:
             async with self._heavy_turns.turn(caller.user):
@@ -344,7 +352,7 @@ class DoorEnd:
             await self._wait_for_the_beat()
 
     def _queues(self) -> list[Json]:
-        """Return how many are at work and wait of each kind of work, and who found no place."""
+        """Return the running, waiting and refused calls of each queue."""
         kinds = {
             "questions": self._turns, "readings": self._reading, "prices": self._heavy_turns,
             "tensors": self._tensor_turns, "adds": self._adds,
@@ -356,11 +364,11 @@ class DoorEnd:
         ]
 
     async def _asked(self, call: Call, user: str, body: bytes) -> str:
-        """Return the answer: paid with others, written with others; counts are read so too."""
+        """Answer a question: batch its charge, and its read if it is a count, with others."""
         paid = await self._begins.done((call.token, _read(call, body)))
         if paid is None:
             return await self._long.done(self._still, call, body)
-        if isinstance(paid, str):  # it stood
+        if isinstance(paid, str):  # a stored answer
             return paid
         if paid.is_look:
             return await self._counts.done(paid)
@@ -379,14 +387,14 @@ class DoorEnd:
         return _texts(ended(self._desk, read))
 
     def _still(self, call: Call, body: bytes) -> str:
-        """Do what has waited for its turn: who called may have been sent away meanwhile."""
+        """Run a verb after waiting; authenticate again, as the token may be revoked meanwhile."""
         return self._work(call, self._desk.admitted(call.verb, call.token), body)
 
     def _work(self, call: Call, caller: Caller | None, body: bytes) -> str:
         return json_text(self._desk.done(call.verb, caller, _read(call, body), call.place))
 
     def _taken(self, asked: Sequence[tuple[Call, bytes]]) -> list[str | Refused]:
-        """Count reports in one go; what is none is refused by itself."""
+        """Count survey reports as one batch; refuse malformed ones individually."""
         read = [_sent(call, body) for call, body in asked]
         sent = [one for one in read if not isinstance(one, Refused)]
         ended = iter(take_reports(self._desk.surveys, sent))
@@ -394,14 +402,14 @@ class DoorEnd:
         return [one if isinstance(one, Refused) else json_text(one) for one in told]
 
     async def _wait_for_the_beat(self) -> None:
-        """Wait for the next multiple of the quantum: how long rows took is not told."""
+        """Wait for the next multiple of the quantum, so that time reveals nothing about rows."""
         if self._quantum_s:
             now = asyncio.get_running_loop().time()
             await asyncio.sleep(self._quantum_s - now % self._quantum_s)
 
 
 def _read(call: Call, body: bytes) -> Json:
-    """Return what was sent; a body that says otherwise than the address is refused."""
+    """Merge body and URL parameters; refuse a body that contradicts the URL."""
     said = read_json(body) if body else {}
     other = [name for name, value in call.params.items() if said.get(name, value) != value]
     if other:
@@ -421,12 +429,12 @@ def _sent(call: Call, body: bytes) -> Json | Refused:
 
 
 async def _answered(work: Awaitable[str]) -> _Said:
-    """Return what the work gives, or the refusal; a fault of ours says its name to nobody."""
+    """Return the result or the refusal; an internal fault reveals nothing of itself."""
     try:
         return _Said(None, await work)
     except Refused as refused:
         return _refused(refused)
-    except Exception:  # noqa: BLE001  # a face: whatever else happens is our fault
+    except Exception:  # noqa: BLE001  # the outermost layer: any other error is an internal fault
         return _refused(fault())
 
 

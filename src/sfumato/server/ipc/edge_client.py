@@ -1,4 +1,4 @@
-"""The edge's end of the line: many calls at once over one connection, made anew when it breaks."""
+"""The IPC client of the edge (HTTP process): concurrent calls over one connection to the door."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from sfumato.wire.query_json import Json
 
 @dataclass(frozen=True)
 class Answered:
-    """What came back: a refusal's code, or None, the JSON as it stands, and who was let in."""
+    """A reply of the door: a refusal code or None, the raw JSON, and the user."""
 
     code: str | None
     body: bytes
-    user: str = ""  # whose token it was; "" if nobody's
+    user: str = ""  # the token's user; "" without one
 
 
 class DoorConnection:
-    """One connection to the door, shared by all requests of this process."""
+    """A connection to the door (vault process), shared by all requests of this edge process."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -36,15 +36,15 @@ class DoorConnection:
     async def call(
         self, verb: str, *, token: str = "", place: str = "", params: Json, body: bytes = b""
     ) -> Answered:
-        """Return the door's answer; a door that is not there is a refusal, not a wait."""
+        """Call a verb at the door and return its reply; refuse at once if the door is down."""
         number = next(self._ids)
         header: Json = {
             "id": number, "verb": verb, "token": token, "place": place, "params": params,
         }  # fmt: skip
         frame = Frame(header, body).as_bytes()
-        if len(frame) - len(body) > MAX_HEADER:  # the door would hang up on everybody
+        if len(frame) - len(body) > MAX_HEADER:  # the door would close the connection for all
             raise bad_request("its address is too long")
-        if len(body) > MAX_REQUEST:  # and here: a form's letters are longer as JSON
+        if len(body) > MAX_REQUEST:  # a form can grow beyond this as JSON
             raise Refused("too-large", "The request is larger than 1 MB as JSON.", "Send less.")
         future: asyncio.Future[Answered] = asyncio.get_running_loop().create_future()
         try:
@@ -60,7 +60,7 @@ class DoorConnection:
         raise service_down()
 
     def close(self) -> None:
-        """Let go of the connection."""
+        """Close the connection."""
         if self._writer is not None:
             self._writer.close()
         if self._reading is not None:
@@ -88,7 +88,7 @@ class DoorConnection:
 
 
 def service_down() -> Refused:
-    """Return the refusal while the door is not there."""
+    """Return the refusal for a door that is down or starting."""
     return Refused(
         "service-down",
         "The service is starting, or was stopped while it worked.",

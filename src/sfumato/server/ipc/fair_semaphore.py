@@ -1,4 +1,4 @@
-"""Fair semaphores: limit the work at once, in all and of one user, and let users take turns."""
+"""Fair semaphores: limit concurrent work, in all and for each user, and alternate users."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from typing import Final
 from sfumato.dp.refusal import Refused
 
 QUEUE: Final = 100
-OF_ONE_USER: Final = 50  # so that nobody fills the queue alone
-KNOWN: Final = 1000  # users of whom it is known when they were let in
+OF_ONE_USER: Final = 50  # so that one user cannot fill the queue
+KNOWN: Final = 1000  # users whose last start is remembered
 
 
 @dataclass(frozen=True)
 class Limit:
-    """How much is worked on at once, and waits; and how much of one user's.
+    """Limits on running and waiting work, in all and for each user.
 
     Attributes:
-        at_once: places at work; the last one is for users who have none.
-        of_one_user: places of one user.
-        waiting: how many wait, of users who have something at work or in the queue already.
-        waiting_of_one: how many of one user's wait.
+        at_once: Running slots; the last one is for users who have none running.
+        of_one_user: Running slots of one user.
+        waiting: Length of the queue; a user with nothing running or waiting may exceed it.
+        waiting_of_one: Waiting items of one user.
     """
 
     at_once: int = 12  # mostly they wait for a disk: decision 0014
@@ -33,7 +33,7 @@ class Limit:
 
 @dataclass(frozen=True, eq=False)
 class _Waiting:
-    """Somebody in the queue; the place is theirs once it has a result."""
+    """A waiting item; it has its slot once the future has a result."""
 
     user: str
     place: asyncio.Future[None]
@@ -41,7 +41,7 @@ class _Waiting:
 
 @dataclass(frozen=True, eq=False)
 class _Turn:
-    """A place while the block lasts."""
+    """An async context manager that holds a slot."""
 
     turns: FairSemaphore
     user: str
@@ -54,28 +54,28 @@ class _Turn:
 
 
 class FairSemaphore:
-    """The queue of one kind of work, fair by user: who has least at work is let in first.
+    """A semaphore that is fair by user: the user with the least running work goes first.
 
-    Among those it is who was let in longest ago, and among one user's the first to come. So how
-    much others have waiting makes nobody wait longer. Whoever leaves hands the place on, so that
-    nobody else is woken to look.
+    Of several such users, the one whose last start is longest ago goes first. The queue of each
+    user is first in, first out. So the length of one user's queue does not delay others. A finished
+    item passes its slot to the next one, and wakes nothing else.
     """
 
     def __init__(self, most: Limit) -> None:
         self._most = most
         self._running: Counter[str] = Counter()
         self._queue: list[_Waiting] = []
-        self._let_in: dict[str, int] = {}  # when each user was, the longest ago first
-        self._now = 0  # one more for each who is let in
-        self.refused = 0  # for want of a place in the queue
+        self._let_in: dict[str, int] = {}  # last start of each user, oldest first
+        self._now = 0  # counts the starts
+        self.refused = 0  # because the queue was full
 
     def turn(self, user: str) -> _Turn:
-        """Return a place to hold with `async with`, once it is this user's turn."""
+        """Return a context manager that waits for a slot: `async with`."""
         return _Turn(self, user)
 
     async def begin(self, user: str) -> None:
-        """Take a place; refuse at once where too many wait already."""
-        if self._is_free(user):  # then nobody waits whom it would be taken from
+        """Wait for a slot; refuse at once if the queue is full."""
+        if self._is_free(user):  # then nobody else waits for this slot
             self._begun(user)
         elif self._is_full(user):
             self.refused += 1
@@ -91,12 +91,12 @@ class FairSemaphore:
         except asyncio.CancelledError:
             if mine in self._queue:
                 self._queue.remove(mine)
-            else:  # the place was handed over just before
+            else:  # the slot was passed to it just before
                 self.end(user)
             raise
 
     def end(self, user: str) -> None:
-        """Give the place back, and on to whoever is next."""
+        """Free the slot and pass it to the next in the queue."""
         self._running[user] -= 1
         if not self._running[user]:
             del self._running[user]
@@ -107,7 +107,7 @@ class FairSemaphore:
                 following.place.set_result(None)
 
     def counts(self) -> tuple[int, int]:
-        """Return how many are at work, and how many wait."""
+        """Return the numbers of running and of waiting items."""
         return self._running.total(), len(self._queue)
 
     def _begun(self, user: str) -> None:
@@ -119,7 +119,7 @@ class FairSemaphore:
             del self._let_in[next(iter(self._let_in))]
 
     def _next(self) -> _Waiting | None:
-        """Return who is next: whose user has least at work, was let in longest ago, came first."""
+        """Return the next item: of the user with least running, then longest ago, then first."""
         free = [one for one in self._queue if self._is_free(one.user)]
         return min(free, key=lambda one: self._share(one.user), default=None)
 
@@ -130,7 +130,7 @@ class FairSemaphore:
         return sum(waiting.user == user for waiting in self._queue)
 
     def _is_full(self, user: str) -> bool:
-        """Say whether the user may not wait; who has nothing here always may, with one."""
+        """Return True if the user may not queue; a user without any work may always queue one."""
         waiting = self._waiting(user)
         has_none = not self._running[user] and not waiting
         is_over = len(self._queue) >= self._most.waiting

@@ -1,7 +1,7 @@
-"""Files over the line, as the door takes them in: part by part, never whole in memory.
+"""Receive uploaded files in the door process, in parts and never whole in memory.
 
-A refusal comes at any time; what is sent after it is thrown away. What the edge sends is in
-`files`, which knows nothing of a desk: an edge holds no more of us than it needs.
+A refusal may come at any time; later parts are dropped. The edge's side is in `file_sender`, which
+imports nothing of the services, so that the edge process stays small.
 """
 
 from __future__ import annotations
@@ -19,27 +19,27 @@ from sfumato.wire.json_text import bad_request
 from sfumato.wire.query_json import Json
 from sfumato.wire.verb_table import BY_VERB
 
-SILENT_S: Final = 120.0  # between two parts
-DRAINED_S: Final = 10.0  # that whoever was refused has to hear of it
+SILENT_S: Final = 120.0  # longest pause between two parts
+DRAINED_S: Final = 10.0  # time for a refused sender to read the reply
 SWEEP_S: Final = 600.0
 
 
 class Receiver:
-    """The door's side: takes files for owners."""
+    """The receiver of owners' uploads."""
 
     def __init__(self, desk: Dispatcher) -> None:
         self._desk = desk
         self._threads = Threads(4, "files")
 
     async def sweep(self) -> None:
-        """Remove what is too old, again and again, until cancelled."""
+        """Delete old uploads periodically, until cancelled."""
         while True:
             with contextlib.suppress(OSError):
                 await self._threads.done(self._desk.uploads.sweep)
             await asyncio.sleep(SWEEP_S)
 
     async def received(self, token: str, params: Json, stream: Stream) -> Json:
-        """Return what became of the file, once it is here whole; or refuse, and keep nothing."""
+        """Receive a whole file and return its upload; or refuse, and delete its parts."""
         reader, writer = stream
         caller = await self._threads.done(self._desk.admitted, "upload", token)
         if caller is None:
@@ -53,7 +53,7 @@ class Receiver:
         try:
             writer.write(Frame({"go": True}).as_bytes())
             await self._taken(incoming, reader)
-            await self._threads.done(self._desk.admitted, "upload", token)  # it is still good
+            await self._threads.done(self._desk.admitted, "upload", token)  # still valid?
             kept = await self._threads.done(incoming.kept)
         finally:
             incoming.end(is_kept=kept is not None)
@@ -72,7 +72,7 @@ class Receiver:
 
 
 async def drained(reader: asyncio.StreamReader) -> None:
-    """Throw away what still comes, so that the answer is heard before the line is closed."""
+    """Drop what still arrives, so that the sender reads the reply before the connection closes."""
     with contextlib.suppress(TimeoutError, ConnectionError):
         async with asyncio.timeout(DRAINED_S):
             while await reader.read(MAX_PART):

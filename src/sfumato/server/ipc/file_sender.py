@@ -1,6 +1,6 @@
-"""Files over the line: each on a connection of its own, part by part, never whole in memory.
+"""Send uploaded files from the edge to the door process: one connection each, in parts.
 
-The door says first whether it wants the file (`receiver`).
+The door first says whether it accepts the file (`file_receiver`).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Stream = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
 async def send_file(path: Path, header: Json, parts: AsyncIterator[bytes]) -> Answered:
-    """Return the door's answer to a file; the edge's side. It keeps no part of it."""
+    """Send a file to the door in parts and return the reply; no part is kept."""
     stream: Stream | None = None
     with contextlib.suppress(OSError):
         stream = await asyncio.open_unix_connection(path)

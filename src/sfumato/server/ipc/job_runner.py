@@ -1,4 +1,4 @@
-"""Works on the jobs that are ready: in turns with whoever asks and waits, and after a crash too."""
+"""Run queued jobs in the door process, in turn with questions; resume them after a crash."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ from sfumato.server.ipc.worker_threads import Threads
 from sfumato.wire.query_json import Json, refusal_shape
 
 T = TypeVar("T")
-LOOK_S: Final = 0.25  # between two looks at what is ready
-TRIES: Final = 3  # of a job by which doors die
-OF_ONE_USER: Final = 2  # jobs that stand in the queue at once, so that others' questions get in
+LOOK_S: Final = 0.25  # pause between two looks for jobs
+TRIES: Final = 3  # of a job that crashes the door
+OF_ONE_USER: Final = 2  # a user's queued jobs, so that other users' questions get their turn
 
 
 @dataclass(frozen=True)
 class Room:
-    """Where work of a kind is done: its turns, and its threads."""
+    """The semaphore and the threads of one kind of job."""
 
     turns: FairSemaphore
     threads: Threads
 
 
 class Runner:
-    """The jobs that this door works on."""
+    """The jobs that this door process runs."""
 
     def __init__(
         self, desk: Dispatcher, rooms: Mapping[str, Room], beat: Callable[[], Awaitable[None]]
@@ -41,23 +41,23 @@ class Runner:
         self._rooms = rooms
         self._beat = beat
         self._name = desk.jobs.runner()
-        self._looks = Threads(1, "jobs")  # so that nothing holds up the sign of life
+        self._looks = Threads(1, "jobs")  # its own, so that no lease is renewed late
         self._mine: dict[str, tuple[tuple[str, str], asyncio.Task[None]]] = {}
 
     async def run(self) -> None:
-        """Look for what is ready until cancelled; a store out of reach is looked at again."""
+        """Look for ready jobs until cancelled; an unreachable store is tried again."""
         while True:
             try:
                 if self._mine:
                     await self._looks.done(self._desk.jobs.renew, self._name)
                 for job in await self._looks.done(self._ready):
                     self._take(job)
-            except Exception:  # noqa: BLE001, S110  # a face: the next look may find it well again
+            except Exception:  # noqa: BLE001, S110  # the next look tries again
                 pass
             await asyncio.sleep(LOOK_S)
 
     def _ready(self) -> tuple[Job, ...]:
-        """Return the jobs that can be worked on here and now."""
+        """Return the jobs that this door can run now."""
         return tuple(job for job in self._desk.jobs.ready() if is_workable(self._desk, job))
 
     def _take(self, job: Job) -> None:
@@ -70,7 +70,7 @@ class Runner:
         task.add_done_callback(lambda _: self._mine.pop(job.id, None))
 
     async def _worked_on(self, job: Job, room: Room) -> None:
-        """Work on the job in its turn; where the queue is full, it waits for another look."""
+        """Run a job when a slot is free; if the queue is full, a later look tries again."""
         try:
             async with room.turns.turn(job.user):
                 claimed = await self._looks.done(self._desk.jobs.claim, job, self._name)
@@ -83,11 +83,11 @@ class Runner:
                 await self._looks.done(cleared, self._desk, claimed)
         except Refused:
             return
-        except Exception:  # noqa: BLE001  # a face: its lease ends, and somebody goes on with it
+        except Exception:  # noqa: BLE001  # the lease expires, and another door resumes the job
             return
 
     def _done(self, job: Job) -> Json | None:
-        """Return why the work was not done, or None; whoever began it must still be let in."""
+        """Run a job; return its refusal or None. The job's owner must still be authorised."""
         try:
             if job.tries > TRIES:
                 return _inner(fault())
@@ -95,7 +95,7 @@ class Runner:
             return worked_on(self._desk, caller, job)
         except Refused as refused:
             return _inner(refused)
-        except Exception:  # noqa: BLE001  # a face: whatever else happens is our fault
+        except Exception:  # noqa: BLE001  # outermost: any other error is an internal fault
             return _inner(fault())
 
 
@@ -105,7 +105,7 @@ def _inner(refused: Refused) -> Json:
 
 
 def fault() -> Refused:
-    """Return what is said of a fault of ours: nothing but that it is one."""
+    """Return the refusal for an internal fault, without any detail."""
     return Refused(
         "fault",
         "A fault of ours. Nothing of the data is in this message.",

@@ -1,4 +1,4 @@
-"""A state, told again and again as server-sent events, until what it is of is over."""
+"""Stream a job's state as server-sent events until the job is over."""
 
 from __future__ import annotations
 
@@ -13,27 +13,27 @@ from sfumato.dp.refusal import Refused
 from sfumato.server.ipc.edge_client import Answered
 
 EVERY_S: Final = 0.5
-LONGEST_S: Final = 3600.0  # then whoever listens comes again
+LONGEST_S: Final = 3600.0  # then the client reconnects
 AT_ONCE: Final = 200
-OF_ONE_USER: Final = 10  # with whatever tokens: a user may have a hundred
+OF_ONE_USER: Final = 10  # over all of the user's tokens
 OVER: Final = ("done", "failed", "cancelled")
 EVENTS: Final = "text/event-stream"
 NOT_KEPT: Final = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
 Look = Callable[[], Awaitable[Answered]]
 
-_LISTENING: Final[Counter[str]] = Counter()  # streams of this process, by user
+_LISTENING: Final[Counter[str]] = Counter()  # open streams of this process, by user
 
 
 def check_listeners(user: str) -> None:
-    """Refuse one more where too many listen."""
+    """Refuse a stream if the process, or the user, has too many open."""
     if _LISTENING.total() >= AT_ONCE or _LISTENING[user] >= OF_ONE_USER:
         raise Refused("too-many", "Too many listen already.", "Ask for the state instead.")
 
 
 async def send_state_events(first: Answered, look: Look) -> AsyncIterator[bytes]:
-    """Yield the state every half second; a revoked token is told nothing more.
+    """Yield the state every half second; stop when a poll is refused, as for a revoked token.
 
-    Of those who came at once each was one of few when it was looked at: here it is one too many.
+    It checks the stream limits again: several requests may have passed `check_listeners` at once.
     """
     until, user = time.monotonic() + LONGEST_S, first.user
     _LISTENING[user] += 1
@@ -48,7 +48,7 @@ async def send_state_events(first: Answered, look: Look) -> AsyncIterator[bytes]
             await asyncio.sleep(EVERY_S)
             answer = await look()
     except Refused:
-        return  # the door is not there just now: whoever listens comes again
+        return  # the door is down; the client reconnects
     finally:
         _LISTENING[user] -= 1
         if not _LISTENING[user]:

@@ -1,4 +1,4 @@
-"""Threads beside the loop: what may wait for a disk or a database is done on one of them."""
+"""A small thread pool for the event loop, for work that waits for a disk or a database."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class _Work:
-    """What is to be done, and whom to tell."""
+    """A queued function call, and the future of its result."""
 
-    work: Callable[..., Any]  # Any: whoever waits knows what it gives
+    work: Callable[..., Any]  # Any: the waiting caller knows the type
     values: tuple[object, ...]
     loop: asyncio.AbstractEventLoop
     told: asyncio.Future[Any]  # Any: as above
 
 
 class Threads:
-    """So many threads at most, started when they are first needed; they end with the process.
+    """A pool of daemon threads, started on demand up to a limit.
 
-    What a pool of the standard library would do, for a third of its price: its futures are made
-    for threads that wait, and here only the loop does.
+    It costs a third of the standard library's pool, whose futures also support waiting
+    threads; here only the event loop waits.
     """
 
     def __init__(self, most: int, name: str) -> None:
@@ -39,7 +39,7 @@ class Threads:
         self._queue: SimpleQueue[_Work] = SimpleQueue()
 
     async def done(self, work: Callable[..., T], *values: object) -> T:
-        """Return what the work gives, done on a thread; called on the loop alone."""
+        """Run a function on a thread and return its result; call it on the event loop only."""
         loop = asyncio.get_running_loop()
         told: asyncio.Future[T] = loop.create_future()
         self._queue.put(_Work(work, values, loop, told))
@@ -59,18 +59,18 @@ def _do(todo: _Work) -> None:
     error: BaseException | None = None
     try:
         given = todo.work(*todo.values)
-    except StopIteration:  # no future takes one, and whoever waits would wait for ever
+    except StopIteration:  # a future cannot raise it, so the caller would wait for ever
         error = Bug("work on a thread has ended without a value")
-    except BaseException as raised:  # noqa: BLE001  # a face: it is raised where it is waited for
+    except BaseException as raised:  # noqa: BLE001  # it is raised again in the caller
         error = raised
-    with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
+    with contextlib.suppress(RuntimeError):  # the loop is closed, nobody waits
         todo.loop.call_soon_threadsafe(_tell, todo.told, given, error)
 
 
 def _tell(
     told: asyncio.Future[Any], given: object, error: BaseException | None
 ) -> None:  # Any: as above
-    if told.done():  # whoever waited was cancelled
+    if told.done():  # the caller was cancelled
         return
     if error is not None:
         told.set_exception(error)
