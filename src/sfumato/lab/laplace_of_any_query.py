@@ -111,7 +111,7 @@ def empirical_laplacian_mechanism(  # noqa: PLR0913  # a mechanism's terms
     person: str | None = None,
     dice: np.random.Generator | None = None,
 ) -> Unproven:
-    """Add Laplace noise for a sensitivity measured on these rows; the result is labelled non-private.
+    """Add Laplace noise for a sensitivity measured on these rows; the result has no guarantee.
 
     Args:
         db: Rows, a frame, an array or a tensor, of public or synthetic data only: the sensitivity
