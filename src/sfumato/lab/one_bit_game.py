@@ -35,7 +35,7 @@ def by_the_mean(counts: Whole, dice: np.random.Generator) -> Whole:
 
 
 def by_the_votes(counts: Whole, dice: np.random.Generator) -> Whole:
-    """Guess by a majority vote: is most of a row's counts likelier with the person than without?
+    """Guess by a majority vote: are most of a row's counts likelier with the person than without?
 
     For independent counts with the same noise, no guess is better.
     """
@@ -44,7 +44,7 @@ def by_the_votes(counts: Whole, dice: np.random.Generator) -> Whole:
 
 @dataclass(frozen=True)
 class Look:
-    """How many counts of one epsilon the attacker sees, and how they guess from them."""
+    """How many counts share one epsilon, and how the attacker guesses from them."""
 
     counts: int = 1
     guess: Guess = by_the_votes

@@ -19,7 +19,7 @@ from sfumato.dp.budget import read_epsilon
 from sfumato.dp.mechanisms import gaussian, laplace
 from sfumato.dp.refusal import Refused
 
-EPSILONS: Final = (0.1, 1.0, 10.0)  # an attack's default targets
+EPSILONS: Final = (0.1, 1.0, 10.0)  # of the releases that an attack tries by default
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,10 @@ def private_sums(
 
 
 def whole_numbers(numbers: Any) -> NDArray[np.int64]:  # Any: the caller's own kind of array
-    """Return the numbers as integers, or refuse fractions: integer noise does not cover digits."""
+    """Return the numbers as integers, or refuse fractions.
+
+    Integer noise does not hide the digits after the point.
+    """
     array = np.asarray(numbers)
     if array.dtype.kind not in "biu":
         raise Refused(

@@ -80,7 +80,10 @@ def guess_one(released: Floats, epsilon: float) -> Bits:
 
 
 def guess_one_by_lowest_bit(released: Floats) -> Bits:
-    """Guess the same without a search: 1 + noise has no bits finer than half a unit of 1."""
+    """Guess the same without a search, from the number's size and its lowest set bit.
+
+    A count of 1 plus float noise has no bits below 2**-53.
+    """
     guessed: Bits = (lowest_bit(released) >= -53) & (released >= 0.5)
     return guessed
 

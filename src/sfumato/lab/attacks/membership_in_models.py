@@ -68,7 +68,8 @@ class Shadows:
     def _give(self, rows: Floats) -> Floats:
         """Return row . inverse Hessian . row, which is how far each row can move its own margin.
 
-        By Woodbury's identity it is (|row|^2 - the part that the people fix) / ridge.
+        By Woodbury's identity it is (|row|^2 - |held^T a|^2) / ridge, where the vector a has the
+        row's products with the people.
         """
         count, people, columns = self.rows.shape
         along = (self.rows.reshape(-1, columns) @ rows.T).reshape(count, people, len(rows))
@@ -78,7 +79,7 @@ class Shadows:
 
 
 def with_the_row(without: Floats, give: Floats) -> Floats:
-    """Return the margins after training with the row: m = m0 + give (1 - chance(m))."""
+    """Solve for the margins after training with the row: m = m0 + give (1 - chance(m))."""
     margins = without + give * (1 - chance_of(without)) / (1 + give / 4)
     for _ in range(SETTLING):
         chances = chance_of(margins)

@@ -205,7 +205,10 @@ def _is_suspicious(claim: Claim, event: Event, past: Trials) -> bool:
 
 
 def could_prove(most: int, delta: float, alpha: float = ALPHA) -> float:
-    """Return the largest epsilon that `most` runs can prove, if the last epoch is all right."""
+    """Return the largest epsilon that `most` runs can prove.
+
+    They prove it if every guess of the last epoch is right.
+    """
     epochs, last = 0, FIRST
     while 4 * last <= most:
         epochs, last = epochs + 1, 2 * last

@@ -37,7 +37,10 @@ def special() -> Any:  # a module that may be absent
 
 
 def share_of(alpha: float, epoch: int) -> float:
-    """Return the share of alpha that epoch k spends: 6 alpha / (pi k)**2, in total alpha."""
+    """Return the share of alpha that an epoch spends: 6 alpha / (pi k)**2 for epoch k.
+
+    The shares of all epochs sum to alpha.
+    """
     return alpha * 6 / (math.pi * epoch) ** 2
 
 

@@ -344,8 +344,8 @@ def _weighed(name: str, singles: list[View], ranges: list[Range], first: Trials)
     """Return Fisher's linear discriminant: the weighted sum that best separates the sides.
 
     For Gaussian noise nothing separates better, while each number alone says little. For Laplace
-    noise, only where a number is between the medians of the two sides matters. So the numbers are
-    first clipped to `ranges`.
+    noise, only where a number is between the medians of the two sides matters. So each number is
+    first clipped to its `ranges`: wide percentiles, or those medians.
     """
 
     def placed(seen: Outputs) -> Floats:

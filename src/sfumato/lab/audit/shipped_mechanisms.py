@@ -262,7 +262,7 @@ def _bounds(epsilon: Fraction) -> Mechanism:
 
 
 def _threshold(rho: Fraction) -> Mechanism:
-    """Return whether a key with many people is shown; there, all of the price is in the rho."""
+    """Return whether a key with many people is shown; its price is all rho and no delta."""
     found = threshold_for(_epsilon_of(rho), DELTA, 1)
     if found is None:
         raise Bug("no threshold at this price")
@@ -275,7 +275,7 @@ def _threshold(rho: Fraction) -> Mechanism:
 
 
 def _epsilon_of(rho: Fraction) -> Fraction:
-    """Return an epsilon whose rho, at half of the delta, is barely more than that rho."""
+    """Return nearly the smallest epsilon that buys this rho, with half of the delta."""
     low, high = Fraction(0), Fraction(64)
     for _ in range(30):
         middle = (low + high) / 2

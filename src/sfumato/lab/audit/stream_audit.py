@@ -40,7 +40,7 @@ TWINS: Final = 30 * IN_ONE  # keys of the twin: if fewer catch it, all keys do, 
 
 @dataclass(frozen=True)
 class Streamed:
-    """An audit of streams that have the same price each; it asks no questions."""
+    """An audit of running-count streams, all at the same price."""
 
     name: str
     epsilon: int = 1

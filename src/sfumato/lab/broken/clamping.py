@@ -19,7 +19,7 @@ def secret_size(data: Values, runs: int, dice: Random) -> Floats:
 
 
 def clamped_too_late(data: Values, runs: int, dice: Random) -> Floats:
-    """Return a sum of values that were never clamped; only the noisy sum is."""
+    """Return a noisy sum that is clamped after the noise; the values are never clamped."""
     return np.clip(float(np.sum(data)) + laplace(dice, 1.0, runs), 0, 100)
 
 

@@ -24,7 +24,7 @@ def gaussian(dice: Random, sigma: float, *shape: int) -> Floats:
 
 
 def largest_for_length(data: Values, runs: int, dice: Random) -> Floats:
-    """Return each number with noise for one number; noise for the L2 sensitivity of all is due."""
+    """Return several numbers with noise for one of them, not for their joint L2 sensitivity."""
     return np.asarray(data, dtype=np.float64) + gaussian(dice, deviation(0.1), runs, len(data))
 
 
@@ -34,7 +34,7 @@ def paid_once(data: float, runs: int, dice: Random) -> Floats:
 
 
 def variance_for_deviation(data: float, runs: int, dice: Random) -> Floats:
-    """Return x with noise whose standard deviation is set to the variance that is due."""
+    """Return x with noise that uses the required variance as its standard deviation."""
     return data + gaussian(dice, deviation(2.0) ** 2, runs)
 
 

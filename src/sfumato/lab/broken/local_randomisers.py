@@ -12,13 +12,13 @@ TRUTH: Final = 1 / (1 + np.exp(-1.0))  # chance of the truth: binary response at
 
 
 def binary_odds(data: int, runs: int, dice: Random) -> Floats:
-    """Return one of 16 values, true with the chance that is right for two values only."""
+    """Return one of 16 values, true with a chance that is right for two values only."""
     other = (data + dice.integers(1, 16, size=runs)) % 16
     return np.where(dice.random(runs) < TRUTH, data, other).astype(np.float64)
 
 
 def one_bit_budget(data: int, runs: int, dice: Random) -> Floats:
-    """Return four randomised one-hot bits, as if only one bit could differ; two do."""
+    """Return a randomised one-hot code of four bits: two bits differ, but only one is paid for."""
     bits = np.arange(4) == data
     return np.asarray((bits ^ (dice.random((runs, 4)) >= TRUTH)).astype(np.float64))
 

@@ -29,7 +29,7 @@ def one_sided_max_value(data: Scores, runs: int, dice: Random) -> Floats:
 
 
 def too_sharp(data: Scores, runs: int, dice: Random) -> Floats:
-    """Choose with weights exp(epsilon u), where exp(epsilon u / 2) is due."""
+    """Return a choice with weights exp(epsilon u), where exp(epsilon u / 2) is due."""
     scores = _scores(data, runs)
     return np.asarray((scores + dice.gumbel(size=scores.shape)).argmax(axis=1).astype(np.float64))
 
