@@ -1,7 +1,8 @@
 """Draw a synthetic table like the Adult census data set: its columns, domains and hierarchies.
 
-It contains no real person. Shares and dependencies are invented, but of the same kind: one country
-that nearly all people are from, rare work classes, marriage by age, and occupation by education.
+It contains no real person. Shares and dependencies are invented, but of the same kind. Nearly all
+people are from one country, and some work classes are rare. Age decides marriage, and education
+decides occupation.
 """
 
 from __future__ import annotations

@@ -71,7 +71,7 @@ def laplacian_mechanism(
     Args:
         db: The table, as the query takes it: rows, a frame, an array, a tensor, anything.
         query: A function of the table; it returns a number, an array, a tensor, or a pandas frame
-            or series whose labels are names of the table's columns.
+            or series. Labels must be names of the table's columns.
         sensitivity: The L1 sensitivity: the largest change of the result, summed over its numbers,
             when one person is added or removed, for any table. It is public and not checked.
         epsilon: The privacy parameter, from 1e-6 to 1000.
@@ -83,8 +83,8 @@ def laplacian_mechanism(
         sensitivity rounded up to an integer.
 
     Raises:
-        Refused: A result that is not finite, or has fewer digits than the noise needs;
-            a sensitivity that is measured, or is no number above zero.
+        Refused: The result is not finite, or has fewer digits than the noise needs.
+            Or the sensitivity is measured, or is no number above zero.
     """
     if isinstance(sensitivity, Sensitivity):
         raise Refused(
@@ -114,8 +114,8 @@ def empirical_laplacian_mechanism(  # noqa: PLR0913  # a mechanism's terms
     """Add Laplace noise for a sensitivity measured on these rows; the result has no guarantee.
 
     Args:
-        db: Rows, a frame, an array or a tensor, of public or synthetic data only: the sensitivity
-            is computed from the rows, and reveals something about them.
+        db: Rows, a frame, an array or a tensor, of public or synthetic data only. The measured
+            sensitivity reveals something about the rows.
         query: As for `laplacian_mechanism`.
         epsilon: The parameter of the noise; it guarantees nothing here.
         data: What the rows are; anything but `public` and `synthetic` is refused.

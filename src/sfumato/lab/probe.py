@@ -81,8 +81,8 @@ def probe(
 def is_one_noise(numbers: Iterable[float], epsilon: float) -> bool:
     """Say whether the numbers are equal because they share one noise draw.
 
-    With independent discrete Laplace noise, one number hits a given value with a chance of at most
-    tanh(epsilon/2), for sensitivity one; wider noise hits it less often.
+    At sensitivity one, independent discrete Laplace noise hits a given value with a chance of at
+    most tanh(epsilon/2). Wider noise hits it less often.
     """
     found = list(numbers)
     by_luck = math.tanh(epsilon / 2) ** (len(found) - 1)

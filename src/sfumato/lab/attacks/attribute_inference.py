@@ -1,8 +1,8 @@
 """Infer a target's secret attribute from a released count, with and without the target's row.
 
 The baseline is the same attacker with a release *without the target's row*. What they learn there
-is a fact about people like the target (a village where an illness is common), which no protection
-of one row can hide. The row itself changes the odds of the secret by a factor of at most
+is a fact about people like the target, such as a village where an illness is common. No protection
+of one row can hide it. The row itself changes the odds of the secret by a factor of at most
 e^epsilon.
 """
 

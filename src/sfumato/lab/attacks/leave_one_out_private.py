@@ -1,10 +1,10 @@
 """Guess a person from a private sum with the optimal (Bayesian) attacker, who knows all others.
 
 The release is the sum behind a private mean: the clamped values minus the middle of the declared
-range, with the platform's noise for adding or removing one person. The attacker subtracts all
-others, which leaves the person's value plus noise. The guess is the one with the largest posterior
-probability under the attacker's prior. No attacker with this prior is better, so a weak attack
-never makes a defence look good.
+range, plus the platform's noise. The noise covers one person added or removed. The attacker
+subtracts all others, which leaves the person's value plus noise. The guess is the one with the
+largest posterior probability under the attacker's prior. No attacker with this prior is better, so
+a weak attack never makes a defence look good.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Measure three privacy risks of synthetic data, as Anonymeter does (Giomi and others 2023).
 
 The risks are those of data protection law: singling out, linkability and inference. Each attack
-runs three times: on people behind the synthetic rows (main), on people who are not (control), and
-without looking at the synthetic rows (baseline). What the control also learns is knowledge about
-the population. The risk is the success of the main attack beyond the control.
+has three variants. The main attack is on people behind the synthetic rows, the control is on other
+people, and the baseline guesses without the synthetic rows. What the control also learns is
+knowledge about the population. The risk is the success of the main attack beyond the control.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The auditor: run a mechanism many times, and prove a lower bound of its epsilon.
 
-It works in epochs that double the number of runs. Each epoch trains guesses on all earlier runs,
-and tests them on as many fresh runs; a fair coin chooses the data set of each run. Epoch k spends
+It works in epochs that double the number of runs. A fair coin chooses the data set of each run.
+Each epoch trains guesses on all earlier runs, and tests them on as many fresh runs. Epoch k spends
 6 alpha / (pi k)**2, so all bounds hold together, whatever was searched (soundness rule 40). The
 result is "epsilon is at least so much", and never "this is private".
 """
@@ -96,7 +96,7 @@ def audit(  # noqa: PLR0913  # an auditor's terms
         alpha: The chance that the bound is wrong.
         most: Runs at most; by default 131,072, and up to 1,048,576 while the runs look
             suspicious.
-        dice: A generator of coins and guesses.
+        dice: The random generator of the coin flips, also given to a mechanism that takes one.
 
     Returns:
         The lower bound, and whether it breaks the claim.
@@ -124,7 +124,7 @@ def audit_rho(  # noqa: PLR0913  # an auditor's terms
         rho: The claim.
         alpha: The chance that the bound is wrong.
         most: Runs at most; without it, as many as `audit` takes.
-        dice: A generator of coins and guesses.
+        dice: The random generator, as for `audit`.
 
     Returns:
         The lower bound, and whether it breaks the claim.
@@ -152,7 +152,7 @@ def audit_order_2(  # noqa: PLR0913  # an auditor's terms
         divergence: The claim.
         alpha: The chance that the bound is wrong.
         most: Runs at most; without it, as many as `audit` takes.
-        dice: A generator of coins and guesses.
+        dice: The random generator, as for `audit`.
 
     Returns:
         The lower bound, and whether it breaks the claim.

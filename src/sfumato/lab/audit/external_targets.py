@@ -72,7 +72,7 @@ def audit_command(  # noqa: PLR0913  # an auditor's terms
         D2: Its neighbour.
         read: Which part of the output is audited; by default all of it.
         epsilon: The claimed epsilon.
-        dice: A generator of coins and guesses.
+        dice: The random generator of the coin flips.
         delta: The claimed delta.
         alpha: The chance that the bound is wrong.
         most: Runs at most; without it, as many as `audit` takes.
@@ -124,7 +124,7 @@ def audit_http(  # noqa: PLR0913  # an auditor's terms
         D2: The request for its neighbour.
         read: Which part of the answer is audited; by default all of it.
         epsilon: The claimed epsilon.
-        dice: A generator of coins and guesses.
+        dice: The random generator of the coin flips.
         delta: The claimed delta.
         alpha: The chance that the bound is wrong.
         most: Runs at most; without it, as many as `audit` takes.

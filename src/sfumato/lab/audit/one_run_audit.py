@@ -53,7 +53,7 @@ def audit_one_run(  # noqa: PLR0913  # an auditor's terms
         epsilon: The claimed epsilon.
         delta: The claimed delta.
         alpha: The chance that the bound is wrong.
-        dice: A generator of coins and guesses.
+        dice: The random generator of the coin flips and of the order of the keys.
 
     Returns:
         The lower bound, and whether it breaks the claim.

@@ -309,7 +309,7 @@ def read_sides(parts: Sequence[tuple[Places, object]]) -> Outputs:
     """Read the outputs of both sides together, and put each run at its index.
 
     Both sides need the same columns. Otherwise one rare text among a side's numbers would change
-    the columns of that whole side, and sides that differ only by luck would look different.
+    the columns of that whole side. Sides that differ only by luck would look different.
     """
     places = np.concatenate([where for where, _ in parts])
     rows = [_counted(_unmasked(found), where.size) for where, found in parts]
