@@ -2,7 +2,7 @@
 
 A dense layer's weight gradient is the backpropagated error times the input, and its bias gradient
 is that error alone. If only one example activates a neuron, weights over bias is that example,
-exactly. So nobody may see one worker's gradient without secure aggregation or noise.
+exactly. So a server must never see one worker's gradient alone, nor one without noise.
 """
 
 from __future__ import annotations

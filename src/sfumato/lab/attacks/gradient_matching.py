@@ -1,8 +1,8 @@
 """Reconstruct inputs by gradient matching: search for inputs that produce the observed gradient.
 
 The attack of Zhu, Liu and Han (2019). `gradient_inversion.py` reads one input off one neuron. This
-search uses all weights: it needs no bias, handles a batch whose inputs share neurons, and uses
-noisy gradients best. It takes thousands of steps, and may end in a local minimum.
+search uses all weights. So it needs no bias, handles batches whose inputs share neurons, and gets
+the most out of noisy gradients. It takes thousands of steps, and may end in a local minimum.
 """
 
 from __future__ import annotations

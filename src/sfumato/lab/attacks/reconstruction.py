@@ -124,9 +124,9 @@ def _unprotected(subsets: Bits, setting: Setting) -> tuple[SuccessRate, ...]:
 def _ours(subsets: Bits, setting: Setting, epsilon: float) -> SuccessRate:
     """Return the success rate if one budget pays for all counts.
 
-    The bits of one database share a release. Still, for fair bits, many right guesses are no likelier
-    than in as many independent trials (Steinke, Nasr and Jagielski 2023, Theorem 2.1). So the
-    interval may be compared with the bound.
+    The bits of one database share a release. Still, for fair bits, many right guesses are no
+    likelier than in as many independent trials (Steinke, Nasr and Jagielski 2023, Theorem 2.1). So
+    the interval may be compared with the bound.
     """
     made = partial(within_budget, epsilon=epsilon, dice=setting.dice)
     found = _tried(f"epsilon = {epsilon:g} for all counts", subsets, setting, made)

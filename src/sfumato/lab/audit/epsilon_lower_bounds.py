@@ -85,8 +85,8 @@ def _logit(chance: float) -> float:
 def one_run_above(score: Score, delta: float, alpha: float) -> float:
     """Return a lower confidence bound of epsilon at that delta, from one run with many coins.
 
-    A binomial dominates the number of right guesses in one run, however the release correlates the
-    coins; a delta adds a small correction (Steinke, Nasr and Jagielski 2023, theorem 5.2).
+    A binomial dominates the right guesses of one run, however the release correlates the coins. A
+    delta adds a small correction (Steinke, Nasr and Jagielski 2023, theorem 5.2).
     """
     if delta <= 0:
         return _logit(surely_above(score.right, score.guesses, alpha))

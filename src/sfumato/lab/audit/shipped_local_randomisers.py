@@ -70,12 +70,12 @@ def waves(epsilon: Fraction) -> Mechanism:
 
 
 def split(epsilon: Fraction) -> Mechanism:
-    """Return a randomiser of two answers that reports both."""
+    """Return a randomiser of a ballot with two questions that answers both."""
     return _said(Split.within([partial(KAry.within, 3), partial(Duchi.within, 1)], epsilon))
 
 
 def sampled(epsilon: Fraction) -> Mechanism:
-    """Return a randomiser of two answers that reports one of them, chosen at random."""
+    """Return a randomiser of a ballot with two questions that answers one of them at random."""
     return _said(Sampled.within([partial(KAry.within, 3), partial(Piecewise.within, 4)], epsilon))
 
 
