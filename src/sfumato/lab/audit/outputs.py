@@ -132,7 +132,7 @@ class Parts:
                 self._add_thing(one, name)
 
     def _add_thing(self, one: object, name: str) -> None:
-        """Add an object's attributes and its repr; refuse one that shows nothing but its address."""
+        """Add an object's attributes and its repr; refuse one that shows only its address."""
         has = _has(one)
         if not has and _ADDRESS.search(repr(one)):
             raise _unreadable(one)
@@ -209,7 +209,7 @@ def _is_plain(value: object) -> bool:
 
 
 def _spelled(one: object) -> str:
-    """Return a text that identifies an output: of an error type and message, of a refusal the code."""
+    """Return a text that identifies an output: an error's type and message, a refusal's code."""
     if isinstance(one, Refused):
         return f"refused {one.code}"
     if isinstance(one, BaseException):
