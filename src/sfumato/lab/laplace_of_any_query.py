@@ -1,8 +1,9 @@
 """Apply the Laplace mechanism to any numeric query, without floating-point leaks.
 
-Fractions are rounded to a grid, on which they get exact integer noise; the sensitivity alone fixes
-the grid (laplace_of_any_query.proof.md). The caller claims the sensitivity. A measured one is only
-a lower bound, so a release with it has no guarantee, and is labelled so.
+Fractions are rounded to a grid, on which they get exact integer noise. The grid depends only on the
+sensitivity and on the shape and type of the result (laplace_of_any_query.proof.md). The caller
+claims the sensitivity. A measured one is only a lower bound, so a release with it has no guarantee,
+and is labelled so.
 """
 
 from __future__ import annotations

@@ -63,7 +63,10 @@ def attack_counts(
 
 
 def hits(dice: np.random.Generator, *, each: float, pairs: int, runs: int) -> int:
-    """Count the runs in which the mean of `pairs` differences, with noise at `each`, is right."""
+    """Count the runs in which the mean of `pairs` differences is right.
+
+    Each question has noise at epsilon `each`.
+    """
     return sum(_hits(dice, each, pairs, part) for part in parts(runs, pairs))
 
 

@@ -98,7 +98,7 @@ def uniqueness(table: Tabular, columns: Sequence[object]) -> tuple[Uniqueness, .
 
 
 def in_bands(rows: Sequence[Row], column: str, width: int) -> tuple[Row, ...]:
-    """Generalise one numeric column to bands.
+    """Generalise one column: replace its numbers by bands of a fixed width.
 
     Args:
         rows: The rows.

@@ -68,7 +68,7 @@ class Seen:
 
 
 class Asked(Protocol):
-    """An audited release, or several, that cover all canaries at once."""
+    """What an audit asks about all canaries at once, in one release or in several."""
 
     @property
     def name(self) -> str:

@@ -111,7 +111,7 @@ def one_run_chance(score: Score, epsilon: float, delta: float) -> float:
 
 
 def evidence(right: Floats, guesses: Floats, epsilon: float) -> Floats:
-    """Return the evidence of each count of right guesses against that epsilon, in nats."""
+    """Return how strongly each count of right guesses contradicts that epsilon, in nats."""
     q = accuracy(epsilon)
     p = (right + 0.5) / (guesses + 1)
     with np.errstate(divide="ignore", invalid="ignore"):

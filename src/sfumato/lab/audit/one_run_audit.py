@@ -29,7 +29,7 @@ NOT_SHOWN: Final = "the key was not shown"
 
 @dataclass(frozen=True)
 class OneRunClaim(EpsilonClaim):
-    """A claim of (epsilon, delta)-DP that many coins of one run test."""
+    """A claim of (epsilon, delta)-DP, tested with many coins in one run."""
 
     def proved(self, event: Event, fresh: Trials, alpha: float) -> float:
         """Return the lower bound that holds for one run."""

@@ -218,7 +218,7 @@ def _spelled(one: object) -> str:
 
 
 def _written(one: object) -> str:
-    """Return the repr without memory addresses, which are random and no output."""
+    """Return the repr without memory addresses, which are random and not part of the output."""
     return _ADDRESS.sub("", repr(one))
 
 
