@@ -1,4 +1,4 @@
-"""The lab: attacks on synthetic data, and the Laplace mechanism and sensitivity of any query."""
+"""The lab: linkage and leave-one-out attacks, the Laplace mechanism for any query, sensitivity."""
 
 from sfumato.dp.anonymity.uniqueness import Uniqueness
 from sfumato.lab.attacks.leave_one_out import (

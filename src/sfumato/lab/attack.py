@@ -1,4 +1,4 @@
-"""An attack that can be called by its name, on the bundled synthetic data or on one's own."""
+"""Define a named attack, its options, and how to run it on bundled or own data."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from sfumato.lab.attack_report import Report
 
 Texts = Mapping[str, str]
 EPSILONS: Final = "0.1,1,10"
-LEAST: Final = 0.01  # with less, noise is wider than the lab reckons with
+LEAST: Final = 0.01  # smallest epsilon; below it, noise is wider than the lab allows for
 MOST: Final = 100
 EPSILONS_OPTION: Final = {"epsilons": f"the promises it is tried against, like {EPSILONS}"}
 
 
 @dataclass(frozen=True)
 class Setting:
-    """What a run may draw with, how often it repeats, and what was typed for its options."""
+    """Settings of one attack run: the random generator, the repeats and the options as text."""
 
     dice: np.random.Generator
     runs: int
     options: Texts = field(default_factory=dict)
 
     def number(self, name: str, otherwise: float) -> float:
-        """Return a number that was typed, or what stands for none; or refuse."""
+        """Return an option as a number, or the default; refuse other text."""
         typed = self.options.get(name)
         if typed is None:
             return otherwise
@@ -41,7 +41,7 @@ class Setting:
         raise Refused("bad-request", f"{name} is a number.", f"Write it like {otherwise:g}.")
 
     def whole(self, name: str, otherwise: int, *, least: int, most: int) -> int:
-        """Return a whole number that was typed and lies there, or what stands for none."""
+        """Return an option as an integer within limits, or the default; refuse anything else."""
         found = self.number(name, float(otherwise))
         if found.is_integer() and least <= found <= most:
             return int(found)
@@ -52,11 +52,11 @@ class Setting:
         )
 
     def text(self, name: str, otherwise: str) -> str:
-        """Return a text that was typed, or what stands for none."""
+        """Return an option as text, or the default."""
         return self.options.get(name, otherwise)
 
     def epsilons(self) -> tuple[float, ...]:
-        """Return the promises that were typed, or those of every report; or refuse."""
+        """Return the epsilons to attack, or the default ones; refuse what is no list of them."""
         typed = self.text("epsilons", EPSILONS)
         try:
             found = tuple(float(one) for one in typed.split(","))
@@ -71,24 +71,24 @@ class Setting:
 
 @dataclass(frozen=True)
 class Attack:
-    """A named attack: what it shows, what can be set, and how it is run."""
+    """A named attack: what it shows, its options, and the function that runs it."""
 
     name: str
     shows: str  # one line
     run: Callable[[Setting], Report]
-    runs: int = 1000  # unless told otherwise
-    options: Texts = field(default_factory=dict)  # name -> what it sets, in a few words
+    runs: int = 1000  # the default number of repeats
+    options: Texts = field(default_factory=dict)  # option name -> its meaning, in a few words
 
     def report(self, *, runs: int | None = None, seed: int | None = None, **options: str) -> Report:
-        """Run the attack.
+        """Run the attack and report its success rates.
 
         Args:
-            runs: How often it is repeated; by default as often as the attack needs.
-            seed: The same seed finds the same.
-            **options: What this attack lets you set, as texts; `options` of the attack lists it.
+            runs: The number of repeats; the default is the attack's own.
+            seed: A seed that makes the run repeatable.
+            **options: The attack's own options, as text; `options` of the attack lists them.
 
         Returns:
-            What it found.
+            The report of the attack.
 
         Raises:
             Refused: `bad-request` for an option that the attack does not have.

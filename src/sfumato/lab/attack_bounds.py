@@ -1,8 +1,7 @@
-"""Every attack against our releases, in one table beside the most that theory allows.
+"""Tabulate every attack's success against our releases, with the theoretical upper bounds.
 
-The intervals hold together: all rows share what may go wrong, so that the table as a whole is
-mistaken once in a thousand times, however long it grows. A row whose lower end stood above its
-bound would show that a release does not keep its promise.
+The intervals hold together (Bonferroni): the whole table is wrong once in a thousand times, however
+many rows it has. A row whose lower end is above its bound shows that a release breaks its promise.
 """
 
 from __future__ import annotations
@@ -23,14 +22,14 @@ from sfumato.lab.success_intervals import least
 EPSILONS: Final = "0.1,0.3,1,3,10,30"
 CONFIDENCE: Final = 0.999
 SEED: Final = 20261121
-# what an attack sets so that its part without protection, which is not in the table, is short
+# Options that shorten an attack on unprotected releases, which the table leaves out.
 SHORT: Final[Mapping[str, Mapping[str, str]]] = {"ratings": {"people": "2000", "films": "200"}}
 COLUMNS: Final = ("attack", "against", "tries", "right", "at least", "at most, by theory")
 
 
 @dataclass(frozen=True)
 class Row:
-    """One attack's success against one of our releases."""
+    """One attack's success rate against one of our releases."""
 
     attack: str
     success: SuccessRate
@@ -38,24 +37,24 @@ class Row:
 
 @dataclass(frozen=True)
 class Bounds:
-    """All successes against our releases that theory bounds."""
+    """All success rates against our releases that have a theoretical bound."""
 
     rows: tuple[Row, ...]
     confidence: float = CONFIDENCE
 
     def least(self, row: Row) -> float:
-        """Return what the chance of being right is at least; holds for all rows together."""
+        """Return the lower confidence bound of a row's rate; it holds for all rows together."""
         miss = (1 - self.confidence) / len(self.rows)
         return least(row.success.hits, row.success.tries, miss)
 
     @property
     def broken(self) -> tuple[Row, ...]:
-        """Return the rows that were right more often than theory allows."""
+        """Return the rows whose rate is significantly above the theoretical bound."""
         return tuple(row for row in self.rows if self.least(row) > _bound(row))
 
     @property
     def finding(self) -> str:
-        """Return the outcome in plain words."""
+        """Return the outcome as a sentence."""
         sure = f"at {100 * self.confidence:g} % for all {len(self.rows)} rows together"
         if not self.broken:
             return f"No attack is right more often than theory allows ({sure})."
@@ -64,18 +63,18 @@ class Bounds:
 
     @property
     def table(self) -> str:
-        """Return every row as text."""
+        """Return all rows as a text table."""
         return "\n".join(table_text(COLUMNS, tuple(self._cells(row) for row in self.rows)))
 
     @property
     def page(self) -> str:
-        """Return the table as a page of the docs."""
+        """Return the table as a Markdown page of the docs."""
         head = f"| {' | '.join(COLUMNS)} |\n|{' --- |' * len(COLUMNS)}"
         rows = "\n".join(f"| {' | '.join(self._cells(row))} |" for row in self.rows)
         return f"{PAGE}\n**{self.finding}**\n\n{head}\n{rows}\n"
 
     def save(self, path: str | Path) -> Path:
-        """Write the page of the docs."""
+        """Write the Markdown page; refuse a path of another type."""
         path = Path(path)
         if path.suffix.lower() != ".md":
             raise Refused(
@@ -87,7 +86,7 @@ class Bounds:
         return path
 
     def as_json(self) -> Json:
-        """Return all of it as JSON."""
+        """Return the rows and the outcome as JSON."""
         rows: list[Json] = [
             {
                 "attack": row.attack, "against": row.success.against,
@@ -122,7 +121,7 @@ below its bound may be a weak attack. The rows are held by `tests/lab/test_attac
 def all_against_ours(
     *, runs: int | None = None, seed: int | None = None, epsilons: str = EPSILONS
 ) -> Bounds:
-    """Return every attack's success against our releases; it takes minutes unless runs are few."""
+    """Run every attack against our releases; many runs take minutes."""
     rows = (row for one in attacks() for row in _rows(one, runs, seed, epsilons))
     return Bounds(tuple(rows))
 

@@ -1,4 +1,4 @@
-"""What an attack has found: how often it was right, beside the most that theory lets it be."""
+"""Report an attack's success rates, with the theoretical upper bound of each."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ _TICK: Final[Json] = {"type": "tick", "color": BOUND, "thickness": 3, "size": 26
 
 @dataclass(frozen=True)
 class SuccessRate:
-    """How often an attack was right against one release."""
+    """An attack's success rate against one release."""
 
     against: str  # "the exact release", "epsilon = 1"
     hits: int
     tries: int
-    epsilon: float | None = None  # what the release promises; None where it promises nothing
-    bound: float | None = None  # how often it may be right, by theory; None: always
+    epsilon: float | None = None  # of the release; None: it has no guarantee
+    bound: float | None = None  # the highest rate that theory allows; None: any
     note: str = ""
 
     @property
@@ -35,33 +35,33 @@ class SuccessRate:
         return self.hits / self.tries if self.tries else 0.0
 
     def within(self, confidence: float = CONFIDENCE) -> tuple[float, float]:
-        """Return the exact interval of the chance of being right."""
+        """Return the exact confidence interval of the success probability."""
         return interval(self.hits, self.tries, confidence)
 
     def is_above_bound(self, confidence: float) -> bool:
-        """Say whether it was right more often than theory allows."""
+        """Say whether the rate is significantly above its theoretical bound."""
         return self.bound is not None and self.within(confidence)[0] > self.bound
 
 
 @dataclass(frozen=True)
 class Report:
-    """An attack's outcome against releases with and without protection."""
+    """An attack's results against releases with and without protection."""
 
     attack: str  # its name on the command line
     title: str
-    knows: str  # what the attacker has, in plain words
-    measure: str  # what counts as right, in a few words: "people rebuilt to within 1 cm"
+    knows: str  # what the attacker knows, in plain words
+    measure: str  # what counts as a success: "people rebuilt to within 1 cm"
     successes: tuple[SuccessRate, ...]
     finding: str  # one to four plain sentences
-    guessing: float | None = None  # how often who has no release at all is right
-    pictures: tuple[Plot, ...] = field(default=())  # more than the bars of `successes`
-    beside: tuple[Report, ...] = field(default=())  # the same, where something else counts as right
+    guessing: float | None = None  # the success rate of a guess without any release
+    pictures: tuple[Plot, ...] = field(default=())  # plots besides the bars of `successes`
+    beside: tuple[Report, ...] = field(default=())  # the same attack, with other success measures
 
     def above_bounds(self, confidence: float = 0.999) -> tuple[SuccessRate, ...]:
-        """Return those that were right more often than theory allows.
+        """Return the success rates that are significantly above their theoretical bounds.
 
-        The intervals are one-sided and hold together at that confidence: all that are given here,
-        and those of the reports beside, share what may go wrong.
+        The confidence holds for all bounded rates together, also those in `beside`: the one-sided
+        intervals share the probability of error (Bonferroni).
         """
         judged = [one for one in self._all() if one.bound is not None]
         miss = (1 - confidence) / max(1, len(judged))
@@ -72,7 +72,7 @@ class Report:
 
     @property
     def plot(self) -> Plot:
-        """Return the bars of every success, with their intervals and bounds."""
+        """Return a bar chart of the success rates, with their intervals and bounds."""
         return Plot(
             spec={**_spec(self), "description": self.finding},
             title=self.title,
@@ -83,11 +83,14 @@ class Report:
 
     @property
     def table(self) -> str:
-        """Return every number as text."""
+        """Return the success rates as a text table."""
         return self.plot.table
 
     def save(self, path: str | Path) -> Path:
-        """Write the picture as its suffix says (.svg, .png, .html or .json), more beside it."""
+        """Write the plot in the format of its suffix (.svg, .png, .html or .json).
+
+        Further plots go into numbered files next to it.
+        """
         path = Path(path)
         more = [*self.pictures, *(report.plot for report in self.beside)]
         for number, picture in enumerate(more, start=2):
@@ -95,7 +98,7 @@ class Report:
         return self.plot.save(path)
 
     def as_json(self) -> Json:
-        """Return all of it as JSON."""
+        """Return the report as JSON."""
         return {
             "attack": self.attack, "title": self.title, "knows": self.knows,
             "measure": self.measure, "guessing": self.guessing, "finding": self.finding,
@@ -136,7 +139,7 @@ def _success_json(one: SuccessRate) -> Json:
 
 
 def _spec(report: Report) -> Json:
-    """Return bars with whiskers, a mark where theory ends, and a line for guessing."""
+    """Return the chart: bars with intervals, a mark at each bound, and a line for guessing."""
     rows = [{**_success_json(one), "label": _label(one)} for one in report.successes]
     y: Json = {
         "field": "label", "type": "nominal", "sort": None, "title": None,
@@ -167,7 +170,7 @@ def _spec(report: Report) -> Json:
 
 
 def _label(one: SuccessRate) -> str:
-    """Return what tells a bar from all others: two of one name would lie on each other."""
+    """Return a label that is unique to the bar: bars with equal labels would overlap."""
     return f"{one.against}\n{one.note}" if one.note else one.against
 
 

@@ -1,4 +1,4 @@
-"""What an attack can ask: a function, a vault's data set, here or over HTTP; all by one verb."""
+"""Define what an attack queries: a function, or a data set of a local or remote vault."""
 
 from __future__ import annotations
 
@@ -15,33 +15,33 @@ from sfumato.lab.platform_noise import private_sums
 
 
 class Target(Protocol):
-    """Whatever answers a question in SQL with one number; it may refuse."""
+    """Anything that answers an SQL question with one number, or refuses it."""
 
     def ask(self, sql: str, epsilon: Number) -> float:
-        """Return the answer, or raise what was refused."""
+        """Return the answer, or raise the refusal."""
         ...
 
 
 @dataclass(frozen=True)
 class Called:
-    """A function as a target."""
+    """A function as an attack's target."""
 
     function: Callable[[str, Number], float]
 
     def ask(self, sql: str, epsilon: Number) -> float:
-        """Return what the function returns."""
+        """Return the function's result."""
         return self.function(sql, epsilon)
 
 
 @dataclass(frozen=True)
 class Opened:
-    """A data set of an open vault, or of `sfumato.connect`, as a target."""
+    """A data set of an open vault, or of `sfumato.connect`, as an attack's target."""
 
     data_set: DataSet
-    is_fresh: bool = False  # whether new noise is asked for each time, which is paid for
+    is_fresh: bool = False  # whether each question pays for new noise
 
     def ask(self, sql: str, epsilon: Number) -> float:
-        """Return the one number of the answer."""
+        """Return the answer, which must be one number."""
         value = self.data_set.ask(sql, epsilon=epsilon, fresh=self.is_fresh).value
         if isinstance(value, int | float):
             return float(value)
@@ -50,13 +50,13 @@ class Opened:
 
 @dataclass(frozen=True)
 class Forgetful:
-    """BROKEN. Good noise for every question, and no memory: neither a budget nor old answers."""
+    """BROKEN. Adds correct noise to each answer, but has no privacy budget and no answer cache."""
 
     exact: Callable[[str], int]
     dice: np.random.Generator
 
     def ask(self, sql: str, epsilon: Number) -> float:
-        """Return the exact count with new noise."""
+        """Return the exact count plus new noise."""
         count = np.array([self.exact(sql)], dtype=np.int64)
         seen = private_sums(count, sensitivity=1, epsilon=float(epsilon), dice=self.dice)
         return float(seen[0])

@@ -1,7 +1,8 @@
-"""People drawn like those of a well-known census table: its columns, domains and hierarchies.
+"""Draw a synthetic table like the Adult census data set: its columns, domains and hierarchies.
 
-Nobody lives in it. Shares and dependencies are made up to be of the same kind: one country that
-nearly all are from, rare work classes, age that decides marriage, schooling that decides work.
+It contains no real person. Shares and dependencies are invented, but of the same kind. Nearly all
+people are from one country, and some work classes are rare. Age decides marriage, and education
+decides occupation.
 """
 
 from __future__ import annotations
@@ -74,7 +75,7 @@ QUASI: Final = tuple(RULES)
 
 
 def adult_like(rows: int = ROWS, seed: int = 1) -> Table:
-    """Return so many people, as a table of codes; the same seed draws the same."""
+    """Draw `rows` people as a table of codes; the same seed draws the same table."""
     dice = np.random.default_rng(seed)
     age = 17 + (73 * dice.beta(1.45, 3.1, rows)).astype(np.int64)
     sex = (dice.random(rows) < 0.32).astype(np.int64)
@@ -106,7 +107,7 @@ def adult_like(rows: int = ROWS, seed: int = 1) -> Table:
 
 
 def hierarchies(table: Table) -> dict[str, Hierarchy]:
-    """Return the eight hierarchies, whose levels make 6,480 ways to generalise."""
+    """Return the hierarchies of the eight columns; their levels combine in 6,480 ways."""
     return {name: built(table.columns[name], rule) for name, rule in RULES.items()}
 
 
@@ -135,7 +136,7 @@ def _job(dice: np.random.Generator, school: Draws) -> Draws:
 
 
 def _skewed(dice: np.random.Generator, rows: int, count: int, first: float) -> Draws:
-    """Return draws of which the first value has that share, and the others ever less."""
+    """Draw codes: the first one has the share `first`, the others have decreasing shares."""
     rest = 1.0 / np.arange(1, count) ** 1.1
     order = np.argsort(_scrambled(count - 1))
     return _pick(dice, rows, [first, *(rest[order] * (1 - first) / rest.sum())])

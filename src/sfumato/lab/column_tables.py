@@ -1,4 +1,4 @@
-"""Tables of columns by name, how far rows are apart, and conditions that rows fulfil."""
+"""Store a table as columns by name, filter its rows, and find nearest rows."""
 
 from __future__ import annotations
 
@@ -12,58 +12,59 @@ from numpy.typing import NDArray
 Column = NDArray[Any]  # numbers, texts or booleans
 Table = Mapping[str, Column]
 Bits = NDArray[np.bool_]
-NUMBERS: Final = "iuf"  # kinds of numpy that are compared by size
+NUMBERS: Final = "iuf"  # numpy kinds with an order: integers and floats
 
 
 @dataclass(frozen=True)
 class Condition:
-    """A column is equal to a value, or at least or at most it."""
+    """A comparison of a column with a value: equal, at least, or at most."""
 
     column: str
     sign: str  # "=", ">=" or "<="
     value: Any  # a number, a text or a boolean, as in the column
 
     def holds(self, table: Table) -> Bits:
-        """Say of each row whether it fulfils the condition."""
+        """Return for each row whether it fulfils the condition."""
         column = table[self.column]
         if self.sign == "=":
             return np.asarray(column == self.value)
         return np.asarray(column >= self.value if self.sign == ">=" else column <= self.value)
 
 
-Predicate = tuple[Condition, ...]  # all of them
+Predicate = tuple[Condition, ...]  # all conditions must hold
 
 
 def fulfils(predicate: Predicate, table: Table) -> Bits:
-    """Say of each row whether it fulfils all the conditions."""
+    """Return for each row whether it fulfils all conditions."""
     rows: Bits = np.logical_and.reduce([one.holds(table) for one in predicate])
     return rows
 
 
 def is_number(column: Column) -> bool:
-    """Say whether a column's values have a size."""
+    """Say whether a column is numeric."""
     return column.dtype.kind in NUMBERS
 
 
 def rows_of(table: Table) -> int:
-    """Return how many rows there are."""
+    """Return the number of rows."""
     return len(next(iter(table.values())))
 
 
 def taken(table: Table, places: NDArray[Any]) -> Table:
-    """Return the rows at these places."""
+    """Return the rows at these indices."""
     return {name: column[places] for name, column in table.items()}
 
 
 def joined(one: Table, other: Table) -> Table:
-    """Return the rows of both, one after the other."""
+    """Concatenate the rows of two tables."""
     return {name: np.concatenate([column, other[name]]) for name, column in one.items()}
 
 
 def nearest(rows: Table, among: Table, columns: Sequence[str], count: int) -> NDArray[np.int64]:
-    """Return the places of the nearest rows, nearest first, by Gower's distance (1971).
+    """Return the indices of the nearest rows, nearest first, by Gower's distance (1971).
 
-    Numbers differ by their distance over the column's range in both tables, all else by 0 or 1.
+    Numbers differ by their distance divided by the column's range in both tables. Other values
+    differ by 0 or 1.
     """
     apart = np.zeros((rows_of(rows), rows_of(among)))
     for name in columns:

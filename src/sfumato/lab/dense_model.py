@@ -1,7 +1,7 @@
-"""A small dense model on pictures, its gradients, and gradients that are clipped and noisy.
+"""A small neural network on images, its gradients, and clipped, noisy gradients as in DP-SGD.
 
-One hidden layer with ReLU, then the odds of each label. Everything is numpy, so that an attack on
-a gradient can be read in one sitting.
+It has one hidden layer with ReLU, and a softmax over the labels. All of it is numpy, so that an
+attack on its gradients is easy to read.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from sfumato.lab.platform_noise import private_vectors
 
 Floats = NDArray[np.float64]
 Labels = NDArray[np.int64]
-SIDE: Final = 8  # of a picture
+SIDE: Final = 8  # width and height of an image, in pixels
 LABELS: Final = 4
-GRID: Final = 1 << 16  # gradients are kept in steps of 1/this before noise
+GRID: Final = 1 << 16  # gradients are rounded to multiples of 1/GRID before noise
 
 
 @dataclass(frozen=True)
 class Dense:
-    """Weights of a first layer with its biases, and of the labels' odds with theirs."""
+    """Weights and biases of the hidden layer and of the output layer."""
 
     first: Floats  # neurons x inputs
     first_bias: Floats
@@ -32,7 +32,7 @@ class Dense:
     last_bias: Floats
 
     def gradients(self, inputs: Floats, labels: Labels) -> Gradient:
-        """Return each example's own gradient of the loss."""
+        """Return the per-example gradients of the loss."""
         awake = inputs @ self.first.T + self.first_bias
         hidden = np.maximum(awake, 0)
         scores = hidden @ self.last.T + self.last_bias
@@ -50,7 +50,7 @@ class Dense:
 
 @dataclass(frozen=True)
 class Gradient:
-    """The gradient of every weight: of one batch, or with a first axis of examples."""
+    """The gradient of all weights: of one batch, or per example along a first axis."""
 
     first: Floats
     first_bias: Floats
@@ -59,35 +59,36 @@ class Gradient:
 
     @property
     def parts(self) -> tuple[Floats, ...]:
-        """Return the four parts in their order."""
+        """Return the four arrays in their order."""
         return self.first, self.first_bias, self.last, self.last_bias
 
     def summed(self) -> Gradient:
-        """Return the gradient of the batch: the sum over its examples."""
+        """Return the batch gradient: the sum over the examples."""
         return Gradient(*(part.sum(axis=0) for part in self.parts))
 
     def flat(self) -> Floats:
-        """Return one row for each example."""
+        """Return the per-example gradients as one flat row each."""
         return np.concatenate([part.reshape(len(part), -1) for part in self.parts], axis=1)
 
     def shaped(self, row: Floats) -> Gradient:
-        """Return a row as the gradient of a batch with the shapes of this one's examples."""
+        """Reshape one flat row to the four arrays of a gradient."""
         sizes = np.cumsum([part[0].size for part in self.parts])[:-1]
         pieces = zip(np.split(row, sizes), self.parts, strict=True)
         return Gradient(*(piece.reshape(part.shape[1:]) for piece, part in pieces))
 
 
 def clipped(rows: Floats, most: float) -> Floats:
-    """Return each example's gradient, shortened to that length if it is longer."""
+    """Clip each row (an example's gradient) to the norm `most`."""
     lengths = np.sqrt((rows**2).sum(axis=1, keepdims=True))
     shortened: Floats = rows * np.minimum(1, most / np.maximum(lengths, 1e-300))
     return shortened
 
 
 def private_sum(rows: Floats, *, most: float, epsilon: float, dice: np.random.Generator) -> Floats:
-    """Return the sum of the clipped gradients with noise: (epsilon, delta)-DP for one step.
+    """Return the noisy sum of clipped gradients: (epsilon, delta)-DP for one step.
 
-    On the grid one example is no longer than the clipping and half a step in each direction.
+    After rounding, an example's norm is at most the clipping norm plus half a grid step per
+    coordinate.
     """
     steps = np.rint(clipped(rows, most) * GRID).astype(np.int64)
     length = most * GRID * (1 + 1e-9) + math.sqrt(rows.shape[1]) / 2
@@ -98,7 +99,7 @@ def private_sum(rows: Floats, *, most: float, epsilon: float, dice: np.random.Ge
 
 
 def draw_model(neurons: int, dice: np.random.Generator) -> Dense:
-    """Return a fresh model, as it stands when training begins."""
+    """Draw a model with random weights, as at the start of training."""
     inputs = SIDE * SIDE
     return Dense(
         dice.standard_normal((neurons, inputs)) / math.sqrt(inputs),
@@ -109,7 +110,7 @@ def draw_model(neurons: int, dice: np.random.Generator) -> Dense:
 
 
 def draw_pictures(count: int, dice: np.random.Generator) -> tuple[Floats, Labels]:
-    """Return synthetic pictures, a few soft spots each, and a label for each."""
+    """Draw synthetic images of a few blurred spots, with a random label each."""
     grid = np.arange(SIDE)
     spots = dice.uniform(0.5, SIDE - 1.5, (count, 3, 2))
     wide = dice.uniform(0.7, 1.6, (count, 3, 1))

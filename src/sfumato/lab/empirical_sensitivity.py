@@ -1,7 +1,7 @@
-"""Parallel databases: the table with each person removed in turn, and how far a query then moves.
+"""Measure a query's sensitivity on one table: remove each person in turn (parallel databases).
 
-What is found is a lower bound: another table could move the query further. It is computed from the
-rows themselves, so it is for synthetic or public data only, never for what a vault keeps.
+The result is a lower bound: on another table, a person may change the query by more. It is
+computed from the rows, so use it on synthetic or public data only, never on a vault's rows.
 """
 
 from __future__ import annotations
@@ -16,21 +16,21 @@ from numpy.typing import NDArray
 from sfumato.dp.anonymity.tables_in_memory import Tabular, array_of, library_of, plain
 from sfumato.dp.refusal import Refused
 
-Query = Callable[[Any], Any]  # Any: of a table of the caller's kind, to a number or several
+Query = Callable[[Any], Any]  # Any: the caller's kind of table -> one or more numbers
 
 
 @dataclass(frozen=True)
 class Sensitivity:
-    """How far removing one person has moved a query, at most, on these rows: a lower bound."""
+    """The largest change of a query by one person's removal, on these rows: a lower bound."""
 
-    largest: float  # the sum over all numbers of the query's result
-    person: Hashable  # whose removal moved it so far
+    largest: float  # the L1 distance: summed over all numbers of the result
+    person: Hashable  # the person whose removal gives the largest change
     people: int
     distances: tuple[float, ...]  # one per person
 
     @property
     def finding(self) -> str:
-        """Return the outcome in plain words."""
+        """Return the outcome as sentences."""
         return (
             f"Of {self.people:,} people, the removal of person {self.person!r} moves the query "
             f"most: by {self.largest:.6g}. The true sensitivity is at least that; these rows "
@@ -39,11 +39,11 @@ class Sensitivity:
 
 
 def parallel_databases(db: Tabular, person: str | None = None) -> Iterator[tuple[Hashable, Any]]:
-    """Yield each person and the table without their rows, in the table's own kind.
+    """Yield each person, and the table without that person's rows.
 
     Args:
-        db: A list of rows, a frame of pandas or polars, an array, or a tensor.
-        person: The column that says whose row it is; without it, each row is a person.
+        db: A list of rows, a pandas or polars frame, an array, or a tensor.
+        person: The column that identifies the person of a row; without it, each row is a person.
 
     Raises:
         Refused: The table is none of these, or has no such column.
@@ -55,16 +55,15 @@ def parallel_databases(db: Tabular, person: str | None = None) -> Iterator[tuple
 
 
 def empirical_sensitivity(query: Query, db: Tabular, *, person: str | None = None) -> Sensitivity:
-    """Return how far the query moves when each person is removed in turn: a lower bound.
+    """Measure how far each person's removal changes a query: a lower bound of its sensitivity.
 
     Args:
-        query: A function of the table, to a number, an array or a tensor.
+        query: A function of the table that returns a number, an array or a tensor.
         db: Public or synthetic data: a list of rows, a frame, an array, or a tensor.
-        person: The column that says whose row it is; without it, each row is a person.
+        person: The column that identifies the person of a row; without it, each row is a person.
 
     Raises:
-        Refused: There is nobody, the query gives no finite number without somebody, or its result
-            changes its shape.
+        Refused: The table is empty, or the query's result is not finite or changes its shape.
     """
     whole = _numbers(query, db)
     moved = {who: _distance(whole, query, one) for who, one in parallel_databases(db, person)}
@@ -86,7 +85,7 @@ def _distance(whole: NDArray[np.float64], query: Query, db: Tabular) -> float:
 
 
 def _people(db: Tabular, person: str | None) -> Mapping[Hashable, list[int]]:
-    """Return the places of each person's rows."""
+    """Return the row indices of each person."""
     if person is None:
         _check_removable(db)
         return {place: [place] for place in range(len(db))}

@@ -1,9 +1,9 @@
-"""Exercises that answer back, on synthetic data: find a person, break a mechanism.
+"""Exercises that check a student's answer, on synthetic data: find a person, break a mechanism.
 
 person = find_the_person(seed=7)
-print(person.heard)          # what the neighbour says
+print(person.heard)          # what a neighbour knows of the person
 print(person.rows[0])        # the first row of the table
-person.check(place)          # the row that you think it is, counted from 0
+person.check(place)          # your guess: the number of a row, counted from 0
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from sfumato.lab.sample_data import medical_rows
 from sfumato.lab.success_intervals import guessing_bound, least
 
 TRIALS: Final = 2000
-MISS: Final = 0.001  # how seldom a mechanism that keeps its promise is called broken
+MISS: Final = 0.001  # chance that a correct mechanism is called broken, at most
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """What the exercise says of an answer."""
+    """The exercise's verdict on an answer."""
 
     is_right: bool
     says: str
@@ -41,19 +41,19 @@ class Verdict:
 
 @dataclass(frozen=True)
 class FindThePerson:
-    """A table without names, and what was heard of one person in it."""
+    """A table without names, and background knowledge of one person in it."""
 
     rows: tuple[Row, ...]
     knows: Knowledge
     place: int
 
     def __repr__(self) -> str:
-        """Return what was heard; never whose row it is, and not a thousand rows."""
+        """Show the knowledge and the task, but neither the solution nor a thousand rows."""
         return f"{self.heard} Which of {len(self.rows):,} rows is theirs? Say check(place)."
 
     @property
     def heard(self) -> str:
-        """Return what was heard, as people say it."""
+        """Return the background knowledge as a sentence."""
         age, salary = self.knows["age"], self.knows["salary"]
         if not isinstance(age, Between) or not isinstance(salary, Between):
             raise TypeError("what is heard are ranges")
@@ -63,13 +63,13 @@ class FindThePerson:
         )
 
     def check(self, said: object) -> Verdict:
-        """Say whether that row is theirs.
+        """Say whether a row belongs to the person.
 
         Args:
             said: The number of a row, counted from 0.
 
         Returns:
-            Whether it is right; if not, which columns do not fit what was heard.
+            Whether it is right; if not, which columns do not fit the background knowledge.
         """
         if not isinstance(said, Integral):
             return Verdict(False, "Say which row it is by its number, such as check(12).")
@@ -89,13 +89,13 @@ class FindThePerson:
 
 
 def find_the_person(seed: int = 0) -> FindThePerson:
-    """Return the exercise of finding a person in a table without names.
+    """Create the exercise of finding a person in a table without names.
 
     Args:
-        seed: Another seed is about another person.
+        seed: Each seed picks another person.
 
     Returns:
-        The rows, and what was heard of one person; `check(place)` says whether you found them.
+        The rows, and background knowledge of one person; `check(place)` checks your answer.
     """
     rows = medical_rows()
     dice = np.random.default_rng(seed)
@@ -107,7 +107,7 @@ def find_the_person(seed: int = 0) -> FindThePerson:
 
 
 def _gossip(row: Row, dice: np.random.Generator) -> Knowledge:
-    """Return what might be heard of somebody: not quite what the table holds."""
+    """Return inexact background knowledge of a person: a zip, and ranges of age and salary."""
     low_age = int(row["age"]) - int(dice.integers(0, 3))
     low_pay = (int(row["salary"]) - int(dice.integers(0, 10_000))) // 1000 * 1000
     return {
@@ -117,21 +117,21 @@ def _gossip(row: Row, dice: np.random.Generator) -> Knowledge:
     }
 
 
-# --- how many columns until everyone is alone ----------------------------------------------------
+# --- find the quasi-identifiers ------------------------------------------------------------------
 
 
 def check_quasi_identifiers(
     rows: Sequence[Row], columns: Sequence[str] | str, *, of: Sequence[str] | str = ()
 ) -> Verdict:
-    """Say whether these columns make as many people unique as all do, and no fewer would.
+    """Check that columns make as many people unique as all columns do, with no column to spare.
 
     Args:
         rows: The table.
         columns: The quasi-identifiers that you name: columns, or one column.
-        of: The columns that somebody may know; without it, every column of the table.
+        of: The columns that an attacker may know; the default is every column of the table.
 
     Returns:
-        Whether that is right, and how many people are alone with them.
+        Whether that is right, and how many people the columns make unique.
     """
     columns, of = ((one,) if isinstance(one, str) else one for one in (columns, of))
     if not rows or not columns:
@@ -160,10 +160,10 @@ def _alone(rows: Sequence[Row], columns: tuple[str, ...]) -> int:
 
 @dataclass(frozen=True)
 class BreakTheMechanism:
-    """Two neighbouring data sets, and a mechanism that claims to keep them apart by epsilon."""
+    """Two neighbouring data sets, and a mechanism that claims to be (epsilon, delta)-DP."""
 
     pair: tuple[Any, Any]  # Any: each mechanism has data of its own kind
-    mechanism: Callable[..., Any]  # data, runs, dice -> outputs, a row for each run
+    mechanism: Callable[..., Any]  # (data, runs, dice) -> outputs, one row per run
     epsilon: float
     delta: float = 0.0
 
@@ -184,7 +184,7 @@ class BreakTheMechanism:
             seed: The same seed gives the same outputs; without it, each call gives others.
 
         Returns:
-            An output of each run, a row for each.
+            One output per run.
 
         Raises:
             Refused: `bad-request`, if `which` is neither 0 nor 1.
@@ -196,10 +196,9 @@ class BreakTheMechanism:
     def check(
         self, guess: Callable[[Any], int | None], *, trials: int = TRIALS, seed: int | None = None
     ) -> Verdict:
-        """Say whether guessing from single outputs is right more often than the claim allows.
+        """Check whether guesses from single outputs are right more often than the claim allows.
 
-        The outputs come in the order of the coins, so that who remembers earlier ones learns
-        nothing.
+        Fair coins choose the data set of each output, so earlier outputs say nothing of later ones.
 
         Args:
             guess: Takes one output; returns 0 or 1 for the data set that it came from, or None for
@@ -217,11 +216,11 @@ class BreakTheMechanism:
             return Verdict(False, "A guess is 0, 1, or None for an output that says too little.")
         guesses = sum(one is not None for one in said)
         hits = sum(one == which for one, which in zip(said, coins, strict=True))
-        # Where a delta may give people away at once, it may do so in just the outputs guessed from.
+        # With a delta, abstentions count as wrong: delta may reveal just the guessed outputs.
         return self._verdict(hits, guesses if self.delta == 0 else trials)
 
     def _outputs(self, coins: Sequence[int], dice: np.random.Generator) -> list[Any]:
-        """Return an output for each coin, of the data set that it names."""
+        """Return one output per coin, drawn on the data set that the coin names."""
         sides = [iter(self.mechanism(self.pair[w], coins.count(w), dice)) for w in (0, 1)]
         return [next(sides[which]) for which in coins]
 

@@ -1,6 +1,6 @@
-"""What the lab's pages show: a picture, a sentence and a table, drawn anew as sliders move.
+"""Draw the interactive exhibits of the lab's pages: a plot, a sentence and a table for each.
 
-Everything is drawn from synthetic data and from a seed, so that the same sliders show the same.
+All data are synthetic and all noise comes from a seed, so equal slider values show equal pages.
 """
 
 from __future__ import annotations
@@ -34,35 +34,35 @@ Chosen = Mapping[str, float]
 
 @dataclass(frozen=True)
 class Slider:
-    """A row of values to choose from."""
+    """A slider: a list of values to choose from."""
 
     name: str
     label: str
     values: tuple[float, ...]
-    start: int  # the place that it begins at
+    start: int  # the index of the initial value
 
     def text(self, place: int) -> str:
-        """Return the value as people read it."""
+        """Return a value as formatted text."""
         return f"{self.values[place]:,g}"
 
 
 @dataclass(frozen=True)
 class Exhibit:
-    """One thing to try: what it is about, what can be moved, and what is shown."""
+    """An exhibit: its title, its sliders, and the function that draws it."""
 
     name: str
     title: str
     says: str
     sliders: tuple[Slider, ...]
     draw: Callable[[Chosen, np.random.Generator], Plot]
-    has_dice: bool = True  # else it is the same whenever it is drawn
+    has_dice: bool = True  # False: the drawing has no randomness
 
     def places(self, typed: Mapping[str, str]) -> dict[str, int]:
-        """Return the place of each slider, as an address names them; or refuse."""
+        """Return each slider's index from the URL's parameters; refuse an invalid one."""
         return {one.name: _place(one, typed.get(one.name)) for one in self.sliders}
 
     def shown(self, places: Mapping[str, int], seed: int = 0) -> Plot:
-        """Return what these places of the sliders show; another seed draws other noise."""
+        """Draw the exhibit for these slider indices; another seed draws other noise."""
         if not 0 <= seed < MOST_SEEDS:
             raise Refused("bad-request", "No such seed.", f"Take one below {MOST_SEEDS:,}.")
         return _shown(self.name, tuple(places[one.name] for one in self.sliders), seed)
@@ -78,7 +78,7 @@ def _place(slider: Slider, typed: str | None) -> int:
     return int(typed)
 
 
-@lru_cache(maxsize=32)  # a picture is asked for three times; a large one has a megabyte
+@lru_cache(maxsize=32)  # each plot is requested three times; a large one takes a megabyte
 def _shown(name: str, places: tuple[int, ...], seed: int) -> Plot:
     found = exhibit(name)
     values = {s.name: s.values[p] for s, p in zip(found.sliders, places, strict=True)}
@@ -93,7 +93,7 @@ def exhibit(name: str) -> Exhibit:
     return found
 
 
-# --- what is shown -------------------------------------------------------------------------------
+# --- the drawings --------------------------------------------------------------------------------
 
 
 def _trials(chosen: Chosen, dice: np.random.Generator) -> Plot:
@@ -109,9 +109,9 @@ def _curve(chosen: Chosen, dice: np.random.Generator) -> Plot:
 
 
 def _neighbours(chosen: Chosen, _dice: np.random.Generator) -> Plot:
-    """Draw how far the removal of one person moves a sum of salaries, beside what it may move it.
+    """Plot how far one person's removal changes a sum of salaries, and the sensitivity.
 
-    The town does not exist, so it may be measured: rows of a vault never are.
+    The town is synthetic, so its rows may be measured; rows of a vault never are.
     """
     bound, people = int(chosen["bound"]), int(chosen["people"])
     town = medical_rows()[:people]
@@ -156,7 +156,7 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def _averaging(chosen: Chosen, dice: np.random.Generator) -> Plot:
-    """Draw how far the mean of so many answers is from the truth, if each had noise of its own."""
+    """Plot the error of the mean of repeated answers, if each had its own noise."""
     epsilon, most = chosen["epsilon"], int(chosen["times"])
     asked = sorted({max(1, round(most ** (step / 12))) for step in range(13)})
     tries = 200
@@ -185,7 +185,10 @@ def _averaging(chosen: Chosen, dice: np.random.Generator) -> Plot:
 
 
 def _coins(chosen: Chosen, dice: np.random.Generator) -> Plot:
-    """Draw what two coins let a survey see: 70 % say yes, seen as 60 %, and told back."""
+    """Plot a two-coin survey: the estimated share of yes against the number of respondents.
+
+    For example, if 70 % would truly say yes, 60 % of the randomised answers are yes.
+    """
     people, truth = int(chosen["people"]), chosen["yes"] / 100
     asked = sorted({max(10, round(people ** (step / 12))) for step in range(4, 13)})
     seen = [float(dice.binomial(n, 0.25 + truth / 2)) / n for n in asked]
@@ -229,7 +232,7 @@ def _counts(chosen: Chosen, dice: np.random.Generator) -> Plot:
 
 
 def _attacked(name: str, dice: np.random.Generator, chosen: Chosen, *, runs: int) -> Report:
-    """Return what the attack finds in a few tries; `sfumato attack` makes more of them."""
+    """Run an attack a few times; `sfumato attack` makes more runs."""
     options = {key: f"{value:g}" for key, value in chosen.items() if key != "epsilon"}
     options["epsilons"] = f"{chosen['epsilon']:g}"
     return attack(name).run(Setting(dice, runs, options))

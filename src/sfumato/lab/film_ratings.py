@@ -1,7 +1,7 @@
-"""A synthetic set of film ratings with known people, as sparse as a real one; nobody in it lives.
+"""Draw a synthetic data set of film ratings, as sparse as a real one; it contains no real person.
 
-Only ratings that exist are kept, by person and by film: a hundred thousand people and a thousand
-films are four million ratings, not a hundred million cells.
+Only existing ratings are stored, indexed by person and by film. A hundred thousand people and a
+thousand films are four million ratings, not a hundred million cells.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ PEOPLE: Final = 100_000
 FILMS: Final = 1_000
 STARS: Final = (1, 5)
 DAYS: Final = 2_200  # six years
-TYPICAL: Final = 25  # ratings of the person in the middle
+TYPICAL: Final = 25  # the median number of ratings per person
 LEAST, MOST = 3, 400
 
 
 @dataclass(frozen=True)
 class Ratings:
-    """Every rating, once in the order of people and once in the order of films."""
+    """All ratings, stored twice: sorted by person and sorted by film."""
 
     people: int
     films: int
@@ -32,32 +32,32 @@ class Ratings:
     film: Small
     stars: Small
     day: Small
-    film_starts: Places  # film f's ratings, in the order of films, likewise
+    film_starts: Places  # film f's ratings are those from film_starts[f] to film_starts[f + 1]
     rated_by: NDArray[np.int32]
     film_stars: Small
     film_day: Small
 
     def __len__(self) -> int:
-        """Return how many ratings there are."""
+        """Return the number of ratings."""
         return len(self.film)
 
     def of_person(self, person: int) -> slice:
-        """Return where the person's ratings stand."""
+        """Return the slice of the person's ratings."""
         return slice(int(self.starts[person]), int(self.starts[person + 1]))
 
     def of_film(self, film: int) -> slice:
-        """Return where the film's ratings stand, in the order of films."""
+        """Return the slice of the film's ratings in the arrays that are sorted by film."""
         return slice(int(self.film_starts[film]), int(self.film_starts[film + 1]))
 
     @property
     def sizes(self) -> Places:
-        """Return how many films each person has rated."""
+        """Return the number of films that each person rated."""
         sizes: Places = np.diff(self.starts)
         return sizes
 
 
 def film_ratings(dice: np.random.Generator, *, people: int = PEOPLE, films: int = FILMS) -> Ratings:
-    """Return ratings drawn anew: few films are rated by many, and most people rate few films."""
+    """Draw ratings: few films are rated by many people, and most people rate few films."""
     keys = _who_rates_what(dice, people, films)
     person, film = keys // films, (keys % films).astype(np.int16)
     stars, day = _stars(dice, person, film), _days(dice, person)
@@ -77,7 +77,7 @@ def film_ratings(dice: np.random.Generator, *, people: int = PEOPLE, films: int 
 
 
 def _who_rates_what(dice: np.random.Generator, people: int, films: int) -> Places:
-    """Return person * films + film for every rating, sorted, each once."""
+    """Return person * films + film for every rating, sorted and without duplicates."""
     wanted = np.rint(TYPICAL * np.exp(0.9 * dice.standard_normal(people)))
     person = np.repeat(np.arange(people), wanted.clip(LEAST, MOST).astype(np.int64))
     popular = np.cumsum(1 / (np.arange(films) + 10.0))
@@ -96,7 +96,7 @@ def _stars(dice: np.random.Generator, person: Places, film: Small) -> Small:
 
 
 def _days(dice: np.random.Generator, person: Places) -> Small:
-    """Return days: everybody comes one day, and rates on for some months or years."""
+    """Draw rating days: each person starts on one day, and rates for some months or years."""
     people = int(person.max(initial=0)) + 1
     came, stays = dice.random(people) * 0.8 * DAYS, 60 + dice.exponential(300, people)
     days = came[person] + dice.random(len(person)) * stays[person]

@@ -1,7 +1,7 @@
-"""The bundled synthetic files, made from a seed; `python -m sfumato.lab.generate` writes them.
+"""Generate the bundled synthetic files from a seed: `python -m sfumato.lab.generate`.
 
-Nobody in them lives. Only `Random.random()` is drawn, since it alone is promised to stay the same
-in every Python, and no function of the C library rounds on the way.
+They contain no real person. Only `Random.random()` is drawn: Python guarantees that it stays the
+same in every version, and no function of the C library rounds its result.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ FOLDER: Final = Path(__file__).parent / "data"
 SEED: Final = 20261121
 TOWN: Final = 1000
 ZIPS: Final = tuple(f"003{number}" for number in range(10, 20))  # no post office uses them
-NEIGHBOUR: Final = "52,00310,148500,true"  # told from all others by age, zip and a salary range
+NEIGHBOUR: Final = "52,00310,148500,true"  # unique by age, zip and a salary range
 NEIGHBOURS_PLACE: Final = 617
 VOLUNTEERS: Final = 60
-NO_HEIGHT: Final = (13, 38)  # volunteers whose height nobody wrote down
-SWAPPED: Final = 26  # height and weight in each other's column: a height of 58
-IN_METRES: Final = 44  # a height of 1.65
+NO_HEIGHT: Final = (13, 38)  # volunteers with a missing height
+SWAPPED: Final = 26  # entry error: height and weight are swapped, so the height is 58
+IN_METRES: Final = 44  # entry error: the height is in metres, 1.65
 
 
 def medical() -> str:
-    """Return the medical data set of a synthetic town as CSV."""
+    """Return the synthetic medical data set as CSV."""
     dice = Random(SEED)  # noqa: S311  # a synthetic file has to come out the same every time
     lines = [_townsperson(dice) for _ in range(TOWN - 1)]
     lines.insert(NEIGHBOURS_PLACE, NEIGHBOUR)
@@ -31,14 +31,14 @@ def medical() -> str:
 
 
 def heights() -> str:
-    """Return 60 synthetic volunteers as TSV, with the gaps and entry errors of a real file."""
+    """Return 60 synthetic volunteers as TSV, with missing values and entry errors."""
     dice = Random(SEED + 1)  # noqa: S311  # as above
     lines = [_volunteer(dice, number) for number in range(1, VOLUNTEERS + 1)]
     return _text(["participant_id\tage\tsex\tHeight\tWeight", *lines])
 
 
 def write(folder: Path) -> None:
-    """Write both files into the folder."""
+    """Write both files into a folder."""
     (folder / "medical.csv").write_bytes(medical().encode())
     (folder / "heights.tsv").write_bytes(heights().encode())
 
@@ -49,13 +49,13 @@ def _text(lines: list[str]) -> str:
 
 def _townsperson(dice: Random) -> str:
     age = int(96 * dice.random() * (0.6 + 0.4 * dice.random()))
-    area = ZIPS[int(10 * dice.random() * dice.random())]  # the first zips are the town's middle
+    area = ZIPS[int(10 * dice.random() * dice.random())]  # the first zips have most people
     sick = dice.random() < 0.02 + age / 4000
     return f"{age},{area},{_salary(dice, age)},{str(sick).lower()}"
 
 
 def _salary(dice: Random, age: int) -> int:
-    """Return a salary below 130,000 in hundreds: it grows with age, and few earn a lot."""
+    """Draw a salary below 130,000, in hundreds; it grows with age, and large ones are rare."""
     luck = 0.5 + dice.random() + 0.6 * dice.random() * dice.random()
     if age < 18:
         return 0
@@ -84,7 +84,7 @@ def _as_entered(number: int, height: int, weight: int) -> tuple[str, str]:
 
 
 def _bell(dice: Random) -> float:
-    """Return a draw near the bell curve: twelve uniform draws have variance one."""
+    """Draw from an approximate normal distribution: twelve uniform draws have variance one."""
     return sum(dice.random() for _ in range(12)) - 6
 
 

@@ -1,4 +1,4 @@
-"""A picture of guesses: a strip for each person, dark where they lie, with the truth as a mark."""
+"""Plot an attacker's guesses: one strip per person, darker where guesses are, with the truth."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ MIDDLE: Final = (5, 50, 95)  # percentiles that the table gives
 def strips(
     panels: Mapping[str, FloatArray], truths: FloatArray, *, title: str, summary: str, of: str
 ) -> Plot:
-    """Return a panel for each release, a row of it for each person from the lowest truth up.
+    """Plot one panel per release, with one strip per person, sorted by the true value.
 
-    The guesses of a panel are an array of runs by people. What lies outside the axis stands at its
+    The guesses of a panel are an array of runs x people. Guesses beyond the axis are drawn at its
     end.
     """
     order = np.argsort(truths, kind="stable")
@@ -57,7 +57,7 @@ def _edges(truths: FloatArray) -> FloatArray:
 
 
 def _shares(name: str, guesses: FloatArray, edges: FloatArray) -> list[Json]:
-    """Return the bins that hold guesses, with the share of the person's guesses in each."""
+    """Return the non-empty bins, each with the share of the person's guesses in it."""
     width = edges[1] - edges[0]
     places = np.floor((guesses - edges[0]) / width).clip(0, BINS - 1).astype(np.int64)
     runs, people = guesses.shape
@@ -115,6 +115,6 @@ def _spec(values: list[Json], panels: list[str], of: str, title: str) -> Json:
             "Orange circle: the truth.",
         ]},
         "facet": {"field": "panel", "type": "nominal", "sort": panels, "title": None},
-        "columns": 2 if len(panels) == 4 else COLUMNS,  # no axes below nothing
+        "columns": 2 if len(panels) == 4 else COLUMNS,  # four panels fill a 2 x 2 grid
         "spec": {"width": WIDTH, "height": HEIGHT, "layer": [guessed, true]},
     }  # fmt: skip

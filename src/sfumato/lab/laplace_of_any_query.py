@@ -1,8 +1,9 @@
-"""The Laplace mechanism for any query, also of fractions, without floating-point leaks.
+"""Apply the Laplace mechanism to any numeric query, without floating-point leaks.
 
-Fractions are rounded to a grid that the sensitivity alone fixes, and get exact whole-number noise
-on it (laplace_of_any_query.proof.md). The sensitivity is the caller's claim. A measured one is a
-lower bound, so that what is released with it is no promise, and says so.
+Fractions are rounded to a grid, on which they get exact integer noise. The grid depends only on the
+sensitivity and on the shape and type of the result (laplace_of_any_query.proof.md). The caller
+claims the sensitivity. A measured one is only a lower bound, so a release with it has no guarantee,
+and is labelled so.
 """
 
 from __future__ import annotations
@@ -27,28 +28,28 @@ from sfumato.lab.empirical_sensitivity import Sensitivity, empirical_sensitivity
 from sfumato.lab.platform_noise import LabDice
 from sfumato.system.randomness import SystemDice
 
-Query = Callable[[Any], Any]  # Any: whatever the query takes and gives
-Numbers = NDArray[Any]  # Any: of whole numbers or of floats
-SINGLE: Final = 24  # digits of a float32; a float64 has 53
-# digits of a float -> the grid's steps in a sensitivity, and what two results of the query may be
-# off by together, in units of the last place; both as powers of two
+Query = Callable[[Any], Any]  # Any: the query's own kinds of table and result
+Numbers = NDArray[Any]  # Any: integers or floats
+SINGLE: Final = 24  # significant bits of a float32; a float64 has 53
+# Significant bits of a float -> two powers of two: grid steps per sensitivity, and the rounding
+# error of two query results together, in units in the last place.
 FINENESS: Final = {53: (16, 7), SINGLE: (6, 3)}
-LARGEST: Final = 1 << 61  # of a whole number that gets noise
+LARGEST: Final = 1 << 61  # the largest integer that noise is added to
 NOT_DP: Final = "none: its noise goes by a sensitivity measured on these rows, a lower bound"
 
 
 @dataclass(frozen=True)
 class Unproven:
-    """A release with noise of a measured sensitivity: it shows how noise looks, no more."""
+    """A noisy result without a guarantee: the sensitivity behind its noise is only measured."""
 
-    value: Any  # of the kind that the query gives
+    value: Any  # of the same kind as the query's result
     sensitivity: Sensitivity
     epsilon: float
     guarantee: str = NOT_DP
 
     @property
     def finding(self) -> str:
-        """Say in words that the release is not private."""
+        """Return as a sentence that the release is not differentially private."""
         return (
             f"Laplace noise of scale {self.sensitivity.largest / self.epsilon:.6g}. "
             f"{self.sensitivity.finding} So this is not differentially private."
@@ -56,35 +57,35 @@ class Unproven:
 
 
 def laplacian_mechanism(
-    db: Any,  # whatever the query takes
+    db: Any,  # the query's own kind of table
     query: Query,
     sensitivity: float,
     *,
     epsilon: float,
     dice: np.random.Generator | None = None,
-) -> Any:  # the query's kind
+) -> Any:  # the query's own kind of result
     """Return the query's result with Laplace noise of scale sensitivity / epsilon on each number.
 
-    It is epsilon-DP if the sensitivity is right. The query's shape and labels have to be public:
-    they are returned as they are.
+    It is epsilon-DP if the sensitivity is right. The shape and labels of the result must be public:
+    they are returned unchanged.
 
     Args:
         db: The table, as the query takes it: rows, a frame, an array, a tensor, anything.
         query: A function of the table; it returns a number, an array, a tensor, or a pandas frame
-            or series whose labels are names of the table's columns.
-        sensitivity: How far adding or removing one person moves the result at most, summed over
-            all its numbers, whatever the table is. A public number; nothing here checks it.
+            or series. Labels must be names of the table's columns.
+        sensitivity: The L1 sensitivity: the largest change of the result, summed over its numbers,
+            when one person is added or removed, for any table. It is public and not checked.
         epsilon: The privacy parameter, from 1e-6 to 1000.
-        dice: A generator for a run that can be repeated, and so protects nobody; by default noise
-            comes from the system's randomness.
+        dice: A random generator for a repeatable run, which protects nobody; the default is the
+            system's randomness.
 
     Returns:
-        The noisy result, of the query's own kind. Whole numbers stay whole, and get the noise of
-        the next whole sensitivity.
+        The noisy result, of the query's own kind. Integers stay integers; their noise is for the
+        sensitivity rounded up to an integer.
 
     Raises:
-        Refused: A result that is no finite number, or has fewer digits than the noise would need;
-            a sensitivity that is measured, or is no number above zero.
+        Refused: The result is not finite, or has fewer digits than the noise needs.
+            Or the sensitivity is measured, or is no number above zero.
     """
     if isinstance(sensitivity, Sensitivity):
         raise Refused(
@@ -111,19 +112,19 @@ def empirical_laplacian_mechanism(  # noqa: PLR0913  # a mechanism's terms
     person: str | None = None,
     dice: np.random.Generator | None = None,
 ) -> Unproven:
-    """Return the same with a sensitivity measured on parallel databases; labelled as not private.
+    """Add Laplace noise for a sensitivity measured on these rows; the result has no guarantee.
 
     Args:
-        db: Rows, a frame, an array or a tensor, of public or synthetic data only: the sensitivity
-            is computed from the rows, and tells of them.
+        db: Rows, a frame, an array or a tensor, of public or synthetic data only. The measured
+            sensitivity reveals something about the rows.
         query: As for `laplacian_mechanism`.
-        epsilon: The privacy parameter of the noise, and a promise of nothing.
+        epsilon: The parameter of the noise; it guarantees nothing here.
         data: What the rows are; anything but `public` and `synthetic` is refused.
-        person: The column that says whose row it is; else each row is a person.
+        person: The column that identifies the person of a row; without it, each row is a person.
         dice: As for `laplacian_mechanism`.
 
     Raises:
-        Refused: The data are neither public nor synthetic, or nobody's removal moves the query.
+        Refused: The data are neither public nor synthetic, or no removal changes the query.
     """
     if data not in ("public", "synthetic"):
         raise Refused(
@@ -147,12 +148,12 @@ class Grid:
     """The grid that fractions are rounded to: multiples of 2**exponent."""
 
     exponent: int
-    sensitivity: int  # in steps
-    limit: float  # no result with so few digits may be larger
+    sensitivity: int  # in grid steps
+    limit: float  # the largest result whose rounding error is small enough
 
     @classmethod
     def of(cls, distance: Fraction, numbers: int, digits: int) -> Grid:
-        """Return the grid of a sensitivity; nothing of the result but shape and kind is in it."""
+        """Return the grid for a sensitivity; it uses only the shape and type of the result."""
         fineness, last_places = FINENESS[digits]
         exponent = _floor_log2(distance / numbers) - fineness
         steps = distance / Fraction(2) ** exponent
@@ -160,7 +161,7 @@ class Grid:
         return cls(exponent, math.ceil(steps) + 2 * numbers, limit)
 
     def places_of(self, numbers: Numbers) -> NDArray[np.int64]:
-        """Return the nearest places on the grid, or refuse numbers with too few digits for it."""
+        """Return the nearest grid points, or refuse numbers with too few digits for the grid."""
         if np.abs(numbers).max() > self.limit:
             raise Refused(
                 "numbers-too-large",
@@ -173,11 +174,11 @@ class Grid:
 
 @dataclass(frozen=True)
 class _Result:
-    """What a query gave: its numbers, the digits of their floats, and how to give such back."""
+    """A query's result: its numbers, their precision, and a function that restores its kind."""
 
     numbers: Numbers
-    digits: int | None  # None: whole numbers
-    rebuilt: Callable[[Numbers], Any]  # Any: the query's kind
+    digits: int | None  # significant bits; None: integers
+    rebuilt: Callable[[Numbers], Any]  # Any: the query's own kind of result
 
 
 def _with_noise(places: Numbers, steps: int, epsilon: Fraction, dice: Dice) -> NDArray[np.int64]:
@@ -187,7 +188,7 @@ def _with_noise(places: Numbers, steps: int, epsilon: Fraction, dice: Dice) -> N
 
 
 def _distance(sensitivity: Any) -> Fraction:  # Any: a number, or a tensor with one
-    """Return the sensitivity exactly, or refuse what is none."""
+    """Return the sensitivity as an exact fraction, or refuse an invalid one."""
     number = _scalar(sensitivity)
     is_number = isinstance(number, int | float | Fraction | Decimal) and math.isfinite(number)
     if not is_number or not 1e-200 < number < 1e200:
@@ -208,8 +209,8 @@ def _floor_log2(number: Fraction) -> int:
     return guess if Fraction(2) ** guess <= number else guess - 1
 
 
-def _result(found: Any, db: Any) -> _Result:  # Any: whatever a query gives, of whatever it took
-    """Read what the query gave, or refuse what no noise can be put on."""
+def _result(found: Any, db: Any) -> _Result:  # Any: the query's own kinds of result and table
+    """Read the query's result, or refuse one that noise cannot be added to."""
     array = _numbers_in(found)
     if array.size == 0:
         raise _no_numbers("holds no number")
@@ -223,7 +224,7 @@ def _result(found: Any, db: Any) -> _Result:  # Any: whatever a query gives, of 
     return _Result(array, _digits(found, db, array), _rebuilding(found, db))
 
 
-def _numbers_in(found: Any) -> Numbers:  # Any: whatever a query gives
+def _numbers_in(found: Any) -> Numbers:  # Any: the query's own kind of result
     if isinstance(found, Fraction | Decimal):
         found = float(found)
     if library_of(found) == "pandas":
@@ -250,9 +251,9 @@ def _no_numbers(what: str) -> Refused:
 
 
 def _digits(found: Any, db: Any, array: Numbers) -> int:  # Any: see `_result`
-    """Return how many digits the result was computed with, as far as kinds can tell.
+    """Return the significant bits that the result was computed with, judging by the types.
 
-    A plain number from a tensor has those that PyTorch computes with unless told otherwise.
+    A plain number from a torch tensor has 53 if the tensor is float64, else 24, PyTorch's default.
     """
     kinds = [array.dtype]
     if library_of(db) == "torch" and library_of(found) != "torch":
@@ -265,13 +266,13 @@ def _digits(found: Any, db: Any, array: Numbers) -> int:  # Any: see `_result`
 
 
 def _has_short_floats(frame: Any) -> bool:  # Any: a frame, or a column of one
-    """Return whether it holds floats of less than 64 bits: its sums have no more digits."""
+    """Say whether a frame holds floats of less than 64 bits: its sums are no more precise."""
     kinds = frame.dtypes if hasattr(frame, "columns") else [frame.dtype]
     return any(str(kind).casefold() in ("float16", "float32") for kind in kinds)
 
 
 def _rebuilding(found: Any, db: Any) -> Callable[[Numbers], Any]:  # Any: see `_result`
-    """Return what makes noisy numbers into the kind of the query's result."""
+    """Return a function that converts noisy numbers to the kind of the query's result."""
     library = library_of(found)
     if library == "torch":
         kind = found.dtype if found.is_floating_point() else sys.modules["torch"].int64
@@ -286,7 +287,7 @@ def _rebuilding(found: Any, db: Any) -> Callable[[Numbers], Any]:  # Any: see `_
 
 
 def _relabelling(found: Any, db: Any) -> Callable[[Numbers], Any]:  # Any: pandas
-    """Return what puts the labels back, or refuse labels that may come from rows."""
+    """Return a function that restores pandas labels; refuse labels that may come from rows."""
     known = set(db.columns) if library_of(db) == "pandas" and hasattr(db, "columns") else set()
     axes = list(found.axes)
     if not all(type(a).__name__ == "RangeIndex" or set(a) <= known for a in axes):

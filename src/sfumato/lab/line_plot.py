@@ -1,4 +1,4 @@
-"""Lines with a band each, as a picture with its table: success against noise, odds, budgets."""
+"""Plot lines with confidence bands, with a table of their points."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ HEIGHT: Final = 260
 
 @dataclass(frozen=True)
 class Point:
-    """A point of a line, with how far it may be from where it stands."""
+    """A point of a line, with its confidence interval."""
 
     line: str
     x: float
@@ -28,17 +28,17 @@ class Point:
 
 @dataclass(frozen=True)
 class Axes:
-    """What is drawn against what, with places on the x axis that have a name."""
+    """Titles of the plot and its axes, and named marks on the x axis."""
 
     title: str
     x: str
     y: str
     marks: Mapping[str, float]
-    is_share: bool = True  # y runs from nothing to everything
+    is_share: bool = True  # y is a share, from 0 to 100 %
 
 
 def curves(axes: Axes, points: Sequence[Point], *, says: str) -> Plot:
-    """Return the picture of the lines, in the order in which they first stand among the points."""
+    """Return the plot; lines keep the order in which the points first name them."""
     cells = tuple((one.line, f"{one.x:g}", _text(axes, one.y), _band(axes, one)) for one in points)
     return Plot(
         spec=_spec(axes, points, says),
@@ -83,7 +83,7 @@ def _spec(axes: Axes, points: Sequence[Point], says: str) -> Json:
 
 
 def _marks(axes: Axes, x: Json) -> list[Json]:
-    """Return a dashed line with its name for each place that has one."""
+    """Return a dashed vertical line with its name for each mark."""
     if not axes.marks:
         return []
     data: Json = {"values": [{"x": at, "name": name} for name, at in axes.marks.items()]}

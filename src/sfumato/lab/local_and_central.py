@@ -1,7 +1,8 @@
-"""The same question at the same price: noise in every answer, or noise in the result alone.
+"""Compare local and central differential privacy: the same question at the same epsilon.
 
-Local: everybody answers by coins, and nobody has to be trusted. Global: somebody holds the true
-answers and adds noise to the count. Trusting nobody costs the square root of how many answer.
+Local: each respondent randomises their own answer, and nobody has to be trusted. Central: a trusted
+owner holds the true answers and adds noise to the count. The local error is larger by a factor of
+about the square root of the number of respondents.
 """
 
 from __future__ import annotations
@@ -22,12 +23,12 @@ from sfumato.lab.attack_report import ACCENT, BOUND
 from sfumato.lab.platform_noise import LabDice, private_sums
 
 PEOPLE: Final = (30, 100, 300, 1000, 3000, 10_000, 30_000, 100_000)
-EPSILON: Final = float(FAIR.epsilon)  # of two fair coins: ln 3
+EPSILON: Final = float(FAIR.epsilon)  # of randomised response with two fair coins: ln 3
 
 
 @dataclass(frozen=True)
 class Both:
-    """How far off the share is on average, by coins and by a trusted owner."""
+    """Mean error of an estimated share, by randomised response and by a trusted owner."""
 
     people: int
     local: float
@@ -37,7 +38,7 @@ class Both:
 def compare(
     share: float, people: Sequence[int], dice: np.random.Generator, *, tries: int = 200
 ) -> tuple[Both, ...]:
-    """Return the mean error of the share of a yes, both ways, for each number of people."""
+    """Return the mean error of a share, local and central, for each number of respondents."""
     if not 0 <= share <= 1 or any(count < 2 for count in people):
         raise Refused("bad-request", "No such survey.", "Give a share from 0 to 1, and people.")
     return tuple(_both(share, count, dice, tries) for count in people)
@@ -64,7 +65,7 @@ def _mean_error(found: Sequence[float], exact: float) -> float:
 def local_beside_global(
     dice: np.random.Generator, *, share: float = 0.7, people: Sequence[int] = PEOPLE
 ) -> Plot:
-    """Return the errors of both, over how many people answer."""
+    """Plot the local and the central error against the number of respondents."""
     found = compare(share, people, dice)
     first, last = found[0], found[-1]
     title = "Who holds the truth? Nobody, or an owner"

@@ -1,14 +1,14 @@
-"""Small models of odds, many at once, and their differentially private twins.
+"""Train many small logistic regressions at once, with and without differential privacy.
 
-An example is one vector: the columns of a person times their label, +1 or -1, no longer than one.
-A model is trained by the least of  sum of ln(1 + exp(-example . weights)) + ridge |weights|^2 / 2.
+An example is one person's columns times their label (+1 or -1), a vector of norm at most 1.
+Training minimises  sum of ln(1 + exp(-example . weights)) + ridge |weights|^2 / 2.
 
-Private twin (output perturbation, Chaudhuri, Monteleoni and Sarwate 2011), for a person added or
-removed: each example pulls the slope by less than its length, at most 1, and the sum curves by at
-least `ridge` everywhere. Where one sum has no slope, the other's is at most 1, so their least
-points are at most 1/ridge apart. Training stops when the slope is below SLOPE, and is refused
-otherwise; so two trained models are at most (1 + 2 SLOPE)/ridge apart. Rounding to the grid moves
-each weight by at most half a step.
+The private version uses output perturbation (Chaudhuri, Monteleoni and Sarwate 2011), for one
+person added or removed. The gradient of each example is shorter than the example, so its norm is
+at most 1. The objective is `ridge`-strongly convex. At the minimum of one objective, the gradient
+of its neighbour has norm at most 1, so the two minima are at most 1/ridge apart. Training stops
+when the norm of the gradient is below SLOPE, and fails otherwise. So two trained models are at
+most (1 + 2 SLOPE)/ridge apart. Rounding to the grid moves each weight by at most half a step.
 """
 
 from __future__ import annotations
@@ -24,21 +24,22 @@ from sfumato.lab.platform_noise import DELTA, private_vectors, variance_within
 
 Floats = NDArray[np.float64]
 SLOPE: Final = 1e-6
-STEPS: Final = 60  # of Newton; a dozen are enough
-GRID: Final = 1 << 20  # weights are kept in steps of 1/this before noise
+STEPS: Final = 60  # of Newton's method, at most; a dozen are enough
+GRID: Final = 1 << 20  # weights are rounded to multiples of 1/GRID before noise
 
 
 def chance_of(margins: Floats) -> Floats:
-    """Return the chance that the model gives the true label, by its margin."""
+    """Return the probability that the model gives the true label, from its margin."""
     chances: Floats = 1 / (1 + np.exp(-np.clip(margins, -700, 700)))
     return chances
 
 
 def trained(examples: Floats, ridge: float) -> Floats:
-    """Return the weights of each model; examples are models x people x columns.
+    """Train each model with Newton's method, and return the weights.
 
-    Newton's steps from zero stay among the sums of the examples, so they are taken in the people's
-    shares of the weights: small systems, however many columns there are.
+    The axes of `examples` are models x people x columns. Newton's steps from zero stay in the span
+    of the examples. So the method solves for one coefficient per person: the linear systems stay
+    small, however many columns there are.
     """
     alike = examples @ np.swapaxes(examples, 1, 2)
     if float(np.einsum("mpp->mp", alike).max(initial=0)) > 1 + 1e-10:
@@ -56,7 +57,7 @@ def trained(examples: Floats, ridge: float) -> Floats:
 
 
 def curves_of(examples: Floats, weights: Floats) -> Floats:
-    """Return how much each example bends the sum of its model, along itself."""
+    """Return the second derivative of each example's loss with respect to its margin."""
     chances = chance_of(_times(examples, weights))
     return chances * (1 - chances)
 
@@ -67,7 +68,7 @@ def _times(matrices: Floats, vectors: Floats) -> Floats:
 
 
 def _reach(ridge: float, columns: int) -> int:
-    """Return the square of how far one person moves the weights, in steps of the grid."""
+    """Return the squared L2 sensitivity of the weights, in grid steps."""
     apart = (1 + 2 * SLOPE) / ridge * GRID + math.sqrt(columns)
     return math.ceil(apart * apart * (1 + 1e-9))
 
@@ -75,7 +76,7 @@ def _reach(ridge: float, columns: int) -> int:
 def private_twins(
     weights: Floats, *, ridge: float, epsilon: float, dice: np.random.Generator
 ) -> Floats:
-    """Return the trained weights with noise: each model is (epsilon, delta)-DP."""
+    """Return the trained weights with Gaussian noise: each model is (epsilon, delta)-DP."""
     steps = np.rint(weights * GRID).astype(np.int64)
     reach = _reach(ridge, weights.shape[-1])
     released = private_vectors(steps, sensitivity_squared=reach, epsilon=epsilon, dice=dice)
@@ -83,6 +84,6 @@ def private_twins(
 
 
 def noise_variance(*, ridge: float, columns: int, epsilon: float) -> float:
-    """Return the variance of the noise on each weight of a private twin."""
+    """Return the variance of the noise on each weight of a private model."""
     steps = variance_within(_reach(ridge, columns), epsilon, DELTA)
     return float(steps) / GRID**2

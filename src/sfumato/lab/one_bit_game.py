@@ -1,8 +1,8 @@
-"""The simplest secret: is one person among the counted? An attacker who knows all others guesses.
+"""Play the simplest membership attack: guess whether one person is in a count.
 
-The person is in or out by the toss of a coin, anew in every trial, so that guessing is right in
-half of them. Of a release that is epsilon-DP, nobody is right more often than in
-e^epsilon / (1 + e^epsilon) of them, and one count with the platform's noise lets them be just that.
+The attacker knows everybody else. In each trial a fair coin decides whether the person is counted,
+so a blind guess is right half the time. Under epsilon-DP, no guess is right more often than
+e^epsilon / (1 + e^epsilon). One count with the platform's noise attains that bound.
 """
 
 from __future__ import annotations
@@ -19,38 +19,38 @@ from sfumato.lab.platform_noise import EPSILONS, private_sums
 from sfumato.lab.success_intervals import guessing_bound
 
 Whole = NDArray[np.int64]
-Guess = Callable[[Whole, np.random.Generator], Whole]  # of rows of counts, to zeros and ones
+Guess = Callable[[Whole, np.random.Generator], Whole]  # rows of counts -> zeros and ones
 COIN: Final = 0.5
-CELLS: Final = 4_000_000  # counts that are drawn at a time
+CELLS: Final = 4_000_000  # counts per chunk, to limit memory
 
 
 def coin_flips(dice: np.random.Generator, *, runs: int) -> Whole:
-    """Return for each trial whether the person is in: one or zero."""
+    """Draw for each trial whether the person is in: one or zero."""
     return dice.integers(0, 2, size=runs, dtype=np.int64)
 
 
 def by_the_mean(counts: Whole, dice: np.random.Generator) -> Whole:
-    """Return a guess from the mean of each row of counts, less all others."""
+    """Guess from the mean of each row of counts; the other people are already subtracted."""
     return _told(counts.mean(axis=1) - COIN, dice)
 
 
 def by_the_votes(counts: Whole, dice: np.random.Generator) -> Whole:
-    """Return a guess from how many counts of a row are likelier with the person than without.
+    """Guess by a majority vote: are most of a row's counts likelier with the person than without?
 
-    Of independent counts with the same noise, nobody can guess better.
+    For independent counts with the same noise, no guess is better.
     """
     return _told((counts >= 1).mean(axis=1) - COIN, dice)
 
 
 @dataclass(frozen=True)
 class Look:
-    """How often the attacker looks at the count for one epsilon, and how they guess from it."""
+    """How many counts share one epsilon, and how the attacker guesses from them."""
 
     counts: int = 1
     guess: Guess = by_the_votes
 
     def hits(self, dice: np.random.Generator, *, epsilon: float, runs: int) -> int:
-        """Return how often the guess is right against the platform's noise."""
+        """Return the number of right guesses against the platform's noise."""
         return sum(self._hits(dice, epsilon, part) for part in parts(runs, self.counts))
 
     def _hits(self, dice: np.random.Generator, epsilon: float, runs: int) -> int:
@@ -61,7 +61,7 @@ class Look:
 
 
 def parts(runs: int, width: int) -> list[int]:
-    """Return how many runs to take at a time, so that rows of that width fit into memory."""
+    """Split the runs into chunks whose rows of `width` counts fit into memory."""
     most = max(1, CELLS // width)
     return [min(most, runs - start) for start in range(0, runs, most)]
 
@@ -77,7 +77,7 @@ def successes_against_ours(
     note: str = "",
     epsilons: Sequence[float] = EPSILONS,
 ) -> tuple[SuccessRate, ...]:
-    """Return how often the guess is right at each epsilon, with the most that anybody can be."""
+    """Return the success rate at each epsilon, with its theoretical bound."""
     return tuple(
         SuccessRate(
             f"ours, epsilon = {epsilon:g}",
@@ -92,6 +92,6 @@ def successes_against_ours(
 
 
 def _told(leaning: NDArray[np.float64], dice: np.random.Generator) -> Whole:
-    """Return one where it leans that way, zero where it leans the other, a coin between."""
+    """Return one for a positive score, zero for a negative one, and a random bit for a tie."""
     coins = coin_flips(dice, runs=len(leaning))
     return np.where(leaning == 0, coins, leaning > 0).astype(np.int64)

@@ -1,6 +1,7 @@
-"""The platform's own noise, drawn with the lab's dice, so that a run can be repeated from a seed.
+"""Draw the platform's own noise from a numpy generator, so that a seed repeats a run.
 
-It is the sampler that the door uses. Here it protects nobody: dice that can be repeated are known.
+The sampler is the one that releases use. Here it protects nobody, because repeatable noise can be
+known.
 """
 
 from __future__ import annotations
@@ -18,30 +19,30 @@ from sfumato.dp.budget import read_epsilon
 from sfumato.dp.mechanisms import gaussian, laplace
 from sfumato.dp.refusal import Refused
 
-EPSILONS: Final = (0.1, 1.0, 10.0)  # what an attack is tried against, unless told otherwise
+EPSILONS: Final = (0.1, 1.0, 10.0)  # of the releases that an attack tries by default
 
 
 @dataclass(frozen=True)
 class LabDice:
-    """Bytes of a numpy generator, where the core asks for dice."""
+    """Adapt a numpy generator to the random source that the mechanisms take."""
 
     generator: np.random.Generator
 
     def draw(self, count: int) -> bytes:
-        """Return that many bytes."""
+        """Return `count` random bytes."""
         return self.generator.bytes(count)
 
 
 def private_sums(
     sums: NDArray[np.int64], *, sensitivity: int, epsilon: float, dice: np.random.Generator
 ) -> NDArray[np.int64]:
-    """Return the whole-number sums with the platform's Laplace noise on each; any shape.
+    """Add the platform's discrete Laplace noise to each of an array of integer sums.
 
     Args:
-        sums: Whole numbers; `laplacian_mechanism` takes fractions.
-        sensitivity: How far one person moves a sum at most, a whole number.
-        epsilon: What each sum is released at.
-        dice: A generator; its noise can be repeated, and protects nobody.
+        sums: Whole numbers of any shape; `laplacian_mechanism` takes fractions.
+        sensitivity: The largest change of a sum by one person, a whole number.
+        epsilon: The price of each sum.
+        dice: A random generator; its noise can be repeated, and protects nobody.
 
     Raises:
         Refused: A sum or the sensitivity is a fraction, or epsilon is no price.
@@ -53,8 +54,11 @@ def private_sums(
     return released
 
 
-def whole_numbers(numbers: Any) -> NDArray[np.int64]:  # Any: whatever a caller hands in
-    """Return the numbers, or refuse fractions: whole-number noise would leave their digits bare."""
+def whole_numbers(numbers: Any) -> NDArray[np.int64]:  # Any: the caller's own kind of array
+    """Return the numbers as integers, or refuse fractions.
+
+    Integer noise does not hide the digits after the point.
+    """
     array = np.asarray(numbers)
     if array.dtype.kind not in "biu":
         raise Refused(
@@ -66,7 +70,7 @@ def whole_numbers(numbers: Any) -> NDArray[np.int64]:  # Any: whatever a caller 
 
 
 def whole_sensitivity(sensitivity: float) -> int:
-    """Return the sensitivity, or refuse one that whole numbers cannot have."""
+    """Return the sensitivity as an integer, or refuse a fraction or one below 1."""
     if not (1 <= sensitivity < 2**60 and sensitivity == int(sensitivity)):
         raise Refused(
             "bad-request",
@@ -76,7 +80,7 @@ def whole_sensitivity(sensitivity: float) -> int:
     return int(sensitivity)
 
 
-# --- The platform's discrete Gaussian noise, drawn with the lab's dice; see `ours`
+# --- The platform's discrete Gaussian noise, drawn from a numpy generator
 
 
 DELTA: Final = 1e-5
@@ -84,7 +88,7 @@ DELTA: Final = 1e-5
 
 @lru_cache(maxsize=64)
 def variance_within(sensitivity_squared: int, epsilon: float, delta: float = DELTA) -> Fraction:
-    """Return the variance that makes whole-number vectors (epsilon, delta)-DP as one release."""
+    """Return the Gaussian variance that makes one integer vector (epsilon, delta)-DP."""
     rho = rho_within(Fraction(str(epsilon)), Fraction(str(delta)))
     return gaussian.variance_for(sensitivity_squared, rho)
 
@@ -97,9 +101,10 @@ def private_vectors(
     dice: np.random.Generator,
     delta: float = DELTA,
 ) -> NDArray[np.int64]:
-    """Return the vectors with noise, each one (epsilon, delta)-DP as a whole; any shape.
+    """Add discrete Gaussian noise to vectors of integers; each vector is (epsilon, delta)-DP.
 
-    The sensitivity is the square of how far one person moves a vector, as the crow flies.
+    The array may have any shape. `sensitivity_squared` is the square of the L2 sensitivity of one
+    vector to one person.
     """
     vectors = whole_numbers(vectors)
     variance = variance_within(whole_sensitivity(sensitivity_squared), epsilon, delta)

@@ -1,4 +1,4 @@
-"""Questions asked one after the other until somebody or something stops it, and what stopped it."""
+"""Repeat a question until the budget or a limit ends it, and report what ended it."""
 
 from __future__ import annotations
 
@@ -12,32 +12,32 @@ from sfumato.client.ask_terms import Json, Number
 from sfumato.dp.refusal import Refused
 
 Stop = Literal["nothing", "the budget", "free repeats"]
-CHANCE: Final = 1e-6  # of equal answers with new noise each, below which it is the same noise
+CHANCE: Final = 1e-6  # if equal answers are less likely than this, they share one noise draw
 NEVER: Final = "nothing"
 
 
 @dataclass(frozen=True)
 class Probe:
-    """The numbers that were got, at how much each, and what stood in the way of more."""
+    """The answers that an attack got, the price of each, and what stopped it."""
 
     numbers: tuple[float, ...]
-    epsilon: Number  # of each question
-    questions_each: int  # behind one number: one for an answer, two for a difference
+    epsilon: Number  # the price of each question
+    questions_each: int  # questions per number: one for an answer, two for a difference
     stopped_by: Stop
 
     @property
     def questions(self) -> int:
-        """Return how many questions were answered."""
+        """Return the number of answered questions."""
         return self.questions_each * len(self.numbers)
 
     @property
     def estimate(self) -> float:
-        """Return the mean of the numbers; of none, not a number."""
+        """Return the mean of the numbers, or NaN if there are none."""
         return math.fsum(self.numbers) / len(self.numbers) if self.numbers else math.nan
 
     @property
     def finding(self) -> str:
-        """Return what stopped the attack, and after how many questions."""
+        """Return as a sentence what stopped the attack, and after how many questions."""
         asked = f"{self.questions:,} questions were answered"
         if self.stopped_by == "free repeats":
             return (
@@ -49,7 +49,7 @@ class Probe:
         return f"Not stopped: {asked}, each with new noise, and their mean is {self.estimate:g}."
 
     def as_json(self) -> Json:
-        """Return all of it as JSON."""
+        """Return the result as JSON."""
         return {
             "numbers": list(self.numbers), "epsilon": float(self.epsilon),
             "questions": self.questions, "stopped_by": self.stopped_by, "finding": self.finding,
@@ -64,7 +64,7 @@ def probe(
     most: int,
     questions_each: int = 1,
 ) -> Probe:
-    """Ask until a question does not fit the budget, or so many are answered."""
+    """Ask the questions until the budget refuses one, or `most` are answered."""
     numbers: list[float] = []
     stopped: Stop = "nothing"
     for question in islice(questions, most):
@@ -79,10 +79,10 @@ def probe(
 
 
 def is_one_noise(numbers: Iterable[float], epsilon: float) -> bool:
-    """Say whether equal numbers are too many to have noise of their own.
+    """Say whether the numbers are equal because they share one noise draw.
 
-    New discrete Laplace noise hits any one number with a chance of at most tanh(epsilon/2), for
-    sensitivity one; wider noise hits it less often.
+    At sensitivity one, independent discrete Laplace noise hits a given value with a chance of at
+    most tanh(epsilon/2). Wider noise hits it less often.
     """
     found = list(numbers)
     by_luck = math.tanh(epsilon / 2) ** (len(found) - 1)
@@ -90,7 +90,7 @@ def is_one_noise(numbers: Iterable[float], epsilon: float) -> bool:
 
 
 def _fitting(ask: Callable[[str], float], question: str) -> float | None:
-    """Return the answer, or none where it does not fit the budget."""
+    """Return the answer, or None if the privacy budget refuses the question."""
     refused: Refused | None = None
     try:
         return ask(question)

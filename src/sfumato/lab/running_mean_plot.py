@@ -1,4 +1,4 @@
-"""A picture of repeats: every answer, and the mean so far, which finds the truth or does not."""
+"""Plot repeated answers and their running mean, which may or may not converge to the truth."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from sfumato.lab.attack_report import ACCENT, BOUND
 from sfumato.lab.probe import Probe
 
 TITLE: Final = "The mean of all answers so far"
-TOLD: Final = (1, 10, 100, 1000)  # answers after which the table gives the mean
+TOLD: Final = (1, 10, 100, 1000)  # numbers of answers at which the table has the mean
 
 
 def means_so_far(probes: Mapping[str, Probe], *, truth: float | None = None) -> Plot:
-    """Return a panel for each probe: points for its numbers, a line for their mean so far."""
+    """Plot one panel per probe: points for its numbers, and a line for their running mean."""
     rows = [row for name, probe in probes.items() for row in _rows(name, probe)]
     said = " ".join(f"{name}: {probe.finding}" for name, probe in probes.items())
     summary = f"{TITLE}. {said}"

@@ -1,4 +1,4 @@
-"""The synthetic data that come with the house, and what a curious neighbour knows of one person."""
+"""Load the bundled synthetic data sets, and what an attacker knows of one person in them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ HEIGHTS_CARD: Final = DATA / "heights.card.toml"
 NULLS: Final = ("n/a", "")
 HEIGHT_BOUNDS: Final = (140.0, 200.0)  # as the card declares them
 
-# What one hears over the garden fence: enough to find one row in a thousand.
+# An attacker's background knowledge of one person: enough to find one row in a thousand.
 NEIGHBOUR_KNOWS: Final[Knowledge] = {
     "age": 52,
     "zip": "00310",
@@ -25,7 +25,7 @@ NEIGHBOUR_KNOWS: Final[Knowledge] = {
 
 
 def medical_rows() -> tuple[Row, ...]:
-    """Return the synthetic town, one row per person."""
+    """Return the synthetic medical data set, one row per person."""
     return tuple(
         {
             "age": int(line["age"]),
@@ -38,12 +38,12 @@ def medical_rows() -> tuple[Row, ...]:
 
 
 def read_lines(path: Path) -> list[dict[str, str]]:
-    """Return the lines of a .csv or .tsv file with a header, as text."""
+    """Read a .csv or .tsv file with a header as a list of text rows."""
     mark = "\t" if path.suffix == ".tsv" else ","
     with path.open(encoding="utf-8", newline="") as file:
         return list(csv.DictReader(file, delimiter=mark))
 
 
 def read_numbers(path: Path, column: str) -> list[float]:
-    """Return one column's numbers, without its nulls and with its entry errors."""
+    """Read one column's numbers, without missing values, but with its entry errors."""
     return [float(line[column]) for line in read_lines(path) if line[column] not in NULLS]

@@ -1,7 +1,7 @@
-"""A synthetic town, and two ways to make synthetic rows of it: a copy, and a private histogram.
+"""Draw a synthetic town, and two kinds of synthetic data from it: a copy, and a private histogram.
 
-The histogram is the plainest way that keeps a promise: noisy counts of a public grid of cells,
-rows drawn from them. It is here to be attacked, not to be useful.
+The histogram is the simplest differentially private generator: noisy counts of the cells of a
+public grid, and rows drawn from those counts. It serves as an attack's target, not for analysis.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ AREAS: Final = np.array(["north", "east", "south", "west", "centre"])
 AGES: Final = np.linspace(18, 90, 7)  # the edges of the grid
 SALARIES: Final = np.linspace(0, 120_000, 7)
 SHAPE: Final = (6, 5, 6, 2)
-PUBLIC_SIZE: Final = 200  # rows of a synthetic town, whatever the town's true size
+PUBLIC_SIZE: Final = 200  # rows of the synthetic data, independent of the town's true size
 
 
 def draw_town(count: int, dice: np.random.Generator) -> Table:
-    """Return people with age, area, salary and an illness that comes with age."""
+    """Draw people with age, area, salary, and an illness that is likelier with age."""
     age = dice.uniform(18, 90, count).round(1)
     area = AREAS[dice.integers(0, 5, count)]
     salary = np.clip(8_000 + 700 * age + dice.normal(0, 18_000, count), 0, 119_999).round()
@@ -30,15 +30,15 @@ def draw_town(count: int, dice: np.random.Generator) -> Table:
 
 
 def copied(people: Table, _dice: np.random.Generator) -> Table:
-    """Return the rows themselves: what an overfitted generator gives."""
+    """Return the rows themselves, like an overfitted generator."""
     return people
 
 
 def from_private_histogram(people: Table, *, epsilon: float, dice: np.random.Generator) -> Table:
-    """Return rows drawn from noisy counts of public cells; the release costs epsilon.
+    """Draw rows from noisy counts of public cells; the release costs epsilon.
 
-    A person is in one cell, so adding or removing them moves one count by one. As many rows are
-    drawn as the public size of the town says; what is drawn uses the noisy counts alone.
+    Each person is in one cell, so the sensitivity of the counts is 1. The number of rows is public.
+    The rows are post-processing of the noisy counts.
     """
     noisy = noisy_cells(people, epsilon=epsilon, dice=dice)
     weights = np.maximum(noisy, 0).ravel().astype(np.float64)
@@ -47,12 +47,12 @@ def from_private_histogram(people: Table, *, epsilon: float, dice: np.random.Gen
 
 
 def noisy_cells(people: Table, *, epsilon: float, dice: np.random.Generator) -> NDArray[np.int64]:
-    """Return the private histogram: how many people are in each cell, with noise."""
+    """Return the private histogram: a noisy count for each cell of the public grid."""
     return private_sums(cells_of(people), sensitivity=1, epsilon=epsilon, dice=dice)
 
 
 def cells_of(people: Table) -> NDArray[np.int64]:
-    """Return how many people are in each cell of the public grid."""
+    """Count the people in each cell of the public grid."""
     places = np.ravel_multi_index(
         (
             np.clip(np.digitize(people["age"], AGES) - 1, 0, 5),
@@ -67,7 +67,7 @@ def cells_of(people: Table) -> NDArray[np.int64]:
 
 
 def _rows_in(cells: NDArray[np.int64], dice: np.random.Generator) -> Table:
-    """Return a row for each cell, somewhere in it."""
+    """Return one row for each cell index, with values drawn uniformly inside the cell."""
     age, area, salary, ill = np.unravel_index(cells, SHAPE)
     return {
         "age": _between(AGES, age, dice).round(1),

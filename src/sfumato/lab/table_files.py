@@ -1,4 +1,4 @@
-"""A table of the user's own, read for an attack, or refused in words."""
+"""Read a user's own CSV or TSV table for an attack, with refusals that explain errors."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from sfumato.lab.sample_data import NULLS, read_lines
 
 
 def table(path: str | Path) -> list[dict[str, str]]:
-    """Return the lines of a .csv or .tsv file with a header, as text, or refuse."""
+    """Read a .csv or .tsv file with a header as text rows, or refuse."""
     try:
         return read_lines(Path(path))
     except (OSError, UnicodeDecodeError, csv.Error):
@@ -23,7 +23,7 @@ def table(path: str | Path) -> list[dict[str, str]]:
 
 
 def numbers(path: str | Path, column: str) -> list[float]:
-    """Return a column's numbers without its nulls, or refuse."""
+    """Read a column's numbers without missing values, or refuse."""
     lines = table(path)
     if not lines:
         raise Refused("bad-request", f"{Path(path).name} has no rows.", "Name a file with some.")

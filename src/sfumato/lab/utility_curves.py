@@ -1,7 +1,7 @@
-"""What epsilon costs in error: a table, many draws at one epsilon, and the whole curve.
+"""Show what epsilon costs in error: a table, many draws at one epsilon, and the whole curve.
 
-The noise is the platform's own. The error of a count hangs on epsilon alone, never on the rows, so
-all of it can be known before anything is asked.
+The noise is the platform's own. The error of a count depends on epsilon alone, never on the rows,
+so it is known before any question is asked.
 """
 
 from __future__ import annotations
@@ -21,45 +21,45 @@ from sfumato.client.plot import Plot
 from sfumato.dp.refusal import Refused
 from sfumato.lab.platform_noise import private_sums
 
-STEPS: Final = 1_000_000  # of a number between its bounds, so that rounding is no part of the error
+STEPS: Final = 1_000_000  # steps between the bounds of a value, so that rounding adds no error
 EPSILONS: Final = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 30.0)
 RANGE: Final = (0.1, 30.0)
-Regions = Sequence[tuple[str, float, float]]  # a name, and the epsilons that it begins and ends at
-# Where one kind of protection ends is a convention, not a theorem; the odds beside it are one.
+Regions = Sequence[tuple[str, float, float]]  # a name, and its lowest and highest epsilon
+# The limits of "high" and "low" privacy are a convention; the odds in the table are a theorem.
 REGIONS: Final[Regions] = (("high privacy", 0.1, 1.0), ("medium", 1.0, 10.0), ("low", 10.0, 30.0))
 TINTS: Final = ("#009E73", "#E69F00", "#D55E00")
-FLAT: Final = 30  # the largest error over the smallest from which a linear axis hides the small
-DECADES: Final = 10_000  # the largest error over the smallest that is drawn
-BARS: Final = 61  # at most
-MANY_POINTS: Final = 15  # from here on a line shows no points, and an axis not every number
-DIGITS: Final = ",.12~g"  # how ticks are written: 600 and 0.001, never 6e+2
-READABLE: Final = 1e6  # odds beyond it are told by their power of ten
+FLAT: Final = 30  # largest error over smallest, above which the axis is logarithmic
+DECADES: Final = 10_000  # largest error over smallest, at most, in a drawing
+BARS: Final = 61  # at most, in a histogram
+MANY_POINTS: Final = 15  # from here on, a line has no point marks and an axis not every integer
+DIGITS: Final = ",.12~g"  # number format of ticks: 600 and 0.001, never 6e+2
+READABLE: Final = 1e6  # larger odds are written as a power of ten
 
 
 @dataclass(frozen=True)
 class Errors:
-    """The errors of many releases of one sum at one epsilon."""
+    """Error statistics of many releases of one sum at one epsilon."""
 
     epsilon: float
-    mean: float  # of the error's size
-    within: float  # 95 % of the errors are no larger
+    mean: float  # of the absolute error
+    within: float  # 95th percentile of the absolute error
 
     @property
     def odds(self) -> str:
-        """Return by what odds the release may shift what anybody believes of a person, at most."""
+        """Return e^epsilon, the largest factor by which a release changes the odds of a belief."""
         power = self.epsilon / math.log(10)
         if power > math.log10(READABLE):
             return f"10^{power:.0f}"
         return _short(math.exp(self.epsilon))
 
     def cells(self, unit: float) -> tuple[str, ...]:
-        """Return the row of a table, of errors in that unit."""
+        """Return a row of the table, with the errors in that unit."""
         mean, within = self.mean * unit, self.within * unit
         return (f"{self.epsilon:g}", f"{mean:,.4g}", f"{within:,.4g}", f"{self.odds} : 1")
 
 
 def _short(number: float) -> str:
-    """Return three digits of it as people read numbers."""
+    """Format a number with three significant digits."""
     return f"{number:.3g}" if number < 1000 else f"{float(f'{number:.3g}'):,.0f}"
 
 
@@ -70,16 +70,16 @@ def errors(
     sensitivity: int = 1,
     trials: int = 10_000,
 ) -> tuple[Errors, ...]:
-    """Return how far releases of a count or sum are from the truth.
+    """Return the errors of many releases of a count or sum, at each epsilon.
 
     Args:
         epsilons: One entry of the result for each.
-        dice: Where randomness comes from: `numpy.random.default_rng()`.
-        sensitivity: How far one person moves the result.
+        dice: The random generator, such as `numpy.random.default_rng()`.
+        sensitivity: The largest change of the result by one person.
         trials: How many releases are drawn at each epsilon.
 
     Returns:
-        The errors at each epsilon, in the order that they were given in.
+        The errors at each epsilon, in the order of `epsilons`.
     """
     return tuple(_errors(one, dice, sensitivity, trials) for one in epsilons)
 
@@ -98,16 +98,16 @@ def error_table(
     regions: Regions = REGIONS,
     threshold: float | None = None,
 ) -> Plot:
-    """Return the table and curve of epsilon against the error of a count.
+    """Plot and tabulate the error of a count against epsilon.
 
     Args:
-        dice: A generator of the noise.
+        dice: The random generator of the noise.
         epsilons: The privacy parameters to try, in order.
-        regions: Names of kinds of protection, and the epsilons that each begins and ends at.
-        threshold: The largest error that is still of use; it is drawn, and said where it is met.
+        regions: Names of levels of protection, each with its lowest and highest epsilon.
+        threshold: The largest useful error; it is marked, and the summary says where it is met.
 
     Raises:
-        Refused: An epsilon, a region or the threshold is none.
+        Refused: An epsilon, a region or the threshold is not valid.
     """
     drawing = _Drawing("What epsilon costs: the error of a count", 1.0, regions, threshold)
     return _curve(errors(epsilons, dice), drawing)
@@ -124,22 +124,22 @@ def utility_curve(  # noqa: PLR0913  # what a curve is of, and how it is drawn
     regions: Regions = REGIONS,
     threshold: float | None = None,
 ) -> Plot:
-    """Return the privacy-utility curve of a mean: its error over a range of epsilons.
+    """Plot the privacy-utility curve of a mean: its error over a range of epsilons.
 
-    The mean is a sum over a public number of people, each between the bounds.
+    The mean is a noisy sum divided by a public number of people; each value is between the bounds.
 
     Args:
         people: How many people the mean is of.
         low: The lower bound of a person's value.
         high: The upper bound.
-        dice: A generator of the noise.
+        dice: The random generator of the noise.
         points: How many epsilons to try.
         epsilons: The first and the last of them.
-        regions: Names of kinds of protection, and the epsilons that each begins and ends at.
-        threshold: The largest error that is still of use; it is drawn, and said where it is met.
+        regions: Names of levels of protection, each with its lowest and highest epsilon.
+        threshold: The largest useful error; it is marked, and the summary says where it is met.
 
     Raises:
-        Refused: There is no such mean, range, region or threshold.
+        Refused: The mean, a range, a region or the threshold is not valid.
     """
     if people < 1 or not low < high or points < 2:
         raise Refused("bad-request", "No such mean.", "Give people, and a low below a high.")
@@ -153,7 +153,7 @@ def utility_curve(  # noqa: PLR0913  # what a curve is of, and how it is drawn
 
 @dataclass(frozen=True)
 class _Drawing:
-    """How a curve is drawn: its title, its unit of error, and what is marked on it."""
+    """Options of a curve: its title, its unit of error, and what is marked on it."""
 
     title: str
     unit: float
@@ -161,7 +161,7 @@ class _Drawing:
     threshold: float | None
 
     def check(self) -> None:
-        """Refuse regions that begin after they end or overlap, and odd thresholds."""
+        """Refuse regions that overlap or have no width, and thresholds that are not above 0."""
         ends = [end for _, low, high in self.regions for end in (low, high)]
         is_apart = all(0 < low < high for _, low, high in self.regions) and ends == sorted(ends)
         if not is_apart or not (self.threshold is None or self.threshold > 0):
@@ -173,7 +173,7 @@ class _Drawing:
 
 
 def _curve(found: Sequence[Errors], drawing: _Drawing) -> Plot:
-    """Return the curve, and its numbers in words and as a table."""
+    """Return the plot with its summary and its table."""
     drawing.check()
     columns = ("epsilon", "mean error", "95 % within", "odds move by at most")
     summary = " ".join((*_said(found, drawing.unit), *_said_of(found, drawing)))
@@ -193,7 +193,7 @@ def _said(found: Sequence[Errors], unit: float) -> tuple[str, str]:
 
 
 def _said_of(found: Sequence[Errors], drawing: _Drawing) -> tuple[str, ...]:
-    """Return from which epsilon on the mean error is within the threshold, if there is one."""
+    """Return the sentence that says from which epsilon on the threshold is met, if there is one."""
     most = drawing.threshold
     if most is None:
         return ()
@@ -243,7 +243,7 @@ def _power_below(number: float) -> float:
 
 
 def _log_axis(floor: float, high: float) -> Json:
-    """Return the y axis by powers of ten."""
+    """Return a logarithmic y axis."""
     return {
         "type": "quantitative", "title": "error (each step is 10 times)",
         "scale": {"type": "log", "domain": [floor, high], "nice": False},
@@ -252,7 +252,7 @@ def _log_axis(floor: float, high: float) -> Json:
 
 
 def _ticks(low: float, high: float, digits: Sequence[int]) -> list[float]:
-    """Return these digits of every power of ten between two numbers."""
+    """Return the multiples of each power of ten by these digits, between two numbers."""
     powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
     ticks = [float(f"{digit}e{power}") for power in powers for digit in digits]
     return [tick for tick in ticks if low <= tick <= high]
@@ -264,7 +264,7 @@ def _ends(epsilons: Sequence[float]) -> tuple[float, float]:
 
 
 def _epsilon_axis(low: float, high: float) -> Json:
-    """Return the x axis, by powers of ten."""
+    """Return the logarithmic x axis of epsilon."""
     return {
         "field": "epsilon", "type": "quantitative", "title": "epsilon",
         "scale": {"type": "log", "domain": [low, high], "nice": False},
@@ -273,7 +273,7 @@ def _epsilon_axis(low: float, high: float) -> Json:
 
 
 def _limit(threshold: float | None, y: Json) -> list[Json]:
-    """Return the dashed line of the largest error that is still of use."""
+    """Return the dashed line that marks the largest useful error."""
     if threshold is None:
         return []
     rule: Json = {"type": "rule", "strokeDash": [6, 4], "size": 2, "color": "#555555"}
@@ -289,7 +289,7 @@ def _limit(threshold: float | None, y: Json) -> list[Json]:
 
 
 def _regions(x: Json, ends: tuple[float, float], regions: Regions) -> list[Json]:
-    """Return the regions of high, medium and low privacy, tinted and named, as far as they show."""
+    """Return the tinted, named bands of the privacy levels, cut to the range of the x axis."""
     first, last = ends
     bands = [
         {"name": name, "from": max(low, first), "to": min(high, last), "tint": tint}
@@ -313,16 +313,16 @@ def _regions(x: Json, ends: tuple[float, float], regions: Regions) -> list[Json]
 def repeated_trials(
     truth: int, epsilon: float, dice: np.random.Generator, *, trials: int = 1000
 ) -> Plot:
-    """Return the picture of many releases of one count, beside the truth.
+    """Plot a histogram of many releases of one count, with the exact count marked.
 
     Args:
         truth: The exact count.
-        epsilon: What each release costs.
-        dice: Where randomness comes from: `numpy.random.default_rng()`.
+        epsilon: The price of each release.
+        dice: The random generator, such as `numpy.random.default_rng()`.
         trials: How many releases are drawn.
 
     Returns:
-        A picture for a notebook or a page, with its title, a summary in words and its table.
+        A plot for a notebook or a page, with its title, a summary in words and its table.
     """
     whole = np.full(trials, truth, dtype=np.int64)
     released = private_sums(whole, sensitivity=1, epsilon=epsilon, dice=dice)
@@ -340,7 +340,7 @@ def repeated_trials(
 
 @dataclass(frozen=True)
 class _Bar:
-    """How many releases there are between two whole numbers, both included."""
+    """How many releases are between two whole numbers, both included."""
 
     low: int
     high: int
@@ -348,12 +348,12 @@ class _Bar:
 
     @property
     def text(self) -> str:
-        """Return which numbers these are."""
+        """Return the range of the bar as text."""
         return f"{self.low:,}" if self.low == self.high else f"{self.low:,} to {self.high:,}"
 
 
 def _bars(released: NDArray[np.int64]) -> list[_Bar]:
-    """Return the releases in equal bars, one for each whole number if there are few."""
+    """Return a histogram with bars of equal width, one per whole number if there are few."""
     low, high = int(released.min()), int(released.max())
     width = (high - low) // BARS + 1
     counts = np.bincount((released - low) // width).tolist()
@@ -365,7 +365,7 @@ def _trials_spec(bars: Sequence[_Bar], truth: int, title: str) -> Json:
     rows = [{"from": b.low - 0.45, "to": b.high + 0.45, "times": b.times} for b in bars]
     first, last = bars[0].low - 1, bars[-1].high + 1
     axis: Json = {"tickMinStep": 1, "format": ",d", "grid": False}
-    if last - first < MANY_POINTS:  # else half numbers have ticks too
+    if last - first < MANY_POINTS:  # without this, fractions would have ticks too
         axis["values"] = list(range(first, last + 1))
     x: Json = {
         "field": "from", "type": "quantitative", "title": "released", "axis": axis,

@@ -1,4 +1,4 @@
-"""One attack, one file. Each plays by an outsider's rules and says in plain words what it found."""
+"""Load the lab's attacks by name: one file per attack, run with an outsider's knowledge."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Final
 from sfumato.dp.refusal import Refused
 from sfumato.lab.attack import Attack
 
-# name -> the file of this folder that holds it as ATTACK; read when it is asked for
+# name -> the module of this folder whose ATTACK it is; imported on demand
 FILES: Final[Mapping[str, str]] = {
     "attribute": "attribute_inference",
     "averaging": "averaging",
@@ -37,5 +37,5 @@ def attack(name: str) -> Attack:
 
 
 def attacks() -> tuple[Attack, ...]:
-    """Return all of them."""
+    """Return all attacks."""
     return tuple(attack(name) for name in FILES)

@@ -1,9 +1,9 @@
-"""Learn somebody's secret attribute from a released count, and how much of that they could stop.
+"""Infer a target's secret attribute from a released count, with and without the target's row.
 
-The yardstick is the same attacker before the same release *without the target's row*. What can be
-learnt then is a fact about people like the target (a village where an illness is common), and no
-protection of one row could hide it. What the row itself adds is limited: it moves the odds of the
-secret by a factor of e^epsilon at most.
+The baseline is the same attacker with a release *without the target's row*. What they learn there
+is a fact about people like the target, such as a village where an illness is common. No protection
+of one row can hide it. The row itself changes the odds of the secret by a factor of at most
+e^epsilon.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ from sfumato.system.optional_packages import extra_module
 Floats = NDArray[np.float64]
 Counts = NDArray[np.int64]
 PEOPLE: Final = 20
-RATES: Final = (0.2, 0.8)  # how common the secret is in a village: rare or common, equally likely
-TAIL: Final = 40  # noise further out than this many scales is not looked at
+RATES: Final = (0.2, 0.8)  # the secret's share in a village: rare or common, equally likely
+TAIL: Final = 40  # noise beyond this many scales is ignored
 
 
 @dataclass(frozen=True)
 class Village:
-    """What the attacker believes of the target's village before any release."""
+    """The attacker's prior about the target's village."""
 
-    people: int  # the target among them
-    rates: tuple[float, ...] = RATES  # each as likely as the others
+    people: int  # including the target
+    rates: tuple[float, ...] = RATES  # equally likely shares of people with the secret
 
     def others(self, rate: float) -> Floats:
-        """Return the chance of each number of others who have the secret."""
+        """Return the probability of each number of other people with the secret."""
         numbers = np.arange(self.people)
         chances: Floats = extra_module("scipy.stats", "lab").binom.pmf(
             numbers, self.people - 1, rate
@@ -46,16 +46,16 @@ class Village:
 
 
 def noise_chances(offsets: NDArray[np.int64], epsilon: float) -> Floats:
-    """Return the chance that the noise of a count is that far off."""
+    """Return the probability of these values of a count's noise."""
     a = np.exp(-epsilon)
     chances: Floats = (1 - a) / (1 + a) * np.exp(-epsilon * np.abs(offsets))
     return chances
 
 
 def joint_chances(village: Village, released: Counts, *, epsilon: float, is_in: bool) -> Floats:
-    """Return the chances of each released count together with the secret: no, yes.
+    """Return the joint probabilities of each released count and the secret: no, yes.
 
-    With the target's row in the count the secret moves it; without, only the village's rate
+    If the target's row is in the count, the secret changes it. If not, only the village's rate
     connects the two.
     """
     rows = []
@@ -71,7 +71,7 @@ def joint_chances(village: Village, released: Counts, *, epsilon: float, is_in: 
 
 
 def odds_moved(village: Village, *, epsilon: float) -> float:
-    """Return the most that the target's row moves the log odds of their secret, by any count."""
+    """Return the largest change of the secret's log odds by the target's row, over all counts."""
     released = _reachable(village, epsilon)
     there = joint_chances(village, released, epsilon=epsilon, is_in=True)
     removed = joint_chances(village, released, epsilon=epsilon, is_in=False)
@@ -80,7 +80,7 @@ def odds_moved(village: Village, *, epsilon: float) -> float:
 
 
 def right_without(village: Village, *, epsilon: float) -> float:
-    """Return how often the best guess is right though the target's row is not in the count."""
+    """Return the success rate of the best guess if the target's row is not in the count."""
     released = _reachable(village, epsilon)
     there = joint_chances(village, released, epsilon=epsilon, is_in=True)
     removed = joint_chances(village, released, epsilon=epsilon, is_in=False)
@@ -95,7 +95,7 @@ def _reachable(village: Village, epsilon: float) -> Counts:
 
 
 def guess(village: Village, released: Counts, *, epsilon: float) -> NDArray[np.bool_]:
-    """Return whether the secret is likelier than not, by who knows the village and the noise."""
+    """Guess whether the target has the secret, from the village's prior and the noise."""
     chances = joint_chances(village, released, epsilon=epsilon, is_in=True)
     likelier: NDArray[np.bool_] = chances[1] > chances[0]
     return likelier
@@ -121,7 +121,7 @@ def _run(setting: Setting) -> Report:
 
 
 def _exact(setting: Setting, village: Village) -> SuccessRate:
-    """Return the success of who takes the others from an exact count."""
+    """Return the success rate with an exact count, if the attacker knows all others."""
     secrets, others = _drawn(setting, village)
     guessed = (others + secrets) - others == 1
     return SuccessRate("exact count, others known", int((guessed == secrets).sum()), setting.runs)
@@ -137,7 +137,7 @@ def _knowing_others(setting: Setting, village: Village, epsilon: float) -> Succe
 
 
 def _knowing_village(setting: Setting, village: Village, epsilon: float) -> list[SuccessRate]:
-    """Return the success with the target's row in the count, and with it removed."""
+    """Return the success rates with the target's row in the count, and without it."""
     made = []
     without = right_without(village, epsilon=epsilon)
     for name, is_in in (("village known", True), ("village known, target removed", False)):
@@ -153,7 +153,7 @@ def _knowing_village(setting: Setting, village: Village, epsilon: float) -> list
 
 
 def _drawn(setting: Setting, village: Village) -> tuple[Counts, Counts]:
-    """Return the target's secret and the number of others who have it, a village for each run."""
+    """Draw the target's secret and the number of others who have it, in one village per run."""
     rates = setting.dice.choice(np.array(village.rates), setting.runs)
     secrets = (setting.dice.random(setting.runs) < rates).astype(np.int64)
     return secrets, setting.dice.binomial(village.people - 1, rates).astype(np.int64)
@@ -178,7 +178,7 @@ def _finding(village: Village, successes: tuple[SuccessRate, ...]) -> str:
 
 
 def _picture(village: Village) -> Plot:
-    """Return what the attacker believes after each released count, at epsilon 1."""
+    """Plot the attacker's belief after each released count, at epsilon 1."""
     released = np.arange(-4, village.people + 5)
     points = []
     for line, is_in in (("target in the count", True), ("target removed", False)):

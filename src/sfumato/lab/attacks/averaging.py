@@ -1,8 +1,8 @@
-"""Ask the same again and again, and take the mean: the noise goes, where it is new each time.
+"""Averaging attack: repeat a question and take the mean, which removes noise that is drawn anew.
 
-A target with good noise and no memory loses any count: about 31/epsilon^2 repeats give it exactly.
-Ours draws the noise of a question once, so that repeats are free and say nothing new; a question in
-other words is the same question; and whoever pays for new noise comes to the end of the budget.
+A target with correct noise but no memory reveals any count: about 31/epsilon^2 repeats give it
+exactly. Ours draws the noise of a question once, so repeats are free and reveal nothing new. A
+reworded question is the same question. New noise has to be paid for, until the budget is spent.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from sfumato.lab.probe import Probe, probe
 from sfumato.lab.running_mean_plot import means_so_far
 
 REPEATS: Final = (1, 10, 100, 1000)
-SHARED: Final = 100  # questions that share a budget
-PICTURED: Final = 200  # repeats in the picture
-CROWD: Final = 100  # the true count there
+SHARED: Final = 100  # questions that share one budget
+PICTURED: Final = 200  # repeats in the plot
+CROWD: Final = 100  # the true count in the plot
 EACH: Final = 1.0  # epsilon of each question to a target without a budget
 
 
 def average(target: Target, sql: str, *, epsilon: Number, questions: int = 100) -> Probe:
-    """Ask one question that often, and return what was got and what stopped it."""
+    """Ask one question up to `questions` times; return the answers, and what stopped the attack."""
     return probe(
         lambda text: target.ask(text, epsilon), repeat(sql), epsilon=epsilon, most=questions
     )
@@ -40,14 +40,14 @@ def average(target: Target, sql: str, *, epsilon: Number, questions: int = 100) 
 def average_in_other_words(
     target: Target, texts: Iterator[str], *, epsilon: Number, questions: int = 100
 ) -> Probe:
-    """Ask questions that have the same answer, one after the other; see `padded`."""
+    """Ask differently worded questions with the same answer, one after the other; see `padded`."""
     return probe(lambda text: target.ask(text, epsilon), texts, epsilon=epsilon, most=questions)
 
 
 def padded(sql: str, column: str, above: int) -> Iterator[str]:
-    """Yield questions that everybody passes as before: the column is below ever more.
+    """Yield questions with the same answer: each adds another condition that every row fulfils.
 
-    The question has a WHERE, and nobody's value is above that number.
+    The question must have a WHERE, and no value of the column may be above `above`.
     """
     return (f"{sql} AND {column} <= {above + more}" for more in count())
 
@@ -55,7 +55,7 @@ def padded(sql: str, column: str, above: int) -> Iterator[str]:
 def attack_counts(
     dice: np.random.Generator, *, runs: int = 1000, epsilons: Sequence[float] = EPSILONS
 ) -> Report:
-    """Return how often repeats tell whether one person is among the counted."""
+    """Report how often repeats reveal whether one person is in a count."""
     shared = Look(counts=SHARED, guess=by_the_mean)
     ours = partial(successes_against_ours, dice, runs=runs, epsilons=epsilons)
     return Report(
@@ -84,7 +84,7 @@ def attack_counts(
 
 
 def _probed(dice: np.random.Generator, repeats: int) -> Probe:
-    """Return what repeats bring where every answer is given that often before it is drawn anew."""
+    """Probe a target that draws new noise once per `repeats` answers."""
     count = np.full(PICTURED // repeats, CROWD, dtype=np.int64)
     drawn = private_sums(count, sensitivity=1, epsilon=EACH, dice=dice)
     numbers = np.repeat(drawn, repeats).tolist()

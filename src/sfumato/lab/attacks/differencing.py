@@ -1,8 +1,9 @@
-"""Ask about all, ask about all but one, and subtract: what is left is that one.
+"""Differencing attack: ask about all, ask about all but one, and subtract.
 
-Two exact answers give anybody away, however many people are behind them. With new noise each time
-and no budget, the mean of many differences does. Ours charges both questions, so that the two
-together tell no more than one question at the price of both, and repeating the pair is free.
+Two exact answers reveal that one person, however many others there are. With new noise for each
+answer and no budget, the mean of many differences reveals them, too. Ours charges both questions:
+the pair reveals no more than one question at the price of both. Repeating the pair is free and adds
+nothing.
 """
 
 from __future__ import annotations
@@ -24,13 +25,13 @@ from sfumato.lab.success_intervals import guessing_bound
 
 PAIRS: Final = (1, 10, 100, 1000)
 EACH: Final = 1.0  # epsilon of each question to a target without a budget
-CROWD: Final = 1000  # everybody else, of whom the attacker knows nothing
+CROWD: Final = 1000  # the other people, about whom the attacker knows nothing
 
 
 def difference(
     target: Target, everyone: str, without: str, *, epsilon: Number, pairs: int = 50
 ) -> Probe:
-    """Ask both questions that often, and return the differences and what stopped it."""
+    """Ask both questions up to `pairs` times; return the differences, and what stopped it."""
 
     def ask(second: str) -> float:
         return target.ask(everyone, epsilon) - target.ask(second, epsilon)
@@ -41,7 +42,7 @@ def difference(
 def attack_counts(
     dice: np.random.Generator, *, runs: int = 1000, epsilons: Sequence[float] = EPSILONS
 ) -> Report:
-    """Return how often differences tell whether one person has what is counted."""
+    """Report how often differences reveal whether one person has the counted property."""
     return Report(
         attack="differencing",
         title="One person told by what is missing without them",
@@ -62,7 +63,10 @@ def attack_counts(
 
 
 def hits(dice: np.random.Generator, *, each: float, pairs: int, runs: int) -> int:
-    """Return how often the mean of so many differences is right, with noise at `each` epsilon."""
+    """Count the runs in which the mean of `pairs` differences is right.
+
+    Each question has noise at epsilon `each`.
+    """
     return sum(_hits(dice, each, pairs, part) for part in parts(runs, pairs))
 
 

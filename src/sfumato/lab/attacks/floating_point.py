@@ -1,8 +1,8 @@
-"""Tell neighbouring counts apart in one look, by the bits of naive float noise (Mironov 2012).
+"""Distinguish neighbouring counts by the bits of naive float noise (Mironov 2012).
 
-Float noise is a logarithm of one of 2**53 numbers, so most floats are never drawn, and which
-ones can be drawn moves with the true count. A released float that the noise could not have made
-from a count of 1 was made from 0. The platform's noise is a whole number that can be any.
+Float noise is the logarithm of one of 2**53 numbers, so most floats are never drawn. Which floats
+are possible depends on the true count. A released float that is impossible for a count of 1 comes
+from 0. The platform's noise is an integer, and every integer is possible.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ from sfumato.lab.success_intervals import guessing_bound, interval
 
 Floats = NDArray[np.float64]
 Bits = NDArray[np.bool_]
-STEPS: Final = 2.0**53  # the generator's uniform numbers are multiples of 1/this
-AROUND: Final = 4  # steps to both sides that are tried: rounding moves the step by few
-LOOKS: Final = 2000  # released numbers at each epsilon of the picture
+STEPS: Final = 2.0**53  # the generator's uniform numbers are multiples of 1/STEPS
+AROUND: Final = 4  # steps tried on both sides, because rounding shifts the step a little
+LOOKS: Final = 2000  # released numbers per epsilon in the plot
 
 
 def naive_release(counts: NDArray[np.int64], epsilon: float, dice: np.random.Generator) -> Floats:
-    """Return what everybody writes first: count + numpy's Laplace noise. It protects nobody."""
+    """Return counts plus numpy's Laplace noise, the usual naive code. It protects nobody."""
     released: Floats = counts + dice.laplace(0.0, 1 / epsilon, counts.shape)
     return released
 
 
 def could_be(released: Floats, count: float, epsilon: float) -> Bits:
-    """Say of each number whether float noise of that epsilon could have made it from the count."""
+    """Return for each number whether float noise of that epsilon can produce it from the count."""
     scale = 1 / epsilon
     noise = released - count
     share = np.exp(-np.abs(noise) / scale)
@@ -47,7 +47,7 @@ def could_be(released: Floats, count: float, epsilon: float) -> Bits:
 
 
 def _noise_from(uniform: Floats, scale: float) -> Floats:
-    """Return the noise that numpy makes of a uniform number, operation by operation."""
+    """Return the noise that numpy makes of a uniform number, with the same float operations."""
     is_upper = uniform >= 0.5
     inner = np.where(is_upper, 2.0 - uniform - uniform, uniform + uniform)
     noise: Floats = np.where(is_upper, -1.0, 1.0) * scale * _logarithm(inner)
@@ -55,13 +55,13 @@ def _noise_from(uniform: Floats, scale: float) -> Floats:
 
 
 def _logarithm(uniform: Floats) -> Floats:
-    """Return the C library's logarithm, which the generator uses; numpy's own is a bit off."""
+    """Return the C library's logarithm, as the generator does; numpy's own differs slightly."""
     logs = [math.log(one) for one in uniform.ravel().tolist()]
     return np.array(logs).reshape(uniform.shape)
 
 
 def lowest_bit(released: Floats) -> NDArray[np.int64]:
-    """Return the exponent of the lowest bit that is set; a large number for zero."""
+    """Return the exponent of the lowest set bit; a large number for zero."""
     fraction, exponent = np.frexp(released)
     digits = np.abs(fraction * 2.0**53).astype(np.int64)
     lowest = np.where(digits == 0, 4096, np.log2(np.maximum(digits & -digits, 1)).astype(np.int64))
@@ -70,9 +70,9 @@ def lowest_bit(released: Floats) -> NDArray[np.int64]:
 
 
 def guess_one(released: Floats, epsilon: float) -> Bits:
-    """Return whether each number was made from a count of 1 rather than 0.
+    """Guess whether each number comes from a count of 1 rather than 0.
 
-    What only one count could have made decides; else, as with any noise, which count is nearer.
+    If only one of the counts can produce the number, that one decides; otherwise the nearer one.
     """
     zero, one = could_be(released, 0.0, epsilon), could_be(released, 1.0, epsilon)
     guessed: Bits = np.where(zero != one, one, released >= 1)
@@ -80,7 +80,10 @@ def guess_one(released: Floats, epsilon: float) -> Bits:
 
 
 def guess_one_by_lowest_bit(released: Floats) -> Bits:
-    """Return the same without any search: 1 + noise has no bits finer than the half of 1 has."""
+    """Guess the same without a search, from the number's size and its lowest set bit.
+
+    A count of 1 plus float noise has no bits below 2**-53.
+    """
     guessed: Bits = (lowest_bit(released) >= -53) & (released >= 0.5)
     return guessed
 
@@ -137,7 +140,7 @@ def _finding(successes: list[SuccessRate]) -> str:
 
 
 def _curve(setting: Setting) -> Plot:
-    """Return the success against epsilon: float noise, our noise, and the promise."""
+    """Plot the success rate against epsilon: float noise, our noise, and the theoretical bound."""
     looks = Setting(setting.dice, min(LOOKS, setting.runs))
     points = []
     for epsilon in (0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 4.0):

@@ -1,8 +1,8 @@
-"""Rebuild training pictures from the gradient that a worker sends back (Zhu, Liu and Han 2019).
+"""Reconstruct training images from the gradient that a worker sends (Zhu, Liu and Han 2019).
 
-A dense layer's gradient is (what comes back to a neuron) times (the input), and its bias keeps what
-comes back. So one neuron that a single example wakes gives that example exactly: weights over
-bias. This is also why a worker's gradient must never be looked at alone, nor without noise.
+A dense layer's weight gradient is the backpropagated error times the input, and its bias gradient
+is that error alone. If only one example activates a neuron, weights over bias is that example,
+exactly. So a server must never see one worker's gradient alone, nor one without noise.
 """
 
 from __future__ import annotations
@@ -34,28 +34,28 @@ from sfumato.lab.success_intervals import hit_rate_bound
 
 NEURONS: Final = 128
 BATCH: Final = 8
-LINEUP: Final = 10  # pictures among which the one behind a noisy gradient is looked for
+LINEUP: Final = 10  # candidate images, one of which is behind a noisy gradient
 CLIP: Final = 1.0
 EXACT: Final = 1e-6
-FITTED: Final = 2  # pictures that are fitted together
-FITS: Final = 50  # times as dear as the rest, so as much rarer
-SILENT: Final = 1e-9  # a neuron with less coming back was asleep for the whole batch
+FITTED: Final = 2  # images that are fitted together
+FITS: Final = 50  # fitting costs 50 times as much as the rest, so it has 1/50 of the runs
+SILENT: Final = 1e-9  # a neuron with a smaller bias gradient was inactive for the whole batch
 
 
 def invert_one(first: Floats, bias: Floats) -> Floats:
-    """Return the one input behind a first layer's gradient: exact, however it was scaled."""
+    """Return the single input behind a first layer's gradient: exact, at any scale."""
     loudest = int(np.abs(bias).argmax())
     found: Floats = first[loudest] / bias[loudest]
     return found
 
 
 def label_of_one(last_bias: Floats) -> int:
-    """Return the one example's label: the only score that training pushes up."""
+    """Return the single example's label: the only score that training raises."""
     return int(last_bias.argmin())
 
 
 def separate(first: Floats, bias: Floats) -> Floats:
-    """Return the inputs of a batch that were alone in waking two neurons or more.
+    """Return the inputs of a batch that alone activated two or more neurons.
 
     Such neurons agree on weights over bias; a mixture of inputs agrees with no other.
     """
@@ -64,10 +64,10 @@ def separate(first: Floats, bias: Floats) -> Floats:
 
 
 def plant_rulers(model: Dense, brightness: Floats) -> Dense:
-    """Return the model with a first layer that sorts inputs by brightness (Fowl et al. 2022).
+    """Replace the first layer by one that sorts inputs by brightness (Fowl et al. 2022).
 
-    Every neuron asks whether the mean of the input is above its own mark. A server that may choose
-    the model sends this one, with marks from public pictures.
+    Each neuron tests whether the input's mean exceeds the neuron's threshold. A malicious server
+    can send this model; it takes the thresholds from public images.
     """
     neurons, inputs = model.first.shape
     marks = np.quantile(brightness, (np.arange(neurons) + 0.5) / neurons)
@@ -78,7 +78,10 @@ def plant_rulers(model: Dense, brightness: Floats) -> Dense:
 
 
 def between_rulers(first: Floats, bias: Floats) -> Floats:
-    """Return the inputs that are alone between two marks: differences of neighbours, over bias."""
+    """Return the inputs that are alone between two thresholds of the planted layer.
+
+    They are differences of neighbouring neurons' gradients, divided by those of the biases.
+    """
     firsts = np.diff(first, axis=0, append=0)
     biases = np.diff(bias, append=0)
     loud = np.abs(biases) > SILENT
@@ -87,12 +90,12 @@ def between_rulers(first: Floats, bias: Floats) -> Floats:
 
 
 def pick(released: Floats, lineup: Floats) -> int:
-    """Return which of these clipped gradients lies nearest to the released one."""
+    """Return the index of the candidate gradient that is nearest to the released one."""
     return int(((lineup - released) ** 2).sum(axis=1).argmin())
 
 
 def rebuilt(found: Floats, truths: Floats) -> int:
-    """Return how many of the inputs are among those found, to within rounding."""
+    """Count the inputs that were reconstructed up to rounding."""
     if len(found) == 0:
         return 0
     apart = np.abs(found[:, None, :] - truths[None, :, :]).max(axis=2)
@@ -100,7 +103,7 @@ def rebuilt(found: Floats, truths: Floats) -> int:
 
 
 def _agreed(ratios: Floats) -> Floats:
-    """Return those rows, each once, that stand there at least twice."""
+    """Return the rows that occur at least twice, without duplicates."""
     if len(ratios) == 0:
         return ratios
     near = np.abs(ratios[:, None, :] - ratios[None, :, :]).max(axis=2) < EXACT
@@ -141,7 +144,7 @@ class _Drawn:
 
 
 def _bare(setting: Setting, batch: int) -> tuple[SuccessRate, ...]:
-    """Return the success against gradients without noise."""
+    """Return the success rates against gradients without noise."""
     one = short = many = planted = 0
     for _ in range(setting.runs):
         drawn = _Drawn.of(batch, setting.dice)
@@ -163,7 +166,7 @@ def _bare(setting: Setting, batch: int) -> tuple[SuccessRate, ...]:
 
 
 def _fitted(setting: Setting) -> SuccessRate:
-    """Return how many pictures of a batch are found by fitting; dice of its own leave the rest."""
+    """Return the success rate of fitting; a spawned generator leaves the other draws unchanged."""
     runs, found, (dice,) = max(1, setting.runs // FITS), 0, setting.dice.spawn(1)
     for _ in range(runs):
         drawn = _Drawn.of(FITTED, dice)
@@ -177,12 +180,12 @@ def _is_exact(gradient: Gradient, drawn: _Drawn) -> bool:
 
 
 def _noisy(setting: Setting, epsilon: float) -> SuccessRate:
-    """Return how often the picture behind a clipped and noisy gradient is picked."""
+    """Return how often the attacker picks the image behind a clipped, noisy gradient."""
     hits = 0
     for _ in range(setting.runs):
         rows = _Drawn.of(LINEUP, setting.dice).gradients.flat()
         released = private_sum(rows[:1], most=CLIP, epsilon=epsilon, dice=setting.dice)
-        order = setting.dice.permutation(LINEUP)  # so that a tie helps nobody
+        order = setting.dice.permutation(LINEUP)  # so that a tie does not favour the target
         hits += int(order[pick(released, clipped(rows, CLIP)[order])]) == 0
     bound = hit_rate_bound(epsilon, 1 / LINEUP, DELTA)
     return SuccessRate(f"epsilon = {epsilon:g}", hits, setting.runs, epsilon, bound, "one step")
@@ -201,7 +204,7 @@ def _finding(successes: tuple[SuccessRate, ...], batch: int) -> str:
 
 
 def _faces(setting: Setting) -> Plot:
-    """Return one picture, and what is rebuilt of it from exact and from noisy gradients."""
+    """Plot one image, and its reconstructions from exact and from noisy gradients."""
     drawn = _Drawn.of(1, setting.dice)
     alone = drawn.gradients
     shown = {"the picture": drawn.pictures[0]}
@@ -225,7 +228,7 @@ def _faces(setting: Setting) -> Plot:
 
 
 def _averaged(first: Floats, bias: Floats) -> Floats:
-    """Return the input that fits all neurons best: with noise, better than any one of them."""
+    """Return the input that fits all neurons best; with noise, it is better than one neuron's."""
     together = np.concatenate([first, bias[:, None]], axis=1)
     main = np.linalg.svd(together, full_matrices=False)[2][0]
     found: Floats = np.clip(main[:-1] / main[-1], 0, 1)

@@ -1,9 +1,8 @@
-"""Rebuild inputs by fitting them: search for those whose gradient is the one that was seen.
+"""Reconstruct inputs by gradient matching: search for inputs that produce the observed gradient.
 
-The form of Zhu, Liu and Han (2019). Where `gradient_inversion.py` reads a single input off one
-neuron, this looks at all weights at once, so that it needs no bias, takes a batch whose inputs
-share their neurons, and makes the best of noise. It costs thousands of steps, and may end in a
-wrong valley.
+The attack of Zhu, Liu and Han (2019). `gradient_inversion.py` reads one input off one neuron. This
+search uses all weights. So it needs no bias, handles batches whose inputs share neurons, and gets
+the most out of noisy gradients. It takes thousands of steps, and may end in a local minimum.
 """
 
 from __future__ import annotations
@@ -17,15 +16,15 @@ from sfumato.lab.dense_model import Dense, Floats, Gradient, Labels
 
 STEPS: Final = 1500
 RATE: Final = 0.05
-DECAY: Final = (0.9, 0.999)  # of the two running means of Adam (Kingma and Ba 2015)
+DECAY: Final = (0.9, 0.999)  # decay rates of Adam's two running means (Kingma and Ba 2015)
 TINY: Final = 1e-12
-STARTS: Final = 4  # a search may end in a wrong valley: another neuron awake, and no way back
-FITS: Final = 1e-12  # a miss that small is no wrong valley
+STARTS: Final = 4  # random starts, at most: one may end in a local minimum
+FITS: Final = 1e-12  # a loss this small is no local minimum, so the search ends
 
 
 @dataclass(frozen=True, eq=False)
 class Fit:
-    """Inputs that were found, and how far their gradient is from the one that was seen."""
+    """The inputs found, and the distance of their gradient from the observed one."""
 
     inputs: Floats
     miss: float  # half the squared distance
@@ -34,9 +33,9 @@ class Fit:
 def fit(
     model: Dense, seen: Gradient, labels: Labels, *, dice: np.random.Generator, steps: int = STEPS
 ) -> Fit:
-    """Return inputs between 0 and 1 whose summed gradient is nearest to the seen one.
+    """Return the inputs in [0, 1] whose summed gradient is nearest to the observed one.
 
-    The labels are known, as the server mostly can: those of a batch stand in the last bias.
+    The labels are known: a server can usually read a batch's labels from the last bias.
     """
     best = _searched(model, seen, labels, dice, steps)
     for _ in range(STARTS - 1):
@@ -48,7 +47,7 @@ def fit(
 def _searched(
     model: Dense, seen: Gradient, labels: Labels, dice: np.random.Generator, steps: int
 ) -> Fit:
-    """Return the best inputs on the way down from a start by chance."""
+    """Run one Adam search from a random start, and return the best inputs."""
     inputs = dice.uniform(0.2, 0.8, size=(len(labels), model.first.shape[1]))
     slow, square = np.zeros_like(inputs), np.zeros_like(inputs)
     best = Fit(inputs, np.inf)
@@ -67,9 +66,9 @@ def _searched(
 def miss_and_slope(
     model: Dense, seen: Gradient, labels: Labels, inputs: Floats
 ) -> tuple[float, Floats]:
-    """Return half the squared distance of the two gradients, and how it changes with each input.
+    """Return half the squared distance of the gradients, and its derivative in each input.
 
-    The chain rule through `Dense.gradients`; which neurons are awake is taken as it is.
+    It applies the chain rule through `Dense.gradients`, with the set of active neurons fixed.
     """
     awake = inputs @ model.first.T + model.first_bias > 0
     every = model.gradients(inputs, labels)

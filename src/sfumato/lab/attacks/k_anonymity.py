@@ -1,8 +1,8 @@
-"""Secrets read from k-anonymous tables: all of a class alike, one fact more, two tables at once.
+"""Read secrets from k-anonymous tables: homogeneous classes, background knowledge, two tables.
 
-The attacker knows where the target stands in every quasi-identifier, looks for the classes of rows
-that this could be in, and writes down the secrets there. Nothing is guessed: a hit is a secret that
-is the only one left. Two tables, each of them diverse, leave what both allow (Ganta 2008).
+The attacker knows all quasi-identifiers of the target, finds the classes that can contain the
+target, and lists the secrets there. Nothing is guessed: a hit is a secret that is the only one
+left. Two tables, each of them l-diverse, leave only secrets that both allow (Ganta 2008).
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from sfumato.lab.attacks.linkage_report import attack_counts
 
 Bits = NDArray[np.bool_]
 PEOPLE: Final = 1000
-TRIALS: Final = 10_000  # of the coin behind private counts
+TRIALS: Final = 10_000  # trials of the attack on private counts
 K: Final = 5
 L: Final = 2
 ILLNESSES: Final = 12
 DISTRICTS: Final = 30
-GOES_ROUND: Final = 0.9
-BLOOD: Final = 8  # groups of blood: what somebody may know besides
+GOES_ROUND: Final = 0.9  # share of people who have the illness of their district
+BLOOD: Final = 8  # blood groups: background knowledge that is not in the table
 _ZIPS: Final = tuple(f"003{number}" for number in range(10, 10 + DISTRICTS))
-# Two hospitals draw their borders differently, each for good reasons.
+# Two hospitals generalise age and zip in different, equally reasonable ways.
 ONE: Final[dict[str, Rule]] = {"age": Intervals((2, 8, 32)), "zip": Prefixes((4,))}
 OTHER: Final[dict[str, Rule]] = {
     "age": Intervals((3, 9, 27), 1),
@@ -42,7 +42,7 @@ OTHER: Final[dict[str, Rule]] = {
 
 @dataclass(frozen=True)
 class Town:
-    """People, what is sensitive of them, and one fact more that a neighbour may know."""
+    """A table of people, their sensitive column, and a background fact about each of them."""
 
     table: Table
     secret: Column
@@ -50,12 +50,12 @@ class Town:
 
     @property
     def people(self) -> int:
-        """Return how many live there."""
+        """Return the number of people."""
         return self.table.rows
 
 
 def drawn_town(people: int, dice: np.random.Generator) -> Town:
-    """Return a town; in each district one illness goes round, as far as it does."""
+    """Draw a town; in each district, one illness is prevalent."""
     district = dice.integers(0, DISTRICTS, people)
     round_here = dice.integers(0, ILLNESSES, DISTRICTS)[district]
     anywhere = dice.integers(0, ILLNESSES, people)
@@ -70,9 +70,9 @@ def drawn_town(people: int, dice: np.random.Generator) -> Town:
 
 
 def possible(town: Town, rules: dict[str, Rule], goal: Goal, *, knows_blood: bool = False) -> Bits:
-    """Return, for each person, which secrets a recoded table leaves possible to who looks for them.
+    """Return, for each person, which secrets a recoded table leaves possible.
 
-    Locally recoded classes overlap: all that the target could be in count.
+    Locally recoded classes overlap: every class that can contain the target counts.
     """
     made = {name: built(town.table.columns[name], rule) for name, rule in rules.items()}
     task = task_of(town.table, made, ["illness"], goal)
@@ -89,10 +89,10 @@ def possible(town: Town, rules: dict[str, Rule], goal: Goal, *, knows_blood: boo
 
 
 def _covered(task: Task, levels: NDArray[np.int64], of_row: NDArray[np.int64]) -> Bits:
-    """Say of each person and class whether the person's values lie in the class's cells."""
+    """Return for each person and class whether the class's cells contain the person's values."""
     classes = len(levels)
     one_of = np.zeros(classes, np.int64)
-    one_of[of_row] = np.arange(len(of_row))  # any person of each class stands for its cells
+    one_of[of_row] = np.arange(len(of_row))  # one person of each class, to look up its cells
     found = np.ones((len(of_row), classes), bool)
     for axis, hierarchy in enumerate(task.hierarchies):
         groups = np.stack([level.of_value for level in hierarchy.levels])

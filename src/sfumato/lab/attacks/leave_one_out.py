@@ -1,8 +1,8 @@
-"""Rebuild people from leave-one-out means, and try the same on a differentially private mean.
+"""Reconstruct people's values from leave-one-out means, or guess one from a DP mean.
 
-Write r for the released means of n people, all moved by one unknown shift. The shift cancels in
--(n - 1)(r_i - mean r), which is person i's value less everybody's mean: exact, whatever the noise.
-One person known to the attacker then fixes the shift.
+Let r be the released means of n people, all shifted by one unknown noise value. The shift cancels
+in -(n - 1)(r_i - mean r), which is person i's value minus the mean of all: exact, whatever the
+noise. One person known to the attacker then determines the shift.
 """
 
 from __future__ import annotations
@@ -16,27 +16,27 @@ from numpy.typing import ArrayLike
 
 from sfumato.lab.broken.leave_one_out_shared_noise import FloatArray, broken_releases
 
-EXACT: Final = 1e-6  # an error below this is rounding, not doubt
+EXACT: Final = 1e-6  # a smaller error is only float rounding
 
 
 @dataclass(frozen=True)
 class Rebuilt:
-    """How far the rebuilt values are from the truth, over all runs and all people not known."""
+    """Errors of the reconstructed values, over all runs and all people that are not known."""
 
     runs: int
     known: int
-    people: int  # without the known
+    people: int  # without the known ones
     max_error: float
     median_error: float
 
     @property
     def is_exact(self) -> bool:
-        """Say whether every guess of every run was right."""
+        """Say whether every value was reconstructed in every run."""
         return self.max_error < EXACT
 
     @property
     def finding(self) -> str:
-        """Return the outcome in plain words."""
+        """Return the outcome as a sentence."""
         who = f"An attacker who knows {_count(self.known)} rebuilt the other {self.people:,}"
         if self.is_exact:
             return f"{who} exactly, in {_runs(self.runs)} (largest error {self.max_error:.0e})."
@@ -48,23 +48,23 @@ class Rebuilt:
 
 @dataclass(frozen=True)
 class Guessed:
-    """How far guesses from private means are from the truth, beside guessing without any."""
+    """Errors of guesses from private means, and of guesses without a release."""
 
     runs: int
     people: int
     max_error: float
     median_error: float
     midpoint: float
-    midpoint_error: float  # median error of who guesses the middle of the public range
+    midpoint_error: float  # median error of always guessing the middle of the public range
 
     @property
     def has_helped(self) -> bool:
-        """Say whether the release brought the guesses closer than the middle of the range."""
+        """Say whether the release makes guesses better than the middle of the range."""
         return self.median_error < self.midpoint_error
 
     @property
     def finding(self) -> str:
-        """Return the outcome in plain words."""
+        """Return the outcome as sentences."""
         return (
             f"Knowing everybody else, the attacker guesses a person from the private mean "
             f"with a median error of {self.median_error:.3g}. Always guessing {self.midpoint:g}, "
@@ -81,11 +81,11 @@ class Guessed:
 
 
 def rebuild(released: ArrayLike, known: Mapping[int, float]) -> FloatArray:
-    """Return a guess of everyone's value, from means that each leave one person out.
+    """Reconstruct everybody's value from leave-one-out means with one shared noise value.
 
     Args:
         released: The released means, one for each person; or a row of them for each release.
-        known: The values that the attacker knows, by place. Of several, the median decides, so
+        known: The values that the attacker knows, by index. The median over several decides, so
             one wrong value does no harm.
 
     Returns:
@@ -101,21 +101,21 @@ def rebuild(released: ArrayLike, known: Mapping[int, float]) -> FloatArray:
 
 
 def rebuild_from_others(released: ArrayLike, values: Sequence[float]) -> FloatArray:
-    """Return a guess for each person by who knows all others, where every mean has its own noise.
+    """Guess each person, knowing all others, from means with independent noise.
 
-    Everybody's mean but the person's own holds them, so every one of those gives a guess, and the
-    middle of all guesses has little of the noise left.
+    A person is in all means but their own. Each of those means gives a guess of the person's value;
+    the average of all guesses removes most of the noise.
     """
     means, truths = np.asarray(released, dtype=np.float64), np.asarray(values, dtype=np.float64)
     others = len(truths) - 1
-    each = others * means + truths  # everybody's sum, as each mean tells it
-    sums = (each.sum(axis=-1, keepdims=True) - each) / others  # as all means but one's own tell it
+    each = others * means + truths  # the sum of all values, estimated from each mean
+    sums = (each.sum(axis=-1, keepdims=True) - each) / others  # averaged over the other means
     guesses: FloatArray = sums - (truths.sum() - truths)
     return guesses
 
 
 def distances_from_mean(released: ArrayLike) -> FloatArray:
-    """Return each person's value less everybody's mean, from the released means alone."""
+    """Return each person's value minus the mean of all, computed from the released means alone."""
     means = np.asarray(released, dtype=np.float64)
     others = means.shape[-1] - 1
     distances: FloatArray = -others * (means - means.mean(axis=-1, keepdims=True))
@@ -125,12 +125,12 @@ def distances_from_mean(released: ArrayLike) -> FloatArray:
 def attack_broken_release(
     values: Sequence[float], dice: np.random.Generator, *, known: Sequence[int], runs: int = 1000
 ) -> Rebuilt:
-    """Attack leave-one-out means that all have the same noise.
+    """Attack leave-one-out means that share one noise value.
 
     Args:
         values: The true values.
-        dice: A generator of noise.
-        known: The places of the people whom the attacker knows.
+        dice: The random generator of the noise.
+        known: The indices of the people whom the attacker knows.
         runs: How many releases are attacked.
 
     Returns:
@@ -142,7 +142,7 @@ def attack_broken_release(
 
 
 def judge_rebuilt(guesses: FloatArray, values: Sequence[float], *, known: Sequence[int]) -> Rebuilt:
-    """Return the errors of the guesses over everyone but the known."""
+    """Return the errors of the guesses for all people but the known ones."""
     hidden = [place for place in range(len(values)) if place not in known]
     errors = _errors(guesses, values)[:, hidden]
     return Rebuilt(
@@ -157,10 +157,10 @@ def judge_rebuilt(guesses: FloatArray, values: Sequence[float], *, known: Sequen
 def guess_from_private_mean(
     release: ArrayLike, values: Sequence[float], *, bounds: tuple[float, float]
 ) -> FloatArray:
-    """Return a guess for each person, by an attacker who knows all the others exactly.
+    """Guess each person from a private mean, as an attacker who knows all the others exactly.
 
-    The mean of n clamped values times n, less the others: the most likely value, kept within the
-    public bounds. One release gives one guess per person, many give a row for each.
+    The guess is n times the mean, minus the others' clamped values, kept in the public bounds: the
+    most likely value. One release gives one guess per person; several give one row each.
     """
     clamped = np.clip(np.asarray(values, dtype=np.float64), *bounds)
     others = clamped.sum() - clamped
@@ -172,7 +172,7 @@ def guess_from_private_mean(
 def attack_private_mean(
     release: ArrayLike, values: Sequence[float], *, bounds: tuple[float, float]
 ) -> Guessed:
-    """Attack private means, by an attacker who knows everybody but one person.
+    """Attack private means, as an attacker who knows everybody but one person.
 
     Args:
         release: The released mean, or several.
@@ -180,7 +180,7 @@ def attack_private_mean(
         bounds: The public bounds (lower, upper) to which values were clamped.
 
     Returns:
-        The errors of the guesses, beside that of guessing the middle of the bounds.
+        The errors of the guesses, and of always guessing the middle of the bounds.
     """
     errors = _errors(guess_from_private_mean(release, values, bounds=bounds), values)
     midpoint = (bounds[0] + bounds[1]) / 2

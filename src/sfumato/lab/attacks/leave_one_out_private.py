@@ -1,10 +1,10 @@
-"""Guess a person from a private sum, knowing everybody else and what such numbers are like.
+"""Guess a person from a private sum with the optimal (Bayesian) attacker, who knows all others.
 
-The release is what a private mean is made of: the clamped values less the middle of the declared
-range, added up, with the platform's noise for one person more or less. The attacker subtracts all
-others; what is left is the person's own value plus noise. Of all guesses they name the one with the
-most behind it, between that and what they believed before. As this is the best that anybody can do
-with the belief, a better defence is never credited with a worse attacker.
+The release is the sum behind a private mean: the clamped values minus the middle of the declared
+range, plus the platform's noise. The noise covers one person added or removed. The attacker
+subtracts all others, which leaves the person's value plus noise. The guess is the one with the
+largest posterior probability under the attacker's prior. No attacker with this prior is better, so
+a weak attack never makes a defence look good.
 """
 
 from __future__ import annotations
@@ -23,26 +23,26 @@ from sfumato.lab.success_intervals import hit_rate_bound
 
 FloatArray = NDArray[np.float64]
 Whole = NDArray[np.int64]
-STEPS: Final = 60  # of the declared range: heights of 140 to 200 are whole centimetres
-SLACK: Final = 1e-9  # of a comparison of floats that were whole steps
+STEPS: Final = 60  # grid steps in the declared range: heights of 140 to 200 are centimetres
+SLACK: Final = 1e-9  # tolerance for comparing floats that are whole grid steps
 
 
 @dataclass(frozen=True)
 class Attacker:
-    """Who knows the declared range, the epsilon, and everybody but the one they are after."""
+    """An attacker who knows the declared range, the epsilon, and everybody but the target."""
 
     bounds: tuple[float, float]
     epsilon: float
-    within: float  # a guess counts as right from this near
+    within: float  # a guess with at most this error is right
 
     @property
     def step(self) -> float:
-        """Return the grid on which values are added up."""
+        """Return the grid step in which values are summed."""
         return (self.bounds[1] - self.bounds[0]) / STEPS
 
     @property
     def reach(self) -> int:
-        """Return how many steps one person can move the sum."""
+        """Return the sensitivity of the sum, in grid steps."""
         return STEPS // 2
 
     def steps(self, values: Sequence[float]) -> Whole:
@@ -52,27 +52,27 @@ class Attacker:
         return found - self.reach
 
     def releases(self, values: Sequence[float], dice: np.random.Generator, *, runs: int) -> Whole:
-        """Return that many independent private sums of all the values."""
+        """Draw `runs` independent private sums of all values."""
         total = np.full(runs, self.steps(values).sum(), dtype=np.int64)
         return private_sums(total, sensitivity=self.reach, epsilon=self.epsilon, dice=dice)
 
     def guesses(self, releases: Whole, values: Sequence[float]) -> FloatArray:
-        """Return a guess for everybody, each by who knows all the others; a row for each run."""
+        """Return a guess of each person by an attacker who knows all others; one row per run."""
         own = self.steps(values)
         left = releases[:, np.newaxis] - (own.sum() - own)
         return self._guess_of(left)
 
     def bound(self, values: Sequence[float]) -> float:
-        """Return how often this attacker can be right at most, over these people, by theory.
+        """Return the highest rate that theory allows this attacker, averaged over these people.
 
-        Take the person away, and this very attacker is right by luck alone. The release with the
-        person makes that more likely by no more than epsilon allows.
+        If the person's row is removed, this attacker is right by luck alone. The release with the
+        row raises that chance by no more than epsilon allows.
         """
         blind = self.chances(values, np.zeros(len(values), dtype=np.int64))
         return float(np.mean([hit_rate_bound(self.epsilon, one) for one in blind]))
 
     def chances(self, values: Sequence[float], added: Whole) -> FloatArray:
-        """Return each person's exact chance of being guessed, where they added so much."""
+        """Return each person's exact chance to be guessed if they add `added` steps to the sum."""
         near = self._is_near(np.asarray(values, dtype=np.float64))
         places = np.arange(-self.reach, self.reach + 1)
         return np.array(
@@ -88,7 +88,7 @@ class Attacker:
         return guesses
 
     def _law(self, moves: Whole) -> FloatArray:
-        """Return the chances of these moves of the noise; the ends stand for all beyond them."""
+        """Return the probabilities of these noise values; the ends include everything beyond."""
         a = math.exp(-self.epsilon / self.reach)
         chances: FloatArray = (1 - a) / (1 + a) * a ** np.abs(moves).astype(np.float64)
         chances[0] = _up_to(int(moves[0]), a)
@@ -97,10 +97,10 @@ class Attacker:
 
     @cached_property
     def _table(self) -> FloatArray:
-        """Return the guess for each number of steps that can be left, from the lowest up.
+        """Return the best guess for each remainder (in grid steps), from the lowest up.
 
-        Beyond the range, every value explains what is left by the same noise more, so that the
-        guess stays that of the end.
+        Beyond the range, every value needs the same additional noise, so the best guess is that
+        of the end.
         """
         places = np.arange(-self.reach, self.reach + 1)
         apart = np.abs(places[:, np.newaxis] - places[np.newaxis, :])
@@ -112,20 +112,20 @@ class Attacker:
 
 
 def belief(places: FloatArray) -> FloatArray:
-    """Return what is believed of values before: a bell over the range, three widths to an end."""
+    """Return the attacker's prior weights: a normal curve with three deviations to each end."""
     bell: FloatArray = np.exp(-((3 * places) ** 2) / 2)
     return bell
 
 
 def _up_to(move: int, a: float) -> float:
-    """Return the chance of a move of at most this: discrete Laplace noise, a = exp(-1/scale)."""
+    """Return the chance of discrete Laplace noise of at most `move`, with a = exp(-1/scale)."""
     if move <= 0:
         return a ** (-move) / (1 + a)
     return 1 - a ** (move + 1) / (1 + a)
 
 
 def _windows(weights: FloatArray, reach: int) -> FloatArray:
-    """Return, for every place of every row, all the weight as near as this."""
+    """Return, for each position of each row, the sum of the weights within `reach`."""
     padded = np.pad(weights, ((0, 0), (reach + 1, reach)))
     summed = np.cumsum(padded, axis=1)
     windows: FloatArray = summed[:, 2 * reach + 1 :] - summed[:, : -2 * reach - 1]

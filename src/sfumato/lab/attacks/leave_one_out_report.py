@@ -1,6 +1,6 @@
-"""Leave-one-out reconstruction as a report: broken releases beside ours, and the limit of ours.
+"""Report leave-one-out reconstruction: broken releases, our release, and its theoretical bound.
 
-Each run draws the noise anew and one person to look at, so that the runs are independent tries.
+Each run draws new noise and a random target, so the runs are independent trials.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from sfumato.lab.table_files import numbers
 EXACT: Final = "the exact release"
 SHARED: Final = "one noise for all (the notebook)"
 STD: Final = "noise as wide as the means are apart"
-MOST_GUESSES: Final = 5_000_000  # of each release
-KNOWN: Final = 0  # whom the attacker of the first two knows
+MOST_GUESSES: Final = 5_000_000  # guesses per release, at most
+KNOWN: Final = 0  # index of the person known to the attacker of the first two releases
 TITLE: Final = "People rebuilt from means that leave one out"
 KNOWS: Final = (
     "Against the exact release and the notebook's, the attacker knows one person; against the "
@@ -39,25 +39,25 @@ GUESSES: Final = "What the attacker guesses, beside the truth"
 
 @dataclass(frozen=True)
 class Values:
-    """Whose values are attacked, what is public of them, and what counts as right."""
+    """The attacked values, their public bounds, and the error that counts as right."""
 
     values: tuple[float, ...]
-    bounds: tuple[float, float] = HEIGHT_BOUNDS  # as a card declares them
+    bounds: tuple[float, float] = HEIGHT_BOUNDS  # as the data card declares them
     within: float = 1.0
     of: str = "height"
 
     def attacker(self, epsilon: float) -> Attacker:
-        """Return who attacks a private release of that epsilon."""
+        """Return the attacker of a private release at that epsilon."""
         return Attacker(self.bounds, epsilon, self.within)
 
     @property
     def hidden(self) -> tuple[float, ...]:
-        """Return the values of all but the one that is known."""
+        """Return all values but the known one."""
         return self.values[KNOWN + 1 :]
 
     @property
     def odd(self) -> int:
-        """Return the place of the value that is farthest from the middle one."""
+        """Return the index of the value that is farthest from the median."""
         return int(np.argmax(np.abs(np.array(self.values) - np.median(self.values))))
 
 
@@ -68,7 +68,7 @@ def attack_means(
     runs: int = 1000,
     epsilons: Sequence[float] = EPSILONS,
 ) -> Report:
-    """Return how often each release gives a person away, and the guesses as a picture."""
+    """Report how often each release reveals a random person, with a plot of the guesses."""
     _check(asked, runs)
     panels = _guesses(asked, dice, runs, epsilons)
     targets = dice.integers(KNOWN + 1, len(asked.values), size=runs)
@@ -106,9 +106,9 @@ def _check(asked: Values, runs: int) -> None:
 
 
 def spread_of_errors(releases: FloatArray, values: Sequence[float]) -> float:
-    """Return how far the errors of one run differ at most, where the attacker knows nobody.
+    """Return the largest difference between errors of one run, where the attacker knows nobody.
 
-    Zero means that the values are rebuilt to within a constant shared by all.
+    Zero means that all values are reconstructed up to one shared constant.
     """
     errors = np.atleast_2d(distances_from_mean(releases)) - np.asarray(values, dtype=np.float64)
     return float(np.ptp(errors, axis=1).max())
@@ -147,7 +147,7 @@ def _success(name: str, hits: int, asked: Values, epsilon: float | None, runs: i
 
 
 def _guessing(asked: Values) -> float:
-    """Return how many are right by the middle of the range, where the belief is highest."""
+    """Return the success rate of guessing the middle of the range, where the prior is highest."""
     middle = sum(asked.bounds) / 2
     return float(np.mean(np.abs(np.array(asked.hidden) - middle) <= asked.within + SLACK))
 

@@ -1,4 +1,4 @@
-"""Find a person in a table without names, by what somebody who knows them knows anyway."""
+"""Link background knowledge to rows of a table without names (re-identification)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from sfumato.dp.anonymity.tables_in_memory import Tabular, plain, rows_of
 from sfumato.dp.anonymity.uniqueness import Uniqueness
 from sfumato.dp.refusal import Refused
 
-TOLD: Final = 8  # facts that a finding names before it counts the rest
+TOLD: Final = 8  # facts that a finding lists; it counts the rest
 Value = str | int | float | bool
 Row = Mapping[str, Value]
 Cell = Value | None  # None: missing
@@ -20,7 +20,7 @@ Cells = Mapping[str, Cell]
 
 @dataclass(frozen=True)
 class Between:
-    """A number known only as a range, both ends included."""
+    """A number that is known only as a range, both ends included."""
 
     low: float
     high: float
@@ -37,19 +37,19 @@ Knowledge = Mapping[str, Cell | Between]
 
 @dataclass(frozen=True)
 class Linkage:
-    """The rows that fit what the attacker knows, and what all of them say besides."""
+    """The rows that fit the attacker's knowledge, and the values that all of them share."""
 
     matches: tuple[Cells, ...]
     learnt: Cells
 
     @property
     def is_found(self) -> bool:
-        """Say whether exactly one row is left."""
+        """Say whether exactly one row fits."""
         return len(self.matches) == 1
 
     @property
     def finding(self) -> str:
-        """Return the outcome in plain words."""
+        """Return the outcome as a sentence."""
         if not self.matches:
             return "Nobody fits."
         facts = _facts(self.learnt)
@@ -61,16 +61,18 @@ class Linkage:
 
 
 def link(table: Tabular, knowledge: Mapping[Any, Any]) -> Linkage:
-    """Return the rows that fit, and what the attacker learns because all of them agree on it.
+    """Return the rows that fit the knowledge, and what the attacker learns from them.
+
+    The attacker learns a value if all fitting rows agree on it.
 
     Args:
-        table: Rows, a frame of pandas, polars or pyarrow, an array, or a tensor; columns of the
-            last two are named by their place, from 0.
+        table: Rows, a pandas, polars or pyarrow frame, an array, or a tensor; columns of the
+            last two are named by their index, from 0.
         knowledge: What is known of each column: a value, or a range (`Between`).
 
     Raises:
-        Refused: There is no such column, or it holds texts only and a number is known, or the
-            other way about: nobody would fit, and it would look like safety.
+        Refused: A column does not exist, or it holds only texts and a number is known, or vice
+            versa: no row would fit, and that would look like safety.
     """
     rows = rows_of(table)
     known = {str(name): _known(value) for name, value in knowledge.items()}
@@ -81,14 +83,14 @@ def link(table: Tabular, knowledge: Mapping[Any, Any]) -> Linkage:
 
 
 def uniqueness(table: Tabular, columns: Sequence[object]) -> tuple[Uniqueness, ...]:
-    """Return how unique people are by the first column, by the first two, and so on.
+    """Return how many people are unique by the first column, by the first two, and so on.
 
     Args:
         table: Rows, a frame, an array or a tensor, as for `link`.
         columns: The columns that become known, one after the other.
 
     Raises:
-        Refused: There is no such column.
+        Refused: A column does not exist.
     """
     rows, names = rows_of(table), [str(name) for name in columns]
     _check_columns(rows, names)
@@ -96,7 +98,7 @@ def uniqueness(table: Tabular, columns: Sequence[object]) -> tuple[Uniqueness, .
 
 
 def in_bands(rows: Sequence[Row], column: str, width: int) -> tuple[Row, ...]:
-    """Return the rows with one column generalised to bands of numbers.
+    """Generalise one column: replace its numbers by bands of a fixed width.
 
     Args:
         rows: The rows.
@@ -107,12 +109,12 @@ def in_bands(rows: Sequence[Row], column: str, width: int) -> tuple[Row, ...]:
     return tuple({**row, column: _band(row[column], width)} for row in rows)
 
 
-def _known(value: Any) -> Cell | Between:  # Any: a value as the caller's library has it
+def _known(value: Any) -> Cell | Between:  # Any: a value of the caller's library
     return value if isinstance(value, Between) else plain(value)
 
 
 def _check_kinds(rows: Sequence[Cells], knowledge: Knowledge) -> None:
-    """Refuse a number known of a column of texts, and the other way about."""
+    """Refuse a known number for a text column, and a known text for a numeric column."""
     for name, known in knowledge.items():
         kinds = {isinstance(row[name], str) for row in rows if row[name] is not None}
         if known is not None and kinds == {not isinstance(known, str)}:
@@ -134,7 +136,7 @@ def _agrees(value: Cell, known: Cell | Between) -> bool:
 
 
 def _learnt(matches: tuple[Cells, ...], knowledge: Knowledge) -> Cells:
-    """Return the other columns, and known ranges made exact, where all the matches agree."""
+    """Return the other columns, and the exact values of known ranges, where all matches agree."""
     if not matches:
         return {}
     told = {name for name, known in knowledge.items() if not isinstance(known, Between)}

@@ -1,4 +1,4 @@
-"""Linkage as a report: who is alone in a table, and what counts of ours tell of them instead."""
+"""Report the linkage attack: who is unique in a table, and what private counts reveal instead."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ from sfumato.lab.sample_data import NEIGHBOUR_KNOWS, medical_rows
 from sfumato.lab.table_files import table
 
 COLUMNS: Final = ("zip", "age", "salary")
-SHOWN: Final = 3  # other choices that the finding names
-MOST_BY_ITSELF: Final = 8  # columns of a table that are taken if none are named
-TRIALS: Final = 10_000  # of the coin that decides whether the target is sick
+SHOWN: Final = 3  # further sets of columns that the finding names
+MOST_BY_ITSELF: Final = 8  # columns of a table that are used by default
+TRIALS: Final = 10_000  # trials; in each, a coin decides whether the target is ill
 
 
 def attack_table(
@@ -39,9 +39,10 @@ def attack_table(
     found: Linkage | None = None,
     beside: tuple[Report, ...] = (),
 ) -> Report:
-    """Return how many rows are alone by every choice of the columns.
+    """Report how many rows are unique by each set of columns.
 
-    What a neighbour found in the same rows may be told with it, and what private counts give away.
+    `found` adds what a neighbour learned from the same rows. `beside` adds reports on private
+    counts.
     """
     ranked = all_subsets(columns_of(rows, columns))
     best = best_of_each_size(ranked)
@@ -66,11 +67,11 @@ def attack_counts(
     trials: int = TRIALS,
     epsilons: Sequence[float] = EPSILONS,
 ) -> Report:
-    """Return how often an attacker reads the target's secret from a private table of counts.
+    """Report how often an attacker reads the target's secret from a private table of counts.
 
-    Of the table, only the target's own cell tells anything of them: the number of rows there that
-    have the secret. One person more or less is one in one cell, so the table's noise is that of one
-    count. All others are known to the attacker, who is left with a zero or a one and the noise.
+    Only the target's own cell says anything about them: the number of rows there with the secret.
+    One person changes one cell by one, so each cell has the noise of a single count. The attacker
+    knows all others, and is left with a zero or a one plus noise.
     """
     told = f"the target's {secret}" if secret else "whether the target is in the table"
     return Report(
@@ -100,7 +101,7 @@ def _read_off(dice: np.random.Generator, trials: int) -> int:
 
 
 def columns_of(rows: Sequence[Row], names: Sequence[str]) -> dict[str, list[Value]]:
-    """Return the columns of these names, or refuse what is not there."""
+    """Return the named columns, or refuse a name that does not exist."""
     known = list(rows[0]) if rows else []
     for name in names:
         if name not in known:
@@ -146,7 +147,7 @@ def _run_on_town(setting: Setting) -> Report:
 def _run_on_file(setting: Setting) -> Report:
     rows, knows = table(setting.text("data", "")), setting.text("knows", "")
     secret = setting.text("secret", "")
-    columns_of(rows, [secret] if secret else [])  # refuses one that is not there
+    columns_of(rows, [secret] if secret else [])  # refuses an unknown column
     counts = _counts(setting, secret)
     return attack_table(
         rows,
@@ -162,7 +163,7 @@ def _counts(setting: Setting, secret: str) -> Report:
 
 
 def _looked_for(rows: Sequence[Row], knows: Knowledge) -> Linkage:
-    """Return who fits what was typed: texts, and numbers where a range was."""
+    """Link the typed knowledge to rows; cells are texts, or numbers where a range is known."""
     ranges = {name for name, known in knows.items() if isinstance(known, Between)}
     return link([{n: _read(v, n in ranges) for n, v in row.items()} for row in rows], knows)
 
@@ -181,7 +182,7 @@ def _split(text: str) -> tuple[str, ...]:
 
 
 def _knowledge(text: str) -> Knowledge:
-    """Return what was typed as `age=52,salary=140000..160000`."""
+    """Parse knowledge such as `age=52,salary=140000..160000`."""
     pairs = [part.partition("=") for part in _split(text)]
     return {name: _known(value) for name, _, value in pairs}
 

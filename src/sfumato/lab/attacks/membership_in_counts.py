@@ -1,8 +1,8 @@
-"""Tell whether somebody is in a study, from how often each trait occurs in it (Homer et al. 2008).
+"""Infer membership in a study from its published trait frequencies (Homer et al. 2008).
 
-One trait says nothing, a thousand together do: the sum over all traits of (theirs - usual) times
-(study's - usual) is larger for who is in it. Whoever is above 99 strangers is named, so that of
-people who are not in the study one in a hundred is named by mistake, exactly.
+One trait reveals nothing, but a thousand together do. The sum over all traits of (theirs - usual)
+times (study's - usual) is larger for members. The attacker names a target who scores above 99
+strangers, so exactly one in a hundred non-members is named by mistake.
 """
 
 from __future__ import annotations
@@ -25,21 +25,21 @@ STRANGERS: Final = 99
 
 
 def likeness(people: NDArray[Any], means: Floats, usual: Floats) -> Floats:
-    """Return for each person how much the study's means lean their way (Homer's statistic)."""
+    """Return for each person how much the study's means resemble them (Homer's statistic)."""
     score: Floats = (people - usual) @ (means - usual)
     return score
 
 
 def is_named(target: NDArray[Any], strangers: NDArray[Any], means: Floats, usual: Floats) -> bool:
-    """Say whether the target is more like the study than every one of the strangers."""
+    """Say whether the target resembles the study more than every stranger does."""
     alone = float(likeness(target, means, usual))
     return alone > float(likeness(strangers, means, usual).max())
 
 
 def false_alarms(strangers: int) -> float:
-    """Return how often somebody who is not in the study is above that many strangers.
+    """Return the false positive rate: how often a non-member scores above that many strangers.
 
-    They are one of them: drawn alike, and the release knows none of them.
+    A non-member is drawn like the strangers, and the release contains none of them.
     """
     return 1 / (strangers + 1)
 
@@ -49,7 +49,7 @@ def private_counts(
 ) -> NDArray[np.int64]:
     """Return our release: the counts of all traits together cost epsilon.
 
-    One person adds 0 or 1 to each, so moves all of them by the root of their number at most.
+    One person adds 0 or 1 to each count, so the L2 sensitivity is the square root of their number.
     """
     return private_vectors(counts, sensitivity_squared=counts.size, epsilon=epsilon, dice=dice)
 
@@ -72,7 +72,7 @@ def _run(setting: Setting) -> Report:
 
 
 def _hits(setting: Setting, people: int, traits: int, strangers: int) -> dict[float | None, int]:
-    """Return how often the target was named, by release; None is the exact one."""
+    """Count how often the target is named, by release; None is the exact release."""
     releases: Sequence[float | None] = (None, *setting.epsilons())
     hits = dict.fromkeys(releases, 0)
     for _ in range(setting.runs):

@@ -1,12 +1,12 @@
-"""Tell whether somebody's row trained a model (LiRA: Carlini, Chien, Nasr and others 2022).
+"""Membership inference on a trained model (LiRA: Carlini, Chien, Nasr and others 2022).
 
-The attacker trains shadow models on other people, and takes each of them without and with the
-target's row. Two bell curves say how sure the models are of the target's label in the two cases;
-the released model's own sureness is judged by their ratio. A row is named when its ratio is among
-the highest of strangers' rows, so that the share named by mistake is known exactly.
+The attacker trains shadow models on other people, without and with the target's row. Two normal
+distributions describe the target's margin in the two cases. Their likelihood ratio scores the
+margin of the released model. A row is named if its ratio is among the highest of strangers' rows,
+so the false positive rate is known exactly.
 
-The shadow model with the row is not trained anew: one step of the resting condition along the
-row gives it (Rad and Maleki 2020), and a test holds it against training anew.
+The shadow model with the row is not retrained. One step of the optimality condition along the row
+gives it (Rad and Maleki 2020), and a test compares it with retraining.
 """
 
 from __future__ import annotations
@@ -35,24 +35,24 @@ COLUMNS: Final = 200
 RIDGE: Final = 0.1
 SHADOWS: Final = 64
 STRANGERS: Final = 999
-SHARES: Final = (0.01, 0.001)  # of strangers named by mistake
-OWN: Final = 0.9  # of a row's length: what is like nobody else
-WRONG: Final = 0.15  # labels that do not follow from the columns
-FRESH: Final = 1000  # people on whom a model's use is measured
-SETTLING: Final = 8  # steps for the margin with the row
+SHARES: Final = (0.01, 0.001)  # false positive rates: shares of strangers named by mistake
+OWN: Final = 0.9  # norm of a person's own columns, which resemble nobody else's
+WRONG: Final = 0.15  # share of labels that do not follow from the columns
+FRESH: Final = 1000  # new people on whom a model's accuracy is measured
+SETTLING: Final = 8  # Newton steps for the margin with the row
 
 
 @dataclass(frozen=True)
 class Shadows:
-    """Models trained on other people, and how far a pull moves each of them."""
+    """Shadow models, and what it takes to compute their margins after training with a row."""
 
     rows: Floats  # models x people x columns
     weights: Floats  # models x columns
-    held: Floats  # models x people x people: a root of what the people hold fast
+    held: Floats  # models x people x people: Cholesky factor for the inverse Hessian
 
     @staticmethod
     def of(people: int, columns: int, count: int, dice: np.random.Generator) -> Shadows:
-        """Return shadow models of fresh people."""
+        """Train shadow models on newly drawn people."""
         rows = draw_people(count * people, columns, dice).reshape(count, people, columns)
         weights = trained(rows, RIDGE)
         alike = rows @ np.swapaxes(rows, 1, 2)
@@ -66,9 +66,10 @@ class Shadows:
         return without, with_the_row(without, self._give(rows))
 
     def _give(self, rows: Floats) -> Floats:
-        """Return how far a pull along each row moves its margin: row . inverse curvature . row.
+        """Return row . inverse Hessian . row, which is how far each row can move its own margin.
 
-        By Woodbury's identity, (|row|^2 - what the people hold fast) / ridge.
+        By Woodbury's identity it is (|row|^2 - |held^T a|^2) / ridge, where the vector a has the
+        row's products with the people.
         """
         count, people, columns = self.rows.shape
         along = (self.rows.reshape(-1, columns) @ rows.T).reshape(count, people, len(rows))
@@ -78,7 +79,7 @@ class Shadows:
 
 
 def with_the_row(without: Floats, give: Floats) -> Floats:
-    """Return the margins after training with the row: m = m0 + give (1 - chance(m))."""
+    """Solve for the margins after training with the row: m = m0 + give (1 - chance(m))."""
     margins = without + give * (1 - chance_of(without)) / (1 + give / 4)
     for _ in range(SETTLING):
         chances = chance_of(margins)
@@ -88,10 +89,10 @@ def with_the_row(without: Floats, give: Floats) -> Floats:
 
 
 def draw_people(count: int, columns: int, dice: np.random.Generator) -> Floats:
-    """Return examples of length one: columns times label.
+    """Draw examples of norm 1: columns times label.
 
-    One column goes with the label, but for those with luck; the others are a person's own, as the
-    words of a letter are. They make up OWN of the length.
+    One column follows the label, except for a share WRONG of the people. The other columns are a
+    person's own, like the words of a letter, and have the norm OWN.
     """
     own = dice.standard_normal((count, columns - 1))
     own *= OWN / np.sqrt((own**2).sum(axis=1, keepdims=True))
@@ -102,13 +103,13 @@ def draw_people(count: int, columns: int, dice: np.random.Generator) -> Floats:
 
 
 def log_ratios(rows: Floats, model: Floats, bells: Bells, noise: float) -> Floats:
-    """Return for each row how much likelier the model's margin is if it was trained with it."""
+    """Return the log likelihood ratio of each row: the model is trained with it, or without."""
     seen = rows @ model
     return _log_bell(seen, bells.with_it, noise) - _log_bell(seen, bells.without, noise)
 
 
 def stand_above(crowd: Floats, model: Floats, bells: Bells, epsilon: float | None) -> int:
-    """Return how many of the others stand at or above the first, by their ratios."""
+    """Count the other rows whose likelihood ratio is at least that of the first row."""
     noise = 0.0
     if epsilon is not None:
         noise = noise_variance(ridge=RIDGE, columns=crowd.shape[1], epsilon=epsilon)
@@ -117,7 +118,7 @@ def stand_above(crowd: Floats, model: Floats, bells: Bells, epsilon: float | Non
 
 
 def released(weights: Floats, epsilon: float | None, dice: np.random.Generator) -> Floats:
-    """Return the models as they are, or their private twins."""
+    """Return the models as they are, or with the noise of (epsilon, delta)-DP."""
     if epsilon is None:
         return weights
     return private_twins(weights, ridge=RIDGE, epsilon=epsilon, dice=dice)
@@ -125,14 +126,14 @@ def released(weights: Floats, epsilon: float | None, dice: np.random.Generator) 
 
 @dataclass(frozen=True)
 class Bells:
-    """Mean and variance of the margins of each row over the shadow models."""
+    """Mean and variance of each row's margins over the shadow models, without and with the row."""
 
     without: tuple[Floats, Floats]
     with_it: tuple[Floats, Floats]
 
     @staticmethod
     def of(shadows: Shadows, rows: Floats) -> Bells:
-        """Return the two bell curves of each row."""
+        """Fit the two normal distributions of each row."""
         without, with_it = shadows.margins(rows)
         return Bells(_bell(without), _bell(with_it))
 
@@ -167,10 +168,10 @@ def _run(setting: Setting) -> Report:
 
 @dataclass(frozen=True)
 class _Found:
-    """The target's place among the strangers in each trial, and the model's use, by release."""
+    """The target's rank among strangers in each trial, and the models' accuracy, by release."""
 
     above: dict[float | None, list[int]]
-    right: dict[float | None, list[float]]  # shares of fresh people, by part of the trials
+    right: dict[float | None, list[float]]  # accuracy on new people, per chunk of the trials
 
     @staticmethod
     def of(setting: Setting, people: int, strangers: int, shadows: Shadows) -> _Found:
@@ -184,7 +185,7 @@ class _Found:
     def add(
         self, rows: Floats, strangers: int, shadows: Shadows, dice: np.random.Generator
     ) -> None:
-        """Train a model on each of these groups of people, and look for the first of them."""
+        """Train a model on each group of people, and attack the first person of each."""
         exact = trained(rows, RIDGE)
         models = {release: released(exact, release, dice) for release in self.above}
         fresh = draw_people(FRESH, COLUMNS, dice)
@@ -197,7 +198,7 @@ class _Found:
                 self.above[release].append(stand_above(crowd, weights[trial], bells, release))
 
     def hits(self, release: float | None, allowed: int) -> int:
-        """Return in how many trials fewer strangers than allowed stood above the target."""
+        """Count the trials in which fewer than `allowed` strangers rank above the target."""
         return sum(above < allowed for above in self.above[release])
 
 

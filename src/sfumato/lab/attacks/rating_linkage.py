@@ -1,8 +1,9 @@
-"""Find a person among ratings without names, by a few ratings that somebody saw elsewhere.
+"""Re-identify a person among ratings without names, by a few ratings known from elsewhere.
 
 The scoring of Narayanan and Shmatikov ("Robust De-anonymization of Large Sparse Datasets", 2008,
-section 5): a rating that agrees in stars and date counts, more where few have rated the film. The
-best is believed only where it stands out: ahead of the second by 1.5 standard deviations of all.
+section 5). A rating that agrees in stars and date adds to the score, and more if few people rated
+the film. The best match is believed only if it exceeds the second by 1.5 standard deviations of all
+scores.
 """
 
 from __future__ import annotations
@@ -16,25 +17,25 @@ from numpy.typing import NDArray
 from sfumato.lab.film_ratings import DAYS, STARS, Ratings
 
 Floats = NDArray[np.float64]
-STARS_APART: Final = 1.5  # after which an agreement counts for 1/e
+STARS_APART: Final = 1.5  # a difference of so many stars reduces the score to 1/e
 DAYS_APART: Final = 30.0
-STANDS_OUT: Final = 1.5  # the eccentricity from which a match is believed
+STANDS_OUT: Final = 1.5  # the lowest eccentricity of a match that is believed
 _BY_STARS: Final = np.exp(-np.arange(STARS[1] + 1) / STARS_APART)
 _BY_DAYS: Final = np.exp(-np.arange(2 * DAYS) / DAYS_APART)
 
 
 @dataclass(frozen=True)
 class Knows:
-    """What somebody knows of a person: how many ratings, how many are wrong, and how exactly."""
+    """Background knowledge of a person: how many ratings, how many of them wrong, how exact."""
 
     ratings: int
-    wrong: int = 0  # of them, of films that the person never rated
-    stars_off: int = 0  # at most so many stars off, either way
-    days_off: int | None = 0  # at most so many days off; None: no dates
+    wrong: int = 0  # how many of them are of films that the person never rated
+    stars_off: int = 0  # the largest error in stars
+    days_off: int | None = 0  # the largest error in days; None: no dates
 
     @property
     def text(self) -> str:
-        """Return it in a few words."""
+        """Return the knowledge in a few words."""
         wrong = f" ({self.wrong} wrong)" if self.wrong else ""
         stars = f"stars ± {self.stars_off}" if self.stars_off else "exact stars"
         if self.days_off is None:
@@ -45,7 +46,7 @@ class Knows:
 
 @dataclass(frozen=True)
 class Hints:
-    """Ratings seen elsewhere; a day is None where no dates are known."""
+    """Ratings known from elsewhere; `days` is None if no dates are known."""
 
     films: NDArray[np.int64]
     stars: NDArray[np.int64]
@@ -54,19 +55,19 @@ class Hints:
 
 @dataclass(frozen=True)
 class Match:
-    """Who fits best, and how far they stand out."""
+    """The best match, and how far it exceeds the second (the eccentricity)."""
 
     person: int
     eccentricity: float
 
     @property
     def is_believed(self) -> bool:
-        """Say whether the best stands out enough to be believed."""
+        """Say whether the match is eccentric enough to be believed."""
         return self.eccentricity >= STANDS_OUT
 
 
 def hints_of(ratings: Ratings, person: int, knows: Knows, dice: np.random.Generator) -> Hints:
-    """Return what somebody knows of the person; of whom fewer ratings exist, all of them."""
+    """Draw background knowledge of a person; all ratings if there are fewer than asked for."""
     own = ratings.of_person(person)
     true = min(knows.ratings - knows.wrong, own.stop - own.start)
     drawn = own.start + dice.choice(own.stop - own.start, size=true, replace=False)
@@ -83,7 +84,7 @@ def hints_of(ratings: Ratings, person: int, knows: Knows, dice: np.random.Genera
 
 
 def score(ratings: Ratings, hints: Hints) -> Floats:
-    """Return how well everybody fits the hints."""
+    """Return everybody's score: how well their ratings fit the hints."""
     scores: Floats = np.zeros(ratings.people)
     for place, film in enumerate(hints.films):
         at = ratings.of_film(int(film))
@@ -96,7 +97,7 @@ def score(ratings: Ratings, hints: Hints) -> Floats:
 
 
 def best_match(scores: Floats) -> Match:
-    """Return who fits best; where all fit alike, nobody stands out."""
+    """Return the best match; its eccentricity is 0 if all scores are equal."""
     best = int(np.argmax(scores))
     second = float(max(scores[:best].max(initial=0.0), scores[best + 1 :].max(initial=0.0)))
     spread = float(scores.std())
@@ -104,12 +105,12 @@ def best_match(scores: Floats) -> Match:
 
 
 def find(ratings: Ratings, hints: Hints) -> Match:
-    """Return who fits the hints best among all the people of the ratings."""
+    """Return the person who fits the hints best."""
     return best_match(score(ratings, hints))
 
 
 def find_without(ratings: Ratings, person: int, hints: Hints) -> Match:
-    """Return who would fit best if the person were not in the set at all."""
+    """Return the person who would fit best if `person` were not in the set."""
     scores = score(ratings, hints)
     scores[person] = 0.0
     return best_match(scores)

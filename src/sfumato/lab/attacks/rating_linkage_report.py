@@ -1,4 +1,4 @@
-"""The film ratings as a report: who is named by how little, and what private counts tell."""
+"""Report two attacks on film ratings: linkage of single ratings, and membership in counts."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ KNOWLEDGE: Final = (
     Knows(2, days_off=3),
     Knows(2, stars_off=1, days_off=14),
 )
-COUNTED: Final = 8  # films in which a person counts, where counts are released
-TRIALS_EACH: Final = 100  # of the private counts, for each person looked for
+COUNTED: Final = 8  # contribution bound of the private counts: films per person
+TRIALS_EACH: Final = 100  # trials on private counts, for each target of the linkage
 
 
 def attack_ratings(
@@ -39,7 +39,7 @@ def attack_ratings(
     knowledge: Sequence[Knows] = KNOWLEDGE,
     epsilons: Sequence[float] = EPSILONS,
 ) -> Report:
-    """Return how many of so many people are named, by how much is known of them."""
+    """Report how many of `people` targets are named, by how much the attacker knows of them."""
     successes = tuple(_success(ratings, knows, dice, people) for knows in knowledge)
     best = max(successes, key=lambda one: one.rate)
     return Report(
@@ -65,10 +65,10 @@ def attack_ratings(
 def attack_counts(
     dice: np.random.Generator, *, trials: int, epsilons: Sequence[float] = EPSILONS
 ) -> Report:
-    """Return how often an attacker tells from private counts for each film who is in the set.
+    """Report how often private counts per film reveal whether a target is in the set.
 
-    A person counts in so many films at most, so each count's noise is so many times as wide. The
-    attacker knows all others and those very films of the target.
+    A contribution bound limits each person to COUNTED films, and the noise of each count grows with
+    that bound. The attacker knows all others, and the target's films.
     """
     look = Look(counts=COUNTED, guess=by_the_votes)
     return Report(
@@ -102,7 +102,7 @@ def _success(ratings: Ratings, knows: Knows, dice: np.random.Generator, people: 
 def _targets(
     ratings: Ratings, knows: Knows, dice: np.random.Generator, people: int
 ) -> Sequence[int]:
-    """Return people drawn from those of whom so many ratings exist."""
+    """Draw targets among the people who have enough ratings."""
     able = np.flatnonzero(ratings.sizes >= knows.ratings - knows.wrong)
     if not len(able):
         raise Refused("bad-request", "Nobody has that many ratings.", "Know fewer ratings.")

@@ -1,8 +1,8 @@
-"""Rebuild everybody's secret bit from many counts over random subsets (Dinur and Nissim 2003).
+"""Reconstruct everybody's secret bit from counts over random subsets (Dinur and Nissim 2003).
 
-Each count is an equation. With more counts than people, and noise well below the root of the number
-of people, the equations have one answer near the truth; noise on each count hides nobody if
-anybody may ask without end. A budget for all counts together does.
+Each count is a linear equation. With more counts than people, and noise well below the square root
+of the number of people, the solution is near the truth. Noise on each count protects nobody if
+questions are unlimited. One budget for all counts does protect.
 """
 
 from __future__ import annotations
@@ -31,27 +31,28 @@ Counts = NDArray[np.int64]
 Method = Callable[[Bits, Counts], Bits]
 Release = Callable[[Counts], Counts]
 PEOPLE: Final = 64
-PER_PERSON: Final = 4  # counts asked, for each person
-ROUNDS: Final = 3  # databases rebuilt by linear programme at each point of the curve
-FAST_ROUNDS: Final = 50  # by least squares
-STEPS: Final = (0.0, 0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0)  # noise, in roots of the people
+PER_PERSON: Final = 4  # counts asked per person
+ROUNDS: Final = 3  # databases per point of the curve, by linear programming
+FAST_ROUNDS: Final = 50  # the same by least squares
+# Noise, in multiples of the square root of the number of people.
+STEPS: Final = (0.0, 0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0)
 
 
 def random_subsets(people: int, counts: int, dice: np.random.Generator) -> Bits:
-    """Return who is in each subset, each person by a fair coin."""
+    """Draw subsets; a fair coin decides for each person and subset."""
     return dice.random((counts, people)) < 0.5
 
 
 def subset_counts(subsets: Bits, secrets: Bits) -> Counts:
-    """Return how many people of each subset have the secret; a row for each database."""
+    """Count the people of each subset who have the secret; one row per database."""
     exact: Counts = secrets.astype(np.int64) @ subsets.T.astype(np.int64)
     return exact
 
 
 def by_least_squares(subsets: Bits, answers: NDArray[Any]) -> Bits:
-    """Return who has the secret, where the squared errors of all answers are least; many at once.
+    """Reconstruct the secret bits by least squares, for one database or one row per database.
 
-    This is the fast form: the answers of one database, or a row for each of many.
+    It is the fast method.
     """
     inverse = np.linalg.pinv(subsets.astype(np.float64))
     guessed: Bits = np.asarray(answers, np.float64) @ inverse.T > 0.5
@@ -59,7 +60,7 @@ def by_least_squares(subsets: Bits, answers: NDArray[Any]) -> Bits:
 
 
 def by_linear_programme(subsets: Bits, answers: NDArray[Any]) -> Bits:
-    """Return who has the secret, where the errors of all answers of one database are least."""
+    """Reconstruct the secret bits of one database by linear programming: least absolute errors."""
     optimize = extra_module("scipy.optimize", "lab")
     counts, people = subsets.shape
     inside, slack = subsets.astype(np.float64), np.eye(counts)
@@ -77,13 +78,13 @@ def by_linear_programme(subsets: Bits, answers: NDArray[Any]) -> Bits:
 
 
 def rounded_off(exact: Counts, most: int, dice: np.random.Generator) -> Counts:
-    """Return home-made protection: every count off by at most so much, each anew."""
+    """Return counts with independent uniform errors of at most `most`, a home-made protection."""
     released: Counts = exact + dice.integers(-most, most, size=exact.shape, endpoint=True)
     return released
 
 
 def within_budget(exact: Counts, *, epsilon: float, dice: np.random.Generator) -> Counts:
-    """Return our release: all the counts of a database together cost epsilon."""
+    """Return our release: all counts of a database together cost epsilon."""
     return private_sums(exact, sensitivity=exact.shape[-1], epsilon=epsilon, dice=dice)
 
 
@@ -108,7 +109,7 @@ def _run(setting: Setting) -> Report:
 
 
 def _unprotected(subsets: Bits, setting: Setting) -> tuple[SuccessRate, ...]:
-    """Return the success where nobody counts what was asked."""
+    """Return the success rates against releases without a budget."""
     root, dice = round(math.sqrt(subsets.shape[1])), setting.dice
     releases: dict[str, Release] = {"exact counts": lambda exact: exact}
     for most in (root // 2, root, 2 * root):
@@ -121,11 +122,11 @@ def _unprotected(subsets: Bits, setting: Setting) -> tuple[SuccessRate, ...]:
 
 
 def _ours(subsets: Bits, setting: Setting, epsilon: float) -> SuccessRate:
-    """Return how many bits are right where one budget pays for all counts.
+    """Return the success rate if one budget pays for all counts.
 
-    The bits of one database share a release, yet with fair bits the number of right guesses is
-    never likelier to be large than that of as many separate tries (Steinke, Nasr and Jagielski
-    2023, Theorem 2.1), so the interval may be held against the bound.
+    The bits of one database share a release. Still, for fair bits, many right guesses are no
+    likelier than in as many independent trials (Steinke, Nasr and Jagielski 2023, Theorem 2.1). So
+    the interval may be compared with the bound.
     """
     made = partial(within_budget, epsilon=epsilon, dice=setting.dice)
     found = _tried(f"epsilon = {epsilon:g} for all counts", subsets, setting, made)
@@ -157,7 +158,7 @@ def _finding(successes: tuple[SuccessRate, ...]) -> str:
 
 
 def _curve(subsets: Bits, setting: Setting) -> Plot:
-    """Return the share rebuilt against the noise, by both methods."""
+    """Plot the share of reconstructed bits against the noise, for both methods."""
     people = subsets.shape[1]
     points: list[Point] = []
     for most in (round(step * math.sqrt(people)) for step in STEPS):

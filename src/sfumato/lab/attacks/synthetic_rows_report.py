@@ -1,8 +1,8 @@
-"""The three risks of synthetic rows, for one target drawn anew in every trial.
+"""Report the three risks of synthetic data for one target, drawn anew in every trial.
 
-In each trial the same target is attacked twice: with synthetic rows of a town they live in
-(main), and of the same town without them (control). For rows of a private generator the control
-is the yardstick: main is at most e^epsilon times as often right, whatever the attack.
+Each trial attacks the same target twice: with synthetic rows of a town that includes them (main),
+and of the same town without them (control). For a private generator, the control limits the main
+attack: it is right at most e^epsilon times as often, whatever the attack.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ PREDICATES: Final = 60
 HALVES: Final = (("age", "area"), ("salary", "ill"))
 KNOWN: Final = ("age", "area", "ill")
 HIDDEN: Final = "salary"
-UNSURE: Final = 1e-6  # how rarely the control may be above what is taken for it
+UNSURE: Final = 1e-6  # error probability of the upper bound of the control's rate
 Make = Callable[[Table, np.random.Generator], Table]
 
 
@@ -79,7 +79,7 @@ def _histogram(epsilon: float) -> Make:
 
 
 def _risks(make: Make, setting: Setting) -> dict[str, Risk]:
-    """Return the risk of each attack: the same targets, with and without their row."""
+    """Return the risk of each attack, for the same targets with and without their row."""
     dice = setting.dice
     outcomes: dict[str, list[tuple[bool, bool, bool]]] = {name: [] for name, _ in ATTACKS}
     for _ in range(setting.runs):
@@ -100,7 +100,7 @@ def _risk(rows: Sequence[tuple[bool, bool, bool]]) -> Risk:
 
 
 def _success(name: str, epsilon: float | None, risk: Risk) -> SuccessRate:
-    """Return the main attack, held against what the control allows."""
+    """Return the main attack's success rate, with the bound that the control's rate implies."""
     control = most(risk.control.hits, risk.control.tries, UNSURE)
     return SuccessRate(
         name, risk.main.hits, risk.main.tries, epsilon,

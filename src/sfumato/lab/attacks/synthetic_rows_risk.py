@@ -1,9 +1,9 @@
-"""What synthetic rows give away of the people they were made from (Giomi and others 2023).
+"""Measure three privacy risks of synthetic data, as Anonymeter does (Giomi and others 2023).
 
-Three questions of data protection law: can somebody be singled out, can two halves of a person be
-linked, can a secret be inferred? Each is asked of the people behind the rows (main), of people
-who were never in them (control), and of a guesser without the rows (baseline). What the control
-shows too is knowledge about people at large; the risk is what the main attack has beyond it.
+The risks are those of data protection law: singling out, linkability and inference. Each attack
+has three variants. The main attack is on people behind the synthetic rows, the control is on other
+people, and the baseline guesses without the synthetic rows. What the control also learns is
+knowledge about the population. The risk is the success of the main attack beyond the control.
 """
 
 from __future__ import annotations
@@ -31,31 +31,31 @@ from sfumato.lab.column_tables import (
 )
 from sfumato.lab.success_intervals import interval
 
-TOLERANCE: Final = 0.05  # a number is guessed right if it is off by this share of the guess
-ROUNDS: Final = 20  # predicates tried for each that is wanted
+TOLERANCE: Final = 0.05  # relative error up to which a guessed number is right
+ROUNDS: Final = 20  # predicates tried for each that is wanted, at most
 
 
 @dataclass(frozen=True)
 class Tally:
-    """How often something was right."""
+    """Counts of hits and tries."""
 
     hits: int
     tries: int
 
     @property
     def rate(self) -> float:
-        """Return the share that was right."""
+        """Return the success rate."""
         return self.hits / self.tries if self.tries else 0.0
 
     @staticmethod
     def of(right: Bits) -> Tally:
-        """Return the tally of a row of outcomes."""
+        """Count the hits among outcomes."""
         return Tally(int(right.sum()), int(right.size))
 
 
 @dataclass(frozen=True)
 class Tables:
-    """Rows that synthetic ones were made from, those, and rows of people who were never in them."""
+    """The original rows, the synthetic rows made from them, and control rows of other people."""
 
     original: Table
     synthetic: Table
@@ -64,7 +64,7 @@ class Tables:
 
 @dataclass(frozen=True)
 class Risk:
-    """The success of the three attackers, and the risk that it shows."""
+    """The success of the three attacks, and the risk that it implies."""
 
     main: Tally
     baseline: Tally
@@ -72,11 +72,11 @@ class Risk:
 
     @property
     def value(self) -> float:
-        """Return what the main attack has beyond the control, of what it could have."""
+        """Return (main - control) / (1 - control): the main attack's excess over the control."""
         return _beyond(self.main.rate, self.control.rate)
 
     def within(self, confidence: float = CONFIDENCE) -> tuple[float, float]:
-        """Return an interval of the risk: the ends of two exact ones that hold together."""
+        """Return a confidence interval of the risk, from two exact intervals that hold together."""
         both = (1 + confidence) / 2
         main = interval(self.main.hits, self.main.tries, both)
         control = interval(self.control.hits, self.control.tries, both)
@@ -84,7 +84,7 @@ class Risk:
 
     @property
     def finding(self) -> str:
-        """Return the outcome in plain words."""
+        """Return the outcome as a sentence."""
         low, high = self.within()
         return (
             f"Risk {max(0.0, self.value):.1%} ({max(0.0, low):.1%} to {max(0.0, high):.1%}): right "
@@ -97,7 +97,7 @@ def _beyond(main: float, control: float) -> float:
     return (main - control) / (1 - control) if control < 1 else 0.0
 
 
-# --- linking two halves -----------------------------------------------------------------------
+# --- linkability ------------------------------------------------------------------------------
 
 
 def linked(
@@ -106,7 +106,7 @@ def linked(
     halves: tuple[Sequence[str], Sequence[str]],
     neighbours: int = 1,
 ) -> Bits:
-    """Say of each person whether both halves of them have a nearest synthetic row in common."""
+    """Return for each person whether both halves of their columns have a nearest row in common."""
     one, other = (nearest(people, synthetic, half, neighbours) for half in halves)
     both: Bits = (one[:, :, None] == other[:, None, :]).any(axis=(1, 2))
     return both
@@ -115,7 +115,7 @@ def linked(
 def linkability(
     tables: Tables, halves: tuple[Sequence[str], Sequence[str]], dice: np.random.Generator
 ) -> Risk:
-    """Return the risk that who knows two halves of people finds which belong together."""
+    """Return the risk that an attacker links the two halves of a person's columns."""
     rows, tries = rows_of(tables.synthetic), rows_of(tables.original)
     lucky = dice.integers(0, rows, tries) == dice.integers(0, rows, tries)
     return Risk(
@@ -125,24 +125,24 @@ def linkability(
     )
 
 
-# --- inferring a secret -----------------------------------------------------------------------
+# --- inference --------------------------------------------------------------------------------
 
 
 def inferred(people: Table, synthetic: Table, known: Sequence[str], secret: str) -> Bits:
-    """Say of each person whether the nearest synthetic row has their secret."""
+    """Return for each person whether the nearest synthetic row has their secret."""
     places = nearest(people, synthetic, known, 1)[:, 0]
     return is_right(synthetic[secret][places], people[secret])
 
 
 def is_right(guesses: Column, secrets: Column) -> Bits:
-    """Say which guesses are right: the same, or a number that is off by little."""
+    """Return which guesses are right: equal values, or numbers within TOLERANCE."""
     if not is_number(secrets):
         return np.asarray(guesses == secrets)
     return np.asarray(np.abs(guesses - secrets) <= TOLERANCE * np.abs(guesses))
 
 
 def inference(tables: Tables, known: Sequence[str], secret: str, dice: np.random.Generator) -> Risk:
-    """Return the risk that who knows some columns of people learns another."""
+    """Return the risk that an attacker who knows some columns infers another."""
     original, synthetic = tables.original, tables.synthetic
     lucky = dice.integers(0, rows_of(synthetic), rows_of(original))
     return Risk(
@@ -152,15 +152,15 @@ def inference(tables: Tables, known: Sequence[str], secret: str, dice: np.random
     )
 
 
-# --- singling somebody out --------------------------------------------------------------------
+# --- singling out -----------------------------------------------------------------------------
 
 
 def predicates_of_rows(
     synthetic: Table, count: int, columns: int, dice: np.random.Generator
 ) -> list[Predicate]:
-    """Return descriptions of single synthetic rows by that many columns, each once.
+    """Return distinct predicates on that many columns, each true of one synthetic row alone.
 
-    Numbers are described as at least or at most, away from the middle, where few others are.
+    A numeric condition is "at least" above the median, and "at most" below: there, fewer rows fit.
     """
     names, rows = sorted(synthetic), rows_of(synthetic)
     fits = {name: _fits(synthetic[name]) for name in names}
@@ -181,7 +181,7 @@ def predicates_of_rows(
 
 
 def predicates_of_extremes(synthetic: Table) -> list[Predicate]:
-    """Return descriptions of single synthetic rows by one column: the ends, and rare values."""
+    """Return one-column predicates true of one synthetic row alone: extremes and unique values."""
     found: dict[Predicate, None] = {}
     for name, column in synthetic.items():
         values, counts = np.unique(column, return_counts=True)
@@ -194,7 +194,7 @@ def predicates_of_extremes(synthetic: Table) -> list[Predicate]:
 def random_predicates(
     synthetic: Table, count: int, columns: int, dice: np.random.Generator
 ) -> list[Predicate]:
-    """Return descriptions by values of columns that need not go together."""
+    """Return predicates whose values come from independently chosen rows."""
     made = []
     for _ in range(count):
         names = sorted(dice.choice(list(synthetic), columns, replace=False).tolist())
@@ -203,12 +203,12 @@ def random_predicates(
 
 
 def singles_out(predicates: Sequence[Predicate], people: Table) -> Bits:
-    """Say of each description whether exactly one of the people fulfils it."""
+    """Return for each predicate whether exactly one person fulfils it."""
     return np.array([int(fulfils(one, people).sum()) == 1 for one in predicates], dtype=bool)
 
 
 def singled_out(predicates: Sequence[Predicate], people: Table) -> Bits:
-    """Say of each person whether some description is true of them alone."""
+    """Return for each person whether some predicate is true of them alone."""
     alone = np.zeros(rows_of(people), dtype=bool)
     for predicate in predicates:
         rows = fulfils(predicate, people)
@@ -220,10 +220,10 @@ def singled_out(predicates: Sequence[Predicate], people: Table) -> Bits:
 def singling_out(
     tables: Tables, dice: np.random.Generator, *, attacks: int = 500, columns: int = 3
 ) -> Risk:
-    """Return the risk that a description made from the synthetic rows fits one person alone.
+    """Return the risk that a predicate made from the synthetic rows is true of one person alone.
 
-    How easy it is to be alone depends on how many there are: the control has to have as many
-    rows as the original, or more, of which the first are taken.
+    Uniqueness depends on the number of people. So the control must have at least as many rows as
+    the original; only the first so many are used.
     """
     original, size = tables.original, rows_of(tables.original)
     if rows_of(tables.control) < size:
@@ -242,7 +242,7 @@ def singling_out(
 
 
 def _fits(column: Column) -> Bits:
-    """Return for each row's description in this column which rows it fits."""
+    """Return, for each row's condition on this column, which rows fulfil it."""
     if not is_number(column):
         return np.asarray(column[:, None] == column[None, :])
     above = column[:, None] > np.median(column)

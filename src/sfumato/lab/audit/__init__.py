@@ -1,4 +1,4 @@
-"""The auditor: lower bounds of the epsilon of anything that can be run or asked."""
+"""The auditor: prove lower bounds of the epsilon of Python code, commands and HTTP services."""
 
 from sfumato.lab.audit.auditor import Audited, audit, audit_order_2, audit_rho
 from sfumato.lab.audit.external_targets import Request, audit_command, audit_http, rows_or_code

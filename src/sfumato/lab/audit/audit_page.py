@@ -1,4 +1,4 @@
-"""The audits as tables: for the terminal, and as the page docs/audit.md."""
+"""Format audits as tables for the terminal, and as the page docs/audit.md."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ otherwise; or nobody does anything, and the rows lie in another order.
 
 
 def held_row(one: Held) -> Row:
-    """Return what a table shows of one audit."""
+    """Return the table row of an audit of a shipped mechanism."""
     twin = f"{one.factor}x {'caught' if one.tells else 'PASSED'}"
     found = one.audited
     return (one.name, one.where, _claim(found), _bound(found), f"{found.samples:,}", twin,
@@ -49,7 +49,7 @@ def held_row(one: Held) -> Row:
 
 
 def found_row(one: Found) -> Row:
-    """Return what a table shows of one specimen."""
+    """Return the table row of an audit of a broken mechanism."""
     found, specimen = one.audited, one.specimen
     return (specimen.id, specimen.name, _claim(found), specimen.relation, _bound(found),
             f"{found.samples:,}", found.view, one.verdict)  # fmt: skip
@@ -65,7 +65,7 @@ def _bound(found: Audited) -> str:
 
 
 def page(held: Sequence[Held], found: Sequence[Found], before: str = "") -> str:
-    """Return the page in Markdown, with the lines of the page before that were not made anew."""
+    """Return the Markdown page; rows that were not audited again come from the old page."""
     shipped = {line[:2]: line for line in (*_lines_of(before, HELD), *map(held_row, held))}
     zoo = {line[0]: line for line in (*_lines_of(before, FOUND), *map(found_row, found))}
     ids = [one.id for one in ZOO]
@@ -77,7 +77,7 @@ def page(held: Sequence[Held], found: Sequence[Found], before: str = "") -> str:
 
 
 def _known(lines: Iterable[Row], known: Sequence[str]) -> list[Row]:
-    """Return the lines of what is still there under its name."""
+    """Return the rows whose names still exist."""
     return [line for line in lines if line[0] in known]
 
 
@@ -87,7 +87,7 @@ def _place(line: Row) -> tuple[int, int]:
 
 
 def _lines_of(text: str, header: Row) -> list[Row]:
-    """Return the lines of the table under that header; none, if there is no such table."""
+    """Return the rows of the table with that header, or none."""
     _, _, after = text.partition(f"{_markdown(header, [])}\n")
     rows = takewhile(lambda line: line.startswith("| "), after.splitlines())
     return [tuple(cell.strip() for cell in row.strip("| ").split(" | ")) for row in rows]
@@ -99,7 +99,7 @@ def _markdown(header: Row, rows: Sequence[Row]) -> str:
 
 
 def shape_of(name: str, found: Audited, verdict: str) -> dict[str, object]:
-    """Return one audit as the command line prints it for programs."""
+    """Return one audit in the machine-readable form of the command line."""
     return {
         "name": name,
         "claim": {found.words: found.claim, "delta": found.delta},

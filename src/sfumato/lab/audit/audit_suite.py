@@ -1,4 +1,8 @@
-"""The audits of everything that ships, each beside its planted twin, and the zoo."""
+"""Run the audits of all shipped mechanisms, each with its twin, and of all broken ones (the zoo).
+
+A twin is a positive control: the same mechanism with less noise than it claims. An audit that does
+not catch its twin shows nothing.
+"""
 
 from __future__ import annotations
 
@@ -27,33 +31,33 @@ from sfumato.lab.audit.stream_audit import STREAMS
 from sfumato.lab.broken.specimen import Specimen
 from sfumato.lab.broken.zoo import ZOO
 
-RUNS, TWINS, CANARIES = range(3)  # what dice are for: no two share any
+RUNS, TWINS, CANARIES = range(3)  # uses of randomness; each has an independent generator
 AT_THE_DOOR: Final[tuple[Asked, ...]] = (*QUESTIONS, *BEYOND, *FITS, *STREAMS)
 
 
 @dataclass(frozen=True)
 class Held:
-    """A mechanism that was held against its claim, and a twin that must not pass."""
+    """An audit of a mechanism, and the audit of its twin, which must be caught."""
 
     name: str
     where: str
     audited: Audited
-    factor: int  # the twin is sold for one part in so many of its epsilon
+    factor: int  # the twin's true epsilon divided by its claimed epsilon
     twin: Audited
 
     @property
     def tells(self) -> bool:
-        """Say whether the audit shows anything: its twin was caught."""
+        """Say whether the twin was caught: otherwise the audit shows nothing."""
         return self.twin.is_violated
 
     @property
     def counts(self) -> bool:
-        """Say whether it is an audit of the constant: a twin of twice the epsilon was caught."""
+        """Say whether the audit is sharp: it caught a twin of twice the epsilon or less."""
         return self.tells and self.factor <= TWIN
 
     @property
     def is_well(self) -> bool:
-        """Say whether the mechanism was not accused, by an audit that shows something."""
+        """Say whether the audit shows something, and does not accuse the mechanism."""
         return self.tells and not self.audited.is_violated
 
     @property
@@ -68,14 +72,14 @@ class Held:
 
 @dataclass(frozen=True)
 class Found:
-    """A specimen of the zoo and what the auditor said."""
+    """A broken mechanism and its audit."""
 
     specimen: Specimen
     audited: Audited
 
     @property
     def is_well(self) -> bool:
-        """Say whether it was caught, or said beforehand that running does not show it."""
+        """Say whether it was caught, or is marked as impossible to catch by running it."""
         return self.audited.is_violated or not self.specimen.catchable
 
     @property
@@ -87,18 +91,18 @@ class Found:
 
 
 def names() -> tuple[str, ...]:
-    """Return every name that an audit can be asked by."""
+    """Return the names of all audits that can be run."""
     held = [one.name for one in SHIPPED] + [one.name for one in AT_THE_DOOR]
     return (*held, *(word for one in ZOO for word in (one.id, one.name)))
 
 
 def dice_of(seed: int, use: int = 0) -> Random:
-    """Return the dice that a seed stands for; those of another use know nothing of them."""
+    """Return the random generator of a seed; generators of different uses are independent."""
     return np.random.default_rng([seed, use])
 
 
 def bare(one: Shipped, seed: int) -> Held:
-    """Return the audit of one mechanism outside the house."""
+    """Audit one mechanism by direct calls, outside the platform, and its twin."""
     claimed = _held(one, one.make(one.price), dice_of(seed, RUNS))
     twin = _held(one, one.twin(), dice_of(seed, TWINS))
     return Held(one.name, "bare", claimed, one.factor, twin)
@@ -116,20 +120,23 @@ def _held(one: Shipped, mechanism: Mechanism, dice: Random) -> Audited:
 def at_the_door(
     canaries: Canaries, question: Asked, where: str, seed: int, *, alpha: float = ALPHA
 ) -> Held:
-    """Return the audit of one question on an engine; alpha is that of accusing what is right."""
+    """Audit one question through the release of an engine, and its twin.
+
+    `alpha` is the chance that a correct release is accused.
+    """
     audited = held(question, question.seen(canaries, 1), dice_of(seed, RUNS), alpha=alpha)
     twin = held(question, question.seen(canaries, question.factor), dice_of(seed, TWINS))
     return Held(question.name, where, audited, question.factor, twin)
 
 
 def mechanisms(chosen: Iterable[str] = ()) -> tuple[Shipped, ...]:
-    """Return every mechanism, or those that are named."""
+    """Return all shipped mechanisms, or the named ones."""
     wanted = {name.casefold() for name in chosen}
     return tuple(one for one in SHIPPED if not wanted or one.name.casefold() in wanted)
 
 
 def all_bare(seed: int, chosen: Iterable[str] = ()) -> Iterator[Held]:
-    """Yield the audit of every mechanism, or of those that are named."""
+    """Yield the audit of each shipped mechanism, or of the named ones."""
     for one in mechanisms(chosen):
         yield bare(one, seed)
 
@@ -143,14 +150,14 @@ def all_at_the_door(  # noqa: PLR0913  # where, with what, which
     questions: Iterable[Asked] = AT_THE_DOOR,
     keys: int = KEYS,
 ) -> Iterator[Held]:
-    """Yield the audit of every question in a fresh vault, all about the same canaries."""
+    """Yield the audit of each question in a fresh vault, all with the same canaries."""
     canaries = put_canaries(vault, folder, dice_of(seed, CANARIES), keys=keys)
     for question in questions:
         yield at_the_door(canaries, question, where, seed)
 
 
 def specimens(chosen: Iterable[str] = ()) -> tuple[Specimen, ...]:
-    """Return the whole zoo, or those that are named."""
+    """Return all broken mechanisms, or the named ones."""
     wanted = {name.casefold() for name in chosen}
     return tuple(
         one for one in ZOO if not wanted or wanted & {one.id.casefold(), one.name.casefold()}
@@ -158,13 +165,13 @@ def specimens(chosen: Iterable[str] = ()) -> tuple[Specimen, ...]:
 
 
 def whole_zoo(seed: int, chosen: Iterable[str] = ()) -> Iterator[Found]:
-    """Yield what the auditor says of every specimen, or of those that are named."""
+    """Yield the audit of each broken mechanism, or of the named ones."""
     for one in specimens(chosen):
         yield Found(one, looked_at(one, dice_of(seed)))
 
 
 def looked_at(one: Specimen, dice: Random) -> Audited:
-    """Return what the auditor says of a specimen, held against what it claims."""
+    """Audit a broken mechanism against its own claim."""
     if one.rho is not None:
         return audit_rho(one.mechanism, *one.pair, rho=one.rho, dice=dice)
     return audit(one.mechanism, *one.pair, epsilon=one.epsilon, delta=one.delta, dice=dice)

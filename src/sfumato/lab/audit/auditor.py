@@ -1,9 +1,9 @@
-"""The auditor: a lower bound of a mechanism's epsilon, from nothing but running it.
+"""The auditor: run a mechanism many times, and prove a lower bound of its epsilon.
 
-Epochs double. Each trains its guesses on all runs before it and proves them on as many fresh ones,
-for which a fair coin chose the side of the pair; epoch k spends 6 alpha / (pi k)**2, so that the
-bound of every epoch holds at once, whatever was searched (soundness rule 40). It says "epsilon is
-at least so much", and never "this is private".
+It works in epochs that double the number of runs. A fair coin chooses the data set of each run.
+Each epoch trains guesses on all earlier runs, and tests them on as many fresh runs. Epoch k spends
+6 alpha / (pi k)**2, so all bounds hold together, whatever was searched (soundness rule 40). The
+result is "epsilon is at least so much", and never "this is private".
 """
 
 from __future__ import annotations
@@ -24,37 +24,37 @@ from sfumato.lab.audit.outputs import Outputs, joined, read_outputs, read_sides
 from sfumato.lab.audit.privacy_claim import Claim, EpsilonClaim, OrderTwoClaim, RhoClaim
 
 Random = np.random.Generator
-Mechanism = Callable[..., Any]  # Any: whatever somebody wants audited
-Run = Callable[[NDArray[np.bool_]], Outputs]  # a side of the pair for each run -> outputs
+Mechanism = Callable[..., Any]  # Any: the audited code has its own inputs and outputs
+Run = Callable[[NDArray[np.bool_]], Outputs]  # for each run, whether it uses D2 -> outputs
 FIRST: Final = 128  # runs before the first guess
 ALPHA: Final = 1e-4
-MOST: Final = 131_072  # runs, unless these look suspicious
-PURSUED: Final = 8 * MOST  # runs at most, where they do
-SUSPECT: Final = 0.05  # how wrong a bound may be that makes an audit go on; it proves nothing
-TAKEN: Final = 4096  # things that are taken out of a generator
-ERRORS: Final = (Exception, SystemExit)  # an error of the mechanism is an output of it
+MOST: Final = 131_072  # runs at most, unless these look suspicious
+PURSUED: Final = 8 * MOST  # runs at most, if they do
+SUSPECT: Final = 0.05  # the lenient alpha that makes an audit go on; it proves nothing
+TAKEN: Final = 4096  # items read from a generator, at most
+ERRORS: Final = (Exception, SystemExit)  # an error that the mechanism raises is an output
 
 
 @dataclass(frozen=True)
 class Audited:
-    """What an audit can say: never that something is private."""
+    """The result of an audit: a lower bound, and never a proof of privacy."""
 
-    lower: float  # it is at least this, at the claimed delta
+    lower: float  # the lower bound, at the claimed delta
     claim: float
     delta: float
     samples: int  # runs of the mechanism, both sides together
-    view: str  # how the outputs were looked at
-    confidence: float  # that `lower` holds
-    words: str = "epsilon"  # what is bounded
+    view: str  # the feature of the outputs that gave the bound
+    confidence: float  # the probability that `lower` holds
+    words: str = "epsilon"  # the name of the bounded parameter
 
     @property
     def is_violated(self) -> bool:
-        """Say whether the claim is certainly wrong."""
+        """Say whether the lower bound exceeds the claim."""
         return self.lower > self.claim
 
     @property
     def finding(self) -> str:
-        """Return the outcome in plain words."""
+        """Return the outcome as sentences."""
         delta = f" at delta {self.delta:g}" if self.delta else ""
         sure = f"{100 * self.confidence:g} %"
         proof = f"{self.words} is at least {self.lower:.3g}{delta}, at confidence {sure}"
@@ -81,22 +81,22 @@ def audit(  # noqa: PLR0913  # an auditor's terms
     most: int | None = None,
     dice: Random,
 ) -> Audited:
-    """Return what so many runs of the mechanism on two neighbours prove of its epsilon.
+    """Run a mechanism on two neighbours, and return a lower bound of its epsilon.
 
-    A mechanism takes the data (and perhaps dice) and returns any output; or it takes the data, a
-    number of runs and dice, and returns a row for each run, which is much faster. Runs have to be
-    independent of each other. It ends as soon as the claim is surely broken.
+    A mechanism takes the data (and perhaps a random generator) and returns any output. Or it takes
+    the data, a number of runs and a generator, and returns one row per run, which is much faster.
+    Runs must be independent of each other. The audit ends as soon as the claim is refuted.
 
     Args:
         mechanism: What is audited.
         D: A data set.
         D2: Its neighbour.
-        epsilon: The claim.
-        delta: The delta beside it.
+        epsilon: The claimed epsilon.
+        delta: The claimed delta.
         alpha: The chance that the bound is wrong.
-        most: Runs at most; by default 131,072, and as long as these look suspicious up to
-            1,048,576.
-        dice: A generator of coins and guesses.
+        most: Runs at most; by default 131,072, and up to 1,048,576 while the runs look
+            suspicious.
+        dice: The random generator of the coin flips, also given to a mechanism that takes one.
 
     Returns:
         The lower bound, and whether it breaks the claim.
@@ -115,7 +115,7 @@ def audit_rho(  # noqa: PLR0913  # an auditor's terms
     most: int | None = None,
     dice: Random,
 ) -> Audited:
-    """Audit a claim of rho-zCDP, as of Gaussian noise.
+    """Audit a claim of rho-zCDP, such as that of Gaussian noise.
 
     Args:
         mechanism: What is audited.
@@ -124,7 +124,7 @@ def audit_rho(  # noqa: PLR0913  # an auditor's terms
         rho: The claim.
         alpha: The chance that the bound is wrong.
         most: Runs at most; without it, as many as `audit` takes.
-        dice: A generator of coins and guesses.
+        dice: The random generator, as for `audit`.
 
     Returns:
         The lower bound, and whether it breaks the claim.
@@ -143,7 +143,7 @@ def audit_order_2(  # noqa: PLR0913  # an auditor's terms
     most: int | None = None,
     dice: Random,
 ) -> Audited:
-    """Audit a bound on the Renyi divergence of order 2, as of Skellam noise.
+    """Audit a claimed bound of the Renyi divergence of order 2, such as that of Skellam noise.
 
     Args:
         mechanism: What is audited.
@@ -152,7 +152,7 @@ def audit_order_2(  # noqa: PLR0913  # an auditor's terms
         divergence: The claim.
         alpha: The chance that the bound is wrong.
         most: Runs at most; without it, as many as `audit` takes.
-        dice: A generator of coins and guesses.
+        dice: The random generator, as for `audit`.
 
     Returns:
         The lower bound, and whether it breaks the claim.
@@ -162,7 +162,10 @@ def audit_order_2(  # noqa: PLR0913  # an auditor's terms
 
 
 def audit_on(claim: Claim, run: Run, *, alpha: float, most: int | None, dice: Random) -> Audited:
-    """Return what so many runs prove; without a limit, more where the usual ones are suspicious."""
+    """Audit with the default limits: continue beyond `MOST` runs only if these look suspicious.
+
+    An explicit `most` is the only limit.
+    """
     limits = {"most": MOST, "pursue": PURSUED} if most is None else {"most": most, "pursue": most}
     return held_against(claim, run, alpha=alpha, dice=dice, **limits)
 
@@ -170,10 +173,10 @@ def audit_on(claim: Claim, run: Run, *, alpha: float, most: int | None, dice: Ra
 def held_against(  # noqa: PLR0913  # an auditor's terms
     claim: Claim, run: Run, *, alpha: float, most: int, dice: Random, pursue: int = 0
 ) -> Audited:
-    """Return what up to so many runs prove against the claim, or up to `pursue` if suspicious.
+    """Audit a claim with at most `most` runs, or up to `pursue` runs if they look suspicious.
 
-    Whether to go on is decided by past runs alone. Each epoch has its own share of alpha, whether
-    or not it comes, so that all bounds hold at once wherever the audit ends.
+    Past runs alone decide whether to go on. Each epoch has its own share of alpha, used or not, so
+    all bounds hold together wherever the audit ends.
     """
     _check(claim, alpha, most)
     past = _trials(run, FIRST, dice)
@@ -194,15 +197,18 @@ def held_against(  # noqa: PLR0913  # an auditor's terms
 
 
 def _is_suspicious(claim: Claim, event: Event, past: Trials) -> bool:
-    """Say whether the past runs speak against the claim, at a lenient alpha.
+    """Say whether past runs contradict the claim, at a lenient alpha.
 
-    The event was chosen by these very runs, so that this proves nothing.
+    It proves nothing, because the same runs chose the event.
     """
     return claim.proved(event, past.half(1), SUSPECT) > claim.value
 
 
 def could_prove(most: int, delta: float, alpha: float = ALPHA) -> float:
-    """Return the largest epsilon that so many runs prove, if every guess of the last is right."""
+    """Return the largest epsilon that `most` runs can prove.
+
+    They prove it if every guess of the last epoch is right.
+    """
     epochs, last = 0, FIRST
     while 4 * last <= most:
         epochs, last = epochs + 1, 2 * last
@@ -221,7 +227,7 @@ def _check(claim: Claim, alpha: float, most: int) -> None:
 
 
 def _trials(run: Run, count: int, dice: Random) -> Trials:
-    """Return so many fresh runs, each on the side that a fair coin says."""
+    """Return fresh runs, each on the data set that a fair coin chooses."""
     is_second = dice.integers(0, 2, size=count).astype(np.bool_)
     return Trials(run(is_second), is_second)
 
@@ -232,7 +238,7 @@ def _all_of(one: Trials, other: Trials) -> Trials:
 
 
 def runs_of(mechanism: Mechanism, D: object, D2: object, dice: Random) -> Run:
-    """Return how to run the mechanism on either side; what takes no number of runs, one by one."""
+    """Return a function that runs the mechanism on either data set, in bulk or one by one."""
     takes = _positional(mechanism)
     if takes >= 3:
         return _at_once(mechanism, D, D2, dice)
@@ -240,7 +246,7 @@ def runs_of(mechanism: Mechanism, D: object, D2: object, dice: Random) -> Run:
 
 
 def _positional(mechanism: Mechanism) -> int:
-    """Return how many values the mechanism has to be given."""
+    """Return the number of arguments that the mechanism requires."""
     kinds = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
     takes = signature(mechanism).parameters.values()
     return sum(one.kind in kinds and one.default is Parameter.empty for one in takes)
@@ -259,7 +265,7 @@ def _at_once(mechanism: Mechanism, D: object, D2: object, dice: Random) -> Run:
 
 
 def _one_by_one(mechanism: Callable[[object], object], D: object, D2: object) -> Run:
-    """Run in the order of the coins, so that what drifts with time drifts on both sides."""
+    """Run in the order of the coins, so that a drift over time affects both sides alike."""
 
     def run(is_second: NDArray[np.bool_]) -> Outputs:
         found = [mechanism(D2 if second else D) for second in is_second.tolist()]
@@ -281,13 +287,13 @@ def _caught(mechanism: Mechanism, takes: int, dice: Random) -> Callable[[object]
 
 
 def _taken(found: object) -> object:
-    """Return what comes out of a generator, and what it ends with; anything else as it is."""
+    """Return a generator's items and the error that ends it; return other outputs unchanged."""
     if not isinstance(found, Iterator):
         return found
     taken: list[object] = []
     try:
         for one in islice(found, TAKEN):
-            taken.append(one)  # what came before an error came out, too
+            taken.append(one)  # items before an error are output, too
     except ERRORS as error:
         taken.append(error)
     return {type(found).__name__: taken}

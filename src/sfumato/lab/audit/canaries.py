@@ -1,8 +1,8 @@
-"""Canaries: people who are there by a coin flip, each by itself, in the tables of a fresh vault.
+"""Put canaries into a fresh vault: artificial people whose presence a fair coin decides.
 
-Here is all that the audits at the door share: what a vault has to do, how canaries are numbered,
-flipped, written and added, what a card of theirs says, and what was seen of them. Whoever audits
-something new says what a canary brings (a `Table`), and how it is asked (an `Asked`).
+All end-to-end audits share this module. It declares what a vault must support. It numbers
+canaries, flips their coins, writes their rows and cards, and keeps what was released of them. A new
+audit defines what a canary contributes (a `Table`), and what is asked about it (an `Asked`).
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ from sfumato.lab.audit.one_run_audit import ENOUGH, coins
 from sfumato.lab.audit.privacy_claim import Claim
 
 Bools = NDArray[np.bool_]
-Released = Mapping[Hashable, Sequence[object]]  # key -> the numbers that left the door
-APART: Final = 10**7  # so far are numbers from those of other canaries: they are others
-BUDGET: Final = {"epsilon": 1000, "delta": Decimal("0.1")}  # every audit of a vault fits into it
+Released = Mapping[Hashable, Sequence[object]]  # key -> the released numbers
+APART: Final = 10**7  # offset between the numbers of different sets of canaries
+BUDGET: Final = {"epsilon": 1000, "delta": Decimal("0.1")}  # enough for all audits of a vault
 
 
 class Vault(Protocol):
-    """A fresh vault, open for its owner: on whatever engine."""
+    """A fresh vault on any engine, opened by its owner."""
 
     def add(self, name: str, source: str | Path, card: Mapping[str, object]) -> object:
         """Add a data set."""
         ...
 
     def __getitem__(self, name: str, /) -> DataSet:
-        """Return a data set to ask."""
+        """Return a data set for questions."""
         ...
 
     def open_stream(  # noqa: PLR0913  # an owner's words
@@ -51,67 +51,67 @@ class Vault(Protocol):
         rows: int,
         epsilon: Number,
     ) -> object:
-        """Open a running count that goes on while days come in."""
+        """Open a stream: a running count over days that are still to come."""
         ...
 
     def close_days(self, data_set: str, name: str, *, until: str) -> object:
-        """Close a stream's open periods up to that day."""
+        """Close a stream's open periods up to a day."""
         ...
 
 
 @dataclass(frozen=True, eq=False)
 class Seen:
-    """What was released of each key, and which keys have a canary."""
+    """The released numbers of each key, and which keys have a canary."""
 
     released: Released
     is_in: Bools
 
 
 class Asked(Protocol):
-    """Something that is asked of every canary at once, in one release or in several."""
+    """What an audit asks about all canaries at once, in one release or in several."""
 
     @property
     def name(self) -> str:
-        """Return what it is called in the page and on the command line."""
+        """Return its name on the page and on the command line."""
         ...
 
     @property
     def factor(self) -> int:
-        """Return of how many times the price its twin is."""
+        """Return the factor between the true and the claimed price of its twin."""
         ...
 
     @property
     def is_short(self) -> bool:
-        """Say whether the short audit asks it too."""
+        """Say whether the short audit includes it."""
         ...
 
     @property
     def claim(self) -> Claim:
-        """Return what is claimed of all that is released of a key."""
+        """Return the claim about all that is released of one key."""
         ...
 
     def seen(self, canaries: Canaries, factor: int) -> Seen:
-        """Return what was released, for so many times the price."""
+        """Return what is released at `factor` times the price."""
         ...
 
 
 @dataclass(frozen=True)
 class Table:
-    """Rows of people, and what their card says; in each row its person comes first."""
+    """People's rows and their data card; the person is the first value of each row."""
 
     people: str
     columns: Mapping[str, Mapping[str, object]]  # as on a card, in the order of the rows
     rows: Iterable[Sequence[object]]
-    terms: Mapping[str, object] = field(default_factory=dict)  # of the card, besides
+    terms: Mapping[str, object] = field(default_factory=dict)  # further entries of the card
 
     @property
     def card(self) -> dict[str, object]:
-        """Return the card."""
+        """Return the data card."""
         shared = {"unit": "who", "people": self.people, "version": "1", "budget": BUDGET}
         return {**shared, "columns": dict(self.columns), **self.terms}
 
     def put(self, vault: Vault, folder: Path, name: str) -> None:
-        """Add it to a vault, from a file in the folder."""
+        """Write the rows to a file in the folder, and add it to a vault."""
         source = folder / f"{name}.csv"
         with source.open("w", newline="", encoding="utf-8") as file:
             writer = csv.writer(file)
@@ -122,30 +122,30 @@ class Table:
 
 @dataclass(frozen=True, eq=False)
 class Placed:
-    """Who is there of some canaries; they and their keys are numbered from the first."""
+    """The coin flips of some canaries; they and their keys are numbered from `first`."""
 
     first: int
     is_in: Bools
 
     @property
     def here(self) -> list[int]:
-        """Return the places of those who are there, from 0."""
+        """Return the indices of the canaries that are present, from 0."""
         found: list[int] = np.flatnonzero(self.is_in).tolist()
         return found
 
 
 @dataclass(frozen=True, eq=False)
 class Canaries:
-    """A vault with canaries in it, who is there, and what it takes to put more of them."""
+    """A vault with canaries, their coin flips, and what it takes to add more of them."""
 
     vault: Vault
     is_in: Bools
     folder: Path
     dice: Random  # of coins
-    others: dict[str, Placed] = field(default_factory=dict)  # data sets that were added later
+    others: dict[str, Placed] = field(default_factory=dict)  # of data sets added later
 
     def put_once(self, name: str, keys: int, table: Callable[[Placed], Table]) -> Placed:
-        """Return who is in a data set of its own, which is added when it is first needed."""
+        """Return the canaries of another data set, which the first call adds to the vault."""
         if name not in self.others:
             first = APART * (1 + len(self.others))
             placed = Placed(first, coins(max(keys, ENOUGH), self.dice)[:keys])
@@ -155,17 +155,17 @@ class Canaries:
 
 
 def listed(keys: Iterable[object], kind: str = "integer") -> dict[str, object]:
-    """Return a column of public keys, as a card has it."""
+    """Return a card's column of public keys."""
     return {"type": kind, "keys": list(keys)}
 
 
 def between(lower: object, upper: object, kind: str = "integer") -> dict[str, object]:
-    """Return a column with bounds, as a card has it."""
+    """Return a card's column with bounds."""
     return {"type": kind, "lower": lower, "upper": upper}
 
 
 def by_key(rows: Iterable[Sequence[object]]) -> dict[Hashable, list[object]]:
-    """Return the numbers of each key, whose column is the first."""
+    """Group an answer's numbers by key, which is the first column."""
     found: dict[Hashable, list[object]] = {}
     for key, *values in rows:
         found.setdefault(key, []).extend(values)

@@ -1,4 +1,4 @@
-"""Mechanisms that are right, by other hands: the auditor must not accuse them."""
+"""Correct mechanisms, written independently of the platform: the auditor must not accuse them."""
 
 from __future__ import annotations
 
@@ -10,29 +10,29 @@ from numpy.typing import NDArray
 
 from sfumato.lab.audit.auditor import Random
 
-Control = Callable[[Any, int, Random], NDArray[Any]]  # Any: whatever it is run on
+Control = Callable[[Any, int, Random], NDArray[Any]]  # Any: each control has its own data
 
 
 def discrete_laplace(data: int, runs: int, dice: Random) -> NDArray[np.int64]:
-    """Return x plus the difference of two geometric numbers: epsilon 1."""
+    """Return x plus the difference of two geometric draws: epsilon 1."""
     chance = 1 - np.exp(-1.0)
     return np.asarray(data + dice.geometric(chance, size=runs) - dice.geometric(chance, size=runs))
 
 
 def randomised_response(data: int, runs: int, dice: Random) -> NDArray[np.int64]:
-    """Return a bit that is true as often as epsilon 1 allows."""
+    """Return a randomised bit that is true as often as epsilon 1 allows."""
     lies = dice.random(runs) >= 1 / (1 + np.exp(-1.0))
     return np.asarray(data ^ lies, dtype=np.int64)
 
 
 def eight_values(data: int, runs: int, dice: Random) -> NDArray[np.int64]:
-    """Return one of eight values, the true one as often as epsilon 1 allows."""
+    """Return one of eight values, and the true one as often as epsilon 1 allows."""
     truth = dice.random(runs) < np.e / (np.e + 7)
     return np.where(truth, data, (data + dice.integers(1, 8, size=runs)) % 8)
 
 
 def told_in_full(data: int, runs: int, dice: Random) -> NDArray[np.float64]:
-    """Return randomised response of epsilon 1 that tells the truth outright once in 20."""
+    """Return randomised response of epsilon 1 that reveals the truth with a chance of 0.05."""
     found = randomised_response(data, runs, dice).astype(np.float64)
     return np.where(dice.random(runs) < 0.05, 10.0 + data, found)
 

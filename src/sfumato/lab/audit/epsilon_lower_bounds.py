@@ -1,8 +1,9 @@
-"""What guesses prove: lower bounds of epsilon from how many of them were right.
+"""Compute lower bounds of epsilon from the number of right guesses of an attacker.
 
-Somebody guesses, for each of n fair coins, on which side of a neighbouring pair a mechanism ran, or
-abstains. Under (epsilon, 0)-DP a guess is right with a chance of at most e**eps / (1 + e**eps),
-whatever the guesser does; under (epsilon, delta)-DP up to Bin(n, delta) coins are told besides.
+For each of n fair coins, the attacker guesses on which of two neighbours a mechanism ran, or
+abstains. Under (epsilon, 0)-DP, every guess is right with a chance of at most
+e**eps / (1 + e**eps). Under (epsilon, delta)-DP, up to Bin(n, delta) coins are revealed in
+addition.
 """
 
 from __future__ import annotations
@@ -17,13 +18,13 @@ from numpy.typing import NDArray
 from sfumato.system.optional_packages import extra_module
 
 Floats = NDArray[np.float64]
-ROUNDED: Final = 1e-9  # a bound is lowered by this, for what floats may be off by
-STEPS: Final = 40  # halvings of the interval in which a one-run bound lies
+ROUNDED: Final = 1e-9  # subtracted from each bound, to cover float rounding
+STEPS: Final = 40  # bisection steps for the bound of one run
 
 
 @dataclass(frozen=True)
 class Score:
-    """How a guesser did: coins flipped, guesses made, guesses right."""
+    """An attacker's score: coins flipped, guesses made, guesses right."""
 
     coins: int
     guesses: int
@@ -31,29 +32,32 @@ class Score:
 
 
 def special() -> Any:  # a module that may be absent
-    """Return scipy's special functions, or refuse with the extra that brings them."""
+    """Return scipy.special, or refuse and name the extra that installs it."""
     return extra_module("scipy.special", "lab")
 
 
 def share_of(alpha: float, epoch: int) -> float:
-    """Return what epoch 1, 2, ... may spend of alpha: 6 alpha / (pi k)**2, in all alpha."""
+    """Return the share of alpha that an epoch spends: 6 alpha / (pi k)**2 for epoch k.
+
+    The shares of all epochs sum to alpha.
+    """
     return alpha * 6 / (math.pi * epoch) ** 2
 
 
 def accuracy(epsilon: float) -> float:
-    """Return how often a guess is right at most, under that epsilon."""
+    """Return the highest probability of a right guess under epsilon."""
     return 1 / (1 + math.exp(-epsilon)) if epsilon < 700 else 1.0
 
 
 def surely_above(right: int, guesses: int, alpha: float) -> float:
-    """Return the Clopper-Pearson lower bound of the chance that a guess is right."""
+    """Return the Clopper-Pearson lower bound of the probability that a guess is right."""
     if right <= 0:
         return 0.0
     return float(special().betaincinv(right, guesses - right + 1, alpha))
 
 
 def most_told(coins: int, delta: float, alpha: float) -> int:
-    """Return how many coins a delta tells at most, but with chance alpha."""
+    """Return how many coins a delta reveals at most; the bound fails with a chance of alpha."""
     if delta <= 0:
         return 0
     most = min(coins, math.ceil(coins * delta + 12 * math.sqrt(coins * delta) + 60))
@@ -63,9 +67,9 @@ def most_told(coins: int, delta: float, alpha: float) -> int:
 
 
 def epsilon_above(score: Score, delta: float, alpha: float) -> float:
-    """Return an epsilon that the mechanism surely has at least, for that delta; of fresh coins.
+    """Return a lower confidence bound of epsilon at that delta, from independent runs.
 
-    What the delta may have told is taken away as right guesses, which is the worst that it can be.
+    The coins that delta may have revealed are subtracted from the right guesses: the worst case.
     """
     told = most_told(score.coins, delta, alpha / 2)
     level = alpha / 2 if delta > 0 else alpha
@@ -79,10 +83,10 @@ def _logit(chance: float) -> float:
 
 
 def one_run_above(score: Score, delta: float, alpha: float) -> float:
-    """Return an epsilon that one release with many coins surely has at least, for that delta.
+    """Return a lower confidence bound of epsilon at that delta, from one run with many coins.
 
-    Steinke, Nasr and Jagielski (2023), theorem 5.2: the right guesses of one run are dominated by
-    a binomial, and by a little more under a delta, however the release ties the coins together.
+    A binomial dominates the right guesses of one run, however the release correlates the coins. A
+    delta adds a small correction (Steinke, Nasr and Jagielski 2023, theorem 5.2).
     """
     if delta <= 0:
         return _logit(surely_above(score.right, score.guesses, alpha))
@@ -97,9 +101,9 @@ def one_run_above(score: Score, delta: float, alpha: float) -> float:
 
 
 def one_run_chance(score: Score, epsilon: float, delta: float) -> float:
-    """Return a bound of the chance of so many right guesses in one (epsilon, delta)-DP run."""
+    """Bound the chance of at least so many right guesses in one (epsilon, delta)-DP run."""
     q = accuracy(epsilon)
-    fewer = np.arange(score.right, -1, -1)  # at least v, v - 1, ..., 0 right
+    fewer = np.arange(score.right, -1, -1)  # for "at least v, v - 1, ..., 0 are right"
     at_least = np.where(fewer > 0, special().bdtrc(np.maximum(fewer - 1, 0), score.guesses, q), 1.0)
     gains = (at_least[1:] - at_least[0]) / np.arange(1, len(fewer))
     steepest = float(gains.max()) if gains.size else 0.0
@@ -107,7 +111,7 @@ def one_run_chance(score: Score, epsilon: float, delta: float) -> float:
 
 
 def evidence(right: Floats, guesses: Floats, epsilon: float) -> Floats:
-    """Return how much each count of right guesses speaks against that epsilon, in nats."""
+    """Return how strongly each count of right guesses contradicts that epsilon, in nats."""
     q = accuracy(epsilon)
     p = (right + 0.5) / (guesses + 1)
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -116,7 +120,7 @@ def evidence(right: Floats, guesses: Floats, epsilon: float) -> Floats:
 
 
 def relative_entropy(p: float, q: float) -> float:
-    """Return KL(p || q) of two coins, in nats; 0 < q <= p is what the bounds give."""
+    """Return KL(p || q) of two Bernoulli chances, in nats; the bounds give 0 < q <= p."""
     if not 0 < q < 1:
         return 0.0
     other = (1 - p) * math.log((1 - p) / (1 - q)) if p < 1 else 0.0
@@ -124,7 +128,7 @@ def relative_entropy(p: float, q: float) -> float:
 
 
 def divergence_of_order_2(p: float, q: float) -> float:
-    """Return Renyi's divergence of order 2 of two coins, in nats; 0 < q <= p as above."""
+    """Return the Renyi divergence of order 2 of two Bernoulli chances, in nats; 0 < q <= p."""
     if not 0 < q < 1:
         return 0.0
     return max(0.0, math.log(p**2 / q + (1 - p) ** 2 / (1 - q)) - ROUNDED)

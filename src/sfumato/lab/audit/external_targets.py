@@ -1,4 +1,4 @@
-"""Other things to audit than Python: a command line, and whatever answers over HTTP."""
+"""Audit programs outside Python: a command line, or a service over HTTP."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from sfumato.lab.audit.auditor import ALPHA, Audited, Random, audit
 
 DATA: Final = "{data}"  # in a command, stands for the data of one side
 TIMEOUT_S: Final = 300.0
-CLOCK: Final = "date"  # the header that says what time it is: it is another in every second
+CLOCK: Final = "date"  # a header that is ignored, because it changes every second
 Read = Callable[[object], object]
 Said = dict[str, object]
 
 
 @dataclass(frozen=True)
 class Request:
-    """One side of a pair, as it is asked over HTTP."""
+    """The HTTP request for one side of a pair."""
 
     url: str
     body: Mapping[str, object] | None = None  # without one, it is a GET
@@ -29,7 +29,7 @@ class Request:
 
 
 def everything(said: object) -> object:
-    """Return all that was said."""
+    """Return all of the output."""
     return said
 
 
@@ -37,7 +37,7 @@ def rows_or_code(said: object) -> object:
     """Return the private part of a sfumato answer: its rows, or the code of its refusal.
 
     Args:
-        said: What was answered, as `read` of an audit gets it.
+        said: The output, as the `read` argument of an audit gets it.
     """
     match said:
         case {"rows": list(rows)}:
@@ -62,18 +62,18 @@ def audit_command(  # noqa: PLR0913  # an auditor's terms
     alpha: float = ALPHA,
     most: int | None = None,
 ) -> Audited:
-    """Audit a command: return what its runs on two neighbours prove of its epsilon.
+    """Audit a command: run it on two neighbours, and return a lower bound of its epsilon.
 
-    Its standard output, its exit status and its standard error are the output, byte by byte.
+    Its standard output, exit status and standard error are the output, byte by byte.
 
     Args:
         command: The command and its arguments; `{data}` in them becomes one side or the other.
         D: A data set, as the command takes it.
         D2: Its neighbour.
-        read: Which part of the output is looked at; by default all of it.
-        epsilon: The claim.
-        dice: A generator of coins and guesses.
-        delta: The delta beside the claim.
+        read: Which part of the output is audited; by default all of it.
+        epsilon: The claimed epsilon.
+        dice: The random generator of the coin flips.
+        delta: The claimed delta.
         alpha: The chance that the bound is wrong.
         most: Runs at most; without it, as many as `audit` takes.
 
@@ -93,7 +93,7 @@ def audit_command(  # noqa: PLR0913  # an auditor's terms
 
 
 def ran(command: Sequence[str], data: str) -> Said:
-    """Return what is seen of one run of a command; that it is late is seen as well."""
+    """Run the command once, and return everything observable, including a timeout."""
     words = [word.replace(DATA, data) for word in command]
     try:
         ended = subprocess.run(words, capture_output=True, timeout=TIMEOUT_S, check=False)
@@ -115,17 +115,17 @@ def audit_http(  # noqa: PLR0913  # an auditor's terms
     alpha: float = ALPHA,
     most: int | None = None,
 ) -> Audited:
-    """Audit a service: return what its answers on two neighbours prove of its epsilon.
+    """Audit a service: request answers on two neighbours, and return a lower bound of its epsilon.
 
-    Every request has to be answered anew: ask for fresh noise, and have a budget for all runs.
+    Every request must get a new answer: ask for fresh noise, and provide a budget for all runs.
 
     Args:
-        D: The request to the one side.
-        D2: The request to its neighbour.
-        read: Which part of the answer is looked at; by default all of it.
-        epsilon: The claim.
-        dice: A generator of coins and guesses.
-        delta: The delta beside the claim.
+        D: The request for one data set.
+        D2: The request for its neighbour.
+        read: Which part of the answer is audited; by default all of it.
+        epsilon: The claimed epsilon.
+        dice: The random generator of the coin flips.
+        delta: The claimed delta.
         alpha: The chance that the bound is wrong.
         most: Runs at most; without it, as many as `audit` takes.
 
@@ -146,7 +146,7 @@ def audit_http(  # noqa: PLR0913  # an auditor's terms
 
 
 def came(client: httpx.Client, request: Request) -> Said:
-    """Return what is seen of one request; that nobody answers is seen as well."""
+    """Send one request, and return everything observable, including a failed connection."""
     method = "GET" if request.body is None else "POST"
     try:
         said = client.request(method, request.url, json=request.body, headers=dict(request.headers))
@@ -159,12 +159,12 @@ def came(client: httpx.Client, request: Request) -> Said:
 
 
 def _spelled(content: bytes) -> str:
-    """Return bytes as a text that no other bytes make: line ends and what is no UTF-8 stay told."""
+    """Decode bytes to text without loss, so that different bytes give different texts."""
     return content.decode("utf-8", "surrogateescape")
 
 
 def _read(text: str) -> object:
-    """Return the JSON that a text is, or the text."""
+    """Parse a text as JSON, or return it unchanged."""
     try:
         return json.loads(text)
     except ValueError:

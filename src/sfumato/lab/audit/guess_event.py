@@ -1,7 +1,9 @@
-"""What to guess from: a view of the outputs, cut into cells, each with a guess or an abstention.
+"""Search past runs for the event that best tells the two data sets apart.
 
-Half of the runs at hand say what each cell speaks for, the other half which cells and which view to
-keep. Neither half proves anything: only fresh runs do, so that a search this greedy does no harm.
+An event is a view of the outputs (one number per run) that is cut into cells, each with a guess or
+an abstention. One half of the past runs chooses the guess of each cell. The other half chooses the
+cells to keep, and the view. Neither half proves anything. Only fresh runs do, so a greedy search
+does no harm.
 """
 
 from __future__ import annotations
@@ -17,26 +19,26 @@ from numpy.typing import NDArray
 from sfumato.lab.audit.epsilon_lower_bounds import Score, evidence
 from sfumato.lab.audit.outputs import Columns, Floats, Outputs
 
-# --- Ways to look at outputs: each makes one number of a run, and any of them may give it away
+# --- Views: functions that reduce the outputs of a run to one number
 
 
 Bools = NDArray[np.bool_]
-MOST: Final = 12  # numbers of an output that are looked at one by one
-MOST_MARKS: Final = 24
-PAIRED: Final = 4  # of them that are looked at two by two
-_NOTHING: Final = -1e300  # stands for a missing number where the largest is wanted
+MOST: Final = 12  # columns of numbers that get a view of their own, at most
+MOST_MARKS: Final = 24  # columns of marks that do, at most
+PAIRED: Final = 4  # first columns whose pairs get a view, too
+_NOTHING: Final = -1e300  # replaces a missing number in a maximum
 
 
 @dataclass(frozen=True)
 class View:
-    """A way to look, by name."""
+    """A named function that reduces the outputs of a run to one number."""
 
     name: str
     of: Callable[[Outputs], Floats]
 
 
 def views(seen: Outputs, is_second: Bools) -> tuple[View, ...]:
-    """Return the ways to look at such outputs; chosen on runs that prove nothing yet."""
+    """Return the views of such outputs; the past runs that choose them prove nothing."""
     names = _telling(seen.numbers, is_second, MOST)
     marks = list(seen.marks)
     if len(marks) > MOST_MARKS:
@@ -49,7 +51,7 @@ def views(seen: Outputs, is_second: Bools) -> tuple[View, ...]:
 
 
 def _telling(columns: Columns, is_second: Bools, most: int) -> list[str]:
-    """Return the names of the columns that move most between the two sides, in their order."""
+    """Return the columns that differ most between the sides, plus the first and last, in order."""
     names = list(columns)
     if len(names) <= most:
         return names
@@ -59,12 +61,15 @@ def _telling(columns: Columns, is_second: Bools, most: int) -> list[str]:
 
 
 def _places(marks: Floats) -> Floats:
-    """Return the place of each mark among all of them: marks are too long to be averaged."""
+    """Replace marks by their ranks, because marks are too large to be averaged."""
     return np.unique(marks, return_inverse=True)[1].astype(np.float64)
 
 
 def _apart(column: Floats, is_second: Bools) -> float:
-    """Return by how many deviations the middles of a column differ, tails cut off."""
+    """Return how far a column's clipped means on the two sides differ, in standard deviations.
+
+    The difference of the shares of missing values is added.
+    """
     there = np.isfinite(column)
     low, high = np.percentile(column[there], [1, 99]) if there.any() else (0.0, 0.0)
     filled = np.clip(np.where(there, column, low), low, high)
@@ -82,7 +87,7 @@ def _low_bit(name: str) -> View:
 
 
 def lowest_bits(numbers: Floats) -> Floats:
-    """Return the exponent of the lowest bit that is set in each float; NaN where none is."""
+    """Return the exponent of the lowest set bit of each float; NaN for zero."""
     mantissas, exponents = np.frexp(np.where(np.isfinite(numbers), numbers, 0.0))
     whole = (mantissas * 2.0**53).astype(np.int64)
     lowest = (whole & -whole).astype(np.float64)
@@ -92,7 +97,7 @@ def lowest_bits(numbers: Floats) -> Floats:
 
 
 def _pairs(names: list[str]) -> Iterator[View]:
-    """Yield differences and ratios of neighbours and with the first."""
+    """Yield differences and ratios of pairs of columns: the first ones and neighbouring ones."""
     some = list(combinations(names[:PAIRED], 2))
     some += [pair for pair in pairwise(names) if pair not in some]
     for one, other in some:
@@ -116,7 +121,7 @@ def _ratio(one: Floats, other: Floats) -> Floats:
 
 
 def _together(names: tuple[str, ...]) -> list[View]:
-    """Return what is made of all numbers of a run at once."""
+    """Return the views that use all numbers of a run: extremes, sum, range, repeats, order."""
     makers: dict[str, Callable[[Floats], Floats]] = {
         "the largest output": lambda all_: _filled(all_).max(axis=1),
         "the smallest output": lambda all_: -_filled(-all_).max(axis=1),
@@ -156,7 +161,7 @@ def _repeats(numbers: Floats) -> Floats:
 
 
 def _orders(numbers: Floats) -> Floats:
-    """Return the order of the first few numbers, as one number."""
+    """Return the sort order of the first eight numbers, encoded as one number."""
     places = np.argsort(_filled(numbers[:, :8]), axis=1, kind="stable")
     return np.asarray(places @ (8.0 ** np.arange(places.shape[1])))
 
@@ -165,27 +170,27 @@ Guesses = NDArray[np.int8]  # 0 or 1 for a side, -1 for an abstention
 Integers = NDArray[np.int64]
 Range = tuple[float, float]
 ABSTAIN: Final = -1
-ATOMS: Final = 128  # values that have a cell of their own
-FINE: Final = 40  # cells of other values, as many of each
-COARSE: Final = 10
-LOOKED_AT: Final = 16_384  # runs from which cells are cut
-MISSING: Final = 1.7e308  # where NaN goes, above every number
+ATOMS: Final = 128  # values that have a cell of their own, at most
+FINE: Final = 40  # quantile cells for all other values, in the fine cut
+COARSE: Final = 10  # the same in the coarse cut
+LOOKED_AT: Final = 16_384  # runs that determine the cells, at most
+MISSING: Final = 1.7e308  # replaces NaN, above every number
 JOINT: Final = "all outputs together"
 WEIGHED: Final = "a weighed sum of all outputs"
 VOTES: Final = "a weighed vote of all outputs"
-EDGE: Final = 1.0  # per cent of a number's tails that are cut off before it is weighed
+EDGE: Final = 1.0  # per cent of each tail that is clipped before a weighted sum
 
 
 @dataclass(frozen=True, eq=False)
 class Trials:
-    """Runs on a coin's side of the pair: what came out, and which side it was."""
+    """Runs on randomly chosen data sets: the outputs, and which data set each run used."""
 
     seen: Outputs
     is_second: NDArray[np.bool_]
 
     @property
     def size(self) -> int:
-        """Return how many runs there are."""
+        """Return the number of runs."""
         return self.seen.runs
 
     def half(self, which: int) -> Trials:
@@ -196,25 +201,25 @@ class Trials:
 
 @dataclass(frozen=True, eq=False)
 class Event:
-    """A guess for each cell of a view."""
+    """A guess, or an abstention, for each cell of a view."""
 
     view: View
     edges: Floats
     guesses: Guesses
-    worth: float  # what the second half of the runs says against the target, in nats
+    worth: float  # evidence of the second half of the runs against the target, in nats
 
     def guessed(self, fresh: Trials) -> Guesses:
-        """Return a guess, or an abstention, for each of some runs."""
+        """Return the guess, or the abstention, for each run."""
         return self.guesses[cells_of(self.view.of(fresh.seen), self.edges)]
 
     @property
     def with_the_rest(self) -> Event:
-        """Return the event in which every abstention is a guess of the second side."""
+        """Return the event in which every abstention becomes a guess of the second side."""
         guesses = np.where(self.guesses == ABSTAIN, np.int8(1), self.guesses)
         return replace(self, guesses=guesses)
 
     def score(self, fresh: Trials) -> Score:
-        """Return how the guesses do on other runs."""
+        """Count the guesses and the right guesses on other runs."""
         guessed = self.guessed(fresh)
         made = guessed != ABSTAIN
         right = made & (guessed == fresh.is_second)
@@ -222,7 +227,7 @@ class Event:
 
 
 def best_event(past: Trials, *, target: float, delta: float) -> Event:
-    """Return the event that speaks most against the target, by the runs at hand."""
+    """Return the event with the most evidence against the target epsilon, on past runs."""
     first, second = past.half(0), past.half(1)
     found = views(past.seen, past.is_second)
     events = [
@@ -249,7 +254,7 @@ def _event(
 
 
 def _ranked(view: View, edges: Floats, first: Trials) -> tuple[Guesses, Integers]:
-    """Return what each cell speaks for, and the cells from the surest on."""
+    """Return the guess of each cell, and the cells sorted from most to least certain."""
     cells = cells_of(view.of(first.seen), edges)
     odds, doubt = _log_odds(*_sides(cells, first.is_second, edges))
     order = np.argsort(-(np.abs(odds) - doubt), kind="stable")
@@ -273,13 +278,13 @@ def _counted(cells: Integers, which: NDArray[np.bool_], edges: Floats) -> Floats
 
 
 def _log_odds(zeros: Floats, ones: Floats) -> tuple[Floats, Floats]:
-    """Return by how much each cell speaks for the second side, and how far off that may be."""
+    """Return the log odds of the second side in each cell, and their standard error."""
     odds = np.log((ones + 0.5) / (ones.sum() + 1)) - np.log((zeros + 0.5) / (zeros.sum() + 1))
     return odds, np.sqrt(1 / (ones + 0.5) + 1 / (zeros + 0.5))
 
 
 def _cuts(numbers: Floats) -> list[Floats]:
-    """Return ways to cut numbers into cells: around each value, or finely and coarsely."""
+    """Return ways to cut numbers into cells: one per value, or by fine and coarse quantiles."""
     some = _placed(numbers[:LOOKED_AT])
     values, counts = np.unique(some, return_counts=True)
     if len(values) <= ATOMS:
@@ -302,12 +307,12 @@ def _placed(numbers: Floats) -> Floats:
 
 
 def cells_of(numbers: Floats, edges: Floats) -> Integers:
-    """Return the cell of each number; every number has one."""
+    """Return the cell index of each number; NaN and infinities have cells, too."""
     return np.searchsorted(edges, _placed(numbers), side="right").astype(np.int64)
 
 
 def _joint(found: Iterable[View], first: Trials) -> Iterator[View]:
-    """Yield views of every number at once: what each speaks for added up, and straight lines."""
+    """Yield views that combine all columns: two weighted sums, and a sum of log odds."""
     singles = [view for view in found if view.name in first.seen.numbers]
     if len(singles) < 2:
         return
@@ -328,7 +333,7 @@ def _joint(found: Iterable[View], first: Trials) -> Iterator[View]:
 
 
 def _table(view: View, first: Trials) -> tuple[Floats, Floats]:
-    """Return cells of a view and what each surely speaks for: doubtful ones for nothing."""
+    """Return the cells of a view and their log odds; uncertain cells get 0."""
     numbers = view.of(first.seen)
     edges = _cuts(numbers)[-1]
     odds, doubt = _log_odds(*_sides(cells_of(numbers, edges), first.is_second, edges))
@@ -336,10 +341,11 @@ def _table(view: View, first: Trials) -> tuple[Floats, Floats]:
 
 
 def _weighed(name: str, singles: list[View], ranges: list[Range], first: Trials) -> View:
-    """Return Fisher's discriminant: the weighed sum that sets the sides apart most.
+    """Return Fisher's linear discriminant: the weighted sum that best separates the sides.
 
-    For Gaussian noise nothing tells more; each number by itself says a little of it. Of Laplace
-    noise all that tells is where a number lies between the middles of the two sides.
+    For Gaussian noise nothing separates better, while each number alone says little. For Laplace
+    noise, only where a number is between the medians of the two sides matters. So each number is
+    first clipped to its `ranges`: wide percentiles, or those medians.
     """
 
     def placed(seen: Outputs) -> Floats:
@@ -366,7 +372,7 @@ def _range(numbers: Floats) -> Range:
 
 
 def _within(numbers: Floats, low: float, high: float) -> Floats:
-    """Return numbers as shares of their range, from -1/2 to 1/2; what is missing is its middle."""
+    """Clip numbers to a range and scale it to [-1/2, 1/2]; missing numbers become 0."""
     if not 0 < high - low < np.inf:
         return np.zeros(len(numbers))
     shares = (np.clip(_placed(numbers), low, high) - low) / (high - low) - 0.5

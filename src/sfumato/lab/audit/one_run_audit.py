@@ -1,8 +1,8 @@
-"""An audit in one release: a canary person for each of many public keys, there by a coin flip.
+"""Audit in one run: one canary for each of many public keys, present by a coin flip.
 
-A question grouped by m public keys is m trials at once, and each at full strength: one person is in
-one group. The guesses for one half of the keys are learned on the other half, and the bound holds
-however a release ties its keys together (Steinke, Nasr, Jagielski 2023).
+A question grouped by m public keys is m trials at once, each at full strength, because one person
+is in one group. Guesses for one half of the keys are trained on the other half. The bound holds
+however a release correlates its keys (Steinke, Nasr, Jagielski 2023).
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from sfumato.lab.audit.privacy_claim import Claim, EpsilonClaim
 
 Key = Hashable
 Ask = Callable[[list[tuple[str, Key]]], Mapping[Key, object]]
-ENOUGH: Final = 10_000  # keys: with fewer, an audit shows too little to count
+ENOUGH: Final = 10_000  # keys at least: with fewer, an audit shows too little
 NOT_SHOWN: Final = "the key was not shown"
 
 
 @dataclass(frozen=True)
 class OneRunClaim(EpsilonClaim):
-    """(epsilon, delta)-DP, held against many coins of one run."""
+    """A claim of (epsilon, delta)-DP, tested with many coins in one run."""
 
     def proved(self, event: Event, fresh: Trials, alpha: float) -> float:
-        """Return the bound that holds for one run."""
+        """Return the lower bound that holds for one run."""
         return one_run_above(event.score(fresh), self.delta, alpha)
 
 
@@ -45,15 +45,15 @@ def audit_one_run(  # noqa: PLR0913  # an auditor's terms
     alpha: float = ALPHA,
     dice: Random,
 ) -> Audited:
-    """Audit by one release, in which many keys have a canary or not.
+    """Audit one release over many keys, each of which has a canary or not.
 
     Args:
         ask: What is audited: it gets rows of (person, key), and returns an answer by key.
         keys: The keys, at least 10,000.
-        epsilon: The claim.
-        delta: The delta beside it.
+        epsilon: The claimed epsilon.
+        delta: The claimed delta.
         alpha: The chance that the bound is wrong.
-        dice: A generator of coins and guesses.
+        dice: The random generator of the coin flips and of the order of the keys.
 
     Returns:
         The lower bound, and whether it breaks the claim.
@@ -67,7 +67,7 @@ def audit_one_run(  # noqa: PLR0913  # an auditor's terms
 
 
 def coins(count: int, dice: Random) -> NDArray[np.bool_]:
-    """Return a fair coin for each of at least ten thousand keys, or refuse."""
+    """Flip a fair coin for each of at least ten thousand keys, or refuse fewer."""
     if count < ENOUGH:
         raise Refused(
             "bad-request",
@@ -86,7 +86,7 @@ def judged(  # noqa: PLR0913  # an auditor's terms
     alpha: float,
     dice: Random,
 ) -> Audited:
-    """Return what the answers prove against the claim, each half of the keys judged by the other.
+    """Test the claim on the answers: each half of the keys with guesses trained on the other half.
 
     Each half may be wrong with a chance of alpha / 2.
     """

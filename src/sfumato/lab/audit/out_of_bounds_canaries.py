@@ -1,10 +1,10 @@
-"""Canaries beyond every bound: far too large a value, in too many rows, in too many groups.
+"""Audit clamping and contribution bounds with canaries that exceed all of them.
 
-Of such a person one row of one group counts, cut to the bounds: exactly what is paid for. Where a
-clamp, a cap of rows or a cap of groups is forgotten, more of them shows. Sums by stored ranks and
-with a filter, lists and different values each go a way of their own through an engine. What is
-released of all of a canary's groups is looked at together, for it is one person's; where all count,
-all are paid.
+Each canary has values that are too large, in too many rows, in too many groups. One row of one
+group counts, clamped to the bounds: exactly what is paid for. If an engine forgets a clamp or a
+bound on rows or groups, the release reveals more of the canary. Sums by stored ranks, sums with a
+filter, lists and distinct values take separate paths through an engine. The audit reads all groups
+of a canary together, because they belong to one person; where all groups count, all are paid for.
 """
 
 from __future__ import annotations
@@ -31,26 +31,26 @@ from sfumato.lab.audit.one_run_audit import OneRunClaim
 from sfumato.lab.audit.privacy_claim import Claim, RhoClaim
 from sfumato.lab.audit.release_audit import KEYS
 
-GROUPS: Final = 2  # that a canary is in, where one counts, or all
-MANY: Final = 4  # the same, where a rho is claimed: half of it does not show
-ROWS: Final = 3  # of each group, where one counts
-VALUE: Final = 1000  # of each row, where 100 counts
+GROUPS: Final = 2  # groups of a canary, of which one counts, or all
+MANY: Final = 4  # the same where a rho is claimed: half of a rho does not show
+ROWS: Final = 3  # rows of a canary in each group, of which one counts
+VALUE: Final = 1000  # the value of each row, of which 100 counts
 MOST: Final = 100
 
 
 @dataclass(frozen=True)
 class OutOfBoundsCanaries:
-    """A grouped question about people who brought more than counts."""
+    """A grouped question about people who exceed the contribution and value bounds."""
 
     name: str
     asks: str = "SUM(x)"
     where: str = ""
-    groups: int = 1  # that count
-    of: int = GROUPS  # groups that a canary is in
+    groups: int = 1  # groups of a person that count
+    of: int = GROUPS  # groups of each canary
     data_set: str = "beyond"
-    keys: int = KEYS  # canaries, there or not
+    keys: int = KEYS  # canaries, present or not
     epsilon: int = 1
-    delta: str = "0"  # with one, noise is Gaussian, and the claim the rho that both buy
+    delta: str = "0"  # if not 0, noise is Gaussian, and the claim is the rho of both
     factor: int = 2
     is_short: bool = False
 
@@ -73,7 +73,7 @@ class OutOfBoundsCanaries:
         return self._together(by_key(answer.rows), placed)
 
     def put(self, canaries: Canaries) -> Placed:
-        """Return who is there, after which they are in the vault."""
+        """Add the canaries to the vault if needed, and return which are present."""
         return canaries.put_once(self.data_set, self.keys, partial(_too_much, self.of))
 
     def _together(self, found: Released, placed: Placed) -> Seen:
@@ -86,7 +86,7 @@ class OutOfBoundsCanaries:
 
 @dataclass(frozen=True)
 class Totalled(OutOfBoundsCanaries):
-    """The same of each person's sum, which is cut instead of their rows: all of those count."""
+    """The same question about per-person sums: it clamps the sum, not the rows, which all count."""
 
     def seen(self, canaries: Canaries, factor: int) -> Seen:
         """Return what is released of all groups of each canary."""
@@ -104,7 +104,7 @@ def _keys_of(placed: Placed, groups: int, place: int) -> range:
 
 
 def _too_much(groups: int, placed: Placed) -> Table:
-    """Return canaries, each with more of everything than a person may bring."""
+    """Return canaries that exceed the bounds on values, rows and groups."""
     rows = (
         (f"b{placed.first + place}", key, VALUE, "d", row)
         for place in placed.here

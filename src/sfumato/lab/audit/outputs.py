@@ -1,7 +1,7 @@
-"""Many outputs of a mechanism as named columns of numbers, whatever the outputs are.
+"""Convert a mechanism's outputs of any type to named numeric columns, one row per run.
 
-Numbers keep their value. What is no number (a text, a set of keys, a refusal) becomes a mark: a
-number that is the same only for the same thing. What is missing in a run is NaN there.
+Numbers keep their value. Everything else (a text, a set of keys, a refusal) becomes a mark: a hash
+that is equal for equal things. What is missing in a run is NaN there.
 """
 
 from __future__ import annotations
@@ -25,22 +25,22 @@ from numpy.typing import NDArray
 
 from sfumato.dp.refusal import Refused
 
-# --- One output of a mechanism, part by part: numbers, and marks of all that is no number
+# --- One output of a mechanism, split into parts: numbers, and marks of everything else
 #
-# Whatever a caller could see of it is to be found here under a name. What cannot be looked into is
-# refused: an output that nobody reads would pass every audit.
+# Each part that a caller could see gets a name. Outputs that cannot be inspected are refused: if
+# nobody reads an output, it passes every audit.
 
 
 WHOLE: Final = "the whole output"
 OUTPUT: Final = "the output"
-EXACT: Final = 1 << 53  # whole numbers from here on lose their last bits as floats
-LAST: Final = 256  # what is kept of them as a mark: the rest after so many
-IN_A_TEXT: Final = 8  # numbers of a text that are looked at one by one
-LONGEST: Final = 10_000  # letters of a text in which numbers are sought
-BEHIND: Final = 8  # errors behind an error
-MOST_PARTS: Final = 1 << 17  # marks of one output
-_UNREADABLE: Final = (RecursionError, NotImplementedError, ValueError)  # endless, or too long
-_NUMBER: Final = re.compile(  # of its own: the digits of a digest are none
+EXACT: Final = 1 << 53  # from here on, integers lose their last bits as floats
+LAST: Final = 256  # such integers keep their remainder modulo LAST as a mark
+IN_A_TEXT: Final = 8  # numbers in a text that become parts of their own, at most
+LONGEST: Final = 10_000  # characters of a text that are searched for numbers
+BEHIND: Final = 8  # errors in an error's chain that are read, at most
+MOST_PARTS: Final = 1 << 17  # marks of one output, at most
+_UNREADABLE: Final = (RecursionError, NotImplementedError, ValueError)  # recursive, or too long
+_NUMBER: Final = re.compile(  # a separate number: the digits inside a digest are none
     r"(?<![\w.])[-+]?\d{1,40}(?:\.\d{1,40})?(?:[eE][-+]?\d\d?)?(?![\w.]*\w)"
 )
 _ADDRESS: Final = re.compile(r" at 0x[0-9a-fA-F]+")
@@ -48,7 +48,7 @@ _EPOCH: Final = date(1970, 1, 1).toordinal()
 
 
 class Parts:
-    """The numbers and the marks of one output, by name."""
+    """The numbers and marks of one output, by name."""
 
     def __init__(self, one: object) -> None:
         self.numbers: dict[str, float] = {}
@@ -89,7 +89,7 @@ class Parts:
             for key, value in getattr(one, "__dict__", {}).items():
                 self._add(value, f"{name}.{key}")
 
-    def _add_number(self, one: Any, name: str) -> None:  # Any: whatever float() takes
+    def _add_number(self, one: Any, name: str) -> None:  # Any: any argument of float()
         number = self.numbers[name] = _number(one)
         if isinstance(one, (int, np.integer)) and abs(int(one)) >= EXACT:
             self.marks[f"the last bits of {name}"] = float(int(one) % LAST)
@@ -132,7 +132,7 @@ class Parts:
                 self._add_thing(one, name)
 
     def _add_thing(self, one: object, name: str) -> None:
-        """Put what something of a kind of its own has and says; refuse what says nothing."""
+        """Add an object's attributes and its repr; refuse one that shows only its address."""
         has = _has(one)
         if not has and _ADDRESS.search(repr(one)):
             raise _unreadable(one)
@@ -150,7 +150,7 @@ def _unreadable(one: object) -> Refused:
 
 
 def _by_name(one: Mapping[Any, object]) -> dict[str, object]:  # Any: keys of any kind
-    """Return the values by the words of their keys, each by a name of its own."""
+    """Return a mapping's values by the text of their keys, made unique."""
     named: dict[str, object] = {}
     for place, (key, value) in enumerate(one.items()):
         name = _ADDRESS.sub("", str(key))
@@ -159,7 +159,7 @@ def _by_name(one: Mapping[Any, object]) -> dict[str, object]:  # Any: keys of an
 
 
 def _has(one: object) -> dict[str, object]:
-    """Return what something has of its own, by name; of a function or a class, nothing."""
+    """Return an object's attributes and slots by name; classes and built-in types have none."""
     if isinstance(one, type) or type(one).__module__ in ("builtins", "datetime"):
         return {}
     kinds = (vars(kind).items() for kind in type(one).__mro__)
@@ -169,7 +169,7 @@ def _has(one: object) -> dict[str, object]:
     return has | own
 
 
-def _number(one: Any) -> float:  # Any: a date of numpy's is no number
+def _number(one: Any) -> float:  # Any: a numpy scalar may be a date, which is no number
     try:
         return float(one)
     except (OverflowError, TypeError, ValueError):
@@ -186,7 +186,7 @@ def _days(one: date | timedelta) -> float:
 
 
 def _behind(error: BaseException) -> list[str]:
-    """Return what an error carries along: notes, what it has, and the errors that it came of."""
+    """Return the texts that an error carries: notes, attributes, and the errors in its chain."""
     said: list[str] = []
     waiting, seen = [error], {id(error)}
     while waiting and len(seen) <= BEHIND:
@@ -202,14 +202,14 @@ def _behind(error: BaseException) -> list[str]:
 
 
 def _is_plain(value: object) -> bool:
-    """Say whether a value is told from another by how it is written."""
+    """Say whether the text of a value identifies it."""
     if isinstance(value, (list, tuple)):
         return all(map(_is_plain, value))
     return value is None or isinstance(value, (str, bytes, int, float, Decimal, Fraction))
 
 
 def _spelled(one: object) -> str:
-    """Return what tells an output from another; of an error, its code and its words."""
+    """Return a text that identifies an output: an error's type and message, a refusal's code."""
     if isinstance(one, Refused):
         return f"refused {one.code}"
     if isinstance(one, BaseException):
@@ -218,13 +218,13 @@ def _spelled(one: object) -> str:
 
 
 def _written(one: object) -> str:
-    """Return how it is written but for where it lies in memory, which is chance and no output."""
+    """Return the repr without memory addresses, which are random and not part of the output."""
     return _ADDRESS.sub("", repr(one))
 
 
 @lru_cache(maxsize=1 << 16)
 def mark_of(text: str) -> float:
-    """Return a number below 2**48 that is the same for the same text."""
+    """Hash a text to a number below 2**48."""
     digest = hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=6).digest()
     return float(int.from_bytes(digest, "big"))
 
@@ -232,7 +232,7 @@ def mark_of(text: str) -> float:
 Floats = NDArray[np.float64]
 Places = NDArray[np.intp]
 Columns = dict[str, Floats]
-MOST_KEPT: Final = 1 << 27  # numbers of all runs: a gigabyte
+MOST_KEPT: Final = 1 << 27  # numbers of all runs together, at most: a gigabyte
 _PRIME: Final = np.uint64(0x9E3779B97F4A7C15)
 _LOW: Final = np.uint64((1 << 12) - 1)
 _KEPT: Final = np.uint64(12)  # bits dropped of a 64-bit hash, so that a float holds it exactly
@@ -240,20 +240,20 @@ _KEPT: Final = np.uint64(12)  # bits dropped of a 64-bit hash, so that a float h
 
 @dataclass(frozen=True, eq=False)
 class Outputs:
-    """A row for each run: numbers, and marks."""
+    """The numbers and marks of many runs, as columns with one row per run."""
 
     runs: int
     numbers: Columns
     marks: Columns
 
     def column(self, name: str) -> Floats:
-        """Return a column; of one that never appeared here, NaN throughout."""
+        """Return a column; one that never occurred is all NaN."""
         found = self.numbers.get(name)
         found = self.marks.get(name) if found is None else found
         return np.full(self.runs, np.nan) if found is None else found
 
     def at(self, places: Places | slice) -> Outputs:
-        """Return some of the runs."""
+        """Return the runs at these indices."""
         numbers = {name: column[places] for name, column in self.numbers.items()}
         marks = {name: column[places] for name, column in self.marks.items()}
         runs = len(np.arange(self.runs)[places])
@@ -261,7 +261,7 @@ class Outputs:
 
 
 def merged(parts: Sequence[tuple[Places, Outputs]]) -> Outputs:
-    """Return the runs of several outputs, each at its places."""
+    """Merge several outputs, with each one's runs at its given indices."""
     runs = sum(part.runs for _, part in parts)
     return Outputs(
         runs,
@@ -279,7 +279,7 @@ def _scattered(runs: int, parts: Sequence[tuple[Places, Columns]]) -> Columns:
 
 
 def joined(parts: Sequence[Outputs]) -> Outputs:
-    """Return the runs of several outputs, one after the other."""
+    """Concatenate the runs of several outputs."""
     placed, start = [], 0
     for part in parts:
         placed.append((np.arange(start, start + part.runs), part))
@@ -288,7 +288,7 @@ def joined(parts: Sequence[Outputs]) -> Outputs:
 
 
 def read_outputs(found: object, runs: int) -> Outputs:
-    """Return the outputs of so many runs: an array with a row for each, or one object for each."""
+    """Read the outputs of `runs` runs: an array with one row per run, or one object per run."""
     found = _unmasked(found)
     if isinstance(found, np.ndarray) and found.dtype.kind in "biuf":
         return _of_array(found, runs)
@@ -299,17 +299,17 @@ def read_outputs(found: object, runs: int) -> Outputs:
 
 
 def _unmasked(found: object) -> object:
-    """Return a masked array as a list of what is shown and what is under the mask."""
+    """Return a masked array as a list of pairs: the visible value, and the value under the mask."""
     if not isinstance(found, np.ma.MaskedArray):
         return found
     return list(zip(found.tolist(), found.data.tolist(), strict=True))
 
 
 def read_sides(parts: Sequence[tuple[Places, object]]) -> Outputs:
-    """Return the outputs of both sides of a pair, each at its places, all read alike.
+    """Read the outputs of both sides together, and put each run at its index.
 
-    Read apart, one rare text among the numbers of a side would change how all the others of that
-    side look, and sides that luck alone sets apart would be told apart.
+    Both sides need the same columns. Otherwise one rare text among a side's numbers would change
+    the columns of that whole side. Sides that differ only by luck would look different.
     """
     places = np.concatenate([where for where, _ in parts])
     rows = [_counted(_unmasked(found), where.size) for where, found in parts]
@@ -324,9 +324,9 @@ def _counted(found: object, runs: int) -> Sequence[object] | NDArray[Any]:
 
 
 def _as_one(sides: Sequence[Sequence[object] | NDArray[Any]]) -> object:
-    """Return one array where all are numbers in rows of the same shape, else one list.
+    """Concatenate numeric arrays whose rows have the same shape; return anything else as one list.
 
-    An array has one kind of number for a whole side, by its rarest: it tells nothing of a run.
+    An array has one dtype for a whole side, so its dtype says nothing about a single run.
     """
     arrays = [one for one in sides if isinstance(one, np.ndarray) and one.dtype.kind in "biuf"]
     if len(arrays) == len(sides) and len({one.shape[1:] for one in arrays}) == 1:
@@ -336,9 +336,9 @@ def _as_one(sides: Sequence[Sequence[object] | NDArray[Any]]) -> object:
 
 
 def _as_numbers(found: list[object]) -> Floats | None:
-    """Return plain numbers of one kind, or rows of as many of them, as an array; else None.
+    """Return a list of ints or of floats (or of equally long rows of them) as an array, else None.
 
-    Whole numbers on one side and others beside them are told apart by their kind.
+    A mix of ints and floats gives None, so that the types remain visible.
     """
     kinds = set(map(type, found))
     rows = [cast("list[object]", one) for one in found] if kinds == {list} else None
@@ -375,14 +375,14 @@ def _names(count: int) -> list[str]:
 
 
 def _odd(numbers: Floats) -> Floats:
-    """Return a mark of the bits where equal numbers may have others: 0, below 0, and no number."""
+    """Return a mark of the bits of -0.0 and of NaNs, whose bits a comparison ignores; else 0."""
     bits: NDArray[np.uint64] = numbers.view(np.uint64)
     is_odd = (numbers == 0) & np.signbit(numbers) | np.isnan(numbers)
     return np.where(is_odd, (bits >> _KEPT) + (bits & _LOW) + np.uint64(1), 0).astype(np.float64)
 
 
 def _beyond(rows: NDArray[Any], numbers: Columns) -> Columns:
-    """Return what numbers that are longer than a float have beyond it."""
+    """Return the part of long floats that does not fit into 64 bits."""
     if rows.dtype.itemsize <= 8:
         return {}
     with np.errstate(invalid="ignore", over="ignore"):
@@ -391,7 +391,7 @@ def _beyond(rows: NDArray[Any], numbers: Columns) -> Columns:
 
 
 def _hashes(rows: NDArray[Any]) -> Floats:
-    """Return a mark of the exact bits of each row."""
+    """Hash the exact bits of each row."""
     wide = rows.astype(np.float64 if rows.dtype.kind == "f" else np.int64, order="C")
     words: NDArray[np.uint64] = wide.view(np.uint64)
     mark = np.zeros(len(rows), dtype=np.uint64)

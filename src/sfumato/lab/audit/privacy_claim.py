@@ -1,4 +1,4 @@
-"""What a mechanism claims, and what guesses on fresh coins prove against it."""
+"""Define the claims that an audit tests: epsilon, rho, or a Renyi divergence of order 2."""
 
 from __future__ import annotations
 
@@ -15,67 +15,67 @@ from sfumato.lab.audit.epsilon_lower_bounds import (
 )
 from sfumato.lab.audit.guess_event import Event, Trials, best_event
 
-SURELY: Final = (0.0, 2.0, 4.0)  # epsilons against which the events of a divergence are sought
-LIKELY: Final = 0.01  # how wrong the bounds may be that such an event is chosen by
+SURELY: Final = (0.0, 2.0, 4.0)  # target epsilons of the search for a divergence's event
+LIKELY: Final = 0.01  # the alpha of the bounds that choose among these events
 
 
 class Claim(Protocol):
-    """A number that is claimed to be an upper bound of a privacy loss."""
+    """A claimed upper bound of a privacy loss."""
 
     @property
     def value(self) -> float:
-        """Return the number."""
+        """Return the claimed number."""
         ...
 
     @property
     def delta(self) -> float:
-        """Return the delta beside it; 0 for none."""
+        """Return the claimed delta; 0 for none."""
         ...
 
     @property
     def words(self) -> str:
-        """Return what the number is called."""
+        """Return the name of the claimed parameter."""
         ...
 
     def event(self, past: Trials, lower: float) -> Event:
-        """Return what to guess from, so much being proved already; past runs prove nothing."""
+        """Choose the event to guess from, on past runs; `lower` is what is proved already."""
         ...
 
     def proved(self, event: Event, fresh: Trials, alpha: float) -> float:
-        """Return a lower bound of the true number, wrong with a chance of at most alpha."""
+        """Return a lower bound of the true number; it is wrong with a chance of at most alpha."""
         ...
 
 
 @dataclass(frozen=True)
 class EpsilonClaim:
-    """(epsilon, delta)-DP."""
+    """A claim of (epsilon, delta)-DP."""
 
     value: float
     delta: float = 0.0
     words: str = "epsilon"
 
     def event(self, past: Trials, lower: float) -> Event:
-        """Return what speaks most against the larger of what is claimed and what is proved."""
+        """Return the event with the most evidence against the larger of the claim and the bound."""
         target = lower if math.isinf(self.value) else max(lower, self.value)
         return best_event(past, target=target, delta=self.delta)
 
     def proved(self, event: Event, fresh: Trials, alpha: float) -> float:
-        """Return the bound by right guesses."""
+        """Return the lower bound of epsilon from the right guesses."""
         return epsilon_above(event.score(fresh), self.delta, alpha)
 
 
 @dataclass(frozen=True)
 class RhoClaim:
-    """rho-zCDP: then the relative entropy of any event is at most rho, both ways round."""
+    """A claim of rho-zCDP: the relative entropy of any event is at most rho, in both directions."""
 
     value: float
     delta: float = 0.0
     words: str = "rho"
 
     def event(self, past: Trials, lower: float) -> Event:
-        """Return an event that tells the sides apart often, or one that does so surely.
+        """Return the event that proves most on past runs: a frequent one, or a rare, certain one.
 
-        Often is not enough: of one-sided noise what gives it away is one output in six.
+        Frequent events are not enough: of one-sided noise, only one output in six reveals the side.
         """
         del lower
         found = [best_event(past, target=target, delta=0.0) for target in SURELY]
@@ -89,19 +89,22 @@ class RhoClaim:
 
 @dataclass(frozen=True)
 class OrderTwoClaim(RhoClaim):
-    """A bound of Renyi's divergence of order 2, which no event passes either."""
+    """A claimed bound of the Renyi divergence of order 2, which bounds that of every event, too."""
 
     words: str = "divergence of order 2"
 
     def proved(self, event: Event, fresh: Trials, alpha: float) -> float:
-        """Return that divergence of the same event."""
+        """Return the divergence of order 2 of the event "the guess is the second side"."""
         return _apart(divergence_of_order_2, event, fresh, alpha)
 
 
 def _apart(
     divergence: Callable[[float, float], float], event: Event, fresh: Trials, alpha: float
 ) -> float:
-    """Return how far the event sets the sides apart, at the near ends of both its chances."""
+    """Return a lower bound of the divergence between the event's chances on the two sides.
+
+    It uses the ends of their confidence intervals that are nearest to each other.
+    """
     says, is_second = event.guessed(fresh) == 1, fresh.is_second
     ones, zeros = int(is_second.sum()), fresh.size - int(is_second.sum())
     hits, alarms = int((says & is_second).sum()), int((says & ~is_second).sum())

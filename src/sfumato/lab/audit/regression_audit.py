@@ -1,9 +1,9 @@
-"""Whole fits at the door: every question of a regression, one after the other, as one mechanism.
+"""Audit whole regression fits end to end: all questions of a fit count as one mechanism.
 
-The code that ships makes the questions, splits the price and chooses where each round looks. All
-that is added is GROUP BY a key: the fit is that of a crowd, which has one key, and along with it
-the same sums are released of every other key. What is released of a key, in all rounds together, is
-held against the price of the whole fit.
+The shipped code creates the questions, splits the price and chooses the inputs of each round. The
+audit only adds GROUP BY a key. The fit itself uses one key, that of a crowd; the same sums are
+released for every other key. All that is released of a key, over all rounds, is tested against the
+price of the whole fit.
 """
 
 from __future__ import annotations
@@ -25,44 +25,44 @@ from sfumato.query.expression import Ref
 
 NAME: Final = "fitted"
 KEY: Final = "k"
-KEYS: Final = 60_000  # what is released of a key is many small numbers: each says little
+KEYS: Final = 60_000  # many, because each of a key's many released numbers reveals little
 CROWD: Final = 5000
 
 
 @dataclass(frozen=True, eq=False)
 class Grouped:
-    """A data set of which every question is asked by key; its answers are those of the crowd's.
+    """A data set that answers each question by key, and returns the answer of the crowd's key.
 
-    It keeps what was released of the other keys, which is what an auditor looks at.
+    It keeps what was released of the other keys, for the auditor.
     """
 
     data_set: DataSet
-    crowd: int  # its key
+    crowd: int  # the crowd's key
     released: dict[Hashable, list[object]] = field(default_factory=dict)
 
     @property
     def card(self) -> CardView:
-        """Return what the owner declared."""
+        """Return the data card."""
         return self.data_set.card
 
     @property
     def budget(self) -> Budget:
-        """Return cap, spent and left."""
+        """Return the privacy budget: cap, spent and left."""
         return self.data_set.budget
 
     def ask(self, question: Builder, **terms: Unpack[AskTerms]) -> Answer:
-        """Return what was released of the crowd."""
+        """Ask the question by key, and return the answer of the crowd's key."""
         answer = self.data_set.ask(_by_key(question), **terms)
         for key, values in by_key(answer.rows).items():
             self.released.setdefault(key, []).extend(values)
         return _of_key(answer, self.crowd)
 
     def price(self, question: Builder, **terms: Unpack[PriceTerms]) -> Price:
-        """Return the price, which is that of every key."""
+        """Return the price of the question by key."""
         return self.data_set.price(_by_key(question), **terms)
 
     def begun(self) -> Builder:
-        """Return a question that asks nothing yet."""
+        """Return an empty question on this data set."""
         return Builder(self.data_set.name, self)
 
 
@@ -71,7 +71,7 @@ def _by_key(question: Builder) -> Builder:
 
 
 def _of_key(answer: Answer, key: int) -> Answer:
-    """Return the row of one key alone, without it."""
+    """Return the answer's row of one key, without the key column."""
     place = [row[0] for row in answer.rows].index(key)
     return replace(
         answer,
@@ -84,11 +84,11 @@ def _of_key(answer: Answer, key: int) -> Answer:
 
 @dataclass(frozen=True)
 class Fitted:
-    """A fit in which a canary is all that the crowd is not."""
+    """An audit of a fit to a crowd, with a canary that contradicts it."""
 
     name: str
-    fit: Callable[[Builder, int], Fit]  # of these rows, for that price
-    maker: str  # the module of features/regression that it goes through
+    fit: Callable[[Builder, int], Fit]  # (rows, price) -> fit
+    maker: str  # the module of features/regression that it uses
     epsilon: int = 2
     factor: int = 2
     is_short: bool = False
@@ -108,9 +108,10 @@ class Fitted:
 
 
 def _in_a_crowd(placed: Placed) -> Table:
-    """Return a canary a key, at a corner of all columns, and a crowd that is never at that corner.
+    """Return one canary per key, at a corner of all columns, and a crowd that avoids that corner.
 
-    So a canary's yes is unlikely by the fit, and moves the gradients by nearly all that is paid.
+    So the fit finds the canary's value unlikely, and the canary changes the gradients by nearly the
+    whole sensitivity.
     """
     first, crowd = placed.first, placed.first + KEYS
     always = ((f"r{first + n}", crowd, int(n % 4 > 0), n % (8 if n % 4 == 0 else 31) == 0)

@@ -1,9 +1,9 @@
-"""Audits through the whole door: a vault is made with canaries, and grouped questions are asked.
+"""Audit grouped questions end to end: through a vault with canaries and the whole release.
 
-Each question is one release over many public keys. Its twin is the same question at several times
-the price, held against the price of one: what is sold too cheaply has to be caught. Canaries who
-bring too much, fits and streams are beside this (out_of_bounds_canaries.py, regression_audit.py,
-stream_audit.py); what all of these share is in canaries.py.
+Each question is one release over many public keys. Its twin is a positive control: the same
+question at several times the price, tested against the price of one. The audit has to catch it.
+out_of_bounds_canaries.py, regression_audit.py and stream_audit.py audit people beyond the bounds,
+fits and streams. canaries.py has what all of these share.
 """
 
 from __future__ import annotations
@@ -33,35 +33,37 @@ from sfumato.lab.audit.one_run_audit import ENOUGH, OneRunClaim, coins, judged
 from sfumato.lab.audit.privacy_claim import Claim, RhoClaim
 
 KEYS: Final = 2 * ENOUGH
-NAME: Final = "canaries"  # a canary a key, and nobody else
-COMPANY: Final = "company"  # two people besides
-CROWDS: Final = "crowds"  # so many besides that a secret key is just about shown
-ALWAYS: Final = (5, 10)  # at the twin's price, and at the price: half of the keys each
+NAME: Final = "canaries"  # a data set with one possible canary per key, and nobody else
+COMPANY: Final = "company"  # the same with two more people per key
+CROWDS: Final = "crowds"  # the same with enough people per private key to be near the threshold
+# People per private key, for half of the keys each: near the threshold at the twin's price, and
+# at the price.
+ALWAYS: Final = (5, 10)
 
 
 @dataclass(frozen=True)
 class Question:
-    """A grouped question, and what it claims; the first column is the key."""
+    """A grouped question and its claimed price; the first column is the key."""
 
     name: str
     sql: str
-    verbs: tuple[str, ...]  # of query/aggregates, that it goes through
+    verbs: tuple[str, ...]  # the modules of query/aggregates that it uses
     data_set: str = NAME
     epsilon: int = 1
     delta: str = "0"
-    factor: int = 2  # of the twin: more where one canary cannot take more than half of the price
-    is_short: bool = False  # asked by the short audit too
-    is_rho: bool = False  # Gaussian noise: the claim is the rho that epsilon and delta buy
+    factor: int = 2  # of the twin; more where a canary shows at most half of the price
+    is_short: bool = False  # whether the short audit asks it, too
+    is_rho: bool = False  # Gaussian noise: the claim is the rho of epsilon and delta
 
     @property
     def claim(self) -> Claim:
-        """Return what is claimed; for a rho, taking keys to have noise of their own each."""
+        """Return the claim; a claim of rho assumes that each key has its own noise."""
         if self.is_rho:
             return RhoClaim(float(rho_within(Fraction(self.epsilon), Fraction(self.delta))))
         return OneRunClaim(float(self.epsilon), float(self.delta))
 
     def seen(self, canaries: Canaries, factor: int) -> Seen:
-        """Return what was released, for so many times the price."""
+        """Return what is released at `factor` times the price."""
         answer = canaries.vault[self.data_set].ask(
             self.sql, epsilon=factor * self.epsilon, delta=Decimal(self.delta)
         )
@@ -72,13 +74,13 @@ class Question:
 
 
 def held(question: Asked, seen: Seen, dice: Random, *, alpha: float = ALPHA) -> Audited:
-    """Return what was seen proves against the claim; keys that were not shown count as well."""
+    """Test the claim on what was released; keys that were not shown are outputs, too."""
     keys = range(len(seen.is_in))
     return judged(question.claim, seen.released, keys, seen.is_in, alpha=alpha, dice=dice)
 
 
 def put_canaries(vault: Vault, folder: Path, dice: Random, *, keys: int = KEYS) -> Canaries:
-    """Add the three data sets to a fresh vault, a canary for each key by a coin flip."""
+    """Add the three data sets to a fresh vault; a coin flip decides on each key's canary."""
     placed = Placed(0, coins(keys, dice))
     for name, table in ((NAME, _alone), (COMPANY, _in_company), (CROWDS, _in_crowds)):
         table(placed.here, keys).put(vault, folder, name)

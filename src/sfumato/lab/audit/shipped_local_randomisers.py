@@ -1,7 +1,7 @@
-"""What one person says by each local randomiser, as numbers that the auditor can look at.
+"""Convert the reports of local randomisers to numbers that the auditor can read.
 
-A report of hashing or of a subset is two numbers that choose a set, and means nothing until it is
-asked which answers it speaks for; that is worked out here, as anyone may who sees the report.
+A report of local hashing or subset selection is two numbers that encode a set of answers. It is
+expanded here to the answers that it supports, as anybody who sees the report can do.
 """
 
 from __future__ import annotations
@@ -41,22 +41,22 @@ _Within = Callable[[int, Fraction], Any]  # Any: an oracle, or numbers on a grid
 
 
 def oracle(within: _Within) -> Callable[[Fraction], Mechanism]:
-    """Return what says one of six answers."""
+    """Return a randomiser of one of six answers."""
     return lambda epsilon: _said(within(ANSWERS, epsilon))
 
 
 def numbers(within: _Within) -> Callable[[Fraction], Mechanism]:
-    """Return what says a number on a short grid."""
+    """Return a randomiser of a number on a short grid."""
     return lambda epsilon: _said(within(STEPS, epsilon))
 
 
 def binary(epsilon: Fraction) -> Mechanism:
-    """Return what says yes or no."""
+    """Return a randomiser of yes or no."""
     return _said(Binary.within(epsilon))
 
 
 def waves(epsilon: Fraction) -> Mechanism:
-    """Return eight waves of one permanent answer, sold at the price for ever."""
+    """Return eight reports of one permanent answer, for the price of unlimited reports."""
     response = Waves.within(ANSWERS, ever=epsilon, wave=epsilon * Fraction(3, 5))
 
     def run(data: int, runs: int, dice: Random) -> Integers:
@@ -70,22 +70,22 @@ def waves(epsilon: Fraction) -> Mechanism:
 
 
 def split(epsilon: Fraction) -> Mechanism:
-    """Return a ballot of two questions that are both answered."""
+    """Return a randomiser of a ballot with two questions that answers both."""
     return _said(Split.within([partial(KAry.within, 3), partial(Duchi.within, 1)], epsilon))
 
 
 def sampled(epsilon: Fraction) -> Mechanism:
-    """Return a ballot of two questions of which one is answered."""
+    """Return a randomiser of a ballot with two questions that answers one of them at random."""
     return _said(Sampled.within([partial(KAry.within, 3), partial(Piecewise.within, 4)], epsilon))
 
 
 def ranked(epsilon: Fraction) -> Mechanism:
-    """Return what says one pair of a ranking of three."""
+    """Return a randomiser that reports one pair of a ranking of three."""
     return _said(by_pairs(3, epsilon))
 
 
 def growing(epsilon: Fraction) -> Mechanism:
-    """Return what says a prefix of a text of one letter: which texts it speaks for."""
+    """Return a randomiser of a prefix of a one-letter text, as the texts that it supports."""
     return _said(Growing.within("abc", 1, epsilon))
 
 
@@ -103,7 +103,7 @@ def _said(randomiser: Randomiser) -> Mechanism:
 
 
 def _seen(randomiser: Randomiser, reports: Reports) -> Integers:
-    """Return what a report says, as a row of few numbers."""
+    """Convert each report to a short row of numbers."""
     if isinstance(randomiser, (Hashing, Subset)):
         return np.array([randomiser.counts(report) for report in reports[:, np.newaxis]])
     if isinstance(randomiser, Unary):
@@ -116,7 +116,7 @@ def _seen(randomiser: Randomiser, reports: Reports) -> Integers:
     return reports.astype(np.int64) @ (256 ** np.arange(reports.shape[1]))
 
 
-# name, files, makes it for a price, neighbours
+# name, modules, function from price to mechanism, neighbours
 LOCAL: Final = (
     ("binary response", ("binary_response",), binary, (0, 1)),
     ("k-ary response", ("k_ary_response", "random_words"), oracle(KAry.within), (0, 1)),

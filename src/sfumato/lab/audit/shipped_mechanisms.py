@@ -1,8 +1,8 @@
-"""Every mechanism that the platform ships, bare: what it claims, and neighbours to hold it against.
+"""List the shipped mechanisms for audits by direct calls: the claim and two neighbours of each.
 
-`make` builds it for a price, so that a twin that is sold at half its price can be built as well: an
-audit that does not catch its twin shows nothing, so each pair is one that shows more than half of
-the price often enough (decision 0027). A mechanism without an audit here fails
+`make` builds a mechanism for a price. So it can also build a twin, which claims half of its price:
+an audit that does not catch its twin shows nothing. Each pair of neighbours is chosen so that it
+often reveals more than half of the price (decision 0027). A mechanism without an audit here fails
 tests/lab/audit/test_shipped_mechanisms.py.
 """
 
@@ -37,15 +37,15 @@ from sfumato.lab.audit.shipped_local_randomisers import LOCAL
 
 Integers = NDArray[np.int64]
 DELTA: Final = Fraction(1, 100)
-TWIN: Final = 2  # times the epsilon that is claimed: an audit that misses it does not count
-FEW: Final = 8192  # runs of what draws one answer at a time
+TWIN: Final = 2  # the twin's epsilon over its claim: an audit that misses it does not count
+FEW: Final = 8192  # runs of a mechanism that draws one answer at a time
 PERIODS: Final = 8
-HALF: Final = Fraction(1, 2)  # of those who might be in a sample
-PART: Final = 16  # what a person gives there
+HALF: Final = Fraction(1, 2)  # the rate of the Poisson subsampling
+PART: Final = 16  # a person's contribution to the subsampled sum
 
 
 class Bytes:
-    """A generator of the lab as the dice that the house's samplers take."""
+    """Adapt a numpy generator to the random source that the mechanisms take."""
 
     def __init__(self, generator: Random) -> None:
         self._generator = generator
@@ -57,21 +57,24 @@ class Bytes:
 
 @dataclass(frozen=True)
 class Shipped:
-    """One audit of a mechanism: at its own price, and at a multiple of its epsilon for the twin."""
+    """An audit of a mechanism: how to build it, its neighbours, its price and its twin."""
 
     name: str
-    files: tuple[str, ...]  # of dp/mechanisms and dp/local, that it runs through
+    files: tuple[str, ...]  # the modules of dp/mechanisms and dp/local that it uses
     make: Callable[[Fraction], Mechanism]  # price -> a mechanism
     pair: tuple[Any, Any]  # Any: each mechanism has data of its own kind
-    price: Fraction = Fraction(1)  # an epsilon, or a rho
+    price: Fraction = Fraction(1)  # an epsilon, a rho, or a divergence of order 2
     delta: float = 0.0
-    is_rho: bool = False  # or a divergence, which also grows by the square
+    is_rho: bool = False  # the price is a rho or a divergence: it grows by the factor's square
     is_order_2: bool = False
     most: int = MOST
-    factor: int = TWIN  # with more, the audit shows that it sees something, and does not count
+    factor: int = TWIN  # if larger, the audit detects something, but does not count
 
     def twin(self) -> Mechanism:
-        """Return the mechanism with the noise of so many epsilon: a rho grows by the square."""
+        """Return the twin: the mechanism with the noise of `factor` times its epsilon.
+
+        A rho grows by the square of the factor.
+        """
         return self.make(self.price * (self.factor**2 if self.is_rho else self.factor))
 
 
@@ -96,7 +99,10 @@ def _gaussian(sensitivity: int) -> Callable[[Fraction], Mechanism]:
 
 
 def _skellam(rho: Fraction) -> Mechanism:
-    """Return the sum of three sites' shares, with the least variance whose order 2 is the price."""
+    """Return a sum with Skellam noise from three sites, whose divergence of order 2 is the price.
+
+    Its variance is the smallest that the price allows.
+    """
     steps = next(n for n in range(1, 10**5) if skellam.renyi(2, 1, 1, Fraction(n, 50)) <= rho)
     share = skellam.share_of(Fraction(steps, 50), 3, 0)
 
@@ -108,9 +114,10 @@ def _skellam(rho: Fraction) -> Mechanism:
 
 
 def _drawn(divergence: Fraction) -> Mechanism:
-    """Return the same sum, in which the person is by a secret coin alone, as in a lesson's round.
+    """Return the Skellam sum under Poisson subsampling, as in a training round.
 
-    Each run has a coin of its own out of many that one key tosses, as each person of a site has.
+    The person is in it with a chance of 1/2. Each run uses another coin of the same key, as each
+    person of a site does.
     """
     curves = (skellam.curve_of(PART, PART**2, Fraction(n), HALF) for n in range(1, 10**5))
     variance = 1 + next(place for place, curve in enumerate(curves) if curve(2) <= divergence)
@@ -125,7 +132,7 @@ def _drawn(divergence: Fraction) -> Mechanism:
 
 
 def _topped_up(epsilon: Fraction) -> Mechanism:
-    """Return two draws of a third and two thirds of the price, and their weighted mean."""
+    """Return two releases, at a third and two thirds of the price, and their weighted mean."""
     draws = [Noise("laplace", 1 / (epsilon * share)) for share in (Fraction(1, 3), Fraction(2, 3))]
 
     def run(data: int, runs: int, dice: Random) -> NDArray[np.float64]:
@@ -148,7 +155,7 @@ def _running(epsilon: Fraction) -> Mechanism:
     return run
 
 
-def _chooser(kind: Any, **terms: Any) -> Callable[[Fraction], Mechanism]:  # Any: see Chooser
+def _chooser(kind: Any, **terms: Any) -> Callable[[Fraction], Mechanism]:  # see PrivateChoice
     def make(epsilon: Fraction) -> Mechanism:
         def run(data: object, runs: int, dice: Random) -> Integers:
             histograms = _many(data, runs)
@@ -168,7 +175,7 @@ def _exponential(epsilon: Fraction) -> Mechanism:
 
 
 def _tree(epsilon: Fraction) -> Mechanism:
-    """Return the edges of trees over three columns; the price is of both rounds."""
+    """Return the edges of spanning trees over three columns; the price covers both rounds."""
     rate, pairs = rate_for(epsilon / 2, 1, monotone=False), ((0, 1), (0, 2), (1, 2))
 
     def run(data: object, runs: int, dice: Random) -> Integers:
@@ -180,7 +187,10 @@ def _tree(epsilon: Fraction) -> Mechanism:
 
 
 def _blocks(epsilon: Fraction) -> Mechanism:
-    """Return two outputs' sums over blocks of people, one of whose blocks says anything."""
+    """Return noisy sums of two outputs over blocks (sample and aggregate).
+
+    One block may change by anything between the bounds, and it changes both sums.
+    """
     noise = Noise("laplace", laplace.scale_for(2 * WIDTH, epsilon))
 
     def run(data: object, runs: int, dice: Random) -> Integers:
@@ -190,7 +200,7 @@ def _blocks(epsilon: Fraction) -> Mechanism:
 
 
 def _median(epsilon: Fraction) -> Mechanism:
-    """Return the median of two blocks on a grid of nine points."""
+    """Return the private median of two blocks on a grid of nine points."""
 
     def run(data: object, runs: int, dice: Random) -> Integers:
         values, bits = np.asarray(data, dtype=np.int64), Bytes(dice)
@@ -201,7 +211,7 @@ def _median(epsilon: Fraction) -> Mechanism:
 
 
 def _block_vector(rho: Fraction) -> Mechanism:
-    """Return an array's sums over blocks, all of whose numbers one block moves."""
+    """Return noisy sums of an array over blocks; one block changes all four numbers."""
     noise = Noise("gaussian", gaussian.variance_for(WIDTH**2, rho / 4))
 
     def run(data: object, runs: int, dice: Random) -> Integers:
@@ -220,7 +230,7 @@ def _noisy_max(epsilon: Fraction) -> Mechanism:
 
 
 def _above(epsilon: Fraction) -> Mechanism:
-    """Return yes and no until the second yes; answers move up and down."""
+    """Return sparse-vector answers until the second yes; the queries are not monotone."""
     watch = sparse_vector_for(epsilon, 2, 1, monotone=False)
 
     def run(data: object, runs: int, dice: Random) -> NDArray[np.float64]:
@@ -245,14 +255,14 @@ def _selection(epsilon: Fraction) -> Mechanism:
 
 
 def _bounds(epsilon: Fraction) -> Mechanism:
-    """Return the bounds found where one bin has about as many rows as it takes."""
+    """Return the bounds found when one bin has about as many rows as the threshold."""
     choose = _chooser("bounds")(epsilon)
     limit = bounds_search.threshold(epsilon, 1, 5, BY_CHANCE)
     return lambda data, runs, dice: choose((0, 0, limit + data, 0, 0), runs, dice)
 
 
 def _threshold(rho: Fraction) -> Mechanism:
-    """Return whether a key with many people is shown: there the price is all in the rho."""
+    """Return whether a key with many people is shown; its price is all rho and no delta."""
     found = threshold_for(_epsilon_of(rho), DELTA, 1)
     if found is None:
         raise Bug("no threshold at this price")
@@ -265,7 +275,7 @@ def _threshold(rho: Fraction) -> Mechanism:
 
 
 def _epsilon_of(rho: Fraction) -> Fraction:
-    """Return an epsilon that pays for little more than the rho, within half of the delta."""
+    """Return nearly the smallest epsilon that buys this rho, with half of the delta."""
     low, high = Fraction(0), Fraction(64)
     for _ in range(30):
         middle = (low + high) / 2
@@ -274,7 +284,7 @@ def _epsilon_of(rho: Fraction) -> Fraction:
 
 
 def _coins(epsilon: Fraction) -> Mechanism:
-    """Return what one person says with the most truth that the price allows."""
+    """Return a two-coin response that is as often true as the price allows."""
     coins = TwoCoins.within(epsilon)
 
     def run(data: bool, runs: int, dice: Random) -> NDArray[np.int64]:
@@ -287,12 +297,13 @@ RHO: Final = rho_within(Fraction(1), DELTA / 2)
 NOBODY: Final = (0,) * PERIODS
 FIRST_DAY: Final = (1, *NOBODY[1:])
 UP_AND_DOWN: Final = ((0, *(1,) * 9), (1, *(0,) * 9))
-# One row at place 28 of 32, and then one more at the end: what is left of the median loses, what is
-# right of it gains, and most of the chance is on the left.
+# One row at index 28 of 32; the neighbour has another row at the end. Candidates left of the median
+# lose utility, those right of it gain, and most of the probability is on the left.
 AROUND_A_MEDIAN: Final = ((*(0,) * 28, 1, 0, 0, 0), (*(0,) * 28, 1, 0, 0, 1))
-# Of three pairs the third is ahead; then both others gain and it loses, so that either round tells.
+# The third of three pairs leads. In the neighbour it loses and both others gain, so that both
+# rounds of the choice reveal the side.
 TWO_RARE: Final = ((0, 0, 2), (1, 1, 1))
-WIDTH: Final = 40  # steps between the least and the most that a block may say
+WIDTH: Final = 40  # steps between the lowest and the highest output of a block
 WIDE: Final = 5000  # a sensitivity whose noise is drawn digit by digit
 
 SHIPPED: Final[tuple[Shipped, ...]] = (

@@ -1,7 +1,7 @@
-"""Channels beside the numbers: shape, code, charge and time of answers on two neighbours.
+"""Compare side channels of the answers on two neighbours: shape, code, charge and time.
 
-The same questions are asked of both. Whatever is not a number under noise has to be the same to
-the byte. Times are compared and shown; on a busy machine they prove nothing by themselves.
+Both get the same questions. Everything but the noisy numbers must be equal byte by byte. Times are
+compared and shown; on a busy machine they alone prove nothing.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ from sfumato.client.answer import Answer
 from sfumato.dp.refusal import Refused
 
 Ask = Callable[[str], Answer]
-# Of a receipt, what differs between any two answers: who asked when, and signatures of it.
+# Entries of a receipt that differ between any two answers: who asked when, and signatures.
 OWN: Final = frozenset({"op", "seq", "signed", "signature", "key"})
 
 
 @dataclass(frozen=True)
 class Said:
-    """What can be seen of an answer besides its noisy numbers."""
+    """What an answer reveals besides its noisy numbers."""
 
     code: str  # of the refusal; empty if it was answered
-    charge: str  # what it cost and what is left
-    shape: str  # everything else, each released number as a mark
+    charge: str  # the price and the budget that is left
+    shape: str  # everything else, with a placeholder for each released number
 
 
 def said(ask: Ask, question: str) -> Said:
-    """Return what is seen of one answer or refusal."""
+    """Ask a question, and return what its answer or refusal reveals besides the numbers."""
     try:
         answer = ask(question)
     except Refused as refused:
@@ -47,7 +47,7 @@ def said(ask: Ask, question: str) -> Said:
 
 
 def _marks(value: object) -> object:
-    """Return the value with a mark for each number; texts, nulls and lengths stay."""
+    """Replace each number by a placeholder; texts, nulls and lengths stay."""
     if isinstance(value, (list, tuple)):
         return [_marks(one) for one in value]
     if isinstance(value, Mapping):
@@ -57,7 +57,7 @@ def _marks(value: object) -> object:
 
 
 def differences(one: Ask, other: Ask, questions: Sequence[str]) -> tuple[str, ...]:
-    """Return every question of which more than the numbers differs, and in what."""
+    """Return each question whose answers differ in more than the numbers, and what differs."""
     found: list[str] = []
     for question in questions:
         first, second = said(one, question), said(other, question)
@@ -69,15 +69,15 @@ def differences(one: Ask, other: Ask, questions: Sequence[str]) -> tuple[str, ..
 
 @dataclass(frozen=True)
 class Times:
-    """How long both sides took."""
+    """Response times of both sides, compared by a Kolmogorov-Smirnov test."""
 
     median_ms: tuple[float, float]
-    apart: float  # largest distance of the two distributions
-    chance: float  # of so large a distance, if time says nothing (asymptotic)
+    apart: float  # the largest distance of the two cumulative distributions
+    chance: float  # the p-value: chance of that distance if the times are alike (asymptotic)
 
     @property
     def finding(self) -> str:
-        """Return the outcome in plain words."""
+        """Return the outcome as a sentence."""
         one, other = self.median_ms
         return (
             f"The middle times are {one:.2f} and {other:.2f} ms; the distributions are "
@@ -86,7 +86,7 @@ class Times:
 
 
 def times(one: Callable[[], object], other: Callable[[], object], runs: int) -> Times:
-    """Return the times of so many calls of each, one after the other by turns."""
+    """Measure `runs` calls of each side, in alternation."""
     spent = np.array([[_spent(one), _spent(other)] for _ in range(runs)])
     first, second = np.sort(spent[:, 0]), np.sort(spent[:, 1])
     everywhere = np.sort(spent.ravel())
@@ -103,7 +103,7 @@ def _spent(call: Callable[[], object]) -> float:
 
 
 def _kolmogorov(distance: float) -> float:
-    """Return the chance of a larger distance, by Kolmogorov's law."""
+    """Return the chance of a larger distance under Kolmogorov's distribution."""
     if distance < 0.3:
         return 1.0
     signs = ((k, 1.0 if k % 2 else -1.0) for k in range(1, 101))

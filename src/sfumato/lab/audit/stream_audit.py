@@ -1,13 +1,15 @@
-"""Streams at the door: canaries in each period of many streams, closed one after the other.
+"""Audit streams end to end: running counts with canaries in each period, closed one by one.
 
-Each stream counts the rows of its own, so that nobody is in two. A canary brings more rows than
-count for one person, to a period and to the next: the next one has to count none of them. Half of
-the way a new version comes, in which everybody has another number, and the rows are the same.
+Each stream counts only its own rows, so nobody is in two streams. A canary adds more rows than the
+contribution bounds allow, to its own period and to the next one, which must count none of them.
+Halfway, a new version of the data set arrives: the rows stay, and everybody's internal number
+changes.
 
-A closing releases one number with one draw, and takes a while; so a few canaries share it. Far out,
-beyond what all of them bring together, each chance falls by the same factor whoever is there: a
-guess from there is as sure about each of them as if they were alone, and elsewhere nobody guesses.
-Their coins are one by one, and the bound of one run holds however releases tie them together.
+Closing a period is slow and releases one number with one noise draw, so a few canaries share a
+period. In the tails, beyond the sum of their contributions, all probabilities fall by the same
+factor whoever is present. A guess from there is as certain about each canary as if it were alone;
+elsewhere the guess abstains. Each canary has its own coin, and the one-run bound holds however a
+release correlates them.
 """
 
 from __future__ import annotations
@@ -24,21 +26,21 @@ from sfumato.lab.audit.canaries import Canaries, Placed, Seen, Table, between
 from sfumato.lab.audit.one_run_audit import ENOUGH, OneRunClaim
 from sfumato.lab.audit.privacy_claim import Claim
 
-TOGETHER: Final = 2  # canaries of a period: with more, two periods at once say too little of one
-PERIODS: Final = 38  # of a stream: so few that each has one block of its own, and one draw
-IN_ONE: Final = TOGETHER * PERIODS  # canaries of a stream
-HALF: Final = PERIODS // 2  # of which are closed on the first version
-EXTRA: Final = PERIODS + 1  # the last one has no canary, only what is left of the one before
-ROWS: Final = 2  # that count for a person, over all periods together
-BROUGHT: Final = 3  # rows of a canary in its own period, and as many in the next
+TOGETHER: Final = 2  # canaries per period: with more, two periods reveal too little of each
+PERIODS: Final = 38  # canary periods per stream: few, so that each has its own noise draw
+IN_ONE: Final = TOGETHER * PERIODS  # canaries per stream
+HALF: Final = PERIODS // 2  # periods that are closed on the first version
+EXTRA: Final = PERIODS + 1  # all periods: the last has only rows of the canary before it
+ROWS: Final = 2  # the contribution bound: rows of a person that count, over all periods
+BROUGHT: Final = 3  # rows of a canary in its own period, and again in the next
 FIRST: Final = date(2020, 1, 1)
-STRANGERS: Final = 100  # enough that nearly everybody's number is another one
-TWINS: Final = 30 * IN_ONE  # keys of the twin: caught with fewer, it is caught with all
+STRANGERS: Final = 100  # new people in version 2, to change nearly all internal numbers
+TWINS: Final = 30 * IN_ONE  # keys of the twin: if fewer catch it, all keys do, too
 
 
 @dataclass(frozen=True)
 class Streamed:
-    """Streams of one price each; nothing of them is a question."""
+    """An audit of running-count streams, all at the same price."""
 
     name: str
     epsilon: int = 1
@@ -51,12 +53,12 @@ class Streamed:
         return OneRunClaim(float(self.epsilon))
 
     def seen(self, canaries: Canaries, factor: int) -> Seen:
-        """Return what each canary's period adds to the count, and the next one."""
+        """Return what each canary's period and the next one add to the running count."""
         return closed(canaries, factor * self.epsilon, TWINS if factor > 1 else ENOUGH)
 
 
 def closed(canaries: Canaries, epsilon: int, keys: int) -> Seen:
-    """Return what is released of so many canaries by streams of that price."""
+    """Open and close streams of that price, and return what is released of `keys` canaries."""
     name = f"streamed{len(canaries.others)}"
     placed = canaries.put_once(name, keys, partial(_by_day, name, 1))
     streams = range(-(-keys // IN_ONE))
@@ -96,7 +98,7 @@ def _day(place: int) -> date:
 
 
 def _by_day(name: str, version: int, placed: Placed) -> Table:
-    """Return the canaries' rows; in later versions strangers come before them, of no stream."""
+    """Return the canaries' rows; later versions begin with new people, who are in no stream."""
     unused = len(placed.is_in) // IN_ONE + 1
     # of this data set alone: the same people in two would share one budget
     others = range(placed.first, placed.first + STRANGERS * (version - 1))

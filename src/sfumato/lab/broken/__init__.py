@@ -1,1 +1,1 @@
-"""BROKEN mechanisms, kept as specimens for the attacks. None of them protects anybody."""
+"""BROKEN mechanisms, kept as specimens for attacks and audits. None of them protects anybody."""

@@ -1,4 +1,4 @@
-"""BROKEN. Bounds and scales that come from the rows, or come too late."""
+"""BROKEN. Bounds and noise scales that depend on the rows, and clamping that comes too late."""
 
 from __future__ import annotations
 
@@ -14,28 +14,28 @@ EIGHT_TO_THREE: Final = ((0.0,) * 7 + (10.0,) * 4, (0.0,) * 6 + (10.0,) * 5)
 
 
 def secret_size(data: Values, runs: int, dice: Random) -> Floats:
-    """Return a mean with noise 1/n, n being the secret number of rows."""
+    """Return a mean with noise of scale 1/n, where n is the private number of rows."""
     return float(np.mean(data)) + laplace(dice, 1 / len(data), runs)
 
 
 def clamped_too_late(data: Values, runs: int, dice: Random) -> Floats:
-    """Return a sum whose values were never clamped, clamped after the noise."""
+    """Return a noisy sum that is clamped after the noise; the values are never clamped."""
     return np.clip(float(np.sum(data)) + laplace(dice, 1.0, runs), 0, 100)
 
 
 def bounds_of_the_rows(data: Values, runs: int, dice: Random) -> Floats:
-    """Return a mean with bounds read off the rows: no spread, no noise."""
+    """Return a mean with noise scaled by the range of its own rows: equal rows get no noise."""
     spread = (max(data) - min(data)) / len(data)
     return float(np.mean(data)) + spread * laplace(dice, 1.0, runs)
 
 
 def local_sensitivity(data: Values, runs: int, dice: Random) -> Floats:
-    """Return a median with noise by how much it may move from here."""
+    """Return a median with noise scaled by its local sensitivity on these rows."""
     return _median(data) + _gap(data) * laplace(dice, 1.0, runs)
 
 
 def untested_distance(data: Values, runs: int, dice: Random) -> Floats:
-    """Return propose-test-release whose test has no noise: NaN if the test fails."""
+    """Return a propose-test-release median whose test has no noise; a failed test gives NaN."""
     if _gap(data) > 0:
         return np.full(runs, np.nan)
     return _median(data) + laplace(dice, 1.0, runs)
@@ -47,13 +47,13 @@ def relative_noise(data: float, runs: int, dice: Random) -> Floats:
 
 
 def range_of_the_blocks(data: Values, runs: int, dice: Random) -> Floats:
-    """Return sample and aggregate where the blocks' own results are the range."""
+    """Return a sample-and-aggregate mean with noise scaled by the range of the blocks' results."""
     blocks = np.array([np.mean(block) for block in np.array_split(np.asarray(data), 4)])
     return float(blocks.mean()) + float(np.ptp(blocks)) / 4 * laplace(dice, 1.0, runs)
 
 
 def clipped_batch(data: Values, runs: int, dice: Random) -> Floats:
-    """Return a mean gradient that was clipped as a whole, not one by one."""
+    """Return a noisy mean gradient that is clipped as a whole, not per example."""
     mean = min(max(float(np.mean(data)), -1.0), 1.0)
     return mean + laplace(dice, 1 / len(data), runs)
 

@@ -1,4 +1,4 @@
-"""BROKEN. Noise that floats, seeds and second tries give away."""
+"""BROKEN. Noise that float rounding, one-sided draws, redraws or a fixed seed gives away."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from sfumato.lab.broken.specimen import Floats, Random, Specimen, laplace, on_gr
 
 
 def naive_laplace(data: float, runs: int, dice: Random) -> Floats:
-    """Return x + Laplace(1) in floats: only some floats can be reached from each x."""
+    """Return x + Laplace(1) in floats: from each x, only some floats are possible."""
     return np.asarray(data + dice.laplace(size=runs))
 
 
 def naive_gaussian(data: float, runs: int, dice: Random) -> Floats:
-    """Return x + N(0, 3.73**2) in floats, sigma as for (1, 1e-5)."""
+    """Return x + N(0, 3.73**2) in floats; this sigma is the one for (1, 1e-5)."""
     return np.asarray(data + dice.normal(0, 3.73, size=runs))
 
 
 def one_sided(data: float, runs: int, dice: Random) -> Floats:
-    """Return x + Exp(1): nothing below x ever comes out."""
+    """Return x + Exp(1), which is never below x."""
     return data + on_grid(dice.exponential(1.0, size=runs))
 
 
 def resampled(data: float, runs: int, dice: Random) -> Floats:
-    """Return x + Laplace(1), drawn again until it is not negative."""
+    """Return x + Laplace(1), drawn again until the result is not negative."""
     found = data + laplace(dice, 1.0, runs)
     while (again := np.flatnonzero(found < 0)).size:
         found[again] = data + laplace(dice, 1.0, again.size)
@@ -33,7 +33,7 @@ def resampled(data: float, runs: int, dice: Random) -> Floats:
 
 
 def fixed_seed(data: float, runs: int, dice: Random) -> Floats:
-    """Return x plus the same noise every time."""
+    """Return x plus the same noise in every run, because the seed is fixed."""
     del dice
     return np.full(runs, data + np.random.default_rng(42).laplace())
 

@@ -1,4 +1,4 @@
-"""BROKEN. Noise that is sold by its rho, as Gaussian noise is, and is not worth it."""
+"""BROKEN. Noise that is weaker than the rho (zCDP) that it claims."""
 
 from __future__ import annotations
 
@@ -10,47 +10,47 @@ import numpy as np
 from sfumato.lab.broken.specimen import Floats, Random, Specimen, laplace, on_grid
 
 Values = Sequence[float]
-FAR: Final = 2.0  # deviations
+FAR: Final = 2.0  # in standard deviations
 
 
 def deviation(rho: float) -> float:
-    """Return the deviation of Gaussian noise that is right where somebody moves x by one."""
+    """Return the standard deviation of Gaussian noise that costs rho at sensitivity 1."""
     return float(np.sqrt(1 / (2 * rho)))
 
 
 def gaussian(dice: Random, sigma: float, *shape: int) -> Floats:
-    """Return Gaussian noise, on a fine grid."""
+    """Return Gaussian noise on a grid of 2**-20."""
     return on_grid(dice.normal(0.0, sigma, size=shape))
 
 
 def largest_for_length(data: Values, runs: int, dice: Random) -> Floats:
-    """Return every number with noise for one of them: its length is what has to be paid for."""
+    """Return several numbers with noise for one of them, not for their joint L2 sensitivity."""
     return np.asarray(data, dtype=np.float64) + gaussian(dice, deviation(0.1), runs, len(data))
 
 
 def paid_once(data: float, runs: int, dice: Random) -> Floats:
-    """Return x eight times, each time with the noise of the whole price."""
+    """Return x eight times, each time with the noise of the whole rho: composition is ignored."""
     return data + gaussian(dice, deviation(0.1), runs, 8)
 
 
 def variance_for_deviation(data: float, runs: int, dice: Random) -> Floats:
-    """Return x with noise whose deviation is what its variance had to be."""
+    """Return x with noise that uses the required variance as its standard deviation."""
     return data + gaussian(dice, deviation(2.0) ** 2, runs)
 
 
 def same_noise(data: Values, runs: int, dice: Random) -> Floats:
-    """Return two numbers with one draw between them."""
+    """Return two numbers that share one noise draw."""
     return np.asarray(data, dtype=np.float64) + gaussian(dice, deviation(0.1), runs, 1)
 
 
 def pulled_in(data: float, runs: int, dice: Random) -> Floats:
-    """Return x with noise that is never more than two deviations: what is farther is put there."""
+    """Return x with noise that is clamped to two standard deviations."""
     sigma = deviation(0.02)
     return data + on_grid(np.clip(gaussian(dice, sigma, runs), -FAR * sigma, FAR * sigma))
 
 
 def rate_of_another(data: float, runs: int, dice: Random) -> Floats:
-    """Return x with Laplace noise of epsilon 1, sold for rho = 1/8."""
+    """Return x with Laplace noise of epsilon 1, claimed to cost rho = 1/8."""
     return data + laplace(dice, 1.0, runs)
 
 

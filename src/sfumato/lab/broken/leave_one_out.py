@@ -1,4 +1,4 @@
-"""BROKEN. What is released of leave-one-out means, on the bundled synthetic heights."""
+"""BROKEN. Releases of leave-one-out means, on the bundled synthetic heights."""
 
 from __future__ import annotations
 
@@ -15,29 +15,29 @@ Values = Sequence[float]
 
 
 def shared_noise(data: Values, runs: int, dice: Random) -> Floats:
-    """Return all leave-one-out means, moved by one shared noise."""
+    """Return all leave-one-out means with one noise draw for all of them."""
     return broken_releases(data, dice, runs=runs)
 
 
 def adds_the_deviation(data: Values, runs: int, dice: Random) -> Floats:
-    """Return the mean plus the deviation of the leave-one-out means: no noise at all."""
+    """Return the mean plus the standard deviation of the leave-one-out means: there is no noise."""
     del dice
     return np.full(runs, np.mean(data) + np.std(loo_means(data)))
 
 
 def noise_of_that_deviation(data: Values, runs: int, dice: Random) -> Floats:
-    """Return the mean with Gaussian noise of that deviation."""
+    """Return the mean with Gaussian noise as wide as the deviation of the leave-one-out means."""
     return on_grid(np.mean(data) + dice.normal(0, np.std(loo_means(data)), size=runs))
 
 
 def local_laplace(data: Values, runs: int, dice: Random) -> Floats:
-    """Return the mean with Laplace noise as wide as the furthest leave-one-out mean."""
+    """Return the mean with Laplace noise scaled by the farthest leave-one-out mean."""
     mean = float(np.mean(data))
     return on_grid(mean + laplace(dice, float(np.abs(loo_means(data) - mean).max()), runs))
 
 
 def _heights() -> tuple[Values, Values, Values]:
-    """Return the heights, with the first person a centimetre taller, and without 1.65."""
+    """Return three data sets: all heights, the first person 1 cm taller, and without the 1.65."""
     values = read_numbers(HEIGHTS, "Height")
     return values, [values[0] + 1, *values[1:]], [one for one in values if one != min(values)]
 

@@ -1,8 +1,9 @@
 """BROKEN. Leave-one-out means with one shared noise value, as a research notebook released them.
 
-Never use it to protect anything: one noise value cancels in every difference, the scale comes from
-the data, and the noise is never small. `test_everyone_is_rebuilt_exactly_by_who_knows_one_person`
-rebuilds every value from it. It takes a numpy generator, so no door could call it with its dice.
+Never use it to protect anything: the shared noise cancels in every difference, its scale comes
+from the data, and it is never small. `test_everyone_is_rebuilt_exactly_by_who_knows_one_person`
+reconstructs every value from it. It takes a numpy generator, so the guarded release, which has
+another random source, cannot call it.
 """
 
 from __future__ import annotations
@@ -25,13 +26,13 @@ def loo_means(values: Sequence[float]) -> FloatArray:
 
 
 def broken_release(values: Sequence[float], dice: np.random.Generator) -> FloatArray:
-    """Return the notebook's release: every leave-one-out mean plus one and the same noise."""
+    """Return the notebook's release: every leave-one-out mean plus the same noise value."""
     release: FloatArray = broken_releases(values, dice, runs=1)[0]
     return release
 
 
 def broken_releases(values: Sequence[float], dice: np.random.Generator, *, runs: int) -> FloatArray:
-    """Return that many independent releases, one a row."""
+    """Return `runs` independent releases, one per row."""
     means = loo_means(values)
     distances = np.abs(means - means.mean())
     noise = _noise(dice, scale=float(means.std()), sensitivity=float(distances.max()), runs=runs)
@@ -42,9 +43,9 @@ def broken_releases(values: Sequence[float], dice: np.random.Generator, *, runs:
 def _noise(dice: np.random.Generator, *, scale: float, sensitivity: float, runs: int) -> FloatArray:
     """Return one noise value per run.
 
-    The notebook draws Laplace(0, scale) until |noise| >= sensitivity. The exponential tail forgets
-    how far it has come, so |noise| = sensitivity + Exp(scale) with a random sign is the same
-    distribution, in one draw: one outlier among many equals would keep the loop busy for ever.
+    The notebook draws Laplace(0, scale) until |noise| >= sensitivity. The exponential tail is
+    memoryless, so |noise| = sensitivity + Exp(scale) with a random sign has the same distribution.
+    One draw replaces a loop that, with one outlier among many equal values, would hardly ever end.
     """
     signs = dice.choice(np.array([-1.0, 1.0]), size=runs)
     noise: FloatArray = signs * (sensitivity + dice.exponential(scale, size=runs))

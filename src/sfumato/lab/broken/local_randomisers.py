@@ -1,4 +1,4 @@
-"""BROKEN. Randomisers of one person's own answer."""
+"""BROKEN. Local randomisers, which randomise one respondent's own answer."""
 
 from __future__ import annotations
 
@@ -8,23 +8,23 @@ import numpy as np
 
 from sfumato.lab.broken.specimen import Floats, Random, Specimen
 
-TRUTH: Final = 1 / (1 + np.exp(-1.0))  # how often a coin of epsilon 1 tells the truth
+TRUTH: Final = 1 / (1 + np.exp(-1.0))  # chance of the truth: binary response at epsilon 1
 
 
 def binary_odds(data: int, runs: int, dice: Random) -> Floats:
-    """Return one of 16 values, true as often as a coin of two sides may be."""
+    """Return one of 16 values, true with a chance that is right for two values only."""
     other = (data + dice.integers(1, 16, size=runs)) % 16
     return np.where(dice.random(runs) < TRUTH, data, other).astype(np.float64)
 
 
 def one_bit_budget(data: int, runs: int, dice: Random) -> Floats:
-    """Return four bits, each randomised as if it were the only one to differ."""
+    """Return a randomised one-hot code of four bits: two bits differ, but only one is paid for."""
     bits = np.arange(4) == data
     return np.asarray((bits ^ (dice.random((runs, 4)) >= TRUTH)).astype(np.float64))
 
 
 def told_twice(data: int, runs: int, dice: Random) -> Floats:
-    """Return the same yes or no, randomised anew each of two times."""
+    """Return the same yes or no twice, with fresh randomness each time."""
     return np.asarray((bool(data) ^ (dice.random((runs, 2)) >= TRUTH)).astype(np.float64))
 
 

@@ -1,4 +1,4 @@
-"""BROKEN. Choices that say too much, or are made too sharply."""
+"""BROKEN. Private selection that releases too much, or adds too little noise."""
 
 from __future__ import annotations
 
@@ -17,30 +17,30 @@ def _scores(data: Scores, runs: int) -> Floats:
 
 
 def noisy_max_value(data: Scores, runs: int, dice: Random) -> Floats:
-    """Return the largest noisy score itself, at the price of its name."""
+    """Return the largest noisy score itself, for the price of its name alone."""
     scores = _scores(data, runs)
     return np.asarray((scores + laplace(dice, 2.0, *scores.shape)).max(axis=1))
 
 
 def one_sided_max_value(data: Scores, runs: int, dice: Random) -> Floats:
-    """Return the largest score with exponential noise, value and all."""
+    """Return the largest score with exponential noise; only its name is paid for."""
     scores = _scores(data, runs)
     return on_grid((scores + dice.exponential(2.0, size=scores.shape)).max(axis=1))
 
 
 def too_sharp(data: Scores, runs: int, dice: Random) -> Floats:
-    """Return a choice by exp(epsilon u) where exp(epsilon u / 2) was due."""
+    """Return a choice with weights exp(epsilon u), where exp(epsilon u / 2) is due."""
     scores = _scores(data, runs)
     return np.asarray((scores + dice.gumbel(size=scores.shape)).argmax(axis=1).astype(np.float64))
 
 
 def best_of_five(data: float, runs: int, dice: Random) -> Floats:
-    """Return the largest of five noisy answers, at the price of one."""
+    """Return the largest of five noisy answers, for the price of one."""
     return np.asarray((data + laplace(dice, 1.0, runs, 5)).max(axis=1))
 
 
 def chooses_a_record(data: Scores, runs: int, dice: Random) -> Floats:
-    """Return a median chosen among the records themselves."""
+    """Return a median that is chosen among the records, not from public candidates."""
     records = np.sort(np.asarray(data, dtype=np.float64))
     ranks = -np.abs(np.arange(len(records)) - (len(records) - 1) / 2) / 2
     places = (ranks + dice.gumbel(size=(runs, len(records)))).argmax(axis=1)

@@ -1,4 +1,4 @@
-"""BROKEN. Releases whose keys, errors, order, flags or repeats give people away."""
+"""BROKEN. Releases whose keys, errors, order, flags or repeats reveal a person."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ Values = Sequence[float]
 
 
 def unprotected_keys(data: Groups, runs: int, dice: Random) -> list[dict[str, float]]:
-    """Return a noisy count for every key that has somebody."""
+    """Return a noisy count for every key in the rows, without partition selection."""
     noise = laplace(dice, 1.0, runs, len(data))
     return [dict(zip(data, (np.array([*data.values()]) + row).tolist())) for row in noise]  # noqa: B905
 
 
 def true_order(data: Groups, runs: int, dice: Random) -> Floats:
-    """Return noisy counts, ordered by the true ones."""
+    """Return noisy counts, sorted by the true counts."""
     order = sorted(data, key=lambda key: -data[key])
     noisy = np.array([data[key] for key in order]) + laplace(dice, 1.0, runs, len(order))
     names = np.array([sorted(data).index(key) for key in order], dtype=np.float64)
@@ -28,57 +28,57 @@ def true_order(data: Groups, runs: int, dice: Random) -> Floats:
 
 
 def suppressed(data: int, runs: int, dice: Random) -> Floats:
-    """Return a noisy count, or nothing if the true count is below five."""
+    """Return a noisy count, or NaN if the true count is below five."""
     return np.full(runs, np.nan) if data < 5 else data + laplace(dice, 1.0, runs)
 
 
 def reused_noise(data: tuple[float, float], runs: int, dice: Random) -> Floats:
-    """Return two answers with one and the same noise."""
+    """Return two answers that share one noise draw."""
     return np.asarray(data, dtype=np.float64) + laplace(dice, 1.0, runs, 1)
 
 
 def raced(data: float, runs: int, dice: Random) -> Floats:
-    """Return two answers of a race that was charged once."""
+    """Return two answers to concurrent questions that were charged once."""
     return data + laplace(dice, 1.0, runs, 2)
 
 
 def fixed_sample(data: float, runs: int, dice: Random) -> Floats:
-    """Return an answer over a sample that was drawn once for all."""
+    """Return an answer over a sample that is drawn once, but priced as a fresh secret sample."""
     return data + laplace(dice, 1.0, runs)
 
 
 def nan_through(data: Values, runs: int, dice: Random) -> Floats:
-    """Return a sum that a NaN goes through."""
+    """Return a noisy sum that one person's NaN turns into NaN."""
     return float(np.sum(data)) + laplace(dice, 1.0, runs)
 
 
 def error_when_few(data: Values, dice: Random) -> float:
-    """Return a noisy count, or an error if there are fewer than five."""
+    """Return a noisy count, or raise an error if the true count is below five."""
     if len(data) < 5:
         raise ValueError("too few rows")
     return len(data) + float(dice.laplace())
 
 
 def low_threshold(data: int, runs: int, dice: Random) -> Floats:
-    """Return a noisy count if it passes 1.5 (11.8 would be right), else nothing."""
+    """Return a noisy count if it is above 1.5 (11.8 would be right), else NaN."""
     noisy = data + laplace(dice, 1.0, runs)
     return np.where((data > 0) & (noisy > 1.5), noisy, np.nan)
 
 
 def cache_flag(data: Groups, runs: int, dice: Random) -> list[dict[str, object]]:
-    """Return a noisy count, and whether it was remembered."""
+    """Return a noisy count, and a cache flag that one person's presence sets."""
     noise = laplace(dice, 1.0, runs).tolist()
     return [{"n": 5.0 + one, "cached": "victim" in data} for one in noise]
 
 
 def quiet_when_empty(data: Values, runs: int, dice: Random) -> Floats:
-    """Return a noisy sum of a secret tenth, and an exact zero if it is empty."""
+    """Return a noisy count of a secret one-in-ten sample, or an exact 0 if the sample is empty."""
     chosen = dice.binomial(len(data), 0.1, size=runs)
     return np.where(chosen > 0, chosen + on_grid(dice.normal(0, 3.73, size=runs)), 0.0)
 
 
 def copies_a_row(data: Values, runs: int, dice: Random) -> Floats:
-    """Return a synthetic value; one in fifty is copied from the largest row."""
+    """Return a synthetic value; one in fifty is a copy of the largest row."""
     made = np.round(dice.uniform(0, 10, size=runs))
     return np.where(dice.random(runs) < 0.02, max(data), made)
 

@@ -1,4 +1,4 @@
-"""BROKEN. Sparse vector techniques of the literature (Lyu, Su, Li 2017 name them Alg. 3 to 6)."""
+"""BROKEN. Sparse vector techniques, most of them from Lyu, Su, Li 2017 (Alg. 3 to 6)."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ def _noisy(data: Answers, runs: int, dice: Random, *, scale: float) -> Floats:
 
 
 def _cut(is_above: Floats, positives: int) -> Floats:
-    """Return the answers up to the last allowed yes, and nothing (NaN) after it."""
+    """Return the answers up to the last allowed yes, and NaN after it."""
     seen = np.cumsum(is_above, axis=1) - is_above
     return np.where(seen < positives, is_above, np.nan)
 
 
 def releases_the_value(data: Answers, runs: int, dice: Random) -> Floats:
-    """Return, where the first noisy answer passes, that noisy answer itself (Alg. 3)."""
+    """Return the first noisy answer above the threshold; only its yes is paid for (Alg. 3)."""
     noisy = _noisy(data, runs, dice, scale=2.0)
     is_above = (noisy >= laplace(dice, 2.0, runs, 1)).astype(np.float64)
     said = _cut(is_above, 1)
@@ -33,25 +33,25 @@ def releases_the_value(data: Answers, runs: int, dice: Random) -> Floats:
 
 
 def ignores_the_cutoff(data: Answers, runs: int, dice: Random) -> Floats:
-    """Return yes and no; each answer's noise does not grow with the five positives (Alg. 4)."""
+    """Return yes and no with answer noise that does not grow with the five positives (Alg. 4)."""
     noisy = _noisy(data, runs, dice, scale=4 / 3)
     return _cut((noisy >= laplace(dice, 4.0, runs, 1)).astype(np.float64), CUTOFF)
 
 
 def no_answer_noise(data: Answers, runs: int, dice: Random) -> Floats:
-    """Return yes and no with a noisy threshold and exact answers (Alg. 5)."""
+    """Return yes and no from a noisy threshold and exact answers (Alg. 5)."""
     exact = _noisy(data, runs, dice, scale=0.0)
     return (exact >= laplace(dice, 2.0, runs, 1)).astype(np.float64)
 
 
 def no_cutoff(data: Answers, runs: int, dice: Random) -> Floats:
-    """Return yes and no for ever, at the price of one (Alg. 6)."""
+    """Return yes and no without a limit on the positives, for the price of one (Alg. 6)."""
     noisy = _noisy(data, runs, dice, scale=2.0)
     return (noisy >= laplace(dice, 2.0, runs, 1)).astype(np.float64)
 
 
 def no_threshold_noise(data: Answers, runs: int, dice: Random) -> Floats:
-    """Return yes and no for ever with an exact threshold: each yes and no should be paid."""
+    """Return yes and no from an exact threshold, where each of them should be paid for."""
     return (_noisy(data, runs, dice, scale=2.0) >= 0.5).astype(np.float64)
 
 

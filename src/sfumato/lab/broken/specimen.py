@@ -1,4 +1,4 @@
-"""BROKEN mechanisms as specimens: what each claims, what is wrong, who shows it."""
+"""Describe one BROKEN mechanism: its claim, its flaw, and two neighbours that reveal the flaw."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from numpy.typing import NDArray
 Floats = NDArray[np.float64]
 Random = np.random.Generator
 GRID: Final = 2.0**20
-Mechanism = Callable[..., Any]  # Any: what comes out is whatever was broken
-# How the two of a pair are neighbours. The house's own relation is the first: somebody joins. A
-# swap is two such steps, and so may cost twice; one's own answer is what local noise protects; the
-# order of the rows is nothing that anybody has.
+Mechanism = Callable[..., Any]  # Any: each mechanism has outputs of its own kind
+# The neighbouring relation of a pair. "joins" is the platform's own: one person is added. "swaps"
+# replaces one person, which is two such steps and may cost twice. "answers" is what a local
+# randomiser protects: one respondent's answer differs. "reorders" changes no person's data at all.
 Relation = Literal["joins", "swaps", "answers", "reorders"]
 
 
 @dataclass(frozen=True)
 class Specimen:
-    """One broken mechanism; `pair` are two neighbours that it tells apart."""
+    """A broken mechanism and its claim; `pair` are two neighbours that its outputs tell apart."""
 
     id: str
     name: str
@@ -30,16 +30,16 @@ class Specimen:
     mechanism: Mechanism
     epsilon: float = 1.0  # as claimed
     delta: float = 0.0  # as claimed
-    rho: float | None = None  # as claimed, instead of both
-    catchable: bool = True  # by running it at most 131,072 times
-    relation: Relation = "joins"  # what the claim is about, and the pair is a case of
+    rho: float | None = None  # as claimed, instead of epsilon and delta
+    catchable: bool = True  # the auditor can catch it in at most 131,072 runs
+    relation: Relation = "joins"  # the neighbouring relation of the claim and of the pair
 
 
 def laplace(dice: Random, scale: float, *shape: int) -> Floats:
-    """Return Laplace noise, on a fine grid."""
+    """Return Laplace noise on a grid of 2**-20."""
     return on_grid(dice.laplace(0.0, scale, size=shape))
 
 
 def on_grid(numbers: Floats) -> Floats:
-    """Return the numbers on a grid of 2**-20: their lowest bits shall not show another fault."""
+    """Round numbers to a grid of 2**-20, so that their lowest bits do not reveal another flaw."""
     return np.asarray(np.round(numbers * GRID) / GRID)

@@ -1,4 +1,4 @@
-"""BROKEN. Sums whose sensitivity was reckoned too small, or that computers add up wrongly."""
+"""BROKEN. Sums with too small a sensitivity, exact by-products, or faulty machine arithmetic."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ import numpy as np
 from sfumato.lab.broken.specimen import Floats, Random, Specimen, laplace, on_grid
 
 Values = Sequence[float]
-BIG: Final = float(1 << 25)  # a float32 cannot add one to it
+BIG: Final = float(1 << 25)  # adding 1 to it has no effect in float32
 
 
 def noised(data: float, runs: int, dice: Random) -> Floats:
-    """Return x + Laplace(1): right if one person moves x by one."""
+    """Return x + Laplace(1), which is right only for sensitivity 1."""
     return data + laplace(dice, 1.0, runs)
 
 
 def noised_each(data: Values, runs: int, dice: Random) -> Floats:
-    """Return every number with Laplace(1): right if one person moves one of them by one."""
+    """Return every number plus Laplace(1): right only if one person moves one number by one."""
     return np.asarray(data, dtype=np.float64) + laplace(dice, 1.0, runs, len(data))
 
 
@@ -30,39 +30,39 @@ def exact_spread(data: Values, runs: int, dice: Random) -> Floats:
 
 
 def rounded_before(data: float, runs: int, dice: Random) -> Floats:
-    """Return x rounded to tens, and then noise as if x moved by one."""
+    """Return x rounded to tens, with noise for a sensitivity of 1; rounding makes it 10."""
     return round(data / 10) * 10 + laplace(dice, 1.0, runs)
 
 
 def wrapping(data: Sequence[int], runs: int, dice: Random) -> Floats:
-    """Return a sum in 32 bits that wraps around."""
+    """Return a noisy 32-bit sum that wraps around on overflow."""
     total = int(np.array(data, dtype=np.int64).sum()) + (1 << 31)
     return float(total % (1 << 32) - (1 << 31)) + laplace(dice, 1.0, runs)
 
 
 def running_float32(data: Values, runs: int, dice: Random) -> Floats:
-    """Return a running sum in 32-bit floats, which depends on the order of rows."""
+    """Return a noisy running sum in float32, which depends on the order of the rows."""
     total = float(np.cumsum(np.asarray(data, dtype=np.float32), dtype=np.float32)[-1])
     return total + laplace(dice, 1.0, runs)
 
 
 def exact_count_beside(data: Values, runs: int, dice: Random) -> Floats:
-    """Return a noisy sum, and how many rows there are exactly."""
+    """Return a noisy sum and the exact number of rows."""
     return np.column_stack([sum(data) + laplace(dice, 1.0, runs), np.full(runs, len(data))])
 
 
 def spread_for_scale(data: float, runs: int, dice: Random) -> Floats:
-    """Return x with noise whose scale is 1/(sqrt(2) epsilon): its deviation was meant."""
+    """Return x with Laplace noise whose standard deviation, not its scale, is 1/epsilon."""
     return data + laplace(dice, 1 / np.sqrt(2), runs)
 
 
 def classic_gaussian(data: float, runs: int, dice: Random) -> Floats:
-    """Return x with the textbook sigma for (20, 0.01), which is proved up to epsilon 1 only."""
+    """Return x with the textbook sigma for (20, 0.01), which is proved only up to epsilon 1."""
     return data + on_grid(dice.normal(0, np.sqrt(2 * np.log(125)) / 20, size=runs))
 
 
 def rho_for_epsilon(data: float, runs: int, dice: Random) -> Floats:
-    """Return x with Gaussian noise of rho = 1, sold as epsilon = 1."""
+    """Return x with Gaussian noise of rho = 1, claimed to be epsilon = 1."""
     return data + on_grid(dice.normal(0, np.sqrt(0.5), size=runs))
 
 

@@ -1,4 +1,4 @@
-"""The zoo: every BROKEN mechanism by its id, grouped in files by what went wrong."""
+"""List all BROKEN mechanisms (the zoo), grouped in files by what is wrong with them."""
 
 from __future__ import annotations
 
