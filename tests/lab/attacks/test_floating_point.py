@@ -51,9 +51,19 @@ def test_one_look_beats_the_promise_of_float_noise_and_not_of_ours() -> None:
 
 def test_the_lowest_bit_alone_tells_a_finer_number_from_one_and_noise() -> None:
     made_of_one = naive(1, 1.0)
-    told = guess_one_by_lowest_bit(np.concatenate([naive(0, 1.0), made_of_one]))
+    told = guess_one_by_lowest_bit(np.concatenate([naive(0, 1.0), made_of_one]), 1.0)
     assert not told[:LOOKS][lowest_bit(naive(0, 1.0)) < -53].any()
     assert (lowest_bit(made_of_one[np.abs(made_of_one) >= 0.5]) >= -53).all()
+
+
+def test_the_lowest_bit_tells_more_than_the_size() -> None:
+    dice = np.random.default_rng(1)
+    truths = dice.random(20_000) < 0.5
+    released = naive_release(truths.astype(np.int64), 0.5, dice)
+    by_size = ((released >= 0.5) == truths).mean()  # 60.7 %, the best that the size can do
+    assert (guess_one_by_lowest_bit(released, 0.5) == truths).mean() > by_size + 0.03
+    rounded = np.round(released * 2.0**20) / 2.0**20
+    assert (guess_one_by_lowest_bit(rounded, 0.5) == truths).mean() < by_size + 0.01
 
 
 def test_whole_numbers_could_be_from_either_count() -> None:

@@ -79,12 +79,16 @@ def guess_one(released: Floats, epsilon: float) -> Bits:
     return guessed
 
 
-def guess_one_by_lowest_bit(released: Floats) -> Bits:
-    """Guess the same without a search, from the number's size and its lowest set bit.
+def guess_one_by_lowest_bit(released: Floats, epsilon: float) -> Bits:
+    """Guess the same without a search, by the likelihood of the size and the lowest set bit.
 
-    A count of 1 plus float noise has no bits below 2**-53.
+    A count of 1 plus float noise has no bits below 2**-53. A number near zero has such bits, unless
+    all of them happen to be 0: each halves the probability that it comes from a count of 0.
     """
-    guessed: Bits = (lowest_bit(released) >= -53) & (released >= 0.5)
+    _, exponent = np.frexp(released)
+    zeros = np.maximum(0, -exponent)  # bits below 2**-53 that the float could have
+    likelihood = epsilon * (np.abs(released) - np.abs(released - 1)) + zeros * math.log(2)
+    guessed: Bits = (lowest_bit(released) >= -53) & (likelihood > 0)
     return guessed
 
 
@@ -114,8 +118,8 @@ def _naive(setting: Setting, epsilon: float) -> SuccessRate:
 def _naive_by_bit(setting: Setting, epsilon: float) -> SuccessRate:
     truths = setting.dice.random(setting.runs) < 0.5
     released = naive_release(truths.astype(np.int64), epsilon, setting.dice)
-    hits = int((guess_one_by_lowest_bit(released) == truths).sum())
-    name = f"float noise, 'epsilon = {epsilon:g}', lowest bit alone"
+    hits = int((guess_one_by_lowest_bit(released, epsilon) == truths).sum())
+    name = f"float noise, 'epsilon = {epsilon:g}', size and lowest bit"
     return SuccessRate(name, hits, setting.runs)
 
 
