@@ -113,7 +113,7 @@ class FileAnchor:
         return None if _newest(slots) is not None else "both slots of the anchor file are damaged"
 
     def sums(self) -> AnchorSums | None:
-        """Return what accounts had spent by the newest mark, or None if the records are unusable."""
+        """Return what accounts had spent by the newest mark; None if records are unusable."""
         found: AnchorSums | None = None
         with contextlib.suppress(OSError):
             file = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
