@@ -146,7 +146,7 @@ def attempt_read(look: Callable[[], T]) -> tuple[T | None, bool]:
 def read_for_charge(ledger: Ledger, charge: Charge, look: Callable[[RowReader], T]) -> T:
     """Return the result of a paid read; or note the failure in the ledger, then refuse.
 
-    If a limit stopped the read, its shape of question is frozen (soundness rule 13).
+    If a limit stopped the read, its question shape is frozen (soundness rule 13).
     """
     reader = RowReader.of(ledger, charge)
     found, is_stopped = attempt_read(lambda: look(reader))

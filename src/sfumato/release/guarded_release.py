@@ -54,7 +54,7 @@ def release(door: Door, order: Order) -> Release:
     order, priced, noise = _prepared(door, order)
     charge = _charge(door, order, priced)
     outcome = door.ledger.charge(charge)
-    if isinstance(outcome, Pending):  # paid already, by an operation of the asker's own: go on
+    if isinstance(outcome, Pending):  # paid by another operation of the asker: continue that
         charge = replace(charge, op=outcome.op)
         outcome = door.ledger.charge(charge)
     if isinstance(outcome, Pending):

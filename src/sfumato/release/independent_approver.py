@@ -23,7 +23,7 @@ _ID_OF: Final = {"airlock-submitted": "request", "cap-asked": "approval", "peopl
 
 @dataclass(frozen=True)
 class SecondPerson:
-    """The check of one vault, over the access events in its ledger."""
+    """Checks whether approvers in a vault are independent, by the access events in its ledger."""
 
     store: LedgerStore
 

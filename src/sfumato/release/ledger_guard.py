@@ -70,15 +70,15 @@ UNKNOWN_RECEIPT = "receipt-unknown"  # kind of entry: a valid receipt whose entr
 
 
 def measured_loss(store: LedgerStore, anchor: Anchor) -> Loss | None:
-    """Return the debits that the ledger has lost, by account; None if the anchor can't tell.
+    """Measure the debits that a restored ledger has lost, by account; None if that is unknown.
 
     The anchor keeps what each account had spent by its newest mark. Ledger and anchor agree up to
     the last mark that both have. Every debit that the anchor saw after it is added to what the
     ledger has now. So no debit is missed, even if both grew after that mark.
 
-    The anchor can't tell if its records are damaged or have no sums, if the ledger's hash chain is
-    broken or has another epoch, if a receipt names an entry that the anchor never saw, or if the
-    ledger is frozen for another reason.
+    The loss is unknown in these cases: the anchor's records are damaged or have no sums; the
+    ledger's hash chain is broken or has another epoch; a receipt names an entry that the anchor
+    never saw; or the ledger is frozen for another reason.
     """
     mark, sums, verdict = anchor.read(), anchor.sums(), store.verify()
     if mark is None or sums is None or verdict.fault is not None:
@@ -145,7 +145,7 @@ DAY_S: Final = 86_400.0
 
 
 class EntryQuota:
-    """Counts the ledger entries of each user in a day, and says when the quota is used; has state.
+    """The quota of ledger entries per user and day: counts them and refuses more; has state.
 
     It bounds how fast the ledger grows and changes no price, so a restart may reset it. A day is
     counted on a monotonic clock.
@@ -376,7 +376,7 @@ class Ledger:
         return made
 
     def thaw_shape(self, shape: str) -> None:
-        """Allow a frozen shape of question again."""
+        """Unfreeze a question shape (a question without its constants) that a limit stopped."""
         self.store.thaw_shape(shape, self._mark())
 
     def begin(self, kind: str, body: Json) -> LedgerHead:
@@ -486,9 +486,9 @@ class Ledger:
             )
 
     def acknowledge(self, why: str) -> LedgerHead:
-        """Reopen a broken ledger because the owner says so; lost debits count as spent.
+        """Reopen a broken ledger, as the owner decides; lost debits count as spent.
 
-        If the anchor can't tell how much was lost, every account's whole cap counts as spent.
+        If the loss can't be measured, every account's whole cap counts as spent.
         """
         self.check_broken()
         loss = measured_loss(self.store, self.anchor)
@@ -583,7 +583,7 @@ def _being_answered() -> Refused:
 
 
 def question_frozen() -> Refused:
-    """Return the refusal for a shape of question that is frozen."""
+    """Return the refusal for a frozen question shape: a similar question hit a limit."""
     return Refused(
         "question-frozen",
         "A question of this shape was stopped once, so it waits for the owner.",

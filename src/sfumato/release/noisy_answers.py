@@ -99,7 +99,10 @@ def _noted(
 def _read_alone(
     found: Sealed[Cells] | EngineStopped, is_own: bool
 ) -> Sealed[Cells] | EngineStopped | None:
-    """Return None if the count has to be read alone: the host ended it, not by its own shape."""
+    """Return a count's batch result; None to read it alone, because the host ended the batch.
+
+    If the count's own shape is the cause, the result is EngineStopped.
+    """
     if not isinstance(found, EngineLost):
         return found
     return EngineStopped() if is_own else None

@@ -247,12 +247,12 @@ def _freeze_shape(work: LedgerTransaction, shape: str | None) -> None:
 
 
 def is_shape_frozen(work: LedgerTransaction, shape: str) -> bool:
-    """Say whether this shape of question is frozen until the owner thaws it."""
+    """Say whether this question shape is frozen until the owner thaws it."""
     return bool(work.link.rows("SELECT 1 FROM ledger_frozen_shapes WHERE shape = ?", (shape,)))
 
 
 def thaw_shape(work: LedgerTransaction, shape: str) -> None:
-    """Allow a frozen shape of question again; do nothing if it isn't frozen."""
+    """Unfreeze a question shape; do nothing if it isn't frozen."""
     if work.link.change("DELETE FROM ledger_frozen_shapes WHERE shape = ?", (shape,)):
         work.append("shape-thawed", {"shape": shape})
 

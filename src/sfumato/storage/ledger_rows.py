@@ -135,7 +135,7 @@ def last_account(link: DatabaseLink, prefix: str, bytewise: str) -> str | None:
 
 
 def frozen_shapes(link: DatabaseLink) -> tuple[str, ...]:
-    """Return the frozen shapes of question, sorted."""
+    """Return the frozen question shapes, sorted."""
     found = link.rows("SELECT shape FROM ledger_frozen_shapes")
     return tuple(sorted(shape for (shape,) in found))
 

@@ -158,7 +158,7 @@ class SqlLedger:
         return ended
 
     def thaw_shape(self, shape: str, mark: Mark = None) -> None:
-        """Allow a frozen shape of question again."""
+        """Unfreeze a question shape (a question without its constants) that a limit stopped."""
         self._looked(
             ledger_operations.held_to(mark, partial(ledger_operations.thaw_shape, shape=shape))
         )
@@ -242,7 +242,7 @@ class SqlLedger:
         return self._looking.seen(lambda link: ledger_rows.standing_with(link, seq))
 
     def frozen_shapes(self) -> tuple[str, ...]:
-        """Return the frozen shapes of question."""
+        """Return the frozen question shapes, which the owner has to thaw."""
         return self._looking.seen(ledger_rows.frozen_shapes)
 
     def account(self, account: str) -> Account | None:

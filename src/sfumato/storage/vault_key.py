@@ -1,8 +1,8 @@
 """The key that decrypts a vault which is encrypted at rest: 64 hex digits, kept outside it.
 
-It comes from a private file outside the vault's folder, or from the output of a command, such as a
-keyring, a password manager or a key service. Passphrases are not supported, because one that
-people can remember can be guessed.
+It comes from a private file outside the vault's folder, or from a command's output. Such a command
+may ask a keyring, a password manager or a key service. Passphrases are not supported, because one
+that people can remember can be guessed.
 """
 
 from __future__ import annotations

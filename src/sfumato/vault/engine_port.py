@@ -27,8 +27,10 @@ START, SIGNAL, MEMORY = "start", "signal", "memory"  # causes for which the host
 class EngineLost(EngineStopped):
     """The host ended the reading process; no limit of the query did.
 
-    `cause` is START (the process never started, so no row was read), SIGNAL (another process killed
-    it) or MEMORY (the kernel killed it, out of memory, which may depend on the rows).
+    The values of `cause`:
+    START: the process never started, so no row was read.
+    SIGNAL: another process killed it.
+    MEMORY: the kernel killed it, out of memory, which may depend on the rows.
     """
 
     def __init__(self, cause: str) -> None:

@@ -73,7 +73,8 @@ class Charge:
     op: str  # the asker's operation id; unique per user
     request: str  # SHA-256 (hex) of the canonical request; an op always has one request
     answer_key: str  # under which the answer is stored; `fresh` requests make theirs unique
-    shape: str  # SHA-256 (hex) of the question's shape, which is frozen if a limit stops it
+    # SHA-256 (hex) of the question without its constants; frozen if a limit stops the question
+    shape: str
     debtors: tuple[Debtor, ...]
     debt: PrivacyCost
     body: dict[str, object]  # content of the entry: question, price, mechanism; no rows
@@ -174,7 +175,7 @@ class Reused:
 
 @dataclass(frozen=True)
 class ShapeFrozen:
-    """This shape of question is frozen until the owner thaws it; nothing was debited."""
+    """The question's shape is frozen until the owner thaws it; nothing was debited."""
 
     shape: str
 

@@ -108,11 +108,11 @@ class LedgerStore(Protocol):
         ...
 
     def thaw_shape(self, shape: str, mark: Mark = None) -> None:
-        """Allow a frozen shape of question again."""
+        """Unfreeze a question shape (a question without its constants) that a limit stopped."""
         ...
 
     def frozen_shapes(self) -> tuple[str, ...]:
-        """Return the frozen shapes of question."""
+        """Return the frozen question shapes, which the owner has to thaw."""
         ...
 
     def open_account(self, account: str, cap: Cap, mark: Mark = None) -> Account:

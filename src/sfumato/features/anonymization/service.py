@@ -103,9 +103,9 @@ class Anonymity:
 
         Args:
             table: A file's path, or a frame, an array, a tensor or rows in memory.
-            quasi: The quasi-identifiers; all columns that are not sensitive if there are none.
-            sensitive: The columns that hold secrets.
-            others_known: Measure each secret as if the others were known.
+            quasi: The quasi-identifiers; None for all columns that are not sensitive.
+            sensitive: The sensitive columns.
+            others_known: Measure each sensitive column as if the attacker knew the others.
             fraction: The share of the population that is in the table, for the journalist's risk.
 
         Returns:

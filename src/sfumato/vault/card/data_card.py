@@ -1,8 +1,7 @@
 """The data card: all public facts about a data set, signed by its owner before any query.
 
-It states the privacy unit (the column that names the person, or each row), the default
-contribution bounds of a person (`max_groups`, `max_rows`), and the privacy budget of the people in
-the rows.
+It states the privacy unit: the column that names the person, or each row. It also states the
+default contribution bounds of a person (`max_groups`, `max_rows`), and the people's privacy budget.
 """
 
 from __future__ import annotations
