@@ -1,1 +1,1 @@
-"""The guarded release: price, charge, read, add noise, record. Rows leave no other way."""
+"""The guarded release: price, charge, read, add noise, record. No other code releases rows."""

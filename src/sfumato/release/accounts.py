@@ -1,4 +1,4 @@
-"""Whose budgets a question is charged to, and what is left of them, as people read it."""
+"""Privacy budget accounts: which ones pay for a question, and what is spent and left in each."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from sfumato.vault.ledger_entries import Account, Debtor
 
 
 def people_account(people: str) -> str:
-    """Return the account of a people domain, shared by everything about the same people."""
+    """Return the account of a people domain, which all data about the same people share."""
     return f"people:{people}"
 
 
 def data_set_account(name: str) -> str:
-    """Return the account of a data set, all its versions together."""
+    """Return the account of a data set, which all its versions share."""
     return f"data-set:{name}"
 
 
@@ -36,7 +36,11 @@ def user_account(name: str, user: str) -> str:
 
 
 def debtors(card: Card, user: str, groups: tuple[str, ...]) -> tuple[Debtor, ...]:
-    """Return everyone who pays when the user asks: the people, the data set, groups, the user."""
+    """Return the accounts that pay for a user's question, each with its cap.
+
+    They are the people domain, the data set, the user's groups if the card has a group cap, and
+    the user.
+    """
     shared = [people_account(card.people), data_set_account(card.name)]
     whole = cap_of(card.budget)
     paying = [(account, whole) for account in shared]
@@ -51,31 +55,34 @@ def debtors(card: Card, user: str, groups: tuple[str, ...]) -> tuple[Debtor, ...
 
 
 def budget_of(account: Account) -> Budget:
-    """Return the cap as epsilon and delta; the cap's delta is twice that of the first test."""
+    """Return the cap as epsilon and delta; half of the delta is for each of the two tests."""
     return Budget(
         Fraction(account.cap.epsilon, EPSILON_UNITS), Fraction(2 * account.cap.delta, DELTA_UNITS)
     )
 
 
 def cap_in_all(card: Card, budget: Budget) -> Cap:
-    """Return the cap of an account itself: none where its windows have one each."""
+    """Return an account's cap over all time: unbounded if each budget window has its own cap."""
     return cap_of(budget) if card.window is None else UNBOUNDED
 
 
 def cap_json(account: Account) -> Json:
-    """Return the cap as numbers for people."""
+    """Return the cap as decimal numbers, to show."""
     return {**budget_of(account).as_json(), "rho": max(account.cap.rho, 0) / RHO_UNITS}
 
 
 def spent_json(account: Account) -> Json:
-    """Return what is spent, as numbers for people."""
+    """Return what is spent as decimal numbers, to show."""
     return _debt_json(account.spent)
 
 
 def left_json(account: Account) -> Json:
-    """Return what both tests leave, and the largest epsilon that fits next (soundness rule 3)."""
+    """Return what is left by both tests of the privacy filter, and the next epsilon that fits.
+
+    See soundness rule 3.
+    """
     rest = left(account.cap, account.spent)
-    delta = max(2 * account.cap.delta - account.spent.delta, 0)  # of the whole cap: `budget_of`
+    delta = max(2 * account.cap.delta - account.spent.delta, 0)  # the whole cap: see `budget_of`
     return {
         "epsilon": rest.epsilon / EPSILON_UNITS,
         "delta": delta / DELTA_UNITS,
@@ -91,13 +98,13 @@ def left_json(account: Account) -> Json:
 
 
 def smallest_next(accounts: Iterable[Account]) -> float:
-    """Return the largest pure epsilon that every one of the accounts would still pay."""
+    """Return the largest pure epsilon that fits under the caps of all the accounts."""
     units = min(largest_next_units(account.cap, account.spent) for account in accounts)
-    return units / EPSILON_UNITS  # of two whole numbers, so rounded once
+    return units / EPSILON_UNITS  # a quotient of two integers, so it is rounded once
 
 
 def window_json(account: Account) -> Json:
-    """Return which window cap and spent are of, and what was spent in all; nothing without one.
+    """Describe the account's budget window and its spending over all windows; {} without a window.
 
     The guarantee is per window; over several windows the sums add up (decision 0012).
     """
@@ -118,7 +125,7 @@ def window_json(account: Account) -> Json:
 
 
 def left_to_pay(data_set: Account, paying: Iterable[Account]) -> Json:
-    """Return what is left of the data set, and the largest epsilon that all would still pay."""
+    """Return what is left of the data set's budget, and the next epsilon that fits all accounts."""
     return {**left_json(data_set), "next_epsilon": smallest_next(paying)}
 
 
@@ -131,7 +138,7 @@ def _debt_json(debt: PrivacyCost) -> Json:
 
 
 def exceeded(account: Account, debt: PrivacyCost) -> Refused:
-    """Return the refusal that says what was spent, what is needed and what is left."""
+    """Return the budget refusal: what was spent, what is needed and what is left."""
     spent, rest = spent_json(account), left_json(account)
     needed = _debt_json(debt)
     window = parts_of(account.name)
@@ -151,7 +158,7 @@ def exceeded(account: Account, debt: PrivacyCost) -> Refused:
 
 
 def _next_step(account: Account, debt: PrivacyCost) -> str:
-    """Return what to do; a whole delta fits neither test (see decision 0001)."""
+    """Return the refusal's next step. The cap's whole delta fits neither test (decision 0001)."""
     if debt.delta > account.cap.delta:
         half = account.cap.delta / DELTA_UNITS
         return f"Ask with a delta of at most {half:g}, or at a smaller epsilon."

@@ -1,7 +1,7 @@
-"""Read rows for one charge; whatever goes wrong is None, and later one code.
+"""Read rows for one charge, retry if the host ends the engine, and hide every other error.
 
-What the host ended is read again under the same charge, by a rule that is public and fixed
-(decision 0010).
+Retries follow a public, fixed rule and use the same charge (decision 0010). Every error is None
+inside and one refusal code outside, so that no error message depends on a row.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ _SAYS: Final = {
     SIGNAL: "another process ended the one that reads rows",
     MEMORY: "the machine had no memory left for the process that reads rows",
 }
-LOST: Final = "engine-lost"  # the kind of a ledger entry: the host ended a process that read
-PAUSES_S: Final = (0.1, 0.5, 2.0)  # before each time that one charge's rows are read again
-MEMORY_DEATHS: Final = 3  # of one shape, for want of memory, after which they are its own doing
+LOST: Final = "engine-lost"  # the kind of a ledger entry: the host ended a reading process
+PAUSES_S: Final = (0.1, 0.5, 2.0)  # before each retry of one charge's read
+MEMORY_DEATHS: Final = 3  # out-of-memory ends of one shape; beyond these the shape is the cause
 
 
 @dataclass
 class RowReader:
-    """Reads rows for one charge, and reads again what the host ended; has state.
+    """Reads rows for one charge, and retries a read that the host ended; has state.
 
-    Each reading gives the same numbers, and noise that is drawn between two readings stays as it
-    was drawn: what is read again is the reading alone.
+    A retry repeats the read alone. It finds the same numbers, and noise that was drawn before it
+    is kept.
     """
 
     ledger: Ledger
@@ -44,17 +44,17 @@ class RowReader:
 
     @staticmethod
     def of(ledger: Ledger, charge: Charge) -> RowReader:
-        """Return what reads for the charge."""
+        """Return the reader for a charge."""
         return RowReader(ledger, str(charge.body["data_set"]), charge.shape)
 
     def read(self, once: Callable[[], T]) -> T:
-        """Return what one reading gives; what the host has ended is read again, a few times.
+        """Read the rows; retry a few times if the host ends the read.
 
         Args:
             once: reads rows, and changes nothing.
 
         Raises:
-            EngineStopped: a limit of its own has stopped it, or the host too often.
+            EngineStopped: a limit of the engine stopped the read, or the host ended it too often.
             EngineLost: no process could be started, and no row was read.
         """
         while True:
@@ -70,21 +70,22 @@ class RowReader:
         raise EngineLost(START) if set(self._deaths) == {START} else EngineStopped
 
     def _is_its_own(self, cause: str) -> bool:
-        """Say whether its shape has died of want of memory too often since it was thawed."""
+        """Say whether the shape ran out of memory too often since the owner last thawed it."""
         return cause == MEMORY and _memory_deaths(self.ledger.store, self.shape) > MEMORY_DEATHS
 
 
 def note_lost(ledger: Ledger, data_set: str, shape: str | None, cause: str) -> None:
-    """Write down, for the owner, that the host ended a reading; of several there is no shape."""
+    """Note in the ledger, for the owner, that the host ended a read; shape is None for a batch."""
     ledger.note(LOST, {"data_set": data_set, "shape": shape, "cause": cause})
 
 
 def note_lost_pass(
     ledger: Ledger, data_set: str, shapes: Sequence[str], cause: str
 ) -> frozenset[str]:
-    """Write down that the host ended one pass for several; return whose doing it counts as.
+    """Note in the ledger that the host ended a batch; return the shapes that count as its cause.
 
-    Want of memory counts for every shape in the pass: together they may need what none does alone.
+    Running out of memory counts against every shape in the batch: together they may need memory
+    that none of them needs alone.
     """
     if cause != MEMORY:
         note_lost(ledger, data_set, None, cause)
@@ -95,15 +96,15 @@ def note_lost_pass(
 
 
 def losses(store: LedgerStore, data_set: str | None = None, since: str = "") -> list[Json]:
-    """Return how often the host ended a reading of the data set, or of any; an owner's to see.
+    """Count how often the host ended a read of the data set, by cause; only owners may see it.
 
     Args:
         store: the ledger's entries.
-        data_set: the data set that was read; None is every one.
-        since: a moment before which nothing is counted.
+        data_set: the data set that was read; None counts every data set.
+        since: a time before which nothing is counted.
 
     Returns:
-        For each cause: what it was, in words, how often, and when the last time.
+        For each cause: the cause in words, how often, and when last.
     """
     found: dict[str, Json] = {}
     for entry in store.notes(LOST):
@@ -126,15 +127,15 @@ def _of(body: str, name: str) -> object:
 
 
 def attempt_read(look: Callable[[], T]) -> tuple[T | None, bool]:
-    """Return what the look gives, or None; and whether a limit of the engine has stopped it.
+    """Return the result of the read, or None; and whether a limit of the engine stopped it.
 
-    The except blocks are left before anybody raises, so that no error that has touched a row
-    hangs on ours as its context.
+    The except blocks end before the caller raises. So an error that has touched a row is never the
+    `__context__` of ours.
     """
     try:
         return look(), False
     except EngineLost as error:
-        is_stopped = error.cause != START  # where nothing was read, nothing of it was stopped
+        is_stopped = error.cause != START  # no process started, so no read was stopped
     except EngineStopped:
         is_stopped = True
     except Exception:  # noqa: BLE001  # the door is where everything else is caught
@@ -143,9 +144,9 @@ def attempt_read(look: Callable[[], T]) -> tuple[T | None, bool]:
 
 
 def read_for_charge(ledger: Ledger, charge: Charge, look: Callable[[RowReader], T]) -> T:
-    """Return what the paid look gives; or refuse, once that is written down.
+    """Return the result of a paid read; or note the failure in the ledger, then refuse.
 
-    A shape of question that a limit has stopped is frozen (soundness rule 13).
+    If a limit stopped the read, its question shape is frozen (soundness rule 13).
     """
     reader = RowReader.of(ledger, charge)
     found, is_stopped = attempt_read(lambda: look(reader))

@@ -1,4 +1,7 @@
-"""The guarded release: plan, price, charge, read, noise, record. The only way out for a number."""
+"""The guarded release: plan, price, charge, read, add noise, record.
+
+Every number that leaves the vault for a query passes through `release` or `begin_all`.
+"""
 
 from __future__ import annotations
 
@@ -34,21 +37,24 @@ from sfumato.vault.ledger_entries import (
     Settling,
 )
 
-FEW: Final = 1_000  # numbers of an answer that others wait for, at 5 microseconds each or more
+FEW: Final = 1_000  # most numbers of an answer in a batch; each takes 5 microseconds or more
 
 
 def accounts_paying(ledger: Ledger, card: Card, asker: Asker) -> list[Account]:
-    """Return the accounts of all who pay: the people, the data set, groups, the user."""
+    """Return the accounts that pay: the people domain, the data set, groups, the user."""
     paying = debtors(card, asker.user, asker.groups)
     return list(ledger.paying(paying).values())
 
 
 def release(door: Door, order: Order) -> Release:
-    """Return the answer, whose charge was durable before a row was read; or refuse."""
+    """Release the answer to one order: charge it durably, then read rows and add noise.
+
+    A repeated operation returns its stored answer and pays nothing.
+    """
     order, priced, noise = _prepared(door, order)
     charge = _charge(door, order, priced)
     outcome = door.ledger.charge(charge)
-    if isinstance(outcome, Pending):  # paid already, by an operation of the asker's own: go on
+    if isinstance(outcome, Pending):  # paid by another operation of the asker: continue that
         charge = replace(charge, op=outcome.op)
         outcome = door.ledger.charge(charge)
     if isinstance(outcome, Pending):
@@ -62,9 +68,10 @@ def release(door: Door, order: Order) -> Release:
 
 
 def begin_all(door: Door, orders: Sequence[Order]) -> list[Begun | Release | Exception | None]:
-    """Return the questions that are paid, all in one go, before a row is read; or what stands.
+    """Charge several orders in one ledger transaction, before any row is read.
 
-    None has changed nothing, and is left to `release`: whatever is refused, and who has to wait.
+    Each order returns the paid question, its stored answer, its error, or None. None means that
+    nothing was charged: the caller runs `release`, which refuses the order or waits.
     """
     ready = [_ready_to_pay(door, order) for order in orders]
     paid = iter(door.ledger.charge_all([one[-1] for one in ready if one is not None]))
@@ -75,7 +82,7 @@ _Ready = tuple[Order, Priced, list[Drawn], Charge]
 
 
 def _ready_to_pay(door: Door, order: Order) -> _Ready | None:
-    """Return what is to be paid; None too where the noise or the answer may hold up the others."""
+    """Prepare an order for a batch; None if it is refused, or too slow for the others to wait."""
     with contextlib.suppress(Refused):
         priced = _priced(door, order, order.card)
         measure = priced.plan.measure
@@ -92,7 +99,7 @@ def _begun(door: Door, ready: _Ready, paid: Paid) -> Begun | Release | Exception
 
 
 def answer_all(door: Door, several: Sequence[Begun]) -> list[Release | Exception]:
-    """Return the answers of counts that are paid, read in one pass and written in one go."""
+    """Answer several paid counts with one scan of the rows and one ledger transaction."""
     read = read_all(door, several)
     pairs = zip(several, read, strict=True)
     ended = iter(end_all(door, [(one, text) for one, text in pairs if isinstance(text, str)]))
@@ -100,7 +107,7 @@ def answer_all(door: Door, several: Sequence[Begun]) -> list[Release | Exception
 
 
 def end_all(door: Door, read: Sequence[tuple[Begun, str]]) -> list[Release | Exception]:
-    """Return the answers once all stand, written in one go; each may be refused by itself."""
+    """Store several answers in one ledger transaction; return each release, or its own error."""
     ended = door.ledger.settle_all([_settling(begun, text) for begun, text in read])
     return [_ended(door, begun, settled) for (begun, _), settled in zip(read, ended, strict=True)]
 
@@ -114,7 +121,7 @@ def _ended(door: Door, begun: Begun, settled: Settled | Exception) -> Release | 
 
 
 def _by_itself(door: Door, begun: Begun, standing: OperationState) -> Release | Exception:
-    """Return what stands, or its own error: the others of the go have paid, and are told theirs."""
+    """Return the release, or the error as a value: an error must not stop the rest of the batch."""
     try:
         return _as_it_stands(door, begun, standing)
     except Exception as error:  # noqa: BLE001  # raised to whoever asked for it
@@ -122,7 +129,7 @@ def _by_itself(door: Door, begun: Begun, standing: OperationState) -> Release | 
 
 
 def _as_it_stands(door: Door, begun: Begun, standing: OperationState) -> Release:
-    """Return what stands, as its asker may see it."""
+    """Return the stored answer with the asker's columns and names, and its receipt."""
     priced = _as_answered(door, begun.order, begun.priced, standing.answer)
     return _released(door, begun.charge, priced, standing)
 
@@ -140,11 +147,11 @@ def _priced(door: Door, order: Order, card: Card) -> Priced:
 
 
 def _prepared(door: Door, order: Order) -> tuple[Order, Priced, list[Drawn]]:
-    """Return the order with its price and its noise, drawn before anything is charged.
+    """Price the order and draw its noise, before anything is charged.
 
-    What the card of today refuses may have been answered under an earlier one: then it is that
-    one's. What today's card does not refuse pays nothing a second time either, for the operation
-    is known, and is shown by the card that it was answered on (`_as_answered`).
+    If the current card refuses the order, a retry uses the card version of its stored answer. If
+    the current card accepts it, a retry still pays nothing, because the ledger knows the
+    operation; `_as_answered` then shows it with the card that it was answered on.
     """
     refused: Refused
     try:
@@ -163,7 +170,7 @@ def _ready(door: Door, order: Order) -> tuple[Priced, list[Drawn]]:
 
 
 def _on_the_card_it_was_answered_on(door: Door, order: Order) -> Order:
-    """Return the order; a retry of what was answered keeps its card, whatever the owner did."""
+    """Return the order, and for a retry with the card version of its stored answer."""
     answer = door.ledger.answer_of(order.asker.user, order.op)
     if answer is None:
         return order
@@ -173,9 +180,10 @@ def _on_the_card_it_was_answered_on(door: Door, order: Order) -> Order:
 
 
 def _drawn(pool: NoisePool, priced: Priced) -> list[Drawn]:
-    """Draw before the charge: what cannot be drawn is refused unpaid, and no row was read yet.
+    """Draw the noise before the charge, so that noise that can't be drawn is refused unpaid.
 
-    How many private keys will be shown nobody knows before; one draw each shows that it can be.
+    The number of private keys in the answer isn't known yet. One draw per mechanism shows that
+    its noise can be drawn.
     """
     cells = priced.plan.measure.cells if priced.selection is None else 1
     if priced.earlier is not None and priced.earlier.keys is not None:
@@ -205,9 +213,9 @@ def _charge(door: Door, order: Order, priced: Priced) -> Charge:
 
 
 def is_free(door: Door, priced: Priced, card: Card, asker: Asker) -> bool:
-    """Say whether the asker's own accounts, and all others, have paid for this very answer before.
+    """Say whether all paying accounts, the asker's own included, have paid for this answer before.
 
-    What another has asked is not told by it: then the asker's own account has not paid.
+    It doesn't reveal another user's questions: for those, the asker's own account hasn't paid.
     """
     key = _answer_key(door.plans.said(priced), _raised(priced))
     paying = debtors(card, asker.user, asker.groups)
@@ -215,7 +223,7 @@ def is_free(door: Door, priced: Priced, card: Card, asker: Asker) -> bool:
 
 
 def _answer_key(said: PlanDescription, more: Json) -> str:
-    """Return the key of the answer; a top-up and fresh noise have their own."""
+    """Return the key under which the answer is stored; top-ups and fresh noise have their own."""
     return digest({**said.identity, **more}) if more else said.answer_key
 
 
@@ -224,7 +232,7 @@ def _raised(priced: Priced) -> Json:
 
 
 def _paper(door: Door, order: Order, priced: Priced) -> PlanPaper:
-    """Return what the chain says of the request, but for who makes it."""
+    """Return the ledger entry's body for the request, without the asker."""
     request: Json = {**order.request.as_json(), "fresh": order.fresh}
     body = {
         **door.plans.said(priced).body,
@@ -243,7 +251,7 @@ def _standing(charged: Charged, settled: Settled) -> OperationState:
 
 
 def _as_answered(door: Door, order: Order, priced: Priced, answer: str) -> Priced:
-    """Return the plan that the answer was given under: a retry outlives the owner's new version."""
+    """Return the plan of the card version that the answer has: the owner may have a newer one."""
     version = door.plans.version(answer, answer_version)
     if version == order.card.version:
         return priced

@@ -1,10 +1,10 @@
-"""Check that an approver is independent: they do not owe their access to the asker.
+"""Check that an approver is independent: their access does not come from the asker.
 
-Whoever may invite users could invite one of their own, or invite a known user anew and come in as
-them. So an approver does not count if the asker let them in or changed their roles, directly or
-through others, or if that happened after the request. Invitations that are made in the vault's
-folder come from whoever runs the machine, and count as nobody's. In a service, nobody counts whose
-access the ledger does not hold: the entry may have been lost, with what it said.
+A user who may invite others could invite a helper, or re-invite a known user and sign in as them.
+So an approver does not count in three cases: the asker gave them access or changed their roles,
+directly or through others; their access changed after the request; or, in a service, the ledger
+has no entry of their access, which may have been lost. Invitations made in the vault's folder come
+from the administrator of the machine, and count as given by nobody.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _ID_OF: Final = {"airlock-submitted": "request", "cap-asked": "approval", "peopl
 
 @dataclass(frozen=True)
 class SecondPerson:
-    """The check of one vault, over the access events in its ledger."""
+    """Checks whether approvers in a vault are independent, by the access events in its ledger."""
 
     store: LedgerStore
 
@@ -64,13 +64,13 @@ class SecondPerson:
         return let_in_by, newest
 
     def _position(self, kind: str, request: str) -> int:
-        """Return the number of the request's entry; 0, before everybody, if there is none."""
+        """Return the sequence number of the request's ledger entry; 0 if there is none."""
         bodies = ((entry.seq, json.loads(entry.body)) for entry in self.store.notes(kind))
         return max((seq for seq, body in bodies if body[_ID_OF[kind]] == request), default=0)
 
 
 def _sources(user: str, let_in_by: dict[str, set[str]]) -> set[str]:
-    """Return everybody from whom the user's access comes, through however many others."""
+    """Return all users from whom the user's access comes, directly or through others."""
     found: set[str] = set()
     left = [user]
     while left:

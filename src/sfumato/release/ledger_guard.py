@@ -1,4 +1,7 @@
-"""The door's ledger: a store, an anchor kept elsewhere, and a key that signs receipts."""
+"""The guarded ledger: a store of entries, an anchor outside it, and a key that signs receipts.
+
+It refuses charges if the anchor shows that the ledger was rolled back to an older state.
+"""
 
 from __future__ import annotations
 
@@ -60,22 +63,22 @@ from sfumato.vault.ledger_entries import (
 )
 from sfumato.vault.ports import Anchor, LedgerStore, Signer
 
-# --- Measure what a restored ledger has lost, by its anchor (decision 0011)
+# --- Measure, by the anchor, what a restored ledger has lost (decision 0011)
 
 
-UNKNOWN_RECEIPT = "receipt-unknown"  # the kind of entry of a true receipt that does not stand
+UNKNOWN_RECEIPT = "receipt-unknown"  # kind of entry: a valid receipt whose entry is missing
 
 
 def measured_loss(store: LedgerStore, anchor: Anchor) -> Loss | None:
-    """Return what was debited and is missing, by account; None where the anchor cannot tell.
+    """Measure the debits that a restored ledger has lost, by account; None if that is unknown.
 
-    The anchor's sums are what was spent by its mark. What ledger and anchor share ends at the last
-    mark that both have; all that the anchor saw since then is added to what the ledger has now. So
-    nothing is counted too little, also where both went on after that mark.
+    The anchor keeps what each account had spent by its newest mark. Ledger and anchor agree up to
+    the last mark that both have. Every debit that the anchor saw after it is added to what the
+    ledger has now. So no debit is missed, even if both grew after that mark.
 
-    It cannot tell if its records are damaged or older than sums, if the ledger's own chain does not
-    hold or is of another epoch, if a receipt names what the anchor never saw, or if the ledger is
-    frozen for a reason that is none of these.
+    The loss is unknown in these cases: the anchor's records are damaged or have no sums; the
+    ledger's hash chain is broken or has another epoch; a receipt names an entry that the anchor
+    never saw; or the ledger is frozen for another reason.
     """
     mark, sums, verdict = anchor.read(), anchor.sums(), store.verify()
     if mark is None or sums is None or verdict.fault is not None:
@@ -89,16 +92,16 @@ def measured_loss(store: LedgerStore, anchor: Anchor) -> Loss | None:
 
 
 def _is_explained(store: LedgerStore, verdict: Verdict, sums: AnchorSums, *, is_lost: bool) -> bool:
-    """Say whether all that is wrong with the ledger is what the anchor saw and it lacks."""
+    """Say whether the ledger's only fault is that it lacks entries which the anchor saw."""
     if verdict.frozen is not None and verdict.frozen not in MEASURABLE:
         return False
-    if not is_lost:  # all that the anchor saw is there: only a move is explained by that
+    if not is_lost:  # nothing that the anchor saw is missing, which explains only a move
         return verdict.frozen not in (NOT_STANDING, SEEN) and not _unknown(store, verdict)
     return _unknown(store, verdict) <= set(sums.marks)
 
 
 def _unknown(store: LedgerStore, verdict: Verdict) -> set[ChainPlace]:
-    """Return what receipts named in this epoch that the ledger lacked."""
+    """Return the places that receipts named in this epoch and the ledger lacked."""
     found = (
         json.loads(e.body) for e in store.notes(UNKNOWN_RECEIPT) if e.epoch == verdict.head.epoch
     )
@@ -134,25 +137,26 @@ def _lost(one: AnchoredAccount, then: PrivacyCost) -> Account:
     return Account(one.account.name, one.account.cap, missing)
 
 
-# --- Limit the ledger entries of one user per day: free answers add entries, too
+# --- Limit the ledger entries of one user per day, because free answers add entries too
 
 
-MOST_A_DAY: Final = 100_000  # entries; some 300 MB
+MOST_A_DAY: Final = 100_000  # entries; about 300 MB
 DAY_S: Final = 86_400.0
 
 
 class EntryQuota:
-    """What each user has added since the process began, or since the last day of it; has state.
+    """The quota of ledger entries per user and day: counts them and refuses more; has state.
 
-    A restart begins anew: this bounds how fast a ledger grows, and takes part in no price.
+    It bounds how fast the ledger grows and changes no price, so a restart may reset it. A day is
+    counted on a monotonic clock.
     """
 
     def __init__(self, most: int = MOST_A_DAY, now: Callable[[], float] = time.monotonic) -> None:
-        """Begin with nothing added.
+        """Create a quota of which nothing is used.
 
         Args:
             most: The entries that a user may add in a day.
-            now: Seconds of a clock that never goes back.
+            now: A monotonic clock, in seconds.
         """
         self._most, self._now = most, now
         self._lock = threading.Lock()
@@ -160,13 +164,13 @@ class EntryQuota:
         self._added: Counter[str] = Counter()
 
     def is_used_up(self, charge: Charge) -> bool:
-        """Say whether its user may add no more today; ballots have limits of their own."""
+        """Say whether the user has used up today's quota; ballots have limits of their own."""
         with self._lock:
             self._turn_day()
             return not charge.by_day and self._added[charge.user] >= self._most
 
     def add(self, charge: Charge, outcome: Paid | Outcome) -> None:
-        """Count what the outcome of a charge adds: the debit and its end, or a repeat."""
+        """Count the entries that a charge's outcome adds: two for a debit, one for a repeat."""
         entries = 0
         if isinstance(outcome, Charged) and not outcome.paid_before:
             entries = 2
@@ -178,7 +182,7 @@ class EntryQuota:
                 self._added[charge.user] += entries
 
     def refusal(self) -> Refused:
-        """Return the refusal of one entry more."""
+        """Return the refusal for a user whose quota is used up."""
         return Refused(
             "too-many",
             f"The ledger takes {self._most:,} entries of one user in a day, and yours are used up.",
@@ -192,15 +196,15 @@ class EntryQuota:
             self._added.clear()
 
 
-WAIT_S = 90.0  # how long an asker waits for the same answer to somebody else
-PAUSE_S = 0.05  # between two looks at an answer that another is reading
-NOT_DP = "not-dp-release"  # the kind of entry of a table that was handed out without noise
+WAIT_S = 90.0  # how long an asker waits while another user's query computes the same answer
+PAUSE_S = 0.05  # between two polls for that answer
+NOT_DP = "not-dp-release"  # kind of entry: a table or files that were released without noise
 _WHOLE = 2**62  # more than any cap; the store debits no more than what is left
 
 
 @dataclass(frozen=True)
 class Ledger:
-    """What the door writes; nothing returns before it is durable, here and in the anchor."""
+    """The guarded ledger; a method that charges returns once ledger and anchor are durable."""
 
     store: LedgerStore
     anchor: Anchor
@@ -211,18 +215,18 @@ class Ledger:
     )
 
     def check_history(self) -> None:
-        """Refuse unless the ledger is the one that the anchor saw, and takes charges."""
+        """Refuse if the ledger is frozen, was rolled back, or has no anchor."""
         refusal = self.history()
         if refusal is not None:
             raise refusal
 
     def history(self) -> Refused | None:
-        """Return why the ledger takes no charge, or None; freeze one that was rolled back.
+        """Return why the ledger takes no charge, or None; freeze a ledger that was rolled back.
 
-        The one check of its history: at opening, in verify, budget, health and acknowledge. A
-        missing anchor freezes nothing: it may come back, and until then nothing is charged.
+        Opening, verify, budget, health and acknowledge all use this one check. A missing anchor
+        doesn't freeze the ledger, because the file may come back; until then nothing is charged.
         """
-        mark = self.anchor.read()  # first: the ledger may grow meanwhile, the mark may not
+        mark = self.anchor.read()  # before the ledger, which may grow in between
         head, frozen, marked = self.store.standing_with(0 if mark is None else mark.seq)
         if frozen is None:
             if mark is None:
@@ -237,12 +241,12 @@ class Ledger:
         return ledger_frozen(frozen)
 
     def has(self, mark: AnchorMark) -> bool:
-        """Say whether the mark stands in this ledger, or the owner has acknowledged since."""
+        """Say whether this ledger agrees with the mark, or was acknowledged since."""
         head, _, marked = self.store.standing_with(mark.seq)
         return disagreement(mark, head, marked) is None
 
     def _move(self, mark: AnchorMark) -> Refused | None:
-        """Go on in another database where nothing is missing; return why not, or None."""
+        """Accept that a complete ledger moved to another database; return why not, or None."""
         refusal: Refused
         try:
             self.anchor.advance(self.store.go_on_here(mark))
@@ -252,9 +256,9 @@ class Ledger:
         return refusal
 
     def keep_sums(self) -> None:
-        """Store what accounts have spent in the anchor, if it has no sums or is damaged.
+        """Store what all accounts have spent in the anchor, if it has no sums or they are damaged.
 
-        Done where a vault is opened: anchors of older versions hold a mark alone.
+        Runs when a vault is opened, because anchors of older versions hold only a mark.
         """
         mark = self.anchor.read()
         if mark is not None and self.history() is None and self.anchor.sums() is None:
@@ -262,7 +266,7 @@ class Ledger:
             self.anchor.keep_sums(accounts, head, mark)
 
     def _mark(self) -> AnchorMark:
-        """Return the anchor's mark, read before the ledger is looked at; refuse without one."""
+        """Return the anchor's mark, to be read before the ledger; refuse if it is missing."""
         mark = self.anchor.read()
         if mark is not None:
             return mark
@@ -270,18 +274,19 @@ class Ledger:
         raise _anchor_missing() if frozen is None else ledger_frozen(frozen)
 
     def charge(self, charge: Charge) -> Charged | OperationState | Pending:
-        """Return when every debtor has paid, durably; or what stands; or refuse.
+        """Debit every paying account, durably; or return the stored answer; or refuse.
 
-        What the asker has paid for by another operation that is not over is `Pending`. Who waits
-        for another's answer may have lost their right to it meanwhile, and is looked at each time.
+        If another user's query computes the same answer now, this waits for it and checks the
+        asker's rights again at each poll. `Pending` means that the asker's own earlier operation
+        has paid for this answer and has not ended.
         """
         if self.quota.is_used_up(charge) and self.answer_of(charge.user, charge.op) is None:
             raise self.quota.refusal()
         mark = self._mark()
         outcome = self.store.charge(charge, mark)
         until = time.monotonic() + WAIT_S
-        while isinstance(outcome, Pending):  # another is reading this very answer: wait for theirs
-            if outcome.user == charge.user:  # the asker's own, interrupted perhaps: it is paid
+        while isinstance(outcome, Pending):  # another operation computes the same answer: wait
+            if outcome.user == charge.user:  # the asker's own, perhaps interrupted: it is paid
                 return outcome
             if time.monotonic() > until:
                 raise _being_answered()
@@ -306,9 +311,10 @@ class Ledger:
                 raise question_frozen()
 
     def charge_all(self, charges: Sequence[Charge]) -> list[Paid]:
-        """Return how each ended when all who can have paid, durably, in one go.
+        """Debit several charges in one durable transaction; return the outcome of each.
 
-        None has paid nothing, and is left to `charge`; an error may have been paid.
+        None means that nothing was paid and that the caller uses `charge`. An error may have been
+        paid.
         """
         is_over = [self.quota.is_used_up(one) for one in charges]
         within = [one for one, over in zip(charges, is_over, strict=True) if not over]
@@ -324,24 +330,21 @@ class Ledger:
         ]
 
     def answer_of(self, user: str, op: str) -> str | None:
-        """Return the answer that the user's operation was given, or None."""
+        """Return the stored answer of the user's operation, or None."""
         return self.store.answer_of(user, op)
 
     def is_paid_by(self, answer_key: str, names: Sequence[str]) -> bool:
-        """Say whether there is an answer under the key that all of these accounts have paid for."""
+        """Say whether all of these accounts have paid for a stored answer under the key."""
         return self.store.is_paid_by(answer_key, names)
 
     def settle(self, user: str, op: str, answer: str, names: Sequence[str] = ()) -> Settled:
-        """Return the answer that stands under the operation, once it is durable.
-
-        The named accounts come with it, as they stood at its head.
-        """
+        """Store the operation's answer durably; return it with the named accounts at its head."""
         settled = self.store.settle(user, op, answer, names, self._mark())
         self.anchor.advance(settled.head)
         return replace(settled, accounts=viewed(settled.accounts))
 
     def settle_all(self, answers: Sequence[Settling]) -> list[Settled | Exception]:
-        """Return what stands under each of the operations, once all is durable; or its error."""
+        """Store several answers in one durable transaction; return each answer, or its error."""
         ended = self.store.settle_all(answers, self._mark()) if answers else []
         for one in ended:
             if isinstance(one, Settled):
@@ -358,35 +361,36 @@ class Ledger:
         self.anchor.advance(head)
 
     def open_account(self, account: str, cap: Cap) -> Account:
-        """Return the account, opened with this cap if it was not there; or refuse.
+        """Return the account; open it with this cap if it doesn't exist.
 
-        Nothing is opened, nor a cap set, nor a shape thawed, where the anchor saw another history.
+        `open_account`, `set_cap` and `thaw_shape` refuse if the ledger was rolled back.
         """
         return self.store.open_account(account, cap, self._mark())
 
     def set_cap(self, account: str, cap: Cap, before: Cap | None = None) -> Account:
-        """Change a cap, if `before` is it still; return the account as it stands then."""
+        """Change a cap, unless it is no longer `before`; return the changed account."""
         made = self.store.set_cap(account, cap, before, self._mark())
         head = self.store.head()
-        self.anchor.advance(head, self.store.accounts_of([account]))  # after the head: none missing
+        # Accounts are read after the head, so that no debit up to the head is missing.
+        self.anchor.advance(head, self.store.accounts_of([account]))
         return made
 
     def thaw_shape(self, shape: str) -> None:
-        """Let a frozen shape of question be asked again."""
+        """Unfreeze a question shape (a question without its constants) that a limit stopped."""
         self.store.thaw_shape(shape, self._mark())
 
     def begin(self, kind: str, body: Json) -> LedgerHead:
-        """Write the first act into the chain of a new ledger, and make its anchor."""
+        """Write the first entry of a new ledger, and create its anchor."""
         head = self.store.note(kind, body)
         self.anchor.advance(head)
         self.keep_sums()
         return head
 
     def note(self, kind: str, body: Json) -> LedgerHead:
-        """Write an owner's act into the chain; refuse where the anchor saw another history.
+        """Append an owner's act to the ledger; then refuse if the ledger was rolled back.
 
-        It is written there too, for it may be what protects people; but the anchor stays as it is,
-        else acts without a charge would make it agree with a ledger that was rolled back.
+        The entry is written even then, because it may protect people. But the anchor isn't
+        advanced: otherwise acts without a charge would make it agree with the older ledger.
         """
         head = self.store.note(kind, body)
         self._check_mark()
@@ -394,9 +398,9 @@ class Ledger:
         return head
 
     def _check_mark(self) -> None:
-        """Refuse unless the ledger has the anchor's mark; freeze one that was rolled back.
+        """Freeze and refuse if the ledger lacks the anchor's mark, hence was rolled back.
 
-        An owner's act may go into a ledger that is frozen for another reason.
+        A ledger that is frozen for another reason still takes an owner's act.
         """
         mark = self._mark()
         head, frozen, marked = self.store.standing_with(mark.seq)
@@ -406,10 +410,10 @@ class Ledger:
             raise ledger_frozen(frozen or why)
 
     def not_dp(self, people: str, head: LedgerHead | None = None) -> int:
-        """Return how many tables of these people were handed out without DP, by that head or now.
+        """Count the releases without DP about these people, up to that head or the newest.
 
-        Entries only grow within an epoch, so what was looked through once is not read again,
-        whether such an entry stood in it or not: else every receipt would read the whole chain.
+        Within an epoch the ledger only grows, so entries that were counted once are cached.
+        Otherwise every receipt would read the whole ledger.
         """
         head = head or self.store.head()
         epoch = (head.ledger, head.epoch)
@@ -422,7 +426,7 @@ class Ledger:
         return counts[people]
 
     def accounts(self, names: tuple[str, ...]) -> dict[str, Account]:
-        """Return those of the accounts that have been opened; each is read once."""
+        """Return the named accounts that are open, with the spending of their open window."""
         found = self.store.accounts_of(list(dict.fromkeys(names)))
         endless = [account.name for account in found if account.cap == UNBOUNDED]
         if endless:
@@ -432,20 +436,20 @@ class Ledger:
         return {account.name: account for account in viewed(found)}
 
     def every_account(self) -> tuple[Account, ...]:
-        """Return every account, by name, as the open window has it."""
+        """Return every account, sorted by name, with the spending of its open window."""
         names = (account.name for account in self.store.accounts())
         known = self.accounts(tuple(name for name in names if not is_internal(name)))
         return tuple(known[name] for name in sorted(known))
 
     def paying(self, debtors: Sequence[Debtor]) -> dict[str, Account]:
-        """Return the accounts of those who pay, opened or not, in their order."""
+        """Return the debtors' accounts in order; one that isn't open has spent nothing."""
         known = self.accounts(tuple(debtor.account for debtor in debtors))
         return {debtor.account: self._standing(debtor, known) for debtor in debtors}
 
     def _viewed(
         self, outcome: Charged | OperationState, debtors: Sequence[Debtor]
     ) -> Charged | OperationState:
-        """Return the outcome with its accounts as their windows have them."""
+        """Return the outcome with each account's cap and spending in its open window."""
         known = {account.name: account for account in viewed(outcome.accounts)}
         if any(debtor.window for debtor in debtors):
             known |= {one.account: self._standing(one, known) for one in debtors}
@@ -463,7 +467,7 @@ class Ledger:
         return seen_through(found, Account(name, debtor.window_cap, PrivacyCost()))
 
     def confirm_clock(self, by: str, why: str) -> LedgerHead:
-        """Trust the clock's day by the owner's word: budgets per window go on by it."""
+        """Trust the clock's day because the owner confirms it; budget windows then follow it."""
         self.check_history()
         if self.store.trust_day(self._mark()) is None:
             raise Refused(
@@ -475,17 +479,16 @@ class Ledger:
         return self.note("clock-confirmed", {"by": by, "why": why})
 
     def check_broken(self) -> None:
-        """Refuse where there is nothing to acknowledge: the history holds."""
+        """Refuse if the ledger isn't broken, so that there is nothing to acknowledge."""
         if self.history() is None:
             raise Refused(
                 "not-allowed", "The ledger is not frozen.", "There is nothing to acknowledge."
             )
 
     def acknowledge(self, why: str) -> LedgerHead:
-        """Go on by the owner's word: what was lost counts as spent.
+        """Reopen a broken ledger, as the owner decides; lost debits count as spent.
 
-        It is exactly that where the anchor can tell how much it was; else every cap counts as
-        spent, lost or not.
+        If the loss can't be measured, every account's whole cap counts as spent.
         """
         self.check_broken()
         loss = measured_loss(self.store, self.anchor)
@@ -499,17 +502,17 @@ class Ledger:
         return head
 
     def has_lost(self) -> bool:
-        """Say whether the ledger has lost entries, and nobody knows what they debited."""
+        """Say whether the ledger has lost entries whose debits could not be measured."""
         if self.store.head().epoch == 1:
             return False
         ends = (json.loads(entry.body) for entry in self.store.notes("acknowledged"))
         return not all("measured" in said for said in ends)
 
     def present(self, receipt: Json) -> bool:
-        """Say whether the ledger has the receipt's entry; freeze it if it lacks a true one.
+        """Say whether the ledger has a receipt's entry; freeze it if a signed receipt's is gone.
 
-        One whose entry lies beyond the head or has another hash is proof that entries were lost.
-        It is kept in the chain: the anchor may know less than it says.
+        A signed receipt whose entry is beyond the head, or has another hash, proves that entries
+        were lost. The ledger records it, because the anchor may not have seen that entry.
         """
         signed = receipt.get("signed")
         if not isinstance(signed, dict) or not self._is_ours(signed, receipt.get("signature")):
@@ -517,7 +520,7 @@ class Ledger:
         seq, epoch, digest = signed.get("seq"), signed.get("epoch"), signed.get("head")
         if not isinstance(seq, int) or not isinstance(epoch, int) or not isinstance(digest, str):
             raise _no_receipt("That is signed by this vault's key, but it is no receipt.")
-        self.history()  # first: a ledger that was rolled back says what its anchor knows
+        self.history()  # first, so that a ledger that was rolled back is frozen for that reason
         entry = self.store.entry(seq)
         stands = entry is not None and entry.hash == digest
         if not stands and epoch >= self.store.head().epoch:
@@ -525,21 +528,21 @@ class Ledger:
         return stands
 
     def _keep_unknown(self, place: Json) -> None:
-        """Write down, once, what a true receipt names and the ledger lacks; freeze it."""
+        """Record, once, the place that a signed receipt names and the ledger lacks; freeze it."""
         known = (json.loads(entry.body) for entry in self.store.notes(UNKNOWN_RECEIPT))
         if place not in known:
             self.store.note(UNKNOWN_RECEIPT, place)
         self.store.freeze(NOT_STANDING)
 
     def sign(self, charged: Json) -> Json:
-        """Return the receipt's signed part with its signature."""
+        """Sign this part of a receipt; return it with the signature and the public key."""
         signature = self.signer.sign(spelled(charged).encode())
         return {"signed": charged, "signature": signature, "key": self.signer.public_key()}
 
     def verified(self) -> Json:
-        """Return whether the whole chain, every account's sum and the anchor hold.
+        """Verify the whole hash chain, every account's sum and the anchor; return the result.
 
-        A fault that is found freezes the ledger: what was spent is not what it says.
+        A fault freezes the ledger, because its sums may not be what was spent.
         """
         verdict = self.store.verify()
         if verdict.fault is not None:
@@ -559,11 +562,11 @@ class Ledger:
     def _is_ours(self, signed: Json, signature: object) -> bool:
         wanted = self.signer.sign(spelled(signed).encode())
         given = signature.encode() if isinstance(signature, str) and signature.isascii() else b""
-        return hmac.compare_digest(wanted.encode(), given)  # how far it agrees takes no time
+        return hmac.compare_digest(wanted.encode(), given)  # in constant time
 
 
 def question_failed() -> Refused:
-    """Return the one refusal for whatever went wrong after the charge."""
+    """Return the one refusal for every error after the charge."""
     return Refused(
         "question-failed",
         "The question could not be computed. It was charged all the same.",
@@ -580,7 +583,7 @@ def _being_answered() -> Refused:
 
 
 def question_frozen() -> Refused:
-    """Return the refusal for a shape that was stopped before."""
+    """Return the refusal for a frozen question shape: a similar question hit a limit."""
     return Refused(
         "question-frozen",
         "A question of this shape was stopped once, so it waits for the owner.",

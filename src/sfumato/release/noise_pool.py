@@ -1,8 +1,8 @@
-"""Noise drawn ahead in blocks, off the request path: its time says nothing of any one draw.
+"""Draw noise ahead in blocks, so that a query's time reveals nothing about a single draw.
 
-A thread of its own keeps each noise that was used filled; a release takes the next draws. Only the
-first use of a noise in a process, or one that outruns the thread, waits for a block, whose time
-depends on all its draws together. Held by tests/release/test_timing.py (slow).
+A background thread refills the block of each noise in use; a release takes the next draws. Only
+the first use of a noise in a process, or one that is faster than the thread, waits for a block.
+Its time then depends on all draws of the block. Tested by tests/release/test_timing.py (slow).
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from sfumato.dp.mechanisms.noise import Noise
 from sfumato.dp.ports import Dice
 
 BLOCK: Final = 4096
-KINDS: Final = 256  # how many noises keep a block
+KINDS: Final = 256  # how many distributions keep a block
 
 
 class NoisePool:
-    """Blocks of unused draws per noise; every draw is handed out once, in one process."""
+    """Blocks of unused draws per noise distribution; each draw is used once, in one process."""
 
     def __init__(self, dice: Dice) -> None:
         self.dice = dice
@@ -32,7 +32,7 @@ class NoisePool:
         _POOLS.add(self)
 
     def take(self, noise: Noise, count: int) -> NDArray[np.int64]:
-        """Return that many draws that nobody has had and nobody will have."""
+        """Return `count` draws that are used nowhere else."""
         if count > BLOCK:
             return noise.sample(count, self.dice)
         with self._changed:
@@ -44,7 +44,7 @@ class NoisePool:
 
     def _begin(self) -> None:
         self._blocks: OrderedDict[Noise, NDArray[np.int64]] = OrderedDict()
-        self._low: set[Noise] = set()  # what the thread is to fill
+        self._low: set[Noise] = set()  # distributions that the thread has to refill
         self._changed = threading.Condition()
         self._thread: threading.Thread | None = None
 
@@ -60,7 +60,7 @@ class NoisePool:
             self._changed.notify_all()
 
     def _fill(self) -> None:
-        """Draw blocks for whatever runs low, for ever; the drawing itself holds nobody up."""
+        """Refill low blocks in an endless loop; it draws without the lock, so nobody waits."""
         while True:
             with self._changed:
                 self._changed.wait_for(lambda: bool(self._low))
@@ -79,7 +79,7 @@ _POOLS: Final[weakref.WeakSet[NoisePool]] = weakref.WeakSet()
 
 
 def _begin_anew() -> None:
-    """In a forked child: drop what the parent drew, or both would use it."""
+    """Drop the parent's draws in a forked child, so that both don't use the same noise."""
     for pool in list(_POOLS):
         pool._begin()
 

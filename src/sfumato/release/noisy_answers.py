@@ -1,6 +1,6 @@
-"""What is paid is read: noise goes onto what the engine found, and what comes of it is a text.
+"""Compute the answers of paid questions: read the rows, add noise, write the answer's text.
 
-A count that others wait with is read in one pass with theirs, and is what it would be alone.
+Several counts can share one scan of the rows; each gets the result that it would get alone.
 """
 
 from __future__ import annotations
@@ -44,31 +44,34 @@ from sfumato.vault.sealed import Sealed
 if TYPE_CHECKING:
     from sfumato.release.release_order import Begun, Door
 
-LETTERS: Final = 4_000  # of a plan that is read with others: what is long is read alone
+LETTERS: Final = 4_000  # longest plan text that may be batched; longer plans are read alone
 
 
 def draw_noise(pool: NoisePool, mechanism: Mechanism, cells: int) -> Drawn:
-    """Return noise that is ready for so many cells, or how to choose."""
+    """Draw noise for that many cells, or return the mechanism if it chooses instead."""
     if isinstance(mechanism, Running):  # as many blocks as cells
         return BlockDraws(mechanism, pool.take(mechanism.noise, cells))
     return mechanism if isinstance(mechanism, PrivateChoice) else pool.take(mechanism, cells)
 
 
 def can_batch(engine: Engine, plan: Plan) -> bool:
-    """Say whether the plan is a short count, and the engine makes many of them in one pass."""
+    """Say whether the plan is a short count, and the engine can batch counts into one scan."""
     is_short = is_batchable(plan.measure) and plan.letters() <= LETTERS
     return is_short and isinstance(engine, LookingEngine)
 
 
 def read_rows(door: Door, begun: Begun) -> str:
-    """Return the answer's text, its noise added; or refuse, once that is written down."""
+    """Read the rows of one paid question; return its noisy answer as text, or refuse.
+
+    A refusal is first noted in the ledger.
+    """
     return _text(door, begun, partial(_measured, door, begun))
 
 
 def read_all(door: Door, several: Sequence[Begun]) -> list[str | Exception]:
-    """Return as much of each, their rows read in one pass; or its own refusal.
+    """Batch several paid counts into one scan; return each answer's text, or its error.
 
-    Where the host ended the pass, each is read by itself.
+    If the host ends the scan, each count is read alone.
     """
     found = _looked(door.engine, several)
     if found is None:
@@ -81,14 +84,14 @@ def read_all(door: Door, several: Sequence[Begun]) -> list[str | Exception]:
 def _noted(
     door: Door, several: Sequence[Begun], found: Sequence[Sealed[Cells] | EngineStopped]
 ) -> frozenset[str]:
-    """Write down what the host ended; return the shapes of which it counts as their own doing."""
+    """Note in the ledger which reads the host ended; return the shapes that count as the cause."""
     lost: defaultdict[tuple[str, str], list[str]] = defaultdict(list)
     for one, end in zip(several, found, strict=True):
         if isinstance(end, EngineLost):
             lost[one.order.card.name, end.cause].append(one.charge.shape)
     own: frozenset[str] = frozenset()
     for (data_set, cause), shapes in lost.items():
-        with contextlib.suppress(Refused):  # what is wrong shows again when each is read alone
+        with contextlib.suppress(Refused):  # the same refusal comes again when each is read alone
             own |= note_lost_pass(door.ledger, data_set, sorted(set(shapes)), cause)
     return own
 
@@ -96,7 +99,10 @@ def _noted(
 def _read_alone(
     found: Sealed[Cells] | EngineStopped, is_own: bool
 ) -> Sealed[Cells] | EngineStopped | None:
-    """Return None for what to read alone: what the host ended, unless it is the shape's own."""
+    """Return a count's batch result; None to read it alone, because the host ended the batch.
+
+    If the count's own shape is the cause, the result is EngineStopped.
+    """
     if not isinstance(found, EngineLost):
         return found
     return EngineStopped() if is_own else None
@@ -105,17 +111,17 @@ def _read_alone(
 def _looked(
     engine: Engine, several: Sequence[Begun]
 ) -> Sequence[Sealed[Cells] | EngineStopped] | None:
-    """Return what the engine found for each; None where that was not to be had, for all of them."""
+    """Return the engine's result of the batch, one per count; None if it has none."""
     if not isinstance(engine, LookingEngine):
         return None
     try:
         return engine.look([(one.order.table, one.priced.plan.measure) for one in several])
-    except Exception:  # noqa: BLE001  # then each is read by itself, and told what became of it
+    except Exception:  # noqa: BLE001  # then each is read alone, and gets its own error
         return None
 
 
 def _each(door: Door, begun: Begun, found: Sealed[Cells] | EngineStopped | None) -> str | Exception:
-    """Return the answer's text, or its own error: the others have paid, and are told theirs."""
+    """Return the answer's text, or the error as a value: it must not stop the rest of the batch."""
     make = partial(_measured, door, begun)
     if found is not None:
         make = partial(_made_of, door, begun, found)
@@ -134,7 +140,7 @@ def _made_of(
 
 
 def _text(door: Door, begun: Begun, make: Callable[[RowReader], NoisyCells]) -> str:
-    """Blur what was read and write the answer; whatever goes wrong is one constant code."""
+    """Read, add noise and write the answer's text; every error becomes one constant code."""
 
     def look(reader: RowReader) -> str:
         return answer_text(begun.priced, make(reader))
@@ -163,10 +169,10 @@ def _softened(door: Door, begun: Begun, sealed: Sealed[Cells]) -> NoisyCells:
 
 
 def _selected(door: Door, begun: Begun, selection: Selection, reader: RowReader) -> NoisyCells:
-    """Return the keys that are chosen, and their parts; histograms are read of those keys alone.
+    """Select partitions, and return the kept keys with their noisy parts.
 
-    They are read so many keys at a time: how often the rows are read is told by how many keys are
-    released, and what a reading takes by the card. Keys are chosen once, whatever is read again.
+    Histograms are read for kept keys alone, `KEYS_AT_ONCE` at a time. So the number of reads
+    depends only on how many keys are released. Selection runs once, even if a read is retried.
     """
     plan = begun.priced.plan
     counted = plan.measure.counted
@@ -187,7 +193,7 @@ def _selected(door: Door, begun: Begun, selection: Selection, reader: RowReader)
 
 
 def _places(plan: Plan) -> list[Place]:
-    """Return where each part's tally stands, among what is added up or among the histograms."""
+    """Return the index of each part's tally, among the sums or among the histograms."""
     counted, lists = plan.measure.counted.tallies, plan.measure.listed(()).tallies
     tallies = [bounded.part.tally for bounded in plan.parts]
     return [

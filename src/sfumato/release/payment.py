@@ -1,4 +1,4 @@
-"""What a charge and a receipt say alike, whatever was paid for: on whose rows, how much, where."""
+"""Fields that all charges and receipts share: data set, price, payers, and place in the ledger."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from sfumato.vault.ledger_entries import Account, Entry, LedgerHead
 
 @dataclass(frozen=True)
 class Payment:
-    """What one operation costs, and which accounts have paid it just now: none, if it was free."""
+    """The price of one operation, and the accounts that it debited: none if it was free."""
 
     op: str
     epsilon: Fraction
@@ -23,17 +23,17 @@ class Payment:
 
 
 def relation(card: Card) -> str:
-    """Return which data sets count as neighbours."""
+    """Return the neighbouring relation in words: add or remove one person, or one row."""
     return "add or remove one " + ("person" if card.by_person else "row")
 
 
 def unit_of(card: Card) -> str:
-    """Return whose part the guarantee is about, in words."""
+    """Return the privacy unit in words."""
     return f"person ({card.unit})" if card.by_person else "row"
 
 
 def on_card(card: Card) -> Json:
-    """Return on whose rows a charge is, as the chain has it of every one."""
+    """Return the card's fields in every ledger charge: data set, version, people, privacy unit."""
     return {
         "data_set": card.name,
         "version": card.version,
@@ -44,12 +44,12 @@ def on_card(card: Card) -> Json:
 
 
 def stands_at(ledger: str, place: LedgerHead | Entry) -> Json:
-    """Return where in the chain of that ledger something stands."""
+    """Return a place in a ledger as JSON: ledger, epoch, sequence number and hash."""
     return {"ledger": ledger, "epoch": place.epoch, "seq": place.seq, "head": place.hash}
 
 
 def signed_payment(paid: Payment, head: LedgerHead, entry: int) -> Json:
-    """Return what of a receipt is signed: who was charged how much, and where the chain stands."""
+    """Return the signed part of a receipt: accounts charged, the price, and the ledger's head."""
     return {
         **stands_at(head.ledger, head),
         "op": paid.op,
@@ -61,9 +61,9 @@ def signed_payment(paid: Payment, head: LedgerHead, entry: int) -> Json:
 
 
 def payment_json(paid: Payment, seq: int, data_set: str, accounts: Mapping[str, Account]) -> Json:
-    """Return how a receipt begins: what was paid and by whom, what is left, and where it stands.
+    """Return the first fields of a receipt: price, payers, what is left, and its ledger entry.
 
-    `accounts` are those of all who pay for questions to that data set.
+    `accounts` holds every account that pays for questions to that data set.
     """
     people = next(one for one in accounts.values() if one.name.startswith(people_account("")))
     return {

@@ -1,4 +1,4 @@
-"""Who may ask a data set, what, and when nobody may: one look for every service."""
+"""Permission checks that all services share: who may query a data set, and is it frozen."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from sfumato.vault.users import Caller
 def asked_listing(
     catalogue: Catalogue, caller: Caller, data_set: str
 ) -> tuple[Listing, tuple[str, ...]]:
-    """Return a data set that the caller owns or may ask, and by which groups; or refuse."""
+    """Return a data set that the caller may query, and the groups that allow it; or refuse."""
     found = catalogue.find(data_set) if caller.reaches(data_set) else None
     if found is not None and caller.user.isprintable():
         groups = catalogue.groups_of(caller.user, found.card.name)
@@ -25,7 +25,7 @@ def asked_listing(
 
 
 def own_listing(catalogue: Catalogue, caller: Caller, data_set: str) -> Listing:
-    """Return the caller's own data set; another's is refused exactly like one that is not there."""
+    """Return the caller's own data set; another's gets the same refusal as a missing one."""
     listing = catalogue.find(data_set) if caller.reaches(data_set) else None
     if listing is None or listing.owner != caller.user:
         raise Refused(
@@ -37,13 +37,13 @@ def own_listing(catalogue: Catalogue, caller: Caller, data_set: str) -> Listing:
 
 
 def groups_that_ask(listing: Listing, user: str, groups: Sequence[str]) -> tuple[str, ...] | None:
-    """Return those of the user's groups that the card lets ask; None if the user may not."""
+    """Return the user's groups that the card allows to query; None if the user may not query."""
     shared = tuple(group for group in groups if group in listing.card.who)
     return shared if user == listing.owner or listing.card.lets_ask(shared) else None
 
 
 def no_data_set(data_set: str, user: str) -> Refused:
-    """Return the refusal of who may not ask, and of what is not there: nobody tells them apart."""
+    """Return the same refusal for a missing data set and for one that the user may not query."""
     return Refused(
         "unknown-data-set",
         f"There is no data set {data_set!r} that {user!r} may ask.",
@@ -52,13 +52,13 @@ def no_data_set(data_set: str, user: str) -> Refused:
 
 
 def check_thawed(catalogue: Catalogue, listing: Listing, user: str) -> None:
-    """Refuse while the owner lets nobody ask."""
+    """Refuse while the owner has frozen the data set."""
     if catalogue.is_frozen(listing.card.name):
         raise data_set_frozen(listing, user)
 
 
 def data_set_frozen(listing: Listing, user: str) -> Refused:
-    """Return the refusal of what the owner lets nobody ask; they do not either."""
+    """Return the refusal for a data set that its owner has frozen; it holds for the owner too."""
     name, whose, then = listing.card.name, "The owner has", "Wait until it is thawed, or ask them."
     if user == listing.owner:
         whose, then = "You have", "Thaw it first."
@@ -70,7 +70,7 @@ def data_set_frozen(listing: Listing, user: str) -> Refused:
 
 
 def question_of(card: Card, shape: object) -> Query:
-    """Return the question that the JSON spells, which is of this card's data set; or refuse."""
+    """Read a question from JSON; refuse if it names another data set than the card's."""
     question = read_query(shape)
     if question.data_set.casefold() != card.name.casefold():
         raise Refused(
@@ -82,6 +82,6 @@ def question_of(card: Card, shape: object) -> Query:
 
 
 def earlier_card(catalogue: Catalogue, name: str, version: str) -> Card | None:
-    """Return the card of that version of a data set, or None if there was none."""
+    """Return the card of that version of a data set, or None if it doesn't exist."""
     found = (one for one in catalogue.cards() if (one.name, one.version) == (name, version))
     return next(found, None)

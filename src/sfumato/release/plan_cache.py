@@ -1,7 +1,8 @@
-"""Questions that were read and priced before: functions of text, card and price, and of no row.
+"""LRU caches of parsed questions, priced plans and their texts.
 
-A card is told from another by being it, not by its name: an amended card is another card, so what
-was planned on the one before is not found. Whose question it was is no part of it either.
+All of them are functions of text, card and price, never of rows. A card is compared by identity,
+not by name, so an amended card never finds plans of the card before it. The asker isn't part of
+any key.
 """
 
 from __future__ import annotations
@@ -24,16 +25,16 @@ from sfumato.release.plan_description import (
 )
 from sfumato.vault.card.data_card import Card
 
-TEXTS: Final = 16 * 1024 * 1024  # bytes of questions that are kept, as reckoned here
-OFFERS: Final = 64 * 1024 * 1024
-TOLD: Final = 16 * 1024 * 1024
-_OF_A_LETTER: Final = 40  # bytes of a tree or a plan for a letter of its text; measured: 10 to 24
-_OF_A_CELL: Final = 500  # measured: 140
+TEXTS: Final = 16 * 1024 * 1024  # bytes of parsed questions, by the estimates below
+OFFERS: Final = 64 * 1024 * 1024  # bytes of priced plans
+TOLD: Final = 16 * 1024 * 1024  # bytes of each cache of texts
+_OF_A_LETTER: Final = 40  # bytes of a tree or plan per letter of its text; measured: 10 to 24
+_OF_A_CELL: Final = 500  # bytes of a plan per cell; measured: 140
 
 
 @dataclass(frozen=True)
 class _Offer:
-    """A priced plan, and the card that it was made on: held, so that no other takes its place."""
+    """A priced plan and its card, kept alive so that no other object gets the card's `id`."""
 
     card: Card
     priced: Priced
@@ -41,7 +42,7 @@ class _Offer:
 
 @dataclass(frozen=True)
 class _Told:
-    """What is written of a priced plan, and that plan: held, so that no other takes its place."""
+    """A plan's description and the plan, kept alive so that no other object gets its `id`."""
 
     priced: Priced
     said: PlanDescription
@@ -49,7 +50,7 @@ class _Told:
 
 @dataclass(frozen=True)
 class _Filed:
-    """What the chain says of the request of a priced plan, and that plan: held, as above."""
+    """The ledger body of a plan's request and the plan, kept alive for its `id`."""
 
     priced: Priced
     paper: PlanPaper
@@ -57,7 +58,7 @@ class _Filed:
 
 @dataclass(frozen=True)
 class _Shown:
-    """A stored answer as its asker sees it, and the plan that it is of: held, as above."""
+    """A stored answer as it is shown, and its plan, kept alive for its `id`."""
 
     priced: Priced
     answer: Json
@@ -65,7 +66,7 @@ class _Shown:
 
 @dataclass(frozen=True)
 class PlanCache:
-    """What one door has read and priced of late."""
+    """The LRU caches of one process that writes the ledger."""
 
     texts: LruCache[Query] = field(default_factory=lambda: LruCache(TEXTS))
     offers: LruCache[_Offer] = field(default_factory=lambda: LruCache(OFFERS))
@@ -77,7 +78,7 @@ class PlanCache:
     def question(
         self, text: str, data_set: str, max_groups: int | None, max_rows: int | None
     ) -> Query:
-        """Return the question that the text asks of the data set, or refuse."""
+        """Parse a question's SQL text, or return it from the cache."""
         return self.texts.made(
             (text, data_set, max_groups, max_rows),
             lambda: read_sql(text, data_set, max_groups=max_groups, max_rows=max_rows),
@@ -85,14 +86,14 @@ class PlanCache:
         )
 
     def priced(self, card: Card, request: Request) -> Priced:
-        """Return the priced plan of a request that raises no earlier answer, or refuse."""
+        """Plan and price a request that isn't a top-up, or return it from the cache; or refuse."""
         made = self.offers.made(
             (id(card), *_key(request)), lambda: _Offer(card, priced_request(card, request)), _size
         )
         return made.priced if made.card is card else priced_request(card, request)
 
     def said(self, priced: Priced) -> PlanDescription:
-        """Return what is written of the priced plan."""
+        """Return the description of the priced plan."""
         made = self.told.made(
             id(priced),
             lambda: _Told(priced, describe_plan(priced)),
@@ -101,9 +102,9 @@ class PlanCache:
         return made.said if made.priced is priced else describe_plan(priced)
 
     def paper(self, priced: Priced, write: Callable[[], PlanPaper]) -> PlanPaper:
-        """Return what the chain says of the request that `priced` gave this very plan for.
+        """Return the ledger body of the request for which `PlanCache.priced` made this plan.
 
-        That plan has one request: another price, question or card is another plan.
+        Each plan has one request: another price, question or card makes another plan.
         """
         made = self.filed.made(
             id(priced), lambda: _Filed(priced, write()), lambda filed: _size_of(filed.priced)
@@ -111,7 +112,7 @@ class PlanCache:
         return made.paper if made.priced is priced else write()
 
     def shown(self, priced: Priced, text: str, show: Callable[[Priced, str], Json]) -> Json:
-        """Return the stored answer as the plan's asker sees it, as a value of its own."""
+        """Return a copy of the stored answer as it is shown for this plan."""
         made = self.answers.made(
             (id(priced), text),
             lambda: _Shown(priced, show(priced, text)),
@@ -123,7 +124,7 @@ class PlanCache:
         return answer
 
     def version(self, text: str, read: Callable[[str], str]) -> str:
-        """Return the version of the data set that the stored answer is about."""
+        """Return the data set version of a stored answer."""
         return self.versions.made(text, lambda: read(text), lambda _: 4 * len(text))
 
 

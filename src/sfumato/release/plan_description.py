@@ -1,7 +1,8 @@
-"""What is written of a priced plan, whoever asks it: functions of question, card and price alone.
+"""Describe a priced plan in words and digests, for the ledger and for receipts.
 
-It is spelled once and serves the charge, the receipt and every repeat. A receipt takes texts and
-copies: what its reader does with it changes nothing in here.
+A description depends on question, card and price alone, not on the asker. It is made once for
+the charge, the receipt and every repeat. Receipts take copies, so that a caller who changes one
+does not change the cached description.
 """
 
 from __future__ import annotations
@@ -24,8 +25,8 @@ from sfumato.release.locks.central_dp import GUARANTEE
 class PlanDescription:
     """A priced plan in words and digests."""
 
-    identity: Json  # what tells one answer from another, by plan and price
-    answer_key: str  # under which its answer stands, if it is neither fresh nor a top-up
+    identity: Json  # plan and price, which identify an answer
+    answer_key: str  # under which the answer is stored, if it is neither fresh nor a top-up
     shape: str
     says: str
     bounding: str
@@ -33,29 +34,29 @@ class PlanDescription:
     advice: tuple[str, ...]
     mechanism: str
     debt: PrivacyCost
-    body: Json  # what the chain says of it, but for who asks and how
+    body: Json  # its part of the ledger entry, without the asker and the request
     parts: tuple[Json, ...]
 
     def split(self) -> list[Json]:
-        """Return how the price is split, as a value of its own: a receipt is its reader's."""
+        """Return a copy of how the price is split over the parts."""
         return [copy_description(part) for part in self.parts]
 
     def question(self) -> Json:
-        """Return the question as plain JSON, as a value of its own."""
+        """Return a copy of the question as plain JSON."""
         question: Json = copy_description(self.body["question"])
         return question
 
 
 @dataclass(frozen=True)
 class PlanPaper:
-    """What the chain says of one request at its price, whoever makes it, and its digest."""
+    """The ledger entry's body for one request at its price, and the request's digest."""
 
     request: str
     body: Json
 
 
 def describe_plan(priced: Priced) -> PlanDescription:
-    """Return what is written of the priced plan."""
+    """Describe a priced plan for the ledger and for receipts."""
     plan = priced.plan
     identity: Json = {
         "plan": plan.canonical(),
@@ -94,9 +95,9 @@ def describe_plan(priced: Priced) -> PlanDescription:
     )
 
 
-def copy_description(value: Any) -> Any:  # Any: of whatever JSON, a value of its own
-    """Return the JSON as a value of its own: what its reader does with it changes no other."""
-    if isinstance(value, dict):  # most values hold no others: they need no call of their own
+def copy_description(value: Any) -> Any:  # Any: JSON of any kind
+    """Return a deep copy of the JSON value."""
+    if isinstance(value, dict):  # most values hold no others, so they need no recursive call
         return {k: copy_description(v) if isinstance(v, _HOLDING) else v for k, v in value.items()}
     if isinstance(value, list):
         return [copy_description(v) if isinstance(v, _HOLDING) else v for v in value]
@@ -107,5 +108,5 @@ _HOLDING = (dict, list)
 
 
 def digest(value: Json) -> str:
-    """Return the SHA-256 of the value's one spelling."""
+    """Return the SHA-256 of the value's canonical JSON."""
     return hashlib.sha256(spelled(value).encode()).hexdigest()

@@ -1,4 +1,4 @@
-"""What is kept of a release and what is shown of it; everything here is public already."""
+"""Stored answers, shown answers and receipts. All values here are released, hence public."""
 
 from __future__ import annotations
 
@@ -42,13 +42,13 @@ from sfumato.vault.budget_windows import spent_in_all
 from sfumato.vault.ledger_entries import Account, Charge, Debtor, LedgerHead, OperationState
 
 _Column = tuple[list[Any], list[Any], list[Any]]  # values, std, intervals: released JSON
-FORMATS: Final = ("answer/2", RAISED)  # what can be shown; the newest is written
+FORMATS: Final = ("answer/2", RAISED)  # formats that can be read; the newest is written
 
 
 def answer_text(priced: Priced, released: NoisyCells) -> str:
-    """Return the answer as it stands in the ledger for ever: noisy integers and what they give.
+    """Return the answer as the ledger stores it: noisy integers, and the aggregates made of them.
 
-    Chosen keys are put in the order of their values, so that no order of the rows is told.
+    Private keys are sorted by value, so that their order reveals nothing about the rows.
     """
     plan = priced.plan
     keys, order = _ordered_keys(plan, released.keys)
@@ -72,7 +72,7 @@ def answer_text(priced: Priced, released: NoisyCells) -> str:
 
 
 def _with_all_draws(priced: Priced, parts: Sequence[Integers]) -> list[NoisyPart]:
-    """Return each part as it is shown: of a top-up, the weighted mean of all its draws."""
+    """Return each noisy part; for a top-up, the weighted mean of all draws."""
     if priced.earlier is None:
         return [NoisyPart(c, n) for c, n in zip(parts, priced.noises, strict=True)]
     made = []
@@ -95,13 +95,13 @@ def _ordered_keys(
 
 
 def key_text(plan: Plan, cell: Sequence[object]) -> str:
-    """Return a private key, as the engine found it, as stored answers spell it."""
+    """Return the text by which stored answers spell a private key that the engine found."""
     pairs = zip(plan.keys, cell, strict=True)
     return spelled([constant_json(_key(key, value)) for key, value in pairs])
 
 
 def _key(key: PlanKey, value: object) -> Constant:
-    """Return a key's value: of a public key the engine has the code, of a private one the value."""
+    """Return a key's value. The engine gives an index for public keys, the value for private."""
     return key.read(value) if key.keys is None else key.keys[int(str(value))]
 
 
@@ -146,9 +146,9 @@ def shown_answer(priced: Priced, text: str) -> Json:
 
 
 def intervals_json(rows: Sequence[Sequence[Any]]) -> Json:
-    """Return intervals with two ends as they always were, and those that lack one apart.
+    """Return closed intervals in one field and open-ended ones in another.
 
-    Clients of before read two numbers or nothing.
+    Older clients read two numbers or null, so `interval` holds nothing else.
     """
     closed = [[bar if _has_ends(bar) else None for bar in row] for row in rows]
     opened: list[Json] = [
@@ -197,7 +197,7 @@ def _table(priced: Priced, stored: Mapping[str, Any]) -> list[Row]:
 def _reckoned(
     priced: Priced, formula: Formula, stored: Mapping[str, Any], columns: Mapping[str, _Column]
 ) -> _Column:
-    """Return a formula of what was released: of the values as they stand, with their noise."""
+    """Compute a formula's column from released values: post-processing, with intervals."""
     if not _cells(priced.plan, stored):
         return [], [], []
     parts = [np.array(part, dtype=np.int64) for part in stored["parts"]]
@@ -223,7 +223,7 @@ def _asked_order(plan: Plan, stored: Mapping[str, Any]) -> list[int]:
 
 
 def _cell_keys(plan: Plan, stored: Mapping[str, Any]) -> list[list[object]]:
-    """Return, for each grouping, the key of every canonical cell as people write it."""
+    """Return, for each grouping, the key of every canonical cell as it is shown."""
     if stored["keys"] is not None:
         return [
             [key.shown(Constant(c[i]["kind"], c[i]["text"])) for c in stored["keys"]]
@@ -262,7 +262,11 @@ def receipt(
     charge: Charge,
     standing: OperationState,
 ) -> Json:
-    """Return what was asked and paid, by what mechanism, what is left, and where it is written."""
+    """Return the signed receipt of a release.
+
+    It states the question, the price, the mechanism, what is left of the budget, and the place
+    in the ledger.
+    """
     card = priced.plan.card
     people = people_account(card.people)
     accounts = _accounts(ledger, standing, charge.debtors)
@@ -295,7 +299,10 @@ def receipt(
 def _accounts(
     ledger: Ledger, standing: OperationState, debtors: tuple[Debtor, ...]
 ) -> dict[str, Account]:
-    """Return the accounts as they stood at the head that the receipt names."""
+    """Return the paying accounts at the ledger head that the receipt names.
+
+    If the operation's state lacks one of them, all are read as they are now.
+    """
     known = {account.name: account for account in standing.accounts}
     is_whole = known.keys() >= {debtor.account for debtor in debtors}
     is_seen = all(d.window is None or known[d.account].window for d in debtors if is_whole)
@@ -303,7 +310,7 @@ def _accounts(
 
 
 def not_dp_json(ledger: Ledger, people: str, head: LedgerHead | None = None) -> Json:
-    """Return what is said beside DP where tables of the people were handed out without it."""
+    """Return the note that non-DP releases about these people exist; {} if there are none."""
     said = beside_dp(ledger.not_dp(people, head))
     return {} if said is None else {"not_dp": said}
 
@@ -330,6 +337,6 @@ INTERVAL = (
 
 
 def odds_of(account: Account, unit: str) -> str:
-    """Return the odds sentence for all releases about these people (soundness rule 22)."""
+    """Return the sentence about odds for all releases about these people (soundness rule 22)."""
     spent = spent_in_all(account)
     return odds_text(spent.epsilon / EPSILON_UNITS, spent.delta / DELTA_UNITS, unit)

@@ -1,4 +1,4 @@
-"""Who asks, what is asked, what a release needs, and what it gives."""
+"""Data classes of a release: the asker, the order, what it needs, and its result."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from sfumato.vault.ledger_entries import (
 
 @dataclass(frozen=True)
 class Asker:
-    """Who asks, and with whom they share a cap."""
+    """The user who asks, and their groups, whose caps they share."""
 
     user: str
     groups: tuple[str, ...] = ()
@@ -31,32 +31,32 @@ class Asker:
 
 @dataclass(frozen=True)
 class Door:
-    """What a release needs: the ledger to charge, the engine to read, the noise to add."""
+    """What a release needs: the ledger to charge, the engine that reads rows, the noise pool."""
 
     ledger: Ledger
     engine: Engine
     pool: NoisePool
-    code: str = ""  # SHA-256 (hex) of the package that answers
+    code: str = ""  # SHA-256 (hex) of the installed package, for the ledger
     plans: PlanCache = field(default_factory=PlanCache)
 
 
 @dataclass(frozen=True)
 class Order:
-    """A question at a price, on one version of one data set, by one asker, as one operation."""
+    """One operation: a question at a price, by one asker, on one version of one data set."""
 
     card: Card
     table: str
     request: Request
     asker: Asker
     op: str
-    earlier: Callable[[str], Card | None]  # another version's card, for an answer given before
+    earlier: Callable[[str], Card | None]  # card of another version, for a stored answer
     fresh: bool = False
-    may_still: Callable[[], None] = lambda: None  # refuses whoever may not ask any more
+    may_still: Callable[[], None] = lambda: None  # refuses if the asker lost the right to ask
 
 
 @dataclass(frozen=True)
 class Release:
-    """What may be seen: the answer as the asker named it, and its receipt."""
+    """A released answer, with the asker's column names, and its receipt."""
 
     answer: Json
     receipt: Json
@@ -64,11 +64,11 @@ class Release:
 
 @dataclass(frozen=True)
 class Begun:
-    """A question that is paid, and no row of it read; its answer may stand already."""
+    """A paid question whose rows are not read yet; its answer may be in the ledger already."""
 
     order: Order
     priced: Priced
     noise: list[Drawn]
     charge: Charge
     outcome: Charged | OperationState
-    is_look: bool = False  # a count that is read with others', in one pass over the rows
+    is_look: bool = False  # a count that can share one scan of the rows with others

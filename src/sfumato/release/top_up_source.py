@@ -1,7 +1,8 @@
-"""Which stored answer a top-up raises: one of the asker's own, read back as it stands.
+"""Read the stored answer that a top-up raises: one of the asker's own, unchanged.
 
-Only the asker's own operations are looked up, so whether another has asked the question is not
-told; and the top-up stands under that answer's digest, so who may see one may see the other.
+Only the asker's own operations are looked up, so nobody learns whether another user asked the
+question. A top-up's key contains that answer's digest, so a user who may see one may see the
+other.
 """
 
 from __future__ import annotations
@@ -24,18 +25,18 @@ from sfumato.release.ledger_guard import Ledger
 from sfumato.release.plan_cache import PlanCache
 from sfumato.vault.card.data_card import Card
 
-RAISED: Final = "answer/3"  # the format that says what was paid for each draw
+RAISED: Final = "answer/3"  # the format that states the price of each draw
 
 
 def priced_for(ledger: Ledger, plans: PlanCache, user: str, card: Card, request: Request) -> Priced:
-    """Return what the request costs the user, as a top-up if it names an earlier answer."""
+    """Price the user's request; as a top-up if it names an earlier answer."""
     if request.top_up is None:
         return plans.priced(card, request)
     return priced_request(card, request, answer_to_raise(ledger, user, request.top_up))
 
 
 def answer_to_raise(ledger: Ledger, user: str, op: str) -> Earlier:
-    """Return the answer that the user's operation was given; or refuse."""
+    """Return the stored answer of the user's operation, to be raised by a top-up; or refuse."""
     text = ledger.answer_of(user, op)
     if text is None:
         raise Refused(
@@ -64,7 +65,7 @@ def answer_to_raise(ledger: Ledger, user: str, op: str) -> Earlier:
 
 
 def paid_json(priced: Priced) -> Json:
-    """Return what a stored answer says of its price, so that it can be raised later."""
+    """Return the price fields of a stored answer, which a later top-up needs."""
     earlier, selection = priced.earlier, priced.selection
     chosen = None if selection is None else (selection.epsilon, selection.delta)
     if earlier is not None:
@@ -84,7 +85,7 @@ def paid_json(priced: Priced) -> Json:
 
 
 def top_up_json(priced: Priced) -> Json | None:
-    """Return what a receipt says of a top-up: which answer, each draw's price, and all in all."""
+    """Return a receipt's fields about a top-up: the raised answer, each draw's price, the total."""
     earlier = priced.earlier
     if earlier is None:
         return None
@@ -115,7 +116,7 @@ def _draw_said(draw: Draw) -> Json:
     }
 
 
-def _draw(stored: Mapping[str, Any]) -> Draw:  # Any: JSON that this door wrote
+def _draw(stored: Mapping[str, Any]) -> Draw:  # Any: JSON that this module wrote
     return Draw(
         Fraction(stored["epsilon"]),
         Fraction(stored["delta"]),
@@ -140,7 +141,7 @@ def _noise(said: Mapping[str, str]) -> Noise | None:
         case "discrete gaussian":
             return Noise("gaussian", Fraction(said["variance"]))
         case _:
-            return None  # a choice, which cannot be raised
+            return None  # a mechanism that chooses: it cannot be raised
 
 
 def _numbers(noises: Iterable[object]) -> Sequence[Noise]:

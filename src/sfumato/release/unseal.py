@@ -1,4 +1,4 @@
-"""The only hand that opens a Sealed value; imported by the locks and by nobody else."""
+"""Open a Sealed value. Only the modules in `release/locks` import this function."""
 
 from __future__ import annotations
 
@@ -10,5 +10,8 @@ T = TypeVar("T")
 
 
 def unseal(sealed: Sealed[T]) -> T:
-    """Return the private value; the caller puts noise on it before anything else happens."""
+    """Return the private value. The caller must protect it before it does anything else.
+
+    `central_dp` adds noise, `secure_aggregation` adds masks; the other two label it as not DP.
+    """
     return cast(T, object.__getattribute__(sealed, "_Sealed__held"))

@@ -1,4 +1,7 @@
-"""How long an asker waits for another's reading of the same answer: of card and price alone."""
+"""Limit how long an asker waits while another operation computes the same answer.
+
+The limit depends on card and price alone, so that it reveals nothing about the rows.
+"""
 
 from __future__ import annotations
 
@@ -8,18 +11,19 @@ from typing import Final
 from sfumato.query.plan import KEYS_AT_ONCE
 from sfumato.query.price import Priced
 
-PATIENCE_S: Final = 2 * 3600  # a reader who is older is gone; twice what an engine may take
-PATIENT_ROWS: Final = 100_000  # a second, of as many rows as the card lets the question have
-LONGEST_S: Final = 24 * 3600  # that anybody waits for the lists of many private keys
-FEW: Final = Fraction(1, 1000)  # odds of being shown
+PATIENCE_S: Final = 2 * 3600  # twice the engine's limit: an older read has ended
+PATIENT_ROWS: Final = 100_000  # rows a second, for the most rows that the card allows
+LONGEST_S: Final = 24 * 3600  # the longest wait for the histograms of many private keys
+FEW: Final = Fraction(1, 1000)  # probability of being shown
 
 
 def wait_limit(priced: Priced) -> int:
-    """Return how old a reading may be to be waited for: of card and price, never of the keys.
+    """Return the largest age in seconds of a read for which another asker still waits.
 
-    Lists of private keys are read so many keys at a time. A key is hardly ever shown of fewer
-    people than `FEW` says, and each of them has a row, so the card's rows say how many keys are to
-    be expected at most; but nobody waits longer than a day for that.
+    Histograms of private keys are read `KEYS_AT_ONCE` at a time, so the limit grows with the
+    number of keys. It uses an upper estimate, not the real keys: with fewer people than
+    `shown_from(FEW)` a key is hardly ever shown, and each person has a row. So the card's rows
+    bound the number of keys. No wait is longer than a day.
     """
     rows = priced.plan.measure.most_rows
     once = max(PATIENCE_S, rows // PATIENT_ROWS)

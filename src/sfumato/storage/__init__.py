@@ -1,1 +1,1 @@
-"""The ledger and records on SQLite and PostgreSQL, the anchor, key files."""
+"""Storage: the ledger and the records in SQLite or PostgreSQL, the anchor, and key files."""

@@ -1,13 +1,14 @@
-"""The anchor: one small file, kept away from the ledger, by which a rolled-back ledger is noticed.
+"""The anchor: a small file outside the vault that shows if the ledger was rolled back.
 
-Two slots, each in a sector of its own and with its own checksum, are written in turn, so that a
-torn write leaves the mark before it. Writers take a file lock: an older head never covers a newer.
-Marks that wait at once cost one sync: the newest of them is made durable, and it stands for all.
+It keeps a mark: the newest ledger head that was made durable. Two slots, each in its own sector
+and with a checksum, are written in turn, so that a torn write leaves the mark before it. Writers
+take a file lock, so an older head never overwrites a newer one. Marks that wait at once share one
+sync (group commit): only the newest is written.
 
-Behind the slots are records of what accounts have spent (`anchor_sums.py`), so that after a restore
-exactly what is missing can be charged. A slot says which bytes hold them; one that says nothing, as
-older versions write it, holds a mark alone. A record and its slot are made durable by one sync.
-When records have grown, they are folded into one, in bytes that no slot in use points to.
+After the slots come records of what accounts have spent (`anchor_sums.py`). After a restore, they
+show exactly which debits are missing. A slot states which bytes hold its records; slots of older
+versions hold a mark alone. A record and its slot share one sync. When the records have grown, they
+are folded into one, in bytes that no slot in use points to.
 """
 
 from __future__ import annotations
@@ -38,33 +39,33 @@ from sfumato.vault.ledger_entries import (
     LedgerHead,
 )
 
-SLOTS: Final = (0, 4096)  # a sector each, whether sectors have 512 or 4096 bytes
+SLOTS: Final = (0, 4096)  # offsets in different sectors, of 512 or of 4096 bytes
 SLOT_BYTES: Final = 1024
-FIRST_RECORD: Final = 8192  # where the records begin, behind both slots
-FOLD_BYTES: Final = 131_072  # records are folded when there are this many bytes of them,
-FOLD_TIMES: Final = 4  # or this many times what they are when they are folded
+FIRST_RECORD: Final = 8192  # offset of the records, after both slots
+FOLD_BYTES: Final = 131_072  # records are folded when they have grown to this many bytes,
+FOLD_TIMES: Final = 4  # or to this many times their folded size, whichever is larger
 _DOMAIN: Final = b"sfumato-anchor/1\n"
 
 
 @dataclass(frozen=True)
 class _Slot:
-    """What a slot holds: a mark, and the region of the records that belong to it."""
+    """The content of a slot: a mark, and the region of its records."""
 
     mark: AnchorMark
-    sums: tuple[int, int, int] | None = None  # from, to, and where they are to be folded
-    turn: int = 0  # which of two slots with one mark was written later
+    sums: tuple[int, int, int] | None = None  # start, end, and the end beyond which they are folded
+    turn: int = 0  # the larger one is the later of two slots with the same mark
 
     @property
     def place(self) -> tuple[int, int, int]:
-        """Return what tells the later of two slots."""
+        """Return the sort key of slots: the largest is the newest."""
         return self.mark.epoch, self.mark.seq, self.turn
 
 
 @dataclass(frozen=True)
 class _Step:
-    """Heads to be marked, the last of them the newest, and accounts, each as it stood somewhere.
+    """Heads to be marked, in order, and the state of accounts at some place of the ledger.
 
-    An account keeps its own place: of what was debited behind it, it says nothing.
+    Each account has its own place, because its sums hold nothing that was debited after it.
     """
 
     heads: tuple[LedgerHead, ...]
@@ -77,30 +78,30 @@ class _Step:
 
     @property
     def place(self) -> tuple[int, int]:
-        """Return how far the chain has come."""
+        """Return the epoch and sequence number of the newest head."""
         return self.head.epoch, self.head.seq
 
 
 class FileAnchor:
-    """An Anchor in a file; safe for several processes."""
+    """An Anchor in a file, which several processes may share."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._synced: AnchorMark | None = None  # the last that was made durable from here
-        self._told: dict[str, tuple[int, int]] = {}  # accounts that were, and as of which place
+        self._synced: AnchorMark | None = None  # last mark that this process made durable
+        self._told: dict[str, tuple[int, int]] = {}  # the same for accounts: name -> place
         self._has: Callable[[AnchorMark], bool] = lambda _: True
         self._steps: GroupCommit[_Step, None] = GroupCommit(self._advanced, self._all_at_once)
 
     def check_with(self, has: Callable[[AnchorMark], bool]) -> None:
-        """Refuse to advance over a mark that another process wrote and that the ledger lacks.
+        """Set the check that the ledger has a mark which another process wrote.
 
-        Two copies of a ledger may share one anchor, and each may have read the mark before the
-        other wrote its own: the first to advance goes on, the other is refused.
+        Two copies of a ledger may share one anchor, and both may read the same mark. The first to
+        advance succeeds, and `advance` refuses the other, because its ledger lacks the new mark.
         """
         self._has = has
 
     def read(self) -> AnchorMark | None:
-        """Return the last mark, or None if no slot holds one (`missing` says why)."""
+        """Return the newest mark, or None if no slot holds one (`missing` returns why)."""
         newest = _newest(self._slots())
         return None if newest is None else newest.mark
 
@@ -112,7 +113,7 @@ class FileAnchor:
         return None if _newest(slots) is not None else "both slots of the anchor file are damaged"
 
     def sums(self) -> AnchorSums | None:
-        """Return what accounts had spent by the last mark, or None if not all of it is known."""
+        """Return what accounts had spent by the newest mark; None if records are unusable."""
         found: AnchorSums | None = None
         with contextlib.suppress(OSError):
             file = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
@@ -126,10 +127,10 @@ class FileAnchor:
         return found
 
     def keep_sums(self, accounts: Sequence[Account], head: LedgerHead, mark: AnchorMark) -> bool:
-        """Begin to hold what accounts have spent: all of them, as they stand at that head.
+        """Write the first record: what all accounts have spent by that head.
 
-        Nothing is done, and False returned, if the mark is not the last one any more: somebody who
-        knows of no sums may have charged since.
+        Returns False and writes nothing if the mark is no longer the newest: an older version,
+        which writes no records, may have charged since.
         """
         with contextlib.suppress(OSError), _locked(self._path) as file:
             slots = _read_slots(file)
@@ -148,9 +149,10 @@ class FileAnchor:
     def advance(
         self, head: LedgerHead, accounts: Sequence[Account] = (), before: Sequence[LedgerHead] = ()
     ) -> None:
-        """Make the mark durable; a mark never goes back within an epoch, nor to an earlier one.
+        """Make a mark of this head durable; a mark never returns to an older head or epoch.
 
-        With it goes how accounts stand at that head, and which heads receipts name `before` it.
+        The same write records the accounts at that head, and the heads `before` it that receipts
+        name.
         """
         place = ChainPlace(head.epoch, head.seq, head.hash)
         known = tuple(AnchoredAccount(place, account) for account in accounts)
@@ -159,7 +161,7 @@ class FileAnchor:
             self._steps.done(step)
 
     def _is_covered(self, step: _Step) -> bool:
-        """Say whether what we have made durable says all that this step would."""
+        """Say whether this process has already made a mark and accounts as new as these durable."""
         mark = AnchorMark(step.head.ledger, *step.place, step.head.hash)
         return _is_covered(mark, self._synced) and all(
             self._told.get(one.account.name, (0, 0)) >= (one.place.epoch, one.place.seq)
@@ -167,7 +169,7 @@ class FileAnchor:
         )
 
     def _all_at_once(self, steps: Sequence[_Step]) -> None:
-        """Make all steps durable with one write; later each has nothing left to do."""
+        """Make all steps durable with one write (group commit)."""
         ordered = sorted(steps, key=lambda step: step.place)
         last = {one.account.name: one for step in ordered for one in step.accounts}
         heads = tuple(head for step in ordered for head in step.heads)
@@ -200,13 +202,13 @@ class FileAnchor:
             )
 
     def _slots(self) -> list[_Slot | None]:
-        """Return what the slots hold; nothing at all if there is no file."""
+        """Read both slots; an empty list if there is no file."""
         slots: list[_Slot | None] = []
         with contextlib.suppress(OSError):
             file = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
             try:
                 slots = _read_slots(file)
-                if None in slots:  # it is being written, or damaged: look while nobody writes
+                if None in slots:  # a write is in progress, or a slot is damaged: lock, read again
                     fcntl.flock(file, fcntl.LOCK_SH)
                     slots = _read_slots(file)
             finally:
@@ -215,7 +217,7 @@ class FileAnchor:
 
 
 def _next_slot(file: int, newest: _Slot | None, step: _Step) -> _Slot:
-    """Add the step's record behind those that are there; return the slot that says so."""
+    """Append the step's record to the others; return the slot that includes it."""
     mark = AnchorMark(step.head.ledger, *step.place, step.head.hash)
     is_news = _is_news(None if newest is None else newest.mark, mark)
     if newest is None:
@@ -235,13 +237,13 @@ def _added(file: int, sums: tuple[int, int, int], step: _Step) -> tuple[int, int
         return begin, end, most
     known = _sums_of(file, (begin, end, most))
     if known is None:
-        return None  # damaged: the next who opens the ledger holds it against the ledger's own
+        return None  # damaged: the next process that opens the vault writes new sums
     size = len(snapshot(known))
     return _keep(file, known, FIRST_RECORD if FIRST_RECORD + size <= begin else end)
 
 
 def _keep(file: int, sums: AnchorSums, at: int) -> tuple[int, int, int]:
-    """Write all that is known into one record; return its region, and when to fold again."""
+    """Write all sums as one record; return its region, and the end beyond which to fold again."""
     line = snapshot(sums)
     _put(file, line, at)
     return at, at + len(line), at + max(FOLD_BYTES, FOLD_TIMES * len(line))
@@ -258,7 +260,7 @@ def _put(file: int, content: bytes, at: int) -> None:
 
 
 def _is_covered(mark: AnchorMark, synced: AnchorMark | None) -> bool:
-    """Say whether a mark that we have made durable says all that this one would."""
+    """Say whether the synced mark is this one, or a newer one of the same ledger."""
     if synced is None or synced.ledger != mark.ledger:
         return False
     return mark == synced or (mark.epoch, mark.seq) < (synced.epoch, synced.seq)
@@ -309,7 +311,7 @@ def _newest(slots: list[_Slot | None]) -> _Slot | None:
 
 
 def _older(slots: list[_Slot | None]) -> int:
-    """Return the slot to write: never the one that holds the newest mark."""
+    """Return the index of the slot to overwrite: never the one with the newest mark."""
     newest = _newest(slots)
     return 1 if newest is not None and slots[0] == newest else 0
 
@@ -323,7 +325,7 @@ def _write(file: int, place: int, slot: _Slot) -> None:
         _put(file, (_checksum(text) + text).ljust(SLOT_BYTES, b"\n"), place)
         os.fdatasync(file)
     except OSError:
-        os.pwrite(file, bytes(SLOT_BYTES), place)  # a mark that was not synced must not be believed
+        os.pwrite(file, bytes(SLOT_BYTES), place)  # erase a mark that was not synced
         raise
 
 
@@ -333,7 +335,7 @@ def _checksum(text: bytes) -> bytes:
 
 @lru_cache(maxsize=8)
 def _slot_in(slot: bytes) -> _Slot | None:
-    """Return what the slot holds, or None if it is empty, torn or altered."""
+    """Parse a slot; None if it is empty, torn or altered."""
     checksum, text = slot[:64], slot[64:].rstrip(b"\n")
     if checksum != _checksum(text):
         return None

@@ -1,8 +1,8 @@
-"""Store what each account has spent in the anchor: records are appended, then folded into one.
+"""Records of what each account has spent, in the anchor file: appended, then folded into one.
 
-A record has a place of the chain, and the sums there of the accounts that were debited since. Sums
-only grow, so records may come in any order: for each account the latest place counts, and the
-largest of each sum. Marks of the past tell which entries a ledger shares with the anchor.
+A record has a place in the ledger, and the sums there of the accounts that were debited since the
+record before. Sums only grow, so records may have any order: the latest place and the largest sum
+count for each account. Past marks show which entries a ledger shares with the anchor.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ from sfumato.vault.ledger_entries import (
     LedgerHead,
 )
 
-MARKS: Final = 1024  # of the past that are kept when records are folded; the older, the fewer
+MARKS: Final = 1024  # past marks that are kept when records are folded; fewer of the older ones
 _DOMAIN: Final = b"sfumato-anchor-sums/1\n"
-_CHECK: Final = 16  # hexadecimal digits of a record's checksum: a torn record is told, no forger
+_CHECK: Final = 16  # hex digits of a record's checksum; it detects torn writes, not forgery
 
 
 def record(heads: Sequence[LedgerHead], accounts: Iterable[AnchoredAccount]) -> bytes:
-    """Return the line that says how accounts stand, each at its own place, and what heads were."""
+    """Return one record: past heads, and accounts, each with its sums at its own place."""
     return _line([ChainPlace(head.epoch, head.seq, head.hash) for head in heads], accounts)
 
 
 def snapshot(sums: AnchorSums) -> bytes:
-    """Return one line that says the same as all records together."""
+    """Return one record that replaces all others."""
     return _line(_thinned(sums.marks), sums.accounts)
 
 
@@ -54,7 +54,7 @@ def _numbers(one: AnchoredAccount) -> list[object]:
 
 
 def read(region: bytes) -> AnchorSums | None:
-    """Return what all records of the region say together, or None if one of them is damaged."""
+    """Merge all records of a region, or return None if one of them is damaged."""
     marks: list[ChainPlace] = []
     known: dict[str, AnchoredAccount] = {}
     for line in region.split(b"\n")[:-1]:
@@ -80,7 +80,7 @@ def _later(one: AnchoredAccount, other: AnchoredAccount) -> AnchoredAccount:
 
 
 def _thinned(marks: Sequence[ChainPlace]) -> list[ChainPlace]:
-    """Return at most MARKS of them: every second of the older half goes, again and again."""
+    """Thin the marks to at most MARKS: drop every second one of the older half, repeatedly."""
     kept = list(marks)
     while len(kept) > MARKS:
         half = len(kept) // 2
@@ -88,7 +88,7 @@ def _thinned(marks: Sequence[ChainPlace]) -> list[ChainPlace]:
     return kept
 
 
-def _said(line: bytes) -> dict[str, Any] | None:  # Any: parsed JSON that its checksum vouches for
+def _said(line: bytes) -> dict[str, Any] | None:  # Any: parsed JSON with a valid checksum
     checksum, text = line[:_CHECK], line[_CHECK:]
     if checksum != _checksum(text):
         return None

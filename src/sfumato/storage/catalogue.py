@@ -1,4 +1,4 @@
-"""The catalogue: signed cards, whose they are, groups and grants; never a row."""
+"""The catalogue in SQL: signed cards, their owners, groups and grants; no rows of data sets."""
 
 from __future__ import annotations
 
@@ -39,18 +39,18 @@ _CURRENT: Final = (
 
 
 class SqlCatalogue:
-    """Data sets and groups; every version is kept, the newest is current."""
+    """A Catalogue in the records database. It keeps every version; the newest is current."""
 
     def __init__(
         self, records: Records, read: Callable[[str, str], Card], root: Path | None = None
     ) -> None:
         self._records = records
         self._read = read
-        self._root = root  # the vault's folder as it is called now
-        # by name, of which connection and version: a version never changes, but who restores a
-        # backup gives its id to another
+        self._root = root  # the vault's current folder
+        # name -> (connection, version, listing). A version never changes, but after a restored
+        # backup its id may belong to another; then the connection is a new one.
         self._last: dict[str, tuple[int, int, Listing]] = {}
-        self._cards: dict[tuple[str, str], Card] = {}  # of all versions, by name and text
+        self._cards: dict[tuple[str, str], Card] = {}  # all versions, by name and text
         records.make(_TABLES)
 
     def names(self) -> tuple[str, ...]:
@@ -59,10 +59,10 @@ class SqlCatalogue:
         return tuple(sorted(str(name) for (name,) in rows))
 
     def find(self, name: str) -> Listing | None:
-        """Return the current version of a data set, letter case aside, or None."""
+        """Return the current version of a data set, or None; names ignore letter case."""
         if (
             not name.isascii() or not name.isprintable()
-        ):  # no card has another, and databases differ
+        ):  # card names are printable ASCII; databases fold other letters differently
             return None
         rows = self._records.rows(
             "SELECT max(id) FROM versions WHERE lower(name) = lower(?)", (name,)
@@ -70,14 +70,14 @@ class SqlCatalogue:
         return None if rows[0][0] is None else self._listing(name, int(rows[0][0]))
 
     def cards(self) -> tuple[Card, ...]:
-        """Return every card that was ever signed here, all versions; each is one and the same."""
+        """Return every signed card, all versions; later calls return the same objects."""
         rows = self._records.rows("SELECT name, card FROM versions ORDER BY id")
         texts, known = [(str(name), str(card)) for name, card in rows], self._cards
         self._cards = found = {o: known[o] if o in known else self._read(*o) for o in texts}
         return tuple(found[one] for one in texts)
 
     def text(self, name: str) -> str:
-        """Return the current card of a known data set as it is kept, numbers exact."""
+        """Return the stored text of a data set's current card, with exact numbers."""
         sql = "SELECT card FROM versions WHERE lower(name) = lower(?) ORDER BY id DESC LIMIT 1"
         return str(self._records.rows(sql, (name,))[0][0])
 
@@ -93,7 +93,7 @@ class SqlCatalogue:
             )  # fmt: skip
 
     def groups_of(self, user: str, data_set: str = "") -> tuple[str, ...]:
-        """Return the groups that the user is in: enrolled in, or granted on this data set."""
+        """Return the user's groups: enrolled for every data set, or granted for this one."""
         rows = self._records.rows(
             "SELECT team FROM members WHERE person = ?"
             " UNION SELECT team FROM grants WHERE person = ? AND lower(data_set) = lower(?)",
@@ -102,7 +102,7 @@ class SqlCatalogue:
         return tuple(sorted(str(team) for (team,) in rows))
 
     def opened(self, name: str, user: str) -> Opened | None:
-        """Return what `find`, `groups_of` and `is_frozen` say, as of one moment."""
+        """Return the results of `find`, `groups_of` and `is_frozen`, read by one statement."""
         if not name.isascii() or not name.isprintable():
             return None
         rows = self._records.rows(_OPENED, (name, name.casefold(), user, user, name))
@@ -115,7 +115,7 @@ class SqlCatalogue:
         return Opened(found, tuple(sorted(groups)), is_frozen)
 
     def enrol(self, user: str, group: str) -> None:
-        """Put the user into the group, for every data set."""
+        """Add the user to the group, for every data set."""
         with self._records.change() as link:
             link.change(
                 "INSERT INTO members (person, team) VALUES (?, ?) ON CONFLICT DO NOTHING",
@@ -123,7 +123,7 @@ class SqlCatalogue:
             )
 
     def grant(self, grant: Grant) -> None:
-        """Put the user into the group, for one data set."""
+        """Add the user to the group, for one data set."""
         with self._records.change() as link:
             link.change(
                 "INSERT INTO grants (data_set, person, team, granter, at) VALUES (?, ?, ?, ?, ?)"
@@ -132,13 +132,13 @@ class SqlCatalogue:
             )
 
     def revoke(self, data_set: str, user: str) -> bool:
-        """Take from the user every grant on the data set; say whether there was one."""
+        """Remove the user's grants on the data set; return whether there was one."""
         with self._records.change() as link:
             sql = "DELETE FROM grants WHERE lower(data_set) = lower(?) AND person = ?"
             return link.change(sql, (data_set, user)) > 0
 
     def grants(self, data_set: str) -> tuple[Grant, ...]:
-        """Return who was granted what on the data set."""
+        """Return all grants on the data set, by user and time."""
         rows = self._records.rows(
             "SELECT data_set, person, team, granter, at FROM grants"
             " WHERE lower(data_set) = lower(?)",
@@ -147,12 +147,12 @@ class SqlCatalogue:
         return tuple(sorted((Grant(*map(str, row)) for row in rows), key=lambda g: (g.user, g.at)))
 
     def enrolled(self) -> tuple[tuple[str, str], ...]:
-        """Return who was enrolled, and in which group, for every data set."""
+        """Return pairs of user and group for all who are enrolled for every data set."""
         rows = self._records.rows("SELECT person, team FROM members")
         return tuple(sorted((str(person), str(team)) for person, team in rows))
 
     def freeze(self, data_set: str, by: str, at: str) -> bool:
-        """Let the data set be asked nothing; say whether it was free before."""
+        """Block all queries to the data set; return whether it was open before."""
         sql = (
             "INSERT INTO frozen_data_sets (data_set, freezer, at) VALUES (?, ?, ?)"
             " ON CONFLICT DO NOTHING"
@@ -161,13 +161,13 @@ class SqlCatalogue:
             return link.change(sql, (data_set.casefold(), by, at)) > 0
 
     def thaw(self, data_set: str) -> bool:
-        """Let the data set be asked again; say whether it was frozen."""
+        """Allow queries to the data set again; return whether it was frozen."""
         with self._records.change() as link:
             sql = "DELETE FROM frozen_data_sets WHERE data_set = ?"
             return link.change(sql, (data_set.casefold(),)) > 0
 
     def is_frozen(self, data_set: str) -> bool:
-        """Say whether the data set is asked nothing, on whatever node."""
+        """Say whether the data set is frozen; all nodes that share the database see it."""
         sql = "SELECT 1 FROM frozen_data_sets WHERE data_set = ?"
         return bool(self._records.rows(sql, (data_set.casefold(),)))
 
@@ -177,18 +177,18 @@ class SqlCatalogue:
         return tuple((str(p), self._now(str(s))) for p, s, whose in rows if owner in (None, whose))
 
     def close(self) -> None:
-        """Let go of the database."""
+        """Close the connection to the database."""
         self._records.close()
 
     def _listing(self, name: str, version: int) -> Listing | None:
-        """Return this version of the data set; its card is read once."""
+        """Return this version of the data set; its card is parsed once and cached."""
         key = name.casefold()
         made, known, found = self._last.get(key, (0, 0, None))
         if found is not None and (made, known) == (self._records.made, version):
             return found
-        made = self._records.made  # from before the look: a connection made since counts as another
+        made = self._records.made  # before the query: a later reconnect must make the cache stale
         rows = self._records.rows(_CURRENT, (version, name))
-        if not rows:  # the database was restored since the version was looked for
+        if not rows:  # the database was restored since the version was found
             return None
         spelled, text, place, owner = map(str, rows[0])
         listing = Listing(self._read(spelled, text), self._now(place), owner)
@@ -196,7 +196,7 @@ class SqlCatalogue:
         return listing
 
     def _now(self, place: str) -> str:
-        """Return the path of a vault's file, whose folder may have been moved or copied since."""
+        """Return the current path of a vault's file; the vault may have been moved or copied."""
         path = Path(place)
         if self._root is None or path.parent.name not in FOLDERS:
             return place

@@ -1,4 +1,4 @@
-"""What the ledger asks of a database, in words that SQLite and PostgreSQL share."""
+"""The database interface of the ledger, which SQLite and PostgreSQL implement."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _WHY: Final[dict[FaultCode, str]] = {
 
 
 class Fault(Exception):
-    """A database error cut down to a code: its own text could carry a value or a host."""
+    """A database error, reduced to a code: the driver's text could contain a value or a host."""
 
     def __init__(self, code: FaultCode) -> None:
         super().__init__(code)
@@ -28,7 +28,7 @@ class Fault(Exception):
 
 
 def spoken(code: FaultCode) -> Refused | Bug:
-    """Return the exception by which a fault is told to the house."""
+    """Return the refusal or bug that callers raise for a database fault."""
     if code == "busy":
         return Refused("ledger-busy", "The ledger is held by another process.", "Try again.")
     if code in ("full", "lost"):
@@ -42,22 +42,22 @@ def spoken(code: FaultCode) -> Refused | Bug:
 
 @dataclass(frozen=True)
 class Dialect:
-    """Where the two databases spell the same thing differently."""
+    """The SQL in which SQLite and PostgreSQL differ."""
 
     integer: str
     table_end: str
     least: str
-    lock: str  # appended to the SELECT that takes the head
-    exists: str  # returns a row when the ledger's tables are there
-    bytewise: str  # appended to a text that is compared by its bytes
+    lock: str  # appended to the SELECT that locks the head
+    exists: str  # a query that returns a row if the ledger's tables exist
+    bytewise: str  # appended to a text column to compare it by bytes
     guards: tuple[str, ...]  # statements that make entries and answers append-only
 
 
 class DatabaseLink(Protocol):
-    """One open connection; statements use `?`; whatever goes wrong leaves as a Fault."""
+    """One open database connection. Statements use `?`; every error is raised as a Fault."""
 
     def check_place(self) -> None:
-        """Raise a Fault if what the connection leads to is not what lies in its place now."""
+        """Raise a Fault if the database file was moved or replaced since it was opened."""
         ...
 
     def begin(self) -> None:
@@ -65,43 +65,43 @@ class DatabaseLink(Protocol):
         ...
 
     def begin_reading(self) -> None:
-        """Start a transaction that sees one moment and writes nothing."""
+        """Start a read-only transaction that sees one snapshot."""
         ...
 
     def commit(self) -> None:
-        """Return when everything since `begin` is durable."""
+        """Commit; return when everything since `begin` is durable."""
         ...
 
     def rollback(self) -> None:
-        """Undo everything since `begin`; nothing to undo is no fault."""
+        """Undo everything since `begin`; do nothing if no transaction is open."""
         ...
 
-    # Any: a column's type is the table's business
+    # Any: the type of each column depends on the table
     def rows(self, sql: str, values: Sequence[object] = ()) -> list[tuple[Any, ...]]:
         """Return all rows of one statement."""
         ...
 
     def change(self, sql: str, values: Sequence[object] = ()) -> int:
-        """Return how many rows one statement has changed."""
+        """Run one statement; return how many rows it changed."""
         ...
 
     def origin(self) -> str:
-        """Return what tells this database from another one, or from its own replica."""
+        """Return an id that tells this database from others and from a promoted replica."""
         ...
 
     def close(self) -> None:
-        """Let go of the connection."""
+        """Close the connection."""
         ...
 
 
 class Database(Protocol):
-    """Where a ledger lies and how it is spoken to."""
+    """The place of a ledger's database, and its SQL dialect."""
 
     @property
     def dialect(self) -> Dialect:
-        """Return how this database spells things."""
+        """Return the SQL dialect of this database."""
         ...
 
     def connect(self) -> DatabaseLink:
-        """Return a fresh connection whose durability has been checked."""
+        """Open a connection, and check that its settings make commits durable."""
         ...

@@ -1,6 +1,6 @@
-"""The vault's secrets in files of mode 0600: the salt, and the key that signs receipts.
+"""Key files of mode 0600: the vault's salt, receipt key, site identity and engine secrets.
 
-In a vault that is sealed at rest they are sealed too.
+If the vault is encrypted at rest, so are these files.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from sfumato.dp.refusal import Refused
 from sfumato.system.durable_files import sync, write_new
 from sfumato.vault.encryption_at_rest import AtRest, Unsealable
 
-_PRIVATE: Final = "private"  # as what texts are sealed: some are given another name later
+_PRIVATE: Final = "private"  # the name in the encryption of texts, whose files may be renamed
 
 
 def make_secret(path: Path, dice: Dice, rest: AtRest | None = None) -> None:
@@ -24,12 +24,12 @@ def make_secret(path: Path, dice: Dice, rest: AtRest | None = None) -> None:
 
 
 def closed(rest: AtRest | None, name: str, content: bytes) -> bytes:
-    """Return what is written to the disk: the content, sealed where the vault is."""
+    """Encrypt the content if the vault is encrypted at rest; else return it unchanged."""
     return content if rest is None else rest.sealed(name, content)
 
 
 def opened(rest: AtRest | None, name: str, content: bytes) -> bytes | None:
-    """Return the content again; None if it is not what was sealed."""
+    """Decrypt the content if the vault is encrypted at rest; None if that fails."""
     if rest is None:
         return content
     try:
@@ -39,7 +39,7 @@ def opened(rest: AtRest | None, name: str, content: bytes) -> bytes | None:
 
 
 def read_secret(path: Path, rest: AtRest | None = None) -> bytes:
-    """Return the secret, or refuse if it is not whole."""
+    """Read a 32-byte secret; refuse if it is missing or damaged."""
     secret = opened(rest, path.name, path.read_bytes()) if path.is_file() else b""
     if secret is None or len(secret) != 32:
         raise Refused(
@@ -51,14 +51,14 @@ def read_secret(path: Path, rest: AtRest | None = None) -> bytes:
 
 
 def site_secret(path: Path, dice: Dice, rest: AtRest | None = None) -> bytes:
-    """Return the secret of the vault's identity as a site; made whole when it is first needed."""
+    """Return the secret key of the vault's identity as a site; make it on first use."""
     if not path.exists():
         draft = path.with_name(f".{path.name}-{dice.draw(8).hex()}")
         write_new(draft, closed(rest, path.name, dice.draw(32)))
-        with contextlib.suppress(FileExistsError):  # another was quicker: theirs is the one
+        with contextlib.suppress(FileExistsError):  # another process made it first: use that one
             os.link(draft, path)
         draft.unlink()
-        sync(path.parent)  # or other sites would know this one by a key that is gone
+        sync(path.parent)  # else a crash could lose a key that other sites have registered
     return read_secret(path, rest)
 
 
@@ -68,7 +68,7 @@ def write_private(path: Path, text: str, rest: AtRest | None = None) -> None:
 
 
 def read_private(path: Path, rest: AtRest | None = None) -> str:
-    """Return the text, or refuse if it is not there, or not private any more."""
+    """Read a private text; refuse if it is missing, or if other users may read its file."""
     if not path.is_file():
         raise Refused(
             "vault-missing",

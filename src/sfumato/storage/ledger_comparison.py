@@ -1,4 +1,4 @@
-"""Every row of the ledger's state, compared with the chain that it should follow from."""
+"""Verify the ledger's state tables: compare every row with the hash chain it must follow from."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from sfumato.vault.hash_chain import Body, Verdict, verify
 from sfumato.vault.ledger_entries import Entry
 
 _PAGE: Final = 2000
-Row = tuple[Any, ...]  # Any: one joined row, taken apart by the check beside its statement
+Row = tuple[Any, ...]  # Any: one joined row of the statements below
 
 _OPERATIONS: Final = """SELECT o.asker, o.op, o.request, o.answer_key, o.state, o.seq, o.ended,
     c.kind, c.body, e.kind, e.body, a.answer
@@ -31,7 +31,7 @@ _PAYERS: Final = """SELECT p.answer_key, p.account, e.kind, e.body
 
 
 class _Joined(NamedTuple):
-    """An operation beside the entries that charged and ended it, and the answer under its key."""
+    """An operation, joined with its charge entry, its end entry and its stored answer."""
 
     user: str
     op: str
@@ -48,7 +48,7 @@ class _Joined(NamedTuple):
 
 
 def compare(link: DatabaseLink) -> Verdict:
-    """Return the chain's verdict, faulted where the head or any row does not follow from it."""
+    """Verify the chain, then the head and all rows against it; the verdict has the first fault."""
     verdict = verify(_entries(link))
     if verdict.fault is not None:
         return verdict
@@ -64,7 +64,7 @@ def compare(link: DatabaseLink) -> Verdict:
 
 
 def _entries(link: DatabaseLink) -> Iterator[Entry]:
-    after = -(2**60)  # also entries that no honest ledger has
+    after = -(2**60)  # include sequence numbers below 1, which no valid ledger has
     while page := ledger_rows.entry_page(link, after, _PAGE):
         yield from page
         after = page[-1].seq

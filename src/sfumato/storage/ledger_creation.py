@@ -1,4 +1,4 @@
-"""How a ledger is made in a database, and opened there."""
+"""Create a ledger in a database, or open an existing one."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from sfumato.vault.ports import Clock
 
 
 def create_ledger(database: Database, clock: Clock, dice: Dice) -> SqlLedger:
-    """Return a new ledger; refuse a place that holds one."""
+    """Create a ledger; refuse if the database has one already."""
     code: FaultCode | None = None
     link: DatabaseLink | None = None
     try:
@@ -33,7 +33,7 @@ def create_ledger(database: Database, clock: Clock, dice: Dice) -> SqlLedger:
 
 
 def open_ledger(database: Database, clock: Clock) -> SqlLedger:
-    """Return the ledger that lies there; refuse a place that holds none."""
+    """Open the database's ledger; refuse if it has none."""
     ledger = SqlLedger(database, clock)
     with ledger.own_connection() as link:
         found = link.rows(database.dialect.exists)

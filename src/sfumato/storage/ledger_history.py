@@ -1,4 +1,4 @@
-"""What a ledger's rows say of the past: a user's operations, and everybody's charges."""
+"""Query the ledger's history: one user's operations, or all charges."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _PAST = "SELECT op, state, seq, ended FROM ledger_operations WHERE asker = ?"
 
 
 def past(link: DatabaseLink, user: str, before: int, limit: int) -> tuple[Past, ...]:
-    """Return the user's operations that were paid before that entry, the newest first."""
+    """Return the user's operations that were charged before that entry, newest first."""
     sql = f"{_PAST} AND seq < ? ORDER BY seq DESC LIMIT ?"
     return tuple(_past(link, *found) for found in link.rows(sql, (user, before, limit)))
 
@@ -25,7 +25,7 @@ def past_of(link: DatabaseLink, user: str, op: str) -> Past | None:
 
 
 _BALLOT = (
-    '{"answer!_key":"ballot/%'  # how the entry of a ballot begins: see features/surveys/release.py
+    '{"answer!_key":"ballot/%'  # LIKE pattern of a ballot's entry: see features/surveys/release.py
 )
 
 
@@ -34,9 +34,9 @@ def charges(
 ) -> tuple[Entry, ...]:
     """Return the charges and repeats before that entry, of these people or data set, newest first.
 
-    A body is canonical JSON, in whose texts every quote is escaped: what is looked for can stand
-    nowhere but where it is meant. What respondents of surveys paid for a ballot is no answer, and
-    is in the chain alone: there is an entry for each of them.
+    The search is a LIKE over entry bodies. They are canonical JSON, in whose strings every quote
+    is escaped, so a pattern such as "people":"x" matches only the real field. Ballots are left out:
+    they aren't answers to queries, and each respondent has an entry.
     """
     wanted = [
         f"{json.dumps(key)}:{json.dumps(value)}"
@@ -52,7 +52,7 @@ def charges(
 
 
 def _like(text: str) -> str:
-    """Return the pattern of what holds the text."""
+    """Return the LIKE pattern for texts that contain this text."""
     for special in "!%_":
         text = text.replace(special, "!" + special)
     return f"%{text}%"

@@ -1,4 +1,4 @@
-"""What each act on the ledger does inside its transaction, the same for every database."""
+"""The ledger's write operations, each inside an open transaction, for every database."""
 
 from __future__ import annotations
 
@@ -38,10 +38,10 @@ Amounts = tuple[int, int, int, int]
 
 
 def charge(work: LedgerTransaction, asked: Charge, mark: Mark = None) -> Outcome:
-    """Debit every account or none, once per operation; or return what stands already.
+    """Debit every account or none, once per operation; or return the stored answer.
 
-    The anchor's mark was read before this transaction began, and is looked for within it: no other
-    history can slip in between the look and the debit.
+    The anchor's mark was read before this transaction began, and is checked within it. So nobody
+    can replace the ledger between the check and the debit.
     """
     if work.frozen is not None:
         raise hash_chain.ledger_frozen(work.frozen)
@@ -72,7 +72,7 @@ def charge(work: LedgerTransaction, asked: Charge, mark: Mark = None) -> Outcome
 def held_to(
     mark: Mark, act: Callable[[LedgerTransaction], object]
 ) -> Callable[[LedgerTransaction], object]:
-    """Return the act, done where the mark stands; it is looked for as a charge looks for it."""
+    """Wrap an act so that it first checks, as a charge does, that the ledger has the mark."""
 
     def done(work: LedgerTransaction) -> object:
         if mark is not None:
@@ -83,16 +83,16 @@ def held_to(
 
 
 def _reading(work: LedgerTransaction, asked: Charge) -> Pending | None:
-    """Return the operation of whoever is reading this very answer just now, or None.
+    """Return the operation that computes the same answer now, or None.
 
-    A reader that was killed ends nothing, so nobody waits longer than their own patience.
+    A killed process never ends its operation, so one older than `patience_s` is ignored.
     """
     if asked.patience_s == 0:
         return None
     now = datetime.fromisoformat(work.now())
     since = now - timedelta(seconds=asked.patience_s)
     for seq, at, user, op in ledger_rows.readings(work.link, asked.answer_key):
-        if since < datetime.fromisoformat(at) <= now:  # a clock that was set back makes nobody wait
+        if since < datetime.fromisoformat(at) <= now:  # later than now: the clock was set back
             return Pending(seq, user, op)
     return None
 
@@ -104,7 +104,7 @@ def _known_operation(work: LedgerTransaction, asked: Charge, known: Operation) -
         return Failed(known.seq, ledger_rows.entry_body(work.link, _ended(known))["code"])
     accounts = ledger_rows.accounts_of(work.link, [debtor.account for debtor in asked.debtors])
     if known.state == "charged":
-        if known.answer_key != asked.answer_key:  # what was paid for was another answer
+        if known.answer_key != asked.answer_key:  # the operation paid for another answer
             return Reused(asked.op)
         if is_shape_frozen(work, asked.shape):
             return ShapeFrozen(asked.shape)
@@ -122,7 +122,7 @@ def _pay_in_full(work: LedgerTransaction, asked: Charge, names: list[str]) -> Ch
 
 
 def _day(now: str) -> str:
-    """Return the day's first moment."""
+    """Return midnight of the day, as ISO text."""
     return (
         datetime.fromisoformat(now)
         .replace(hour=0, minute=0, second=0)
@@ -150,7 +150,7 @@ def _repeat(work: LedgerTransaction, asked: Charge, answer: str) -> OperationSta
 
 
 def _owner_of(account: str) -> str:
-    """Return the account whose window it is: what it has paid for, it has paid for in any."""
+    """Return the account to which a window belongs; what it paid for is paid in every window."""
     parts = parts_of(account)
     return account if parts is None else parts[2]
 
@@ -176,7 +176,7 @@ def _operation(asked: Charge, state: str, seq: int) -> Operation:
 
 
 def settle_one(one: Settling, work: LedgerTransaction) -> Settled:
-    """Let the answer stand under the operation's key, unless one stands there already."""
+    """Store the answer of a charged operation, unless its key has one already."""
     settled = _settle(work, one.user, one.op, one.answer)
     names = one.names
     return (
@@ -201,7 +201,7 @@ def _settle(work: LedgerTransaction, user: str, op: str, answer: str) -> Settled
 def _release(
     work: LedgerTransaction, known: Operation, debtors: list[str], answer: str, standing: str | None
 ) -> Settled:
-    """Let the answer stand, unless one stood before it."""
+    """Append the release entry and end the operation; keep an answer that was stored first."""
     payers = (
         debtors
         if standing is None
@@ -225,7 +225,7 @@ def _release(
 
 
 def fail(work: LedgerTransaction, user: str, op: str, *, code: str, shape: str | None) -> Settled:
-    """Mark a charged operation as failed; what was paid stays paid, what was answered stands."""
+    """Mark a charged operation as failed, without a refund; a stored answer stays valid."""
     known = _charged_operation(work, user, op)
     if known.state == "charged":
         said: dict[str, object] = {"user": user, "op": op, "charge": known.seq, "code": code}
@@ -235,7 +235,7 @@ def fail(work: LedgerTransaction, user: str, op: str, *, code: str, shape: str |
     elif known.state == "answered" and shape is not None and not is_shape_frozen(work, shape):
         work.append(
             "shape-frozen", {"shape": shape}
-        )  # another worker answered, this one was stopped
+        )  # another worker answered it, but this one hit a limit
         _freeze_shape(work, shape)
     answer = _answer_of(work, known) if known.state == "answered" else ""
     return Settled(work.head, known.seq, answer)
@@ -247,12 +247,12 @@ def _freeze_shape(work: LedgerTransaction, shape: str | None) -> None:
 
 
 def is_shape_frozen(work: LedgerTransaction, shape: str) -> bool:
-    """Say whether this shape of question waits for the owner."""
+    """Say whether this question shape is frozen until the owner thaws it."""
     return bool(work.link.rows("SELECT 1 FROM ledger_frozen_shapes WHERE shape = ?", (shape,)))
 
 
 def thaw_shape(work: LedgerTransaction, shape: str) -> None:
-    """Let a frozen shape be asked again; nothing happens to one that is not frozen."""
+    """Unfreeze a question shape; do nothing if it isn't frozen."""
     if work.link.change("DELETE FROM ledger_frozen_shapes WHERE shape = ?", (shape,)):
         work.append("shape-thawed", {"shape": shape})
 
@@ -290,15 +290,15 @@ def _sha256(text: str) -> str:
 
 
 def open_account(work: LedgerTransaction, name: str, cap: Cap) -> Account:
-    """Return the account, opened with this cap if it was not there."""
+    """Return the account; open it with this cap if it doesn't exist."""
     work.open_missing({name: cap})
     return ledger_rows.accounts_of(work.link, [name])[0]
 
 
 def set_cap(work: LedgerTransaction, name: str, cap: Cap, before: Cap | None = None) -> Account:
-    """Change a cap, unless it is not what it was held to be; return the account as it stands.
+    """Change a cap, unless it is no longer `before`; return the account.
 
-    Below what is spent, the account stays as it is and cannot pay.
+    A cap below what is spent is allowed; the account then can't pay.
     """
     found = _account(work, name)
     if before is not None and found.cap != before:
@@ -312,22 +312,22 @@ def set_cap(work: LedgerTransaction, name: str, cap: Cap, before: Cap | None = N
 
 
 def note(work: LedgerTransaction, kind: str, body: dict[str, object]) -> LedgerHead:
-    """Append an owner's act; return where the chain stands then."""
+    """Append an owner's act; return the new head."""
     work.append(kind, body)
     return work.head
 
 
 def acknowledge(work: LedgerTransaction, debits: dict[str, Amounts], why: str) -> LedgerHead:
-    """Open a new epoch and thaw; debit what may be lost, each sum up to its cap at most."""
+    """Open a new epoch and unfreeze; debit what may be lost, up to each cap at most."""
     clipped = {name: _clipped(_account(work, name), amounts) for name, amounts in debits.items()}
     return _go_on(work, clipped, {"why": why})
 
 
 def acknowledge_loss(work: LedgerTransaction, loss: Loss, why: str) -> LedgerHead:
-    """Open a new epoch and thaw; debit exactly what was lost, past a cap if it was past it.
+    """Open a new epoch and unfreeze; debit exactly what was lost, even beyond a cap.
 
-    Accounts that only the lost part knew are opened by the cap that the anchor knows; a cap that
-    may have been lowered since is lowered again.
+    An account that only the lost entries had is opened with the cap that the anchor knows. A cap
+    that may have been lowered in the lost entries is lowered again.
     """
     for account in loss.accounts:
         found = ledger_rows.account(work.link, account.name)

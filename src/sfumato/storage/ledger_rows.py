@@ -1,4 +1,4 @@
-"""The ledger's rows: how each kind is found and added, on any open connection."""
+"""SQL statements that read and insert the ledger's rows, on any open connection."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ACCOUNT: Final = ", ".join(["name", *(f"cap_{n}" for n in SUMS), *(f"spent_{n}" 
 
 @dataclass(frozen=True)
 class Standing:
-    """Where the ledger stands: its head, why it is frozen, and in which database."""
+    """The ledger's state: its head, why it is frozen, and the id of its database."""
 
     head: LedgerHead
     frozen: str | None
@@ -29,7 +29,7 @@ class Standing:
 
 @dataclass(frozen=True)
 class Operation:
-    """What is known of one asker's operation."""
+    """One row of `ledger_operations`: a user's operation, its state and its ledger entries."""
 
     user: str
     op: str
@@ -41,7 +41,7 @@ class Operation:
 
 
 def standing(link: DatabaseLink, lock: str = "") -> Standing:
-    """Return where the ledger stands; with the dialect's lock, no other writer moves it."""
+    """Read the ledger's head and state; with the dialect's lock, other writers wait."""
     sql = "SELECT ledger, epoch, seq, hash, frozen, origin FROM ledger_head"
     found = link.rows(sql + lock)
     if len(found) != 1:
@@ -51,7 +51,7 @@ def standing(link: DatabaseLink, lock: str = "") -> Standing:
 
 
 def standing_with(link: DatabaseLink, seq: int) -> tuple[LedgerHead, str | None, Entry | None]:
-    """Return the head, why the ledger is frozen, and that entry or None, by one look."""
+    """Return the head, why the ledger is frozen, and one entry or None, by one statement."""
     named = ", ".join(f"e.{column}" for column in ENTRY.split(", "))
     found = link.rows(
         f"SELECT h.ledger, h.epoch, h.seq, h.hash, h.frozen, {named}"
@@ -78,7 +78,7 @@ def entry(link: DatabaseLink, seq: int) -> Entry | None:
 
 
 def entry_body(link: DatabaseLink, seq: int) -> Body:
-    """Return what an entry says, as parsed JSON."""
+    """Return an entry's body, as parsed JSON."""
     found = link.rows("SELECT body FROM ledger_entries WHERE seq = ?", (seq,))
     body: Body = json.loads(found[0][0])
     return body
@@ -97,13 +97,13 @@ def entries_of(link: DatabaseLink, kind: str, after: int) -> tuple[Entry, ...]:
 
 
 def account(link: DatabaseLink, name: str) -> Account | None:
-    """Return the account as it stands, or None."""
+    """Return the account, or None."""
     found = link.rows(f"SELECT {ACCOUNT} FROM ledger_accounts WHERE name = ?", (name,))
     return account_in(found[0]) if found else None
 
 
 def accounts(link: DatabaseLink) -> tuple[Account, ...]:
-    """Return every account, by name (sorted here: databases sort by their own locale)."""
+    """Return every account, sorted by name in Python: databases sort by their own locale."""
     found = (account_in(row) for row in link.rows(f"SELECT {ACCOUNT} FROM ledger_accounts"))
     return tuple(sorted(found, key=lambda one: one.name))
 
@@ -115,19 +115,19 @@ def add_account(link: DatabaseLink, name: str, cap: Cap) -> None:
 
 
 def accounts_of(link: DatabaseLink, names: Sequence[str]) -> tuple[Account, ...]:
-    """Return those of the named accounts that are there, in the order of the names."""
+    """Return the named accounts that exist, in the order of the names."""
     sql = f"SELECT {ACCOUNT} FROM ledger_accounts WHERE name IN ({marks(len(names))})"
     found = {row[0]: account_in(row) for row in link.rows(sql, tuple(names))}
     return tuple(found[name] for name in names if name in found)
 
 
 def account_in(row: tuple[Any, ...]) -> Account:  # Any: one row of ledger_accounts
-    """Return the account that a row's columns say."""
+    """Build an account from a row's columns."""
     return Account(row[0], Cap(*row[1:5]), PrivacyCost(*row[5:9]))
 
 
 def last_account(link: DatabaseLink, prefix: str, bytewise: str) -> str | None:
-    """Return the last account whose name begins so, by its bytes, or None."""
+    """Return the last name, in byte order, of the accounts with this prefix; or None."""
     name = f"name{bytewise}"
     sql = f"SELECT max({name}) FROM ledger_accounts WHERE {name} >= ? AND {name} < ?"
     found: str | None = link.rows(sql, (prefix, prefix[:-1] + chr(ord(prefix[-1]) + 1)))[0][0]
@@ -135,20 +135,20 @@ def last_account(link: DatabaseLink, prefix: str, bytewise: str) -> str | None:
 
 
 def frozen_shapes(link: DatabaseLink) -> tuple[str, ...]:
-    """Return the frozen shapes of question, sorted."""
+    """Return the frozen question shapes, sorted."""
     found = link.rows("SELECT shape FROM ledger_frozen_shapes")
     return tuple(sorted(shape for (shape,) in found))
 
 
 def operation(link: DatabaseLink, user: str, op: str) -> Operation | None:
-    """Return what is known of an operation, or None."""
+    """Return the row of a user's operation, or None."""
     sql = "SELECT asker, op, request, answer_key, state, seq, ended FROM ledger_operations"
     found = link.rows(sql + " WHERE asker = ? AND op = ?", (user, op))
     return Operation(*found[0]) if found else None
 
 
 def readings(link: DatabaseLink, answer_key: str) -> list[tuple[int, str, str, str]]:
-    """Return the charges for an answer that are not over: seq, when, whose, which operation."""
+    """Return the open charges for an answer: sequence number, time, user and operation."""
     sql = (
         "SELECT e.seq, e.at, o.asker, o.op FROM ledger_operations o"
         " JOIN ledger_entries e ON e.seq = o.seq"
@@ -159,7 +159,7 @@ def readings(link: DatabaseLink, answer_key: str) -> list[tuple[int, str, str, s
 
 
 def answer_of(link: DatabaseLink, user: str, op: str) -> str | None:
-    """Return the answer that an operation was given, or None."""
+    """Return the stored answer of a user's operation, or None."""
     known = operation(link, user, op)
     if known is None or known.state != "answered":
         return None
@@ -169,7 +169,7 @@ def answer_of(link: DatabaseLink, user: str, op: str) -> str | None:
 def standing_accounts(
     link: DatabaseLink, answer_key: str, names: Sequence[str]
 ) -> dict[str, tuple[Account, bool]]:
-    """Return those of the named accounts that are there, and whether each paid for the answer."""
+    """Return the named accounts that exist, and whether each has paid for the answer."""
     sql = (
         f"SELECT {ACCOUNT}, (SELECT 1 FROM ledger_payers p"
         " WHERE p.answer_key = ? AND p.account = a.name)"
@@ -182,7 +182,7 @@ def standing_accounts(
 def operation_and_answer(
     link: DatabaseLink, user: str, op: str
 ) -> tuple[Operation, Body, str | None] | None:
-    """Return an operation, what its charge says, and the answer under its key, by one look."""
+    """Return an operation, its charge's body, and its stored answer, by one statement."""
     sql = (
         "SELECT o.asker, o.op, o.request, o.answer_key, o.state, o.seq, o.ended, e.body, a.answer"
         " FROM ledger_operations o JOIN ledger_entries e ON e.seq = o.seq"
@@ -197,7 +197,7 @@ def operation_and_answer(
 
 
 def add_operation(link: DatabaseLink, known: Operation) -> None:
-    """Insert an operation; a second one of the same asker and id is impossible."""
+    """Insert an operation; the primary key excludes a second one of the same asker and id."""
     sql = "INSERT INTO ledger_operations (asker, op, request, answer_key, state, seq, ended)"
     values = (
         known.user,
@@ -212,38 +212,38 @@ def add_operation(link: DatabaseLink, known: Operation) -> None:
 
 
 def end_operation(link: DatabaseLink, known: Operation, state: str, ended: int) -> None:
-    """Mark a charged operation as over."""
+    """Set the end state of a charged operation."""
     sql = "UPDATE ledger_operations SET state = ?, ended = ? WHERE asker = ? AND op = ?"
     if link.change(sql + " AND state = 'charged'", (state, ended, known.user, known.op)) != 1:
         raise Bug("an operation ended twice")
 
 
 def standing_answer(link: DatabaseLink, answer_key: str) -> str | None:
-    """Return the answer that stands under the key, or None."""
+    """Return the stored answer of this key, or None."""
     sql = "SELECT answer FROM ledger_answers WHERE answer_key = ?"
     found: list[tuple[str]] = link.rows(sql, (answer_key,))
     return found[0][0] if found else None
 
 
 def add_answer(link: DatabaseLink, answer_key: str, seq: int, answer: str) -> None:
-    """Let an answer stand; a second one under its key is impossible."""
+    """Insert an answer; the primary key excludes a second one of the same key."""
     sql = "INSERT INTO ledger_answers (answer_key, seq, answer) VALUES (?, ?, ?)"
     link.change(sql, (answer_key, seq, answer))
 
 
 @dataclass(frozen=True)
 class Before:
-    """What is known before a charge: of its operation, its shape, its answer, its accounts."""
+    """The ledger's state before a charge: its operation, shape, stored answer and accounts."""
 
     known: Operation | None
     is_frozen: bool
     answer: str | None
-    is_read: bool  # somebody has paid for the answer and is not answered yet
-    are_open: bool  # all of the accounts are there
+    is_read: bool  # another operation has paid for the answer and has not ended
+    are_open: bool  # all of the accounts exist
 
 
 def before(link: DatabaseLink, asked: Charge, names: Sequence[str]) -> Before:
-    """Return what is known before a charge, by one look."""
+    """Read the ledger's state before a charge, by one statement."""
     sql = (
         "SELECT (SELECT 1 FROM ledger_frozen_shapes WHERE shape = ?),"
         " (SELECT answer FROM ledger_answers WHERE answer_key = ?),"
@@ -260,7 +260,7 @@ def before(link: DatabaseLink, asked: Charge, names: Sequence[str]) -> Before:
 
 
 def without_payers(link: DatabaseLink, answer_key: str, names: Sequence[str]) -> list[str]:
-    """Return the names that have not paid for the answer, in their order."""
+    """Return the names of accounts that have not paid for the answer, in their order."""
     sql = "SELECT account FROM ledger_payers WHERE answer_key = ? AND account IN"
     found = link.rows(f"{sql} ({marks(len(names))})", (answer_key, *names))
     paid = {name for (name,) in found}
@@ -268,7 +268,7 @@ def without_payers(link: DatabaseLink, answer_key: str, names: Sequence[str]) ->
 
 
 def add_payers(link: DatabaseLink, answer_key: str, seq: int, names: Sequence[str]) -> None:
-    """Remember who has paid for an answer."""
+    """Insert the accounts that have paid for an answer."""
     if names:
         each = ", ".join("(?, ?, ?)" for _ in names)
         values = [value for name in names for value in (answer_key, name, seq)]
@@ -276,5 +276,5 @@ def add_payers(link: DatabaseLink, answer_key: str, seq: int, names: Sequence[st
 
 
 def marks(count: int) -> str:
-    """Return that many places for values."""
+    """Return that many `?` placeholders, separated by commas."""
     return ", ".join("?" * count)

@@ -1,4 +1,4 @@
-"""The ledger's tables: integers with checks, and rows that only grow."""
+"""The ledger's tables: integer amounts with CHECK constraints, and append-only rows."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from sfumato.vault.hash_chain import MOST
 APPEND_ONLY: Final = ("ledger_entries", "ledger_answers", "ledger_payers")
 SUMS: Final = ("epsilon", "delta", "rho", "rho_delta")
 
-# The two tests of the filter (soundness rule 3), as `filters.accepts` has them.
+# The two tests of the privacy filter (soundness rule 3), the same as in `accepts`.
 _WITHIN: Final = (
     "(spent_epsilon <= cap_epsilon AND spent_delta <= cap_delta)"
     " OR (spent_rho <= cap_rho AND spent_rho_delta <= cap_rho_delta)"
@@ -36,8 +36,8 @@ _ENTRIES = """CREATE TABLE ledger_entries (
     hash TEXT NOT NULL
 ){table_end}"""
 
-# `lowered` is 1 exactly while an owner's new cap lies below what was spent already. Every debit
-# writes 0, so the CHECK states the filter for every debit, whatever the statement's WHERE says.
+# `lowered` is 1 exactly while an owner's new cap is below what is spent. Every debit writes 0, so
+# the CHECK enforces the privacy filter for every debit, even if a statement's WHERE is wrong.
 _ACCOUNTS = """CREATE TABLE ledger_accounts (
     name TEXT NOT NULL PRIMARY KEY,
     {columns},
@@ -57,7 +57,7 @@ _OPERATIONS = """CREATE TABLE ledger_operations (
     CHECK ((state = 'charged') = (ended IS NULL))
 ){table_end}"""
 
-# Whoever asks what another is just reading finds it here; it stays as small as they are few.
+# A partial index of open operations, to find one that computes the same answer now.
 _READINGS = """CREATE INDEX ledger_readings ON ledger_operations (answer_key)
     WHERE state = 'charged'"""
 
@@ -80,7 +80,7 @@ _SHAPES = """CREATE TABLE ledger_frozen_shapes (
 
 
 def statements(dialect: Dialect) -> tuple[str, ...]:
-    """Return what makes an empty ledger, in order."""
+    """Return the SQL statements that create an empty ledger, in order."""
     words = {
         "integer": dialect.integer,
         "table_end": dialect.table_end,

@@ -1,6 +1,6 @@
-"""One open ledger transaction: the head it holds, and the few things that may be done in it.
+"""One open ledger transaction: it locks the head, appends entries and debits accounts.
 
-Where several acts share it, each has a savepoint, so one that is refused undoes itself alone.
+If several acts share it (group commit), each has a savepoint, so a refused act undoes itself alone.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from sfumato.vault.ledger_entries import Account, AnchorMark, Cap, Entry, Ledger
 
 
 class CannotPay(Exception):
-    """The account cannot pay, so the whole transaction is undone."""
+    """An account can't pay, so the act is undone."""
 
     def __init__(self, account: Account) -> None:
         super().__init__(account.name)
@@ -37,7 +37,7 @@ class CannotPay(Exception):
 
 
 class HistoryLost(Exception):
-    """The ledger is not the one that the anchor saw, so the whole transaction is undone."""
+    """The ledger isn't the one that the anchor saw, so the act is undone."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
@@ -46,7 +46,7 @@ class HistoryLost(Exception):
 
 @dataclass
 class LedgerTransaction:
-    """A transaction that holds the head, so that no other writer moves until it ends."""
+    """A transaction that locks the ledger's head, so that other writers wait until it ends."""
 
     link: DatabaseLink
     dialect: Dialect
@@ -54,25 +54,25 @@ class LedgerTransaction:
     head: LedgerHead
     frozen: str | None
     origin: str
-    here: str = ""  # which database this is; another than `origin` after a move
+    here: str = ""  # id of this database; differs from `origin` after a move
     is_dirty: bool = False
-    has_notes: bool = False  # or had some that were undone
-    is_held: bool = False  # the anchor's mark was looked for, and stands
-    is_lost: bool = False  # it was looked for, and does not stand
+    has_notes: bool = False  # has written notes, perhaps undone since
+    is_held: bool = False  # the anchor's mark was checked and found
+    is_lost: bool = False  # the anchor's mark was checked and not found
     vouches: Callable[[datetime], bool] = lambda _: False  # that the clock was not set ahead
-    trusted: datetime | None = None  # when the clock was, if its day is trusted
-    debited: dict[str, Account] = field(default_factory=dict)  # as they stand now
+    trusted: datetime | None = None  # the clock's time, if its day is trusted
+    debited: dict[str, Account] = field(default_factory=dict)  # debited accounts, as they are now
     heads: list[LedgerHead] = field(
         default_factory=list
-    )  # where each act ended: receipts name them
+    )  # the head after each act, which receipts name
 
     def marked(self) -> LedgerTransaction:
-        """Return how the transaction stands now, so that it can be gone back to."""
-        self.link.change("SAVEPOINT act")  # the newest of the name is the one that is meant
+        """Create a savepoint; return a copy of the state for `go_back`."""
+        self.link.change("SAVEPOINT act")  # a rollback by name uses the newest of that name
         return replace(self, debited=dict(self.debited))
 
     def go_back(self, before: LedgerTransaction) -> None:
-        """Undo what was done since the newest mark, here and in the database."""
+        """Roll back to the newest savepoint, in the database and in this object."""
         self.link.change("ROLLBACK TO SAVEPOINT act")
         self.head, self.frozen = before.head, before.frozen
         self.origin, self.is_dirty = before.origin, before.is_dirty
@@ -86,7 +86,7 @@ class LedgerTransaction:
         epoch: int | None = None,
         at: str | None = None,
     ) -> Entry:
-        """Add an entry to the chain and move the head onto it."""
+        """Append an entry to the hash chain and make it the head."""
         made = next_entry(
             self.head,
             epoch=epoch or self.head.epoch,
@@ -101,10 +101,10 @@ class LedgerTransaction:
         return made
 
     def check_mark(self, mark: AnchorMark) -> None:
-        """Raise unless this ledger has the mark; at the head itself nothing is looked up.
+        """Raise HistoryLost unless this ledger has the anchor's mark.
 
-        In another database than before it has to be the head's own: then nothing that the anchor
-        saw is missing, nor did anybody go on elsewhere, and the ledger goes on here.
+        If the ledger was moved to another database, the mark must be the head itself. Then no entry
+        is missing and nobody has continued elsewhere, so the ledger continues here.
         """
         head = self.head
         if (mark.ledger, mark.epoch, mark.seq, mark.hash) == (
@@ -123,7 +123,7 @@ class LedgerTransaction:
 
     @property
     def is_moved(self) -> bool:
-        """Say whether the ledger is in another database than the one that it was last in."""
+        """Say whether the ledger was moved: its last database is another than this one."""
         return self.origin != self.here
 
     def _move(self) -> None:
@@ -132,7 +132,7 @@ class LedgerTransaction:
             self.origin = self.here
 
     def window_day(self) -> date:
-        """Return the day by which windows are opened; a day that is trusted is written down."""
+        """Return the day for budget windows; store the clock's day if it is trusted now."""
         now = datetime.fromisoformat(self.now())
         seen = seen_day(self.link, self.dialect)
         day = trusted_day(seen, now.date(), is_vouched=self.vouches(now))
@@ -141,18 +141,18 @@ class LedgerTransaction:
         return day
 
     def trust(self, day: date, now: datetime) -> None:
-        """Write down that the clock's day is trusted, once."""
+        """Store that the clock's day is trusted; a second call for the same day adds nothing."""
         self.open_missing({f"{CLOCK}{day.isoformat()}": Cap(0, 0, 0, 0)})
         self.trusted = now
 
     def freeze(self, reason: str) -> None:
-        """Stop every charge; the first reason stays."""
+        """Freeze the ledger, which refuses every charge; the first reason is kept."""
         if self.frozen is None:
             self.append("frozen", {"reason": reason})
             self.frozen = reason
 
     def finish(self) -> None:
-        """Write the head down, as the last step before the commit."""
+        """Write the head's row, as the last step before the commit."""
         if not self.is_dirty:
             return
         sql = "UPDATE ledger_head SET epoch = ?, seq = ?, hash = ?, frozen = ?, origin = ?"
@@ -161,12 +161,12 @@ class LedgerTransaction:
             raise Bug("the ledger has no single head")
 
     def debit(self, names: Sequence[str], debt: PrivacyCost) -> tuple[Account, ...]:
-        """Debit every account in one conditional statement, or undo the whole transaction.
+        """Debit every account by one conditional UPDATE, or raise CannotPay, which undoes the act.
 
-        They are returned as they stand then, in the order of their names here.
+        Returns the debited accounts, in the order of `names`.
 
-        The WHERE is `filters.accepts`. It is the guard, not a look beforehand: two processes
-        that look and then write would both pay (soundness rule 3).
+        The UPDATE's WHERE is the privacy filter (`accepts`), so test and debit are one step.
+        With a SELECT before the UPDATE, two processes could both pay (soundness rule 3).
         """
         amounts = debt_list(debt)
         paid = self.link.rows(
@@ -181,7 +181,7 @@ class LedgerTransaction:
         return tuple(able[name] for name in names)
 
     def open_missing(self, wanted: dict[str, Cap]) -> None:
-        """Open the accounts that are not there yet; a cap that is there stays."""
+        """Open the accounts that don't exist; don't change the cap of those that do."""
         sql = f"SELECT name FROM ledger_accounts WHERE name IN ({ledger_rows.marks(len(wanted))})"
         there = {name for (name,) in self.link.rows(sql, tuple(wanted))}
         for name, cap in wanted.items():
@@ -195,7 +195,7 @@ class LedgerTransaction:
 
 
 def seen_day(link: DatabaseLink, dialect: Dialect) -> date | None:
-    """Return the last day that was trusted, or None before the first."""
+    """Return the last trusted day, or None if there is none."""
     found = ledger_rows.last_account(link, CLOCK, dialect.bytewise)
     return None if found is None else date.fromisoformat(found.removeprefix(CLOCK))
 

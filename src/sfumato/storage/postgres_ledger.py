@@ -1,4 +1,4 @@
-"""A ledger in PostgreSQL: every commit synced, one writer at a time by a lock on the head's row."""
+"""The ledger in PostgreSQL: synchronous commits, and a row lock on the head for one writer."""
 
 from __future__ import annotations
 
@@ -22,24 +22,24 @@ _ERRORS: Final = (psycopg.Error, UnicodeError, OverflowError)
 _CHECKED: Final = """SELECT current_setting('synchronous_commit'), current_setting('fsync'),
     current_setting('full_page_writes'), current_setting('server_encoding'), pg_is_in_recovery()"""
 _SOUND: Final = ("on", "on", "on", "UTF8", False)
-# The timeline is read from where the WAL is being written: the control file knows a promotion
-# only after the next checkpoint.
+# The timeline comes from the current WAL position: the control file shows a promotion only after
+# the next checkpoint.
 _ORIGIN: Final = """SELECT system_identifier,
     substr(pg_walfile_name(pg_current_wal_insert_lsn()), 1, 8) FROM pg_control_system()"""
 
 
 def create_ledger(url: str, clock: Clock, dice: Dice, *, wait_s: float = 10) -> SqlLedger:
-    """Return a new ledger in the connection's first schema; refuse a schema that holds one."""
+    """Create a ledger in the connection's first schema; refuse a schema that has one."""
     return ledger_creation.create_ledger(_PostgresSchema(url, wait_s), clock, dice)
 
 
 def open_ledger(url: str, clock: Clock, *, wait_s: float = 10) -> SqlLedger:
-    """Return the ledger that lies in the connection's first schema."""
+    """Open the ledger in the connection's first schema."""
     return ledger_creation.open_ledger(_PostgresSchema(url, wait_s), clock)
 
 
 def open_records(url: str, *, wait_s: float = 10) -> Records:
-    """Return the records in the connection's first schema, beside the ledger."""
+    """Open the records in the connection's first schema, next to the ledger's tables."""
     return Records(_PostgresSchema(url, wait_s))
 
 
@@ -58,7 +58,7 @@ def _guards() -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class _PostgresSchema:
-    """One schema of one database; the URL says which."""
+    """The database schema that a URL names."""
 
     url: str
     wait_s: float
@@ -80,12 +80,12 @@ class _PostgresSchema:
 
 
 class PostgresLink:
-    """One open connection to PostgreSQL, checked to keep what it acknowledges."""
+    """One open connection to PostgreSQL, whose settings were checked to make commits durable."""
 
     def __init__(self, url: str, wait_s: float) -> None:
         self._raw = _opened(url, wait_s)
         wait_ms = int(wait_s * 1000)
-        # Said again in every transaction: a pooler may hand each one another session.
+        # Set in every transaction, because a pooler may give each one another session.
         self._begin = (
             "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL synchronous_commit = on;"
             f" SET LOCAL lock_timeout = {wait_ms}; SET LOCAL statement_timeout = {6 * wait_ms};"
@@ -105,7 +105,7 @@ class PostgresLink:
             raise Fault("unsound")
 
     def check_place(self) -> None:
-        """Do nothing: a server's rows are not exchanged beneath its connections."""
+        """Do nothing: unlike a file, a server's database isn't replaced under a connection."""
 
     def begin(self) -> None:
         self.change(self._begin)
@@ -120,7 +120,7 @@ class PostgresLink:
         if self._raw.info.transaction_status != psycopg.pq.TransactionStatus.IDLE:
             self.change("ROLLBACK")
 
-    # Any: a column's type is the table's business
+    # Any: the type of each column depends on the table
     def rows(self, sql: str, values: Sequence[object] = ()) -> list[tuple[Any, ...]]:
         return self._run(sql, values).fetchall()
 
@@ -143,7 +143,7 @@ class PostgresLink:
             code = _code_of(error)
         if self._raw.closed:
             code = "lost"
-        raise Fault(code)  # outside the block, so that the error is not carried along
+        raise Fault(code)  # outside the block, so that the driver's error isn't its context
 
 
 def _opened(url: str, wait_s: float) -> psycopg.Connection[tuple[Any, ...]]:

@@ -1,4 +1,4 @@
-"""One database for what is no ledger: the catalogue, who may come in, jobs; never a row."""
+"""The records database: catalogue, users and jobs, apart from the ledger; no rows of data sets."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from sfumato.storage.shared_connection import SharedConnection
 
 
 class Records:
-    """One connection (`shared_connection.py`); threads take turns."""
+    """The records database on one connection (`shared_connection.py`), one thread at a time."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
         self._held = SharedConnection(database.connect)
 
     def make(self, tables: Sequence[str]) -> None:
-        """Make the tables that are not there yet."""
+        """Create the tables that don't exist."""
         whole = self._database.dialect.table_end
         with self.change() as link:
             for table in tables:
@@ -26,22 +26,22 @@ class Records:
 
     @property
     def made(self) -> int:
-        """Return how often the connection was made: another may lead to a restored database."""
+        """Return how often it connected; after a reconnect the database may be a restored one."""
         return self._held.made
 
     @property
     def lock_rows(self) -> str:
-        """Return what a SELECT ends with that holds its rows until the transaction is over."""
+        """Return the suffix of a SELECT that locks its rows until the transaction ends."""
         return self._database.dialect.lock
 
-    # Any: a column's type is the table's business
+    # Any: the type of each column depends on the table
     def rows(self, sql: str, values: Sequence[object] = ()) -> list[tuple[Any, ...]]:
-        """Return all rows of one statement; a lost connection is made anew, once."""
+        """Return all rows of one statement; reconnect once if the connection is lost."""
         return self._held.seen(lambda link: link.rows(sql, values))
 
     @contextmanager
     def change(self) -> Iterator[DatabaseLink]:
-        """Hold one transaction: durable when the block ends, undone when it raises."""
+        """Run a block as one transaction: commit at its end, roll back if it raises."""
         with self._held.lock:
             code: FaultCode
             try:
@@ -53,11 +53,11 @@ class Records:
             except Fault as fault:
                 code = fault.code
             except BaseException:
-                self.close()  # which undoes what was begun
+                self.close()  # which rolls the transaction back
                 raise
             self.close()
         raise spoken(code)
 
     def close(self) -> None:
-        """Let go of the connection; the next call makes a new one."""
+        """Close the connection; the next call opens a new one."""
         self._held.drop()

@@ -1,4 +1,4 @@
-"""Private folders that live as long as one run; what the killed leave, the next run sweeps."""
+"""Private temporary folders, one per run; the next run removes those of killed processes."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ _LOCK: Final = ".lock"
 
 
 class FileDrafts:
-    """A Drafts in a folder; each draft has a lock beside it, which dies with its process."""
+    """Temporary folders (drafts) in a folder; each has a lock file, held while its process runs."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
     @contextmanager
     def draft(self) -> Iterator[str]:
-        """Give a private folder that is gone afterwards."""
+        """Create a private folder that is removed when the block ends."""
         self._folder.mkdir(mode=0o700, exist_ok=True)
         self.sweep()
         lock, held = self._new_lock()
@@ -34,22 +34,22 @@ class FileDrafts:
             _removed(made, lock, held)
 
     def sweep(self) -> None:
-        """Remove what the killed have left: nobody holds its lock."""
+        """Remove the folders of killed processes: those whose lock nobody holds."""
         for lock in self._folder.glob(f"*{_LOCK}"):
             try:
                 held = os.open(lock, os.O_RDWR | os.O_CLOEXEC)
             except FileNotFoundError:
-                continue  # another swept it
+                continue  # another process removed it
             if _is_free(held):
                 _removed(lock.with_suffix(""), lock, held)
             else:
                 os.close(held)
-        for folder in self._folder.glob("*"):  # made under a lock, and gone before its lock is
+        for folder in self._folder.glob("*"):  # folders without a lock file are leftovers, too
             if folder.is_dir() and not folder.with_name(folder.name + _LOCK).exists():
                 shutil.rmtree(folder, ignore_errors=True)
 
     def _new_lock(self) -> tuple[Path, int]:
-        """Return a lock that is held; one that a sweep was quicker to take is left to it."""
+        """Create a lock file and lock it; try again if a sweep locked or removed it first."""
         while True:
             held, path = tempfile.mkstemp(suffix=_LOCK, dir=self._folder)  # 0600
             if _is_free(held) and os.path.exists(path):
@@ -66,7 +66,7 @@ def _is_free(lock: int) -> bool:
 
 
 def _removed(folder: Path, lock: Path, held: int) -> None:
-    """Remove the folder, then its lock; a folder that stays keeps its lock, for the next sweep."""
+    """Remove the folder, then its lock; if the folder remains, keep the lock for the next sweep."""
     shutil.rmtree(folder, ignore_errors=True)
     if not folder.exists():
         lock.unlink(missing_ok=True)

@@ -1,6 +1,6 @@
-"""One connection that is made when first needed, lent to one thread at a time, and made anew.
+"""One database connection that threads share by a lock: opened on first use, and reopened if lost.
 
-A fork leaves it alone: the child makes its own.
+After a fork, the child opens its own and leaves the parent's untouched.
 """
 
 from __future__ import annotations
@@ -18,24 +18,24 @@ T = TypeVar("T")
 
 
 class SharedConnection:
-    """A connection, perhaps; whoever uses it holds the lock."""
+    """A connection that may not be open yet; callers hold `lock` while they use it."""
 
     def __init__(self, connect: Callable[[], DatabaseLink]) -> None:
         self._connect = connect
         self.lock = threading.RLock()
         self.link: DatabaseLink | None = None
-        self.made = 0  # how often the connection was made: what another saw may be undone
+        self.made = 0  # how often it connected; data seen before a reconnect may be gone
         _HELD.add(self)
 
     def connected(self) -> DatabaseLink:
-        """Return the connection, made if there is none; the lock is held."""
+        """Return the connection, opened if necessary; the caller holds the lock."""
         if self.link is None:
             self.link = self._connect()
             self.made += 1
         return self.link
 
     def seen(self, look: Callable[[DatabaseLink], T]) -> T:
-        """Return what is seen through the connection; a lost one is made anew, once."""
+        """Run a read on the connection; reconnect once if it is lost."""
         with self.lock:
             code: FaultCode
             for is_last in (False, True):
@@ -51,14 +51,14 @@ class SharedConnection:
         raise Bug("unreachable")
 
     def drop(self) -> None:
-        """Let go of the connection; the next use makes a new one."""
+        """Close the connection; the next use opens a new one."""
         with self.lock:
             link, self.link = self.link, None
             if link is not None:
                 link.close()
 
     def leave_parent(self) -> None:
-        """In a forked child: keep the parent's connection untouched, and make our own."""
+        """Drop the parent's connection in a forked child, without closing it."""
         if self.link is not None:
             _LEFT.append(self.link)
         self.link = None
@@ -67,7 +67,7 @@ class SharedConnection:
 
 _LEFT: Final[
     list[DatabaseLink]
-] = []  # kept for ever: closing one here would end the parent's transactions
+] = []  # never closed: closing one here would end the parent's transactions
 _HELD: Final[WeakSet[SharedConnection]] = WeakSet()
 
 

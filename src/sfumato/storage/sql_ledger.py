@@ -1,4 +1,4 @@
-"""The ledger over any SQL database: whatever a method writes is durable when it returns."""
+"""The ledger store over any SQL database; a method returns when its writes are durable."""
 
 from __future__ import annotations
 
@@ -41,21 +41,21 @@ from sfumato.vault.ledger_entries import (
 )
 from sfumato.vault.ports import Clock, MarkAll
 
-# --- Which entries this process has written itself, one after the other, none of them a note
+# --- Track the latest entries that this process wrote without a gap, and without a note
 
 
 @dataclass(frozen=True)
 class OwnEntries:
-    """A run of the chain: the head that it began after, and the head that it ends with."""
+    """A run of consecutive entries that this process wrote: the head before it, and its last."""
 
     begun: LedgerHead | None = None
     end: LedgerHead | None = None
 
     def grown(self, begun: LedgerHead, end: LedgerHead, *, has_notes: bool) -> OwnEntries:
-        """Return the run with what one more transaction wrote between these heads.
+        """Return the run extended by one transaction, which wrote the entries between these heads.
 
-        What another process wrote between two of ours, or another history, begins it anew; so
-        does a new epoch. A note ends it: whoever looks for notes must look there.
+        A new run starts if another process wrote in between, or if the epoch is new. A note starts
+        an empty run, because `notes` must read entries that may be notes.
         """
         if has_notes:
             return OwnEntries(end, end)
@@ -63,24 +63,23 @@ class OwnEntries:
         return OwnEntries(self.begun if goes_on else begun, end)
 
     def covers(self, after: int, until: int) -> bool:
-        """Say whether all entries above the one number and up to the other are of this run."""
+        """Say whether the run has all entries with `after` < seq <= `until`."""
         if self.begun is None or self.end is None:
             return False
         return self.begun.seq <= after and until <= self.end.seq
 
 
 _PAGE: Final = 1000
-SLACK_S: Final = 3600  # that a clock may be set ahead while a process counts
+SLACK_S: Final = 3600  # seconds by which the clock may run ahead of the monotonic time
 Act = Callable[[LedgerTransaction], object]
 
 
 class SqlLedger:
-    """A LedgerStore: one connection that writes, one that looks, and the last head it saw.
+    """A LedgerStore with one connection for writes, one for reads, and the last head it saw.
 
-    Safe under threads. What waits to be written at once is written together
-    (`system/group_commit.py`): in one transaction, each act accepted or refused by itself, and
-    nobody told before all of it is durable. After a fork the child leaves the parent's connections
-    alone and makes its own.
+    It is thread-safe. Acts that wait at once share one transaction (group commit,
+    `system/group_commit.py`). Each act succeeds or is refused by itself, and no call returns before
+    the transaction is durable. After a fork, the child opens its own connections.
     """
 
     def __init__(self, database: Database, clock: Clock) -> None:
@@ -90,24 +89,24 @@ class SqlLedger:
         self._looking = SharedConnection(self._connected)
         self._seen: LedgerHead | None = None
         self._held: LedgerTransaction | None = (
-            None  # the last batch, if the anchor's mark was found in it
+            None  # the last batch, if it has checked and found the anchor's mark
         )
-        self._trusted: tuple[datetime, float] | None = None  # the clock, and the time counted then
-        self._here = ""  # which database the connections lead to
+        self._trusted: tuple[datetime, float] | None = None  # clock and monotonic time
+        self._here = ""  # id of the database
         self._own = OwnEntries()
         self._mark: MarkAll | None = None
-        self._acts: GroupCommit[Act, Any] = GroupCommit(  # Any: each its own
+        self._acts: GroupCommit[Act, Any] = GroupCommit(  # Any: each act has its own type
             self._alone, self._together, self._mark_all
         )
 
     def mark_with(self, mark: MarkAll) -> None:
-        """Have the head of acts that were written together marked once, before any is told."""
+        """Set the function that advances the anchor once per batch, before any call returns."""
         self._mark = mark
 
     def charge(self, charge: Charge, mark: Mark = None) -> Outcome:
-        """Debit every account or none, once per operation; or return what already stands.
+        """Debit every account or none, once per operation; or return the stored answer.
 
-        A ledger in which the mark does not stand is frozen instead, and refuses.
+        If the ledger lacks the anchor's mark, it is frozen and the charge is refused.
         """
         try:
             outcome: Outcome = self._looked(
@@ -118,9 +117,10 @@ class SqlLedger:
         return outcome
 
     def charge_all(self, charges: Sequence[Charge], mark: AnchorMark) -> list[Paid]:
-        """Return how each of the charges ended, made in one go; None has changed nothing.
+        """Debit several charges in one transaction; return the outcome of each.
 
-        It is left to `charge`, which says why. What is an error may have been paid.
+        None means that nothing was changed; the caller uses `charge`, which returns the reason. An
+        error may have been paid.
         """
         ended = self._all(
             [partial(ledger_operations.charge, asked=one, mark=mark) for one in charges]
@@ -130,9 +130,9 @@ class SqlLedger:
     def settle(
         self, user: str, op: str, answer: str, names: Sequence[str] = (), mark: Mark = None
     ) -> Settled:
-        """Store a charged operation's answer; the first one under its key stands for ever.
+        """Store a charged operation's answer; the first answer of a key is never replaced.
 
-        The named accounts are returned with it, as they stand at that moment.
+        The result has the named accounts as they are in the same transaction.
         """
         one = Settling(user, op, answer, tuple(names))
         settled: Settled = self._looked(
@@ -141,7 +141,7 @@ class SqlLedger:
         return settled
 
     def settle_all(self, answers: Sequence[Settling], mark: Mark) -> list[Settled | Exception]:
-        """Store several answers in one go, each as `settle` does; or its error."""
+        """Store several answers in one transaction, each as `settle` does; or return its error."""
         ended = self._all(
             [
                 ledger_operations.held_to(mark, partial(ledger_operations.settle_one, one))
@@ -151,72 +151,72 @@ class SqlLedger:
         return [self._ending(one) for one in ended]
 
     def fail(self, user: str, op: str, code: str, shape: str | None) -> Settled:
-        """Mark a charged operation as failed; a shape that is given is frozen for everyone."""
+        """Mark a charged operation as failed; if a shape is given, freeze it for all users."""
         ended: Settled = self._acts.done(
             lambda work: ledger_operations.fail(work, user, op, code=code, shape=shape)
         )
         return ended
 
     def thaw_shape(self, shape: str, mark: Mark = None) -> None:
-        """Let a frozen shape of question be asked again."""
+        """Unfreeze a question shape (a question without its constants) that a limit stopped."""
         self._looked(
             ledger_operations.held_to(mark, partial(ledger_operations.thaw_shape, shape=shape))
         )
 
     def open_account(self, account: str, cap: Cap, mark: Mark = None) -> Account:
-        """Return the account, opened with this cap if it was not there; never change a cap."""
+        """Return the account; open it with this cap if it doesn't exist; never change a cap."""
         act = partial(ledger_operations.open_account, name=account, cap=cap)
         opened: Account = self._looked(ledger_operations.held_to(mark, act))
         return opened
 
     def set_cap(self, name: str, cap: Cap, before: Cap | None = None, mark: Mark = None) -> Account:
-        """Change a cap, if `before` is it still; return the account as it stands then."""
+        """Change a cap, unless it is no longer `before`; return the account."""
         act = partial(ledger_operations.set_cap, name=name, cap=cap, before=before)
         made: Account = self._looked(ledger_operations.held_to(mark, act))
         return made
 
     def note(self, kind: str, body: dict[str, object]) -> LedgerHead:
-        """Append an owner's act to the chain; it cannot pass for one of the ledger's own."""
+        """Append an owner's act to the ledger; its kind can't be one of the ledger's own kinds."""
         if kind in hash_chain.KINDS:
             raise Bug(f"the kind {kind!r} is the ledger's own")
         head: LedgerHead = self._acts.done(lambda work: ledger_operations.note(work, kind, body))
         return head
 
     def freeze(self, reason: str) -> None:
-        """Stop every charge until the owner acknowledges; the first reason stays."""
+        """Refuse every charge until the owner acknowledges; the first reason is kept."""
         self._acts.done(lambda work: work.freeze(reason))
 
     def acknowledge(self, debits: dict[str, ledger_operations.Amounts], why: str) -> LedgerHead:
-        """Open a new epoch, debit what may be lost (up to the caps, never past them), thaw."""
+        """Open a new epoch, debit what may be lost up to the caps, and unfreeze the ledger."""
         head: LedgerHead = self._acts.done(
             lambda work: ledger_operations.acknowledge(work, debits, why)
         )
         return head
 
     def is_moved(self) -> bool:
-        """Say whether the ledger is in another database than the one that it was last in."""
+        """Say whether the ledger was moved: its last database is another than this one."""
         return self._looking.seen(ledger_rows.standing).origin != self._here
 
     def go_on_here(self, mark: AnchorMark) -> LedgerHead:
-        """Go on in another database than before, if the mark is the head's; else freeze, refuse."""
+        """Accept a move to this database; freeze and refuse if the head isn't the mark."""
         head: LedgerHead = self._looked(ledger_operations.held_to(mark, lambda work: work.head))
         return head
 
     def acknowledge_loss(self, loss: Loss, why: str) -> LedgerHead:
-        """Open a new epoch, debit exactly what was lost, and thaw."""
+        """Open a new epoch, debit exactly what was lost, and unfreeze the ledger."""
         head: LedgerHead = self._acts.done(
             lambda work: ledger_operations.acknowledge_loss(work, loss, why)
         )
         return head
 
     def window_day(self) -> date:
-        """Return the day by which windows are opened now (`vault/budget_windows.py`)."""
+        """Return the day for budget windows now (`vault/budget_windows.py`)."""
         now = datetime.fromisoformat(self._clock.now())
         seen = self._looking.seen(lambda link: seen_day(link, self._database.dialect))
         return trusted_day(seen, now.date(), is_vouched=self._vouches(now))
 
     def trust_day(self, mark: Mark) -> date | None:
-        """Trust the clock's day by the owner's word; None where a later one was trusted."""
+        """Trust the clock's day because the owner confirms it; None if a later day was trusted."""
 
         def trusted(work: LedgerTransaction) -> date | None:
             now = datetime.fromisoformat(work.now())
@@ -238,23 +238,23 @@ class SqlLedger:
         return self._looking.seen(ledger_rows.standing).frozen
 
     def standing_with(self, seq: int) -> tuple[LedgerHead, str | None, Entry | None]:
-        """Return the head, why the ledger is frozen, and that entry, all as of one moment."""
+        """Return the head, why the ledger is frozen, and that entry, by one statement."""
         return self._looking.seen(lambda link: ledger_rows.standing_with(link, seq))
 
     def frozen_shapes(self) -> tuple[str, ...]:
-        """Return the shapes of question that wait for the owner."""
+        """Return the frozen question shapes, which the owner has to thaw."""
         return self._looking.seen(ledger_rows.frozen_shapes)
 
     def account(self, account: str) -> Account | None:
-        """Return the account as it stands, or None."""
+        """Return the account, or None."""
         return self._looking.seen(lambda link: ledger_rows.account(link, account))
 
     def accounts_of(self, names: Sequence[str]) -> tuple[Account, ...]:
-        """Return those of the named accounts that are there, in the order of the names."""
+        """Return the named accounts that exist, in the order of the names."""
         return self._looking.seen(lambda link: ledger_rows.accounts_of(link, names))
 
     def head_and_accounts(self) -> tuple[LedgerHead, tuple[Account, ...]]:
-        """Return every account and the chain's head, as of one moment."""
+        """Return every account and the head, from one snapshot."""
         with self.own_connection() as link:
             link.begin_reading()
             return ledger_rows.standing(link).head, ledger_rows.accounts(link)
@@ -264,11 +264,11 @@ class SqlLedger:
         return self._looking.seen(ledger_rows.accounts)
 
     def answer_of(self, user: str, op: str) -> str | None:
-        """Return the answer that the user's operation was given, or None."""
+        """Return the stored answer of the user's operation, or None."""
         return self._looking.seen(lambda link: ledger_rows.answer_of(link, user, op))
 
     def is_paid_by(self, answer_key: str, names: Sequence[str]) -> bool:
-        """Say whether there is an answer under the key that all of these accounts have paid for."""
+        """Say whether all of these accounts have paid for a stored answer under the key."""
         return self._looking.seen(
             lambda link: not ledger_rows.without_payers(link, answer_key, names)
         )
@@ -278,7 +278,7 @@ class SqlLedger:
         return self._looking.seen(lambda link: ledger_rows.entry(link, seq))
 
     def past(self, user: str, before: int, limit: int) -> tuple[Past, ...]:
-        """Return the user's operations that were paid before that entry, the newest first."""
+        """Return the user's operations that were charged before that entry, newest first."""
         return self._looking.seen(lambda link: past.past(link, user, before, limit))
 
     def past_of(self, user: str, op: str) -> Past | None:
@@ -288,7 +288,7 @@ class SqlLedger:
     def charges(
         self, before: int, limit: int, *, people: str | None = None, data_set: str | None = None
     ) -> tuple[Entry, ...]:
-        """Return what was asked before that entry, of these people or data set, newest first."""
+        """Return the charges before that entry, of these people or data set, newest first."""
         return self._looking.seen(lambda link: past.charges(link, before, limit, people, data_set))
 
     def entries(self, after: int = 0) -> Iterator[Entry]:
@@ -298,28 +298,28 @@ class SqlLedger:
             after = page[-1].seq
 
     def notes(self, kind: str, after: int = 0, until: int | None = None) -> tuple[Entry, ...]:
-        """Return the entries of that kind above that sequence number, in order.
+        """Return the entries of that kind above sequence number `after`, in order.
 
-        Where all up to `until` were written from here, and none of them was a note, nothing is
-        looked up: what may stand above it was not asked for.
+        If this process wrote all entries up to `until`, and none is a note, it returns none without
+        a query. Otherwise the result may also have entries above `until`.
         """
         if until is not None and self._own.covers(after, until):
             return ()
         return self._looking.seen(lambda link: ledger_rows.entries_of(link, kind, after))
 
     def verify(self) -> hash_chain.Verdict:
-        """Replay the whole chain and compare every row of state with it, as of one moment."""
+        """Verify the whole hash chain and every state row against it, in one snapshot."""
         with self.own_connection() as link:
             link.begin_reading()
             return ledger_comparison.compare(link)
 
     def close(self) -> None:
-        """Let go of the connections; the next call makes new ones."""
+        """Close the connections; the next call opens new ones."""
         for held in (self._writing, self._looking):
             held.drop()
 
-    def _looked(self, act: Act) -> Any:  # Any: each its own
-        """Return what the act gives; freeze a ledger in which the mark it looks for is not."""
+    def _looked(self, act: Act) -> Any:  # Any: each act has its own type
+        """Return the act's result; freeze the ledger if it lacks the mark that the act checks."""
         try:
             return self._acts.done(act)
         except HistoryLost as lost:
@@ -327,7 +327,7 @@ class SqlLedger:
         raise self._lost(reason)
 
     def _lost(self, reason: str) -> Refused:
-        self.freeze(reason)  # an act of its own, for that of whoever looked was undone
+        self.freeze(reason)  # an act of its own, because the act that found it was undone
         return hash_chain.ledger_frozen(self.frozen() or reason)
 
     def _ending(self, ended: Ended[Settled]) -> Settled | Exception:
@@ -336,14 +336,14 @@ class SqlLedger:
         return ended.gives if ended.error is None else ended.error  # type: ignore[return-value]
 
     def _alone(self, act: Act) -> object:
-        """Return what one act gives, in a transaction of its own."""
+        """Run one act in its own transaction."""
         with self._work() as work:
             return act(work)
 
     def _together(self, acts: Sequence[Act]) -> list[Ended[object]] | None:
-        """Return how each act ended, in one transaction; None where nothing of it was kept.
+        """Run several acts in one transaction; None if it failed before its commit.
 
-        What goes wrong at the commit is told to all of them: nobody knows if it took place.
+        If the commit fails, every act gets the error, because the commit may have succeeded.
         """
         ended: list[Ended[object]] | None = None
         error: Exception | None = None
@@ -356,8 +356,8 @@ class SqlLedger:
             return ended
         return [Ended(error=error)] * len(acts)
 
-    def _all(self, acts: Sequence[Act]) -> list[Ended[Any]]:  # Any: each its own
-        """Return how each of the acts ended, in one go, marked once; or alone where none began."""
+    def _all(self, acts: Sequence[Act]) -> list[Ended[Any]]:  # Any: each act has its own type
+        """Run several acts in one transaction, or each alone if it failed; advance the anchor."""
         ended = self._together(acts) or [self._ended(act) for act in acts]
         self._mark_all()
         return ended
@@ -371,10 +371,10 @@ class SqlLedger:
         return Ended(error=error)
 
     def _mark_all(self) -> None:
-        """Mark what is durable by now; where that is refused, each who needs it is told so.
+        """Advance the anchor to the last durable batch; ignore a refusal, which callers get later.
 
-        Nothing is marked but what was written where the anchor's mark was found: acts that look
-        for none would make the anchor agree with a ledger that was rolled back.
+        Only a batch that found the anchor's mark may advance it. Other acts would make the anchor
+        agree with a ledger that was rolled back.
         """
         held = self._held
         if self._mark is not None and held is not None:
@@ -383,7 +383,7 @@ class SqlLedger:
 
     @contextmanager
     def _work(self) -> Iterator[LedgerTransaction]:
-        """Hold the head; commit when the block ends, undo everything when it raises."""
+        """Run a block as one transaction that locks the head: commit at its end, or roll back."""
         with self._writing.lock:
             work = self._writing.seen(self._hold_head)
             begun = work.head
@@ -406,12 +406,12 @@ class SqlLedger:
             finally:
                 if work.is_lost:
                     self._held = None
-            self.close()  # whether a failed commit took place is asked of the disk, not of memory
+            self.close()  # after a failed commit, only the disk knows the state: forget ours
         raise spoken(code)
 
     @contextmanager
     def own_connection(self) -> Iterator[DatabaseLink]:
-        """Hold a connection of its own, closed when the block ends."""
+        """Open a separate connection for a block, and close it at its end."""
         link: DatabaseLink | None = None
         code: FaultCode
         try:
@@ -446,14 +446,17 @@ class SqlLedger:
         return LedgerTransaction(link, dialect, now, head, frozen, origin, here, vouches=vouches)
 
     def _vouches(self, now: datetime) -> bool:
-        """Say whether this process has counted as much time as the clock has gone since."""
+        """Say whether the clock advanced no more than monotonic time since its last trusted day.
+
+        `SLACK_S` seconds more are allowed.
+        """
         if self._trusted is None:
             return False
         then, counted = self._trusted
         return (now - then).total_seconds() <= time.monotonic() - counted + SLACK_S
 
     def _lost_history(self, work: LedgerTransaction) -> str | None:
-        """Return why this is not the ledger that this process has seen before, or None."""
+        """Return a reason if the ledger lacks the last head that this process saw; else None."""
         seen = self._seen
         if seen is None or seen == work.head:
             return None
@@ -479,7 +482,7 @@ class SqlLedger:
 
 
 def _within(work: LedgerTransaction, act: Act) -> Ended[object]:
-    """Return how one of several acts ended; one that is refused leaves nothing behind."""
+    """Run one of several acts in its own savepoint; roll back to it if the act is refused."""
     before = work.marked()
     error: Exception
     try:

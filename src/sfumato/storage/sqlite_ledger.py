@@ -1,4 +1,4 @@
-"""A ledger in one SQLite file: WAL, every commit synced, one writer at a time."""
+"""The ledger in one SQLite file: WAL journal, every commit synced, one writer at a time."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from sfumato.storage.sql_ledger import SqlLedger
 from sfumato.system.durable_files import make_folder, sync
 from sfumato.vault.ports import Clock
 
-OLDEST: Final = (3, 51, 3)  # before it, a reset of the WAL could corrupt the file
+OLDEST: Final = (3, 51, 3)  # in older versions, a reset of the WAL could corrupt the file
 _FULL: Final = 2
 _ERRORS: Final = (apsw.Error, UnicodeError, OverflowError)
 _SETTINGS: Final = (
@@ -34,13 +34,13 @@ Journal = Literal["wal", "truncate"]
 
 
 def create_ledger(path: Path, clock: Clock, dice: Dice, *, wait_s: float = 10) -> SqlLedger:
-    """Return a new ledger in a file that only its owner may read; refuse a file that holds one."""
+    """Create a ledger in a file that only its owner may read; refuse a file that has one."""
     _make_file(path)
     return ledger_creation.create_ledger(_SqliteFile(path, wait_s), clock, dice)
 
 
 def open_ledger(path: Path, clock: Clock, *, wait_s: float = 10) -> SqlLedger:
-    """Return the ledger in this file; a missing file is refused, never made anew."""
+    """Open the ledger in this file; refuse if the file is missing, instead of creating it."""
     if not path.is_file():
         raise Refused(
             "vault-missing", "The ledger's file is not there.", "Restore it, or make a vault."
@@ -49,16 +49,16 @@ def open_ledger(path: Path, clock: Clock, *, wait_s: float = 10) -> SqlLedger:
 
 
 def open_records(path: Path, *, wait_s: float = 30) -> Records:
-    """Return the records in a file that only its owner may read; an absent one is made."""
+    """Open the records in a file that only its owner may read; create it if it is missing."""
     _make_file(path)
     return Records(_SqliteFile(path, wait_s))
 
 
 def open_forgetful_records(path: Path, *, wait_s: float = 30) -> Records:
-    """Return records in a file beside which no journal says what was written before what.
+    """Open records whose journal doesn't keep the order of past writes.
 
-    A WAL keeps the pages of a thousand commits, in order. Here the journal holds what the last
-    commit replaced, and is emptied when it is over.
+    A WAL keeps the pages of about a thousand commits in order. This rollback journal holds only
+    what the current commit replaces, and is truncated at its end.
     """
     _make_file(path)
     return Records(_SqliteFile(path, wait_s, "truncate"))
@@ -108,12 +108,12 @@ class _SqliteFile:
 
 
 class SqliteLink:
-    """One open connection to a SQLite file, checked to keep what it acknowledges."""
+    """One open connection to a SQLite file, whose settings were checked to make commits durable."""
 
     def __init__(self, path: Path, wait_s: float, journal: Journal = "wal") -> None:
         if tuple(map(int, apsw.sqlite_lib_version().split("."))) < OLDEST:
             raise Bug("this SQLite is too old to hold a ledger")
-        self._path = str(path)  # its text is looked at before every statement's turn
+        self._path = str(path)  # `check_place` compares its inode with that of the open file
         self._file = _file_of(self._path)
         self._raw = _opened(path)
         self._raw.set_busy_timeout(int(wait_s * 1000))
@@ -135,7 +135,7 @@ class SqliteLink:
 
     def check_place(self) -> None:
         if _file_of(self._path) != self._file:
-            raise Fault("lost")  # moved or replaced: what we see and write is in a deleted file
+            raise Fault("lost")  # moved or replaced: we would use a deleted file
 
     def begin(self) -> None:
         self.check_place()
@@ -151,7 +151,7 @@ class SqliteLink:
         if self._raw.in_transaction:  # SQLite may have rolled back by itself
             self.rows("ROLLBACK")
 
-    # Any: a column's type is the table's business
+    # Any: the type of each column depends on the table
     def rows(self, sql: str, values: Sequence[object] = ()) -> list[tuple[Any, ...]]:
         code: FaultCode
         bound: Any = tuple(values)  # Any: apsw's own union of what can be bound
@@ -159,7 +159,7 @@ class SqliteLink:
             return list(self._raw.execute(sql, bound))
         except _ERRORS as error:
             code = _code_of(error)
-        raise Fault(code)  # outside the block, so that the error is not carried along
+        raise Fault(code)  # outside the block, so that the driver's error isn't its context
 
     def change(self, sql: str, values: Sequence[object] = ()) -> int:
         self.rows(sql, values)

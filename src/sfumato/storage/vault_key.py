@@ -1,8 +1,8 @@
-"""The key that opens a vault which is sealed at rest: 64 hexadecimal digits, kept elsewhere.
+"""The key that decrypts a vault which is encrypted at rest: 64 hex digits, kept outside it.
 
-It comes from a file outside the vault's folder that nobody else may read, or is what a command
-prints: of a keyring, a password manager, or a service that keeps keys. No passphrase: what people
-can remember, others can try.
+It comes from a private file outside the vault's folder, or from a command's output. Such a command
+may ask a keyring, a password manager or a key service. Passphrases are not supported, because one
+that people can remember can be guessed.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from sfumato.vault.encryption_at_rest import KEY_BYTES
 
 COMMAND: Final = "command:"
 _FORM: Final = re.compile(rb"\s*([0-9a-fA-F]{%d})\s*" % (2 * KEY_BYTES))
-_MOST: Final = 1 << 12  # bytes that are looked at
-_PATIENCE_S: Final = 120.0  # a keyring may ask somebody first
+_MOST: Final = 1 << 12  # bytes that are read
+_PATIENCE_S: Final = 120.0  # a keyring may ask its user first
 
 
 def outer_key(source: str, root: Path) -> bytes:
-    """Return the key that the file or command holds, or refuse; nothing of it is ever said."""
+    """Read the key from the file or command, or refuse; no message contains any of the key."""
     if source.startswith(COMMAND):
         text = _said_by(source.removeprefix(COMMAND))
     else:
@@ -43,7 +43,7 @@ def outer_key(source: str, root: Path) -> bytes:
 
 
 def make_outer_key(source: str, root: Path, dice: Dice) -> bool:
-    """Write a new key to the file, unless it is there; a command has to have one already."""
+    """Write a new key to the file and return True; False if it exists, or for a command."""
     path = Path(source)
     if source.startswith(COMMAND) or os.path.lexists(path):
         return False
@@ -84,7 +84,10 @@ def _check_outside(path: Path, root: Path) -> None:
 
 
 def _why_not_private(found: os.stat_result) -> str | None:
-    """Say why others can read it; a group of root's alone is a mask, as systemd sets it."""
+    """Return why the key file isn't private, or None.
+
+    Read permission for the group root is allowed: systemd sets it as an ACL mask.
+    """
     if not stat.S_ISREG(found.st_mode):
         return "is no plain file"
     if found.st_uid not in (0, os.geteuid()):
@@ -95,7 +98,7 @@ def _why_not_private(found: os.stat_result) -> str | None:
 
 
 def _said_by(command: str) -> bytes:
-    """Return what the command prints; it is run as it is, by no shell."""
+    """Return what the command prints; it runs without a shell."""
     said: bytes | None = None
     try:
         ended = subprocess.run(

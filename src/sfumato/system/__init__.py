@@ -1,1 +1,1 @@
-"""What the machine gives: clock, randomness, durable files, child processes."""
+"""Access to the machine: clock, randomness, durable files, child processes, temporary folders."""

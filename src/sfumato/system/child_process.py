@@ -1,7 +1,7 @@
-"""A process that runs a part of the package, and the two pipes that lead to it and back.
+"""A child process that runs a module of the package, with a pipe in and a pipe out.
 
-It is given an empty environment and no file of ours but its ends of the pipes. Whoever writes or
-reads says until when; what it may take and when it ends is for those who build on this.
+It has an empty environment, and no open files of ours except its ends of the pipes. Each read and
+write has a deadline. Resource limits and its end are up to the callers.
 """
 
 from __future__ import annotations
@@ -14,24 +14,24 @@ import time
 from pathlib import Path
 from typing import IO, Final
 
-# -I: neither the environment nor the current folder decides what is imported. The package is found
-# where this process found it, even if that is a checkout; the path is used once and dropped.
-# Matrices are multiplied on one thread: others of the library would spin, waiting for more.
+# -I: imports don't depend on the environment or the current folder. The package is imported from
+# where this process found it, even from a checkout; then that path is removed again. OpenBLAS gets
+# one thread, because its idle threads would spin.
 _START: Final = (
     "import os, sys; os.environ['OPENBLAS_NUM_THREADS'] = '1'; "
     "sys.path.insert(0, sys.argv[1]); import sfumato; del sys.path[0]; "
     "from sfumato.{module} import main; main()"
 )
 _HOME: Final = str(Path(__file__).resolve().parents[2])
-_WRITTEN: Final = 1 << 16  # at once, so that one that reads slowly is noticed
+_WRITTEN: Final = 1 << 16  # bytes per write, so that a slow reader meets the deadline
 _READ: Final = 1 << 20
 
 
 class ChildProcess:
-    """One such process; has state."""
+    """One child process with its two pipes; has state."""
 
     def __init__(self, module: str) -> None:
-        """Start `main` of the module; a Ctrl-C at the terminal is the parent's to handle."""
+        """Start `main` of the module in a new session, so that Ctrl-C goes to the parent alone."""
         self._process = subprocess.Popen(
             [sys.executable, "-I", "-c", _START.format(module=module), _HOME],
             bufsize=0,
@@ -53,14 +53,14 @@ class ChildProcess:
         return self._process.pid
 
     def write(self, message: bytes, until: float) -> None:
-        """Send all of it by that moment of the monotonic clock, or raise TimeoutError."""
+        """Send the message by that time of the monotonic clock, or raise TimeoutError."""
         view = memoryview(message)
         while view:
             _wait(self._inward, select.POLLOUT, until)
             view = view[os.write(self._inward, view[:_WRITTEN]) :]
 
     def read(self, count: int, until: float) -> bytes:
-        """Return so many bytes, or raise: EOFError if it ended, TimeoutError if it is too late."""
+        """Read exactly `count` bytes; raise EOFError if it ended, TimeoutError after `until`."""
         parts: list[bytes] = []
         while count > 0:
             _wait(self._outward, select.POLLIN, until)
@@ -72,7 +72,7 @@ class ChildProcess:
         return b"".join(parts)
 
     def let_go(self) -> None:
-        """Close our ends of the pipes; the process ends when nobody holds them."""
+        """Close our ends of the pipes, after which the process ends by itself."""
         for pipe in (self._process.stdin, self._process.stdout):
             if pipe is not None:
                 pipe.close()

@@ -1,4 +1,4 @@
-"""The only clock; everyone else is handed it."""
+"""The system clock, which other modules receive as a parameter."""
 
 from __future__ import annotations
 

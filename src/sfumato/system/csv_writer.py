@@ -1,4 +1,4 @@
-"""Rows as a text that every program reads as the same rows."""
+"""Write CSV that every program reads as the same rows."""
 
 from __future__ import annotations
 
@@ -9,14 +9,15 @@ from typing import Final, TextIO
 
 from sfumato.dp.refusal import Refused
 
-# How a value that is not there is written where the card alone says which texts mean nothing.
+# How a missing value is written if the card's `nulls` alone decide which texts are null.
 NO_VALUE: Final = "\ue000 no text is null here \ue000"
 
 
 def of_values(refused: Refused) -> Refused:
-    """Return the refusal of cells that cannot be read, as it is for values and not for a text file.
+    """Reword the refusal of unreadable cells for a data frame or a database table.
 
-    A card's formats are for text files, so a frame or a table has to hold values of the type.
+    A card's formats are for text files, so a frame or a table must have values of the column's
+    type.
     """
     if refused.code != "cells-unreadable":
         return refused
@@ -33,17 +34,18 @@ def of_values(refused: Refused) -> Refused:
 
 
 def write_rows(file: TextIO, lines: Iterable[Sequence[str]], separator: str = ",") -> None:
-    """Write the lines with that between their cells, a line feed after each.
+    """Write rows of cells as CSV, with a line feed after each row.
 
-    Python quotes a cell for the letters that end its own lines and for no other: a lone carriage
-    return would break a row in two wherever it is read, so lines are ended by both at first.
+    Python's csv module quotes only the characters of its own line terminator. A bare carriage
+    return in a cell would then split the row when it is read. So the writer gets CR LF as its
+    terminator, and the CR is removed after each row.
     """
     csv.writer(_Lines(file), delimiter=separator, lineterminator="\r\n").writerows(lines)
 
 
 @dataclass(frozen=True)
 class _Lines:
-    """A file whose lines end in a line feed, whatever they ended in."""
+    """A text file that writes each line with a line feed in place of CR LF."""
 
     file: TextIO
 

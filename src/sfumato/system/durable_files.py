@@ -1,4 +1,4 @@
-"""What is on the disk, and stays there after a power cut: new private files, and their names."""
+"""Durable private files: write and sync files and folders, so that they survive a power cut."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from pathlib import Path
 
 
 def write_new(path: Path, content: bytes) -> None:
-    """Write a file that was not there and that nobody else may read; its content is on the disk.
+    """Create a file of mode 0600, and write its content durably; fail if it exists.
 
-    Its name is only after `sync` of its folder.
+    The file's name is durable only after `sync` of its folder.
     """
     file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     with os.fdopen(file, "wb") as opened:
@@ -19,7 +19,7 @@ def write_new(path: Path, content: bytes) -> None:
 
 
 def sync(path: Path) -> None:
-    """Bring a file, or what a folder lists, to the disk."""
+    """Make a file's content, or a folder's list of names, durable (fsync)."""
     opened = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(opened)
@@ -28,10 +28,7 @@ def sync(path: Path) -> None:
 
 
 def make_folder(folder: Path) -> None:
-    """Make a folder that nobody else may read, where there is none; its name is on the disk, too.
-
-    Those above it that are missing are made as well.
-    """
+    """Create a folder of mode 0700 durably, and its missing parents; do nothing if it exists."""
     missing = [one for one in (folder, *folder.parents) if not one.exists()]
     for one in reversed(missing):
         one.mkdir(mode=0o700, exist_ok=True)

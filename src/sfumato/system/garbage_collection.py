@@ -1,9 +1,9 @@
-"""When a process that serves looks for garbage: seldom among what it keeps, for that stops it.
+"""Tune Python's garbage collector for servers: full collections are rare.
 
-Python frees what nobody refers to at once; its collector is for cycles alone. A full collection
-walks all that is kept while every thread waits: 0.1 to 0.2 s beside two thousand remembered plans,
-so somebody's question took that much longer every few seconds (decision 0014). What was
-loaded at the start is walked no more, and the rest only after so many collections of what is young.
+The collector only finds reference cycles. A full collection walks all live objects while every
+thread waits: 0.1 to 0.2 s with two thousand cached plans, so every few seconds a query took that
+much longer (decision 0014). Objects from the start are now never walked. The oldest generation is
+collected only after `SELDOM` collections of the middle one.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from __future__ import annotations
 import gc
 from typing import Final
 
-SELDOM: Final = 100  # collections of the middle ages to a full one; the interpreter's own is 10
+SELDOM: Final = 100  # collections of the middle generation before a full one; Python's default: 10
 
 
 def collect_seldom() -> None:
-    """Leave all that is here for ever, and look through what comes to be kept less often."""
+    """Exclude all current objects from garbage collection, and make full collections rarer."""
     gc.collect()
     gc.freeze()
     young, middle, _ = gc.get_threshold()
@@ -23,5 +23,5 @@ def collect_seldom() -> None:
 
 
 def collect_normally() -> None:
-    """Look through all of it again: what is left at the end, a library in C calls a leak."""
+    """Include all objects again, because a C library reports those left at exit as leaks."""
     gc.unfreeze()

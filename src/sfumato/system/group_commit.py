@@ -1,9 +1,8 @@
-"""Group commit: acts that wait at once are done together, and one sync of the disk serves all.
+"""Group commit: acts that wait at once are done in one batch, with one sync of the disk.
 
-Whoever comes first leads. What comes while a leader is busy waits, and is done next, all of it in
-one go and in the order of its coming; each act is still accepted or refused by itself. Nobody is
-told how their act ended before the leader's call has returned, nor before what belongs to the whole
-go is done: so whoever waited sleeps once.
+The first thread leads: it runs its batch. Acts that arrive meanwhile queue, and form the next
+batch, in order of arrival. Each act still succeeds or is refused by itself. The threads of a batch
+wake once: after the leader's call has returned and `before_told` is done.
 """
 
 from __future__ import annotations
@@ -19,12 +18,12 @@ from weakref import WeakSet
 Act = TypeVar("Act")
 Gives = TypeVar("Gives")
 T = TypeVar("T")
-MOST: Final = 64  # acts that are done in one go, so that no transaction grows without end
+MOST: Final = 64  # acts in one batch, so that transactions have a bounded size
 
 
 @dataclass(frozen=True)
 class Outcome(Generic[Gives]):
-    """How one act ended: with what it gives, or with its own refusal."""
+    """The outcome of one act: its result, or its own error."""
 
     gives: Gives | None = None
     error: Exception | None = None
@@ -32,22 +31,22 @@ class Outcome(Generic[Gives]):
 
 @dataclass(eq=False)
 class _Waiting(Generic[Act, Gives]):
-    """One act, whose thread sleeps until it is over or its turn to lead has come."""
+    """One act, whose thread sleeps until the act is done or the thread has to lead."""
 
     act: Act
-    bell: SimpleQueue[None] = field(default_factory=SimpleQueue)  # an Event costs ten times that
+    bell: SimpleQueue[None] = field(default_factory=SimpleQueue)  # ten times faster than an Event
     is_woken: bool = False
     is_taken: bool = False
     ended: Outcome[Gives] | None = None
 
     def wake(self) -> None:
-        """Ring; for one in the queue its lock is held, so that whoever leaves knows if it rang."""
+        """Wake the thread; if the act is queued, the caller holds the lock, as `_leave` needs."""
         self.is_woken = True
         self.bell.put(None)
 
 
 class GroupCommit(Generic[Act, Gives]):
-    """The queue of one place where acts are written; safe under threads and forks."""
+    """The queue of acts for one file or database; safe under threads and forks."""
 
     def __init__(
         self,
@@ -55,9 +54,10 @@ class GroupCommit(Generic[Act, Gives]):
         several: Callable[[Sequence[Act]], Sequence[Outcome[Gives]] | None],
         before_told: Callable[[], None] = lambda: None,
     ) -> None:
-        """Hold how one act is done, and how several are: None says that each is done alone.
+        """Set the functions that run one act alone, and several in one batch.
 
-        What is to be done before several are told is done while the next go is led, once for all.
+        If `several` returns None, each act is run alone. `before_told` runs once per batch, before
+        its threads wake, while the next batch may already run.
         """
         self._alone = alone
         self._several = several
@@ -68,7 +68,7 @@ class GroupCommit(Generic[Act, Gives]):
         _QUEUES.add(self)
 
     def done(self, act: Act) -> Gives:
-        """Return what the act gives, once it is over; or raise its own refusal."""
+        """Run the act, in a batch if others wait; return its result, or raise its own error."""
         mine: _Waiting[Act, Gives] = _Waiting(act)
         with self._lock:
             self._queue.append(mine)
@@ -80,7 +80,7 @@ class GroupCommit(Generic[Act, Gives]):
         return self._told(mine)
 
     def leave_parent(self) -> None:
-        """In a forked child: whoever waited or led is in the parent alone."""
+        """Reset the queue in a forked child, whose parent keeps all waiting threads."""
         self._lock = threading.Lock()
         self._queue, self._is_led = [], False
 
@@ -90,7 +90,7 @@ class GroupCommit(Generic[Act, Gives]):
             mine.bell.get()
             has_heard = True
         finally:
-            if not has_heard:  # Ctrl-C: nobody may wait for who is gone
+            if not has_heard:  # Ctrl-C: leave the queue, so that no thread waits for this one
                 self._leave(mine)
 
     def _leave(self, mine: _Waiting[Act, Gives]) -> None:
@@ -117,7 +117,7 @@ class GroupCommit(Generic[Act, Gives]):
         return self._told(mine)
 
     def _led(self, work: Callable[[], T]) -> T:
-        """Return what the work gives; the next may lead then, whatever came of it."""
+        """Run the leader's work; then let the next thread lead, even after an error."""
         try:
             return work()
         finally:
@@ -130,21 +130,21 @@ class GroupCommit(Generic[Act, Gives]):
             one.ended = how
 
     def _pass_on(self) -> None:
-        """Let the next lead, if anybody waits; the lock is held."""
+        """Let the next waiting thread lead, if there is one; the caller holds the lock."""
         self._is_led = bool(self._queue)
         if self._queue:
             self._queue[0].wake()
 
     def _told(self, mine: _Waiting[Act, Gives]) -> Gives:
         ended = mine.ended
-        if ended is None:  # nothing of it was done: it is done by itself
+        if ended is None:  # the batch did nothing of it: run it alone
             return self._alone(mine.act)
         if ended.error is not None:
             raise ended.error
-        return ended.gives  # type: ignore[return-value]  # None only where that is what it gives
+        return ended.gives  # type: ignore[return-value]  # None only if that is the act's result
 
 
-_QUEUES: Final[WeakSet[GroupCommit]] = WeakSet()  # type: ignore[type-arg]  # of whatever acts
+_QUEUES: Final[WeakSet[GroupCommit]] = WeakSet()  # type: ignore[type-arg]  # acts of any type
 
 
 def _after_fork() -> None:

@@ -1,4 +1,4 @@
-"""What of an address is one subscriber's."""
+"""Map IP addresses to networks: the network of one subscriber, and membership in networks."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from functools import lru_cache
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 
-@lru_cache(maxsize=256)  # of every request, and few places send most of them
+@lru_cache(maxsize=256)  # called per request, and most requests come from few addresses
 def network_of(place: str) -> str:
-    """Return what one subscriber has: an IPv4 address, or the 2^64 addresses of an IPv6 network."""
+    """Return the network of one subscriber: the IPv4 address itself, or the IPv6 /64 network."""
     try:
         address = ipaddress.ip_address(place)
     except ValueError:
@@ -23,7 +23,7 @@ def network_of(place: str) -> str:
 
 
 def is_within(place: str, networks: Sequence[Network]) -> bool:
-    """Say whether an address is this machine's loopback or in one of these networks."""
+    """Say whether an address is a loopback address or in one of these networks."""
     try:
         address = ipaddress.ip_address(place)
     except ValueError:

@@ -1,4 +1,4 @@
-"""Keep import paths that were shown to users: an old path gives the module at its new place."""
+"""Keep old import paths working: an import of an old path returns the moved module."""
 
 from __future__ import annotations
 
@@ -42,14 +42,14 @@ MOVED: Final[Mapping[str, str]] = {
 
 
 def new_path(old: str) -> str | None:
-    """Return where a module is now that is imported by an old path, or from below one."""
+    """Return the new path of a module that has an old path, or whose package has one."""
     package, _, name = old.rpartition(".")
     below = f"{MOVED[package]}.{name}" if package in MOVED else None
     return MOVED.get(old, below)
 
 
 class _OldPaths(MetaPathFinder, Loader):
-    """Find a module by its old path; nothing is loaded before it is asked for."""
+    """An import hook that finds modules by their old path, and loads them on demand."""
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
@@ -58,17 +58,17 @@ class _OldPaths(MetaPathFinder, Loader):
         return ModuleSpec(fullname, self) if new_path(fullname) else None
 
     def create_module(self, spec: ModuleSpec) -> ModuleType:
-        """Return the module itself, so that old and new path give the same objects."""
+        """Return the moved module itself, so that old and new path give the same objects."""
         module = importlib.import_module(new_path(spec.name) or spec.name)
         self._spec = module.__spec__
         return module
 
     def exec_module(self, module: ModuleType) -> None:
-        """Give the module its own spec back; it has run already."""
+        """Restore the module's own spec; don't run it, because its import has."""
         module.__spec__ = self._spec
 
 
 def keep_old_paths() -> None:
-    """Let old paths be imported, once in a process."""
+    """Install the import hook for old paths; a second call does nothing."""
     if not any(isinstance(one, _OldPaths) for one in sys.meta_path):
         sys.meta_path.insert(0, _OldPaths())

@@ -1,4 +1,4 @@
-"""What each extra of the package brings, and whether it is here."""
+"""The package's extras (optional dependencies): what they install, and whether it is present."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any, Final
 from sfumato.dp.refusal import Refused
 
 CHECKOUT: Final = Path(__file__).parents[3]
-# extra -> the modules that it brings, as they are imported
+# extra -> the modules that it installs, by import name
 EXTRAS: Final[Mapping[str, tuple[str, ...]]] = {
     "serve": (
         "argon2", "httptools", "jinja2", "segno", "starlette", "uvicorn", "uvloop", "vl_convert",
@@ -28,25 +28,25 @@ EXTRAS: Final[Mapping[str, tuple[str, ...]]] = {
 
 
 def absent_packages(extra: str) -> tuple[str, ...]:
-    """Return the modules of an extra that are not installed; none of them is imported."""
+    """Return the modules of an extra that aren't installed, without importing any."""
     return tuple(name for name in EXTRAS[extra] if importlib.util.find_spec(name) is None)
 
 
 def need(*extras: str) -> None:
-    """Refuse if a module of these extras is not installed."""
+    """Refuse if a module of these extras isn't installed."""
     for extra in extras:
         for name in absent_packages(extra):
             raise missing(name, *extras)
 
 
 def need_package(name: str, extra: str) -> None:
-    """Refuse if this package is not installed; it is looked for and not imported."""
+    """Refuse if this package isn't installed, without importing it."""
     if importlib.util.find_spec(name) is None:
         raise missing(name, extra)
 
 
 def extra_module(name: str, extra: str) -> Any:  # a module that may be absent
-    """Return the module, or refuse with the extra that brings it."""
+    """Import a module; if it isn't installed, refuse and name the extra that installs it."""
     try:
         return importlib.import_module(name)
     except ImportError:
@@ -55,7 +55,7 @@ def extra_module(name: str, extra: str) -> Any:  # a module that may be absent
 
 
 def missing(name: str, *extras: str) -> Refused:
-    """Return the refusal of what is not installed, and what brings it."""
+    """Return the refusal for a missing package, with the command that installs it."""
     here = f" In this checkout: {make_of(*extras)}." if is_checkout() else ""
     return Refused(
         "not-installed",
@@ -70,12 +70,12 @@ def is_checkout() -> bool:
 
 
 def make_of(*extras: str) -> str:
-    """Return what brings these extras into a checkout."""
+    """Return the make command that installs these extras in a checkout."""
     return f"{make()} .venv/{'torch' if 'federated' in extras else 'dev'}.done"
 
 
 def make() -> str:
-    """Return how `make` is called from the caller's folder for it to find this checkout."""
+    """Return the call of `make` for this checkout: with -C unless it is the current folder."""
     with contextlib.suppress(OSError):  # a folder that is gone
         if Path.cwd().samefile(CHECKOUT):
             return "make"
@@ -83,5 +83,5 @@ def make() -> str:
 
 
 def pip_of(*extras: str) -> str:
-    """Return what brings these extras anywhere else."""
+    """Return the pip command that installs these extras."""
     return f'pip install "sfumato[{",".join(extras)}]"'

@@ -1,4 +1,4 @@
-"""The only real randomness in the house; everyone else is handed it."""
+"""The only source of real randomness (cryptographic); other modules receive it as `Dice`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _FEW = 4096
 
 
 class SystemDice:
-    """Random bytes of the operating system: no state of ours, so safe under fork and threads."""
+    """Random bytes of the operating system; stateless, so safe under fork and threads."""
 
     __slots__ = ()
 
@@ -20,10 +20,10 @@ class SystemDice:
 
 
 class StretchedDice:
-    """Random bytes by the million: a fresh key of the operating system, stretched by AES-256-CTR.
+    """Fast random bytes in bulk: AES-256-CTR with a fresh key of the operating system per draw.
 
-    Every draw takes a key of its own, so there is no state of ours here either. Below a few
-    thousand bytes the system is asked directly.
+    Each draw has its own key, so this has no state either. Draws of up to `_FEW` bytes come from
+    the operating system directly.
     """
 
     __slots__ = ()
@@ -35,9 +35,10 @@ class StretchedDice:
 
 @lru_cache(maxsize=1)
 def _stretching() -> Callable[[bytes, int], bytes]:
-    """Return what stretches a key to so many bytes; the shell starts without the cipher.
+    """Return the function that expands a key to `count` bytes.
 
-    It is looked up once: three imports cost more than the cipher of a small draw.
+    The cipher is imported on first use, so that the command line starts faster. The function is
+    cached, because its three imports cost more than a small draw.
     """
     from cryptography.hazmat.primitives.ciphers import Cipher
     from cryptography.hazmat.primitives.ciphers.algorithms import AES

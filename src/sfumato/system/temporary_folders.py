@@ -1,7 +1,7 @@
-"""Make temporary folders that are removed even if their process is killed.
+"""Temporary folders that are removed even if their process is killed.
 
-Each has a lock that ends with its process. Whoever makes the next one removes those of our own
-user whose lock nobody holds. Folders of earlier versions have other names and no lock, and stay.
+Each is locked while its process lives. The next process that creates one removes those of the same
+user that nobody locks. Folders of earlier versions have other names and no lock, and are kept.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ _HOW: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class TemporaryFolder:
-    """A private folder (0700) that is there until it is removed; has state."""
+    """A private temporary folder (0700), which exists until `remove`; has state."""
 
     def __init__(self, prefix: str = PREFIX, above: Path | None = None) -> None:
-        """Make it in the temporary directory, or in `above`; sweep what the killed have left."""
+        """Create it in the temporary directory or in `above`; first remove leftovers (`sweep`)."""
         above = above or Path(tempfile.gettempdir())
         sweep(prefix, above)
         self.place, self._lock = _new(prefix, above)
 
     def remove(self) -> None:
-        """Remove it with all that is in it; a second time does nothing."""
+        """Remove it with its content; a second call does nothing."""
         lock, self._lock = self._lock, -1
         if lock >= 0:
             _remove(self.place, lock)
@@ -39,7 +39,7 @@ class TemporaryFolder:
 
 @contextmanager
 def temporary_folder(prefix: str = PREFIX, above: Path | None = None) -> Iterator[Path]:
-    """Give a private folder that is gone afterwards."""
+    """Create a private folder that is removed when the block ends."""
     made = TemporaryFolder(prefix, above)
     try:
         yield made.place
@@ -59,21 +59,21 @@ def sweep(prefix: str = PREFIX, above: Path | None = None) -> None:
 
 def _sweep_one(place: Path) -> None:
     try:
-        folder = os.open(place, _HOW)  # no link, and nothing that opening would wait for
+        folder = os.open(place, _HOW)  # refuses links and anything but folders
     except OSError:
         return
     try:
         if os.fstat(folder).st_uid == os.geteuid():
             fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
             _remove(place, folder)
-    except OSError:  # somebody alive holds it, or nobody can know that nobody does
+    except OSError:  # a live process holds it, or the lock can't be tested
         pass
     finally:
         os.close(folder)
 
 
 def _new(prefix: str, above: Path) -> tuple[Path, int]:
-    """Return a folder and its lock; one that a sweep was quicker to take is left to it."""
+    """Create a folder and lock it; try again if a sweep locked or removed it first."""
     while True:
         place = Path(tempfile.mkdtemp(prefix=prefix, dir=above))  # 0700
         lock = -1
@@ -87,7 +87,7 @@ def _new(prefix: str, above: Path) -> tuple[Path, int]:
 
 
 def _remove(place: Path, folder: int) -> None:
-    """Remove what is in the open folder, then its name; a link in place of it is not followed."""
+    """Remove the open folder's content, then its name; don't follow a link in its place."""
     with os.scandir(folder) as entries:
         found = [(one.name, one.is_dir(follow_symlinks=False)) for one in entries]
     for name, is_folder in found:

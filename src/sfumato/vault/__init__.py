@@ -1,1 +1,1 @@
-"""What a vault consists of: users, ledger entries, the hash chain, and the ports to the world."""
+"""The vault's data types: cards, users, ledger entries, the hash chain, and its ports."""

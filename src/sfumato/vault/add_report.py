@@ -1,6 +1,6 @@
-"""Report to the owner how the rows were read at `add`, as bands.
+"""Report to the owner how the rows were read at `add`: shares of bad cells and cut rows, in bands.
 
-Every share is told as one of a few bands, and none is exact. It is computed from rows without
+Every share is one of a few bands such as "1 to 5 %". The report is computed from rows without
 noise, so it is for the owner alone: no ledger, receipt, log or researcher gets it.
 """
 
@@ -14,7 +14,7 @@ from typing import Final
 from sfumato.dp.json_values import Json
 from sfumato.dp.refusal import Bug
 
-MOST_UNREADABLE: Final = Fraction(5, 100)  # of the cells of a column that are not empty
+MOST_UNREADABLE: Final = Fraction(5, 100)  # of a column's non-empty cells
 _ENDS: Final = (
     (Fraction(1, 100), "under 1 %"),
     (MOST_UNREADABLE, "1 to 5 %"),
@@ -28,7 +28,7 @@ BANDS: Final = (*(word for _, word in _ENDS), _REST)
 
 
 def band(part: int, whole: int) -> str:
-    """Return the band of a share; nothing of nothing is in the lowest."""
+    """Return the band of `part` in `whole`; 0 of 0 is in the lowest band."""
     share = Fraction(part, whole) if whole else Fraction(0)
     if share < _ENDS[0][0]:
         return FEWEST
@@ -37,28 +37,28 @@ def band(part: int, whole: int) -> str:
 
 @dataclass(frozen=True)
 class ColumnReport:
-    """Shares of one column, as bands; None where the question does not arise."""
+    """Shares of one column, as bands; None if a share doesn't apply."""
 
     column: str
-    empty: str  # of the rows
-    unreadable: str | None = None  # as the column's type, of the cells that are not empty
-    outside_bounds: str | None = None  # of the values: they count as the nearest bound
-    outside_keys: str | None = None  # of the values: they count in no group
-    people_cut: str | None = None  # who have more groups, or rows in one, than count by this key
-    rows_cut: str | None = None  # that do not count in an answer by this key
-    like_thousands: str | None = None  # of numbers with a decimal mark: 1.234; None if not all are
+    empty: str  # rows with an empty cell
+    unreadable: str | None = None  # non-empty cells that aren't of the column's type
+    outside_bounds: str | None = None  # values that are clamped to a bound
+    outside_keys: str | None = None  # values that are none of the public keys: in no group
+    people_cut: str | None = None  # people beyond the contribution bounds if grouped by this key
+    rows_cut: str | None = None  # rows that contribution bounds drop if grouped by this key
+    like_thousands: str | None = None  # numbers like 1.234, if all with a decimal mark are so
 
 
 @dataclass(frozen=True)
 class TableReport:
-    """Shares of one table, as bands; None where the question does not arise."""
+    """Shares of one table, as bands; None if a share doesn't apply."""
 
     table: str
     columns: tuple[ColumnReport, ...]
-    without_person: str | None = None  # of the rows: they are dropped
-    people_cut: str | None = None  # who have more rows than count in an answer without groups
-    rows_cut: str | None = None  # that do not count in an answer without groups
-    rows_dropped: str | None = None  # beyond limits.rows_per_person: no question reads them
+    without_person: str | None = None  # rows without a person, which are dropped
+    people_cut: str | None = None  # people beyond the contribution bounds, without groups
+    rows_cut: str | None = None  # rows that contribution bounds drop, without groups
+    rows_dropped: str | None = None  # rows beyond limits.rows_per_person, which no query reads
 
 
 def report_json(tables: tuple[TableReport, ...]) -> Json:
@@ -72,7 +72,7 @@ def _table_json(table: TableReport) -> Json:
 
 
 def read_report(shape: object) -> tuple[TableReport, ...]:
-    """Return the report again; whatever is no band raises, so that no number gets through."""
+    """Read a report from JSON; raise if a share isn't a band, so that no exact number passes."""
     tables = shape.get("tables") if isinstance(shape, Mapping) else None
     if not isinstance(tables, list):
         raise Bug("a report that is none")
@@ -96,7 +96,7 @@ def _of(shape: object) -> Mapping[str, object]:
 
 
 def _bands(shape: Mapping[str, object], kind: type) -> dict[str, str]:
-    """Return the bands by name; those that are None are left out."""
+    """Return the bands by field name, without those that are None."""
     found: dict[str, str] = {}
     for field in fields(kind):
         if field.name in ("table", "column", "columns"):

@@ -1,10 +1,9 @@
-"""Keep budgets per window: an account for each calendar window, and one for all of them.
+"""Budget windows: a privacy budget per calendar day, week, month, quarter or year.
 
-A card with `window = "month"` promises its budget for all that is charged in one calendar month
-(UTC). Each account then has one more, which is opened anew in each window and has the cap. The
-account without a window adds up for ever, and has no cap. Windows only go forward: which
-one is open follows from the last day that was trusted, and a clock that was set back or ahead opens
-none (decision 0012).
+A card with `window = "month"` promises its budget for all charges of one calendar month (UTC).
+Each account then has a second one per window, which has the cap. The account itself adds up
+over all windows, and has no cap. Windows only advance: the open one follows from the last trusted
+day, so a clock that was set back or ahead opens none (decision 0012).
 """
 
 from __future__ import annotations
@@ -21,14 +20,14 @@ from sfumato.vault.ledger_entries import Account, Debtor
 
 DAY, WEEK, MONTH, QUARTER, YEAR = "day", "week", "month", "quarter", "year"
 UNITS: Final = (DAY, WEEK, MONTH, QUARTER, YEAR)
-_MOST: Final = 2**62 - 2  # the largest cap that a ledger holds (chain.cap_list)
+_MOST: Final = 2**62 - 2  # the largest cap that a ledger holds (hash_chain.cap_list)
 UNBOUNDED: Final = Cap(_MOST, _MOST, _MOST, _MOST)
-WINDOW: Final = "window:"  # how the name of a window's account begins
-CLOCK: Final = "clock:"  # and that of an account which says that a day was trusted; nobody pays it
+WINDOW: Final = "window:"  # prefix of a window's account
+CLOCK: Final = "clock:"  # prefix of an account that records a trusted day, and never pays
 
 
 def windows_stay() -> Refused:
-    """Return the refusal to set a cap by hand where a card's windows have theirs."""
+    """Return the refusal to set a cap by hand: each budget window opens with the card's caps."""
     return Refused(
         "not-allowed",
         "This budget is per window: each window is opened with the caps on the card.",
@@ -37,7 +36,7 @@ def windows_stay() -> Refused:
 
 
 def label_of(unit: str, day: date) -> str:
-    """Return the name of the day's window; later windows sort behind earlier."""
+    """Return the label of the day's window, such as 2026-W07; labels sort by time."""
     match unit:
         case "day":
             return day.isoformat()
@@ -53,12 +52,12 @@ def label_of(unit: str, day: date) -> str:
 
 
 def window_account(unit: str, day: date, account: str) -> str:
-    """Return the account of one window."""
+    """Return the name of an account's window account on that day."""
     return f"{WINDOW}{unit}:{label_of(unit, day)}:{account}"
 
 
 def parts_of(account: str) -> tuple[str, str, str] | None:
-    """Return unit, label and account of a window's account; None of any other."""
+    """Split a window account's name into unit, label and account; None for other accounts."""
     if not account.startswith(WINDOW):
         return None
     unit, label, name = account.removeprefix(WINDOW).split(":", 2)
@@ -66,15 +65,15 @@ def parts_of(account: str) -> tuple[str, str, str] | None:
 
 
 def is_internal(account: str) -> bool:
-    """Say whether the account is a part of another's, or nobody's."""
+    """Say whether the account is a window account or a clock record, which users don't see."""
     return account.startswith((WINDOW, CLOCK))
 
 
 def trusted_day(seen: date | None, today: date, *, is_vouched: bool) -> date:
-    """Return the day by which windows are opened: the clock's, or the last one that was trusted.
+    """Return the day for budget windows: the clock's day, or the last trusted day `seen`.
 
-    A clock is followed to the next day. Where it says a later one, somebody has to vouch for it: a
-    process that has counted the time since, or the owner. It is never followed back.
+    The clock is trusted for the same or the next day. A later day needs confirmation, by a process
+    that has measured the time since or by the owner. An earlier day is never trusted.
     """
     if seen is None:
         return today
@@ -83,7 +82,7 @@ def trusted_day(seen: date | None, today: date, *, is_vouched: bool) -> date:
 
 
 def in_window(debtors: tuple[Debtor, ...], day: date) -> tuple[Debtor, ...]:
-    """Return those who pay, and beside each that has windows the account of the open one."""
+    """Return the debtors, followed by the open window's account of each that has windows."""
     opened = tuple(
         Debtor(window_account(debtor.window, day, debtor.account), debtor.window_cap)
         for debtor in debtors
@@ -93,7 +92,7 @@ def in_window(debtors: tuple[Debtor, ...], day: date) -> tuple[Debtor, ...]:
 
 
 def viewed(accounts: Iterable[Account]) -> tuple[Account, ...]:
-    """Return the accounts without their windows: cap and spent of the window, and in all."""
+    """Merge each account with its window account: the window's cap and spending, and the total."""
     known = tuple(accounts)
     opened = {parts[2]: one for one in known if (parts := parts_of(one.name)) is not None}
     return tuple(
@@ -104,12 +103,12 @@ def viewed(accounts: Iterable[Account]) -> tuple[Account, ...]:
 
 
 def seen_through(account: Account, window: Account) -> Account:
-    """Return the account as its window has it, with what was spent in all windows."""
+    """Return the account with its window's cap and spending, and its lifetime spending."""
     return replace(
         account, cap=window.cap, spent=window.spent, window=window.name, lifetime=account.spent
     )
 
 
 def spent_in_all(account: Account) -> PrivacyCost:
-    """Return what was spent in all windows together, or without any."""
+    """Return what was spent over all time, in all windows together."""
     return account.spent if account.lifetime is None else account.lifetime

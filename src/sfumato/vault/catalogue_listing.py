@@ -1,4 +1,4 @@
-"""Data sets as the catalogue lists them, and who was let ask them; no rows."""
+"""Data types of the catalogue: data sets with their cards, and grants to users; no rows."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from sfumato.vault.card.data_card import Card
 
 @dataclass(frozen=True)
 class Listing:
-    """A data set of the vault: its signed card, where its prepared table lies, whose it is."""
+    """A data set of the vault: its signed card, the path of its prepared table, its owner."""
 
     card: Card
     table: str
@@ -18,7 +18,7 @@ class Listing:
 
 @dataclass(frozen=True)
 class Opened:
-    """A data set as one user finds it: their groups there, and whether it is asked nothing."""
+    """A data set as one user sees it: the user's groups for it, and whether it is frozen."""
 
     listing: Listing
     groups: tuple[str, ...]
@@ -27,7 +27,7 @@ class Opened:
 
 @dataclass(frozen=True)
 class Grant:
-    """A user was put into a group for one data set."""
+    """A user's membership in a group, for one data set."""
 
     data_set: str
     user: str

@@ -1,4 +1,4 @@
-"""A table of a database that rows may be taken from; and who takes them."""
+"""An external database table as the source of rows, and the port that reads it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _OURS_NOT: Final = re.compile(r"pg_.*|information_schema", re.ASCII | re.IGNOREC
 
 @dataclass(frozen=True)
 class TableThere:
-    """A table, and the address under which it is found; an address has a password in it."""
+    """A table of an external database; its address (URL) contains the password."""
 
     address: str = field(repr=False)
     schema: str
@@ -24,23 +24,23 @@ class TableThere:
 
 
 class TableReader(Protocol):
-    """Reads tables of databases, in processes of its own that can be killed."""
+    """Reads tables of external databases, in separate processes that can be killed."""
 
     def check(self, address: str) -> None:
-        """Refuse an address that cannot be used, or would let rows cross a network openly."""
+        """Refuse an address that is invalid, or over which rows would travel unencrypted."""
         ...
 
     def columns(self, wanted: TableThere) -> Sequence[tuple[str, str]]:
-        """Return the names and types of the table's columns, reading no row; or refuse."""
+        """Return the names and types of the table's columns without reading rows; or refuse."""
         ...
 
     def fetch(self, wanted: TableThere, target: Path, most: int) -> None:
-        """Write the rows, at most so many bytes, into a file that is there; or refuse."""
+        """Write the rows, at most `most` bytes, into an existing file; or refuse."""
         ...
 
 
 def read_table(address: str, name: str) -> TableThere:
-    """Return the table of that name: SCHEMA.TABLE, or TABLE alone for the schema `public`."""
+    """Parse a table's name: SCHEMA.TABLE, or TABLE alone for the schema `public`."""
     first, dot, rest = name.partition(".")
     schema, table = (first, rest) if dot else ("public", name)
     for word in (schema, table):

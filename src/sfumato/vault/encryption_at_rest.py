@@ -1,10 +1,9 @@
-"""Bytes sealed by a key: a file that lies on a disk tells nothing, and is not changed unseen.
+"""Encryption at rest: encrypt and authenticate files by AES-256-GCM, in pieces of a megabyte.
 
-A sealed file is a mark, 32 fresh random bytes, and pieces of a megabyte, each encrypted and
-authenticated by AES-256-GCM. Each file has a key of its own, made by HKDF-SHA256 of the vault's
-key, those bytes and the file's name. So a piece's nonce can be its number, and whether it is the
-last one (the STREAM construction: Hoang, Reyhanitabar, Rogaway and Vizár, 2015): what was cut,
-changed, put in another order or under another name is refused.
+An encrypted file is a magic string, 32 random bytes, and the pieces. Each file has its own key,
+by HKDF-SHA256 of the vault's key, those bytes and the file's name. So a piece's nonce can be its
+number and a flag for the last piece (the STREAM construction: Hoang, Reyhanitabar, Rogaway and
+Vizár, 2015). A file that was truncated, changed, reordered or renamed is refused.
 """
 
 from __future__ import annotations
@@ -23,11 +22,11 @@ PIECE: Final = 1 << 20
 _FRESH: Final = 32
 _TAG: Final = 16
 
-Read = Callable[[int], bytes]  # as many bytes, or fewer at the end
+Read = Callable[[int], bytes]  # returns that many bytes, or fewer at the end
 
 
 class Unsealable(Exception):
-    """What is there is not what was sealed under that name by that key; constant."""
+    """The file wasn't encrypted with this key and name, or is damaged; the message is constant."""
 
     def __init__(self) -> None:
         super().__init__("not sealed by this key, or damaged")
@@ -35,23 +34,23 @@ class Unsealable(Exception):
 
 @dataclass(frozen=True)
 class AtRest:
-    """The key of what lies on a disk, and where fresh bytes come from."""
+    """The vault's encryption key, and a source of random bytes."""
 
     key: bytes = field(repr=False)
     draw: Callable[[int], bytes] = field(repr=False)
 
     def sealer(self, name: str) -> Sealer:
-        """Return what seals a file of that name, part by part."""
+        """Return an encryptor for a file of that name, which takes it part by part."""
         fresh = self.draw(_FRESH)
         return Sealer(MARK + fresh, _cipher(self.key, fresh, name))
 
     def sealed(self, name: str, content: bytes) -> bytes:
-        """Return the whole file of that name."""
+        """Encrypt the whole content of a file of that name."""
         sealer = self.sealer(name)
         return sealer.taken(content) + sealer.end()
 
     def pieces(self, name: str, read: Read) -> Iterator[bytes]:
-        """Yield what was sealed; none of it is sure before the last piece has come."""
+        """Decrypt a file piece by piece; trust nothing of it before the last piece was yielded."""
         if read(len(MARK)) != MARK:
             raise Unsealable
         cipher = _cipher(self.key, read(_FRESH), name)
@@ -64,13 +63,13 @@ class AtRest:
             number, piece = number + 1, following
 
     def opened(self, name: str, content: bytes) -> bytes:
-        """Return what the whole file of that name holds, or raise Unsealable."""
+        """Decrypt the whole file of that name, or raise Unsealable."""
         return b"".join(self.pieces(name, BytesIO(content).read))
 
 
 @dataclass
 class Sealer:
-    """Seals one file; what it has been given and not yet handed on is less than two pieces."""
+    """Encrypts one file as a stream; it buffers no more than one piece between calls."""
 
     head: bytes
     cipher: AESGCM
@@ -78,16 +77,16 @@ class Sealer:
     held: bytearray = field(default_factory=bytearray)
 
     def taken(self, part: bytes) -> bytes:
-        """Return what can be written of the file now."""
+        """Add a part of the content; return the encrypted bytes that are complete."""
         self.held += part
         out, self.head = [self.head], b""
-        while len(self.held) > PIECE:  # what is left may be the last, which is sealed as such
+        while len(self.held) > PIECE:  # keep the rest: it may be the last piece, which has a flag
             out.append(self._sealed(bytes(self.held[:PIECE]), is_last=False))
             del self.held[:PIECE]
         return b"".join(out)
 
     def end(self) -> bytes:
-        """Return the rest of the file."""
+        """Return the last encrypted bytes of the file."""
         head, self.head = self.head, b""
         return head + self._sealed(bytes(self.held), is_last=True)
 
@@ -97,14 +96,14 @@ class Sealer:
         return self.cipher.encrypt(nonce, piece, None)
 
     def all_of(self, parts: Iterable[bytes]) -> Iterator[bytes]:
-        """Yield the file of these parts."""
+        """Yield the encrypted file of these parts."""
         for part in parts:
             yield self.taken(part)
         yield self.end()
 
 
 def _cipher(key: bytes, fresh: bytes, name: str) -> AESGCM:
-    # Loaded by whoever seals something: workers of other vaults are not to weigh more.
+    # Imported on first use, so that workers of vaults without encryption use less memory.
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM
     from cryptography.hazmat.primitives.hashes import SHA256
     from cryptography.hazmat.primitives.kdf.hkdf import HKDF

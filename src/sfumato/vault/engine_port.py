@@ -1,4 +1,4 @@
-"""The engine's port: what the vault needs from whatever holds rows."""
+"""The engine's port: the interface to the process that stores and reads rows."""
 
 from __future__ import annotations
 
@@ -15,20 +15,22 @@ from sfumato.vault.sealed import Sealed
 
 
 class EngineStopped(Exception):
-    """The engine was killed, or failed; constant, so that it says nothing of the rows."""
+    """The engine was killed or failed; its message is constant, so it reveals no rows."""
 
     def __init__(self) -> None:
         super().__init__("the engine stopped")
 
 
-START, SIGNAL, MEMORY = "start", "signal", "memory"  # what of the host's may end an engine
+START, SIGNAL, MEMORY = "start", "signal", "memory"  # causes for which the host ends an engine
 
 
 class EngineLost(EngineStopped):
-    """The host ended the process that read, and not a limit of the question's.
+    """The host ended the reading process; no limit of the query did.
 
-    `cause` is START (it never began, so no row was read), SIGNAL (another process ended it) or
-    MEMORY (the kernel did, for want of memory, which rows may have had a part in).
+    The values of `cause`:
+    START: the process never started, so no row was read.
+    SIGNAL: another process killed it.
+    MEMORY: the kernel killed it, out of memory, which may depend on the rows.
     """
 
     def __init__(self, cause: str) -> None:
@@ -38,7 +40,7 @@ class EngineLost(EngineStopped):
 
 @dataclass(frozen=True)
 class SourceFile:
-    """Where a table's rows come from: CSV, TSV, Parquet or a DuckDB file."""
+    """The source file of a table's rows: CSV, TSV, Parquet or DuckDB."""
 
     path: str
     inner_table: str | None = None  # the table inside a DuckDB file, if it has several
@@ -49,120 +51,120 @@ class PrepareOrder:
     """An owner's order to copy sources into prepared tables."""
 
     sources: tuple[SourceFile, ...]  # one for each table of the card, the card's own first
-    target: str  # where the prepared table goes
+    target: str  # path of the prepared table
     card: Card
     salt: bytes  # the people domain's secret; never in argv, environment or a log
     sketches: tuple[tuple[str, str], ...]  # (people domain, sketch file) to compare with
-    sketch: str  # where the sketch of this one goes
-    folder: str | None = None  # a BIDS folder, of which each person's files are kept
+    sketch: str  # path of this table's own sketch
+    folder: str | None = None  # a BIDS folder, from which each person's files are copied
     accept_unreadable: tuple[str, ...] = ()  # columns whose unreadable cells may become null
 
 
 @dataclass(frozen=True)
 class Prepared:
-    """What the owner learns of a preparation."""
+    """The result of a preparation, for the owner."""
 
-    same_people: tuple[str, ...]  # domains whose people these rows seem to be
-    # how many cells were read as the card says, in bands; for the owner alone
+    same_people: tuple[str, ...]  # people domains that seem to have the same people
+    # shares of unreadable cells and cut rows, in bands; for the owner alone
     report: Sealed[tuple[TableReport, ...]] = field(default=Sealed(()), compare=False)
 
 
 @dataclass(frozen=True)
 class Described:
-    """What a source seems to be, for a proposed card: names, types and formats; never a value."""
+    """Guessed columns of a source for a proposed card: names, types and formats; never a value."""
 
     columns: tuple[tuple[str, str], ...]  # name and likely type
-    formats: Mapping[str, Mapping[str, str]] = field(default_factory=dict)  # of some of them
+    formats: Mapping[str, Mapping[str, str]] = field(default_factory=dict)  # by column
     encoding: str = "utf-8"
 
 
 class Engine(Protocol):
-    """Where rows live; answers with Sealed integers, never with values or complaints."""
+    """The process that holds rows; it returns Sealed integers, never plain values or messages."""
 
     def measure(self, table: str, measure: Measure) -> Sealed[Cells]:
-        """Return what the measure adds up over the prepared table (zeros included).
+        """Compute the measure's exact sums over the prepared table, with zeros for empty cells.
 
-        Whatever goes wrong raises `EngineStopped`, and says nothing of the rows.
+        Every error is raised as `EngineStopped`, which reveals nothing of the rows.
         """
         ...
 
     def prepare(self, order: PrepareOrder) -> Prepared:
-        """Copy a source into a prepared table, once; the owner's act."""
+        """Copy an owner's source into a prepared table."""
         ...
 
     def describe(self, source: str, inner_table: str | None) -> Described:
-        """Return what a source's columns seem to be, for the owner's proposed card."""
+        """Guess a source's columns, for the owner's proposed card."""
         ...
 
     def forget(self, table: str) -> None:
-        """Remove a prepared table wherever it lies, or what is left of one; none is no fault.
+        """Delete a prepared table, or what is left of one; do nothing if there is none.
 
-        What cannot be removed now raises `EngineStopped`, and can be forgotten another time.
+        If it can't be deleted now, raise `EngineStopped`; a later call can try again.
         """
         ...
 
     def self_test(self) -> tuple[str, ...]:
-        """Return the names of what whoever asks the rows could do beyond reading them."""
+        """Return the names of the sandbox probes that succeed: () if a query can only read rows."""
         ...
 
     def close(self) -> None:
-        """Let the worker process go."""
+        """End the worker process."""
         ...
 
 
 @dataclass(frozen=True)
 class TakeOrder:
-    """An order to count one period of a stream, each person with the rows that are left to them."""
+    """An order to count one period of a stream, within each person's remaining rows."""
 
     table: str  # the prepared table
-    where: Predicate  # which rows: of the period, and of the stream's filter
-    rows: int  # that a person has over the whole stream
+    where: Predicate  # the rows of the period that pass the stream's filter
+    rows: int  # most rows of a person over the whole stream
     end: int  # the number of the period, from 1
     first: int  # the first period of the block that this one closes
-    before: str | None  # what was kept when the period before was closed; None before the first
-    target: str  # where what is to be kept goes, in a folder of its own
-    most_rows: int  # that the table may have by the card; what it may take follows from it
+    before: str | None  # path of the state after the period before; None for the first
+    target: str  # path of the state to write, in a folder of its own
+    most_rows: int  # most rows of the table by the card, from which the time limit follows
 
 
 class StreamEngine(Protocol):
-    """Where the rows of a stream live."""
+    """An engine that counts the periods of a stream."""
 
     def take(self, order: TakeOrder) -> Sealed[Cells]:
-        """Return the exact rows of the block that ends with the period; keep who used how many.
+        """Count the rows of the block that ends with the period; save each person's used rows.
 
-        Nothing but the target is written. Whatever goes wrong raises `EngineStopped`, and says
-        nothing of the rows.
+        It writes only the target. Every error is raised as `EngineStopped`, which reveals nothing
+        of the rows.
         """
         ...
 
 
 @dataclass(frozen=True)
 class KeptDay:
-    """What is kept of a closed period: its noisy block, and a file that only an engine reads."""
+    """The saved state of a closed period: its noisy block, and a file that only an engine reads."""
 
     words: dict[str, object]
     used: str  # the path of the engine's file
 
 
 class KeptStreams(Protocol):
-    """The private state of streams, beside the prepared tables; what is kept is durable, whole."""
+    """The private state of streams, next to the prepared tables; writes are durable and atomic."""
 
     def alone(self, stream: str) -> AbstractContextManager[None]:
-        """Hold the stream, so that no other process closes a period of it meanwhile."""
+        """Lock the stream, so that no other process closes one of its periods meanwhile."""
         ...
 
     def find(self, stream: str, end: int) -> KeptDay | None:
-        """Return what was kept when that period was taken, or None."""
+        """Return the saved state of that period, or None."""
         ...
 
     def draft(self, stream: str) -> AbstractContextManager[str]:
-        """Give a place in a private folder for what is not whole yet; it is gone afterwards."""
+        """Create a private folder for an unfinished file, removed when the block ends."""
         ...
 
     def keep(self, stream: str, end: int, draft: str, words: dict[str, object]) -> KeptDay:
-        """Keep the draft as what the period left behind, in one step; a period is kept once."""
+        """Save the draft as the state of the period, atomically; a period is saved once."""
         ...
 
     def drop_before(self, stream: str, end: int) -> None:
-        """Remove what earlier periods left, and drafts of who was killed."""
+        """Delete the state of earlier periods, and drafts of killed processes."""
         ...

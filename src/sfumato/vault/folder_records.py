@@ -1,7 +1,7 @@
-"""People's folders in one piece, as a block unfolds them (sandbox/study.py): records, one a file.
+"""The archive format of people's folders, which sandbox/study.py unpacks: one record per file.
 
-A record is a head and what follows it: of a file its path and bytes, of a person their name and all
-that their own run has left.
+A record is a header and its data: a file's path and bytes, or a person's name and the output of
+their own run.
 """
 
 from __future__ import annotations
@@ -9,16 +9,16 @@ from __future__ import annotations
 import struct
 from typing import Final
 
-FILE, SAID = b"I", b"O"  # a file of the folder; all that a person's own run has said
-HEAD: Final = struct.Struct("<cHQ")  # kind, bytes of the path, bytes of what follows it
+FILE, SAID = b"I", b"O"  # kinds: an input file of the folder; the output of a person's own run
+HEAD: Final = struct.Struct("<cHQ")  # kind, length of the path, length of the data
 
 
 def record(kind: bytes, path: str, size: int) -> bytes:
-    """Return what stands before so many bytes of a file."""
+    """Return the header of a record, including its path; `size` bytes of data follow it."""
     named = path.encode()
     return HEAD.pack(kind, len(named), size) + named
 
 
 def whole(kind: bytes, path: str, text: bytes) -> bytes:
-    """Return a record with all that follows it."""
+    """Return a whole record, header and data."""
     return record(kind, path, len(text)) + text

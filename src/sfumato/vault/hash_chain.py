@@ -1,7 +1,7 @@
-"""The chain: a hash over every field of every entry, and a replay that gives all sums back.
+"""The ledger's hash chain: a hash over every field of every entry, and a replay of all sums.
 
-What an entry of each kind says (`body`, canonical JSON). The names are promises: a ledger
-written today replays to the same sums for ever, so a new meaning gets a new name.
+The fields of each kind's `body` (canonical JSON) are below. The names never change meaning: a
+ledger written today must always replay to the same sums, so a new meaning gets a new name.
 
     ledger-created    ledger, origin
     account-opened    account, cap
@@ -10,15 +10,15 @@ written today replays to the same sums for ever, so a new meaning gets a new nam
     repeated          user, op, request, answer_key, shape, debits {account: debt}, answer, body
     released          user, op, charge, answer_key, answer (SHA-256), first, payers [account]
     failed            user, op, charge, code, shape or null
-    shape-frozen      shape; an operation was stopped that another worker had answered
+    shape-frozen      shape; an operation hit a limit after another worker had answered it
     shape-thawed      shape
     frozen            reason
     acknowledged      why, origin, debits {account: debt}; the first entry of a new epoch;
-                      measured {mark, common}, if the anchor told how much was lost
-    moved             origin; nothing was missing when the ledger was found in another database
+                      measured {mark, common}, if the anchor shows how much was lost
+    moved             origin; the ledger was found, complete, in another database
 
-A cap and a debt are [epsilon, delta, rho, rho_delta] in whole units; `origin` says which database
-holds the ledger. Every other kind is an owner's note and moves nothing. All state follows from
+A cap and a debt are [epsilon, delta, rho, rho_delta] in whole units; `origin` is the id of the
+ledger's database. Every other kind is an owner's note and changes no sum. All state follows from
 these entries alone, so a store can be compared with its chain row by row.
 """
 
@@ -36,10 +36,10 @@ from sfumato.dp.accounting.privacy_filter import accepts
 from sfumato.dp.refusal import Bug, Refused
 from sfumato.vault.ledger_entries import Account, AnchorMark, Cap, Entry, LedgerHead
 
-GENESIS: Final = "0" * 64  # what the first entry names as the one before
+GENESIS: Final = "0" * 64  # the `prev` of the first entry
 MOST: Final = (
     2**62 - 1
-)  # a sum that gets here stays here; every cap is smaller. Two fit into 64 bits.
+)  # sums saturate here; every cap is smaller. The sum of two fits into 64 bits.
 _DOMAIN: Final = b"sfumato-ledger-entry/1\n"
 _CANONICAL: Final = json.JSONEncoder(sort_keys=True, separators=(",", ":"), allow_nan=False)
 _FIELDS: Final = json.JSONEncoder(separators=(",", ":"))
@@ -48,33 +48,33 @@ Body = dict[str, Any]  # Any: parsed JSON, checked where it is used
 
 
 def canonical(value: object) -> str:
-    """Return the one JSON text of a value: sorted keys, no spaces, ASCII, no NaN."""
+    """Return the canonical JSON of a value: sorted keys, no spaces, ASCII, no NaN."""
     with contextlib.suppress(TypeError, ValueError):  # the error would quote the value
         return _CANONICAL.encode(value)
     raise Bug("a ledger entry must be plain JSON")
 
 
-# One argument a field: none may be left out.
+# One argument per field, so that none can be forgotten.
 def entry_hash(prev: str, seq: int, epoch: int, at: str, kind: str, body: str) -> str:  # noqa: PLR0913, PLR0917
-    """Return the SHA-256 over every field; a JSON list cannot be read in two ways."""
+    """Return the SHA-256 over every field, as a JSON list, which is unambiguous."""
     fields = _FIELDS.encode([prev, seq, epoch, at, kind, body])
     return hashlib.sha256(_DOMAIN + fields.encode("ascii")).hexdigest()
 
 
 def next_entry(head: LedgerHead, *, epoch: int, at: str, kind: str, body: str) -> Entry:
-    """Return the entry that follows the head."""
+    """Build the next entry after the head."""
     seq = head.seq + 1
     made = entry_hash(head.hash, seq, epoch, at, kind, body)
     return Entry(seq, epoch, at, kind, body, head.hash, made)
 
 
 def debt_list(debt: PrivacyCost) -> list[int]:
-    """Return a debt as an entry writes it, each number at most MOST."""
+    """Return a debt as a list for an entry, each number at most MOST."""
     return [min(part, MOST) for part in (debt.epsilon, debt.delta, debt.rho, debt.rho_delta)]
 
 
 def cap_list(cap: Cap) -> list[int]:
-    """Return a cap as an entry writes it; a cap that no sum could pass is a fault of ours."""
+    """Return a cap as a list for an entry; raise Bug from MOST on, which no sum can exceed."""
     parts = [cap.epsilon, cap.delta, cap.rho, cap.rho_delta]
     if not all(0 <= part < MOST for part in parts):
         raise Bug("a cap lies outside what the ledger can count")
@@ -82,7 +82,7 @@ def cap_list(cap: Cap) -> list[int]:
 
 
 def add(spent: PrivacyCost, debt: PrivacyCost) -> PrivacyCost:
-    """Return the sum, held at MOST: exact wherever a cap can be, and the same in any order."""
+    """Add a debt, saturating at MOST: exact in the range of caps, and independent of order."""
     return PrivacyCost(*debt_list(spent + debt))
 
 
@@ -91,25 +91,25 @@ SEEN: Final = "the ledger has lost entries that this process has seen"
 NOT_STANDING: Final = "a receipt that it signed does not stand in it"
 _ENDS_BEFORE: Final = "the ledger ends before the anchor's mark"
 _ANOTHER_HISTORY: Final = "the ledger's history is not the anchor's"
-# Reasons to freeze after which the anchor can tell how much was lost.
+# Reasons to freeze for which the anchor can measure how much was lost.
 MEASURABLE: Final = frozenset({MOVED, SEEN, NOT_STANDING, _ENDS_BEFORE, _ANOTHER_HISTORY})
 
 
 def disagreement(mark: AnchorMark, head: LedgerHead, marked: Entry | None) -> str | None:
-    """Return why this is not the ledger that the anchor saw; `marked` is the entry at mark.seq."""
+    """Return why the ledger disagrees with the anchor; `marked` is the entry at mark.seq."""
     if mark.ledger != head.ledger:
         return "the anchor belongs to another ledger"
     if mark.epoch > head.epoch:
         return "the ledger is from an epoch before the anchor's"
     if mark.epoch < head.epoch:
-        return None  # the owner has acknowledged since, and paid for what was lost
+        return None  # the owner has acknowledged since, which debited what was lost
     if marked is None:
         return _ENDS_BEFORE
     return None if marked.hash == mark.hash else _ANOTHER_HISTORY
 
 
 def ledger_frozen(reason: str) -> Refused:
-    """Return the refusal of a ledger that takes no charge."""
+    """Return the refusal of a frozen ledger, with the reason."""
     return Refused(
         "ledger-frozen",
         f"The ledger is frozen: {reason}.",
@@ -119,7 +119,7 @@ def ledger_frozen(reason: str) -> Refused:
 
 @dataclass(frozen=True)
 class Counts:
-    """How many rows of each kind of state the chain accounts for."""
+    """The number of operations, answers and payers that the chain has."""
 
     operations: int
     answers: int
@@ -128,7 +128,7 @@ class Counts:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What the chain says when it is replayed; `fault` is None when every link holds."""
+    """The state after a replay of the chain; `fault` is None if every entry is valid."""
 
     fault: str | None
     head: LedgerHead
@@ -140,9 +140,9 @@ class Verdict:
 
 
 def verify(entries: Iterable[Entry]) -> Verdict:
-    """Return the state that the entries add up to, and the first place where they do not hold.
+    """Verify the chain: replay all entries; return their state, and the first fault.
 
-    Reads the stream once and keeps only accounts and frozen shapes.
+    It reads the stream once and keeps only accounts and frozen shapes in memory.
     """
     replay = _Replay()
     for entry in entries:
@@ -154,7 +154,7 @@ def verify(entries: Iterable[Entry]) -> Verdict:
 
 @dataclass
 class _Replay:
-    """The state so far; it changes with each entry that is taken."""
+    """The state of a replay; it changes with each entry."""
 
     ledger: str = ""
     origin: str = ""
@@ -170,7 +170,7 @@ class _Replay:
     payers: int = 0
 
     def take(self, entry: Entry) -> str | None:
-        """Return why the entry does not follow, or None once it has been added."""
+        """Apply an entry; return why it is invalid, or None."""
         fault = self._link_fault(entry) or self._effect_fault(entry)
         if fault is None:
             self.seq, self.epoch, self.hash = entry.seq, entry.epoch, entry.hash
@@ -200,7 +200,7 @@ class _Replay:
             return "its body cannot be read"
 
     def verdict(self, fault: str | None) -> Verdict:
-        """Return the state as a value."""
+        """Return the state so far, with this fault."""
         accounts = (Account(name, self.caps[name], self.spent[name]) for name in sorted(self.caps))
         return Verdict(
             fault,
@@ -213,7 +213,7 @@ class _Replay:
         )
 
     def debit(self, debits: Body) -> str | None:
-        """Add debits that the filter must accept."""
+        """Add an entry's debits; return a fault if the privacy filter rejects one."""
         for account, amounts in debits.items():
             debt = PrivacyCost(*_four(amounts))
             if not accepts(self.caps[account], self.spent[account], debt):

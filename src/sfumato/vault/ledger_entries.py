@@ -1,4 +1,4 @@
-"""What a ledger holds: accounts, charges, entries; as values."""
+"""Data types of the ledger: accounts, charges, their outcomes, entries and anchor marks."""
 
 from __future__ import annotations
 
@@ -39,20 +39,20 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Account:
-    """Whose budget: a cap in both tests, and what is spent."""
+    """A privacy budget account: its cap, for both tests of the privacy filter, and its spending."""
 
     name: str
     cap: Cap
     spent: PrivacyCost
-    window: str | None = None  # the account of the open window, whose cap and spent these are
-    lifetime: PrivacyCost | None = None  # what was spent in all windows, where there are windows
+    window: str | None = None  # the open window's account, to which cap and spent belong
+    lifetime: PrivacyCost | None = None  # spent in all windows, if it has windows
 
 
 @dataclass(frozen=True)
 class Debtor:
-    """An account that pays for a charge; `cap` opens it if it is not there yet.
+    """An account that pays for a charge; if it doesn't exist, it is opened with `cap`.
 
-    One with windows pays from the account of the open window as well (`vault/budget_windows.py`).
+    With budget windows, the open window's account pays, too (`vault/budget_windows.py`).
     """
 
     account: str
@@ -62,7 +62,7 @@ class Debtor:
 
 
 def _always() -> None:
-    """Let everybody pay."""
+    """Refuse nobody: the default check of a charge."""
 
 
 @dataclass(frozen=True)
@@ -71,18 +71,19 @@ class Charge:
 
     user: str
     op: str  # the asker's operation id; unique per user
-    request: str  # SHA-256 (hex) of the canonical request; one op, one request, for ever
-    answer_key: str  # under which the answer stands; `fresh` requests make theirs unique
-    shape: str  # SHA-256 (hex) of the question's shape; a stopped shape is frozen
+    request: str  # SHA-256 (hex) of the canonical request; an op always has one request
+    answer_key: str  # under which the answer is stored; `fresh` requests make theirs unique
+    # SHA-256 (hex) of the question without its constants; frozen if a limit stops the question
+    shape: str
     debtors: tuple[Debtor, ...]
     debt: PrivacyCost
-    body: dict[str, object]  # what is written into the chain: question, price, mechanism; no rows
-    patience_s: int = 0  # how old another's reading of the same answer may be to be waited for
-    by_day: bool = False  # its entry says the day alone: when exactly it was is nobody's business
-    # Refuses whoever may not pay any more. It is asked while nobody else can write: what an owner
-    # put down before, in the ledger too, it sees.
+    body: dict[str, object]  # content of the entry: question, price, mechanism; no rows
+    patience_s: int = 0  # ignore another's open operation for the same answer if it is older
+    by_day: bool = False  # the entry's time is the day alone, to hide the exact time
+    # Refuses an asker who lost the right to ask. It runs inside the ledger's transaction, so it
+    # sees every earlier act of an owner.
     may_still: Callable[[], None] = field(default=_always, compare=False, repr=False)
-    # Refuses what is not to be paid for any more; an answer that stands is given all the same.
+    # Refuses a new payment; an answer that is stored already is returned all the same.
     may_pay: Callable[[], None] = field(default=_always, compare=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -98,7 +99,7 @@ class Charge:
 
 @dataclass(frozen=True)
 class LedgerHead:
-    """Where the chain stands."""
+    """The head of a ledger: the place and hash of its last entry."""
 
     ledger: str  # random id, made once
     epoch: int
@@ -108,7 +109,7 @@ class LedgerHead:
 
 @dataclass(frozen=True)
 class Entry:
-    """One link of the chain."""
+    """One entry of the hash chain."""
 
     seq: int
     epoch: int
@@ -121,7 +122,7 @@ class Entry:
 
 @dataclass(frozen=True)
 class Charged:
-    """Paid now, or paid before and not yet answered: the rows may be read."""
+    """The operation is paid, now or before, and has no answer yet: the rows may be read."""
 
     head: LedgerHead
     seq: int  # the entry that holds the debit; in every outcome of this operation
@@ -131,7 +132,7 @@ class Charged:
 
 @dataclass(frozen=True)
 class OperationState:
-    """The answer stands already; `debited` names accounts that paid their share just now."""
+    """The operation has a stored answer; `debited` names the accounts that this charge debited."""
 
     head: LedgerHead
     seq: int
@@ -142,7 +143,7 @@ class OperationState:
 
 @dataclass(frozen=True)
 class Settling:
-    """An answer that is to stand under an operation, and the accounts that are to be told."""
+    """An answer to store for an operation, and the names of accounts to return with it."""
 
     user: str
     op: str
@@ -152,7 +153,7 @@ class Settling:
 
 @dataclass(frozen=True)
 class Failed:
-    """The operation failed before; it stays failed, and stays paid."""
+    """The operation failed before; it remains failed and paid."""
 
     seq: int
     code: str
@@ -160,7 +161,7 @@ class Failed:
 
 @dataclass(frozen=True)
 class Exceeded:
-    """An account cannot pay; nothing was debited anywhere."""
+    """An account can't pay; no account was debited."""
 
     account: Account
 
@@ -174,14 +175,14 @@ class Reused:
 
 @dataclass(frozen=True)
 class ShapeFrozen:
-    """This shape of question was stopped and waits for the owner; nothing was debited."""
+    """The question's shape is frozen until the owner thaws it; nothing was debited."""
 
     shape: str
 
 
 @dataclass(frozen=True)
 class Pending:
-    """Another operation has paid for this very answer and is reading it; nothing was debited."""
+    """Another operation has paid for the same answer and computes it; nothing was debited."""
 
     seq: int
     user: str
@@ -189,12 +190,12 @@ class Pending:
 
 
 Outcome = Charged | OperationState | Failed | Exceeded | Reused | ShapeFrozen | Pending
-Paid = Charged | OperationState | Exception | None  # of several at once; None has changed nothing
+Paid = Charged | OperationState | Exception | None  # of a batch; None: nothing was changed
 
 
 @dataclass(frozen=True)
 class Past:
-    """One operation of a user's: the entry that they paid by, and where it stands."""
+    """One past operation of a user: its charge entry, its state and its end entry."""
 
     op: str
     state: str  # charged, answered or failed
@@ -204,17 +205,20 @@ class Past:
 
 @dataclass(frozen=True)
 class Settled:
-    """The operation is over; `answer` is what stands, another's perhaps, or "" if it failed."""
+    """The operation has ended; `answer` is the stored answer, or "" if it failed.
+
+    The stored answer may come from another operation with the same key.
+    """
 
     head: LedgerHead
     seq: int
     answer: str
-    accounts: tuple[Account, ...] = ()  # those that were asked for, as they stand at that head
+    accounts: tuple[Account, ...] = ()  # the requested accounts, as of that head
 
 
 @dataclass(frozen=True)
 class AnchorMark:
-    """What the anchor file says of the ledger."""
+    """The newest ledger head that the anchor has."""
 
     ledger: str
     epoch: int
@@ -224,7 +228,7 @@ class AnchorMark:
 
 @dataclass(frozen=True, order=True)
 class ChainPlace:
-    """A place in a chain: the entry of that number, if it has that hash."""
+    """A place in a ledger: the entry with that number and that hash."""
 
     epoch: int
     seq: int
@@ -233,7 +237,7 @@ class ChainPlace:
 
 @dataclass(frozen=True)
 class AnchoredAccount:
-    """An account at some place of the chain, by the anchor."""
+    """An account's state at some place of the ledger, as the anchor has it."""
 
     place: ChainPlace
     account: Account
@@ -241,7 +245,7 @@ class AnchoredAccount:
 
 @dataclass(frozen=True)
 class AnchorSums:
-    """What the anchor knows beside its mark: every account that was debited, and earlier places."""
+    """The anchor's records: the state of every debited account, and earlier marks."""
 
     accounts: tuple[AnchoredAccount, ...]
     marks: tuple[ChainPlace, ...]  # in order
@@ -249,15 +253,15 @@ class AnchorSums:
 
 @dataclass(frozen=True)
 class Loss:
-    """What a ledger has lost, by its anchor."""
+    """The debits that a ledger has lost, measured by its anchor."""
 
-    mark: ChainPlace  # the last that the anchor saw
-    common: ChainPlace  # the last that ledger and anchor share
-    accounts: tuple[Account, ...]  # with what each has to be debited, and its last known cap
-    lowered: frozenset[str]  # those whose cap may have been changed since
+    mark: ChainPlace  # the newest place that the anchor saw
+    common: ChainPlace  # the newest place that ledger and anchor share
+    accounts: tuple[Account, ...]  # `spent` is the debit that is missing, `cap` the last known
+    lowered: frozenset[str]  # accounts whose cap may have been changed since
 
 
-Mark = AnchorMark | None  # to look for, or none: then nothing is looked for
+Mark = AnchorMark | None  # the mark that the ledger must have; None checks nothing
 
 
 def _is_name(text: str) -> bool:

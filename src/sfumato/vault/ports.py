@@ -1,4 +1,4 @@
-"""Protocols only: what the house needs from the world, so that the world can be changed."""
+"""The vault's ports: protocols of engine, clock, ledger store, anchor, signer and catalogue."""
 
 from __future__ import annotations
 
@@ -31,17 +31,17 @@ from sfumato.vault.ledger_entries import (
 )
 from sfumato.vault.sealed import Sealed
 
-# --- Counts of a table's rows that are read in one pass, each with a number of its own
+# --- Counts that share one scan of a table's rows
 
 
 @runtime_checkable
 class LookingEngine(Protocol):
-    """An engine that counts for many in one pass over the rows."""
+    """An engine that can batch several counts into one scan of the rows."""
 
     def look(
         self, wanted: Sequence[tuple[str, Measure]]
     ) -> Sequence[Sealed[Cells] | EngineStopped]:
-        """Return what each count of a table's rows is, as `measure` would; or what stopped it."""
+        """Return each count's exact result, as `measure` would; or the error that stopped it."""
         ...
 
 
@@ -59,14 +59,14 @@ MarkAll = Callable[[LedgerHead, Sequence[Account], Sequence[LedgerHead]], None]
 class LedgerStore(Protocol):
     """A durable, hash-chained, append-only ledger; every method is one transaction.
 
-    What a method has returned is durable: it survives a kill and a power cut. Given an anchor's
-    mark, it freezes a ledger in which that does not stand instead, and refuses.
+    When a method returns, its writes are durable: they survive a kill and a power cut. A method
+    with an anchor's mark freezes the ledger and refuses if the ledger lacks that mark.
     """
 
     def mark_with(self, mark: MarkAll) -> None:
-        """Have the head of acts that were written together marked once, before any is told.
+        """Set the function that advances the anchor once per batch, before any call returns.
 
-        It saves their waiting each by themselves; whoever must not go on unmarked still looks.
+        It saves each caller a wait of its own. A caller that needs the mark still advances it.
         """
         ...
 
@@ -75,67 +75,67 @@ class LedgerStore(Protocol):
         ...
 
     def charge(self, charge: Charge, mark: Mark = None) -> Outcome:
-        """Debit every account or none, once per operation; or return what already stands."""
+        """Debit every account or none, once per operation; or return the stored answer."""
         ...
 
     def charge_all(self, charges: Sequence[Charge], mark: AnchorMark) -> list[Paid]:
-        """Charge several in one go; None has changed nothing, and `charge` says why."""
+        """Charge several in one transaction; None changed nothing, and `charge` returns why."""
         ...
 
     def answer_of(self, user: str, op: str) -> str | None:
-        """Return the answer that the user's operation was given, or None."""
+        """Return the stored answer of the user's operation, or None."""
         ...
 
     def is_paid_by(self, answer_key: str, names: Sequence[str]) -> bool:
-        """Say whether there is an answer under the key that all of these accounts have paid for."""
+        """Say whether all of these accounts have paid for a stored answer under the key."""
         ...
 
     def settle(
         self, user: str, op: str, answer: str, names: Sequence[str] = (), mark: Mark = None
     ) -> Settled:
-        """Store a charged operation's answer; the first answer under its key stands for ever.
+        """Store a charged operation's answer; the first answer of a key is never replaced.
 
-        The named accounts are returned with it, as they stand at that moment.
+        The result has the named accounts as they are in the same transaction.
         """
         ...
 
     def settle_all(self, answers: Sequence[Settling], mark: Mark) -> list[Settled | Exception]:
-        """Store several answers in one go, each as `settle` does; or its error."""
+        """Store several answers in one transaction, each as `settle` does; or return its error."""
         ...
 
     def fail(self, user: str, op: str, code: str, shape: str | None) -> Settled:
-        """Mark a charged operation as failed; a shape that is given is frozen for everyone."""
+        """Mark a charged operation as failed; if a shape is given, freeze it for all users."""
         ...
 
     def thaw_shape(self, shape: str, mark: Mark = None) -> None:
-        """Let a frozen shape of question be asked again."""
+        """Unfreeze a question shape (a question without its constants) that a limit stopped."""
         ...
 
     def frozen_shapes(self) -> tuple[str, ...]:
-        """Return the shapes of question that wait for the owner."""
+        """Return the frozen question shapes, which the owner has to thaw."""
         ...
 
     def open_account(self, account: str, cap: Cap, mark: Mark = None) -> Account:
-        """Return the account, opened with this cap if it was not there; never change a cap."""
+        """Return the account; open it with this cap if it doesn't exist; never change a cap."""
         ...
 
     def set_cap(self, name: str, cap: Cap, before: Cap | None = None, mark: Mark = None) -> Account:
-        """Change a cap by the owner's word, if `before` is it still; what was spent stays spent.
+        """Change a cap for the owner, unless it is no longer `before`; return the account.
 
-        Return the account as it stands then.
+        The account's spending doesn't change.
         """
         ...
 
     def account(self, account: str) -> Account | None:
-        """Return the account as it stands, or None."""
+        """Return the account, or None."""
         ...
 
     def accounts_of(self, names: Sequence[str]) -> tuple[Account, ...]:
-        """Return those of the named accounts that are there, in the order of the names."""
+        """Return the named accounts that exist, in the order of the names."""
         ...
 
     def note(self, kind: str, body: dict[str, object]) -> LedgerHead:
-        """Append an owner's or operator's act (a data set added, a card signed) to the chain."""
+        """Append an owner's or operator's act (a data set added, a card signed) to the ledger."""
         ...
 
     def entries(self, after: int = 0) -> Iterator[Entry]:
@@ -143,11 +143,11 @@ class LedgerStore(Protocol):
         ...
 
     def notes(self, kind: str, after: int = 0, until: int | None = None) -> tuple[Entry, ...]:
-        """Return the entries of that kind above a number, in order (those past `until` or not)."""
+        """Return the entries of that kind above `after`, in order; others after `until` too."""
         ...
 
     def past(self, user: str, before: int, limit: int) -> tuple[Past, ...]:
-        """Return the user's operations that were paid before that entry, the newest first."""
+        """Return the user's operations that were charged before that entry, newest first."""
         ...
 
     def past_of(self, user: str, op: str) -> Past | None:
@@ -157,7 +157,7 @@ class LedgerStore(Protocol):
     def charges(
         self, before: int, limit: int, *, people: str | None = None, data_set: str | None = None
     ) -> tuple[Entry, ...]:
-        """Return what was asked before that entry, of these people or data set, newest first."""
+        """Return the charges before that entry, of these people or data set, newest first."""
         ...
 
     def accounts(self) -> tuple[Account, ...]:
@@ -165,7 +165,7 @@ class LedgerStore(Protocol):
         ...
 
     def head_and_accounts(self) -> tuple[LedgerHead, tuple[Account, ...]]:
-        """Return every account and the chain's head, as of one moment."""
+        """Return every account and the head, from one snapshot."""
         ...
 
     def entry(self, seq: int) -> Entry | None:
@@ -173,7 +173,7 @@ class LedgerStore(Protocol):
         ...
 
     def verify(self) -> Verdict:
-        """Return the chain replayed from its first entry, held against every table beside it."""
+        """Verify the whole hash chain, and every state row against it."""
         ...
 
     def frozen(self) -> str | None:
@@ -181,66 +181,67 @@ class LedgerStore(Protocol):
         ...
 
     def standing_with(self, seq: int) -> tuple[LedgerHead, str | None, Entry | None]:
-        """Return the head, why the ledger is frozen, and that entry, all as of one moment."""
+        """Return the head, why the ledger is frozen, and that entry, from one snapshot."""
         ...
 
     def freeze(self, reason: str) -> None:
-        """Stop every charge until the owner acknowledges."""
+        """Refuse every charge until the owner acknowledges."""
         ...
 
     def acknowledge(self, debits: dict[str, tuple[int, int, int, int]], why: str) -> LedgerHead:
-        """Open a new epoch, debit what may be lost (a cap may be reached, not passed), thaw."""
+        """Open a new epoch, debit what may be lost up to the caps, and unfreeze the ledger."""
         ...
 
     def acknowledge_loss(self, loss: Loss, why: str) -> LedgerHead:
-        """Open a new epoch, debit exactly what was lost, and thaw."""
+        """Open a new epoch, debit exactly what was lost, and unfreeze the ledger."""
         ...
 
     def window_day(self) -> date:
-        """Return the day by which windows are opened now (`vault/budget_windows.py`)."""
+        """Return the day for budget windows now (`vault/budget_windows.py`)."""
         ...
 
     def trust_day(self, mark: Mark) -> date | None:
-        """Trust the clock's day by the owner's word; None where a later one was trusted."""
+        """Trust the clock's day because the owner confirms it; None if a later day was trusted."""
         ...
 
     def is_moved(self) -> bool:
-        """Say whether the ledger is in another database than the one that it was last in."""
+        """Say whether the ledger was moved: its last database is another than this one."""
         ...
 
     def go_on_here(self, mark: AnchorMark) -> LedgerHead:
-        """Go on in another database than before, if the mark is the head's; else freeze, refuse."""
+        """Accept a move to this database; freeze and refuse if the head isn't the mark."""
         ...
 
     def close(self) -> None:
-        """Let go of files and connections."""
+        """Close files and connections."""
         ...
 
 
 class Anchor(Protocol):
-    """A small mark kept away from the ledger, by which a rolled-back ledger is noticed."""
+    """A mark of the newest ledger head, kept outside the vault, that detects a rollback."""
 
     def read(self) -> AnchorMark | None:
-        """Return the last mark, or None if there is no file."""
+        """Return the newest mark, or None if there is none."""
         ...
 
     def sums(self) -> AnchorSums | None:
-        """Return what accounts had spent by the last mark, or None if not all of it is known."""
+        """Return what accounts had spent by the newest mark; None if records are unusable."""
         ...
 
     def keep_sums(self, accounts: Sequence[Account], head: LedgerHead, mark: AnchorMark) -> bool:
-        """Begin to hold what all accounts have spent by that head, if the mark is still the last.
+        """Write what all accounts have spent by that head, if the mark is still the newest.
 
-        Whoever advances the mark afterwards says how the accounts stand that they have debited.
+        Every later `advance` adds the accounts that were debited since.
         """
         ...
 
     def advance(
         self, head: LedgerHead, accounts: Sequence[Account] = (), before: Sequence[LedgerHead] = ()
     ) -> None:
-        """Make the mark durable; a mark never goes back within an epoch.
+        """Make a mark of this head durable; a mark never returns to an older head.
 
-        With it goes how accounts stand at that head, and which heads receipts name `before` it.
+        The same write records the accounts at that head, and the heads `before` it that receipts
+        name.
         """
         ...
 
@@ -258,7 +259,7 @@ class Signer(Protocol):
 
 
 class Catalogue(Protocol):
-    """Which data sets there are, and who is in which group; no rows."""
+    """The catalogue of data sets, groups and grants; no rows."""
 
     def names(self) -> tuple[str, ...]:
         """Return the names of all data sets, sorted."""
@@ -269,11 +270,11 @@ class Catalogue(Protocol):
         ...
 
     def cards(self) -> tuple[Card, ...]:
-        """Return every card that was ever signed here, all versions."""
+        """Return every signed card, all versions."""
         ...
 
     def text(self, name: str) -> str:
-        """Return the current card of a known data set as it is kept, numbers exact."""
+        """Return the stored text of a data set's current card, with exact numbers."""
         ...
 
     def put(self, listing: Listing, card_text: str, people: str, sketch: str) -> None:
@@ -281,34 +282,34 @@ class Catalogue(Protocol):
         ...
 
     def groups_of(self, user: str, data_set: str = "") -> tuple[str, ...]:
-        """Return the groups that the user is in: enrolled in, or granted on this data set."""
+        """Return the user's groups: enrolled for every data set, or granted for this one."""
 
     def opened(self, name: str, user: str) -> Opened | None:
-        """Return what `find`, `groups_of` and `is_frozen` say, as of one moment."""
+        """Return the results of `find`, `groups_of` and `is_frozen`, from one snapshot."""
 
     def enrol(self, user: str, group: str) -> None:
-        """Put the user into the group, for every data set."""
+        """Add the user to the group, for every data set."""
 
     def grant(self, grant: Grant) -> None:
-        """Put the user into the group, for one data set."""
+        """Add the user to the group, for one data set."""
 
     def revoke(self, data_set: str, user: str) -> bool:
-        """Take from the user every grant on the data set; say whether there was one."""
+        """Remove the user's grants on the data set; return whether there was one."""
 
     def grants(self, data_set: str) -> tuple[Grant, ...]:
-        """Return who was granted what on the data set."""
+        """Return all grants on the data set."""
 
     def enrolled(self) -> tuple[tuple[str, str], ...]:
-        """Return who was enrolled, and in which group, for every data set."""
+        """Return pairs of user and group for all who are enrolled for every data set."""
 
     def freeze(self, data_set: str, by: str, at: str) -> bool:
-        """Let the data set be asked nothing; say whether it was free before."""
+        """Block all queries to the data set; return whether it was open before."""
 
     def thaw(self, data_set: str) -> bool:
-        """Let the data set be asked again; say whether it was frozen."""
+        """Allow queries to the data set again; return whether it was frozen."""
 
     def is_frozen(self, data_set: str) -> bool:
-        """Say whether the data set is asked nothing, on whatever node."""
+        """Say whether the data set is frozen, on all nodes."""
 
     def people(self, owner: str | None = None) -> tuple[tuple[str, str], ...]:
         """Return people domains, of one owner or all, with the sketch file of each table."""

@@ -1,4 +1,7 @@
-"""A sealed value, Sealed[T]: rows have touched it, and it is held so that it cannot slip out."""
+"""A sealed value, Sealed[T]: a wrapper that hides a value computed from rows.
+
+Only the modules in `release/locks` can open it, so it can't leave by accident.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ def _closed(*_args: object, **_kwargs: object) -> NoReturn:
 
 
 class Sealed(Generic[T]):
-    """A private value; it cannot be printed, compared, looped over, hashed, copied or pickled."""
+    """A private value that can't be printed, compared, iterated, hashed, copied or pickled."""
 
     __slots__ = ("__held",)
 
@@ -30,7 +33,7 @@ class Sealed(Generic[T]):
     __reduce__ = __reduce_ex__ = __getstate__ = __copy__ = __deepcopy__ = _closed
 
     def __repr__(self) -> str:
-        return "Sealed(...)"  # constant: says that something is here, never what
+        return "Sealed(...)"  # constant, whatever the value
 
     def __init_subclass__(cls) -> NoReturn:
         raise Bug("Sealed has no kinds: a kind could open it")

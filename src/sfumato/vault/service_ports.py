@@ -1,4 +1,4 @@
-"""Protocols only: what a service needs besides what every vault does."""
+"""Ports of a service: protocols of its stores for users, tokens and passwords."""
 
 from __future__ import annotations
 
@@ -8,60 +8,60 @@ from sfumato.vault.users import Token, User
 
 
 class AccessStore(Protocol):
-    """Who may come in, and with what; every change is durable when it returns."""
+    """A store of users and access tokens; every change is durable when its method returns."""
 
     def user(self, name: str) -> User | None:
         """Return one user, or None."""
         ...
 
     def users(self) -> tuple[User, ...]:
-        """Return every user, by name."""
+        """Return every user, sorted by name."""
         ...
 
     def add_user(self, user: User) -> bool:
-        """Add the user; say whether nobody had the name before."""
+        """Add the user; return False if the name was taken."""
         ...
 
     def set_password(self, name: str, password: str) -> User | None:
-        """Change the hash of a password alone, of a user who is let in; return them, or None."""
+        """Change the password hash of a user who isn't blocked; return the user, or None."""
         ...
 
     def block_user(self, name: str) -> User | None:
-        """Let a user in no more, and change nothing else; return the user as they are."""
+        """Block a user, and change nothing else; return the changed user, or None."""
         ...
 
     def change_user(self, name: str, roles: tuple[str, ...], is_blocked: bool) -> User | None:
-        """Change a user's roles and whether they are blocked; return the user as they are."""
+        """Change a user's roles and whether they are blocked; return the changed user, or None."""
         ...
 
     def token(self, digest: str) -> Token | None:
-        """Return the token whose hash this is, or None; revoked and old ones too."""
+        """Return the token with this hash, even if revoked or expired; or None."""
         ...
 
     def tokens(self, user: str) -> tuple[Token, ...]:
-        """Return every token of a user, the newest first."""
+        """Return every token of a user, newest first."""
         ...
 
     def add_token(self, token: Token) -> None:
-        """Remember a token that was made."""
+        """Store a new token."""
         ...
 
     def revoke_token(self, token: str, at: str) -> None:
-        """Let a token, by its id, open nothing any more."""
+        """Revoke a token by its id."""
         ...
 
     def take_token(self, token: str, at: str) -> bool:
-        """Revoke a token that opens once; say whether this call was the one."""
+        """Use up a one-time token by revoking it; return whether this call was the first."""
         ...
 
 
 class Passwords(Protocol):
-    """How passwords are kept."""
+    """A password hashing scheme."""
 
     def hash(self, password: str) -> str:
-        """Return what is kept of a password."""
+        """Return the hash to store for a password."""
         ...
 
     def check(self, hashed: str, password: str) -> bool:
-        """Say whether it is the password; an empty hash is nobody's, and takes as long."""
+        """Say whether the password is right; an empty hash never matches, and takes as long."""
         ...

@@ -1,4 +1,4 @@
-"""The port by which an owner's own file is read."""
+"""The port that reads an owner's own file, for k-anonymity."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from sfumato.vault.sealed import Sealed
 
 @dataclass(frozen=True)
 class ReadOrder:
-    """An owner's order to read a source of their own, for their own eyes."""
+    """An owner's order to read their own source, for a result that only they see."""
 
     source: str
     columns: tuple[str, ...] | None = None  # None: all
-    is_grouped: bool = False  # rows that are alike once, with their number
+    is_grouped: bool = False  # equal rows once, with their count
     inner_table: str | None = None
 
 
 class TableReader(Protocol):
-    """Where an owner's own file is read; it answers sealed codes, never complaints of its rows."""
+    """Reads an owner's file; it returns sealed codes, and no error message about rows."""
 
     def read(self, order: ReadOrder) -> Sealed[Table]:
-        """Return the columns as codes, or refuse what cannot be read."""
+        """Return the columns as codes; refuse a file that can't be read."""
         ...

@@ -1,4 +1,4 @@
-"""An order to learn from a prepared table: columns, scales and a network; of no row."""
+"""The port of training on a prepared table: columns, scales and network of a round; no rows."""
 
 from __future__ import annotations
 
@@ -11,14 +11,15 @@ from sfumato.dp.learning.training_task import CLASSES
 from sfumato.dp.ports import IntegerArray
 from sfumato.vault.sealed import Sealed
 
-_NUMBER_S: Final = 3e-9  # of a model, there and back
-_OWN_NUMBER_S: Final = 60e-9  # of a model of a person's own, in each of their steps
-_WIDTH_S: Final = 100e-9  # of what goes through a layer, and of what is fetched
+# Upper estimates of time, in seconds, for `LearnOrder.row_s`:
+_NUMBER_S: Final = 3e-9  # per parameter, forward and backward
+_OWN_NUMBER_S: Final = 60e-9  # per parameter of a person's own model, in each local step
+_WIDTH_S: Final = 100e-9  # per unit of a layer, and per fetched column
 
 
 @dataclass(frozen=True)
 class Field:
-    """A column as it is learnt from: where it is stored, and its least and largest value there."""
+    """A stored column for training, and its smallest and largest stored value."""
 
     column: str  # physical: v3, or k3 for the code of a declared key
     lower: int
@@ -27,7 +28,7 @@ class Field:
 
 @dataclass(frozen=True)
 class LearnOrder:
-    """One round's work at one site. Of every person the first `max_rows` rows count."""
+    """One training round at one site. Only the first `max_rows` rows of each person count."""
 
     table: str  # the prepared table
     features: tuple[Field, ...]
@@ -35,25 +36,25 @@ class LearnOrder:
     loss: str
     hidden: tuple[int, ...]
     activation: str
-    weights: bytes  # of the model, as they travel
-    max_rows: int | None  # None where a row is all there is of a person
-    most_rows: int  # that the table may have by the card; what it may take follows from it
-    # of a row's gradient, or of what a person's own steps come to; 0 where a site's are clipped
+    weights: bytes  # of the model, in the wire format
+    max_rows: int | None  # None if the privacy unit is a row
+    most_rows: int  # most rows of the table by the card, from which the time limit follows
+    # norm bound of a row's gradient, or of a person's update; 0 if a site's update is clipped
     clip: float = 0.0
     local: int = 0
     rate: float = 0.0
     proximal: float = 0.0
-    coins: PoissonSample | None = None  # who is in this round; None where everybody is
-    front: Front | None = None  # what stands before the linear layers
+    coins: PoissonSample | None = None  # Poisson subsampling of this round; None: all rows
+    front: Front | None = None  # the input layers, before the linear ones
 
     @property
     def is_of_people(self) -> bool:
-        """Say whether everybody takes steps of their own."""
+        """Say whether each person takes local steps of their own, whose sum is clipped."""
         return bool(self.local and self.clip)
 
     @property
     def row_s(self) -> float:
-        """Return how long a row takes at most on one slow core; a function of the order alone."""
+        """Return the most seconds that a row takes on one slow core; depends on the order alone."""
         outs = self.target.upper - self.target.lower + 1 if self.loss == CLASSES else 1
         width = len(self.features) + sum(self.hidden) + outs
         number_s = _OWN_NUMBER_S if self.is_of_people else _NUMBER_S
@@ -65,11 +66,11 @@ class LearnOrder:
 
 
 class LearnEngine(Protocol):
-    """Where the rows live that models are trained on."""
+    """An engine that trains models on its rows."""
 
     def learn(self, order: LearnOrder) -> Sealed[IntegerArray]:
-        """Return the clipped sum of gradients, or the update, in units of 2**-30.
+        """Return the sum of clipped gradients, or the update, in units of 2**-30.
 
-        Whatever goes wrong raises `EngineStopped`, and says nothing of the rows.
+        Every error is raised as `EngineStopped`, which reveals nothing of the rows.
         """
         ...

@@ -1,4 +1,4 @@
-"""Who may do what: the people of a service, their roles, and what a token lets them do."""
+"""Users of a service, their roles, and the actions that roles and tokens permit."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Final
 
 ROLES: Final = ("owner", "operator", "researcher", "auditor")
-# What a verb needs: see, spend, act on one's own data sets, run the service, see how it does,
-# read the record.
+# The permission that each API verb needs: read = see, ask = spend budget, own = act on one's own
+# data sets, operate = run the service, watch = see its health, audit = read the ledger.
 ACTIONS: Final = ("read", "ask", "own", "operate", "watch", "audit")
 OF_ROLE: Final[Mapping[str, frozenset[str]]] = {
     "owner": frozenset({"read", "ask", "own"}),
@@ -21,42 +21,42 @@ KINDS: Final = ("token", "session", "invite")
 
 @dataclass(frozen=True)
 class Caller:
-    """Whoever is calling, what their token lets them do, and on which data sets."""
+    """The authenticated caller: the user, the actions that their token permits, the data sets."""
 
     user: str
     actions: frozenset[str]
     data_sets: frozenset[str] | None = None  # casefolded; None is every one that they may see
-    token: str = ""  # the id of the token that let them in; "" in an embedded vault
-    is_themselves: bool = True  # by a password, or in the folder; not by a token for programs
+    token: str = ""  # the id of the token that authenticated them; "" in an embedded vault
+    is_themselves: bool = True  # by password or in the vault's folder; not by an API token
 
     def may(self, action: str) -> bool:
-        """Say whether the token lets them do this; what is not known nobody may do."""
+        """Say whether the token permits the action; unknown actions are never permitted."""
         return action in self.actions and action in ACTIONS
 
     def reaches(self, data_set: str) -> bool:
-        """Say whether the token is for this data set too."""
+        """Say whether the token is valid for this data set."""
         return self.data_sets is None or data_set.casefold() in self.data_sets
 
 
 @dataclass(frozen=True)
 class User:
-    """Somebody who may sign in: their roles, and the hash of their password."""
+    """A user who may sign in: their roles, and the hash of their password."""
 
     name: str
     roles: tuple[str, ...]
     created: str
-    password: str = ""  # argon2id; "" until an invitation was taken up
+    password: str = ""  # argon2id; "" until the user accepts the invitation
     is_blocked: bool = False
 
     @property
     def actions(self) -> frozenset[str]:
-        """Return everything that their roles let them do."""
+        """Return all actions that the user's roles permit."""
         return frozenset().union(*(OF_ROLE.get(role, frozenset()) for role in self.roles))
 
 
 @dataclass(frozen=True)
 class Token:
-    """What was handed out; of its secret only the hash is kept."""
+    """An issued token: for programs, a session or an invitation; only its hash is stored."""
 
     id: str
     user: str
@@ -67,4 +67,4 @@ class Token:
     data_sets: tuple[str, ...] | None
     created: str
     expires: str
-    revoked: str = ""  # when, if it was
+    revoked: str = ""  # time of revocation; "" if it is valid

@@ -1,1 +1,1 @@
-"""Users, roles, passwords, tokens and invitations."""
+"""Access: users, roles, passwords, tokens and invitations."""

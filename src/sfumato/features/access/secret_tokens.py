@@ -1,4 +1,8 @@
-"""Tokens: random, prefixed for scanners, and checksummed, so that a typing error costs no look."""
+"""Make and hash secret tokens.
+
+A token is random, has a prefix for secret scanners, and a checksum, so that a typing error needs no
+database lookup.
+"""
 
 from __future__ import annotations
 
@@ -15,13 +19,13 @@ _DIGEST: Final = b"sfumato-token/1\n"
 
 
 def make_secret_text(dice: Dice) -> str:
-    """Return a new token: 256 random bits and their checksum."""
+    """Make a new token: 256 random bits and their checksum."""
     secret = base64.urlsafe_b64encode(dice.draw(SECRET_BYTES)).decode().rstrip("=")
     return f"{PREFIX}{secret}{_checksum(secret)}"
 
 
 def token_digest(text: str) -> str | None:
-    """Return what is kept of a token, or None for a text that was never one of ours."""
+    """Return the hash to store for a token, or None if its prefix or checksum is wrong."""
     body = text.removeprefix(PREFIX)
     is_ours = body != text and len(text) <= 100 and text.isascii()
     if not is_ours or _checksum(body[:-6]) != body[-6:]:

@@ -1,4 +1,4 @@
-"""Users, tokens and invitations; every change of who may do what stands in the ledger."""
+"""The access service: users, tokens and invitations; the ledger records every change of rights."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ SESSION: Final = timedelta(hours=12)
 INVITATION: Final = timedelta(days=7)
 LONGEST: Final = timedelta(days=90)
 SHORTEST_PASSWORD, LONGEST_PASSWORD = 12, 200
-MOST_TOKENS: Final = 100  # of one user, open at once
-MOST_INVITATIONS: Final = 50  # that are shown, the newest
+MOST_TOKENS: Final = 100  # valid tokens of one user
+MOST_INVITATIONS: Final = 50  # the newest, which are shown
 _INVITED_BY: Final = "invited by "
-FOLDER: Final = "the vault's folder"  # who invites there runs the machine, and has no token
+FOLDER: Final = "the vault's folder"  # who invites there is the administrator, without a token
 
 
 @dataclass(frozen=True)
 class _Opens:
-    """What a new token is, what it opens, and for how long."""
+    """The terms of a new token: its kind, the actions and data sets it permits, its lifetime."""
 
     kind: str
     label: str
@@ -53,22 +53,23 @@ class Access:
     attempts: Attempts = field(default_factory=Attempts)
 
     def sign_in(self, name: str, password: str, place: str, device: str = "") -> Json:
-        """Return a session for who knows the password; a wrong name takes as long as a right one.
+        """Sign a user in by name and password; return a session.
 
-        Whether a name is known, only who knows its password is told.
+        An unknown name takes as long as a known one and gets the same refusal, so nobody learns
+        which names exist.
 
         Args:
             name: The user's name.
             password: The user's password.
-            place: The address that the try comes from.
-            device: What the last session gave as `device`; "" from a device that has none.
+            place: The IP address of the client.
+            device: The `device` proof that the last session returned; "" if the client has none.
         """
         user = self.store.user(name)
         hashed = user.password if user is not None else ""
         known = device if is_known_device(name, hashed, device) else ""
         with self.attempts.trying(place, name, known):
             is_right = self.passwords.check(hashed, password[: LONGEST_PASSWORD + 1])
-            now = self.store.user(name)  # a check takes long: they may be sent away meanwhile
+            now = self.store.user(name)  # a check is slow: the user may be blocked meanwhile
             if now is None or not is_right or now.is_blocked or now.password != hashed:
                 self._note_failed("" if user is None else name)
                 raise Refused(
@@ -77,14 +78,14 @@ class Access:
         return self._session(now)
 
     def _note_failed(self, user: str) -> None:
-        """Note wrong tries in the ledger: all of ten minutes at once, so nobody can fill it."""
+        """Note failed sign-ins in the ledger, one entry per ten minutes, so nobody can flood it."""
         due = self.attempts.failed(user)
         if due is not None:
             unknown = due.pop("", 0)
             self.ledger.note("sign-ins-failed", {"users": dict(due), "unknown_names": unknown})
 
     def take_up(self, invitation: str, password: str, place: str) -> Json:
-        """Set the password of whoever was invited, and sign them in; an invitation opens once."""
+        """Accept an invitation, once: set the invited user's password, and sign them in."""
         with self.attempts.trying(place, token_digest(invitation) or "no invitation"):
             token = self._found(invitation)
             user = None if token is None else self.store.user(token.user)
@@ -95,26 +96,26 @@ class Access:
                     "Ask for a new one.",
                 )
         _check_password(password)
-        hashed = self.passwords.hash(password)  # it takes long: they may be sent away meanwhile
+        hashed = self.passwords.hash(password)  # slow: the user may be blocked meanwhile
         if not self.store.take_token(token.id, self.clock.now()):
             raise not_signed_in()
         self._end_tokens(user.name)
         self.ledger.note("password-set", {"user": user.name})
         changed = self.store.set_password(user.name, hashed)
-        self._end_tokens(user.name)  # once more: of who came in by the old password just now
+        self._end_tokens(user.name)  # again: a session by the old password may be new
         self.admission.forget()
         if changed is None:
             raise not_signed_in()
         return self._session(changed)
 
     def sign_out(self, caller: Caller) -> Json:
-        """Revoke the token that the caller came in with."""
+        """Sign out: revoke the caller's token."""
         self.store.revoke_token(caller.token, self.clock.now())
         self.admission.forget()
         return {"signed_out": True}
 
     def me(self, caller: Caller) -> Json:
-        """Return who the caller is and what their token opens."""
+        """Return the caller's name, roles, and what their token permits."""
         user = self.store.user(caller.user)
         return {
             "user": caller.user,
@@ -124,11 +125,11 @@ class Access:
         }
 
     def users(self) -> list[Json]:
-        """Return everybody who may sign in, and their roles."""
+        """Return all users and their roles."""
         return [_user_json(user) for user in self.store.users()]
 
     def invite(self, caller: Caller, name: str, roles: Sequence[str]) -> Json:
-        """Add a user with these roles, or invite a known one anew; the link opens once."""
+        """Invite a new user with these roles, or a known user again; the link is valid once."""
         _check_themselves(caller)
         _check_name(name)
         unknown = sorted(set(roles) - set(ROLES))
@@ -154,11 +155,11 @@ class Access:
         if known is None:
             self.ledger.note("user-added", {"user": name, "roles": list(made), "by": by})
             if not self.store.add_user(User(name, made, self.clock.now())):
-                return self.invite(caller, name, roles)  # another was quicker: they are known now
+                return self.invite(caller, name, roles)  # added meanwhile: invite as known
         return self._invitation(name, by=by)
 
     def change(self, caller: Caller, name: str, roles: Sequence[str], is_blocked: bool) -> Json:
-        """Give a known user these roles, and block them or let them in again."""
+        """Change a user's roles, and block or unblock them."""
         _check_themselves(caller)
         user = self._known(name)
         if name == caller.user:
@@ -168,7 +169,7 @@ class Access:
                 "bad-request", "A user has one role at least.", f"Roles are {', '.join(ROLES)}."
             )
         made = tuple(role for role in ROLES if role in roles)
-        if is_blocked:  # first: whoever is sent away is out, whatever becomes of the record
+        if is_blocked:  # first, so that the user is out even if the ledger refuses the entry
             self.store.block_user(name)
             self.admission.forget()
         self.ledger.note(
@@ -185,7 +186,7 @@ class Access:
         return _user_json(changed)
 
     def owner_link(self) -> str | None:
-        """Return an invitation for the first owner, or None if they have come in already."""
+        """Return a new invitation for the first owner, or None if they have a password already."""
         owner = self.store.user(OWNER)
         if owner is not None and owner.password:
             return None
@@ -196,7 +197,7 @@ class Access:
         return str(self._invitation(OWNER, by="the first start")["invitation"])
 
     def tokens(self, caller: Caller) -> list[Json]:
-        """Return the caller's own tokens that still open something; never a secret."""
+        """Return the caller's own valid tokens, without their secrets."""
         return [
             _token_json(token)
             for token in self.store.tokens(caller.user)
@@ -204,9 +205,10 @@ class Access:
         ]
 
     def invitations(self, user: str) -> list[Json]:
-        """Return who has invited the user and when, the newest first; never a secret.
+        """Return who has invited the user and when, newest first, without secrets.
 
-        One that they did not ask for is how somebody else comes in as them: they are to see it.
+        The user should see an invitation that they didn't ask for: with it, somebody else could
+        sign in as them.
         """
         found = [token for token in self.store.tokens(user) if token.kind == "invite"]
         return [
@@ -229,7 +231,7 @@ class Access:
         data_sets: Sequence[str] | None,
         days: int,
     ) -> Json:
-        """Return a new token of the caller's, which opens no more than their own does."""
+        """Make a token for the caller, which permits no more than their current one."""
         _check_themselves(caller)
         wanted = [a for a in ACTIONS if caller.may(a) and (actions is None or a in actions)]
         if actions is not None and set(actions) - set(wanted):
@@ -248,13 +250,13 @@ class Access:
         return self._made(caller.user, _Opens("token", label, tuple(wanted), reach, age))
 
     def _check_room(self, caller: Caller) -> None:
-        """Refuse more tokens than somebody can keep an eye on."""
+        """Refuse a token beyond the caller's limit of MOST_TOKENS."""
         held = [t for t in self.store.tokens(caller.user) if self._is_open(t)]
         if sum(token.kind == "token" for token in held) >= MOST_TOKENS:
             raise Refused("too-many", "You have a hundred tokens already.", "Revoke some of them.")
 
     def revoke(self, caller: Caller, token: str) -> Json:
-        """Let one of the caller's tokens open nothing any more, on every node within 5 s."""
+        """Revoke one of the caller's tokens, on every node within 5 s."""
         if token not in {one.id for one in self.store.tokens(caller.user)}:
             raise Refused("unknown-token", "You have no such token.", "See your tokens.")
         if self.store.take_token(token, self.clock.now()):
@@ -263,7 +265,7 @@ class Access:
         return {"revoked": token}
 
     def revoke_all(self, caller: Caller, name: str) -> Json:
-        """Let none of a user's tokens open anything any more: a device was lost."""
+        """Revoke all tokens of a user, for example after a lost device."""
         _check_themselves(caller)
         if name != caller.user and not caller.may("operate"):
             raise Refused("not-allowed", "These are another's tokens.", "Ask an operator.")
@@ -309,7 +311,7 @@ class Access:
         return {"user": name, "invitation": made["token"], "expires": made["expires"]}
 
     def _made(self, user: str, opens: _Opens) -> Json:
-        """Remember a new token; this is the one time that its secret is shown."""
+        """Make and store a new token; only this result contains its secret."""
         text = make_secret_text(self.dice)
         now = datetime.fromisoformat(self.clock.now())
         token = Token(
@@ -360,7 +362,7 @@ def _check_name(name: str) -> None:
 
 
 def _check_themselves(caller: Caller) -> None:
-    """Refuse a program's token: who may come in is decided by people who have signed in."""
+    """Refuse API tokens: only users who have signed in may manage users and tokens."""
     if not caller.is_themselves:
         raise Refused(
             "not-allowed",

@@ -1,8 +1,8 @@
-"""Rate limits of sign-in: how often a password may be tried, from where, and by which device.
+"""Rate limits of sign-in: failed tries per account, per network and per known device.
 
-A wrong try counts for the account at its place, for the account over all places, and for the place.
-A device that has signed in before has a limit of its own: nobody who tries from elsewhere, or from
-the same address, locks its user out. The limits are those of one process.
+A failed try counts for the account in its network, for the account in all networks, and for the
+network. A device that has signed in before has its own limit, so that failed tries from other
+devices don't lock its user out. Each process counts for itself.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from sfumato.dp.refusal import Refused
 from sfumato.system.ip_networks import network_of
 
 MINUTE_S: Final = 60.0
-TRIES: Final = 5  # of one account from one place, or from one known device, in a minute
-TRIES_OF_ACCOUNT: Final = 20  # of one account over all places, in ACCOUNT_S
+TRIES: Final = 5  # of one account from one network, or from one known device, per minute
+TRIES_OF_ACCOUNT: Final = 20  # of one account from all networks, per ACCOUNT_S
 ACCOUNT_S: Final = 600.0
-TRIES_OF_PLACE: Final = 60  # of all accounts from one place, in a minute
-REMEMBERED: Final = 10_000
-NOTED_S: Final = 600.0  # so often at most are failed tries noted in the ledger
+TRIES_OF_PLACE: Final = 60  # of all accounts from one network, per minute
+REMEMBERED: Final = 10_000  # limits whose tries are kept
+NOTED_S: Final = 600.0  # shortest time between two ledger entries of failed tries
 _DEVICE: Final = b"sfumato-device/1\n"
 
 
@@ -38,7 +38,7 @@ class _Limit:
 
 
 class Attempts:
-    """The wrong tries of the last minutes, in this process."""
+    """The failed sign-in tries of the last minutes, in this process."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -49,12 +49,12 @@ class Attempts:
 
     @contextmanager
     def trying(self, place: str, account: str, device: str = "") -> Iterator[None]:
-        """Count a try that is refused inside; refuse it at once where there were too many.
+        """Count the block as a failed try if it raises; refuse at once after too many tries.
 
         Args:
-            place: The address that it comes from.
+            place: The IP address of the client.
             account: The name that is tried.
-            device: The proof of a known device; "" for a device that is not known.
+            device: The proof of a known device; "" for an unknown device.
         """
         now, limits = self._clock(), _limits(network_of(place), _short(account), device)
         with self._lock:
@@ -67,13 +67,13 @@ class Attempts:
             while len(self._tries) > REMEMBERED:
                 self._tries.popitem(last=False)
         yield
-        with self._lock:  # it was right: it counts for nothing
+        with self._lock:  # the try succeeded, so it doesn't count
             for tries, _ in found:
                 if now in tries:
                     tries.remove(now)
 
     def failed(self, user: str) -> Counter[str] | None:
-        """Count a wrong try of a user, "" for an unknown name; return what is to be noted now."""
+        """Count a user's failed try ("" for an unknown name); return the counts to note now."""
         now = self._clock()
         with self._lock:
             self._failed[user] += 1
@@ -84,9 +84,10 @@ class Attempts:
         return due
 
     def _recent(self, limit: _Limit, now: float) -> deque[float]:
-        """Return the tries that count; new ones are kept once they are let through.
+        """Return the recent tries of a limit, without storing a new limit.
 
-        Else whoever is refused could name thousands, for nothing, until all limits are forgotten.
+        The caller stores it only if the try is allowed. Otherwise refused tries with thousands of
+        names could push all limits out of memory.
         """
         tries = self._tries.get(limit.key, deque())
         if limit.key in self._tries:
@@ -97,16 +98,16 @@ class Attempts:
 
 
 def device_proof(name: str, hashed: str) -> str:
-    """Return what a device keeps that has signed in: it lasts until the password is changed.
+    """Return the proof (HMAC) by which a device that has signed in is known again.
 
-    The key is the stored hash of the password, whose salt and digest nobody else knows, so a proof
-    cannot be made elsewhere, and tells nothing of either.
+    It is valid until the password changes. Its key is the stored password hash, which only the
+    server has. So nobody else can make a proof, and a proof reveals nothing about the hash.
     """
     return hmac.new(hashed.encode(), _DEVICE + name.encode(), hashlib.sha256).hexdigest()
 
 
 def is_known_device(name: str, hashed: str, proof: str) -> bool:
-    """Return whether the device has signed in with this password before."""
+    """Say whether the device has signed in with this password before."""
     return bool(hashed) and hmac.compare_digest(
         device_proof(name, hashed).encode(), proof.encode("utf-8", "backslashreplace")
     )
@@ -131,5 +132,5 @@ def _too_many() -> Refused:
 
 
 def _short(account: str) -> str:
-    """Return a key of one length, however long the name that somebody tries is."""
+    """Hash a name to a key of fixed length, because tried names can be very long."""
     return hashlib.sha256(account.encode("utf-8", "backslashreplace")).hexdigest()

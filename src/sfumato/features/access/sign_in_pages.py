@@ -1,4 +1,4 @@
-"""Coming in and going out: the sign-in form, the welcome link, signing out."""
+"""The pages of sign-in: the form, the link of an invitation, and sign-out."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ HOMES: Final = (("read", "/data-sets"), ("operate", "/users"), ("audit", "/relea
 
 
 async def first(visit: Visit) -> Response:
-    """Send whoever is signed in to where their work begins."""
+    """Redirect a signed-in user to their first page, by their permissions."""
     known = [path for action, path in HOMES if visit.may(action)]
     if known[1:] and await _has_nothing_to_ask(visit):
         known = [path for path in known if path != "/data-sets"]
@@ -23,20 +23,20 @@ async def first(visit: Visit) -> Response:
 
 
 async def _has_nothing_to_ask(visit: Visit) -> bool:
-    """Say whether somebody who may ask, and may add none, has no data set to ask."""
+    """Say whether a user who can only query has no data set to query."""
     if visit.may("own") or not visit.may("read"):
         return False
     return not (await visit.call("data-sets"))["data_sets"]
 
 
 async def sign_in_form(visit: Visit) -> Response:
-    """Show the form."""
+    """Show the sign-in form."""
     wanted = safe_path(visit.request.query_params.get("next", "/"))
     return visit.page("sign_in.html", wanted=wanted, user="")
 
 
 async def sign_in(visit: Visit) -> Response:
-    """Let in who knows the password, and send them to where they wanted to go."""
+    """Sign in by password, and redirect to the page that the user wanted."""
     user, wanted = visit.form.text("user"), safe_path(visit.form.text("next"))
     body = {
         "user": user,
@@ -50,26 +50,26 @@ async def sign_in(visit: Visit) -> Response:
 
 
 async def welcome_form(visit: Visit) -> Response:
-    """Show who was invited the form for their password; the invitation is not looked at yet."""
+    """Show an invited user the password form; the invitation isn't checked yet."""
     return visit.page("welcome.html", invitation=visit.at("invitation"))
 
 
 async def welcome(visit: Visit) -> Response:
-    """Take the invitation up."""
+    """Accept an invitation with a new password, and sign in."""
     invitation, password = visit.at("invitation"), visit.form.raw("password")
     if password != visit.form.raw("again"):
         differ = Refused("bad-request", "The two passwords differ.", "Type both again.")
         return visit.page("welcome.html", differ, invitation=invitation)
     body = {"invitation": invitation, "password": password}
     said, refused = await visit.tried("take-up", lambda: body)
-    if said is not None:  # whoever was invited before is shown by whom, and when
+    if said is not None:  # after earlier invitations, show by whom and when they were made
         begin = "/tokens" if said["invitations"][1:] else "/"
         return signed_in(visit.go(begin), said["token"], said["device"])
     return visit.page("welcome.html", refused, invitation=invitation)
 
 
 async def sign_out(visit: Visit) -> Response:
-    """End the session, here and at the door."""
+    """Sign out: revoke the session's token, and delete its cookie."""
     await visit.call("sign-out", {})
     return signed_out(visit.go("/sign-in"))
 

@@ -1,4 +1,4 @@
-"""Users and tokens; of a password and of a token only a hash is here."""
+"""The SQL store of users and tokens; passwords and tokens are stored as hashes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _KEPT: Final = "id, person, kind, label, digest, actions, data_sets, created, ex
 
 
 class SqlAccess:
-    """An AccessStore over the vault's records."""
+    """An AccessStore in the vault's records database."""
 
     def __init__(self, records: Records) -> None:
         self._records = records
@@ -34,55 +34,55 @@ class SqlAccess:
 
     def user(self, name: str) -> User | None:
         """Return one user, or None."""
-        if not name.isprintable():  # half a letter cannot be looked for
+        if not name.isprintable():  # a database can't encode a lone surrogate
             return None
         rows = self._records.rows(f"SELECT {_USER} FROM users WHERE name = ?", (name,))
         return _user(rows[0]) if rows else None
 
     def users(self) -> tuple[User, ...]:
-        """Return every user, by name."""
+        """Return every user, sorted by name."""
         rows = self._records.rows(f"SELECT {_USER} FROM users")
         return tuple(sorted(map(_user, rows), key=lambda user: user.name))
 
     def add_user(self, user: User) -> bool:
-        """Add the user; say whether nobody had the name before."""
+        """Add the user; return False if the name was taken."""
         values = (user.name, json.dumps(user.roles), user.created, user.password)
         with self._records.change() as link:
             sql = f"INSERT INTO users ({_USER}) VALUES (?, ?, ?, ?, ?) ON CONFLICT DO NOTHING"
             return link.change(sql, (*values, int(user.is_blocked))) == 1
 
     def set_password(self, name: str, password: str) -> User | None:
-        """Change the hash of a password alone, of a user who is let in; return them, or None."""
+        """Change the password hash of a user who isn't blocked; return the user, or None."""
         return self._changed("password = ?", (password, name), "blocked = 0")
 
     def block_user(self, name: str) -> User | None:
-        """Let a user in no more, and change nothing else; return the user as they are."""
+        """Block a user, and change nothing else; return the changed user, or None."""
         return self._changed("blocked = 1", (name,))
 
     def change_user(self, name: str, roles: tuple[str, ...], is_blocked: bool) -> User | None:
-        """Change a user's roles and whether they are blocked; return the user as they are."""
+        """Change a user's roles and whether they are blocked; return the changed user, or None."""
         values = (json.dumps(roles), int(is_blocked), name)
         return self._changed("roles = ?, blocked = ?", values)
 
     def _changed(self, what: str, values: tuple[object, ...], only: str = "TRUE") -> User | None:
-        """Change some columns of one user: what another changes meanwhile in the others stays."""
+        """Update some columns of one user, and keep concurrent changes of the others."""
         with self._records.change() as link:
             sql = f"UPDATE users SET {what} WHERE name = ? AND {only} RETURNING {_USER}"
             rows = link.rows(sql, values)
         return _user(rows[0]) if rows else None
 
     def token(self, digest: str) -> Token | None:
-        """Return the token whose hash this is, or None; revoked and old ones too."""
+        """Return the token with this hash, even if revoked or expired; or None."""
         rows = self._records.rows(f"SELECT {_KEPT} FROM tokens WHERE digest = ?", (digest,))
         return _token(rows[0]) if rows else None
 
     def tokens(self, user: str) -> tuple[Token, ...]:
-        """Return every token of a user, the newest first."""
+        """Return every token of a user, newest first."""
         sql = f"SELECT {_KEPT} FROM tokens WHERE person = ? ORDER BY created DESC, id"
         return tuple(map(_token, self._records.rows(sql, (user,))))
 
     def add_token(self, token: Token) -> None:
-        """Remember a token that was made."""
+        """Store a new token."""
         values = (
             token.id, token.user, token.kind, token.label, token.digest,
             json.dumps(token.actions), json.dumps(token.data_sets), token.created,
@@ -93,11 +93,11 @@ class SqlAccess:
             link.change(f"INSERT INTO tokens ({_KEPT}) VALUES ({marks})", values)
 
     def revoke_token(self, token: str, at: str) -> None:
-        """Let a token, by its id, open nothing any more."""
+        """Revoke a token by its id."""
         self.take_token(token, at)
 
     def take_token(self, token: str, at: str) -> bool:
-        """Revoke a token that opens once; say whether this call was the one."""
+        """Use up a one-time token by revoking it; return whether this call was the first."""
         with self._records.change() as link:
             sql = "UPDATE tokens SET revoked = ? WHERE id = ? AND revoked = ''"
             return link.change(sql, (at, token)) == 1

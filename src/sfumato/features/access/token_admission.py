@@ -1,4 +1,4 @@
-"""The look at a token before anything else is done: whose it is, and what it opens."""
+"""Authenticate tokens: whose a token is and what it permits, before a request is handled."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from sfumato.vault.ports import Clock
 from sfumato.vault.service_ports import AccessStore
 from sfumato.vault.users import Caller, Token, User
 
-REMEMBERED_S: Final = 2.0  # a revoked token opens nothing any more within 5 s, on every node
-REMEMBERED: Final = 10_000
+REMEMBERED_S: Final = 2.0  # cache time; every node must reject a revoked token within 5 s
+REMEMBERED: Final = 10_000  # cached tokens
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class _Seen:
 
 
 class Admission:
-    """Tokens that were looked up are remembered for two seconds, hits only."""
+    """Token lookup with a cache: valid tokens are cached for two seconds, others never."""
 
     def __init__(self, store: AccessStore, clock: Clock) -> None:
         self._store = store
@@ -36,7 +36,7 @@ class Admission:
         self._lock = threading.Lock()
 
     def caller(self, token: str) -> Caller:
-        """Return whose token it is and what it opens, or refuse; one refusal for all reasons."""
+        """Authenticate a token: return its caller; or refuse, for any reason with one refusal."""
         digest = token_digest(token)
         seen = None if digest is None else self._remembered(digest) or self._looked_up(digest)
         if seen is None or datetime.fromisoformat(seen.expires) <= self._now():
@@ -44,7 +44,7 @@ class Admission:
         return seen.caller
 
     def recalled(self, token: str) -> Caller | None:
-        """Return whom `caller` would, if they were looked up just now; else None, for a look."""
+        """Return the caller if the token is in the cache; None if it needs a lookup."""
         digest = token_digest(token)
         seen = None if digest is None else self._remembered(digest)
         if seen is None or datetime.fromisoformat(seen.expires) <= self._now():
@@ -52,9 +52,9 @@ class Admission:
         return seen.caller
 
     def returned(self, user: str, token: str) -> Caller:
-        """Return whoever began a job, as they are now; or refuse.
+        """Return the caller who began a job, with their current rights; or refuse.
 
-        A token that was revoked since lets it go no further; one that merely became old does.
+        A job continues if its token has expired, but not if the token was revoked.
         """
         known = self._store.user(user)
         found = [t for t in self._store.tokens(user) if t.id == token and not t.revoked]
@@ -63,7 +63,7 @@ class Admission:
         return _caller(known, found[0])
 
     def forget(self) -> None:
-        """Look every token up again: one was revoked, or a user was changed, on this node."""
+        """Clear the cache, after a token was revoked or a user was changed on this node."""
         with self._lock:
             self._seen.clear()
 
@@ -73,7 +73,7 @@ class Admission:
         return seen if seen is not None and time.monotonic() < seen.until else None
 
     def _looked_up(self, digest: str) -> _Seen | None:
-        until = time.monotonic() + REMEMBERED_S  # counted from before the look
+        until = time.monotonic() + REMEMBERED_S  # counted from before the lookup
         token = self._store.token(digest)
         user = None if token is None else self._store.user(token.user)
         if token is None or user is None or token.revoked or user.is_blocked:
@@ -92,14 +92,14 @@ class Admission:
 
 
 def _caller(user: User, token: Token) -> Caller:
-    """Return what the token opens, of what its user's roles let them do now."""
+    """Return the caller of a token: its actions, limited to the user's current roles."""
     reach = None if token.data_sets is None else frozenset(map(str.casefold, token.data_sets))
     actions = user.actions & frozenset(token.actions)
     return Caller(user.name, actions, reach, token.id, is_themselves=token.kind == "session")
 
 
 def not_signed_in() -> Refused:
-    """Return the one refusal for no token, a wrong one, an old one and a revoked one."""
+    """Return the one refusal for a missing, wrong, expired or revoked token."""
     return Refused(
         "not-signed-in",
         "There is no token, or it is wrong, too old, or revoked.",

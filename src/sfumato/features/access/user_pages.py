@@ -1,4 +1,4 @@
-"""An operator's page: who may sign in, with which roles, and a link for somebody new."""
+"""The operator's page of users: their roles, invitations and blocks."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ ROLES: Final = (
 
 
 async def users(visit: Visit) -> Response:
-    """Show everybody who may sign in."""
+    """Show all users."""
     return await _page(visit, None, None)
 
 
 async def invite(visit: Visit) -> Response:
-    """Invite somebody, and show their link this once."""
+    """Invite a user, and show their link once."""
     body = {"user": visit.form.text("user"), "roles": visit.form.all("roles")}
     return await _page(visit, *await visit.tried("invite", lambda: body))
 
 
 async def change(visit: Visit) -> Response:
-    """Change somebody's roles, or block them."""
+    """Change a user's roles, or block them."""
     form = visit.form
     body = {"user": form.raw("user"), "roles": form.all("roles"), "blocked": form.has("blocked")}
     changed, refused = await visit.tried("change-user", lambda: body)
@@ -38,7 +38,7 @@ async def change(visit: Visit) -> Response:
 
 
 async def revoke(visit: Visit) -> Response:
-    """Revoke all tokens of somebody who has lost a device."""
+    """Revoke all tokens of a user who has lost a device."""
     await visit.call("revoke-tokens", {"user": visit.form.raw("user")})
     return visit.go("/users")
 

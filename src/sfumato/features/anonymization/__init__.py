@@ -1,4 +1,4 @@
-"""What an owner does with a table of their own: see how anonymous it is, and recode it."""
+"""k-anonymity of an owner's own table: measure it, and recode the table."""
 
 from sfumato.dp.anonymity.hierarchy_files import read_rules, read_taxonomy, rules_toml
 from sfumato.dp.anonymity.hierarchy_rules import Rule

@@ -1,4 +1,4 @@
-"""How anonymous a table is, recodings of it, and what a look-alike has kept: the owner's files."""
+"""The anonymity commands: measure k-anonymity, recode a table, check synthetic data for leaks."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from sfumato.features.anonymization.report_text import (
 )
 from sfumato.system.csv_writer import write_rows
 
-# --- Risk against loss, a point for each k, the chosen one marked
+# --- Plot risk against information loss: one point per k, the chosen one marked
 
 
 Point = dict[str, Any]  # Any: numbers of the service, as JSON has them
@@ -44,7 +44,7 @@ _CHOSEN: Final = "#D55E00"
 
 
 def risk_and_loss(curve: Mapping[str, Any]) -> Plot:  # Any: the service's JSON
-    """Return the picture, with its table and a summary in words."""
+    """Plot risk against information loss for several k, with a table and a summary."""
     points = [one for one in curve["points"] if "refused" not in one]
     title = f"What hiding in a larger crowd costs, {curve['method']} recoding"
     return Plot(
@@ -79,7 +79,7 @@ def _cells(one: Point, chosen: int) -> tuple[str, ...]:
 
 
 def _rows(points: list[Point], chosen: int) -> list[Json]:
-    """Return a point for each place, named after every k that comes to lie there."""
+    """Return one point per position of the plot, labelled with every k that has it."""
     places: dict[tuple[float, float], list[int]] = {}
     for one in points:
         places.setdefault((one["highest"], one["loss"]), []).append(one["k"])
@@ -183,7 +183,7 @@ def unique(shell: Shell, table: str, inner: str | None, quasi: tuple[str, ...], 
 def hierarchies(shell: Shell, table: str, inner: str | None, **how: Any) -> None:
     """Propose how each column is generalised, and show what that makes of some values."""
     if how["out"] is not None:
-        _check_new(how["out"])  # rules that somebody has reviewed are not written over
+        _check_new(how["out"])  # don't overwrite rules that were reviewed
     rules, found = shell.app.anonymity().hierarchies(TableFile(table, inner), how["quasi"])
     text = rules_toml(rules)
     if how["out"] is not None:
@@ -240,7 +240,7 @@ def reach(shell: Shell, table: str, inner: str | None, **how: Any) -> None:
     With --data-set, that a table is handed out stands in the vault's ledger before it is written,
     and every later receipt about these people says so.
     """
-    _check_outputs(how["out"], how["picture"])  # before anything is written down
+    _check_outputs(how["out"], how["picture"])  # before the ledger or a file is written
     service, file, recoding = shell.app.anonymity(), TableFile(table, inner), _recoding(how)
     with working("recoding"):
         lines, found = service.reach(file, recoding)
@@ -371,7 +371,7 @@ def _write(path: str, write: Callable[[TextIO], object]) -> None:
 
 
 def _check_outputs(out: str | None, picture: str | None) -> None:
-    """Refuse to write where something is, or both to one place, or no such picture."""
+    """Refuse output files that exist, are the same file, or have an unknown picture format."""
     for name in (out, picture):
         if name is not None:
             _check_new(name)
@@ -382,7 +382,7 @@ def _check_outputs(out: str | None, picture: str | None) -> None:
 
 
 def _check_new(name: str) -> None:
-    """Refuse a file that is there, if only as a link to nowhere, and a folder that is not."""
+    """Refuse a path that exists, even as a dangling link, or whose folder doesn't exist."""
     path, has_folder, is_new = Path(name), True, False
     try:
         has_folder = path.parent.is_dir()

@@ -1,4 +1,4 @@
-"""Columns made blunt before a table is recoded: ends cut, numbers rounded or averaged."""
+"""Coarsen numeric columns before recoding: top and bottom coding, rounding, microaggregation."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from sfumato.dp.refusal import Refused
 
 @dataclass(frozen=True)
 class Blunting:
-    """What is done: `cut` to an interval, `round` to a step, `average` over k near rows.
+    """One coarsening: `cut` to an interval, `round` to a step, or `average` over k near rows.
 
-    Several columns are averaged together: near rows are near in all of them.
+    Several columns are averaged together: rows are near if they are near in all of the columns.
     """
 
     columns: tuple[str, ...]
@@ -23,7 +23,7 @@ class Blunting:
 
 
 def blunted(table: Table, blunt: Sequence[Blunting]) -> Table:
-    """Return the table with those columns made blunt, in that order."""
+    """Return the table with the coarsenings applied, in that order."""
     columns = dict(table.columns)
     for one in blunt:
         named = Table(columns, table.rows).of(one.columns)

@@ -1,4 +1,4 @@
-"""A table without DP that an owner hands out, written down before anything of it is shown."""
+"""Record in the ledger that an owner hands out a table without DP, before it is written."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from sfumato.vault.users import Caller
 
 @dataclass(frozen=True)
 class HandingOut:
-    """The record of one vault: who handed out what of whose people."""
+    """The service of one vault that records tables without DP in its ledger."""
 
     ledger: Ledger
     catalogue: Catalogue
 
     def record(self, caller: Caller, data_set: str, how: Recoding) -> Json:
-        """Write into the ledger that a table of this data set's people is handed out; say where.
+        """Record in the ledger that a table of this data set's people is handed out.
 
-        Afterwards every receipt about these people says so (soundness rule 9).
+        Returns the entry. Every later receipt about these people states it (soundness rule 9).
         """
         listing = own_listing(self.catalogue, caller, data_set)
         columns = ", ".join([*how.quasi, *how.sensitive, *how.keep, *how.names])

@@ -1,4 +1,4 @@
-"""What the anonymity commands found, in lines for people."""
+"""Format the results of the anonymity commands as lines of text."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ WHAT_IT_IS_NOT: Final = (
 )
 _MEASURES: Final = ("l", "entropy_l", "recursive_c", "alpha", "t", "beta", "enhanced_beta", "delta")
 SHOWN: Final = 12
-_WIDEST: Final = 40  # letters of a cell that are shown
+_WIDEST: Final = 40  # longest text of a cell
 
 
 def worded(lines: Sequence[str]) -> str:
-    """Return the lines as one text, in which whatever a file holds is only read."""
+    """Join the lines, with control characters escaped, so that a file can't alter the terminal."""
     return "\n".join(map(printable, lines))
 
 
 def check_lines(found: Shape) -> list[str]:
-    """Return a check in lines: the table, its secrets, its risks, its worst classes."""
+    """Format a check: k, risks, measures of the sensitive columns, worst classes."""
     if not found["rows"]:
         return [_for(found), "The table has no rows."]
     return [
@@ -37,7 +37,7 @@ def check_lines(found: Shape) -> list[str]:
 
 
 def unique_lines(found: Shape) -> list[str]:
-    """Return which columns make people unique, in lines."""
+    """Format the combinations of columns that make people unique."""
     rows = found["rows"]
     cells = [
         (" + ".join(one["columns"]), f"{one['unique']:,}", _share(one["unique"], rows))
@@ -55,7 +55,7 @@ def unique_lines(found: Shape) -> list[str]:
 
 
 def preview_lines(found: Shape) -> list[str]:
-    """Return what proposed hierarchies make of some values."""
+    """Format the preview of proposed hierarchies: some values at each level."""
     lines = [_for(found)]
     for name, rows in found["preview"].items():
         levels = [f"level {i}" for i in range(len(rows[0]) if rows else 0)]
@@ -64,7 +64,7 @@ def preview_lines(found: Shape) -> list[str]:
 
 
 def reach_lines(found: Shape) -> list[str]:
-    """Return what a recoding comes to."""
+    """Format the result of a recoding: goal, loss, risk, hierarchies."""
     utility, risks = found["utility"], found["risks"]
     levels, blunt = found["levels"], ", ".join(found["blunted"])
     besides = f"; what was made blunt before, {blunt}, is not in it" if blunt else ""
@@ -95,7 +95,7 @@ def reach_lines(found: Shape) -> list[str]:
 
 
 def leak_lines(found: Shape) -> list[str]:
-    """Return what a look-alike has kept."""
+    """Format what synthetic data kept of its original."""
     rows = found["rows"]
     lines = [
         _for(found),
@@ -166,7 +166,7 @@ def _worst_lines(found: Shape) -> list[str]:
 
 
 def _rule_lines(rules: Shape) -> list[str]:
-    """Return which hierarchies were used that nobody has reviewed, and which were not used."""
+    """Format which hierarchies were proposed instead of given, and which were given but unused."""
     lines = []
     if rules["proposed"]:
         lines.append(f"Hierarchies proposed, not given, for: {', '.join(rules['proposed'])}.")

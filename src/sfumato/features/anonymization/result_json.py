@@ -1,4 +1,4 @@
-"""What the service found, as JSON; a number that has no end is null and named in words."""
+"""Results of the anonymity service as JSON; infinite numbers are null."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from sfumato.dp.json_values import Json
 
 
 def check_json(found: Check) -> Json:
-    """Return a check as JSON."""
+    """Return the result of a check as JSON."""
     return {
         "rows": found.rows,
         "quasi": list(found.quasi),
@@ -43,7 +43,7 @@ def risks_json(found: Risks) -> Json:
 
 
 def recoded_json(found: Recoded, utility: Utility, quasi: Sequence[str]) -> Json:
-    """Return what a recoding comes to."""
+    """Return the result of a recoding as JSON."""
     levels = None if found.levels is None else dict(zip(quasi, found.levels, strict=True))
     return {
         "guarantee": found.guarantee,
@@ -57,12 +57,12 @@ def recoded_json(found: Recoded, utility: Utility, quasi: Sequence[str]) -> Json
 
 
 def leaks_json(found: Leaks) -> Json:
-    """Return what a look-alike has kept."""
+    """Return what synthetic data kept of its original, as JSON."""
     return asdict(found)
 
 
 def rows_in_order(table: Table, names: Sequence[str]) -> list[list[str]]:
-    """Return the rows as texts, in the order of what they say."""
+    """Return the rows as texts, sorted by content."""
     columns = table.of(names)
     texts = [np.array([*c.written] or [""], dtype=object)[c.codes] for c in columns]
     ranks = [_rank(c.written)[c.codes] if table.rows else c.codes for c in columns]
@@ -71,7 +71,7 @@ def rows_in_order(table: Table, names: Sequence[str]) -> list[list[str]]:
 
 
 def formulas_in(table: Table, names: Sequence[str]) -> list[str]:
-    """Return which columns have a cell, or a name, that a spreadsheet would compute."""
+    """Return the columns that have a cell or a name which a spreadsheet would run as a formula."""
     return [
         column.name
         for column in table.of(names)
@@ -80,13 +80,13 @@ def formulas_in(table: Table, names: Sequence[str]) -> list[str]:
 
 
 def _is_formula(text: str) -> bool:
-    """Say whether a text begins like a formula and is no number, blanks around it aside."""
+    """Say whether a text, stripped of blanks, starts like a formula and isn't a number."""
     begun = text.strip()
     return begun[:1] in {"=", "+", "-", "@"} and not NUMERAL.fullmatch(begun)
 
 
 def _rank(texts: Sequence[str]) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-    """Return the place of each text in their own order."""
+    """Return the rank of each text in sorted order."""
     place = {text: rank for rank, text in enumerate(sorted(set(texts)))}
     return np.array([place[text] for text in texts], np.int64)
 

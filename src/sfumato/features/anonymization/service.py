@@ -1,8 +1,7 @@
-"""The owner's service: how anonymous a table is, and what recoding it costs.
+"""The owner's k-anonymity service: measure how anonymous a table is, and recode it.
 
-Everything here is computed from rows without noise. It is for the owner's eyes, says so, and
-answers nobody else; what is handed out is written into the ledger before (see
-`hand_out_service.py`).
+All results are computed from rows without noise. They are labelled owner-only, and no other user
+gets them. A table that is handed out is recorded in the ledger first (`hand_out_service.py`).
 """
 
 from __future__ import annotations
@@ -49,44 +48,44 @@ from sfumato.vault.table_reader_port import ReadOrder, TableReader
 
 METHODS: Final = ("global", "local", "mondrian")
 CURVE: Final = (2, 3, 5, 10, 20, 50, 100)
-SPECIAL: Final = 3  # columns at most that a row is looked for to be alone by
+SPECIAL: Final = 3  # most columns of a combination in the search for special uniques
 
 
 @dataclass(frozen=True)
 class TableFile:
-    """An owner's file, and the table in it if it holds several."""
+    """An owner's file, and the name of the table if it has several."""
 
     path: str
     inner_table: str | None = None
 
     def order(self, columns: Sequence[str] | None = None, *, is_grouped: bool = False) -> ReadOrder:
-        """Return the order to read these columns, or all."""
+        """Return the order to read these columns, or all columns."""
         names = None if columns is None else tuple(dict.fromkeys(columns))
         return ReadOrder(self.path, names, is_grouped, self.inner_table)
 
 
 @dataclass(frozen=True)
 class Recoding:
-    """How a table is to be recoded, and what of it is handed out."""
+    """The settings of a recoding: columns, goal, method, hierarchies and pseudonyms."""
 
     quasi: tuple[str, ...]
     goal: Goal
     sensitive: tuple[str, ...] = ()
     method: str = "global"
     suppress: float = 0.0
-    rules: Mapping[str, Rule] = field(default_factory=dict)  # of columns; others get a proposal
-    keep: tuple[str, ...] = ()  # more columns to hand out, as they are
-    names: tuple[str, ...] = ()  # columns to hand out under pseudonyms
+    rules: Mapping[str, Rule] = field(default_factory=dict)  # by column; others get a proposed one
+    keep: tuple[str, ...] = ()  # further columns to hand out, unchanged
+    names: tuple[str, ...] = ()  # columns to hand out as pseudonyms
     key: bytes = b""  # of the pseudonyms
-    blunt: tuple[Blunting, ...] = ()  # what is done to columns before all else
+    blunt: tuple[Blunting, ...] = ()  # coarsenings before the recoding
 
 
 @dataclass(frozen=True)
 class Anonymity:
-    """The service; the reader opens the owner's own files and nothing else.
+    """The k-anonymity service; its reader opens only the owner's own files.
 
-    A table is a file (a path, or `TableFile`), or one that the owner has in memory: a frame of
-    pandas, polars or pyarrow, an array, a tensor, or rows.
+    A table is a file (a path, or `TableFile`) or in memory: a frame of pandas, polars or pyarrow,
+    an array, a tensor, or rows.
     """
 
     reader: TableReader
@@ -100,17 +99,17 @@ class Anonymity:
         others_known: bool = False,
         fraction: float | None = None,
     ) -> Json:
-        """Return how anonymous the table is; rows that are alike are read as one.
+        """Measure how anonymous the table is: k, l-diversity, t-closeness and others, and risks.
 
         Args:
             table: A file's path, or a frame, an array, a tensor or rows in memory.
-            quasi: The quasi-identifiers; all columns that are not sensitive if there are none.
-            sensitive: The columns that hold secrets.
-            others_known: Measure each secret as if the others were known.
-            fraction: Which part of its population the table is, for the journalist's risk.
+            quasi: The quasi-identifiers; None for all columns that are not sensitive.
+            sensitive: The sensitive columns.
+            others_known: Measure each sensitive column as if the attacker knew the others.
+            fraction: The share of the population that is in the table, for the journalist's risk.
 
         Returns:
-            `k` (the smallest class) and the other measures and risks, for the owner's eyes.
+            `k` (the smallest class) and the other measures and risks; owner-only.
 
         Raises:
             Refused: The table cannot be read, or has no such column.
@@ -130,7 +129,7 @@ class Anonymity:
         *,
         is_grouped: bool = False,
     ) -> Table:
-        """Return a file's table, or one that is in memory, as codes."""
+        """Read a table from a file or from memory, as codes of values."""
         if isinstance(table, str | Path):
             table = TableFile(str(table))
         if isinstance(table, TableFile):
@@ -138,15 +137,15 @@ class Anonymity:
         return coded_table(table, columns)
 
     def unique(self, table: TableFile | Tabular, columns: Sequence[str] | None, most: int) -> Json:
-        """Return which columns make people unique, and how many are unique by few of them.
+        """Find the combinations of columns that make people unique.
 
         Args:
             table: A file's path, or a frame, an array, a tensor or rows in memory.
-            columns: The columns to combine; all, if there are none.
-            most: How many columns to combine at most.
+            columns: The columns to combine; None for all.
+            most: The most columns to combine.
 
         Returns:
-            The number of unique rows for each combination, for the owner's eyes.
+            The number of unique rows for each combination; owner-only.
 
         Raises:
             Refused: The table cannot be read, or has no such column.
@@ -183,7 +182,7 @@ class Anonymity:
             columns: The columns.
 
         Returns:
-            A rule for each column, and a preview of what it makes of values.
+            A rule for each column, and a preview of its levels for some values.
 
         Raises:
             Refused: The table cannot be read, or has no such column.
@@ -197,8 +196,8 @@ class Anonymity:
     def reach(self, table: TableFile | Tabular, how: Recoding) -> tuple[list[list[str]], Json]:
         """Recode a table until it reaches a goal of anonymity.
 
-        Only quasi-identifiers, sensitive columns and what is named besides are in the lines. They
-        are sorted by their content, so that their order says nothing.
+        The lines have only the quasi-identifiers, the sensitive columns, and the columns in `keep`
+        and `names`. They are sorted by content, so that their order reveals nothing.
 
         Args:
             table: A file's path, or a frame, an array, a tensor or rows in memory.
@@ -227,12 +226,12 @@ class Anonymity:
         return [columns, *rows_in_order(named, columns)], _for_the_owner(shape)
 
     def curve(self, table: TableFile | Tabular, how: Recoding, ks: Sequence[int] = CURVE) -> Json:
-        """Return risk and loss for several k, to choose one.
+        """Compute risk and information loss for several k, to choose one.
 
         Args:
             table: A file's path, or a frame, an array, a tensor or rows in memory.
             how: The columns, the method and the hierarchies.
-            ks: The values of k, beside the goal's own.
+            ks: The values of k, in addition to the goal's own.
 
         Returns:
             A point for each k.
@@ -266,7 +265,7 @@ class Anonymity:
         look_alike: TableFile | Tabular,
         held_back: TableFile | Tabular | None,
     ) -> Json:
-        """Return what synthetic data kept of its original, for the owner (soundness rule 30).
+        """Measure what synthetic data kept of its original; owner-only (soundness rule 30).
 
         Args:
             original: The real table: a file's path, or rows in memory.
@@ -307,7 +306,7 @@ def _recoded(table: Table, how: Recoding, goal: Goal) -> Recoded:
 
 
 def _check_possible(table: Table, goal: Goal, sensitive: Sequence[str]) -> None:
-    """Refuse at once what no class could have, were it all of the table."""
+    """Refuse at once a goal that not even the whole table as one class could reach."""
     most = min((len(column.values) for column in table.of(sensitive)), default=0)
     if goal.k > table.people > 0:
         says = f"k = {goal.k:,} is asked, and the table has {table.people:,} rows"
@@ -326,7 +325,7 @@ def _hierarchies(table: Table, how: Recoding) -> dict[str, Hierarchy]:
 
 
 def _check_rules(how: Recoding) -> None:
-    """Refuse a rule that is meant for a quasi-identifier, but named in other letters."""
+    """Refuse a rule whose name differs from a quasi-identifier only in letter case or blanks."""
     of_small = {name.casefold(): name for name in how.quasi}
     for name in how.rules:
         meant = of_small.get(name.strip().casefold(), name)
@@ -340,7 +339,7 @@ def _check_rules(how: Recoding) -> None:
 
 
 def _rules_said(how: Recoding) -> Json:
-    """Return which quasi-identifiers have a rule of the owner's, and which a proposal."""
+    """Return which quasi-identifiers have a given rule, which a proposed one, and unused rules."""
     return {
         "given": [name for name in how.quasi if name in how.rules],
         "proposed": [name for name in how.quasi if name not in how.rules],

@@ -1,1 +1,1 @@
-"""The auditor's view: the ledger, an answer sheet for each release, who may do what."""
+"""The auditor's view: the ledger, an answer sheet for each release, and access rights."""

@@ -1,8 +1,8 @@
-"""The answer sheet: everything that a data protection officer asks of one release, signed.
+"""The answer sheet: the signed record of one release, for data protection officers and auditors.
 
-It holds the chain's own entries of the release, so that whoever has the vault's public key can
-check it without the vault (`sheet_verification.py`). No answer is on it, and nothing that rows
-decide but whether the question failed, which the chain says too.
+It contains the release's ledger entries, so that anyone with the vault's public key can verify it
+without the vault (`sheet_verification.py`). It has no answer. The only field that depends on rows
+is whether the query failed, which the ledger has, too.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from sfumato.vault.budget_windows import parts_of
 from sfumato.vault.ledger_entries import Entry
 
 FORMAT: Final = "sheet/1"
-REVIEWED: Final = "reviewed-sheet/1"  # of files that people have let out, without any noise
-EARLIER: Final = 200
+REVIEWED: Final = "reviewed-sheet/1"  # files that left after output checking, without noise
+EARLIER: Final = 200  # earlier releases that a sheet lists
 OF_REVIEWED: Final = (
     "data_set", "version", "people", "guarantee", "request", "author", "reviewers", "by", "files",
     "seal",
@@ -33,7 +33,7 @@ REVIEWER: Final = "none: the mechanism is what protects; no person chose what wa
 
 
 def sheet(ledger: Ledger, charge: Entry) -> Json:
-    """Return the sheet of one charge, as it stands now, with the vault's signature."""
+    """Return the signed answer sheet of one charge, as of now."""
     said: dict[str, Any] = json.loads(charge.body)  # Any: JSON of the chain
     body = said["body"]
     past = ledger.store.past_of(said["user"], said["op"])
@@ -71,14 +71,14 @@ def sheet(ledger: Ledger, charge: Entry) -> Json:
 
 
 def _window(debits: Json, people: str) -> Json:
-    """Return in which window it was charged; nothing where the budget is for ever."""
+    """Return the budget window of the charge; {} if the budget has no windows."""
     found = (parts_of(name) for name in debits)
     own = [parts for parts in found if parts is not None and parts[2] == people_account(people)]
     return {"window": {"per": own[0][0], "in": own[0][1]}} if own else {}
 
 
 def reviewed_sheet(ledger: Ledger, released: Entry) -> Json:
-    """Return the sheet of files that have left the airlock: whose word it was, and every hash."""
+    """Return the signed sheet of files that left the airlock: their reviewers and hashes."""
     body: dict[str, Any] = json.loads(released.body)  # Any: JSON of the chain
     head = ledger.store.head()
     made: Json = {
@@ -90,7 +90,7 @@ def reviewed_sheet(ledger: Ledger, released: Entry) -> Json:
         "asked_by": body["author"],
         "question": body["says"],
         **{name: body[name] for name in OF_REVIEWED},
-        "epsilon": None,  # none would be true
+        "epsilon": None,  # no epsilon holds for files without noise
         "delta": None,
         "reviewer": ", ".join(body["reviewers"]),
         "earlier": _earlier(ledger, released, body["people"]),
@@ -100,7 +100,7 @@ def reviewed_sheet(ledger: Ledger, released: Entry) -> Json:
 
 
 def _words(ledger: Ledger, released: Entry, body: dict[str, Any]) -> list[Entry]:
-    """Return the entries of its run and of each reviewer's word on what has left."""
+    """Return the entries of the program's run, and of each reviewer's vote on these files."""
     found = []
     for kind in ("airlock-run", "airlock-vote"):
         for entry in ledger.store.notes(kind, 0, released.seq):
@@ -119,7 +119,7 @@ def _signed(ledger: Ledger, made: Json) -> Json:
 
 
 def _earlier(ledger: Ledger, charge: Entry, people: str) -> Json:
-    """Return earlier releases about these people, and how many were not DP until now."""
+    """Return earlier releases about these people, and the number of non-DP releases until now."""
     found = ledger.store.charges(charge.seq, EARLIER + 1, people=people)
     return {
         "releases": [_brief(entry) for entry in found[:EARLIER] if entry.kind == "charged"],

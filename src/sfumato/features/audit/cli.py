@@ -1,4 +1,4 @@
-"""Answer sheets and receipts: check one anywhere, without the vault."""
+"""The command `verify`: verify an answer sheet or a receipt offline, without the vault."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def verify(shell: Shell, path: str, key: str | None, folder: str | None) -> None
         click.get_current_context().exit(REFUSED)
 
 
-def _of_sheet(sheet: Any) -> list[str]:  # Any: a stranger's JSON, which holds
+def _of_sheet(sheet: Any) -> list[str]:  # Any: JSON from outside, verified
     price = f"epsilon {sheet['epsilon']}" if sheet["epsilon"] else sheet["guarantee"]
     return [f"The sheet holds: {sheet['question']}, {price}"]
 
@@ -74,20 +74,20 @@ def _of_receipt(receipt: Any) -> list[str]:  # Any: as above
     ]
 
 
-def _receipt_in(given: Any) -> Any | None:  # Any: a stranger's JSON
-    """Return the receipt that the file is, or that an answer in it came with; or None."""
+def _receipt_in(given: Any) -> Any | None:  # Any: JSON from outside
+    """Return the file's receipt: the file itself, or the receipt of an answer in it; or None."""
     inner = given.get("receipt", given)
     is_receipt = isinstance(inner, dict) and "proof" not in inner and "signed" in inner
     return inner if is_receipt or "receipt" in given else None
 
 
 def _saved(folder: Path) -> dict[str, bytes]:
-    """Return the files that were fetched, without the note beside them."""
+    """Return the contents of the saved files, without the receipt next to them."""
     there = {path.relative_to(folder).as_posix(): path for path in folder.rglob("*")}
     return {name: p.read_bytes() for name, p in there.items() if p.is_file() and name != RECEIPT}
 
 
-def _read(path: str) -> Any:  # Any: a stranger's JSON
+def _read(path: str) -> Any:  # Any: JSON from outside
     try:
         given = json.loads(Path(path).read_text("utf-8"))
     except (ValueError, RecursionError):

@@ -1,4 +1,4 @@
-"""The ledger: what was charged, whether the chain holds, and what to do when it does not."""
+"""The ledger commands: show entries, verify the hash chain, and repair a frozen ledger."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def verify(shell: Shell, receipt: str | None) -> None:
 
 
 def _verify_there(shell: Shell, receipt: dict[str, Any]) -> None:
-    """Look whether the receipt stands in the ledger of a vault that is served."""
+    """Ask a service whether its ledger has the receipt's entry."""
     with shell.open() as vault:
         stands = vault.has_receipt(receipt)
     shape: dict[str, Any] = {"receipt": stands}
@@ -127,7 +127,7 @@ _UNMEASURED = (
 
 
 def _measured_text(debited: dict[str, float]) -> str:
-    """Return what was debited for what was lost, in words."""
+    """Describe the debits for lost entries, in words."""
     if not debited:
         return "The ledger goes on. By the anchor nothing was lost, and nothing was debited."
     lost = [f"  {name}: epsilon {epsilon:g}" for name, epsilon in sorted(debited.items())]

@@ -1,4 +1,4 @@
-"""What was asked: one's own history, and for an auditor the chain, the releases, the policies."""
+"""The pages of the user's own history, and of the auditor: ledger, releases and policies."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MOST_JOBS: Final = 10  # on the page of the history
 
 
 async def history(visit: Visit) -> Response:
-    """Show the visitor's own questions, the newest first, and their jobs."""
+    """Show the user's own queries, newest first, and their jobs."""
     found, jobs = await asyncio.gather(
         visit.call("history", _from(visit, "before", 50)), visit.call("jobs")
     )
@@ -24,7 +24,7 @@ async def history(visit: Visit) -> Response:
 
 
 async def releases(visit: Visit) -> Response:
-    """Show what was charged, the newest first; no answer is among it."""
+    """Show all releases, newest first, without their answers."""
     asked: dict[str, object] = _from(visit, "before", 50)
     data_set = visit.request.query_params.get("data_set", "").strip()
     if data_set:
@@ -36,13 +36,13 @@ async def releases(visit: Visit) -> Response:
 
 
 async def sheet(visit: Visit) -> Response:
-    """Show the answer sheet of one release; it prints as a page."""
+    """Show the answer sheet of one release, as a printable page."""
     found = await visit.call("sheet", {"entry": visit.at("entry")})
     return visit.page("sheet.html", sheet=found, entry=visit.at("entry"), raw=_spelled(found))
 
 
 async def sheet_file(visit: Visit) -> Response:
-    """Return the answer sheet as it was signed, to be verified without this service."""
+    """Return the signed answer sheet as a JSON file, to be verified offline."""
     entry = visit.at("entry")
     found = await visit.call("sheet", {"entry": entry})
     name = "".join(letter for letter in entry if letter.isdigit())
@@ -51,7 +51,7 @@ async def sheet_file(visit: Visit) -> Response:
 
 
 async def chain(visit: Visit) -> Response:
-    """Show the chain, in order."""
+    """Show the ledger's entries, in order, and the result of a verification if asked for."""
     found = await visit.call("entries", _from(visit, "after", 100))
     verdict = None
     if "verify" in visit.request.query_params:
@@ -60,7 +60,7 @@ async def chain(visit: Visit) -> Response:
 
 
 async def policies(visit: Visit) -> Response:
-    """Show cards, grants, caps, and who has which role."""
+    """Show cards, grants, caps, and the users' roles."""
     return visit.page("policies.html", **await visit.call("policies"))
 
 

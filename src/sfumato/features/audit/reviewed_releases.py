@@ -1,4 +1,4 @@
-"""What has left by people's word, listed beside what was charged: from the chain alone."""
+"""List airlock releases (output checking) from the ledger, next to the charged releases."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ SHOWN: Final = ("data_set", "version", "people", "says", "epsilon", "delta", "gu
 
 
 def is_reviewed(entry: Entry) -> bool:
-    """Say whether an entry is of files that have left the airlock."""
+    """Say whether a ledger entry releases files from the airlock."""
     return entry.kind == NOT_DP and "request" in _body(entry)
 
 
 def reviewed_releases(store: LedgerStore, before: int, data_set: str | None) -> list[Entry]:
-    """Return the entries before that one of files that have left, of that data set or of all."""
+    """Return the airlock releases before that entry, of one data set or of all."""
     return [
         entry
         for entry in store.notes(NOT_DP)
@@ -30,7 +30,7 @@ def reviewed_releases(store: LedgerStore, before: int, data_set: str | None) -> 
 
 
 def reviewed_json(store: LedgerStore, entry: Entry) -> Json:
-    """Return who wanted which files out, of which program, and who let them; nobody was charged."""
+    """Return an airlock release as JSON: author, program, files, reviewers; no account paid."""
     body = _body(entry)
     return {
         "entry": entry.seq,
@@ -45,18 +45,18 @@ def reviewed_json(store: LedgerStore, entry: Entry) -> Json:
             "let_out_by": body["by"],
             "files": body["files"],
         },
-        **{key: body.get(key) for key in SHOWN},  # no epsilon: none would be true
+        **{key: body.get(key) for key in SHOWN},  # without an epsilon: they have no noise
     }
 
 
 def _program_of(store: LedgerStore, released: Entry, request: str) -> str | None:
-    """Return the digest of the program, as the entry of its one run has it."""
+    """Return the program's digest from the entry of its run, or None."""
     for entry in store.notes("airlock-run", 0, released.seq):
         if _body(entry)["request"] == request:
             return str(_body(entry)["digest"])
     return None
 
 
-def _body(entry: Entry) -> dict[str, Any]:  # Any: JSON of the chain
+def _body(entry: Entry) -> dict[str, Any]:  # Any: JSON of the ledger
     said: dict[str, Any] = json.loads(entry.body)
     return said

@@ -1,4 +1,4 @@
-"""The routes of the record: one's own questions, and what an auditor reads."""
+"""The HTTP routes of the user's own history, and of the auditor."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The auditor's service: the record, all of it, and nothing of the rows."""
+"""The auditor's service: the whole ledger, answer sheets and access rights; no rows, no answers."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Audit:
     access: AccessStore
 
     def entries(self, after: int, limit: int) -> Json:
-        """Return a page of the chain, in order, and where the chain stands."""
+        """Return a page of ledger entries, in order, and the ledger's head."""
         found: list[Entry] = []
         for entry in self.ledger.store.entries(after):
             if len(found) == limit:
@@ -51,17 +51,17 @@ class Audit:
         }  # fmt: skip
 
     def verified(self) -> Json:
-        """Return whether the whole chain, every account's sum and the anchor hold."""
+        """Verify the whole hash chain, every account's sum and the anchor; return the result."""
         return self.ledger.verified()
 
     def present(self, receipt: Json) -> Json:
-        """Return whether the ledger has a receipt's entry; without a true one's it is frozen."""
+        """Say whether the ledger has a receipt's entry; freeze it if a signed receipt's is gone."""
         return {"stands": self.ledger.present(receipt)}
 
     def releases(self, before: int, limit: int, data_set: str | None) -> Json:
-        """Return a page of what was charged, or let out by people's word, the newest first.
+        """Return a page of charged releases and airlock releases, newest first.
 
-        No answer and no file is among it.
+        It has no answers and no files.
         """
         charges = self.ledger.store.charges(before, limit, data_set=data_set)
         reviewed = reviewed_releases(self.ledger.store, before, data_set)
@@ -78,7 +78,7 @@ class Audit:
         }
 
     def sheet(self, seq: int) -> Json:
-        """Return the answer sheet of one release, signed."""
+        """Return the signed answer sheet of one release; or refuse."""
         entry = self.ledger.store.entry(seq)
         if entry is not None and is_reviewed(entry):
             return reviewed_sheet(self.ledger, entry)
@@ -89,9 +89,9 @@ class Audit:
         return sheet(self.ledger, entry)
 
     def policies(self) -> Json:
-        """Return every card that was ever signed, grants, caps, and who has which role.
+        """Return every signed card, grants, caps, and the users' roles.
 
-        `history` says why what was spent may be more than the accounts say, or is None.
+        `history` is None, or the reason why the real spending may be more than the accounts'.
         """
         listings = [self.catalogue.find(name) for name in self.catalogue.names()]
         refusal = self.ledger.history()
@@ -118,12 +118,12 @@ class Audit:
 
 
 def _is_of_a_ballot(entry: Entry) -> bool:
-    """Say whether a survey's respondent paid it: there is no answer that a sheet could be of."""
+    """Say whether a charge is a survey respondent's ballot, which has no answer sheet."""
     return str(json.loads(entry.body)["user"]).startswith("survey/")
 
 
 def entry_json(entry: Entry) -> Json:
-    """Return an entry whole: its hash can be computed again from this."""
+    """Return all fields of an entry, from which its hash can be recomputed."""
     return {
         "seq": entry.seq,
         "epoch": entry.epoch,
@@ -136,7 +136,7 @@ def entry_json(entry: Entry) -> Json:
 
 
 def _release_json(entry: Entry) -> Json:
-    said: dict[str, Any] = json.loads(entry.body)  # Any: JSON of the chain
+    said: dict[str, Any] = json.loads(entry.body)  # Any: JSON of the ledger
     return {
         "entry": entry.seq,
         "at": entry.at,

@@ -1,4 +1,4 @@
-"""Whether an answer sheet or a receipt holds; without the vault, by its public key alone."""
+"""Verify an answer sheet or a receipt offline, with the vault's public key alone."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from sfumato.query.expression import spelled
 from sfumato.release.ledger_guard import NOT_DP
 from sfumato.vault.hash_chain import entry_hash
 
-Sheet = Mapping[str, Any]  # Any: a stranger's JSON; whatever does not fit is a fault
+Sheet = Mapping[str, Any]  # Any: JSON from outside; a wrong type is a fault
 _SAME = ("data_set", "version", "guarantee", "relation", "unit", "people", "epsilon", "delta",
          "noise", "selection", "bounding", "mechanism", "code")  # fmt: skip
-_AMOUNT: Final = re.compile(r"[0-9]{1,700}(/[0-9]{1,700})?")  # as the ledger writes it
+_AMOUNT: Final = re.compile(r"[0-9]{1,700}(/[0-9]{1,700})?")  # integer or fraction
 OTHER_KEY: Final = "it was signed by another key than the vault's"
 
 
 def check_sheet(sheet: Sheet, key: str | None = None) -> tuple[str, ...]:
-    """Return what does not hold, or nothing; `key` is the vault's, if it is known."""
+    """Verify an answer sheet; return its faults. `key` is the vault's public key, if known."""
     try:
         return tuple(_faults(sheet, key))
     except (KeyError, TypeError, ValueError, IndexError, AttributeError, RecursionError):
@@ -30,10 +30,10 @@ def check_sheet(sheet: Sheet, key: str | None = None) -> tuple[str, ...]:
 
 
 def check_receipt(receipt: Sheet, key: str | None = None) -> tuple[str, ...]:
-    """Return what does not hold of a receipt by itself, or nothing.
+    """Verify a receipt by itself; return its faults.
 
-    Signed is who was charged how much, by which operation, and where the chain stood; what was
-    asked and answered is not.
+    The signature covers the charged accounts, the price, the operation and the ledger's head. It
+    does not cover the question and the answer.
     """
     try:
         return tuple(_of_receipt(receipt, key))
@@ -42,7 +42,7 @@ def check_receipt(receipt: Sheet, key: str | None = None) -> tuple[str, ...]:
 
 
 def check_files(sheet: Sheet, files: Mapping[str, bytes]) -> tuple[str, ...]:
-    """Return which files are not those that the sheet is of, or nothing."""
+    """Compare files with the hashes on a sheet; return those that differ or are missing."""
     sums = {path: hashlib.sha256(file).hexdigest() for path, file in files.items()}
     named: Mapping[str, str] = sheet.get("files") or {}
     return tuple(
@@ -90,9 +90,9 @@ def _of_receipt(receipt: Sheet, key: str | None) -> list[str]:
 
 
 def _amount(text: str) -> float:
-    """Return an amount as a receipt says it; a short word for a number without end is none.
+    """Convert a signed amount to a float; raise for texts such as "inf" or "1e999".
 
-    Whoever has made up a receipt has signed it as well, with a key of their own.
+    The text may come from an attacker, who can sign a forged receipt with a key of their own.
     """
     if _AMOUNT.fullmatch(text) is None:
         raise ValueError
@@ -108,7 +108,7 @@ def _of_hashes(entries: Sequence[Sheet]) -> list[str]:
 
 
 def _of_reviewed(sheet: Sheet) -> list[str]:
-    """Return what does not hold of files that people let out: their words stand in the chain."""
+    """Return the faults of an airlock release's sheet, by the reviewers' votes in its entries."""
     released, *words = sheet["entries"]
     body, found = json.loads(released["body"]), []
     said = {"asked_by": body["author"], "question": body["says"], "epsilon": None, "delta": None}

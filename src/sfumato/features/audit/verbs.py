@@ -1,4 +1,4 @@
-"""The desk's verbs about the record."""
+"""The API verbs of history and audit: read a request, call the service."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ NEWEST: Final = 10**17
 
 
 def history(queries: Queries, caller: Caller, body: Body) -> Json:
-    """Return a page of the caller's own questions."""
+    """Return a page of the caller's own queries."""
     return queries.history(caller, _before(body), count_of(body, "limit", 50, 1000))
 
 
 def answer(queries: Queries, caller: Caller, body: Body) -> Json:
-    """Return an answer of the caller's again."""
+    """Return a stored answer of the caller's again."""
     release = queries.answer(caller, text_of(body, "op"))
     return {**release.answer, "receipt": release.receipt}
 
 
 def entries(audit: Audit, body: Body) -> Json:
-    """Return a page of the chain."""
+    """Return a page of ledger entries."""
     return audit.entries(_place(body, "after", 0), count_of(body, "limit", 200, 1000))
 
 
 def present(audit: Audit, body: Body) -> Json:
-    """Return whether the ledger has a receipt's entry."""
+    """Say whether the ledger has a receipt's entry."""
     receipt = body.get("receipt")
     if not isinstance(receipt, dict):
         raise bad_request("receipt is an object")
@@ -40,7 +40,7 @@ def present(audit: Audit, body: Body) -> Json:
 
 
 def releases(audit: Audit, body: Body) -> Json:
-    """Return a page of what was charged."""
+    """Return a page of releases."""
     name = None if body.get("data_set") is None else text_of(body, "data_set")
     return audit.releases(_before(body), count_of(body, "limit", 50, 1000), name)
 
@@ -58,6 +58,6 @@ def _before(body: Body) -> int:
 
 
 def _place(body: Body, key: str, otherwise: int) -> int:
-    """Return a place in the chain, or the nearest to it that a database can look for."""
+    """Read an entry number from a request, limited to the range of database integers."""
     place = body.get(key)
     return min(max(place, 0), NEWEST) if isinstance(place, int) else otherwise

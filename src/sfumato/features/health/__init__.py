@@ -1,1 +1,1 @@
-"""Readiness of the service, and its metrics."""
+"""Health: the service's readiness and its metrics."""

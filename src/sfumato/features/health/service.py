@@ -1,4 +1,4 @@
-"""Check whether the service can charge, read rows and write to its disks; read no row for it."""
+"""Readiness check: whether the service can charge, read rows and write to disk; reads no row."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ from sfumato.dp.refusal import Refused
 from sfumato.release.ledger_guard import Ledger
 from sfumato.vault.ports import Catalogue
 
-LEDGER_S: Final = 1.0  # for which what was found of ledger and disks is told again
-ENGINE_S: Final = 30.0  # and of the engine, of which a process may have to be started for it
-FREE: Final = 256 << 20  # bytes; with less, a disk is full for whoever depends on it
+LEDGER_S: Final = 1.0  # seconds for which the result for ledger and disks is cached
+ENGINE_S: Final = 30.0  # the same for the engine, whose check may start a process
+FREE: Final = 256 << 20  # bytes; a disk with less counts as full
 STARTING, NO_ENGINE, DISK = "starting", "engine-unavailable", "disk"
 
 
 @dataclass
 class _Seen:
-    """The last finding and its time; those who ask while one looks are told this."""
+    """A cached check result; callers get the old result while one of them runs the check."""
 
     found: tuple[str, ...] = (STARTING,)
     at: float = -1e9
     looking: threading.Lock = field(default_factory=threading.Lock)
 
     def told(self, for_s: float, look: Callable[[], tuple[str, ...]]) -> tuple[str, ...]:
-        """Return what was found lately; look again if that is old and nobody else does."""
+        """Return the cached result; run the check if it is old and no other thread does."""
         if time.monotonic() - self.at > for_s and self.looking.acquire(blocking=False):
             try:
                 self.found = look()
@@ -42,13 +42,13 @@ class _Seen:
 
 @dataclass
 class Readiness:
-    """What is missing for the service to do its work; has state.
+    """The service's readiness: which of its parts are missing; has state.
 
     Attributes:
-        ledger: which is looked at as before each charge.
-        catalogue: of the data sets that owners have frozen.
-        can_read: says whether a process that reads rows is there or can be started.
-        folders: where the vault and its anchor lie, by the names that are told.
+        ledger: the ledger, which gets the same check as before each charge.
+        catalogue: the catalogue, with the frozen data sets.
+        can_read: returns whether an engine process is running or can be started.
+        folders: the folders of the vault and its anchor, by the names to show.
     """
 
     ledger: Ledger
@@ -59,12 +59,12 @@ class Readiness:
     _reads: _Seen = field(default_factory=_Seen)
 
     def missing(self) -> tuple[str, ...]:
-        """Return what is missing, each by a code or a word of a closed list; nothing if ready."""
+        """Return the codes of all missing parts, from a fixed list; () if the service is ready."""
         found = (*self._charges.told(LEDGER_S, self._look), *self._reads.told(ENGINE_S, self._read))
         return tuple(dict.fromkeys(found))
 
     def measures(self) -> Json:
-        """Return what an operator may measure: of the ledger, its anchor, freezes and disks."""
+        """Return the metrics for operators: ledger, anchor, frozen data sets and disks."""
         head, mark = self.ledger.store.head(), self.ledger.anchor.read()
         names = self.catalogue.names()
         return {
@@ -90,10 +90,10 @@ class Readiness:
         return (*(() if refused is None else (refused,)), *((DISK,) if is_full else ()))
 
     def _refusal(self) -> str | None:
-        """Return the code of what keeps the ledger from a charge, or None."""
+        """Return the code of the refusal that a charge would get, or None."""
         try:
             refused = self.ledger.history()
-        except Refused as error:  # it cannot be reached
+        except Refused as error:  # the ledger's database can't be reached
             return error.code
         return None if refused is None else refused.code
 
@@ -102,7 +102,7 @@ class Readiness:
 
 
 def _free(folder: Path) -> int:
-    """Return the bytes that can be written there; none where nothing may be."""
+    """Return the free bytes of a folder's disk; 0 if it is read-only or can't be read."""
     try:
         disk = os.statvfs(folder)
     except OSError:
@@ -111,5 +111,5 @@ def _free(folder: Path) -> int:
 
 
 def _rounded(size: int) -> int:
-    """Return a power of two that is no more: what a run writes for a while moves it hardly ever."""
+    """Round down to a power of two, so that the metric hardly changes with what a query writes."""
     return 1 << (size.bit_length() - 1) if size else 0

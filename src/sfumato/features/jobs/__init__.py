@@ -1,1 +1,1 @@
-"""Long queries as jobs: begin, watch, cancel, go on after a crash."""
+"""Jobs: long queries that run without a waiting client, and restart after a crash."""

@@ -1,4 +1,4 @@
-"""Long work that goes on when nobody waits: what was asked for, by whom, and how it stands."""
+"""The data model of jobs: what was requested, by whom, and the job's state."""
 
 from __future__ import annotations
 
@@ -13,56 +13,56 @@ ASK, ADD = "ask", "add"
 
 @dataclass(frozen=True)
 class Job:
-    """One piece of long work; of an answer or a row nothing is here."""
+    """One job: its request and state; it has no answer and no rows."""
 
     id: str
     user: str
-    token: str  # the id of the token that began it; a revoked one lets it go no further
+    token: str  # the id of the token that began it; if that is revoked, the job stops
     kind: str
     data_set: str
-    op: str  # the operation: what is begun again pays once
-    body: str  # what was asked for, as JSON with exact numbers
+    op: str  # the operation id, so that a restarted job pays once
+    body: str  # the request, as JSON with exact numbers
     created: str
     state: str = WAITING
-    tries: int = 0  # how often it was begun; more than once after a crash
+    tries: int = 0  # how often it was started; more than once after a crash
     refusal: str = ""  # as JSON, if it failed
 
 
 class JobStore(Protocol):
-    """Long work and how it stands; every change is durable when it returns."""
+    """A store of jobs; every change is durable when its method returns."""
 
     def add(self, job: Job) -> Job:
-        """Remember the job; or return the one that stands under the user's operation."""
+        """Store the job; or return the stored job of the same user and operation."""
         ...
 
     def find(self, job: str) -> Job | None:
-        """Return one by its id, or None."""
+        """Return a job by its id, or None."""
         ...
 
     def of(self, user: str) -> tuple[Job, ...]:
-        """Return the user's last hundred jobs, the newest first."""
+        """Return the user's last hundred jobs, newest first."""
         ...
 
     def ready(self, now: str) -> tuple[Job, ...]:
-        """Return what waits, and what runs nowhere any more, the oldest first."""
+        """Return jobs that wait, or whose runner is gone, oldest first."""
         ...
 
     def claim(self, job: str, by: str, now: str, until: str) -> bool:
-        """Let a runner have a job that is ready; say whether it is theirs."""
+        """Lease a ready job to runner `by` until a time; return whether it got the job."""
         ...
 
     def renew(self, by: str, until: str) -> None:
-        """Say that the runner is still there."""
+        """Extend the leases of a runner that is alive."""
         ...
 
     def finish(self, job: str, by: str, state: str, refusal: str) -> bool:
-        """End a job of the runner's; say whether it was theirs still."""
+        """End a runner's job; return whether it still had the lease."""
         ...
 
     def cancel(self, job: str) -> bool:
-        """End a job that waits; say whether it did."""
+        """Cancel a job that waits; return whether it did."""
         ...
 
     def again(self, job: str) -> bool:
-        """Let a job wait again that failed or was cancelled; say whether it had."""
+        """Queue a failed or cancelled job again; return whether it was one."""
         ...

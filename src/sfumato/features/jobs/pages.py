@@ -1,4 +1,4 @@
-"""Long work: a question that is asked as a job, how it goes on, and ending it while it waits."""
+"""The pages of jobs: run a query as a job, follow its state, cancel it while it waits."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from sfumato.server.console.visit import Said, Visit
 
 
 async def begin(visit: Visit) -> Response:
-    """Ask as a job, and go to its page; a refusal is shown above the form as it was."""
+    """Run the form's query as a job, and redirect to its page; or show the form with a refusal."""
     job, refused = await visit.tried("begin", lambda: ask_body(visit))
     if job is not None:
         return visit.go(f"/jobs/{job['job']}")
@@ -22,12 +22,12 @@ async def begin(visit: Visit) -> Response:
 
 
 async def job(visit: Visit) -> Response:
-    """Show how a job stands."""
+    """Show a job's state."""
     return await _page(visit, None)
 
 
 async def cancel(visit: Visit) -> Response:
-    """End a job that waits; one that reads rows already goes on, and that is said."""
+    """Cancel a job that waits; for one that has started, show the refusal."""
     said, refused = await visit.tried("cancel-job", lambda: {"job": visit.at("job")})
     if said is not None:
         return visit.go(f"/jobs/{said['job']}")
@@ -35,7 +35,7 @@ async def cancel(visit: Visit) -> Response:
 
 
 async def events(visit: Visit) -> Response:
-    """Tell the script of the page how the job stands, again and again."""
+    """Send the job's state to the page's script, as server-sent events."""
     return await follow_state(visit, "events", {"job": visit.at("job")})
 
 

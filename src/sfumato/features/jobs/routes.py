@@ -1,4 +1,4 @@
-"""Long work: begin a question as a job, see how it stands, hear of it, cancel it while it waits."""
+"""The HTTP routes of jobs: begin, show, follow (server-sent events), and cancel."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ JOB: Final[Schema] = {
 
 
 def job_routes(question_refusals: tuple[str, ...]) -> tuple[Route, ...]:
-    """Return the routes of jobs; a question may be refused as a job as it is otherwise."""
+    """Return the routes of jobs; `question_refusals` are the codes that a query may get."""
     return (
         Route(
             "begin", "POST", "/v1/jobs",

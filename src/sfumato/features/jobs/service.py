@@ -1,4 +1,4 @@
-"""Jobs of their users, and what a runner needs to work on them."""
+"""The job service: begin, show and cancel jobs; lease them to runners."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from sfumato.vault.users import Caller
 __all__ = ["ADD", "ASK", "CANCELLED", "FAILED", "WAITING", "Job", "Jobs"]
 
 OPEN: Final = 20  # jobs of one user that are not over
-LEASE: Final = timedelta(seconds=6)  # a runner that is silent for longer is gone
+LEASE: Final = timedelta(seconds=6)  # a runner that doesn't renew for longer counts as gone
 
 
 @dataclass(frozen=True)
@@ -39,11 +39,11 @@ class Jobs:
     clock: Clock
 
     def begin(self, caller: Caller, kind: str, data_set: str, body: str, op: str | None) -> Job:
-        """Let the work wait for its turn; the same operation again is the same job."""
+        """Queue a job; the same operation again is the same job, queued again if it failed."""
         return self.again(self.kept(caller, kind, data_set, body, op))
 
     def kept(self, caller: Caller, kind: str, data_set: str, body: str, op: str | None) -> Job:
-        """Return new work, which waits, or what stands under the operation, left as it is."""
+        """Store a new job that waits, or return the operation's existing job unchanged."""
         _check_op(op)
         self._check_few(caller, op)
         name = self.dice.draw(12).hex()
@@ -67,24 +67,24 @@ class Jobs:
         return job
 
     def again(self, job: Job) -> Job:
-        """Let work that failed or was cancelled wait for its turn again."""
+        """Queue a failed or cancelled job again; return the job."""
         self.store.again(job.id)
         return self.store.find(job.id) or job
 
     def all(self, caller: Caller) -> list[Json]:
-        """Return the caller's last jobs, the newest first."""
+        """Return the caller's last jobs, newest first."""
         jobs = self.store.of(caller.user)
         return [self.shown(job) for job in jobs if caller.reaches(job.data_set)]
 
     def one(self, caller: Caller, job: str) -> Job:
-        """Return one of the caller's jobs, or refuse; another's is not there."""
+        """Return one of the caller's jobs; another user's job gets the refusal of a missing one."""
         found = self.store.find(job) if job.isalnum() and job.isascii() else None
         if found is None or found.user != caller.user or not caller.reaches(found.data_set):
             raise Refused("job-unknown", "You have no such job.", "See your jobs.")
         return found
 
     def cancel(self, caller: Caller, job: str) -> Job:
-        """End a job that waits still; what has begun to read rows is paid and goes on."""
+        """Cancel a job that waits; refuse one that has started, which is paid and continues."""
         found = self.one(caller, job)
         if not self.store.cancel(found.id) and self.one(caller, job).state != "cancelled":
             raise Refused(
@@ -95,7 +95,7 @@ class Jobs:
         return self.one(caller, job)
 
     def shown(self, job: Job) -> Json:
-        """Return the job as its user sees it; how far it is, is told by the clock alone."""
+        """Return the job as its user sees it; the elapsed time is its only measure of progress."""
         begun = datetime.fromisoformat(job.created)
         since = datetime.fromisoformat(self.clock.now()) - begun
         return {
@@ -109,32 +109,32 @@ class Jobs:
             "failed": json.loads(job.refusal) if job.refusal else None,
         }
 
-    # --- for whoever works on them --------------------------------------------------------------
+    # --- for runners ----------------------------------------------------------------------------
 
     def runner(self) -> str:
-        """Return a name that no other runner has."""
+        """Return a new, random name for a runner."""
         return self.dice.draw(12).hex()
 
     def ready(self) -> tuple[Job, ...]:
-        """Return what waits for its turn, and what was left by a runner that is gone."""
+        """Return jobs that wait, or whose runner is gone."""
         return self.store.ready(self.clock.now())
 
     def claim(self, job: Job, by: str) -> Job | None:
-        """Return the job, if the runner may work on it now."""
+        """Lease the job to a runner; return it, or None if the runner didn't get it."""
         now = self.clock.now()
         return self.store.find(job.id) if self.store.claim(job.id, by, now, _later(now)) else None
 
     def renew(self, by: str) -> None:
-        """Say that the runner is still there."""
+        """Extend the leases of a runner that is alive."""
         self.store.renew(by, _later(self.clock.now()))
 
     def finish(self, job: Job, by: str, refusal: Json | None) -> None:
-        """Let the job be over."""
+        """End a runner's job as done, or as failed if there is a refusal."""
         state = DONE if refusal is None else FAILED
         self.store.finish(job.id, by, state, "" if refusal is None else json.dumps(refusal))
 
     def _check_few(self, caller: Caller, op: str | None) -> None:
-        """Refuse one more; what stands under the operation already is not one more."""
+        """Refuse a new job beyond OPEN unfinished ones; a known operation isn't a new job."""
         found = self.store.of(caller.user)
         if any(job.op == op for job in found):
             return

@@ -1,4 +1,4 @@
-"""Jobs and how they stand, for every node of a vault; a runner that is gone loses its jobs."""
+"""The SQL store of jobs, shared by all nodes of a vault; a runner that is gone loses its leases."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ _READY: Final = "(state = 'waiting' OR (state = 'running' AND until < ?))"
 
 
 class SqlJobs:
-    """A JobStore over the vault's records."""
+    """A JobStore in the vault's records database."""
 
     def __init__(self, records: Records) -> None:
         self._records = records
         records.make(_TABLES)
 
     def add(self, job: Job) -> Job:
-        """Remember the job; or return the one that stands under the user's operation.
+        """Store the job; or return the stored job of the same user and operation.
 
-        Of those that are over, the last hundred are kept.
+        Finished jobs of the user outside their last hundred jobs are deleted.
         """
         values = (
             job.id, job.user, job.token, job.kind, job.data_set, job.op, job.body, job.created,
@@ -52,19 +52,19 @@ class SqlJobs:
         return self._rows("person = ? AND op = ?", (job.user, job.op))[0]
 
     def find(self, job: str) -> Job | None:
-        """Return one by its id, or None."""
+        """Return a job by its id, or None."""
         found = self._rows("id = ?", (job,))
         return found[0] if found else None
 
     def of(self, user: str) -> tuple[Job, ...]:
-        """Return the user's last hundred jobs, the newest first."""
+        """Return the user's last hundred jobs, newest first."""
         return self._rows("person = ? ORDER BY created DESC, id LIMIT 100", (user,))
 
     def ready(self, now: str) -> tuple[Job, ...]:
-        """Return what waits, and what runs nowhere any more: each user's oldest first.
+        """Return jobs that wait, or whose runner is gone: first each user's oldest, and so on.
 
-        So the jobs of many others keep nobody's out of the first few hundred. What was begun
-        without a token is its own process's affair.
+        This order is fair: a user with many jobs doesn't keep others out of the first 500. Jobs
+        without a token are left out, because their own (embedded) process runs them.
         """
         place = "row_number() OVER (PARTITION BY person, kind ORDER BY created, id)"
         waiting = f"SELECT id AS job, {place} AS place FROM jobs WHERE {_READY} AND token <> ''"
@@ -76,7 +76,7 @@ class SqlJobs:
         return tuple(map(_job, rows))
 
     def claim(self, job: str, by: str, now: str, until: str) -> bool:
-        """Let a runner have a job that is ready; say whether it is theirs."""
+        """Lease a ready job to runner `by` until a time; return whether it got the job."""
         return self._changed(
             "state = 'running', runner = ?, until = ?, tries = tries + 1",
             f"id = ? AND {_READY}",
@@ -84,11 +84,11 @@ class SqlJobs:
         )
 
     def renew(self, by: str, until: str) -> None:
-        """Say that the runner is still there."""
+        """Extend the leases of a runner that is alive."""
         self._changed("until = ?", "runner = ? AND state = 'running'", (until, by))
 
     def finish(self, job: str, by: str, state: str, refusal: str) -> bool:
-        """End a job of the runner's; say whether it was theirs still."""
+        """End a runner's job; return whether it still had the lease."""
         return self._changed(
             "state = ?, refusal = ?",
             "id = ? AND runner = ? AND state = 'running'",
@@ -96,11 +96,11 @@ class SqlJobs:
         )
 
     def cancel(self, job: str) -> bool:
-        """End a job that waits; say whether it did."""
+        """Cancel a job that waits; return whether it did."""
         return self._changed("state = 'cancelled'", "id = ? AND state = 'waiting'", (job,))
 
     def again(self, job: str) -> bool:
-        """Let a job wait again that failed or was cancelled; say whether it had."""
+        """Queue a failed or cancelled job again; return whether it was one."""
         return self._changed(
             "state = 'waiting', refusal = '', tries = 0",
             "id = ? AND state IN ('failed', 'cancelled')",

@@ -1,4 +1,4 @@
-"""The verbs of jobs, and the work itself: what a job asks for is done as if it were asked now."""
+"""The API verbs of jobs, and their execution: a job runs its request as if it arrived now."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
     from sfumato.server.dispatch import Dispatcher
 
 Verb = Callable[["Dispatcher", Caller, Body], Json]
-EMBEDDED: Final = "this process"  # who works on the jobs of a vault that nobody serves
+EMBEDDED: Final = "this process"  # the runner of an embedded vault
 
 
 def _begin(desk: Dispatcher, caller: Caller, body: Body) -> Json:
-    """Let the question wait for its turn; what cannot be priced is refused at once."""
+    """Queue a query as a job; refuse at once a query that can't be priced."""
     asked = asked_of(body)
     desk.queries.price(caller, asked)
     text = json_text({key: body[key] for key in sorted(body)})
@@ -39,7 +39,7 @@ def _job(desk: Dispatcher, caller: Caller, body: Body) -> Json:
 
 
 def _answer(desk: Dispatcher, caller: Caller, job: Job) -> Json | None:
-    """Return the answer of a question that is answered, while its asker may still ask."""
+    """Return the answer of a finished query, if its asker may still query the data set."""
     if job.kind != ASK or job.state != "done":
         return None
     asked = asked_of({**read_json(job.body.encode()), "op": job.op})
@@ -50,17 +50,17 @@ def _answer(desk: Dispatcher, caller: Caller, job: Job) -> Json | None:
 
 
 def release_json(release: Release) -> Json:
-    """Return an answer and its receipt as they go over the wire."""
+    """Return an answer and its receipt as the API's JSON."""
     return {**release.answer, "receipt": release.receipt}
 
 
 def asked_of(body: Body) -> Asked:
-    """Return the question that a request holds, or refuse."""
+    """Read the query of a request; or refuse."""
     return Asked(**vars(read_ask_shape(body)))
 
 
 def worked_on(desk: Dispatcher, caller: Caller, job: Job) -> Json | None:
-    """Do what the job asks for; return why not, or None. It pays under the job's operation."""
+    """Run a job, which pays under its own operation id; return its refusal, or None."""
     refusal: Json | None = None
     try:
         _WORK[job.kind](desk, caller, job)
@@ -82,7 +82,7 @@ def _inner(shape: Json) -> Json:
 
 
 def finished_here(desk: Dispatcher, caller: Caller, answer: Json) -> Json:
-    """Return the job once this very process has worked on it: nobody else would."""
+    """Run the job in this process, because an embedded vault has no other runner; return it."""
     job = desk.jobs.one(caller, str(answer["job"]))
     claimed = desk.jobs.claim(job, EMBEDDED)
     if claimed is not None:

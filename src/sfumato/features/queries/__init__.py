@@ -1,1 +1,1 @@
-"""Price and ask queries; answers and history."""
+"""Queries: price, ask, answers and history."""

@@ -1,4 +1,4 @@
-"""Answers that were given: the table, the picture, the receipt, and files to take away."""
+"""The pages of a stored answer: table, plots, receipt, and CSV and JSON files."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ MOST_PICTURES: Final = 4
 
 @dataclass(frozen=True)
 class Cell:
-    """A number and its error bar, or a key."""
+    """One cell of the table: a number with its confidence interval, or a key."""
 
     text: str
     bar: str
@@ -34,7 +34,7 @@ class Cell:
 
 
 async def answer(visit: Visit) -> Response:
-    """Show an answer of the visitor's."""
+    """Show one of the user's stored answers."""
     said = await _said(visit)
     found = Answer.of(said)
     numbers = [n for n in found.columns if "key" not in found.asked(n)]
@@ -53,7 +53,7 @@ async def answer(visit: Visit) -> Response:
 
 
 async def picture(visit: Visit) -> Response:
-    """Return the picture of one column, in light or dark."""
+    """Return the plot of one column as SVG, in light or dark colours."""
     asked = visit.request.query_params
     plot = pictured(Answer.of(await _said(visit)), asked.get("y", ""))
     if plot is None or asked.get("look") not in looks():
@@ -63,20 +63,20 @@ async def picture(visit: Visit) -> Response:
 
 
 async def as_csv(visit: Visit) -> Response:
-    """Return the answer with its error bars as a CSV file."""
+    """Return the answer with its confidence intervals as a CSV file."""
     found = Answer.of(await _said(visit))
     return _file(csv_of(found), "text/csv; charset=utf-8", _name(found, "csv"))
 
 
 async def as_json(visit: Visit) -> Response:
-    """Return the answer and its receipt as they came."""
+    """Return the answer and its receipt as a JSON file, unchanged."""
     said = await _said(visit)
     text = json.dumps(said, indent=2, ensure_ascii=False)
     return _file(text, "application/json", _name(Answer.of(said), "json"))
 
 
 def cells_of(found: Answer) -> list[list[Cell]]:
-    """Return the rows that the page shows."""
+    """Return the cells of the rows that the page shows."""
     keys = ["key" in found.asked(name) for name in found.columns]
     pairs = zip(found.rows[:SHOWN], found.interval[:SHOWN], strict=True)
     return [list(map(_cell, row, bars, keys)) for row, bars in pairs]
@@ -90,7 +90,7 @@ def _cell(value: object, bar: tuple[float, float] | None, is_key: bool) -> Cell:
 
 
 def csv_of(found: Answer) -> str:
-    """Return the answer as CSV; a text that a spreadsheet would run gets a mark before it."""
+    """Return the answer as CSV; a text that a spreadsheet would run as a formula gets a quote."""
     frame = found.frame()
     text = io.StringIO()
     writer = csv.writer(text)

@@ -1,7 +1,7 @@
-"""Questions of many askers in three steps: charged together, read one by one, written together.
+"""Batched queries of several users: charge them in one transaction, read, store in one transaction.
 
-Counts of rows are read together too, and written in the same go. What cannot be charged so is
-None, and is asked as if nobody had looked.
+Counts share one scan of the rows, too. A query that can't be charged in a batch is None here, and
+is then run alone.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ ASKED: Final = "ask"  # the verb
 def begun(
     desk: Dispatcher, several: Sequence[tuple[str, Body]]
 ) -> list[Begun | Json | Exception | None]:
-    """Return what is paid by whoever is let in by their token now; or what stands already."""
+    """Authenticate and charge several queries; each is paid, answered, an error, or None."""
     looked = [_looked_at(desk, token, body) for token, body in several]
     found = iter(desk.queries.begin([one for one in looked if one is not None]))
     return [None if one is None else _told(next(found)) for one in looked]
 
 
 def counted(desk: Dispatcher, paid: Sequence[Begun]) -> list[Json | Exception]:
-    """Return the answers of counts, read in one pass and written in one go."""
+    """Answer several paid counts with one scan of the rows and one ledger transaction."""
     return [_answer(one) for one in desk.queries.answer_all(paid)]
 
 
 def ended(desk: Dispatcher, read: Sequence[tuple[Begun, str]]) -> list[Json | Exception]:
-    """Return the answers, written in one go."""
+    """Store several answers in one ledger transaction; return each, or its own error."""
     return [_answer(one) for one in desk.queries.end(read)]
 
 

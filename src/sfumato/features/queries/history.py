@@ -1,4 +1,4 @@
-"""What a user asked before: their own questions, and the answers that stand under them."""
+"""A user's history: their own past queries, and how to find their answers again."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ NEWEST: Final = 2**62
 
 
 def history(ledger: Ledger, user: str, before: int, limit: int) -> Json:
-    """Return a page of the user's own questions, the newest first."""
+    """Return a page of the user's own queries, newest first."""
     found = ledger.store.past(user, before, limit)
     return {
         "questions": [question_json(one) for one in found],
@@ -25,7 +25,7 @@ def history(ledger: Ledger, user: str, before: int, limit: int) -> Json:
 
 
 def asked_before(ledger: Ledger, caller: Caller, op: str) -> dict[str, Any]:  # Any: JSON of it
-    """Return what the caller's answered operation was about, as its entry says; or refuse."""
+    """Return the ledger entry's body of the caller's answered operation; or refuse."""
     past = ledger.store.past_of(caller.user, op)
     body = {} if past is None else json.loads(past.entry.body).get("body", {})
     is_question = past is not None and past.state == "answered" and "request" in body
@@ -37,14 +37,14 @@ def asked_before(ledger: Ledger, caller: Caller, op: str) -> dict[str, Any]:  # 
 
 
 def question_json(past: Past) -> Json:
-    """Return one question as a list shows it."""
+    """Return one past query as JSON, for a list."""
     said = json.loads(past.entry.body)
     body = said.get("body", {})
     ended = {} if past.ended is None else json.loads(past.ended.body)
     return {
         "op": past.op,
         "entry": past.entry.seq,
-        "at": past.entry.at[:19],  # to the second: when a turn began tells when another ended
+        "at": past.entry.at[:19],  # finer times show when another query ended
         "state": past.state,
         "code": ended.get("code"),
         "charged": sorted(said["debits"]),

@@ -1,4 +1,4 @@
-"""Asking: the question, what it would cost and how far off it would be, and then the answer."""
+"""The query page: write a query, see its price and expected error, and run it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from sfumato.server.console.visit import Said, Visit
 from sfumato.wire.json_text import bad_request
 from sfumato.wire.query_json import refusal_shape
 
-FIRST: Final = "0.1"  # the epsilon that the form begins with
+FIRST: Final = "0.1"  # the form's initial epsilon
 WORDS: Final = (
     "SELECT", "FROM", "WHERE", "GROUP BY", "HAVING", "ORDER BY", "LIMIT", "AND", "OR", "NOT", "IN",
     "BETWEEN", "AS", "COUNT(*)", "COUNT(DISTINCT ", "SUM(", "AVG(", "MEDIAN(", "MIN(", "MAX(",
@@ -28,29 +28,29 @@ WORDS: Final = (
 
 
 async def form(visit: Visit) -> Response:
-    """Show the form."""
+    """Show the query form."""
     return await ask_page(visit, None, None)
 
 
 async def price(visit: Visit) -> Response:
-    """Show the form with its price; nothing is spent. For who has no script."""
+    """Show the form with its price, for browsers without scripts; nothing is spent."""
     said, refused = await visit.tried("price", lambda: _price_body(visit))
     return await ask_page(visit, said, refused)
 
 
 async def live_price(visit: Visit) -> Response:
-    """Return the price for the script of the form; nothing is spent."""
+    """Return the price as JSON, for the form's script; nothing is spent."""
     data_set = {"data_set": visit.at("data_set")}
     (said, refused), budget = await asyncio.gather(
         visit.tried("price", lambda: _price_body(visit)), visit.call("budget", data_set)
     )
-    if refused is not None:  # of the question as it stands, which is still being written
+    if refused is not None:  # the user may still be typing, so a refusal is no error page
         return JSONResponse(refusal_shape(for_pages(refused)))
     return JSONResponse(price_view(said or {}, _tightest(budget)))
 
 
 async def ask(visit: Visit) -> Response:
-    """Ask, and go to the answer; a refusal is shown above the form as it was."""
+    """Run the query and redirect to its answer; or show the form with a refusal."""
     said, refused = await visit.tried("ask", lambda: ask_body(visit))
     if said is not None:
         return visit.go(f"/answer?op={quote(said['receipt']['op'], safe='')}")
@@ -58,7 +58,7 @@ async def ask(visit: Visit) -> Response:
 
 
 def price_view(price: Shape, account: Account) -> dict[str, Any]:
-    """Return the price as the page says it, by script or without."""
+    """Return the price's texts and numbers, as the page shows them with or without scripts."""
     taken = price["epsilon"]
     head, rows = Price(dict(price)).table()
     return {
@@ -83,13 +83,13 @@ def price_view(price: Shape, account: Account) -> dict[str, Any]:
 
 
 def _taken(account: Account, epsilon: float) -> float:
-    """Return which part of the cap the price would take, in percent."""
+    """Return the share of the cap that the price would take, in percent."""
     cap = account.cap["epsilon"]
     return round(min(100 - account.share, 100 * epsilon / cap), 3) if cap else 0
 
 
 def _fits_words(price: Shape) -> str:
-    """Return whether the price can be paid, and what can; what was answered before is free."""
+    """Describe whether the price fits the budget, and the largest that does; repeats are free."""
     left = price["left"]["next_epsilon"]
     if price["free"]:
         return "Answered before: asking again is free, with the same numbers."
@@ -105,7 +105,7 @@ def _about_keys(price: Shape) -> list[str]:
 
 
 def _price_terms(form: Form) -> dict[str, object]:
-    """Return what the price depends on, as it was typed."""
+    """Return the form's fields on which the price depends."""
     terms: dict[str, object] = {"sql": form.raw("sql")}
     error = form.number("error")
     if error is None:
@@ -125,7 +125,7 @@ def _price_body(visit: Visit) -> dict[str, object]:
 
 
 def ask_body(visit: Visit) -> dict[str, object]:
-    """Return what the form asks."""
+    """Return the request that the form makes."""
     body = _price_body(visit)
     if visit.form.text("op"):
         body["op"] = visit.form.text("op")
@@ -133,7 +133,7 @@ def ask_body(visit: Visit) -> dict[str, object]:
 
 
 async def ask_page(visit: Visit, price: Said | None, refused: Refused | None) -> Response:
-    """Return the form, as it was sent, with its price or its refusal."""
+    """Render the form with the submitted values, and its price or refusal."""
     name = {"data_set": visit.at("data_set")}
     card, budget = await asyncio.gather(visit.call("card", name), visit.call("budget", name))
     account = _tightest(budget)
@@ -153,7 +153,7 @@ async def ask_page(visit: Visit, price: Said | None, refused: Refused | None) ->
 
 
 def completions(card: Shape) -> list[list[str]]:
-    """Return the words that the editor offers, each with what it is."""
+    """Return the editor's completions, each a word and its kind."""
     found = [[card["name"], "data set"], *([word, ""] for word in WORDS)]
     sources = [("", card), *((f"{table['name']}.", table) for table in card["tables"])]
     for prefix, source in sources:

@@ -1,4 +1,4 @@
-"""Ask, price and budget: everything a researcher does, for whoever is asking."""
+"""The query service: ask, price, budget, history and cards, for an authenticated caller."""
 
 from __future__ import annotations
 
@@ -59,12 +59,12 @@ from sfumato.vault.ledger_entries import Account
 from sfumato.vault.ports import Catalogue, Listing, Opened
 from sfumato.vault.users import Caller
 
-SIZES = (10, 100, 1_000, 10_000, 100_000)  # group sizes that a price is shown for
+SIZES = (10, 100, 1_000, 10_000, 100_000)  # group sizes for which a price shows the error
 
 
 @dataclass(frozen=True)
 class Asked:
-    """A question as it came over the wire: SQL or a shape, a price, and how to file it."""
+    """A query as it came over the API: SQL or JSON, a price, and its operation id."""
 
     data_set: str
     sql: str | None = None
@@ -90,30 +90,31 @@ class Queries:
     dice: Dice
 
     def ask(self, caller: Caller, asked: Asked) -> Release:
-        """Return the released answer, charged; or refuse."""
+        """Run a query: charge it, read rows, and release its answer; or refuse."""
         return release(self.door, self._order_now(caller, asked))
 
     def begin(
         self, several: Sequence[tuple[Caller, Asked]]
     ) -> list[Begun | Release | Exception | None]:
-        """Return the questions, all charged in one go, before a row is read; or what stands.
+        """Charge several queries in one ledger transaction, before any row is read.
 
-        None has changed nothing, and is left to `ask`.
+        Each query returns itself as paid, its stored answer, its error, or None. None means that
+        nothing was charged; the caller then uses `ask`.
         """
         orders = [self._order_of(caller, asked) for caller, asked in several]
         begun = iter(begin_all(self.door, [order for order in orders if order is not None]))
         return [None if order is None else next(begun) for order in orders]
 
     def read(self, begun: Begun) -> str:
-        """Return the answer's text, of rows that were read now; or refuse."""
+        """Read the rows of one paid query; return its noisy answer as text, or refuse."""
         return read_rows(self.door, begun)
 
     def end(self, read: Sequence[tuple[Begun, str]]) -> list[Release | Exception]:
-        """Return the answers that were read, written in one go."""
+        """Store several answers in one ledger transaction; return each release, or its error."""
         return end_all(self.door, read)
 
     def answer_all(self, several: Sequence[Begun]) -> list[Release | Exception]:
-        """Return the answers of counts that are paid, read in one pass and written in one go."""
+        """Answer several paid counts with one scan of the rows and one ledger transaction."""
         return answer_all(self.door, several)
 
     def _order_of(self, caller: Caller, asked: Asked) -> Order | None:
@@ -122,7 +123,7 @@ class Queries:
         return None
 
     def _order_now(self, caller: Caller, asked: Asked) -> Order:
-        """Return the order of whoever may ask now; it is looked at again while they pay."""
+        """Return the order, if the caller may query now; the charge checks that again."""
 
         def may_still() -> None:
             self._thawed(caller, asked.data_set)
@@ -142,14 +143,14 @@ class Queries:
         )
 
     def answered(self, caller: Caller, asked: Asked) -> Release | None:
-        """Return the answer that stands under the asker's own operation, or None; reads no row."""
+        """Return the stored answer of the caller's own operation, or None; no row is read."""
         asker, listing = self._listing(caller, asked.data_set)
         if self.door.ledger.answer_of(caller.user, self._operation(asked.op)) is None:
             return None
         return release(self.door, self._order(asker, listing, asked))
 
     def price(self, caller: Caller, asked: Asked) -> Json:
-        """Return what the question would cost and how far off it would be; nothing is spent."""
+        """Price a query: its cost and its expected error; nothing is spent."""
         asker, listing = self._listing(caller, asked.data_set)
         self.door.ledger.check_history()
         request = self._request(listing.card, asked)
@@ -162,9 +163,9 @@ class Queries:
         }
 
     def budget(self, caller: Caller, data_set: str) -> Json:
-        """Return the caps, what is spent and what is left, of the data set and whom it touches."""
+        """Return cap, spent and left of the data set's, the people's and the caller's accounts."""
         asker, listing = self._listing(caller, data_set)
-        self.door.ledger.check_history()  # of a ledger that was rolled back, the sums are too low
+        self.door.ledger.check_history()  # a rolled-back ledger has sums that are too low
         accounts = accounts_paying(self.door.ledger, listing.card, asker)
         people, data, *others = accounts
         return {
@@ -176,13 +177,13 @@ class Queries:
         }
 
     def history(self, caller: Caller, before: int, limit: int) -> Json:
-        """Return a page of the caller's own questions, the newest first."""
+        """Return a page of the caller's own queries, newest first."""
         page = history(self.door.ledger, caller.user, before, limit)
         questions = page["questions"] if isinstance(page["questions"], list) else []
         return {**page, "questions": [q for q in questions if caller.reaches(str(q["data_set"]))]}
 
     def answer(self, caller: Caller, op: str) -> Release:
-        """Return an answer of the caller's again, as it was asked; nothing is charged or read."""
+        """Return a stored answer of the caller's again; nothing is charged, and no row is read."""
         body = asked_before(self.door.ledger, caller, op)
         asker, listing = self._listing(caller, str(body["data_set"]))
         order = Order(
@@ -197,13 +198,13 @@ class Queries:
         return release(self.door, order)
 
     def card(self, caller: Caller, data_set: str) -> Json:
-        """Return the card of a data set that the caller may ask."""
+        """Return the card of a data set that the caller may query."""
         card = self._listing(caller, data_set)[1].card
         beside = not_dp_json(self.door.ledger, card.people)
         return {**card_json(card), "frozen": self.catalogue.is_frozen(card.name), **beside}
 
     def data_sets(self, caller: Caller) -> list[Json]:
-        """Return the cards of all data sets that the caller may ask."""
+        """Return the cards of all data sets that the caller may query."""
         _check_name(caller.user)
         names = [name for name in self.catalogue.names() if caller.reaches(name)]
         found = [self.catalogue.opened(name, caller.user) for name in names]
@@ -226,12 +227,12 @@ class Queries:
         )
 
     def _listing(self, caller: Caller, data_set: str) -> tuple[Asker, Listing]:
-        """Return the data set and its asker, with the groups that let them ask; or refuse."""
+        """Return the data set, and the asker with the groups that allow the query; or refuse."""
         asker, opened = self._opened(caller, data_set)
         return asker, opened.listing
 
     def _thawed(self, caller: Caller, data_set: str) -> tuple[Asker, Listing]:
-        """Return the same, or refuse before any charge while the owner lets nobody ask."""
+        """Return the same as `_listing`; refuse also if the owner has frozen the data set."""
         asker, opened = self._opened(caller, data_set)
         if opened.is_frozen:
             raise data_set_frozen(opened.listing, caller.user)
@@ -257,7 +258,7 @@ class Queries:
         return op
 
     def _of_paid(self, card: Card, asker: Asker) -> Json:
-        """Return what a price says of an answer that the asker has already paid for."""
+        """Return the price's fields for an answer that the asker has already paid for."""
         people = accounts_paying(self.door.ledger, card, asker)[0]
         return {"free": True, "fits": True, "odds": _odds(card, people.spent)}
 
@@ -309,7 +310,7 @@ class Queries:
 
 
 def numbers_of(question: Query) -> dict[str, Aggregate | Formula]:
-    """Return the numbers of the answer by name, without those that only a formula is made of."""
+    """Return the answer's numbers by name, without hidden inputs of formulas."""
     formulas = [o.of.expr for o in question.outputs if isinstance(o.of, Formula)]
     within = {name for expr in formulas for name in columns_of(expr)}
     return {
@@ -320,7 +321,7 @@ def numbers_of(question: Query) -> dict[str, Aggregate | Formula]:
 
 
 def _margin(priced: Priced, of: Aggregate | Formula, people: int | None) -> float | None:
-    """Return the margin; None too where it is infinite, for JSON has no such number."""
+    """Return the margin of error; None if unknown, or infinite, which JSON can't express."""
     margin = priced.margin(of, people)
     return None if margin is None or math.isinf(margin) else margin
 
@@ -331,7 +332,7 @@ def _by_size(priced: Priced, of: Aggregate | Formula) -> list[list[float]]:
 
 
 def _raising(priced: Priced, named: Mapping[str, Aggregate | Formula], people: int | None) -> Json:
-    """Return what a top-up raises, and what one new draw at the whole price would give."""
+    """Return a top-up's price fields, and those of one new draw at the whole price."""
     raised = top_up_json(priced)
     if raised is None:
         return {}
@@ -351,7 +352,10 @@ def _odds(card: Card, spent: PrivacyCost) -> str:
 
 
 def sure_at(spent: int, epsilon: Fraction) -> float:
-    """Return how sure somebody can become of a fact, in percent, with this and all before."""
+    """Return the most certain belief in a fact, in percent, after this and all earlier releases.
+
+    It starts from even odds: 100 / (1 + e^-ε), with ε the sum of all releases.
+    """
     return 100 / (1 + math.exp(-(spent / EPSILON_UNITS + float(epsilon))))
 
 
@@ -381,7 +385,7 @@ def _account_json(account: Account) -> Json:
 
 
 def _bounded(question: Query, asked: Asked) -> Query:
-    """Return the question with the bounds that the terms name, if they name any."""
+    """Return the question with the contribution bounds of the request, if it has any."""
     return replace(
         question,
         max_groups=asked.max_groups or question.max_groups,

@@ -1,1 +1,1 @@
-"""Running counts over days that come in."""
+"""Streams: running counts (continual counting) over periods that arrive one by one."""

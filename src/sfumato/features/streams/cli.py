@@ -1,4 +1,4 @@
-"""Streams, running counts that go on while days come in: owners open and close, others read."""
+"""The commands of streams (continual counting): owners open and close periods, others read."""
 
 from __future__ import annotations
 

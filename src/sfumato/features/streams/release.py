@@ -1,10 +1,9 @@
-"""Streams at the door: charged whole when they are opened, closed a period at a time, read free.
+"""Release streams (continual counting): charge all at opening, close periods, read for free.
 
-A period goes: draw, count, blur, keep, write into the ledger. What is kept holds the noisy block,
-so whoever comes after a kill writes the very block that was drawn; and nothing but the ledger says
-which periods are closed. Why this costs what was charged:
-dp/mechanisms/continual_counting.proof.md. Killed at every step in
-tests/faults/test_stream_kills.py.
+To close a period: draw noise, count, add the noise, save the noisy block, write it into the ledger.
+After a kill, the next process writes the saved block, so no noise is drawn twice. Only the ledger
+decides which periods are closed. The proof of the price is
+dp/mechanisms/continual_counting.proof.md. tests/faults/test_stream_kills.py kills it at every step.
 """
 
 from __future__ import annotations
@@ -50,12 +49,12 @@ from sfumato.vault.ledger_entries import Charge, Charged, LedgerHead, Pending
 from sfumato.vault.ports import Listing
 
 FORMAT: Final = "stream/1"
-CLOSED: Final = "stream-closed"  # the ledger's entry of a closed period
+CLOSED: Final = "stream-closed"  # kind of ledger entry: a closed period
 
 
 @dataclass(frozen=True)
 class StreamDoor:
-    """What a stream needs: the ledger, an engine, noise, and a place for its private state."""
+    """What a stream needs: the ledger, an engine, the noise pool, and a store of private state."""
 
     ledger: Ledger
     engine: StreamEngine
@@ -65,7 +64,7 @@ class StreamDoor:
 
 @dataclass(frozen=True)
 class Opened:
-    """A stream that is paid for, and the entry that says so."""
+    """A paid stream, and the place of its charge in the ledger."""
 
     stream: Stream
     opener: str
@@ -75,13 +74,13 @@ class Opened:
 
     @property
     def id(self) -> str:
-        """Return what the stream is filed under, in the ledger and where its state is kept."""
+        """Return the stream's id in the ledger and in the store of private state."""
         return stream_id(self.stream.data_set, self.stream.name)
 
 
 @dataclass(frozen=True)
 class Closed:
-    """A period that was closed, as the ledger has it."""
+    """A closed period, as the ledger has it."""
 
     end: int
     block: int
@@ -91,12 +90,15 @@ class Closed:
 
 
 def stream_id(data_set: str, name: str) -> str:
-    """Return the one name of a stream, letter case aside; no part of it can hold the point."""
+    """Return the id of a stream, in lower case; neither part of it can contain a point."""
     return f"{data_set}.{name}".casefold()
 
 
 def open_stream(ledger: Ledger, card: Card, stream: Stream, opener: str) -> Opened:
-    """Return the stream, for which everybody who pays has paid for all its periods; or refuse."""
+    """Open a stream: charge the whole price of all its periods; or refuse.
+
+    The same terms again return the stream and pay nothing.
+    """
     charge = _charge(card, stream, opener)
     is_taken = False
     try:
@@ -122,7 +124,7 @@ def open_stream(ledger: Ledger, card: Card, stream: Stream, opener: str) -> Open
 
 
 def _opening(ledger: Ledger, card: Card, stream: Stream, charge: Charge, seq: int) -> str:
-    """Return what stands in the ledger of a stream for ever, in the place of an answer."""
+    """Return the stream's terms as text, which the ledger stores in the place of an answer."""
     entry = ledger.store.entry(seq)
     if entry is None:
         raise Bug("a charge is not in the ledger")
@@ -131,16 +133,16 @@ def _opening(ledger: Ledger, card: Card, stream: Stream, charge: Charge, seq: in
 
 
 def find_stream(ledger: Ledger, opener: str, data_set: str, name: str) -> Opened | None:
-    """Return the stream that was opened under that name, or None."""
+    """Return the open stream of that name, or None."""
     text = ledger.answer_of(opener, stream_op(data_set, name))
     body: dict[str, Any] = {} if text is None else json.loads(text)  # Any: of our own ledger
-    if body.get("format") != FORMAT:  # none, or the owner's own id of a question
+    if body.get("format") != FORMAT:  # no stream: no answer, or a query with this op
         return None
     return Opened(stream_of(body["stream"]), opener, body["seq"], body["epoch"], body["says"])
 
 
 def closed_of(ledger: Ledger, opened: Opened) -> tuple[Closed, ...]:
-    """Return the periods that are closed, in order; the first entry of a period stands for ever."""
+    """Return the closed periods, in order; only the first entry of each period counts."""
     found: list[Closed] = []
     for entry in ledger.store.entries(opened.seq):
         if entry.kind != CLOSED:
@@ -162,7 +164,8 @@ def close_periods(
 ) -> int:
     """Close every open period up to that one, each durable before the next; return how many.
 
-    `may_still` refuses before each while the owner lets nobody ask; what was closed stays.
+    `may_still` runs before each period, and refuses if the data set is frozen; periods that are
+    closed already remain closed.
     """
     with doors.kept.alone(opened.id):
         doors.ledger.check_history()
@@ -177,7 +180,7 @@ def close_periods(
 
 
 def _check_epoch(ledger: Ledger, opened: Opened) -> None:
-    """Refuse to go on after entries were lost: one may have been a period of this stream."""
+    """Refuse if the ledger has lost entries: one may have been a closed period of this stream."""
     if ledger.store.head().epoch != opened.epoch:
         raise _lost("The ledger has lost entries since the stream was opened.")
 
@@ -218,7 +221,7 @@ def _close(
 
 
 def opened_token(ledger: Ledger, opened: Opened) -> str:
-    """Return what the first period follows: the opening itself."""
+    """Return the hash of the opening's entry, which the first period names as its predecessor."""
     entry = ledger.store.entry(opened.seq)
     if entry is None:
         raise Bug("a stream's opening is not in the ledger")
@@ -228,7 +231,7 @@ def opened_token(ledger: Ledger, opened: Opened) -> str:
 def _taken(
     doors: StreamDoor, listing: Listing, opened: Opened, end: int, before: Closed | None
 ) -> KeptDay:
-    """Count the period and keep it with its noise; whatever goes wrong is one constant code."""
+    """Count the period and save it with its noise; every error becomes one constant code."""
     follows, used = opened_token(doors.ledger, opened), None
     if before is not None:
         follows, used = before.token, _used_before(doors.kept, opened, before)
@@ -266,7 +269,7 @@ def _taken(
 
 
 def _blurred(doors: StreamDoor, stream: Stream, order: TakeOrder) -> int:
-    """Return the block with noise that was drawn before a row was read."""
+    """Return the noisy block; its noise is drawn before any row is read."""
     draw = doors.pool.take(stream.running.noise, 1)
     (part,) = add_noise(doors.engine.take(order), (0,), (draw,), doors.pool.dice).parts
     return int(part[0])
@@ -299,7 +302,7 @@ def _lost(cause: str) -> Refused:
 
 
 def stream_op(data_set: str, name: str) -> str:
-    """Return the operation of the opener's that pays for the stream of that name."""
+    """Return the operation id by which the opener pays for the stream of that name."""
     return f"stream {stream_id(data_set, name)}"
 
 
@@ -329,7 +332,7 @@ def _charge(card: Card, stream: Stream, opener: str) -> Charge:
     )
 
 
-# --- What is shown of a stream: sums of noisy blocks that stand in the ledger; all of it public
+# --- Show a stream: sums of noisy blocks from the ledger, all of them public
 
 
 def stream_answer(ledger: Ledger, card: Card, opened: Opened) -> Json:
@@ -360,10 +363,10 @@ def stream_answer(ledger: Ledger, card: Card, opened: Opened) -> Json:
 
 
 def _receipt(ledger: Ledger, card: Card, opened: Opened, closed: tuple[Closed, ...]) -> Json:
-    """Return what was asked and paid for the whole stream, and where its last entry stands."""
+    """Return the signed receipt of the whole stream, with the place of its last entry."""
     stream = opened.stream
     names = people_account(card.people), data_set_account(card.name)
-    paying = debtors(card, "", ())[:2]  # of the asker nothing is said
+    paying = debtors(card, "", ())[:2]  # without the asker's own account
     accounts = ledger.paying(paying)
     seq = closed[-1].seq if closed else opened.seq
     entry = ledger.store.entry(seq)

@@ -1,4 +1,4 @@
-"""The routes of streams: running counts that go on while days come in."""
+"""The HTTP routes of streams (continual counting)."""
 
 from __future__ import annotations
 

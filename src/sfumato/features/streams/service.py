@@ -1,4 +1,4 @@
-"""Open, close and read streams; the first two are the owner's acts."""
+"""The service of streams: owners open and close them, users with access read them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from sfumato.vault.users import Caller
 
 @dataclass(frozen=True)
 class Opening:
-    """What an owner says of a stream: its question as SQL or a shape, its horizon, its price."""
+    """An owner's request to open a stream: its question (SQL or JSON), its horizon, its price."""
 
     data_set: str
     name: str
@@ -48,7 +48,7 @@ class Streams:
     clock: Clock
 
     def open(self, caller: Caller, opening: Opening) -> Json:
-        """Fix the terms for good and charge the whole price; the same terms again are free."""
+        """Open a stream: fix its terms, charge the whole price; the same terms again are free."""
         listing = self._own(caller, opening.data_set)
         card = listing.card
         check_thawed(self.catalogue, listing, caller.user)
@@ -74,7 +74,7 @@ class Streams:
         }
 
     def close(self, caller: Caller, data_set: str, name: str, until: str) -> Json:
-        """Close every open period up to that day's, in order, each once."""
+        """Close every open period that is over by that day, in order, each once."""
         listing = self._own(caller, data_set)
         found = find_stream(self.door.ledger, listing.owner, listing.card.name, name)
         if found is None:
@@ -95,7 +95,7 @@ class Streams:
         }
 
     def show(self, caller: Caller, data_set: str, name: str) -> Json:
-        """Return the running counts of what is closed; free for whoever may ask the data set."""
+        """Return the running counts of all closed periods; free for the data set's users."""
         listing = self._listing(caller, data_set)
         found = find_stream(self.door.ledger, listing.owner, listing.card.name, name)
         if found is None:
@@ -103,7 +103,10 @@ class Streams:
         return stream_answer(self.door.ledger, listing.card, found)
 
     def _check_begun(self, until: str) -> None:
-        """Refuse a day to come: its rows would all be too late. Time zones are half a day apart."""
+        """Refuse a day in the future: rows that come after its period is closed never count.
+
+        The current day is allowed, because time zones differ by half a day.
+        """
         today = self.clock.now()[:10]
         if read_constant("date", until, "until").text > today:
             raise Refused(
@@ -113,7 +116,7 @@ class Streams:
             )
 
     def _own(self, caller: Caller, data_set: str) -> Listing:
-        """Return a data set of the caller's own, or refuse: who opens a stream pays for it."""
+        """Return the caller's own data set; refuse others, because the opener pays."""
         listing = self._listing(caller, data_set)
         if listing.owner != caller.user:
             raise Refused(
@@ -124,7 +127,7 @@ class Streams:
         return listing
 
     def _listing(self, caller: Caller, data_set: str) -> Listing:
-        """Return a data set that the caller owns or may ask, or refuse."""
+        """Return a data set that the caller owns or may query; or refuse."""
         return asked_listing(self.catalogue, caller, data_set)[0]
 
 

@@ -1,8 +1,8 @@
-"""What is kept of streams, in folders of the vault that only its owner may read.
+"""The private state of streams, in folders of the vault that only its owner may read.
 
-A closed period leaves one folder: `used.duckdb`, of which only an engine knows what it says, and
-`taken.json` with the noisy block. It is made elsewhere and moved to its place in one step, so that
-a kill at any moment leaves a period taken whole, or not at all.
+A closed period has one folder: `used.duckdb`, which only an engine reads, and `taken.json` with the
+noisy block. The folder is made elsewhere and renamed into place, so that after a kill a period's
+state is complete or absent.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ DRAFT: Final = "draft-"
 
 
 class FileStreams:
-    """A KeptStreams in a folder; safe for several processes of one machine."""
+    """A KeptStreams in a folder, which several processes of one machine may share."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
     @contextmanager
     def alone(self, stream: str) -> Iterator[None]:
-        """Hold the stream, so that no other process closes a period of it meanwhile."""
+        """Lock the stream, so that no other process closes one of its periods meanwhile."""
         folder = self._of(stream)
         make_folder(folder)
         file = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -46,7 +46,7 @@ class FileStreams:
             os.close(file)
 
     def find(self, stream: str, end: int) -> KeptDay | None:
-        """Return what was kept when that period was taken, or None."""
+        """Return the saved state of that period, or None."""
         place = self._of(stream) / str(end)
         if not (place / WORDS).is_file() or not (place / USED).is_file():
             return None
@@ -54,7 +54,7 @@ class FileStreams:
 
     @contextmanager
     def draft(self, stream: str) -> Iterator[str]:
-        """Give a place in a private folder for what is not whole yet; it is gone afterwards."""
+        """Create a private folder for an unfinished file, removed when the block ends."""
         made = tempfile.mkdtemp(prefix=DRAFT, dir=self._of(stream))  # 0700
         try:
             yield str(Path(made, USED))
@@ -62,7 +62,7 @@ class FileStreams:
             shutil.rmtree(made, ignore_errors=True)
 
     def keep(self, stream: str, end: int, draft: str, words: dict[str, object]) -> KeptDay:
-        """Keep the draft as what the period left behind, in one step; a period is kept once."""
+        """Save the draft as the state of the period, atomically; a period is saved once."""
         made, place = Path(draft).parent, self._of(stream) / str(end)
         if place.exists():
             raise Bug("a period of a stream is kept twice")
@@ -75,7 +75,7 @@ class FileStreams:
         return KeptDay(words, str(place / USED))
 
     def drop_before(self, stream: str, end: int) -> None:
-        """Remove what earlier periods left, and drafts of who was killed."""
+        """Delete the state of earlier periods, and drafts of killed processes."""
         for left in self._of(stream).iterdir():
             is_old = left.name.isdigit() and int(left.name) < end
             if is_old or left.name.startswith(DRAFT):

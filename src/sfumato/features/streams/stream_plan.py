@@ -1,7 +1,7 @@
-"""A stream: a running count that goes on while days come in; its terms, fixed before any row.
+"""The terms and plans of a stream (continual counting), fixed before any row is read.
 
-Everything here is a function of the owner's words and the card. Why the price holds for as long as
-the stream runs: dp/mechanisms/continual_counting.proof.md.
+All of it depends on the owner's terms and the card alone. The proof that the price holds for all
+periods is dp/mechanisms/continual_counting.proof.md.
 """
 
 from __future__ import annotations
@@ -26,49 +26,49 @@ from sfumato.vault.card.columns import read_constant
 from sfumato.vault.card.data_card import NAME, NAMED, Card
 
 UNITS: Final[tuple[Unit, ...]] = ("day", "week", "month")
-MOST_ROWS: Final = 10**6  # of a person; with the smallest epsilon the noise can still be drawn
-LATEST: Final = 7000  # the last year that a stream may begin in: every period has a date
+MOST_ROWS: Final = 10**6  # rows per person for which noise can be drawn at the smallest epsilon
+LATEST: Final = 7000  # last year in which a stream may start, so that every period has a date
 
 
 @dataclass(frozen=True)
 class Stream:
-    """What an owner fixed for good: the question, the horizon, a person's rows, the price."""
+    """The fixed terms of a stream: question, horizon, contribution bound and price."""
 
     data_set: str
     name: str
     question: Query  # RUNNING_COUNT(*) by one period, in the card's spelling
     start: str  # the first day of the first period
     periods: int
-    rows: int  # that a person has over all periods together
+    rows: int  # most rows of a person over all periods together
     epsilon: Fraction
 
     @property
     def unit(self) -> Unit:
-        """Return how long a period is."""
+        """Return the length of a period: day, week or month."""
         return _period_of(self.question).unit
 
     @property
     def running(self) -> Running:
-        """Return the noise of each block, which pays for all periods at once."""
+        """Return the tree mechanism with the noise of its blocks; one price covers all periods."""
         tree = tree_for_laplace(self.periods)
         scale = laplace.scale_for(tree.l1(1, self.rows), self.epsilon)
         return Running(Noise("laplace", scale), tree, Axis(1, self.periods, 1))
 
     def day(self, end: int) -> str:
-        """Return the first day of the period with that number; the one after the last has too."""
+        """Return the first day of period `end`, counted from 1; one after the last is allowed."""
         return first_of_period(self.unit, period_of_text(self.unit, self.start) + end - 1)
 
     def ends_by(self, until: str) -> int:
-        """Return how many periods are over when that day is."""
+        """Return how many periods are over at the end of that day."""
         after = day_of(read_constant("date", until, "until").text) + 1
         return period_of_day(self.unit, after) - period_of_text(self.unit, self.start)
 
     def first_of_block(self, end: int) -> int:
-        """Return the first period of the block that is closed with that one."""
+        """Return the first period of the tree's block that ends with period `end`."""
         return int(self.running.tree.before()[end - 1]) + 1
 
     def as_json(self) -> Json:
-        """Return the terms as they stand in the ledger for ever."""
+        """Return the terms as JSON, as the ledger stores them."""
         return {
             "data_set": self.data_set,
             "name": self.name,
@@ -81,7 +81,7 @@ class Stream:
 
 
 def stream_of(shape: Json) -> Stream:
-    """Return the terms that stand in the ledger."""
+    """Read a stream's terms from the ledger's JSON."""
     body: dict[str, Any] = shape  # Any: JSON of our own ledger
     return Stream(
         body["data_set"],
@@ -96,7 +96,7 @@ def stream_of(shape: Json) -> Stream:
 
 @dataclass(frozen=True)
 class Terms:
-    """What the owner said of a stream besides its question."""
+    """A stream's terms besides its question: name, horizon, contribution bound and price."""
 
     name: str
     start: str
@@ -106,7 +106,7 @@ class Terms:
 
 
 def make_stream(card: Card, question: Query, terms: Terms) -> Stream:
-    """Return the stream, or refuse; a function of the owner's words and the card."""
+    """Build a stream from the owner's question and terms; or refuse, by the card alone."""
     _check_card(card, terms)
     period = _period_of(question)
     start = read_constant("date", terms.start, "start").text
@@ -121,9 +121,9 @@ def make_stream(card: Card, question: Query, terms: Terms) -> Stream:
 
 
 def plan_of_period(card: Card, stream: Stream, end: int) -> Plan:
-    """Return the plan that counts the rows of one period, on the card of this version; or refuse.
+    """Plan the count of one period's rows, on this version of the card; or refuse.
 
-    Which rows of a person count does not matter to a count: as many as are left to them do.
+    A count doesn't depend on which of a person's rows count, only on how many are left to them.
     """
     of = _period_of(stream.question).of
     from_, until = stream.day(end), stream.day(end + 1)
@@ -139,7 +139,7 @@ def plan_of_period(card: Card, stream: Stream, end: int) -> Plan:
 
 
 def stream_in_words(card: Card, stream: Stream) -> str:
-    """Return what the stream counts, as a sentence without a full stop."""
+    """Describe what the stream counts, as a sentence without a full stop."""
     counted = Query(stream.data_set, (Output("n", Aggregate("count")),), stream.question.where)
     along = _period_of(stream.question)
     column = along.of.column if isinstance(along.of, Ref) else ""
@@ -150,7 +150,7 @@ def stream_in_words(card: Card, stream: Stream) -> str:
 
 
 def bound_in_words(stream: Stream) -> str:
-    """Return how much of one person the stream can hold."""
+    """Describe the contribution bound of a person over the whole stream."""
     rows = "row" if stream.rows == 1 else "rows"
     return f"at most {stream.rows} {rows} of a person count over the whole stream"
 
@@ -171,7 +171,7 @@ def _check_card(card: Card, terms: Terms) -> None:
 
 
 def _period_of(question: Query) -> Since:
-    """Return the period that the question runs along; refuse whatever else it asks."""
+    """Return the period of the question's running count; refuse any other kind of question."""
     keys = question.group_by
     if len(keys) == 1 and isinstance(keys[0], Since) and isinstance(keys[0].of, Ref):
         key = keys[0]
@@ -200,7 +200,7 @@ def _rounded(unit: Unit, day: str) -> str:
 
 
 def _spelled(card: Card, stream: Stream) -> Query:
-    """Return the question in the card's spelling; its filter and its column were checked."""
+    """Return the question with the card's spelling of names; its filter and column are checked."""
     key = _period_of(stream.question)
     checked = plan_of_period(card, stream, 1).question  # refuses a column that is no date
     name = key.of.column if isinstance(key.of, Ref) else ""

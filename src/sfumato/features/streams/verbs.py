@@ -1,4 +1,4 @@
-"""The desk's verbs about streams."""
+"""The API verbs of streams: read a request, call the service."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from sfumato.wire.request_fields import Body, count_of, text_of
 
 
 def show(streams: Streams, caller: Caller, body: Body) -> Json:
-    """Return the running counts of what is closed."""
+    """Return the running counts of a stream's closed periods."""
     return streams.show(caller, text_of(body, "data_set"), text_of(body, "stream"))
 
 
 def open_(streams: Streams, caller: Caller, body: Body) -> Json:
-    """Fix a stream's terms for good, and charge its whole price."""
+    """Open a stream: fix its terms, and charge its whole price."""
     opening = Opening(
         data_set=text_of(body, "data_set"),
         name=text_of(body, "stream"),
@@ -29,6 +29,6 @@ def open_(streams: Streams, caller: Caller, body: Body) -> Json:
 
 
 def close(streams: Streams, caller: Caller, body: Body) -> Json:
-    """Close every open period up to a day."""
+    """Close every open period of a stream up to a day."""
     names = text_of(body, "data_set"), text_of(body, "stream")
     return streams.close(caller, *names, text_of(body, "until"))

@@ -1,4 +1,7 @@
-"""The lock of `central-dp`: exact integers, plus noise that nobody has seen; keys, if chosen."""
+"""The release step of `central-dp`: add fresh noise to exact integers, and select partitions.
+
+Mechanisms that choose (quantiles, medians, synthetic data's worst candidate) run here too.
+"""
 
 from __future__ import annotations
 
@@ -28,35 +31,35 @@ Keys = tuple[tuple[object, ...], ...]
 
 @dataclass(frozen=True)
 class BlockDraws:
-    """Noise that is ready for the blocks of running counts: one draw for each block."""
+    """Noise for the tree mechanism of running counts: one draw per block."""
 
     running: Running
     draws: NDArray[np.int64]
 
 
-Drawn = NDArray[np.int64] | BlockDraws | PrivateChoice  # noise that is ready, or how to choose
+Drawn = NDArray[np.int64] | BlockDraws | PrivateChoice  # noise, or a mechanism that chooses
 
 
 @dataclass(frozen=True)
 class Choosing:
-    """How private keys are chosen: by which tally, at what price, and who draws the noise."""
+    """The settings of partition selection: which tally counts people, its price, the noise."""
 
     people: int  # the tally that counts the people of a key
     selection: Selection
-    draw: Callable[[int, int], Drawn]  # part, count -> fresh noise, or how to choose
+    draw: Callable[[int, int], Drawn]  # part, count -> fresh noise, or a mechanism that chooses
     dice: Dice
     further: Callable[[Keys], Iterable[Sealed[Cells]]] = lambda _: ()  # histograms of kept keys
 
 
 @dataclass(frozen=True)
 class Listed:
-    """Where a histogram of kept keys stands among those that were counted of them."""
+    """The index of a part's histogram among the histograms of kept keys."""
 
     among_lists: int
 
 
 class Weighted(Protocol):
-    """A candidate of a choice: how often its distance counts, less its penalty, and its ends."""
+    """A candidate of a private choice; its utility is weight * (distance - penalty)."""
 
     @property
     def weight(self) -> int: ...
@@ -67,7 +70,7 @@ class Weighted(Protocol):
 
 
 class Distances(Protocol):
-    """Candidates with the counts that are expected of each, and the rate of each round."""
+    """Candidates, the expected counts of each, and the rate of the exponential mechanism."""
 
     @property
     def kind(self) -> Literal["one", "tree"]: ...
@@ -80,14 +83,14 @@ class Distances(Protocol):
 
 
 class Scaled(Protocol):
-    """How many parts of a count a whole number stands for."""
+    """The factor by which counts are multiplied, so that differences are integers."""
 
     @property
     def scale(self) -> int: ...
 
 
 class Misfit(Protocol):
-    """One number: how far counts lie from what is expected of them, in parts of a count."""
+    """One sum of distances between scaled counts and their expected values."""
 
     @property
     def misfit(self) -> Scaled: ...
@@ -96,18 +99,18 @@ class Misfit(Protocol):
 
 
 class Misfits(Protocol):
-    """Several such numbers."""
+    """Several sums of distances."""
 
     @property
     def numbers(self) -> Sequence[Misfit]: ...
 
 
-Place = int | Listed  # of a part's tally, among what was added up or among the histograms
+Place = int | Listed  # index of a part's tally among the sums, or among the histograms
 
 
 @dataclass(frozen=True)
 class Kept:
-    """The private keys that an earlier answer released, and how a found key is spelled."""
+    """The private keys that an earlier answer released, and the function that spells a key."""
 
     keys: Sequence[str]
     spelled: Callable[[tuple[object, ...]], str]
@@ -116,7 +119,7 @@ class Kept:
 
 @dataclass(frozen=True)
 class NoisyCells:
-    """What may leave: noisy integers per part, and the keys that were chosen, if any were."""
+    """What may leave: noisy integers per part, and the selected private keys, if any."""
 
     parts: tuple[IntegerArray, ...]
     keys: Keys | None = None
@@ -125,7 +128,7 @@ class NoisyCells:
 def add_noise(
     sealed: Sealed[Cells], tallies: Sequence[int], drawn: Sequence[Drawn], dice: Dice
 ) -> NoisyCells:
-    """Return each part with its own noise added, one fresh draw per cell; or what was chosen."""
+    """Add each part's noise, one fresh draw per cell, or run the part's mechanism that chooses."""
     exact = unseal(sealed)
     if exact.keys is not None:
         raise Bug("the engine answered private keys that nobody chose from")
@@ -136,10 +139,10 @@ def add_noise(
 def select_partitions(
     sealed: Sealed[Cells], tallies: Sequence[Place], choosing: Choosing
 ) -> NoisyCells:
-    """Return the parts of those keys that private selection keeps, each with its own noise.
+    """Select partitions, and return the kept keys' parts with noise.
 
-    What is not kept leaves no trace: neither its row nor its noise (soundness rule 16). The keys
-    come out in an order of their own values, and noise is drawn only for what is shown.
+    A key that isn't kept has neither a row nor noise in the result (soundness rule 16). Keys are
+    sorted by value, and noise is drawn only for kept keys.
     """
     exact = unseal(sealed)
     if exact.keys is None:
@@ -162,7 +165,7 @@ def select_partitions(
 def _chosen_of_lists(
     keys: Keys, tallies: Sequence[Place], choosing: Choosing
 ) -> dict[int, IntegerArray]:
-    """Return what is chosen for each kept key, by part; lists of some keys are held at a time."""
+    """Choose a value from each kept key's histogram, by part, with one block of keys in memory."""
     listed = {part: tally for part, tally in enumerate(tallies) if isinstance(tally, Listed)}
     found: dict[int, list[IntegerArray]] = {part: [] for part in listed}
     for sealed in choosing.further(keys):
@@ -182,9 +185,9 @@ def _chosen_of_lists(
 def selected_before(
     sealed: Sealed[Cells], tallies: Sequence[int], drawn: Sequence[Drawn], kept: Kept
 ) -> NoisyCells:
-    """Return the parts of exactly the keys that were released before, each with new noise.
+    """Return new noisy parts of exactly the keys that an earlier answer released (a top-up).
 
-    Nothing is chosen a second time; a kept key that the engine does not find counts as zero.
+    Partition selection doesn't run again. A kept key that the engine doesn't find counts as zero.
     """
     exact = unseal(sealed)
     if exact.keys is None:
@@ -199,9 +202,9 @@ def selected_before(
 def blocks_added(
     sealed: Sealed[IntegerArray], trim: int, drawn: Sequence[NDArray[np.int64]]
 ) -> tuple[int, ...]:
-    """Return each output's sum over blocks, the lowest and highest left out, with its own noise.
+    """Sum each output over the blocks, without the `trim` lowest and highest, and add noise.
 
-    What a block says was clamped before; one block moves a sum by the width of the range at most
+    Block values were clamped before, so one block changes a sum by the width of the range at most
     (dp/sampling/sampling_in_blocks.proof.md).
     """
     ordered = np.sort(unseal(sealed), axis=0)
@@ -212,9 +215,9 @@ def blocks_added(
 def blocks_in_the_middle(
     sealed: Sealed[IntegerArray], steps: Sequence[int], epsilon: Fraction, dice: Dice
 ) -> tuple[int, ...]:
-    """Return, for each number, a point of its range in the middle of what the blocks say.
+    """Choose a private median over the blocks for each output, at `epsilon` per output.
 
-    Each is chosen at that epsilon (dp/mechanisms/median_of_blocks.proof.md).
+    The proof is dp/mechanisms/median_of_blocks.proof.md.
     """
     said = unseal(sealed)
     pairs = zip(said.T, steps, strict=True)
@@ -237,7 +240,7 @@ def _softened(part: IntegerArray, drawn: Drawn, dice: Dice) -> IntegerArray:
 def _sum(part: IntegerArray, drawn: NDArray[np.int64]) -> IntegerArray:
     if part.shape != drawn.shape or part.dtype != np.int64:
         raise Bug("the engine answered other cells than were asked")
-    if np.any((part > LARGEST) | (part < -LARGEST)):  # of the least number abs is itself
+    if np.any((part > LARGEST) | (part < -LARGEST)):  # not abs: abs(-2**63) overflows
         raise Bug("a part passed the bound that the plan proved")
     return np.add(part, drawn)
 
@@ -245,7 +248,7 @@ def _sum(part: IntegerArray, drawn: NDArray[np.int64]) -> IntegerArray:
 def choose_farthest(
     sealed: Sequence[Sealed[Cells]], distances: Distances, dice: Dice
 ) -> tuple[int, ...]:
-    """Return which candidates were chosen; how far any of them lies stays in here."""
+    """Choose candidates by the exponential mechanism over their distances, which don't leave."""
     utilities = np.array(
         [
             one.weight * (int(np.abs(unseal(held).parts[0] - expected).sum()) - one.penalty)
@@ -264,7 +267,7 @@ def choose_farthest(
 def noisy_misfits(
     sealed: Sequence[Sequence[Sealed[Cells]]], misfits: Misfits, drawn: Sequence[NDArray[np.int64]]
 ) -> tuple[int, ...]:
-    """Return how far the counts lie from what is expected, each sum with its own noise."""
+    """Return each sum of distances between counts and expected counts, with noise."""
     sums = [
         sum(
             int(np.abs(one.misfit.scale * unseal(held).parts[0] - expected).sum())

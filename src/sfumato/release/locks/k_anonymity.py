@@ -1,7 +1,7 @@
-"""The lock of `k-anonymous (not DP)`: what an owner may see of their own rows, and nobody else.
+"""The release step of `k-anonymous (not DP)`: tables without noise, for the owner of the rows.
 
-No noise goes on it, so it is no answer: it is labelled owner-only, and a table that is handed out
-is written into the ledger first, for the record of everybody whose rows are in it.
+They are labelled owner-only. Before the owner gives such a table to others, the ledger records it
+for everybody whose rows are in it.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ OWNER_ONLY: Final = "owner-only: computed from your rows without noise; show it 
 
 
 def owners_view(reader: TableReader, order: ReadOrder) -> Table:
-    """Return the owner's own table, for a service that shows it to the owner alone."""
+    """Return the owner's table without noise; the service must show it to the owner alone."""
     return unseal(reader.read(order))
 
 
 def owners_report(prepared: Prepared) -> tuple[TableReport, ...]:
-    """Return how an owner's rows were read, in bands, for a service that tells the owner alone."""
+    """Return how the owner's rows were read, in bands; the service must show it to them alone."""
     return unseal(prepared.report)
 
 
 def hand_out(ledger: Ledger, card: Card, *, by: str, says: str) -> Json:
-    """Write down that a table without DP is handed out; return where it stands, durable.
+    """Record in the ledger, durably, that a table without DP is handed out; return the entry.
 
-    It costs no epsilon, since no epsilon would be true of it. Every later receipt about these
-    people says how many such releases there are.
+    It costs no epsilon, because it has no DP guarantee. Every later receipt about these people
+    states how many such releases there are.
     """
     ledger.check_history()
     body: Json = {
@@ -51,5 +51,8 @@ def hand_out(ledger: Ledger, card: Card, *, by: str, says: str) -> Json:
 
 
 def beside_dp(count: int) -> str | None:
-    """Return what receipts and cards say beside a guarantee of DP, or None (soundness rule 9)."""
+    """Return the note on receipts and cards that non-DP releases exist, or None.
+
+    See soundness rule 9.
+    """
     return f"DP releases only; {count} non-DP releases exist" if count else None

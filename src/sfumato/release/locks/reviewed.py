@@ -1,7 +1,7 @@
-"""The lock of `reviewed (not DP)`: files that leave because people looked at them and said so.
+"""The release step of `reviewed (not DP)`: files that leave after output checking by people.
 
-No noise is on them. What reviewers see before is real and labelled so; what leaves is written into
-the ledger first, hash by hash, for the record of everybody whose rows are in it.
+They have no noise. Reviewers see the real files, which are labelled so. Before files leave, the
+ledger records their hashes for everybody whose rows are in them.
 """
 
 from __future__ import annotations
@@ -24,14 +24,15 @@ REVIEWERS_ONLY: Final = "reviewers-only: computed from real rows without noise; 
 
 
 def keep(store: AirlockFiles, found: Sealed[Held]) -> str:
-    """Keep what a program has left where only the door reads; return its place."""
+    """Store a program's output files in the airlock's store; return their place."""
     return store.put(unseal(found))
 
 
 def release_files(ledger: Ledger, request: Request, held: Held, findings: str) -> Json:
-    """Write down what leaves, by its hashes, and at whose word; return where it stands, durable.
+    """Record a request's files and approvers in the ledger, durably; return the signed receipt.
 
-    It costs no epsilon, since no epsilon would be true of it. A request leaves once.
+    It costs no epsilon, because it has no DP guarantee. A second call for the same request records
+    nothing new.
     """
     ledger.check_history()
     if noted(ledger, request.id) is None:
@@ -54,7 +55,7 @@ def release_files(ledger: Ledger, request: Request, held: Held, findings: str) -
 
 
 def noted(ledger: Ledger, request: str) -> tuple[Entry, Mapping[str, Any]] | None:
-    """Return the entry by which a request's files have left, and what it says; or None."""
+    """Return the ledger entry that released a request's files, and its body; or None."""
     for entry in ledger.store.notes(NOT_DP, 0):
         body: Mapping[str, Any] = json.loads(entry.body)  # Any: JSON of our own ledger
         if body.get("request") == request:
@@ -63,7 +64,7 @@ def noted(ledger: Ledger, request: str) -> tuple[Entry, Mapping[str, Any]] | Non
 
 
 def released(ledger: Ledger, request: Request, held: Held | None) -> Mapping[str, bytes]:
-    """Return the files if they are, byte for byte, what the ledger says has left; or refuse."""
+    """Return the files if their hashes are those in the ledger's entry; or refuse."""
     found = noted(ledger, request.id)
     if found is None or held is None or sums_of(held) != found[1]["files"]:
         raise changed()
@@ -71,7 +72,7 @@ def released(ledger: Ledger, request: Request, held: Held | None) -> Mapping[str
 
 
 def receipt(ledger: Ledger, request: Request) -> Json:
-    """Return the signed record of files that have left."""
+    """Return the signed receipt of released files; or refuse if the ledger has no entry."""
     found = noted(ledger, request.id)
     if found is None:
         raise changed()

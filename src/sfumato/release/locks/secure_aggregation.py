@@ -1,7 +1,7 @@
-"""The lock of a sum over sites: exact integers, this site's share of the noise, and masks.
+"""The release step of secure aggregation: add this site's share of the noise, then the masks.
 
-One site's share is not all of the noise: without the masks its numbers are not private. So both go
-on in one breath, and what leaves is the masked message alone.
+One site's share of the noise is too small to protect its numbers alone. So noise and masks are
+added in one function, and only the masked message leaves.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ GUARANTEE: Final = "central-dp"
 
 
 class Summand(Protocol):
-    """One part as it is added up: in whole units."""
+    """One part of a sum over sites, converted to whole units."""
 
     def on_grid(self, values: IntegerArray) -> IntegerArray: ...
 
@@ -43,7 +43,7 @@ class Question(Protocol):
 
 
 class NoisyQuestion(Question, Protocol, Generic[S]):
-    """The same with noise, of which each site draws a share."""
+    """A question over sites with noise, of which each site draws a share."""
 
     @property
     def summands(self) -> Sequence[S]: ...
@@ -51,7 +51,7 @@ class NoisyQuestion(Question, Protocol, Generic[S]):
 
 
 class Task(Protocol):
-    """What is learnt, with the public weight of each site."""
+    """A training task with the public weight of each site."""
 
     def weight_of(self, site: str) -> Fraction: ...
 
@@ -68,7 +68,7 @@ class Lesson(Protocol):
 
 
 def shares_of(sum_: NoisyQuestion[S], dice: Dice) -> list[IntegerArray]:
-    """Return this site's share of each part's noise, a fresh draw for every cell."""
+    """Draw this site's share of each part's noise, one fresh draw per cell."""
     cells = sum_.plan.measure.cells
     return [skellam.sample(sum_.share(summand), cells, dice) for summand in sum_.summands]
 
@@ -79,7 +79,7 @@ def mask_noisy(
     participant: Participant,
     shares: Sequence[IntegerArray],
 ) -> bytes:
-    """Return the site's numbers with its share of the noise, under its masks."""
+    """Add the site's share of the noise and its masks to its numbers; return the message."""
     exact = unseal(sealed)
     if exact.keys is not None:
         raise Bug("the engine answered private keys that nobody chose from")
@@ -90,9 +90,9 @@ def mask_noisy(
 
 
 def mask_exact(sealed: Sealed[Cells], sum_: Question, participant: Participant) -> bytes:
-    """Return the site's numbers under its masks and without noise: `secure-average (not DP)`.
+    """Mask the site's numbers without noise, for `secure-average (not DP)`.
 
-    The masks are all that hides a site here; the round is over all sites of the agreement.
+    Only the masks hide a site's numbers here. The round sums over all sites of the agreement.
     """
     exact = unseal(sealed)
     if exact.keys is not None:
@@ -102,7 +102,7 @@ def mask_exact(sealed: Sealed[Cells], sum_: Question, participant: Participant) 
 
 
 def learning_share(plan: Lesson, dice: Dice) -> IntegerArray:
-    """Return this site's share of a training round's noise."""
+    """Draw this site's share of a training round's noise."""
     return skellam.sample(plan.sum.share, plan.size, dice)
 
 
@@ -113,10 +113,10 @@ def learning_masked(
     share: IntegerArray,
     dice: Dice,
 ) -> bytes:
-    """Return a site's gradients or its update, clipped, with its share of the noise, masked.
+    """Round a site's gradients or update, then add its share of the noise and its masks.
 
-    What a row adds to a sum of gradients was clipped by the engine; a whole update is clipped here,
-    after its public weight, and its norm is looked at again in whole steps.
+    The engine has clipped each row's gradient. A whole update gets its public weight and is clipped
+    here; rounding checks its norm again in whole steps.
     """
     found, grid = unseal(sealed), plan.sum.grid
     if found.shape != (plan.size,):

@@ -1,1 +1,1 @@
-"""The data card: what an owner declares of a data set before any query."""
+"""The data card: the facts about a data set that its owner declares before any query."""

@@ -1,4 +1,4 @@
-"""What a card says of the airlock; a card that says nothing has none."""
+"""The card's airlock terms: reviewers and limits of output checking; no terms, no airlock."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ _KEYS: Final = {"reviewers", "needed", "smallest", "digits", "round_to", "domina
 
 @dataclass(frozen=True)
 class AirlockTerms:
-    """Who may look at what is to leave without noise, and what the checks look for."""
+    """Who reviews files that leave without noise, and the limits of the automatic checks."""
 
     reviewers: tuple[str, ...]  # besides the owner
     needed: int = LEAST_NEEDED
-    smallest: int = 10  # people in a group that may be shown
-    digits: int = 4  # that a number may have
-    round_to: int = 5  # what counts of people are multiples of
-    dominance: int = 90  # percent of a sum that two people may be at most
-    days: int = 30  # that a request stays open
+    smallest: int = 10  # fewest people in a group that may be shown
+    digits: int = 4  # most digits of a number
+    round_to: int = 5  # counts of people are multiples of this
+    dominance: int = 90  # largest share of a sum, in percent, that two people may have
+    days: int = 30  # for which a request is open
 
     def as_json(self) -> Json:
-        """Return it as it stands on the card."""
+        """Return the terms as JSON, as on the card."""
         return {**asdict(self), "reviewers": list(self.reviewers)}
 
 
 def read_airlock(shape: object) -> AirlockTerms:
-    """Return the terms that the owner wrote, or refuse: two reviewers are the fewest."""
+    """Read the airlock terms of a card; refuse fewer than two reviewers."""
     body = as_table(shape, "airlock", _KEYS)
     reviewers = as_texts(body.get("reviewers", []), "airlock.reviewers")
     if not all(0 < len(name) <= 100 and name.isprintable() for name in reviewers):

@@ -1,4 +1,4 @@
-"""What a card says of a BIDS folder: which files each person's folder holds, by pattern."""
+"""The card's terms for a BIDS folder: patterns of each person's files, and folder limits."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from typing import Final
 from sfumato.vault.card.field_readers import as_count, as_table, as_texts, bad_card
 
 PERSON: Final = "participant_id"  # the column of participants.tsv that names the person
-SUBJECT: Final = "{sub}"  # in a pattern, the name of the person's folder
-MOST: Final = 50
-MOST_PEOPLE: Final = 2_000  # whose folders are kept: each takes its turn in a run, there or not
+SUBJECT: Final = "{sub}"  # placeholder in a pattern: the name of the person's folder
+MOST: Final = 50  # patterns
+MOST_PEOPLE: Final = 2_000  # folders that are kept; a run has a turn for each, present or not
 MOST_MB: Final = 1_024
 MOST_DESCRIPTION: Final = 32_768  # bytes of a dataset_description.json
 DESCRIPTION: Final = "dataset_description.json"
-_BESIDE: Final = "phenotype"  # the folder of tables beside participants.tsv
+_BESIDE: Final = "phenotype"  # the BIDS folder of further tables
 _PATTERN: Final = re.compile(r"(?:[A-Za-z0-9][A-Za-z0-9_.+-]*/)*\{sub\}_[A-Za-z0-9_.+-]+")
 _IMAGES: Final = (".nii", ".nii.gz")
 
 
 @dataclass(frozen=True)
 class Folders:
-    """How many people have a folder at most, and how large one may be; public, with margin."""
+    """The most people with a folder, and the largest folder; public, with a margin."""
 
     people: int
     person_mb: int = 4
@@ -62,7 +62,7 @@ def _no_number(_text: str) -> None:
 
 
 def read_bids(shape: object, unit: str) -> tuple[tuple[str, ...], Folders | None]:
-    """Return the patterns of the files of a person's folder, and what folders there may be.
+    """Read the file patterns of a person's BIDS folder, and the limits of folders, if any.
 
     `anat/{sub}_T1w.nii.gz` is `sub-01/anat/sub-01_T1w.nii.gz` for the person sub-01.
     """
@@ -86,12 +86,12 @@ def read_bids(shape: object, unit: str) -> tuple[tuple[str, ...], Folders | None
 
 
 def beside(table: str) -> str:
-    """Return where a table beside participants.tsv lies in a BIDS folder, without its ending."""
+    """Return the path of a further table (phenotype) in a BIDS folder, without its suffix."""
     return f"{_BESIDE}/{table}"
 
 
 def with_sidecars(patterns: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the patterns, each image's followed by that of the text that describes it."""
+    """Return the patterns, with the pattern of its JSON sidecar after each image."""
     found: dict[str, None] = {}
     for pattern in patterns:
         found[pattern] = None

@@ -1,4 +1,4 @@
-"""A card and its keys as people see them; hidden columns are not mentioned."""
+"""The JSON of a card that users see, without hidden columns."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from sfumato.vault.card.data_card import ALONE, TWO_PEOPLE, Card, Table
 
 
 def key_value(key: Constant) -> object:
-    """Return the key as people write it."""
+    """Return the key as a JSON value: a boolean, a number or a text."""
     if key.kind == "boolean":
         return key.text == "true"
     if key.kind == "number":
@@ -23,12 +23,12 @@ def key_value(key: Constant) -> object:
 
 
 def plain_number(number: Fraction) -> int | float:
-    """Return a whole number as int, any other as float; for eyes and JSON, never for debts."""
+    """Convert to int if whole, else to float; for display and JSON, never for budgets."""
     return int(number) if number.denominator == 1 else float(number)
 
 
 def card_json(card: Card) -> Json:
-    """Return what anyone who may ask may see of the card; hidden columns are not mentioned."""
+    """Return the card as JSON for users who may query the data set, without hidden columns."""
     return {
         "name": card.name,
         "unit": card.unit,

@@ -1,4 +1,4 @@
-"""Read a card's formats of text files: numbers, dates, encoding and header."""
+"""Read the text file formats of a card: numbers, dates, encoding and header."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Final
 from sfumato.vault.card.field_readers import bad_card
 
 DECIMALS: Final = (".", ",")
-THOUSANDS: Final[Mapping[str, str]] = {  # mark -> every letter that is written for it
+THOUSANDS: Final[Mapping[str, str]] = {  # mark -> every character that counts as it
     "": "", ".": ".", ",": ",", "'": "'\u2019", " ": " \u00a0\u202f",
 }  # fmt: skip
 ENCODINGS: Final = (  # Python's names for them
@@ -26,7 +26,7 @@ MAX_NAMES: Final = 20_000
 
 @dataclass(frozen=True)
 class NumberFormat:
-    """The mark before decimals, and the one between groups of three digits ("" for none)."""
+    """The decimal mark, and the thousands separator ("" for none)."""
 
     decimal: str = "."
     thousands: str = ""
@@ -34,12 +34,12 @@ class NumberFormat:
 
 @dataclass(frozen=True)
 class FileFormat:
-    """How the letters of a text file are stored, and what its first line is."""
+    """The encoding of a text file, and whether its first line is a header."""
 
     encoding: str = "utf-8"
-    # the columns' names, if no line has them
+    # the columns' names, if the file has no header line
     names: tuple[str, ...] | None = None
-    is_header_sure: bool = False  # the first line has the names, even if it looks like a row
+    is_header_sure: bool = False  # the first line is a header, even if it looks like a row
 
 
 PLAIN: Final = NumberFormat()
@@ -49,7 +49,7 @@ UTF8: Final = FileFormat()
 def read_number_format(
     shape: Mapping[str, object], where: str, default: NumberFormat
 ) -> NumberFormat:
-    """Return how numbers are spelled, by the keys `decimal` and `thousands`; or refuse."""
+    """Read the number format from the keys `decimal` and `thousands`; or refuse."""
     decimal = shape.get("decimal", default.decimal)
     thousands = shape.get("thousands", default.thousands)
     if decimal not in DECIMALS:
@@ -62,7 +62,7 @@ def read_number_format(
 
 
 def read_date_format(value: object, where: str) -> str:
-    """Return the format of days or moments, as `strptime` has it; or refuse."""
+    """Read a date or timestamp format in `strptime` syntax; or refuse."""
     tokens = TOKEN.findall(value) if isinstance(value, str) else []
     parts = [token for token in tokens if token.startswith("%")]
     if "%y" in parts:
@@ -77,9 +77,9 @@ def read_date_format(value: object, where: str) -> str:
 
 
 def read_file_format(shape: Mapping[str, object], default: FileFormat) -> FileFormat:
-    """Return how a file is written, by the keys `encoding` and `header`; or refuse.
+    """Read the file format from the keys `encoding` and `header`; or refuse.
 
-    A header is said for each table by itself: other tables have other columns.
+    `encoding` has the default of the card. `header` has none: each table states its own.
     """
     encoding = default.encoding
     if "encoding" in shape:

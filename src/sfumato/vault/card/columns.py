@@ -1,4 +1,4 @@
-"""The columns of a card: their types, bounds, steps and keys, as the owner declared them."""
+"""The columns of a card: types, bounds, steps and public keys, as the owner declares them."""
 
 from __future__ import annotations
 
@@ -33,20 +33,20 @@ NUMERIC: Final = ("integer", "number")
 TIMES: Final = ("date", "timestamp")
 MAX_KEYS: Final = 1_000_000
 MAX_STEPS: Final = 2**52  # the most steps between zero and a bound
-MAX_BOUND: Final = 10**18  # in the column's own unit, whatever the step
+MAX_BOUND: Final = 10**18  # in the column's own unit, not in steps
 
 
 _PLAIN_NAME: Final = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)?", re.ASCII)
 
 
 def sql_name(name: str) -> str:
-    """Return a column's name as SQL has it: in double quotes, if it is no plain word."""
+    """Return a column's name for SQL: in double quotes unless it is a plain identifier."""
     return name if _PLAIN_NAME.fullmatch(name) else '"' + name.replace('"', '""') + '"'
 
 
 @dataclass(frozen=True)
 class Column:
-    """One column as declared; bounds in whole steps, those of dates in days since 1970."""
+    """One declared column. Its bounds are in whole steps; those of dates in days since 1970."""
 
     name: str
     type: ColumnType
@@ -54,9 +54,9 @@ class Column:
     upper: int | None = None
     step: Fraction = Fraction(1)
     keys: tuple[Constant, ...] | None = None
-    missing: Fraction = Fraction(0)  # about what share of the rows has no value; for twins alone
-    number_format: NumberFormat = PLAIN  # how a text file spells its numbers
-    date_format: str = ""  # how a text file spells its days or moments; ISO if it is empty
+    missing: Fraction = Fraction(0)  # rough share of rows without a value; used by twins alone
+    number_format: NumberFormat = PLAIN  # of numbers in a text file
+    date_format: str = ""  # of dates or timestamps in a text file; ISO 8601 if empty
 
     @property
     def is_bounded(self) -> bool:
@@ -69,7 +69,7 @@ class Column:
         return self.type in NUMERIC
 
     def bounds(self) -> tuple[int, int]:
-        """Return the bounds in steps, or refuse: nothing without bounds is ever added up."""
+        """Return the bounds in steps; refuse if there are none, because a sum needs clamping."""
         if self.lower is None or self.upper is None:
             raise Refused(
                 "no-bounds",
@@ -86,9 +86,9 @@ class Column:
 def read_columns(
     shape: Mapping[str, object], numbers: NumberFormat = PLAIN
 ) -> tuple[tuple[Column, ...], tuple[str, ...]]:
-    """Return the declared columns and the names of the hidden ones, or refuse.
+    """Read the declared columns, and the names of the hidden ones; or refuse.
 
-    `numbers` is how numbers are spelled in a column that does not say so itself.
+    `numbers` is the number format of columns that don't declare their own.
     """
     columns: list[Column] = []
     hidden: list[str] = []
@@ -123,7 +123,7 @@ def read_columns(
 
 
 def _with_formats(column: Column, body: Mapping[str, object], numbers: NumberFormat) -> Column:
-    """Return the column with the way in which a text file spells its values."""
+    """Return the column with its number or date format for text files."""
     where = f"column {column.name!r}"
     if column.is_numeric:
         if "format" in body:
@@ -139,7 +139,7 @@ def _with_formats(column: Column, body: Mapping[str, object], numbers: NumberFor
 
 
 def _read_missing(name: str, body: Mapping[str, object]) -> Fraction:
-    """Return what share of the rows has no value, as the owner says; none is told from the rows."""
+    """Read the owner's estimate of the share of missing values; it is never computed from rows."""
     if "missing" not in body:
         return Fraction(0)
     share = read_number(body["missing"], f"columns.{name}.missing")
@@ -175,7 +175,7 @@ def _read_plain(name: str, kind: ColumnType, body: Mapping[str, object]) -> Colu
 
 
 def _day(value: object, name: str) -> int:
-    """Return the day as a whole number since 1970; what a date's bounds are kept as."""
+    """Convert a date bound to whole days since 1970."""
     if isinstance(value, datetime) or not isinstance(value, str | date):
         raise bad_card(f"{name} is a day like 2026-11-21")
     return (date.fromisoformat(_iso_date(value, name)) - date(1970, 1, 1)).days
@@ -223,7 +223,7 @@ def _read_step(
 
 
 def proposed_step(low: Fraction, high: Fraction) -> Fraction:
-    """Return the largest power of ten that divides the bounds and makes 10,000 steps or more."""
+    """Return the largest power of ten that divides both bounds and gives 10,000 steps or more."""
     for power in range(12, -13, -1):
         step = Fraction(10) ** power
         fits = (low / step).denominator == 1 and (high / step).denominator == 1
@@ -253,7 +253,7 @@ def _read_keys(
 
 
 def read_constant(kind: ColumnType, value: object, name: str) -> Constant:
-    """Return a constant of the column's type in canonical spelling, or refuse."""
+    """Convert a value to a constant of the column's type, in canonical spelling; or refuse."""
     if kind in NUMERIC and isinstance(value, Fraction):
         return Constant.of(value)
     if kind in NUMERIC and not isinstance(value, str | bool):

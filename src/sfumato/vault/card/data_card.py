@@ -1,7 +1,7 @@
-"""The data card that the owner signs: what anyone may know of a data set before a question.
+"""The data card: all public facts about a data set, signed by its owner before any query.
 
-It names the privacy unit (the column of the person, or each row), the default contribution bounds
-of a person (`max_groups`, `max_rows`), and the privacy budget of the people in the rows.
+It states the privacy unit: the column that names the person, or each row. It also states the
+default contribution bounds of a person (`max_groups`, `max_rows`), and the people's privacy budget.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ from sfumato.vault.card.secure_average_terms import AverageTerms, read_averages
 ROW: Final = "row"
 MAX_TABLES: Final = 20
 NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,62}")
-ALONE, TWO_PEOPLE = "owner", "two people"  # whose word raises a cap of the data set
+ALONE, TWO_PEOPLE = "owner", "two people"  # who may raise a cap of the data set
 NAMED: Final = "name is letters, digits, - and _, begins with a letter, up to 63"
 
 
 @dataclass(frozen=True)
 class Limits:
-    """The most that is kept at preparation; public, with ample margin (soundness rule 13)."""
+    """The most rows and text that preparation keeps; public, with a margin (soundness rule 13)."""
 
     rows: int = 1_000_000_000
     rows_per_person: int = 1000
@@ -48,11 +48,11 @@ class Limits:
 
 @dataclass(frozen=True)
 class Table:
-    """One table of a data set: rows of its people, or public rows that a unique key tells apart."""
+    """One table of a data set: rows of its people, or public rows with a unique key."""
 
     name: str
     columns: tuple[Column, ...]
-    unit: str | None = None  # the column that names the person, if rows are people's
+    unit: str | None = None  # the column that names the person; None for public rows
     key: str | None = None  # the unique column of a public table
     max_rows: int = 1
     limits: Limits = field(default_factory=Limits)
@@ -61,7 +61,7 @@ class Table:
 
     @property
     def is_public(self) -> bool:
-        """Say whether its rows are nobody's secret."""
+        """Say whether the table's rows are public."""
         return self.key is not None
 
 
@@ -85,21 +85,21 @@ class Card:
     size: int | None = None
     delta_per_request: Fraction = Fraction(0)
     limits: Limits = field(default_factory=Limits)
-    tables: tuple[Table, ...] = ()  # besides the one that has the card's own name
-    raised_by_two: bool = False  # no cap of the data set is raised without a second person
-    bids: tuple[str, ...] | None = None  # files of each person's folder, if the rows lie in BIDS
-    folders: Folders | None = None  # how many people's there may be, if they are kept
+    tables: tuple[Table, ...] = ()  # further tables, besides the card's own
+    raised_by_two: bool = False  # raising a cap of the data set needs a second person
+    bids: tuple[str, ...] | None = None  # file patterns of each person's folder, for BIDS
+    folders: Folders | None = None  # limits of people's folders, if they are kept
     description: str = ""  # the owner's dataset_description.json as JSON text; public
     airlock: AirlockTerms | None = (
-        None  # who reviews what leaves without noise; nobody: nothing does
+        None  # who reviews files that leave without noise; None: no file does
     )
-    window: str | None = None  # the calendar window that budget and caps are for; None: for ever
-    averages: AverageTerms | None = None  # whether sums over sites leave without noise: none does
-    file: FileFormat = UTF8  # how the rows' file is written, if it is a text
+    window: str | None = None  # the calendar window of budget and caps; None: all time
+    averages: AverageTerms | None = None  # sums over sites without noise; None: not allowed
+    file: FileFormat = UTF8  # the format of the rows' file, if it is a text file
 
     @property
     def every_table(self) -> tuple[Table, ...]:
-        """Return all tables, the card's own first."""
+        """Return all tables, starting with the card's own."""
         unit = self.unit if self.by_person else None
         own = Table(
             self.name, self.columns, unit, None, self.max_rows, self.limits, self.hidden, self.file
@@ -108,7 +108,7 @@ class Card:
 
     @property
     def names_formats(self) -> bool:
-        """Say whether the card tells how a text file of its rows is written."""
+        """Say whether the card declares a text file format that isn't the default."""
         tables = self.every_table
         return any(table.file != UTF8 for table in tables) or any(
             column.date_format or column.number_format != PLAIN
@@ -118,15 +118,15 @@ class Card:
 
     @property
     def by_person(self) -> bool:
-        """Say whether the unit of privacy is a person with all their rows."""
+        """Say whether the privacy unit is a person with all their rows."""
         return self.unit != ROW
 
     def lets_ask(self, groups: tuple[str, ...]) -> bool:
-        """Say whether a member of these groups may ask; nobody may by default."""
+        """Say whether members of these groups may query the data set; by default nobody may."""
         return any(group in self.who for group in groups)
 
     def index(self, name: str) -> int:
-        """Return the column's place on the card, or refuse: what it does not name is not."""
+        """Return a column's index on the card; refuse if the card doesn't declare it."""
         for place, column in enumerate(self.columns):
             if column.name.casefold() == name.casefold():
                 return place
@@ -166,7 +166,7 @@ _CARD_KEYS: Final = {
 
 
 def read_card(name: str, shape: Mapping[str, object]) -> Card:
-    """Return the card that the owner wrote, or refuse: nothing unknown, nothing contradictory."""
+    """Read the owner's card; refuse unknown keys and contradictions."""
     _check_name(name)
     as_table(shape, "card", _CARD_KEYS)
     budget = _budget(shape.get("budget"), "budget", Fraction(0))
@@ -216,7 +216,7 @@ def read_card(name: str, shape: Mapping[str, object]) -> Card:
 
 
 def check_unit(shape: Mapping[str, object]) -> None:
-    """Refuse a new card that does not say whom it protects; cards of before protect rows."""
+    """Refuse a new card without a privacy unit; older cards without one protect rows."""
     if "unit" not in shape:
         raise bad_card(
             'the card does not say whom it protects: write unit = "COLUMN" with the column that '
@@ -225,7 +225,7 @@ def check_unit(shape: Mapping[str, object]) -> None:
 
 
 def _unit(word: object) -> str:
-    if word == "":  # as proposed where no name of a column tells
+    if word == "":  # a proposed card has "" if no column name looks like a person
         raise bad_card('unit is empty: write the column that names the person, or "row"')
     return as_text(word, "unit")
 
@@ -268,7 +268,7 @@ _TABLE_KEYS: Final = {
 def _read_table(
     name: str, unit: str, shape: object, formats: tuple[NumberFormat, FileFormat]
 ) -> Table:
-    """Return the table; how its file is written is as on the card, but for what it says itself."""
+    """Read a further table; its file format defaults to the card's."""
     where = f"tables.{name}"
     body = as_table(shape, where, _TABLE_KEYS)
     if not NAME.fullmatch(name):
@@ -302,7 +302,7 @@ def _read_table(
 
 
 def _public_key(where: str, body: Mapping[str, object], columns: tuple[Column, ...]) -> str:
-    """Return the column by which a public table is looked up; no two of its rows share a value."""
+    """Return the key column of a public table, whose values are unique."""
     if "unit" in body or "max_rows" in body:
         raise bad_card(f"{where} is public: its rows are nobody's, so no unit and no max_rows")
     wanted = as_text(body.get("key"), f"{where}.key").casefold()

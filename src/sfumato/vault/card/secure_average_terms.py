@@ -1,4 +1,4 @@
-"""What a card says of sums over sites without noise; a card that says nothing allows none."""
+"""The card's terms for sums over sites without noise (`secure_average`); no terms, no such sums."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from sfumato.vault.card.field_readers import as_count, as_table, bad_card
 GUARANTEE: Final = "secure-average (not DP)"
 LEAST_SITES: Final = 3
 MOST_RELEASES: Final = 1000
-STOPPED: Final = "secure-average-stopped"  # the kind of a ledger entry: its shape waits
+STOPPED: Final = "secure-average-stopped"  # kind of ledger entry: the shape is blocked
 HIDES: Final = (
     "each site's own numbers, from the convener and from as many sites as may talk to it; nobody's "
     "part in the sum"
@@ -21,18 +21,18 @@ HIDES: Final = (
 
 @dataclass(frozen=True)
 class AverageTerms:
-    """How many sums without noise these people's rows may be in, and over how many sites."""
+    """The most sums without noise that may use these people's rows, and the fewest sites."""
 
     releases: int  # in all, of all data sets of the people
-    sites: int = LEAST_SITES  # that a sum is over at least
+    sites: int = LEAST_SITES  # fewest sites of a sum
 
     def as_json(self) -> Json:
-        """Return it as it stands on the card."""
+        """Return the terms as JSON, as on the card."""
         return asdict(self)
 
 
 def read_averages(shape: object) -> AverageTerms:
-    """Return the terms that the owner wrote, or refuse: three sites are the fewest."""
+    """Read the terms of a card; refuse fewer than three sites."""
     body = as_table(shape, "secure_average", {"releases", "sites"})
     terms = AverageTerms(
         as_count(body.get("releases"), "secure_average.releases"),
@@ -46,7 +46,7 @@ def read_averages(shape: object) -> AverageTerms:
 
 
 def not_without_noise(why: str) -> Refused:
-    """Return the refusal of a sum that would leave without noise."""
+    """Return the refusal of a sum without noise."""
     return Refused(
         "average-not-allowed",
         f"The sum does not leave without noise: {why}.",
