@@ -154,7 +154,7 @@ class Query:
     beside: tuple[JoinedPeople, ...] = ()  # further per-person tables; only with `source`
     lookups: tuple[Joined, ...] = ()  # public tables joined to the per-person tables
     called: frozenset[str] = frozenset()  # aliases of computed columns that GROUP BY uses
-    bare: frozenset[str] = frozenset()  # person columns written without a table name
+    bare: frozenset[str] = frozenset()  # per-person columns that the text leaves unqualified
     places: Places | None = field(default=None, compare=False, repr=False)  # in the SQL text
 
     @cached_property
