@@ -71,7 +71,7 @@ def _says_known(part: Predicate, known: set[Expr]) -> bool:
 
 
 def _needed(part: Predicate) -> tuple[Expr, ...]:
-    """Return the expressions that are known wherever a simple condition is true."""
+    """Return the expressions that can't be NULL where a simple condition is true."""
     inner = part.predicate if isinstance(part, Not) else part
     return (inner.of,) if isinstance(inner, Compare | Among | StartsWith) else ()
 

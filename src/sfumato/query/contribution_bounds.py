@@ -71,7 +71,7 @@ def _counts_people_only(plan: Plan) -> bool:
 
 
 def bounds_text(plan: Plan) -> str:
-    """Describe how much of one person the answer can contain: both bounds, if both can cut."""
+    """Describe how much of one person the answer can contain, with each bound that can cut."""
     if not plan.card.by_person:
         return "each row counts as one person"
     bounds = bounds_of(plan)
@@ -86,7 +86,10 @@ def bounds_text(plan: Plan) -> str:
 
 
 def _in_groups(bounds: ContributionBounds, rows: str) -> str:
-    """Describe in how many groups a person counts, and with which rows; without `rows`: once."""
+    """Describe in how many groups a person counts, and with how many rows in each.
+
+    If `rows` is empty, the person counts once in each group.
+    """
     few = bounds.max_groups
     each = " in each" if few > 1 else ""
     if bounds.cuts_groups:
@@ -104,7 +107,10 @@ def _of_all(bounds: ContributionBounds) -> str:
 
 
 def _is_of_people(aggregate: Aggregate) -> bool:
-    """Check whether it counts people who meet a condition: each person adds 1 (resolve.py)."""
+    """Check whether the aggregate counts people who meet a condition.
+
+    Such a count is a sum of ones, clamped to 1 per person (resolve.py).
+    """
     ends = (Constant.of(0), Constant.of(1))
     match aggregate.of:
         case (Case(whens=((_, Literally(one)),), otherwise=None),):

@@ -15,7 +15,7 @@ from sfumato.dp.mechanisms.noise import Noise
 
 @dataclass(frozen=True)
 class Draw:
-    """One paid draw of noise over all parts: its price, its noise, and the released values."""
+    """One paid draw of noise for all parts: price, noise and released values."""
 
     epsilon: Fraction
     delta: Fraction

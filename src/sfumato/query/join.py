@@ -31,7 +31,7 @@ MAX_ROWS_PER_PERSON: Final = 10**6
 
 
 def limits_of(private: Sequence[Table]) -> Limits:
-    """Return the limits of a join, in which a person's rows in all tables may combine freely."""
+    """Return the row limits of a join: a person's rows in different tables may all combine."""
     if len(private) == 1:
         return private[0].limits
     per_person = prod(table.limits.rows_per_person for table in private)
@@ -53,7 +53,7 @@ MAX_EQUAL: Final = 8  # pairs of columns besides the person or the key
 Pairs = tuple[tuple[int, int], ...]
 Named = tuple[str, str, Column]  # table, column name there, column as named in the join
 _SEVERAL: Final = ""  # marks a column name that several tables have
-_LACKING: Final = "?"  # marks the person column of a table after LEFT JOIN
+_LACKING: Final = "?"  # marks the person column of a table joined by LEFT JOIN
 
 
 @dataclass(frozen=True)
@@ -195,7 +195,7 @@ class _Seen:
     tables: list[tuple[int, Table]]
     looked_up: list[int | None] = field(default_factory=list)  # per join: the earlier column
     also: list[Pairs] = field(default_factory=list)  # per join: an earlier column, and its own
-    optional: set[str] = field(default_factory=set)  # tables after LEFT JOIN
+    optional: set[str] = field(default_factory=set)  # tables joined by LEFT JOIN
 
     def join(self, places: Mapping[str, int], wanted: Joined) -> Joined:
         """Add a table, and return its join in canonical spelling."""
@@ -258,7 +258,7 @@ class _Seen:
         return _is(mine, table.unit) and theirs.casefold() in self._people()
 
     def _check_person(self, table: Table, mine: str, theirs: str, *, found: bool) -> None:
-        """Refuse a join of two tables of people that is not by the person."""
+        """Refuse a join of tables with people's rows that is not by the person."""
         if found:
             return
         raise Refused(
@@ -394,7 +394,7 @@ def _is(name: str, other: str | None) -> bool:
 
 
 def _split(spelling: str, table: str) -> tuple[bool, str]:
-    """Return whether a spelling is qualified with the table, and the name without it if so."""
+    """Return whether a spelling begins with the table's name, and the column name without it."""
     of, _, name = spelling.partition(".")
     is_own = bool(name) and of.casefold() == table.casefold()
     return (True, name) if is_own else (False, spelling)

@@ -42,10 +42,11 @@ class _Making:
 
 
 class LruCache(Generic[T]):
-    """An LRU cache for several threads; no value shows whether it was cached.
+    """A thread-safe LRU cache; no value shows whether it was cached.
 
-    Refusals are never cached. If threads need a value at once, one computes it and the others wait,
-    but at most PATIENCE_S. The computing thread may be slow, or in the parent of a fork.
+    Refusals are never cached. If several threads need a value at once, one computes it and the
+    others wait, but at most PATIENCE_S. The computing thread may be slow, or in the parent of a
+    fork.
     """
 
     def __init__(self, most_bytes: int) -> None:

@@ -73,11 +73,12 @@ class Reduced:
 
 @dataclass(frozen=True)
 class Join:
-    """A prepared table joined to the tables before it; its column 2 is `v` and `k` start+2.
+    """A prepared table joined to the tables before it; its columns are numbered from `start`.
 
-    The join is by the person if `looked_up` is None. Otherwise a row's column `looked_up` equals
-    column `key` of one public row. For each pair in `also`, the earlier column equals the table's
-    own. Rows without a partner are dropped, unless `keeps_all`.
+    Its column 2, for example, is the measure's `v` and `k` with the number start+2. The join is by
+    the person if `looked_up` is None. Otherwise a row's column `looked_up` equals column `key` of
+    one public row. For each pair in `also`, the earlier column equals the table's own. Rows without
+    a partner are dropped, unless `keeps_all`.
     """
 
     table: int

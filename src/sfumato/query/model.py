@@ -137,7 +137,7 @@ class JoinedPeople:
 
 @dataclass(frozen=True)
 class Query:
-    """A query on one data set."""
+    """A query on one data set, with the clauses of a SELECT and its contribution bounds."""
 
     data_set: str
     outputs: tuple[Output, ...]

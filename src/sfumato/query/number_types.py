@@ -225,7 +225,10 @@ def floored(side: Typed) -> Typed:
 
 
 def size_of(side: Typed) -> Typed:
-    """Return the absolute value; a number that can't be negative stays as it is, and short."""
+    """Return the absolute value; a number that can't be negative is returned unchanged.
+
+    This keeps powers short.
+    """
     side = plain(side)
     if side.lower >= 0:
         return side

@@ -126,7 +126,7 @@ def measured_people(view: View, question: Query) -> tuple[JoinPeople, ...]:
     keeps = [False, *(one.keeps_all for one in question.beside)]
     return tuple(
         JoinPeople(_made(table), table.view.table, table.view.joins, keeps_all)
-        for table, keeps_all in zip(tables, keeps, strict=False)  # a question may have no source
+        for table, keeps_all in zip(tables, keeps, strict=False)  # a query may have no source
     )
 
 
@@ -152,7 +152,7 @@ PEOPLE: Final = Tally("people")
 
 @dataclass(frozen=True)
 class Bounded:
-    """A part with its sensitivity: how far one privacy unit moves it over all cells."""
+    """A part with its sensitivity: how far one privacy unit changes it over all cells."""
 
     part: Part
     per_cell: int
@@ -192,7 +192,7 @@ class Plan:
     measure: Measure
     parts: tuple[Bounded, ...]
     keys: tuple[PlanKey, ...]  # in canonical order
-    asked: tuple[AskedAggregate, ...]  # in the order of the question's aggregates
+    asked: tuple[AskedAggregate, ...]  # in the order of the query's aggregates
     beside: tuple[Card, ...] = ()  # cards of the views below further per-person tables
     lookups: tuple[LookUp, ...] = ()  # public tables joined to per-person tables
 
@@ -227,7 +227,7 @@ class Plan:
         return any(tally.kind == "histogram" for tally in self.measure.tallies)
 
     def wanted(self, cell: Sequence[object]) -> tuple[Constant, ...]:
-        """Return the constants that select one private key, from the key as the engine found it."""
+        """Convert a private key, as the engine found it, to the constants that select it."""
         pairs = zip(self.keys, cell, strict=True)
         return tuple(key.physical(value) for key, value in pairs)
 
@@ -278,7 +278,7 @@ class Plan:
         return spelled(self.canonical())
 
     def shape(self) -> Json:
-        """Return the query without its constants; a shape is frozen if its query is stopped."""
+        """Return the query without its constants; a query that is stopped freezes its shape."""
         question = self.question
         wheres = [question.where, *(each.where for each in tables_of_people(question))]
         where = [w for w in wheres if w is not None]
@@ -382,7 +382,7 @@ def _plan(card: Card, question: Query, split: Mapping[str, Fraction] | None = No
 
 
 def _of_any_key(measure: Measure, keys: Sequence[PlanKey]) -> list[Measure]:
-    """Return the measure of the histograms of one example key; empty if there are none."""
+    """Return the histograms of an example private key as a measure; empty if there are none."""
     if all(tally.kind != "histogram" for tally in measure.tallies):
         return []
     return [measure.listed((tuple(key.any_constant for key in keys),))]

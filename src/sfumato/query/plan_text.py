@@ -128,7 +128,7 @@ def _threshold_in_words(selection: Selection) -> Json:
 
 
 def odds_text(epsilon: float, delta: float, unit: str) -> str:
-    """Explain the total privacy loss so far as what somebody could learn about one person."""
+    """Explain the total privacy loss so far as how sure a guess about one person can be."""
     sure = 100 / (1 + math.exp(-epsilon))
     chance = f", except with chance {delta:g}" if delta else ""
     return (

@@ -120,9 +120,10 @@ STEP: Final = Fraction(1, 10**6)  # an epsilon found for a wanted error is a mul
 
 @dataclass(frozen=True)
 class Selection:
-    """Partition selection of private keys, with the epsilon and delta for all keys of one person.
+    """Partition selection of private keys, with its price.
 
-    One person has at most `groups` keys; `per_key` gives the share of each.
+    `epsilon` and `delta` are for all keys of one person, who has at most `groups` of them.
+    `per_key` gives the share of each key.
     """
 
     epsilon: Fraction
@@ -208,9 +209,10 @@ class Priced:
         return None
 
     def margin(self, of: Aggregate | Formula, people: int | None) -> float | None:
-        """Return half the expected 95 % interval; None if it depends on a size that nobody gave.
+        """Return half the expected 95 % interval.
 
-        It is infinite if a formula divides by a number that the noise can't tell from zero.
+        It is None if it depends on a size that nobody gave. It is infinite if a formula divides by
+        a number that the noise can't tell from zero.
         """
         return self._margin(of, people or self.plan.card.size)
 

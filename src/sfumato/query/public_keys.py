@@ -1,4 +1,4 @@
-"""Find public keys that a question could group by instead of private ones."""
+"""Find public keys that a query could group by instead of private keys."""
 
 from __future__ import annotations
 

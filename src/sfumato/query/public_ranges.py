@@ -72,7 +72,10 @@ def _of_quotient(top: Linear, bottom: Linear, plan: Plan) -> tuple[float, float]
 
 
 def _gives(plan: Plan, parts: Iterable[int]) -> list[Gives]:
-    """Return the extremes of what a row adds to the parts, and those of per-person parts apart."""
+    """Return the extremes of what one row adds to the parts.
+
+    Parts that are counted per person have their own entries.
+    """
     apart: list[Gives] = []
     choices: dict[object, list[dict[int, Fraction]]] = {}
     always: dict[int, Fraction] = {}

@@ -39,7 +39,7 @@ Planned = Callable[[Card, Query], object]
 
 
 def with_position(refused: Refused, card: Card, question: Query, planned: Planned) -> Refused:
-    """Return the refusal with its place in the text, unless it has one or none is found."""
+    """Add its place in the text to a refusal, if it has none and one is found."""
     places = question.places
     if places is None or "place" in refused.facts:
         return refused
@@ -92,7 +92,7 @@ def _is_same(found: Refused | None, refused: Refused) -> bool:
 
 @dataclass
 class _Alone:
-    """Parts of a query, each planned by itself."""
+    """Plans the parts of a query one by one, to find the part that is refused."""
 
     card: Card
     question: Query
@@ -116,7 +116,7 @@ class _Alone:
         return _is_same(self._why(question), refused)
 
     def of_columns(self, columns: Sequence[Output]) -> Refused | None:
-        """Return the refusal of these columns with a count, under this GROUP BY; else None."""
+        """Return the refusal of these outputs with COUNT(*) under the query's GROUP BY, or None."""
         outputs = (*columns, Output("(count)", Aggregate("count")))
         return self._why(
             replace(self.question, outputs=outputs, where=None, having=None, order=(), limit=None)

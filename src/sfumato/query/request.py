@@ -28,7 +28,7 @@ from sfumato.vault.card.data_card import Card
 
 Split = Mapping[str, Fraction]
 _TURNS: Final = 8
-_MOST: Final = 32  # evaluations of errors: each turn takes about thirty of each
+_MOST: Final = 32  # the most cost: each turn evaluates every error about 30 times
 _LOOKS: Final[Mapping[str, int]] = {  # cost to evaluate an error once; verbs not listed cost more
     "count": 1, "count_values": 1, "count_people": 1, "count_distinct": 1, "sum": 1, "mean": 8,
 }  # fmt: skip
@@ -85,9 +85,10 @@ def _moved(
     named: Mapping[str, tuple[Aggregate, Fraction]],
     people: int | None,
 ) -> dict[str, Fraction]:
-    """Return the split that reduces each aggregate's share in the ratio that it is too exact.
+    """Return the split in which aggregates that are too exact get a smaller share.
 
-    Shares are thousandths of the largest, rounded up, so that they stay short.
+    Each share shrinks by the ratio of the error to the wanted error. Shares are thousandths of the
+    largest, rounded up, so that they stay short.
     """
     wanted = {
         name: float(split[name]) * _kept(priced.margin(of, people), float(margin))
@@ -101,7 +102,7 @@ def _moved(
 
 
 def _kept(reached: float | None, margin: float) -> float:
-    """Return the fraction of its share that an aggregate with this error keeps; never zero."""
+    """Return the fraction of its share that an aggregate keeps, given its error; never zero."""
     return 1.0 if reached is None else min(1.0, max(reached / margin, 1 / LARGEST))
 
 

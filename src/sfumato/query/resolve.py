@@ -329,9 +329,9 @@ def spelled_expr(expr: Expr, scope: Scope, names: Mapping[str, str]) -> Expr:
 
 
 def spelled_predicate(predicate: Predicate, scope: Scope, names: Mapping[str, str]) -> Predicate:
-    """Return a selecting condition in canonical form, with columns and constants as on the card.
+    """Return a WHERE or WHEN condition in canonical form, spelled as on the card.
 
-    It is a WHERE, or the condition before a THEN. There, false and NULL have the same effect.
+    In both places, false and NULL have the same effect.
     """
     made = selection_condition(canonical_condition(_spelled(predicate, scope, names)))
     _check_met(made, scope)

@@ -1,4 +1,7 @@
-"""Types of expressions: kind, public bounds and step, and the physical expression of each."""
+"""Types of expressions: kind, public bounds and step, and the physical expression of each.
+
+A physical expression is over the columns of a prepared table, and all its numbers are whole.
+"""
 
 from __future__ import annotations
 

@@ -205,6 +205,6 @@ RULES: Final[tuple[Rule, ...]] = (
 
 
 def checked(card: Card, question: Query) -> None:
-    """Refuse the question unless every rule holds."""
+    """Refuse the query unless every rule holds."""
     for rule in RULES:
         rule(card, question)

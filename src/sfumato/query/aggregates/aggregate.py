@@ -1,4 +1,8 @@
-"""Interface of an aggregate function, and the noisy parts that its answer is made of."""
+"""Interface of an aggregate function, and the noisy parts of its answer.
+
+A part is one integer per cell of GROUP BY. The engine adds it up exactly, and it is released with
+noise. An answer is computed from one or more parts.
+"""
 
 from __future__ import annotations
 
@@ -103,7 +107,7 @@ class AskedAggregate:
 
     @property
     def values(self) -> tuple[Expr | None, ...]:
-        """Return the physical operands; for a choice from keys, also the codes of the keys."""
+        """Return the physical operands, and their key codes if keys are chosen from a list."""
         is_of_list = self.aggregate.verb in ("top", "first_above")
         codes = (side.code for side in self.sides if is_of_list)
         return (*(side.physical for side in self.sides), *codes)
@@ -127,7 +131,7 @@ class Smooth:
 
 @dataclass(frozen=True)
 class AggregateKind:
-    """An aggregate function as plain functions; to add one, add it to the registry.
+    """The functions that implement one verb; the registry has one entry per verb.
 
     `unit` is given if the answer is a single part times that unit. `smooth` is given if the answer
     is a smooth function of several parts.
@@ -188,7 +192,7 @@ def check_number(asked: AskedAggregate, side: Typed) -> None:
 
 
 def in_units(steps: Integers | Floats, step: Fraction) -> list[int | float]:
-    """Convert steps to the numbers that they stand for, each rounded once; whole ones stay so."""
+    """Convert steps to numbers, each rounded once; whole numbers stay whole."""
     above, below = step.numerator, step.denominator
     if below == 1:
         return [x * above for x in steps.tolist()]

@@ -65,7 +65,7 @@ class Pair:
         return about(product.scaled(self.moments[3].factor), y, x, rows)
 
     def squares(self, of: Grid, ranges: Sequence[Range], ridge: Ridge) -> Range:
-        """Return the sum of squared deviations from the mean, with a ridge, as it is a divisor."""
+        """Return the sum of squared deviations from the mean, plus a ridge, to divide by."""
         rows, first = ranges[0], ranges[1 if of is self.y else 2]
         places = [place for grid, place in self.squared if grid is of]
         if not places:

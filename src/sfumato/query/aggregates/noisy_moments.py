@@ -151,7 +151,10 @@ def first_of(grid: Grid, other: Grid | None = None) -> Moment:
 
 
 def second_of(asked: AskedAggregate, grid: Grid, other: Grid | None = None) -> Moment | None:
-    """Return the moment that sums up w(H-w) about its middle; None for two values (it is 0)."""
+    """Return the moment that sums up w(H-w) about its middle; None if x has two values only.
+
+    The product is always zero for two values.
+    """
     most = grid.top**2 // 4
     if most == 0:
         return None
@@ -261,7 +264,7 @@ def _std_of(low: Floats, high: Floats, least: Floats) -> Floats:
 def _within(
     statistic: Statistic, least: Floats, low: Floats, high: Floats
 ) -> tuple[Floats, Floats]:
-    """Clamp the interval to the public range for that many rows or more."""
+    """Clamp the interval to the public range for `least` rows or more."""
     lower, upper = statistic.bounds(np.maximum(least, LEAST_ROWS))
     return np.clip(low, lower, upper), np.clip(high, lower, upper)
 
@@ -324,7 +327,7 @@ def _least_rows(counted: Floats | Integers, noises: Sequence[Noise]) -> Floats:
 def _plausible(
     moments: Sequence[Moment], values: Sequence[Floats], noises: Sequence[Noise], rows: Range
 ) -> list[Range]:
-    """Return each moment's range: its margin and rounding, within what so many rows can add."""
+    """Return each moment's plausible range, from its noise, its rounding and the row count."""
     made = [rows]
     for moment, value, noise in list(zip(moments, values, noises, strict=True))[1:]:
         margin = margin_of(noise, len(noises)) + moment.rounding * rows.high
@@ -374,7 +377,7 @@ def _std(
 
 @lru_cache(maxsize=4096)
 def margin_of(noise: Noise, parts: int) -> float:
-    """Return the margin that each of `parts` noises must keep so that all do (Bonferroni).
+    """Return the margin that all of `parts` noises keep at once (Bonferroni).
 
     This takes 1/BOX of the chance to miss. The rest is for the interval of their joint noise.
     """

@@ -31,11 +31,11 @@ Made = Callable[[Sequence["Taylor"]], Range]
 
 @dataclass(frozen=True)
 class Taylor(Range):
-    """A number per cell, with its first derivatives by the parts (slopes) and its second (bends).
+    """A number per cell, with its first and second derivatives by the noisy parts.
 
-    Both ends of the range are the number. Slopes are [parts, cells], bends [parts, parts, cells].
-    `reach` is the margin of each part's noise. A number that can't be told from zero has no
-    logarithm, root or reciprocal: these are NaN.
+    Both ends of the range are the number. `slopes` are the first derivatives, [parts, cells].
+    `bends` are the second, [parts, parts, cells]. `reach` is the margin of each part's noise. A
+    number that can't be told from zero has no logarithm, root or reciprocal: these are NaN.
     """
 
     slopes: Floats
@@ -44,7 +44,7 @@ class Taylor(Range):
 
     @property
     def is_above_zero(self) -> NDArray[np.bool_]:
-        """Check where the number is above zero and can be told from zero."""
+        """Check where the number is above zero by more than its noise."""
         return np.asarray(self.low > np.sqrt(np.sum((self.slopes * self.reach) ** 2, axis=0)))
 
     def plus(self, other: Range) -> Taylor:
@@ -227,7 +227,7 @@ class Law:
 
     @property
     def far(self) -> float:
-        """Return how many standard deviations a sum of such noises reaches, at most."""
+        """Return an upper limit of the margin of a sum of such noises, in standard deviations."""
         if self.noises[0].kind == "laplace":
             return float(np.log(1 / float(self.miss)) / np.sqrt(2))
         return NormalDist().inv_cdf(float(1 - self.miss / 2))
@@ -249,9 +249,10 @@ class Law:
         return np.asarray(self.far * np.sqrt(np.sum((of.slopes * self.stds) ** 2, axis=0)))
 
     def widths(self, of: Taylor, divisor: Taylor) -> tuple[Floats, Floats]:
-        """Return about how far the ends of a quotient are; NaN if the divisor may be zero.
+        """Return the approximate distances from a quotient to the ends of its interval.
 
-        For normal noise, they are the roots of a quadratic equation (Fieller).
+        They are NaN if the divisor may be zero. For normal noise, they are the roots of a quadratic
+        equation (Fieller).
         """
         slopes, other = of.slopes * self.stds, divisor.slopes * self.stds
         surely = np.maximum(divisor.low - self.second_order(divisor), 0.0)
@@ -262,7 +263,7 @@ class Law:
         return (-turn - far) / square, (far - turn) / square
 
     def rounded(self, of: Taylor) -> Floats:
-        """Return the most that rounding changes a number, with slopes as far off as noise goes."""
+        """Return the largest effect of rounding on a number, for any slopes within the noise."""
         moved = np.einsum("ijc,jz->ic", np.abs(of.bends), self.far * self.stds)
         return np.asarray(np.sum(self.rounding * (np.abs(of.slopes) + moved), axis=0))
 
@@ -292,7 +293,7 @@ def _interval(of: Taylor, law: Law) -> Range:
 
 
 def _end(top: Taylor, bottom: Taylor, law: Law, width: Floats, more: Floats) -> Floats:
-    """Return the interval's end on that side, with `more` for the second order and rounding."""
+    """Return one end of the interval; `more` is the margin for second order and rounding."""
 
     def is_plausible(theta: Floats) -> NDArray[np.bool_]:
         one = _less(top, theta, bottom)
@@ -302,7 +303,7 @@ def _end(top: Taylor, bottom: Taylor, law: Law, width: Floats, more: Floats) -> 
 
 
 def _of_cells(of: Taylor, cells: NDArray[np.int64]) -> Taylor:
-    """Return the value and the slopes of these cells; bends are not needed any more."""
+    """Return the number in these cells only, without bends, which are no longer needed."""
     nothing = np.zeros((*of.bends.shape[:2], 1))
     return Taylor(of.low[cells], of.low[cells], of.slopes[:, cells], nothing, of.reach)
 

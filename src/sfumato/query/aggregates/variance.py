@@ -42,7 +42,7 @@ from sfumato.query.aggregates.noisy_moments import (
 from sfumato.query.aggregates.result_ranges import Range, about
 
 SAMPLE: Final = 1  # subtracted from the number of rows in the divisor, for a sample
-WHOLE: Final = 0  # the same for a population
+WHOLE: Final = 0  # subtracted for a population
 Change = Callable[[Range], Range]
 
 
@@ -83,7 +83,7 @@ def grids_of(asked: AskedAggregate) -> tuple[Grid, ...]:
 
 def squares(grid: Grid, second: Moment | None, rows: Range, part: Range | None) -> Range:
     """Return the sum of y^2, computed from the released sum of w(H-w)."""
-    if second is None or part is None:  # two values only: y^2 is one
+    if second is None or part is None:  # two values only, so top and y^2 are 1
         return rows.scaled(grid.top**2)
     middle = grid.top**2 - 2 * second.factor * second.part.per_row
     return rows.scaled(middle).minus(part.scaled(2 * second.factor))
@@ -157,7 +157,10 @@ def _verb(change: Change, less: int, says: str) -> AggregateKind:
 
 
 def typical_second(grid: Grid, second: Moment, size: int) -> float:
-    """Return the second part for numbers uniform over the upper half: the mean of y^2 is H^2/3."""
+    """Return the second part for numbers uniform over the upper half of their range.
+
+    Their mean of y^2 is H^2/3.
+    """
     middle = grid.top**2 - 2 * second.factor * second.part.per_row
     return size * (middle - grid.top**2 / 3) / (2 * second.factor)
 

@@ -1,4 +1,8 @@
-"""Errors of a formula: it is made of units, each with an interval from released values."""
+"""Errors of a formula, from the errors of its units.
+
+A unit is the largest piece of a formula that has an interval of its own, from released values. It
+is a sum of noisy parts, a quotient of two sums, an aggregate, a total, or a smooth expression.
+"""
 
 from __future__ import annotations
 
@@ -158,7 +162,7 @@ def _sum(form: Linear, numbers: Mapping[int, Taylor]) -> Range:
 
 @dataclass(frozen=True)
 class FormulaErrors:
-    """The error of a formula over noisy parts, made of its units' errors."""
+    """The error of a formula over noisy parts, from the errors of its units."""
 
     plan: Plan
     formula: Formula
@@ -196,7 +200,7 @@ class FormulaErrors:
         return replace(self, smooth_units=False) if self.smooth_units else self
 
     def _is_smooth(self, expr: Arithmetic | Curve) -> bool:
-        """Check whether the expression is smooth in several units, and so is one unit."""
+        """Check whether the expression is smooth and has several units, so that it is one unit."""
         if not self.smooth_units or not self._smooth.is_smooth(expr):
             return False
         parts = [self.noisy[part].noise for part in self._smooth.parts(expr)]
@@ -325,7 +329,7 @@ class FormulaErrors:
         return self._of_aggregate(unit)
 
     def _public(self, unit: Unit, made: Range) -> Range:
-        """Return the part of a unit's interval that rows within the card's bounds can give."""
+        """Return a unit's interval within its public range."""
         if isinstance(unit, Ratio):
             return Range(*self._quotients[unit].within(*public_range(unit, self.plan)))
         if isinstance(unit, Arithmetic | Curve):
@@ -352,7 +356,7 @@ class FormulaErrors:
         )
 
     def _draws(self, form: Linear) -> tuple[tuple[float, ...], tuple[Noise, ...]]:
-        """Return every draw of noise with its weight; a mean of several draws has several."""
+        """Return every draw of noise with its weight; an averaged part has all of its draws."""
         weights: list[float] = []
         draws: list[Noise] = []
         for part, weight in form.weights:

@@ -121,7 +121,7 @@ def _share_parts(
 ) -> bool:
     """Check whether two pieces share noise in a way for which no std is known.
 
-    This is an aggregate's own std together with another unit, or two totals of one part.
+    This holds if an aggregate's own std and another unit use one part, or if two totals do.
     """
     taken: list[int] = []
     for name in alone:

@@ -143,7 +143,10 @@ def _reciprocal(of: Range) -> Range:
 
 
 def _domain(curve: Curve, inner: Enclosure, of: Units) -> Enclosure:
-    """Return the argument of a function; for LN of a sum of whole parts, above zero by a step."""
+    """Return the enclosure of a function's argument.
+
+    A sum of whole parts has a least positive value, so the argument of LN begins there.
+    """
     form = linear_form(curve.of, of.sums)
     if curve.name != "ln" or not isinstance(form, Linear):
         return inner

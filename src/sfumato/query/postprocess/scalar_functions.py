@@ -22,11 +22,11 @@ STEEP: Final = 1.0  # largest half interval of an exponent that has a first-orde
 
 @dataclass(frozen=True)
 class ScalarFunction:
-    """A function of one number.
+    """A function of one number, with its range, NULL test and derivative.
 
-    `ends` is the range of its values over the numbers for which it has one. `may_be_null` says
-    where the range may include others. `slope` is NaN where a first-order error is too little,
-    because the range includes a point at which the function bends.
+    `ends` gives its range over the arguments for which it has a value. `may_be_null` says whether
+    there may be other arguments. `slope` is NaN where the argument may be on either side of a bend,
+    because a first-order error says too little there.
     """
 
     value: Callable[[Number], Number | None]

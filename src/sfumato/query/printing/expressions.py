@@ -253,7 +253,7 @@ def _compare(of: Text, operator: Operator, constant: Constant, dialect: Dialect)
 
 
 def _whole(of: Text, operator: Operator, number: Fraction) -> Text:
-    """Print the comparison of a whole number with any exact number, in whole numbers."""
+    """Print a comparison with any exact number as a comparison with a whole number."""
     below, above = math.floor(number), math.ceil(number)
     if below == above:
         return filled(f"({{}} {_SIGNS[operator]} {_near(below)})", of)

@@ -166,7 +166,7 @@ def refuse_unsupported(
 
 
 def refuse_at(refused: Refused, place: Place) -> Refused:
-    """Return the refusal with its position in the text; a fact `column` that is a name stays."""
+    """Add a position in the text to a refusal; a fact `column` with a column's name is kept."""
     line, column = place
     cause = f"{refused.cause.removesuffix('.')} (line {line}, column {column})."
     facts = {"line": line, "column": column, **refused.facts, "place": [line, column]}
@@ -174,7 +174,7 @@ def refuse_at(refused: Refused, place: Place) -> Refused:
 
 
 def found_at(refused: Refused, node: exp.Expr) -> Refused:
-    """Return the refusal with the node's position, unless it has a position already."""
+    """Add the node's position to a refusal that has none."""
     place = None if "place" in refused.facts else place_of(node)
     return refused if place is None else refuse_at(refused, place)
 

@@ -303,7 +303,7 @@ def _cast(node: exp.Expr, depth: int) -> Expr:
         return _one_or_zero(of, depth)
     above = _above(node)
     if kind in _FLOATS and isinstance(above, _OF_NUMBERS):
-        made = expression(of, depth)  # a text must not pass: if compared, + 0 refuses it
+        made = expression(of, depth)  # numbers only: in a comparison, + 0 refuses a text
         is_compared = isinstance(above, exp.Predicate)
         return Arithmetic("+", made, Literally(Constant.of(0))) if is_compared else made
     raise refuse_unsupported(node, "casts are not answered", hint_of(node, EXPRESSIONS))
@@ -404,7 +404,7 @@ def _is(node: exp.Expr, depth: int) -> Predicate:
     of = expression(node.this, depth)
     if type(node.expression) is exp.Null:
         return IsNull(of)
-    if type(node.expression) is exp.Boolean:  # true or false, and never null
+    if type(node.expression) is exp.Boolean:  # IS TRUE and IS FALSE are never NULL
         check_parts([of, of])
         return All((Not(IsNull(of)), Compare(of, "=", constant_of(node.expression))))
     raise refuse_unsupported(node, "IS takes NULL, NOT NULL, TRUE or FALSE")

@@ -170,7 +170,7 @@ class _Named:
         return name in self.each.made.names
 
     def put(self, column: exp.Column, first: Each) -> None:
-        """Replace the column by what the table gives for its name, or refuse."""
+        """Replace a column by what the inner SELECT gives under its name, or refuse."""
         name = column.name.casefold()
         formula = self.each.made.formulas.get(name)
         if not self.gives(name):

@@ -143,7 +143,7 @@ _LEAVES: Final = (exp.Identifier, exp.Var)
 
 
 def _words(tokens: Sequence[Token]) -> Counter[str]:
-    """Count the names and constants of a text, except functions, which print otherwise."""
+    """Count the names and constants of a text, without function names, which print differently."""
     before = ["", *(token.text.casefold() for token in tokens[:-1])]
     after = [*(token.text.casefold() for token in tokens[1:]), ""]
     return Counter(
@@ -154,7 +154,7 @@ def _words(tokens: Sequence[Token]) -> Counter[str]:
 
 
 def _is_of_grammar(word: str, before: str, after: str) -> bool:
-    """Check whether the word is a function's name, or a known one that prints otherwise.
+    """Check whether the word is a function name, or a keyword that prints differently.
 
     NULLS LAST is the default order of rows, and WITHIN GROUP another spelling of a quantile.
     """

@@ -160,7 +160,7 @@ def _one_of_any(node: exp.Expr) -> exp.Expr:
 
 
 def _is_person(name: str, by: str) -> bool:
-    """Check whether the name is the person's; one of the two may lack its table (USING)."""
+    """Check whether the name is the person column; one of the two may lack its table (USING)."""
     name, by = name.casefold(), by.casefold()
     return name == by or by.endswith(f".{name}") or name.endswith(f".{by}")
 

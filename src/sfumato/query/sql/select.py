@@ -254,7 +254,7 @@ def read_sql(
     """Read the query that the text asks of the data set, or refuse with a position in the text."""
     try:
         question = _read(text, data_set)
-    except Refused as found:  # without a position, it is about the whole text
+    except Refused as found:  # a refusal without a position is about the whole text
         refused = found if "place" in found.facts else refuse_at(found, beginning(text))
     else:
         return replace(question, max_groups=max_groups, max_rows=max_rows)
@@ -492,7 +492,7 @@ class _After:
         return renamed(of, names)
 
     def _check_keys(self, node: exp.Expr) -> None:
-        """Refuse a name of a key that is also another item's alias: SQL takes the key here."""
+        """Refuse a key's name in HAVING that is also another item's alias: SQL takes the key."""
         keys = {bare(key.column): key for key in self.groups if isinstance(key, Ref)}
         others = {o.name.casefold() for o in self.outputs if o.of != keys.get(o.name.casefold())}
         for column in nodes_of(node):
