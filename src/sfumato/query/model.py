@@ -107,12 +107,13 @@ class EachPerson:
 class Joined:
     """A table joined to the tables before it: by the person, or a public table by its key.
 
-    `on` holds the two columns that are equal, as the query names them. `also` holds further such
-    pairs. The pair of person columns may be in either.
+    `on` holds the two columns that are equal, as the query names them. In `Query.lookups`, the
+    joined table's own column comes last. `also` holds further pairs of equal columns. The pair of
+    person columns may be in either.
 
-    `joined_view` rewrites both. `on` is then empty for a join by the person, and has the one column
-    that is looked up for a public table. In each pair of `also`, the joined table's own column
-    comes last. In `Query.lookups`, the joined table's own column also comes last in `on`.
+    `joined_view` rewrites both. `on` is then empty for a join by the person. For a public table, it
+    holds the one column that is looked up. In each pair of `also`, the joined table's own column
+    comes last.
     """
 
     table: str

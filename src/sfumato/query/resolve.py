@@ -139,7 +139,7 @@ def _mean(side: Typed, total: Typed, count: Ref, fine: int) -> Typed:
 
 
 def _parts_of_step(side: Typed, most: int, people: int) -> int:
-    """Return the finest fraction of a step that leaves room for each person's and the total sum."""
+    """Return how many parts a step can have, so that each person's sum and the total stay exact."""
     size = max(abs(side.lower), abs(side.upper), 1) * max(most, people) * _ROOM
     return next((fine for fine in FINE if size * fine <= LARGEST), FINE[-1])
 

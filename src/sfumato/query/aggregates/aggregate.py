@@ -1,7 +1,7 @@
 """Interface of an aggregate function, and the noisy parts of its answer.
 
-A part is one integer per cell of GROUP BY. The engine adds it up exactly, and it is released with
-noise. An answer is computed from one or more parts.
+A part is one integer per cell of GROUP BY, which the engine adds up exactly. It is released with
+noise, or through a private choice. An answer is computed from one or more parts.
 """
 
 from __future__ import annotations

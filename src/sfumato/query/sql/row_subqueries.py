@@ -181,7 +181,7 @@ def _own_names(table: _Table) -> None:
 
 
 def _using_as_on(table: _Table, before: Sequence[_Table]) -> None:
-    """Rewrite USING (x) as ON, with each inner SELECT's expression for x."""
+    """Rewrite USING (x) as ON, so that each inner SELECT can substitute its own x."""
     using = table.source.node.args.get("using") or []
     if not using or all(t.columns is None for t in (*before, table)):
         return
