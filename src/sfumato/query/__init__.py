@@ -1,1 +1,1 @@
-"""A query from its text to its plan and price; sees schemas, never rows."""
+"""Queries: SQL text to plan and price. This package sees schemas, never rows."""

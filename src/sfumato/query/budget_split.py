@@ -1,9 +1,10 @@
-"""How a price is split over the parts of an answer: so that the total error is least, or as asked.
+"""Split a price over the parts of an answer: for the least total error, or as requested.
 
-The total error is the sum, over all aggregates and their parts, of the noise's variance in units of
-what one row can do. Laplace noise on a part of weight w has a variance like 1/w^2, so with a part
-that c aggregates use, sum c/w^2 is least for w like the cube root of c. Gaussian noise would want
-the square root; the difference is below one part in fifty up to c = 3, and one split serves both.
+The total error is the sum of the noise variances over all aggregates and their parts, in units of
+what one row can do. Laplace noise on a part of weight w has a variance like 1/w^2. For a part that
+c aggregates use, sum c/w^2 is least for w proportional to the cube root of c. Gaussian noise would
+need the square root. The difference is below one part in fifty up to c = 3, so one split serves
+both.
 """
 
 from __future__ import annotations
@@ -16,13 +17,13 @@ from sfumato.dp.refusal import Refused
 from sfumato.query.aggregates.aggregate import Part
 from sfumato.query.model import Aggregate, Query
 
-LARGEST: Final = 1000  # a share that is asked for, beside one that is not
-_FINE: Final = 1000  # a cube root is a multiple of a thousandth, so that weights stay short
+LARGEST: Final = 1000  # the largest requested share, relative to the default of 1
+_FINE: Final = 1000  # cube roots are multiples of a thousandth, so that weights stay short
 Used = Sequence[tuple[Aggregate, tuple[Part, ...]]]
 
 
 def weights_of(used: Used, wanted: Mapping[Aggregate, Fraction]) -> dict[Part, Fraction]:
-    """Return each part's share of the price; they add up to one exactly."""
+    """Return each part's share of the price; the shares add up to exactly one."""
     made = _asked(used, wanted) if wanted else _least_error(used)
     total = sum(made.values(), Fraction(0))
     return {part: weight / total for part, weight in made.items()}
@@ -37,7 +38,7 @@ def _least_error(used: Used) -> dict[Part, Fraction]:
 
 
 def _asked(used: Used, wanted: Mapping[Aggregate, Fraction]) -> dict[Part, Fraction]:
-    """Return the weights where each aggregate has its share, over its parts alike."""
+    """Return the weights for requested shares; an aggregate's share is even over its parts."""
     made: dict[Part, Fraction] = {}
     for aggregate, parts in used:
         share = wanted.get(aggregate, Fraction(1)) / len(parts)
@@ -47,7 +48,7 @@ def _asked(used: Used, wanted: Mapping[Aggregate, Fraction]) -> dict[Part, Fract
 
 
 def wanted_of(question: Query, split: Mapping[str, Fraction]) -> dict[Aggregate, Fraction]:
-    """Return the shares that outputs were given, by aggregate; what is not named has one."""
+    """Return the requested shares by aggregate; an aggregate without one has a share of 1."""
     made: dict[Aggregate, Fraction] = {}
     for name, share in split.items():
         made[_named(question, name)] = share

@@ -1,8 +1,9 @@
-"""Conditions in the one form that all their spellings have.
+"""Canonical form of conditions: different spellings of one condition become one value.
 
-`canonical` keeps what a condition is of every row: true, false or left open. Of a WHERE, or of the
-branch of a CASE, it matters only where it is true: `selecting` may turn what is false there into
-what is left open. So `sick IS FALSE` is `sick = FALSE` in a WHERE, and not under a NOT.
+`canonical_condition` keeps the truth value for every row: true, false or NULL. A WHERE, or the
+condition of a CASE branch, matters only where it is true. So `selection_condition` may turn false
+into NULL there. For example, `sick IS FALSE` becomes `sick = FALSE` in a WHERE, but not under a
+NOT.
 """
 
 from __future__ import annotations
@@ -28,10 +29,10 @@ _FALSE: Final = Constant.of(False)
 
 
 def canonical_condition(predicate: Predicate) -> Predicate:
-    """Return the predicate with its NOTs inside, flattened, sorted and without doubles.
+    """Return the condition with NOTs pushed inside, flattened, sorted and without duplicates.
 
-    Each of its parts is gone through once, and it has no more of them than before, but a NOT for
-    each part that can have no opposite.
+    Each part is visited once. The result has no more parts than before, except for a NOT on each
+    part without an opposite.
     """
     match predicate:
         case Compare(of=of, operator="!=", constant=constant) if constant.kind == "boolean":
@@ -49,9 +50,9 @@ def canonical_condition(predicate: Predicate) -> Predicate:
 
 
 def selection_condition(predicate: Predicate) -> Predicate:
-    """Return a canonical predicate that is true of the same rows, whatever it is of the others.
+    """Return a canonical condition that is true for the same rows, whatever it is for the others.
 
-    That something is known need not be said beside what is true of known values only.
+    `x IS NOT NULL` is dropped if another condition is true only for known values of x.
     """
     match predicate:
         case All(predicates=parts):
@@ -70,13 +71,13 @@ def _says_known(part: Predicate, known: set[Expr]) -> bool:
 
 
 def _needed(part: Predicate) -> tuple[Expr, ...]:
-    """Return what is known wherever the part is true, as far as it can be seen at once."""
+    """Return the expressions that can't be NULL where a simple condition is true."""
     inner = part.predicate if isinstance(part, Not) else part
     return (inner.of,) if isinstance(inner, Compare | Among | StartsWith) else ()
 
 
 def _denied(predicate: Predicate) -> Predicate:
-    """Return what holds where the canonical predicate does not; of null, neither does."""
+    """Return the negation of a canonical condition; where one is NULL, so is the other."""
     match predicate:
         case Not(predicate=inner):
             return inner
@@ -109,11 +110,11 @@ def _among(of: Expr, constants: Iterable[Constant]) -> Predicate:
 
 
 def _with_lists(kind: type[All] | type[AnyOf], parts: Sequence[Predicate]) -> list[Predicate]:
-    """Return the parts with one list for all that a value may be, or may not be, by them."""
+    """Merge all equalities and lists on the same expression into one IN, or one NOT IN."""
     lists: dict[Expr, list[Constant]] = {}
     others: list[Predicate] = []
     for part in parts:
-        is_whole = isinstance(part, All | AnyOf)  # nor is it denied, to be looked at
+        is_whole = isinstance(part, All | AnyOf)  # such a part is not negated just to look at it
         found = None if is_whole else _listed(part if kind is AnyOf else _denied(part))
         if found is None:
             others.append(part)
@@ -124,7 +125,7 @@ def _with_lists(kind: type[All] | type[AnyOf], parts: Sequence[Predicate]) -> li
 
 
 def _listed(part: Predicate) -> Among | None:
-    """Return the part as a list of what a value may be; None if it is nothing such."""
+    """Return the condition as a list of allowed values; None if it is no such list."""
     match part:
         case Compare(of=of, operator="=", constant=constant):
             return Among(of, (constant,))

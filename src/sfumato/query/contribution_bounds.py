@@ -1,7 +1,7 @@
-"""Say in words which contribution bounds a question has, whether they can cut, and what to set.
+"""Describe a query's contribution bounds in words: whether they can cut, and what to set.
 
-All of it is a function of the question and the card, never of rows: whether something *was* cut is
-nobody's to know, whether something *can* be cut is said beside every price and answer.
+All of it depends on the query and the card, never on rows. Whether something *was* cut is private.
+Whether something *can* be cut is shown with every price and answer.
 """
 
 from __future__ import annotations
@@ -19,22 +19,22 @@ from sfumato.query.public_keys import public_instead
 
 @dataclass(frozen=True)
 class ContributionBounds:
-    """How much of one person counts, and what of it may be less than the person has."""
+    """The contribution bounds of a query, and which of them can cut a person's rows or groups."""
 
     max_groups: int
     max_rows: int
-    groups: int | None  # that the question has; None where its keys are private
+    groups: int | None  # groups of the query; None if its keys are private
     cuts_groups: bool
     cuts_rows: bool
 
     @property
     def may_cut(self) -> tuple[str, ...]:
-        """Return which of the bounds can cut somebody's part, by the card alone."""
+        """Return the names of the bounds that can cut a person's rows or groups."""
         pairs = (("max_groups", self.cuts_groups), ("max_rows", self.cuts_rows))
         return tuple(name for name, cuts in pairs if cuts)
 
     def as_json(self) -> Json:
-        """Return the bounds as prices and receipts have them."""
+        """Return the bounds as JSON, as prices and receipts show them."""
         return {
             "max_groups": self.max_groups,
             "max_rows": self.max_rows,
@@ -46,12 +46,12 @@ class ContributionBounds:
 def bounds_of(plan: Plan) -> ContributionBounds:
     """Return the contribution bounds of the plan, and which of them can cut.
 
-    A person has at most the card's `limits.rows_per_person` rows, so no more groups than that.
+    A person has at most the card's `limits.rows_per_person` rows, and so no more groups than that.
     """
     measure, most = plan.measure, plan.card.limits.rows_per_person
     if not plan.card.by_person:
         return ContributionBounds(1, 1, None, cuts_groups=False, cuts_rows=False)
-    if measure.source is not None:  # one row for each person, made of so many of theirs
+    if measure.source is not None:  # one row per person, made of at most so many rows
         rows = measure.source.max_rows
         return ContributionBounds(1, rows, None, cuts_groups=False, cuts_rows=rows < most)
     groups = measure.cells if measure.is_public else None
@@ -66,12 +66,12 @@ def bounds_of(plan: Plan) -> ContributionBounds:
 
 
 def _counts_people_only(plan: Plan) -> bool:
-    """Say whether one row of a person is as good as all: only people are counted."""
+    """Check whether the query counts people only, so that one row of a person is enough."""
     return all(asked.aggregate.verb == "count_people" for asked in plan.asked)
 
 
 def bounds_text(plan: Plan) -> str:
-    """Return how much of one person the answer can hold: both bounds, where both can cut."""
+    """Describe how much of one person the answer can contain, with each bound that can cut."""
     if not plan.card.by_person:
         return "each row counts as one person"
     bounds = bounds_of(plan)
@@ -86,7 +86,10 @@ def bounds_text(plan: Plan) -> str:
 
 
 def _in_groups(bounds: ContributionBounds, rows: str) -> str:
-    """Return in how many groups a person counts, and with how many rows; no rows: once."""
+    """Describe in how many groups a person counts, and with how many rows in each.
+
+    If `rows` is empty, the person counts once in each group.
+    """
     few = bounds.max_groups
     each = " in each" if few > 1 else ""
     if bounds.cuts_groups:
@@ -104,7 +107,10 @@ def _of_all(bounds: ContributionBounds) -> str:
 
 
 def _is_of_people(aggregate: Aggregate) -> bool:
-    """Say whether it counts people with a condition: a one for each (resolve.py)."""
+    """Check whether the aggregate counts people who meet a condition.
+
+    Such a count is a sum of ones, clamped to 1 per person (resolve.py).
+    """
     ends = (Constant.of(0), Constant.of(1))
     match aggregate.of:
         case (Case(whens=((_, Literally(one)),), otherwise=None),):
@@ -113,11 +119,11 @@ def _is_of_people(aggregate: Aggregate) -> bool:
             return False
 
 
-# --- what to set, or to write ------------------------------------------------------------------
+# --- advice: what to set, or to write ----------------------------------------------------------
 
 
 def bounds_json(plan: Plan) -> Json:
-    """Return the bounds, in words and as numbers, and what to set where they can cut."""
+    """Return the bounds in words and as numbers, with advice on what to set if they can cut."""
     bounds = bounds_of(plan)
     return {
         "bounding": bounds_text(plan),
@@ -127,7 +133,7 @@ def bounds_json(plan: Plan) -> Json:
 
 
 def bounds_advice(priced: Priced) -> list[str]:
-    """Return what to set or to write for a better answer; a function of question and card."""
+    """Return advice for a better answer, from the query and the card alone."""
     return [*_to_set(bounds_of(priced.plan)), *_public_instead(priced)]
 
 
@@ -144,9 +150,9 @@ def _to_set(bounds: ContributionBounds) -> Iterator[str]:
 
 
 def _public_instead(priced: Priced) -> Iterator[str]:
-    """Say how whole numbers between public bounds are all shown, and nothing paid to choose them.
+    """Advise to group by all whole numbers between public bounds, without partition selection.
 
-    Choosing keys takes as much of the price as one part more would have (price.py).
+    Partition selection takes the same share of the price as one more aggregate (price.py).
     """
     plan = priced.plan
     if priced.selection is None:

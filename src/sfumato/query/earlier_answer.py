@@ -1,4 +1,4 @@
-"""An answer that was given before, as far as a top-up needs it; all of it is public."""
+"""An earlier answer, as far as a top-up needs it; all of it is public."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from sfumato.dp.mechanisms.noise import Noise
 
 @dataclass(frozen=True)
 class Draw:
-    """One paid draw of noise over all parts: its own price, its noises, what was released."""
+    """One paid draw of noise for all parts: price, noise and released values."""
 
     epsilon: Fraction
     delta: Fraction
@@ -25,13 +25,13 @@ class Draw:
 
 @dataclass(frozen=True)
 class Earlier:
-    """A stored answer: the operation it was given to, what it is of, and what it cost in all."""
+    """A stored answer: its operation id, what it answers, and its total price."""
 
     op: str
     digest: str  # SHA-256 (hex) of the stored answer
     plan: str  # SHA-256 (hex) of the canonical plan
-    epsilon: Fraction  # the whole price, as it was named
+    epsilon: Fraction  # the total price, as it was requested
     delta: Fraction
-    selection: tuple[Fraction, Fraction] | None  # epsilon and delta that choosing keys took
+    selection: tuple[Fraction, Fraction] | None  # epsilon and delta of partition selection
     draws: tuple[Draw, ...]
-    keys: Sequence[Sequence[Json]] | None  # the private keys that were chosen, in their order
+    keys: Sequence[Sequence[Json]] | None  # the selected private keys, in order

@@ -1,7 +1,8 @@
-"""Expressions and conditions: what may be computed of one row before anything is added up.
+"""Expressions and conditions: what a query may compute from one row before aggregation.
 
-The same values serve twice: with a card's column names in a question, and with the physical columns
-of a prepared table (`v3`, `k3`, `u0`), all numbers whole, in a measure. Text and SQL never pass.
+The same classes are used twice. In a query they name the card's columns. In a measure they name the
+physical columns of a prepared table (`v3`, `k3`, `u0`), and all numbers are whole. They never
+contain SQL text.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ OPERATORS: Final[tuple[Operator, ...]] = ("=", "!=", "<", "<=", ">", ">=")
 OPPOSITE: Final[dict[Operator, Operator]] = {
     "=": "!=", "!=": "=", "<": ">=", ">=": "<", ">": "<=", "<=": ">",
 }  # fmt: skip
-Kind = Literal["number", "text", "boolean", "date", "timestamp"]  # the last two in measures only
+Kind = Literal["number", "text", "boolean", "date", "timestamp"]  # the last two only in measures
 Sign = Literal["+", "-", "*", "/"]
 SIGNS: Final[tuple[Sign, ...]] = ("+", "-", "*", "/")
 Unit = Literal["year", "quarter", "month", "week", "day", "hour"]
@@ -35,7 +36,7 @@ CURVES: Final[tuple[CurveName, ...]] = ("abs", "sqrt", "ln", "exp")
 
 @dataclass(frozen=True)
 class Constant:
-    """A constant in canonical spelling: a fraction, a text (dates too), or true and false."""
+    """A constant in canonical spelling: a fraction, a text (also for dates), true or false."""
 
     kind: Kind
     text: str
@@ -43,7 +44,7 @@ class Constant:
     @staticmethod
     def of(value: object) -> Constant:
         """Return the constant for a plain Python value."""
-        if type(value) is Fraction:  # most are; to ask if it is any kind of number takes longer
+        if type(value) is Fraction:  # the usual case; a check for any kind of number is slower
             return Constant("number", str(value))
         if isinstance(value, bool):
             return Constant("boolean", "true" if value else "false")
@@ -63,7 +64,7 @@ class Constant:
 
 @lru_cache(maxsize=1024)
 def _number_of(text: str) -> Fraction:
-    """Return the number that the text spells; the same few are asked for again and again."""
+    """Parse a fraction; cached, because the same few texts recur."""
     return Fraction(text)
 
 
@@ -72,21 +73,21 @@ def _number_of(text: str) -> Fraction:
 
 @dataclass(frozen=True)
 class Ref:
-    """A column."""
+    """A reference to a column."""
 
     column: str
 
 
 @dataclass(frozen=True)
 class Literally:
-    """The same value for every row."""
+    """A constant as an expression, the same for every row."""
 
     constant: Constant
 
 
 @dataclass(frozen=True)
 class Arithmetic:
-    """Two numbers added, subtracted, multiplied or divided; null if either is, or if over zero."""
+    """An operation on two numbers; NULL if either is NULL, and for division by zero."""
 
     sign: Sign
     left: Expr
@@ -95,14 +96,14 @@ class Arithmetic:
 
 @dataclass(frozen=True)
 class Floor:
-    """The largest whole number that is not above the number."""
+    """The largest whole number that is not above the operand."""
 
     of: Expr
 
 
 @dataclass(frozen=True)
 class Clamp:
-    """The number, or the bound that it passes; null stays null."""
+    """A number clamped to its bounds; NULL stays NULL."""
 
     of: Expr
     lower: Constant | None
@@ -111,14 +112,14 @@ class Clamp:
 
 @dataclass(frozen=True)
 class Coalesce:
-    """The first that is not null."""
+    """The first operand that is not NULL (COALESCE)."""
 
     parts: tuple[Expr, ...]
 
 
 @dataclass(frozen=True)
 class Case:
-    """The value beside the first condition that holds, else the last one."""
+    """The value of the first condition that is true, else `otherwise` (CASE WHEN)."""
 
     whens: tuple[tuple[Predicate, Expr], ...]
     otherwise: Expr | None
@@ -126,7 +127,7 @@ class Case:
 
 @dataclass(frozen=True)
 class Since:
-    """How many whole units of time lie between 1970 and the date or timestamp."""
+    """The period of a date or timestamp, as a number counted from 1970 (date_trunc)."""
 
     unit: Unit
     of: Expr
@@ -134,7 +135,7 @@ class Since:
 
 @dataclass(frozen=True)
 class Part:
-    """A field of a date or timestamp; weekday 1 is Monday."""
+    """A field of a date or timestamp (EXTRACT); weekday 1 is Monday."""
 
     field: Field
     of: Expr
@@ -142,7 +143,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Curve:
-    """A function of one number; null where it has no value. Of rows, only `abs` is reckoned."""
+    """A function of one number; NULL where it is undefined. On rows, only `abs` is allowed."""
 
     name: CurveName
     of: Expr
@@ -150,9 +151,9 @@ class Curve:
 
 @dataclass(frozen=True)
 class Total:
-    """What a released count or sum comes to over all rows of the answer with the same `by`.
+    """The total of a released count or sum over all answer rows with the same values of `by`.
 
-    Both are outputs by name; it stands in formulas only.
+    `of` and `by` name outputs. Totals occur in formulas only.
     """
 
     of: Expr
@@ -160,7 +161,7 @@ class Total:
 
     @property
     def called(self) -> str:
-        """Return how a row of the answer has it; no output is called so, for it is unprintable."""
+        """Return the total's name in an answer row; it is unprintable, so no output has it."""
         return "\n" + spelled([*sorted(columns_of(self.of)), *self.by])
 
 
@@ -172,7 +173,7 @@ Expr = Ref | Literally | Arithmetic | Floor | Clamp | Coalesce | Case | Since | 
 
 @dataclass(frozen=True)
 class Compare:
-    """An expression against a constant."""
+    """A comparison of an expression with a constant."""
 
     of: Expr
     operator: Operator
@@ -181,7 +182,7 @@ class Compare:
 
 @dataclass(frozen=True)
 class Among:
-    """An expression equal to one of the constants."""
+    """An expression that equals one of the constants (IN)."""
 
     of: Expr
     constants: tuple[Constant, ...]
@@ -189,7 +190,7 @@ class Among:
 
 @dataclass(frozen=True)
 class StartsWith:
-    """A text that begins with the letters."""
+    """A text that begins with the letters (LIKE 'x%')."""
 
     of: Expr
     letters: str
@@ -197,38 +198,38 @@ class StartsWith:
 
 @dataclass(frozen=True)
 class IsNull:
-    """An expression without a value."""
+    """An expression that is NULL."""
 
     of: Expr
 
 
 @dataclass(frozen=True)
 class Not:
-    """The predicate does not hold (null stays null, as in SQL)."""
+    """The negation of a condition; NULL stays NULL, as in SQL."""
 
     predicate: Predicate
 
 
 @dataclass(frozen=True)
 class All:
-    """Every predicate holds."""
+    """A conjunction: every condition holds (AND)."""
 
     predicates: tuple[Predicate, ...]
 
 
 @dataclass(frozen=True)
 class AnyOf:
-    """At least one predicate holds."""
+    """A disjunction: at least one condition holds (OR)."""
 
     predicates: tuple[Predicate, ...]
 
 
 Predicate = Compare | Among | StartsWith | IsNull | Not | All | AnyOf
-MOST_POWER: Final = 8  # that a number is taken to by multiplying
+MOST_POWER: Final = 8  # the largest power that is computed by multiplication
 
 
 def parts_of(value: Expr | Predicate) -> tuple[Expr | Predicate, ...]:
-    """Return what the value is directly made of."""
+    """Return the direct operands of an expression or condition."""
     match value:
         case Ref() | Literally():
             return ()
@@ -248,7 +249,7 @@ def parts_of(value: Expr | Predicate) -> tuple[Expr | Predicate, ...]:
 
 
 def walk(value: Expr | Predicate) -> Iterator[Expr | Predicate]:
-    """Yield the value and everything within it."""
+    """Yield the value and everything nested in it."""
     yield value
     for part in parts_of(value):
         yield from walk(part)
@@ -260,18 +261,18 @@ def columns_of(value: Expr | Predicate) -> frozenset[str]:
 
 
 def truth_of(condition: Predicate) -> Expr:
-    """Return true where the condition holds, false where it does not, null where nobody knows."""
+    """Return the truth value of a condition as an expression: true, false or NULL."""
     sides = [(condition, Constant.of(True)), (Not(condition), Constant.of(False))]
     return Case(tuple((when, Literally(constant)) for when, constant in sides), None)
 
 
 def one_where(condition: Predicate) -> Expr:
-    """Return one where the condition holds, and nothing elsewhere."""
+    """Return an expression that is 1 where the condition holds, and NULL elsewhere."""
     return Case(((condition, Literally(Constant.of(1))),), None)
 
 
 def rounded(of: Expr, digits: int) -> Expr:
-    """Return the number to so many decimals (fewer than none: to tens, hundreds); halves go up."""
+    """Round a number to `digits` decimals, or to tens or hundreds if negative; halves go up."""
     half = Literally(Constant.of(Fraction(1, 2)))
     if digits == 0:
         return Floor(Arithmetic("+", of, half))
@@ -281,9 +282,10 @@ def rounded(of: Expr, digits: int) -> Expr:
 
 
 def power(of: Expr, exponent: Fraction) -> Expr:
-    """Return the number to that power: as products if it is whole, as a root or by logarithms else.
+    """Return a power as an expression: products, a square root, or EXP and LN.
 
-    A product of two that cannot be below zero is known not to be, so even powers are of the size.
+    A product of two numbers that can't be negative has a lower bound of zero. So even powers
+    multiply absolute values.
     """
     if exponent < 0:
         return Arithmetic("/", Literally(Constant.of(1)), power(of, -exponent))
@@ -293,7 +295,7 @@ def power(of: Expr, exponent: Fraction) -> Expr:
         return Curve("exp", Arithmetic("*", Literally(Constant.of(exponent)), Curve("ln", of)))
     if exponent > MOST_POWER:
         raise malformed(f"A power above {MOST_POWER}")
-    if exponent == 0:  # which is one, but where there is nothing
+    if exponent == 0:  # it is one, except for NULL
         raise malformed("A power of zero")
     size: Expr = Curve("abs", of)
     made: Expr = of if exponent % 2 else size
@@ -303,7 +305,7 @@ def power(of: Expr, exponent: Fraction) -> Expr:
 
 
 def renamed(value: Expr, names: Mapping[str, str]) -> Expr:
-    """Return the expression with those columns under other names; of formulas, which are short."""
+    """Return the expression with those columns renamed; meant for formulas, which are short."""
     match value:
         case Ref(column=column):
             return Ref(names.get(column.casefold(), column))
@@ -333,7 +335,7 @@ def _renamed(value: Predicate, names: Mapping[str, str]) -> Predicate:
 
 
 def spelled(value: object) -> str:
-    """Return the one JSON spelling of a value; what is hashed and stored."""
+    """Return the canonical JSON text of a value, which is hashed and stored."""
     return _SPELLING.encode(value)
 
 
@@ -341,19 +343,19 @@ _SPELLING: Final = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensur
 
 
 def plain_text(shape: object) -> str:
-    """Return the text, or refuse what is none or cannot be written down."""
+    """Return the text; refuse what is no text, is too long, or can't be encoded."""
     if not isinstance(shape, str) or len(shape) > 1000 or not _is_unicode(shape):
         raise malformed("a text of the question")
     return shape
 
 
 def _is_unicode(text: str) -> bool:
-    """Say whether the text can be written down: half a surrogate pair and NUL cannot."""
+    """Check whether the text can be encoded; half a surrogate pair and NUL can't."""
     return "\0" not in text and not any("\ud800" <= letter <= "\udfff" for letter in text)
 
 
 def malformed(what: str) -> Refused:
-    """Return the refusal of a question that is not as the language has it."""
+    """Return the refusal of a malformed part of a query."""
     return Refused(
         "not-in-language", f"{what} is not as the language has it.", "Use SQL or the builder."
     )

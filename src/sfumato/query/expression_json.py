@@ -1,4 +1,4 @@
-"""Expressions and conditions as plain JSON, and back; nothing unknown passes."""
+"""Read and write expressions and conditions as JSON; anything unknown is refused."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def constant_json(constant: Constant) -> Json:
 
 
 def read_expression(shape: object, depth: int = 0) -> Expr:
-    """Return the expression that the JSON plainly spells, or refuse."""
+    """Parse an expression from JSON, or refuse."""
     body = read_object(shape, None)
     reader = _EXPRESSIONS.get(str(body.get("is")))
     if reader is None or depth > MAX_DEPTH:
@@ -118,7 +118,7 @@ def read_expression(shape: object, depth: int = 0) -> Expr:
 
 
 def read_predicate(shape: object, depth: int = 0) -> Predicate:
-    """Return the condition that the JSON plainly spells, or refuse."""
+    """Parse a condition from JSON, or refuse."""
     body = read_object(shape, None)
     reader = _PREDICATES.get(str(body.get("is")))
     if reader is None or depth > MAX_DEPTH:
@@ -127,7 +127,7 @@ def read_predicate(shape: object, depth: int = 0) -> Predicate:
 
 
 def read_constant_json(shape: object) -> Constant:
-    """Return the constant, in canonical spelling, or refuse."""
+    """Parse a constant from JSON into its canonical spelling, or refuse."""
     body = read_object(shape, {"kind", "text"})
     text = plain_text(body.get("text"))
     match body.get("kind"):
@@ -142,7 +142,7 @@ def read_constant_json(shape: object) -> Constant:
 
 
 def read_object(shape: object, known: set[str] | None) -> Mapping[str, object]:
-    """Return the object, or refuse one with a name that is not known."""
+    """Return the object; refuse it if a field is not in `known`."""
     if not isinstance(shape, dict) or (known is not None and not set(shape) <= known):
         raise malformed("an object of the question")
     return shape

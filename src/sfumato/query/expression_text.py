@@ -1,4 +1,4 @@
-"""Expressions and conditions in plain words, for every face."""
+"""Print expressions and conditions in plain words, for people."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from sfumato.vault.card.card_json import plain_number
 
 
 def expression_text(expr: Expr) -> str:
-    """Return the expression as people write it."""
+    """Print the expression in plain words."""
     match expr:
         case Ref(column=column):
             return column
@@ -68,7 +68,7 @@ def _clamp(of: str, lower: Constant | None, upper: Constant | None) -> str:
 
 
 def condition_text(predicate: Predicate) -> str:
-    """Return the condition as people write it."""
+    """Print the condition in plain words."""
     match predicate:
         case Compare(of=of, operator=operator, constant=constant):
             return f"{expression_text(of)} {operator} {constant_text(constant)}"
@@ -94,7 +94,7 @@ def _within(predicate: Predicate) -> str:
 
 
 def constant_text(constant: Constant) -> str:
-    """Return the constant as people write it."""
+    """Print the constant in plain words."""
     if constant.kind == "number":
         return str(plain_number(constant.number))
     return constant.text if constant.kind == "boolean" else f"'{constant.text}'"

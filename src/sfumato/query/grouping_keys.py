@@ -1,4 +1,4 @@
-"""What a question groups by: public keys or private keys.
+"""GROUP BY keys of a query: public keys or private keys.
 
 Every public key is answered. A private key is shown only if partition selection keeps it.
 """
@@ -16,12 +16,12 @@ from sfumato.query.typed_expression import Typed, number, whole
 from sfumato.vault.card.card_json import key_value
 from sfumato.vault.card.columns import ColumnType
 
-LISTED: Final = 10_000  # whole numbers or periods between public bounds that are listed as keys
+LISTED: Final = 10_000  # most whole numbers or periods between public bounds that become keys
 
 
 @dataclass(frozen=True)
 class PlanKey:
-    """A grouping expression with its public keys; None if they are private."""
+    """A GROUP BY expression with its public keys; `keys` is None if they are private."""
 
     of: Expr
     key: Key
@@ -33,17 +33,17 @@ class PlanKey:
 
     @property
     def shown_kind(self) -> str:
-        """Return what a key is once it is shown: a number, a text or a boolean."""
+        """Return the kind of a released key: number, text or boolean."""
         if self.unit is None and self.kind in ("integer", "number"):
             return "number"
         return "boolean" if self.kind == "boolean" else "text"
 
     def shown(self, key: Constant) -> object:
-        """Return the key as people write it."""
+        """Return the key as answers show it."""
         return key_value(key)
 
     def physical(self, value: object) -> Constant:
-        """Return a key, as the engine found it, as a constant that its column is compared with."""
+        """Convert a key from the engine to a constant that its column is compared with."""
         if self._is_whole:
             return number(Fraction(int(str(value))))
         if self.kind == "boolean":
@@ -54,17 +54,17 @@ class PlanKey:
 
     @property
     def any_constant(self) -> Constant:
-        """Return some constant of the kind that its column is compared with."""
+        """Return an example of a constant that its column is compared with."""
         is_time = self.kind in ("date", "timestamp") and not self._is_whole
         return self.physical("2000-01-01" if is_time else 0)
 
     @property
     def _is_whole(self) -> bool:
-        """Say whether its column holds codes, periods or steps."""
+        """Check whether its column holds whole numbers: codes, periods or steps."""
         return self.keys is not None or self.unit is not None or self.kind in ("integer", "number")
 
     def read(self, value: object) -> Constant:
-        """Return a private key, as the engine found it, in canonical spelling."""
+        """Convert a private key from the engine to its canonical spelling."""
         if self.unit is not None:
             return Constant("text", first_of_period(self.unit, int(str(value))))
         if self.kind in ("integer", "number"):
@@ -75,11 +75,10 @@ class PlanKey:
 
 
 def plan_key(of: Expr, side: Typed) -> PlanKey:
-    """Return how the expression groups; public if its values are public and few enough to list.
+    """Return the key of a GROUP BY expression: public if its values are public and can be listed.
 
-    A plain column is public only if the owner declared its keys; a computed one (bins, CASE,
-    months)
-    has the values that the card's bounds leave it.
+    A plain column is public only if the owner declared its keys. A computed expression (bins, CASE,
+    months) has the values that the card's bounds allow, if they are at most LISTED.
     """
     if side.keys is not None and side.code is not None:
         return _made(of, side, Key(side.code, len(side.keys)), side.keys)
@@ -93,7 +92,7 @@ def plan_key(of: Expr, side: Typed) -> PlanKey:
 
 
 def _is_stored(side: Typed) -> bool:
-    """Say whether this is a column of the card, and none of a per-person table."""
+    """Check whether this is a column of the card, not one of a per-person table."""
     return isinstance(side.physical, Ref) and side.physical.column.startswith("v")
 
 

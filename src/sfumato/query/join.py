@@ -1,9 +1,9 @@
-"""Which tables a question is asked of: joined, they are seen as one table with its own card.
+"""Joins: the tables of a query, seen as one table with its own card.
 
-Bounding applies to the rows of the join (soundness rule 12): a person's rows there are all made of
-that person's rows and of public ones. So tables meet on the person or by a public table's unique
-key, and beside it in what columns they please; what is kept without a partner is the side that was
-there before, and nothing else is answered.
+Contribution bounds apply to the rows of the join (soundness rule 12). All rows of a person in the
+join must be made of that person's rows and of public rows. So tables are joined by the person or by
+a public table's unique key, and by any further columns in addition. Only the earlier tables may
+keep rows without a partner (LEFT JOIN). Other joins are refused.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from sfumato.query.typed_expression import Typed
 from sfumato.vault.card.columns import Column
 from sfumato.vault.card.data_card import Card, Limits, Table
 
-# --- How many rows a join may have, by what the card says of each of its tables
+# --- Row limits of a join, from the card's limits of each table
 
 
-MAX_ROWS: Final = 10**10  # that a join may have by the card's limits
+MAX_ROWS: Final = 10**10  # of a join, by the card's limits
 MAX_ROWS_PER_PERSON: Final = 10**6
 
 
 def limits_of(private: Sequence[Table]) -> Limits:
-    """Return what a join of these may have: every row of a person beside every other of theirs."""
+    """Return the row limits of a join: a person's rows in different tables may all combine."""
     if len(private) == 1:
         return private[0].limits
     per_person = prod(table.limits.rows_per_person for table in private)
@@ -51,36 +51,36 @@ def limits_of(private: Sequence[Table]) -> Limits:
 MAX_JOINS: Final = 8
 MAX_EQUAL: Final = 8  # pairs of columns besides the person or the key
 Pairs = tuple[tuple[int, int], ...]
-Named = tuple[str, str, Column]  # the table, the name there, the column as it is called here
-_SEVERAL: Final = ""  # the name of a column that more than one table has
-_LACKING: Final = "?"  # the name of a person in a table in which they may have no row
+Named = tuple[str, str, Column]  # table, column name there, column as named in the join
+_SEVERAL: Final = ""  # marks a column name that several tables have
+_LACKING: Final = "?"  # marks the person column of a table joined by LEFT JOIN
 
 
 @dataclass(frozen=True)
 class View:
-    """The joined tables as one: its columns and limits on a card, and every way to spell them."""
+    """A view: joined tables as one table, with its card and all spellings of its columns."""
 
     card: Card
-    names: Mapping[str, str]  # how a column may be spelled, in small letters -> its name here
-    people: frozenset[str]  # how the person's column may be spelled
+    names: Mapping[str, str]  # lower-case spelling -> column name in the view
+    people: frozenset[str]  # spellings of the person column
     first: str  # the name of the table that the others are joined to
     table: int
     joins: tuple[Join, ...]
-    beside: tuple[View, ...] = ()  # what the question's further tables of people are made of
-    lookups: tuple[LookUp, ...] = ()  # the public tables beside its tables of people
+    beside: tuple[View, ...] = ()  # views below the further per-person tables
+    lookups: tuple[LookUp, ...] = ()  # public tables joined to the per-person tables
 
     @property
     def places(self) -> tuple[int, ...]:
-        """Return where its tables stand on the card."""
+        """Return the indexes of its tables on the card."""
         return self.table, *(join.table for join in self.joins)
 
     @cached_property
     def types(self) -> dict[str, Typed]:
-        """Return the columns by name, as far as anybody has asked what they are."""
+        """Return the cache of column types by name."""
         return {}
 
     def name(self, spelling: str) -> str:
-        """Return the column's name here; what is unknown stays as it is and is refused later."""
+        """Return the column's name in the view; an unknown name is unchanged and refused later."""
         found = self.names.get(spelling.casefold(), spelling)
         if found == _SEVERAL:
             raise Refused(
@@ -100,12 +100,12 @@ class View:
 
 
 Viewed = tuple[View, str, tuple[Joined, ...]]
-_OF_A_NAME: Final = 2000  # bytes of a view for a way to spell a column
+_OF_A_NAME: Final = 2000  # estimated bytes of a view for each spelling of a column
 _VIEWS: Final[LruCacheByCard[Viewed]] = LruCacheByCard(16 * 1024 * 1024)
 
 
 def joined_view(card: Card, question: Query) -> tuple[View, Query]:
-    """Return what the question is asked of, and the question with its tables in one spelling."""
+    """Return the view that a query reads, and the query with canonical table names."""
     if max(len(question.beside), len(question.lookups)) > MAX_JOINS:
         raise _too_many()
     view, table, joins = _view(card, question.table, question.joins)
@@ -122,7 +122,7 @@ def joined_view(card: Card, question: Query) -> tuple[View, Query]:
 
 
 def _view(card: Card, name: str, joins: tuple[Joined, ...]) -> Viewed:
-    """Return the table with what is joined to it, and the names of both in one spelling."""
+    """Return the cached view of a table and its joins, with both in canonical spelling."""
     return _VIEWS.of(card, (name, joins), lambda: _seen(card, name, joins), _size)
 
 
@@ -158,7 +158,7 @@ def _too_many() -> Refused:
 
 
 def check_table_names(view: View, question: Query) -> None:
-    """Refuse a computed key that GROUP BY calls as a column is called: SQL groups by the column."""
+    """Refuse GROUP BY a computed alias that is also a column: SQL would group by the column."""
     columns = {name.partition(".")[2] or name for name in view.names} | view.people
     if question.source is not None:
         each = [question.source, *(one.each for one in question.beside)]
@@ -189,16 +189,16 @@ def _place(card: Card, tables: Mapping[str, int], name: str) -> int:
 
 @dataclass
 class _Seen:
-    """The tables so far, each with its place on the card."""
+    """The tables joined so far, each with its index on the card."""
 
     card: Card
     tables: list[tuple[int, Table]]
-    looked_up: list[int | None] = field(default_factory=list)  # by each join, in the columns before
-    also: list[Pairs] = field(default_factory=list)  # by each join: a column before, and its own
-    optional: set[str] = field(default_factory=set)  # tables in which a row may have no partner
+    looked_up: list[int | None] = field(default_factory=list)  # per join: the earlier column
+    also: list[Pairs] = field(default_factory=list)  # per join: an earlier column, and its own
+    optional: set[str] = field(default_factory=set)  # tables joined by LEFT JOIN
 
     def join(self, places: Mapping[str, int], wanted: Joined) -> Joined:
-        """Return the join in its one spelling, and see its table from now on."""
+        """Add a table, and return its join in canonical spelling."""
         place = _place(self.card, places, wanted.table)
         table = self.card.every_table[place]
         if place in (seen for seen, _ in self.tables):
@@ -236,7 +236,7 @@ class _Seen:
         return Joined(table.name, on, wanted.keeps_all, named)
 
     def _sides(self, table: Table, on: Sequence[str]) -> tuple[str, str]:
-        """Return which column of the new table equals which of those before."""
+        """Return the new table's column, and the earlier column that it equals."""
         own = table.key or table.unit or ""
         if not on:
             return own, own if table.is_public else str(self.tables[0][1].unit)
@@ -258,7 +258,7 @@ class _Seen:
         return _is(mine, table.unit) and theirs.casefold() in self._people()
 
     def _check_person(self, table: Table, mine: str, theirs: str, *, found: bool) -> None:
-        """Refuse a join of people's tables that does not hold the person equal."""
+        """Refuse a join of tables with people's rows that is not by the person."""
         if found:
             return
         raise Refused(
@@ -270,7 +270,7 @@ class _Seen:
         )
 
     def _equal(self, table: Table, mine: str, theirs: str) -> tuple[int, int]:
-        """Return the place of a column before and that of the table's own that equals it."""
+        """Return the index of an earlier column, and of the table's own column that equals it."""
         places = {column.name.casefold(): i for i, column in enumerate(table.columns)}
         if mine.casefold() not in places:
             raise Refused(
@@ -283,7 +283,7 @@ class _Seen:
         return self._before(table, table.columns[own], theirs), own
 
     def _looked_up(self, table: Table, mine: str, theirs: str) -> int:
-        """Return the place of the column that is looked up in a public table."""
+        """Return the index of the column that is looked up in a public table."""
         if mine.casefold() != (table.key or "").casefold():
             raise Refused(
                 "not-in-language",
@@ -293,7 +293,7 @@ class _Seen:
         return self._before(table, _column(table, mine), theirs)
 
     def _before(self, table: Table, key: Column, theirs: str) -> int:
-        """Return the place of a column before, which has to be stored as the key is."""
+        """Return the index of an earlier column, which must be stored like the key."""
         view = self.view(())
         column = view.card.column(view.name(theirs))
         if not _are_alike(column, key) or any(
@@ -308,12 +308,12 @@ class _Seen:
         return view.card.index(column.name)
 
     def _spelled(self, place: int) -> str:
-        """Return the column's one spelling, whatever other tables are joined."""
+        """Return the canonical name of a column, which doesn't depend on other joins."""
         table, name, _ = list(_columns([table for _, table in self.tables]))[place]
         return f"{table}.{name}"
 
     def _people(self) -> frozenset[str]:
-        """Return how the person may be spelled: by tables in which everybody here has a row."""
+        """Return the spellings of the person column that are never NULL in the join."""
         return frozenset(
             name
             for _, table in self.tables
@@ -322,13 +322,13 @@ class _Seen:
         )
 
     def _lacking(self) -> frozenset[str]:
-        """Return how the person may not be spelled, for it is nothing without a partner."""
+        """Return the spellings of the person column that are NULL without a partner."""
         found = [table for _, table in self.tables if table.name in self.optional]
         named = {name for t in found if t.unit is not None for name in _spellings(t)}
         return frozenset(named - self._people())
 
     def view(self, joined: Sequence[Joined]) -> View:
-        """Return the tables so far as one."""
+        """Return the view of the tables so far."""
         columns = list(_columns([table for _, table in self.tables]))
         private = [table for _, table in self.tables if not table.is_public]
         mixed = {unit_of(t) for t in private if unit_of(t) in self._columns_beside(t)}
@@ -347,19 +347,19 @@ class _Seen:
         return View(card, names, self._people() - mixed, first.name, place, joins)
 
     def _names(self, columns: Sequence[Named]) -> dict[str, str]:
-        """Return every way to spell a column, in small letters, and which one it is."""
+        """Map every spelling of a column, in lower case, to its name in the view."""
         names: dict[str, str] = {}
         for table, name, column in columns:
             for spelling in (name, column.name):
                 key = spelling.casefold()
                 known = names.get(key, column.name)
                 names[key] = column.name if known == column.name else _SEVERAL
-            if self.card.tables:  # else a name may have a point in it
+            if self.card.tables:  # with a single table, a column name may contain a point
                 names[f"{table}.{name}".casefold()] = column.name
         return names
 
     def _columns_beside(self, mine: Table) -> frozenset[str]:
-        """Return the columns of the other tables, in small letters."""
+        """Return the column names of the other tables, in lower case."""
         others = [table for _, table in self.tables if table is not mine]
         return frozenset(c.name.casefold() for table in others for c in table.columns)
 
@@ -373,17 +373,17 @@ class _Seen:
 
 
 def unit_of(table: Table) -> str:
-    """Return the person's column in small letters, nothing if rows are nobody's."""
+    """Return the person column in lower case; empty if the rows belong to nobody."""
     return "" if table.unit is None else table.unit.casefold()
 
 
 def _spellings(table: Table) -> tuple[str, str]:
-    """Return the person's column in small letters, alone and with its table."""
+    """Return the person column in lower case, without and with its table."""
     return unit_of(table), f"{table.name}.{table.unit}".casefold()
 
 
 def _are_alike(column: Column, key: Column) -> bool:
-    """Say whether equal values are stored alike."""
+    """Check whether both columns store equal values in the same way."""
     if column.is_numeric:
         return key.is_numeric and column.step == key.step
     return column.type == key.type
@@ -394,7 +394,7 @@ def _is(name: str, other: str | None) -> bool:
 
 
 def _split(spelling: str, table: str) -> tuple[bool, str]:
-    """Return whether a column is said to be of the table, and the column's own name if it is."""
+    """Return whether a spelling begins with the table's name, and the column name without it."""
     of, _, name = spelling.partition(".")
     is_own = bool(name) and of.casefold() == table.casefold()
     return (True, name) if is_own else (False, spelling)
@@ -405,7 +405,7 @@ def _column(table: Table, name: str) -> Column:
 
 
 def _columns(tables: Sequence[Table]) -> Iterator[Named]:
-    """Yield each column: its table, its name there, and the column under its name in the join."""
+    """Yield each column: its table, its name there, and the column with its name in the join."""
     every = [(table.name, column) for table in tables for column in table.columns]
     plain = [column.name.casefold() for _, column in every]
     plain += [unit_of(table) for table in tables if table.unit is not None]

@@ -1,4 +1,4 @@
-"""An LRU cache of what a pure function gave before, bounded in bytes."""
+"""An LRU cache for the results of a pure function, bounded in bytes."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from typing import Final, Generic, TypeVar
 from sfumato.vault.card.data_card import Card
 
 T = TypeVar("T")
-PATIENCE_S: Final = 1.0  # with a value that another thread makes just now
-SHARE: Final = 16  # a value larger than this part of the bound is not kept: it would empty the rest
+PATIENCE_S: Final = 1.0  # longest wait for a value that another thread computes
+SHARE: Final = 16  # a value above 1/16 of the bound is not kept: it would evict the rest
 
 
 class _Hashed:
-    """A key whose hash is reckoned once: that of a whole question takes long."""
+    """A cache key with its hash, computed once: hashing a whole query is slow."""
 
     __slots__ = ("hash", "key")
 
@@ -31,21 +31,22 @@ class _Hashed:
 
 
 class _Making:
-    """A value that somebody makes just now, and how many wait for it; an Event costs ten of it."""
+    """A value that a thread is computing, and how many wait; an Event costs ten times as much."""
 
     __slots__ = ("over", "waiting")
 
     def __init__(self) -> None:
-        self.over = threading.Lock()  # held by whoever makes it
+        self.over = threading.Lock()  # held by the thread that computes the value
         self.over.acquire()
         self.waiting = 0
 
 
 class LruCache(Generic[T]):
-    """The values used last; state, but nobody can tell by a value whether it was remembered.
+    """A thread-safe LRU cache; no value shows whether it was cached.
 
-    A refusal is never kept. Of threads that ask at once one makes the value and the others wait for
-    it, but not for long: whoever makes it may be slow, or in the parent of a fork.
+    Refusals are never cached. If several threads need a value at once, one computes it and the
+    others wait, but at most PATIENCE_S. The computing thread may be slow, or in the parent of a
+    fork.
     """
 
     def __init__(self, most_bytes: int) -> None:
@@ -56,7 +57,7 @@ class LruCache(Generic[T]):
         self._making: dict[_Hashed, _Making] = {}
 
     def find(self, key: Hashable) -> T | None:
-        """Return the value, which is now the one used last; or None."""
+        """Return the cached value and mark it as the most recently used, or None."""
         return self._find(_Hashed(key))
 
     def _find(self, key: _Hashed) -> T | None:
@@ -68,7 +69,7 @@ class LruCache(Generic[T]):
             return found[0]
 
     def made(self, key: Hashable, make: Callable[[], T], size: Callable[[T], int]) -> T:
-        """Return the value, made if it is not here, and kept if it is small enough."""
+        """Return the cached value, or compute it and cache it if it is small enough."""
         hashed = _Hashed(key)
         found = self._find(hashed)
         return self._made(hashed, make, size) if found is None else found
@@ -93,7 +94,7 @@ class LruCache(Generic[T]):
                 mine.over.release()
 
     def size(self) -> int:
-        """Return the bytes that are held, as those who made the values reckon."""
+        """Return the bytes in the cache, as measured by the callers' `size` functions."""
         return self._bytes
 
     def _keep(self, key: _Hashed, value: T, size: int) -> None:
@@ -109,12 +110,15 @@ class LruCache(Generic[T]):
 
 
 class LruCacheByCard(Generic[T]):
-    """What was made of cards: told apart by being one and the same, and held as long as it is."""
+    """An LRU cache of values made from cards, which are identified by object identity.
+
+    An entry keeps its card alive, so that the id can't be reused.
+    """
 
     def __init__(self, most_bytes: int) -> None:
         self._made: LruCache[tuple[Card, T]] = LruCache(most_bytes)
 
     def of(self, card: Card, key: Hashable, make: Callable[[], T], size: Callable[[T], int]) -> T:
-        """Return what is made of this very card; a card that is merely like it has its own."""
+        """Return the value for this card object; an equal card has its own value."""
         made = self._made.made((id(card), key), lambda: (card, make()), lambda both: size(both[1]))
         return made[1] if made[0] is card else make()

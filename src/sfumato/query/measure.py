@@ -1,8 +1,8 @@
-"""What an engine is asked to add up: integers only, over a prepared table; no text of the asker's.
+"""Measures: the integers that an engine adds up over prepared tables, without text of the asker.
 
-Columns are physical (`v3`, `k3`, `u0`), numbers are whole steps, dates and texts go in as bound
-parameters. Each row carries at most one cell. Where all keys are public, cells are numbered by them
-alone; where one is private, the cells that exist come back with their keys, sealed.
+Columns are physical (`v3`, `k3`, `u0`), numbers are whole steps, and dates and texts are bound
+parameters. Each row is in at most one cell. If all keys are public, cells are numbered by them. If
+one is private, the engine returns the cells that exist with their keys, sealed.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ TallyKind = Literal["rows", "values", "people", "sum", "histogram", "distinct"]
 
 @dataclass(frozen=True)
 class Tally:
-    """One integer per cell, or for a histogram one per cell and code.
+    """One integer per cell, or one per cell and code for a histogram.
 
-    rows and people are counted; values are rows in which `value` is not null; sum adds up
-    scale*value + offset over those, each person's sum of a cell clamped if `clamp` says so;
-    histogram counts rows by the code that `value` is (0 to size-1, else nobody's);
-    distinct counts different values, at most `most` of a person and cell.
+    `rows` and `people` are counts. `values` counts the rows in which `value` is not NULL. `sum`
+    adds up scale*value + offset over those rows; `clamp` clamps each person's sum per cell.
+    `histogram` counts rows by their code in `value`, from 0 to size-1, and ignores other codes.
+    `distinct` counts different values, at most `most` per person and cell.
     """
 
     kind: TallyKind
@@ -40,9 +40,9 @@ class Tally:
 
 @dataclass(frozen=True)
 class Key:
-    """What rows are grouped by: a public code from 0 to size-1, or a private value (no size).
+    """A grouping key: a public code from 0 to size-1, or a private value (no size).
 
-    A row whose code is null or outside, or whose private value is null, is in no cell.
+    A row is in no cell if its code is NULL or out of range, or if its private value is NULL.
     """
 
     value: Expr
@@ -51,7 +51,7 @@ class Key:
 
 @dataclass(frozen=True)
 class PerPerson:
-    """One row for each person with a row that fits: u0, u1, ... are the tallies of their rows."""
+    """A per-person table: one row per person with a matching row; its columns are u0, u1, ..."""
 
     where: Predicate | None
     columns: tuple[Reduced, ...]
@@ -59,13 +59,13 @@ class PerPerson:
 
     @property
     def values(self) -> tuple[Expr | Predicate | None, ...]:
-        """Return its condition and what its columns are of; nothing for what is of nothing."""
+        """Return the condition and the operand of each column; None where there is none."""
         return (self.where, *(column.value for column in self.columns))
 
 
 @dataclass(frozen=True)
 class Reduced:
-    """A column of a per-person table: a count, sum, least or largest of the person's rows."""
+    """A column of a per-person table: a count, sum, minimum or maximum of the person's rows."""
 
     kind: Literal["rows", "values", "sum", "min", "max"]
     value: Expr | None = None
@@ -73,11 +73,12 @@ class Reduced:
 
 @dataclass(frozen=True)
 class Join:
-    """A prepared table beside those before it; its column 2 is the measure's `v` and `k` start+2.
+    """A prepared table joined to the tables before it; its columns are numbered from `start`.
 
-    Rows of one person meet (`looked_up` is None), or a row meets the one public row whose column
-    `key` equals its own column `looked_up`; and of each pair of `also`, the column before equals
-    the table's own. Rows without a partner go, unless `keeps_all`.
+    Its column 2, for example, is the measure's `v` and `k` with the number start+2. The join is by
+    the person if `looked_up` is None. Otherwise a row's column `looked_up` equals column `key` of
+    one public row. For each pair in `also`, the earlier column equals the table's own. Rows without
+    a partner are dropped, unless `keeps_all`.
     """
 
     table: int
@@ -91,10 +92,10 @@ class Join:
 
 @dataclass(frozen=True)
 class JoinPeople:
-    """A further table with one row for each person, beside the measure's source.
+    """A further per-person table, joined by the person to the measure's source.
 
-    The person is equal; its columns are numbered on from those before. People without a row in it
-    go, unless `keeps_all`.
+    The numbers of its columns continue those of the tables before it. People without a row in it
+    are dropped, unless `keeps_all`.
     """
 
     source: PerPerson
@@ -105,7 +106,7 @@ class JoinPeople:
 
 @dataclass(frozen=True)
 class Measure:
-    """Integers to be added up, with every person's part bounded before."""
+    """The integers that an engine adds up, after each person's contribution was bounded."""
 
     where: Predicate | None
     keys: tuple[Key, ...]
@@ -114,21 +115,21 @@ class Measure:
     max_groups: int
     max_rows: int
     source: PerPerson | None = None
-    table: int = 0  # which of the card's tables rows come from
+    table: int = 0  # index of the card's table that rows come from
     joins: tuple[Join, ...] = ()
-    most_rows: int = 0  # that these tables may have by the card; what it may take follows from it
-    wanted: tuple[tuple[Constant, ...], ...] | None = None  # of all private keys these alone
-    beside: tuple[JoinPeople, ...] = ()  # only where there is a source
-    lookups: tuple[Join, ...] = ()  # public tables beside it; their columns go on after the last u
+    most_rows: int = 0  # of these tables, by the card; resource limits follow from it
+    wanted: tuple[tuple[Constant, ...], ...] | None = None  # only these private keys
+    beside: tuple[JoinPeople, ...] = ()  # further per-person tables; only with a source
+    lookups: tuple[Join, ...] = ()  # public tables joined to it; columns numbered after the last u
 
     @property
     def is_public(self) -> bool:
-        """Say whether every key is public, so that every cell is answered, empty ones too."""
+        """Check whether every key is public, so that every cell is answered, also empty ones."""
         return all(key.size is not None for key in self.keys)
 
     @property
     def cells(self) -> int:
-        """Return how many cells the answer has if every key is public."""
+        """Return the number of cells if every key is public, else 0."""
         count = 1
         for key in self.keys:
             count *= key.size or 0
@@ -136,15 +137,15 @@ class Measure:
 
     @property
     def counted(self) -> Measure:
-        """Return all of it but the histograms: what private keys are chosen by, and their sums."""
+        """Return all but the histograms: the counts for partition selection, and the sums."""
         kept = tuple(tally for tally in self.tallies if tally.kind != "histogram")
         return replace(self, tallies=kept)
 
     def listed(self, keys: tuple[tuple[Constant, ...], ...]) -> Measure:
-        """Return its histograms for these private keys alone, as cells in that order.
+        """Return only the histograms, for these private keys as cells in that order.
 
-        A person's groups are chosen among all of theirs first, so that nobody is in more of them
-        because their other groups are not wanted (soundness rule 16).
+        The groups of a person are bounded among all of theirs first. Otherwise a person could count
+        in more of these groups because their other groups are not wanted (soundness rule 16).
         """
         kept = tuple(tally for tally in self.tallies if tally.kind == "histogram")
         return replace(self, tallies=kept, wanted=keys)
@@ -152,7 +153,7 @@ class Measure:
 
 @dataclass(frozen=True)
 class Cells:
-    """What was added up, always sealed: per tally one integer per cell (a histogram has rows)."""
+    """The sealed result of a measure: per tally one integer per cell, or a row for a histogram."""
 
     parts: tuple[Integers, ...]
     keys: tuple[tuple[object, ...], ...] | None = None  # per cell, if a key is private

@@ -1,6 +1,6 @@
-"""Frozen questions: the closed language that everything else speaks.
+"""Query model: frozen dataclasses for queries, aggregates and joins, and their JSON form.
 
-SQL text, the Python builder and JSON all become one of these values, and the text is thrown away.
+SQL text, the Python builder and JSON are all read into these values. The SQL text is discarded.
 """
 
 from __future__ import annotations
@@ -46,12 +46,12 @@ REDUCTIONS: Final[tuple[Reduction, ...]] = (
 
 @dataclass(frozen=True)
 class Aggregate:
-    """One verb over its expressions; a count of rows or people has none.
+    """An aggregate function (`verb`) over expressions; a count of rows or of people has none.
 
-    `at` is a quantile's p, `most` is how many different values of a person count, how many names
-    a top list has or what the first count above has to reach, `within` clamps each person's sum of
-    a cell. A running count is of the period that it runs along; of nothing, it runs along the last
-    period of GROUP BY.
+    `at` is the p of a quantile. `most` depends on the verb: the distinct values counted per person,
+    the length of a top list, or the count that `first_above` looks for. `within` clamps each
+    person's sum per cell. A running count runs along the period in `of`. If `of` is empty, it runs
+    along the last period of GROUP BY.
     """
 
     verb: Verb
@@ -63,14 +63,14 @@ class Aggregate:
 
 @dataclass(frozen=True)
 class Formula:
-    """A number made of released numbers, after the door: its columns are outputs, by name."""
+    """Arithmetic on released numbers (post-processing); it refers to outputs by name."""
 
     expr: Expr
 
 
 @dataclass(frozen=True)
 class Output:
-    """One column of the answer, under its name: a key, an aggregate, or a formula of aggregates."""
+    """One named column of the answer: a key, an aggregate, or a formula of aggregates."""
 
     name: str
     of: Aggregate | Expr | Formula
@@ -87,7 +87,7 @@ class Order:
 
 @dataclass(frozen=True)
 class Reduce:
-    """A column of a per-person table: one aggregate of that person's rows, under its name."""
+    """A column of a per-person table: one named aggregate of that person's rows."""
 
     name: str
     verb: Reduction
@@ -96,35 +96,38 @@ class Reduce:
 
 @dataclass(frozen=True)
 class EachPerson:
-    """A table with one row for each person who has a row that fits."""
+    """A per-person table: one row for each person who has a row that meets `where`."""
 
     columns: tuple[Reduce, ...]
     where: Predicate | None = None
-    by: str = ""  # the column that names the person: the unit of the card
+    by: str = ""  # the column that identifies the person (the card's unit)
 
 
 @dataclass(frozen=True)
 class Joined:
-    """A table beside those before it: of the same person, or a public one looked up by its key.
+    """A table joined to the tables before it: by the person, or a public table by its key.
 
-    `on` is the two columns that are equal, as they were named, and `also` further such pairs, the
-    person's among either; in a question that was checked `on` is empty for the person, and the one
-    column that is looked up for a public table, and in `also` the table's own column comes last.
-    Beside tables of people the table's own column comes last in `on` too.
+    `on` holds the two columns that are equal, as the query names them. In `Query.lookups`, the
+    joined table's own column comes last. `also` holds further pairs of equal columns. The pair of
+    person columns may be in either.
+
+    `joined_view` rewrites both. `on` is then empty for a join by the person. For a public table, it
+    holds the one column that is looked up. In each pair of `also`, the joined table's own column
+    comes last.
     """
 
     table: str
     on: tuple[str, ...] = ()
-    keeps_all: bool = False  # rows without a partner stay
+    keeps_all: bool = False  # LEFT JOIN: keep rows without a partner
     also: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True)
 class JoinedPeople:
-    """A further table with one row for each person, beside the first: the person is equal.
+    """A further per-person table, joined to the first one by the person.
 
-    It is made of a table of its own, and of what is joined to that. With `keeps_all`, people who
-    have no row in it stay, and nothing is in its columns.
+    It is made of its own table and of the tables joined to that one. With `keeps_all` (LEFT JOIN),
+    people without a row in it stay, and its columns are NULL for them.
     """
 
     each: EachPerson
@@ -135,7 +138,7 @@ class JoinedPeople:
 
 @dataclass(frozen=True)
 class Query:
-    """What is asked of one data set."""
+    """A query on one data set, with the clauses of a SELECT and its contribution bounds."""
 
     data_set: str
     outputs: tuple[Output, ...]
@@ -147,23 +150,23 @@ class Query:
     having: Predicate | None = None  # over released outputs, by name
     order: tuple[Order, ...] = ()
     limit: int | None = None
-    table: str = ""  # which table of the data set; its own if none is named
+    table: str = ""  # a table of the data set; empty means the one with its name
     joins: tuple[Joined, ...] = ()
-    beside: tuple[JoinedPeople, ...] = ()  # tables like the source, and only where there is one
-    lookups: tuple[Joined, ...] = ()  # public tables beside the source, by a column of theirs
-    called: frozenset[str] = frozenset()  # computed keys that GROUP BY names as SELECT does
-    bare: frozenset[str] = frozenset()  # columns of people that no table stands before in the text
-    places: Places | None = field(default=None, compare=False, repr=False)  # of its text
+    beside: tuple[JoinedPeople, ...] = ()  # further per-person tables; only with `source`
+    lookups: tuple[Joined, ...] = ()  # public tables joined to the per-person tables
+    called: frozenset[str] = frozenset()  # aliases of computed columns that GROUP BY uses
+    bare: frozenset[str] = frozenset()  # per-person columns that the text leaves unqualified
+    places: Places | None = field(default=None, compare=False, repr=False)  # in the SQL text
 
     @cached_property
     def aggregates(self) -> tuple[Aggregate, ...]:
-        """Return the distinct aggregates in canonical order, whatever they are called."""
+        """Return the distinct aggregates in canonical order, whatever their output names."""
         found = {o.of for o in self.outputs if isinstance(o.of, Aggregate)}
         return tuple(found) if len(found) == 1 else tuple(sorted(found, key=aggregate_text))
 
 
 def aggregate_text(aggregate: Aggregate) -> str:
-    """Return the one spelling of an aggregate; what stored answers are filed under."""
+    """Return the canonical text of an aggregate, which is its key in stored answers."""
     return spelled(aggregate_json(aggregate))
 
 
@@ -171,7 +174,7 @@ def aggregate_text(aggregate: Aggregate) -> str:
 
 
 def aggregate_json(aggregate: Aggregate) -> Json:
-    """Return the aggregate as plain JSON; what is not said is left out."""
+    """Return the aggregate as plain JSON, without fields that are None."""
     made: Json = {"verb": aggregate.verb, "of": [expression_json(e) for e in aggregate.of]}
     if aggregate.at is not None:
         made["at"] = str(aggregate.at)
@@ -183,7 +186,7 @@ def aggregate_json(aggregate: Aggregate) -> Json:
 
 
 def query_json(question: Query) -> Json:
-    """Return the question as plain JSON."""
+    """Return the query as plain JSON."""
     made: Json = {
         "data_set": question.data_set,
         "outputs": [_output_json(output) for output in question.outputs],
@@ -198,7 +201,7 @@ def query_json(question: Query) -> Json:
         "table": question.table,
         "joins": joins_json(question.joins),
     }
-    if question.beside:  # left out if there is none: older questions keep their digests
+    if question.beside:  # omitted if empty, so that digests of older queries stay the same
         made["beside"] = [beside_json(one) for one in question.beside]
     if question.lookups:
         made["lookups"] = joins_json(question.lookups)
@@ -222,7 +225,7 @@ def joins_json(joins: tuple[Joined, ...]) -> list[Json]:
 
 def _join_json(joined: Joined) -> Json:
     made: Json = {"table": joined.table, "on": list(joined.on), "keeps_all": joined.keeps_all}
-    if joined.also:  # left out if there is none: older questions keep their digests
+    if joined.also:  # omitted if empty, so that digests of older queries stay the same
         made["also"] = [list(pair) for pair in joined.also]
     return made
 
@@ -254,7 +257,7 @@ def _output_json(output: Output) -> Json:
 
 
 def read_query(shape: object) -> Query:
-    """Return the question that the JSON plainly spells, or refuse; nothing unknown passes."""
+    """Parse a query from JSON; refuse it if anything is unknown or malformed."""
     body = read_object(
         shape,
         {"data_set", "outputs", "where", "group_by", "max_groups", "max_rows", "source", "having",

@@ -1,7 +1,7 @@
-"""Numbers in expressions: whole steps, with bounds carried through every operation.
+"""Types of numeric expressions: whole steps, with bounds carried through every operation.
 
-Whatever could pass 2**61 on the way is refused, so no engine can overflow, and the sensitivity that
-is claimed is the sensitivity that is had (soundness rule 14).
+A number that could pass 2**61 in any intermediate result is refused. So no engine can overflow, and
+the claimed sensitivity is the true one (soundness rule 14).
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from sfumato.query.expression import (
 )
 from sfumato.query.typed_expression import Typed, number, whole
 
-LARGEST: Final = 2**61  # the largest whole number on the way to a result
+LARGEST: Final = 2**61  # the largest whole number in an intermediate result
 FINEST: Final = Fraction(1, 10**100)  # the finest step; its inverse is the coarsest
-QUOTIENT_STEPS: Final = 10**6  # how finely a quotient of two columns is kept
+QUOTIENT_STEPS: Final = 10**6  # at least, up to the largest quotient of two columns
 
 
 def as_number(side: Typed, what: str) -> Typed:
@@ -40,7 +40,7 @@ def as_number(side: Typed, what: str) -> Typed:
 
 
 def plain(side: Typed) -> Typed:
-    """Return the same number without an origin of its own."""
+    """Return the same number with an origin of zero."""
     if side.origin == 0:
         return side
     step = common_step(side.step, side.origin)
@@ -56,17 +56,17 @@ def _is_constant(side: Typed) -> bool:
 
 
 def _moved(side: Typed, by: Fraction) -> Typed:
-    """Return the number plus a constant: only its origin moves."""
+    """Return the number plus a constant, which changes only its origin."""
     return replace(side, origin=side.origin + by, keys=None, code=None, kind="number")
 
 
 def _value(side: Typed) -> Fraction:
-    """Return the number that a constant is."""
+    """Return the value of a constant."""
     return side.lower * side.step + side.origin
 
 
 def within_reach(made: Typed) -> Typed:
-    """Return the number, or refuse one that could not be added up exactly on the way."""
+    """Return the number; refuse it if its sums could not be computed exactly."""
     if not FINEST <= made.step <= 1 / FINEST:
         raise _too_large()
     if max(abs(made.lower), abs(made.upper)) > LARGEST:
@@ -93,7 +93,7 @@ def _times(of: Expr, factor: int) -> Expr:
 
 
 def scaled(side: Typed, step: Fraction) -> Typed:
-    """Return the same number counted in steps of which its own is a multiple."""
+    """Return the same number counted in a finer step, which must divide its own."""
     factor = side.step / step
     if factor.denominator != 1:
         raise Bug("a number was scaled to a step that does not divide its own")
@@ -112,7 +112,7 @@ def scaled(side: Typed, step: Fraction) -> Typed:
 
 
 def common_step(*steps: Fraction) -> Fraction:
-    """Return the largest step of which all are multiples."""
+    """Return the largest step of which all given steps are multiples."""
     below = math.lcm(*(step.denominator for step in steps))
     return Fraction(math.gcd(*(int(step * below) for step in steps)), below)
 
@@ -164,7 +164,7 @@ def _physical_product(left: Typed, right: Typed) -> Expr:
 
 
 def _quotient(left: Typed, right: Typed) -> Typed:
-    """Return left / right, null over zero; exact over a constant, else rounded half up."""
+    """Return left / right: NULL if right is zero, exact for a constant, else rounded half up."""
     if _is_constant(right):
         return _over_constant(plain(left), _value(right))
     left, right = plain(left), plain(right)
@@ -193,7 +193,7 @@ def _over_constant(left: Typed, by: Fraction) -> Typed:
     if by < 0:
         turned = Arithmetic("-", whole(0), left.physical)
         made = replace(made, physical=turned, lower=-left.upper, upper=-left.lower)
-    return within_reach(made)  # or its step, divided often, is no float
+    return within_reach(made)  # else a step that is divided often would be no float
 
 
 def number_between(physical: Expr, lower: int, upper: int, step: Fraction, *sides: Typed) -> Typed:
@@ -225,7 +225,10 @@ def floored(side: Typed) -> Typed:
 
 
 def size_of(side: Typed) -> Typed:
-    """Return the number without its sign: itself, if it has none, so that powers stay short."""
+    """Return the absolute value; a number that can't be negative is returned unchanged.
+
+    This keeps powers short.
+    """
     side = plain(side)
     if side.lower >= 0:
         return side

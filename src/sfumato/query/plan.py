@@ -1,4 +1,4 @@
-"""A question on a card becomes a plan: what to add up, and how far one person can move it."""
+"""Plan a query: what the engine adds up, and the sensitivity of each part."""
 
 from __future__ import annotations
 
@@ -60,11 +60,11 @@ from sfumato.query.validation import (
 from sfumato.vault.card.columns import Column
 from sfumato.vault.card.data_card import Card
 
-# --- What a running count runs along: a public period of GROUP BY, for each of the other keys
+# --- Axis of a running count: a public period of GROUP BY, for each value of the other keys
 
 
 def with_period_axis(question: Query) -> Query:
-    """Return the question with every running count saying what it runs along, or refuse."""
+    """Fill in the period along which each running count runs, or refuse."""
     if all(aggregate.verb != "running_count" for aggregate in question.aggregates):
         return question
     return replace(question, outputs=tuple(_with_period(o, question) for o in question.outputs))
@@ -85,10 +85,10 @@ def _with_period(output: Output, question: Query) -> Output:
 
 
 def axis_of(keys: Sequence[PlanKey], along: Expr | None) -> Axis | None:
-    """Return where the period stands among the cells, or refuse keys that are not all public.
+    """Return the axis of periods among the cells of a running count; refuse private keys.
 
-    Blocks of periods make sense only over a list of periods that is known before any row is read;
-    and private keys would ask for noise on what is not shown.
+    Blocks of periods need a list of periods that is known before any row is read. Private keys
+    would also need noise on cells that are not shown.
     """
     if along is None:
         return None
@@ -106,11 +106,11 @@ def axis_of(keys: Sequence[PlanKey], along: Expr | None) -> Axis | None:
     return Axis(math.prod(public[:place]), public[place], math.prod(public[place + 1 :]))
 
 
-# --- Tables with one row for each person, as an engine is to make them
+# --- Per-person tables, in physical form for the engine
 #
-# Several stand beside each other by the person alone, each reduced before they meet: whoever is in
-# all of them is one row, made of that person's rows only. So one person is one row of it still, and
-# what is claimed of a verb over such rows holds whatever stands beside (soundness rule 12).
+# Per-person tables join on the person only, and each is reduced before the join. A person who is in
+# all of them has one row, made of that person's rows only. So the sensitivity that is claimed for
+# an aggregate over such rows holds whatever other per-person tables are joined (soundness rule 12).
 
 
 _KINDS: Final = {
@@ -119,14 +119,14 @@ _KINDS: Final = {
 
 
 def measured_people(view: View, question: Query) -> tuple[JoinPeople, ...]:
-    """Return the question's tables of people as physical, the first of them first; or refuse."""
+    """Return the query's per-person tables in physical form, in order; or refuse."""
     tables = people_tables(view, question)
     for table in tables[1:]:
         is_of_people(table.view.card, table.source)
     keeps = [False, *(one.keeps_all for one in question.beside)]
     return tuple(
         JoinPeople(_made(table), table.view.table, table.view.joins, keeps_all)
-        for table, keeps_all in zip(tables, keeps, strict=False)  # a question may have no source
+        for table, keeps_all in zip(tables, keeps, strict=False)  # a query may have no source
     )
 
 
@@ -143,39 +143,39 @@ def _made(table: PeopleTable) -> PerPerson:
 
 MAX_TOTAL: Final = 2**62  # no sum, even of every row at its bound, may pass this
 MAX_CELLS: Final = 1_000_000
-MAX_POINTS: Final = 2**16  # of the list that a choice is made from
-MAX_COUNTS: Final = 4_000_000  # of all histograms of an answer together
-KEYS_AT_ONCE: Final = 1_000  # private keys of which lists are counted in one reading
+MAX_POINTS: Final = 2**16  # points in the public list of a private choice
+MAX_COUNTS: Final = 4_000_000  # in all histograms of an answer together
+KEYS_AT_ONCE: Final = 1_000  # private keys whose histograms one read counts
 CHOICES: Final = ("quantile", "minimum", "maximum", "top", "bounds", "first_above")
 PEOPLE: Final = Tally("people")
 
 
 @dataclass(frozen=True)
 class Bounded:
-    """A part with what one person (or one row, if that is the unit) can do to it over all cells."""
+    """A part with its sensitivity: how far one privacy unit changes it over all cells."""
 
     part: Part
     per_cell: int
-    cells: int  # how many cells one person is in, at most
+    cells: int  # the most cells that one person is in
     weight: Fraction
     axis: Axis | None = None  # of a running count, which is released as blocks of periods
 
     @property
     def l1(self) -> int:
-        """Return the largest sum of changes: of all cells, or of all blocks (soundness rule 21)."""
+        """Return the L1 sensitivity over all cells, or over all blocks (soundness rule 21)."""
         if self.axis is not None:
             return self.tree("laplace").l1(self.cells, self.per_cell)
         return self.cells * self.per_cell
 
     @property
     def l2_squared(self) -> int:
-        """Return the largest sum of squared changes: of all cells, or of all blocks."""
+        """Return the squared L2 sensitivity over all cells, or over all blocks."""
         if self.axis is not None:
             return self.tree("gaussian").l2_squared(self.cells, self.per_cell)
         return self.cells * self.per_cell**2
 
     def tree(self, kind: Literal["laplace", "gaussian"]) -> Tree:
-        """Return the blocks that a running count is released as, with that noise."""
+        """Return the tree of blocks of a running count that is released with that noise."""
         if self.axis is None:
             raise Bug("a part that does not run along anything has no blocks")
         if kind == "laplace":
@@ -185,54 +185,54 @@ class Bounded:
 
 @dataclass(frozen=True)
 class Plan:
-    """A checked question, ready to be priced; made of the question and the card alone."""
+    """A checked query, ready to be priced; it depends on the query and the card alone."""
 
     card: Card
     question: Query
     measure: Measure
     parts: tuple[Bounded, ...]
     keys: tuple[PlanKey, ...]  # in canonical order
-    asked: tuple[AskedAggregate, ...]  # in the order of the question's aggregates
-    beside: tuple[Card, ...] = ()  # of what the further tables of people are made of
-    lookups: tuple[LookUp, ...] = ()  # the public tables beside them
+    asked: tuple[AskedAggregate, ...]  # in the order of the query's aggregates
+    beside: tuple[Card, ...] = ()  # cards of the views below further per-person tables
+    lookups: tuple[LookUp, ...] = ()  # public tables joined to per-person tables
 
     @property
     def selects_keys(self) -> bool:
-        """Say whether which keys exist is itself private, and has to be paid for."""
+        """Check whether keys are private, so that partition selection must be paid for."""
         return not self.measure.is_public
 
     @cached_property
     def aggregates(self) -> tuple[Aggregate, ...]:
-        """Return the question's aggregates, in the order of what is asked; sorted once."""
+        """Return the query's aggregates in the order of `asked`; cached, as sorting takes time."""
         return self.question.aggregates
 
     def asked_of(self, aggregate: Aggregate) -> AskedAggregate:
-        """Return the aggregate with what its expressions are."""
+        """Return the aggregate together with the types of its expressions."""
         return self.asked[self.aggregates.index(aggregate)]
 
     def parts_of(self, aggregate: Aggregate) -> tuple[int, ...]:
-        """Return where the aggregate's parts stand among the plan's."""
+        """Return the indexes of the aggregate's parts among the plan's parts."""
         parts = [bounded.part for bounded in self.parts]
         return tuple(
             parts.index(p) for p in aggregate_of(aggregate.verb).parts(self.asked_of(aggregate))
         )
 
     def tally_of(self, place: int) -> int:
-        """Return where the tally of a part stands among the measure's."""
+        """Return the index of a part's tally among the measure's tallies."""
         return self.measure.tallies.index(self.parts[place].part.tally)
 
     @property
     def has_lists(self) -> bool:
-        """Say whether something is chosen from a public list, by how many rows stand for what."""
+        """Check whether a private choice is made from a public list, by histogram counts."""
         return any(tally.kind == "histogram" for tally in self.measure.tallies)
 
     def wanted(self, cell: Sequence[object]) -> tuple[Constant, ...]:
-        """Return a private key, as the engine found it, as what its columns are compared with."""
+        """Convert a private key, as the engine found it, to the constants that select it."""
         pairs = zip(self.keys, cell, strict=True)
         return tuple(key.physical(value) for key, value in pairs)
 
     def canonical(self) -> Json:
-        """Return what decides the answer, however it is named and in whatever order asked."""
+        """Return the canonical plan: all that decides the answer, whatever its output names."""
         return self._canonical
 
     @cached_property
@@ -255,14 +255,14 @@ class Plan:
             "max_rows": self.measure.max_rows,
             "inner_rows": None if self.measure.source is None else self.measure.source.max_rows,
         }
-        if question.beside:  # left out if there is none: older plans keep their digests
+        if question.beside:  # omitted if empty, so that digests of older plans stay the same
             made["beside"] = self._beside()
         if question.lookups:
             made["lookups"] = self._lookups()
         return made
 
     def digest(self) -> str:
-        """Return what stands for the canonical plan: one digest, one answer under one price."""
+        """Return the SHA-256 of the canonical plan; one digest has one answer at one price."""
         return self._digest
 
     @cached_property
@@ -270,7 +270,7 @@ class Plan:
         return hashlib.sha256(self._spelled.encode()).hexdigest()
 
     def letters(self) -> int:
-        """Return how long the canonical plan is, written down."""
+        """Return the length of the canonical plan as text."""
         return len(self._spelled)
 
     @cached_property
@@ -278,7 +278,7 @@ class Plan:
         return spelled(self.canonical())
 
     def shape(self) -> Json:
-        """Return what the question looks like without its constants: what is frozen if stopped."""
+        """Return the query without its constants; a query that is stopped freezes its shape."""
         question = self.question
         wheres = [question.where, *(each.where for each in tables_of_people(question))]
         where = [w for w in wheres if w is not None]
@@ -320,9 +320,9 @@ class Plan:
 
 
 def make_plan(card: Card, question: Query, split: Mapping[str, Fraction] | None = None) -> Plan:
-    """Return the plan, or refuse; a function of the question and the card, never of rows.
+    """Plan a query, or refuse; the plan depends on the query and the card, never on rows.
 
-    `split` gives columns of the answer their shares of the price, one beside another.
+    `split` gives columns of the answer their shares of the price, relative to each other.
     """
     try:
         return _plan(card, question, split)
@@ -332,7 +332,7 @@ def make_plan(card: Card, question: Query, split: Mapping[str, Fraction] | None 
 
 
 def _plan(card: Card, question: Query, split: Mapping[str, Fraction] | None = None) -> Plan:
-    is_not_too_large(card, question)  # before anything that goes through it often
+    is_not_too_large(card, question)  # before the steps that walk the query many times
     view, question = joined_view(card, question)
     check_table_names(view, question)
     question, card = with_period_axis(in_card_spelling(view, question)), view.card
@@ -376,20 +376,20 @@ def _plan(card: Card, question: Query, split: Mapping[str, Fraction] | None = No
         lookups=measured(view.lookups, scope, sum(len(one.source.columns) for one in people)),
     )
     for part in (measure,) if measure.is_public else (measure.counted, *_of_any_key(measure, keys)):
-        lower(part, "duckdb")  # what is too long to be written out is refused before it is paid
+        lower(part, "duckdb")  # refuses a statement that is too long before it is paid
     beside = tuple(its.card for its in view.beside)
     return Plan(card, question, measure, parts, keys, asked, beside, view.lookups)
 
 
 def _of_any_key(measure: Measure, keys: Sequence[PlanKey]) -> list[Measure]:
-    """Return the histograms of private keys as they are asked for, if there are any."""
+    """Return the histograms of an example private key as a measure; empty if there are none."""
     if all(tally.kind != "histogram" for tally in measure.tallies):
         return []
     return [measure.listed((tuple(key.any_constant for key in keys),))]
 
 
 def _keys(question: Query, scope: Scope) -> tuple[PlanKey, ...]:
-    """Return the groupings in canonical order, which does not depend on how they were asked."""
+    """Return the GROUP BY keys in canonical order, whatever their order in the query."""
     keys = [plan_key(of, typecheck(of, scope)) for of in question.group_by]
     cells = math.prod(key.key.size or 1 for key in keys)
     if cells > MAX_CELLS:
@@ -402,7 +402,7 @@ def _keys(question: Query, scope: Scope) -> tuple[PlanKey, ...]:
 
 
 def _kinds(question: Query, keys: Sequence[PlanKey]) -> dict[str, str]:
-    """Return what each output is once it is released."""
+    """Return the kind of each released output: number, text, boolean or list."""
     of_keys = {key.of: key.shown_kind for key in keys}
     kinds: dict[str, str] = {}
     for output in question.outputs:
@@ -423,10 +423,10 @@ def _bounds(card: Card, question: Query, keys: Sequence[PlanKey]) -> tuple[int, 
 
 
 def _points(question: Query, keys: Sequence[PlanKey]) -> int:
-    """Return how long a list a choice may be made from, by what all of them leave room for.
+    """Return the most points in the list of a private choice, so that all counts fit in MAX_COUNTS.
 
-    Of private keys, those that were selected are read so many at a time; so how much room it takes
-    hangs on no row.
+    Histograms of private keys are read for KEYS_AT_ONCE keys at a time. So their size depends on no
+    row.
     """
     choices = sum(aggregate.verb in CHOICES for aggregate in question.aggregates)
     cells = math.prod(key.key.size or 1 for key in keys)
@@ -478,7 +478,7 @@ def _reach(bounded: Bounded) -> list[str | int]:
 
 
 def _named(card: Card, values: Sequence[Expr | Predicate]) -> list[Column]:
-    """Return the card's columns that are named in one of these."""
+    """Return the card's columns that these expressions and conditions use."""
     names = {name for value in values for name in columns_of(value)}
     return [column for column in card.columns if column.name in names]
 

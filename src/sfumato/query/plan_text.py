@@ -1,4 +1,4 @@
-"""A plan in plain words, for every face."""
+"""Describe a plan and its price in plain words."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from sfumato.query.price import Priced, Selection
 
 
 def plan_text(plan: Plan) -> str:
-    """Return what the question asks, as a sentence without a full stop."""
+    """Describe what the query asks, as a sentence without a full stop."""
     question = plan.question
     asked = " and ".join(aggregate_of(a.aggregate.verb).says(a) for a in plan.asked)
     parts = [asked, *_formulas_in_words(question)]
@@ -48,7 +48,7 @@ def _formulas_in_words(question: Query) -> list[str]:
 
 
 def _is_ours(output: Output) -> bool:
-    """Say whether the name is one that the reader of SQL gave: `(3) sum_cost`."""
+    """Check whether the SQL reader made up the name, as in `(3) sum_cost`."""
     return not output.is_shown and output.name.startswith("(")
 
 
@@ -98,7 +98,7 @@ def split_text(priced: Priced) -> list[Json]:
                 **_threshold_in_words(selection),
             }
         )
-    if priced.earlier is not None and priced.earlier.keys is not None:  # paid for once
+    if priced.earlier is not None and priced.earlier.keys is not None:  # paid before
         chosen.append({"part": "choice of keys", "share": 0.0, "epsilon": 0.0, "delta": 0.0})
     return chosen + [
         {
@@ -114,7 +114,7 @@ def split_text(priced: Priced) -> list[Json]:
 
 
 def _sensitivity(bounded: Bounded, mechanism: Mechanism) -> int:
-    """Return the sum of changes of what the noise is put on; each noise has a tree of its own."""
+    """Return the L1 sensitivity of what gets the noise: the cells, or the blocks of its tree."""
     if isinstance(mechanism, Running):
         return mechanism.tree.l1(bounded.cells, bounded.per_cell)
     return bounded.l1
@@ -128,7 +128,7 @@ def _threshold_in_words(selection: Selection) -> Json:
 
 
 def odds_text(epsilon: float, delta: float, unit: str) -> str:
-    """Return what everything spent so far means for someone who guesses about one person."""
+    """Explain the total privacy loss so far as how sure a guess about one person can be."""
     sure = 100 / (1 + math.exp(-epsilon))
     chance = f", except with chance {delta:g}" if delta else ""
     return (

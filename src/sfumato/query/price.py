@@ -1,4 +1,4 @@
-"""What a plan costs and how far off its answer will be: a function of question and card only."""
+"""Price a plan and predict its error, from the query and the card alone."""
 
 from __future__ import annotations
 
@@ -50,17 +50,17 @@ from sfumato.query.postprocess.linear_forms import Linear, linear_form
 from sfumato.query.postprocess.totals import Rows, totals_in
 from sfumato.query.public_keys import public_instead
 
-# --- How far off a formula will be, before it is paid: by the noise and an assumed size alone
+# --- Predicted error of a formula before payment, from the noise and an assumed size alone
 
 
 def predicted_margin(
     plan: Plan, formula: Formula, noises: Sequence[Mechanism], size: int | None
 ) -> float | None:
-    """Return half the interval of a cell of that many people, infinite if it cannot be told.
+    """Predict half the 95 % interval of a formula in a cell of `size` people.
 
-    A sum has the same everywhere. All else is of values that are a quarter off the middle of their
-    bounds, as a mean is; None where a size is needed and nobody gave one, or where it hangs on
-    more than a size.
+    A linear formula has the same margin in every cell. For other formulas, values are assumed a
+    quarter of their range above the middle, as for a mean. The result is infinite if no interval is
+    known. It is None if nobody gave a needed size, or if the formula depends on more than a size.
     """
     rows = {total: _public_rows(plan, total) for total in totals_in(formula.expr)}
     known = {total: found for total, found in rows.items() if found is not None}
@@ -78,7 +78,7 @@ def predicted_margin(
 
 
 def _public_rows(plan: Plan, total: Total) -> Rows | None:
-    """Return which rows a total will be of; None where private keys leave that open."""
+    """Return which rows of the answer a total adds up; None if private keys leave that open."""
     by = {o.of for o in plan.question.outputs if o.name in total.by}
     sizes = [key.key.size for key in plan.keys if key.of not in by]
     if any(key.key.size is None for key in plan.keys):
@@ -91,7 +91,7 @@ def _is_foreseen(of: FormulaErrors, unit: object) -> bool:
 
 
 def _assumed(plan: Plan, noises: Sequence[Mechanism], size: int) -> list[NoisyPart]:
-    """Return each part of one cell as it would be; only sums, counts and means are looked at."""
+    """Return the parts of one assumed cell: values for sums, counts and means, and 0 for others."""
     values = [0.0] * len(plan.parts)
     for asked in plan.asked:
         if aggregate_of(asked.aggregate.verb).unit is None and asked.aggregate.verb != "mean":
@@ -115,43 +115,47 @@ def _value(asked: AskedAggregate, part: Part, size: int) -> float:
 
 
 Wanted = Mapping[Aggregate | Formula, Fraction]  # margins at 95 %
-STEP: Final = Fraction(1, 10**6)  # an epsilon that we find for an error is a multiple of this
+STEP: Final = Fraction(1, 10**6)  # an epsilon found for a wanted error is a multiple of this
 
 
 @dataclass(frozen=True)
 class Selection:
-    """What choosing the private keys may use: for all of a person's keys, and for each."""
+    """Partition selection of private keys, with its price.
+
+    `epsilon` and `delta` are for all keys of one person, who has at most `groups` of them.
+    `per_key` gives the share of each key.
+    """
 
     epsilon: Fraction
     delta: Fraction
     groups: int
-    threshold: Threshold | None = None  # None chooses optimally, key by key
+    threshold: Threshold | None = None  # None: optimal selection, key by key
 
     @property
     def event(self) -> SingleEvent:
-        """Return what choosing costs by itself."""
+        """Return the privacy event of the partition selection alone."""
         if self.threshold is None:
             return ApproximateEvent(self.epsilon, self.delta)
         return ThresholdEvent(self.threshold.rho, self.threshold.tail, self.epsilon, self.delta)
 
     def keep(self, counts: NDArray[np.int64], dice: Dice) -> NDArray[np.bool_]:
-        """Return which keys are shown, by how many people each has."""
+        """Select the keys that are shown, from the number of people with each key."""
         if self.threshold is None:
             return keep(counts, *self.per_key(), dice)
         return self.threshold.keep(counts, dice)
 
     def as_text(self) -> str:
-        """Return what tells one way of choosing from another, for ever."""
+        """Return a stable text that identifies the selection method; it must never change."""
         if self.threshold is None:
             return str(self.epsilon)
         return f"{self.epsilon}, threshold {self.threshold.least} at {self.threshold.variance}"
 
     def per_key(self) -> tuple[Fraction, Fraction]:
-        """Return what each key may use (soundness rule 16)."""
+        """Return the epsilon and delta for each key (soundness rule 16)."""
         return per_key(self.epsilon, self.delta, self.groups)
 
     def shown_from(self, odds: Fraction) -> int:
-        """Return how many people a key needs to be shown with at least those odds."""
+        """Return the smallest number of people at which a key is shown with probability `odds`."""
         if self.threshold is not None:
             return self.threshold.shown_from(odds)
         kept = keep_probabilities(*self.per_key())
@@ -160,7 +164,7 @@ class Selection:
 
 @dataclass(frozen=True)
 class Priced:
-    """A plan with its price: the whole price of the whole request, and the noise it buys."""
+    """A plan with its total price and the noise that this price buys."""
 
     plan: Plan
     epsilon: Fraction
@@ -168,12 +172,12 @@ class Priced:
     event: Event
     noises: tuple[Mechanism, ...]
     selection: Selection | None = None
-    earlier: Earlier | None = None  # what this tops up; the price is that of the difference
-    total: Fraction | None = None  # the whole price that a top-up raises it to
+    earlier: Earlier | None = None  # the answer that this tops up; the price is the difference
+    total: Fraction | None = None  # the total price after the top-up
 
     @property
     def means(self) -> tuple[Mechanism, ...]:
-        """Return what is in each released part: its noise, or that of the mean of all draws."""
+        """Return the noise in each released part; after a top-up, that of the mean of all draws."""
         if self.earlier is None:
             return self.noises
         draws = [draw.noises for draw in self.earlier.draws]
@@ -182,7 +186,7 @@ class Priced:
 
     @property
     def mechanism(self) -> str:
-        """Return every mechanism that the answer takes, by name."""
+        """Return the names of all mechanisms that the answer uses."""
         names = [str(noise.as_json()["kind"]) for noise in self.means]
         if self.selection is not None:
             is_optimal = self.selection.threshold is None
@@ -190,12 +194,12 @@ class Priced:
         return ", ".join(dict.fromkeys(names))
 
     def noises_of(self, aggregate: Aggregate) -> tuple[Noise, ...]:
-        """Return the noise in the aggregate's parts; a choice has none."""
+        """Return the noise of the aggregate's parts; a private choice has none."""
         found = (self.means[place] for place in self.plan.parts_of(aggregate))
         return tuple(noise for noise in found if isinstance(noise, Noise))
 
     def rank_error(self, aggregate: Aggregate | Formula) -> int | None:
-        """Return by how many rows the rank of a quantile may be off, at 95 %."""
+        """Return the 95 % error of a quantile's rank, in rows; None without a private choice."""
         if isinstance(aggregate, Formula):
             return None
         for place in self.plan.parts_of(aggregate):
@@ -205,14 +209,15 @@ class Priced:
         return None
 
     def margin(self, of: Aggregate | Formula, people: int | None) -> float | None:
-        """Return the expected half-interval at 95 %; None where it needs a size nobody gave.
+        """Return half the expected 95 % interval.
 
-        It is infinite where a formula divides by what cannot be told from zero at that price.
+        It is None if it depends on a size that nobody gave. It is infinite if a formula divides by
+        a number that the noise can't tell from zero.
         """
         return self._margin(of, people or self.plan.card.size)
 
     def assumes_size(self, of: Aggregate | Formula, people: int | None) -> bool:
-        """Say whether the margin assumes a size, which has to be told (soundness rule 4)."""
+        """Check whether the margin assumes a size, which then must be shown (soundness rule 4)."""
         return self.margin(of, people) is not None and self._margin(of, None) is None
 
     def _margin(self, of: Aggregate | Formula, size: int | None) -> float | None:
@@ -230,9 +235,9 @@ LADDER: Final = tuple(Fraction(n, 10) for n in (1, 2, 5, 10, 20))  # epsilons to
 
 
 def offers(plan: Plan, priced: Priced) -> tuple[Priced, ...]:
-    """Return the plan at other prices, for an asker who is choosing, and what is priced.
+    """Return the given price and the plan's prices at the other epsilons of LADDER.
 
-    The plan is what an epsilon buys: a price for several errors may have a split of its own.
+    `plan` must be the plan for an epsilon. A price for several errors may have its own split.
     """
     if priced.earlier is not None:
         return (priced,)
@@ -242,10 +247,10 @@ def offers(plan: Plan, priced: Priced) -> tuple[Priced, ...]:
 
 
 def price_at(plan: Plan, epsilon: Fraction, delta: Fraction) -> Priced:
-    """Return the plan at that price, or refuse noise that is too wide to be drawn exactly."""
+    """Price the plan at this epsilon and delta; refuse noise too wide to be drawn exactly."""
     priced = _offer(plan, epsilon, delta)
     if priced.selection is not None and priced.selection.threshold is None:
-        keep_probabilities(*priced.selection.per_key())  # refuses what could show no key
+        keep_probabilities(*priced.selection.per_key())  # refuses if no key could be shown
     if not _is_drawable(priced):
         raise Refused(
             "noise-out-of-range",
@@ -256,7 +261,7 @@ def price_at(plan: Plan, epsilon: Fraction, delta: Fraction) -> Priced:
 
 
 def _offer(plan: Plan, epsilon: Fraction, delta: Fraction) -> Priced:
-    """Return the plan at that price; delta is spent only where it buys less noise."""
+    """Price the plan, unchecked; delta is spent on values only if it buys less noise."""
     if plan.selects_keys:
         return _with_selection(plan, epsilon, delta)
     return _values(plan, epsilon, delta)
@@ -265,7 +270,7 @@ def _offer(plan: Plan, epsilon: Fraction, delta: Fraction) -> Priced:
 def _values(plan: Plan, epsilon: Fraction, delta: Fraction) -> Priced:
     pure = _with_laplace(plan, epsilon)
     if delta == 0 or any(b.part.choice is not None for b in plan.parts):
-        return pure  # a choice is pure, and a batch is of one kind
+        return pure  # a private choice is pure DP, and all parts use one kind of noise
     rho = rho_within(epsilon, delta)
     if rho == 0:
         return pure
@@ -274,9 +279,9 @@ def _values(plan: Plan, epsilon: Fraction, delta: Fraction) -> Priced:
 
 
 def price_at_rho(plan: Plan, rho: Fraction, delta: Fraction) -> Priced:
-    """Return the plan with Gaussian noise of that rho; its own epsilon is what delta makes of it.
+    """Price the plan with Gaussian noise of this rho; epsilon follows from rho and delta.
 
-    For questions of which many add up to one price: the sum of their rho is what counts.
+    This is for many queries that share one price: the sum of their rho is what counts.
     """
     if plan.selects_keys or any(b.part.choice is not None for b in plan.parts):
         raise Bug("a price in rho is for counts and sums over public keys")
@@ -293,7 +298,7 @@ def price_at_rho(plan: Plan, rho: Fraction, delta: Fraction) -> Priced:
 def price_for_errors(
     plan: Plan, margins: Mapping[str, Fraction], delta: Fraction, people: int | None
 ) -> Priced:
-    """Return the smallest price at which every named column is within its margin at 95 %."""
+    """Find the smallest price at which every named column is within its margin at 95 %."""
     wanted = {_number_named(plan, name): margin for name, margin in margins.items()}
     _check_reach(price_at(plan, MAX_EPSILON, delta), wanted, people)
     low, high = int(MIN_EPSILON / STEP) - 1, int(MAX_EPSILON / STEP)
@@ -364,7 +369,7 @@ def _pure_mechanism(plan: Plan, bounded: Bounded, epsilon: Fraction) -> Mechanis
     choice = bounded.part.choice
     if choice is None:
         return _laid_out(bounded, Noise("laplace", laplace.scale_for(bounded.l1, epsilon)))
-    return PrivateChoice(  # one choice for each cell that a person is in (soundness rule 18)
+    return PrivateChoice(  # each cell of a person has its own choice (soundness rule 18)
         choice.kind,
         epsilon / bounded.cells,
         plan.measure.max_rows,
@@ -376,7 +381,7 @@ def _pure_mechanism(plan: Plan, bounded: Bounded, epsilon: Fraction) -> Mechanis
 
 
 def _laid_out(bounded: Bounded, noise: Noise) -> Noise | Running:
-    """Return the noise as it is put on: on every cell, or on the blocks of a running count."""
+    """Return the noise for every cell, or for the blocks of a running count."""
     if bounded.axis is None:
         return noise
     return Running(noise, bounded.tree(noise.kind), bounded.axis)
@@ -388,7 +393,7 @@ def _with_gaussian(plan: Plan, event: GaussianEvent) -> Priced:
 
 
 def _with_selection(plan: Plan, epsilon: Fraction, delta: Fraction) -> Priced:
-    """Return the plan with a share for choosing keys: as much as one part more would have."""
+    """Price the plan with partition selection, whose share is that of one more aggregate."""
     if delta == 0:
         raise _needs_delta(plan)
     share = Fraction(1, len(plan.question.aggregates) + 1)
@@ -399,7 +404,10 @@ def _with_selection(plan: Plan, epsilon: Fraction, delta: Fraction) -> Priced:
 
 
 def selection_for(epsilon: Fraction, delta: Fraction, groups: int) -> Selection:
-    """Return the way to choose keys that shows one with fewer people at even odds."""
+    """Choose the better of optimal and threshold partition selection.
+
+    The better one needs fewer people to show a key with probability one half.
+    """
     optimal = Selection(epsilon, delta, groups)
     threshold = threshold_for(epsilon, delta, groups)
     if threshold is None or half_shown_from(*optimal.per_key()) <= threshold.least:
@@ -431,7 +439,7 @@ def _variance(bounded: Bounded, rho: Fraction) -> Fraction:
 
 
 def _total(priced: Priced) -> float:
-    """Return the noise of all parts, each in shares of its own sensitivity."""
+    """Return the total noise variance of the parts, each in units of its per-row sensitivity."""
     pairs = zip(priced.noises, priced.plan.parts, strict=True)
     return sum(
         (noise.std() / max(b.part.per_row, 1)) ** 2

@@ -1,4 +1,4 @@
-"""Find public keys that a question could group by instead of private ones."""
+"""Find public keys that a query could group by instead of private keys."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from sfumato.query.grouping_keys import PlanKey
 from sfumato.query.plan import Plan
 from sfumato.vault.card.columns import sql_name
 
-ADVISED: Final = 1_000  # groups that an answer may get by making a key public
+ADVISED: Final = 1_000  # the most groups that public keys may give an answer
 
 
 def public_instead(plan: Plan) -> tuple[list[str], str, int] | None:
-    """Return private keys, how to group by all whole numbers between their bounds, and how many.
+    """Return private keys, SQL that groups by public whole numbers instead, and its group count.
 
-    None if a key has no such bounds, or there would be too many groups.
+    None if a key has no whole-numbered bounds, or if there would be too many groups.
     """
     if plan.question.source is not None:
         return None
@@ -30,7 +30,7 @@ def public_instead(plan: Plan) -> tuple[list[str], str, int] | None:
 
 
 def _numbers_between(plan: Plan, key: PlanKey) -> int | None:
-    """Return how many whole numbers the card's bounds leave a column that is grouped by."""
+    """Count the whole numbers between the card's bounds of a grouping column; None if unbounded."""
     if not isinstance(key.of, Ref):
         return None
     column = plan.card.column(key.of.column)

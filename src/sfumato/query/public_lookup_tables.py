@@ -1,8 +1,8 @@
-"""Public tables beside tables with one row for each person, looked up by a column of theirs.
+"""Public tables joined to per-person tables, by a column of the per-person table.
 
-A public table's key is unique (held when its rows are stored), so that a person's one row meets one
-public row or none, and stays one row: what is claimed of a verb over tables of people goes on
-holding (soundness rule 12; decision 0006).
+A public table's key is unique, which is checked when its rows are stored. So a person's one row
+matches one public row or none, and stays one row. The sensitivity that is claimed for per-person
+tables therefore still holds (soundness rule 12; decision 0006).
 """
 
 from __future__ import annotations
@@ -18,36 +18,36 @@ from sfumato.query.typed_expression import Scope, Typed, typed_column
 from sfumato.vault.card.columns import Column
 from sfumato.vault.card.data_card import Card, Table
 
-SEVERAL = ""  # what a name stands for that more than one public table gives
+SEVERAL = ""  # marks a name that several public tables have
 
 
 @dataclass(frozen=True)
 class LookUp:
-    """A public table beside tables of people; `joined.on` is the column before that is its key."""
+    """A public table joined to per-person tables; `joined.on` is the column matched to its key."""
 
     joined: Joined
     table: Table
-    place: int  # of the table on the card
-    people: frozenset[str]  # what persons are called, which no public column is without its table
+    place: int  # index of the table on the card
+    people: frozenset[str]  # person columns; a public column of such a name needs its table
 
     @property
     def key(self) -> Column:
-        """Return the column that tells its rows apart."""
+        """Return the key column, which is unique."""
         return self.table.columns[self.key_place]
 
     @property
     def key_place(self) -> int:
-        """Return where the key stands among its columns."""
+        """Return the index of the key column."""
         names = [column.name.casefold() for column in self.table.columns]
         return names.index(str(self.table.key).casefold())
 
     def called(self, column: Column) -> str:
-        """Return the one spelling of a column: with its table."""
+        """Return the canonical name of a column: `table.column`."""
         return f"{self.table.name}.{column.name}"
 
 
 def look_ups(card: Card, question: Query, place_of: Callable[[str], int]) -> tuple[LookUp, ...]:
-    """Return the public tables beside the question's tables of people, or refuse."""
+    """Return the public tables joined to the query's per-person tables, or refuse."""
     if question.lookups and question.source is None:
         raise Refused(
             "not-in-language",
@@ -90,7 +90,7 @@ def _check(table: Table, wanted: Joined, before: Sequence[LookUp]) -> None:
 
 
 def _before(table: Table, wanted: Joined, question: Query, before: Sequence[LookUp]) -> str:
-    """Return the one spelling of the column that is looked up."""
+    """Return the canonical name of the column that is looked up."""
     theirs = wanted.on[0] if wanted.on else str(table.key)
     known = spellings(question, before)
     found = known.get(theirs.casefold(), SEVERAL)
@@ -100,7 +100,7 @@ def _before(table: Table, wanted: Joined, question: Query, before: Sequence[Look
 
 
 def _check_apart(question: Query, lookups: Sequence[LookUp]) -> None:
-    """Refuse a name that may be a public table's column and another."""
+    """Refuse a name that could be a public table's column or another column."""
     for name in sorted(question.bare & bare_names(lookups)):
         raise not_given(name, {name: SEVERAL})
     taken = _of_people(question)
@@ -115,12 +115,12 @@ def _check_apart(question: Query, lookups: Sequence[LookUp]) -> None:
 
 
 def bare_names(lookups: Sequence[LookUp]) -> frozenset[str]:
-    """Return the public columns' names in small letters, without their tables."""
+    """Return the names of the public columns in lower case, without their tables."""
     return frozenset(c.name.casefold() for one in lookups for c in one.table.columns)
 
 
 def check_lengths(lookups: Sequence[LookUp], of_people: Collection[int]) -> None:
-    """Refuse tables whose texts are not cut alike, for what is cut otherwise meets nothing."""
+    """Refuse tables with different `text_length`: texts cut at different lengths don't match."""
     for one in lookups:
         if set(of_people) != {one.table.limits.text_length}:
             raise Refused(
@@ -138,7 +138,7 @@ def _of_people(question: Query) -> dict[str, str]:
 
 
 def spellings(question: Query, lookups: Sequence[LookUp]) -> dict[str, str]:
-    """Return every name that the question may use, in small letters, and the one it stands for."""
+    """Map every name that the query may use, in lower case, to its canonical name."""
     public: dict[str, str] = {}
     for one in lookups:
         for column in one.table.columns:
@@ -151,7 +151,7 @@ def spellings(question: Query, lookups: Sequence[LookUp]) -> dict[str, str]:
 
 
 def not_given(name: str, known: Mapping[str, str]) -> Refused:
-    """Return the refusal of a name that no table gives, or more than one."""
+    """Return the refusal of a name that no table has, or that several have."""
     if known.get(name.casefold()) == SEVERAL:
         return Refused(
             "unknown-column",
@@ -168,11 +168,11 @@ def not_given(name: str, known: Mapping[str, str]) -> Refused:
     )
 
 
-# --- as physical ----------------------------------------------------------------------------------
+# --- physical form --------------------------------------------------------------------------------
 
 
 def typed_columns(lookups: Sequence[LookUp], start: int) -> dict[str, Typed]:
-    """Return what each column is, by its one spelling; they are numbered from `start`."""
+    """Return the type of each column by its canonical name; they are numbered from `start`."""
     made: dict[str, Typed] = {}
     for one in lookups:
         for place, column in enumerate(one.table.columns, start=start):
@@ -182,7 +182,7 @@ def typed_columns(lookups: Sequence[LookUp], start: int) -> dict[str, Typed]:
 
 
 def measured(lookups: Sequence[LookUp], scope: Scope, start: int) -> tuple[Join, ...]:
-    """Return the tables as an engine is to look them up, or refuse what is not stored alike."""
+    """Return the lookups as joins for the engine; refuse columns that are stored differently."""
     made: list[Join] = []
     for one in lookups:
         width, key = len(one.table.columns), one.key_place
@@ -193,7 +193,7 @@ def measured(lookups: Sequence[LookUp], scope: Scope, start: int) -> tuple[Join,
 
 
 def _place(one: LookUp, side: Typed) -> int:
-    """Return the number of the column that is looked up, stored as the key is."""
+    """Return the number of the column that is looked up, which must be stored like the key."""
     key, of = typed_column(one.key, 0), side.physical
     is_alike = side.step == key.step if side.is_number else side.kind == key.kind
     if not isinstance(of, Ref) or side.is_number != key.is_number or not is_alike:

@@ -1,8 +1,8 @@
-"""Public ranges of sums and quotients: what no rows within their bounds can pass.
+"""Public ranges of sums and quotients: bounds that rows within their own bounds can't leave.
 
-Every released sum adds up what rows give, and the card says how much a row may give. A quotient of
-two such sums lies between the least and the largest quotient of one row (the mediant inequality:
-sum t / sum b is a mean of the t / b, weighted by the b), whatever the noise made of it.
+A released sum adds up rows, and the card bounds what one row adds. A quotient of two such sums is
+between the least and the largest quotient of one row, whatever the noise. This is the mediant
+inequality: sum t / sum b is a mean of the t / b, weighted by the b.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ _PER_ROW: Final = ("rows", "values", "sum")
 
 
 def public_range(form: Form, plan: Plan) -> tuple[float, float]:
-    """Return the range of the form over all rows within bounds; an end may be infinite."""
+    """Return the public range of a sum or quotient over all rows; an end may be infinite."""
     if isinstance(form, Linear):
         return _of_sum(form, plan)
     return _of_quotient(form.top, form.bottom, plan)
 
 
 def least_positive(form: Linear) -> Fraction | None:
-    """Return the least value above zero of a sum of whole parts; None of a constant."""
+    """Return the least positive value of a sum of whole-numbered parts; None for a constant."""
     if form.is_constant:
         return None
     weights = [weight for _, weight in form.weights]
@@ -72,7 +72,10 @@ def _of_quotient(top: Linear, bottom: Linear, plan: Plan) -> tuple[float, float]
 
 
 def _gives(plan: Plan, parts: Iterable[int]) -> list[Gives]:
-    """Return the extremes of what a row adds to the parts; what is counted by person is apart."""
+    """Return the extremes of what one row adds to the parts.
+
+    Parts that are counted per person have their own entries.
+    """
     apart: list[Gives] = []
     choices: dict[object, list[dict[int, Fraction]]] = {}
     always: dict[int, Fraction] = {}
@@ -95,7 +98,7 @@ def _gives(plan: Plan, parts: Iterable[int]) -> list[Gives]:
 
 
 def _bounds(plan: Plan, place: int) -> tuple[Fraction, Fraction]:
-    """Return what a row with a value adds to the part at least and at most."""
+    """Return the least and the most that a row with a value adds to the part."""
     tally = plan.parts[place].part.tally
     if tally.kind == "values":
         return Fraction(1), Fraction(1)

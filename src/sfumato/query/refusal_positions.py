@@ -1,7 +1,7 @@
-"""A refusal that needs the card is told its place in the text: which part is it that is refused so?
+"""Find the place in the SQL text that a refusal is about, for refusals that need the card.
 
-Of the parts that the text was read as, those within others first, it is the first one that is
-refused for the same reason by itself. Else it is what the refusal names.
+The parts of the text are planned one by one, inner parts first. The place is that of the first part
+which is refused for the same reason by itself. Otherwise it is the place of a name in the refusal.
 """
 
 from __future__ import annotations
@@ -34,24 +34,24 @@ from sfumato.query.validation import of_source, tables_of_people
 from sfumato.vault.card.data_card import Card
 
 _NAMED: Final = re.compile(r"'([^']+)'")
-MOST_PLANS: Final = 100  # questions that are planned to find the part
+MOST_PLANS: Final = 100  # the most queries that are planned to find the part
 Planned = Callable[[Card, Query], object]
 
 
 def with_position(refused: Refused, card: Card, question: Query, planned: Planned) -> Refused:
-    """Return the refusal with its place in the text, where it has one and says so not already."""
+    """Add its place in the text to a refusal, if it has none and one is found."""
     places = question.places
     if places is None or "place" in refused.facts:
         return refused
     alone = _Alone(card, question, planned)
     place = _guilty(refused, alone, places) or _named(refused, places)
     if place is None and alone.is_of_text(refused):
-        place = places.first()  # no one part of it, or not one that can be told
+        place = places.first()  # no single part, or we can't find it
     return refused if place is None else refuse_at(refused, place)
 
 
 def _named(refused: Refused, places: Places) -> Place | None:
-    """Return where the first stands of what the refusal names between quotes."""
+    """Return the first place of a name that the refusal quotes."""
     named = [refused.facts[key] for key in ("table", "column") if key in refused.facts]
     for words in [*map(str, named), *_NAMED.findall(refused.cause)]:
         for part, place, _ in places:
@@ -65,21 +65,21 @@ def _named(refused: Refused, places: Places) -> Place | None:
 
 def _guilty(refused: Refused, alone: _Alone, places: Places) -> Place | None:
     if _is_same(alone.of_tables(), refused):
-        return None  # no part of it: the tables themselves
+        return None  # the tables themselves are refused, not a part
     is_of_all = _is_same(alone.refusal(Aggregate("count"), is_inner=False), refused)
     for part, place, is_inner in places:
         if is_of_all and isinstance(part, Aggregate):
-            continue  # whatever is asked of these tables is refused so
+            continue  # every aggregate over these tables is refused like this
         if _is_same(alone.refusal(part, is_inner=is_inner), refused):
             return place
     return _shown(refused, alone, places)
 
 
 def _shown(refused: Refused, alone: _Alone, places: Places) -> Place | None:
-    """Return where the column of the answer stands that does not go with the groupings."""
+    """Return the place of the output column that doesn't match GROUP BY."""
     plain = [output for output in alone.question.outputs if isinstance(output.of, Expr)]
     if refused.code != "not-in-language" or not plain or _is_same(alone.of_columns([]), refused):
-        return None  # no such column, or the groupings themselves
+        return None  # no such column, or GROUP BY itself is refused
     for output in plain:
         if _is_same(alone.of_columns([output]), refused):
             return next((place for part, place, _ in places if part == output.of), None)
@@ -92,7 +92,7 @@ def _is_same(found: Refused | None, refused: Refused) -> bool:
 
 @dataclass
 class _Alone:
-    """Parts of a question, each asked about by itself."""
+    """Plans the parts of a query one by one, to find the part that is refused."""
 
     card: Card
     question: Query
@@ -100,7 +100,7 @@ class _Alone:
     left: int = MOST_PLANS
 
     def of_tables(self) -> Refused | None:
-        """Return why the tables cannot be asked of at all; nothing if they can."""
+        """Return the refusal of the tables themselves; None if they are accepted."""
         try:
             joined_view(self.card, self.question)
         except Refused as refused:
@@ -108,15 +108,15 @@ class _Alone:
         return None
 
     def is_of_text(self, refused: Refused) -> bool:
-        """Say whether the text is refused so, whatever bounds and shares are given beside it."""
+        """Check whether the text is refused like this without the given bounds and shares."""
         question = replace(self.question, max_groups=None, max_rows=None)
         if question == self.question and refused.code not in ("bad-budget", "unknown-column"):
-            return True  # planning it once more can take long
+            return True  # planning it again can be slow
         self.left = max(self.left, 1)
         return _is_same(self._why(question), refused)
 
     def of_columns(self, columns: Sequence[Output]) -> Refused | None:
-        """Return why no such columns stand beside a count, grouped as the question is."""
+        """Return the refusal of these outputs with COUNT(*) under the query's GROUP BY, or None."""
         outputs = (*columns, Output("(count)", Aggregate("count")))
         return self._why(
             replace(self.question, outputs=outputs, where=None, having=None, order=(), limit=None)
@@ -130,7 +130,7 @@ class _Alone:
         return None
 
     def refusal(self, part: object, *, is_inner: bool) -> Refused | None:
-        """Return why the part is refused by itself; nothing if it is not."""
+        """Return the refusal of the part by itself; None if it is accepted."""
         try:
             self._check(part, is_inner=is_inner)
         except Refused as refused:
@@ -157,7 +157,7 @@ class _Alone:
             _check_value(part, card_scope(view))
 
     def _of_tables(self, part: object) -> list[View]:
-        """Return what the tables of people are made of in which the part stands."""
+        """Return the views below the per-person tables that contain the part."""
         views = (self._view, *self._view.beside)
         tables = tables_of_people(self.question)
         if len(tables) <= 1:
@@ -165,7 +165,7 @@ class _Alone:
         return [view for view, each in zip(views, tables, strict=True) if _stands_in(part, each)]
 
     def _asking(self, aggregate: Aggregate) -> Query:
-        """Return the question for that aggregate alone, of all rows."""
+        """Return the query for that aggregate alone, over all rows."""
         output = Output("x", aggregate)
         return replace(
             self.question,
@@ -179,7 +179,7 @@ class _Alone:
             self.planned(self.card, replace(question, places=None))
 
     def _is_of_outputs(self, condition: Predicate) -> bool:
-        """Say whether the condition may be a part of HAVING."""
+        """Check whether the condition may be a part of HAVING."""
         names = columns_of(condition)
         return self.question.having is not None and names <= {o.name for o in self.question.outputs}
 
@@ -189,7 +189,7 @@ class _Alone:
 
 
 def _stands_in(part: object, each: EachPerson) -> bool:
-    """Say whether the part is one that the table of people is made by, whatever it is called."""
+    """Check whether the per-person table is made with this part, whatever its column name."""
     if isinstance(part, Reduce):
         return (part.verb, part.of) in [(column.verb, column.of) for column in each.columns]
     return any(part == value for whole in of_source(each) for value in walk(whole))

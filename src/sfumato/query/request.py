@@ -1,4 +1,4 @@
-"""What an asker sends: a question, and either an epsilon or the errors they can live with."""
+"""A request: a query, and either an epsilon or the errors that the asker accepts."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from sfumato.query.refusal_positions import with_position
 from sfumato.query.top_up import top_up_at
 from sfumato.vault.card.data_card import Card
 
-# --- The split of a price that several errors need least of
+# --- The split with the lowest price for several wanted errors
 #
-# What is surer than it was asked to be gives of its share to the others, until all are as sure as
-# they have to be. It is a function of the question, the card and the errors, as the price is: no
-# row is in it.
+# An aggregate that is more exact than requested gives some of its share to the others, until all
+# are as exact as they must be. The split depends on the query, the card and the errors, like the
+# price; no row is read.
 
 
 Split = Mapping[str, Fraction]
 _TURNS: Final = 8
-_MOST: Final = 32  # of looks: each turn takes some thirty of them at every error
-_LOOKS: Final[Mapping[str, int]] = {  # what one look at an error takes; of what is not here, more
+_MOST: Final = 32  # the most cost: each turn evaluates every error about 30 times
+_LOOKS: Final[Mapping[str, int]] = {  # cost to evaluate an error once; verbs not listed cost more
     "count": 1, "count_values": 1, "count_people": 1, "count_distinct": 1, "sum": 1, "mean": 8,
 }  # fmt: skip
 
@@ -40,11 +40,11 @@ def least_price(
     people: int | None,
     at: Callable[[Split], Priced],
 ) -> Priced:
-    """Return the least price found: the one that was given, or one by a split for these errors.
+    """Return the lowest price found: the given one, or one with a split for these errors.
 
-    A split is looked for where each number of the answer is an aggregate with an error of its own;
-    what has none is not to be paid for by the others' being less sure. Nor is it looked for where
-    that would take long: a price is free, and whoever asks for one keeps a processor busy.
+    A split is tried only if each number of the answer is an aggregate with an error of its own.
+    Otherwise the others would become less exact to pay for an aggregate without a wanted error. A
+    split is not tried if it would take long: a price is free, so its computation must be cheap.
     """
     named = _named(priced, margins)
     if named is None:
@@ -53,7 +53,7 @@ def least_price(
     for _ in range(_TURNS):
         try:
             found = at(split)
-        except Refused:  # out of reach by this one
+        except Refused:  # this split can't reach the errors
             return best
         best = min(best, found, key=lambda one: one.epsilon)
         moved = _moved(found, split, named, people)
@@ -66,7 +66,7 @@ def least_price(
 def _named(
     priced: Priced, margins: Mapping[str, Fraction]
 ) -> dict[str, tuple[Aggregate, Fraction]] | None:
-    """Return each aggregate and its error by one of its names; None if one lacks an error."""
+    """Return each aggregate and its wanted error by output name; None if no split is tried."""
     asked = {name.casefold(): margin for name, margin in margins.items()}
     made: dict[str, tuple[Aggregate, Fraction]] = {}
     for output in priced.plan.question.outputs:
@@ -85,9 +85,10 @@ def _moved(
     named: Mapping[str, tuple[Aggregate, Fraction]],
     people: int | None,
 ) -> dict[str, Fraction]:
-    """Return the split by which each aggregate has as much less as it is surer than it has to be.
+    """Return the split in which aggregates that are too exact get a smaller share.
 
-    Shares are thousandths of the largest, rounded up, so that they stay short.
+    Each share shrinks by the ratio of the error to the wanted error. Shares are thousandths of the
+    largest, rounded up, so that they stay short.
     """
     wanted = {
         name: float(split[name]) * _kept(priced.margin(of, people), float(margin))
@@ -101,25 +102,25 @@ def _moved(
 
 
 def _kept(reached: float | None, margin: float) -> float:
-    """Return how much of its share is left to what reaches this error; never none of it."""
+    """Return the fraction of its share that an aggregate keeps, given its error; never zero."""
     return 1.0 if reached is None else min(1.0, max(reached / margin, 1 / LARGEST))
 
 
 @dataclass(frozen=True)
 class Request:
-    """A question with its price: an epsilon, or a margin at 95 % for named columns."""
+    """A query with its price: an epsilon, or a margin at 95 % for named columns."""
 
     question: Query
     epsilon: Fraction | None = None
     margins: Mapping[str, Fraction] | None = None
     delta: Fraction | None = None
     people: int | None = None
-    top_up: str | None = None  # the asker's own operation whose answer this raises
+    top_up: str | None = None  # the asker's own operation whose answer this tops up
     split: Mapping[str, Fraction] | None = None  # shares of the price, by column of the answer
-    rho: Fraction | None = None  # instead of an epsilon: Gaussian noise of that rho, for a twin
+    rho: Fraction | None = None  # Gaussian noise of that rho, without epsilon: for synthetic data
 
     def as_json(self) -> Json:
-        """Return what was asked as it was asked; what an operation id stands for."""
+        """Return the request as it was asked, as JSON; an operation id stands for exactly this."""
         margins = sorted((self.margins or {}).items())
         return {
             "question": query_json(self.question),
@@ -138,7 +139,7 @@ class Request:
 
 
 def read_request(shape: Mapping[str, Any]) -> Request:  # Any: JSON that `as_json` wrote
-    """Return the request that was written down as it was asked."""
+    """Parse a request from its JSON."""
     return Request(
         question=read_query(shape["question"]),
         epsilon=None if shape["epsilon"] is None else Fraction(shape["epsilon"]),
@@ -152,9 +153,9 @@ def read_request(shape: Mapping[str, Any]) -> Request:  # Any: JSON that `as_jso
 
 
 def priced_request(card: Card, request: Request, earlier: Earlier | None = None) -> Priced:
-    """Return the priced plan, or refuse; nothing is charged and no row is read.
+    """Price a request, or refuse; nothing is charged and no row is read.
 
-    With an earlier answer it is the price of raising that one to the epsilon of the request.
+    With an earlier answer, this is the price of a top-up to the request's epsilon.
     """
     plan = make_plan(card, request.question, request.split)
     try:
@@ -187,14 +188,14 @@ def _priced(card: Card, request: Request, plan: Plan, earlier: Earlier | None) -
 
 
 def _for_errors(card: Card, request: Request, plan: Plan, delta: Fraction) -> Priced:
-    """Return the least price for the errors, by the split that was asked for or by the best one."""
+    """Return the lowest price for the errors, with the requested split or the best one found."""
     margins = request.margins or {}
     best = price_for_errors(plan, margins, delta, request.people)
     if request.split:
         return best
     for allowed in sorted(
         {delta, Fraction(0)}
-    ):  # what is best for Laplace noise is not for Gaussian
+    ):  # the best split for Laplace noise is not the best for Gaussian
 
         def at(split: Split, allowed: Fraction = allowed) -> Priced:
             made = make_plan(card, request.question, split)

@@ -1,4 +1,4 @@
-"""Which columns a part of a question may name, and the question in the card's own spelling."""
+"""Resolve names: which columns are in scope, and the query in the card's own spelling."""
 
 from __future__ import annotations
 
@@ -44,21 +44,24 @@ from sfumato.query.typed_expression import Scope, Typed, column_type, number, wh
 from sfumato.vault.card.columns import read_constant
 from sfumato.vault.card.data_card import Card
 
-# --- The columns of a table with one row for each person: what is publicly known of each
+# --- Columns of per-person tables and their types
 #
-# They are physical `u0`, `u1`, ...; where several such tables stand beside each other, the numbers
-# run on from one to the next.
+# They are the physical columns `u0`, `u1`, ... If several per-person tables are joined, the numbers
+# continue from one table to the next.
 
 
-FINE: Final = (10_000, 1_000, 100)  # parts of a step: a person's mean is rounded down to one
-MOST_KEYS: Final = 1_000  # of a text, that a person's may be told apart by; more stay private
-_ROOM: Final = 8  # for what is done with it on the way to a sum over all people
+FINE: Final = (10_000, 1_000, 100)  # a person's mean is rounded down to such a part of a step
+MOST_KEYS: Final = 1_000  # most public keys of a per-person text; with more it stays private
+_ROOM: Final = 8  # headroom for arithmetic before the sum over all people
 
 
 def reduced_columns(
     source: EachPerson, inner: Scope, most: int, people: int, *, start: int = 0
 ) -> dict[str, Typed]:
-    """Return the columns by name in small letters; `most` rows a person, of so many people."""
+    """Return the types of a per-person table's columns, by name in lower case.
+
+    A person has at most `most` rows, and there are at most `people` people.
+    """
     places = inner_places(source.columns, start)
     return {
         column.name.casefold(): _reduced(column, inner, place, most, people)
@@ -67,7 +70,7 @@ def reduced_columns(
 
 
 def inner_places(columns: Sequence[Reduce], start: int = 0) -> list[int]:
-    """Return where each column's first tally stands; a mean is a sum and, next to it, a count."""
+    """Return the index of each column's first tally; a mean has two, a sum and a count."""
     places, place = [], start
     for column in columns:
         places.append(place)
@@ -76,7 +79,7 @@ def inner_places(columns: Sequence[Reduce], start: int = 0) -> list[int]:
 
 
 def width_of(column: Reduce) -> int:
-    """Return how many tallies a column is made of."""
+    """Return the number of tallies that a column needs."""
     return 2 if column.verb == "mean" else 1
 
 
@@ -116,14 +119,14 @@ def _reduced(column: Reduce, inner: Scope, at: int, most: int, people: int) -> T
 
 
 def _code(place: Ref, keys: Sequence[Constant] | None) -> Expr | None:
-    """Return which of the keys a person's text is; that it is of none of them is null."""
+    """Return the index of a per-person text among the keys; NULL if it is none of them."""
     if keys is None:
         return None
     return Case(tuple((Compare(place, "=", key), whole(i)) for i, key in enumerate(keys)), None)
 
 
 def _mean(side: Typed, total: Typed, count: Ref, fine: int) -> Typed:
-    """Return a person's mean, rounded down to a part of the column's step; null of nothing."""
+    """Return a person's mean, rounded down to a part of the column's step; NULL without values."""
     wide = replace(total, lower=total.lower * fine, upper=total.upper * fine)
     above = Arithmetic("*", within_reach(wide).physical, whole(fine))
     return replace(
@@ -136,7 +139,7 @@ def _mean(side: Typed, total: Typed, count: Ref, fine: int) -> Typed:
 
 
 def _parts_of_step(side: Typed, most: int, people: int) -> int:
-    """Return the most parts that leave room for the sums of a person, and of all people."""
+    """Return how many parts a step can have, so that each person's sum and the total stay exact."""
     size = max(abs(side.lower), abs(side.upper), 1) * max(most, people) * _ROOM
     return next((fine for fine in FINE if size * fine <= LARGEST), FINE[-1])
 
@@ -155,15 +158,15 @@ def _check_bounded(side: Typed) -> None:
 
 @dataclass(frozen=True)
 class PeopleTable:
-    """A table with one row for each person, over the joined tables that it is made of."""
+    """A per-person table, with the view of joined tables that it is made from."""
 
     view: View
     source: EachPerson
-    most_rows: int  # of a person, that it is made of
+    most_rows: int  # of a person, at most
 
 
 def card_scope(view: View) -> Scope:
-    """Return the columns of the tables that are asked."""
+    """Return the columns of the view as a scope."""
 
     def find(name: str) -> Typed:
         column = view.name(name)
@@ -184,9 +187,9 @@ def people_scope(
     lookups: Sequence[LookUp] = (),
     names: Mapping[str, str] = MappingProxyType({}),
 ) -> Scope:
-    """Return the columns of tables with one row for each person, and of public ones beside them.
+    """Return the columns of per-person tables, and of public tables joined to them, as a scope.
 
-    `names` are all that a public column may go by.
+    `names` maps every spelling of a name to its canonical name.
     """
     columns: dict[str, Typed] = {}
     start = 0
@@ -213,15 +216,15 @@ def people_scope(
 
 
 def _nulls(card: Card) -> frozenset[str]:
-    """Return how the rows may spell that there is no value."""
+    """Return the card's spellings of NULL."""
     return frozenset(word.strip() for word in card.nulls)
 
 
-# --- conditions as physical --------------------------------------------------------------------
+# --- conditions in physical form ---------------------------------------------------------------
 
 
 def resolve_expression(predicate: Predicate, scope: Scope) -> Predicate:
-    """Return the condition on physical columns, numbers in steps, or refuse."""
+    """Return the condition on physical columns, with numbers in steps; or refuse."""
     match predicate:
         case Compare(of=of, operator=operator, constant=constant):
             side = typecheck(of, scope)
@@ -251,7 +254,7 @@ def resolve_expression(predicate: Predicate, scope: Scope) -> Predicate:
 
 
 def _stored(side: Typed, constant: Constant) -> Constant:
-    """Return the constant as the prepared table has it: in steps, in periods, as a date."""
+    """Return the constant as the prepared table stores it: in steps, as a period, or as a date."""
     spelt = _spelled_constant(side, constant)
     if side.unit is not None:
         period = period_of_text(side.unit, spelt.text)
@@ -271,7 +274,7 @@ def _stored(side: Typed, constant: Constant) -> Constant:
 
 
 def _spelled_constant(side: Typed, constant: Constant) -> Constant:
-    """Return the constant in the type's own spelling, or refuse what is not of that type."""
+    """Return the constant in the type's own spelling; refuse a constant of another type."""
     if constant.kind == "boolean":
         if side.kind != "boolean":
             raise Refused(
@@ -288,7 +291,7 @@ def _spelled_constant(side: Typed, constant: Constant) -> Constant:
 
 
 def as_boolean(constant: Constant) -> bool | Fraction:
-    """Return 1 as true and 0 as false, as databases spell booleans; another number as it is."""
+    """Read 1 as true and 0 as false, as databases write booleans; keep other numbers."""
     return bool(constant.number) if constant.number in (0, 1) else constant.number
 
 
@@ -326,9 +329,9 @@ def spelled_expr(expr: Expr, scope: Scope, names: Mapping[str, str]) -> Expr:
 
 
 def spelled_predicate(predicate: Predicate, scope: Scope, names: Mapping[str, str]) -> Predicate:
-    """Return a condition that selects, in one form, columns and constants in the card's spelling.
+    """Return a WHERE or WHEN condition in canonical form, spelled as on the card.
 
-    That is a WHERE, or what stands before THEN: what is false of a row and what is open are alike.
+    In both places, false and NULL have the same effect.
     """
     made = selection_condition(canonical_condition(_spelled(predicate, scope, names)))
     _check_met(made, scope)
@@ -336,9 +339,10 @@ def spelled_predicate(predicate: Predicate, scope: Scope, names: Mapping[str, st
 
 
 def _check_met(predicate: Predicate, scope: Scope) -> None:
-    """Refuse, of a canonical condition, a text that no row of its column has, whatever there is.
+    """Refuse a canonical condition that compares with a spelling of NULL, which no row equals.
 
-    Such a question would be paid, and answered of nobody. Other than that text every known one is.
+    Such a query would be paid for and match nobody. `<>` is accepted: every known text differs from
+    it.
     """
     match predicate:
         case All(predicates=parts) | AnyOf(predicates=parts):
@@ -385,7 +389,7 @@ def _spelled(predicate: Predicate, scope: Scope, names: Mapping[str, str]) -> Pr
 
 
 def resolved_scope(view: View, question: Query) -> Scope:
-    """Return the columns that the question itself may name."""
+    """Return the columns that the query itself may name, as a scope."""
     if question.source is None:
         return card_scope(view)
     names = spellings(question, view.lookups)
@@ -393,7 +397,7 @@ def resolved_scope(view: View, question: Query) -> Scope:
 
 
 def people_tables(view: View, question: Query) -> list[PeopleTable]:
-    """Return the question's tables with one row for each person, in their order."""
+    """Return the query's per-person tables, in order."""
     if question.source is None:
         return []
     sources = [question.source, *(one.each for one in question.beside)]
@@ -404,12 +408,12 @@ def people_tables(view: View, question: Query) -> list[PeopleTable]:
 
 
 def most_inner_rows(card: Card, question: Query) -> int:
-    """Return how many rows of a person a per-person table is made of, at most."""
+    """Return the most rows of a person that a per-person table is made of."""
     return min(question.max_rows or card.limits.rows_per_person, card.limits.rows_per_person)
 
 
 def in_card_spelling(view: View, question: Query) -> Query:
-    """Return the question with columns and constants spelled as on the card, or refuse."""
+    """Return the query with columns and constants spelled as on the card, or refuse."""
     if question.source is not None:
         beside = zip(view.beside, question.beside, strict=True)
         question = replace(
@@ -439,7 +443,7 @@ def _each(view: View, source: EachPerson) -> EachPerson:
 
 
 def _reduced_rows(view: View, column: Reduce) -> Reduce:
-    """Return what counts the person in an inner SELECT as what counts their rows."""
+    """Rewrite COUNT(person) in an inner SELECT as a count of the person's rows."""
     if column.verb != "count_values" or column.of is None:
         return column
     made = _of_rows(view, Aggregate("count_values", (column.of,)))
@@ -449,7 +453,7 @@ def _reduced_rows(view: View, column: Reduce) -> Reduce:
 
 
 def _names(view: View, question: Query) -> Mapping[str, str]:
-    """Return how the columns are spelled that the question itself may name."""
+    """Return the spellings of the columns that the query itself may name."""
     if question.source is None:
         return view.names
     return spellings(question, view.lookups)
@@ -458,7 +462,7 @@ def _names(view: View, question: Query) -> Mapping[str, str]:
 def _output(view: View, question: Query, output: Output, scope: Scope) -> Output:
     names = _names(view, question)
     if isinstance(output.of, Formula):
-        return output  # of outputs, by their names
+        return output  # it names outputs, not columns
     if not isinstance(output.of, Aggregate):
         return replace(output, of=spelled_expr(output.of, scope, names))
     is_inner = question.source is not None and any(name in names for name in view.people)
@@ -473,9 +477,9 @@ def _output(view: View, question: Query, output: Output, scope: Scope) -> Output
 
 
 def _of_rows(view: View, aggregate: Aggregate) -> Aggregate:
-    """Return COUNT(person) as COUNT(*), and what counts the person on a condition as those rows.
+    """Rewrite COUNT(person) as COUNT(*), and a conditional COUNT(person) as a count of those rows.
 
-    No row is without its person: such rows are dropped before anything is asked.
+    Every row has a person: rows without one are dropped before any query.
     """
     match aggregate:
         case Aggregate(verb="count_values", of=(Ref() as of,)) if _is_person(view, of):
@@ -489,7 +493,7 @@ def _of_rows(view: View, aggregate: Aggregate) -> Aggregate:
 
 
 def _people_where(view: View, aggregate: Aggregate) -> Predicate | None:
-    """Return the condition of COUNT(DISTINCT CASE WHEN condition THEN person END), if it is that.
+    """Return the condition of COUNT(DISTINCT CASE WHEN condition THEN person END), else None.
 
     `COUNT(DISTINCT person) FILTER (WHERE condition)` is read as that too.
     """
@@ -502,16 +506,16 @@ def _people_where(view: View, aggregate: Aggregate) -> Predicate | None:
 
 
 def _have_a_row(condition: Predicate) -> Aggregate:
-    """Return the number of people with such a row: a one for each, cut to one a person and cell."""
+    """Count people with such a row: a sum of ones, clamped to 1 per person and cell."""
     return Aggregate("sum", (one_where(condition),), within=(Constant.of(0), Constant.of(1)))
 
 
 def _counts_people(view: View, aggregate: Aggregate) -> bool:
-    """Say whether these are people, who are counted by the unit of the card and nothing else."""
+    """Check whether the aggregate is COUNT(DISTINCT person), by the card's unit alone."""
     is_distinct = aggregate.verb == "count_distinct" and len(aggregate.of) == 1
     return is_distinct and _is_person(view, aggregate.of[0])
 
 
 def _is_person(view: View, of: Expr) -> bool:
-    """Say whether the expression is the column that names the person, if people are the unit."""
+    """Check whether the expression is the person column, if the privacy unit is a person."""
     return view.card.by_person and isinstance(of, Ref) and of.column.casefold() in view.people

@@ -1,8 +1,8 @@
-"""What expressions and conditions are of one row, in SQL's own logic: the one place that says so.
+"""Evaluate expressions and conditions on one row, with SQL's NULL logic.
 
-A row is one that somebody made up, with exact numbers (row_evaluation.py), or a released one, with
-floats (query/postprocess/released_conditions.py). They differ in how numbers are reckoned and
-constants are read, and hand that in.
+The row is either synthetic, with exact numbers (row_evaluation.py), or released, with floats
+(query/postprocess/released_conditions.py). The two differ in arithmetic and constants, so each
+passes its own `Reading`.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from sfumato.query.expression import (
 )
 from sfumato.query.time_periods import first_of_period, period_of_text
 
-# Any: a row's values, of whichever types their reading has; null is None everywhere
+# Any: the values of a row have the types of its Reading; NULL is None everywhere
 Values = Mapping[str, Any]
 HOLDS: Final[Mapping[Operator, tuple[int, ...]]] = {
     "=": (0,), "!=": (-1, 1), "<": (-1,), "<=": (-1, 0), ">": (1,), ">=": (0, 1),
@@ -52,18 +52,18 @@ HOLDS: Final[Mapping[Operator, tuple[int, ...]]] = {
 
 @dataclass(frozen=True)
 class Reading:
-    """How the numbers of a row are reckoned; nothing here is asked of a null."""
+    """The arithmetic of one kind of row; its functions never get a NULL."""
 
-    number: Callable[[Constant], Any]  # a constant's
+    number: Callable[[Constant], Any]  # of a constant
     two: Callable[[Sign, Any, Any], Any]
     curve: Callable[[CurveName, Any], Any]
     floor: Callable[[Any], Any]
     of_time: Callable[[Since | Part, Any], Any]
-    order: Callable[[Expr, Any, Constant], int]  # -1, 0 or 1: the value beside the constant
+    order: Callable[[Expr, Any, Constant], int]  # -1, 0 or 1: the value compared with the constant
 
 
 def value_of(expr: Expr, row: Values, by: Reading) -> Any:
-    """Return what the expression is of the row."""
+    """Return the value of the expression on the row."""
     match expr:
         case Ref(column=column):
             return row[column]
@@ -106,7 +106,7 @@ def _of_one(expr: Floor | Clamp | Since | Part | Curve, of: Any, by: Reading) ->
 
 
 def holds_of(predicate: Predicate, row: Values, by: Reading) -> bool | None:
-    """Say whether the condition holds of the row; None where a null leaves it open."""
+    """Check whether the condition holds on the row; None if it is NULL."""
     match predicate:
         case Not(predicate=inner):
             truth = holds_of(inner, row, by)
@@ -136,10 +136,11 @@ def _simply(predicate: Compare | Among | StartsWith, value: Any, by: Reading) ->
             return str(value).startswith(letters)
 
 
-# --- What expressions and conditions say of one row that somebody has made up; never of a real one
+# --- Evaluation on synthetic rows; never on real ones
 #
-# Twins need it: rows are made until they pass a researcher's own filters. Numbers are exact, dates
-# are ISO texts, and null is None, as SQL has it. Held to the engine by tests/features/synthetic.
+# Synthetic data needs it: rows are generated until they pass a researcher's filters. Numbers are
+# exact, dates are ISO texts, and NULL is None. tests/features/synthetic/test_schema_twin.py checks
+# that the engine agrees.
 
 
 Value = Fraction | str | bool | None
@@ -147,20 +148,20 @@ Row = Mapping[str, Value]
 
 
 def constant_value(constant: Constant) -> Value:
-    """Return what the constant is."""
+    """Return the value of the constant."""
     if constant.kind == "number":
         return constant.number
     return constant.text == "true" if constant.kind == "boolean" else constant.text
 
 
 def value_on(expr: Expr, row: Row) -> Value:
-    """Return what the expression gives on the row."""
+    """Return the value of the expression on a synthetic row."""
     made: Value = value_of(expr, row, _EXACTLY)
     return made
 
 
 def holds_on(predicate: Predicate, row: Row) -> bool | None:
-    """Say whether the condition holds on the row; None where a null leaves it open."""
+    """Check whether the condition holds on a synthetic row; None if it is NULL."""
     return holds_of(predicate, row, _EXACTLY)
 
 
@@ -209,7 +210,7 @@ def _order(of: Expr, here: Any, constant: Constant) -> int:  # Any: checked to b
 
 
 def _alike(of: Expr, constant: Constant) -> Value:
-    """Return the constant; beside a period of time, the period that it lies in."""
+    """Return the constant; if it is compared with a period, the period that contains it."""
     if isinstance(of, Since) and constant.kind == "text":
         return first_of_period(of.unit, period_of_text(of.unit, constant.text))
     return constant_value(constant)

@@ -1,8 +1,8 @@
-"""How many parts a question has, counted no further than they may be.
+"""Limits on the size of a query: count its nodes, and stop at the limit.
 
-What several parts share is one value in memory and counts each time that it stands: a CASE of one
-column stands in each of its branches, and a CASE of such a CASE in each of those. To compare, hash
-or print it takes as long as it is large, so it is counted first, and never to the end.
+A shared node is one value in memory, but counts each time it occurs. A CASE on one column repeats
+the column in each branch, and a CASE on such a CASE repeats that again. To compare, hash or print a
+value takes time in proportion to its size. So it is counted first, and never past the limit.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from typing import Final
 from sfumato.dp.refusal import Refused
 from sfumato.query.expression import Expr, Predicate, parts_of
 
-MAX_NODES: Final = 2000  # of all expressions and conditions together; COUNT(*) of a person is one
-MAX_PHYSICAL: Final = 40_000  # of what they become; a statement of more is too long to be written
+MAX_NODES: Final = 2000  # nodes of all expressions and conditions; a per-person COUNT(*) is one
+MAX_PHYSICAL: Final = 40_000  # nodes in physical form; a larger statement is too long
 
 
 def count_up_to(most: int, values: Iterable[Expr | Predicate]) -> int:
-    """Return how many parts the values have together; most + 1 if they have more than most."""
+    """Count the nodes of the values together; return most + 1 if there are more than `most`."""
     waiting, count = [*values], 0
     while waiting and count <= most:
         waiting += parts_of(waiting.pop())
@@ -27,7 +27,7 @@ def count_up_to(most: int, values: Iterable[Expr | Predicate]) -> int:
 
 
 def check_parts(values: Iterable[Expr | Predicate], besides: int = 0) -> None:
-    """Refuse what has more parts than a question may have; so many stand beside them."""
+    """Refuse expressions with more than MAX_NODES nodes, counting `besides` further ones."""
     if besides + count_up_to(MAX_NODES, values) > MAX_NODES:
         raise Refused(
             "question-too-large", f"More than {MAX_NODES} parts.", "Ask in several questions."
@@ -35,7 +35,7 @@ def check_parts(values: Iterable[Expr | Predicate], besides: int = 0) -> None:
 
 
 def check_physical(values: Iterable[Expr | Predicate | None]) -> None:
-    """Refuse what becomes too long on physical columns: each ABS names its number three times."""
+    """Refuse expressions that are too long in physical form; ABS, say, repeats its operand."""
     known = (value for value in values if value is not None)
     if count_up_to(MAX_PHYSICAL, known) > MAX_PHYSICAL:
         raise Refused(

@@ -1,4 +1,4 @@
-"""Periods of time as whole numbers since 1970, and back; for keys and for what people type."""
+"""Convert dates to periods numbered from 1970, and back, for keys and for typed constants."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ _FIRST = date(1970, 1, 1)
 
 
 def day_of(text: str) -> int:
-    """Return how many days lie between 1970 and the ISO date."""
+    """Return the number of days from 1970-01-01 to the ISO date."""
     return (date.fromisoformat(text[:10]) - _FIRST).days
 
 
 def period_of_day(unit: Unit, day: int) -> int:
-    """Return how many whole units lie between 1970 and that day (its first hour)."""
+    """Return the number of the period that the day is in; for hours, that of its first hour."""
     moment = _FIRST + timedelta(days=day)
     match unit:
         case "day":
@@ -33,13 +33,13 @@ def period_of_day(unit: Unit, day: int) -> int:
 
 
 def period_of_text(unit: Unit, text: str) -> int:
-    """Return how many whole units lie between 1970 and the ISO date or timestamp."""
+    """Return the number of the period that the ISO date or timestamp is in."""
     hours = int(text[11:13]) if unit == "hour" and len(text) > 10 else 0
     return period_of_day(unit, day_of(text)) + hours
 
 
 def first_of_period(unit: Unit, period: int) -> str:
-    """Return when the period begins, as people write it."""
+    """Return the date or hour at which the period begins, as text."""
     match unit:
         case "day":
             return (_FIRST + timedelta(days=period)).isoformat()

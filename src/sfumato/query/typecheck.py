@@ -1,4 +1,4 @@
-"""What an expression is on a card: numbers, choices, times, with what is known of each."""
+"""Type checking: the type of an expression on a card, with its public bounds, step and keys."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ FIELDS_BETWEEN: Final = {
 
 
 def typecheck(expr: Expr, scope: Scope) -> Typed:
-    """Return what the expression is, or refuse."""
+    """Return the type of the expression, or refuse."""
     match expr:
         case Ref(column=column):
             return scope.find(column)
@@ -83,13 +83,13 @@ def typecheck(expr: Expr, scope: Scope) -> Typed:
 
 
 def typecheck_plain(of: Expr, scope: Scope) -> Typed:
-    """Return what the expression is; a number has no origin of its own."""
+    """Return the type of the expression; a number gets an origin of zero."""
     side = typecheck(of, scope)
     return plain(side) if side.is_number else side
 
 
 def not_of_rows(what: str) -> Refused:
-    """Return the refusal of what is reckoned of released numbers only."""
+    """Return the refusal of a function that works on released numbers only."""
     return Refused(
         "not-in-language",
         f"{what} is reckoned of numbers of the answer, not of rows: rows are added up exactly.",
@@ -109,7 +109,7 @@ def _literal(constant: Constant) -> Typed:
     return Typed("text", Literally(constant), keys=(constant,), code=whole(0))
 
 
-# --- choices -----------------------------------------------------------------------------------
+# --- CASE and COALESCE -------------------------------------------------------------------------
 
 
 def _coalesce(parts: Sequence[Typed]) -> Typed:
@@ -177,7 +177,7 @@ def _united_keys(parts: Sequence[Typed]) -> tuple[Constant, ...] | None:
 
 
 def _code_in(part: Typed, keys: Sequence[Constant]) -> Expr:
-    """Return which of the keys the part is; its own codes, moved where they stand elsewhere."""
+    """Return the part's code, renumbered for a list of keys that contains its own."""
     if part.code is None or part.keys is None:
         raise Bug("a finite type without codes")
     at = {key: place for place, key in enumerate(keys)}

@@ -1,4 +1,7 @@
-"""What is publicly known of an expression: its type, bounds and step, and its physical twin."""
+"""Types of expressions: kind, public bounds and step, and the physical expression of each.
+
+A physical expression is over the columns of a prepared table, and all its numbers are whole.
+"""
 
 from __future__ import annotations
 
@@ -13,11 +16,11 @@ from sfumato.vault.card.data_card import Card
 
 @dataclass(frozen=True)
 class Typed:
-    """An expression with all that is publicly known of it.
+    """An expression with everything that is publicly known about it.
 
-    A number is `origin` plus `lower` to `upper` whole steps; `is_bounded` says whether anyone
-    declared so. A finite type has `keys`, and `code` says physically which of them it is. A period
-    counts `unit`s.
+    A number is `origin` plus `lower` to `upper` whole steps. `is_bounded` says whether its bounds
+    were declared. A finite type has `keys`, and `code` is the physical expression for the index of
+    the key. A period counts `unit`s.
     """
 
     kind: ColumnType
@@ -25,7 +28,7 @@ class Typed:
     lower: int = 0
     upper: int = 0
     step: Fraction = Fraction(1)
-    origin: Fraction = Fraction(0)  # kept apart, so that bins from 5 to 15 stay ten steps wide
+    origin: Fraction = Fraction(0)  # separate, so that bins from 5 to 15 stay ten steps wide
     is_bounded: bool = False
     keys: tuple[Constant, ...] | None = None
     code: Expr | None = None
@@ -33,7 +36,7 @@ class Typed:
 
     @property
     def is_number(self) -> bool:
-        """Say whether it can be reckoned with."""
+        """Check whether arithmetic is allowed on it."""
         return self.kind in ("integer", "number") and self.unit is None
 
 
@@ -41,10 +44,10 @@ class Typed:
 class Scope:
     """The columns that an expression may name."""
 
-    place: str  # whose columns they are, for refusals
+    place: str  # the name of the table, for refusals
     find: Callable[[str], Typed]
-    condition: Callable[[Predicate], Predicate]  # as physical, in this scope
-    nulls: frozenset[str] = frozenset()  # what a text of the rows is never: it is null instead
+    condition: Callable[[Predicate], Predicate]  # a condition in physical form
+    nulls: frozenset[str] = frozenset()  # spellings of NULL, which no text column contains
 
 
 def number(value: Fraction | int) -> Constant:
@@ -58,13 +61,13 @@ def whole(value: int) -> Expr:
 
 
 def column_type(card: Card, name: str) -> Typed:
-    """Return what a column of the card is."""
+    """Return the type of a column of the card."""
     place = card.index(name)
     return typed_column(card.columns[place], place)
 
 
 def typed_column(column: Column, place: int) -> Typed:
-    """Return what a stored column is, under its number."""
+    """Return the type of a stored column; `place` is its index."""
     code = None if column.keys is None else Ref(f"k{place}")
     made = Typed(column.type, Ref(f"v{place}"), keys=column.keys, code=code)
     if column.is_numeric:

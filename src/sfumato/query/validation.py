@@ -1,4 +1,4 @@
-"""RULES: what a question must satisfy on a card, in order; each a plain function that refuses."""
+"""Validation of a query on a card: RULES in order, each a function that refuses."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MAX_OUTPUTS: Final = 50
 
 
 def asks_for_an_aggregate(_card: Card, question: Query) -> None:
-    """A question without an aggregate would ask for rows."""
+    """Refuse a query without an aggregate, which would ask for rows; or with too many outputs."""
     if not question.aggregates:
         raise Refused(
             "no-aggregate",
@@ -33,23 +33,23 @@ def asks_for_an_aggregate(_card: Card, question: Query) -> None:
 
 
 def is_not_too_large(_card: Card, question: Query) -> None:
-    """A question that is larger than anybody writes would only keep the house busy.
+    """Refuse a query that is too large, which would only keep the server busy.
 
-    It is none of the rules, but held before anything goes through a question, and as it was asked.
+    It is not one of RULES. It runs on the query as it was asked, before any step that walks it.
     """
     bare = sum(c.of is None for each in tables_of_people(question) for c in each.columns)
     check_parts(everything(question), besides=bare)
 
 
 def everything(question: Query) -> tuple[Expr | Predicate, ...]:
-    """Return every expression and condition of the question."""
+    """Return every expression and condition of the query."""
     formulas = [o.of.expr for o in question.outputs if isinstance(o.of, Formula)]
     having = () if question.having is None else (question.having,)
     return (*of_rows(question), *formulas, *having)
 
 
 def of_rows(question: Query) -> tuple[Expr | Predicate, ...]:
-    """Return every expression and condition about rows: all but what works on released values."""
+    """Return every expression and condition on rows: all except formulas and HAVING."""
     inner = [value for source in tables_of_people(question) for value in of_source(source)]
     outer: list[Expr | Predicate | None] = [question.where, *question.group_by]
     for output in question.outputs:
@@ -61,19 +61,19 @@ def of_rows(question: Query) -> tuple[Expr | Predicate, ...]:
 
 
 def of_source(source: EachPerson) -> tuple[Expr | Predicate, ...]:
-    """Return every expression and condition that a table of people is made by."""
+    """Return every expression and condition of a per-person table."""
     found = (source.where, *(column.of for column in source.columns))
     return tuple(value for value in found if value is not None)
 
 
 def tables_of_people(question: Query) -> tuple[EachPerson, ...]:
-    """Return the question's tables with one row for each person, in their order."""
+    """Return the query's per-person tables, in order."""
     first = () if question.source is None else (question.source,)
     return (*first, *(one.each for one in question.beside))
 
 
 def names_are_distinct(_card: Card, question: Query) -> None:
-    """Two columns of an answer cannot share a name."""
+    """Refuse column names that are repeated, empty, too long or unprintable."""
     for names in (
         [output.name.casefold() for output in question.outputs],
         [c.name.casefold() for each in tables_of_people(question) for c in each.columns],
@@ -88,7 +88,7 @@ def names_are_distinct(_card: Card, question: Query) -> None:
 
 
 def groups_are_distinct(_card: Card, question: Query) -> None:
-    """A grouping stands once."""
+    """Refuse a GROUP BY key that is repeated or names no column."""
     if len(set(question.group_by)) < len(question.group_by):
         raise Refused("not-in-language", "A grouping stands twice.", "Name each column once.")
     for key in question.group_by:
@@ -99,7 +99,7 @@ def groups_are_distinct(_card: Card, question: Query) -> None:
 
 
 def outputs_are_grouped(_card: Card, question: Query) -> None:
-    """A plain column in the answer must be one that the question groups by."""
+    """Refuse a plain output column that is not in GROUP BY."""
     for output in question.outputs:
         if isinstance(output.of, Aggregate | Formula):
             continue
@@ -113,7 +113,7 @@ def outputs_are_grouped(_card: Card, question: Query) -> None:
 
 
 def what_comes_after_names_outputs(_card: Card, question: Query) -> None:
-    """HAVING and ORDER BY work on released values, so each value they need is an output."""
+    """Refuse HAVING or ORDER BY on a value that is no output; both work on released values."""
     names = {output.name for output in question.outputs}
     needed = {order.by for order in question.order}
     needed |= columns_of(question.having) if question.having is not None else set()
@@ -128,7 +128,7 @@ def what_comes_after_names_outputs(_card: Card, question: Query) -> None:
 
 
 def formulas_are_of_aggregates(_card: Card, question: Query) -> None:
-    """A formula is reckoned of released numbers of the same answer, and of nothing else."""
+    """Refuse a formula over anything but released numbers of the same answer."""
     numbers = (o for o in question.outputs if is_number(o) and isinstance(o.of, Aggregate))
     kinds = {output.name: "number" for output in numbers}
     for output in question.outputs:
@@ -137,12 +137,12 @@ def formulas_are_of_aggregates(_card: Card, question: Query) -> None:
 
 
 def totals_are_of_counts_and_sums(_card: Card, question: Query) -> None:
-    """A total over the answer's rows is of numbers whose noise is known, and of all rows."""
+    """Refuse a total over the answer's rows unless its noise is known and it covers all rows."""
     check_totals(question)
 
 
 def a_table_of_people_needs_people(card: Card, question: Query) -> None:
-    """One row for each person can be made only where the card says whose each row is."""
+    """Refuse a per-person table if the card does not name the person of each row."""
     if question.source is None:
         if question.beside:
             raise Refused(
@@ -155,7 +155,7 @@ def a_table_of_people_needs_people(card: Card, question: Query) -> None:
 
 
 def is_of_people(card: Card, source: EachPerson) -> None:
-    """Refuse a table of people that is not by the person, or says nothing of them."""
+    """Refuse a per-person table that is not grouped by the person, or that has no columns."""
     if not card.by_person:
         raise Refused(
             "not-in-language",
@@ -176,7 +176,7 @@ def is_of_people(card: Card, source: EachPerson) -> None:
 
 
 def bounds_are_sensible(card: Card, question: Query) -> None:
-    """Bounds on a person's part make sense only where the unit is a person."""
+    """Refuse contribution bounds if the privacy unit is a row, or above the card's row limit."""
     asked = question.max_groups is not None or question.max_rows is not None
     if asked and not card.by_person:
         raise Refused(
@@ -205,6 +205,6 @@ RULES: Final[tuple[Rule, ...]] = (
 
 
 def checked(card: Card, question: Query) -> None:
-    """Refuse the question unless every rule holds."""
+    """Refuse the query unless every rule holds."""
     for rule in RULES:
         rule(card, question)

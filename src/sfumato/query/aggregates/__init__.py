@@ -1,1 +1,1 @@
-"""Aggregates, one a file: sensitivity, noise, and the interval of the answer."""
+"""Aggregate functions, one per file: sensitivity, noise, and the interval of the answer."""

@@ -1,4 +1,8 @@
-"""What every verb says of itself, and the parts that answers are made of."""
+"""Interface of an aggregate function, and the noisy parts of its answer.
+
+A part is one integer per cell of GROUP BY, which the engine adds up exactly. It is released with
+noise, or through a private choice. An answer is computed from one or more parts.
+"""
 
 from __future__ import annotations
 
@@ -32,20 +36,20 @@ Mechanism = Noise | PrivateChoice | Running
 
 @dataclass(frozen=True)
 class Choice:
-    """A point chosen of a public grid by its integer utility, instead of a number with noise."""
+    """A private choice from a public list by integer utility, instead of a number with noise."""
 
     kind: Literal["quantile", "top", "bounds", "above"]
     at: Fraction = Fraction(0)  # a quantile's p
-    names: int = 1  # how many names a top list has
-    threshold: int = 0  # what a count has to reach
+    names: int = 1  # the length of a top list
+    threshold: int = 0  # the count that first_above looks for
 
 
 @dataclass(frozen=True)
 class Part:
-    """An integer per cell that gets noise (or a choice), and how far one person can move it.
+    """One integer per cell that gets noise, or a private choice, with its sensitivity.
 
-    A row moves it by `per_row`; `per_person` is given instead where the tally bounds a person's
-    part of a cell by itself, however many rows they have.
+    A row changes it by at most `per_row`. `per_person` is given instead if the tally itself bounds
+    each person's contribution to a cell, however many rows they have.
     """
 
     says: str
@@ -53,21 +57,21 @@ class Part:
     per_row: int
     per_person: int | None = None
     choice: Choice | None = None
-    runs_along: Expr | None = None  # the period over which it is added up, from the first on
+    runs_along: Expr | None = None  # the period along which a running count runs
 
 
 @dataclass(frozen=True)
 class NoisyPart:
-    """A part after the door: numbers that anyone may see, and the noise that is in them.
+    """A released part: numbers that anyone may see, and the noise in them.
 
-    They are whole, but for the mean of several draws (see `dp/mechanisms/averaged_noise.py`).
+    They are whole, except for the mean of several draws (see `dp/mechanisms/averaged_noise.py`).
     """
 
     values: Integers | Floats
     noise: Mechanism
 
     def spread(self) -> Noise:
-        """Return the noise of a part that has the same in every cell."""
+        """Return the noise of a part that has the same noise in every cell."""
         if not isinstance(self.noise, Noise):
             raise Bug("a choice or a running count has no one noise to speak of")
         return self.noise
@@ -85,39 +89,40 @@ class Estimate:
 
 @dataclass(frozen=True)
 class AskedAggregate:
-    """An aggregate of a question, with what its expressions are on the card."""
+    """An aggregate of a query, with the types of its expressions on the card."""
 
     card: Card
     aggregate: Aggregate
     sides: tuple[Typed, ...]
-    max_rows: int  # of a person and cell
-    most_points: int  # of the public list that a choice is made from
-    is_of_people: bool  # each row is a person: the question has an inner SELECT
+    max_rows: int  # per person and cell
+    most_points: int  # most points in the public list of a private choice
+    is_of_people: bool  # each row is a person: the query has an inner SELECT
 
     @property
     def side(self) -> Typed:
-        """Return the one expression that the aggregate is of."""
+        """Return the type of the aggregate's only expression."""
         if len(self.sides) != 1:
             raise Bug("an aggregate over another number of expressions")
         return self.sides[0]
 
     @property
     def values(self) -> tuple[Expr | None, ...]:
-        """Return what it is of, physically; of a list, also which of its keys that is."""
+        """Return the physical operands, and their key codes if keys are chosen from a list."""
         is_of_list = self.aggregate.verb in ("top", "first_above")
         codes = (side.code for side in self.sides if is_of_list)
         return (*(side.physical for side in self.sides), *codes)
 
     def in_words(self) -> str:
-        """Return what the aggregate is of, as people write it."""
+        """Return the operands in plain words."""
         return " and ".join(expression_text(of) for of in self.aggregate.of)
 
 
 @dataclass(frozen=True)
 class Smooth:
-    """What an aggregate is of its parts, where it bends smoothly: of exact parts, it is exact.
+    """An aggregate as a smooth function of its parts; it is exact for exact parts.
 
-    `rounding` says by how much of a part's unit each row is missed at most; the rows are part 0.
+    `rounding` is the largest rounding error that a row adds to each part, in the part's unit. Part
+    0 is the count of rows.
     """
 
     of: Callable[[Sequence[Taylor]], Range]
@@ -126,10 +131,10 @@ class Smooth:
 
 @dataclass(frozen=True)
 class AggregateKind:
-    """A verb as plain functions; adding one is adding one of these to the table.
+    """The functions that implement one verb; the registry has one entry per verb.
 
-    `unit` is given where the answer is its one part in units of that size, and nothing else;
-    `smooth` where it is a smooth number of several.
+    `unit` is given if the answer is a single part times that unit. `smooth` is given if the answer
+    is a smooth function of several parts.
     """
 
     check: Callable[[AskedAggregate], None]
@@ -142,12 +147,12 @@ class AggregateKind:
 
 
 def one_each(_asked: AskedAggregate) -> Fraction:
-    """Return one: the part is the answer as it stands."""
+    """Return a unit of one: the part itself is the answer."""
     return Fraction(1)
 
 
 def check_sides(asked: AskedAggregate, count: int) -> None:
-    """Refuse an aggregate over another number of expressions than it takes."""
+    """Refuse an aggregate with a wrong number of operands."""
     if len(asked.sides) != count:
         raise Refused(
             "not-in-language",
@@ -165,7 +170,7 @@ _INSTEAD: Final = {
 
 
 def check_number(asked: AskedAggregate, side: Typed) -> None:
-    """Refuse what is not a number with both bounds known."""
+    """Refuse an operand that is not a number with both bounds known."""
     name = asked.in_words()
     if not side.is_number:
         raise Refused(
@@ -187,7 +192,7 @@ def check_number(asked: AskedAggregate, side: Typed) -> None:
 
 
 def in_units(steps: Integers | Floats, step: Fraction) -> list[int | float]:
-    """Return steps as the numbers they stand for, each rounded once; whole ones stay whole."""
+    """Convert steps to numbers, each rounded once; whole numbers stay whole."""
     above, below = step.numerator, step.denominator
     if below == 1:
         return [x * above for x in steps.tolist()]

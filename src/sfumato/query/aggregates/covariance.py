@@ -1,8 +1,9 @@
 """COVAR_SAMP(y, x), CORR(y, x), REGR_SLOPE(y, x) and REGR_INTERCEPT(y, x), over two numbers.
 
-All moments are of the rows where both are known. The covariance divides by n - 1. Where the spread
-of x cannot be told from none, a slope or a correlation is given as 0 with all that it could be; a
-released divisor C with noise of std s is steadied by the ridge s^2/C (soundness rule 20).
+All moments are over the rows where both numbers are known. The covariance divides by n - 1. If the
+variance of x can't be told from zero, a slope or a correlation is 0, and its interval is the whole
+public range. A released divisor C with noise of std s is stabilised by the ridge s^2/C (soundness
+rule 20).
 """
 
 from __future__ import annotations
@@ -56,15 +57,15 @@ class Pair:
     y: Grid
     x: Grid
     moments: tuple[Moment, ...]
-    squared: tuple[tuple[Grid, int], ...]  # whose squares are among the moments, and where
+    squared: tuple[tuple[Grid, int], ...]  # numbers with a sum of squares, and its index
 
     def products(self, ranges: Sequence[Range]) -> Range:
-        """Return the sum of products about the means."""
+        """Return the sum of products of deviations from the means."""
         rows, y, x, product = ranges[:4]
         return about(product.scaled(self.moments[3].factor), y, x, rows)
 
     def squares(self, of: Grid, ranges: Sequence[Range], ridge: Ridge) -> Range:
-        """Return the sum of squares about the mean, steadied: it is there to divide by."""
+        """Return the sum of squared deviations from the mean, plus a ridge, to divide by."""
         rows, first = ranges[0], ranges[1 if of is self.y else 2]
         places = [place for grid, place in self.squared if grid is of]
         if not places:
@@ -74,7 +75,7 @@ class Pair:
         return ridge(about(total, first, first, rows), place)
 
 
-Squared = Callable[[Grid, Grid], tuple[Grid, ...]]  # of y and x, whose squares are needed
+Squared = Callable[[Grid, Grid], tuple[Grid, ...]]  # returns which of y and x need a sum of squares
 
 
 def _pair(asked: AskedAggregate, squared: Squared) -> Pair:
@@ -91,7 +92,7 @@ def _pair(asked: AskedAggregate, squared: Squared) -> Pair:
     return Pair(y, x, tuple(moments), tuple(places))
 
 
-# --- the four ----------------------------------------------------------------------------------
+# --- the statistics ----------------------------------------------------------------------------
 
 
 def _covariance(pair: Pair) -> Statistic:
@@ -161,7 +162,10 @@ def _rise(pair: Pair, ranges: Sequence[Range], ridge: Ridge) -> Range:
 
 
 def _most_slope(pair: Pair) -> float:
-    """Return the steepest slope: a mean of slopes between pairs of rows, a step of x apart."""
+    """Return the steepest possible slope.
+
+    A slope is a mean of slopes between pairs of rows, whose x differ by a step at least.
+    """
     return pair.y.range / pair.x.step
 
 
@@ -173,7 +177,7 @@ def _nothing(values: Sequence[Floats]) -> Floats:
     return np.zeros(values[0].shape)
 
 
-# --- as verbs ----------------------------------------------------------------------------------
+# --- as aggregate functions --------------------------------------------------------------------
 
 
 def _check(asked: AskedAggregate) -> None:
@@ -207,7 +211,7 @@ def _verb(statistic: Callable[[Pair], Statistic], squared: Squared, says: str) -
 
 
 def _typical(pair: Pair, size: int) -> list[float]:
-    """Return the moments of numbers spread evenly over their upper halves, correlated by a half.
+    """Return assumed moments: both numbers uniform over their upper halves, with correlation 1/2.
 
     The size is the asker's or the card's assumption, never read from the rows.
     """

@@ -1,8 +1,8 @@
-"""AVG(expression): a noisy sum about the public middle, over a noisy count of the values.
+"""AVG(expression): a noisy sum about the public middle, divided by a noisy count of values.
 
-With lower L and upper U in steps, the sum of 2v - (L+U) moves by at most U - L a row, whoever is
-added or removed, and the count of values by 1; the mean is (L+U)/2 + sum/(2 count), which is
-post-processing of the two, clamped to the public range; the number of values stays private.
+For lower L and upper U in steps, a row that is added or removed changes the sum of 2v - (L+U) by at
+most U - L. It changes the count of values by 1. The mean is (L+U)/2 + sum/(2 count). This is
+post-processing of the two, clamped to the public range. The number of values stays private.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def _std(shift: Floats, count: Floats, top: Noise, bottom: Noise) -> Floats:
 
 
 def _margin(asked: AskedAggregate, noises: Sequence[Noise], size: int | None) -> float | None:
-    """Return half the interval of a cell of that many people whose mean is a quarter off centre.
+    """Predict half the interval of a cell of `size` people with a mean a quarter off centre.
 
     The size is the asker's or the card's assumption, never read from the rows.
     """

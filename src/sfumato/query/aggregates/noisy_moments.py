@@ -1,8 +1,9 @@
-"""Noisy moments about the public middle, and the intervals that they leave; shared by six verbs.
+"""Noisy moments about the public middle, and intervals from them: for variances and regressions.
 
-A number from L to U becomes w, whole from 0 to H, and y = 2w - H, which is twice its distance from
-the middle. Added up are y, the product w(H-w) = (H^2 - y^2)/4, and for two numbers the product of
-their y: each about its own middle, in integers (soundness rule 20; noisy_moments.proof.md).
+A number from L to U becomes a whole w from 0 to H, and y = 2w - H is twice its distance from the
+middle. The sums are of y and of the product w(H-w) = (H^2 - y^2)/4. For two numbers there is also
+the sum of the products of their y. Each is about its own middle, in integers (soundness rule 20;
+noisy_moments.proof.md).
 """
 
 from __future__ import annotations
@@ -37,11 +38,11 @@ from sfumato.query.typed_expression import Typed, whole
 from sfumato.vault.card.data_card import Card
 
 FINEST: Final = 2**30  # the most steps that a value is kept in
-FINEST_PRODUCT: Final = 2**28  # the most steps that a product is kept in: rounds less than noise
-MOST_TOTAL: Final = 2**62  # what plan.py lets all rows at their bound add up to, and no more
-LEAST_ROWS: Final = 2.0  # a sample variance takes two
-NORMAL: Final = 1.96  # half of a normal 95 % interval, in deviations
-PIECES: Final = 16  # into which the plausible counts are cut, to tighten an interval
+FINEST_PRODUCT: Final = 2**28  # the most steps of a product: rounding is less than noise
+MOST_TOTAL: Final = 2**62  # plan.py refuses sums that could reach this
+LEAST_ROWS: Final = 2.0  # a sample variance needs two rows
+NORMAL: Final = 1.96  # half of a normal 95 % interval, in standard deviations
+PIECES: Final = 16  # of the range of plausible counts, to tighten an interval
 
 
 # --- what is added up --------------------------------------------------------------------------
@@ -49,7 +50,7 @@ PIECES: Final = 16  # into which the plausible counts are cut, to tighten an int
 
 @dataclass(frozen=True)
 class Grid:
-    """A bounded number as whole w from 0 to `top`: x = lower + stride*w steps, rounded."""
+    """A bounded number as a whole w from 0 to `top`: x = lower + stride*w steps, rounded."""
 
     side: Typed
     name: str
@@ -58,7 +59,7 @@ class Grid:
 
     @property
     def unit(self) -> float:
-        """Return what y = 2w - top counts in: half a stride."""
+        """Return the unit of y = 2w - top, which is half a stride."""
         return float(self.side.step * self.stride / 2)
 
     @property
@@ -68,22 +69,22 @@ class Grid:
 
     @property
     def step(self) -> float:
-        """Return the least by which two values differ."""
+        """Return the smallest difference between two values."""
         return float(self.side.step)
 
     @property
     def range(self) -> float:
-        """Return how far apart the public bounds are."""
+        """Return the distance between the public bounds."""
         return float(self.side.step * (self.side.upper - self.side.lower))
 
     @property
     def is_rounded(self) -> bool:
-        """Say whether values are rounded to the grid, by half a stride at most."""
+        """Check whether values are rounded to the grid, by half a stride at most."""
         return self.stride > 1
 
     @property
     def whole(self) -> Expr:
-        """Return w of a row."""
+        """Return the expression for w of a row."""
         side = self.side
         above = side.physical
         if side.lower != 0:
@@ -92,7 +93,7 @@ class Grid:
 
 
 def grid_of(asked: AskedAggregate, side: Typed, name: str) -> Grid:
-    """Return the finest grid whose sums and products stay exact; of public numbers alone."""
+    """Return the finest grid whose sums and products stay exact, from public numbers alone."""
     width = side.upper - side.lower
     if 2 * width > LARGEST:
         raise Refused(
@@ -106,12 +107,12 @@ def grid_of(asked: AskedAggregate, side: Typed, name: str) -> Grid:
 
 
 def _finest(card: Card, most: int) -> int:
-    """Return the most steps a row may add, so that all rows at their bound add up exactly."""
+    """Return the most steps that a row may add, so that all rows at their bound add up exactly."""
     return min(most, (MOST_TOTAL - 1) // card.limits.rows)
 
 
 def _rounded(value: Expr, divisor: int) -> Expr:
-    """Return the quotient rounded to the nearest; "/" rounds down."""
+    """Return the quotient rounded to the nearest whole number; "/" rounds down."""
     if divisor == 1:
         return value
     return Arithmetic("/", Arithmetic("+", value, whole(divisor // 2)), whole(divisor))
@@ -119,7 +120,7 @@ def _rounded(value: Expr, divisor: int) -> Expr:
 
 @dataclass(frozen=True)
 class Moment:
-    """A part, how much one of it stands for, and how much of it rounding can miss a row."""
+    """A part, the factor that one unit of it stands for, and its rounding error per row."""
 
     part: Part
     factor: int = 1
@@ -127,17 +128,17 @@ class Moment:
 
     @property
     def reach(self) -> float:
-        """Return how far a row moves the moment before it is rounded."""
+        """Return the most that a row changes the moment before rounding."""
         return self.part.per_row + self.rounding
 
 
 def count_of(value: Expr, says: str) -> Moment:
-    """Return the count of rows where the value is known."""
+    """Return the moment that counts the rows where the value is known."""
     return Moment(Part(says, Tally("values", value), of_count()))
 
 
 def first_of(grid: Grid, other: Grid | None = None) -> Moment:
-    """Return the sum of y: where x is whole on its own grid, the very part that AVG has."""
+    """Return the moment that sums up y; if x is not rounded, it is the same part as in AVG."""
     side, says = grid.side, f"sum of {grid.name} about its middle"
     if grid.is_rounded:
         value, offset = grid.whole, -grid.top
@@ -150,7 +151,10 @@ def first_of(grid: Grid, other: Grid | None = None) -> Moment:
 
 
 def second_of(asked: AskedAggregate, grid: Grid, other: Grid | None = None) -> Moment | None:
-    """Return the sum of w(H-w) about its middle; None where x has two values, and it is zero."""
+    """Return the moment that sums up w(H-w) about its middle; None if x has two values only.
+
+    The product is always zero for two values.
+    """
     most = grid.top**2 // 4
     if most == 0:
         return None
@@ -168,7 +172,7 @@ def second_of(asked: AskedAggregate, grid: Grid, other: Grid | None = None) -> M
 
 
 def product_of(asked: AskedAggregate, one: Grid, other: Grid) -> Moment:
-    """Return the sum of the products of both y, null where either is; centred as it is."""
+    """Return the moment that sums up the products of both y, which are centred already."""
     most = one.top * other.top
     divisor = -(-most // _finest(asked.card, FINEST_PRODUCT))
     tally = Tally("sum", both(one, other, divisor))
@@ -179,7 +183,7 @@ def product_of(asked: AskedAggregate, one: Grid, other: Grid) -> Moment:
 
 
 def both(one: Grid, other: Grid, divisor: int = 1) -> Expr:
-    """Return the product of both y over the divisor: null where either is."""
+    """Return the product of both y over the divisor; NULL if either is NULL."""
     first, second = (
         Arithmetic("-", Arithmetic("*", whole(2), grid.whole), whole(grid.top))
         for grid in (one, other)
@@ -188,7 +192,7 @@ def both(one: Grid, other: Grid, divisor: int = 1) -> Expr:
 
 
 def _where_known(value: Expr, other: Grid | None) -> Expr:
-    """Return the value where the other number is known too: so all moments are of the same rows."""
+    """Return the value where the other number is known, so that all moments have the same rows."""
     if other is None:
         return value
     return Case(((Not(IsNull(other.side.physical)), value),), None)
@@ -203,10 +207,10 @@ def _beside(other: Grid | None) -> str:
 
 @dataclass(frozen=True)
 class Statistic:
-    """What is made of the moments, which come as counted (the rows first), in the answer's unit.
+    """A statistic as a function of the moments (the count of rows first), in the answer's unit.
 
-    The ridge steadies a divisor of a value, not of an interval; `bounds` are public, of how many
-    rows there are; `otherwise` is the value where nothing can be told apart.
+    A ridge stabilises the divisor of a point estimate, but not of an interval. `bounds` is the
+    public range for a number of rows. `otherwise` is the value where the interval is infinite.
     """
 
     of: Callable[[Sequence[Range], Ridge], Range]
@@ -214,13 +218,13 @@ class Statistic:
     otherwise: Callable[[Sequence[Floats]], Floats] | None = None
 
 
-Ridge = Callable[[Range, int], Range]  # a divisor and which moment's noise is most of its own
+Ridge = Callable[[Range, int], Range]  # of a divisor, and of the moment with most of its noise
 
 
 def estimated(
     statistic: Statistic, moments: Sequence[Moment], parts: Sequence[NoisyPart]
 ) -> Estimate:
-    """Return the statistic of each cell with its std and interval, from released values alone."""
+    """Estimate the statistic of each cell, with std and interval, from released values alone."""
     noises = [part.spread() for part in parts]
     values = [part.values.astype(np.float64) for part in parts]
     low, high = interval(statistic, moments, values, noises)
@@ -242,25 +246,25 @@ def estimated(
 
 
 def smooth_of(statistic: Statistic, moments: Sequence[Moment]) -> Smooth:
-    """Return the statistic for formulas that it stands in."""
+    """Return the statistic as a smooth function of its parts, for formulas that contain it."""
     rounding = tuple(moment.rounding for moment in moments)
     return Smooth(lambda parts: statistic.of(parts, _no_ridge), rounding)
 
 
 def _is_cut(value: Floats, lower: Floats, upper: Floats) -> NDArray[np.bool_]:
-    """Say which values lie at a public end: there a step of a moment may move nothing."""
+    """Check which values are at a public end, where a change of a moment may have no effect."""
     return np.asarray((value <= lower) | (value >= upper))
 
 
 def _std_of(low: Floats, high: Floats, least: Floats) -> Floats:
-    """Return the std that a normal number with that interval has, or the least if that is more."""
+    """Return the std of a normal number with that interval, but not less than `least`."""
     return np.maximum((high - low) / (2 * NORMAL), least)
 
 
 def _within(
     statistic: Statistic, least: Floats, low: Floats, high: Floats
 ) -> tuple[Floats, Floats]:
-    """Return the interval within what is public of so many rows or more."""
+    """Clamp the interval to the public range for `least` rows or more."""
     lower, upper = statistic.bounds(np.maximum(least, LEAST_ROWS))
     return np.clip(low, lower, upper), np.clip(high, lower, upper)
 
@@ -271,10 +275,10 @@ def interval(
     values: Sequence[Floats],
     noises: Sequence[Noise],
 ) -> tuple[Floats, Floats]:
-    """Return from where to where the statistic lies at 95 %; everywhere if rows may be too few.
+    """Return the 95 % interval of the statistic; it is infinite if there may be too few rows.
 
-    It is what two intervals have in common that hold at once: of whatever moments within a box can
-    make, and of what their noise does together, to the second order.
+    It is the intersection of two intervals that hold jointly. One contains everything that moments
+    within a box can give. The other is of their joint noise, to the second order.
     """
     low, high = _of_box(statistic, moments, values, noises)
     least, most = taylor_interval(
@@ -289,7 +293,7 @@ def interval(
 
 
 def rounding_of(moments: Sequence[Moment], rows: Floats) -> list[Floats]:
-    """Return how far each moment of so many rows may be off by rounding."""
+    """Return the largest rounding error of each moment over that many rows."""
     return [moment.rounding * np.maximum(rows, 0.0) for moment in moments]
 
 
@@ -299,9 +303,9 @@ def _of_box(
     values: Sequence[Floats],
     noises: Sequence[Noise],
 ) -> tuple[Floats, Floats]:
-    """Return between which ends it lies if all moments are within their own margins at once.
+    """Return the range of the statistic if all moments are within their own margins at once.
 
-    It is looked up piece by piece of the plausible counts, which only tightens it.
+    It is computed for each piece of the plausible counts, which only makes it narrower.
     """
     least, margin = _least_rows(values[0], noises), margin_of(noises[0], len(noises))
     few = least < LEAST_ROWS
@@ -323,7 +327,7 @@ def _least_rows(counted: Floats | Integers, noises: Sequence[Noise]) -> Floats:
 def _plausible(
     moments: Sequence[Moment], values: Sequence[Floats], noises: Sequence[Noise], rows: Range
 ) -> list[Range]:
-    """Return each moment within its margin and its rounding, and what so many rows can add."""
+    """Return each moment's plausible range, from its noise, its rounding and the row count."""
     made = [rows]
     for moment, value, noise in list(zip(moments, values, noises, strict=True))[1:]:
         margin = margin_of(noise, len(noises)) + moment.rounding * rows.high
@@ -338,7 +342,7 @@ def _point(
     values: Sequence[Floats],
     noises: Sequence[Noise],
 ) -> Floats:
-    """Return the statistic of the released values, ridged and clamped to its public range."""
+    """Return the statistic of the released values, with ridge, clamped to its public range."""
 
     def ridge(divisor: Range, place: int) -> Range:
         noise = 2 * moments[place].factor * noises[place].std()
@@ -361,7 +365,7 @@ def _std(
     values: Sequence[Floats],
     noises: Sequence[Noise],
 ) -> Floats:
-    """Return the delta method's std: each moment a std up and a std down, added as squares."""
+    """Return the std by the delta method: each moment one std up and down, added as squares."""
     total = np.zeros(values[0].shape)
     for place, noise in enumerate(noises):
         step = noise.std() * (np.arange(len(values)) == place)
@@ -373,9 +377,9 @@ def _std(
 
 @lru_cache(maxsize=4096)
 def margin_of(noise: Noise, parts: int) -> float:
-    """Return how far each of so many noises goes if all are to be within (Bonferroni).
+    """Return the margin that all of `parts` noises keep at once (Bonferroni).
 
-    That takes one part in BOX of the chance to miss; the rest is for what they do together.
+    This takes 1/BOX of the chance to miss. The rest is for the interval of their joint noise.
     """
     return noise.within(1 - (1 - CONFIDENCE) / (BOX * parts))
 
@@ -387,7 +391,7 @@ def expected(
     *,
     typical: Sequence[float],
 ) -> float:
-    """Return half the interval of a cell whose moments are these."""
+    """Predict half the interval of a cell that has these moments."""
     values = [np.array([float(value)]) for value in typical]
     low, high = interval(statistic, moments, values, noises)
     low, high = _within(statistic, _least_rows(values[0], noises), low, high)

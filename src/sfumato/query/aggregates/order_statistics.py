@@ -1,7 +1,7 @@
-"""QUANTILE_CONT, MEDIAN, MIN, MAX and APPROX_TOP_K: points of a public list, chosen privately.
+"""QUANTILE_CONT, MEDIAN, MIN, MAX and APPROX_TOP_K: private choices from a public list.
 
 A quantile is a point of a fixed grid between the bounds, never a record (soundness rule 18). MIN
-and MAX are the quantiles 0 and 1, and lean outward: any point beyond all rows is as good as the
+and MAX are the quantiles 0 and 1. They err outward: any point beyond all rows scores as well as the
 last.
 """
 
@@ -41,11 +41,11 @@ class Grid:
 
     @property
     def points(self) -> int:
-        """Return how many points there are."""
+        """Return the number of points."""
         return (self.upper - self.lower) // self.stride + 1
 
     def code(self, physical: Expr) -> Expr:
-        """Return which point a value counts for."""
+        """Return the index of the point that a value counts for."""
         above = Arithmetic("-", physical, whole(self.lower))
         return above if self.stride == 1 else Arithmetic("/", above, whole(self.stride))
 
@@ -56,7 +56,7 @@ class Grid:
 
 
 def grid_of(side: Typed, most_points: int) -> Grid:
-    """Return the finest grid that has no more than so many points; of public numbers alone."""
+    """Return the finest grid of at most `most_points` points, from public numbers alone."""
     steps = side.upper - side.lower + 1
     return Grid(side.lower, side.upper, -(-steps // most_points))
 
@@ -100,9 +100,9 @@ def _finish_quantile(asked: AskedAggregate, parts: Sequence[NoisyPart]) -> Estim
 
 
 def bounds_of_choice(asked: AskedAggregate) -> tuple[float, float]:
-    """Return the public range of a number that no interval can be told of; without ends of others.
+    """Return the public range of a quantile, which has no interval; infinite for other verbs.
 
-    A quantile lies between the bounds of what it is of.
+    A quantile is between the bounds of its operand.
     """
     if asked.aggregate.verb not in ("quantile", "minimum", "maximum"):
         return -math.inf, math.inf
@@ -111,13 +111,13 @@ def bounds_of_choice(asked: AskedAggregate) -> tuple[float, float]:
 
 
 def without_bars(values: Sequence[object]) -> Estimate:
-    """Return values of which no interval can be told from released numbers."""
+    """Return values without std and interval, as released numbers don't determine these."""
     nothing = [None] * len(values)
     return Estimate(values, nothing, nothing, nothing)
 
 
 def no_margin(_asked: AskedAggregate, _noises: Sequence[Noise], _size: int | None) -> float | None:
-    """Return nothing: how far off a choice is depends on the rows."""
+    """Return no margin: the error of a private choice depends on the rows."""
     return None
 
 

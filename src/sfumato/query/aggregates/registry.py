@@ -1,4 +1,4 @@
-"""The table of verbs: one line each."""
+"""Registry of aggregate functions: one line each."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ VERBS: Final[Mapping[VerbName, AggregateKind]] = {
 
 
 def aggregate_of(name: VerbName) -> AggregateKind:
-    """Return the verb, or refuse one that is not answered yet."""
+    """Return the aggregate function of that name, or refuse one that is not implemented."""
     verb = VERBS.get(name)
     if verb is None:
         raise Refused(

@@ -1,4 +1,4 @@
-"""From where to where a number may lie, per cell; and what may be made of such numbers."""
+"""Ranges of numbers, per cell, with interval arithmetic on them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Range:
-    """Per cell, from where to where a number may lie; what is made of ranges holds them all."""
+    """The range of a number in each cell; an operation's range contains all possible results."""
 
     low: Floats
     high: Floats
@@ -22,73 +22,73 @@ class Range:
         return Range(self.low + other.low, self.high + other.high)
 
     def minus(self, other: Range) -> Range:
-        """Return where the difference may lie."""
+        """Return the range of the difference."""
         return Range(self.low - other.high, self.high - other.low)
 
     def scaled(self, factor: float) -> Range:
-        """Return where that multiple may lie."""
+        """Return the range of that multiple."""
         ends = self.low * factor, self.high * factor
         return Range(*ends) if factor >= 0 else Range(ends[1], ends[0])
 
     def shifted(self, by: float) -> Range:
-        """Return where the sum with one number may lie."""
+        """Return the range of the sum with a constant."""
         return Range(self.low + by, self.high + by)
 
     def times(self, other: Range) -> Range:
-        """Return where the product may lie."""
+        """Return the range of the product."""
         ends = [_product(a, b) for a in (self.low, self.high) for b in (other.low, other.high)]
         return Range(np.minimum.reduce(ends), np.maximum.reduce(ends))
 
     def squared(self) -> Range:
-        """Return where the square may lie."""
+        """Return the range of the square."""
         ends = self.low**2, self.high**2
         has_zero = (self.low <= 0) & (self.high >= 0)
         return Range(np.where(has_zero, 0.0, np.minimum(*ends)), np.maximum(*ends))
 
     def root(self) -> Range:
-        """Return where the root may lie of what is not below zero."""
+        """Return the range of the square root; numbers below zero count as zero."""
         return Range(np.sqrt(np.maximum(self.low, 0)), np.sqrt(np.maximum(self.high, 0)))
 
     def inverse(self) -> Range:
-        """Return the range of one over it; NaN if it may be zero."""
+        """Return the range of 1/x; NaN if x may be zero."""
         known = (self.low > 0) | (self.high < 0)
         low, high = np.where(known, self.low, np.nan), np.where(known, self.high, np.nan)
         return Range(1 / high, 1 / low)
 
     def common(self, other: Range) -> Range:
-        """Return what both have in common; where that is nothing, the other."""
+        """Return the intersection of both; where it is empty, the other range."""
         low, high = np.maximum(self.low, other.low), np.minimum(self.high, other.high)
         is_some = low <= high
         return Range(np.where(is_some, low, other.low), np.where(is_some, high, other.high))
 
     def known_where(self, is_known: NDArray[np.bool_]) -> Range:
-        """Return the range, and everything where it is not known."""
+        """Return the range, made infinite where it is not known."""
         return Range(np.where(is_known, self.low, -np.inf), np.where(is_known, self.high, np.inf))
 
     def over(self, divisor: Range) -> Range:
-        """Return where the quotient may lie: anywhere, if the divisor may be zero or less."""
+        """Return the range of the quotient; infinite where the divisor may be zero or less."""
         known = divisor.low > 0
         ends = 1 / np.where(known, divisor.high, 1.0), 1 / np.where(known, divisor.low, 1.0)
         made = self.times(Range(*ends))
         return Range(np.where(known, made.low, -np.inf), np.where(known, made.high, np.inf))
 
     def clipped(self, low: Floats, high: Floats) -> Range:
-        """Return the range within public bounds."""
+        """Return the range clamped to public bounds."""
         return Range(np.clip(self.low, low, high), np.clip(self.high, low, high))
 
 
 def _product(one: Floats, other: Floats) -> Floats:
-    """Return the product; an end that is infinite is never reached, so zero times it is zero."""
+    """Return the product; zero times infinity is zero, as an infinite end is never attained."""
     with np.errstate(invalid="ignore"):
         return np.where((one == 0) | (other == 0), 0.0, one * other)
 
 
 def exactly(value: Floats) -> Range:
-    """Return the range of one number."""
+    """Return the range that contains one number only."""
     return Range(value, value)
 
 
 def about(first: Range, one: Range, other: Range, rows: Range) -> Range:
-    """Return the sum of products about the means: first - one*other/rows."""
+    """Return the sum of products of deviations from the means: first - one*other/rows."""
     product = one.squared() if one is other else one.times(other)
     return first.minus(product.times(rows.inverse()))

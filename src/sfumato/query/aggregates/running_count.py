@@ -1,4 +1,4 @@
-"""RUNNING_COUNT(*): the rows up to and including each period, by noisy blocks of periods."""
+"""RUNNING_COUNT(*): rows up to and including each period, from noisy blocks (tree mechanism)."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def _finish(_asked: AskedAggregate, parts: Sequence[NoisyPart]) -> Estimate:
 
 
 def _margin(_asked: AskedAggregate, _noises: Sequence[Noise], _size: int | None) -> float | None:
-    return None  # of the least certain cell, which only the mechanism knows
+    return None  # the mechanism knows it, for the least certain cell
 
 
 def _says(asked: AskedAggregate) -> str:

@@ -1,7 +1,7 @@
 """SUM(expression): values clamped to their bounds, in whole steps of their grid.
 
-One row moves the sum by at most max(|lower|, |upper|) steps: it is there or it is not. With
-`within`, each person's sum of a cell is clamped instead, however many rows they have.
+Adding or removing one row changes the sum by at most max(|lower|, |upper|) steps. With `within`,
+each person's sum of a cell is clamped instead, however many rows they have.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def _check(asked: AskedAggregate) -> None:
 
 
 def _clamp(asked: AskedAggregate) -> tuple[int, int]:
-    """Return the bounds on a person's sum of a cell in steps, or refuse."""
+    """Return the bounds on each person's sum of a cell, in steps; or refuse."""
     check_number(asked, asked.side)
     within = asked.aggregate.within or ()
     steps = [c.number / asked.side.step for c in within if c.kind == "number"]
@@ -63,7 +63,7 @@ def _parts(asked: AskedAggregate) -> tuple[Part, ...]:
 
 
 def _even(value: int) -> int:
-    """Return how far a row moves the sum of one and the same number."""
+    """Return the sensitivity of a sum of one constant value."""
     return max(abs(value), 1)
 
 

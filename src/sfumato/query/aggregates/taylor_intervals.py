@@ -1,11 +1,12 @@
-"""Second-order Taylor intervals: how far a smooth number of noisy parts is off.
+"""Second-order Taylor intervals: the error of a smooth function of noisy parts.
 
 Proof: taylor_intervals.proof.md.
 
-A number is carried with its slopes and its bends at the released parts. What is a quotient is kept
-as one, and a number is plausible as Fieller has it: where the numerator less so many denominators
-is as near to zero as its own noise makes it. The law of that noise is exact to the first order; of
-the second, its root mean square is added. Where that is not small, nothing is said.
+A number is carried with its first and second derivatives at the released parts. A quotient keeps
+its numerator and denominator. As in Fieller's method, a value theta is plausible if noise explains
+why numerator - theta*denominator is not zero. The distribution of that noise is exact to the first
+order. The root mean square of the second order is added. Where that is not small, the interval is
+infinite.
 """
 
 from __future__ import annotations
@@ -23,18 +24,18 @@ from sfumato.dp.confidence.ratio_of_sums import MOST_SUMMED, edge, is_within
 from sfumato.dp.mechanisms.noise import Noise
 from sfumato.query.aggregates.result_ranges import Floats, Range, exactly
 
-BOX: Final = 5  # of the chance to miss, one part in so many is that of an enclosure beside it
-MOST_BENT: Final = 1 / 3  # of the first order, how much the second may be
+BOX: Final = 5  # 1/BOX of the chance to miss goes to the enclosure that is intersected
+MOST_BENT: Final = 1 / 3  # the largest ratio of the second order to the first
 Made = Callable[[Sequence["Taylor"]], Range]
 
 
 @dataclass(frozen=True)
 class Taylor(Range):
-    """Per cell: a number, its slope along each part, and how these slopes change.
+    """A number per cell, with its first and second derivatives by the noisy parts.
 
-    Both ends of the range are the number. Slopes are [parts, cells], bends [parts, parts, cells];
-    `reach` is how far the noise of each part goes. What can't be told from zero has no logarithm,
-    no root and is no divisor: there the number is NaN.
+    Both ends of the range are the number. `slopes` are the first derivatives, [parts, cells].
+    `bends` are the second, [parts, parts, cells]. `reach` is the margin of each part's noise. A
+    number that can't be told from zero has no logarithm, root or reciprocal: these are NaN.
     """
 
     slopes: Floats
@@ -43,7 +44,7 @@ class Taylor(Range):
 
     @property
     def is_above_zero(self) -> NDArray[np.bool_]:
-        """Say where the number can be told from zero, and is above it."""
+        """Check where the number is above zero by more than its noise."""
         return np.asarray(self.low > np.sqrt(np.sum((self.slopes * self.reach) ** 2, axis=0)))
 
     def plus(self, other: Range) -> Taylor:
@@ -62,7 +63,7 @@ class Taylor(Range):
         return self._made(self.low * factor, self.slopes * factor, self.bends * factor)
 
     def shifted(self, by: float) -> Taylor:
-        """Return the sum with one number."""
+        """Return the sum with a constant."""
         return self._made(self.low + by, self.slopes, self.bends)
 
     def times(self, other: Range) -> Taylor:
@@ -79,18 +80,18 @@ class Taylor(Range):
         return self.times(self)
 
     def root(self) -> Taylor:
-        """Return the root."""
+        """Return the square root."""
         known = np.where(self.is_above_zero, self.low, np.nan)
         made = np.sqrt(known)
         return self._bent(made, 0.5 / made, -0.25 / (made * known), Range.root)
 
     def inverse(self) -> Taylor:
-        """Return one over it."""
+        """Return the reciprocal."""
         made = 1 / np.where(self.is_above_zero, self.low, np.nan)
         return self._curved(made, -(made**2), 2 * made**3)
 
     def over(self, divisor: Range) -> Taylor:
-        """Return the quotient, which is kept as one."""
+        """Return the quotient, which keeps its numerator and denominator."""
         below = _beside(divisor, self)
         made = self.times(below.inverse())
         return Over(made.low, made.high, made.slopes, made.bends, self.reach, self, below)
@@ -101,21 +102,21 @@ class Taylor(Range):
         return self._bent(np.log(known), 1 / known, -1 / known**2, _logarithms)
 
     def exponential(self) -> Taylor:
-        """Return e to that power."""
+        """Return the exponential."""
         made = np.exp(self.low)
         return self._bent(made, made, made, _powers)
 
     def clipped(self, low: Floats, high: Floats) -> Taylor:
-        """Return the number itself: the true one is within public bounds anyway."""
+        """Return the number unchanged: the true one is within public bounds anyway."""
         del low, high
         return self
 
     def known_where(self, is_known: NDArray[np.bool_]) -> Taylor:
-        """Return the number, and nothing known of it elsewhere."""
+        """Return the number, and NaN where it is not known."""
         return self._made(np.where(is_known, self.low, np.nan), self.slopes, self.bends)
 
     def _bent(self, value: Floats, first: Floats, second: Floats, ends: Ends) -> Taylor:
-        """Return a rising function of it, given with its first and second derivative."""
+        """Return an increasing function of the number, given its first and second derivative."""
         made = self._curved(value, first, second)
         return Risen(made.low, made.high, made.slopes, made.bends, self.reach, self, ends)
 
@@ -127,12 +128,12 @@ class Taylor(Range):
         return self._made(value, self.slopes * first, self.bends * first + cross * second)
 
 
-Ends = Callable[[Range], Range]  # what a rising function makes of both ends
+Ends = Callable[[Range], Range]  # applies an increasing function to both ends
 
 
 @dataclass(frozen=True)
 class Risen(Taylor):
-    """A rising function of a number: its interval is that of the number, at both ends."""
+    """An increasing function of a number, whose interval it maps end by end."""
 
     of: Taylor
     ends: Ends
@@ -140,18 +141,18 @@ class Risen(Taylor):
 
 @dataclass(frozen=True)
 class Over(Taylor):
-    """A quotient, also as what it is of."""
+    """A quotient that keeps its numerator and denominator."""
 
     top: Taylor
     bottom: Taylor
 
     def plus(self, other: Range) -> Taylor:
-        """Return the sum, over the same divisor; of two quotients the first stays one."""
+        """Return the sum as a quotient with the same divisor; `other` loses its own divisor."""
         one = _beside(other, self)
         return self.top.plus(_plain(one).times(self.bottom)).over(self.bottom)
 
     def times(self, other: Range) -> Taylor:
-        """Return the product, over the same divisor; of two quotients the first stays one."""
+        """Return the product as a quotient with the same divisor; `other` loses its own divisor."""
         return self.top.times(_plain(_beside(other, self))).over(self.bottom)
 
     def scaled(self, factor: float) -> Taylor:
@@ -161,16 +162,16 @@ class Over(Taylor):
         return Over(made.low, made.high, made.slopes, made.bends, self.reach, top, self.bottom)
 
     def shifted(self, by: float) -> Taylor:
-        """Return the sum with one number."""
+        """Return the sum with a constant."""
         return self.top.plus(self.bottom.scaled(by)).over(self.bottom)
 
     def known_where(self, is_known: NDArray[np.bool_]) -> Taylor:
-        """Return the quotient, and nothing known of it elsewhere."""
+        """Return the quotient, and NaN where it is not known."""
         return self.top.known_where(is_known).over(self.bottom)
 
 
 def parts_at(values: Sequence[Floats], reach: Sequence[float]) -> list[Taylor]:
-    """Return the parts at their released values, with how far the noise of each goes."""
+    """Return the released parts as Taylor numbers, with the margins of their noise."""
     count, cells = len(values), values[0].size
     far = np.array(reach, dtype=np.float64)[:, None]
     made = []
@@ -191,10 +192,10 @@ def taylor_interval(
     """Return the number's interval at that chance to miss; all numbers if unknown.
 
     Args:
-        of: What the number is of the parts.
+        of: The number as a function of the parts.
         values: The released parts.
-        noises: What is in them, of one kind.
-        rounding: How far each part is off besides.
+        noises: The noise in the parts, all of one kind.
+        rounding: The largest rounding error of each part.
         miss: The chance that the interval misses.
     """
     count, cells = len(values), values[0].size
@@ -212,7 +213,7 @@ def taylor_interval(
 
 @dataclass(frozen=True)
 class Law:
-    """What is in the parts besides the truth."""
+    """The errors of the parts: noise and rounding, and the allowed chance to miss."""
 
     noises: tuple[Noise, ...]
     rounding: Floats
@@ -220,19 +221,19 @@ class Law:
 
     @property
     def stds(self) -> Floats:
-        """Return the standard deviation of each noise, along the parts."""
+        """Return the standard deviation of each noise, as a column over the parts."""
         more = np.sqrt(2) if self.noises[0].kind == "laplace" else 1.0
         return np.array([noise.width() * more for noise in self.noises])[:, None]
 
     @property
     def far(self) -> float:
-        """Return how many standard deviations a sum of such noises goes, at most."""
+        """Return an upper limit of the margin of a sum of such noises, in standard deviations."""
         if self.noises[0].kind == "laplace":
             return float(np.log(1 / float(self.miss)) / np.sqrt(2))
         return NormalDist().inv_cdf(float(1 - self.miss / 2))
 
     def second_order(self, of: Taylor) -> Floats:
-        """Return how far a number's bends move it where its slopes do so the most: an rms."""
+        """Return the rms of the second-order error where the first-order error is largest."""
         slopes, bends = of.slopes * self.stds, of.bends * self.stds[:, None] * self.stds[None]
         total = np.sqrt(np.sum(slopes**2, axis=0))
         along = slopes / np.where(total > 0, total, 1.0)
@@ -244,13 +245,14 @@ class Law:
         return np.asarray(np.sqrt(mean**2 / 4 + across + np.maximum(beside, 0.0) / 2))
 
     def first_order(self, of: Taylor) -> Floats:
-        """Return about how far the slopes move a number."""
+        """Return about how large the first-order error is."""
         return np.asarray(self.far * np.sqrt(np.sum((of.slopes * self.stds) ** 2, axis=0)))
 
     def widths(self, of: Taylor, divisor: Taylor) -> tuple[Floats, Floats]:
-        """Return about how far the ends of a quotient are; NaN of a divisor that may be zero.
+        """Return the approximate distances from a quotient to the ends of its interval.
 
-        They are the roots of a square equation, were the noise normal (Fieller).
+        They are NaN if the divisor may be zero. For normal noise, they are the roots of a quadratic
+        equation (Fieller).
         """
         slopes, other = of.slopes * self.stds, divisor.slopes * self.stds
         surely = np.maximum(divisor.low - self.second_order(divisor), 0.0)
@@ -261,13 +263,13 @@ class Law:
         return (-turn - far) / square, (far - turn) / square
 
     def rounded(self, of: Taylor) -> Floats:
-        """Return how far rounding moves a number, its slopes being off as far as noise goes."""
+        """Return the largest effect of rounding on a number, for any slopes within the noise."""
         moved = np.einsum("ijc,jz->ic", np.abs(of.bends), self.far * self.stds)
         return np.asarray(np.sum(self.rounding * (np.abs(of.slopes) + moved), axis=0))
 
 
 def _interval(of: Taylor, law: Law) -> Range:
-    """Return where a quotient less its denominator times as much is what noise makes of zero."""
+    """Return the range of theta for which top - theta*bottom can be noise alone."""
     if isinstance(of, Risen):
         return of.ends(_interval(of.of, law))
     top, bottom = (of.top, of.bottom) if isinstance(of, Over) else (of, _one(of))
@@ -291,7 +293,7 @@ def _interval(of: Taylor, law: Law) -> Range:
 
 
 def _end(top: Taylor, bottom: Taylor, law: Law, width: Floats, more: Floats) -> Floats:
-    """Return the quotient's end on that side, if so much is known beside what slopes say."""
+    """Return one end of the interval; `more` is the margin for second order and rounding."""
 
     def is_plausible(theta: Floats) -> NDArray[np.bool_]:
         one = _less(top, theta, bottom)
@@ -301,7 +303,7 @@ def _end(top: Taylor, bottom: Taylor, law: Law, width: Floats, more: Floats) -> 
 
 
 def _of_cells(of: Taylor, cells: NDArray[np.int64]) -> Taylor:
-    """Return the value and the slopes of these cells; bends are known already."""
+    """Return the number in these cells only, without bends, which are no longer needed."""
     nothing = np.zeros((*of.bends.shape[:2], 1))
     return Taylor(of.low[cells], of.low[cells], of.slopes[:, cells], nothing, of.reach)
 
@@ -316,7 +318,7 @@ def _one(like: Taylor) -> Taylor:
 
 
 def _plain(of: Taylor) -> Taylor:
-    """Return a number without what it is a quotient or a function of."""
+    """Return the number without its form as a quotient or a function."""
     return Taylor(of.low, of.high, of.slopes, of.bends, of.reach)
 
 
@@ -329,13 +331,13 @@ def _powers(of: Range) -> Range:
 
 
 def _crossed(one: Floats, other: Floats) -> Floats:
-    """Return the products of all pairs of slopes, both ways."""
+    """Return the symmetric sum of the products of all pairs of slopes."""
     made = one[:, None] * other[None]
     return np.asarray(made + made.swapaxes(0, 1))
 
 
 def _beside(other: Range, like: Taylor) -> Taylor:
-    """Return a number beside another; one without slopes has none anywhere."""
+    """Return the other number as a Taylor number; a plain range has zero slopes."""
     if isinstance(other, Taylor):
         return other
     slopes, bends = np.zeros(like.slopes.shape), np.zeros(like.bends.shape)

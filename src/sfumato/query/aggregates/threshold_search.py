@@ -1,9 +1,9 @@
-"""BOUNDS(x) and FIRST_ABOVE(key, n): what is found by looking at noisy counts that never leave.
+"""BOUNDS(x) and FIRST_ABOVE(key, n): searches over noisy counts that are never released.
 
-BOUNDS gives the powers of two between which most values lie, for a column whose owner declared no
-bounds; asked once, it says what to clamp to. FIRST_ABOVE gives the first of some public keys, in
-their order, whose count of rows reaches n. Both are paid like a choice (bounds_search.proof.md,
-sparse_vector.proof.md).
+BOUNDS returns the powers of two between which most values are, for a column without declared
+bounds. One such query says what to clamp to. FIRST_ABOVE returns the first of some public keys, in
+their order, whose count of rows reaches n. Both are paid like a private choice
+(bounds_search.proof.md, sparse_vector.proof.md).
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def _check_bounds(asked: AskedAggregate) -> None:
 
 
 def _digits(asked: AskedAggregate) -> int:
-    """Return how many binary digits a value has at most, in steps."""
+    """Return the most binary digits of a value, in steps."""
     return max(1, max(abs(asked.side.lower), abs(asked.side.upper)).bit_length())
 
 
@@ -60,7 +60,7 @@ def _bounds_parts(asked: AskedAggregate) -> tuple[Part, ...]:
 
 
 def _bin(value: Expr, digits: int) -> Expr:
-    """Return which bin a value is in: between which powers of two; a null is in none."""
+    """Return the bin of a value, between two powers of two; NULL is in no bin."""
     starts = list(enumerate(bin_starts(digits)))
     whens = tuple(
         (Compare(value, ">=", _whole(start)), Literally(_whole(place)))

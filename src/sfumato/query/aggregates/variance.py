@@ -1,8 +1,8 @@
 """VAR_SAMP(x) and STDDEV_SAMP(x), divided by n - 1; VAR_POP(x) and STDDEV_POP(x), divided by n.
 
-With y twice the distance from the public middle, the variance is (S2 - S1^2/n)/(n - 1) of the noisy
-sums of y and of its squares, times the square of half a step; clamped to what n numbers between the
-bounds can have (noisy_moments.proof.md).
+Let y be twice the distance from the public middle, and S1 and S2 the noisy sums of y and of y^2.
+The variance is (S2 - S1^2/n)/(n - 1), times the square of half a step. It is clamped to what n
+numbers between the bounds can have (noisy_moments.proof.md).
 """
 
 from __future__ import annotations
@@ -41,16 +41,16 @@ from sfumato.query.aggregates.noisy_moments import (
 )
 from sfumato.query.aggregates.result_ranges import Range, about
 
-SAMPLE: Final = 1  # what is taken off the number of rows that a sum of squares is divided by
-WHOLE: Final = 0  # of a population
+SAMPLE: Final = 1  # subtracted from the number of rows in the divisor, for a sample
+WHOLE: Final = 0  # subtracted for a population
 Change = Callable[[Range], Range]
 
 
-# --- what it is of ---------------------------------------------------------------------------
+# --- its operands ---------------------------------------------------------------------------
 
 
 def check_spread(asked: AskedAggregate) -> None:
-    """Refuse what is no number, has no bounds, or is one and the same number for everyone."""
+    """Refuse an operand that is no number, has no bounds, or is the same for everyone."""
     for one in alone(asked):
         check_number(one, one.side)
         if one.side.lower >= one.side.upper:
@@ -65,7 +65,7 @@ def check_spread(asked: AskedAggregate) -> None:
 
 
 def alone(asked: AskedAggregate) -> tuple[AskedAggregate, ...]:
-    """Return what is asked once for each of its expressions."""
+    """Return one single-operand aggregate for each of the operands."""
     pairs = zip(asked.aggregate.of, asked.sides, strict=True)
     return tuple(
         replace(asked, aggregate=replace(asked.aggregate, of=(of,)), sides=(side,))
@@ -74,16 +74,16 @@ def alone(asked: AskedAggregate) -> tuple[AskedAggregate, ...]:
 
 
 def grids_of(asked: AskedAggregate) -> tuple[Grid, ...]:
-    """Return the grid of each of its expressions."""
+    """Return the grid of each operand."""
     return tuple(grid_of(one, one.side, one.in_words()) for one in alone(asked))
 
 
-# --- the two ---------------------------------------------------------------------------------
+# --- the statistics ----------------------------------------------------------------------------
 
 
 def squares(grid: Grid, second: Moment | None, rows: Range, part: Range | None) -> Range:
-    """Return the sum of y^2, which the sum of w(H-w) about its middle was released for."""
-    if second is None or part is None:  # two values only: y^2 is one
+    """Return the sum of y^2, computed from the released sum of w(H-w)."""
+    if second is None or part is None:  # two values only, so top and y^2 are 1
         return rows.scaled(grid.top**2)
     middle = grid.top**2 - 2 * second.factor * second.part.per_row
     return rows.scaled(middle).minus(part.scaled(2 * second.factor))
@@ -134,7 +134,7 @@ def _verb(change: Change, less: int, says: str) -> AggregateKind:
         return estimated(_statistic(grid, moments, change, less), moments, parts)
 
     def margin(asked: AskedAggregate, noises: Sequence[Noise], size: int | None) -> float | None:
-        """Return it for numbers spread evenly over the upper half of their range.
+        """Predict half the interval for numbers uniform over the upper half of their range.
 
         The size is the asker's or the card's assumption, never read from the rows.
         """
@@ -157,7 +157,10 @@ def _verb(change: Change, less: int, says: str) -> AggregateKind:
 
 
 def typical_second(grid: Grid, second: Moment, size: int) -> float:
-    """Return the part of numbers spread evenly over the upper half: the mean of y^2 is H^2/3."""
+    """Return the second part for numbers uniform over the upper half of their range.
+
+    Their mean of y^2 is H^2/3.
+    """
     middle = grid.top**2 - 2 * second.factor * second.part.per_row
     return size * (middle - grid.top**2 / 3) / (2 * second.factor)
 

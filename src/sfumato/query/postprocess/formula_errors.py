@@ -1,4 +1,8 @@
-"""What the error of a formula is made of: its units, each with an interval from released values."""
+"""Errors of a formula, from the errors of its units.
+
+A unit is the largest piece of a formula that has an interval of its own, from released values. It
+is a sum of noisy parts, a quotient of two sums, an aggregate, a total, or a smooth expression.
+"""
 
 from __future__ import annotations
 
@@ -39,22 +43,22 @@ from sfumato.query.postprocess.linear_forms import Linear, Ratio, Unit, divisor_
 from sfumato.query.postprocess.totals import Rows
 from sfumato.query.public_ranges import public_range
 
-# --- Formulas that are smooth in their noisy parts, as numbers with slopes and curvature
+# --- Smooth formulas of noisy parts, as Taylor numbers
 #
-# `AVG(a) - AVG(b)` is of four parts whose noise adds up as it falls; an interval for each mean
-# would let both be off at once and in the worst way. Where a formula bends smoothly, its
-# second-order Taylor interval (taylor_intervals.py) is nearly as narrow as that of a sum.
+# `AVG(a) - AVG(b)` has four parts with independent noise. An interval for each mean would assume
+# that both are off at once, and in the worst direction. For a smooth formula, the second-order
+# Taylor interval (taylor_intervals.py) is nearly as narrow as that of a sum.
 
 
 @dataclass(frozen=True)
 class SmoothFormula:
-    """What smooth formulas are made of: sums of parts, and aggregates that are smooth of theirs."""
+    """The operands of smooth formulas: sums of parts, and aggregates smooth in their parts."""
 
     sums: Mapping[str, Linear]
     aggregates: Mapping[str, tuple[Smooth, tuple[int, ...]]]
 
     def is_smooth(self, expr: Expr) -> bool:
-        """Say whether the expression bends nowhere, but where it has no value."""
+        """Check whether the expression is smooth wherever it has a value."""
         match expr:
             case Literally():
                 return True
@@ -68,7 +72,7 @@ class SmoothFormula:
                 return False
 
     def parts(self, expr: Expr) -> tuple[int, ...]:
-        """Return the parts that the expression is of, in order."""
+        """Return the indexes of the parts in the expression, in order."""
         match expr:
             case Ref(column=column) if column in self.sums:
                 return tuple(part for part, _ in self.sums[column].weights)
@@ -99,7 +103,7 @@ class SmoothFormula:
         return Range(*taylor_interval(of, values, noises, [rounding[p] for p in parts], miss))
 
     def _rounding(self, expr: Expr, most: Mapping[int, Floats]) -> Mapping[int, Floats]:
-        """Return how far each part is off by rounding, if each is that large at most."""
+        """Return the largest rounding error of each part; `most` has the parts' largest values."""
         made = {part: np.zeros(value.shape) for part, value in most.items()}
         for name in columns_of(expr):
             if name in self.aggregates:
@@ -144,7 +148,7 @@ def _of_two(sign: Sign, one: Range, other: Range) -> Range:
             return one.minus(other)
         case "*":
             return one.times(other)
-        case _:  # what is divided by may be below zero, in formulas
+        case _:  # a divisor in a formula may be below zero
             turned = exactly(np.where(other.low < 0, -1.0, 1.0))
             return one.times(turned).over(other.times(turned))
 
@@ -158,24 +162,24 @@ def _sum(form: Linear, numbers: Mapping[int, Taylor]) -> Range:
 
 @dataclass(frozen=True)
 class FormulaErrors:
-    """A formula over noisy parts: what its error is made of."""
+    """The error of a formula over noisy parts, from the errors of its units."""
 
     plan: Plan
     formula: Formula
     noisy: Sequence[NoisyPart]
-    rows: Mapping[Total, Rows] = field(default_factory=dict)  # which rows of the answer it is of
+    rows: Mapping[Total, Rows] = field(default_factory=dict)  # the answer rows of each total
     miss: Fraction = 1 - CONFIDENCE
-    smooth_units: bool = True  # what is smooth of several units is one
+    smooth_units: bool = True  # a smooth expression of several units is one unit
 
     @cached_property
     def aggregates(self) -> Mapping[str, Aggregate]:
-        """Return the aggregates by output."""
+        """Return the aggregates by output name."""
         outputs = self.plan.question.outputs
         return {o.name: o.of for o in outputs if isinstance(o.of, Aggregate)}
 
     @cached_property
     def sums(self) -> Mapping[str, Linear]:
-        """Return the outputs that are one part in its units."""
+        """Return the outputs that are a single part times its unit."""
         made = {}
         for name, aggregate in self.aggregates.items():
             unit = aggregate_of(aggregate.verb).unit
@@ -187,16 +191,16 @@ class FormulaErrors:
 
     @cached_property
     def units(self) -> tuple[Unit, ...]:
-        """Return what has an interval of its own, each once."""
+        """Return the distinct units, each of which has an interval of its own."""
         return tuple(dict.fromkeys(units_of(self.formula.expr, self.sums, self._is_smooth)))
 
     @cached_property
     def flat(self) -> FormulaErrors:
-        """Return the same with an interval for each piece that a smooth unit is made of."""
+        """Return the same formula with each smooth unit split into its pieces."""
         return replace(self, smooth_units=False) if self.smooth_units else self
 
     def _is_smooth(self, expr: Arithmetic | Curve) -> bool:
-        """Say whether the expression is smooth of several units, so that it is one itself."""
+        """Check whether the expression is smooth and has several units, so that it is one unit."""
         if not self.smooth_units or not self._smooth.is_smooth(expr):
             return False
         parts = [self.noisy[part].noise for part in self._smooth.parts(expr)]
@@ -206,7 +210,7 @@ class FormulaErrors:
 
     @cached_property
     def _smooth(self) -> SmoothFormula:
-        """Return what smooth formulas are made of."""
+        """Return the operands of smooth formulas."""
         made = {}
         for name, aggregate in self.aggregates.items():
             smooth = aggregate_of(aggregate.verb).smooth
@@ -217,9 +221,9 @@ class FormulaErrors:
 
     @cached_property
     def _smooths(self) -> Mapping[Unit, tuple[FormulaErrors, Range]]:
-        """Return each smooth unit as a formula by itself, and its Taylor interval.
+        """Return each smooth unit as a formula by itself, with its Taylor interval.
 
-        Of the chance to miss, a fifth is that of the intervals which the formula is enclosed by.
+        One fifth (1/BOX) of the chance to miss is for the intervals that enclose the formula.
         """
         miss = self.miss / max(1, len(self.units))
         found: dict[Unit, tuple[FormulaErrors, Range]] = {}
@@ -232,19 +236,19 @@ class FormulaErrors:
 
     @cached_property
     def wide(self) -> Units:
-        """Return the interval of each unit, which holds its released value; together at 95 %."""
+        """Return an interval around each unit's released value; jointly they hold at 95 %."""
         ranges = {unit: self._range(unit) for unit in self.units}
         return Units(ranges, self._nulls, self.sums, self.cells)
 
     @cached_property
     def tight(self) -> Units:
-        """Return the same intervals within what is public of each unit."""
+        """Return the same intervals within the public range of each unit."""
         ranges = {unit: self._public(unit, made) for unit, made in self.wide.ranges.items()}
         return Units(ranges, self._nulls, self.sums, self.cells)
 
     @cached_property
     def _nulls(self) -> Mapping[Unit, Mask]:
-        """Return where a unit may be null, as a divisor cannot be told from zero."""
+        """Return where a unit may be NULL, because a divisor can't be told from zero."""
         nulls: dict[Unit, Mask] = {u: ~made.has_ends for u, made in self._quotients.items()}
         for unit, (alone, _) in self._smooths.items():
             nulls[unit] = interval_of_formula(alone.formula.expr, alone.wide).may_be_null
@@ -262,35 +266,35 @@ class FormulaErrors:
         }
 
     def estimate(self, name: str) -> Estimate:
-        """Return the aggregate as it is when nothing else has to hold."""
+        """Return the estimate of an aggregate, with its own interval instead of a joint one."""
         return self.alone[name]
 
     @cached_property
     def alone(self) -> Mapping[str, Estimate]:
-        """Return those aggregates that are a unit by themselves, as they are."""
+        """Return the estimates of the aggregates that are units by themselves."""
         units = units_of(self.formula.expr, self.sums)
         names = [unit for unit in units if isinstance(unit, str)]
         return {name: self._estimate(self.aggregates[name], 1) for name in names}
 
     def total(self, of: Total) -> Floats:
-        """Return the total that each cell sees."""
+        """Return the value of the total in each cell."""
         return self.rows[of].added(self.values(self.part_of(of)))
 
     def part_of(self, of: Total) -> Linear:
-        """Return what the total adds up: a count or a sum, one part in its units."""
+        """Return the count or sum that the total adds up, which is one part times its unit."""
         if not isinstance(of.of, Ref):
             raise Bug("a total that nobody checked")
         return self.sums[of.of.column]
 
     def values(self, form: Linear) -> Floats:
-        """Return the sum of each cell."""
+        """Return the value of a linear form in each cell."""
         made = np.full(self.cells, float(form.constant))
         for part, weight in form.weights:
             made = made + float(weight) * self.noisy[part].values.astype(np.float64)
         return np.asarray(made)
 
     def quotient(self, form: Ratio, miss: Fraction) -> Quotient:
-        """Return the noise of a quotient."""
+        """Return the weights and the noise of a quotient."""
         top, bottom = dict(form.top.weights), dict(form.bottom.weights)
         return Quotient(
             tuple(float(top.get(part, 0)) for part in form.parts),
@@ -300,12 +304,12 @@ class FormulaErrors:
         )
 
     def noise(self, part: int) -> Noise:
-        """Return the noise of a part that has the same in every cell."""
+        """Return the noise of a part that has the same noise in every cell."""
         return self.noisy[part].spread()
 
     @property
     def cells(self) -> int:
-        """Return how many cells there are."""
+        """Return the number of cells."""
         parts = [part for a in self.aggregates.values() for part in self.plan.parts_of(a)]
         return len(self.noisy[parts[0]].values)
 
@@ -325,7 +329,7 @@ class FormulaErrors:
         return self._of_aggregate(unit)
 
     def _public(self, unit: Unit, made: Range) -> Range:
-        """Return the part of a unit's interval that rows within the card's bounds can reach."""
+        """Return a unit's interval within its public range."""
         if isinstance(unit, Ratio):
             return Range(*self._quotients[unit].within(*public_range(unit, self.plan)))
         if isinstance(unit, Arithmetic | Curve):
@@ -352,7 +356,7 @@ class FormulaErrors:
         )
 
     def _draws(self, form: Linear) -> tuple[tuple[float, ...], tuple[Noise, ...]]:
-        """Return every draw with its weight; the mean of several draws has those it is of."""
+        """Return every draw of noise with its weight; an averaged part has all of its draws."""
         weights: list[float] = []
         draws: list[Noise] = []
         for part, weight in form.weights:
@@ -383,7 +387,7 @@ class FormulaErrors:
 
 
 def _as_one(noise: Noise) -> Noise:
-    """Return the noise; a mean of several draws as one as wide (averaged_noise.proof.md)."""
+    """Return the noise as a single draw of the same width (averaged_noise.proof.md)."""
     if not isinstance(noise, AveragedNoise):
         return noise
     width = Fraction(noise.width())

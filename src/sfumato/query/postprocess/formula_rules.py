@@ -1,4 +1,4 @@
-"""What a formula may be of: released numbers of its own answer, constants, plain arithmetic."""
+"""Rules for formulas: released numbers of the same answer, constants and plain arithmetic only."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ _ALLOWED: Final = (
 
 
 def is_number(output: Output) -> bool:
-    """Say whether the output is a released number: what formulas are of, and what they are."""
+    """Check whether the output is a released number, as formulas and their operands are."""
     if isinstance(output.of, Aggregate):
         return output.of.verb not in NO_NUMBERS
     return isinstance(output.of, Formula)
 
 
 def check_formula(expr: Expr, kinds: Mapping[str, str]) -> None:
-    """Refuse what is no arithmetic over released numbers; `kinds` is by output."""
+    """Refuse all but arithmetic over released numbers; `kinds` has the kind of each output."""
     for part in walk(expr):
         if not isinstance(part, _ALLOWED):
             raise _outside("dates and texts are not reckoned with")

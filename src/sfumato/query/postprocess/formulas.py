@@ -1,8 +1,9 @@
-"""A formula after the door: its value, standard deviation and interval, from released values only.
+"""Evaluate formulas on released values: value, standard deviation and interval.
 
-A sum of noisy parts has the exact error of its own noise, a quotient a Fieller-type interval within
-its public range. What is made of several such units is enclosed: each unit's interval misses so
-many times less often, and whatever all of them can make lies between the ends that are given.
+A sum of noisy parts has the exact error of its own noise. A quotient has a Fieller-type interval
+within its public range. A formula of several such units is enclosed. The interval of each of n
+units misses n times less often, so all hold jointly. The formula's interval contains everything
+that the units can give.
 """
 
 from __future__ import annotations
@@ -42,9 +43,9 @@ from sfumato.query.postprocess.totals import with_totals
 def evaluate_formula(
     reckoning: FormulaErrors, columns: Mapping[str, Sequence[object]]
 ) -> tuple[list[object], list[float | None], list[object]]:
-    """Return value, standard deviation and interval of each cell; None where there is none.
+    """Evaluate a formula: value, standard deviation and interval of each cell, None where unknown.
 
-    `columns` are the released values by output.
+    `columns` has the released values by output name.
     """
     expr = reckoning.formula.expr
     columns = with_totals(columns, reckoning.rows)
@@ -65,8 +66,8 @@ def evaluate_formula(
 def interval_of(of: FormulaErrors, values: Floats) -> Range:
     """Return the formula's interval; an end is infinite where nothing is known.
 
-    Every cell has an interval, also where its value is null: if intervals were shown only where the
-    noise was kind, those that are shown would hold less often than they say.
+    Every cell has an interval, even if its value is NULL. If only cells with favourable noise had
+    one, the intervals would hold less often than claimed.
     """
     expr = of.formula.expr
     if isinstance(linear_form(expr, of.sums), Linear):
@@ -82,7 +83,7 @@ def interval_of(of: FormulaErrors, values: Floats) -> Range:
 
 
 def _std(of: FormulaErrors, values: Sequence[object]) -> Floats:
-    """Return the std: exact for a sum, to first order where that is enough."""
+    """Return the std: exact for a sum, else to first order, and NaN where that is too little."""
     unknown = np.full(len(values), np.nan)
     slopes = _slopes(of.formula.expr, of)
     if slopes is None:
@@ -109,7 +110,7 @@ def _std(of: FormulaErrors, values: Sequence[object]) -> Floats:
 
 
 def _of_other_rows(unit: Total, of: FormulaErrors) -> Floats:
-    """Return the std of what a total adds up of all rows but the cell's own."""
+    """Return the std of the noise that a total gets from all rows except the cell's own."""
     ((part, weight),) = of.part_of(unit).weights
     noise = of.noise(part)
     return of.rows[unit].each(lambda count: abs(float(weight)) * std_of_sum(noise, count - 1))
@@ -118,9 +119,9 @@ def _of_other_rows(unit: Total, of: FormulaErrors) -> Floats:
 def _share_parts(
     alone: Sequence[str], forms: Sequence[Linear | Ratio | Total], of: FormulaErrors
 ) -> bool:
-    """Say whether two pieces are of the same noise in a way that no std is told of.
+    """Check whether two pieces share noise in a way for which no std is known.
 
-    Those are an aggregate's own std beside another unit, and totals of one part over other rows.
+    This holds if an aggregate's own std and another unit use one part, or if two totals do.
     """
     taken: list[int] = []
     for name in alone:
@@ -138,7 +139,7 @@ def _parts_of(form: Linear | Ratio | Total, of: FormulaErrors) -> tuple[int, ...
 
 
 def _weights(unit: Linear | Ratio | Total, of: FormulaErrors) -> dict[int, Floats]:
-    """Return how much each part moves the unit: of a total, the part in the cell's own row."""
+    """Return how much each part changes the unit; for a total, the part in the cell's own row."""
     cells = np.ones(of.cells)
     if isinstance(unit, Total):
         unit = of.part_of(unit)
@@ -152,12 +153,12 @@ def _weights(unit: Linear | Ratio | Total, of: FormulaErrors) -> dict[int, Float
 
 
 def _slopes(expr: Expr, of: FormulaErrors) -> dict[Unit, Floats] | None:
-    """Return how much each unit moves the formula, at the released values; None if it jumps."""
+    """Return the formula's derivative by each unit, at the released values; None if it jumps."""
     value = _slope(expr, of)
     return None if value is None else value[1]
 
 
-_Slope = tuple[Floats, dict[Unit, Floats]]  # the value, and how much each unit moves it
+_Slope = tuple[Floats, dict[Unit, Floats]]  # the value, and its derivative by each unit
 
 
 def _slope(expr: Expr, of: FormulaErrors) -> _Slope | None:
@@ -204,7 +205,7 @@ def _slope(expr: Expr, of: FormulaErrors) -> _Slope | None:
 
 
 def _bent(curve: ScalarFunction, inner: _Slope, held: Range) -> _Slope:
-    """Return what a function makes of the value and of what moves it."""
+    """Apply a function to the value, and the chain rule to its derivatives."""
     value, moves = inner
     slope = curve.slope(value, held)
     shown = [np.nan if (y := curve.value(x)) is None else y for x in value.tolist()]
@@ -212,7 +213,7 @@ def _bent(curve: ScalarFunction, inner: _Slope, held: Range) -> _Slope:
 
 
 def _may_be_zero(expr: Expr, of: FormulaErrors) -> NDArray[np.bool_]:
-    """Say, per cell, whether a factor cannot be told from zero: the first order is too little."""
+    """Check per cell whether a factor may be zero, so that the first order is too little."""
     held = interval_of_formula(expr, of.wide).range
     return np.asarray(~((held.low > 0) | (held.high < 0)))
 

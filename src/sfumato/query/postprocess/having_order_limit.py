@@ -33,7 +33,7 @@ from sfumato.query.resolve import as_boolean
 
 @dataclass(frozen=True)
 class Row:
-    """One released row: the outputs in their order, what is shown and what is not."""
+    """One released row: all outputs in order, also those that are not shown."""
 
     values: tuple[Any, ...]  # any released JSON value
     std: tuple[Any, ...]
@@ -41,7 +41,7 @@ class Row:
 
 
 def is_selected_after_noise(question: Query) -> bool:
-    """Say whether rows or values are chosen by their own noisy values (soundness rule 17)."""
+    """Check whether rows or values are selected by their own noisy values (soundness rule 17)."""
     if any(_chooses(o.of.expr) for o in question.outputs if isinstance(o.of, Formula)):
         return True
     noisy = {o.name for o in question.outputs if isinstance(o.of, Aggregate | Formula)}
@@ -50,7 +50,7 @@ def is_selected_after_noise(question: Query) -> bool:
 
 
 def _chooses(expr: Expr | Predicate) -> bool:
-    """Say whether a CASE in a formula takes its branch by a noisy number."""
+    """Check whether a CASE in a formula selects its branch by a noisy number."""
     if isinstance(expr, Case) and any(columns_of(when) for when, _ in expr.whens):
         return True
     if isinstance(expr, Arithmetic) and expr.sign == "/":
@@ -59,7 +59,7 @@ def _chooses(expr: Expr | Predicate) -> bool:
 
 
 def apply_having_order_limit(question: Query, rows: Sequence[Row]) -> list[Row]:
-    """Return the rows that HAVING lets through, in the order asked, as many as asked."""
+    """Apply HAVING, ORDER BY and LIMIT to the released rows."""
     names = {output.name: place for place, output in enumerate(question.outputs)}
     kept = list(rows)
     if question.having is not None:
@@ -82,7 +82,7 @@ def _sortable(value: Any) -> tuple[int, Any]:  # numbers before texts
 
 
 def having_in_kinds(predicate: Predicate, kinds: Mapping[str, str]) -> Predicate:
-    """Return the condition with 1 and 0 as true and false where a boolean is compared with them."""
+    """Rewrite 1 and 0 as true and false where HAVING compares them with a boolean."""
     match predicate:
         case Not(predicate=inner):
             return Not(having_in_kinds(inner, kinds))
@@ -103,9 +103,9 @@ def _boolean(constant: Constant) -> Constant:
 
 
 def check_having(predicate: Predicate, kinds: Mapping[str, str]) -> None:
-    """Refuse, before anything is paid, what does not compare released columns with their like.
+    """Refuse HAVING that compares a released column with another kind, before anything is paid.
 
-    `kinds` says of each output by name whether it is a number, a text, a boolean or a list.
+    `kinds` has the kind of each output by name: number, text, boolean or list.
     """
     match predicate:
         case Not(predicate=inner):
@@ -125,7 +125,7 @@ def check_having(predicate: Predicate, kinds: Mapping[str, str]) -> None:
 
 
 def _kind(of: Expr, kinds: Mapping[str, str]) -> str:
-    """Return what a side of HAVING is: a column of the answer, or a formula, which is a number."""
+    """Return the kind of a side of HAVING: that of an output, or number for a formula."""
     if isinstance(of, Ref):
         return kinds[of.column]
     check_formula(of, kinds)

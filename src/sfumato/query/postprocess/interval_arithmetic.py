@@ -1,8 +1,8 @@
 """Interval arithmetic: enclose a formula whose units are each within an interval.
 
-An end of a unit's interval may be infinite, so the formula's may be: a half line, where what it
-divides by reaches zero from one side. An enclosure is of what the formula is where it is not null,
-and says beside it where it may be null.
+The interval of a unit may have an infinite end, and so may the formula's. A divisor that reaches
+zero from one side gives a half line. An enclosure contains the values of the formula where it is
+not NULL, and says separately where it may be NULL.
 """
 
 from __future__ import annotations
@@ -34,18 +34,18 @@ from sfumato.query.postprocess.scalar_functions import CURVE
 from sfumato.query.public_ranges import least_positive
 
 Mask = NDArray[np.bool_]
-ROUNDING: Final = 1e-9  # more than floats are off between a value and its interval, relatively
+ROUNDING: Final = 1e-9  # relative; above the float error between a value and its interval
 
 
 @dataclass(frozen=True)
 class Enclosure:
-    """Per cell, the range of a formula, and whether it may be null."""
+    """The range of a formula in each cell, and whether it may be NULL."""
 
     range: Range
     may_be_null: Mask
 
     def with_range(self, made: Range) -> Enclosure:
-        """Return the same with another range."""
+        """Return the same enclosure with another range."""
         return Enclosure(made, self.may_be_null)
 
 
@@ -54,18 +54,18 @@ class Units:
     """The intervals of a formula's units, and the outputs that are sums of parts."""
 
     ranges: Mapping[Unit, Range]
-    nulls: Mapping[Unit, Mask]  # of those that may be null
+    nulls: Mapping[Unit, Mask]  # of units that may be NULL
     sums: Mapping[str, Linear]
     cells: int
 
     @property
     def never(self) -> Mask:
-        """Return that no cell is null."""
+        """Return a mask that says that no cell is NULL."""
         return np.zeros(self.cells, dtype=np.bool_)
 
 
 def interval_of_formula(expr: Expr, of: Units) -> Enclosure:
-    """Return the range of the expression."""
+    """Return the enclosure of the expression."""
     form = linear_form(expr, of.sums)
     if isinstance(form, Linear) and form.is_constant:
         return Enclosure(exactly(np.full(of.cells, float(form.constant))), of.never)
@@ -131,7 +131,7 @@ def _of_two(sign: Sign, left: Enclosure, right: Enclosure) -> Enclosure:
 
 
 def _reciprocal(of: Range) -> Range:
-    """Return the range of 1/x for every x of the range but zero."""
+    """Return the range of 1/x for every x in the range except zero."""
     with np.errstate(divide="ignore"):
         low, high = 1 / of.high, 1 / of.low
     low = np.where(of.high > 0, np.abs(low), np.where(of.high == 0, -np.inf, low))
@@ -143,7 +143,10 @@ def _reciprocal(of: Range) -> Range:
 
 
 def _domain(curve: Curve, inner: Enclosure, of: Units) -> Enclosure:
-    """Return the argument of a logarithm: a sum of whole parts above zero is a step above it."""
+    """Return the enclosure of a function's argument.
+
+    A sum of whole parts has a least positive value, so the argument of LN begins there.
+    """
     form = linear_form(curve.of, of.sums)
     if curve.name != "ln" or not isinstance(form, Linear):
         return inner
@@ -156,7 +159,7 @@ def _domain(curve: Curve, inner: Enclosure, of: Units) -> Enclosure:
 
 
 def _first_known(parts: Sequence[Enclosure]) -> Enclosure:
-    """Return the range of the first of them that is not null."""
+    """Return the enclosure of COALESCE: the first part that is not NULL."""
     made = parts[0]
     for part in parts[1:]:
         other = _hull([made.range, part.range])
@@ -174,19 +177,19 @@ def _hull(ranges: Sequence[Range]) -> Range:
 
 
 def _ordered(made: Range) -> Range:
-    """Return the range; where infinite ends left nothing, everything."""
+    """Return the range, with NaN ends made infinite."""
     low = np.where(np.isnan(made.low), -np.inf, made.low)
     return Range(low, np.where(np.isnan(made.high), np.inf, made.high))
 
 
 def with_value(tight: Range, wide: Range, values: Floats) -> Range:
-    """Return the tight range, stretched to the value where the wide one holds it.
+    """Stretch the tight range to the released value, if the wide range contains the value.
 
-    A public range may leave out a value that is all noise: SUM(x) / COUNT(*) where the count came
-    out below zero. An interval that has its value holds no less often. A value that is not in the
-    wide range either was computed in another way than its interval, and is left outside.
+    A public range may exclude a value that is all noise, such as SUM(x) / COUNT(*) with a count
+    below zero. An interval that is stretched to its value does not hold less often. A value outside
+    of the wide range was computed in another way than its interval, and stays outside.
     """
     slack = ROUNDING * np.maximum(1.0, np.abs(values))
-    is_held = (values >= wide.low - slack) & (values <= wide.high + slack)  # not of NaN
+    is_held = (values >= wide.low - slack) & (values <= wide.high + slack)  # false for NaN
     low = np.where(is_held, np.minimum(tight.low, values), tight.low)
     return Range(low, np.where(is_held, np.maximum(tight.high, values), tight.high))

@@ -1,7 +1,7 @@
-"""A formula as sums of noisy parts, and quotients of such sums: where its error is known exactly.
+"""Linear forms: formulas as a sum of noisy parts, or a quotient of sums, with a known error.
 
-`SUM(a) * 1.2 - COUNT(*)` is one sum, `100 * SUM(a) / COUNT(*)` one quotient; `AVG(a) - AVG(b)` is
-neither, and is made of two units of which each has an interval of its own.
+`SUM(a) * 1.2 - COUNT(*)` is one sum, `100 * SUM(a) / COUNT(*)` one quotient. `AVG(a) - AVG(b)` is
+neither: it has two units, each with an interval of its own.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ ZERO: Final = Constant.of(0)
 
 @dataclass(frozen=True)
 class Linear:
-    """A constant and a weight for each of some parts."""
+    """A linear form: a constant, and a weight for each of some parts."""
 
     constant: Fraction
     weights: tuple[tuple[int, Fraction], ...] = ()  # by part, in order, none zero
@@ -55,13 +55,13 @@ class Linear:
 
     @property
     def is_constant(self) -> bool:
-        """Say whether it has no noise."""
+        """Check whether it has no noise."""
         return not self.weights
 
 
 @dataclass(frozen=True)
 class Ratio:
-    """One sum over another, of a few parts in all."""
+    """A quotient of two linear forms with few parts in all."""
 
     top: Linear
     bottom: Linear
@@ -76,7 +76,7 @@ Form = Linear | Ratio
 
 
 def linear_form(expr: Expr, sums: Mapping[str, Linear]) -> Form | None:
-    """Return the sum or quotient that the expression is; None if it is neither."""
+    """Return the expression as a sum or a quotient of sums; None if it is neither."""
     match expr:
         case Ref(column=column):
             return sums.get(column)
@@ -97,7 +97,7 @@ def linear_form(expr: Expr, sums: Mapping[str, Linear]) -> Form | None:
 
 
 def divisor_of(expr: Expr) -> Expr:
-    """Return x of NULLIF(x, 0) as a divisor, where it says nothing: over zero is null anyway."""
+    """Return x for a divisor NULLIF(x, 0), as division by zero is NULL anyway."""
     match expr:
         case Case(whens=((Not(Compare(of, "=", constant)), then),), otherwise=None):
             return then if of == then and constant == ZERO else expr
@@ -152,11 +152,11 @@ def _divided(left: Form, right: Form) -> Form | None:
 
 
 def _few(form: Form | None) -> Form | None:
-    """Return the form, but no quotient of more parts than its tail is known for."""
+    """Return the form; None for a quotient of more parts than its tail is known for."""
     return None if isinstance(form, Ratio) and len(form.parts) > MOST else form
 
 
-# A sum, a quotient, an aggregate by its output's name, a total, or a smooth number of several units
+# A sum, a quotient, an aggregate by output name, a total, or a smooth expression of several units
 Unit = Form | str | Total | Arithmetic | Curve
 
 
@@ -165,7 +165,7 @@ def units_of(
     sums: Mapping[str, Linear],
     is_smooth: Callable[[Arithmetic | Curve], bool] = lambda _: False,
 ) -> Iterator[Unit]:
-    """Yield the largest pieces that have an interval of their own."""
+    """Yield the units of a formula: its largest pieces that have an interval of their own."""
     form = linear_form(expr, sums)
     if form is not None:
         if not (isinstance(form, Linear) and form.is_constant):
@@ -180,7 +180,7 @@ def units_of(
 
 
 def _values_in(expr: Expr) -> tuple[Expr, ...]:
-    """Return what the value of the expression is made of; conditions only choose."""
+    """Return the operands that the value is computed from; conditions only select."""
     match expr:
         case Arithmetic(left=left, right=right):
             return (left, right)

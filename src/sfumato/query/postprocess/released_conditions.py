@@ -1,6 +1,6 @@
-"""Post-processing of released values: formulas and conditions, in SQL's own logic; it is free.
+"""Post-processing: evaluate formulas and conditions on released values, in SQL's own logic.
 
-Null stays null, and so does what is divided by zero or is too large to be written down.
+It costs nothing. NULL stays NULL; division by zero and numbers that are too large give NULL.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ _SIGNS: Final[Mapping[Sign, Callable[[Number, Number], Number]]] = {
 
 
 def evaluate_released(expr: Expr, row: Values) -> Any:
-    """Return what the expression is of a row of released values, by output."""
+    """Return the value of the expression on a row of released values, by output name."""
     return value_of(expr, row, _SHOWN)
 
 
 def holds(predicate: Predicate, row: Values) -> bool | None:
-    """Say whether the condition holds of a row of released values; None where it is unknown."""
+    """Check whether the condition holds on a row of released values; None if it is NULL."""
     return holds_of(predicate, row, _SHOWN)
 
 

@@ -1,4 +1,4 @@
-"""Functions of one released number, one row each: its value, where it may lie, how steep it is."""
+"""Functions of one released number: value, range, NULL test and derivative of each."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from sfumato.query.expression import CurveName
 
 Number = int | float
 LARGEST: Final = 1e300
-ROUNDED: Final = 1e-14  # more than a function of floats is off, relatively
-STEEP: Final = 1.0  # how far an exponent may reach for its std to be told from its slope
+ROUNDED: Final = 1e-14  # relative; above the float error of a function
+STEEP: Final = 1.0  # largest half interval of an exponent that has a first-order std
 
 
 @dataclass(frozen=True)
 class ScalarFunction:
-    """A function of one number.
+    """A function of one number, with its range, NULL test and derivative.
 
-    `ends` are those of the numbers for which it has a value, and `may_be_null` says where there may
-    be others; `slope` is not a number where the first order says too little: where the number may
-    lie on either side of what bends it.
+    `ends` gives its range over the arguments for which it has a value. `may_be_null` says whether
+    there may be other arguments. `slope` is NaN where the argument may be on either side of a bend,
+    because a first-order error says too little there.
     """
 
     value: Callable[[Number], Number | None]
@@ -42,13 +42,13 @@ def _abs_ends(of: Range) -> Range:
 
 
 def _grown(of: Range, made: Callable[[Floats], Floats]) -> Range:
-    """Return the ends of a growing function, a little outwards: floats are not exact."""
+    """Apply an increasing function to both ends, and widen the range for float errors."""
     low, high = made(of.low), made(of.high)
     return Range(low - ROUNDED * np.abs(low), high + ROUNDED * np.abs(high))
 
 
 def _ln_ends(of: Range) -> Range:
-    """Return the ends; of numbers that cannot be above zero there are none."""
+    """Return the range of LN; its upper end is infinite where no number is above zero."""
     made = _grown(Range(np.maximum(of.low, 0.0), np.maximum(of.high, 0.0)), np.log)
     return Range(made.low, np.where(of.high > 0, made.high, np.inf))
 

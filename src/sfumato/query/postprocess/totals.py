@@ -1,7 +1,7 @@
-"""Totals over the rows of an answer, as SUM(COUNT(*)) OVER (): made of released numbers, free.
+"""Totals over the answer's rows, such as SUM(COUNT(*)) OVER (): free post-processing.
 
-All rows of the answer are added up, before LIMIT and in any order; HAVING and a total do not go
-together, for SQL adds up what HAVING left, which is chosen by its own noise.
+A total adds up all rows of the answer, before LIMIT and in any order. It can't be combined with
+HAVING. SQL would add up the rows that HAVING keeps, and these are selected by their own noise.
 """
 
 from __future__ import annotations
@@ -23,30 +23,30 @@ Columns = Mapping[str, Sequence[object]]
 
 @dataclass(frozen=True)
 class Rows:
-    """Which rows a total is of: for each row, the number of the group that it is in."""
+    """The rows that a total adds up: for each answer row, the number of its group."""
 
     group: NDArray[np.int64]
-    each_stands_for: int = 1  # before an answer is there: so many rows that are alike
+    each_stands_for: int = 1  # in a prediction, each row stands for so many equal rows
 
     def added(self, values: Floats) -> Floats:
-        """Return for each row what its group adds up to."""
+        """Return the sum of each row's group, per row."""
         sums = np.bincount(self.group, weights=values) * self.each_stands_for
         return np.asarray(sums[self.group])
 
     def each(self, made: Callable[[int], float]) -> Floats:
-        """Return for each row what is made of how many rows its group has."""
+        """Apply a function to the size of each row's group, per row."""
         sizes = np.bincount(self.group) * self.each_stands_for
         known = {size: made(size) for size in np.unique(sizes).tolist() if size}
         return np.array([known[size] for size in sizes[self.group].tolist()])
 
 
 def totals_in(expr: Expr | Predicate) -> tuple[Total, ...]:
-    """Return the totals within, each once."""
+    """Return the distinct totals in the expression."""
     return tuple(dict.fromkeys(part for part in walk(expr) if isinstance(part, Total)))
 
 
 def rows_of_totals(expr: Expr, columns: Columns) -> dict[Total, Rows]:
-    """Return which rows each total of the formula is of, by the answer's own keys."""
+    """Return the rows of each total in the formula, grouped by the answer's keys."""
     return {total: _rows(total, columns) for total in totals_in(expr)}
 
 
@@ -75,7 +75,7 @@ def _added(values: Sequence[object], group: Sequence[int]) -> list[object]:
 
 
 def check_totals(question: Query) -> None:
-    """Refuse totals of what has no known law, by what is no key, or beside HAVING."""
+    """Refuse totals without known noise, totals by what is no key, and totals with HAVING."""
     formulas = [o.of.expr for o in question.outputs if isinstance(o.of, Formula)]
     having = () if question.having is None else (question.having,)
     totals = [total for expr in (*formulas, *having) for total in totals_in(expr)]

@@ -1,1 +1,1 @@
-"""A plan printed as SQL for an engine, from our own values alone."""
+"""Print a plan as SQL for an engine, from our own values alone."""

@@ -1,7 +1,7 @@
-"""Counts of a table's rows: each row is looked at once, for as many conditions as are asked.
+"""Batched counts: one scan of a table counts its rows for many conditions.
 
-Nothing is picked out first, which DuckDB does more slowly; and one pass over the rows serves many
-questions at once, each with a number of its own.
+Rows are not filtered first, which is slower in DuckDB. One scan serves many queries at once, each
+with a count of its own.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from sfumato.query.printing.from_clause import last_table, rows_of, table_name
 
 @dataclass(frozen=True)
 class CountScan:
-    """A condition on rows, counted so many times over what stands after FROM."""
+    """A condition on rows, counted `times` times over the text after FROM."""
 
     rows: str
     condition: Text
@@ -24,7 +24,7 @@ class CountScan:
 
 
 def is_batchable(measure: Measure) -> bool:
-    """Say whether the measure counts the rows of one cell by a condition, and nothing else."""
+    """Check whether the measure only counts the rows of one cell by a condition."""
     is_plain = not (measure.keys or measure.by_person or measure.beside)
     if not is_plain or measure.source is not None or measure.where is None:
         return False
@@ -34,7 +34,7 @@ def is_batchable(measure: Measure) -> bool:
 def count_scan(
     measure: Measure, dialect: Dialect, names: tuple[str, ...] | None = None
 ) -> CountScan | None:
-    """Return the measure as a look, if it counts the rows of one cell and nothing else."""
+    """Return the measure as a count scan; None if it is not batchable, or not for DuckDB."""
     if dialect != "duckdb" or measure.where is None or not is_batchable(measure):
         return None
     names = names or tuple(table_name(dialect, n) for n in range(last_table(measure) + 1))
@@ -43,7 +43,7 @@ def count_scan(
 
 
 def counts_of_scan(looks: Sequence[CountScan]) -> Text:
-    """Print one statement with every number of looks at the same rows, one after the other."""
+    """Print one statement with every count over the same rows, in order."""
     conditions = [look.condition for look in looks for _ in range(look.times)]
     numbers = [
         filled(f"coalesce(CAST(count_if({{}}) AS BIGINT), 0) AS t{place}", condition)

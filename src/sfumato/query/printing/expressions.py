@@ -1,8 +1,8 @@
-"""Physical expressions and conditions as SQL text of a dialect, and the values bound to it.
+"""Print physical expressions and conditions as SQL of a dialect, with the values bound to it.
 
-What the text is made of: fixed words, column names of the form v3, k3 or u3, and whole numbers.
-Texts and dates are bound parameters. Nothing here can fail on any stored value: the plan has proved
-that no intermediate number passes 2**62, and what is divided by may be zero.
+The text consists of fixed words, column names of the form v3, k3 or u3, and whole numbers. Texts
+and dates are bound parameters. Nothing here can fail on any stored value. The plan has proved that
+no intermediate number passes 2**62, and a divisor may be zero.
 """
 
 from __future__ import annotations
@@ -45,9 +45,9 @@ from sfumato.query.expression import (
 
 Dialect = Literal["duckdb", "postgres", "spark"]
 COLUMN: Final = re.compile(r"[vku][0-9]{1,5}")
-_STORED: Final = re.compile(r"[vk][0-9]{1,5}")  # in a table, not made on the way
-LONGEST: Final = 200_000  # letters of a statement
-BEYOND: Final = 2**62  # outside everything that a physical number can be
+_STORED: Final = re.compile(r"[vk][0-9]{1,5}")  # stored in a table, not computed
+LONGEST: Final = 200_000  # characters of a statement
+BEYOND: Final = 2**62  # no physical number is beyond it
 
 
 class Secret(Enum):
@@ -61,21 +61,21 @@ Bound = str | Secret
 
 @dataclass(frozen=True)
 class Text:
-    """A piece of SQL with `?` for every bound parameter, and those in their order."""
+    """A piece of SQL with `?` for every bound parameter, and the parameters in order."""
 
     sql: str
     bound: tuple[Bound, ...] = ()
 
 
 def joined(word: str, pieces: Sequence[Text]) -> Text:
-    """Return the pieces with the word between them."""
+    """Join the pieces with the word between them."""
     return Text(word.join(p.sql for p in pieces), tuple(b for p in pieces for b in p.bound))
 
 
 def filled(template: str, *pieces: Text) -> Text:
-    """Return the template with the pieces in the places of its braces, in order; or refuse.
+    """Fill the braces of the template with the pieces, in order; refuse a text that is too long.
 
-    A clamp and a division name what they are made of several times, so that nested ones grow fast.
+    A clamp and a division repeat their operands, so nested ones grow fast.
     """
     sql = template.format(*(p.sql for p in pieces))
     if len(sql) > LONGEST:
@@ -88,7 +88,7 @@ def filled(template: str, *pieces: Text) -> Text:
 
 
 def print_expr(expr: Expr, dialect: Dialect) -> Text:
-    """Return the expression as SQL; physical columns and whole numbers only."""
+    """Print the expression as SQL; it has physical columns and whole numbers only."""
     match expr:
         case Ref(column=column):
             return Text(_column(column))
@@ -123,7 +123,7 @@ def _column(column: str) -> str:
 
 
 def _divided(top: Text, right: Expr, dialect: Dialect) -> Text:
-    """Print floor(top / right), null where right is zero."""
+    """Print floor(top / right), NULL where right is zero."""
     bottom = print_expr(right, dialect)
     if not isinstance(right, Literally) or right.constant.number == 0:
         bottom = filled("nullif({}, 0)", bottom)
@@ -131,10 +131,10 @@ def _divided(top: Text, right: Expr, dialect: Dialect) -> Text:
 
 
 def _floor_division(top: Text, bottom: Text, dialect: Dialect) -> Text:
-    """Print floor(top / bottom), exact, for a remainder of the bottom's sign is taken away first.
+    """Print floor(top / bottom), exact: a remainder with the bottom's sign is subtracted first.
 
-    All engines' mod has the sign of what is divided; adding the bottom and taking mod again turns
-    it into the bottom's, whatever that is.
+    In all engines, mod has the sign of the dividend. To add the bottom and take mod again gives it
+    the sign of the bottom, whichever that is.
     """
     rest = filled("mod(mod({}, {}) + {}, {})", top, bottom, bottom, bottom)
     word = {"duckdb": "//", "postgres": "/", "spark": "div"}[dialect]
@@ -142,7 +142,7 @@ def _floor_division(top: Text, bottom: Text, dialect: Dialect) -> Text:
 
 
 def _clamped(of: Text, lower: Constant | None, upper: Constant | None) -> Text:
-    """Print the clamping of a value, with its guard: LEAST and GREATEST skip nulls."""
+    """Print the clamping of a value; a guard keeps NULL, which LEAST and GREATEST skip."""
     inner = of
     if lower is not None:
         inner = filled(f"greatest({{}}, {_whole_number(lower)})", inner)
@@ -217,7 +217,7 @@ _SIGNS: Final[dict[Operator, str]] = {
 
 
 def print_predicate(predicate: Predicate, dialect: Dialect) -> Text:
-    """Return the condition as SQL."""
+    """Print the condition as SQL."""
     match predicate:
         case Compare(of=of, operator=operator, constant=constant):
             return _compare(print_expr(of, dialect), operator, constant, dialect)
@@ -253,7 +253,7 @@ def _compare(of: Text, operator: Operator, constant: Constant, dialect: Dialect)
 
 
 def _whole(of: Text, operator: Operator, number: Fraction) -> Text:
-    """Print the comparison of a whole number with any exact number, in whole numbers."""
+    """Print a comparison with any exact number as a comparison with a whole number."""
     below, above = math.floor(number), math.ceil(number)
     if below == above:
         return filled(f"({{}} {_SIGNS[operator]} {_near(below)})", of)
@@ -269,7 +269,7 @@ def _whole(of: Text, operator: Operator, number: Fraction) -> Text:
 
 
 def _near(number: int) -> int:
-    """Return the number, or one as good: no physical number is beyond 2**62."""
+    """Return the number, or one that compares alike: no physical number is beyond 2**62."""
     return max(-BEYOND, min(BEYOND, number))
 
 
@@ -283,10 +283,10 @@ def _among(of: Text, constants: Sequence[Constant], dialect: Dialect) -> Text:
 
 
 def _needs_care(of: Text, dialect: Dialect) -> bool:
-    """Say whether DuckDB 2.0 must not see the expression beside a constant text or list.
+    """Check whether DuckDB 2.0 must not compare the expression with a constant text or list.
 
-    Where the rows that are there make its statistics say that the expression is always one value
-    or null, it stops, or takes null for not null: an answer that hangs on the rows of others.
+    Its statistics of the stored rows may say that the expression is always one value or NULL. Then
+    it stops, or takes NULL for not NULL. The answer would depend on other people's rows.
     """
     return dialect == "duckdb" and not _STORED.fullmatch(of.sql)
 
@@ -304,7 +304,7 @@ def _begins(of: Text, letters: str, dialect: Dialect) -> Text:
 
 def _constant(constant: Constant, dialect: Dialect) -> Text:
     match constant.kind:
-        case "number":  # of 64 bits: engines reckon with small constants in 32, and overflow
+        case "number":  # of 64 bits: engines take small constants as 32 bits, and overflow
             return Text(f"CAST({_near(_whole_number(constant))} AS BIGINT)")
         case "boolean":
             return Text("true" if constant.text == "true" else "false")
@@ -318,7 +318,7 @@ def _constant(constant: Constant, dialect: Dialect) -> Text:
 
 
 def _text(text: str, dialect: Dialect) -> Text:
-    """Print a text; compared byte by byte in every engine."""
+    """Print a text, which every engine compares byte by byte."""
     return Text('CAST(? AS TEXT) COLLATE "C"' if dialect == "postgres" else "?", (text,))
 
 
@@ -326,8 +326,8 @@ def ordered_digest(text: str, dialect: Dialect) -> str:
     """Print the last eight bytes of the text's MD5 as a little-endian number, or as its hex digits.
 
     DuckDB's md5_number is little-endian, so its upper half begins with the last byte of the digest.
-    The others turn the sixteen last hex digits round, two by two: each letter of the pattern
-    becomes the digit that stands at its place in the alphabet.
+    For the other engines, the last sixteen hex digits are reversed in pairs. Each letter of the
+    pattern becomes the digit at that letter's place in the alphabet.
     """
     if dialect == "duckdb":
         return f"md5_number({text}) >> 64"

@@ -1,4 +1,4 @@
-"""Where a measure's rows come from: prepared tables joined into one, or a row for each person."""
+"""Print the FROM of a measure: prepared tables joined into one, or one row for each person."""
 
 from __future__ import annotations
 
@@ -24,25 +24,25 @@ _QUOTE: Final[dict[Dialect, str]] = {"duckdb": '"', "postgres": '"', "spark": "`
 
 @dataclass(frozen=True)
 class Rows:
-    """What stands after FROM, and the columns that order the rows of a person by keyed hashes."""
+    """The text after FROM, and the columns that order a person's rows by keyed hashes."""
 
     sql: str
     order: tuple[str, ...] = ("row_key",)
 
 
 def table_name(dialect: Dialect, table: int) -> str:
-    """Return the name of a prepared table; the first is the card's own."""
+    """Return the name of a prepared table; index 0 is the card's own table."""
     quote = _QUOTE[dialect]
     return f"{quote}{stored_name('rows', table)}{quote}"
 
 
 def stored_name(name: str, table: int) -> str:
-    """Return the name that something of a table is stored under."""
+    """Return the name under which something of a table is stored."""
     return name if table == 0 else f"{name}_{table}"
 
 
 def last_table(measure: Measure) -> int:
-    """Return the last place on the card of a table that the measure is of."""
+    """Return the largest index on the card of a table in the measure."""
     every = ((measure.table, measure.joins), *((one.table, one.joins) for one in measure.beside))
     looked_up = (join.table for join in measure.lookups)
     places = (place for table, joins in every for place in (table, *(j.table for j in joins)))
@@ -50,7 +50,7 @@ def last_table(measure: Measure) -> int:
 
 
 def rows_of(measure: Measure, names: tuple[str, ...]) -> Rows:
-    """Return the rows that the measure is of; `names` are those of all tables of the card."""
+    """Return the rows of the measure; `names` are the names of all tables of the card."""
     first = names[measure.table]
     if not measure.joins:
         return Rows(first)
@@ -77,7 +77,7 @@ def _identity(measure: Measure) -> tuple[str, ...]:
 
 
 def _columns(measure: Measure) -> Iterator[str]:
-    """Yield the physical columns of rows that the measure names, in order."""
+    """Yield the physical columns of rows that the measure uses, in order."""
     source = measure.source
     values = _outer(measure)
     if source is not None:
@@ -89,7 +89,7 @@ def _columns(measure: Measure) -> Iterator[str]:
 
 
 def _outer(measure: Measure) -> list[Expr | Predicate | None]:
-    """Return what is made of the rows, or of the people, that are added up."""
+    """Return the expressions and conditions over the rows, or people, that are added up."""
     keys = (key.value for key in measure.keys)
     return [measure.where, *keys, *(tally.value for tally in measure.tallies)]
 
@@ -103,12 +103,12 @@ def _named(values: Sequence[Expr | Predicate | None]) -> Iterator[str]:
 
 
 def _place(measure: Measure, column: int, kind: str) -> str:
-    """Print which table's column the measure's `v7` is."""
+    """Print the table and column that the measure's `v7` is."""
     return _joined_place(measure.joins, column, kind) or f"r0.{kind}{column}"
 
 
 def _joined_place(joins: Sequence[Join], column: int, kind: str) -> str:
-    """Print which joined table's column it is; nothing if it stands before all of them."""
+    """Print the column of a joined table; empty if the column is before all of them."""
     for i, join in reversed(list(enumerate(joins, start=1))):
         if column >= join.start:
             return _within(join, i, column, kind)
@@ -125,7 +125,7 @@ def _within(join: Join, i: int, column: int, kind: str) -> str:
 
 
 def people_of(measure: Measure, names: tuple[str, ...], dialect: Dialect) -> Text:
-    """Print the table `people`: each person's row, of several such tables by the person."""
+    """Print the common table `people`: one row per person, from one or more such tables."""
     if measure.source is None:
         raise Bug("a measure of rows has no table of people")
     rows = rows_of(measure, names)
@@ -148,7 +148,7 @@ def people_of(measure: Measure, names: tuple[str, ...], dialect: Dialect) -> Tex
 
 
 def _looked_up(measure: Measure, columns: Sequence[str], names: tuple[str, ...]) -> Iterator[str]:
-    """Print the public tables that stand beside tables of people with those columns.
+    """Print the public tables that are joined to per-person tables with those columns.
 
     A public key is unique, so that each person's one row stays one row (soundness rule 12).
     """
@@ -160,7 +160,7 @@ def _looked_up(measure: Measure, columns: Sequence[str], names: tuple[str, ...])
 
 
 def _looked_up_columns(measure: Measure) -> Iterator[str]:
-    """Print the columns of those tables that the measure names."""
+    """Print the columns of the public tables that the measure uses."""
     for name in _named(_outer(measure)):
         if name[0] != "u":
             place = _joined_place(measure.lookups, int(name[1:]), name[0])
@@ -175,7 +175,7 @@ def _word(one: Join | JoinPeople) -> str:
 
 @dataclass(frozen=True)
 class _Called:
-    """How a table of people is told from others, and where the numbers of its columns begin."""
+    """The name suffix of a per-person table, and the first number of its columns."""
 
     suffix: str = ""
     start: int = 0
@@ -207,7 +207,7 @@ def _people(source: PerPerson, rows: Rows, dialect: Dialect, called: _Called) ->
 
 
 def _reduced(column: Reduced, values: Sequence[Expr]) -> str:
-    """Print a column of a per-person table over the values x0, x1, ... of their rows."""
+    """Print a column of a per-person table over the values x0, x1, ... of the person's rows."""
     if column.value is None:
         return "count(*)"
     name = f"x{values.index(column.value)}"

@@ -1,8 +1,8 @@
-"""A measure becomes SQL statements, printed by hand from our own values only (expressions.py).
+"""Print a measure as SQL statements, by hand and from our own values only (expressions.py).
 
-There is no volatile function, no float, and no ranking without a total order (else two runs
-of a question could count other rows). This is the plain way, the same in every dialect; an engine
-may know a faster one that counts the same.
+There is no volatile function, no float, and no ranking without a total order. Otherwise two runs of
+a query could count different rows. This form is the same in every dialect. An engine may have a
+faster one that counts the same.
 """
 
 from __future__ import annotations
@@ -30,19 +30,19 @@ from sfumato.query.printing.expressions import (
 )
 from sfumato.query.printing.from_clause import Rows, last_table, people_of, rows_of, table_name
 
-# --- Private keys that were chosen, as rows of SQL that a grouping is narrowed to
+# --- Selected private keys, as rows of SQL that restrict a grouping
 
 
 @dataclass(frozen=True)
 class Wanted:
-    """The common table `wanted`, and how a cell's keys g0, g1, ... meet it."""
+    """The common table `wanted`, and the condition that joins a cell's keys g0, g1, ... to it."""
 
     rows: Text
     on: str
 
 
 def print_wanted(keys: Sequence[tuple[Constant, ...]], dialect: Dialect) -> Wanted:
-    """Return the keys as rows (cell, h0, h1, ...), bound and typed like every constant."""
+    """Print the keys as rows (cell, h0, h1, ...), bound and typed like every constant."""
     if not keys:
         raise Bug("no key is wanted")
     rows = [_row(place, key, dialect) for place, key in enumerate(keys)]
@@ -59,9 +59,9 @@ def _row(place: int, key: tuple[Constant, ...], dialect: Dialect) -> Text:
 
 
 def _same(place: int, key: Constant, dialect: Dialect) -> str:
-    """Print the meeting of a key; a text of DuckDB's behind what its statistics do not see.
+    """Print the equality of a key; in DuckDB, a text is hidden from the statistics.
 
-    See `_needs_care` in expressions.py: what it knows of the rows that are there must not decide.
+    See `_needs_care` in expressions.py: statistics of the stored rows must not decide an answer.
     """
     is_text = key.kind == "text" and dialect == "duckdb"
     return f"substr(g{place}, 1) = h{place}" if is_text else f"g{place} = h{place}"
@@ -78,10 +78,11 @@ _STRING: Final[dict[Dialect, str]] = {
 
 @dataclass(frozen=True)
 class Statement:
-    """SQL with `?` for every bound parameter, in order.
+    """A SQL statement with `?` for every bound parameter, in order.
 
-    Its rows are (cell, then the numbers) or, with a private key, (g0, g1, ..., then the numbers);
-    a histogram's rows have the code before the number. `tallies` says whose numbers they are.
+    Its rows are (cell, then the numbers) or, with a private key, (g0, g1, ..., then the numbers). A
+    histogram's rows have the code before the number. `tallies` has the index of each number's
+    tally.
     """
 
     sql: str
@@ -92,20 +93,20 @@ class Statement:
 def lower(
     measure: Measure, dialect: Dialect, names: tuple[str, ...] | None = None
 ) -> tuple[Statement, ...]:
-    """Return the statements that add the measure up over prepared tables, without empty cells."""
-    _check(measure)  # first: to a memory, True is 1
+    """Print the statements that compute the measure over prepared tables, without empty cells."""
+    _check(measure)  # before the cache, in which True equals 1
     asked = measure, dialect, names
     return LOWERED.made(asked, lambda: _lowered(*asked), _size)
 
 
 def _size(statements: tuple[Statement, ...]) -> int:
-    """Return the bytes of the statements, and of their measure, which each of them writes out."""
+    """Return the bytes of the statements and of their measure."""
     texts = [str(text) for one in statements for text in (one.sql, *one.parameters)]
     return _OF_A_LETTER * len(texts[0]) + sum(map(getsizeof, texts))
 
 
 LOWERED: Final[LruCache[tuple[Statement, ...]]] = LruCache(32 * 1024 * 1024)
-_OF_A_LETTER: Final = 40  # bytes of a measure for a letter of a statement; few letters, many values
+_OF_A_LETTER: Final = 40  # bytes of a measure per character of SQL; short texts, many values
 
 
 def _lowered(
@@ -175,7 +176,7 @@ class _Printer:
         return self._statement(body, (place,))
 
     def _of_wanted(self, place: int, size: int, code: str) -> Statement:
-        """Print the histogram of the keys that are wanted, each person's groups bounded before."""
+        """Print the histogram of the wanted keys, after each person's groups were bounded."""
         wanted = print_wanted(self.measure.wanted or (), self.dialect)
         body = (
             f"\nSELECT wanted.cell AS cell, CAST({code} AS BIGINT) AS code, count(*) AS t0\n"
@@ -194,7 +195,7 @@ class _Printer:
         if not self._is_bounded:
             body = f"\nSELECT {self._cells}, count(DISTINCT {value}) AS t0\nFROM picked"
             return self._statement(f"{body}\nGROUP BY {self._cells}", (place,))
-        # every row of a person counts here, not only the first max_rows: what is bounded is values
+        # every row of a person counts here, not only the first max_rows: the bound is on values
         order = self._order("value", [value])
         where = f" AND place <= {self.measure.max_groups}" if self._chooses else ""
         cells = ", ".join(f"r.{cell}" for cell in self._cell_columns)
@@ -226,7 +227,7 @@ class _Printer:
 
     @property
     def _chooses(self) -> bool:
-        """Say whether a person may have more parts than count."""
+        """Check whether a person may have more cells than max_groups."""
         return not self.measure.is_public or self.measure.max_groups < self.measure.cells
 
     @property
@@ -266,7 +267,7 @@ class _Printer:
             conditions.append(print_predicate(self.measure.where, self.dialect))
         where = filled("\n    WHERE {}", joined(" AND ", conditions)) if conditions else Text("")
         of_rows = filled("\n    SELECT {}\n    FROM {}{}", joined(", ", columns), source, where)
-        if not self.measure.keys:  # one cell, and every row is in it: nothing to look at
+        if not self.measure.keys:  # one cell, which every row is in: no check needed
             return filled("{}picked AS ({}\n)", first, of_rows)
         there = " AND ".join(f"{cell} IS NOT NULL" for cell in self._cell_columns)
         return filled(
@@ -274,7 +275,7 @@ class _Printer:
         )
 
     def _cell_texts(self) -> list[Text]:
-        """Print the cell's number (codes as digits of mixed radix), or the keys one by one."""
+        """Print the cell's number (codes as mixed-radix digits), or the keys one by one."""
         if not self.measure.is_public:
             return [
                 filled(f"{{}} AS g{i}", self._key(key)) for i, key in enumerate(self.measure.keys)
@@ -294,15 +295,15 @@ class _Printer:
             return code  # a stored code is in its range, or null
         return filled(f"CASE WHEN {{}} BETWEEN 0 AND {key.size - 1} THEN {{}} END", code, code)
 
-    # --- bounding a person's part ---
+    # --- contribution bounds ---
 
     def _bounding(self) -> Text:
-        """Print each person's part of each cell, and its place in the secret order of their cells.
+        """Print each person's part of each cell, and its rank in a secret order of their cells.
 
-        The order is a keyed PRF of (salt, person's identifier, cell). A cell is a function of the
-        keys' values and the card alone, never of other rows, so nobody's presence can reorder the
-        cells of another (soundness rules 10 and 11); `person` is a dense code and only tells people
-        apart.
+        The order is a keyed PRF of (salt, person's identifier, cell). A cell depends on the keys'
+        values and the card alone, never on other rows. So nobody's presence can reorder the cells
+        of another person (soundness rules 10 and 11). `person` is a dense code that only
+        distinguishes people.
         """
         values = [f"w{i}" for i in range(len(self._values))]
         order = ", ".join((*self.rows.order, *values))
@@ -329,10 +330,10 @@ class _Printer:
         return Text(sql, (Secret.SALT,))
 
     def _order(self, tag: str, columns: Sequence[str]) -> str:
-        """Print the keyed order of one person's cells or values; the salt is its one parameter."""
+        """Print the keyed order of one person's cells or values; its one parameter is the salt."""
         string = _STRING[self.dialect]
         spelt = [f"CAST({column} AS {string})" for column in ("person_key", *columns)]
-        if len(columns) > 1:  # each with its length, so that no two lists are one text
+        if len(columns) > 1:  # each with its length, so that two lists never give the same text
             spelt[1:] = [f"CAST(length({s}) AS {string}) || '=' || {s}" for s in spelt[1:]]
         salt = "CAST(? AS TEXT)" if self.dialect == "postgres" else "?"
         text = f"{salt} || ':{tag}:' || " + " || ':' || ".join(spelt)
@@ -361,7 +362,7 @@ class _Printer:
         column = self._column(tally)
         if tally.kind == "values":
             return f"count({column})"
-        if tally.clamp is not None:  # a row is all that a person has
+        if tally.clamp is not None:  # each row is one privacy unit here
             low, high = tally.clamp
             row = self._linear(tally, column, "1")
             kept = f"CASE WHEN {column} IS NOT NULL THEN least(greatest({row}, {low}), {high}) END"
@@ -380,7 +381,7 @@ class _Printer:
             low, high = tally.clamp
             part = self._linear(tally, f"s_{column}", f"n_{column}")
             kept = f"CASE WHEN n_{column} > 0 THEN least(greatest({part}, {low}), {high}) END"
-            return f"coalesce(sum({kept}), 0)"  # the sum of nothing is nothing (soundness rule 15)
+            return f"coalesce(sum({kept}), 0)"  # an empty sum is 0 (soundness rule 15)
         return self._linear(tally, f"sum(s_{column})", f"sum(n_{column})")
 
     def _linear(self, tally: Tally, total: str, count: str) -> str:
@@ -389,7 +390,7 @@ class _Printer:
 
     def _totals(self, texts: Sequence[str], source: str, where: str) -> str:
         numbers = [f"CAST({text} AS BIGINT)" for text in texts]
-        if not self.measure.keys:  # one cell, there without rows too; twice as quick as a grouping
+        if not self.measure.keys:  # one cell, which exists without rows; twice as fast as GROUP BY
             whole = "".join(f", coalesce({number}, 0) AS t{i}" for i, number in enumerate(numbers))
             return f"\nSELECT CAST(0 AS BIGINT) AS cell{whole}\nFROM {source}{where}"
         tallies = "".join(f", {number} AS t{i}" for i, number in enumerate(numbers))
@@ -397,14 +398,14 @@ class _Printer:
 
 
 def linear(tally: Tally, total: str, count: str, dialect: Dialect) -> str:
-    """Print scale*total + offset*count in 128 bits; what is not needed is not counted."""
+    """Print scale*total + offset*count in 128 bits; the count only if offset is not 0."""
     wide = WIDE[dialect]
     scaled = f"CAST({tally.scale} AS {wide}) * {total}"
     return f"{scaled} + CAST({tally.offset} AS {wide}) * {count}" if tally.offset else scaled
 
 
 def wide_sum(column: str, dialect: Dialect) -> str:
-    """Print a sum of whole numbers of 64 bits, in so many bits that it cannot overflow."""
+    """Print a sum of 64-bit whole numbers in a type that can't overflow."""
     if dialect != "spark":
         return f"sum({column})"  # a HUGEINT or NUMERIC by itself
     upper, lower = f"sum(shiftright({column}, 31))", f"sum({column} & 2147483647)"

@@ -1,1 +1,1 @@
-"""SQL text becomes a query, by an allow-list of the whole syntax tree."""
+"""Read SQL text as a query, by an allow-list of the whole syntax tree."""

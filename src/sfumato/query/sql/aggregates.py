@@ -1,4 +1,4 @@
-"""Aggregates of SQL: which function is which verb."""
+"""Read the aggregate functions of SQL as verbs of the query model."""
 
 from __future__ import annotations
 
@@ -53,14 +53,14 @@ NAMES: Final[Mapping[Verb, str]] = {
 
 
 def is_aggregate(node: exp.Expr) -> bool:
-    """Say whether the node is a function that adds rows up."""
+    """Check whether the node is an aggregate function."""
     if type(node) is exp.Anonymous:
         return node.name.casefold() in _OURS
     return type(node) in _READERS and not is_total(node)
 
 
 def is_in_aggregate(column: exp.Expr) -> bool:
-    """Say whether the node stands within an aggregate of its own SELECT."""
+    """Check whether the node is inside an aggregate of its own SELECT."""
     above = column.parent
     while above is not None and type(above) is not exp.Select:
         if is_aggregate(above):
@@ -70,14 +70,14 @@ def is_in_aggregate(column: exp.Expr) -> bool:
 
 
 def is_total(node: exp.Expr) -> bool:
-    """Say whether the node is a total over the answer's rows: SUM(an aggregate) OVER (…)."""
+    """Check whether the node is a total over the answer's rows: SUM(an aggregate) OVER (…)."""
     if type(node) is not exp.Window or node.args.get("order") is not None:
         return False
     return type(node.this) is exp.Sum and is_aggregate(node.this.this)
 
 
 def aggregates(node: exp.Expr) -> tuple[Aggregate, ...]:
-    """Return the aggregate (several for a list of quantiles), or refuse."""
+    """Read an aggregate (several for a list of quantiles), or refuse."""
     reader = _READERS.get(type(node))
     if reader is None:
         raise refuse_unsupported(node, "this is not answered in SELECT", _WHAT_IS)
@@ -151,7 +151,7 @@ def _quantile_of(node: exp.Expr) -> tuple[Aggregate, ...]:
 
 
 def _within_group(node: exp.Expr) -> tuple[Aggregate, ...]:
-    """Read PERCENTILE_CONT(p) WITHIN GROUP (ORDER BY x), and MODE() so."""
+    """Read PERCENTILE_CONT(p) WITHIN GROUP (ORDER BY x), and MODE() likewise."""
     only(node, {"this", "expression"})
     called, order = node.this, node.expression
     only(order, {"expressions"})
@@ -205,7 +205,7 @@ def _mode(node: exp.Expr) -> tuple[Aggregate, ...]:
 
 
 def _anonymous(node: exp.Expr) -> tuple[Aggregate, ...]:
-    """Read a function that no other database has."""
+    """Read a function that the SQL parser does not know, such as RUNNING_COUNT(*)."""
     only(node, {"this", "expressions"})
     reader = _OURS.get(node.name.casefold())
     if reader is None:
@@ -214,7 +214,7 @@ def _anonymous(node: exp.Expr) -> tuple[Aggregate, ...]:
 
 
 def _running_count(node: exp.Expr) -> Aggregate:
-    """Read RUNNING_COUNT(*): it runs along the last period of GROUP BY."""
+    """Read RUNNING_COUNT(*), which runs along the last period of GROUP BY."""
     if len(node.expressions) != 1 or type(node.expressions[0]) is not exp.Star:
         raise refuse_unsupported(node, "RUNNING_COUNT takes a star", "Write RUNNING_COUNT(*).")
     only(node.expressions[0], set())
@@ -246,7 +246,7 @@ def _first_above(node: exp.Expr) -> Aggregate:
 
 
 def _var(node: exp.Expr) -> Aggregate:
-    """Read VAR(x), which SQL Server has for VAR_SAMP(x); a price says which of the two it is."""
+    """Read VAR(x), which is VAR_SAMP(x) in SQL Server; a price says which of the two it is."""
     if len(node.expressions) != 1:
         raise refuse_unsupported(node, "VAR takes one column", "Write VAR_SAMP(x).")
     return Aggregate("variance", (expression(node.expressions[0]),))
@@ -261,7 +261,7 @@ _OURS: Final[Mapping[str, Callable[[exp.Expr], Aggregate]]] = {
 
 
 def _window(node: exp.Expr) -> tuple[Aggregate, ...]:
-    """Read SUM(COUNT(*)) OVER (PARTITION BY … ORDER BY period): the one window with an answer."""
+    """Read SUM(COUNT(*)) OVER (PARTITION BY … ORDER BY period) as a running count."""
     only(node, {"this", "partition_by", "order", "over"})
     summed = node.this
     is_count = type(summed) is exp.Sum and type(summed.this) is exp.Count
@@ -286,7 +286,7 @@ def _window_order(node: exp.Expr) -> Expr:
 
 
 def check_windows(select: exp.Select, groups: Sequence[Expr]) -> None:
-    """Refuse a window that would run across the other columns of GROUP BY: ours do not."""
+    """Refuse a window that does not run separately for each other GROUP BY column."""
     for window in nodes_of(select):
         if not isinstance(window, exp.Window) or is_total(window):
             continue
@@ -300,7 +300,7 @@ def check_windows(select: exp.Select, groups: Sequence[Expr]) -> None:
 
 
 def _filtered(node: exp.Expr) -> tuple[Aggregate, ...]:
-    """Read FILTER (WHERE …): what does not fit is null, and no aggregate counts nulls."""
+    """Read FILTER (WHERE …): other rows become NULL, which no aggregate counts."""
     only(node, {"this", "expression"})
     where = node.expression
     only(where, {"this"})
@@ -361,7 +361,7 @@ _REDUCTIONS: Final[Mapping[Verb, Reduction]] = {
 
 
 def reduction(node: exp.Expr, name: str, aggregate: Aggregate) -> Reduce:
-    """Return the column of a per-person table that the aggregate is, or refuse."""
+    """Return the aggregate as a column of a per-person table, or refuse."""
     verb = _REDUCTIONS.get(aggregate.verb)
     if verb is None or aggregate.most is not None:
         raise refuse_unsupported(

@@ -1,4 +1,4 @@
-"""The leaves of SQL: columns and constants, each checked for all that it carries."""
+"""Read the leaves of SQL, columns and constants, and check every argument that they carry."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from sfumato.query.sql.hints import ARGUMENTS
 
 
 def nodes_of(tree: exp.Expr) -> list[exp.Expr]:
-    """Return every node of the tree, those above before those below; its own walk takes longer."""
+    """Return every node of the tree, parents before children; sqlglot's own walk is slower."""
     found = [tree]
-    for node in found:  # it grows while it is gone through
+    for node in found:  # the list grows during the loop
         for value in node.args.values():
             if isinstance(value, list):
                 found += [one for one in value if isinstance(one, exp.Expr)]
@@ -43,7 +43,7 @@ def column_of(node: exp.Expr) -> str:
 
 
 def bare(name: str) -> str:
-    """Return a column's name in small letters, without its table."""
+    """Return a column's name in lower case, without its table."""
     return name.rpartition(".")[2].casefold()
 
 
@@ -59,7 +59,7 @@ def constant_of(node: exp.Expr) -> Constant:
 
 
 def is_constant(node: exp.Expr) -> bool:
-    """Say whether the node is a constant as this language writes them."""
+    """Check whether the node is a constant of this language."""
     if type(node) is exp.Neg:
         return type(node.this) is exp.Literal and not node.this.is_string
     if type(node) is exp.Cast:
@@ -126,7 +126,7 @@ def _number(node: exp.Expr) -> Fraction:
 
 
 def ends_of(node: exp.Expr) -> tuple[Constant, Constant]:
-    """Return the ends of BETWEEN, or refuse those between which nothing is, whatever there is."""
+    """Return the ends of BETWEEN; refuse ends that nothing can be between."""
     low, high = constant_of(node.args["low"]), constant_of(node.args["high"])
     if is_after(low, high):
         raise refuse_unsupported(node, "nothing is between these", "Write the smaller one first.")
@@ -134,7 +134,7 @@ def ends_of(node: exp.Expr) -> tuple[Constant, Constant]:
 
 
 def is_after(one: Constant, other: Constant) -> bool:
-    """Say whether the one is larger, or a later day, where that is plain to see."""
+    """Check whether one constant is a larger number, or a later day, than the other."""
     if one.kind == other.kind == "number":
         return one.number > other.number
     days = [constant.text[:10] for constant in (one, other) if _DAY.match(constant.text)]
@@ -144,7 +144,7 @@ def is_after(one: Constant, other: Constant) -> bool:
 def only(
     node: exp.Expr, known: set[str], hints: Mapping[str, tuple[str, str]] | None = None
 ) -> None:
-    """Refuse the node if it carries anything that its reader does not know."""
+    """Refuse the node if it carries an argument that its reader does not know."""
     for name, value in node.args.items():
         if name not in known and value not in (None, False, []):
             what, instead = (hints or ARGUMENTS).get(name, (f"{_said(name)} is not answered", ""))
@@ -166,7 +166,7 @@ def refuse_unsupported(
 
 
 def refuse_at(refused: Refused, place: Place) -> Refused:
-    """Return the refusal with its place in the text; a card's column keeps its name."""
+    """Add a position in the text to a refusal; a fact `column` with a column's name is kept."""
     line, column = place
     cause = f"{refused.cause.removesuffix('.')} (line {line}, column {column})."
     facts = {"line": line, "column": column, **refused.facts, "place": [line, column]}
@@ -174,13 +174,13 @@ def refuse_at(refused: Refused, place: Place) -> Refused:
 
 
 def found_at(refused: Refused, node: exp.Expr) -> Refused:
-    """Return the refusal of a part of the node with a place, the node's if it has none so far."""
+    """Add the node's position to a refusal that has none."""
     place = None if "place" in refused.facts else place_of(node)
     return refused if place is None else refuse_at(refused, place)
 
 
 def place_of(node: exp.Expr | None) -> Place | None:
-    """Return where the node begins, or what stands around it: not every node knows its own."""
+    """Return where the node begins; if its position is unknown, that of the node around it."""
     while node is not None:
         places = [place for part in nodes_of(node) if (place := _own_place(part)) is not None]
         if places:

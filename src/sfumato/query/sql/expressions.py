@@ -1,4 +1,4 @@
-"""Expressions and conditions of SQL, each node with a reader that knows all it can carry."""
+"""Read SQL expressions and conditions; each node type has a reader that knows its arguments."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ from sfumato.query.sql.hints import EXPRESSIONS, hint_for_call, hint_of
 from sfumato.query.sql.parse import MAX_DEPTH, too_large
 from sfumato.query.sql.source_positions import recorded_positions
 
-# --- Dates in SQL: the period that one lies in, and its fields
+# --- Dates in SQL: date_trunc, and the fields of a date
 
 
 _UNITS: Final[Mapping[str, Unit]] = {unit: unit for unit in UNITS}
@@ -124,11 +124,11 @@ OF_A_TIME: Final[Mapping[type[exp.Expr], OfNumber]] = {
 
 MAX_AMONG: Final = 500
 MAX_WHENS: Final = 100
-MOST_DIGITS: Final = 15  # that a number is rounded to
+MOST_DIGITS: Final = 15  # the most digits in ROUND
 
 
 def expression(node: exp.Expr, depth: int = 0) -> Expr:
-    """Return the expression, or refuse with its place in the text."""
+    """Read an expression, or refuse it with its position in the text."""
     try:
         return _expression(node, depth)
     except Refused as found:
@@ -148,7 +148,7 @@ def _expression(node: exp.Expr, depth: int) -> Expr:
 
 
 def predicate(node: exp.Expr, depth: int = 0) -> Predicate:
-    """Return the condition, or refuse with its place in the text."""
+    """Read a condition, or refuse it with its position in the text."""
     try:
         return recorded_positions(_predicate(node, depth), node)
     except Refused as found:
@@ -204,7 +204,7 @@ def _floor(node: exp.Expr, depth: int) -> Expr:
 
 
 def _rounded(node: exp.Expr, depth: int) -> Expr:
-    """Read ROUND(x, digits) as FLOOR(x * 10^digits + 1/2) / 10^digits: a half goes up."""
+    """Read ROUND(x, digits) as FLOOR(x * 10^digits + 1/2) / 10^digits: halves go up."""
     only(node, {"this", "decimals"})
     digits = node.args.get("decimals")
     given = None if digits is None else constant_of(digits)
@@ -218,7 +218,7 @@ def _rounded(node: exp.Expr, depth: int) -> Expr:
 
 
 def _bound(node: exp.Expr, depth: int) -> Expr:
-    """Read LEAST(x, c) and GREATEST(x, c); null stays null."""
+    """Read LEAST(x, c) and GREATEST(x, c); NULL stays NULL."""
     only(node, {"this", "expressions", "ignore_nulls"})
     sides = [node.this, *node.expressions]
     values = [side for side in sides if not is_constant(side)]
@@ -250,7 +250,7 @@ def _case(node: exp.Expr, depth: int) -> Expr:
     subject = None if node.this is None else expression(node.this, depth)
     branches = tuple(_when(subject, when, depth) for when in whens)
     made = Case(branches, _otherwise(node.args.get("default"), depth))
-    if subject is not None:  # it stands in every branch, and was read once
+    if subject is not None:  # it is read once, but occurs in every branch
         check_parts([made])
     return made
 
@@ -288,9 +288,9 @@ def _ceiled(node: exp.Expr, depth: int) -> Expr:
 
 
 def _cast(node: exp.Expr, depth: int) -> Expr:
-    """Read what a cast does to a row: a date of a time, a number of what is true or false.
+    """Read a cast: of a time to a date, of a truth value to a number, of a number to a float.
 
-    A float of a number is the number, wherever only a number can stand. None of these can fail, so
+    A float is the number itself, wherever only a number can be. None of these casts can fail, so
     TRY_CAST is the same.
     """
     only(node, {"this", "to", "safe"})
@@ -303,7 +303,7 @@ def _cast(node: exp.Expr, depth: int) -> Expr:
         return _one_or_zero(of, depth)
     above = _above(node)
     if kind in _FLOATS and isinstance(above, _OF_NUMBERS):
-        made = expression(of, depth)  # of numbers alone: compared, a text would stay a text
+        made = expression(of, depth)  # numbers only: in a comparison, + 0 refuses a text
         is_compared = isinstance(above, exp.Predicate)
         return Arithmetic("+", made, Literally(Constant.of(0))) if is_compared else made
     raise refuse_unsupported(node, "casts are not answered", hint_of(node, EXPRESSIONS))
@@ -317,7 +317,7 @@ def _above(node: exp.Expr) -> exp.Expr | None:
 
 
 def _one_or_zero(node: exp.Expr, depth: int) -> Expr:
-    """Read CAST(x AS INT) as one where x is true and zero where it is false; of nothing else."""
+    """Read CAST(x AS INT) as 1 where x is true and 0 where it is false; other types are refused."""
     when = predicate(node, depth) if _is_condition(node.unnest()) else None
     when = when or Compare(expression(node, depth), "=", Constant.of(True))
     check_parts([when, when])
@@ -364,7 +364,7 @@ _READERS: Final[Mapping[type[exp.Expr], Callable[[exp.Expr, int], Expr]]] = {
 
 
 def _chain(node: exp.Expr, kind: type[exp.Expr]) -> list[exp.Expr]:
-    """Return the members of a long AND or OR, without going one deeper for each."""
+    """Return the operands of a long AND or OR, without one level of recursion for each."""
     members: list[exp.Expr] = []
     while type(node) is kind:
         only(node, {"this", "expression"})
@@ -404,7 +404,7 @@ def _is(node: exp.Expr, depth: int) -> Predicate:
     of = expression(node.this, depth)
     if type(node.expression) is exp.Null:
         return IsNull(of)
-    if type(node.expression) is exp.Boolean:  # true or false, and never null
+    if type(node.expression) is exp.Boolean:  # IS TRUE and IS FALSE are never NULL
         check_parts([of, of])
         return All((Not(IsNull(of)), Compare(of, "=", constant_of(node.expression))))
     raise refuse_unsupported(node, "IS takes NULL, NOT NULL, TRUE or FALSE")
@@ -464,7 +464,7 @@ _OPERATORS: Final[Mapping[type[exp.Expr], Operator]] = {
 }
 CONDITIONS: Final = frozenset(
     (*_OPERATORS, exp.And, exp.Or, exp.Not, exp.Between, exp.In, exp.Like, exp.StartsWith, exp.Is)
-)  # what is read as a condition wherever it stands alone
+)  # what is read as a condition if it is a whole item
 _FLIPPED: Final[Mapping[Operator, Operator]] = {
     "=": "=",
     "!=": "!=",
@@ -476,5 +476,5 @@ _FLIPPED: Final[Mapping[Operator, Operator]] = {
 
 
 def expressions(nodes: Sequence[exp.Expr]) -> tuple[Expr, ...]:
-    """Return each of the expressions, or refuse."""
+    """Read each of the expressions, or refuse."""
     return tuple(expression(node) for node in nodes)

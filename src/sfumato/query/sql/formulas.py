@@ -1,4 +1,4 @@
-"""Arithmetic over aggregates in SQL: each becomes an output, and the rest a formula of them."""
+"""Read arithmetic over aggregates: each aggregate becomes an output, the rest a formula."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ _FLOATS: Final = (exp.DataType.Type.DOUBLE, exp.DataType.Type.FLOAT)
 
 
 class Names(Protocol):
-    """Gives what a formula is of its names in the answer, and adds unseen what is not there."""
+    """Gives the output names of a formula's operands; missing operands become hidden outputs."""
 
     def aggregate(self, of: Aggregate) -> str:
         """Return the name of the aggregate's output."""
 
     def key(self, of: Expr) -> str | None:
-        """Return the name of the key's output; None if the question groups by no such thing."""
+        """Return the name of the key's output; None if the query does not group by it."""
 
 
 def outer_aggregates(node: exp.Expr) -> list[exp.Expr]:
-    """Return the aggregates within the node that stand in no other aggregate."""
+    """Return the aggregates in the node that are not inside another aggregate."""
     if is_total(node):
         return [node.this.this]
     if is_aggregate(node):
@@ -37,10 +37,10 @@ def outer_aggregates(node: exp.Expr) -> list[exp.Expr]:
 
 
 def formula(node: exp.Expr, names: Names) -> Expr:
-    """Return the arithmetic with every aggregate under the name of its output, or refuse."""
+    """Read arithmetic with every aggregate replaced by its output's name, or refuse."""
     try:
         return expression(plain(with_names(node, names)))
-    except Refused as found:  # of a copy, which does not know all places
+    except Refused as found:  # of a copy, which lacks some positions
         refused = found_at(found, node)
     raise refused
 
@@ -48,7 +48,7 @@ def formula(node: exp.Expr, names: Names) -> Expr:
 def with_names(node: exp.Expr, names: Names) -> exp.Expr:
     """Return a copy of the node in which every aggregate is the column of its output.
 
-    A total has its aggregate and its keys so, and is a window over that column.
+    In a total, the aggregate and the keys are replaced, and the window stays.
     """
     copy = exp.Paren(this=node.copy())
     for part in outer_aggregates(copy):
@@ -78,7 +78,7 @@ def _named_key(key: exp.Expr, names: Names) -> exp.Column:
 
 
 def formula_of_aggregate(node: exp.Expr) -> Aggregate:
-    """Return the one aggregate that the node is, or refuse."""
+    """Read the node as exactly one aggregate, or refuse."""
     several: Sequence[Aggregate] = aggregates(node)
     if len(several) != 1:
         raise refuse_unsupported(
@@ -87,7 +87,7 @@ def formula_of_aggregate(node: exp.Expr) -> Aggregate:
     return several[0]
 
 
-# --- what is said otherwise of released values -----------------------------------------------
+# --- casts that don't change released values -----------------------------------------------
 
 
 def plain(node: exp.Expr) -> exp.Expr:
@@ -103,12 +103,12 @@ def plain(node: exp.Expr) -> exp.Expr:
 
 
 def has_other_spelling(node: exp.Expr) -> bool:
-    """Say whether there is anything in the node that `plain` changes."""
+    """Check whether `plain` would change anything in the node."""
     return any(type(part) in _SAID for part in nodes_of(node))
 
 
 def _uncast(node: exp.Expr) -> exp.Expr:
-    """Return what is cast to a float: every quotient here is one already."""
+    """Remove a cast to a float: every quotient here is a float already."""
     only(node, {"this", "to", "safe"})
     if node.args["to"].this not in _FLOATS or type(node.this) is exp.Literal:
         raise refuse_unsupported(

@@ -1,4 +1,4 @@
-"""FROM: a table of the data set, tables joined to it, or inner SELECTs by person."""
+"""Read FROM: a table of the data set, tables joined to it, or inner SELECTs by person."""
 
 from __future__ import annotations
 
@@ -32,31 +32,31 @@ from sfumato.query.sql.person_subqueries import (
 from sfumato.query.sql.row_subqueries import Source, rows_of, substitute_row_subquery
 from sfumato.vault.card.data_card import NAME
 
-MOST_INNER: Final = 8  # inner SELECTs, one in another
+MOST_INNER: Final = 8  # nested inner SELECTs
 
 
 @dataclass(frozen=True)
 class From:
-    """What a SELECT is asked of."""
+    """The FROM clause of a SELECT, as it was read."""
 
     each_person: EachPerson | None
     table: str
     joins: tuple[Joined, ...] = ()
-    names: frozenset[str] = frozenset()  # that GROUP BY reads as a row or a person of it
+    names: frozenset[str] = frozenset()  # of tables and persons; no computed key may have one
     beside: tuple[JoinedPeople, ...] = ()
-    called: tuple[str, ...] = ()  # what tables are called that stand beside tables of people
+    called: tuple[str, ...] = ()  # aliases of joined per-person tables, and public tables
     lookups: tuple[Joined, ...] = ()
-    bare: frozenset[str] = frozenset()  # columns of people that no table stands before
+    bare: frozenset[str] = frozenset()  # per-person columns that the text leaves unqualified
 
     @property
     def tables(self) -> tuple[str, ...]:
-        """Return the tables that stand together, by name."""
+        """Return the names of the tables in FROM."""
         return self.called or (self.table, *(joined.table for joined in self.joins))
 
 
 @dataclass(frozen=True)
 class Named:
-    """An inner SELECT that WITH names, and those that stand before it: it may be of them."""
+    """An inner SELECT that WITH names, and the earlier ones, which it may use."""
 
     select: exp.Expr
     before: Mapping[str, Named]
@@ -64,7 +64,7 @@ class Named:
 
 @dataclass(frozen=True)
 class Inner:
-    """An inner SELECT with what the outer one calls it, and what it may itself name."""
+    """An inner SELECT, its alias, and the names of WITH that it may use."""
 
     select: exp.Expr
     names: frozenset[str]
@@ -72,7 +72,7 @@ class Inner:
 
 
 def read_from(select: exp.Select, data_set: str) -> From:
-    """Return what the SELECT is asked of; columns lose their alias, or get their table's name."""
+    """Read FROM and JOIN; columns lose their alias, or get their table's name instead."""
     with_ = select.args.get("with_")
     named = _with(with_)
     reader = _Reader(data_set)
@@ -90,7 +90,7 @@ def read_from(select: exp.Select, data_set: str) -> From:
 
 @dataclass
 class _Reader:
-    """Reads what a SELECT is of, and keeps which names of WITH were used."""
+    """Reads FROM, and records which names of WITH were used."""
 
     data_set: str
     used: set[str] = field(default_factory=set)
@@ -108,7 +108,7 @@ class _Reader:
         return From(each.made.table(), each.table, each.joins, frozenset({each.person} - {""}))
 
     def _several(self, select: exp.Select, people: Sequence[Inner | None]) -> From:
-        """Read tables of people that stand beside each other by the person, and public ones."""
+        """Read per-person tables joined by the person, and public tables joined to them."""
         nodes = [select.args["from_"], *(select.args.get("joins") or [])]
         several: list[Each] = []
         public: list[Standing] = []
@@ -154,9 +154,9 @@ class _Reader:
     def _of_people(
         self, select: exp.Select, known: Mapping[str, Named], depth: int = 0
     ) -> list[Inner | None]:
-        """Return the inner SELECTs by person, if there are any; those of rows are put in.
+        """Return the inner SELECTs by person, or nothing; those of rows are substituted.
 
-        Between them are none for tables as they stand; the first is always a SELECT.
+        An entry is None for a plain table. The first entry is always a SELECT.
         """
         if depth >= MOST_INNER:
             raise found_at(too_large(f"{MOST_INNER} inner SELECTs"), select)
@@ -179,14 +179,14 @@ class _Reader:
         return within[0]
 
     def _people_in(self, inner: Inner | None, depth: int) -> list[Inner | None]:
-        """Return the SELECTs by person that this one is, or is of."""
+        """Return the SELECTs by person that this SELECT is, or is made from."""
         if inner is None:
             return []
         rows = rows_of(inner.select)
         return [inner] if rows is None else self._of_people(rows, inner.known, depth + 1)
 
     def _inner(self, table: exp.Expr, known: Mapping[str, Named]) -> Inner | None:
-        """Return the inner SELECT that the table is, or None if it is a table as it stands."""
+        """Return the inner SELECT that the table is, or None for a plain table."""
         if type(table) is exp.Subquery:
             only(table, {"this", "alias"})
             return Inner(table.this, frozenset({_alias(table)}), known)
@@ -219,7 +219,7 @@ def _not_beside(inner: Inner) -> Refused:
 
 
 def _check_by_person(node: exp.Expr, each: Each, before: Sequence[Each]) -> None:
-    """Refuse a join of tables of people by anything but a person who is in both for certain."""
+    """Refuse a join of per-person tables unless it is by a person who is never NULL."""
     aliases = {one.name: one.name for one in (*before, each)}
     if not each.person:
         raise refuse_unsupported(
@@ -242,14 +242,14 @@ def _check_by_person(node: exp.Expr, each: Each, before: Sequence[Each]) -> None
 
 
 def _standing(node: exp.Expr, name: str, before: Sequence[str], data_set: str) -> Standing:
-    """Read a table as it stands, joined to tables of people."""
+    """Read a plain table that is joined to per-person tables."""
     keeps_all, table = _keeps_all(node), _table(node.this, data_set)
     pairs = _columns(node, {one: one for one in (*before, name)})
     return standing(node, name, table, pairs, keeps_all=keeps_all)
 
 
 def _source(place: int, node: exp.Expr, inner: Inner | None) -> Source:
-    """Return a table of FROM; one that is called nothing gets a name that nobody can write."""
+    """Return a table of FROM; without an alias, it gets a name that nobody can write."""
     if inner is None:
         return Source(node, frozenset({str(node.this.alias_or_name).casefold()}), None)
     names = inner.names if any(inner.names) else frozenset({f"({place})"})
@@ -277,7 +277,7 @@ def _alias(table: exp.Expr) -> str:
 
 
 def _joined(node: exp.Expr, aliases: dict[str, str], data_set: str) -> Joined:
-    """Read one join; its alias is known from then on."""
+    """Read one join, and make its alias known."""
     keeps_all = _keeps_all(node)
     name, alias = _table(node.this, data_set), _alias(node.this)
     if alias in aliases:
@@ -288,7 +288,7 @@ def _joined(node: exp.Expr, aliases: dict[str, str], data_set: str) -> Joined:
 
 
 def _keeps_all(node: exp.Expr) -> bool:
-    """Say whether a join keeps rows without a partner; refuse what joins otherwise."""
+    """Check whether a join is a LEFT JOIN; refuse any but JOIN and LEFT JOIN."""
     only(node, {"this", "side", "kind", "on", "using"})
     side, kind = (str(node.args.get(key) or "").upper() for key in ("side", "kind"))
     if side not in ("", "LEFT") or kind not in ("", "INNER", "OUTER"):
@@ -299,7 +299,7 @@ def _keeps_all(node: exp.Expr) -> bool:
 
 
 def _columns(node: exp.Expr, aliases: Mapping[str, str]) -> list[tuple[str, str]]:
-    """Return the pairs of columns that a join holds equal."""
+    """Return the pairs of columns that a join makes equal."""
     on, using = node.args.get("on"), node.args.get("using") or []
     if on is None and using and all(type(name) is exp.Identifier for name in using):
         return [(str(name.name), str(name.name)) for name in using]
@@ -309,7 +309,7 @@ def _columns(node: exp.Expr, aliases: Mapping[str, str]) -> list[tuple[str, str]
 
 
 def _all_of(condition: exp.Expr) -> Iterator[exp.Expr]:
-    """Yield what AND holds together."""
+    """Yield the operands of nested ANDs."""
     waiting = [condition]
     while waiting:
         part = waiting.pop()
@@ -351,7 +351,7 @@ def _qualified(node: exp.Expr, aliases: Mapping[str, str]) -> str:
 
 
 def _unaliased(select: exp.Select, aliases: Mapping[str, str]) -> None:
-    """Put each column's table into its name; nothing where there is one table only."""
+    """Replace each column's alias by its table's name; remove it if there is only one table."""
     outer = [select.args.get(key) for key in ("where", "group", "having", "order")]
     for part in (*select.expressions, *(part for part in outer if part is not None)):
         for column in nodes_of(part):
@@ -374,7 +374,7 @@ def _rename(column: exp.Column, table: str) -> None:
 
 
 def _with(node: exp.Expr | None) -> dict[str, Named]:
-    """Return the inner SELECTs by name, each with those that it may be of."""
+    """Return the inner SELECTs of WITH by name, each with the earlier ones."""
     if node is None:
         return {}
     only(node, {"expressions"})

@@ -1,4 +1,4 @@
-"""Functions of one number in SQL: roots, logarithms, powers, and totals over the answer's rows."""
+"""Read functions of one number: roots, logarithms, powers, and totals over the answer's rows."""
 
 from __future__ import annotations
 
@@ -50,13 +50,13 @@ def _curve(node: exp.Expr, read: Reader) -> Expr:
 
 
 def _check_released(node: exp.Expr) -> None:
-    """Refuse what is reckoned of released numbers only where it stands over rows."""
+    """Refuse a function of released numbers if it is applied to rows."""
     if node.find_ancestor(exp.AggFunc, exp.Where, exp.Group) is not None:
         raise refuse_unsupported(node, "this is reckoned of aggregates and not of rows", _OF_ROWS)
 
 
 def _log(node: exp.Expr, read: Reader) -> Expr:
-    """Read LOG10(x); LOG(x) alone is another one in other places."""
+    """Read LOG10(x) and LOG(b, x); LOG(x) alone differs between databases and is refused."""
     only(node, {"this", "expression"})
     if node.args.get("expression") is None or not is_constant(node.this):
         raise refuse_unsupported(node, "LOG is not the same everywhere", _LOG)
@@ -91,7 +91,7 @@ def _power(node: exp.Expr, read: Reader) -> Expr:
 
 
 def _total(node: exp.Expr, read: Reader) -> Expr:
-    """Read a column of the answer OVER (PARTITION BY keys), as formulas.py has put it there."""
+    """Read an output OVER (PARTITION BY keys), as formulas.py has rewritten it."""
     only(node, {"this", "partition_by", "over"})
     if type(node.this) is not exp.Column:
         raise refuse_unsupported(node, "this window is not answered", TOTALS)

@@ -1,4 +1,4 @@
-"""What to write instead: one table for everything that analysts write and that is not answered."""
+"""Hints for SQL that is not answered: one table of what analysts can write instead."""
 
 from __future__ import annotations
 
@@ -99,14 +99,14 @@ _SUB_SELECTS: Final[Mapping[type[exp.Expr], str]] = {
 
 
 def hint_of(node: exp.Expr, otherwise: str) -> str:
-    """Return what to write instead of the node."""
+    """Return the hint for a node that is not answered."""
     if type(node) is exp.Anonymous:
         return _CALLS.get(node.name.casefold(), otherwise)
     return HINTS.get(type(node), otherwise)
 
 
 def hint_of_sub_select(above: exp.Expr | None) -> str:
-    """Return what to write instead of a SELECT that stands in an expression."""
+    """Return the hint for a SELECT inside an expression."""
     return _SUB_SELECTS.get(
         type(above) if above is not None else exp.Expr,
         "For a share of all write COUNT(*) / SUM(COUNT(*)) OVER (); ask other numbers before, and "
@@ -115,7 +115,7 @@ def hint_of_sub_select(above: exp.Expr | None) -> str:
 
 
 def hint_for_call(node: exp.Expr) -> str:
-    """Return what the node is called in a refusal."""
+    """Return the words by which a refusal names the node."""
     if type(node) is exp.Anonymous:
         return f"{node.name[:40].upper()} is not answered"
     return "this expression is not answered"

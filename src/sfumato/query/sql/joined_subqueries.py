@@ -1,8 +1,8 @@
-"""Several inner SELECTs by person, joined by the person: whose column is each name outside?
+"""Join inner SELECTs by person, and resolve the columns that the outer SELECT names.
 
-A column that one of them gives goes by its own name; where more than one gives it, with the name of
-its table before it. What stands inside of them was read before (person_subqueries.py). A column
-that none of them gives is of a public table beside them, if there is one.
+A column that one inner SELECT has keeps its own name. A column that several have gets its table's
+name before it. The inner SELECTs themselves were read before (person_subqueries.py). A column that
+none of them has belongs to a public table joined to them, if there is one.
 """
 
 from __future__ import annotations
@@ -18,35 +18,35 @@ from sfumato.query.sql.aggregates import is_in_aggregate
 from sfumato.query.sql.columns_and_constants import bare, only, place_of, refuse_unsupported
 from sfumato.query.sql.person_subqueries import Inner, narrowed
 
-# --- A table as it stands, joined to inner SELECTs by person: which of their columns is looked up?
+# --- A plain table joined to inner SELECTs by person, and the column that is looked up in it
 #
-# Whether it is public, and what its key is, the card says later (query/public_lookup_tables.py).
+# The card says later whether it is public, and what its key is (query/public_lookup_tables.py).
 
 
 @dataclass(frozen=True)
 class Standing:
-    """A table as it stands beside inner SELECTs by person, and by what it is joined.
+    """A plain table joined to inner SELECTs by person, with the columns of its join.
 
-    `alias` is nothing where USING names the column of whichever table has it.
+    `alias` is empty for USING, whose column may be of any table that has it.
     """
 
-    name: str  # what the SELECT calls it
+    name: str  # its alias
     table: str
     node: exp.Expr
     alias: str
-    column: str  # of that table before it
+    column: str  # of the earlier table `alias`
     own: str
     keeps_all: bool
 
     def joined(self, before: str) -> Joined:
-        """Return the join, by the outer name of the column before."""
+        """Return the join, given the outer name of the earlier column."""
         return Joined(self.table, (before, self.own), self.keeps_all)
 
 
 def standing(
     node: exp.Expr, name: str, table: str, pairs: Sequence[tuple[str, str]], *, keeps_all: bool
 ) -> Standing:
-    """Return the table with the one pair that its join holds equal, or refuse."""
+    """Return the table with the only pair of columns that its join makes equal, or refuse."""
     if len(pairs) != 1:
         raise refuse_unsupported(
             node,
@@ -69,7 +69,7 @@ def standing(
 
 
 def used_by(tables: Collection[Standing]) -> frozenset[str]:
-    """Return the names of USING in small letters, which are of one column for both tables."""
+    """Return the columns of USING in lower case; each is one column for both tables."""
     return frozenset(one.column.casefold() for one in tables if not one.alias)
 
 
@@ -83,7 +83,7 @@ _PARTS = ("where", "group", "having", "order")
 
 @dataclass(frozen=True)
 class Each:
-    """An inner SELECT by person that was read, and what the outer SELECT calls it."""
+    """An inner SELECT by person that was read, with its alias in the outer SELECT."""
 
     name: str
     made: Inner
@@ -93,24 +93,24 @@ class Each:
 
     @property
     def person(self) -> str:
-        """Return what it calls the person, in small letters; nothing if it does not say."""
+        """Return its name for the person, in lower case; empty if it gives none."""
         return self.made.person.casefold()
 
 
 @dataclass(frozen=True)
 class Beside:
-    """Tables of people as they stand beside each other, and what public ones are looked up by."""
+    """Per-person tables joined to each other, and the public tables joined to them."""
 
     first: EachPerson
     beside: tuple[JoinedPeople, ...]
     lookups: tuple[Joined, ...]
-    bare: frozenset[str]  # columns of people that no table stands before, but those of USING
+    bare: frozenset[str]  # unqualified per-person columns, but those of USING
 
 
 def substitute_joined_subqueries(
     select: exp.Select, several: Sequence[Each], public: Sequence[Standing]
 ) -> Beside:
-    """Return the tables of people; what the SELECT says of them names their columns from now on."""
+    """Return the per-person tables, and rewrite the outer SELECT to their column names."""
     tables = [each.made.table() for each in several]
     taken = [
         name for each, table in zip(several, tables, strict=True) for name in _all(each, table)
@@ -139,13 +139,13 @@ def substitute_joined_subqueries(
 
 
 def _all(each: Each, table: EachPerson) -> list[str]:
-    """Return every name that the table gives, and how its person is called, in small letters."""
+    """Return every column name of the table, and its names for the person, in lower case."""
     people = sorted({each.person, bare(each.made.by)})
     return [*(column.name.casefold() for column in table.columns), *each.made.formulas, *people]
 
 
 def _names(each: Each, table: EachPerson, taken: Sequence[str]) -> dict[str, str]:
-    """Return by which name of its own the outer SELECT knows each column of the table."""
+    """Map each column of the table to its name in the outer SELECT."""
     names = [column.name for column in table.columns]
     return {
         name.casefold(): name if taken.count(name.casefold()) == 1 else f"{each.name}.{name}"
@@ -155,7 +155,7 @@ def _names(each: Each, table: EachPerson, taken: Sequence[str]) -> dict[str, str
 
 @dataclass(frozen=True)
 class _Named:
-    """A table of people with the outer names of its columns, by their own in small letters."""
+    """A per-person table; `names` maps its lower-case columns to their outer names."""
 
     each: Each
     made: EachPerson
@@ -170,7 +170,7 @@ class _Named:
         return name in self.each.made.names
 
     def put(self, column: exp.Column, first: Each) -> None:
-        """Put what the table gives by that name in the place of the column, or refuse."""
+        """Replace a column by what the inner SELECT gives under its name, or refuse."""
         name = column.name.casefold()
         formula = self.each.made.formulas.get(name)
         if not self.gives(name):
@@ -189,7 +189,7 @@ class _Named:
             _called(column, first.made.by.rpartition(".")[2])
 
     def rename(self, part: exp.Expr) -> None:
-        """Give the columns within the table's own HAVING or formula their outer names."""
+        """Rename the columns in the table's own HAVING or formula to their outer names."""
         for column in list(part.find_all(exp.Column)):
             formula = self.each.made.formulas.get(column.name.casefold())
             if formula is None:
@@ -207,7 +207,7 @@ class _Named:
         _called(column, name)
 
     def narrow(self, select: exp.Select) -> None:
-        """Put the table's HAVING before the outer WHERE."""
+        """Add the table's HAVING to the outer WHERE."""
         if self.each.made.having is None:
             return
         self._check_certain(
@@ -226,21 +226,21 @@ class _Named:
         )
 
     def _check_certain(self, node: exp.Expr, what: str, instead: str) -> None:
-        """Refuse what has a value where SQL has none: for people without a row in the table."""
+        """Refuse what would have a value where SQL has NULL: people without a row (LEFT JOIN)."""
         if self.each.keeps_all:
             raise refuse_unsupported(node, f"a SELECT after LEFT JOIN {what}", f"{instead}.")
 
 
 @dataclass
 class _Tables:
-    """The tables of people and the public ones, and which names stood without a table."""
+    """The per-person and public tables, and the names that were used without a table."""
 
     people: Sequence[_Named]
     public: Sequence[Standing]
     bare: set[str] = field(default_factory=set)
 
     def rename(self, part: exp.Expr, given: set[str]) -> None:
-        """Name each column as its table has it, but for what the SELECT itself gives."""
+        """Rename each column as its table names it, except for aliases of the SELECT itself."""
         for column in list(part.find_all(exp.Column)):
             if type(column.this) is not exp.Identifier:
                 continue  # a star, which is refused where it is read
@@ -265,7 +265,7 @@ class _Tables:
         owner.put(column, self.people[0].each)
 
     def _check_person(self, column: exp.Column, name: str) -> None:
-        """Refuse the person's own name where no table gives it: it is no public column's here."""
+        """Refuse the person's own name if no table gives it: no public column may have it here."""
         for one in self.people:
             if name == bare(one.each.made.by):
                 raise one.not_given(column)
@@ -307,7 +307,7 @@ class _Tables:
         return owner.names[name]
 
     def _using(self, wanted: Standing) -> _Named:
-        """Return the one table of people that gives the column of USING."""
+        """Return the only per-person table that has the column of USING."""
         found = [one for one in self.people if one.gives(wanted.column.casefold())]
         if len(found) != 1:
             raise refuse_unsupported(
@@ -317,7 +317,7 @@ class _Tables:
 
 
 def _called(column: exp.Column, name: str) -> None:
-    """Call the column otherwise; it still stands where it stood in the text."""
+    """Rename the column, and keep its position in the text."""
     made, place = exp.to_identifier(name, quoted=True), place_of(column.this)
     if place is not None:
         made.meta.update(line=place[0], col=place[1])

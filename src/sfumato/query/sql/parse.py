@@ -1,4 +1,4 @@
-"""Text becomes one SELECT tree, or is refused: too long, too deep, or no SQL that can be read."""
+"""Parse text into one SELECT tree; refuse it if it is too long, too deep or no readable SQL."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from sfumato.query.sql.hints import UNION, hint_of_sub_select
 MAX_TEXT: Final = 16 * 1024
 MAX_TOKENS: Final = 2000
 MAX_DEPTH: Final = 20
-logging.getLogger("sqlglot").setLevel(logging.CRITICAL + 1)  # it would print the asker's text
+logging.getLogger("sqlglot").setLevel(logging.CRITICAL + 1)  # it would log the asker's text
 _WORDS: Final = (TokenType.VAR, TokenType.IDENTIFIER, TokenType.STRING, TokenType.NUMBER)
 _OPENING: Final = (TokenType.L_PAREN, TokenType.L_BRACKET, TokenType.L_BRACE)
 _CLOSING: Final = (TokenType.R_PAREN, TokenType.R_BRACKET, TokenType.R_BRACE)
@@ -31,10 +31,10 @@ _STRAY: Final = (SqlglotError, RecursionError, ValueError, LookupError, Attribut
 
 @dataclass(frozen=True)
 class Parsed:
-    """The one SELECT that a text is; and the refusal that is due once the whole of it was read.
+    """The SELECT of a text, and a refusal to raise after the whole of it was read.
 
-    It is due for what the parser has dropped. What is refused for itself is refused before: that
-    says more.
+    The refusal is for words that the parser dropped. Refusals of unsupported SQL come first,
+    because they say more.
     """
 
     select: exp.Select
@@ -42,7 +42,7 @@ class Parsed:
 
 
 def parse(text: str) -> Parsed:
-    """Return the one SELECT that the text is, or refuse."""
+    """Parse the text as one SELECT, or refuse."""
     tokens = _checked_tokens(text)
     trees: Sequence[exp.Expr | None] = ()
     place: Place | None = None
@@ -69,13 +69,13 @@ def parse(text: str) -> Parsed:
 
 
 def _second_statement(tokens: Sequence[Token]) -> Place | None:
-    """Return where a second statement begins; None if there is none."""
+    """Return where a second statement begins, or None."""
     pairs = pairwise(tokens)
     return next((_begin(t) for end, t in pairs if end.token_type is TokenType.SEMICOLON), None)
 
 
 def _stopped_at(error: ParseError) -> Place | None:
-    """Return where the parser could not go on; it counts to the end of a word."""
+    """Return where the parser stopped; sqlglot reports the end of the word."""
     found = next(iter(error.errors), {})
     line, column = found.get("line"), found.get("col")
     if not isinstance(line, int) or not isinstance(column, int):
@@ -84,7 +84,7 @@ def _stopped_at(error: ParseError) -> Place | None:
 
 
 def _lost(tokens: Sequence[Token], tree: exp.Select) -> Refused | None:
-    """Return the refusal of a text of which the parser has dropped something; or nothing."""
+    """Return the refusal of a text of which the parser dropped a word, or None."""
     said = _words(tokens)
     if said <= _leaves(tree):
         return None
@@ -109,7 +109,7 @@ def _begin(token: Token) -> Place:
 
 
 def check_sub_selects(tree: exp.Select) -> None:
-    """Refuse a SELECT that stands in an expression: FROM and WITH are the places for one."""
+    """Refuse a SELECT inside an expression; it is allowed in FROM, JOIN and WITH."""
     for inner in nodes_of(tree):
         if not isinstance(inner, exp.Select):
             continue
@@ -125,9 +125,10 @@ def check_sub_selects(tree: exp.Select) -> None:
 
 
 def _leaves(tree: exp.Select) -> Counter[str]:
-    """Count the names and constants that stand in the tree: a few times quicker than printing it.
+    """Count the names and constants in the tree; this is a few times faster than printing it.
 
-    What a word became another way (a unit, a type) is not among them; then it is printed.
+    A word that became something else (a unit, a type) is not counted. In that case the caller
+    prints the tree.
     """
     found: Counter[str] = Counter()
     for node in nodes_of(tree):
@@ -142,7 +143,7 @@ _LEAVES: Final = (exp.Identifier, exp.Var)
 
 
 def _words(tokens: Sequence[Token]) -> Counter[str]:
-    """Count the names and constants of a text; functions are called otherwise once printed."""
+    """Count the names and constants of a text, without function names, which print differently."""
     before = ["", *(token.text.casefold() for token in tokens[:-1])]
     after = [*(token.text.casefold() for token in tokens[1:]), ""]
     return Counter(
@@ -153,9 +154,9 @@ def _words(tokens: Sequence[Token]) -> Counter[str]:
 
 
 def _is_of_grammar(word: str, before: str, after: str) -> bool:
-    """Say whether the word is a function's name, or one that is understood but printed otherwise.
+    """Check whether the word is a function name, or a keyword that prints differently.
 
-    NULLS LAST is how rows are ordered anyway, and WITHIN GROUP another spelling of a quantile.
+    NULLS LAST is the default order of rows, and WITHIN GROUP another spelling of a quantile.
     """
     if after == "(" or (word, after) == ("within", "group"):
         return True
@@ -163,18 +164,18 @@ def _is_of_grammar(word: str, before: str, after: str) -> bool:
 
 
 def too_large(what: str) -> Refused:
-    """Return the refusal of a question that is longer or deeper than one may be."""
+    """Return the refusal of a query that is too long or too deep."""
     return Refused("question-too-large", f"A question has at most {what}.", "Ask a shorter one.")
 
 
 def _checked_tokens(text: str) -> list[Token]:
-    """Return the words of a text that is short and flat enough; none, if it cannot be read."""
+    """Return the tokens of a text that is short and flat enough; none if it can't be tokenized."""
     if len(text.encode("utf-8", "replace")) > MAX_TEXT:
         raise too_large("16 KB of text")
     try:
         tokens = _DUCKDB.tokenize(text)
     except _STRAY:
-        tokens = []  # nothing can be parsed from it, and that has its own code
+        tokens = []  # parsing will fail, with its own refusal code
     too_deep = _beyond(tokens)
     if too_deep is not None:
         raise refuse_at(too_large(f"{MAX_DEPTH} levels of brackets"), _begin(too_deep))
@@ -184,7 +185,7 @@ def _checked_tokens(text: str) -> list[Token]:
 
 
 def _beyond(tokens: Sequence[Token]) -> Token | None:
-    """Return the first bracket that is deeper than any may be; those in texts are none."""
+    """Return the first bracket that is nested too deep; brackets in strings don't count."""
     level = 0
     for token in tokens:
         if token.token_type in _CLOSING:
@@ -197,11 +198,11 @@ def _beyond(tokens: Sequence[Token]) -> Token | None:
 
 
 def place_at(text: str, at: int) -> Place:
-    """Return the line and column of a letter of the text."""
+    """Return the line and column of an offset in the text."""
     before = text[:at].split("\n")
     return len(before), len(before[-1]) + 1
 
 
 def beginning(text: str) -> Place:
-    """Return where the text begins, after what is no word."""
+    """Return the position of the first character that is no white space."""
     return place_at(text, len(text) - len(text.lstrip()))

@@ -1,7 +1,7 @@
-"""An inner SELECT by person: its columns, and what the outer SELECT then says of them.
+"""Read an inner SELECT by person, and substitute its parts into the outer SELECT.
 
-Arithmetic over a person's own aggregates, and HAVING, are not part of a per-person table: they are
-put into the outer SELECT, which works on one row for each person.
+A per-person table has no arithmetic over a person's own aggregates, and no HAVING. Both are put
+into the outer SELECT, which works on one row for each person.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from sfumato.query.sql.expressions import predicate
 from sfumato.query.sql.formulas import formula_of_aggregate, outer_aggregates, with_names
 from sfumato.query.sql.hints import ARGUMENTS
 
-MOST_NODES: Final = 60  # of arithmetic in an inner SELECT, which may be put in many times
+MOST_NODES: Final = 60  # of arithmetic in an inner SELECT, which may be substituted many times
 
 
 @dataclass
 class Inner:
-    """An inner SELECT as it is read: the columns of its table, and what is put into the outer."""
+    """An inner SELECT as it is read: its table's columns, and what goes to the outer SELECT."""
 
     select: exp.Select
     by: str
@@ -32,10 +32,10 @@ class Inner:
     formulas: dict[str, exp.Expr] = field(default_factory=dict)
     having: exp.Expr | None = None
     names: set[str] = field(default_factory=set)
-    person: str = ""  # what the inner SELECT calls the person; nothing if it does not say
+    person: str = ""  # the inner SELECT's name for the person; empty if it has none
 
     def take(self, name: str, node: exp.Expr) -> None:
-        """Take the name, or refuse one that is given twice: nobody knows which is meant."""
+        """Register a name; refuse it if it is given twice, as it would be ambiguous."""
         if name.casefold() in self.names:
             raise refuse_unsupported(
                 node, f"the name {name!r} is given twice", "Give each its own."
@@ -43,14 +43,14 @@ class Inner:
         self.names.add(name.casefold())
 
     def table(self) -> EachPerson:
-        """Return the per-person table; one that says nothing of a person counts their rows."""
+        """Return the per-person table; without any aggregate, it counts the person's rows."""
         columns = self.columns or [Reduce("(1) count", "count")]
         where = self.select.args.get("where")
         condition = None if where is None else predicate(where.this)
         return EachPerson(tuple(columns), condition, self.by)
 
     def over_columns(self, node: exp.Expr) -> exp.Expr:
-        """Return the node with each aggregate as a column of the table, added if it is missing."""
+        """Return the node with each aggregate as a column of the table, added if missing."""
         if sum(1 for _ in node.walk()) > MOST_NODES:
             raise refuse_unsupported(
                 node, "this is too long for an inner SELECT", "Ask for less at once."
@@ -61,13 +61,13 @@ class Inner:
 
 @dataclass(frozen=True)
 class _OfPerson:
-    """Names of a person's own aggregates, as columns of the table that is made."""
+    """Names a person's own aggregates as columns of the per-person table."""
 
     made: Inner
     node: exp.Expr
 
     def aggregate(self, of: Aggregate) -> str:
-        """Return the name of the column, added if it is missing."""
+        """Return the name of the column, added if missing."""
         reduced = reduction(self.node, "", of)
         columns = self.made.columns
         for column in columns:
@@ -79,12 +79,12 @@ class _OfPerson:
         return name
 
     def key(self, _of: Expr) -> str | None:
-        """Return none: a person has one row, and nothing to add up over."""
+        """Return None: a person has one row, so there is no total over keys."""
         return None
 
 
 def checked_inner(node: exp.Expr) -> exp.Select:
-    """Return the SELECT by person (… FROM … WHERE … GROUP BY … HAVING …), or refuse other."""
+    """Return a SELECT by person (… FROM … WHERE … GROUP BY … HAVING …); refuse other clauses."""
     if type(node) is not exp.Select:
         raise refuse_unsupported(node, "only SELECT is answered")
     only(node, {"expressions", "from_", "joins", "where", "group", "having", "distinct"})
@@ -92,7 +92,7 @@ def checked_inner(node: exp.Expr) -> exp.Select:
 
 
 def each_person(node: exp.Select) -> Inner:
-    """Read a SELECT by person that was checked; its columns have the names of their tables."""
+    """Read a checked SELECT by person, whose columns have their tables' names."""
     made = Inner(node, _person(node))
     for item in node.expressions:
         _column(item, made)
@@ -135,7 +135,7 @@ def _column(item: exp.Expr, made: Inner) -> None:
         return
     if not name:
         raise refuse_unsupported(item, "a column of an inner SELECT needs a name", "Add AS n.")
-    if name.casefold() == bare(made.by):  # the person goes by it, whatever the inner one calls them
+    if name.casefold() == bare(made.by):  # reserved for the person, whatever their alias
         raise refuse_unsupported(item, f"the name {name!r} is the person's", "Take another name.")
     made.take(name, item)
     node = _one_of_any(node)
@@ -150,8 +150,8 @@ def _column(item: exp.Expr, made: Inner) -> None:
 
 
 def _one_of_any(node: exp.Expr) -> exp.Expr:
-    """Return ANY_VALUE(x) as MIN(x): it is one of them, and the same on every engine."""
-    inner = node.this if type(node) is exp.IgnoreNulls else node  # as DuckDB's is read
+    """Rewrite ANY_VALUE(x) as MIN(x): it is one of the values, and the same on every engine."""
+    inner = node.this if type(node) is exp.IgnoreNulls else node  # as sqlglot parses DuckDB's
     if type(inner) is not exp.AnyValue:
         return node
     only(node, {"this"})
@@ -160,7 +160,7 @@ def _one_of_any(node: exp.Expr) -> exp.Expr:
 
 
 def _is_person(name: str, by: str) -> bool:
-    """Say whether the name is the person's; without its table, it is that of USING."""
+    """Check whether the name is the person column; one of the two may lack its table (USING)."""
     name, by = name.casefold(), by.casefold()
     return name == by or by.endswith(f".{name}") or name.endswith(f".{by}")
 
@@ -171,9 +171,9 @@ def _bare(name: str) -> str:
 
 
 def substitute_person_subquery(select: exp.Select, made: Inner) -> None:
-    """Put the inner arithmetic and HAVING into the outer SELECT, in place of their names.
+    """Substitute the inner arithmetic and HAVING into the outer SELECT, in place of their names.
 
-    In HAVING and ORDER BY a name that the outer SELECT gives is that one's, but in an aggregate.
+    In HAVING and ORDER BY, an alias of the outer SELECT wins, except inside an aggregate.
     """
     given = {item.alias.casefold() for item in select.expressions if type(item) is exp.Alias}
     for key in ("where", "group", "having", "order"):
@@ -190,14 +190,14 @@ def substitute_person_subquery(select: exp.Select, made: Inner) -> None:
 
 
 def narrowed(select: exp.Select, having: exp.Expr) -> None:
-    """Let the outer SELECT be of those people only for whom the inner HAVING holds."""
+    """Restrict the outer SELECT to the people for whom the inner HAVING holds."""
     where = select.args.get("where")
     both = having if where is None else exp.And(this=exp.Paren(this=where.this), expression=having)
     select.set("where", exp.Where(this=both))
 
 
 def _replaced(part: exp.Expr, made: Inner, given: set[str]) -> None:
-    """Put formulas in place of their names, but for given ones that stand in no aggregate."""
+    """Replace names by their formulas, except for outer aliases outside of aggregates."""
     for column in list(part.find_all(exp.Column)):
         name = column.name.casefold()
         if name in given and not is_in_aggregate(column):
@@ -210,7 +210,7 @@ def _replaced(part: exp.Expr, made: Inner, given: set[str]) -> None:
 
 
 def _name_person(column: exp.Column, made: Inner) -> None:
-    """Name the person by the card's column, if the inner SELECT gives it and nothing else so."""
+    """Rename the person to the card's column; refuse a name that the inner SELECT does not give."""
     name = column.name.casefold()
     if name == made.person.casefold():
         column.set("this", exp.to_identifier(_bare(made.by), quoted=True))

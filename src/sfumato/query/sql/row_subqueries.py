@@ -1,8 +1,9 @@
-"""An inner SELECT of rows is no table of its own: its columns and WHERE are put into the outer one.
+"""Substitute inner SELECTs of rows into the outer SELECT; they are no tables of their own.
 
-`WITH s AS (SELECT cost * 2 AS c FROM visits WHERE sick) SELECT AVG(c) FROM s` is read as
-`SELECT AVG(cost * 2) FROM visits WHERE sick`; so nothing is asked that could not be asked before.
-Several may be joined. What an inner SELECT did not select cannot be named outside of it.
+`WITH s AS (SELECT cost * 2 AS c FROM visits WHERE sick) SELECT AVG(c) FROM s` is read as `SELECT
+AVG(cost * 2) FROM visits WHERE sick`. So nothing can be asked that could not be asked without inner
+SELECTs. Several may be joined. Columns that an inner SELECT does not select can't be named outside
+of it.
 """
 
 from __future__ import annotations
@@ -19,12 +20,12 @@ from sfumato.query.sql.columns_and_constants import column_of, found_at, only, r
 from sfumato.query.sql.formulas import outer_aggregates
 from sfumato.query.sql.parse import too_large
 
-MOST_NODES: Final = 5000  # that all columns together may become
-_AFTER: Final = ("group", "having", "order")  # may name what SELECT gives
+MOST_NODES: Final = 5000  # of all substituted columns together
+_AFTER: Final = ("group", "having", "order")  # clauses that may use aliases of SELECT
 
 
 def rows_of(node: exp.Expr) -> exp.Select | None:
-    """Return the inner SELECT if it gives rows as they are: no groups, no aggregates."""
+    """Return the inner SELECT if it gives plain rows, without groups and aggregates."""
     if type(node) is not exp.Select or node.args.get("group") or node.args.get("distinct"):
         return None
     return None if any(outer_aggregates(item) for item in node.expressions) else node
@@ -32,21 +33,21 @@ def rows_of(node: exp.Expr) -> exp.Select | None:
 
 @dataclass(frozen=True)
 class Source:
-    """A table that stands in FROM or JOIN (`node.this`), and how the SELECT calls it."""
+    """A table in FROM or JOIN (`node.this`), with its aliases in the SELECT."""
 
     node: exp.Expr
     names: frozenset[str]
-    inner: exp.Expr | None  # the SELECT of rows that it is; None if it is a table as it stands
+    inner: exp.Expr | None  # its SELECT of rows; None for a plain table
 
     @property
     def is_optional(self) -> bool:
-        """Say whether rows stay that have no partner in it."""
+        """Check whether it is joined by LEFT JOIN."""
         return str(self.node.args.get("side") or "").upper() == "LEFT"
 
 
 @dataclass(frozen=True)
 class _Table:
-    """A source, what it is called once put in, and its columns; None if it has all of a table's."""
+    """A source, its name after substitution, and its columns; None means all of its table's."""
 
     source: Source
     name: str
@@ -59,13 +60,13 @@ class _Table:
         return self.columns is not None and name not in self.columns
 
     def gives_as_it_is(self, name: str) -> bool:
-        """Say whether the column goes by the same name inside."""
+        """Check whether the column has the same name inside."""
         made = (self.columns or {}).get(name)
         return type(made) is exp.Column and made.name.casefold() == name
 
 
 def substitute_row_subquery(select: exp.Select, sources: Sequence[Source]) -> None:
-    """Make the SELECT one of tables: every inner SELECT of rows goes where it is named."""
+    """Substitute every inner SELECT of rows where it is named, so that only tables remain."""
     _check_stars(select, sources)
     if all(source.inner is None for source in sources):
         return
@@ -127,7 +128,7 @@ def _is_star(item: exp.Expr) -> bool:
 
 
 def _check_stars(select: exp.Select, sources: Sequence[Source]) -> None:
-    """Refuse x.* if x is not all that the SELECT is of: it gives no other table's columns."""
+    """Refuse x.* unless x is the SELECT's only table."""
     for item in select.expressions:
         if type(item) is not exp.Column or type(item.this) is not exp.Star:
             continue
@@ -138,7 +139,7 @@ def _check_stars(select: exp.Select, sources: Sequence[Source]) -> None:
 
 
 def _spread(select: exp.Select, tables: Sequence[_Table]) -> None:
-    """Write the columns that an inner SELECT gives in place of a star: it gives no others."""
+    """Replace a star by the columns that the inner SELECT gives."""
     if not any(_is_star(item) for item in select.expressions):
         return
     known = [table.columns for table in tables if table.columns is not None]
@@ -156,7 +157,7 @@ def _spread(select: exp.Select, tables: Sequence[_Table]) -> None:
 
 
 def _check_apart(sources: Sequence[Source]) -> None:
-    """Refuse two tables of one name, and joins on both levels."""
+    """Refuse two tables of one name, and joins both inside and outside of an inner SELECT."""
     taken: set[str] = set()
     for source in sources:
         if taken & source.names:
@@ -171,7 +172,7 @@ def _check_apart(sources: Sequence[Source]) -> None:
 
 
 def _own_names(table: _Table) -> None:
-    """Put the table's name before an inner SELECT's columns: others will stand beside them."""
+    """Qualify the columns of an inner SELECT with its table, as further tables are joined."""
     if table.source.inner is None:
         return
     for column in table.source.inner.find_all(exp.Column):
@@ -180,7 +181,7 @@ def _own_names(table: _Table) -> None:
 
 
 def _using_as_on(table: _Table, before: Sequence[_Table]) -> None:
-    """Write USING (x) as an equality of what the inner SELECTs call x, for x may be hidden."""
+    """Rewrite USING (x) as ON, so that each inner SELECT can substitute its own x."""
     using = table.source.node.args.get("using") or []
     if not using or all(t.columns is None for t in (*before, table)):
         return
@@ -193,7 +194,7 @@ def _using_as_on(table: _Table, before: Sequence[_Table]) -> None:
 
 
 def _equal(using: exp.Expr, table: _Table, before: Sequence[_Table]) -> exp.EQ:
-    """Return what one name of USING holds equal."""
+    """Return the equality for one name of USING."""
     name = str(using.name)
     key = name.casefold()
     sure = [t for t in before if t.gives(key)]
@@ -219,7 +220,7 @@ def _named(name: str, table: _Table) -> exp.Column:
 
 
 def _check_aliases(select: exp.Select, columns: dict[str, exp.Expr]) -> None:
-    """Refuse a name that stands for one thing inside and another outside: nobody knows which."""
+    """Refuse an alias that means one thing inside and another outside, as it is ambiguous."""
     for item in select.expressions:
         if type(item) is not exp.Alias or item.alias.casefold() not in columns:
             continue
@@ -240,14 +241,14 @@ def _named_after(select: exp.Select) -> set[str]:
 
 @dataclass(frozen=True)
 class _Named:
-    """Names that SELECT itself gives: of aggregates, and of anything."""
+    """Aliases of the SELECT itself: those of aggregates, and all."""
 
     numbers: frozenset[str]
     all: frozenset[str]
 
     @classmethod
     def of(cls, select: exp.Select) -> _Named:
-        """Return the names that the SELECT gives."""
+        """Return the aliases of the SELECT."""
         given = [item for item in select.expressions if type(item) is exp.Alias]
         numbers = [item for item in given if outer_aggregates(item.this)]
         return cls(
@@ -256,7 +257,7 @@ class _Named:
         )
 
     def covers(self, column: exp.Column, part: str) -> bool:
-        """Say whether the column may be a name of the answer, where it stands."""
+        """Check whether the column may be an alias of the SELECT, in this clause."""
         if column.table or is_in_aggregate(column):
             return False
         given = {"expressions": self.numbers, **dict.fromkeys(_AFTER, self.all)}
@@ -264,7 +265,7 @@ class _Named:
 
 
 def _columns(select: exp.Select) -> Iterator[tuple[str, exp.Column]]:
-    """Yield every column of the SELECT's own, and in which part of it the column stands."""
+    """Yield every column of the SELECT itself, with the clause that it is in."""
     for item in select.expressions:
         yield from (("expressions", c) for c in list(item.find_all(exp.Column)))
     for join in select.args.get("joins") or []:
@@ -276,7 +277,7 @@ def _columns(select: exp.Select) -> Iterator[tuple[str, exp.Column]]:
 
 
 def _owner(column: exp.Column, tables: Sequence[_Table]) -> _Table | None:
-    """Return whose column it is; none if the tables themselves will tell."""
+    """Return the table that the column belongs to; None if the card will decide."""
     table, name = column.table.casefold(), column.name.casefold()
     if table:
         owner = next((t for t in tables if table in t.source.names), None)
@@ -311,7 +312,7 @@ def _not_given(node: exp.Expr, name: str, tables: Sequence[_Table]) -> Refused:
     )
 
 
-# --- putting in --------------------------------------------------------------------------------
+# --- substitution ------------------------------------------------------------------------------
 
 
 def _put_in(select: exp.Select, tables: Sequence[_Table]) -> None:
@@ -355,7 +356,7 @@ def _replace(column: exp.Column, made: exp.Expr, source: Source) -> None:
 
 
 def _narrow(select: exp.Select, source: Source) -> None:
-    """Put the inner's condition before the outer's."""
+    """Add the inner WHERE to the outer WHERE."""
     own = None if source.inner is None else source.inner.args.get("where")
     outer = select.args.get("where")
     if own is None:
@@ -377,10 +378,10 @@ def _narrow(select: exp.Select, source: Source) -> None:
 
 
 def _move_in(select: exp.Select, source: Source) -> None:
-    """Let the inner's own tables stand where it stood."""
+    """Replace the inner SELECT by its own tables."""
     if source.inner is None:
         return
     source.node.set("this", source.inner.args["from_"].this)
     joins = source.inner.args.get("joins")
-    if joins:  # then it stands alone
+    if joins:  # then it is the only source
         select.set("joins", joins)

@@ -1,7 +1,8 @@
-"""SQL text becomes a question by an allow-list of the whole tree; then the text is thrown away.
+"""Read SQL text as a query, by an allow-list of the whole syntax tree.
 
-Every node has a reader that knows all of the node's arguments; an argument or a node that no
-reader knows is refused with its place in the text. Nothing is passed on, so nothing gets through.
+Every node has a reader that knows all of the node's arguments. An argument or a node that no reader
+knows is refused with its position in the text. The text is then discarded: none of it is passed on,
+so no SQL of the asker reaches an engine.
 """
 
 from __future__ import annotations
@@ -72,12 +73,12 @@ from sfumato.query.sql.source_positions import (
     recorded_positions,
 )
 
-# --- What stands in SELECT: keys, aggregates and formulas of aggregates, each under its name
+# --- Items of SELECT: keys, aggregates and formulas of aggregates, each with its name
 
 
 @dataclass(frozen=True)
 class Item:
-    """An item of SELECT under its name; None is arithmetic over aggregates, which is read last."""
+    """A named item of SELECT; `of` is None for arithmetic over aggregates, which is read last."""
 
     name: str
     of: Aggregate | Expr | None
@@ -85,7 +86,7 @@ class Item:
 
 
 def read_items(select: exp.Select, tables: Sequence[str]) -> list[Item]:
-    """Return what SELECT names, or refuse."""
+    """Read the items of SELECT, or refuse."""
     aliases = {
         node.alias.casefold()
         for node in select.expressions
@@ -98,13 +99,13 @@ def read_items(select: exp.Select, tables: Sequence[str]) -> list[Item]:
     for item in found:
         called = automatic_name(item.of, tables)
         if len({other for known, other in short if known == called}) > 1:
-            called = automatic_name(item.of)  # with its table, for another is called the same
+            called = automatic_name(item.of)  # with its table, as another item has this name
         items.append(Item(item.name or _fresh_name(called, taken), item.of, item.node))
     return items
 
 
 def _items(item: exp.Expr, tables: Sequence[str], aliases: AbstractSet[str]) -> list[Item]:
-    """Return what an item of SELECT is, each with the name it was given, or none."""
+    """Read an item of SELECT, with its alias or an empty name."""
     name, node = (item.alias, item.this) if type(item) is exp.Alias else ("", item)
     called = name.partition(".")[0].casefold()
     if len(tables) > 1 and "." in name and called in (table.casefold() for table in tables):
@@ -137,7 +138,7 @@ def _selected(node: exp.Expr, aliases: AbstractSet[str]) -> tuple[Aggregate | Ex
 
 
 def value_of(node: exp.Expr) -> Expr:
-    """Return what a column of the answer is; a condition is true, false or null."""
+    """Read a column of the answer; a condition becomes true, false or NULL."""
     bare = node.unnest()
     if not isinstance(bare, exp.Condition) or type(bare) not in CONDITIONS:
         return expression(node)
@@ -145,7 +146,7 @@ def value_of(node: exp.Expr) -> Expr:
 
 
 def _is_of_aliases(node: exp.Expr, aliases: AbstractSet[str]) -> bool:
-    """Say whether the node rounds numbers of the answer, which is read of released values only."""
+    """Check whether the node casts aggregates by their aliases, as only formulas may."""
     columns = {c.name.casefold() for c in nodes_of(node) if isinstance(c, exp.Column)}
     return bool(columns) and columns <= aliases and has_other_spelling(node)
 
@@ -154,7 +155,7 @@ def _is_of_aliases(node: exp.Expr, aliases: AbstractSet[str]) -> bool:
 
 
 def outputs_of(items: Sequence[Item], groups: Sequence[Expr]) -> list[Output]:
-    """Return the outputs in their order, and after them those unseen that formulas are of."""
+    """Return the outputs in order, and after them the hidden outputs that formulas use."""
     known = [Output(item.name, item.of) for item in items if item.of is not None]
     numbers = numbers_of(known)
     shown = [_output(item, known, numbers, groups) for item in items]
@@ -170,12 +171,12 @@ def _output(
         return Output(item.name, Formula(renamed(expr, numbers)))
     if isinstance(of, Aggregate | Ref) or of in groups or not is_of_numbers(of, known):
         return Output(item.name, of)
-    return Output(item.name, Formula(renamed(of, numbers)))  # names, where no column can stand
+    return Output(item.name, Formula(renamed(of, numbers)))  # aliases, where no column is possible
 
 
 @dataclass(frozen=True)
 class InAnswer:
-    """Names of the answer's aggregates and keys; what is not there is added unseen."""
+    """Names of the answer's aggregates and keys; missing ones become hidden outputs."""
 
     outputs: list[Output]
     groups: Sequence[Expr]
@@ -185,7 +186,7 @@ class InAnswer:
         return named_output(self.outputs, of)
 
     def key(self, of: Expr) -> str | None:
-        """Return the name of the key's output; a key may go by the name it was given."""
+        """Return the name of the key's output; the key may be written as its alias."""
         if of in self.groups:
             return named_output(self.outputs, of)
         called = of.column.casefold() if isinstance(of, Ref) else ""
@@ -194,20 +195,20 @@ class InAnswer:
 
 
 def numbers_of(outputs: Sequence[Output]) -> dict[str, str]:
-    """Return the aggregates that a formula may name, by how they may be written."""
+    """Return the aggregates that a formula may use: lower-case name -> name."""
     found = [o.name for o in outputs if isinstance(o.of, Aggregate) and is_number(o)]
     return {name.casefold(): name for name in found}
 
 
 def is_of_numbers(expr: Expr, outputs: Sequence[Output]) -> bool:
-    """Say whether the expression is of the answer's own aggregates alone."""
+    """Check whether the expression uses the answer's own aggregates only."""
     names = {output.name.casefold() for output in outputs if is_number(output)}
     columns = {name.casefold() for name in columns_of(expr)}
     return bool(columns) and columns <= names
 
 
 def named_output(outputs: list[Output], of: Aggregate | Expr | Formula) -> str:
-    """Return the name of the output that it is, added unseen if it is not there."""
+    """Return the name of the output with this value, added as a hidden output if missing."""
     for output in outputs:
         if output.of == of:
             return output.name
@@ -228,7 +229,7 @@ def _fresh_name(name: str, taken: dict[str, int]) -> str:
 
 
 def automatic_name(of: Aggregate | Expr | Formula | None, tables: Sequence[str] = ()) -> str:
-    """Return the name of a column that was given none."""
+    """Return the name of a column that has no alias."""
     if of is None or isinstance(of, Formula):
         return "formula"
     if isinstance(of, Ref):
@@ -250,10 +251,10 @@ __all__ = ["MAX_DEPTH", "MAX_TEXT", "MAX_TOKENS", "read_sql"]
 def read_sql(
     text: str, data_set: str, *, max_groups: int | None = None, max_rows: int | None = None
 ) -> Query:
-    """Return the question that the text asks of the data set, or refuse with a place in it."""
+    """Read the query that the text asks of the data set, or refuse with a position in the text."""
     try:
         question = _read(text, data_set)
-    except Refused as found:  # what has no place of its own is of the text as a whole
+    except Refused as found:  # a refusal without a position is about the whole text
         refused = found if "place" in found.facts else refuse_at(found, beginning(text))
     else:
         return replace(question, max_groups=max_groups, max_rows=max_rows)
@@ -338,10 +339,10 @@ def _group(node: exp.Expr, items: Sequence[Item]) -> Expr:
 
 
 def _check_name(node: exp.Expr, named: Item, items: Sequence[Item]) -> None:
-    """Refuse a name that SELECT gives to something else made of a column of that name.
+    """Refuse GROUP BY an alias that SELECT gives to an expression over a column of that name.
 
-    SQL groups by the column then, and would say the same value in many rows. A running count is
-    no SQL but ours, and written so.
+    SQL groups by the column then, and would repeat the same value in many rows. Queries with
+    RUNNING_COUNT are accepted, as this function is not standard SQL.
     """
     if named.of is None or isinstance(named.of, Aggregate | Ref):
         return
@@ -355,9 +356,10 @@ def _check_name(node: exp.Expr, named: Item, items: Sequence[Item]) -> None:
 
 
 def _called(select: exp.Select, items: Sequence[Item]) -> frozenset[str]:
-    """Return by which names of SELECT the text groups, where they are of something computed.
+    """Return the aliases of computed expressions by which the text groups.
 
-    If a table has a column so called, SQL groups by that; so whoever knows the card has to look.
+    If a table has a column of that name, SQL groups by the column. So code that knows the card must
+    check it.
     """
     group = select.args.get("group")
     if group is None or any(_has_running_count(item) for item in items):
@@ -367,7 +369,7 @@ def _called(select: exp.Select, items: Sequence[Item]) -> frozenset[str]:
 
 
 def _check_called(select: exp.Select, taken: frozenset[str]) -> None:
-    """Refuse to group by something computed that goes by a table's name, or by the person's."""
+    """Refuse GROUP BY a computed alias that is also the name of a table or of the person."""
     for name in sorted(taken):
         raise refuse_unsupported(
             select.args["group"],
@@ -377,7 +379,7 @@ def _check_called(select: exp.Select, taken: frozenset[str]) -> None:
 
 
 def _has_running_count(item: Item) -> bool:
-    """Say whether the item is a running count, or arithmetic over one."""
+    """Check whether the item is a running count, or arithmetic over one."""
     if isinstance(item.of, Aggregate):
         return item.of.verb == "running_count"
     named = (node for node in nodes_of(item.node) if type(node) is exp.Anonymous)
@@ -408,9 +410,9 @@ def _by_name(node: exp.Expr, outputs: Sequence[Named]) -> Named | None:
 
 @dataclass
 class _After:
-    """Reads what works on released values; an aggregate that only stands here becomes an output.
+    """Reads HAVING and ORDER BY over released values; their aggregates become outputs.
 
-    Each such value is priced and noised like any other (soundness rule 17).
+    Each such value is priced and gets noise like any other (soundness rule 17).
     """
 
     outputs: list[Output]
@@ -418,7 +420,7 @@ class _After:
 
     @property
     def names(self) -> InAnswer:
-        """Return how what stands here is called in the answer."""
+        """Return the names of the answer's aggregates and keys."""
         return InAnswer(self.outputs, self.groups)
 
     def having(self, node: exp.Expr) -> Predicate:
@@ -445,7 +447,7 @@ class _After:
         return Order(name, bool(item.args.get("desc")))
 
     def _named(self, node: exp.Expr) -> str:
-        """Return the output that the node is, added unseen if it is not there."""
+        """Return the output with this value, added as a hidden output if missing."""
         if is_aggregate(node):
             return self.names.aggregate(formula_of_aggregate(node))
         if outer_aggregates(node):
@@ -463,7 +465,7 @@ class _After:
         return named_output(self.outputs, Formula(renamed(expr, numbers_of(self.outputs))))
 
     def _renamed(self, made: Predicate) -> Predicate:
-        """Return the condition with outputs spelled as they are named."""
+        """Return the condition with outputs in their own spelling."""
         match made:
             case Not(predicate=inner):
                 return Not(self._renamed(inner))
@@ -490,7 +492,7 @@ class _After:
         return renamed(of, names)
 
     def _check_keys(self, node: exp.Expr) -> None:
-        """Refuse a name that is a key's and, in SELECT, another's: in SQL it is the key's here."""
+        """Refuse a key's name in HAVING that is also another item's alias: SQL takes the key."""
         keys = {bare(key.column): key for key in self.groups if isinstance(key, Ref)}
         others = {o.name.casefold() for o in self.outputs if o.of != keys.get(o.name.casefold())}
         for column in nodes_of(node):

@@ -1,4 +1,4 @@
-"""Where in the text each part was read, noted on the way: readers need not know that it is done."""
+"""Record the source position of each part of a query while it is read."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from sfumato.query.source_positions import Places, packed
 from sfumato.query.sql.columns_and_constants import nodes_of, place_of
 
 Notes = list[tuple[object, exp.Expr]]
-# Handed through every reader it would be an argument of each that only the outermost ever uses.
+# As an argument, it would go through every reader, and only the outermost would use it.
 _NOTES: Final[ContextVar[Notes | None]] = ContextVar("notes", default=None)
 Made = TypeVar("Made")
 
 
 @contextmanager
 def record_positions() -> Iterator[Notes]:
-    """Note what is read within, and at which node."""
+    """Record what is read in this context, with the node of each part."""
     notes: Notes = []
     token = _NOTES.set(notes)
     try:
@@ -31,7 +31,7 @@ def record_positions() -> Iterator[Notes]:
 
 
 def recorded_positions(made: Made, node: exp.Expr) -> Made:
-    """Return what was made of the node, having noted it."""
+    """Record what was made of the node, and return it."""
     notes = _NOTES.get()
     if notes is not None:
         notes.append((made, node))
@@ -39,7 +39,7 @@ def recorded_positions(made: Made, node: exp.Expr) -> Made:
 
 
 def names_in(tree: exp.Expr) -> dict[str, int]:
-    """Return where each name stands first; of columns also with the table before it."""
+    """Return the first position of each name; for columns also with their table."""
     found: dict[str, int] = {}
     for node in nodes_of(tree):
         if not isinstance(node, exp.Identifier | exp.Column):
@@ -59,7 +59,7 @@ def _spellings(node: exp.Expr) -> Iterator[str]:
 
 
 def places_of(notes: Notes, names: dict[str, int]) -> Places:
-    """Return the places of what was noted."""
+    """Return the positions of what was recorded."""
     known = [(part, node, place_of(node)) for part, node in notes]
     placed = [(part, node, place) for part, node, place in known if place is not None]
     return Places(
