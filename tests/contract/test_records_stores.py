@@ -113,6 +113,15 @@ def test_of_jobs_that_are_over_the_last_hundred_are_kept(node: Node) -> None:
     assert store.find("j102") is not None
 
 
+def test_a_job_that_is_asked_again_is_given_however_old_it_is(node: Node) -> None:
+    store = SqlJobs(node())
+    old = store.add(replace(JOB, id="old", op="old", created="2026-11-21T09"))
+    for n in range(101):
+        store.add(replace(JOB, id=f"j{n}", op=f"op{n}", created=f"2026-11-21T10:{n:04}"))
+    store.cancel("old")  # it is over now, and a hundred are newer
+    assert store.add(replace(old, id="again")) == replace(old, state="cancelled")
+
+
 def test_an_approval_is_decided_once(node: Node) -> None:
     first, second = SqlApprovals(node()), SqlApprovals(node())
     waits = Approval(

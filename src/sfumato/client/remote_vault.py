@@ -307,11 +307,11 @@ class RemoteVault(Vault):
         """
         return owner.described(self, source)
 
-    def proposed(self, _name: str, source: str | os.PathLike[str]) -> Json:
+    def proposed(self, name: str, source: str | os.PathLike[str]) -> Json:  # noqa: ARG002
         """Return a source's columns, and a draft data card to complete.
 
         Args:
-            _name: The name of the future data set.
+            name: The name of the future data set.
             source: A file's path, or a table of a database connection of the service.
 
         Returns:

@@ -39,7 +39,8 @@ class SqlJobs:
         )  # fmt: skip
         marks = ", ".join("?" * len(values))
         old = (
-            "DELETE FROM jobs WHERE person = ? AND state IN ('done', 'failed', 'cancelled') AND id"
+            "DELETE FROM jobs WHERE person = ? AND state IN ('done', 'failed', 'cancelled')"
+            " AND op <> ? AND id"
             " NOT IN (SELECT id FROM jobs WHERE person = ? ORDER BY created DESC, id LIMIT 100)"
         )
         with self._records.change() as link:
@@ -48,7 +49,7 @@ class SqlJobs:
                 " ON CONFLICT DO NOTHING",
                 values,
             )
-            link.change(old, (job.user, job.user))
+            link.change(old, (job.user, job.op, job.user))
         return self._rows("person = ? AND op = ?", (job.user, job.op))[0]
 
     def find(self, job: str) -> Job | None:
