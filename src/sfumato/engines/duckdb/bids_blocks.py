@@ -4,8 +4,8 @@ A block is a BIDS folder with all its people. A turn is the slot of one person's
 (participant-level) run, which precedes the runs of the blocks.
 
 The content and the name of a person's folder depend on no other person. Neither does the stored
-result of the person's own run (soundness rule 29). There are as many turns as the card allows persons, and
-persons get them at random. So a turn reveals nothing about other persons
+result of the person's own run (soundness rule 29). There are as many turns as the card allows
+persons, and persons get them at random. So a turn reveals nothing about other persons
 (dp/sampling/sampling_in_blocks.proof.md).
 """
 

@@ -565,8 +565,7 @@ class DuckDBEngine:
         child = Child()
         child.begin(
             {
-                "salt": salt
-                or self._salt,  # by message: others can read arguments and environments
+                "salt": salt or self._salt,  # by message: argv and environment are readable
                 "memory_mb": memory_mb,
                 "threads": self._limits.threads,
                 "spill": spill,
