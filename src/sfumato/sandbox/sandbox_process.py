@@ -268,10 +268,11 @@ def _started(argv: list[str], uid: int | None, kept: tuple[int, ...]) -> subproc
 def arguments(made: Environment) -> list[str]:
     """Return bubblewrap's arguments; the sandbox sees no host file but the environment.
 
-    The zygote copies the environment into /env, a tmpfs of the sandbox, and unmounts /from. Two sandboxes that
-    share a file could use its state in the host's page cache as a covert channel. The zygote keeps
-    one capability, over its own namespaces only, to create namespaces for each block. Every block
-    drops it. There is no /proc, no /sys, and no usable network.
+    The zygote copies the environment into /env, a tmpfs of the sandbox, and unmounts /from. Two
+    sandboxes that share a file could use its state in the host's page cache as a covert channel.
+
+    The zygote keeps one capability, over its own namespaces only, to create namespaces for each
+    block. Every block drops it. There is no /proc, no /sys, and no usable network.
     """
     return [
         *("--unshare-all", "--unshare-user", "--as-pid-1", "--new-session"),

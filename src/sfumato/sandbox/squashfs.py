@@ -107,7 +107,7 @@ def _filter() -> Iterator[int]:
 
 @contextmanager
 def _begun(argv: list[str], kept: int) -> Iterator[subprocess.Popen[bytes]]:
-    """Start a command without environment variables, as root under an unused uid; kill it at the end."""
+    """Start a command with an empty environment, as root under an unused uid; end it with us."""
     uid = free_uid(os.getpid())
     process = subprocess.Popen(
         ["/bin/sh", "-c", _LIMITED, "sh", shutil.which(argv[0]) or argv[0], *argv[1:]],
