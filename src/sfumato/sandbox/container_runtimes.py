@@ -2,7 +2,8 @@
 
 A container is only the outer layer of isolation. Its first process leaves the container's files,
 /proc and network. Then it builds the same sandbox as bubblewrap (nested.py), so a block has the
-same inner isolation with every runtime. Containers do not run as root and have no privileges.
+same inner isolation with every runtime. Root starts no container, and none has
+privileges on the host.
 """
 
 from __future__ import annotations

@@ -4,8 +4,8 @@ A call that is not listed fails with an error, and the program goes on. There is
 an image's program may exec. So a program is one process, whose memory and time the kernel measures.
 
 The filter closes covert channels between blocks. It blocks file locks, file times, shared futexes
-and the host's pool of huge pages. A block cannot evict or merge pages. It cannot see the host's free
-space, nor host-wide numbers of mounts and threads.
+and the host's pool of huge pages. A block cannot evict or merge pages. It cannot see the host's
+free space, nor host-wide numbers of mounts and threads.
 
 Sleeping and syncing return at once, and polling is refused. If a program still blocks on a lock,
 the keeper's deadline stops it (inside.py).

@@ -186,7 +186,7 @@ def _said(people: list[_Person], salt: str, body: Body) -> dict[str, bytes]:
         if _is_whole(held) or _is_held(kept, held):
             found[person.who] = held.read_bytes().removeprefix(_WHOLE)
     _take_room(body)
-    for done in Path(body["target"]).glob("turn-*"):  # here, where nobody can measure the time
+    for done in Path(body["target"]).glob("turn-*"):  # here, where the duration is not observable
         done.unlink()
     return found
 

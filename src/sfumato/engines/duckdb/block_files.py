@@ -40,7 +40,7 @@ def split_copy(room: Room, request: Header) -> None:
     """Write one file per block from a table that was exported for another engine.
 
     Such a table identifies persons only by a 64-bit keyed number. Two persons with the same number
-    are in the same block under one name, whoever else is in the data.
+    are in the same block under one name. This does not depend on other persons.
     """
     body: dict[str, Any] = request  # Any: a message of the parent process
     room = replace(room, spill=body["spill"], paths=(body["table"],))

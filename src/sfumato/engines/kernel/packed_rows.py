@@ -105,7 +105,7 @@ def ordered_by(salt: str, cold: Cold, keys: Columns, ends: tuple[int, int]) -> O
 
 
 def unordered(_columns: Columns) -> Words:
-    """Raise `Bug`; the stand-in for a cell order in plans that need none."""
+    """Raise `Bug`: the plan needs no cell order, so nothing may call this."""
     raise Bug("cells are chosen by a stored order only")
 
 

@@ -2,8 +2,8 @@
 
 Limits that an operator has to know:
 - Only a superuser can set `log_statement`, `log_min_duration_statement` and the like. They are set
-  for the role if the owner is allowed to. Whoever can change the server's configuration can log
-  bound parameters, which include the secret salt. The reader's sessions set what a role itself can.
+  for the role if the owner is allowed to. A user who can change the server's configuration can
+  log bound parameters, which include the secret salt. The reader's sessions set what they can.
 - Every role may read the catalogues (names and sizes of tables, never values) and sleep.
   statement_timeout and the engine's own deadline end that.
 - REVOKE FROM PUBLIC applies to the whole database: give sfumato its own database.

@@ -7,7 +7,7 @@ row in that group, `rr` its rank among all rows of the person. The ranks serve o
 exactly that column, or no grouping, without a filter (soundness rule 10).
 
 A query within the card's own bounds uses precomputed sums where they exist, which is faster
-(stored_parts.py). Every other query uses the cold path (cold_path.py) or plain SQL.
+(stored_parts.py). A query that neither serves uses the cold path (cold_path.py) or plain SQL.
 """
 
 from __future__ import annotations
