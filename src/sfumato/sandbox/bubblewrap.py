@@ -97,9 +97,11 @@ def _in_memory(text: bytes) -> Iterator[int]:
 class Bubblewrap:
     """Sandbox implementation: a pool of preloaded sandbox processes, one pinned to each processor.
 
-    Block b runs on lane b mod lanes. Its start time is fixed before any block runs. So a program
-    that reads its lane or the clock learns nothing about other blocks (soundness rule 27). A single
-    block is never retried: if the host fails one, the whole job is run again.
+    A lane is one processor with its sandbox. Block b runs on lane b mod lanes. Its start time is
+    fixed before any block runs. So a program that reads its lane or the clock learns nothing about
+    other blocks (soundness rule 27).
+
+    A single block is never retried: if the host fails one, the whole job is run again.
     """
 
     def __init__(

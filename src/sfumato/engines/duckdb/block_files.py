@@ -92,7 +92,7 @@ def line_of(person: str, shown: Sequence[Show], values: Sequence[object]) -> str
 
 
 def _sql(places: Sequence[int]) -> str:
-    """Print the SELECT of all rows, sorted by block and keyed hash, with person numbers."""
+    """Return the SELECT of all rows, sorted by block and keyed hash, with person numbers."""
     values = "".join(f", v{place}" for place in places)
     block = f"CAST({secret_number('block', 'hex(who)')} % ? AS INTEGER)"
     order = secret_number("in block", "hex(who)")

@@ -394,7 +394,7 @@ class DuckDBEngine:
         return Sealed(read_learnt(answer))
 
     def prepare(self, order: PrepareOrder) -> Prepared:
-        """Prepare a source in a temporary folder, then publish its table and its people's sketch."""
+        """Prepare a source in a temporary folder, then publish its table and people's sketch."""
         check_sealable(self._shelter, order.card)
         target, sketch = (Path(path).absolute() for path in (order.target, order.sketch))
         for source in order.sources:

@@ -1,4 +1,4 @@
-"""Print SQL that normalises formatted cells: `1.234,5` to 1234.5, a date to ISO.
+"""Generate SQL that normalises formatted cells: `1.234,5` to 1234.5, a date to ISO.
 
 A cell that does not match the format becomes NULL, so that no cell can be read in two ways.
 """
@@ -17,7 +17,7 @@ _DIGITS: Final = {"%Y": "[0-9]{4}", "%f": "[0-9]{1,6}"}
 
 
 def plain_spelling(column: Column, text: str, kind: str = TEXT) -> str:
-    """Print the cell's text in the default spelling; NULL if it violates the card's format."""
+    """Return SQL of the cell's text in the default spelling; NULL if it violates the format."""
     if kind != TEXT:
         return text
     if column.date_format:
@@ -47,7 +47,7 @@ def _class(letters: str) -> str:
 
 
 def _iso(column: Column, text: str) -> str:
-    """Print the date or timestamp in ISO format; a date column keeps a time other than midnight."""
+    """Return SQL of the date or timestamp in ISO; a date keeps a time other than midnight."""
     written = column.date_format
     moment = f"try_strptime({text}, {quoted(written)})"
     second = "'%Y-%m-%d %H:%M:%S.%f'" if "%f" in written else "'%Y-%m-%d %H:%M:%S'"

@@ -85,7 +85,7 @@ def cells_report(
 
 
 def _given(order: TableOrder, place: int) -> str:
-    """Print the condition that a cell is not empty."""
+    """Return the SQL condition that a cell is not empty."""
     return f"coalesce({without_nulls(f'c{place}', order.nulls)}, '') <> ''"
 
 

@@ -1,4 +1,4 @@
-"""Print SQL that parses a cell's text into a stored value, without errors and without floats.
+"""Generate SQL that parses a cell's text into a stored value, without errors and without floats.
 
 Every source is read as text, whatever its types. So a double is the decimal that people see (0.285,
 not 0.284999...), and CSV and Parquet follow the same rules for numbers.
@@ -26,7 +26,7 @@ _MOST: Final = 10**37  # bound of every parsed number; it fits in a HUGEINT
 
 
 def trimmed(text: str) -> str:
-    """Print the text without surrounding white space; fast for cells of printable ASCII only."""
+    """Return SQL that trims white space; fast for cells of printable ASCII only."""
     return (
         f"CASE WHEN regexp_matches({text}, '[^!-~]')"
         f" THEN trim({text}, {quoted(SPACES)}) ELSE {text} END"
@@ -34,18 +34,18 @@ def trimmed(text: str) -> str:
 
 
 def without_nulls(text: str, nulls: Sequence[str]) -> str:
-    """Print the trimmed text, or NULL if it is one of the card's missing-value markers."""
+    """Return SQL of the text, with NULL for the card's missing-value markers."""
     words = ", ".join(quoted(word.strip()) for word in nulls)
     return f"CASE WHEN {text} IN ({words}) THEN NULL ELSE {text} END" if words else text
 
 
 def without_nul(text: str) -> str:
-    """Print the text with NUL characters replaced, because PostgreSQL cannot store them."""
+    """Return SQL that replaces NUL characters in a text, because PostgreSQL cannot store them."""
     return f"replace({text}, chr(0), chr(65533))"
 
 
 def stored(column: Column, text: str, text_length: int) -> str:
-    """Print the stored value of a cell, or NULL if it cannot be parsed; no cell raises an error."""
+    """Return SQL that parses a cell; NULL if it cannot be parsed; no cell raises an error."""
     match column.type:
         case "integer" | "number":
             return _steps_of_text(column, text)
@@ -70,7 +70,7 @@ def _guarded(pattern: str, text: str, value: str) -> str:
 
 
 def steps(column: Column, floor: str) -> str:
-    """Print a number as a count of steps: clamped first, then rounded half up, exactly.
+    """Return SQL that converts a number to steps: clamped first, then rounded half up, exactly.
 
     Let d be the number of decimals that half a step needs. Then x becomes the integer
     a = floor(x * 10**d). It is on the same side of every rounding edge as x, because edges are
@@ -86,7 +86,7 @@ def steps(column: Column, floor: str) -> str:
 
 
 def _steps_of_text(column: Column, text: str) -> str:
-    """Print the step count of the number in a text, parsing the text only once."""
+    """Return SQL that converts the number in a text to steps, parsing the text only once."""
     decimals, _ = half_step(column.step)
     plain, scientific = _plain(text, decimals), _scientific(text, decimals)
     if not column.is_bounded:
@@ -101,7 +101,7 @@ def _clamped(column: Column, floor: str) -> str:
 
 
 def _counted(column: Column, value: str) -> str:
-    """Print the step count of a value that is already clamped to the edges."""
+    """Return SQL that converts a value to steps, after it is clamped to the edges."""
     _, half = half_step(column.step)
     low, _ = _bounds(column)
     # The dividend is never negative, so that // is the floor.
@@ -134,7 +134,7 @@ def half_step(step: Fraction) -> tuple[int, int]:
 
 
 def _number(text: str, plain: str, scientific: str) -> str:
-    """Print `plain` or `scientific` by the notation of the text; NULL if it is not a number."""
+    """Return SQL that selects `plain` or `scientific` by the text's notation, or NULL."""
     return (
         f"CASE WHEN regexp_full_match({text}, {quoted(_PLAIN)}) THEN {plain}"
         f" WHEN regexp_full_match({text}, {quoted(NUMBER)}) THEN {scientific} END"
@@ -142,7 +142,7 @@ def _number(text: str, plain: str, scientific: str) -> str:
 
 
 def _plain(text: str, decimals: int) -> str:
-    """Print floor(x * 10**decimals) as a HUGEINT of at most 10**37, for plain notation."""
+    """Return SQL of floor(x * 10**decimals) as a HUGEINT up to 10**37, for plain notation."""
     whole = f"TRY_CAST(split_part(ltrim({text}, '+-'), '.', 1) AS HUGEINT)"
     fraction = f"split_part({text}, '.', 2)"
     size = whole
@@ -153,7 +153,7 @@ def _plain(text: str, decimals: int) -> str:
 
 
 def _scientific(text: str, decimals: int) -> str:
-    """Print floor(x * 10**decimals) for any notation, by shifting the decimal point in the text."""
+    """Return SQL of floor(x * 10**decimals) for any notation, by shifting the decimal point."""
     whole = f"regexp_extract({text}, '^[+-]?([0-9]*)', 1)"
     fraction = rf"regexp_extract({text}, '\.([0-9]+)', 1)"
     exponent = f"coalesce(TRY_CAST(regexp_extract({text}, '[eE](.*)$', 1) AS INTEGER), 0)"
@@ -171,7 +171,7 @@ def _scientific(text: str, decimals: int) -> str:
 
 
 def _signed(text: str, size: str, rest: str) -> str:
-    """Print the floor of a signed number; `rest` is the condition that digits were truncated."""
+    """Return SQL of a signed number's floor; `rest` is the condition that digits were truncated."""
     sign = f"CASE WHEN starts_with({text}, '-') THEN -1 ELSE 1 END"
     below = f"CASE WHEN starts_with({text}, '-') THEN CASE WHEN {rest} THEN 1 ELSE 0 END ELSE 0 END"
     return f"({sign} * {size} - {below})"
@@ -181,7 +181,7 @@ def _signed(text: str, size: str, rest: str) -> str:
 
 
 def secret_number(tag: str, *texts: str) -> str:
-    """Print the keyed 64-bit PRF of the texts; the salt is the one bound parameter.
+    """Return SQL of the keyed 64-bit PRF of the texts; the salt is the one bound parameter.
 
     It equals DuckDB's md5_number_lower but is three times as fast, because that one goes through a
     bit string.
@@ -194,7 +194,7 @@ def secret_number(tag: str, *texts: str) -> str:
 
 
 def secret_name(tag: str, text: str) -> str:
-    """Print the keyed SHA-256 of the text (32 bytes); the salt is the one bound parameter.
+    """Return SQL of the keyed SHA-256 of the text (32 bytes); the salt is the one bound parameter.
 
     A 64-bit number is enough to order persons. It is too short to identify a billion persons
     without collisions.
@@ -203,7 +203,7 @@ def secret_name(tag: str, text: str) -> str:
 
 
 def spelled(values: Sequence[str]) -> str:
-    """Print an injective encoding of several values as one text: each value with its length."""
+    """Return SQL that encodes several values injectively as one text, each with its length."""
     each = [
         f"coalesce(strlen(CAST({v} AS VARCHAR)) || '=' || CAST({v} AS VARCHAR), '-') || ','"
         for v in values
@@ -222,7 +222,7 @@ def rank_type(rows_per_person: int) -> str:
 
 
 def group_key(place: int, code: str) -> str:
-    """Print the keyed PRF of person and group key; NULL if the row is in no group.
+    """Return SQL of the keyed PRF of person and group key; NULL if the row is in no group.
 
     It orders a person's groups exactly as query/printing/statements.py does. A declared key enters
     as its index on the card, which no row can change. A private text enters as the text itself.
@@ -233,7 +233,7 @@ def group_key(place: int, code: str) -> str:
 
 
 def ranks(place: int, code: str, kind: str) -> tuple[str, str]:
-    """Print two ranks: of the row's group among the person's groups, and of the row in its group.
+    """Return SQL of two ranks: the row's group among the person's, and the row in its group.
 
     Groups are ordered by the PRF of their key, ties by code, which is in value order. Rows without
     a group come last, so they change no rank, and have no rank themselves.

@@ -246,7 +246,7 @@ def _text(order: TableOrder, place: int, cell: Cell | None) -> str:
 
 
 def _plain_spelling(text: str) -> str:
-    """Print the text in a canonical spelling common to all tools: 1.50 is 1.5, True is true."""
+    """Return SQL of the text in a canonical spelling of all tools: 1.50 is 1.5, True is true."""
     number = f"regexp_full_match({text}, '[+-]?[0-9]+[.][0-9]*')"
     return f"lower(CASE WHEN {number} THEN rtrim(rtrim({text}, '0'), '.') ELSE {text} END)"
 

@@ -71,7 +71,7 @@ _WORDS: Final = ("true", "false")
 
 
 def typed_cell(column: Column, cell: str, kind: str, nulls: Sequence[str]) -> str | None:
-    """Print the stored value of a typed source cell; None if its text has to be parsed instead."""
+    """Return SQL of a typed cell's stored value; None if its text has to be parsed instead."""
     if any(_may_be_a_cell(word) for word in nulls):
         return None
     match column.type, kind:
@@ -95,13 +95,13 @@ def _may_be_a_cell(word: str) -> bool:
 
 
 def _of_years(cell: str, kind: str) -> str:
-    """Print the date or timestamp; NULL if its year is not in 1 to 9999."""
+    """Return SQL of the date or timestamp; NULL if its year is not in 1 to 9999."""
     first, beyond = (f"{kind} '{day}'" for day in ("0001-01-01", "10000-01-01"))
     return f"CASE WHEN {cell} >= {first} AND {cell} < {beyond} THEN {cell} END"
 
 
 def _of_exact(column: Column, cell: str, kind: str) -> str | None:
-    """Print the step count of an integer or DECIMAL in integer arithmetic.
+    """Return SQL that converts an integer or DECIMAL to steps, in integer arithmetic.
 
     Values are clamped before they are multiplied, so that nothing overflows.
     """
@@ -127,7 +127,7 @@ def _of_exact(column: Column, cell: str, kind: str) -> str | None:
 
 
 def _of_double(column: Column, cell: str) -> str | None:
-    """Print the step count of a DOUBLE's decimal text, rounded half up."""
+    """Return SQL that converts the decimal text of a DOUBLE to steps, rounded half up."""
     decimals, half = half_step(column.step)
     if not column.is_bounded or decimals > _POWERS:
         return None
@@ -313,7 +313,7 @@ def _stage(
 
 
 def _cell(cell: Cell, order: TableOrder) -> str:
-    """Print a source cell with its own type if that is enough, else its normalised text."""
+    """Return SQL of a source cell with its own type if that is enough, else as normalised text."""
     if typed_cell(cell.column, "x", cell.kind, order.nulls) is not None:
         return f"r{cell.place}"
     text = without_nulls(f"c{cell.place}", order.nulls)
@@ -321,7 +321,7 @@ def _cell(cell: Cell, order: TableOrder) -> str:
 
 
 def _value(cell: Cell, order: TableOrder, text: str) -> str:
-    """Print the stored value of a cell from `text`, which is the SQL that `_cell` printed."""
+    """Return SQL of a cell's stored value; `text` is the SQL that `_cell` returned."""
     said = typed_cell(cell.column, text, cell.kind, order.nulls)
     return stored(cell.column, text, order.limits.text_length) if said is None else said
 
@@ -335,7 +335,7 @@ def _widened(column: Column) -> Column:
 
 
 def _inside(column: Column, place: int) -> str:
-    """Print the value clamped to the card's bounds."""
+    """Return SQL that clamps the value to the card's bounds."""
     value = f"v.v{place}"
     if not column.is_numeric or not column.is_bounded:
         return value
@@ -345,7 +345,7 @@ def _inside(column: Column, place: int) -> str:
 
 
 def _clamped(column: Column, place: int) -> list[str]:
-    """Print the clamped value and, for a bounded column, the flag whether it was outside."""
+    """Return SQL of the clamped value and, for a bounded column, the flag that it was outside."""
     kept = [f"{_inside(column, place)} AS v{place}"]
     if not column.is_bounded:
         return kept

@@ -43,7 +43,7 @@ class TableOrder:
 class FolderOrder:
     """The worker's order for the people's folders: source, file patterns and limits."""
 
-    source: str | None  # a BIDS folder; None if the rows came without one
+    source: str | None  # a BIDS folder, or None
     patterns: tuple[str, ...]
     people: int  # most persons
     person_bytes: int  # most bytes of one person's files

@@ -118,7 +118,7 @@ def _table_source(connection: duckdb.DuckDBPyConnection, table: str) -> Source:
 
 
 def _spelled(name: str, kind: str) -> str:
-    """Print a cell as text; add the leading zero that DuckDB omits for DECIMAL(n,n)."""
+    """Return SQL of a cell as text, with the leading zero that DuckDB omits for DECIMAL(n,n)."""
     text = f"CAST({named(name)} AS VARCHAR)"
     found = DECIMAL.fullmatch(kind)
     if found is None or found[1] != found[2]:

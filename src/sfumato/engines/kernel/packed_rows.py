@@ -69,13 +69,13 @@ class Extent:
 
 
 def extent_sql(cold: Cold) -> str:
-    """Print the query for a table's extent."""
+    """Return the SQL query for a table's extent."""
     codes = f"coalesce(max({cold.keys[0].texts}) + 1, 0)" if cold.keys else "0"
     return f"SELECT coalesce(max(person) + 1, 0), count(*), {codes} FROM {cold.crowds}"
 
 
 def texts_sql(cold: Cold) -> str:
-    """Print the query for codes and their texts; the first row of each person's cell is enough."""
+    """Return the SQL query for codes and texts; it reads the first row of each person's cell."""
     place = str(cold.keys[0].texts)[1:]
     return f"SELECT DISTINCT c{place}, v{place} FROM {cold.crowds} WHERE n{place} = 1"
 
@@ -86,7 +86,7 @@ def needs_keys(cold: Cold) -> bool:
 
 
 def keys_sql(cold: Cold, is_first: str) -> str:
-    """Print the query for the persons of a range and their keys.
+    """Return the SQL query for the persons of a range and their keys.
 
     `is_first` is the SQL condition for the first row of a person. A key is an unsigned 64-bit
     number. 2**63 is subtracted, so that it fits in a signed BIGINT.

@@ -106,7 +106,7 @@ def _needed(
 
 
 def _password(link: psycopg.Connection[Any], role: str, password: str | None) -> sql.Composed:
-    """Print the SCRAM verifier of a password, so the server and its log never see the password."""
+    """Return the PASSWORD clause with a SCRAM verifier; the server never sees the password."""
     if password is None:
         return sql.Composed([])
     check = link.pgconn.encrypt_password(password.encode(), role.encode(), b"scram-sha-256")

@@ -118,7 +118,7 @@ def _columns(link: Link, request: Header) -> list[tuple[str, str]]:
 
 
 def _copy(request: Header, found: list[tuple[str, str]]) -> sql.Composed:
-    """Print the COPY TO STDOUT of the table; NULL becomes a marker that ingest reads as NULL."""
+    """Return the COPY TO STDOUT of the table; NULL becomes a marker that ingest reads as NULL."""
     table = sql.Identifier(str(request["schema"]), str(request["table"]))
     asked = sql.SQL(", ").join(_column(name, kind) for name, kind in found)
     return sql.SQL(

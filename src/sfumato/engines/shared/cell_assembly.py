@@ -73,7 +73,7 @@ class Assembly:
             self._parts[tally] = part
 
     def cells(self) -> Cells:
-        """Return the cells."""
+        """Return the assembled cells."""
         keys = None if self._named is None else tuple(zip(*self._named, strict=True))
         return Cells(self._in_order(), keys)
 

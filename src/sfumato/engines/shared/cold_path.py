@@ -211,7 +211,7 @@ def _statement(
 
 
 def _keys(measure: Measure, known: PreparedTable, group: Group | None) -> list[tuple[str, Text]]:
-    """Print one column with the cell number if all keys are public, else one column per key."""
+    """Return SQL of one column with the cell number for public keys, else of one column per key."""
     if not measure.keys:
         return []
     if group is not None and group.code is not None:
@@ -253,7 +253,7 @@ def _code(key: Key) -> str:
 
 
 def _value(place: int, value: Expr, is_summed: bool) -> Text:
-    """Print a nullable number for a value that is summed, and a NOT NULL flag for another."""
+    """Return SQL of a value column: a nullable number if it is summed, else a NOT NULL flag."""
     text = print_expr(value, "duckdb")
     form = "CAST({} AS BIGINT)" if is_summed else "({} IS NOT NULL)"
     return filled(f"{form} AS w{place}", text)

@@ -75,7 +75,7 @@ class _Printer:
     dialect: Dialect
 
     def statement(self, table: str) -> Text:
-        """Print the SELECT of the packed rows; its last two parameters are a range of persons."""
+        """Return the SELECT of the packed rows; its last two parameters are a range of persons."""
         summed = {tally.value for tally in self.measure.tallies if tally.kind == "sum"}
         columns = self._packed()
         columns += [self._value(i, value, value in summed) for i, value in enumerate(self.values)]
@@ -105,7 +105,7 @@ class _Printer:
         return f"{bounds} AND g{self.place} <= {few} AND n{self.place} <= {first}"
 
     def _packed(self) -> list[Text]:
-        """Print person, cell and ranks; PostgreSQL stores them packed, as it computes slowly."""
+        """Return columns of person, cell and ranks; PostgreSQL stores them packed, for speed."""
         stored, place = self.dialect == "postgres", self.place
         if place is None:
             rows = Text("a" if stored else f"CAST(person AS BIGINT) * {_PLACES} + rr AS a")
@@ -119,7 +119,7 @@ class _Printer:
         ]
 
     def _cell(self) -> Text:
-        """Print the number of the cell, numbered as in query/printing/statements.py."""
+        """Return the SQL of the cell number, numbered as in query/printing/statements.py."""
         cell = Text("CAST(0 AS BIGINT)")
         for place, key in enumerate(self.measure.keys):
             code = filled("CAST({} AS BIGINT)", print_expr(key.value, self.dialect))

@@ -100,7 +100,7 @@ def _written_parts(place: int | None, parts: Parts, table: int, kind: str) -> st
 
 
 def _written_firsts(place: int | None, parts: Parts, table: int, kind: str) -> str:
-    """Print the CREATE TABLE of the prefix sums, sorted by prefix length.
+    """Return the CREATE TABLE statement of the prefix sums, sorted by prefix length.
 
     A query reads one prefix length, so its rows are next to each other. The order changes no
     result, because integer sums do not depend on the order.
@@ -128,7 +128,7 @@ def _totals(parts: Parts, kind: str, over: str) -> Iterator[str]:
 
 
 def _counting(place: int | None, parts: Parts, table: int) -> str:
-    """Print the FROM and WHERE of the rows that the card's bounds let count."""
+    """Return the FROM and WHERE of the rows that the card's bounds let count."""
     rows = table_name("duckdb", table)
     if place is None:
         return f"{rows} WHERE rr <= {parts.max_rows}"
@@ -164,7 +164,7 @@ def lower_parts(measure: Measure, parts: Parts, place: int | None) -> Statement 
 
 
 def _source(measure: Measure, parts: Parts, place: int | None) -> str:
-    """Print the source with one row per person and group: whole parts, or prefixes of them."""
+    """Return the FROM source with one row per person and group: whole parts or their prefixes."""
     whole, few = parts_name(place, measure.table), measure.max_rows
     if few == parts.max_rows:
         return whole
@@ -175,7 +175,7 @@ def _source(measure: Measure, parts: Parts, place: int | None) -> str:
 
 
 def _tally(tally: Tally, parts: Parts) -> str | None:
-    """Print a tally over stored parts; None if the parts lack its column."""
+    """Return the SQL of a tally over stored parts; None if the parts lack its column."""
     if tally.kind not in ADDED:
         return None
     if tally.kind == "people":
@@ -202,7 +202,7 @@ def _column(tally: Tally) -> int | None:
 
 
 def _sum(tally: Tally, column: int) -> str:
-    """Print the sum in 128 bits, each part clamped; a part without values stays NULL."""
+    """Return the SQL of a 128-bit sum of clamped parts; a part without values stays NULL."""
     if tally.clamp is None:
         total, count = f"coalesce(sum(s{column}), 0)", f"coalesce(sum(n{column}), 0)"
         return linear(tally, total, count, "duckdb")

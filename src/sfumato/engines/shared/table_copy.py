@@ -137,7 +137,7 @@ def _copied(types: dict[str, str], file: Path, shape: Shape) -> Copied:
 
 
 def _select(types: dict[str, str], copied: Copied, table: int) -> str:
-    """Print the SELECT of the export; the salt is bound once per column with ranks."""
+    """Return the SELECT of the export; the salt is bound once per column with ranks."""
     columns = ", ".join(f"{_column(column, types)} AS {column}" for column, _ in copied.columns)
     one = "".join(f", one{place}" for place in copied.texts)
     joins = "".join(f" LEFT JOIN {_one_code(place, table)}" for place in copied.texts)
@@ -150,7 +150,7 @@ def _select(types: dict[str, str], copied: Copied, table: int) -> str:
 
 
 def _one_code(place: int, table: int) -> str:
-    """Print the code mapping of a text column: texts that are equal in the copy share one code.
+    """Return the SQL that maps text codes: texts that are equal in the copy get one code.
 
     The copy replaces NUL characters, so two different texts can become equal.
     """
@@ -166,7 +166,7 @@ def _code(place: int, types: dict[str, str]) -> str:
 
 
 def _cell_order(place: int, types: dict[str, str]) -> str:
-    """Print the PRF that orders a person's cells, the same as in query/printing/statements.py."""
+    """Return SQL of the PRF that orders a person's cells, as in query/printing/statements.py."""
     code = _code(place, types)
     cell = f"CAST(k{place} AS VARCHAR)" if code[0] == "k" else without_nul(f"v{place}")
     text = f"? || ':cell:' || CAST(person_key AS VARCHAR) || ':' || {cell}"
@@ -174,7 +174,7 @@ def _cell_order(place: int, types: dict[str, str]) -> str:
 
 
 def _ranks(place: int, types: dict[str, str]) -> tuple[str, str]:
-    """Print two ranks: of the row's cell among the person's cells, and of the row in its cell."""
+    """Return the SQL of two ranks: the row's cell among the person's, and the row in its cell."""
     code = _code(place, types)
     cell = f"dense_rank() OVER (PARTITION BY person ORDER BY h{place} NULLS LAST, {code})"
     row = f"row_number() OVER (PARTITION BY person, {code} ORDER BY row_key)"
