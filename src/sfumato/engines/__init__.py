@@ -1,1 +1,4 @@
-"""Engines hold rows; they answer with Sealed integers and never with an error text."""
+"""Query engines (DuckDB, PostgreSQL, Spark): they hold rows and answer with sealed integers.
+
+An engine never returns an error text, because an error text may quote a value.
+"""

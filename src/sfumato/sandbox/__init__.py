@@ -1,1 +1,1 @@
-"""Strangers' programs run here: no network, no secrets, one capped pipe."""
+"""Sandbox for untrusted programs: no network, no secrets, and one size-limited output pipe."""

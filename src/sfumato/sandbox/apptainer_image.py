@@ -1,8 +1,8 @@
-"""An image from one of Apptainer's own files, by the digest of that file.
+"""Read an Apptainer image file (SIF) that is identified by its SHA-256 digest.
 
-The file is a header, a table that says where what lies, and the data; of these only the one system
-partition is taken. Signatures are not looked at: the owner names the digest of every byte. What
-Apptainer would run is a script in the image, which the block alone ever runs.
+A SIF file is a header, a table of descriptors, and data objects. Only the one system partition is
+extracted. Signatures are not verified, because the owner gives the digest of the whole file. The
+image's run script is only ever executed inside a sandbox.
 
 The format: the package `sif` of apptainer/sif, its header and its descriptors, version 01.
 """
@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from typing import IO, Any, Final  # Any: what stands in a struct
+from typing import IO, Any, Final  # Any: fields of a struct
 
 from sfumato.sandbox.oci_layers import MOST_BYTES, Layers
 from sfumato.sandbox.program_environment import bad_environment
@@ -30,19 +30,19 @@ _HEADER: Final = struct.Struct("<32s10s3s3s16s8q")
 _DESCRIPTOR: Final = struct.Struct("<iBIII7q128s384s")
 _PARTITION: Final = struct.Struct("<ii3s")
 _MAGIC, _VERSION, _AMD64 = b"SIF_MAGIC\0", b"01\0", b"02\0"
-_HEAD: Final = 1 << 20  # bytes that header and table lie in
+_HEAD: Final = 1 << 20  # header and table must be in these first bytes
 _MOST_OBJECTS: Final = 1_000
 _AT_ONCE: Final = 1 << 20
-# a definition, settings, labels, signatures, JSON, anything, keys, a list of what is in it
+# ignored object types: definition, environment, labels, signature, JSON, generic, key, SBOM
 _BESIDE: Final = (0x4001, 0x4002, 0x4003, 0x4005, 0x4006, 0x4007, 0x4008, 0x4009)
 _FILES: Final = 0x4004
 _OCI: Final = (0x400A, 0x400B)
 _SQUASHFS, _ENCRYPTED = 1, 5
 _PRIMARY: Final = 2
 _SUPERBLOCK, _SQUASH_MAGIC = 96, b"hsqs"
-_OWN: Final = ".singularity.d"  # where Apptainer keeps what it runs
+_OWN: Final = ".singularity.d"  # folder of Apptainer's run script and settings in an image
 _RUN: Final = f"/{_OWN}/runscript"
-# a program is started through the image's own shell, which reads its settings, as Apptainer does it
+# starts a program by the image's own shell, which sources its settings first, as Apptainer does
 _SHELL: Final = (
     "/bin/sh", "-c",
     f'for one in /{_OWN}/env/*.sh; do [ -f "$one" ] && . "$one"; done; exec "$@"', "sh",
@@ -51,7 +51,7 @@ _SHELL: Final = (
 
 @dataclass(frozen=True)
 class SifImage:
-    """What of an image is run, and what it is started through."""
+    """Start commands of an image: its own entry point, and the shell wrapper of every program."""
 
     entry: tuple[str, ...]
     through: tuple[str, ...]
@@ -59,19 +59,19 @@ class SifImage:
 
 @dataclass(frozen=True)
 class Part:
-    """Where a partition lies in its file."""
+    """Offset and size of a partition in its file."""
 
     offset: int
     size: int
 
 
 def is_sif(path: Path) -> bool:
-    """Say whether it is a file, which can be no layout."""
+    """Say whether the path is a file; an OCI layout would be a folder."""
     return path.is_file()
 
 
 def read_sif(path: Path, digest: str, target: Path) -> SifImage:
-    """Return what the image says, its files written to the target; or refuse."""
+    """Unpack the image to the target and return its start commands; or refuse."""
     if _DIGEST.fullmatch(digest) is None:
         raise bad_environment("an image is named by sha256: and 64 hexadecimal digits")
     with tempfile.TemporaryDirectory(dir=target.parent) as folder:
@@ -87,7 +87,7 @@ def read_sif(path: Path, digest: str, target: Path) -> SifImage:
 
 
 def _said(merged: Layers) -> SifImage:
-    """Return what is run: what Apptainer puts there, by the image's own shell if it has one."""
+    """Return the start commands: Apptainer's run script and the image's shell, if they exist."""
     entry = (_RUN,) if merged.has(_RUN) else ()
     return SifImage(entry, _SHELL if merged.has("/bin/sh") else ())
 
@@ -96,7 +96,7 @@ def _said(merged: Layers) -> SifImage:
 
 
 def _take(path: Path, digest: str, target: Path) -> None:
-    """Copy the partition, whose whole file has that digest; the file is read once."""
+    """Extract the system partition and check the file's digest, in a single read."""
     try:
         opened = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:
@@ -118,7 +118,7 @@ def _take(path: Path, digest: str, target: Path) -> None:
 
 
 def _copied(pieces: Iterator[bytes], part: Part, kept: IO[bytes]) -> str:
-    """Return the digest of all pieces; what of them is the partition's is in the file by then."""
+    """Hash all pieces, and write those bytes that belong to the partition; return the digest."""
     whole, at = hashlib.sha256(), 0
     for piece in pieces:
         whole.update(piece)
@@ -128,7 +128,7 @@ def _copied(pieces: Iterator[bytes], part: Part, kept: IO[bytes]) -> str:
 
 
 def part_of(head: bytes, size: int) -> Part:
-    """Return where the one system partition lies, of a file of that size that begins so."""
+    """Find the system partition from the file's first bytes and its size; or refuse."""
     if len(head) < _HEADER.size:
         raise bad_environment("the file is no image of Apptainer's")
     _, magic, version, arch, _, _, _, _, count, table, *_ = _HEADER.unpack_from(head)
@@ -147,7 +147,7 @@ def part_of(head: bytes, size: int) -> Part:
 
 
 def _part(line: tuple[Any, ...], table_end: int, size: int) -> Part | None:
-    """Return the partition that a line of the table is about, if it is about one; or refuse."""
+    """Read one descriptor; return its partition, or None for an ignored object; or refuse."""
     kind, used, _, _, _, offset, length, *_, extra = line
     if used == 0:
         return None

@@ -1,4 +1,4 @@
-"""What is said to the owner of the sandbox: what holds a program here, or why none starts."""
+"""Explain to the owner how the sandbox limits programs here, or why no sandbox starts."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _APPARMOR: Final = "/proc/sys/kernel/apparmor_restrict_unprivileged_userns"
 
 
 def held_in_words(runtime: Runtime) -> str:
-    """Return what limits a program, and what does not."""
+    """Describe in words which limits the sandbox enforces."""
     uid = "a uid of its own" if os.geteuid() == 0 else "your own uid"
     return (
         f"{runtime.name} starts, under {uid}. A block is one process with a limit on memory, "
@@ -25,7 +25,7 @@ def held_in_words(runtime: Runtime) -> str:
 
 
 def why_not(runtime: Runtime) -> str:
-    """Return what keeps it from starting, as far as it can be told."""
+    """Diagnose in words why the sandbox does not start."""
     if is_too_old(os.uname().release):
         return (
             "pipelines are refused: this kernel numbers the files of all programs together, so "

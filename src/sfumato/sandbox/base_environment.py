@@ -1,8 +1,8 @@
-"""What a stranger's program may use: an interpreter and libraries, copied where it can be read.
+"""The base environment of sandboxed programs: a private copy of the interpreter and libraries.
 
-The copy holds public software and nothing else: with the shared libraries that it needs, so that a
-bubble needs no other file of the host. It is made once, lies in a folder of ours that the world may
-read and nobody else may change, and every bubble carries it into memory of its own (inside.py).
+The copy contains only public software, including the shared libraries that it needs. So a sandbox
+needs no other file of the host. It is created once, in a folder that everyone may read and only we
+may change. Every sandbox copies it into its own memory (inside.py).
 """
 
 from __future__ import annotations
@@ -25,50 +25,50 @@ from sfumato.sandbox.locked_folders import LockedFolder, held_folder
 from sfumato.sandbox.seccomp import UnknownMachine, filter_for, image_filter_for
 from sfumato.sandbox.shared_libraries import LOADER, copy_libraries
 
-PREFERRED: Final = ("numpy", "pandas")  # what programs may import, where it is installed
+PREFERRED: Final = ("numpy", "pandas")  # libraries for programs, if they are installed
 _LEFT_OUT: Final = (
     "test", "tests", "idlelib", "tkinter", "turtledemo", "ensurepip", "lib2to3", "pydoc_data",
 )  # fmt: skip
 _LEFT_OUT_TOO: Final = ("_tkinter.*", "nis.*", "*.opt-1.pyc", "*.opt-2.pyc", "site-packages")
 _VERSION: Final = f"python{sys.version_info.major}.{sys.version_info.minor}"
-_LAYOUT: Final = "5"  # of the copy; another one is another environment
+_LAYOUT: Final = "5"  # version of the copy's layout; it is part of the digest
 _INSIDE: Final = tuple(
     Path(__file__).with_name(f"{name}.py")
     for name in ("inside", "function", "study", "image", "nested")
 )
-_HERE, _FROM = "/env", "/from"  # the folder in a bubble: its copy in memory, and what that is of
+_HERE, _FROM = "/env", "/from"  # paths in a sandbox: the copy in memory, and the host's folder
 _WARM_S: Final = 120
 
 
 @dataclass(frozen=True)
 class Environment:
-    """The folder, and what is in it."""
+    """An environment on disk: its folder, its libraries, and a program's own files."""
 
     folder: Path
     modules: tuple[str, ...]
-    own: Path | None = None  # what a program brings along: its libraries, or its image
+    own: Path | None = None  # the program's own libraries or image
     is_image: bool = False
-    is_alone: bool = False  # without the house's libraries
+    is_alone: bool = False  # without the base libraries
 
     @property
     def python(self) -> str:
-        """Return the interpreter's path inside a bubble."""
+        """Return the interpreter's path inside a sandbox."""
         return f"{_HERE}/python/bin/{_VERSION}"
 
     @property
     def first(self) -> list[str]:
-        """Return how the interpreter is started where it has not yet been carried to its place."""
+        """Return the command that starts the interpreter before the copy into memory."""
         loader = f"{_FROM}/libs/{LOADER.name}"
         return [loader, "--library-path", f"{_FROM}/libs", f"{_FROM}/python/bin/{_VERSION}"]
 
     @property
     def digest(self) -> str:
-        """Return what tells this environment from another."""
+        """Return the digest that identifies this environment."""
         return self.folder.name
 
 
 def environment(folder: Path | None = None, *, vault: Path | None = None) -> Environment:
-    """Return the environment, copied first if it is not there; or refuse."""
+    """Return the base environment, creating the copy if it is missing; or refuse."""
     root = own_folder(folder or default_folder())
     if vault is not None:
         _check_apart(vault.resolve(), root.resolve())
@@ -88,11 +88,11 @@ def environment(folder: Path | None = None, *, vault: Path | None = None) -> Env
 
 
 def with_own(made: Environment, files: Path, *, is_image: bool) -> Environment:
-    """Return the environment with a program's own files in it.
+    """Add a program's own files to the environment.
 
-    Nothing of those is imported before a block has given up every right, for what is imported in
-    the zygote would be there for the next block. If they have a library of the house's, theirs is
-    it: none of the house's is there then, and none is warm.
+    They are imported only in a block that has dropped all privileges. If the zygote imported them,
+    they would also be in the next block. If they replace a base library, the base libraries are
+    left out as a whole, and none is preloaded.
     """
     house = made.folder / "packages"
     theirs = set() if is_image else _modules_in(files / "packages")
@@ -102,18 +102,18 @@ def with_own(made: Environment, files: Path, *, is_image: bool) -> Environment:
 
 
 def _modules_in(folder: Path) -> set[str]:
-    """Return what can be imported from there, by name; `x`, `x.py` and `x.cpython.so` are x."""
+    """Return the names of importable modules in a folder; `x`, `x.py` and `x.cpython.so` are x."""
     places = folder.iterdir() if folder.is_dir() else ()
     return {place.name.partition(".")[0] for place in places}
 
 
 def environment_digest() -> str:
-    """Return what tells the environment that programs run in from another; makes none."""
+    """Return the digest of the base environment, without creating it."""
     return _digest(_distributions(PREFERRED), _code())
 
 
 def _code() -> tuple[bytes, bytes]:
-    """Return the filters for this machine's processor, or nothing."""
+    """Return the two seccomp filters for this machine's processor; empty if there are none."""
     try:
         return filter_for(platform.machine()), image_filter_for(platform.machine())
     except UnknownMachine:
@@ -121,7 +121,7 @@ def _code() -> tuple[bytes, bytes]:
 
 
 def default_folder() -> Path:
-    """Return where environments are kept: readable by the uid that bubbles are started as."""
+    """Return the folder of environments, which the sandboxes' uid can read."""
     if os.geteuid() == 0:
         return Path("/var/cache/sfumato-sandbox")
     cache = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
@@ -143,7 +143,7 @@ def own_folder(root: Path) -> Path:
 
 
 def _check_apart(vault: Path, root: Path) -> None:
-    """Refuse a vault that lies where programs look, or that would be copied to there."""
+    """Refuse a vault inside a folder that sandboxes see or that is copied into them."""
     copied = (Path(sys.base_prefix, "lib").resolve(), Path(sys.prefix, "lib").resolve())
     if any(vault.is_relative_to(seen) for seen in (root, *copied)):
         raise Refused(
@@ -157,7 +157,7 @@ def _check_apart(vault: Path, root: Path) -> None:
 
 
 def _distributions(wanted: tuple[str, ...]) -> dict[str, metadata.Distribution]:
-    """Return what is installed of these and of what they need, by name."""
+    """Return the installed distributions of these names and of their dependencies, by name."""
     found: dict[str, metadata.Distribution] = {}
     left = list(wanted)
     while left:
@@ -167,7 +167,7 @@ def _distributions(wanted: tuple[str, ...]) -> dict[str, metadata.Distribution]:
         try:
             found[name] = metadata.distribution(name)
         except metadata.PackageNotFoundError:
-            continue  # not installed here, or not for this system
+            continue  # not installed, or a requirement of another system
         left += [_name(line) for line in found[name].requires or () if "extra ==" not in line]
     return found
 
@@ -215,7 +215,7 @@ def _fill(
 def _publish(draft: Path, place: Path) -> None:
     try:
         draft.rename(place)
-    except OSError:  # another process was quicker: the same digest, the same contents
+    except OSError:  # another process was faster: the same digest means the same contents
         if not place.is_dir():
             raise
 
@@ -242,7 +242,7 @@ def _copy_distribution(one: metadata.Distribution, target: Path) -> None:
 
 
 def _warm(held: LockedFolder, modules: list[str]) -> None:
-    """Import the libraries once, so that their compiled files are there for good."""
+    """Import the libraries once, so that their .pyc files exist in the copy."""
     draft = held.place
     imports = "".join(f"import {name}\n" for name in modules)
     subprocess.run(

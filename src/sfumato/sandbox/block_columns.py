@@ -1,7 +1,7 @@
-"""Which columns a program sees: of the card's own table, and in folders of those beside it.
+"""Select the columns that a program sees: of the card's main table, and for folders of all tables.
 
-A column of a table beside the card's own is said with its table: `moods.score`. No column of a card
-with several tables has a point in its name, so each name is one column's.
+A column of a further table is named with its table: `moods.score`. On a card with several tables no
+column name contains a point, so names are unambiguous.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from sfumato.vault.card.data_card import Card, Table
 
 @dataclass(frozen=True)
 class _Named:
-    """A column by the name that programs, rules and owners say."""
+    """A column with the name by which programs, rules and owners refer to it."""
 
     name: str
-    table: int  # on the card
+    table: int  # index of the table on the card
     column: BlockColumn
 
 
 def block_columns(card: Card, wanted: object) -> tuple[BlockColumn, ...]:
-    """Return the columns of the card's own table that a program sees, or refuse.
+    """Return the columns of the card's main table that a program sees, or refuse.
 
-    They are those that it names, or all.
+    These are the columns that it names, or all.
     """
     return tuple(one.column for one in _seen(list(_of_table(card.every_table[0], 0)), wanted))
 
@@ -35,15 +35,16 @@ def block_columns(card: Card, wanted: object) -> tuple[BlockColumn, ...]:
 def folder_columns(card: Card, wanted: object) -> tuple[str, ...]:
     """Return the names of all columns that a program over people's folders sees, or refuse.
 
-    They are those that it names, or all; public tables, whose rows are nobody's, are not there.
+    These are the columns that it names, or all. Public tables are left out, because their rows
+    belong to no person.
     """
     return tuple(one.name for one in _seen(_of_people(card), wanted))
 
 
 def folder_tables(card: Card, names: Sequence[str]) -> tuple[BlockTable, ...]:
-    """Return the tables that are laid out for who sees those columns, the card's own first.
+    """Return the tables to write for a program that sees these columns, the main table first.
 
-    That one is always there, the others where a column of theirs is seen.
+    The main table is always included, any other table only if one of its columns is seen.
     """
     seen = _seen(_of_people(card), names)
     found = []
@@ -55,7 +56,7 @@ def folder_tables(card: Card, names: Sequence[str]) -> tuple[BlockTable, ...]:
 
 
 def listed_column(card: Card, name: str) -> str:
-    """Return the name of a column that some program of the card's could see, or refuse."""
+    """Return the name of a column that programs of this card can see, or refuse."""
     if card.folders is None:
         return card.column(name).name
     return folder_columns(card, [name])[0]
@@ -74,7 +75,7 @@ def _of_table(table: Table, place: int) -> Iterator[_Named]:
 
 
 def _seen(every: Sequence[_Named], wanted: object) -> list[_Named]:
-    """Return those that are named, in the order of naming; all, if nothing is said."""
+    """Return the wanted columns in their order, or all if none are named; or refuse."""
     if wanted is None:
         wanted = [one.name for one in every]
     if not isinstance(wanted, list | tuple) or not wanted:

@@ -1,4 +1,7 @@
-"""Strangers' programs in bubbles: one processor, one bubble, one block at a time."""
+"""Run untrusted programs in sandboxes on a fixed schedule: one sandbox and one block per processor.
+
+Bubblewrap or a container runtime starts the sandboxes (container_runtimes.py).
+"""
 
 from __future__ import annotations
 
@@ -36,51 +39,51 @@ from sfumato.sandbox.program_outputs import read_said
 from sfumato.sandbox.sandbox_process import DONE, STALLED, Ran, SandboxProcess, SandboxProcessEnded
 from sfumato.vault.sealed import Sealed
 
-_AGAIN: Final = 3  # times that a whole job is run again because the host failed it
-_STALLED_AGAIN: Final = 10  # blocks of made-up rows that each lane runs again
+_AGAIN: Final = 3  # retries of a whole job after a failure of the host
+_STALLED_AGAIN: Final = 10  # retries of stalled trial blocks per lane
 _BUBBLEWRAP: Final = Runtime()
-_OWN_MB: Final = 256  # of a bubble itself: the libraries, and the zygote
-_REST_S: Final = 0.3  # between a block's last moment and the next one's start,
-_CLEAR_S: Final = 0.1  # and for each gigabyte of its that the kernel takes back
-_READ_S: Final = 0.02  # for reading a file that one block said, at worst
-_LAY_S: Final = 2.0  # for the engine, to lay out what is run,
-_KEPT_MB: Final = MOST_KEPT / (1 << 20)  # of a turn
-_KEPT_S: Final = 0.02  # for what it keeps of each turn, at worst,
-_COPY_S: Final = 0.02  # and for a megabyte of people's files, read twice and written
-_DROP_S: Final = 0.005  # and for taking a megabyte of what was laid out off the disk again
+_OWN_MB: Final = 256  # memory of a sandbox itself: the libraries and the zygote
+_REST_S: Final = 0.3  # pause between the deadline of a block and the start of the next
+_CLEAR_S: Final = 0.1  # more pause per gigabyte that the kernel has to free
+_READ_S: Final = 0.02  # worst time to parse one result file of a block
+_LAY_S: Final = 2.0  # fixed time for the engine to write the inputs
+_KEPT_MB: Final = MOST_KEPT / (1 << 20)  # largest stored result of a turn
+_KEPT_S: Final = 0.02  # worst time for the engine to store the result of a turn
+_COPY_S: Final = 0.02  # worst time per megabyte of people's files, read twice and written
+_DROP_S: Final = 0.005  # worst time to delete a megabyte of inputs
 
 
 def turn_s(limits: SandboxLimits) -> float:
-    """Return the time from one start on a lane to the next, whatever the programs do."""
+    """Return the fixed time between two block starts on a lane, whatever the programs do."""
     gigabytes = (limits.memory_mb + limits.disk_mb) / 1024
     return limits.wall_s + _REST_S + _CLEAR_S * gigabytes
 
 
 def slot_s(blocks: int, bubbles: int, limits: SandboxLimits, files: int = 1) -> float:
-    """Return how long a job takes, whatever the programs do: a function of public numbers."""
+    """Return the fixed duration of a job: a function of public numbers alone."""
     return -(-blocks // bubbles) * turn_s(limits) + blocks * files * _READ_S
 
 
 def lay_s(laid: Laid) -> float:
-    """Return how long an engine has to lay out what is run, whatever is kept of earlier runs."""
+    """Return the fixed time for the engine to write the inputs, a function of public numbers."""
     return _LAY_S + laid.turns * _KEPT_S + laid.megabytes * _COPY_S
 
 
 def drop_s(laid: Laid | None) -> float:
-    """Return how long removing what an engine has laid out may take: of public numbers as well."""
+    """Return the fixed time to delete the inputs, a function of public numbers."""
     return 0.0 if laid is None else _DROP_S * (laid.megabytes + laid.turns * _KEPT_MB)
 
 
 def _drop(job: BlockJob) -> None:
-    """Remove what was laid out, within the slot: how much it was is not told by when it ends."""
+    """Delete the inputs within the fixed slot, so that the end time does not reveal their size."""
     for path in () if job.laid is None else job.inputs:
-        with suppress(OSError):  # the run's folder goes with all that is left in it
+        with suppress(OSError):  # the run's folder is deleted later with all that is left
             os.unlink(path)
 
 
 @contextmanager
 def _in_memory(text: bytes) -> Iterator[int]:
-    """Hold the text as a file that lies nowhere."""
+    """Yield the descriptor of an anonymous memory file with this content."""
     made = os.memfd_create("text", os.MFD_CLOEXEC)
     try:
         with open(os.dup(made), "wb") as file:
@@ -92,12 +95,13 @@ def _in_memory(text: bytes) -> Iterator[int]:
 
 
 class Bubblewrap:
-    """A Sandbox: warm bubbles that are kept between jobs, each on a processor of its own.
+    """Sandbox implementation: a pool of preloaded sandbox processes, one pinned to each processor.
 
-    Block b runs on lane b mod lanes and starts at a moment that is fixed before any block runs, so
-    that a program that looks at lane or clock sees nothing of what another block did (soundness
-    rule 27). A block is never run again by itself: where the host fails one, the whole job starts
-    anew.
+    A lane is one processor with its sandbox. Block b runs on lane b mod lanes. Its start time is
+    fixed before any block runs. So a program that reads its lane or the clock learns nothing about
+    other blocks (soundness rule 27).
+
+    A single block is never retried: if the host fails one, the whole job is run again.
     """
 
     def __init__(
@@ -109,18 +113,18 @@ class Bubblewrap:
         sleep: Callable[[float], None] = time.sleep,
         runtime: Runtime = _BUBBLEWRAP,
     ) -> None:
-        """Start nothing yet; bubbles will be started with that runtime, and with no other."""
+        """Keep the settings; sandboxes start later, with this runtime only."""
         self._runtime = runtime
         self._made, self._dice, self._sleep = made, dice, sleep
         self._job = threading.Lock()
         self._bubbles: list[SandboxProcess] = []
         self._own = own or Environments()
-        self._warm_with = ""  # the name of what those bubbles have of a program's own,
-        self._held: OwnEnvironment | None = None  # and what it is, even if it is removed meanwhile
-        self._checked: dict[str, str] = {}  # the contents of each when it was checked last
+        self._warm_with = ""  # name of the own environment that the running sandboxes have
+        self._held: OwnEnvironment | None = None  # that environment, even if it is removed now
+        self._checked: dict[str, str] = {}  # content digest of each environment at its last check
 
     def lanes(self, limits: SandboxLimits, own: str = "") -> int:
-        """Return how many blocks run at once: what they may use sums to less than the machine."""
+        """Return the number of parallel blocks; their memory limits together fit the machine."""
         found = self._found(own)
         each = limits.memory_mb + limits.disk_mb + _OWN_MB + (found.megabytes if found else 0)
         fitting = int(FOR_BLOCKS * memory_mb()) // each
@@ -129,10 +133,10 @@ class Bubblewrap:
         return 0 if is_too_old(release) else min(most, fitting)
 
     def environment(self, own: str = "") -> str:
-        """Return the digest of what programs run with here, and with it the name of their own.
+        """Return the digest of the base environment and of the program's own, with its name.
 
-        Their own files are in the digest: a name can stand for several contents, as where a lock
-        allows two wheels.
+        The digest covers the contents of the program's own environment. The name alone is not
+        enough: for example, a lock file may allow two different wheels.
         """
         found = self._there(own)
         if found is None:
@@ -141,14 +145,14 @@ class Bubblewrap:
         return bound(hashlib.sha256(both.encode()).hexdigest(), own)
 
     def check(self, limits: SandboxLimits, own: str = "") -> None:
-        """Raise unless every bubble is warm and there is room for a block."""
+        """Raise `SandboxStopped` unless all sandboxes are ready and a block fits in memory."""
         with self._job:
             self._look_again(own)
             if self.lanes(limits, own) < 1 or not self._is_warm(own):
                 raise SandboxStopped
 
     def run(self, job: BlockJob) -> Sealed[IntegerArray]:
-        """Return what each block says of each output, after exactly as long as the limits say."""
+        """Run all blocks; return their outputs, sealed, after a time that only the limits set."""
         with self._job:
             ran = self._said(job)
             if ran is None:
@@ -164,9 +168,10 @@ class Bubblewrap:
             return Sealed(np.array(steps, dtype=np.int64).reshape(shape))
 
     def run_each(self, job: BlockJob) -> None:
-        """Run the program on every turn; leave what it says beside the turn, unless that is empty.
+        """Run the program on every turn; write each result next to the turn's input.
 
-        Whoever is stopped leaves nothing: the host may be at fault, so their run is not kept.
+        A turn with an empty input gets no result. A run that was stopped gets none either: the host
+        may have caused it, so the run is not stored.
         """
         with self._job:
             ran = self._said(job)
@@ -181,7 +186,7 @@ class Bubblewrap:
             self._wait_out(began, slot_s(len(said), lanes, job.limits))
 
     def try_out(self, job: TrialJob) -> tuple[TrialResult, ...]:
-        """Return what each block of made-up rows does, as soon as it is done."""
+        """Run a program on synthetic rows; return each block's full result without delay."""
         with self._job:
             self._look_again(job.own)
             lanes = self.lanes(job.limits, job.own)
@@ -199,7 +204,7 @@ class Bubblewrap:
             return tuple(said[block] for block in range(len(job.texts)))
 
     def _tried(self, job: TrialJob, lane: int, lanes: int) -> dict[int, TrialResult] | None:
-        """Return what the blocks of one lane do on made-up rows; None where the host failed."""
+        """Run the trial blocks of one lane; return None if the host failed."""
         said: dict[int, TrialResult] = {}
         left = list(reversed(range(lane, len(job.texts), lanes)))
         again = _STALLED_AGAIN
@@ -211,28 +216,28 @@ class Bubblewrap:
                         ran, end = self._bubbles[lane].try_out(program, rows, job.limits)
                 except (SandboxProcessEnded, OSError):
                     return None
-                if ran.ended == STALLED and again > 0:  # the machine, perhaps; these are nobody's
+                if ran.ended == STALLED and again > 0:  # a retry is safe: the rows are synthetic
                     again -= 1
                     left.append(block)
                 said[block] = TrialResult(ran.said, ENDS[ran.ended], end.status, end.printed)
         return said
 
     def _wait_out(self, began: float, slot: float) -> None:
-        """Wait until the slot is over; where the host was slow, until the next one is."""
+        """Wait until the fixed slot is over; if the host was late, until a multiple of it."""
         taken = time.monotonic() - began
         self._sleep(max(1, -(-taken // slot)) * slot - taken)
 
     def close(self) -> None:
-        """Let every process go."""
+        """Stop all sandbox processes."""
         with self._job:
             self._end()
 
     def pids(self) -> tuple[int, ...]:
-        """Return the launchers' process ids."""
+        """Return the process ids of the launchers."""
         return tuple(bubble.pid for bubble in self._bubbles)
 
     def _is_warm(self, own: str) -> bool:
-        """Say whether there are bubbles with just that of a program's own; start them if not."""
+        """Say whether all sandboxes run with this own environment, restarting them if needed."""
         cpus = sorted(os.sched_getaffinity(0))
         is_there = len(self._bubbles) == len(cpus) and all(b.is_alive() for b in self._bubbles)
         if is_there and self._warm_with == own:
@@ -253,21 +258,21 @@ class Bubblewrap:
         return True
 
     def _is_still_warm(self, own: str) -> bool:
-        """Say whether it is, of a job that is paid: changed files are the host's fault by then."""
+        """Do `_is_warm` for a job that is already paid: changed files are then a host failure."""
         try:
             return self._is_warm(own)
         except Refused:
             return False
 
     def _there(self, own: str) -> OwnEnvironment | None:
-        """Return what lies there by that name, None if it names none; or refuse."""
+        """Look up an own environment; return None for the empty name; refuse an unknown name."""
         found = self._own.find(own)
         if own and found is None:
             raise missing_environment()
         return found
 
     def _look_again(self, own: str) -> None:
-        """Let go of bubbles with what is not there any more: a job is about to be begun."""
+        """Before a new job, stop sandboxes whose own environment was removed or replaced."""
         found = self._there(own)
         if own == self._warm_with and found != self._held:
             self._end()
@@ -275,12 +280,12 @@ class Bubblewrap:
             self._checked[own] = found.contents
 
     def _found(self, own: str) -> OwnEnvironment | None:
-        """Return what bubbles have of a program's own; if they are not there, what lies there."""
+        """Return the own environment of the running sandboxes, else the one on disk."""
         held = self._held
         return held if held is not None and held.name == own else self._own.find(own)
 
     def _told(self, job: BlockJob | TrialJob) -> bytes:
-        """Return what the inside is told; of an image, what its makers say, too."""
+        """Return the job message for the sandbox, with the image's own start settings."""
         found = self._found(job.own)
         if job.own and found is None:
             raise SandboxStopped
@@ -295,9 +300,10 @@ class Bubblewrap:
         self._held = None
 
     def _said(self, job: BlockJob) -> tuple[float, dict[int, Ran]] | None:
-        """Return when the blocks began and what each said, or None where there is no sandbox.
+        """Run all blocks, with retries; return the start time and the results, or None on failure.
 
-        They begin when an engine must be done, not when it is: they can look at the clock.
+        Blocks start at the engine's fixed deadline, not when the engine is done. Programs can read
+        the clock, so an earlier start would reveal how long the engine took.
         """
         if job.laid is not None:
             self._wait_out(job.laid.since, lay_s(job.laid))
@@ -314,7 +320,7 @@ class Bubblewrap:
             return None
 
     def _once(self, job: BlockJob, program: int, lanes: int, began: float) -> dict[int, Ran] | None:
-        """Run every block once, or return None where the host failed one."""
+        """Run every block once; return None if the host failed one."""
         with ThreadPoolExecutor(lanes) as threads:
             begun = [
                 threads.submit(self._lane, job, program, range(lane, len(job.inputs), lanes), began)
@@ -331,7 +337,7 @@ class Bubblewrap:
     def _lane(
         self, job: BlockJob, program: int, blocks: range, began: float
     ) -> dict[int, Ran] | None:
-        """Run the blocks of one lane, each at its fixed start; None where the host was not able."""
+        """Run a lane's blocks, each at its fixed start time; return None if the host failed."""
         said: dict[int, Ran] = {}
         for turn, block in enumerate(blocks):
             wait = began + turn * turn_s(job.limits) - time.monotonic()
@@ -345,7 +351,7 @@ class Bubblewrap:
         return said
 
     def _ran(self, lane: int, program: int, rows_path: str, limits: SandboxLimits) -> Ran:
-        """Run it, on nothing too: what the kernel counts would tell others of a turn left out."""
+        """Run one block; empty inputs run too, as kernel counters would reveal a skipped turn."""
         rows = os.open(rows_path, os.O_RDONLY | os.O_CLOEXEC)
         try:
             return self._bubbles[lane].run(program, rows, limits)

@@ -1,4 +1,4 @@
-"""What a container is given of this machine: an empty root, a list of calls, and our ear."""
+"""Prepare what a container gets from the host: an empty root, a seccomp profile and a socket."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from sfumato.sandbox.container_runtimes import PLACES, Wall, calls
 from sfumato.sandbox.locked_folders import CONTROL, held_folder
 from sfumato.sandbox.machine_resources import FOR_BLOCKS, memory_mb
 
-# that runtimes look for, or would make
+# files that runtimes expect, or would create
 _FILES: Final = (
     "control", "etc/group", "etc/hostname", "etc/hosts", "etc/mtab", "etc/passwd",
     "etc/resolv.conf", "run/.containerenv",
@@ -25,7 +25,7 @@ _FILES: Final = (
 
 @contextmanager
 def listening(made: Environment, cpu: int, uid: int | None) -> Iterator[tuple[Wall, socket.socket]]:
-    """Give what a runtime is told, and who listens for the one that it starts, and then no more."""
+    """Yield the container's settings, and a socket that listens for the container's connection."""
     root = _root()
     with held_folder(root.parent, CONTROL) as held:
         control = held.place / "control"
@@ -54,14 +54,14 @@ def _wall(root: Path, control: Path, made: Environment, cpu: int, uid: int | Non
 
 
 def _root() -> Path:
-    """Return the folder with an empty root and a list of calls, made first if it is not there."""
+    """Return the folder with the empty root and the seccomp profile, creating it if needed."""
     said = f"{PLACES} {_FILES} {calls()}".encode()
     above = own_folder(default_folder())
     place = above / f"container-{hashlib.sha256(said).hexdigest()[:24]}"
     if not place.is_dir():
         with held_folder(above) as held:
             _lay(held.place)
-            with contextlib.suppress(OSError):  # another process was quicker
+            with contextlib.suppress(OSError):  # another process was faster
                 held.place.rename(place)
     return place
 

@@ -1,8 +1,9 @@
-"""How each runtime is told to start a bubble: command lines, and nothing that acts.
+"""Command lines that start a sandbox in podman, docker or apptainer; this module starts nothing.
 
-A container is an outer wall, and no more is believed of it: what runs first in it leaves its files,
-its /proc and its network behind and builds the bubble that bubblewrap builds (nested.py), so that a
-block meets the same inner walls everywhere. No container is started by root, and none has a right.
+A container is only the outer layer of isolation. Its first process leaves the container's files,
+/proc and network. Then it builds the same sandbox as bubblewrap (nested.py), so a block has the
+same inner isolation with every runtime. Root starts no container, and none has
+privileges on the host.
 """
 
 from __future__ import annotations
@@ -16,13 +17,13 @@ from sfumato.dp.refusal import Refused
 from sfumato.sandbox.seccomp import ALLOWED
 
 BUBBLEWRAP, PODMAN, DOCKER, APPTAINER = "bubblewrap", "podman", "docker", "apptainer"
-CONTROL: Final = "/control"  # the socket of ours, in a container
+CONTROL: Final = "/control"  # path of our socket in a container
 PLACES: Final = ("dev", "env", "etc", "from", "own", "proc", "run", "sys", "tmp", "var")
 _PATH: Final = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-_STATE: Final = "/run"  # as podman sees it: memory, of this one bubble
-_PROCESSES: Final = 128  # with the threads; each block has a limit of its own besides
+_STATE: Final = "/run"  # podman's state folder: a tmpfs of this one sandbox
+_PROCESSES: Final = 128  # including threads; each block also has its own limit
 _DIGEST: Final = re.compile(r"sha256:[0-9a-f]{64}")
-# what the first process and the keepers need beside a block's own calls; each block has its filter
+# system calls that the first process and the keepers need; a block has its own, stricter filter
 _OF_THE_HOUSE: Final = (
     "arch_prctl", "bind", "capget", "capset", "clock_nanosleep", "clone", "clone3", "connect",
     "epoll_create1", "epoll_ctl", "epoll_pwait", "eventfd2", "execve", "fchown", "fcntl",
@@ -38,29 +39,29 @@ _OF_THE_HOUSE: Final = (
 
 @dataclass(frozen=True)
 class Runtime:
-    """What the owner has chosen to start bubbles with."""
+    """The runtime that the owner has chosen to start sandboxes."""
 
     name: str = BUBBLEWRAP
-    detail: str = ""  # of podman, what it runs containers with; of docker, an image's digest
+    detail: str = ""  # podman: its OCI runtime; docker: the digest of an image
 
 
 @dataclass(frozen=True)
 class Wall:
-    """What a runtime is told of one bubble; every path is ours."""
+    """Settings of one container; all paths are ours."""
 
-    files: str  # the environment
-    own: str | None  # what a program brings along
-    control: str  # a socket
-    root: str  # an empty folder with places for these, which is a container's root
-    calls: str  # the profile of system calls
+    files: str  # folder of the base environment
+    own: str | None  # folder of the program's own environment
+    control: str  # our socket
+    root: str  # the container's root: empty, with mount points for the folders above
+    calls: str  # the seccomp profile
     uid: int
     gid: int
     cpu: int
-    memory_mb: int  # that all blocks of the machine may have together
+    memory_mb: int  # memory limit, for all blocks of the machine together
 
 
 def read_runtime(text: object) -> Runtime:
-    """Return the runtime that is named so; what is not known is refused."""
+    """Parse the name of a runtime, such as podman:runc; refuse an unknown one."""
     name, colon, detail = str(text if text is not None else BUBBLEWRAP).partition(":")
     allowed = {
         BUBBLEWRAP: detail == "",
@@ -78,22 +79,22 @@ def read_runtime(text: object) -> Runtime:
 
 
 def command(runtime: Runtime, wall: Wall) -> list[str]:
-    """Return how a container is started; what it runs first comes after."""
+    """Return the command that starts a container; the caller appends the first process."""
     ways = {PODMAN: podman, DOCKER: docker, APPTAINER: apptainer}
     return ways[runtime.name](wall, runtime.detail)
 
 
 def program(runtime: Runtime) -> str:
-    """Return what is to be installed."""
+    """Return the name of the executable that must be installed."""
     return "bwrap" if runtime.name == BUBBLEWRAP else runtime.name
 
 
 def podman(wall: Wall, way: str) -> list[str]:
-    """Return podman's command line: our folder as its root, so that no image can be meant.
+    """Return podman's command line, with our folder as its root instead of an image.
 
-    It is root of a user namespace in which nobody else is, and its state is memory of a mount
-    namespace: whoever ends `unshare` ends all of it, and nothing of it is left. The one right lets
-    uid 0 there be called 1000 by the first process; there is no file that it could be used on.
+    Podman runs as root of its own user namespace. Its state is on a tmpfs in its own mount
+    namespace. So a kill of `unshare` ends everything and leaves nothing. The only capability
+    (setfcap) lets the first process map uid 0 to 1000; there is no file to use it on.
     """
     return [
         *("unshare", "--user", "--map-root-user", "--mount", "--pid", "--fork", "--kill-child"),
@@ -114,10 +115,10 @@ def podman(wall: Wall, way: str) -> list[str]:
 
 
 def docker(wall: Wall, image: str) -> list[str]:
-    """Return docker's command line: the image is a digest that is there, and never fetched.
+    """Return docker's command line; the image is a local digest and is never pulled.
 
-    Nothing of the image is run or seen by a block. The daemon is root's or not, as the owner has
-    set it up; what it starts is not root.
+    A block neither runs nor sees anything of the image. The daemon may run as root, as the owner
+    has set it up; the container never does.
     """
     return [
         *("docker", "run", "--rm", "--pull", "never", "--user", f"{wall.uid}:{wall.gid}"),
@@ -129,7 +130,7 @@ def docker(wall: Wall, image: str) -> list[str]:
 
 
 def apptainer(wall: Wall, _detail: str) -> list[str]:
-    """Return apptainer's command line: our folder as its root, in a user namespace of its own."""
+    """Return apptainer's command line, with our folder as its root in its own user namespace."""
     shown = [(wall.files, "/from"), *(((wall.own, "/own"),) if wall.own else ())]
     binds = [part for source, place in shown for part in ("--bind", f"{source}:{place}:ro")]
     return [
@@ -143,7 +144,7 @@ def apptainer(wall: Wall, _detail: str) -> list[str]:
 
 
 def _alike(wall: Wall) -> list[str]:
-    """Return what podman and docker are told in the same words."""
+    """Return the options that podman and docker have in common."""
     shown = [(wall.files, "/from"), *(((wall.own, "/own"),) if wall.own else ())]
     binds = [f"type=bind,src={source},dst={place},readonly" for source, place in shown]
     binds.append(f"type=bind,src={wall.control},dst={CONTROL}")
@@ -158,7 +159,7 @@ def _alike(wall: Wall) -> list[str]:
 
 
 def calls() -> str:
-    """Return the profile of system calls for all that runs in a container, as runtimes read it."""
+    """Return the container's seccomp profile as JSON, in the runtimes' format."""
     allowed = {"names": sorted({*ALLOWED, *_OF_THE_HOUSE}), "action": "SCMP_ACT_ALLOW"}
     profile = {
         "defaultAction": "SCMP_ACT_ERRNO",

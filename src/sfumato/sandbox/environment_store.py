@@ -1,8 +1,9 @@
-"""Environments of programs' own, on this machine: made once by the owner's side, then only read.
+"""Store of programs' own environments (wheels, folders, images) on this machine.
 
-Each is a folder named by what it was made from, that the world may read and nobody may change, with
-the digest of every file in it beside it. Nothing of one is imported or run while it is made: wheels
-are unpacked, folders copied, layers written.
+The owner adds an environment once; afterwards it is read-only. Each is a folder named by the digest
+of its source, which everyone may read and nobody may change. A content digest of all its files is
+stored with it. Nothing of an environment is imported or run while it is added: wheels are unpacked,
+folders are copied, image layers are written.
 """
 
 from __future__ import annotations
@@ -38,14 +39,14 @@ from sfumato.sandbox.program_environment import (
 )
 from sfumato.sandbox.shared_libraries import copy_runtime
 
-# --- What lies in a folder of an environment: its digest, its size, and that nobody changes it
+# --- An environment's folder: its content digest, its size, and its read-only permissions
 
 
 _AT_ONCE: Final = 1 << 20
 
 
 def contents_of(folder: Path) -> str:
-    """Return the digest of every name, every byte, every link and every right to run below it."""
+    """Return the digest of a folder: all names, contents, links and executable bits below it."""
     whole = hashlib.sha256()
     for place in sorted(_below(folder)):
         mode = place.lstat().st_mode
@@ -69,7 +70,7 @@ def _hashed(place: Path) -> hashlib._Hash:
 
 
 def _below(folder: Path) -> Iterator[Path]:
-    """Yield everything below the folder; links are not followed."""
+    """Yield every path below the folder, without following links."""
     left = [folder]
     while left:
         with os.scandir(left.pop()) as found:
@@ -81,7 +82,7 @@ def _below(folder: Path) -> Iterator[Path]:
 
 
 def size_of(folder: Path) -> int:
-    """Return the memory that a copy needs, a page a file at least."""
+    """Return the memory for a copy of the folder, in whole pages plus one page per file."""
     return sum(4096 + -(-place.lstat().st_size // 4096) * 4096 for place in _below(folder))
 
 
@@ -93,7 +94,7 @@ def let_nobody_change(folder: Path) -> None:
 
 
 FILES, PACKAGES, LIBRARIES = "files", "packages", "libs"
-PACKAGES_THERE: Final = "/env/own/packages"  # in a bubble
+PACKAGES_THERE: Final = "/env/own/packages"  # the path in a sandbox
 _ABOUT: Final = "about.json"
 _INSTALL_S: Final = 1800
 _MOST_FOLDER: Final = 4 << 30
@@ -106,7 +107,7 @@ _OPEN_FOLDER: Final = _OPEN | os.O_DIRECTORY
 
 @dataclass(frozen=True)
 class Said:
-    """What an image says of itself; a lock and a folder say nothing."""
+    """Start settings that an image declares; empty for a lock or a folder."""
 
     entry: tuple[str, ...] = ()
     settings: tuple[str, ...] = ()
@@ -114,26 +115,26 @@ class Said:
 
 
 class Environments:
-    """Those that have been added here; a name is looked up, never made up."""
+    """The environments that have been added on this machine, by name."""
 
     def __init__(self, root: Path | None = None) -> None:
-        """Make nothing yet."""
+        """Set the root folder, which is created on first use; the default is per user."""
         self._root = root
 
     @property
     def root(self) -> Path:
-        """Return where they lie, which only we may change."""
+        """Return the root folder of the environments, which only we may change."""
         return own_folder(self._root or own_folder(default_folder()) / "own")
 
     def add_lock(self, lock: Path, said: str = "") -> OwnEnvironment:
-        """Install what a locked requirements file names, by wheels alone; or refuse."""
+        """Add the wheels that a locked requirements file pins; or refuse."""
         text = _text_of(lock)
         lines = read_lock(text)
         name = f"{LOCK}-{hashlib.sha256(text.encode()).hexdigest()}"
         return self._added(name, lambda draft: _install(lines, draft), said)
 
     def add_folder(self, folder: Path, said: str = "") -> OwnEnvironment:
-        """Copy a folder of modules and files; or refuse."""
+        """Add a copy of a folder of modules and files; or refuse."""
         if not folder.is_dir():
             raise bad_environment("there is no such folder")
         with held_folder(self.root) as held:
@@ -143,12 +144,12 @@ class Environments:
             return self._added(name, lambda draft: _move(copy, draft.place / FILES), said)
 
     def add_image(self, layout: Path, digest: str, said: str = "") -> OwnEnvironment:
-        """Unpack the image of that digest: from a layout on disk, or from a file of Apptainer's."""
+        """Add the image of that digest, from an OCI layout or an Apptainer file; or refuse."""
         name = f"{IMAGE}-{digest.removeprefix('sha256:')}"
 
         def made(draft: LockedFolder) -> Said:
             if is_sif(layout):
-                draft.place.chmod(0o711)  # for the uid that its squashfs is unfolded under
+                draft.place.chmod(0o711)  # for the uid under which sqfs2tar runs
                 sif = read_sif(layout, digest, draft.place / FILES)
                 return Said(sif.entry, through=sif.through)
             image = read_image(layout, digest, draft.place / FILES)
@@ -157,12 +158,12 @@ class Environments:
         return self._added(name, made, said)
 
     def all(self) -> tuple[OwnEnvironment, ...]:
-        """Return every one, by name."""
+        """Return all environments, sorted by name."""
         names = sorted(place.name for place in self.root.iterdir() if is_name(place.name))
         return tuple(one for one in map(self.find, names) if one is not None)
 
     def names(self) -> tuple[str, ...]:
-        """Return the names alone, for whoever may hand a program in; make no folder for it."""
+        """Return only the names, for researchers who submit programs; creates no folder."""
         try:
             found = os.listdir(self._root or default_folder() / "own")
         except OSError:
@@ -170,7 +171,7 @@ class Environments:
         return tuple(sorted(filter(is_name, found)))
 
     def find(self, name: str) -> OwnEnvironment | None:
-        """Return one by its name, or None."""
+        """Return the environment with this name, or None."""
         if not is_name(name):
             return None
         try:
@@ -181,7 +182,7 @@ class Environments:
         return OwnEnvironment(**{**said, **lists})
 
     def files(self, name: str) -> Path:
-        """Return the files of one, every byte of them as it was laid down; or refuse."""
+        """Return the folder of an environment after verifying its content digest; or refuse."""
         found = self.find(name)
         place = self.root / name / FILES
         if found is None or not place.is_dir() or contents_of(place) != found.contents:
@@ -189,17 +190,17 @@ class Environments:
         return place
 
     def remove(self, name: str) -> None:
-        """Let one go; programs that were approved with it can no longer be run."""
+        """Remove an environment; programs that were approved with it can no longer run."""
         if self.find(name) is None:
             raise missing_environment()
         with held_folder(self.root, GONE) as gone:
             (self.root / name).rename(gone.place / name)
 
     def sweep(self) -> None:
-        """Remove what was being made, or let go of, by somebody who was killed."""
+        """Delete drafts and half-removed folders of processes that were killed."""
         above = default_folder()
         for place in (above, above / "own") if self._root is None else (self._root,):
-            with contextlib.suppress(Refused):  # somebody else's; who uses it is told so
+            with contextlib.suppress(Refused):  # another user's folder; its use is refused later
                 if place.is_dir():
                     sweep(own_folder(place))
 
@@ -215,7 +216,7 @@ class Environments:
         make: Callable[[LockedFolder], Said],
         said: str,
     ) -> OwnEnvironment:
-        """Return the one of that name, made first if it is not there: whole or not at all."""
+        """Return the environment of that name, creating it atomically if it is missing."""
         if not is_name(name):
             raise bad_environment("an image is named by sha256: and 64 hexadecimal digits")
         found = self.find(name)
@@ -238,7 +239,7 @@ class Environments:
 
 
 def _is_put(draft: Path, place: Path) -> bool:
-    """Say whether it has its name now; somebody may have been quicker."""
+    """Rename the draft to its final name; return False if another process was faster."""
     try:
         draft.rename(place)
     except OSError:
@@ -246,13 +247,13 @@ def _is_put(draft: Path, place: Path) -> bool:
     return True
 
 
-# --- making ---------------------------------------------------------------------------------------
+# --- creating an environment ----------------------------------------------------------------------
 
 
 def _install(lines: tuple[str, ...], draft: LockedFolder) -> Said:
-    """Unpack the wheels that the lines pin; pip checks each hash, and builds and runs nothing.
+    """Download and unpack the pinned wheels; pip checks each hash, and builds and runs nothing.
 
-    They are fetched first, and looked at for what they would be when unpacked.
+    Their unpacked sizes are checked after the download, before they are unpacked.
     """
     files = draft.place / FILES
     files.mkdir()
@@ -277,8 +278,8 @@ def _told_pip(command: list[str], draft: LockedFolder) -> None:
 
 
 def _run(command: list[str], draft: LockedFolder) -> subprocess.CompletedProcess[bytes]:
-    """Run it with the draft's lock, and with all that it leaves for a moment in the draft."""
-    with tempfile.TemporaryDirectory(dir=draft.place) as nowhere:  # no stranger's modules there
+    """Run a command that inherits the draft's lock, with its temporary files in the draft."""
+    with tempfile.TemporaryDirectory(dir=draft.place) as nowhere:  # an empty folder: no modules
         return subprocess.run(
             command,
             cwd=nowhere,
@@ -293,12 +294,12 @@ def _run(command: list[str], draft: LockedFolder) -> subprocess.CompletedProcess
 
 
 def fetch_command(lock: Path, target: Path) -> list[str]:
-    """Return how the wheels of a lock are fetched: by pinned hashes, and no other file."""
+    """Return the pip command that downloads the wheels of a lock, with pinned hashes only."""
     return [*_pip("download"), "--dest", str(target), "--requirement", str(lock)]
 
 
 def install_command(lock: Path, target: Path, fetched: Path) -> list[str]:
-    """Return how what was fetched is unpacked: by the same hashes, and from nowhere else."""
+    """Return the pip command that unpacks the downloaded wheels, with the same hashes, offline."""
     return [
         *_pip("install"),
         *("--no-index", "--find-links", str(fetched), "--no-compile", "--no-warn-script-location"),
@@ -315,7 +316,7 @@ def _pip(what: str) -> list[str]:
 
 
 def _check_sizes(fetched: Path) -> None:
-    """Refuse wheels that say that they are more than may be; no more than they say is unpacked."""
+    """Refuse wheels whose declared sizes exceed the limits; unpacking never writes more."""
     count = size = 0
     for place in fetched.iterdir():
         try:
@@ -329,19 +330,19 @@ def _check_sizes(fetched: Path) -> None:
 
 
 def _compile(packages: Path, draft: LockedFolder) -> None:
-    """Compile what blocks will import, as it will lie there: the same files, the same bytes."""
+    """Compile the packages to .pyc files for their path in the sandbox, reproducibly."""
     quietly = [sys.executable, "-I", "-m", "compileall", "-qq", "--invalidation-mode"]
     there = ["-s", str(packages), "-p", PACKAGES_THERE]
     _run(
         [*quietly, "unchecked-hash", *there, str(packages)], draft
-    )  # what cannot be compiled is not
+    )  # files that do not compile are skipped
 
 
 def _copy(folder: Path, target: Path) -> None:
-    """Copy plain files and folders; refuse a link, for what it leads to is not in the folder.
+    """Copy plain files and folders; refuse links, which can lead out of the folder.
 
-    Each is opened by its name in the folder that is open already, and looked at once it is open: so
-    nobody who changes the folder meanwhile has anything copied but what lies in it.
+    Each entry is opened relative to its open parent folder and checked after it is open. So a
+    concurrent change of the folder cannot make us copy a file from elsewhere.
     """
     try:
         opened = os.open(folder.resolve(), _OPEN_FOLDER)
@@ -354,13 +355,13 @@ def _copy(folder: Path, target: Path) -> None:
 
 
 class _Copy:
-    """A copy of a folder, and how much it holds so far."""
+    """Copier of a folder that counts files and bytes against the limits."""
 
     def __init__(self) -> None:
         self._count = self._size = 0
 
     def fill(self, source: int, target: Path, depth: int) -> None:
-        """Copy what is in an open folder."""
+        """Copy the contents of an open folder."""
         if depth > _MOST_DEPTH:
             raise bad_environment(f"the folder is more than {_MOST_DEPTH} folders deep")
         target.mkdir()
@@ -408,7 +409,7 @@ def _text_of(lock: Path) -> str:
 
 
 def missing_environment() -> Refused:
-    """Return the refusal of one that is not here, or not as it was."""
+    """Return the refusal for an environment that is missing or has changed."""
     return Refused(
         "bad-environment",
         "There is no environment of that name here, or its files are not what they were.",

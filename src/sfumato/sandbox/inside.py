@@ -1,10 +1,14 @@
-"""What runs inside the bubble: a warm interpreter that is split off for every block.
+"""The processes inside a sandbox: a preloaded interpreter that forks for every block.
 
-This file is copied into the bubble and run there by itself, so it imports nothing of ours. It has
-three parts that never mix. The *zygote* holds the libraries and no secret: of a block it sees only
-descriptors, which it never reads. The *keeper*, forked for one block, stands in a room of processes
-and mounts of its own, counts the block's time and is its only listener. The *block*, forked from
-the keeper, reads its rows, gives up every right and only then runs the stranger's program.
+This file is copied into the sandbox and runs there, so it imports nothing of sfumato. It has three
+kinds of processes.
+
+- The *zygote* has the libraries loaded and holds no secret. It passes on the descriptors of a block
+  but never reads them.
+- The *keeper* is forked for one block, into new process and mount namespaces. It measures the
+  block's processor time and is the only reader of its output.
+- The *block* is forked from the keeper. It drops all privileges, reads its rows, and only then runs
+  the untrusted program.
 """
 
 import contextlib
@@ -24,23 +28,23 @@ import time
 from collections.abc import Callable
 from typing import Any, NoReturn
 
-Order = dict[str, Any]  # Any: JSON of the launcher's own
-Job = dict[str, Any]  # Any: JSON, as a researcher gave it
-VOICE, INPUT = 3, 4  # the descriptors that a block keeps; the second till it is read
+Order = dict[str, Any]  # Any: JSON from our launcher
+Job = dict[str, Any]  # Any: JSON from the researcher
+VOICE, INPUT = 3, 4  # the descriptors of a block: output pipe, and input until it is read
 _NEW_MOUNTS, _NEW_IPC, _NEW_UTS, _NEW_PIDS = 0x00020000, 0x08000000, 0x04000000, 0x20000000
 _READ_ONLY, _REMOUNT, _NOSUID_NODEV, _NOSUID_NODEV_NOEXEC = 1, 32, 2 | 4, 2 | 4 | 8
 _DEATH_SIGNAL, _NO_NEW_PRIVILEGES, _SECCOMP = 1, 38, 22
 _BOUNDING_DROP, _AMBIENT, _CLEAR_ALL = 24, 47, 4
 _LAST_RIGHT = 63
-_CAPSET = 126  # the system call's number, on x86-64
-_HEAD = struct.Struct("<BQI")  # how it ended, processor time in microseconds, bytes that follow
-_TRIAL_HEAD = struct.Struct("<iI")  # of made-up rows: exit status, and how much was printed
+_CAPSET = 126  # number of the system call on x86-64
+_HEAD = struct.Struct("<BQI")  # how the block ended, processor microseconds, bytes that follow
+_TRIAL_HEAD = struct.Struct("<iI")  # trials only: exit status, bytes of printed text
 DONE, LATE, STALLED, BROKEN = 0, 1, 2, 3
-READY = b"\x01"  # what a block says before the stranger's program has the word
-WHOLE = b"\x02"  # what a reader says last
-_PROGRAMS = ("<function>", "/work/tmp/program.py")  # a stranger's, in a traceback (function, study)
+READY = b"\x01"  # a block sends it before the untrusted program starts
+WHOLE = b"\x02"  # a result reader sends it last
+_PROGRAMS = ("<function>", "/work/tmp/program.py")  # files of untrusted code in a traceback
 _LOOK_S = 0.004
-_PAST = 250  # a descriptor above those that are open
+_PAST = 250  # a descriptor number above all open ones
 LIBC = ctypes.CDLL(None, use_errno=True)
 
 
@@ -48,9 +52,9 @@ LIBC = ctypes.CDLL(None, use_errno=True)
 
 
 def carry_in(then: list[str]) -> NoReturn:
-    """Copy the environment into this bubble's own memory, and begin anew from there.
+    """Copy the environment into the sandbox's own memory, and restart from there.
 
-    Whatever a block can open is then in no cache of the host's, where it could find or leave marks.
+    So blocks open no file in the host's page cache, which blocks could use as a covert channel.
     """
     for name in os.listdir("/from"):
         shutil.copytree(f"/from/{name}", f"/env/{name}", symlinks=True)
@@ -60,9 +64,9 @@ def carry_in(then: list[str]) -> NoReturn:
 
 
 def _let_go_of_the_host(is_nested: bool) -> None:
-    """Take the host's folder away, and let nobody write into the copy."""
+    """Unmount the host's folders, and make the copy read-only."""
     nothing = _REMOUNT | _READ_ONLY | _NOSUID_NODEV
-    if is_nested:  # in a container there is nothing else by now (nested.py)
+    if is_nested:  # nested.py has already left the container's files
         if LIBC.mount(None, b"/", None, nothing, None) != 0:
             os._exit(1)
         return
@@ -73,7 +77,7 @@ def _let_go_of_the_host(is_nested: bool) -> None:
 
 
 def main() -> None:
-    """Import what strangers use, then serve one block after another until the door hangs up."""
+    """Run the zygote: preload the libraries, then serve blocks until the parent hangs up."""
     settings = json.loads(sys.argv[1])
     if isinstance(settings, list):
         carry_in(settings)
@@ -101,8 +105,8 @@ def main() -> None:
         _wait_for(keeper, control)
 
 
-def _beside(name: str) -> dict[str, Any]:  # Any: what a file of ours defines
-    """Return what the other file of ours defines, which programs cannot import."""
+def _beside(name: str) -> dict[str, Any]:  # Any: global names of the file
+    """Execute another of our files and return its global names; programs cannot import it."""
     names: dict[str, Any] = {"__name__": f"_{name}"}
     with open(f"/env/inside/{name}.py", "rb") as file:
         exec(compile(file.read(), file.name, "exec"), names)  # noqa: S102  # ours, copied with this
@@ -110,14 +114,14 @@ def _beside(name: str) -> dict[str, Any]:  # Any: what a file of ours defines
 
 
 def _wait_for(keeper: int, control: socket.socket) -> None:
-    """Wait for the keeper; if the door is gone, so is everything here."""
+    """Wait for the keeper to end; exit with the whole sandbox if the parent is gone."""
     watched = os.pidfd_open(keeper)
     poll = select.poll()
     poll.register(watched, select.POLLIN)
     poll.register(control, 0)  # hang-ups are always reported
     for descriptor, _ in poll.poll():
         if descriptor != watched:
-            os._exit(0)  # process 1 of this bubble: nobody in it outlives it
+            os._exit(0)  # we are process 1 of the sandbox: all others in it end too
     os.waitpid(keeper, 0)
     os.close(watched)
 
@@ -153,10 +157,10 @@ def _as_keeper(control: socket.socket, order: Order, descriptors: list[int]) -> 
 
 
 def _printed_file(order: Order) -> int:
-    """Make the file that a block of made-up rows prints into; it lies in the block's own room.
+    """Create the file for the printed output of a trial block, in the block's own tmpfs.
 
-    Nothing is made for real rows: what their block prints goes nowhere. It is no pipe, which a
-    block could look at to count those of the whole host.
+    Blocks of real rows have none: their printed output is discarded. A pipe would not do: its inode
+    number would show the block how many pipes the whole host has created.
     """
     if not OWN["image"]:
         _furnish(order)
@@ -167,16 +171,17 @@ def _printed_file(order: Order) -> int:
 
 
 def _trial_frame(status: int, printed: int, most: int) -> bytes:
-    """Return the exit status of a block of made-up rows, and the end of what it printed."""
+    """Encode the exit status of a trial block and the end of its printed output."""
     size = os.fstat(printed).st_size
     text = os.pread(printed, most, max(0, size - most))
     return _TRIAL_HEAD.pack(status, len(text)) + text
 
 
 def _kept(block: int, hear: int, order: Order, until: float) -> tuple[int, int, bytes, int]:
-    """Return how the block ended, its processor time, what it said (capped), its exit status.
+    """Supervise the block; return how it ended, its processor time, its output and exit status.
 
-    The exit status goes no further than here, unless the rows are made up.
+    The output is limited in size. The exit status is reported further only for trials on synthetic
+    rows.
     """
     most = order["most_bytes"]
     heard: list[bytes] = []
@@ -211,28 +216,29 @@ def _kept(block: int, hear: int, order: Order, until: float) -> tuple[int, int, 
         ended = LATE
     said = b"".join(heard)
     if ended == DONE and said[:1] != READY:
-        os._exit(1)  # the room was not ready: the host's fault, and no answer of a block's
+        os._exit(1)  # the block's setup failed: a host failure, not a result of the block
     if ended == DONE and os.WIFSIGNALED(status):
-        ended = BROKEN  # by its own fault, or by the kernel for want of memory: it has said nothing
+        ended = BROKEN  # it crashed, or the kernel was out of memory: it counts as no output
     exit_status = 0 if is_cut else os.waitstatus_to_exitcode(status)
     return ended, int(spent * 1e6), said[1:] if ended == DONE else b"", exit_status
 
 
 def _gathering(order: Order, program: int) -> tuple[int, int, int]:
-    """Start who is to read what an image's program leaves, before that program is there.
+    """Start the result reader of an image's program, before the program itself.
 
-    The first process of the room, without a right: it waits for a word, and nobody else's.
+    The reader is the first process of the new process namespace and has no privileges. It waits for
+    one message from the keeper.
     """
     _furnish(order)
     told, tell = os.pipe()
     hear, say = os.pipe()
-    nowhere = os.open("/dev/null", os.O_RDWR)  # here: the block will hide it
+    nowhere = os.open("/dev/null", os.O_RDWR)  # opened early, because the block covers /dev
     reader = os.fork()
     if reader == 0:
         ended = 1
         try:
             LIBC.prctl(_DEATH_SIGNAL, signal.SIGKILL, 0, 0, 0)
-            signal.signal(signal.SIGINT, signal.SIG_IGN)  # which the block could send
+            signal.signal(signal.SIGINT, signal.SIG_IGN)  # the block could send it
             job, code = json.loads(_all_of(program)), _filter("filter")
             say = _alone(say, told, nowhere, nowhere)
             _give_up_rights(order, code)
@@ -249,9 +255,10 @@ def _gathering(order: Order, program: int) -> tuple[int, int, int]:
 def _gathered(
     gatherer: tuple[int, int, int], ended: int, order: Order, until: float
 ) -> tuple[int, bytes]:
-    """Return how it ended, and what the program has left, capped; its process is gone by then.
+    """Let the reader collect the results after the program has ended; return status and results.
 
-    A reader that somebody has ended has not said all: that is no answer of the program's.
+    The results are limited in size. If the reader did not finish normally, the results may be
+    incomplete and are discarded.
     """
     reader, tell, hear = gatherer
     said = b""
@@ -268,7 +275,7 @@ def _gathered(
 
 
 def _is_gone(process: int, until: float) -> bool:
-    """Say whether it ends by itself by then."""
+    """Wait until the deadline for a process to end; say whether it has ended."""
     watched = os.pidfd_open(process)
     try:
         return bool(select.select([watched], [], [], max(0.0, until - time.monotonic()))[0])
@@ -290,7 +297,7 @@ def _said_by(hear: int, most: int, until: float) -> tuple[int, bytes]:
 
 
 def _time_of(process: int) -> float:
-    """Return the processor seconds that the process has used, by its own clock."""
+    """Return the processor seconds that a process has used, from its CPU clock."""
     found = ctypes.c_int()
     if LIBC.clock_getcpuclockid(process, ctypes.byref(found)) != 0:
         return 0.0
@@ -307,9 +314,9 @@ def _write_all(descriptor: int, message: bytes) -> None:
 
 
 def _as_block(order: Order, program: int, rows: int, say: int, printed: "int | None") -> NoReturn:
-    """Be a block: read the rows, give up every right, run the stranger's program.
+    """Run a block: drop all privileges, read the rows, run the untrusted program.
 
-    `printed` is the file that a block of made-up rows prints into; of real rows there is none.
+    `printed` is the file for the printed output of a trial; None for real rows.
     """
     status = 0
     try:
@@ -325,7 +332,7 @@ def _as_block(order: Order, program: int, rows: int, say: int, printed: "int | N
         if OWN["image"]:
             RUNS["enter"](job, b"")
         _give_up_rights(order, code)
-        os.write(say, READY)  # from here on rows are read, and no room can be made any more
+        os.write(say, READY)  # from here on it reads rows and can create no more namespaces
         sys.path[:0] = OWN["own"]
         rows_text = _rows() if job["kind"] in READ_WHOLE else b""
         if OWN["image"]:
@@ -334,14 +341,14 @@ def _as_block(order: Order, program: int, rows: int, say: int, printed: "int | N
         found = RUNS[job["kind"]](job, rows_text)
         _write_all(say, found if isinstance(found, bytes) else json.dumps(found).encode())
         status = 0 if printed is None else _exit_status(job.get("left"))
-    except BaseException:  # noqa: BLE001  # whatever a stranger's program raises
+    except BaseException:  # noqa: BLE001  # an untrusted program may raise anything
         status = 0 if printed is None else _shown_failure()
     finally:
         os._exit(status)
 
 
 def _exit_status(left: object) -> int:
-    """Return the exit status that a program asked for (`sys.exit`), as Python's own end has it."""
+    """Return the exit status for a program's `sys.exit` argument, as Python itself computes it."""
     is_status = left is None or isinstance(left, int)
     if not is_status:
         sys.stderr.write(f"{left}\n")
@@ -350,7 +357,7 @@ def _exit_status(left: object) -> int:
 
 
 def _shown_failure() -> int:
-    """Print the error that ended a program on made-up rows, from its own first line on."""
+    """Print the traceback of a failed trial program, starting at the program's own code."""
     kind, error, place = sys.exc_info()
     while place is not None and place.tb_frame.f_code.co_filename not in _PROGRAMS:
         place = place.tb_next
@@ -383,7 +390,7 @@ def _rows() -> bytes:
 
 
 def _furnish(order: Order) -> None:
-    """Give the block a small empty folder of its own in memory."""
+    """Mount a small empty tmpfs on /work for the block."""
     room = f"size={order['disk_mb']}m,nr_inodes={order['files']},mode=700".encode()
     if LIBC.mount(b"tmpfs", b"/work", b"tmpfs", _NOSUID_NODEV_NOEXEC, room) != 0:
         os._exit(1)
@@ -393,9 +400,9 @@ def _furnish(order: Order) -> None:
 
 
 def _alone(say: int, rows: int, nowhere: int, printed: int) -> int:
-    """Keep the one pipe and, till they are read, the rows: nothing else, no name of a setting.
+    """Close all descriptors except the output pipe and the rows; clear the environment.
 
-    What is printed goes to `printed`: nowhere, unless the rows are made up.
+    Standard output and error go to `printed`, which is /dev/null except in trials.
     """
     os.dup2(nowhere, 0)
     for standard in (1, 2):
@@ -411,17 +418,17 @@ def _alone(say: int, rows: int, nowhere: int, printed: int) -> int:
 
 
 def _hide_devices() -> None:
-    """Cover /dev: its nodes are the host's own, and what is done to them every block would see."""
+    """Cover /dev: its nodes are the host's, and a block could signal other blocks through them."""
     how = _READ_ONLY | _NOSUID_NODEV_NOEXEC
     if LIBC.mount(b"tmpfs", b"/dev", b"tmpfs", how, b"size=4k,nr_inodes=1,mode=555") != 0:
         os._exit(1)
 
 
 def _draw_anew() -> None:
-    """Give the block random numbers of its own: those of the zygote would name its lane."""
+    """Reseed the random number generators; the zygote's state would identify the block's lane."""
     for name in ("random", "numpy.random"):
         if name in sys.modules:
-            sys.modules[name].seed()  # by the kernel
+            sys.modules[name].seed()  # from the kernel's generator
 
 
 def _filter(name: str) -> bytes:
@@ -457,8 +464,8 @@ def _give_up_rights(order: Order, code: bytes) -> None:
         os._exit(1)
 
 
-OWN: dict[str, Any] = {}  # Any: JSON of the launcher's; what the program has brought along
-READ_WHOLE = ("function", "program", "bids")  # before the program runs; else as it is laid out
+OWN: dict[str, Any] = {}  # Any: the launcher's settings, with the program's own environment
+READ_WHOLE = ("function", "program", "bids")  # kinds whose rows are read at once, not streamed
 RUNS: dict[str, Callable[[Job, bytes], Any]] = {}  # Any: bytes, or files
 
 if __name__ == "__main__":

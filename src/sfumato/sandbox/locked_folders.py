@@ -1,8 +1,9 @@
-"""Folders that are made, or let go of, whole: each has a lock that dies with whoever is at it.
+"""Draft folders with a lock, so that leftovers of killed processes can be found and deleted.
 
-What the killed leave is swept by whoever makes the next one, and where a vault is opened. The lock
-is on the folder itself, and whoever is started to write into it holds it too: pip may live longer
-than what started it.
+A folder is created or removed under a draft name. Its lock ends with the processes that hold it.
+Leftovers are deleted when the next folder is created and when a vault is opened. The lock is on the
+folder itself. Child processes that write into it inherit the lock, because pip can outlive its
+parent.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ _KINDS: Final = (DRAFT, GONE, CONTROL)
 
 @dataclass(frozen=True)
 class LockedFolder:
-    """A folder, and the descriptor of its lock."""
+    """A folder and the descriptor that holds its lock."""
 
     place: Path
     lock: int
@@ -33,7 +34,7 @@ class LockedFolder:
 
 @contextmanager
 def held_folder(above: Path, kind: str = DRAFT) -> Iterator[LockedFolder]:
-    """Give a new folder; it is gone afterwards, unless it has been given another name."""
+    """Yield a new locked folder; it is deleted afterwards, unless it was renamed."""
     sweep(above)
     made = _new(above, kind)
     try:
@@ -44,7 +45,7 @@ def held_folder(above: Path, kind: str = DRAFT) -> Iterator[LockedFolder]:
 
 
 def sweep(above: Path) -> None:
-    """Remove what the killed have left; what somebody alive holds stays."""
+    """Delete the draft folders of killed processes; folders with a held lock stay."""
     for place in (found for kind in _KINDS for found in above.glob(f"{kind}*")):
         lock = _taken(place)
         if lock is not None:
@@ -53,9 +54,9 @@ def sweep(above: Path) -> None:
 
 
 def _new(above: Path, kind: str) -> LockedFolder:
-    """Return a folder and its lock; one that a sweep was quicker to take is left to it.
+    """Create a locked folder; try again if a concurrent sweep locked or deleted it first.
 
-    Whatever else is in the way of a lock would be in the way of the next one too.
+    Any other lock error is raised, because another try would fail too.
     """
     while True:
         place = Path(tempfile.mkdtemp(prefix=kind, dir=above))
@@ -72,7 +73,7 @@ def _new(above: Path, kind: str) -> LockedFolder:
 
 
 def _taken(place: Path) -> int | None:
-    """Return the folder's lock, or None if somebody who is alive has it, or nobody can have it."""
+    """Try to lock a folder; return None if a live process holds the lock, or on any error."""
     try:
         return _locked(place)
     except OSError:
@@ -90,7 +91,7 @@ def _locked(place: Path) -> int:
 
 
 def _remove(place: Path) -> None:
-    """Let nothing be left of it, of folders that nobody may change either."""
+    """Delete a folder with all contents, read-only subfolders included."""
     with contextlib.suppress(OSError):
         for folder, _, _ in os.walk(place):
             os.chmod(folder, stat.S_IRWXU)

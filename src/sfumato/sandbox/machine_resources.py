@@ -1,4 +1,4 @@
-"""What this machine has for blocks: nothing that one of them uses may be missing for another."""
+"""Find this machine's resources for blocks, and kernel limits that would let blocks interfere."""
 
 from __future__ import annotations
 
@@ -6,23 +6,23 @@ import os
 from pathlib import Path
 from typing import Final
 
-FOR_BLOCKS: Final = 0.75  # the share of the machine's memory that blocks may have together
+FOR_BLOCKS: Final = 0.75  # largest share of the machine's memory for all blocks together
 _GROUPS: Final = Path("/sys/fs/cgroup")
 _OWN_GROUPS: Final = Path("/proc/self/cgroup")
 _OVERCOMMIT: Final = Path("/proc/sys/vm/overcommit_memory")
-_STRICT: Final = "2"  # whatever is mapped counts at once, so that a block would feel another's maps
-_NUMBERS_APART: Final = (5, 9)  # since then a folder in memory numbers its own files
-_COUNTS_APART: Final = (5, 14)  # since then each user namespace counts its own threads and signals
+_STRICT: Final = "2"  # strict overcommit: one block's mappings can make another's fail
+_NUMBERS_APART: Final = (5, 9)  # first Linux in which each tmpfs has its own inode numbers
+_COUNTS_APART: Final = (5, 14)  # first Linux with separate thread and signal limits per namespace
 
 
 def memory_mb(groups: Path = _GROUPS, own: Path = _OWN_GROUPS) -> int:
-    """Return the memory that we may use: the machine's, or less where a control group says so."""
+    """Return the memory that we may use: the machine's, or less by a control group's limit."""
     machine = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     return min([machine, *_limits(groups, own)]) >> 20
 
 
 def _limits(groups: Path, own: Path) -> list[int]:
-    """Return every limit on memory from our own control group upwards, of both versions."""
+    """Return the memory limits of our control group and its ancestors (cgroup v1 and v2)."""
     found = []
     for line in _read(own).splitlines():
         _, kinds, place = line.split(":", 2)
@@ -37,15 +37,15 @@ def _limits(groups: Path, own: Path) -> list[int]:
 
 
 def is_too_old(release: str) -> bool:
-    """Say whether the whole host would number the files that blocks make, all blocks' together.
+    """Say whether the kernel numbers the tmpfs files of all blocks together.
 
-    A block that made many would be read off the number of another's first one.
+    Then a block could see from its first inode number how many files another block has created.
     """
     return _version(release) < _NUMBERS_APART
 
 
 def one_by_one(release: str, overcommit: Path = _OVERCOMMIT) -> bool:
-    """Say whether blocks that run at once would feel each other in what the kernel counts."""
+    """Say whether blocks must run one at a time, because they share limits of the kernel."""
     if _read(overcommit).strip() == _STRICT:
         return True
     return os.geteuid() != 0 and _version(release) < _COUNTS_APART

@@ -1,7 +1,7 @@
-"""An image from an image layout on disk, by its digest: every blob is what its digest says.
+"""Read a container image from an OCI image layout on disk, and verify the digest of every blob.
 
-Nothing is fetched, and nothing of the image is run. The rules of the layout: the specification of
-the Open Container Initiative, image-layout.md and layer.md.
+Nothing is downloaded, and nothing of the image is run. The format is the specification of the Open
+Container Initiative, image-layout.md and layer.md.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from sfumato.sandbox.oci_layers import MOST_BYTES, layers_of
 from sfumato.sandbox.program_environment import bad_environment
 
 _DIGEST: Final = re.compile(r"sha256:[0-9a-f]{64}")
-_MOST_TEXT: Final = 4 << 20  # of an index, a manifest or a configuration
+_MOST_TEXT: Final = 4 << 20  # most bytes of an index, a manifest or a configuration
 _MOST_LAYERS: Final = 128
-_MOST_NESTED: Final = 3  # of indexes in indexes
-_MOST_UNPACKED: Final = 2 * MOST_BYTES  # of all tars together, their padding too
+_MOST_NESTED: Final = 3  # most levels of nested indexes
+_MOST_UNPACKED: Final = 2 * MOST_BYTES  # most bytes of all layer tars together, with padding
 _INDEX: Final = "application/vnd.oci.image.index.v1+json"
 _MANIFESTS: Final = (
     "application/vnd.oci.image.manifest.v1+json",
@@ -42,12 +42,12 @@ _PACKED: Final = (
     "application/vnd.docker.image.rootfs.diff.tar.gzip",
 )
 _AT_ONCE: Final = 1 << 20
-Json = dict[str, Any]  # Any: a stranger's JSON, looked at piece by piece
+Json = dict[str, Any]  # Any: untrusted JSON, validated piece by piece
 
 
 @dataclass(frozen=True)
 class Image:
-    """What an image says of itself: what it runs, and the settings that this wants."""
+    """An image's digest, its start command, and its environment variables."""
 
     digest: str
     entry: tuple[str, ...]
@@ -55,7 +55,7 @@ class Image:
 
 
 def read_image(layout: Path, digest: str, target: Path) -> Image:
-    """Return what the image says, its files written to the target; or refuse."""
+    """Unpack the image of that digest to the target and return its configuration; or refuse."""
     if _DIGEST.fullmatch(digest) is None:
         raise bad_environment("an image is named by sha256: and 64 hexadecimal digits")
     index = _json_of(layout / "index.json")
@@ -77,9 +77,9 @@ def read_image(layout: Path, digest: str, target: Path) -> Image:
 
 
 def _manifests(layout: Path, index: Json) -> Iterator[str]:
-    """Yield the digests of the images that an index names, those of the indexes in it too.
+    """Yield the digests of all image manifests in an index and its nested indexes.
 
-    Each index is read once, however often it is named.
+    Each index is read once, however often it is listed.
     """
     seen: set[str] = set()
     level: Iterable[Json] = [index]
@@ -96,7 +96,7 @@ def _manifests(layout: Path, index: Json) -> Iterator[str]:
 
 
 def _named(index: Json) -> Iterator[Json]:
-    """Yield what an index names that could be for this kind of machine."""
+    """Yield the entries of an index for Linux on amd64, or without a platform."""
     listed = index.get("manifests")
     for one in listed if isinstance(listed, list) else ():
         place = _dict(_dict(one).get("platform"))
@@ -128,7 +128,7 @@ def _dict(value: object) -> Json:
 
 
 def _json_at(layout: Path, said: object) -> Json:
-    """Return the JSON blob that a descriptor names, whose bytes have that digest; or refuse."""
+    """Read the JSON blob of a descriptor and verify its digest; or refuse."""
     with _blob(layout, said) as file:
         text = file.read(_MOST_TEXT + 1)
     if f"sha256:{hashlib.sha256(text).hexdigest()}" != _dict(said).get("digest"):
@@ -156,13 +156,13 @@ def _read_json(text: bytes) -> Json:
 
 
 class _Room:
-    """What the layers of one image may still be, unpacked: one can be named again and again."""
+    """Budget of unpacked bytes of one image; it also bounds a layer that is listed many times."""
 
     def __init__(self) -> None:
         self._left = _MOST_UNPACKED
 
     def take(self, size: int) -> None:
-        """Take so many bytes of it, or refuse."""
+        """Subtract some bytes, or refuse if too few are left."""
         self._left -= size
         if self._left < 0:
             raise bad_environment(f"its layers are more than {_MOST_UNPACKED >> 30} GB")
@@ -170,9 +170,9 @@ class _Room:
 
 @contextmanager
 def _layer(layout: Path, said: object, whole: object, room: _Room) -> Iterator[IO[bytes]]:
-    """Give a layer's tar, whose packed and whole bytes are what their digests say; or refuse.
+    """Yield a layer's unpacked tar after verifying both digests, packed and unpacked; or refuse.
 
-    It is unpacked to a file that has no name before a byte of it is looked at.
+    The layer is unpacked to an anonymous temporary file and verified before it is parsed.
     """
     kind = _dict(said).get("mediaType")
     if kind not in (*_PLAIN, *_PACKED):
@@ -190,29 +190,29 @@ def _layer(layout: Path, said: object, whole: object, room: _Room) -> Iterator[I
 
 
 class _Counted(io.RawIOBase):
-    """A file whose bytes are hashed as they are read."""
+    """File wrapper that hashes the bytes as they are read."""
 
     def __init__(self, file: IO[bytes]) -> None:
         self.hash, self._file = hashlib.sha256(), file
 
     def readable(self) -> bool:
-        """Say that it is."""
+        """Return True."""
         return True
 
     def read(self, size: int = -1) -> bytes:
-        """Return that many bytes, hashed."""
+        """Read and hash up to that many bytes."""
         found = self._file.read(size)
         self.hash.update(found)
         return found
 
     def drain(self) -> None:
-        """Read what is left."""
+        """Read and hash the rest of the file."""
         while self.read(_AT_ONCE):
             pass
 
 
 def _unpacked(packed: _Counted, tar: IO[bytes], whole: object, room: _Room) -> bool:
-    """Say whether the blob is a gzip of what has that digest, which is then in the file."""
+    """Unpack a gzip blob into the file; say whether the unpacked bytes have that digest."""
     try:
         with gzip.GzipFile(fileobj=packed, mode="rb") as file:
             return _copied(file, tar, whole, room)
@@ -221,12 +221,12 @@ def _unpacked(packed: _Counted, tar: IO[bytes], whole: object, room: _Room) -> b
 
 
 def _copied(
-    source: Any,  # Any: what has `read`
+    source: Any,  # Any: an object with `read`
     tar: IO[bytes],
     whole: object,
     room: _Room,
 ) -> bool:
-    """Say whether the bytes have that digest; they are then in the file. No bomb is held whole."""
+    """Copy the bytes into the file within the budget; say whether they have that digest."""
     plain = hashlib.sha256()
     while piece := source.read(_AT_ONCE):
         room.take(len(piece))
@@ -237,7 +237,7 @@ def _copied(
 
 @contextmanager
 def _blob(layout: Path, said: object) -> Iterator[IO[bytes]]:
-    """Open the blob that a descriptor names; whoever reads it checks its digest."""
+    """Open the blob of a descriptor; the caller verifies its digest."""
     digest = _dict(said).get("digest")
     if not isinstance(digest, str) or _DIGEST.fullmatch(digest) is None:
         raise bad_environment("a blob is not named by a sha256")
@@ -251,7 +251,7 @@ def _blob(layout: Path, said: object) -> Iterator[IO[bytes]]:
 
 
 def _plain(path: Path) -> IO[bytes]:
-    """Open a plain file; a link, a device or a pipe is no file of a layout."""
+    """Open a regular file; refuse a link, a device or a pipe."""
     opened = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     if not stat.S_ISREG(os.fstat(opened).st_mode):
         os.close(opened)

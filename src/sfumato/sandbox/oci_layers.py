@@ -1,8 +1,8 @@
-"""The files of an image, from its layers, with nothing of theirs ever followed on this machine.
+"""Merge the layers of a container image and write its files, without following links of the image.
 
-Layers are merged as a tree in memory, whose links lead nowhere but to names in that tree, and it
-is written once: folders, then files, and links last of all. So no layer writes through a link.
-Devices and pipes are left out, and so are the bits that lend somebody's rights.
+The layers are merged as a tree in memory, in which links only point to names of the tree. The tree
+is then written once: folders and files first, links last. So no layer can write through a link.
+Devices, pipes and setuid bits are left out.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from typing import IO, Final
 
 from sfumato.sandbox.program_environment import bad_environment
 
-# --- Members of a stranger's tar, looked at before what they say of themselves is read
+# --- Parsing untrusted tar files: limits are checked before a header is read
 #
-# What a member says (a pax header) is read by us, in one pass over its bytes: the library's own
-# reader, up to Python 3.11.9, goes over them once more for each record, and copies what is said of
-# all members for each of them. A layer of such headers keeps it busy for days.
+# We parse pax headers ourselves, in one pass over their bytes. The parser of `tarfile`, up to
+# Python 3.11.9, scans them again for each record, and copies global headers for each member. A
+# hostile layer of such headers keeps it busy for days.
 
 
-_MOST_HEADER: Final = 1 << 14  # that a member may say of itself, which is read at once
-_MOST_DIGITS: Final = 12  # of a number in it
-_MOST_SIZE: Final = 1 << 33  # of a member, whatever it is: no layer is larger when unpacked
+_MOST_HEADER: Final = 1 << 14  # most bytes of an extended header, which is read at once
+_MOST_DIGITS: Final = 12  # most digits of a number in it
+_MOST_SIZE: Final = 1 << 33  # most bytes of any member: no unpacked layer is larger
 _BLOCK: Final = tarfile.BLOCKSIZE
 _EXTENDED: Final = (
     tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.SOLARIS_XHDTYPE,
@@ -38,12 +38,12 @@ _HOLES: Final = b"GNU.sparse."
 
 
 class Member(tarfile.TarInfo):
-    """A member of a tar; one that says very much, or has a list of holes, is a ValueError."""
+    """Tar member with limits; a long extended header or a sparse file raises ValueError."""
 
     def _proc_member(self, tar: tarfile.TarFile) -> tarfile.TarInfo:
-        """Return the member, or refuse before a byte behind its header is read or skipped.
+        """Check the member's type and size before its data is read or skipped.
 
-        What is skipped is counted off in steps, for ever if it is said to be large enough.
+        Otherwise a huge declared size would make `tarfile` skip for ever.
         """
         is_long = self.type in _EXTENDED and self.size > _MOST_HEADER
         if is_long or self.type == tarfile.GNUTYPE_SPARSE:
@@ -53,14 +53,15 @@ class Member(tarfile.TarInfo):
         return made
 
     def _proc_pax(self, tar: tarfile.TarFile) -> tarfile.TarInfo:
-        """Return the member that comes next, with what is said of it here.
+        """Return the next member, with the pax records of this header applied.
 
-        What is said of all that come has no use in a layer, and is not kept.
+        Global pax headers are ignored, because layers do not need them. They are refused if they
+        set a path, a link or a size.
         """
         said = records(bytes(tar.fileobj.read(_padded(self.size)))[: self.size])
         try:
             found = self.fromtarfile(tar)
-        except tarfile.HeaderError:  # the library would take it for the tar's end
+        except tarfile.HeaderError:  # tarfile would treat it as the end of the tar
             raise ValueError from None
         if self.type == tarfile.XGLTYPE:
             if said:
@@ -70,10 +71,10 @@ class Member(tarfile.TarInfo):
 
 
 def records(text: bytes) -> dict[bytes, bytes]:
-    """Return what is said and of use, each byte looked at a few times at most; or a ValueError.
+    """Parse pax records in linear time; return those for path, linkpath and size.
 
-    A record is `LENGTH KEY=VALUE` and the end of a line. A list of holes, however small when
-    packed, would be held in memory: it is refused.
+    A record is `LENGTH KEY=VALUE` and a newline. A malformed record raises ValueError. So does a
+    sparse map, because it can be large in memory even if it is small when compressed.
     """
     said: dict[bytes, bytes] = {}
     place = 0
@@ -120,21 +121,21 @@ def _text(said: bytes) -> str:
 
 
 def _padded(size: int) -> int:
-    """Return what is laid down for so many bytes."""
+    """Round a size up to whole tar blocks."""
     return -(-size // _BLOCK) * _BLOCK
 
 
-MOST_BYTES: Final = 4 << 30  # of all files of all layers together
+MOST_BYTES: Final = 4 << 30  # most bytes of all files of all layers together
 MOST_ENTRIES: Final = 500_000
 _MOST_PATH, _MOST_DEPTH, _MOST_LINKS = 4096, 64, 40
-_MOST_STEPS: Final = 32_000_000  # from name to name, along all paths and links of all members
-_OURS: Final = ("dev", "proc", "sys", "work", "tmp")  # what stands there in a bubble is not theirs
+_MOST_STEPS: Final = 32_000_000  # most path components to resolve, over all members and links
+_OURS: Final = ("dev", "proc", "sys", "work", "tmp")  # the sandbox replaces these folders
 _GONE, _ALL_GONE = ".wh.", ".wh..wh..opq"
 
 
 @dataclass
 class Kept:
-    """A plain file: where its bytes have been laid, and whether it may be run."""
+    """A regular file: the path of its unpacked bytes, and whether it is executable."""
 
     place: Path
     may_run: bool
@@ -142,14 +143,14 @@ class Kept:
 
 @dataclass
 class Link:
-    """A link, as it is written; what it means is for those inside the image."""
+    """A symbolic link; its target is resolved inside the image only."""
 
     target: str
 
 
 @dataclass
 class Folder:
-    """A folder."""
+    """A folder and its entries by name."""
 
     inside: dict[str, Folder | Kept | Link] = field(default_factory=dict)
 
@@ -158,16 +159,16 @@ Node = Folder | Kept | Link
 
 
 class Layers:
-    """The tree of an image, to which one layer after the other is added."""
+    """The merged file tree of an image; layers are added from the lowest to the highest."""
 
     def __init__(self, bytes_in: Path) -> None:
-        """Begin with nothing; files' bytes are laid flat into that folder, by number."""
+        """Start with an empty tree; file contents are stored as numbered files in `bytes_in`."""
         self.root = Folder()
         self._bytes_in, self._count, self._size, self._steps = bytes_in, 0, 0, 0
-        self._names: dict[str, str] = {}  # each is held once, however many paths it is on
+        self._names: dict[str, str] = {}  # interns path components to save memory
 
     def add(self, layer: IO[bytes]) -> None:
-        """Put a layer, an open tar, on top of those before it; or refuse."""
+        """Merge a layer, an open tar, on top of the tree; or refuse."""
         found: list[tuple[tuple[str, ...], Node | tuple[str, ...]]] = []
         try:
             with tarfile.open(fileobj=layer, mode="r|", tarinfo=Member) as tar:
@@ -177,27 +178,27 @@ class Layers:
                     if node is not None:
                         parts = parts_of(member.name)
                         found.append((tuple(self._names.setdefault(p, p) for p in parts), node))
-                    # it would hold each, with all that it says of itself
+                    # tarfile would keep every member in memory
                     tar.members.clear()  # type: ignore[attr-defined]  # unknown to typeshed
         except (tarfile.TarError, EOFError, ValueError, OverflowError, RecursionError):
             found = []
             self._count = MOST_ENTRIES + 1
         if self._count > MOST_ENTRIES:
             raise bad_environment("a layer is no tar, or there are too many files")
-        for parts, _ in found:  # what a layer takes away is what lay below it, wherever it says so
+        for parts, _ in found:  # whiteouts delete entries of lower layers only, so they go first
             self._take_away(parts)
         for parts, node in found:
             if parts and not parts[-1].startswith(_GONE):
                 self._put(parts, node)
 
     def has(self, path: str) -> bool:
-        """Say whether there is something of that path, as it is for those inside the image."""
+        """Say whether a path exists in the image, resolving links inside the image."""
         *above, name = parts_of(path.lstrip("/"))
         folder = self._folder(tuple(above), make=False)
         return folder is not None and name in folder.inside
 
     def write(self, target: Path) -> None:
-        """Write the tree, folders and files before links; or refuse."""
+        """Write the tree to disk, folders and files before links; or refuse."""
         try:
             self._write(target)
         except OSError:
@@ -221,7 +222,7 @@ class Layers:
             place.symlink_to(to)
 
     def _node(self, tar: tarfile.TarFile, member: tarfile.TarInfo) -> Node | tuple[str, ...] | None:
-        """Return what a member is; of a hard link, the parts of the path that it is another of."""
+        """Convert a tar member to a node; a hard link becomes the path of its target."""
         if self._count > MOST_ENTRIES:
             raise ValueError
         if member.isdir():
@@ -233,7 +234,7 @@ class Layers:
         if member.islnk():
             return parts_of(member.linkname)
         if not member.isreg():
-            return None  # a device, or a pipe
+            return None  # a device or a pipe
         self._size = _more(self._size, member.size)
         place = self._bytes_in / str(self._count)
         source = tar.extractfile(member)
@@ -264,11 +265,11 @@ class Layers:
                 raise bad_environment("a layer has a hard link to what is no file of the image")
             node = found
         if isinstance(node, Folder) and isinstance(folder.inside.get(parts[-1]), Folder):
-            return  # its contents stay
+            return  # an existing folder keeps its contents
         folder.inside[parts[-1]] = node
 
     def _folder(self, parts: tuple[str, ...], *, make: bool) -> Folder | None:
-        """Return the folder of that path in the tree; links on the way lead within the tree."""
+        """Resolve a path to a folder of the tree, following links inside the tree; None if none."""
         left, way, links = list(reversed(parts)), [self.root], 0
         while left:
             self._steps += 1
@@ -302,7 +303,7 @@ class Layers:
 
 
 def parts_of(path: str) -> tuple[str, ...]:
-    """Return the names on a member's path; absolute ones, and ones that climb, are refused."""
+    """Split a member's path into names; refuse absolute paths and paths with `..`."""
     parts = tuple(part for part in path.split("/") if part not in ("", "."))
     is_long = len(path) > _MOST_PATH or len(parts) > _MOST_DEPTH
     if path.startswith("/") or ".." in parts or "\0" in path or is_long:
@@ -329,7 +330,7 @@ def _walked(folder: Folder, place: Path) -> Iterator[tuple[Path, Node]]:
 def layers_of(
     files: Iterable[AbstractContextManager[IO[bytes]]], target: Path, bytes_in: Path
 ) -> None:
-    """Write the merged files of these layers, the lowest first; or refuse."""
+    """Merge these layers, the lowest first, and write the files to the target; or refuse."""
     merged = Layers(bytes_in)
     for one in files:
         with one as file:

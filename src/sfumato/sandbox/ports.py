@@ -1,4 +1,4 @@
-"""Protocols only: what pipelines need, so that strangers' programs meet rows in one place alone."""
+"""Protocols and orders of pipelines: split rows into blocks, and run untrusted programs on them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from sfumato.vault.sealed import Sealed
 
 @dataclass(frozen=True)
 class BlockColumn:
-    """A column that a program sees: its name, where it is stored, and what a step of it is."""
+    """A column that a program sees: its name, its stored index, its type and its step."""
 
     name: str
     place: int
@@ -25,132 +25,133 @@ class BlockColumn:
 
 @dataclass(frozen=True)
 class BlockTable:
-    """A table of people's rows, and what a program sees of it."""
+    """A table with a person column, and the columns of it that a program sees."""
 
     name: str
-    place: int  # on the card
-    person: str  # what the column is called that tells people apart
+    place: int  # index on the card
+    person: str  # name of the column that identifies persons
     columns: tuple[BlockColumn, ...]
-    most_rows: int  # that it may have by the card
+    most_rows: int  # most rows by the card
 
 
-MOST_KEPT: Final = 524_288  # bytes that a person's own run may leave for the group's
-KEPT_PROGRAMS: Final = 4  # of a data set, whose people's own runs are kept: those run last
+MOST_KEPT: Final = 524_288  # most bytes of results that a per-person run may pass to the group run
+KEPT_PROGRAMS: Final = 4  # programs per data set whose per-person results are stored: the last ones
 
 
 @dataclass(frozen=True)
 class StudyOrder:
-    """Blocks as BIDS folders, with each person's own run before them (soundness rule 29)."""
+    """Options of a study: blocks are BIDS folders, and per-person runs precede the block runs.
 
-    turns: int  # of which each person has one; as many as the card lets people in
-    kept: str = ""  # tells the runs of this program from all others'; none if nobody runs alone
-    beside: tuple[BlockTable, ...] = ()  # tables beside the card's own, each filtered as that is
+    A person's folder and stored result depend on no other person (soundness rule 29).
+    """
+
+    turns: int  # slots for per-person runs, one for each person that the card allows
+    kept: str = ""  # identifies this program's stored results; "" without per-person runs
+    beside: tuple[BlockTable, ...] = ()  # further tables, each with its visible columns
 
 
 @dataclass(frozen=True)
 class SplitOrder:
-    """An order to write people's rows into as many files as there are blocks.
+    """An order to split a table into one file per block of persons.
 
-    A person is in one block with all their rows: block = PRF(key, person) mod blocks. A file is a
-    function of the key and of its own people's rows (soundness rules 26 and 29).
+    All rows of a person are in one block: block = PRF(key, person) mod blocks. A file is a function
+    of the key and of its own persons' rows (soundness rules 26 and 29).
     """
 
-    table: str  # the prepared table
-    person: str  # what the first column is called, which tells a block's people apart
+    table: str  # path of the prepared table
+    person: str  # name of the first column, which identifies the persons of a block
     columns: tuple[BlockColumn, ...]
     blocks: int
-    key: bytes  # of this run alone
+    key: bytes  # random key of this run
     target: str  # a private folder
-    most_rows: int  # that all tables may have by the card
-    study: StudyOrder | None = None  # None where a block is a table alone
+    most_rows: int  # most rows of all tables by the card
+    study: StudyOrder | None = None  # None if a block is only a table
 
 
 def study_room(turns: int, person_mb: int) -> int:
-    """Return the bytes of disk that a run over folders may take: by public numbers alone.
+    """Return the maximal disk space, in bytes, of a run over folders; from public numbers alone.
 
-    What is kept, what is said this time, and once more in the blocks; and files, for turns and
-    blocks.
+    It counts each result three times: stored, new, and in the blocks. It counts people's files
+    twice: in turns and in blocks.
     """
     return turns * (3 * MOST_KEPT + 2 * (person_mb << 20))
 
 
 def said_path(turn: str) -> str:
-    """Return where what a person's own run has said is left."""
+    """Return the path of the result of a turn's per-person run."""
     return turn + ".said"
 
 
 class SplitEngine(Protocol):
-    """Where the rows live that programs are run on."""
+    """Engine that splits rows into blocks for programs."""
 
     def split(self, order: SplitOrder) -> tuple[str, ...]:
-        """Write one file a block, the empty ones too; return their paths.
+        """Write one file per block, also for empty blocks; return the paths.
 
-        Whatever goes wrong raises `EngineStopped`, and says nothing of the rows. Of a study, what
-        people's own runs have said lies beside their turns; it is kept, and goes to their blocks.
+        Any failure raises `EngineStopped`, without details. In a study, the results of per-person
+        runs are read from next to their turns, stored, and added to the persons' blocks.
         """
         ...
 
     def split_people(self, order: SplitOrder) -> tuple[str, ...]:
-        """Write one file a turn: a person's own folder, or nothing; return their paths.
+        """Write one file per turn: a person's folder, or nothing; return the paths.
 
-        A person's turn is drawn without regard to anybody else's; it is empty if their run is kept
-        from an earlier time.
+        Persons get their turns at random. A turn is empty if it has no person, or if the person's
+        result is already stored.
         """
         ...
 
     def room(self, table: str) -> int:
-        """Return the bytes of disk that are free where that is written.
+        """Return the free disk space, in bytes, where blocks and stored results are written.
 
-        How much is kept of earlier runs does not move it: each program's room is taken whole.
+        It does not depend on stored results, because each program's maximal space is reserved.
         """
         ...
 
 
 class Drafts(Protocol):
-    """Private folders for what lives as long as one run."""
+    """Source of private folders that exist for one run."""
 
     def draft(self) -> AbstractContextManager[str]:
-        """Give a private folder that is gone afterwards; what the killed have left goes too."""
+        """Yield a private folder and delete it afterwards, with leftovers of killed processes."""
         ...
 
 
 @dataclass(frozen=True)
 class SandboxLimits:
-    """What one block of a stranger's program may use; the same for every block of a job."""
+    """Resource limits of a block, the same for every block of a job."""
 
-    cpu_s: float = 1.0  # processor time of its own; lateness is judged by it (soundness rule 27)
+    cpu_s: float = 1.0  # its own processor time; decides whether it is late (soundness rule 27)
     memory_mb: int = 2048
     disk_mb: int = 64
     files: int = 4096
-    processes: int = 32  # with the threads, and the two that watch it
-    most_bytes: int = 65_536  # that it may say
+    processes: int = 32  # including threads and the two supervising processes
+    most_bytes: int = 65_536  # most bytes of output
 
     @property
     def wall_s(self) -> float:
-        """Return how long a block may take by the clock: it has a processor for itself."""
+        """Return the wall-clock limit of a block, which has a processor for itself."""
         return 1.5 * self.cpu_s + 0.05
 
 
 @dataclass(frozen=True)
 class BlockJob:
-    """A stranger's program, and the blocks of rows that it is to be run on, each for itself."""
+    """An order to run an untrusted program on every block of rows separately."""
 
-    program: dict[str, object]  # what the inside of a sandbox reads; no row, no secret
-    inputs: tuple[str, ...]  # files of rows, one a block; nobody reads them but the block
+    program: dict[str, object]  # the job message for the sandbox; it has no row and no secret
+    inputs: tuple[str, ...]  # files of rows, one per block; only the block reads its file
     outputs: tuple[Output, ...]
     limits: SandboxLimits
-    laid: Laid | None = None  # by an engine, out of rows; None of what is made up
-    own: str = (
-        ""  # the name of what the program brings along to run with (sandbox/program_environment.py)
-    )
+    laid: Laid | None = None  # timing of the engine that wrote the inputs; None for synthetic rows
+    own: str = ""  # name of the program's own environment (sandbox/program_environment.py)
 
 
 @dataclass(frozen=True)
 class TrialJob:
-    """A stranger's program, and made-up rows to try it on: nothing of anybody's is in it."""
+    """An order to try an untrusted program on synthetic rows; it contains no person's data."""
 
     program: dict[str, object]
-    texts: tuple[bytes, ...]  # rows, or a folder in one piece, one a block
+    texts: tuple[bytes, ...]  # one input per block: rows, or a packed folder
     limits: SandboxLimits
     own: str = ""
 
@@ -163,16 +164,16 @@ _TOO_LONG: Final = "stopped: its results were too long"
 
 @dataclass(frozen=True)
 class TrialResult:
-    """What a program did on made-up rows, openly; of real rows nothing like it is ever made."""
+    """Full result of a trial block on synthetic rows; it never exists for real rows."""
 
-    said: bytes  # its result files, as a block says them
+    said: bytes  # its result files, as the block's output message
     ended: str = "exited"  # one of ENDS
     status: int = 0  # exit status; less than 0 is the signal that ended it
     printed: bytes = b""  # the end of standard output and error
 
     @property
     def ending(self) -> str:
-        """Return how it ended, in words."""
+        """Return how the trial ended, in words."""
         if self.ended == "exited":
             return f"exit status {self.status}"
         if self.ended == "stopped" and self.status < 0:
@@ -182,59 +183,59 @@ class TrialResult:
 
 @dataclass(frozen=True)
 class Laid:
-    """When an engine began to lay out what is run, and by the card how much that can be.
+    """When the engine began to write the inputs, and how large they can be by the card.
 
-    How long it takes hangs on everybody's rows and files, so nothing starts when it is done, but at
-    a moment that public numbers set: a program can look at the clock.
+    The time that the engine needs depends on people's rows and files, and programs can read the
+    clock. So blocks start at a time that only public numbers determine.
     """
 
-    since: float  # of time.monotonic()
-    turns: int = 0  # of people, of each of which something may have to be kept
-    megabytes: int = 0  # of all people's files together, at most
+    since: float  # start, by time.monotonic()
+    turns: int = 0  # number of turns whose results may have to be stored
+    megabytes: int = 0  # most megabytes of all people's files together
 
 
 class Sandbox(Protocol):
-    """Where strangers' programs run beside the data."""
+    """Sandbox that runs untrusted programs on blocks of rows."""
 
     def run(self, job: BlockJob) -> Sealed[IntegerArray]:
-        """Return what each block says of each output, in steps: an array of blocks by outputs.
+        """Run all blocks; return their outputs in steps, an array of blocks by outputs.
 
-        A block that says nothing, too much, or nothing of use says the middle of each range. It
-        takes as long as the limits say, whatever the programs do; within that time what an engine
-        has laid out is removed. `SandboxStopped` says that no sandbox could be had.
+        A block with no output, too much output or an invalid one counts as the middle of each
+        range. The duration depends only on the limits, whatever the programs do. Within that time
+        the inputs are deleted. `SandboxStopped` means that no sandbox was available.
         """
         ...
 
     def run_each(self, job: BlockJob) -> None:
-        """Run the program on every turn; leave beside it what it says, unless the turn is empty.
+        """Run the program on every turn; write its result next to the turn, unless that is empty.
 
-        What a turn says is a file that only a block opens later: `said_path` of the turn's.
+        The result is the file `said_path(turn)`, which only a block opens later.
         """
         ...
 
     def try_out(self, job: TrialJob) -> tuple[TrialResult, ...]:
-        """Return what each block of made-up rows does, openly and as soon as it is done."""
+        """Run a program on synthetic rows; return each block's full result without delay."""
         ...
 
     def environment(self, own: str = "") -> str:
-        """Return the digest of what programs run with: interpreter, libraries, list of calls.
+        """Return the digest of the environment: interpreter, libraries and allowed system calls.
 
-        With what a program brings along, whose name is a digest, that is part of it; one that is
-        not here is refused.
+        `own` names the program's own environment, which then is part of the digest. An unknown name
+        is refused.
         """
         ...
 
     def check(self, limits: SandboxLimits, own: str = "") -> None:
-        """Raise `SandboxStopped` if none can be had with so much for each block."""
+        """Raise `SandboxStopped` if no sandbox can start with these limits per block."""
         ...
 
     def close(self) -> None:
-        """Let every process go."""
+        """Stop all sandbox processes."""
         ...
 
 
 class SandboxStopped(Exception):
-    """No sandbox starts, or the host ended one; says nothing of any row."""
+    """No sandbox starts, or the host ended one; the exception carries no details."""
 
     def __init__(self) -> None:
         super().__init__("the sandbox stopped")

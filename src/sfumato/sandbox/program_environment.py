@@ -1,6 +1,6 @@
-"""What a program brings along to run with: locked libraries, a folder, or an image, by digest.
+"""Names of programs' own environments: locked libraries, a folder, or an image, by digest.
 
-Its name has its kind and the digest of what it was made from. Nothing here looks at a file.
+A name is the kind and the digest of the source. This module reads no file.
 """
 
 from __future__ import annotations
@@ -13,52 +13,52 @@ from sfumato.dp.refusal import Refused
 
 LOCK, FOLDER, IMAGE = "lock", "folder", "image"
 KINDS: Final = (LOCK, FOLDER, IMAGE)
-NONE: Final = ""  # the name of no environment of one's own: the house's libraries, and no more
-MOST_LOCK: Final = 1_000_000  # letters
+NONE: Final = ""  # the name for no own environment: only the base libraries
+MOST_LOCK: Final = 1_000_000  # most characters of a lock file
 _NAME: Final = re.compile(rf"({'|'.join(KINDS)})-[0-9a-f]{{64}}")
 _PINNED: Final = re.compile(
     r"(?P<name>[A-Za-z0-9][A-Za-z0-9._-]*)==(?P<version>[A-Za-z0-9][A-Za-z0-9.+!_-]*)"
     r"(?P<hashes>( --hash=sha256:[0-9a-f]{64})+)"
 )
-_BESIDE: Final = "+"  # between the house's digest and the name of one's own
+_BESIDE: Final = "+"  # separates the base digest from the name of the own environment
 
 
 @dataclass(frozen=True)
 class OwnEnvironment:
-    """One that has been added here."""
+    """An own environment that has been added on this machine."""
 
     name: str
-    megabytes: int  # of memory that each bubble's copy needs
-    contents: str  # the digest of all its files as they were laid down
-    entry: tuple[str, ...] = ()  # of an image: what it runs by itself
-    settings: tuple[str, ...] = ()  # of an image: NAME=VALUE, from its makers
-    said: str = ""  # by whoever added it, for people
-    through: tuple[str, ...] = ()  # of an image: what its programs are started through
+    megabytes: int  # memory for the copy in each sandbox
+    contents: str  # digest of all its files when it was added
+    entry: tuple[str, ...] = ()  # images only: the entry point
+    settings: tuple[str, ...] = ()  # images only: environment variables as NAME=VALUE
+    said: str = ""  # a comment for people, by the person who added it
+    through: tuple[str, ...] = ()  # images only: the wrapper command that starts programs
 
     @property
     def kind(self) -> str:
-        """Return what it was made from."""
+        """Return its kind: lock, folder or image."""
         return self.name.partition("-")[0]
 
 
 def is_name(text: object) -> bool:
-    """Say whether that could name an environment."""
+    """Say whether a value has the form of an environment's name."""
     return isinstance(text, str) and _NAME.fullmatch(text) is not None
 
 
 def is_image(environment: str) -> bool:
-    """Say whether programs with that digest are run in an image of their own."""
+    """Say whether an environment digest (see `bound`) contains an image."""
     return own_of(environment).startswith(f"{IMAGE}-")
 
 
 def kind_and_digest(name: str) -> tuple[str, str]:
-    """Return what a name of an environment says: what it was made from, and of which bytes."""
+    """Split an environment's name into its kind and digest."""
     kind, _, digest = name.partition("-")
     return kind, digest
 
 
 def read_own(text: object) -> str:
-    """Return the name of the environment that a manifest asks for, or of none; or refuse."""
+    """Read the own environment of a manifest: its name, or NONE; refuse a malformed name."""
     if text is None or text == NONE:
         return NONE
     if not isinstance(text, str) or not is_name(text):
@@ -67,19 +67,19 @@ def read_own(text: object) -> str:
 
 
 def bound(house: str, own: str) -> str:
-    """Return the one text that stands for both; a program's digest has it in it."""
+    """Join the base digest and the own environment's name; a program's digest includes this."""
     return f"{house}{_BESIDE}{own}" if own else house
 
 
 def own_of(environment: str) -> str:
-    """Return the name of one's own in such a text."""
+    """Return the own environment's name from a text that `bound` has made."""
     return environment.partition(_BESIDE)[2]
 
 
 def read_lock(text: str) -> tuple[str, ...]:
-    """Return the lines of a locked requirements file, each pinned by version and hash; or refuse.
+    """Parse a locked requirements file: every line has a version and hashes; or refuse.
 
-    No option, address, path or marker: where files come from is whoever installs them to say.
+    Options, URLs, paths and markers are refused, so the lock cannot choose where files come from.
     """
     if len(text) > MOST_LOCK or not text.isascii():
         raise bad_environment(f"a lock is at most {MOST_LOCK:,} ASCII letters")
@@ -97,7 +97,7 @@ def read_lock(text: str) -> tuple[str, ...]:
 
 
 def bad_environment(says: str) -> Refused:
-    """Return the refusal of something that programs cannot run with."""
+    """Return the refusal for an invalid environment."""
     return Refused(
         "bad-environment",
         f"This is no environment for programs: {says}.",

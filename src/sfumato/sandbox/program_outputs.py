@@ -1,8 +1,8 @@
-"""What a stranger's program may say: named numbers, each in a declared range on a declared grid.
+"""Declare and parse the outputs of untrusted programs: numbers with a declared range and step.
 
-Everything a block said is hostile. It is read by readers of our own, which cannot fail: whatever
-is missing, malformed, infinite or no number is the middle of the range, so that failing says
-nothing (soundness rules 26 to 28).
+Every output of a block is untrusted, and our parsers never fail on it. A missing, malformed or
+non-finite value counts as the middle of the range, so a failure reveals nothing (soundness rules 26
+to 28).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
-from typing import Any, Final  # Any: JSON of a stranger's
+from typing import Any, Final  # Any: untrusted JSON
 
 import numpy as np
 
@@ -25,10 +25,10 @@ from sfumato.sandbox.file_formats.nifti import read_nifti, read_packed_nifti
 from sfumato.sandbox.file_formats.numpy_array import NumpyFile, read_npy
 
 MOST_OUTPUTS: Final = 64
-MOST_CELLS: Final = 4000  # of all arrays together: what a block may say holds as many
-MOST_STEPS: Final = 2**40  # of a range; with a thousand blocks a sum is far from overflowing
-ANSWER: Final = "answer.json"  # the file that a function's numbers come in
-_MOST_DIGITS: Final = 40  # of a number in a result; a longer one is no number
+MOST_CELLS: Final = 4000  # most numbers of all arrays together; they fit in a block's output
+MOST_STEPS: Final = 2**40  # most steps of a range; a sum over a thousand blocks cannot overflow
+ANSWER: Final = "answer.json"  # file with the numbers of a function
+_MOST_DIGITS: Final = 40  # most characters of a number in a result; a longer one is invalid
 _FAILURES: Final = (
     ValueError, LookupError, RecursionError, ArithmeticError, TypeError, struct.error,
 )  # fmt: skip
@@ -45,33 +45,33 @@ _MATLAB: Final = "mat"
 
 @dataclass(frozen=True)
 class Output:
-    """One number of a result file, or an array: its name, its place, its range and its grid."""
+    """One declared output, a number or an array: its name, range, step, and place in a file."""
 
     name: str
     lower: Fraction
     upper: Fraction
     step: Fraction
     path: str = ANSWER
-    at: tuple[str | int, ...] = ()  # keys of a JSON file; row and column of a table or an array
-    shape: tuple[int, ...] = ()  # of an array, whose every number has this range
+    at: tuple[str | int, ...] = ()  # path in the file: JSON keys, or row and column
+    shape: tuple[int, ...] = ()  # shape of an array, whose every number has this range
 
     @property
     def count(self) -> int:
-        """Return how many numbers it is."""
+        """Return how many numbers the output has."""
         return math.prod(self.shape)
 
     @property
     def steps(self) -> int:
-        """Return how many steps the range has: the most that one block moves a sum of blocks."""
+        """Return the number of steps in the range, the sensitivity of a sum to one block."""
         return int((self.upper - self.lower) / self.step)
 
     @property
     def middle(self) -> int:
-        """Return what stands for no result: steps above the lower end."""
+        """Return the substitute for an invalid result, in steps above the lower end."""
         return self.steps // 2
 
     def snapped(self, value: object) -> int:
-        """Return the value in steps above the lower end, clamped, then rounded half up."""
+        """Convert a value to steps above the lower end: clamped, then rounded half up, exactly."""
         exact = _exact(value)
         if exact is None:
             return self.middle
@@ -79,7 +79,7 @@ class Output:
         return min(self.steps, math.floor((inside - self.lower) / self.step + Fraction(1, 2)))
 
     def snapped_all(self, array: NumpyFile) -> list[int]:
-        """Return every number of an array of that shape in steps, as `snapped` does, in floats."""
+        """Convert all numbers of an array to steps, like `snapped` but in float arithmetic."""
         if array.shape != self.shape:
             raise ValueError
         values = array.numbers()
@@ -89,7 +89,7 @@ class Output:
         return [int(one) for one in steps.tolist()]
 
     def as_json(self) -> dict[str, object]:
-        """Return it as it stands in the ledger; exact."""
+        """Return the exact JSON of this output for the ledger."""
         shape = {"shape": list(self.shape)} if self.shape else {}
         return {
             **shape,
@@ -103,7 +103,7 @@ class Output:
 
 
 def _exact(value: object) -> Fraction | None:
-    """Return the number exactly, or None of what is none."""
+    """Return a number as an exact fraction, or None if it is not a finite number."""
     if isinstance(value, bool) or not isinstance(value, int | float | Decimal | Fraction):
         return None
     if isinstance(value, float) and not math.isfinite(value):
@@ -117,7 +117,7 @@ def _exact(value: object) -> Fraction | None:
 
 
 def read_outputs(shape: object) -> tuple[Output, ...]:
-    """Return the outputs that somebody declared, or refuse."""
+    """Parse the declared outputs of a program, or refuse."""
     if not isinstance(shape, list) or not 1 <= len(shape) <= MOST_OUTPUTS:
         raise bad_pipeline(f"declare 1 to {MOST_OUTPUTS} outputs")
     outputs = tuple(_read_output(one) for one in shape)
@@ -162,28 +162,28 @@ def _read_dims(shape: object, name: str) -> tuple[int, ...]:
 
 
 def is_result_path(path: str) -> bool:
-    """Say whether a path may name a result file: inside its folder, of a kind that is read."""
+    """Say whether a path may be a result file: inside the output folder, with a known suffix."""
     return len(path) <= 200 and _PATH.fullmatch(path) is not None and _suffix(path) in _SUFFIXES
 
 
 def _suffix(path: str) -> str:
-    """Return what kind of file it is, by its name."""
+    """Return the file format, by the suffix."""
     lower = path.lower()
     return "nii.gz" if lower.endswith(".nii.gz") else lower.rsplit(".", 1)[-1]
 
 
 def bound_of(value: object, name: str, end: str) -> Fraction:
-    """Return an end of a range, exactly as it was written, or refuse."""
+    """Parse an end of a range to the exact written number, or refuse."""
     exact = _ratio(value) if isinstance(value, str) else _exact(value)
     if isinstance(value, float) and exact is not None:
-        exact = Fraction(repr(value))  # as it was written
+        exact = Fraction(repr(value))  # 0.1 is 1/10, not the nearest double
     if exact is None or abs(exact) > 10**15:
         raise bad_pipeline(f"{end} of output {name!r} is no number up to 1e15")
     return exact
 
 
 def _ratio(text: str) -> Fraction | None:
-    """Return a number as people write it, or one that stands as a ratio in the ledger."""
+    """Parse a decimal number, or a ratio as the ledger stores it."""
     return Fraction(text) if _RATIO.fullmatch(text) else _text_number(text)
 
 
@@ -205,12 +205,12 @@ def _read_at(shape: object, name: str) -> tuple[str | int, ...]:
 
 
 def bad_pipeline(cause: str) -> Refused:
-    """Return the refusal of a pipeline that is not declared as it should be."""
+    """Return the refusal for an invalid pipeline declaration."""
     return Refused("bad-pipeline", f"The pipeline is not well declared: {cause}.", "Correct it.")
 
 
 def _text_number(text: str) -> Fraction | None:
-    """Return a number as people write it, or None; bounded, so that it cannot take long."""
+    """Parse a decimal number in a text; None if it is invalid or too long to parse quickly."""
     if not _NUMBER.fullmatch(text.strip()):
         return None
     try:
@@ -224,21 +224,21 @@ def _text_number(text: str) -> Fraction | None:
 
 @dataclass(frozen=True)
 class Reading:
-    """What one result of a trial on made-up rows was read as; of real rows this is never made."""
+    """How one output of a trial on synthetic rows was parsed; it never exists for real rows."""
 
     name: str
-    is_number: bool  # if not, it counts as the middle of the range
+    is_number: bool  # False if it counts as the middle of the range
     says: str
 
     def as_json(self) -> dict[str, object]:
-        """Return it as a plan shows it."""
+        """Return the reading as JSON for a plan."""
         return {"output": self.name, "is_number": self.is_number, "says": self.says}
 
 
 def readings(said: bytes, outputs: tuple[Output, ...]) -> list[Reading]:
-    """Return what each output of a trial on made-up rows was read as, and why if it is no number.
+    """Explain how each output of a trial on synthetic rows was parsed, and why if it is invalid.
 
-    `read_said` takes the same bytes for the same numbers (a test compares them).
+    `read_said` parses the same bytes to the same numbers (a test compares them).
     """
     try:
         with np.errstate(all="ignore"):
@@ -287,15 +287,15 @@ def _array_reading(parsed: object, output: Output) -> Reading:
 
 
 def read_said(said: bytes, outputs: tuple[Output, ...]) -> list[int]:
-    """Return each number of each output in steps; `said` is a block's, and may be anything at all.
+    """Parse the untrusted output of a block; return each number of each output in steps.
 
-    It never raises, and numpy never warns: either would be one exact bit of the block's rows. Each
-    file is read once.
+    It never raises, and numpy never warns: either would reveal one exact bit of the block's rows.
+    Each file is parsed once.
     """
     try:
-        with np.errstate(all="ignore"):  # or a NaN that signals is told on standard error
+        with np.errstate(all="ignore"):  # else numpy warns of a signalling NaN on standard error
             return _read_said(_files(said), outputs)
-    except Exception:  # noqa: BLE001  # unknown is the middle, for every output of the block
+    except Exception:  # noqa: BLE001  # every output of the block counts as the middle
         return [output.middle for output in outputs for _ in range(output.count)]
 
 
@@ -321,7 +321,7 @@ def _array(parsed: object, output: Output) -> object:
 
 
 def _files(said: bytes) -> dict[str, bytes]:
-    """Return the files a block sent, or none: a JSON object of paths and bytes in hex."""
+    """Parse a block's message, a JSON object of paths and hex bytes; empty if it is invalid."""
     try:
         body = json.loads(said, parse_int=_unread, parse_float=_unread)
         pairs = body.items() if isinstance(body, dict) else ()
@@ -331,11 +331,11 @@ def _files(said: bytes) -> dict[str, bytes]:
 
 
 def _unread(_text: str) -> None:
-    """Stand for a number where none is looked for."""
+    """Return None for a JSON number: the message has no numbers that matter."""
 
 
 def _parsed(found: bytes | None, path: str) -> object:
-    """Return the file's content in the shape that is looked into, or None."""
+    """Parse a result file by its format; return None if it is missing or invalid."""
     if found is None:
         return None
     try:
@@ -388,14 +388,14 @@ def _parse_csv(found: bytes) -> object:
 
 
 def _lines(found: bytes, between: str) -> tuple[list[list[str]], dict[str, int]]:
-    """Return the cells of each line, and the place of each name in line one."""
+    """Split a table into cells per line, and index the column names of line one."""
     lines = [line.split(between) for line in found.decode("utf-8").splitlines() if line.strip()]
     heads = {head.strip(): place for place, head in reversed(list(enumerate(lines[0])))}
     return lines, heads
 
 
 def _find_cell(table: Any, at: tuple[str | int, ...]) -> object:
-    """Return a cell: by row and column number; or by row and the column's name in line one."""
+    """Return a cell by row and column number, or by row and the column's name in line one."""
     lines, heads = table
     column = at[1] if len(at) > 1 else 0
     if isinstance(column, str):
@@ -416,7 +416,7 @@ def _find_npy(array: Any, at: tuple[str | int, ...]) -> object:
 
 
 def _in_matlab(arrays: Any, at: tuple[str | int, ...]) -> object:
-    """Return the array of that name; of a file with one array, that one, if none is named."""
+    """Return the array of the given name; without a name, the only array of the file."""
     found: Mapping[str, NumpyFile] = arrays
     if at and isinstance(at[0], str):
         return found[at[0]]
@@ -428,7 +428,7 @@ def _find_mat(arrays: Any, at: tuple[str | int, ...]) -> object:
     is_named = bool(at) and isinstance(at[0], str)
     array = _in_matlab(arrays, at)
     rest = at[1:] if is_named else at
-    if not rest and isinstance(array, NumpyFile):  # a number is an array of one by one there
+    if not rest and isinstance(array, NumpyFile):  # MATLAB stores a number as a 1x1 array
         rest = (0,) * len(array.shape) if math.prod(array.shape) == 1 else ()
     return _find_npy(array, rest)
 

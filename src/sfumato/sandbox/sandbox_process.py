@@ -1,9 +1,9 @@
-"""One warm bubble: started without a right or a secret, given one block at a time.
+"""Start a preloaded sandbox process without privileges or secrets, and run one block at a time.
 
-Bubblewrap makes it, or its own first process in a container of another runtime (nested.py).
+Bubblewrap isolates it, or its own first process in a container of another runtime (nested.py).
 
-Nothing comes out of it but frames of its keeper: how a block ended, its own processor time, and
-what it said, capped. A bubble ends when this process does, however it ends.
+Its only output are messages of the keeper: how a block ended, its processor time, and its
+size-limited output. A sandbox ends when this process ends in any way.
 """
 
 from __future__ import annotations
@@ -34,25 +34,25 @@ from sfumato.sandbox.ports import SandboxLimits
 BWRAP: Final = "bwrap"
 DONE, LATE, STALLED, BROKEN = 0, 1, 2, 3  # how a block ended (inside.py)
 _HEAD: Final = struct.Struct("<BQI")
-_TRIAL_HEAD: Final = struct.Struct("<iI")  # exit status, bytes that were printed
-MOST_PRINTED: Final = 4096  # bytes that are shown of what a block of made-up rows printed
-_START_S: Final = 180.0  # whoever does not start ends at once; this is for a machine that is busy
+_TRIAL_HEAD: Final = struct.Struct("<iI")  # exit status, bytes of printed output
+MOST_PRINTED: Final = 4096  # most bytes of a trial's printed output
+_START_S: Final = 180.0  # start timeout for a busy machine; a failed start ends at once
 _LOOK_S: Final = 0.1
-_TIDY_S: Final = 10.0  # that a runtime has, once its container has heard us hang up
+_TIDY_S: Final = 10.0  # time for a runtime to clean up after we close the socket
 _BUBBLEWRAP: Final = Runtime()
-_GRACE_S: Final = 20.0  # that a keeper may be late with its frame; then the host is at fault
-# where memory runs out, the kernel is to end a bubble, and in it the largest: a block
+_GRACE_S: Final = 20.0  # how late a keeper's message may be; later counts as a host failure
+# if memory runs out, the OOM killer must choose a sandbox, and its largest process: a block
 _FIRST_TO_GO: Final = ("/bin/sh", "-c", 'echo 1000 >/proc/self/oom_score_adj; exec "$@"', "sh")
-_FIRST_UID, _UIDS = 61_184, 4_000  # uids that services are given for the time they run
+_FIRST_UID, _UIDS = 61_184, 4_000  # range of uids for temporary services
 
 
 class SandboxProcessEnded(Exception):
-    """A bubble does not start, or has ended; says nothing of any row."""
+    """A sandbox does not start, or has ended; the exception carries no details."""
 
 
 @dataclass(frozen=True)
 class Ran:
-    """What the keeper of a block says."""
+    """The keeper's message about a block: how it ended, processor time, output."""
 
     ended: int
     used_us: int
@@ -61,9 +61,9 @@ class Ran:
 
 @dataclass(frozen=True)
 class TrialEnd:
-    """What the keeper of a block of made-up rows says besides."""
+    """The keeper's further message about a trial block on synthetic rows."""
 
-    status: int  # that the program exited with; less than 0 is the signal that ended it
+    status: int  # exit status of the program; a negative number is the signal that ended it
     printed: bytes  # the end of its standard output and error
 
 
@@ -71,12 +71,12 @@ Heard = TypeVar("Heard")
 
 
 class SandboxProcess:
-    """A zygote in bubblewrap, or in a container."""
+    """A running sandbox: a zygote in bubblewrap or in a container."""
 
     def __init__(
         self, made: Environment, cpu: int, dice: Dice, runtime: Runtime = _BUBBLEWRAP
     ) -> None:
-        """Start it on that processor and wait until it is warm."""
+        """Start the sandbox on a processor and wait until its libraries are loaded."""
         if shutil.which(program(runtime)) is None:
             raise SandboxProcessEnded
         begin = _in_bubblewrap if runtime.name == BUBBLEWRAP else partial(_in_container, runtime)
@@ -98,17 +98,17 @@ class SandboxProcess:
         return self._process.pid
 
     def is_alive(self) -> bool:
-        """Say whether its launcher runs."""
+        """Say whether the launcher is running."""
         return self._process.poll() is None
 
     def run(self, program: int, rows: int, limits: SandboxLimits) -> Ran:
-        """Run one block to its end; the two descriptors are read inside, and not here."""
+        """Run one block to its end; only the sandbox reads the two descriptors."""
         return self._ordered(_order(limits), program, rows, partial(_heard, limits=limits))
 
     def try_out(self, program: int, rows: int, limits: SandboxLimits) -> tuple[Ran, TrialEnd]:
-        """Run one block of made-up rows; return also its exit status, and what it printed.
+        """Run one block of synthetic rows; return also its exit status and printed output.
 
-        No real row may come here: what is printed leaves as it is.
+        Never pass real rows here: the printed output leaves the sandbox without noise.
         """
         order = {**_order(limits), "printed": MOST_PRINTED}
         return self._ordered(order, program, rows, partial(_heard_trial, limits=limits))
@@ -131,7 +131,7 @@ class SandboxProcess:
                 os.close(say)
 
     def kill(self) -> None:
-        """End everything in it at once; a runtime has a moment to clear its own away."""
+        """Kill the sandbox; a container runtime first gets some time to clean up."""
         self._control.close()
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(self._tidy_s)
@@ -220,7 +220,7 @@ def _in_container(
 
 
 def _called(listener: socket.socket, process: subprocess.Popen[bytes]) -> socket.socket:
-    """Return the line of who calls; whoever has started it may end first."""
+    """Accept the container's connection; fail if its runtime ends first or the start times out."""
     until = time.monotonic() + _START_S
     listener.settimeout(_LOOK_S)
     while time.monotonic() < until and process.poll() is None:
@@ -230,7 +230,7 @@ def _called(listener: socket.socket, process: subprocess.Popen[bytes]) -> socket
 
 
 def _zygote(made: Environment, cpu: int, control: int, *, is_nested: bool = False) -> list[str]:
-    """Return how the zygote is started, once the environment is carried in."""
+    """Return the command that starts the zygote from the environment's copy in memory."""
     settings = {
         "control": control,
         "path": [] if made.is_alone else ["/env/packages"],
@@ -240,12 +240,12 @@ def _zygote(made: Environment, cpu: int, control: int, *, is_nested: bool = Fals
         "cpus": [cpu],
         "nested": is_nested,
     }
-    # not -I, which would leave the hash seed out; there is no environment but what is set here
+    # not -I, which would ignore PYTHONHASHSEED; all environment variables are set by us
     return [made.python, "-s", "-P", "/env/inside/inside.py", json.dumps(settings)]
 
 
 def _started(argv: list[str], uid: int | None, kept: tuple[int, ...]) -> subprocess.Popen[bytes]:
-    """Start it with an empty environment; as root, under a uid that nothing else has."""
+    """Start a command with an empty environment; if we are root, under an unused uid."""
     found = shutil.which(argv[0])
     if found is None:
         raise FileNotFoundError
@@ -266,12 +266,13 @@ def _started(argv: list[str], uid: int | None, kept: tuple[int, ...]) -> subproc
 
 
 def arguments(made: Environment) -> list[str]:
-    """Return how bubblewrap is started: no host file but the environment, and that for a moment.
+    """Return bubblewrap's arguments; the sandbox sees no host file but the environment.
 
-    The zygote carries it into /env, which is memory of the bubble's own, and lets go of /from: a
-    file that two bubbles see could be marked, by what of it or of its folder is in the host's
-    memory. The zygote keeps one right, over its own namespaces only, to give each block a room;
-    every block gives it up. There is no /proc and no /sys, and no network to speak of.
+    The zygote copies the environment into /env, a tmpfs of the sandbox, and unmounts /from. Two
+    sandboxes that share a file could use its state in the host's page cache as a covert channel.
+
+    The zygote keeps one capability, over its own namespaces only, to create namespaces for each
+    block. Every block drops it. There is no /proc, no /sys, and no usable network.
     """
     return [
         *("--unshare-all", "--unshare-user", "--as-pid-1", "--new-session"),
@@ -292,15 +293,15 @@ def arguments(made: Environment) -> list[str]:
 
 
 def own_uid(dice: Dice) -> int | None:
-    """Return a uid that no process and no account has, if we are root; else None: our own will do.
+    """Return a random unused uid if we are root; else None, because our own uid is enough.
 
-    What root starts would be root outside of its bubble, and no limit would hold it.
+    A sandbox that root started would be root outside of it, and no limit would apply.
     """
     return free_uid(int.from_bytes(dice.draw(4), "little"))
 
 
 def free_uid(number: int) -> int | None:
-    """Return the first such uid from that place among them; None, if we are not root."""
+    """Return the first unused uid of the range, starting at `number`; None if we are not root."""
     if os.geteuid() != 0:
         return None
     taken = {account.pw_uid for account in pwd.getpwall()} | _uids_of_processes()

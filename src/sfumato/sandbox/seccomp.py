@@ -1,11 +1,14 @@
-"""Which system calls a stranger's program may make: a list of what is allowed, as a kernel filter.
+"""Seccomp filter for untrusted programs: an allow-list of system calls.
 
-What is not listed is refused with an error, so that a program goes on and finds nothing. There is
-no fork and no exec: one program is one process, whose memory and time the kernel itself counts.
-Nothing that two blocks share can be marked: no locks and no times on files, no shared futex, no
-look at the free space of the host, no page thrown out or merged, no huge page from the host's pool,
-no number of a mount or of a thread. Sleeping and bringing to disk take no time, and polling is
-refused; who waits on a lock all the same is stopped by the keeper's clock (inside.py).
+A call that is not listed fails with an error, and the program goes on. There is no fork, and only
+an image's program may exec. So a program is one process, whose memory and time the kernel measures.
+
+The filter closes covert channels between blocks. It blocks file locks, file times, shared futexes
+and the host's pool of huge pages. A block cannot evict or merge pages. It cannot see the host's
+free space, nor host-wide numbers of mounts and threads.
+
+Sleeping and syncing return at once, and polling is refused. If a program still blocks on a lock,
+the keeper's deadline stops it (inside.py).
 """
 
 from __future__ import annotations
@@ -14,7 +17,7 @@ import struct
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-_ARCH: Final = {"x86_64": 0xC000003E}  # AUDIT_ARCH_*; another machine needs its own numbers
+_ARCH: Final = {"x86_64": 0xC000003E}  # AUDIT_ARCH_*; another processor has other call numbers
 _NUMBER_AT, _ARCH_AT, _FIRST_AT, _SECOND_AT, _THIRD_AT, _FOURTH_AT = (
     0,
     4,
@@ -23,12 +26,12 @@ _NUMBER_AT, _ARCH_AT, _FIRST_AT, _SECOND_AT, _THIRD_AT, _FOURTH_AT = (
     32,
     40,
 )  # in struct seccomp_data
-_LOAD, _EQUAL, _HAS, _RETURN = 0x20, 0x15, 0x45, 0x06  # of classic BPF
+_LOAD, _EQUAL, _HAS, _RETURN = 0x20, 0x15, 0x45, 0x06  # opcodes of classic BPF
 _ALLOW, _ERROR, _KILL = 0x7FFF0000, 0x00050000, 0x80000000
 _EPERM, _ENOSYS, _ENOTTY, _EAGAIN = 1, 38, 25, 11
 _THREAD: Final = 0x00010000  # CLONE_THREAD; a thread shares its process's memory and limits
-_OF_THREADS: Final = 0x017D0F00  # that flag, and what libraries say with it: VM, FS, FILES,
-# SIGHAND, SYSVSEM, SETTLS, PARENT_SETTID, CHILD_CLEARTID, DETACHED and CHILD_SETTID
+_OF_THREADS: Final = 0x017D0F00  # that flag, and those that libraries combine with it: VM, FS,
+# FILES, SIGHAND, SYSVSEM, SETTLS, PARENT_SETTID, CHILD_CLEARTID, DETACHED and CHILD_SETTID
 _OPCODE: Final = struct.Struct("=HBBI")
 
 ALLOWED: Final = {
@@ -50,8 +53,8 @@ ALLOWED: Final = {
     "getcpu": 309, "renameat2": 316, "getrandom": 318, "copy_file_range": 326,
     "rseq": 334, "close_range": 436, "faccessat2": 439,
 }  # fmt: skip
-_VOICE: Final = 3  # the descriptor of a block's one pipe (inside.py)
-_LOOKS: Final = (5, 262)  # fstat, newfstatat; the latter takes a descriptor without a path, too
+_VOICE: Final = 3  # descriptor of a block's output pipe (inside.py)
+_LOOKS: Final = (5, 262)  # fstat, newfstatat; the latter also works on a descriptor alone
 _COPIES: Final = (32, 33, 292)  # dup, dup2, dup3
 _FCNTL, _FUTEX, _PRIVATE = 72, 202, 128  # FUTEX_PRIVATE_FLAG
 _DESCRIPTORS: Final = (
@@ -62,27 +65,28 @@ _DESCRIPTORS: Final = (
     4,
     1030,
 )  # F_DUPFD, F_GETFD, F_SETFD, F_GETFL, F_SETFL, F_DUPFD_CLOEXEC
-_BECOMES: Final = {"execve": 59, "arch_prctl": 158}  # what becoming another program takes
+_BECOMES: Final = {"execve": 59, "arch_prctl": 158}  # needed to execute another program
 _MMAP, _HUGE = 9, 0x00040000  # MAP_HUGETLB
-_MADVISE, _ADVICE = 28, (4, 8, 14, 15)  # MADV_DONTNEED, _FREE, _HUGEPAGE, _NOHUGEPAGE: one's own
-_STATX: Final = 332  # tells the number of a mount, which the host counts; there are older ways
+_MADVISE, _ADVICE = 28, (4, 8, 14, 15)  # MADV_DONTNEED, _FREE, _HUGEPAGE, _NOHUGEPAGE: own pages
+_STATX: Final = 332  # reveals the host-wide mount number; libraries fall back to older calls
 _TO_DISK: Final = (26, 74, 75)  # msync, fsync, fdatasync: there is no disk
 _CLONE, _CLONE3, _IOCTL, _PRLIMIT, _NANOSLEEP, _CLOCK_NANOSLEEP = 56, 435, 16, 302, 35, 230
 
 
 class UnknownMachine(Exception):
-    """There is no list for this kind of processor."""
+    """There is no filter for this processor architecture."""
 
 
 def filter_for(machine: str) -> bytes:
-    """Return the filter for that kind of processor, as the kernel reads it."""
+    """Return the seccomp filter of a block for a processor architecture, as BPF bytes."""
     return _filter(machine, ALLOWED.values(), _no_look_at_the_voice())
 
 
 def image_filter_for(machine: str) -> bytes:
-    """Return the filter for an image's own program, which a block becomes: still one process.
+    """Return the seccomp filter for an image's program, which also allows execve.
 
-    Such a program has no pipe, so what it opens first may have that descriptor.
+    The block still is one process. The program has no output pipe, so descriptor 3 needs no
+    protection: its first open file may get this number.
     """
     return _filter(machine, {**ALLOWED, **_BECOMES}.values(), [])
 
@@ -95,11 +99,11 @@ def _filter(machine: str, allowed: Iterable[int], voice: Sequence[bytes]) -> byt
         _op(_EQUAL, _ARCH[machine], 1, 0),
         _op(_RETURN, _KILL),
         _op(_LOAD, _NUMBER_AT),
-        *_answers((_CLONE3,), _ERROR | _ENOSYS),  # its flags lie in memory, which no filter reads
+        *_answers((_CLONE3,), _ERROR | _ENOSYS),  # a filter cannot read its flags in memory
         *_answers((_STATX,), _ERROR | _ENOSYS),
         *_answers(_TO_DISK, _ERROR | 0),
         *_answers((_IOCTL,), _ERROR | _ENOTTY),
-        *_answers((_NANOSLEEP, _CLOCK_NANOSLEEP), _ERROR | 0),  # "slept": at once
+        *_answers((_NANOSLEEP, _CLOCK_NANOSLEEP), _ERROR | 0),  # success without sleeping
         *_no_pages_of_the_pool(),
         *_advice_on_own_pages(),
         *voice,
@@ -126,7 +130,7 @@ def _answers(numbers: Sequence[int], answer: int) -> list[bytes]:
 
 
 def _no_pages_of_the_pool() -> list[bytes]:
-    """Let memory be had, but not from the host's pool of huge pages, which blocks share."""
+    """Allow mmap, but not from the host's pool of huge pages, which blocks share."""
     return [
         _op(_EQUAL, _MMAP, 0, 4),
         _op(_LOAD, _FOURTH_AT),
@@ -137,7 +141,7 @@ def _no_pages_of_the_pool() -> list[bytes]:
 
 
 def _advice_on_own_pages() -> list[bytes]:
-    """Let memory be given back; what else is advised is heard, and nothing is done."""
+    """Allow madvise on own pages; any other advice succeeds without effect."""
     return [
         _op(_EQUAL, _MADVISE, 0, 2 + 2 * len(_ADVICE)),
         _op(_LOAD, _THIRD_AT),
@@ -147,9 +151,10 @@ def _advice_on_own_pages() -> list[bytes]:
 
 
 def _no_look_at_the_voice() -> list[bytes]:
-    """Let a block write to its pipe, not look at it: the host numbers pipes, all blocks' together.
+    """Forbid fstat and copies of the output pipe; a block may only write to it.
 
-    Nor may it be copied to another descriptor, which could be looked at.
+    The pipe's inode number is host-wide and would reveal the activity of other blocks. A copied
+    descriptor would allow fstat again.
     """
     steps = []
     for number in (*_LOOKS, *_COPIES, _FCNTL):
@@ -164,10 +169,10 @@ def _no_look_at_the_voice() -> list[bytes]:
 
 
 def _threads_only() -> list[bytes]:
-    """Let a thread begin, and no process; with that flag no new namespace can be asked for.
+    """Allow clone for threads only; CLONE_THREAD excludes new processes and namespaces.
 
-    Nor a descriptor of the thread (CLONE_PIDFD): its inode is the number of processes and threads
-    that the whole host has begun, so a block could count what another one began.
+    CLONE_PIDFD is refused too. The inode number of a pidfd counts the processes and threads of the
+    whole host, so it would reveal the activity of other blocks.
     """
     return [
         _op(_EQUAL, _CLONE, 0, 5),
@@ -180,7 +185,7 @@ def _threads_only() -> list[bytes]:
 
 
 def _reading_limits_only() -> list[bytes]:
-    """Let limits be looked at: there is no pointer to new ones."""
+    """Allow prlimit64 for reading only: the pointer to new limits must be null."""
     return [
         _op(_EQUAL, _PRLIMIT, 0, 6),
         _op(_LOAD, _THIRD_AT),
@@ -193,7 +198,10 @@ def _reading_limits_only() -> list[bytes]:
 
 
 def _no_locks_on_files() -> list[bytes]:
-    """Let descriptors be copied and their flags be set: a lock on a shared file is a signal."""
+    """Allow fcntl for copying descriptors and setting flags, but not for locks.
+
+    A lock on a shared file would be a covert channel.
+    """
     return [
         _op(_EQUAL, _FCNTL, 0, 2 + 2 * len(_DESCRIPTORS)),
         _op(_LOAD, _SECOND_AT),
@@ -203,9 +211,9 @@ def _no_locks_on_files() -> list[bytes]:
 
 
 def _private_futexes_only() -> list[bytes]:
-    """Let threads of one process wait for each other, and for nobody through a shared page.
+    """Allow private futexes, so threads of one process can wait for each other.
 
-    Who joins a thread waits on a futex that is not private: told to try again, it spins.
+    Joining a thread uses a futex that is not private. It gets EAGAIN, so the caller spins.
     """
     return [
         _op(_EQUAL, _FUTEX, 0, 4),

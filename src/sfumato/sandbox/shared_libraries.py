@@ -1,8 +1,8 @@
-"""Which shared libraries a copy needs, and where this machine keeps them.
+"""Copy the shared libraries that an environment needs from this machine.
 
-The loader is asked about the house's own files alone: it maps what it looks at and believes what
-stands there, so a stranger's file could make it run their code, outside of any bubble. What a
-program brings along gets a fixed list of the compilers' libraries, whatever its files say.
+The dynamic loader lists the dependencies, but only of trusted files. It maps a file to inspect it,
+so an untrusted file could make it run code outside of the sandbox. A program's own environment gets
+a fixed list of compiler runtime libraries instead, whatever its files need.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final
 
 LOADER: Final = Path("/lib64/ld-linux-x86-64.so.2")
-_AT_RUN_TIME: Final = "libgcc_s.so.1"  # what the C library looks for when a thread ends
+_AT_RUN_TIME: Final = "libgcc_s.so.1"  # the C library loads it when a thread ends
 _NEEDED: Final = re.compile(r"^\s*(?P<name>[A-Za-z0-9._+-]+) => (?P<path>/.+) \(0x", re.MULTILINE)
 RUNTIME: Final = (
     "libc.so.6", "libm.so.6", "libpthread.so.0", "libdl.so.2", "librt.so.1", "libutil.so.1",
@@ -27,9 +27,9 @@ _PATIENCE_S: Final = 30
 
 
 def copy_libraries(binaries: Iterable[Path], draft: Path, own: Path) -> None:
-    """Copy what those need from outside of the draft, and what loads it, into `draft/libs`.
+    """Copy the loader and the libraries that the binaries need into `draft/libs`.
 
-    They must be the house's own: the loader looks at them.
+    The binaries must be trusted, because the loader maps them.
     """
     libraries = draft / "libs"
     libraries.mkdir()
@@ -43,7 +43,7 @@ def copy_libraries(binaries: Iterable[Path], draft: Path, own: Path) -> None:
 
 
 def copy_runtime(draft: Path) -> None:
-    """Copy what compiled libraries of anybody's may need of this machine into `draft/libs`."""
+    """Copy the fixed list of compiler runtime libraries into `draft/libs`."""
     libraries = draft / "libs"
     libraries.mkdir()
     folders = [Path(folder).resolve() for folder in _FOLDERS]
@@ -55,7 +55,7 @@ def copy_runtime(draft: Path) -> None:
 
 
 def _needed(binary: Path, own: Path) -> list[tuple[str, Path]]:
-    """Return the names of the libraries that it needs, and where they are found."""
+    """Return the names and paths of the libraries that a trusted binary needs."""
     listed = subprocess.run(
         [LOADER, "--list", binary],
         env={"LD_LIBRARY_PATH": str(own)},

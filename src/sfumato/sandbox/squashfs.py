@@ -1,9 +1,8 @@
-"""The files of a stranger's squashfs, as one tar out of a pipe: no kernel ever mounts it.
+"""Unpack an untrusted squashfs image as a tar stream, without mounting it.
 
-Who unfolds it (sqfs2tar, of squashfs-tools-ng) reads what a stranger has made, so it runs in a
-bubble: not as root, with no network, no second process, no file that it may write, and nothing to
-see but itself and the image. What comes out is as hostile, and is read as any layer is
-(oci_layers.py).
+The tool sqfs2tar (of squashfs-tools-ng) parses untrusted bytes, so it runs in a bubblewrap sandbox.
+It is not root and has no network, no second process and no writable file. It sees only itself and
+the image. The tar is untrusted too, and is parsed like an OCI layer (oci_layers.py).
 """
 
 from __future__ import annotations
@@ -27,11 +26,11 @@ from sfumato.sandbox.shared_libraries import LOADER, copy_libraries
 
 TOOL: Final = "sqfs2tar"
 PACKAGE: Final = "squashfs-tools-ng"
-_MOST_MEMORY_KB: Final = 1 << 21  # of addresses
+_MOST_MEMORY_KB: Final = 1 << 21  # address space
 _MOST_CPU_S: Final = 600
 _MOST_S: Final = 1_800
-_MOST_LEFT: Final = 1 << 20  # that may follow a tar's end
-# nothing that is written lies anywhere, no dump of memory either; a limit that is not had ends it
+_MOST_LEFT: Final = 1 << 20  # most bytes after the end of the tar
+# no file and no core dump can be written; if a limit cannot be set, the tool does not start
 _LIMITED: Final = (
     f"ulimit -c 0 && ulimit -f 0 && ulimit -n 64 && ulimit -t {_MOST_CPU_S}"
     f' && ulimit -v {_MOST_MEMORY_KB} && exec "$@"'
@@ -39,12 +38,15 @@ _LIMITED: Final = (
 
 
 def can_unfold() -> bool:
-    """Say whether this machine can unfold one."""
+    """Say whether this machine has the tools to unpack a squashfs."""
     return shutil.which(TOOL) is not None and shutil.which(BWRAP) is not None
 
 
 def unfold(squash: Path, read: Callable[[IO[bytes]], None]) -> None:
-    """Let the reader read the files as a tar; or refuse. The image lies in a folder of ours."""
+    """Unpack a squashfs and pass its tar stream to `read`; or refuse.
+
+    The image must be in a folder of ours, because its permissions are changed.
+    """
     if not can_unfold():
         raise Refused(
             "sandbox-missing",
@@ -65,7 +67,7 @@ def unfold(squash: Path, read: Callable[[IO[bytes]], None]) -> None:
 
 
 def command(tool: Path, squash: Path, code: int) -> list[str]:
-    """Return how the bubble is started: it sees the tool, its libraries and the image."""
+    """Return the bubblewrap command of the tool, which sees only itself and the image."""
     return [
         *(BWRAP, "--unshare-all", "--unshare-user", "--as-pid-1", "--new-session"),
         *("--die-with-parent", "--uid", "1000", "--gid", "1000", "--hostname", "bubble"),
@@ -78,7 +80,7 @@ def command(tool: Path, squash: Path, code: int) -> list[str]:
 
 
 def _lay_out(tool: Path) -> None:
-    """Copy the tool and the libraries that it needs: they are the system's own."""
+    """Copy the tool and its libraries, which are trusted, to a folder."""
     tool.mkdir()
     source = Path(shutil.which(TOOL) or TOOL).resolve()
     shutil.copyfile(source, tool / TOOL)
@@ -89,7 +91,7 @@ def _lay_out(tool: Path) -> None:
 
 @contextmanager
 def _filter() -> Iterator[int]:
-    """Hold the list of calls that an image's own program has, as a file that lies nowhere."""
+    """Yield the descriptor of a memory file with the seccomp filter of image programs."""
     try:
         code = image_filter_for(platform.machine())
     except UnknownMachine:
@@ -105,7 +107,7 @@ def _filter() -> Iterator[int]:
 
 @contextmanager
 def _begun(argv: list[str], kept: int) -> Iterator[subprocess.Popen[bytes]]:
-    """Start it with no environment, and as root under a uid that nobody has; it ends with us."""
+    """Start a command with an empty environment, as root under an unused uid; end it with us."""
     uid = free_uid(os.getpid())
     process = subprocess.Popen(
         ["/bin/sh", "-c", _LIMITED, "sh", shutil.which(argv[0]) or argv[0], *argv[1:]],

@@ -1,1 +1,1 @@
-"""DuckDB in a worker process that can be killed at any moment."""
+"""The DuckDB engine, embedded in a worker process that can be killed at any moment."""

@@ -1,8 +1,12 @@
-"""Blocks as BIDS folders of their own people, and a turn for each person alone; in a worker.
+"""Split a BIDS data set into blocks of persons, and into one folder per person; in a worker.
 
-What a person's folder holds, what it is called and what is kept of their own run hang on nobody
-else (soundness rule 29). Which turn is whose is a draw of as many turns as the card lets people in:
-who else is there says nothing of one's own (dp/sampling/sampling_in_blocks.proof.md).
+A block is a BIDS folder with all its people. A turn is the slot of one person's own
+(participant-level) run, which precedes the runs of the blocks.
+
+The content and the name of a person's folder depend on no other person. Neither does the stored
+result of the person's own run (soundness rule 29). There are as many turns as the card allows
+persons, and persons get them at random. So a turn reveals nothing about other persons
+(dp/sampling/sampling_in_blocks.proof.md).
 """
 
 from __future__ import annotations
@@ -33,23 +37,23 @@ ROWS: Final = "participants.tsv"
 _ROOM: Final = ".room"
 _PAGE: Final = 4096
 _MOST_ON_DISK: Final = MOST_KEPT + 2 * _PAGE
-_WHOLE: Final = b"K"  # begins what is kept; a file that the power went away from begins with none
-Body = dict[str, Any]  # Any: a message of our own parent
+_WHOLE: Final = b"K"  # first byte of a stored result; a power failure leaves a file without it
+Body = dict[str, Any]  # Any: a message of the parent process
 
 
 @dataclass(frozen=True)
 class _Person:
-    """Somebody in a study: their name in it, who they are to us, their place, and their rows."""
+    """A person in a study: pseudonym, internal id (keyed hash), block, and rows."""
 
     name: str
     who: str
     block: int
-    lot: int  # by which the people of a block lie
-    lines: dict[str, list[str]] = field(default_factory=dict)  # of each table, by its path
+    lot: int  # keyed hash that orders the persons of a block
+    lines: dict[str, list[str]] = field(default_factory=dict)  # rows as text, by table path
 
 
 def split_people(room: Room, salt: str, request: Header) -> None:
-    """Write every turn's file: a person's folder, or nothing where their run is kept."""
+    """Write one file per turn: a person's folder, or nothing if their result is already stored."""
     body: Body = request
     _take_room(body)
     for turn in range(body["study"][0]):
@@ -63,7 +67,7 @@ def split_people(room: Room, salt: str, request: Header) -> None:
 
 
 def split_study(room: Room, salt: str, request: Header) -> None:
-    """Write every block's folder, the empty ones too; keep what people's own runs have said."""
+    """Write one folder per block, also for empty blocks; store the results of per-person runs."""
     body: Body = request
     people = _people(room, salt, body)
     said = _said(people, salt, body) if body["study"][1] else {}
@@ -74,7 +78,7 @@ def split_study(room: Room, salt: str, request: Header) -> None:
 
 
 def _tables(body: Body) -> list[Body]:
-    """Return every table that a folder has: its path there, its place on the card, its columns."""
+    """Return all tables of a folder: path in it, index on the card, person column, columns."""
     own = {"path": ROWS, "place": 0, "person": body["person"], "columns": body["columns"]}
     return [own] + [
         {"path": f"{beside(name)}.tsv", "place": place, "person": person, "columns": columns}
@@ -83,9 +87,9 @@ def _tables(body: Body) -> list[Body]:
 
 
 def _people(room: Room, salt: str, body: Body) -> list[_Person]:
-    """Return everybody with their rows, block by block, people by a keyed hash of the run's.
+    """Return all persons with their rows, sorted by block, then by a keyed hash of this run.
 
-    Whoever has rows in one of the tables alone is there as well, with no row in the others.
+    A person with rows in only one of the tables is included, without rows in the others.
     """
     room = replace(room, spill=body["spill"], paths=tuple(paths_of(body["table"])))
     connection = open_locked(body["table"], room, read_only=True)
@@ -115,7 +119,7 @@ def _sql(table: Body) -> str:
 
 
 def _name(who: str, salt: str) -> str:
-    """Return what a person is called in every study of theirs; it tells nobody who they are."""
+    """Return a person's pseudonym, the same in every study; it does not reveal the identity."""
     return "sub-" + _hashed(salt, b"name", who.encode()).hexdigest()[:16]
 
 
@@ -124,7 +128,7 @@ def _hashed(salt: str, what: bytes, text: bytes) -> hashlib.blake2b:
 
 
 def _with_turns(people: list[_Person], body: Body) -> list[tuple[_Person, int]]:
-    """Return everybody with a turn of their own, every way to deal them as likely as any other."""
+    """Assign turns to persons by a uniformly random permutation, keyed by the run."""
     turns, key = range(body["study"][0]), body["key"]
     dealt = sorted(turns, key=lambda turn: _hashed(key, b"turn", b"%d" % turn).digest())
     if len(people) > len(dealt):
@@ -132,7 +136,7 @@ def _with_turns(people: list[_Person], body: Body) -> list[tuple[_Person, int]]:
     return list(zip(people, dealt, strict=False))
 
 
-# --- what a folder holds --------------------------------------------------------------------------
+# --- contents of a folder -------------------------------------------------------------------------
 
 
 def _alone(person: _Person, body: Body) -> Iterator[bytes]:
@@ -142,7 +146,7 @@ def _alone(person: _Person, body: Body) -> Iterator[bytes]:
 def _folder(
     people: list[_Person], body: Body, said: Mapping[str, bytes] | None = None
 ) -> Iterator[bytes]:
-    """Yield a folder: the rows of these people, their files, and what their own runs have said."""
+    """Yield a folder as records: these persons' rows, files, and results of their own runs."""
     for table in _tables(body):
         path = table["path"]
         lines = chain.from_iterable(person.lines.get(path, ()) for person in people)
@@ -154,11 +158,11 @@ def _folder(
         yield record(SAID, person.name, len(text)) + text
 
 
-# --- what is kept of people's own runs ------------------------------------------------------------
+# --- stored results of per-person runs ------------------------------------------------------------
 
 
 def _kept(person: _Person, salt: str, body: Body) -> Path:
-    """Return where what they said is kept: it is named by program, person and person's files."""
+    """Return the path of a person's stored result, a hash of the person's folder, per program."""
     digest = _hashed(salt, b"kept", b"")
     for piece in _alone(person, body):
         digest.update(piece)
@@ -167,9 +171,9 @@ def _kept(person: _Person, salt: str, body: Body) -> Path:
 
 
 def _said(people: list[_Person], salt: str, body: Body) -> dict[str, bytes]:
-    """Return what everybody's own run has said, now or earlier; what is new is kept.
+    """Return the results of the per-person runs, new or stored earlier; store the new ones.
 
-    Whoever was stopped has left nothing: they are missing this time, and run again the next.
+    A run that was stopped has no result: the person is missing this time, and runs again next time.
     """
     found = {}
     _take_room(body, _sizes(body["target"], body["study"][0]))
@@ -182,16 +186,16 @@ def _said(people: list[_Person], salt: str, body: Body) -> dict[str, bytes]:
         if _is_whole(held) or _is_held(kept, held):
             found[person.who] = held.read_bytes().removeprefix(_WHOLE)
     _take_room(body)
-    for done in Path(body["target"]).glob("turn-*"):  # here, where how long it takes is not told
+    for done in Path(body["target"]).glob("turn-*"):  # here, where the duration is not observable
         done.unlink()
     return found
 
 
 def _take_room(body: Body, about_to_come: int = 0) -> None:
-    """Take the whole room that a program's kept runs may need, beside what they need so far.
+    """Reserve the maximal disk space of a program's stored results, beyond what they use so far.
 
-    So what is kept is never too much for the disk, and how much is free says nothing of what people
-    were found to leave. Of a data set, the programs that were run last have a room.
+    So the results always fit on the disk, and the free space reveals nothing about them. Only the
+    KEPT_PROGRAMS programs of a data set that ran last keep their reservation and results.
     """
     if not body["study"][1]:
         return
@@ -213,7 +217,7 @@ def _take_room(body: Body, about_to_come: int = 0) -> None:
 
 
 def _sizes(target: str, turns: int) -> int:
-    """Return what the runs of this time have left, as it would lie on the disk."""
+    """Return the disk space that the new results of this run would take."""
     said = (Path(said_path(path_of_turn(target, turn))) for turn in range(turns))
     return sum(_on_disk(one) for one in said if one.exists())
 
@@ -227,12 +231,12 @@ def _last_run(room: Path) -> int:
 
 
 def _held(body: Body, turn: int) -> Path:
-    """Return where a run holds what was kept of a turn, whatever becomes of the room meanwhile."""
+    """Return the path of a turn's hard link to its stored result, which survives a clean-up."""
     return Path(path_of_turn(body["target"], turn) + ".held")
 
 
 def _is_held(kept: Path, held: Path) -> bool:
-    """Say whether it was kept whole, and is now held by this run as well."""
+    """Hard-link a stored result for this run; say whether it exists and is complete."""
     held.unlink(missing_ok=True)
     with contextlib.suppress(FileNotFoundError):
         os.link(kept, held)
@@ -244,7 +248,7 @@ def _is_whole(kept: Path) -> bool:
 
 
 def _keep(kept: Path, fresh: Path) -> None:
-    """Keep it whole or not at all; what a killed worker leaves goes with the run's own folder."""
+    """Store a result atomically; a draft of a killed worker is deleted with the run's folder."""
     kept.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     draft = fresh.with_suffix(".whole")
     with draft.open("wb") as file:

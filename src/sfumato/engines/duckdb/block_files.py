@@ -1,7 +1,7 @@
-"""Writing people's rows into one file a block, for programs that run on blocks; in a worker.
+"""Split a table into one file per block of persons, for sample and aggregate; in a worker.
 
-Who is in a block, and in which order its rows lie, is told by a keyed hash of the person and by the
-person's own rows: nobody else's rows move them (soundness rules 26 and 29).
+A keyed hash of the person decides the block and the order of its persons. So a person's block and
+rows depend on no other person (soundness rules 26 and 29).
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from sfumato.engines.ingest.source_files import paths_of
 from sfumato.engines.shared.message_frames import Header
 from sfumato.query.printing.from_clause import table_name
 
-MISSING: Final = "n/a"  # as BIDS writes it; pandas reads it as missing
+MISSING: Final = "n/a"  # the missing value of BIDS, which pandas recognises
 _AT_ONCE: Final = 20_000
 
 
 def split(room: Room, request: Header) -> None:
-    """Write every block's file, the empty ones too."""
-    body: dict[str, Any] = request  # Any: a message of our own parent
+    """Write one file per block, also for empty blocks."""
+    body: dict[str, Any] = request  # Any: a message of the parent process
     room = replace(room, spill=body["spill"], paths=tuple(paths_of(body["table"])))
     connection = open_locked(body["table"], room, read_only=True)
     try:
@@ -37,12 +37,12 @@ def split(room: Room, request: Header) -> None:
 
 
 def split_copy(room: Room, request: Header) -> None:
-    """Write every block's file out of a table that was copied out for another engine.
+    """Write one file per block from a table that was exported for another engine.
 
-    A person is known there by a keyed number alone: whoever had another's would be in their block,
-    whoever else is there, and lie beside them under one name.
+    Such a table identifies persons only by a 64-bit keyed number. Two persons with the same number
+    are in the same block under one name. This does not depend on other persons.
     """
-    body: dict[str, Any] = request  # Any: a message of our own parent
+    body: dict[str, Any] = request  # Any: a message of the parent process
     room = replace(room, spill=body["spill"], paths=(body["table"],))
     connection = open_locked(":memory:", room, read_only=False)
     rows = f"read_parquet({quoted(body['table'])})"
@@ -69,22 +69,22 @@ def _write(connection: duckdb.DuckDBPyConnection, body: dict[str, Any]) -> None:
     writer.close()
 
 
-Show = Callable[[Any], str]  # Any: what DuckDB gives of a cell
+Show = Callable[[Any], str]  # Any: a cell as DuckDB returns it
 
 
-def shows(body: dict[str, Any]) -> list[Show]:  # Any: a message of our own parent
-    """Return how each column's value is written."""
+def shows(body: dict[str, Any]) -> list[Show]:  # Any: a message of the parent process
+    """Return one formatting function per column."""
     return [_shown(kind, Fraction(step)) for _, _, kind, step in body["columns"]]
 
 
-def header_line(body: dict[str, Any]) -> str:  # Any: a message of our own parent
-    """Return line one of a block's rows."""
+def header_line(body: dict[str, Any]) -> str:  # Any: a message of the parent process
+    """Return the header line of a block's file."""
     heads = [body["person"], *(name for name, _, _, _ in body["columns"])]
     return "\t".join(_plain(name) for name in heads) + "\n"
 
 
 def line_of(person: str, shown: Sequence[Show], values: Sequence[object]) -> str:
-    """Return a row as a block has it."""
+    """Format a row as a tab-separated line."""
     cells = (
         MISSING if value is None else show(value) for show, value in zip(shown, values, strict=True)
     )
@@ -92,7 +92,7 @@ def line_of(person: str, shown: Sequence[Show], values: Sequence[object]) -> str
 
 
 def _sql(places: Sequence[int]) -> str:
-    """Print the rows with their block, block by block; people by a keyed hash, and numbered so."""
+    """Return the SELECT of all rows, sorted by block and keyed hash, with person numbers."""
     values = "".join(f", v{place}" for place in places)
     block = f"CAST({secret_number('block', 'hex(who)')} % ? AS INTEGER)"
     order = secret_number("in block", "hex(who)")
@@ -104,7 +104,7 @@ def _sql(places: Sequence[int]) -> str:
 
 
 class _Writer:
-    """Writes the blocks' files one after the other."""
+    """Writer of the blocks' files; it buffers lines and writes one block after the other."""
 
     def __init__(self, target: str, blocks: int, head: str) -> None:
         for block in range(blocks):
@@ -134,7 +134,7 @@ def _shown(kind: str, step: Fraction) -> Show:
 
 
 def decimal_text(value: Fraction) -> str:
-    """Return a number as people write it, exactly; a card's steps are decimals."""
+    """Format a number exactly as a decimal; this ends, because a card's steps are decimals."""
     digits, scaled = 0, value
     while scaled.denominator != 1:
         digits, scaled = digits + 1, scaled * 10
@@ -144,5 +144,5 @@ def decimal_text(value: Fraction) -> str:
 
 
 def _plain(text: str) -> str:
-    """Return the text in one cell of one line."""
+    """Replace tabs and line breaks by spaces, so that the text stays in one cell."""
     return "".join(" " if c in "\t\r\n\v\f\x1c\x1d\x1e\x85\u2028\u2029" else c for c in text)

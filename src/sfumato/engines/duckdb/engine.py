@@ -1,6 +1,6 @@
-"""DuckDB, embedded in a worker process that is killed at its deadline.
+"""The DuckDB engine, embedded in a worker process that is killed at its deadline.
 
-An interrupt is no limit: it stopped hostile queries up to a minute and a half late.
+DuckDB's interrupt does not enforce a deadline: it stopped hostile queries up to 90 seconds late.
 """
 
 from __future__ import annotations
@@ -76,12 +76,12 @@ from sfumato.vault.sealed import Sealed
 from sfumato.vault.table_reader_port import ReadOrder
 from sfumato.vault.training_port import LearnOrder
 
-_LONG: Final = LONGEST // 64  # letters of a condition that is looked at alone: 64 lie in one go
+_LONG: Final = LONGEST // 64  # longest condition that is batched: 64 fit in one statement
 
 
 @dataclass(frozen=True)
 class CountRequest:
-    """One COUNT of a prepared table, which has at most so many rows."""
+    """One COUNT query over a prepared table with at most `most_rows` rows."""
 
     table: str
     look: CountScan
@@ -89,11 +89,11 @@ class CountRequest:
 
 
 class CountBatcher:
-    """The batcher of concurrent counts: one scan of the rows serves all that wait at once.
+    """Batcher: answer all concurrent COUNT queries by one scan of the rows.
 
-    It belongs to one engine; `ask` sends a statement to the engine's worker. Each count is what it
-    would be alone. Where a scan fails, each of its counts is asked by itself, so that nobody's
-    query stops another's. Where the host ended the worker, each is told so.
+    It belongs to one engine; `ask` sends a statement to the engine's worker. Each count has the
+    same value as if it ran alone. If a scan fails, its counts run one by one, so that no query can
+    stop another. If the host ended the worker, each query gets `EngineLost`.
     """
 
     def __init__(self, ask: Callable[[str, Statement, Layout, int], bytes | None]) -> None:
@@ -103,13 +103,13 @@ class CountBatcher:
         )
 
     def count(self, wanted: CountRequest) -> Sealed[Cells]:
-        """Return the counts of one look, made with those of all who wait; or `EngineStopped`."""
+        """Run one count, batched with all that wait; raise `EngineStopped` if it fails."""
         if len(wanted.look.condition.sql) > _LONG:
             return self._alone(wanted)
         return self._together.done(wanted)
 
     def count_all(self, wanted: Sequence[CountRequest]) -> list[Outcome[Sealed[Cells]]]:
-        """Return the counts of several looks, in as few goes as hold them; or what stopped each."""
+        """Run several counts in as few scans as possible; return a result or error for each."""
         ended: list[Outcome[Sealed[Cells]]] = []
         for some in _goes(wanted):
             ended += self._several(some)
@@ -157,7 +157,7 @@ class CountBatcher:
 
 
 def _goes(wanted: Sequence[CountRequest]) -> Iterator[Sequence[CountRequest]]:
-    """Yield them in their order, as many at a time as a statement holds; what is long, alone."""
+    """Split the counts into batches that fit in one statement; long conditions run alone."""
     some: list[CountRequest] = []
     for one in wanted:
         is_long = len(one.look.condition.sql) > _LONG
@@ -172,36 +172,36 @@ def _goes(wanted: Sequence[CountRequest]) -> Iterator[Sequence[CountRequest]]:
         yield some
 
 
-# --- What a worker of the embedded engine may use: a function of card and machine alone
+# --- Limits of a worker: a function of card and machine alone
 
 
 _DEADLINE_S: Final = 60.0
 _DAY_S: Final = 86_400.0
-_ROW_S: Final = 0.5e-6  # of the slowest question, the windows of query/printing/, on one slow core
+_ROW_S: Final = 0.5e-6  # time per row of the slowest query (window functions) on one slow core
 _MEMORY_MB: Final = 4096
-_ROW_B: Final = 100  # of the same question
-_MACHINE: Final = 0.75  # the share of the machine's memory that a worker may grow to
+_ROW_B: Final = 100  # memory per row of the same query
+_MACHINE: Final = 0.75  # largest share of the machine's memory for a worker
 
 
 @dataclass(frozen=True)
 class Limits:
-    """What a worker may use: memory, threads, and time for a question or a preparation.
+    """Limits of a worker: memory, threads, and time for a query or a preparation.
 
-    Without limits of its own, a question has ten times what the slowest would take on as many rows
-    as the card lets in, and never less than a minute and 4 GB (soundness rule 13); but never more
-    than three quarters of the machine's memory.
+    By default a query gets ten times what the slowest query takes on the most rows that the card
+    allows (soundness rule 13). It gets at least a minute and 4 GB. Above 4 GB, it gets at most
+    three quarters of the machine's memory.
     """
 
     memory_mb: int | None = None
     threads: int = max(1, os.cpu_count() or 1)
     deadline_s: float | None = None
     prepare_deadline_s: float = 4 * 3600.0
-    idle_s: float = 300.0  # without a question, after which a worker is let go
+    idle_s: float = 300.0  # idle time after which a worker is stopped
 
     def deadline_of(self, rows: int, row_s: float = _ROW_S) -> float:
-        """Return how long a question of so many rows may take; a function of the card alone.
+        """Return the deadline of a query over at most `rows` rows; a function of the card alone.
 
-        What is learnt may take longer a row than any question; but never more than a day.
+        A training round has its own, larger `row_s`. This extends its deadline up to one day.
         """
         if self.deadline_s is not None:
             return self.deadline_s
@@ -209,7 +209,7 @@ class Limits:
         return max(usual, min(10 * row_s * rows, _DAY_S))
 
     def memory_of(self, rows: int) -> int:
-        """Return how many megabytes a worker may use; a function of card and machine alone."""
+        """Return the memory limit of a worker in MB; a function of card and machine alone."""
         if self.memory_mb is not None:
             return self.memory_mb
         machine = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") >> 20
@@ -217,18 +217,18 @@ class Limits:
         return max(_MEMORY_MB, min(wanted, int(_MACHINE * machine)))
 
 
-# --- A worker that nobody has asked for a while is let go: after a time that is always the same
+# --- Idle timeout: a worker without requests is stopped after a constant time
 #
-# What it held goes back to the machine: libraries, pages of tables, the rows of a lesson. The next
-# question starts another. When it ends hangs on when it was asked last, and on nothing that it
-# read.
+# This frees the memory of its libraries, table pages and cached training rows. The next query
+# starts a new worker. When a worker stops depends only on the time of its last request, and on
+# nothing that it has read.
 
 
 class IdleTimeout:
-    """Has `end` called once something was not used for so long; has state.
+    """Timer that calls `end` after a period without use; has state.
 
-    Whoever uses it, and `end`, hold one lock meanwhile, so that nothing ends in the middle of a
-    question. It keeps nobody alive whose method `end` is. A forked process counts for itself.
+    The user and `end` must hold the same lock, so that nothing ends in the middle of a query. The
+    timer has only a weak reference to the owner of `end`. A forked process has its own timer.
     """
 
     def __init__(self, after_s: float, end: Callable[[], None]) -> None:
@@ -239,13 +239,13 @@ class IdleTimeout:
         self._owner = os.getpid()
 
     def used(self) -> None:
-        """Count from now on."""
+        """Record a use: restart the idle period now."""
         self._used = time.monotonic()
         if self._waits is None or self._owner != os.getpid():
             self._wait(self._after_s)
 
     def is_over(self) -> bool:
-        """Say whether it was not used for so long; if it was, go on counting."""
+        """Say whether the idle period has passed; if not, wait for the rest of it."""
         left_s = self._used + self._after_s - time.monotonic()
         if left_s > 0:
             self._wait(left_s)
@@ -254,7 +254,7 @@ class IdleTimeout:
         return True
 
     def stop(self) -> None:
-        """Count no further."""
+        """Cancel the timer."""
         waits, self._waits = self._waits, None
         if waits is not None and self._owner == os.getpid():
             waits.cancel()
@@ -263,7 +263,7 @@ class IdleTimeout:
         self._owner, self._waits = os.getpid(), None
         waits = threading.Timer(left_s, _call, (self._end,))
         waits.daemon = True
-        with contextlib.suppress(RuntimeError):  # no thread is to be had: the next use tries again
+        with contextlib.suppress(RuntimeError):  # no thread can start: the next use tries again
             waits.start()
             self._waits = waits
 
@@ -279,10 +279,10 @@ _START_S: Final = 60.0
 
 
 class DuckDBEngine:
-    """The embedded engine of one vault; it holds one worker, started when first needed.
+    """The embedded engine of one vault, with one worker process that starts on first use.
 
-    Threads take turns. A forked process starts a worker of its own. The worker ends when this
-    process does, however it ends, and when it was asked nothing for `idle_s`.
+    A lock serialises requests of several threads. A forked process starts its own worker. The
+    worker ends when this process ends in any way, or after `idle_s` without a request.
     """
 
     def __init__(  # noqa: PLR0913  # limits, each by its name
@@ -296,9 +296,9 @@ class DuckDBEngine:
         idle_s: float = Limits.idle_s,
         shelter: MemoryScratch | None = None,
     ) -> None:
-        """Hold the people's secret, which orders their rows and cells; start nothing yet.
+        """Keep the salt, which orders each person's rows and cells; the worker starts later.
 
-        With a shelter, what is kept on the disk is sealed, and open in memory alone.
+        With a shelter, files on disk are encrypted, and rows are in plain text only in memory.
         """
         self._salt = _secret(salt)
         self._limits = Limits(memory_mb, threads, deadline_s, prepare_deadline_s, idle_s)
@@ -306,15 +306,14 @@ class DuckDBEngine:
         self._shelter = shelter
         self._turn = Turn()
         self._child: Child | None = None
-        self._child_mb = 0  # that the worker was started with
+        self._child_mb = 0  # memory limit of the running worker
         self._looks = CountBatcher(self._looked)
 
     def measure(self, table: str, measure: Measure) -> Sealed[Cells]:
-        """Return what the measure adds up over the prepared table (zeros included).
+        """Compute a measure over a prepared table; return its cells, sealed.
 
-        Whatever goes wrong raises `EngineStopped`, or `EngineLost` where the host ended the worker:
-        nothing of the failure is kept, and it is raised with no other exception in flight, so that
-        none hangs on it.
+        Empty cells of public keys are zero. Any failure raises `EngineStopped`, or `EngineLost` if
+        the host ended the worker. The exception has no details and no chained exception.
         """
         look = _look_at(table, measure)
         if look is not None:
@@ -330,7 +329,7 @@ class DuckDBEngine:
         return sealed
 
     def look(self, wanted: Sequence[tuple[str, Measure]]) -> list[Sealed[Cells] | EngineStopped]:
-        """Return what each of these counts of rows is, read once for all; or what stopped it."""
+        """Run several COUNT queries by one scan; return a result or exception for each."""
         looks = [_look_at(*one) for one in wanted]
         counted = self._looks.count_all([one for one in looks if one is not None])
         if len(counted) < len(looks):
@@ -338,7 +337,10 @@ class DuckDBEngine:
         return [_gives(one) for one in counted]
 
     def take(self, order: TakeOrder) -> Sealed[Cells]:
-        """Return the exact rows of a stream's block; the target holds who has used how many."""
+        """Count one period of a stream; return the exact row count, sealed.
+
+        How many rows each person has used is written to the order's target file.
+        """
 
         def ask(asked: Header) -> Sealed[Cells] | None:
             with work_for(self._shelter, Path(str(asked["spill"]))) as spill:
@@ -348,28 +350,28 @@ class DuckDBEngine:
         return carried_out(order, here(order), ask)
 
     def split(self, order: SplitOrder) -> tuple[str, ...]:
-        """Write one file of rows a block into the private target; return their paths."""
+        """Write one file of rows per block into the private target folder; return the paths."""
         self._write_blocks(order, "split")
         return tuple(path_of_block(order.target, block) for block in range(order.blocks))
 
     def split_copy(self, order: SplitOrder) -> tuple[str, ...]:
-        """Do so with a table that was copied out for another engine."""
+        """Write one file of rows per block from a table that was exported for another engine."""
         self._write_blocks(order, "split-copy")
         return tuple(path_of_block(order.target, block) for block in range(order.blocks))
 
     def split_people(self, order: SplitOrder) -> tuple[str, ...]:
-        """Write one file a turn, each with a person's folder or nothing; return their paths."""
+        """Write one file per turn, with a person's folder or nothing; return the paths."""
         self._write_blocks(order, "split-people")
         turns = 0 if order.study is None else order.study.turns
         return tuple(path_of_turn(order.target, turn) for turn in range(turns))
 
     def room(self, table: str) -> int:
-        """Return the bytes of disk that are free where a table and what is kept beside it lie."""
+        """Return the free disk space, in bytes, in the folder of a table."""
         return shutil.disk_usage(Path(table).parent).free
 
     def _write_blocks(self, order: SplitOrder, do: str) -> None:
         if self._shelter is not None and order.study is not None:
-            raise EngineStopped  # people's folders are kept as they are: a sealed vault has none
+            raise EngineStopped  # people's folders are never encrypted: a sealed vault has none
         spill = Path(order.target, "spill")
         spill.mkdir(mode=0o700)
         rows = order.most_rows
@@ -382,7 +384,7 @@ class DuckDBEngine:
             raise EngineStopped
 
     def learn(self, order: LearnOrder) -> Sealed[IntegerArray]:
-        """Return the clipped sum of gradients, or a site's update, in units of 2**-30."""
+        """Run one training round; return the clipped gradient sum or update in units of 2**-30."""
         request = learn_header(order, str(Path(order.table).absolute()))
         rows = order.most_rows
         limits = self._limits.deadline_of(rows, order.row_s), self._limits.memory_of(rows)
@@ -392,7 +394,7 @@ class DuckDBEngine:
         return Sealed(read_learnt(answer))
 
     def prepare(self, order: PrepareOrder) -> Prepared:
-        """Copy a source into a prepared table and its people's sketch: both, whole, or neither."""
+        """Prepare a source in a temporary folder, then publish its table and people's sketch."""
         check_sealable(self._shelter, order.card)
         target, sketch = (Path(path).absolute() for path in (order.target, order.sketch))
         for source in order.sources:
@@ -422,7 +424,7 @@ class DuckDBEngine:
         return Prepared(people, Sealed(read_report(answer["report"])))
 
     def describe(self, source: str, inner_table: str | None) -> Described:
-        """Return what a source's columns seem to be, for a proposed card; never a value."""
+        """Guess the names and types of a source's columns, for a proposed card; never a value."""
         request: Header = {"do": "describe", "source": str(Path(source).absolute())}
         with work_for(self._shelter, Path()) as work:
             request |= {"inner_table": inner_table, "work": str(work)}
@@ -436,9 +438,9 @@ class DuckDBEngine:
         return read_described(answer[0])
 
     def read(self, order: ReadOrder) -> Sealed[Table]:
-        """Return the source's columns as codes, for its owner; in a worker of its own.
+        """Return a source's columns as dictionary codes, for its owner; in a separate worker.
 
-        What does not fit in the worker's memory goes to a private folder, which is removed.
+        DuckDB spills to a private temporary folder, which is deleted afterwards.
         """
         request: Header = {
             "do": "count",
@@ -456,14 +458,14 @@ class DuckDBEngine:
         return Sealed(read_census(*answer, is_grouped=order.is_grouped))
 
     def forget(self, table: str) -> None:
-        """Remove a prepared table and what is known of it."""
+        """Delete a prepared table, its metadata, people's folders and stored results."""
         for place in (Path(table), path_of(Path(table))):
             place.unlink(missing_ok=True)
         for folder in (folders_of(table), kept_of(table)):
             shutil.rmtree(folder, ignore_errors=True)
 
     def self_test(self) -> tuple[str, ...]:
-        """Return the probes that a locked worker let through; the house opens only if none is."""
+        """Return the lockdown probes that succeeded in a worker; there must be none."""
         child = self._start(self._limits.memory_of(0))
         try:
             answer = child.ask({"do": "probe"}, _START_S)
@@ -474,7 +476,7 @@ class DuckDBEngine:
         return tuple(str(name) for name in items(answer[0]["open"]))
 
     def is_ready(self) -> bool:
-        """Say whether the worker is there, or one can be started; no row is read."""
+        """Say whether the worker is alive or one can be started; no row is read."""
         held = self._child
         if held is not None and held.is_ready():
             return True
@@ -486,13 +488,13 @@ class DuckDBEngine:
         return tried.lost is None
 
     def close(self) -> None:
-        """Let the worker process go."""
+        """Stop the worker process."""
         with self._turn.lock:
             self._idle.stop()
             self._end_worker()
 
     def _rest(self) -> None:
-        """Let the worker go if it was asked nothing for so long."""
+        """Stop the worker if its idle period has passed."""
         with self._turn.lock:
             if self._idle.is_over():
                 self._end_worker()
@@ -503,13 +505,13 @@ class DuckDBEngine:
             child.kill()
 
     def worker_pid(self) -> int | None:
-        """Return the process id of the worker, if there is one."""
+        """Return the process id of the worker, or None if none runs."""
         return None if self._child is None else self._child.pid
 
     def _once(
         self, request: Header, deadline_s: float, spill: str = ""
     ) -> tuple[Header, bytes] | None:
-        """Return the answer of a worker that is started for it and ended after it."""
+        """Send one request to a temporary worker; return its answer."""
         child = self._start(self._limits.memory_of(0), spill=spill)
         try:
             return child.ask(request, deadline_s)
@@ -526,9 +528,9 @@ class DuckDBEngine:
         return None if cells is None else Sealed(cells)
 
     def _ask(self, request: Header, deadline_s: float, memory_mb: int) -> bytes | None:
-        """Return the body of the worker's answer, or None; then the worker is gone.
+        """Return the body of the worker's answer; None if it failed, and the worker is killed.
 
-        Raise `EngineLost` where the host ended it, or let none begin.
+        Raise `EngineLost` if the host ended the worker, or if it could not start.
         """
         with self._turn.lock:
             child = self._ready(memory_mb)
@@ -545,7 +547,7 @@ class DuckDBEngine:
         return None
 
     def _ready(self, memory_mb: int) -> Child | None:
-        """Return a worker that may use so much memory at least."""
+        """Return a live worker with at least this memory limit; start one if needed."""
         if self._child is not None and not self._child.is_ready():
             self._child.forget()
             self._child = None
@@ -555,7 +557,7 @@ class DuckDBEngine:
         if self._child is None:
             try:
                 self._child, self._child_mb = self._start(memory_mb), memory_mb
-            except OSError:  # no process can be started; says nothing of any row
+            except OSError:  # no process can be started; this depends on no row
                 self._child = None
         return self._child
 
@@ -563,7 +565,7 @@ class DuckDBEngine:
         child = Child()
         child.begin(
             {
-                "salt": salt or self._salt,  # in a message: arguments, environments can be read
+                "salt": salt or self._salt,  # by message: argv and environment are readable
                 "memory_mb": memory_mb,
                 "threads": self._limits.threads,
                 "spill": spill,
@@ -574,7 +576,7 @@ class DuckDBEngine:
         return child
 
     def _prepared(self, order: PrepareOrder, work: Path, out: Path) -> Header | None:
-        """Return what a worker of its own says of the preparation; None if it was stopped."""
+        """Run a preparation in a separate worker; return its answer, or None if it was stopped."""
         names = [Path(order.target).name, Path(order.sketch).name]
         request = {**order_header(order, work), "out": str(out), "names": names}
         spill = work / "spill"
@@ -589,7 +591,7 @@ class DuckDBEngine:
 
 
 def _secret(salt: bytes) -> str:
-    """Return the secret as it is bound in SQL; all have one length, so that none begins another."""
+    """Return the salt as hex for SQL; all have the same length, so none is a prefix of another."""
     if len(salt) != SALT_BYTES:
         raise Bug(f"a people's secret is {SALT_BYTES} bytes")
     return salt.hex()
@@ -600,9 +602,9 @@ def _measure_header(table: str, layout: Layout, way: Header) -> Header:
 
 
 def _quick_way(measure: Measure, tables: tuple[PreparedTable, ...]) -> Header | None:
-    """Return how the measure is added up by what is stored or by the kernel, if it can be.
+    """Choose a fast query path: stored sums and ranks, else the kernel; None if neither serves.
 
-    It is chosen by the measure and the card alone: no row decides which way a question goes.
+    The choice depends on the measure and the card alone, never on rows.
     """
     if not tables:
         return None
@@ -621,7 +623,7 @@ def _gives(ended: Outcome[Sealed[Cells]]) -> Sealed[Cells] | EngineStopped:
 
 
 def _look_at(table: str, measure: Measure) -> CountRequest | None:
-    """Return the measure as a look at the table, if it is one: none is added up beforehand."""
+    """Return the measure as a batchable COUNT request, or None if it is not one."""
     look = count_scan(measure, "duckdb")
     return (
         None if look is None else CountRequest(str(Path(table).absolute()), look, measure.most_rows)
@@ -629,7 +631,7 @@ def _look_at(table: str, measure: Measure) -> CountRequest | None:
 
 
 def statement_json(statement: Statement) -> Header:
-    """Return the statement as a worker is sent it; where the secret goes, it has nothing."""
+    """Serialise a statement for a worker; null marks the parameters where it binds the salt."""
     return {
         "sql": statement.sql,
         "parameters": [None if p is Secret.SALT else p for p in statement.parameters],

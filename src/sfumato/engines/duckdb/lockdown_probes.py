@@ -1,8 +1,8 @@
-"""What a locked connection must not be able to do, tried before any row is served.
+"""Self-test of the DuckDB lockdown: statements that must fail, tried before any query is served.
 
-No text of an asker's ever reaches DuckDB; these probes hold the second wall. Each is one statement,
-tried on a connection locked like those that serve, over a table without rows. A probe gets through
-if it runs, and, being a question, brings back something.
+No text from a user ever reaches DuckDB; the lockdown is a second line of defence. Each probe is one
+statement on a locked connection over an empty table. A probe succeeds if it runs, and, for a
+SELECT, if it also returns a row.
 """
 
 from __future__ import annotations
@@ -97,17 +97,17 @@ PROBES: Final[Mapping[str, str]] = {
 
 
 def open_probes(room: Room) -> Iterator[str]:
-    """Yield the name of every probe that got through."""
+    """Run all probes and yield the names of those that succeeded."""
     with temporary_folder() as place:
         _plant(place)
         folder, table = str(place), str(place / "empty.duckdb")
-        for name, statement in PROBES.items():  # a connection each: none prepares another's way
+        for name, statement in PROBES.items():  # one connection each, so that they are independent
             if _gets_through(table, room, statement.replace("{f}", folder), folder):
                 yield name
 
 
 def _plant(folder: Path) -> None:
-    """Make the files that the probes try to reach; on this connection everything is allowed."""
+    """Create the files that the probes try to access, on a connection without lockdown."""
     for name, text in (("csv", "a\n1\n"), ("txt", "canary"), ("json", '{"a": 1}\n')):
         (folder / f"canary.{name}").write_text(text, encoding="ascii")
     with duckdb.connect(str(folder / "canary.duckdb")) as connection:
@@ -119,7 +119,7 @@ def _plant(folder: Path) -> None:
 
 
 def _gets_through(table: str, room: Room, statement: str, folder: str) -> bool:
-    HOST_ARRAY = np.arange(3)  # bait: DuckDB would look for variables of such names
+    HOST_ARRAY = np.arange(3)  # bait: an unlocked DuckDB resolves table names to Python variables
     HOST_COLUMNS = {"a": HOST_ARRAY}  # noqa: F841
     with _harmless(table, folder) as connection:
         for lock in lock_statements(room):
@@ -132,7 +132,7 @@ def _gets_through(table: str, room: Room, statement: str, folder: str) -> bool:
 
 
 def _harmless(table: str, folder: str) -> duckdb.DuckDBPyConnection:
-    """Open the table so that what gets through writes to our folder, not to anyone's home."""
+    """Open the table so that a successful probe writes to our folder, not to a home directory."""
     return duckdb.connect(
         table,
         read_only=True,

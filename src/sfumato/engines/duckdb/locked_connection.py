@@ -1,4 +1,4 @@
-"""A DuckDB connection that can reach its own table and nothing else; used in workers only."""
+"""Open a locked DuckDB connection, which can access only its own files; used in workers only."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Room:
-    """What a connection may use: memory, threads, a private folder to spill to ('' for none)."""
+    """Limits of a connection: memory, threads, spill folder ('' for none), and readable files."""
 
     memory_mb: int
     threads: int
     spill: str
-    paths: tuple[str, ...]  # files it may open besides its own; the sources of a preparation
+    paths: tuple[str, ...]  # files that it may open besides its own, such as the sources
 
 
 def open_locked(database: str, room: Room, *, read_only: bool) -> duckdb.DuckDBPyConnection:
-    """Return a connection whose configuration is closed and locked."""
-    import duckdb  # by workers alone: the house never loads it
+    """Return a connection without external access, whose configuration is locked."""
+    import duckdb  # late, because only workers load it
 
     connection = duckdb.connect(database, read_only=read_only)
     for statement in lock_statements(room):
@@ -32,18 +32,18 @@ def open_locked(database: str, room: Room, *, read_only: bool) -> duckdb.DuckDBP
 
 
 def restore_settings(connection: duckdb.DuckDBPyConnection) -> None:
-    """Write all that was made into the one file; fails where the disk is full.
+    """Checkpoint: write all data into the database file; fail if the disk is full.
 
-    Closing would do so too, but says nothing where it fails: the rest stays in a log beside the
-    file, which is left behind when the file is moved to its place.
+    Closing the connection would checkpoint too, but ignores a failure. The rest would then stay in
+    the write-ahead log, which is lost when the file is moved.
     """
     connection.execute("CHECKPOINT")
 
 
 def lock_statements(room: Room) -> tuple[str, ...]:
-    """Return the statements that lock a connection, in the one order that holds.
+    """Return the SET statements that lock a connection; their order matters.
 
-    Once external access is off, `temp_directory` can no longer be set.
+    For example, `temp_directory` cannot be set once external access is disabled.
     """
     paths = ", ".join(quoted(path) for path in room.paths)
     return (
@@ -57,9 +57,9 @@ def lock_statements(room: Room) -> tuple[str, ...]:
         "SET enable_external_access = false",
         f"SET memory_limit = '{room.memory_mb} MiB'",
         f"SET threads = {room.threads}",
-        # 2.0 makes row_number() <= k an arg_min, up to three times slower. And what it infers from
-        # statistics makes some CASE conditions fail, or pick other rows, by what *other people's*
-        # rows hold (decision 0010).
+        # DuckDB 2.0 turns row_number() <= k into an arg_min, up to three times slower. Its
+        # statistics propagation makes some CASE conditions fail or select other rows, depending on
+        # *other people's* rows (decision 0010).
         "SET disabled_optimizers = 'top_n_window_elimination,statistics_propagation'",
         "SET enable_progress_bar = false",
         "SET lock_configuration = true",
@@ -67,14 +67,14 @@ def lock_statements(room: Room) -> tuple[str, ...]:
 
 
 def quoted(text: str) -> str:
-    """Return the text as an SQL literal."""
+    """Quote a text as an SQL literal."""
     if "\0" in text:
         raise Bug("a text with a NUL cannot be quoted")
     return "'" + text.replace("'", "''") + "'"
 
 
 def named(name: str) -> str:
-    """Return the name as an SQL identifier."""
+    """Quote a name as an SQL identifier."""
     if "\0" in name:
         raise Bug("a name with a NUL cannot be quoted")
     return '"' + name.replace('"', '""') + '"'

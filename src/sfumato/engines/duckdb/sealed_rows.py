@@ -1,8 +1,8 @@
-"""Rows that lie on the disk sealed, and open in memory alone; the worker's side of it.
+"""Decrypt tables of a vault that is encrypted at rest, in memory only; the worker's side.
 
-A prepared table is opened from a file without a name, in memory, that ends with this process. What
-DuckDB has to write beside its file lies in a private folder of a file system in memory, which the
-parent makes and removes (`engines/shared/memory_scratch.py`).
+A prepared table is decrypted to an anonymous memory file (memfd), which ends with this process.
+DuckDB's other files go to a private folder on a memory file system. The parent creates and deletes
+it (`engines/shared/memory_scratch.py`).
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from sfumato.engines.shared.message_frames import Header
 from sfumato.query.measure import Cells
 from sfumato.vault.encryption_at_rest import PIECE, AtRest, Unsealable
 
-SEALED: Final = ".sealed"  # how the name of a source ends that was sealed when it came in
+SEALED: Final = ".sealed"  # suffix of a source that was encrypted at upload
 USED: Final = "used.duckdb"
 
 
 def rest_of(start: Header) -> AtRest | None:
-    """Return the key that the parent has sent, if the vault is sealed."""
+    """Read the encryption key from the start message; None if the vault is not encrypted."""
     said = start.get("at_rest")
     if not isinstance(said, dict):
         return None
@@ -34,9 +34,9 @@ def rest_of(start: Header) -> AtRest | None:
 
 
 def _drawn_from(seed: bytes) -> Callable[[int], bytes]:
-    """Return what gives 32 bytes that no other call and no other worker is given.
+    """Return a generator function of unique 32-byte values, derived from the seed and a counter.
 
-    They have to be different, not secret: the parent has drawn the seed for this worker alone.
+    The values must be unique, not secret. They are, because each worker has its own random seed.
     """
     given = 0
 
@@ -49,7 +49,7 @@ def _drawn_from(seed: bytes) -> Callable[[int], bytes]:
 
 
 def in_memory(rest: AtRest, path: str) -> int:
-    """Return the descriptor of a file in memory that holds what was sealed, all of it sure."""
+    """Decrypt a file to an anonymous memory file; return its descriptor once all is verified."""
     descriptor = os.memfd_create("rows", os.MFD_CLOEXEC)
     is_whole = False
     try:
@@ -63,7 +63,7 @@ def in_memory(rest: AtRest, path: str) -> int:
 
 
 def open_in_memory(rest: AtRest, path: str, target: Path) -> None:
-    """Write what was sealed into a file of the private folder; it is there whole or not at all."""
+    """Decrypt a file to `target` in the private folder, atomically."""
     made = target.with_name(f"{target.name}.part")
     with made.open("wb") as file:
         _open_into(rest, path, file)
@@ -77,8 +77,8 @@ def _open_into(rest: AtRest, path: str, file: BinaryIO) -> None:
 
 
 def write_sealed(rest: AtRest, made: Path, target: Path, name: str) -> None:
-    """Seal what was made in memory into a file on the disk, which will have that name."""
-    if not is_whole(made):  # nobody sees the log any more, once the file is sealed elsewhere
+    """Encrypt a file from memory to `target` on disk; the encryption is bound to `name`."""
+    if not is_whole(made):  # a write-ahead log would be lost
         raise OSError(errno.ENOSPC, "a part of it waits in a log")
     with made.open("rb") as file, target.open("wb") as sealed:
         parts = iter(lambda: file.read(PIECE), b"")
@@ -86,14 +86,14 @@ def write_sealed(rest: AtRest, made: Path, target: Path, name: str) -> None:
             sealed.write(part)
 
 
-# --- what a worker is asked, with everything where it can be read ---------------------------------
+# --- requests of a worker, on decrypted files -----------------------------------------------------
 
 
 def prepared_sealed(rest: AtRest, room: Room, salt: str, request: Header) -> Header:
-    """Prepare in memory; put the table and the sketch away."""
+    """Prepare tables in memory; encrypt the result and the sketch to disk."""
     from sfumato.engines.ingest.prepare import prepare
 
-    body: dict[str, Any] = request  # Any: a message of our own parent
+    body: dict[str, Any] = request  # Any: a message of the parent process
     work, out = Path(body["work"]), Path(body["out"])
     tables = [
         {**table, "source": _reachable(rest, table["source"], work, place)}
@@ -111,7 +111,7 @@ def prepared_sealed(rest: AtRest, room: Room, salt: str, request: Header) -> Hea
 
 
 def described_sealed(rest: AtRest, room: Room, request: Header) -> Header:
-    """Describe a source that was sealed when it came in, or any other."""
+    """Describe a source, decrypting it first if it was encrypted at upload."""
     from sfumato.engines.ingest.column_types import column_types
 
     source = _reachable(rest, str(request["source"]), Path(str(request["work"])), 0)
@@ -119,10 +119,10 @@ def described_sealed(rest: AtRest, room: Room, request: Header) -> Header:
 
 
 def taken_sealed(rest: AtRest, room: Room, request: Header) -> Cells:
-    """Count a period of a stream; put away what is to be kept of it."""
+    """Count a period of a stream in memory; encrypt the stream's new state to disk."""
     from sfumato.engines.duckdb.stream_period import count_period
 
-    body: dict[str, Any] = request  # Any: a message of our own parent
+    body: dict[str, Any] = request  # Any: a message of the parent process
     work = Path(body["spill"])
     moved = {"table": work / "table.duckdb", "target": work / USED}
     open_in_memory(rest, body["table"], moved["table"])
@@ -135,7 +135,7 @@ def taken_sealed(rest: AtRest, room: Room, request: Header) -> Cells:
 
 
 def _reachable(rest: AtRest, source: str, work: Path, place: int) -> str:
-    """Return where a source can be read: where it lies, or laid open if it was sealed."""
+    """Return a readable path of a source, decrypting it first if it is encrypted."""
     if not source.endswith(SEALED):
         return source
     target = work / f"source-{place}{Path(source.removesuffix(SEALED)).suffix}"
@@ -144,11 +144,11 @@ def _reachable(rest: AtRest, source: str, work: Path, place: int) -> str:
 
 
 def _known(rest: AtRest, path: str, target: Path) -> str:
-    """Return where a sketch can be read; where one is damaged nothing is, so it may be anyone's."""
+    """Decrypt a sketch and return its path; a damaged one leaves no file, so it matches anyone."""
     try:
         open_in_memory(rest, path, target)
     except (OSError, Unsealable) as error:
-        if is_full(error):  # what cannot be read just now is not damaged
+        if is_full(error):  # a full disk does not mean that the sketch is damaged
             raise
         target.unlink(missing_ok=True)
     return str(target)

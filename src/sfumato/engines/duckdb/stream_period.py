@@ -1,11 +1,11 @@
-"""Counting one period of a stream against the rows that each person has left; in a worker.
+"""Count one period of a stream, within each person's remaining rows; in a worker.
 
-Two numbers of a person matter, both of theirs alone: how many of their rows the period has, and how
-many they have used. So nobody's rows count more or less for what others do
-(continual_counting.proof.md).
+Each person has a total of rows that may count over the whole stream. What a person adds depends
+only on the person's rows in the period and on the rows used so far. It does not depend on other
+persons (continual_counting.proof.md).
 
-The rows lie in a table that this process can open; or another engine counts them, a range of
-persons at a time, and here its persons get the names that they keep from version to version.
+The rows are in a table that this process can open. Otherwise another engine counts them, one range
+of persons at a time, and this module maps its persons to their stable pseudonyms.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from sfumato.engines.shared.message_frames import Header
 from sfumato.query.measure import Cells
 from sfumato.query.printing.from_clause import table_name
 
-# `who` follows a person from version to version, and orders the file as a keyed digest does: by
-# nothing that is in the rows.
+# `who` identifies a person in every version of the data. It is a keyed digest, so sorting the file
+# by it reveals nothing about the rows.
 _NOTHING_USED: Final = (
     "CREATE TEMP VIEW used_before AS SELECT CAST('' AS BLOB) AS who, 0 AS rows WHERE false",
     'CREATE TEMP VIEW days_before AS SELECT 0 AS "end", 0 AS rows WHERE false',
@@ -54,18 +54,18 @@ _BLOCK: Final = 'SELECT CAST(sum(rows) AS BIGINT) FROM days WHERE "end" BETWEEN 
 
 _COUNTED: Final = "CREATE TEMP TABLE counted (person BIGINT, rows BIGINT)"
 _MORE: Final = "INSERT INTO counted SELECT unnest(CAST(? AS BIGINT[])), unnest(CAST(? AS BIGINT[]))"
-_AT_ONCE: Final = 1 << 16  # counted persons; their numbers travel as lists
-PERSONS: Final = 1 << 20  # whom another engine is asked about at a time
-_BEYOND: Final = 1 << 62  # no person has such a number
+_AT_ONCE: Final = 1 << 16  # counted persons per INSERT, which binds lists
+PERSONS: Final = 1 << 20  # persons per range that another engine counts
+_BEYOND: Final = 1 << 62  # upper bound of person numbers
 
-# A range of persons, from and below -> `person` and `n`, the rows of each who has any.
+# A range of persons [low, high) -> columns `person` and `n`, the row counts above zero.
 Ask = Callable[[int, int], Columns]
-_Count = Callable[[duckdb.DuckDBPyConnection], None]  # makes the table `here`: who, and their rows
+_Count = Callable[[duckdb.DuckDBPyConnection], None]  # creates the table `here` (who, rows)
 
 
 def count_period(room: Room, request: Header) -> Cells:
-    """Return the exact rows of the block; write what is to be kept to the target."""
-    body: dict[str, Any] = request  # Any: a message of our own parent
+    """Count a period over a local table; return the exact block count, and write the new state."""
+    body: dict[str, Any] = request  # Any: a message of the parent process
 
     def count(connection: duckdb.DuckDBPyConnection) -> None:
         connection.execute(f"ATTACH {quoted(body['table'])} AS prepared (READ_ONLY)")
@@ -80,14 +80,14 @@ def count_period(room: Room, request: Header) -> Cells:
 
 
 def count_period_elsewhere(room: Room, request: Header, ask: Ask) -> Cells:
-    """Return the same where another engine counts the rows of each person."""
-    body: dict[str, Any] = request  # Any: a message of our own parent
+    """Count a period like `count_period`, where another engine counts the rows per person."""
+    body: dict[str, Any] = request  # Any: a message of the parent process
     names = f"read_parquet({quoted(body['people'])})"
 
     def count(connection: duckdb.DuckDBPyConnection) -> None:
         connection.execute(_COUNTED)
         known = _number(connection, f"SELECT count(*) FROM {names}")
-        for low in range(0, max(known, 1), PERSONS):  # the last time, about all the others too
+        for low in range(0, max(known, 1), PERSONS):  # the last range is open-ended
             _add(connection, ask(low, low + PERSONS if low + PERSONS < known else _BEYOND))
         connection.execute(
             f"CREATE TEMP TABLE here AS SELECT who, rows FROM counted JOIN {names} USING (person)"
@@ -106,7 +106,7 @@ def _add(connection: duckdb.DuckDBPyConnection, some: Columns) -> None:
 
 
 def _written(room: Room, body: dict[str, Any], paths: tuple[str, ...], count: _Count) -> Cells:
-    """Count who is here, and write who has used how many; return the block."""
+    """Count the rows per person, write the rows used so far, and return the block count."""
     before = body["before"]
     kept = () if before is None else paths_of(before)
     room = replace(room, spill=body["spill"], paths=(*paths, *kept))

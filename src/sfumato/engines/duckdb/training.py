@@ -1,6 +1,6 @@
-"""Training on a prepared table, in a worker: what comes back are whole numbers, not yet private.
+"""DP-SGD and DP-FedAvg rounds on a prepared table, in a worker; results are integers before noise.
 
-Rows are fetched in slices, whose sums are exact, so that nothing hangs on where a slice ends.
+Rows are fetched in slices. Integer sums are exact, so the result does not depend on the slices.
 """
 
 from __future__ import annotations
@@ -34,24 +34,24 @@ from sfumato.vault.training_port import Field, LearnOrder
 if TYPE_CHECKING:
     import duckdb
 
-AT_ONCE: Final = 1 << 16  # rows that are fetched, or fewer:
-_CELLS: Final = MOST_CELLS  # so many numbers: memory hangs on the order and not on the rows
-_HELD: Final = 1 << 24  # numbers by the card that are kept for the next step, or the next round
-_OWN: Final = 1 << 20  # numbers of people's own models at once, and of what goes through them
-_LONG: Final = 1 << 28  # rows times numbers, for which a thread is worth its while
-_MOST: Final = 1 << 20  # of an update's number, which is clipped again where it is rounded
-# What was fetched of a table, by what of it was asked for; one lesson's at a time.
-Slice = tuple[Inputs, Numbers]
-Columns = dict[str, NDArray[Any]]  # Any: whole steps of some width
-Whose = NDArray[Any]  # Any: as above; which person's each row is, where not everybody is in
+AT_ONCE: Final = 1 << 16  # most rows per slice
+_CELLS: Final = MOST_CELLS  # most numbers per slice: memory depends on the order, not on the rows
+_HELD: Final = 1 << 24  # most numbers, by the card, that are cached for later steps and rounds
+_OWN: Final = 1 << 20  # most numbers of per-person models (and their activations) at once
+_LONG: Final = 1 << 28  # rows times parameters for which a further thread pays off
+_MOST: Final = 1 << 20  # bound of an update's numbers before they are rounded
+Slice = tuple[Inputs, Numbers]  # features and targets of some rows
+Columns = dict[str, NDArray[Any]]  # Any: integers of some width
+Whose = NDArray[Any]  # Any: as above; the person of each row, empty without subsampling
 Fetched = tuple[Inputs, Numbers, Whose]
 _NOBODYS: Final = np.empty(0, dtype=np.int64)
+# cache of fetched slices, keyed by the columns and settings of the order; one training at a time
 Kept = dict[tuple[object, ...], tuple[Fetched, ...]]
-Chosen = NDArray[np.bool_] | None  # who is in this round, by number; None where everybody is
+Chosen = NDArray[np.bool_] | None  # flag per person: sampled in this round; None for everybody
 
 
 def learn_header(order: LearnOrder, table: str) -> Header:
-    """Return the message that carries the order."""
+    """Return the training message for the worker."""
     return {
         "do": "learn",
         "table": table,
@@ -73,7 +73,7 @@ def learn_header(order: LearnOrder, table: str) -> Header:
 
 
 def read_learn(request: Header) -> LearnOrder:
-    """Return the order again; the message comes from our own parent."""
+    """Parse the order from a message of the parent process."""
     body: dict[str, Any] = {k: v for k, v in request.items() if k != "do"}
     body["features"] = tuple(Field(*one) for one in body["features"])
     body["target"] = Field(*body["target"])
@@ -87,7 +87,7 @@ def read_learn(request: Header) -> LearnOrder:
 
 
 def read_learnt(answer: bytes) -> NDArray[np.int64]:
-    """Return the whole numbers of a worker's answer."""
+    """Parse the integers of a worker's answer."""
     return np.frombuffer(answer, dtype="<i8").astype(np.int64)
 
 
@@ -101,9 +101,9 @@ def network_of(order: LearnOrder) -> Network:
 def train(
     connection: duckdb.DuckDBPyConnection, order: LearnOrder, kept: Kept, threads: int = 1
 ) -> NDArray[np.int64]:
-    """Return the clipped sum of gradients, or the update of a site's own steps.
+    """Run one training round; return the clipped gradient sum or the update, as integers.
 
-    `kept` is of this very table: what a lesson's earlier rounds have fetched, if it is little.
+    `kept` is the cache of slices of this table from earlier rounds.
     """
     network = network_of(order)
     begin = unpacked(order.weights, network.size)
@@ -127,14 +127,14 @@ def train(
 
 
 def _chosen(connection: duckdb.DuckDBPyConnection, order: LearnOrder) -> Chosen:
-    """Return who is in this round, by a coin for each person of the table, or row without one."""
+    """Draw the Poisson subsample of this round: a flag per person, or per row without persons."""
     if order.coins is None:
         return None
     return order.coins.tossed(_last(connection, _unit(order)) + 1)
 
 
 def _rows_of(chosen: Chosen, inputs: Inputs, target: Numbers, whose: Whose) -> Slice:
-    """Return the rows of those who are in: all of a person's, or none."""
+    """Keep the rows of sampled persons: all rows of a person or none."""
     if chosen is None:
         return inputs, target
     places = np.flatnonzero(chosen[whose])
@@ -147,9 +147,9 @@ def _added(
     size: int,
     threads: int,
 ) -> NDArray[Any]:
-    """Return the sum over all rows, parts of it on threads where it is long.
+    """Sum over all rows, in parallel threads if there are many rows.
 
-    Whole numbers have one sum, however they are parted.
+    Integer sums do not depend on how the rows are divided.
     """
     inputs, target = rows
     at_once = max(1, -(-len(inputs) // threads), _LONG // size)
@@ -164,7 +164,7 @@ def _added(
 def _of_people(
     connection: duckdb.DuckDBPyConnection, network: Network, begin: Numbers, order: LearnOrder
 ) -> NDArray[np.int64]:
-    """Return the sum of how far everybody's own steps go down, each clipped."""
+    """Sum each person's own update, after local steps and clipping (DP-FedAvg per person)."""
     walk = Walk(order.local, order.rate, order.proximal, order.clip)
     total = np.zeros(network.size, dtype=np.int64)
     for people in _people(connection, order):
@@ -174,9 +174,9 @@ def _of_people(
 
 
 def _alike(people: People, network: Network) -> Iterator[People]:
-    """Yield people with as many rows as each other, as many as there is room for at once.
+    """Yield batches of persons with equally many rows, as large as the memory limit allows.
 
-    One person of many rows then makes nobody else's steps longer, or larger.
+    So a person with many rows does not lengthen other persons' arrays.
     """
     for count in map(int, np.unique(people.counts)):
         whose = np.flatnonzero(people.counts == count)
@@ -194,7 +194,7 @@ def _update(
     slices: Callable[[], Iterable[Slice]],
     threads: int,
 ) -> NDArray[np.int64]:
-    """Return how far so many steps on all rows go; FedProx draws each of them back."""
+    """Run the site's local gradient steps, with a FedProx term; return the rounded update."""
     now = begin
     for _ in range(order.local):
         slope = _mean(network, network.weights(now), slices(), threads)
@@ -206,9 +206,9 @@ def _update(
 def _fetched_once(
     connection: duckdb.DuckDBPyConnection, order: LearnOrder, kept: Kept
 ) -> Iterable[Fetched]:
-    """Return what `_slices` gives; from memory, where a step or a round has fetched it before.
+    """Return the slices of an order, cached across steps and rounds if the table is small.
 
-    It is kept where the card says that there cannot be much of it: no row decides.
+    The card's maximal number of rows decides whether to cache, never the rows themselves.
     """
     if order.most_rows * (len(order.features) + 1) > _HELD:
         return _slices(connection, order)
@@ -232,7 +232,7 @@ def _mean(network: Network, weights: Weights, slices: Iterable[Slice], threads: 
 
 
 def _slices(connection: duckdb.DuckDBPyConnection, order: LearnOrder) -> Iterator[Fetched]:
-    """Yield features on the grid of inputs, and targets; rows that lack a value are left out."""
+    """Yield slices: features on the input grid, targets, and persons; skip rows with nulls."""
     at_once = min(AT_ONCE, _CELLS // len(order.features))
     for columns in _fetched(connection, order, "rowid", at_once):
         whose = _NOBODYS if order.coins is None else columns[_unit(order)]
@@ -240,7 +240,7 @@ def _slices(connection: duckdb.DuckDBPyConnection, order: LearnOrder) -> Iterato
 
 
 def _people(connection: duckdb.DuckDBPyConnection, order: LearnOrder) -> Iterator[People]:
-    """Yield rows by person: nobody is in two of them, and rows in excess fill up with nothing."""
+    """Yield batches of whole persons; shorter persons are padded with zero rows."""
     key, chosen = _unit(order), _chosen(connection, order)
     at_once = max(1, _CELLS // (len(order.features) * (order.max_rows or 1)))
     for found in _fetched(connection, order, key, min(AT_ONCE, at_once)):
@@ -266,7 +266,7 @@ def _of_those(is_in: NDArray[np.bool_], columns: Columns) -> Columns:
 def _fetched(
     connection: duckdb.DuckDBPyConnection, order: LearnOrder, key: str, at_once: int
 ) -> Iterator[Columns]:
-    """Yield the columns of so many keys at a time: rows that count, with a value everywhere."""
+    """Yield the columns of `at_once` keys at a time: rows within `max_rows`, without nulls."""
     fields = (*order.features, order.target)
     names = sorted({field.column for field in fields})
     told = ", ".join((*({key} if order.coins is None else {key, _unit(order)}), *names))
@@ -281,12 +281,12 @@ def _fetched(
 
 
 def _unit(order: LearnOrder) -> str:
-    """Return the column that says whose a row is: its own, where a card knows no other person."""
+    """Return the column of the privacy unit: `person`, or `rowid` if each row is its own unit."""
     return "rowid" if order.max_rows is None else "person"
 
 
 def _last(connection: duckdb.DuckDBPyConnection, key: str) -> int:
-    """Return the largest number of that column, or -1."""
+    """Return the maximum of a column, or -1 for an empty table."""
     found = connection.execute(f"SELECT max({key}) FROM {table_name('duckdb', 0)}").fetchone()
     return -1 if found is None or found[0] is None else int(found[0])
 

@@ -1,9 +1,8 @@
-"""The worker: the only process that reads rows.
+"""The DuckDB worker process, which is the only process that reads rows of the embedded engine.
 
-`worker_process.py` starts it and kills it.
-
-It takes SQL printed by `query/printing/statements.py`, and says integers or `{"ok": false}`; no
-text of DuckDB, which quotes cells in its complaints, ever leaves this process.
+`worker_process.py` starts and kills it. It runs SQL that our own code prints, such as
+`query/printing/statements.py`. It answers with integers and keys, or with `{"ok": false}`. DuckDB's
+error texts quote cells, so they never leave this process.
 """
 
 from __future__ import annotations
@@ -41,20 +40,20 @@ if TYPE_CHECKING:
 
 _TRIM, _MMAP, _ARENAS = -1, -3, -8  # of mallopt(3)
 _RESERVE_MB: Final = 1024  # address space of the interpreter and the libraries
-_PER_THREAD_MB: Final = 256  # stacks and arenas: address space, hardly any of it memory
+_PER_THREAD_MB: Final = 256  # stacks and arenas: mostly address space, hardly any memory
 
 
 @dataclass
 class Worker:
-    """What a worker holds between two questions: its limits, the salt, the last table opened."""
+    """State of a worker between requests: its limits, the salt, and the open table."""
 
     room: Room
     salt: str
     table: tuple[object, ...] = ()
     connection: duckdb.DuckDBPyConnection | None = None
-    learnt_from: Kept = field(default_factory=dict)  # of that table, in a lesson's last round
-    rest: AtRest | None = None  # by which what lies on the disk is sealed, if it is
-    in_memory: int = -1  # the descriptor of that table's file, if it had to be opened so
+    learnt_from: Kept = field(default_factory=dict)  # training cache of the open table
+    rest: AtRest | None = None  # the key of a vault that is encrypted at rest
+    in_memory: int = -1  # descriptor of the open table's decrypted memory file, or -1
 
     def open(self, path: str) -> duckdb.DuckDBPyConnection:
         """Return a read-only connection to the prepared table; the last one stays open."""
@@ -67,14 +66,14 @@ class Worker:
         return self.connection
 
     def readable(self, path: str) -> str:
-        """Return where DuckDB can read the table until `close`."""
+        """Return a path by which DuckDB can read the table until `close`; decrypts if needed."""
         if self.rest is None:
             return path
         self.in_memory = in_memory(self.rest, path)
         return f"/proc/self/fd/{self.in_memory}"
 
     def close(self) -> None:
-        """Let go of the table."""
+        """Close the open table and clear its training cache."""
         if self.connection is not None:
             self.connection.close()
         if self.in_memory >= 0:
@@ -84,7 +83,7 @@ class Worker:
 
 
 def main() -> None:
-    """Serve until the parent hangs up."""
+    """Serve requests until the parent closes the pipe."""
     read, write = harden_process()
     _keep_pages()
     threading.Thread(target=_leave_with_parent, args=(read,), daemon=True).start()
@@ -97,7 +96,7 @@ def main() -> None:
 
 
 def _keep_pages() -> None:
-    """Let freed memory be used again at once: half of a kernel's time would go to fresh pages."""
+    """Make malloc keep freed memory; otherwise the kernel spends half its time on page faults."""
     libc = ctypes.CDLL(None)
     if hasattr(libc, "mallopt"):  # glibc
         for what, value in ((_TRIM, 1 << 30), (_MMAP, 1 << 30), (_ARENAS, 1)):
@@ -105,10 +104,10 @@ def _keep_pages() -> None:
 
 
 def _leave_with_parent(read: int) -> None:
-    """End this process when nobody holds the other end of the pipe any more.
+    """End this process when the parent's end of the pipe closes.
 
-    PR_SET_PDEATHSIG would do it too, but it fires when the *thread* that started us ends, which in
-    a server is no reason to stop. DuckDB lets go of the interpreter, so this thread always runs.
+    PR_SET_PDEATHSIG is no alternative: it fires when the *thread* that started us ends, and a
+    server's threads end often. DuckDB releases the GIL, so this thread always gets to run.
     """
     poll = select.poll()
     poll.register(read, 0)  # hang-ups are always reported
@@ -128,7 +127,7 @@ def _begun(start: Header) -> Worker:
 def _answer(worker: Worker, request: Header) -> bytes:
     try:
         return _DEEDS[str(request["do"])](worker, request)
-    except Exception:  # noqa: BLE001  # any complaint may quote a cell: nobody is told of it
+    except Exception:  # noqa: BLE001  # any error text may quote a value, so none is passed on
         return framed({"ok": False})
 
 
@@ -155,7 +154,7 @@ def _prepare(worker: Worker, request: Header) -> bytes:
 
 
 def _told_of_space(work: Callable[[], Header]) -> bytes:
-    """Return what an owner's work gives; that no space was left is no fault of their source."""
+    """Run an owner's request; answer a full disk with a refusal that does not blame the source."""
     said = NO_SPACE
     try:
         said = work()
@@ -247,7 +246,7 @@ _DEEDS: Final[dict[str, Callable[[Worker, Header], bytes]]] = {
 }
 
 
-def _list(value: object) -> list[Any]:  # a message of our own parent
+def _list(value: object) -> list[Any]:  # from a message of the parent process
     return value if isinstance(value, list) else []
 
 

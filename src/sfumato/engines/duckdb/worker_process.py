@@ -1,4 +1,4 @@
-"""A worker process that can be killed at any moment, and the two pipes that lead to it."""
+"""Start, query and kill a worker process over two pipes."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from sfumato.vault.engine_port import START
 
 
 class Child(ChildProcess):
-    """One worker process; whatever goes wrong with it, it is killed.
+    """One worker process; any failure kills it.
 
-    `lost` says what of the host's ended it; None while it lives, and where it was a limit of the
-    question's own, a complaint of the worker's, or nobody knows.
+    `lost` is the cause if the host ended the worker. It is None while the worker lives. It is also
+    None if the query hit its own limit, if the worker failed, or if the cause is unknown.
     """
 
     def __init__(self, module: str = "duckdb.worker") -> None:
-        """Start the process, which runs a module of this folder."""
+        """Start a process that runs `main` of a module below `engines`."""
         self.owner = os.getpid()
         self.lost: str | None = None
         self._is_let_go = False
@@ -35,9 +35,9 @@ class Child(ChildProcess):
         return self.owner == os.getpid() and self._process.poll() is None
 
     def begin(self, header: Header, deadline_s: float) -> None:
-        """Send the first header; a worker that does not say that it is ready is lost.
+        """Send the start message; a worker that does not answer that it is ready counts as lost.
 
-        It has read no row by then, so no row can have ended it.
+        It has read no row yet, so no row can be the cause.
         """
         answer = self.ask(header, deadline_s)
         if answer is None or answer[0].get("ok") is not True:
@@ -45,49 +45,49 @@ class Child(ChildProcess):
             self.lost = START
 
     def ask(self, header: Header, deadline_s: float) -> tuple[Header, bytes] | None:
-        """Return the worker's answer, or None; without an answer the worker is dead."""
-        if self._is_let_go:  # the numbers of its pipes may be another file's by now
+        """Send a request and return the answer; None if there is none, and the worker is killed."""
+        if self._is_let_go:  # other files may use its pipes' descriptors by now
             return None
         until = time.monotonic() + deadline_s
         answer = None
         try:
             self.write(framed(header), until)
             answer = read_frame(lambda count: self.read(count, until))
-        except TimeoutError:  # its own limit; an OSError too, so it is looked for first
+        except TimeoutError:  # our own deadline; a subclass of OSError, so it is caught first
             answer = None
         except (OSError, EOFError):
             self.lost = cause_of(signal_of(self.pid), self._oom_kills, oom_kills())
         except ValueError:
             answer = None
-        finally:  # also on Ctrl-C: a worker whose answer was not read must not answer the next one
+        finally:  # also on Ctrl-C: an unread answer must not be taken for the next request's
             if answer is None:
                 self.kill()
         return answer
 
     def kill(self) -> None:
-        """End the process at once; let go of the pipes."""
+        """Kill the process and close the pipes."""
         if self.owner == os.getpid():
             self._process.kill()
             self._process.wait()
         self.forget()
 
     def forget(self) -> None:
-        """Close our ends of the pipes; the worker ends when nobody holds them."""
+        """Close our ends of the pipes; the worker ends when all copies of them are closed."""
         self._is_let_go = True
         self.let_go()
         if self.owner != os.getpid():
-            self._process.returncode = 0  # not ours to wait for
+            self._process.returncode = 0  # the parent waits for it, not this process
 
 
 class Turn:
-    """The lock by which threads take turns at one worker; in a forked process it begins free.
+    """Lock that serialises threads at one worker; it is unlocked in a forked process.
 
-    It is made anew at the fork itself. Threads that made it anew when they first asked could make
-    two, and read each other's answers off one pipe.
+    The fork handler replaces the lock. If threads replaced it on first use, two threads could
+    create two locks and read each other's answers from one pipe.
     """
 
     def __init__(self) -> None:
-        """Hold a lock that nobody has."""
+        """Create an unlocked lock."""
         self.lock = threading.Lock()
         _TURNS.add(self)
 
@@ -97,7 +97,7 @@ _TURNS: Final[weakref.WeakSet[Turn]] = weakref.WeakSet()
 
 
 def _forget_after_fork() -> None:
-    """Let go of the parent's workers: they must not outlive it because a fork holds their pipes."""
+    """Close the parent's worker pipes after a fork; else a fork would keep the workers alive."""
     for turn in list(_TURNS):
         turn.lock = threading.Lock()
     for child in list(_CHILDREN):

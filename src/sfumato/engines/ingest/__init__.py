@@ -1,1 +1,1 @@
-"""Reading an owner's files into prepared tables."""
+"""Ingest: read an owner's files into prepared tables."""

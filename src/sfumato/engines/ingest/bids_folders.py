@@ -1,7 +1,7 @@
-"""Keeping each person's files of a BIDS folder, as the card's patterns name them; in a worker.
+"""Import each person's files from a BIDS folder, as selected by the card's patterns; in a worker.
 
-A person's files lie in one file of ours, named by the keyed hash that names the person: records of
-a path, with a mark where the person's name goes, and its bytes.
+All files of a person go into one archive file, named by the person's keyed hash. A record of the
+archive is a path and the file's bytes. In the path, a placeholder replaces the person's name.
 """
 
 from __future__ import annotations
@@ -24,7 +24,10 @@ _AT_ONCE: Final = 1 << 20
 
 
 def take_folders(connection: duckdb.DuckDBPyConnection, order: FolderOrder, target: Path) -> None:
-    """Keep the files of everybody who has rows; refuse, to the owner alone, what is too much."""
+    """Import the files of every person who has rows; refuse too many persons or too large files.
+
+    Only the owner sees the refusal.
+    """
     people = connection.execute(
         "SELECT id, lower(hex(who)) FROM persons JOIN people USING (person)"
     ).fetchall()
@@ -60,10 +63,10 @@ def _take(root: Path, name: str, order: FolderOrder, target: Path) -> None:
 
 
 def _own(root: Path, name: str, place: str) -> Path | None:
-    """Return the file, if it is one and no link leads out of the person's folder.
+    """Return the resolved path of a person's file, or None if it is missing or not the person's.
 
-    A link may lead to where the contents of files are kept, as git-annex does it: a hidden folder.
-    What else lies beside the person's folder is others', whose files would be in two blocks.
+    A symbolic link may lead to a hidden folder, where git-annex stores contents. Any other target
+    outside the person's folder belongs to another person, whose file would then be in two blocks.
     """
     path = (root / name / place).resolve()
     if not path.is_relative_to(root) or not path.is_file():
@@ -73,7 +76,7 @@ def _own(root: Path, name: str, place: str) -> Path | None:
 
 
 def files_of(kept: Path, name: str) -> Iterator[bytes]:
-    """Yield a person's files as records under that name, piece by piece; nothing if none are."""
+    """Yield a person's archived files as records under the given name; none if none are kept."""
     if not kept.exists():
         return
     with kept.open("rb") as file:

@@ -1,6 +1,6 @@
-"""What to write on the card where cells cannot be read: formats that would read them.
+"""Suggest number and date formats for the card, for columns whose cells cannot be parsed.
 
-A hint is made of constant words; of the cells it tells only which known format fits nearly all.
+A hint consists of constant words. It reveals only which known format fits nearly all cells.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _SHORT_YEAR: Final = re.compile(r"\d{1,2}[-./]\d{1,2}[-./]\d{2}")
 
 
 def hint_of(column: Column, texts: Sequence[str]) -> str:
-    """Return a sentence of what would read the texts of a column, or nothing."""
+    """Return a hint which card setting would parse the texts of a column; "" if none is known."""
     filled = [text for text in texts if text.casefold() not in NOTHING]
     words = []
     if column.is_numeric:
@@ -76,7 +76,7 @@ def _number_hint(column: Column, texts: Sequence[str]) -> str:
 
 
 def are_like_thousands(texts: Sequence[str], mark: str) -> bool:
-    """Say whether the mark may stand between thousands in every text that has it, as in 1.234."""
+    """Say whether the mark could be a thousands separator in all texts that have it (1.234)."""
     marked = [text for text in texts if mark in text]
     pattern = re.compile(rf"[+-]?[1-9][0-9]{{0,2}}([{mark}][0-9]{{3}})+")
     return bool(marked) and all(pattern.fullmatch(text) for text in marked)
@@ -99,7 +99,7 @@ def _date_hint(column: Column, texts: Sequence[str]) -> str:
 
 
 def formats_of_dates(texts: Sequence[str], share: float) -> list[str]:
-    """Return the known formats that read at least that share of the texts as days or moments."""
+    """Return the known date formats that parse at least `share` of the texts."""
     every = (day + time for day in _DAYS for time in _TIMES)
     return [written for written in every if _are_moments(written, texts, share)]
 
@@ -117,7 +117,7 @@ def _are_moments(written: str, texts: Sequence[str], share: float) -> bool:
 
 def _is_moment(written: str, text: str) -> bool:
     try:
-        datetime.strptime(text, written)  # a card's moments have no zone
+        datetime.strptime(text, written)  # timestamps of a card have no time zone
     except ValueError:
         return False
     return True

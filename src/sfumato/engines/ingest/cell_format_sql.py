@@ -1,6 +1,6 @@
-"""Print SQL that normalises formatted cells: `1.234,5` to 1234.5, a date to ISO.
+"""Generate SQL that normalises formatted cells: `1.234,5` to 1234.5, a date to ISO.
 
-What does not fit the format is null, so that no cell is read in two ways.
+A cell that does not match the format becomes NULL, so that no cell can be read in two ways.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ from sfumato.engines.duckdb.locked_connection import quoted
 from sfumato.vault.card.cell_formats import PLAIN, THOUSANDS, TOKEN, NumberFormat
 from sfumato.vault.card.columns import Column
 
-TEXT: Final = "VARCHAR"  # the kind of a source's column that formats are for
+TEXT: Final = "VARCHAR"  # formats apply only to source columns of this type
 _EXPONENT: Final = "([eE][+-]?[0-9]{1,4})?"
 _DIGITS: Final = {"%Y": "[0-9]{4}", "%f": "[0-9]{1,6}"}
 
 
 def plain_spelling(column: Column, text: str, kind: str = TEXT) -> str:
-    """Print the cell's text as it would be without a format; null where it does not fit one."""
+    """Return SQL of the cell's text in the default spelling; NULL if it violates the format."""
     if kind != TEXT:
         return text
     if column.date_format:
@@ -43,11 +43,11 @@ def _plain_number(spelled: NumberFormat, text: str) -> str:
 
 
 def _class(letters: str) -> str:
-    return f"[{letters}]"  # of marks, none of which means anything inside a class
+    return f"[{letters}]"  # no mark is special inside a character class
 
 
 def _iso(column: Column, text: str) -> str:
-    """Print the day or moment as ISO has it; a date keeps a time that is not midnight."""
+    """Return SQL of the date or timestamp in ISO; a date keeps a time other than midnight."""
     written = column.date_format
     moment = f"try_strptime({text}, {quoted(written)})"
     second = "'%Y-%m-%d %H:%M:%S.%f'" if "%f" in written else "'%Y-%m-%d %H:%M:%S'"
@@ -60,7 +60,7 @@ def _iso(column: Column, text: str) -> str:
 
 
 def date_pattern(written: str) -> str:
-    """Return the regular expression of what a format accepts: 1.2.2024, but not 1122024."""
+    """Return the regular expression that a date format accepts: 1.2.2024, but not 1122024."""
     tokens = TOKEN.findall(written)
     return "".join(_part(tokens, place) for place in range(len(tokens)))
 

@@ -1,7 +1,7 @@
-"""Count how the cells of a source were read, and refuse columns that were not.
+"""Count how the cells of a source were parsed, and refuse columns that were mostly unreadable.
 
-Counts stay in the worker; what leaves it is bands (vault/add_report.py), and of a refusal which
-columns could not be read as their type.
+Exact counts stay in the worker. It reports them only as bands (vault/add_report.py). A refusal
+names only the columns that could not be parsed as their type.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from sfumato.vault.card.columns import Column
 
 _AT_ONCE: Final = 64  # columns in one statement
 _NAMED: Final = 10  # columns in one refusal
-_LOOKED_AT: Final = 1000  # cells of a column that could not be read, for a hint
+_LOOKED_AT: Final = 1000  # cells of a column that are read to find a hint
 
 
 @dataclass(frozen=True)
 class Cell:
-    """A column of the card, its place in the source, and its type there."""
+    """A column of the card, with its index and its type in the source."""
 
     column: Column
     place: int
@@ -39,7 +39,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class _Counts:
-    """Cells of one column that are not empty, were read, are beyond the bounds, have no key."""
+    """Cell counts of one column: not empty, parsed, outside the bounds, without a declared key."""
 
     given: int
     read: int
@@ -48,17 +48,17 @@ class _Counts:
 
     @property
     def is_unreadable(self) -> bool:
-        """Say whether more cells than may be could not be read as the column's type."""
+        """Say whether the share of unparsed cells exceeds MOST_UNREADABLE."""
         return self.given - self.read > MOST_UNREADABLE * self.given
 
 
 def staged(order: TableOrder) -> str:
-    """Return the name of the table of values, before rows are numbered."""
+    """Return the name of the staging table, which has values but no row numbers yet."""
     return stored_name("staged", order.place)
 
 
 def beyond(place: int) -> str:
-    """Return the name of the column that says whether a value was beyond its bounds."""
+    """Return the name of the flag column: whether a value was outside the card's bounds."""
     return f"beyond{place}"
 
 
@@ -68,7 +68,7 @@ def cells_report(
     cells: Sequence[Cell],
     unit: int | None,
 ) -> tuple[TableReport, int]:
-    """Return how the cells were read, and how many rows have a person; or refuse a column."""
+    """Return the table's report and the number of rows with a person; or refuse a column."""
     where = "true" if unit is None else f"{_given(order, unit)}"
     rows, kept = _numbers(connection, f"SELECT count(*), count(*) FILTER ({where}) FROM texts")
     counts = list(_counts(connection, order, cells, where))
@@ -85,7 +85,7 @@ def cells_report(
 
 
 def _given(order: TableOrder, place: int) -> str:
-    """Print whether a cell holds anything."""
+    """Return the SQL condition that a cell is not empty."""
     return f"coalesce({without_nulls(f'c{place}', order.nulls)}, '') <> ''"
 
 
@@ -121,7 +121,7 @@ def _column(column: Column, found: _Counts, rows: int) -> ColumnReport:
 
 
 def _like_thousands(connection: duckdb.DuckDBPyConnection, cell: Cell) -> str | None:
-    """Return the highest band if all decimal marks may be marks between thousands; else None."""
+    """Return the highest band if all decimal marks could be thousands separators; else None."""
     spelled = cell.column.number_format
     if not cell.column.is_numeric or spelled.thousands:
         return None
@@ -140,7 +140,7 @@ def _check_readable(
     order: TableOrder,
     counted: Sequence[tuple[Cell, _Counts]],
 ) -> None:
-    """Refuse columns that mostly became null; name them, and never a cell."""
+    """Refuse columns with too many unparsed cells; name the columns, never a cell."""
     wrong = [
         cell
         for cell, found in counted
@@ -165,7 +165,7 @@ def _check_readable(
 
 
 def _hint(connection: duckdb.DuckDBPyConnection, order: TableOrder, cell: Cell) -> str:
-    """Return what to write on the card, if a known format reads the cells; constant words."""
+    """Return a hint for the card in constant words, if a known format parses the cells."""
     found = connection.execute(
         f"SELECT c{cell.place} FROM texts WHERE {_given(order, cell.place)} LIMIT {_LOOKED_AT}"
     ).fetchall()
@@ -178,7 +178,7 @@ def _hint(connection: duckdb.DuckDBPyConnection, order: TableOrder, cell: Cell) 
 def with_cuts(
     connection: duckdb.DuckDBPyConnection, order: TableOrder, found: tuple[TableReport, int]
 ) -> TableReport:
-    """Return the report with what contribution bounds cut, of a table of people that is written."""
+    """Add to a table's report how many persons and rows the contribution bounds truncate."""
     (report, staged_rows), (groups, most) = found, order.bounds
     table = table_name("duckdb", order.place)
     rows, people, over, cut = _numbers(
@@ -203,7 +203,7 @@ def with_cuts(
 def _with_cut(
     connection: duckdb.DuckDBPyConnection, column: ColumnReport, of: tuple[str, int, int, int]
 ) -> ColumnReport:
-    """Return the column's report with what an answer by this key leaves out."""
+    """Add to a column's report how many persons and rows a grouping by it truncates."""
     table, place, groups, most = of
     is_cut = f"gr{place} > {groups} OR rr{place} > {most}"
     rows, cut, people, over = _numbers(

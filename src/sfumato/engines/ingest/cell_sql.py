@@ -1,7 +1,7 @@
-"""How a cell's text becomes a stored value: SQL expressions, each total, none with a float in it.
+"""Generate SQL that parses a cell's text into a stored value, without errors and without floats.
 
-Every source is read as text, whatever its types: a double is then the decimal people see (0.285,
-not 0.284999...), and one rule decides what a number is, in CSV and Parquet alike.
+Every source is read as text, whatever its types. So a double is the decimal that people see (0.285,
+not 0.284999...), and CSV and Parquet follow the same rules for numbers.
 """
 
 from __future__ import annotations
@@ -14,19 +14,19 @@ from sfumato.dp.refusal import Refused
 from sfumato.engines.duckdb.locked_connection import quoted
 from sfumato.vault.card.columns import MAX_STEPS, Column
 
-# What str.strip() takes away, so that a card's constant and a cell are trimmed alike.
+# The white space of str.strip(), so that a card's constants and cells are trimmed in the same way.
 SPACES: Final = "".join(c for c in map(chr, range(0x3001)) if c.isspace()) + "\ufeff"
 NUMBER: Final = r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]{1,4})?"  # .5 and 5. too
 _PLAIN: Final = r"[+-]?[0-9]{1,18}(\.[0-9]+)?"  # most numbers; no exponent, digits that fit
 _YEAR: Final = "([1-9][0-9]{3}|0[1-9][0-9]{2}|00[1-9][0-9]|000[1-9])"  # 1 to 9999
 _DATE: Final = _YEAR + r"-[0-9]{2}-[0-9]{2}([ T]00:00:00(\.0{1,9})?)?"
 _TIME: Final = _YEAR + r"-[0-9]{2}-[0-9]{2}([ T][0-9]{2}:[0-9]{2}(:[0-9]{2}(\.[0-9]{1,9})?)?)?"
-_CHAINED: Final = 64  # values in a row: an engine follows a chain of some hundred, and no longer
-_MOST: Final = 10**37  # what is read of a number stays below this, and a HUGEINT holds it
+_CHAINED: Final = 64  # operands per || chain; engines fail on chains of some hundred
+_MOST: Final = 10**37  # bound of every parsed number; it fits in a HUGEINT
 
 
 def trimmed(text: str) -> str:
-    """Print the text without the white space around it; the usual cell has none, which is quick."""
+    """Return SQL that trims white space; fast for cells of printable ASCII only."""
     return (
         f"CASE WHEN regexp_matches({text}, '[^!-~]')"
         f" THEN trim({text}, {quoted(SPACES)}) ELSE {text} END"
@@ -34,18 +34,18 @@ def trimmed(text: str) -> str:
 
 
 def without_nulls(text: str, nulls: Sequence[str]) -> str:
-    """Print the trimmed text, or null if the card says that it means nothing."""
+    """Return SQL of the text, with NULL for the card's missing-value markers."""
     words = ", ".join(quoted(word.strip()) for word in nulls)
     return f"CASE WHEN {text} IN ({words}) THEN NULL ELSE {text} END" if words else text
 
 
 def without_nul(text: str) -> str:
-    """Print the text as PostgreSQL can hold it, which knows no letter NUL."""
+    """Return SQL that replaces NUL characters in a text, because PostgreSQL cannot store them."""
     return f"replace({text}, chr(0), chr(65533))"
 
 
 def stored(column: Column, text: str, text_length: int) -> str:
-    """Print the stored value of a cell, or null; nothing a cell can hold makes it fail."""
+    """Return SQL that parses a cell; NULL if it cannot be parsed; no cell raises an error."""
     match column.type:
         case "integer" | "number":
             return _steps_of_text(column, text)
@@ -70,27 +70,28 @@ def _guarded(pattern: str, text: str, value: str) -> str:
 
 
 def steps(column: Column, floor: str) -> str:
-    """Print a number in whole steps: clamped first, then rounded half up, exactly.
+    """Return SQL that converts a number to steps: clamped first, then rounded half up, exactly.
 
-    With d decimals that spell half a step, x becomes the integer a = floor(x * 10**d), which is on
-    the same side of every rounding edge as x, for edges are whole multiples of half a step. `floor`
-    prints a, as a HUGEINT or less; what is beyond the bounds may be cut to them already.
+    Let d be the number of decimals that half a step needs. Then x becomes the integer
+    a = floor(x * 10**d). It is on the same side of every rounding edge as x, because edges are
+    integer multiples of half a step. `floor` is the SQL of a, at most a HUGEINT. Values outside the
+    bounds may be clamped in it already.
     """
-    if column.is_bounded:  # LEAST and GREATEST skip nulls, hence the guard
+    if column.is_bounded:  # LEAST and GREATEST ignore NULL, so CASE keeps NULL as NULL
         value = f"CASE WHEN {floor} IS NOT NULL THEN {_clamped(column, floor)} END"
-    else:  # a column without bounds is only compared; far outside there is nothing to compare
+    else:  # a column without bounds is only compared; values beyond MAX_STEPS become NULL
         low, high = _edges(column)
         value = f"CASE WHEN {floor} BETWEEN {low} AND {high} THEN {floor} END"
     return _counted(column, value)
 
 
 def _steps_of_text(column: Column, text: str) -> str:
-    """Print the steps of the number that a text spells, which is read but once."""
+    """Return SQL that converts the number in a text to steps, parsing the text only once."""
     decimals, _ = half_step(column.step)
     plain, scientific = _plain(text, decimals), _scientific(text, decimals)
     if not column.is_bounded:
         return steps(column, _number(text, plain, scientific))
-    clamped = (_clamped(column, floor) for floor in (plain, scientific))  # neither is ever null
+    clamped = (_clamped(column, floor) for floor in (plain, scientific))  # never NULL
     return _counted(column, _number(text, *clamped))
 
 
@@ -100,7 +101,7 @@ def _clamped(column: Column, floor: str) -> str:
 
 
 def _counted(column: Column, value: str) -> str:
-    """Print the steps of what lies between the edges."""
+    """Return SQL that converts a value to steps, after it is clamped to the edges."""
     _, half = half_step(column.step)
     low, _ = _bounds(column)
     # The dividend is never negative, so that // is the floor.
@@ -108,7 +109,7 @@ def _counted(column: Column, value: str) -> str:
 
 
 def _edges(column: Column) -> tuple[int, int]:
-    """Return the bounds in units of 10**-d, or refuse those that no HUGEINT holds."""
+    """Return the bounds in units of 10**-d; refuse bounds that do not fit in a HUGEINT."""
     _, half = half_step(column.step)
     low, high = (2 * half * bound for bound in _bounds(column))
     if max(abs(low), abs(high)) >= _MOST:
@@ -133,7 +134,7 @@ def half_step(step: Fraction) -> tuple[int, int]:
 
 
 def _number(text: str, plain: str, scientific: str) -> str:
-    """Print the one or the other, as the text spells a number; null if it spells none."""
+    """Return SQL that selects `plain` or `scientific` by the text's notation, or NULL."""
     return (
         f"CASE WHEN regexp_full_match({text}, {quoted(_PLAIN)}) THEN {plain}"
         f" WHEN regexp_full_match({text}, {quoted(NUMBER)}) THEN {scientific} END"
@@ -141,7 +142,7 @@ def _number(text: str, plain: str, scientific: str) -> str:
 
 
 def _plain(text: str, decimals: int) -> str:
-    """Print floor(x * 10**decimals) as HUGEINT, at most 10**37 from zero."""
+    """Return SQL of floor(x * 10**decimals) as a HUGEINT up to 10**37, for plain notation."""
     whole = f"TRY_CAST(split_part(ltrim({text}, '+-'), '.', 1) AS HUGEINT)"
     fraction = f"split_part({text}, '.', 2)"
     size = whole
@@ -152,7 +153,7 @@ def _plain(text: str, decimals: int) -> str:
 
 
 def _scientific(text: str, decimals: int) -> str:
-    """Print the same by moving the point through the digits, however many there are."""
+    """Return SQL of floor(x * 10**decimals) for any notation, by shifting the decimal point."""
     whole = f"regexp_extract({text}, '^[+-]?([0-9]*)', 1)"
     fraction = rf"regexp_extract({text}, '\.([0-9]+)', 1)"
     exponent = f"coalesce(TRY_CAST(regexp_extract({text}, '[eE](.*)$', 1) AS INTEGER), 0)"
@@ -170,7 +171,7 @@ def _scientific(text: str, decimals: int) -> str:
 
 
 def _signed(text: str, size: str, rest: str) -> str:
-    """Print the floor of a number of that size, of which something may have been cut off."""
+    """Return SQL of a signed number's floor; `rest` is the condition that digits were truncated."""
     sign = f"CASE WHEN starts_with({text}, '-') THEN -1 ELSE 1 END"
     below = f"CASE WHEN starts_with({text}, '-') THEN CASE WHEN {rest} THEN 1 ELSE 0 END ELSE 0 END"
     return f"({sign} * {size} - {below})"
@@ -180,27 +181,29 @@ def _signed(text: str, size: str, rest: str) -> str:
 
 
 def secret_number(tag: str, *texts: str) -> str:
-    """Print the keyed 64-bit PRF of the texts; the salt is the one bound parameter.
+    """Return SQL of the keyed 64-bit PRF of the texts; the salt is the one bound parameter.
 
-    It is md5_number_lower, three times as fast: DuckDB's own goes by way of a text of bits.
+    It equals DuckDB's md5_number_lower but is three times as fast, because that one goes through a
+    bit string.
 
-    The salt has a fixed length and the tag no colon inside, and only the last text may hold a
-    colon or is itself spelled without doubt (`spelled`), so that no two inputs are one.
+    The input is unambiguous: the salt has a fixed length, and the tag contains no colon. Only the
+    last text may contain a colon, or it is an injective encoding itself (`spelled`).
     """
     whole = f"? || ':{tag}:' || " + " || ':' || ".join(texts)
     return f"CAST(md5_number({whole}) >> 64 AS UBIGINT)"
 
 
 def secret_name(tag: str, text: str) -> str:
-    """Print the keyed digest of the text in 32 bytes, which no other text has; the salt is bound.
+    """Return SQL of the keyed SHA-256 of the text (32 bytes); the salt is the one bound parameter.
 
-    A number of 64 bits is enough to order people, not to tell a billion of them apart for ever.
+    A 64-bit number is enough to order persons. It is too short to identify a billion persons
+    without collisions.
     """
     return f"unhex(sha256(? || ':{tag}:' || {text}))"
 
 
 def spelled(values: Sequence[str]) -> str:
-    """Print several values as one text that no other values have: each with its length."""
+    """Return SQL that encodes several values injectively as one text, each with its length."""
     each = [
         f"coalesce(strlen(CAST({v} AS VARCHAR)) || '=' || CAST({v} AS VARCHAR), '-') || ','"
         for v in values
@@ -213,16 +216,16 @@ def spelled(values: Sequence[str]) -> str:
 
 
 def rank_type(rows_per_person: int) -> str:
-    """Return the smallest type that holds any place among a person's rows; none is ever cut off."""
+    """Return the smallest SQL type that holds every rank of a person's rows without overflow."""
     sizes = {"UTINYINT": 2**8, "USMALLINT": 2**16, "UINTEGER": 2**32}
     return next(kind for kind, size in sizes.items() if rows_per_person < size)
 
 
 def group_key(place: int, code: str) -> str:
-    """Print the keyed PRF of person and key, null where the row is in no group.
+    """Return SQL of the keyed PRF of person and group key; NULL if the row is in no group.
 
-    It is the order of query/printing/statements.py to the last bit. A declared key's code is its
-    place on the card, which no row can change; of a private text it is the text itself.
+    It orders a person's groups exactly as query/printing/statements.py does. A declared key enters
+    as its index on the card, which no row can change. A private text enters as the text itself.
     """
     value = f"CAST({code} AS VARCHAR)" if code.startswith("k") else f"v{place}"
     prf = secret_number("cell", "CAST(person_key AS VARCHAR)", value)
@@ -230,10 +233,10 @@ def group_key(place: int, code: str) -> str:
 
 
 def ranks(place: int, code: str, kind: str) -> tuple[str, str]:
-    """Print the place of the row's group among the person's, and the row's place in the group.
+    """Return SQL of two ranks: the row's group among the person's, and the row in its group.
 
-    Groups are ordered by their key's PRF, then by code: codes lie in value order. Rows without a
-    group come last, so that they move nothing, and have no rank.
+    Groups are ordered by the PRF of their key, ties by code, which is in value order. Rows without
+    a group come last, so they change no rank, and have no rank themselves.
     """
     groups = f"(PARTITION BY person ORDER BY h{place} NULLS LAST, {code} NULLS LAST)"
     rows = f"(PARTITION BY person ORDER BY h{place} NULLS LAST, {code} NULLS LAST, rr)"

@@ -1,4 +1,4 @@
-"""The names and likely types of a source's columns, for a proposed card; never a value or bound."""
+"""Guess the names and types of a source's columns, for a proposed card; no value, no bounds."""
 
 from __future__ import annotations
 
@@ -26,32 +26,32 @@ from sfumato.vault.card.cell_formats import THOUSANDS, UTF8
 from sfumato.vault.card.data_card import Limits
 
 _SAMPLE: Final = 1000
-_PATTERNS: Final = (  # the first that every value fits
+_PATTERNS: Final = (  # a column's type is the first pattern that all its values match
     ("boolean", re.compile("true|false|t|f|yes|no|y|n")),
     (
         "integer",
         re.compile("[+-]?(0|[1-9][0-9]{0,17})"),
-    ),  # 02100 is a text: its zero says something
+    ),  # 02100 is a text: its leading zero is significant
     ("number", re.compile("[+-]?((0|[1-9][0-9]*)([.][0-9]*)?|[.][0-9]+)(e[+-]?[0-9]{1,3})?")),
     ("date", re.compile("[0-9]{4}-[0-9]{2}-[0-9]{2}")),
     ("timestamp", re.compile("[0-9]{4}-[0-9]{2}-[0-9]{2}[ t][0-9]{2}:[0-9]{2}(:[0-9.]+)?")),
 )
-# A comma before three digits alone may be one between thousands, and then nothing is proposed. A
-# point before three digits alone may be one as well: it is, where others have decimal commas; else
-# the card says how it is read.
+# If every comma is followed by exactly three digits, it may be a thousands separator, and nothing
+# is proposed. The same with points: they are thousands separators if another column has decimal
+# commas. Otherwise the proposed card names the point as the decimal mark.
 _COMMAS: Final = re.compile(r"[+-]?((0|[1-9][0-9]*)|[1-9][0-9]{0,2}([.][0-9]{3})+)(,[0-9]+)?")
 _THOUSANDS: Final = re.compile(r"[+-]?[1-9][0-9]{0,2}(,[0-9]{3})+")
-_POINT: Final = {"decimal": "."}  # read so, and written on the card, for only the owner knows
+_POINT: Final = {"decimal": "."}  # written on the card, because only the owner can tell
 _COMMA_AND_POINT: Final = {"decimal": ",", "thousands": "."}  # in a file with decimal commas
 _WHOLE: Final = r"[+-]?(0|[1-9][0-9]*|[1-9][0-9]{0,2}"
-_SPACED: Final = (  # thousands of France, of Switzerland
+_SPACED: Final = (  # thousands separators of France and of Switzerland
     (" ", re.compile(_WHOLE + r"([ \u00a0\u202f][0-9]{3})+)([.,][0-9]+)?")),
     ("'", re.compile(_WHOLE + r"(['\u2019][0-9]{3})+)([.,][0-9]+)?")),
 )
 
 
 def column_types(room: Room, message: Header) -> Header:
-    """Return each column's name, type and format, guessed from a thousand rows; or the refusal."""
+    """Guess each column's name, type and format from a thousand rows; or return the refusal."""
     source, table = str(message["source"]), message.get("inner_table")
     inner = None if table is None else str(table)
     try:
@@ -103,7 +103,7 @@ def _said(names: Sequence[str], texts: Sequence[Sequence[str]], encoding: str) -
 
 
 def _type(texts: Sequence[str]) -> tuple[str, dict[str, str]]:
-    """Return the type that all values fit, and the format that a card would have to name."""
+    """Return the type that all values match, and the format settings that the card needs for it."""
     for kind, pattern in _PATTERNS:
         if texts and all(pattern.fullmatch(text.lower()) for text in texts):
             return kind, _POINT if are_like_thousands(texts, ".") else {}
@@ -120,6 +120,6 @@ def _type(texts: Sequence[str]) -> tuple[str, dict[str, str]]:
             decimal = {"decimal": decimals[0]} if decimals else {}
             return kind, {**decimal, "thousands": mark}
     fitting = formats_of_dates(texts, 1)
-    if len(fitting) == 1:  # of several only the owner knows which it is
+    if len(fitting) == 1:  # if several formats match, only the owner can choose
         return "timestamp" if "%H" in fitting[0] else "date", {"format": fitting[0]}
     return "text", {}

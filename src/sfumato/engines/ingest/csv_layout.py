@@ -1,7 +1,7 @@
 """Find a CSV or TSV file's encoding, separator and header, before DuckDB reads it.
 
-Names of columns are public, so a first line that looks like a row is refused: it would be the
-first person's.
+Column names are public. So a first line that looks like a data row is refused, because it would
+publish a person's row.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from sfumato.vault.card.cell_formats import FileFormat
 
 SUFFIXES: Final = (".csv", ".tsv")
 _PIECE: Final = 1 << 20
-_LINES: Final = 1000  # that are looked at, of the first megabyte
+_LINES: Final = 1000  # lines of the first megabyte that are inspected
 _SEPARATORS: Final = (",", ";", "\t", "|")
-_HINT: Final = re.compile('"?sep=(.)"?')  # a first line that some spreadsheets write
+_HINT: Final = re.compile('"?sep=(.)"?')  # the first line of CSV files from some spreadsheets
 _NUMBER: Final = re.compile(
     r"[+-]?(\d+([.,]\d*)?|[.,]\d+|\d{1,3}([., '\u2019\u00a0\u202f]\d{3})+([.,]\d+)?)([eE][+-]?\d+)?"
 )
 _DAY: Final = re.compile(r"\d{1,4}[-./]\d{1,2}[-./]\d{1,4}([ T]\d{1,2}:\d{2}.*)?")
 _ADDRESS: Final = re.compile(r"[^@\s]+@[^@\s]+\.[^@\s]+")
-NOTHING: Final = frozenset(  # public: how programs and people write that there is no value
+NOTHING: Final = frozenset(  # well-known missing-value markers
     {
         "", "-", "--", ".", "?", "na", "n/a", "#n/a", "#na", "nan", "null", "none", "nil", "nd",
         "n.d.", "missing", "unknown", "k.a.", "k. a.", "k.a", "keine angabe", "unbekannt", "n.b.",
@@ -42,24 +42,24 @@ NOTHING: Final = frozenset(  # public: how programs and people write that there 
 
 @dataclass(frozen=True)
 class TextLayout:
-    """How a text file is cut into cells."""
+    """Layout of a text file: column names, separator, header, and its first rows."""
 
     names: tuple[str, ...]
     separator: str
     skipped: int  # lines before the header or the first row
     has_header: bool
-    rows: tuple[tuple[str, ...], ...]  # the first ones, as they are written
+    rows: tuple[tuple[str, ...], ...]  # the first rows, untrimmed
 
 
 def is_text_file(source: str) -> bool:
-    """Say whether a source is CSV or TSV, by its name."""
+    """Say whether a source is CSV or TSV, by its file suffix."""
     return Path(source).suffix.casefold() in SUFFIXES
 
 
 def in_utf8(source: str, file: FileFormat, copy: Path) -> str:
-    """Return the path of the text in UTF-8: the source itself, or the copy that is made; or refuse.
+    """Return the path of the text in UTF-8: the source itself or a converted copy; or refuse.
 
-    A text that is UTF-8, though the card says otherwise, would be read wrong without a fault.
+    A UTF-8 file whose card names another encoding is refused. It would be misread without an error.
     """
     if file.encoding == "utf-8":
         check_utf8(source)
@@ -83,17 +83,17 @@ def check_utf8(source: str) -> None:
 
 
 def guessed_encoding(source: str) -> str:
-    """Return an encoding in which the text can be read, where no card says one."""
+    """Guess an encoding that decodes the file, if no card names one."""
     start = _start(source)
     is_wide = start in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE) or b"\0" in start
-    if is_wide:  # without its mark it may be UTF-8 to the letter, with a NUL beside each
+    if is_wide:  # UTF-16 without a byte order mark can be valid UTF-8 too, with NUL characters
         return "utf-16" if _decodes(source, "utf-16") else "utf-8"
     known = ("utf-8", "cp1252", "iso8859-1")
     return next((name for name in known if _decodes(source, name)), "utf-8")
 
 
 def text_layout(source: str, file: FileFormat, encoding: str = "utf-8") -> TextLayout:
-    """Return how the text is cut into cells, and its columns' names; or refuse."""
+    """Find the separator, the header and the column names of a text file; or refuse."""
     text = _beginning(source, encoding)
     skipped, only = 0, "\t" if source.casefold().endswith(".tsv") else None
     first, _, rest = text.partition("\n")
@@ -124,7 +124,7 @@ def text_layout(source: str, file: FileFormat, encoding: str = "utf-8") -> TextL
 
 
 def _decodes(source: str, encoding: str) -> bool:
-    """Say whether the whole file is a text in that encoding."""
+    """Say whether the whole file decodes in that encoding."""
     is_text = True
     try:
         for _ in _decoded(source, encoding):
@@ -140,7 +140,7 @@ def _start(source: str) -> bytes:
 
 
 def _codec(source: str, encoding: str) -> str:
-    """Return what decodes the file: of UTF-16 without its mark, the order of its bytes."""
+    """Return the codec's name; for UTF-16 without a byte order mark, with the byte order."""
     start = _start(source)
     if encoding != "utf-16" or b"\0" not in start:
         return encoding
@@ -185,7 +185,7 @@ def _not_utf8(source: str) -> Refused:
 
 
 def _beginning(source: str, encoding: str) -> str:
-    """Return the first megabyte of the text."""
+    """Return the decoded first megabyte of the text."""
     encoding = "utf-8-sig" if encoding == "utf-8" else _codec(source, encoding)
     decoder = codecs.getincrementaldecoder(encoding)()
     with Path(source).open("rb") as file:
@@ -193,7 +193,10 @@ def _beginning(source: str, encoding: str) -> str:
 
 
 def _separator(text: str) -> str:
-    """Return what cuts all lines into equally many cells, the most; else the first line alone."""
+    """Guess the separator: the one that splits all lines into the same, largest number of cells.
+
+    If no separator does, take the one that splits the first line into the most cells.
+    """
     found = {s: [len(record) for record in _records(text, s)] for s in _SEPARATORS}
     whole = {s: sizes[0] for s, sizes in found.items() if sizes and len(set(sizes)) == 1}
     first = {s: sizes[0] for s, sizes in found.items() if sizes}
@@ -206,7 +209,7 @@ def _separator(text: str) -> str:
 
 
 def _check_beginning(text: str, found: Mapping[str, Sequence[int]]) -> None:
-    """Refuse lines before the header: their words would be the name of a column."""
+    """Refuse a file with lines before the header: they would become a column name."""
     cells = [record[0].strip() for record in _records(text, "\0")][1:]
     if all(_NUMBER.fullmatch(cell) or cell.casefold() in NOTHING for cell in cells):
         return  # numbers with decimal commas
@@ -220,8 +223,8 @@ def _check_beginning(text: str, found: Mapping[str, Sequence[int]]) -> None:
 
 
 def _records(text: str, separator: str) -> Iterator[list[str]]:
-    """Yield the lines as cells; the last, which may be cut off, only if it is the first."""
-    is_all = len(text) < _PIECE // 4  # a letter has four bytes at most
+    """Yield the records; omit the last one if it may be truncated, except if it is the only one."""
+    is_all = len(text) < _PIECE // 4  # a character has at most four bytes
     before: list[str] | None = None
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator)
     count = 0
@@ -245,9 +248,12 @@ def _records(text: str, separator: str) -> Iterator[list[str]]:
 
 
 def check_header(names: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Refuse names that look like a row: a value of their own column, or all of its kind.
+    """Refuse a header that looks like a data row.
 
-    Names of texts only, none of which occurs again, cannot be told from a row (sharp-edges.md).
+    It does if a name occurs as a value in its text column, or if the names of all typed columns
+    have these columns' types. It also does if a name is an email address, or is a number or date in
+    a file without further rows. A data row of text columns whose values never occur again is not
+    detected (sharp-edges.md).
     """
     cells = [name.strip() for name in names]
     columns = [
@@ -276,7 +282,7 @@ def check_header(names: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
 
 
 def check_column_names(names: Sequence[str], columns: Sequence[Sequence[str]]) -> None:
-    """Refuse to propose a card for columns with cells and no name, or with a name of several."""
+    """Refuse to propose a card if a column with cells has no name, or if two share a name."""
     plain = [name.strip().casefold() for name in names]
     twice = sorted({name for name in plain if name and plain.count(name) > 1})
     is_nameless = any(not n and any(c) for n, c in zip(plain, columns, strict=True))
@@ -298,7 +304,7 @@ def check_column_names(names: Sequence[str], columns: Sequence[Sequence[str]]) -
 
 
 def _check_no_names(record: Sequence[str], rows: Sequence[Sequence[str]], file: FileFormat) -> None:
-    """Refuse a first line that names the columns, where the card does: it would be one row more."""
+    """Refuse a header line in a file whose card names the columns: it would count as a row."""
     cells = [cell.strip() for cell in record]
     columns = [{row[i].strip() for row in rows if i < len(row)} for i in range(len(cells))]
     kinds = [_kind(column) for column in columns]
@@ -323,7 +329,7 @@ def _check_no_names(record: Sequence[str], rows: Sequence[Sequence[str]], file: 
 
 
 def _kind(column: set[str]) -> re.Pattern[str] | None:
-    """Return what all values of a column are, numbers or days; None for texts, and for nothing."""
+    """Return the pattern, number or date, that all values of a column match; else None."""
     values = [value for value in column if value.casefold() not in NOTHING]
     if not values:
         return None

@@ -1,13 +1,15 @@
-"""Sketches of people: small samples of keyed hashes by which known people are recognised.
+"""Bottom-k sketches of persons: detect that two data sets contain the same people.
 
-A sketch keeps the 512 smallest hashes of a set ("bottom-k"). Of two sketches, what lies below the
-lower of their two ends is complete in both, and there they can be compared as sets.
+A sketch keeps the 512 smallest keyed hashes of a set ("bottom-k"). Below the smaller end of two
+sketches both samples are complete, and there they can be compared as sets.
 
-Values that many people have (an age and a town) say little by being in both tables, and much by
-being equally often in both. Two independent draws from one town share a value's t rows like t coins
-with chance p: their squared distance from p t is t p (1 - p) on average, more if the towns differ,
-and that times 1 - 2m/N if m of all N rows are common to both. So the distance counts the shared
-rows, however common the values are; values that are unique it counts exactly.
+For common values (an age and a town), it says little that a value is in both tables. It says much
+that a value occurs equally often in both. Let a value have t rows in the two tables together. If
+both are independent samples of one population, the first table has a Binomial(t, p) number of them.
+The expected squared distance from p t is then t p (1 - p), and more if the populations differ. If m
+of all N rows are common to both tables, the expectation is multiplied by 1 - 2m/N. So the distance
+estimates the number of shared rows, however common the values are. For unique values the count is
+exact.
 """
 
 from __future__ import annotations
@@ -30,34 +32,35 @@ from sfumato.engines.ingest.prepare_order import TableOrder
 
 VERSION: Final = 3
 KEPT: Final = 512
-ALIKE: Final = 0.5  # this share of the smaller set, found in the other, makes them the same people
-SURE: Final = 5  # standard deviations by which counts must be nearer than chance puts them
-FEW: Final = 8  # fewer values than these are never sure
-_COMMON: Final = 8  # a value of more rows weighs no more than one of so many
-_RARE: Final = 4
-_GRAIN: Final = 1 / 6  # counts are whole: two persons fall on one side each in a half of all cases
+ALIKE: Final = 0.5  # two sets are the same people if this share of the smaller is in the other
+SURE: Final = 5  # significance: standard deviations by which counts are closer than by chance
+FEW: Final = 8  # fewer values than these are never significant
+_COMMON: Final = 8  # a value with more rows than these gets a smaller weight, 1 / rows
+_RARE: Final = 4  # a value with at most so many rows is rare
+# continuity correction: two rows of a value are one in each table in half of all cases
+_GRAIN: Final = 1 / 6
 
-Mark = tuple[int, int]  # a hash, and how often its row occurs (0 for a naming column's value)
+Mark = tuple[int, int]  # a hash, and how often its value occurs (0 for an identifying column)
 
 
 @dataclass(frozen=True)
 class Fingerprint:
-    """The smallest marks of one set, sorted."""
+    """Bottom-k sample of one set: its smallest marks, sorted."""
 
     marks: tuple[Mark, ...]
 
     @property
     def end(self) -> int:
-        """Return below what the sample is complete."""
+        """Return the exclusive bound below which the sample is complete."""
         return self.marks[-1][0] + 1 if len(self.marks) >= KEPT else 2**64
 
 
 @dataclass(frozen=True)
 class Sketch:
-    """The fingerprints of whole rows, of each column that could name a person, and of parts.
+    """Fingerprints of a data set: of whole rows, of identifying columns, and of parts of rows.
 
-    A part is one column or two: what is left in a copy that gained, lost or changed columns. Rows
-    are those of each table of people.
+    A part is one column or a pair of columns. Parts recognise a copy whose other columns were
+    added, removed or changed. `rows` has one fingerprint per table.
     """
 
     rows: tuple[Fingerprint, ...]
@@ -66,7 +69,7 @@ class Sketch:
 
 
 def containment(one: Fingerprint, other: Fingerprint) -> float:
-    """Return which share of the smaller set seems to be in the other."""
+    """Estimate the share of the smaller set that is also in the other (containment)."""
     end = min(one.end, other.end)
     first, second = ({m for m in f.marks if m[0] < end} for f in (one, other))
     smaller = min(len(first), len(second))
@@ -74,7 +77,7 @@ def containment(one: Fingerprint, other: Fingerprint) -> float:
 
 
 def are_alike(one: Sketch, other: Sketch) -> bool:
-    """Say whether two sketches seem to be of the same people."""
+    """Say whether two sketches appear to be of the same people."""
     pairs = [*product(one.rows, other.rows), *product(one.columns, other.columns)]
     if any(containment(a, b) >= ALIKE for a, b in pairs):
         return True
@@ -82,16 +85,17 @@ def are_alike(one: Sketch, other: Sketch) -> bool:
 
 
 def have_shared_rows(one: Fingerprint, other: Fingerprint) -> bool:
-    """Say whether half of the smaller table's rows are in the other, beyond what chance shares.
+    """Say whether at least half of the smaller table's rows are in the other, significantly.
 
-    Rare values are asked alone too: a copy of the adults has none of the many pupils who earn 0.
+    Rare values are also tested alone, because a selection can lack common values. For example, a
+    copy of all adults lacks the many pupils with an income of 0.
     """
     both = _counts_of_both(one, other)
     return _are_shared(both) or _are_shared([(a, b) for a, b in both if a + b <= _RARE])
 
 
 def _counts_of_both(one: Fingerprint, other: Fingerprint) -> list[tuple[int, int]]:
-    """Return how often each value occurs here and there; nothing if hardly any is in both."""
+    """Return each value's counts in both samples; empty if fewer than FEW values are in both."""
     end = min(one.end, other.end)
     first, second = ({h: n for h, n in f.marks if h < end} for f in (one, other))
     if len(first.keys() & second.keys()) < FEW:
@@ -123,16 +127,17 @@ def _are_shared(both: Sequence[tuple[int, int]]) -> bool:
 
 
 def _deviations_below(ratio: float, freedom: float) -> float:
-    """Return how unusually small a mean square is (Wilson and Hilferty, 1931: its cube root).
+    """Return by how many standard deviations a mean square is too small (Wilson-Hilferty, 1931).
 
-    A dozen common values say more by this than by the bell curve, which knows no bound at zero.
+    The cube root of the mean square is nearly normal. For a dozen common values this is more
+    accurate than a normal approximation of the mean square itself, which ignores the bound at zero.
     """
     spread = 2 / (9 * freedom)
     return (1 - spread - math.cbrt(ratio)) / math.sqrt(spread)
 
 
 def domains_alike(sketch: Sketch, others: Iterable[tuple[str, str]]) -> tuple[str, ...]:
-    """Return the domains whose people these seem to be; one that cannot be read may be anyone."""
+    """Return the people domains that appear to be the same people; an unreadable sketch counts."""
     return tuple(sorted({domain for domain, path in others if _may_be(sketch, Path(path))}))
 
 
@@ -142,7 +147,7 @@ def _may_be(sketch: Sketch, path: Path) -> bool:
 
 
 def united(sketches: Sequence[Sketch]) -> Sketch:
-    """Return the sketch of several tables of the same people."""
+    """Merge the sketches of several tables into one."""
     return Sketch(
         tuple(rows for sketch in sketches for rows in sketch.rows),
         tuple(column for sketch in sketches for column in sketch.columns),
@@ -151,7 +156,7 @@ def united(sketches: Sequence[Sketch]) -> Sketch:
 
 
 def write_sketch(path: Path, sketch: Sketch) -> None:
-    """Write the sketch as JSON, for the owner of the process alone."""
+    """Write the sketch as JSON, readable only by the user of this process."""
     body = {
         "rows": [rows.marks for rows in sketch.rows],
         "columns": [column.marks for column in sketch.columns],
@@ -162,7 +167,7 @@ def write_sketch(path: Path, sketch: Sketch) -> None:
 
 
 def read_sketch(path: Path) -> Sketch | None:
-    """Return the sketch, or None if the file is not one."""
+    """Read a sketch; return None if the file is missing, damaged or of another version."""
     try:
         shape = json.loads(path.read_text(encoding="ascii"))
         if shape["sketch"] != VERSION:
@@ -176,28 +181,32 @@ def _read(marks: Sequence[Sequence[int]]) -> Fingerprint:
     return Fingerprint(tuple((int(h), int(n)) for h, n in marks))
 
 
-# --- Taking the sketch of a source: whole rows, columns that could name a person, and parts of rows
+# --- Computing the sketch of a source: whole rows, identifying columns, and parts of rows
 #
-# A row is the sorted multiset of its cells, so that neither names nor order of columns matter; its
-# mark says how often it occurs, so that two tables of few answers (yes, no) are not the same people
-# unless they agree in the counts. A column counts if at least 20 of its values differ and 90 % of
-# them; but not if it is exactly a run of whole numbers or days (a row number says nothing of
-# people), unless it is the column that names the person. Two hospitals that number their patients
-# from 1 look alike, then, and a second person has to say that they are not: better than the other
-# error.
+# A row is the sorted multiset of its cells, so column names and column order do not matter. Its
+# mark has the number of its occurrences. So two tables with few different rows (yes, no) match only
+# if their counts agree.
 #
-# A part is a column, or an unordered pair of the eight most distinct columns that name nobody, with
-# how often each of its values occurs. Left out: numberings, calendars, and whatever has fewer than
-# 8 values. So a table of a few answers is known by its whole rows alone; of one column such as age,
-# a full copy is known but hardly a half, and no choice of rows by age. A copy in which every cell
-# was rounded or noised is not known at all. Two stations that measure at the same hours look alike.
+# A column is identifying if at least 20 of its values, and at least 90 % of them, are distinct. A
+# gapless run of integers or dates is not, because row numbers do not identify people. The card's
+# person column always is. So two hospitals that both number patients from 1 look alike, and a
+# second person has to confirm that they are not. The opposite error would be worse.
+#
+# A part is one column, or an unordered pair of the eight non-identifying columns with the most
+# distinct values; each value has its number of occurrences. Numberings, calendars, and parts with
+# fewer than 8 values are left out.
+#
+# Limits: a table with few different values is recognised by its whole rows alone. Of a single
+# column such as age, a full copy is recognised, but hardly a half, and no selection by age. A copy
+# whose cells were all rounded or perturbed is never recognised. Two weather stations that measure
+# at the same hours look alike.
 
 
 _NEAR_UNIQUE: Final = 0.9
 _DISTINCT: Final = 20
 _PAIRED: Final = 8  # columns: 28 pairs
 _NEARLY_ALL: Final = 0.9
-_END: Final = 2**62  # marks of parts lie below it, so that the sum of two is a number of 64 bits
+_END: Final = 2**62  # marks of parts are below it, so that the sum of two fits in 64 bits
 
 
 def take_sketch(
@@ -207,10 +216,10 @@ def take_sketch(
     unit: int | None,
     salt: str,
 ) -> Sketch:
-    """Return the sketch of the texts c0, c1, ... of the view `texts`.
+    """Compute the sketch of a source from the columns c0, c1, ... of the view `texts`.
 
-    `source` is how many there are, and which of them the card declares: what it describes by a
-    format is spelled plainly first, so that another file of the same people looks alike.
+    `source` is the number of columns, and the cells that the card declares. Cells with a declared
+    format are normalised first, so that another file of the same people gives the same marks.
     """
     width, declared = source
     formats = {cell.place: cell for cell in declared if cell.kind == TEXT}
@@ -237,7 +246,7 @@ def _text(order: TableOrder, place: int, cell: Cell | None) -> str:
 
 
 def _plain_spelling(text: str) -> str:
-    """Print the text as another tool would have written it: 1.50 is 1.5, True is true."""
+    """Return SQL of the text in a canonical spelling of all tools: 1.50 is 1.5, True is true."""
     number = f"regexp_full_match({text}, '[+-]?[0-9]+[.][0-9]*')"
     return f"lower(CASE WHEN {number} THEN rtrim(rtrim({text}, '0'), '.') ELSE {text} END)"
 
@@ -247,20 +256,20 @@ def _plain_spelling(text: str) -> str:
 
 @dataclass(frozen=True)
 class _Numbers:
-    """How many values a column has, how many differ; the whole numbers and days among them."""
+    """Counts of a column: values, distinct values, and values that are integers or dates."""
 
     filled: int
     distinct: int
     whole: int
-    width: int  # of their range
+    width: int  # size of the range of the integers or dates
 
     def are_a_run(self, share: float) -> bool:
-        """Say whether all are whole numbers or days, and at least that share of their range."""
+        """Say whether all values are integers or dates and fill at least `share` of their range."""
         return self.whole == self.filled and self.distinct >= share * self.width
 
 
 def _guesses(connection: duckdb.DuckDBPyConnection, width: int) -> list[tuple[int, ...]]:
-    """Return about how many values of each column differ, and how many there are."""
+    """Return for each column the approximate number of distinct values and the number of values."""
     counts = ", ".join(f"approx_count_distinct(n{i}), count(n{i})" for i in range(width))
     found = _one(connection, f"SELECT {counts} FROM plain")
     return [found[2 * i : 2 * i + 2] for i in range(width)]
@@ -305,13 +314,13 @@ def _parts(
 
 
 def _is_even(part: Fingerprint) -> bool:
-    """Say whether the values occur more equally often than chance would have it."""
+    """Say whether the values are more evenly distributed than by chance, as in a calendar."""
     counts = [count for _, count in part.marks]
     return not counts or pvariance(counts) < mean(counts) / 2
 
 
 def _part(connection: duckdb.DuckDBPyConnection, mark: str) -> Fingerprint:
-    """Return the smallest marks, looking only as far up as it takes: most rows are not grouped."""
+    """Return the KEPT smallest marks, searching from below so that most rows need no grouping."""
     rows = _one(connection, "SELECT count(*) FROM marked")[0]
     end = 4 * KEPT * _END // max(rows, 1)
     while True:
@@ -328,7 +337,7 @@ def _part(connection: duckdb.DuckDBPyConnection, mark: str) -> Fingerprint:
 
 
 def _mark(connection: duckdb.DuckDBPyConnection, places: Sequence[int], salt: str) -> None:
-    """Make the table of the cells' marks; an empty cell has none."""
+    """Create the table of the cells' marks (keyed hashes); an empty cell has none."""
     marks = [
         f"CASE WHEN n{i} <> '' THEN {secret_number('sketch-cell', f'n{i}')} END AS m{i}"
         for i in places

@@ -1,6 +1,6 @@
-"""Copying a source into a prepared table; runs in a worker of its own, at the owner's word.
+"""Prepare a table: read a source, stage typed values, and write ranked rows; in its own worker.
 
-The table's order, codes and keys tell nothing of the source's order: rows lie by keyed hashes.
+Rows are sorted by keyed hashes, so the prepared table reveals nothing about the source's row order.
 """
 
 from __future__ import annotations
@@ -47,30 +47,31 @@ from sfumato.query.printing.from_clause import stored_name, table_name
 from sfumato.vault.add_report import TableReport, report_json
 from sfumato.vault.card.columns import Column
 
-# --- How a cell that is a number, a day or a truth value already becomes what its text would become
+# --- Fast path for cells that already are numbers, dates or booleans
 #
-# Reading a cell as text decides what it is worth (cell_sql.py); these expressions come to the same
-# value without the text, for those types of a source of which that can be proved. They are total,
-# as those are, and whether one is taken hangs on the source's type and the card alone.
+# The value of a cell is defined by parsing its text (cell_sql.py). The expressions below compute
+# the same value without the text, for those source types where this is proved. They never raise an
+# error either. The source's type and the card alone decide whether one is used.
 #
-# A DOUBLE x is worth what its text says, the shortest decimal s that is read as x again. Let an
-# edge be e = m * half / 10**d with |m * half| < 10**15. Its nearest double E is one division of two
-# whole numbers below 2**53. If x > E then s > e, and if x < E then s < e, for reading is monotone.
-# If x = E then s = e: both have at most 15 digits, and no two such decimals are one double. So x >=
-# E says exactly whether s >= e. Floats only *guess* the number of steps, half a step wrong at most.
+# A DOUBLE x has the value of its text, the shortest decimal s that parses to x again. Let an edge
+# be e = m * half / 10**d with |m * half| < 10**15. Its nearest double E is one division of two
+# integers below 2**53. If x > E then s > e, and if x < E then s < e, because parsing is monotone.
+# If x = E then s = e: both have at most 15 digits, and two such decimals are never one double. So
+# x >= E holds exactly if s >= e. Floats only *guess* the step count, with at most half a step of
+# error.
 
 
 _WHOLE: Final = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "UTINYINT", "USMALLINT", "UINTEGER")
-_DIGITS: Final = 15  # any decimal of so many is another double
-_POWERS: Final = 22  # 10**22 is a double still
-_EXACT: Final = 18  # digits of a decimal that is kept in 64 bits
+_DIGITS: Final = 15  # different decimals of so many digits are different doubles
+_POWERS: Final = 22  # 10**22 is the largest power of ten that is exact as a double
+_EXACT: Final = 18  # most digits of a DECIMAL that DuckDB stores in 64 bits
 _FITS: Final = 2**62
-_SHIFT: Final = 10**18  # 2**63 times as much is a HUGEINT still
+_SHIFT: Final = 10**18  # 2**63 times this factor still fits in a HUGEINT
 _WORDS: Final = ("true", "false")
 
 
 def typed_cell(column: Column, cell: str, kind: str, nulls: Sequence[str]) -> str | None:
-    """Print the stored value of a source's cell of that type; None if its text has to be read."""
+    """Return SQL of a typed cell's stored value; None if its text has to be parsed instead."""
     if any(_may_be_a_cell(word) for word in nulls):
         return None
     match column.type, kind:
@@ -89,18 +90,21 @@ def typed_cell(column: Column, cell: str, kind: str, nulls: Sequence[str]) -> st
 
 
 def _may_be_a_cell(word: str) -> bool:
-    """Say whether a word that means nothing could be how a number, day or truth is spelled."""
+    """Say whether a missing-value marker could be the spelling of a number, date or boolean."""
     return any(c.isdigit() for c in word) or word.strip().casefold() in _WORDS
 
 
 def _of_years(cell: str, kind: str) -> str:
-    """Print the day or moment if its year is one of those that are read, 1 to 9999."""
+    """Return SQL of the date or timestamp; NULL if its year is not in 1 to 9999."""
     first, beyond = (f"{kind} '{day}'" for day in ("0001-01-01", "10000-01-01"))
     return f"CASE WHEN {cell} >= {first} AND {cell} < {beyond} THEN {cell} END"
 
 
 def _of_exact(column: Column, cell: str, kind: str) -> str | None:
-    """Print whole and decimal numbers by whole numbers alone, cut before anything is multiplied."""
+    """Return SQL that converts an integer or DECIMAL to steps, in integer arithmetic.
+
+    Values are clamped before they are multiplied, so that nothing overflows.
+    """
     found = DECIMAL.fullmatch(kind)
     if found is None and kind not in _WHOLE:
         return None
@@ -109,7 +113,7 @@ def _of_exact(column: Column, cell: str, kind: str) -> str | None:
     if width > _EXACT or scale > decimals:
         return None
     units = cell
-    if scale:  # of the last decimal: nothing is rounded, and in so many digits nothing overflows
+    if scale:  # units of the last decimal: exact, and no overflow in so many digits
         wide = cell if width + scale < _EXACT else f"CAST({cell} AS DECIMAL(38,{scale}))"
         units = f"{wide} * {10**scale}"
     shift = 10 ** (decimals - scale)
@@ -123,7 +127,7 @@ def _of_exact(column: Column, cell: str, kind: str) -> str | None:
 
 
 def _of_double(column: Column, cell: str) -> str | None:
-    """Print the number of steps that the decimal of a DOUBLE has, rounded half up."""
+    """Return SQL that converts the decimal text of a DOUBLE to steps, rounded half up."""
     decimals, half = half_step(column.step)
     if not column.is_bounded or decimals > _POWERS:
         return None
@@ -137,20 +141,20 @@ def _of_double(column: Column, cell: str) -> str | None:
     ends = (f"CAST({2 * half * bound} AS DOUBLE) / {unit}" for bound in (low, high))
     below, above = (f"CASE WHEN isfinite({cell}) THEN {bound} END" for bound in (low, high))
     first, last = ends
-    return (  # a NaN is above everything; it and the infinities are no numbers
+    return (  # NaN compares above everything; NaN and the infinities become NULL
         f"CAST(CASE WHEN {cell} < {first} THEN {below} WHEN {cell} > {last} THEN {above}"
         f" ELSE {value} END AS BIGINT)"
     )
 
 
 _UNIT = "id"
-_WIDE = 64  # columns; reading the texts of one takes megabytes, whatever its rows
+_WIDE = 64  # columns; parsing the texts of one takes megabytes, however few its rows are
 
 
 def prepare(room: Room, salt: str, message: Header) -> Header:
-    """Return whose people these seem to be, and the owner's report; or the refusal.
+    """Prepare all tables of an order in its work folder; return the owner's report or the refusal.
 
-    The table and the sketch are made in the private folder.
+    The report also names the people domains that appear to be the same people.
     """
     try:
         return _prepared(room, salt, message)
@@ -198,9 +202,9 @@ def _made(
 def _staged(
     connection: duckdb.DuckDBPyConnection, order: TableOrder, salt: str
 ) -> tuple[Sketch, tuple[TableReport, int]]:
-    """Read a source into a table of values; return its sketch, and how its cells were read.
+    """Read a source into a staging table; return its sketch and the report of its cells.
 
-    Known people must not come in as a public table either, so that one is compared too.
+    Public tables get a sketch too, so that known people cannot be added as a public table.
     """
     source = open_source(connection, order)
     places = [source.place(column.name) for column in order.columns]
@@ -217,7 +221,7 @@ def _staged(
 
 
 def _check_unique(connection: duckdb.DuckDBPyConnection, order: TableOrder, key: int) -> None:
-    """Refuse a public table in which two rows have one key, as any engine stores it."""
+    """Refuse a public table with duplicate keys; texts are compared as every engine stores them."""
     value = without_nul(f"v{key}") if order.columns[key].type == "text" else f"v{key}"
     found = connection.execute(
         f"SELECT count({value}), count(DISTINCT {value}) FROM {staged(order)}"
@@ -230,7 +234,7 @@ def _check_unique(connection: duckdb.DuckDBPyConnection, order: TableOrder, key:
         )
 
 
-_FAULTS: Final = (  # words of DuckDB's, and what we say instead
+_FAULTS: Final = (  # a phrase in DuckDB's error, and our message for it
     ("Expected Number of Columns", "Not every line has as many cells as the first."),
     ("unterminated quote", "A quote is not closed, or stands inside a cell without another quote."),
     ("invalid state", "Its lines do not all end alike, or a quote stands where none may."),
@@ -238,9 +242,9 @@ _FAULTS: Final = (  # words of DuckDB's, and what we say instead
 
 
 def _check_size(connection: duckdb.DuckDBPyConnection, most: int) -> None:
-    """Refuse more rows than the card lets in, and a text that cannot be cut into cells.
+    """Refuse more rows than the card allows, and a text file that cannot be split into cells.
 
-    What is wrong with a text DuckDB says with its cells, so none of its words is passed on.
+    DuckDB's error quotes cells, so its text is never passed on.
     """
     counted, said = None, ""
     try:
@@ -260,7 +264,7 @@ def _check_size(connection: duckdb.DuckDBPyConnection, most: int) -> None:
         )
 
 
-# --- staging: cells become values and key codes --------------------------------------------------
+# --- staging: parse cells to values and key codes ------------------------------------------------
 
 
 def _stage(
@@ -269,10 +273,11 @@ def _stage(
     cells: Sequence[Cell],
     unit: int | None,
 ) -> None:
-    """Make the table of values: clamped, with key codes, and which were beyond the bounds.
+    """Create the staging table: clamped values, key codes, and flags of values outside the bounds.
 
-    A number is read within bounds that are one step wider on both sides, so that clamping it to
-    the card's tells what was outside; bounds are on the grid, so it comes to the same value.
+    A number is first clamped to bounds that are one step wider on both sides. The second clamping,
+    to the card's bounds, then shows what was outside. Bounds are multiples of the step, so the
+    result is the same.
     """
     wide = [replace(cell, column=_widened(cell.column)) for cell in cells]
     is_wide = len(order.columns) > _WIDE
@@ -308,7 +313,7 @@ def _stage(
 
 
 def _cell(cell: Cell, order: TableOrder) -> str:
-    """Print a source's cell as what it is, or as its text, plainly spelled."""
+    """Return SQL of a source cell with its own type if that is enough, else as normalised text."""
     if typed_cell(cell.column, "x", cell.kind, order.nulls) is not None:
         return f"r{cell.place}"
     text = without_nulls(f"c{cell.place}", order.nulls)
@@ -316,13 +321,13 @@ def _cell(cell: Cell, order: TableOrder) -> str:
 
 
 def _value(cell: Cell, order: TableOrder, text: str) -> str:
-    """Print the stored value of that column's cell, or of its text if that has to be read."""
+    """Return SQL of a cell's stored value; `text` is the SQL that `_cell` returned."""
     said = typed_cell(cell.column, text, cell.kind, order.nulls)
     return stored(cell.column, text, order.limits.text_length) if said is None else said
 
 
 def _widened(column: Column) -> Column:
-    """Return the column with bounds of numbers one step further out."""
+    """Return the column with numeric bounds one step wider on both sides."""
     if not column.is_numeric or not column.is_bounded:
         return column
     low, high = column.bounds()
@@ -330,17 +335,17 @@ def _widened(column: Column) -> Column:
 
 
 def _inside(column: Column, place: int) -> str:
-    """Print the value within the card's bounds."""
+    """Return SQL that clamps the value to the card's bounds."""
     value = f"v.v{place}"
     if not column.is_numeric or not column.is_bounded:
         return value
     low, high = column.bounds()
     clamped = f"CAST(least(greatest({value}, {low}), {high}) AS BIGINT)"
-    return f"CASE WHEN {value} IS NOT NULL THEN {clamped} END"  # they skip what is null
+    return f"CASE WHEN {value} IS NOT NULL THEN {clamped} END"  # LEAST ignores NULL
 
 
 def _clamped(column: Column, place: int) -> list[str]:
-    """Print the value within the bounds; and, if there are bounds, whether it was beyond them."""
+    """Return SQL of the clamped value and, for a bounded column, the flag that it was outside."""
     kept = [f"{_inside(column, place)} AS v{place}"]
     if not column.is_bounded:
         return kept
@@ -354,10 +359,10 @@ def _clamped(column: Column, place: int) -> list[str]:
 def _read_one_by_one(
     connection: duckdb.DuckDBPyConnection, order: TableOrder, read: str, cells: Sequence[Cell]
 ) -> None:
-    """Keep the cells, then put values in their place, column by column.
+    """Parse a wide table column by column, to bound the memory.
 
-    In one statement every column's expressions have their own room in each thread: some hundred
-    columns would take more than a worker may use, though there be few rows.
+    In a single statement, each thread allocates buffers for the expressions of every column. Some
+    hundred columns would exceed the worker's memory limit, even with few rows.
     """
     connection.execute(f"CREATE TEMP TABLE unread AS {read}")
     for place, cell in enumerate(cells):
@@ -369,7 +374,7 @@ def _read_one_by_one(
 
 
 def _load_keys(connection: duckdb.DuckDBPyConnection, place: int, column: Column) -> None:
-    """Make the little table that gives every declared key its code, in the card's order."""
+    """Create the lookup table from declared keys to codes, in the card's order."""
     keys = column.keys or ()
     numeric = column.is_numeric
     values = [int(key.number / column.step) if numeric else key.text for key in keys]
@@ -385,12 +390,12 @@ def _load_keys(connection: duckdb.DuckDBPyConnection, place: int, column: Column
 
 
 def _stored_as(column: Column) -> str:
-    """Return the type that the column's values are stored as."""
+    """Return the SQL type of the column's stored values."""
     kind = {"text": "VARCHAR", "boolean": "BOOLEAN", "date": "DATE", "timestamp": "TIMESTAMP"}
     return "BIGINT" if column.is_numeric else kind[column.type]
 
 
-# --- writing: rows by hash, people by hash -------------------------------------------------------
+# --- writing: rows and persons in the order of keyed hashes --------------------------------------
 
 
 def _stored_columns(order: TableOrder) -> list[str]:
@@ -416,11 +421,11 @@ def _write_rows(connection: duckdb.DuckDBPyConnection, order: TableOrder, salt: 
 def _write_persons(
     connection: duckdb.DuckDBPyConnection, tables: Sequence[TableOrder], salt: str
 ) -> None:
-    """Write who there is in any of the tables, each with a number and a keyed hash.
+    """Write the table of all persons in any of the tables, with their numbers and keyed hashes.
 
-    `person` is a dense code and changes when others come or go; it only tells people apart.
-    Whatever has an order is ordered by `person_key` and `row_key`, which depend on nobody else.
-    `who` is the same for a person in every version, and no two people have one
+    `person` is a dense number that changes when other persons are added or removed. It only
+    identifies persons. Every order uses `person_key` and `row_key`, which depend on no other
+    person. `who` is a keyed digest, the same for a person in every version and unique
     (continual_counting.proof.md).
     """
     everybody = " UNION ALL ".join(f"SELECT {_UNIT} FROM {staged(table)}" for table in tables)
@@ -439,7 +444,10 @@ def _write_persons(
 
 
 def _write_people(connection: duckdb.DuckDBPyConnection, order: TableOrder, salt: str) -> None:
-    """Write the rows, person by person in the order of keyed hashes, each cut to the limit."""
+    """Write a table with persons: ranked rows, dictionaries, stored parts, and row counts.
+
+    Rows are sorted by the persons' keyed hashes. Rows beyond `rows_per_person` are dropped.
+    """
     _number_rows(connection, order, salt)
     for place in coded(order.columns):
         _write_texts(connection, order, place, salt)
@@ -454,7 +462,7 @@ def _write_people(connection: duckdb.DuckDBPyConnection, order: TableOrder, salt
 
 
 def _number_rows(connection: duckdb.DuckDBPyConnection, order: TableOrder, salt: str) -> None:
-    """Give every row its place among its person's, by keyed hash, then content; cut the rest."""
+    """Rank each person's rows by keyed hash, then content; drop rows beyond `rows_per_person`."""
     columns = _stored_columns(order)
     key = secret_number("row", "CAST(person_key AS VARCHAR)", _content(order))
     ranking = ", ".join(("row_key", *columns))
@@ -472,10 +480,10 @@ def _number_rows(connection: duckdb.DuckDBPyConnection, order: TableOrder, salt:
 def _write_texts(
     connection: duckdb.DuckDBPyConnection, order: TableOrder, place: int, salt: str
 ) -> None:
-    """Write the dictionary of a column of private texts, codes in value order.
+    """Write the dictionary of a column of private texts, with codes in value order.
 
-    Codes shift when a text comes or goes with a person; `text_key` does not, and so it is what
-    orders are made of (engines/kernel/ranks.proof.md).
+    Codes change when another person adds or removes a text. `text_key` does not change, so cell
+    orders use it (engines/kernel/ranks.proof.md).
     """
     connection.execute(
         f"CREATE TABLE {_dictionary(order, place)} AS SELECT"
@@ -492,7 +500,7 @@ def _dictionary(order: TableOrder, place: int) -> str:
 
 
 def _write_ranked(connection: duckdb.DuckDBPyConnection, order: TableOrder, salt: str) -> None:
-    """Write the table, each row with its stored ranks (engines/kernel/ranks.proof.md)."""
+    """Write the prepared table, with stored ranks in each row (engines/kernel/ranks.proof.md)."""
     texts = coded(order.columns)
     codes = {i: f"k{i}" for i, column in enumerate(order.columns) if column.keys is not None}
     codes |= {i: f"c{i}" for i in texts}
@@ -514,7 +522,7 @@ def _write_ranked(connection: duckdb.DuckDBPyConnection, order: TableOrder, salt
 
 
 def _write_parts(connection: duckdb.DuckDBPyConnection, order: TableOrder) -> None:
-    """Store each person's bounded part of each cell (engines/shared/stored_parts.py)."""
+    """Write the precomputed sums per person and cell (engines/shared/stored_parts.py)."""
     parts = parts_of(order.columns, *order.bounds)
     kind = rank_type(order.limits.rows_per_person)
     for statement in write_parts(order.columns, parts, order.place, kind):

@@ -1,4 +1,4 @@
-"""An order to prepare, as it travels to the worker: the card's promises, the paths, no salt."""
+"""Serialise an order to prepare or split a table, for the worker: card facts and paths, no salt."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ from sfumato.vault.card.columns import Column
 from sfumato.vault.card.data_card import Card, Limits, Table
 from sfumato.vault.engine_port import PrepareOrder, SourceFile
 
-FOLDERS: Final = "folders"  # where people's files are kept, until a preparation is whole
+FOLDERS: Final = "folders"  # subfolder of the work folder for people's files during preparation
 
 
 @dataclass(frozen=True)
 class TableOrder:
-    """What the worker knows of one table that it prepares."""
+    """The worker's order for one table: its source, columns, limits and contribution bounds."""
 
-    place: int  # on the card
+    place: int  # index of the table on the card
     source: str
     inner_table: str | None
-    unit: str | None  # the column that says whose a row is; None if rows are nobody's
-    key: int | None  # the column of a public table that is unique
+    unit: str | None  # the column that identifies the person; None if rows belong to no person
+    key: int | None  # index of the unique column of a public table
     columns: tuple[Column, ...]
     nulls: tuple[str, ...]
     limits: Limits
-    bounds: tuple[int, int] = (1, 1)  # the card's own on groups of a person, and rows of a group
+    bounds: tuple[int, int] = (1, 1)  # the card's max_groups and max_rows
     name: str = ""
     file: FileFormat = UTF8
     accepted: tuple[str, ...] = ()  # columns whose unreadable cells may become null
@@ -41,26 +41,26 @@ class TableOrder:
 
 @dataclass(frozen=True)
 class FolderOrder:
-    """What the worker knows of the people's folders that it keeps."""
+    """The worker's order for the people's folders: source, file patterns and limits."""
 
-    source: str | None  # a BIDS folder; None if the rows came without one
+    source: str | None  # a BIDS folder, or None
     patterns: tuple[str, ...]
-    people: int  # at most
-    person_bytes: int  # of each person's files, at most
+    people: int  # most persons
+    person_bytes: int  # most bytes of one person's files
 
 
 @dataclass(frozen=True)
 class Order:
-    """What the worker knows of a preparation."""
+    """The worker's order for a whole preparation."""
 
-    work: str  # the private folder where everything is made
+    work: str  # the private work folder
     tables: tuple[TableOrder, ...]
     sketches: tuple[tuple[str, str], ...]
     folders: FolderOrder | None = None
 
 
 def order_header(order: PrepareOrder, work: Path) -> Header:
-    """Return the message that carries the order."""
+    """Return the prepare message for the worker."""
     card = order.card
     pairs = zip(card.every_table, order.sources, strict=True)
     return {
@@ -76,7 +76,7 @@ def order_header(order: PrepareOrder, work: Path) -> Header:
 
 
 def _accepted(order: PrepareOrder, table: Table) -> list[str]:
-    """Return the table's columns that were named, by themselves or behind the table's name."""
+    """Return the table's columns in `accept_unreadable`, named as `column` or `table.column`."""
     named = {name.strip().casefold() for name in order.accept_unreadable}
     return [
         column.name
@@ -95,7 +95,7 @@ def _folders_json(order: PrepareOrder) -> list[object] | None:
 
 
 def split_header(order: SplitOrder, spill: Path, do: str = "split") -> Header:
-    """Return the message that carries an order to split; the key is in it, and nowhere else."""
+    """Return the split message for the worker; the secret key is passed only in this message."""
     return {
         "do": do,
         "table": str(Path(order.table).absolute()),
@@ -156,7 +156,7 @@ def _column_json(column: Column) -> Header:
 
 
 def read_order(message: Header) -> Order:
-    """Return the order again; the message comes from our own parent."""
+    """Parse the order from a message of the parent process."""
     match message:
         case {
             "work": str(work),
@@ -244,20 +244,20 @@ def _read_column(shape: object) -> Column:
 
 
 def path_of_block(target: str, block: int) -> str:
-    """Return where a block's rows are."""
+    """Return the path of a block's rows."""
     return str(Path(target, f"{block}.tsv"))
 
 
 def path_of_turn(target: str, turn: int) -> str:
-    """Return where the folder of the person is whose turn it is."""
+    """Return the path of the folder of one turn, which holds one person's data."""
     return str(Path(target, f"turn-{turn}"))
 
 
 def folders_of(table: str) -> Path:
-    """Return where the files of a prepared table's people are."""
+    """Return the folder with the files of a prepared table's people."""
     return Path(table).with_suffix(".folders")
 
 
 def kept_of(table: str) -> Path:
-    """Return where what people's own runs have said is kept, a folder for each program."""
+    """Return the folder with the stored results of per-person runs, one subfolder per program."""
     return Path(table).with_suffix(".kept")

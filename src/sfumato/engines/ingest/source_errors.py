@@ -1,4 +1,4 @@
-"""What a worker says of a source that it cannot prepare, as the owner is told it."""
+"""Refusals and results that a preparing worker reports about a source, for the owner."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ AS_TEXT: Final = (
 
 
 def items(value: object) -> list[object]:
-    """Return the list of a message, or none."""
+    """Return the value if it is a list, else an empty list."""
     return value if isinstance(value, list) else []
 
 
 def read_described(said: Mapping[str, object]) -> Described:
-    """Return what a worker has found a source to be."""
+    """Parse a worker's description of a source: column names, types, formats and encoding."""
     found = [items(one) for one in items(said["columns"])]
     formats = {
         str(name): {str(key): str(value) for key, value in of.items()}
@@ -33,12 +33,12 @@ def read_described(said: Mapping[str, object]) -> Described:
 
 
 def source_missing(path: str) -> Refused:
-    """Return the refusal of a file that is not there."""
+    """Return the refusal for a missing file."""
     return Refused("source-unreadable", f"There is no file {path!r}.", "Give a file's path.")
 
 
 def stopped() -> Refused:
-    """Return the refusal of what a worker was stopped at."""
+    """Return the refusal for a preparation that hit the worker's limits."""
     return Refused(
         "source-too-large",
         "The preparation needed more memory or time than a worker may use.",
@@ -47,11 +47,11 @@ def stopped() -> Refused:
 
 
 def unreadable() -> Refused:
-    """Return the refusal of what a worker could not read, without a word of what it holds."""
+    """Return the refusal for an unreadable source; it quotes nothing of the source."""
     return Refused("source-unreadable", UNREADABLE, AS_TEXT)
 
 
 def refused_by_worker(said: object) -> Refused:
-    """Return the worker's own refusal, which it says in three constant texts."""
+    """Parse the worker's own refusal: a code, a cause and a next step, all constant texts."""
     code, cause, next_step = (str(part) for part in items(said))
     return Refused(code, cause, next_step)

@@ -1,4 +1,4 @@
-"""What an owner hands in: CSV, TSV, Parquet or a DuckDB file, read as trimmed text only."""
+"""Open an owner's source file (CSV, TSV, Parquet or DuckDB) as SQL over trimmed texts."""
 
 from __future__ import annotations
 
@@ -18,16 +18,17 @@ from sfumato.engines.ingest.csv_layout import SUFFIXES, in_utf8, is_text_file, t
 from sfumato.engines.ingest.prepare_order import TableOrder
 from sfumato.system.csv_writer import NO_VALUE
 
-DECIMAL: Final = re.compile(r"DECIMAL\(([0-9]+),([0-9]+)\)")  # all digits, and decimals
+DECIMAL: Final = re.compile(r"DECIMAL\(([0-9]+),([0-9]+)\)")  # its width and scale
 _PARQUET: Final = (".parquet", ".pq")
 _DUCKDB: Final = (".duckdb", ".ddb", ".db")
 
 
 @dataclass(frozen=True)
 class Source:
-    """The columns of a source, and the names it gives them; SQL that reads them as c0, c1, ...
+    """A source's column names and types, and the SQL that reads it.
 
-    `both_sql` reads them as r0, r1, ... too: as what they are, by the types of `kinds`.
+    `sql` has the columns as trimmed texts c0, c1, ... `both_sql` also has them as r0, r1, ... with
+    their own types, which are in `kinds`.
     """
 
     names: tuple[str, ...]
@@ -36,7 +37,7 @@ class Source:
     both_sql: str
 
     def place(self, name: str) -> int:
-        """Return which column is meant, letter case and spaces aside, or refuse."""
+        """Return the index of a column, ignoring case and surrounding spaces; or refuse."""
         wanted = name.strip().casefold()
         places = [i for i, n in enumerate(self.names) if n.strip().casefold() == wanted]
         if len(places) != 1:
@@ -50,12 +51,12 @@ class Source:
 
 
 def paths_of(source: str) -> tuple[str, ...]:
-    """Return the files that reading the source touches."""
+    """Return the files that DuckDB opens to read the source."""
     return (source, source + ".wal") if _suffix(source) in _DUCKDB else (source,)
 
 
 def decoded(order: TableOrder, work: Path) -> TableOrder:
-    """Return the order on its source in UTF-8, copied into the private folder if need be."""
+    """Convert a text source to UTF-8 if needed; return the order for the converted copy."""
     if not is_text_file(order.source) or not Path(order.source).is_file():
         return order
     copy = work / f"utf8-{order.place}{_suffix(order.source)}"
@@ -63,7 +64,7 @@ def decoded(order: TableOrder, work: Path) -> TableOrder:
 
 
 def open_source(connection: duckdb.DuckDBPyConnection, order: TableOrder) -> Source:
-    """Return the source, ready to be read, or refuse."""
+    """Open the source by its file suffix, or refuse."""
     suffix = _suffix(order.source)
     if is_text_file(order.source):
         return _text_source(order)
@@ -80,7 +81,7 @@ def open_source(connection: duckdb.DuckDBPyConnection, order: TableOrder) -> Sou
 
 
 def _attach(connection: duckdb.DuckDBPyConnection, source: str) -> None:
-    """Open a DuckDB file; the one before it stays open only if it is the same."""
+    """Attach a DuckDB file read-only as `handed_in`; detach the previous file first."""
     open_now = connection.execute(
         "SELECT path FROM duckdb_databases() WHERE database_name = 'handed_in'"
     ).fetchone()
@@ -117,7 +118,7 @@ def _table_source(connection: duckdb.DuckDBPyConnection, table: str) -> Source:
 
 
 def _spelled(name: str, kind: str) -> str:
-    """Print a cell as text; DuckDB spells a decimal that has no whole digits without its zero."""
+    """Return SQL of a cell as text, with the leading zero that DuckDB omits for DECIMAL(n,n)."""
     text = f"CAST({named(name)} AS VARCHAR)"
     found = DECIMAL.fullmatch(kind)
     if found is None or found[1] != found[2]:

@@ -1,7 +1,7 @@
-"""A source as codes: every column's different texts, and for every row their places.
+"""Encode a source by dictionary: every column's distinct texts, and each row as codes.
 
-Read at the owner's word, for the owner's eyes; the answer goes sealed to the door. Grouped, rows
-that are alike come once with their number, so that a table of any length fits.
+Anonymity checks of an owner's own file use it. Only the owner sees the result, which goes sealed to
+the door. Grouped, equal rows appear once with their count, so that a table of any length fits.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from sfumato.engines.ingest.source_files import Source, open_source, paths_of
 from sfumato.engines.shared.message_frames import Header
 from sfumato.vault.card.data_card import Limits
 
-# --- What a worker has counted, as a table of codes; see `value_census.py`, which writes it
+# --- the parent's side: parse the worker's answer
 
 
 def read_census(header: Header, body: bytes, *, is_grouped: bool) -> Table:
-    """Return the table; the last row of numbers is how many rows each stands for, if grouped."""
+    """Parse a worker's answer to a coded table; if grouped, its last array has the row counts."""
     names, texts = _items(header["names"]), _items(header["texts"])
     rows = int(str(header["rows"]))
     numbers = np.frombuffer(body, np.int64)
@@ -51,7 +51,10 @@ def _items(value: object) -> list[object]:
 
 
 def value_census(room: Room, message: Header) -> tuple[Header, bytes]:
-    """Return names, texts and how many rows, and the codes column by column; or the refusal."""
+    """Encode a source; return a header of names, texts and row count, and the codes by column.
+
+    A refusal is returned in the header.
+    """
     source, table = str(message["source"]), message.get("inner_table")
     order = TableOrder(
         0, source, None if table is None else str(table), None, None, (), (), Limits()
@@ -93,7 +96,7 @@ def _counted(
 
 
 def _places(source: Source, columns: object) -> list[int]:
-    """Return which columns are meant: those named, or all."""
+    """Return the indexes of the named columns, or of all columns."""
     if not isinstance(columns, list):
         return list(range(len(source.names)))
     return [_place(source, str(name)) for name in columns]
@@ -110,7 +113,7 @@ def _place(source: Source, name: str) -> int:
 
 
 def _texts(connection: duckdb.DuckDBPyConnection, place: int) -> list[str]:
-    """Return the column's different texts; their type has a code for each, in that order."""
+    """Create the ENUM type of a column's distinct texts, and return the texts in code order."""
     column, kind = named(f"c{place}"), named(f"e{place}")
     connection.execute(
         f"CREATE TYPE {kind} AS ENUM (SELECT DISTINCT {column} FROM rows ORDER BY {column})"

@@ -1,1 +1,1 @@
-"""Contribution bounding in whole numbers."""
+"""Contribution bounding in integer arithmetic (numpy)."""

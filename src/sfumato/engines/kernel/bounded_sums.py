@@ -1,4 +1,7 @@
-"""Cutting each person's rows and cells, and adding up the rest; no part hangs on another person."""
+"""Truncate each person's rows and cells to the contribution bounds, then sum per cell.
+
+What one person contributes never depends on another person's rows.
+"""
 
 from __future__ import annotations
 
@@ -22,12 +25,12 @@ from sfumato.engines.kernel.row_arrays import (
 )
 from sfumato.engines.shared.cold_path import NULL, Cold, ColdTally
 
-_EXACT: Final = 2**53  # below it, float64 adds whole numbers exactly
+_EXACT: Final = 2**53  # below this bound, float64 adds integers exactly
 _U: Final = np.uint64
 
 
 def part_of(rows: Rows, cold: Cold, cells: int | None) -> Part:
-    """Return what these persons add, each with at most so many rows a cell, and so many cells."""
+    """Bound these persons to `max_groups` cells and `max_rows` rows per cell; return their sums."""
     place, head = _sorted(rows)
     begins = _begins(place, head, rows.cell)
     if rows.order is not None:
@@ -42,7 +45,10 @@ def part_of(rows: Rows, cold: Cold, cells: int | None) -> Part:
 
 
 def _sorted(rows: Rows) -> tuple[Places, Words]:
-    """Return the rows' places in order of person, cell's order and place, and those first two."""
+    """Sort the rows by person, cell order and row index.
+
+    Return the sorted row indexes, and for each row a word of its person and cell order.
+    """
     words = rows.person << _U(ORDER_BITS)
     if rows.order is not None:
         words |= rows.order
@@ -50,7 +56,7 @@ def _sorted(rows: Rows) -> tuple[Places, Words]:
         words = _unchosen(rows.person, rows.cell)
     words <<= _U(PLACE_BITS)
     words |= np.arange(len(rows), dtype=_U)
-    words.sort(kind="stable")  # rows lie person by person, which this sort is quick on
+    words.sort(kind="stable")  # fast here: the rows already are grouped by person
     place = (words & _U((1 << PLACE_BITS) - 1)).astype(np.intp)
     words >>= _U(PLACE_BITS)
     if rows.order is not None and rows.cell is not None:
@@ -59,14 +65,14 @@ def _sorted(rows: Rows) -> tuple[Places, Words]:
 
 
 def _unchosen(person: Words, cell: Whole) -> Words:
-    """Return words for cells of which all are kept: any order that tells them apart will do."""
+    """Return sort words for cells that are all kept: the order only has to separate cells."""
     if int(cell.max()) < 1 << ORDER_BITS:
         return (person << _U(ORDER_BITS)) | cell.astype(_U)
     raise Bug("more public cells than a question may have")
 
 
 def _parted(place: Places, head: Words, cell: Whole) -> None:
-    """Put cells of one person that share an order one after the other, by value."""
+    """Resolve ties of the cell order: sort such cells of one person by their value."""
     cells = cell[place]
     mixed_up = (head[1:] == head[:-1]) & (cells[1:] != cells[:-1])
     if not mixed_up.any():
@@ -77,7 +83,7 @@ def _parted(place: Places, head: Words, cell: Whole) -> None:
 
 
 def _begins(place: Places, head: Words, cell: Whole | None) -> Places:
-    """Return where each person's cells begin."""
+    """Return the start index of each person's cells in the sorted rows."""
     new = np.ones(len(place), bool)
     np.not_equal(head[1:], head[:-1], out=new[1:])
     if cell is not None:
@@ -87,7 +93,7 @@ def _begins(place: Places, head: Words, cell: Whole | None) -> Places:
 
 
 def _chosen(place: Places, head: Words, begins: Places, max_groups: int) -> tuple[Places, Places]:
-    """Return only the rows of each person's first cells, and where those cells begin now."""
+    """Keep the rows of each person's first `max_groups` cells; return them and cell starts."""
     person = head[begins] >> _U(ORDER_BITS)
     keep = np.ones(len(begins), bool)
     keep[max_groups:] = person[max_groups:] != person[:-max_groups]
@@ -101,7 +107,7 @@ def _chosen(place: Places, head: Words, begins: Places, max_groups: int) -> tupl
 def _first_rows(
     place: Places, begins: Places, sizes: Places, max_rows: int
 ) -> tuple[Places, Places, Places]:
-    """Return only the first rows of each cell, by their place."""
+    """Keep the first `max_rows` rows of each cell; return them with new starts and sizes."""
     nth = np.arange(len(place)) - np.repeat(begins, sizes)
     sizes = np.minimum(sizes, max_rows)
     return place[nth < max_rows], np.cumsum(sizes) - sizes, sizes
@@ -110,7 +116,7 @@ def _first_rows(
 def _amounts(
     rows: Rows, cold: Cold, place: Places, begins: Places, sizes: Places
 ) -> tuple[list[Whole], list[int]]:
-    """Return each tally of each person's cells, and the most that any sum of them can be."""
+    """Compute each tally for each person's cells, and an upper bound of any sum of them."""
     values = [_summed(column[place], begins) for column in rows.values]
     amounts, most = [], []
     for tally in cold.tallies:
@@ -139,7 +145,10 @@ def _summed(column: NDArray[Any], begins: Places) -> Summed:
 
 
 def amount_of(tally: ColdTally, values: Sequence[Summed], sizes: Places) -> tuple[Whole, int]:
-    """Return a tally of each person's cells; whole numbers wrap, so only what comes out counts."""
+    """Compute a tally for each person's cells, and the bound of one row's effect on it.
+
+    Intermediate int64 results may wrap around. That is harmless, as long as the final result fits.
+    """
     match tally.kind:
         case "rows":
             return sizes.astype(np.int64), 1
@@ -156,16 +165,17 @@ def amount_of(tally: ColdTally, values: Sequence[Summed], sizes: Places) -> tupl
             if bound * int(sizes.max(initial=0)) > MOST:
                 raise OverflowError
             clamped = np.clip(amount, tally.low, tally.high)
-            clamped[value.count == 0] = 0  # the sum of nothing is nothing (soundness rule 15)
+            clamped[value.count == 0] = 0  # an empty sum is 0, not clamped (soundness rule 15)
             return clamped, max(1, abs(tally.low), abs(tally.high))
         case _:
             raise Bug("a kernel cannot add this up")
 
 
 def _most_of_a_row(tally: ColdTally, value: Summed) -> int:
-    """Return how far a row moves the sum; where none has a value, its middle moves nothing.
+    """Return the largest absolute amount that a row adds to the sum; 1 if no row has a value.
 
-    Else whoever asks of one person's values would be told by a failure that there are none.
+    Without values the offset must not count. Otherwise an overflow error could reveal that a person
+    has no values.
     """
     if not value.count.any():
         return 1
@@ -179,7 +189,7 @@ def by_cell(
     most: Sequence[int],
     cells: int | None,
 ) -> Part:
-    """Return the sums of each cell, over these persons."""
+    """Sum the persons' amounts per cell; raise `OverflowError` if a sum could pass 63 bits."""
     if any(bound > MOST for bound in most):
         raise OverflowError
     if cells is not None:

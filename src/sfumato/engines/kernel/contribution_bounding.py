@@ -1,9 +1,11 @@
-"""Enforce contribution bounds and add up integers, a range of persons at a time (ranks.proof.md).
+"""Enforce contribution bounds and sum integers, one range of persons at a time (ranks.proof.md).
 
-Rows come from DuckDB person by person. One 64-bit word a row, `person | order of the cell | place`,
-is sorted; then one pass cuts each person's rows of a cell, keeps their first cells, and adds up.
-The order of a person's cells is a keyed PRF of the person and of the cell's key *values*, cut to a
-fixed width, then value: nothing in it depends on anybody else.
+DuckDB returns the rows grouped by person. Each row gets a 64-bit sort key `person | cell order |
+row index`. After the sort, one pass truncates each person's rows per cell, keeps the person's first
+cells, and sums.
+
+The order of a person's cells is a keyed PRF of the person and of the cell's key *values*, truncated
+to a fixed width. Ties are resolved by value. So the order depends on no other person.
 """
 
 from __future__ import annotations
@@ -37,7 +39,7 @@ from sfumato.engines.kernel.row_arrays import (
 from sfumato.engines.shared.cold_path import MOST_SLOTS, NULL, Cold, ColdKey
 from sfumato.engines.shared.prepared_table import CROWD_BITS
 
-# --- Adding up by stored ranks without sorting: a person's groups are the bits of one word
+# --- Summing by stored ranks without sorting: one bit set per person has the person's groups
 
 
 _BITS: Final = 64
@@ -45,11 +47,11 @@ _U: Final = np.uint64
 
 
 def by_bits(columns: Columns, cold: Cold, cells: int) -> tuple[Part, Columns]:
-    """Return what most persons add, and the rows of the others.
+    """Sum most persons' rows by bit sets; return the sums, and the rows of all other persons.
 
-    A person's groups are the bits of one word, by stored place; the first bits of those that are
-    there are kept. It serves persons with few groups, none of whose rows has to be cut; the others
-    are sorted. Both ways count the same rows.
+    A person's groups are the bits of one word, at their stored ranks. The lowest `max_groups` set
+    bits are kept. This serves persons with few groups and no row to truncate; the others must be
+    sorted. Both ways count the same rows.
     """
     person, place = columns["person"], columns["place"]
     begins, sizes = _persons_of(person)
@@ -72,12 +74,15 @@ def by_bits(columns: Columns, cold: Cold, cells: int) -> tuple[Part, Columns]:
 
 
 def _word(cells: int) -> type[np.unsignedinteger[Any]]:
-    """Return the smallest word that has a bit for every place; places begin at one."""
+    """Return the smallest unsigned type with a bit for every group rank; ranks start at one."""
     return next((w for w in (np.uint8, np.uint16, np.uint32) if cells < 8 * w().itemsize), _U)
 
 
 def _odd(columns: Columns, cold: Cold, cells: int) -> NDArray[np.bool_]:
-    """Say of each row whether bits cannot serve its person: no place is beyond the cells."""
+    """Flag rows whose person needs sorting: a row beyond `max_rows`, or a rank beyond 63.
+
+    No rank exceeds the number of cells, so few cells need no test of ranks.
+    """
     odd: NDArray[np.bool_] = columns["rr"] > cold.max_rows
     return odd if cells < _BITS else odd | (columns["place"] >= _BITS)
 
@@ -89,8 +94,8 @@ def _odd_ones(
     sizes: Places,
     limit: NDArray[np.uint8],
 ) -> Columns:
-    """Return the rows of persons whom bits do not serve; none of their rows is left to count."""
-    rows = np.flatnonzero(odd)  # few, as a rule: what follows is for each of them, not each row
+    """Return all rows of the flagged persons, and set their `limit` to 0 so none counts here."""
+    rows = np.flatnonzero(odd)  # usually few, so the next steps are cheap
     persons = np.unique(np.searchsorted(begins, rows, side="right") - 1)
     limit[persons] = 0
     many = sizes[persons]
@@ -99,7 +104,7 @@ def _odd_ones(
 
 
 def _persons_of(person: NDArray[Any]) -> tuple[Places, Places]:
-    """Return where each person's rows begin, and how many they are."""
+    """Return the start index and the number of each person's rows."""
     begins = np.concatenate(([0], np.flatnonzero(person[1:] != person[:-1]) + 1))
     return begins, np.diff(begins, append=len(person))
 
@@ -110,7 +115,7 @@ def _nothing(cold: Cold, cells: int) -> Part:
 
 
 def _first_dropped(masks: Words, max_groups: int) -> NDArray[np.uint8]:
-    """Return the place of the first group of each person that does not count."""
+    """Return the rank of each person's first group that is dropped; 255 if none is."""
     for _ in range(max_groups):
         masks = masks & (masks - (masks > 0))
     lowest = masks & (~masks + _U(1))
@@ -119,20 +124,20 @@ def _first_dropped(masks: Words, max_groups: int) -> NDArray[np.uint8]:
 
 
 def by_stored_slot(columns: Columns, cold: Cold, ends: tuple[int, int], cells: int) -> Part:
-    """Return what a range of persons adds of whom stored ranks alone said which rows count."""
+    """Sum a range of persons whose rows the SQL has already bounded by stored ranks."""
     low, high = ends
     values = [columns[f"w{i}"] for i in range(cold.values)]
     slot = columns["person"].astype(np.int64)
     slot *= cold.max_groups
     slot += columns["place"]
-    slot -= low * cold.max_groups + 1  # places begin at one
+    slot -= low * cold.max_groups + 1  # ranks start at one
     return by_slot(columns["cell"], values, cold, (slot, (high - low) * cold.max_groups), cells)
 
 
 def by_slot(
     cell: Whole, values: Sequence[NDArray[Any]], cold: Cold, slots: tuple[Whole, int], cells: int
 ) -> Part:
-    """Return what groups of persons add: each row is of a slot, a slot is one group of a person."""
+    """Sum rows per slot, then per cell; a slot is one group of one person."""
     slot, many = slots
     sizes = np.bincount(slot, minlength=many)
     there = np.flatnonzero(sizes)
@@ -148,7 +153,7 @@ def by_slot(
 
 
 def _in_slots(column: NDArray[Any], slot: Whole, sizes: Places, there: Places) -> Summed:
-    """Return the sums and counts of slots with so many rows each; of those that are there."""
+    """Sum and count a column's values per slot, for the non-empty slots `there`."""
     slots, counts = len(sizes), sizes
     if column.dtype == np.bool_:
         count = np.bincount(slot[column], minlength=slots)[there].astype(np.int64)
@@ -166,7 +171,7 @@ def _in_slots(column: NDArray[Any], slot: Whole, sizes: Places, there: Places) -
 
 
 def _by_row(cell: Whole, values: Sequence[NDArray[Any]], cold: Cold, cells: int) -> Part:
-    """Return what rows add, where no tally looks at a person's rows together."""
+    """Sum rows per cell directly, where no tally depends on a person's rows as a whole."""
     cell = cell.astype(np.intp)
     sizes = np.bincount(cell, minlength=cells)
     there = np.arange(cells)
@@ -188,7 +193,10 @@ _EPOCH: Final = datetime(1970, 1, 1)
 
 
 def add_up(connection: duckdb.DuckDBPyConnection, cold: Cold, salt: str, threads: int) -> Columns:
-    """Return the columns of the cells: `cell` or g0, g1, ..., then t0, t1, ..."""
+    """Run a kernel plan over all ranges; return the result columns.
+
+    The columns are `cell` for public keys, or g0, g1, ... for private keys; then t0, t1, ...
+    """
     hashing = Hashing(salt, text_keys(connection, cold))
     ranges = person_ranges(connection, cold.crowds)
     cells = _codes(connection, cold) if cold.cells is None else cold.cells
@@ -207,7 +215,10 @@ def add_up(connection: duckdb.DuckDBPyConnection, cold: Cold, salt: str, threads
 
 
 def _codes(connection: duckdb.DuckDBPyConnection, cold: Cold) -> int | None:
-    """Return how many codes the one private text has, if cells are to be numbered by it."""
+    """Return the number of codes of a single private text key, if cells can be numbered by code.
+
+    This needs a count of people, by which empty cells are removed later. Return None otherwise.
+    """
     if (
         len(cold.keys) != 1
         or cold.keys[0].texts is None
@@ -222,9 +233,10 @@ def _codes(connection: duckdb.DuckDBPyConnection, cold: Cold) -> int | None:
 
 
 def person_ranges(connection: duckdb.DuckDBPyConnection, crowds: str) -> list[tuple[int, int]]:
-    """Return ranges of persons, from and below, with about RANGE_ROWS rows each.
+    """Split the persons into ranges [low, high) with about RANGE_ROWS rows each.
 
-    None is wider than a word can number: of a card's people, few may have rows in this table.
+    No range has more persons than PERSON_BITS can number. This matters where only few of the card's
+    persons have rows in the table.
     """
     found = connection.execute(f"SELECT few, n FROM {crowds} ORDER BY few").fetchnumpy()
     few = np.asarray(found["few"], np.int64)
@@ -241,7 +253,7 @@ def person_ranges(connection: duckdb.DuckDBPyConnection, crowds: str) -> list[tu
 # --- one range -----------------------------------------------------------------------------------
 
 
-def _range_parts(  # noqa: PLR0913, PLR0917  # what a thread needs
+def _range_parts(  # noqa: PLR0913, PLR0917  # runs in a thread
     cursor: duckdb.DuckDBPyConnection,
     cold: Cold,
     hashing: Hashing,
@@ -265,7 +277,7 @@ def parts_of(
     ends: tuple[int, int],
     ordered: Callable[[Columns], Words],
 ) -> list[Part]:
-    """Return what the persons of a range add; `ordered` tells the order of cells without ranks."""
+    """Bound and sum the persons of a range; `ordered` computes the cell order if none is stored."""
     if cold.has_slot and cells is not None:
         return [by_stored_slot(columns, cold, ends, cells)]
     if not len(columns["person"]):
@@ -292,7 +304,7 @@ def parts_of(
 
 
 def _plain(name: str, column: NDArray[Any]) -> NDArray[Any]:
-    """Return the column without a mask; only a value may be null, and is `NULL` then."""
+    """Return a column without its mask; nulls become `NULL`, allowed in value columns only."""
     if not isinstance(column, np.ma.MaskedArray):
         return np.asarray(column)
     if not np.ma.is_masked(column):
@@ -303,7 +315,7 @@ def _plain(name: str, column: NDArray[Any]) -> NDArray[Any]:
 
 
 def _in_order(columns: Columns) -> Columns:
-    """Return the rows in order of person and place, which is how they are stored."""
+    """Sort the rows by person and row rank; skip the sort if they already are in this order."""
     place = (columns["person"].astype(_U) << _U(PLACE_BITS)) | columns["rr"].astype(_U)
     if bool(np.all(place[1:] > place[:-1])):
         return columns
@@ -312,7 +324,7 @@ def _in_order(columns: Columns) -> Columns:
 
 
 def _slices(rows: Rows) -> list[Rows]:
-    """Cut the rows between persons, so that every place fits its bits."""
+    """Split the rows between persons, so that every row index fits in PLACE_BITS."""
     begins, begin = [0], 0
     if len(rows) and int(rows.person[-1]) >> PERSON_BITS:
         raise Bug("a range has more persons than a word can number")
@@ -334,7 +346,7 @@ def _cell_column(columns: Columns, cold: Cold) -> Whole | None:
 
 
 def folded(keys: Sequence[Whole]) -> Whole:
-    """Return one number for each tuple of keys, in the order of the tuples."""
+    """Combine several keys into one integer per tuple, in the order of the tuples."""
     cell = keys[0]
     for more in keys[1:]:
         codes = [_narrow(cell), _narrow(more)]
@@ -347,7 +359,7 @@ def folded(keys: Sequence[Whole]) -> Whole:
 
 
 def _narrow(code: Whole) -> Whole:
-    """Return the numbers from zero on, in the same order."""
+    """Shift or renumber the codes to start at zero, in the same order."""
     least = int(code.min())
     if int(code.max()) - least >= MOST:
         return np.unique(code, return_inverse=True)[1].astype(np.int64)
@@ -355,7 +367,7 @@ def _narrow(code: Whole) -> Whole:
 
 
 def dense(parts: Iterable[Part], cold: Cold, cells: int) -> Columns:
-    """Return the sums of all cells; a part is let go as soon as it is added."""
+    """Add up parts over numbered cells, one part at a time to save memory."""
     totals = [np.zeros(cells, np.int64) for _ in cold.tallies]
     most = [0 for _ in cold.tallies]
     for part in parts:
@@ -368,14 +380,14 @@ def dense(parts: Iterable[Part], cold: Cold, cells: int) -> Columns:
 
 
 def inhabited(columns: Columns, cold: Cold) -> Part:
-    """Return only the cells in which there is somebody."""
+    """Drop empty cells: keep only the cells with at least one person."""
     people = next(i for i, tally in enumerate(cold.tallies) if tally.kind == "people")
     there = np.flatnonzero(columns[f"t{people}"])
     return Part((there,), tuple(columns[f"t{i}"][there] for i in range(len(cold.tallies))), ())
 
 
 def merged(parts: Sequence[Part], cold: Cold) -> Part:
-    """Return the sums of each cell over everybody, in the order of its keys."""
+    """Add up parts over private keys; the cells come back in the order of their keys."""
     most = [sum(part.most[i] for part in parts) for i in range(len(cold.tallies))]
     if any(bound > MOST for bound in most):
         raise OverflowError
@@ -388,7 +400,7 @@ def merged(parts: Sequence[Part], cold: Cold) -> Part:
     return by_cell(cell, tuple(keys), amounts, most, None)
 
 
-# --- keys as people read them --------------------------------------------------------------------
+# --- codes back to key values --------------------------------------------------------------------
 
 
 def _named(connection: duckdb.DuckDBPyConnection, part: Part, cold: Cold) -> Columns:
@@ -402,7 +414,7 @@ def _named(connection: duckdb.DuckDBPyConnection, part: Part, cold: Cold) -> Col
 def _texts(
     connection: duckdb.DuckDBPyConnection, codes: NDArray[Any], key: ColdKey
 ) -> NDArray[Any]:
-    """Return the texts of the codes, and of no others."""
+    """Look up the texts of the given codes in the dictionary, and read no other text."""
     there, which = np.unique(codes, return_inverse=True)
     found = connection.execute(
         "SELECT value FROM (SELECT unnest(CAST(? AS UINTEGER[])) AS code)"
@@ -419,7 +431,7 @@ def _objects(column: NDArray[Any], read: Callable[[Any], object]) -> NDArray[Any
 
 
 def _day(days: int) -> str:
-    return _moment(days * 86_400_000_000)  # spelled as DuckDB's dates are when they pass numpy
+    return _moment(days * 86_400_000_000)  # the spelling of DuckDB's dates after numpy
 
 
 def _moment(microseconds: int) -> str:

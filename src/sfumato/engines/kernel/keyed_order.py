@@ -1,4 +1,7 @@
-"""The secret order of every person's cells; a function of salt, person's key and key values."""
+"""Order each person's cells by a keyed PRF, to choose the cells that count.
+
+The order is a function of the salt, the person's key and the cell's key values.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,7 @@ _U: Final = np.uint64
 
 
 def mixed(words: Words) -> Words:
-    """Return a bijection of 64-bit words in which every bit depends on every other (splitmix64)."""
+    """Mix 64-bit words by a bijection: each output bit depends on all input bits (splitmix64)."""
     words = (words ^ (words >> _U(30))) * _U(0xBF58476D1CE4E5B9)
     words = (words ^ (words >> _U(27))) * _U(0x94D049BB133111EB)
     words ^= words >> _U(31)
@@ -25,7 +28,7 @@ def mixed(words: Words) -> Words:
 
 
 class Hashing:
-    """The secret order of every person's cells; a function of salt, person's key and key values."""
+    """Keyed PRF of persons and cells under one salt; it needs the hashes of private texts."""
 
     def __init__(self, salt: str, texts: dict[str, Words]) -> None:
         secret = hashlib.blake2b(salt.encode("ascii"), person=b"sfumato-cells").digest()
@@ -33,7 +36,7 @@ class Hashing:
         self._texts = texts
 
     def order(self, person_keys: Words, columns: Columns, cold: Cold, low: int) -> Words:
-        """Return the first bits of the PRF of each row's person and cell."""
+        """Return the first ORDER_BITS bits of the PRF of each row's person and cell."""
         first = mixed(person_keys ^ self._secrets[0])
         second = mixed(person_keys ^ self._secrets[1]) | _U(1)
         person = columns["person"].astype(np.intp) - low
@@ -61,7 +64,7 @@ class Hashing:
 
 
 def text_keys(connection: duckdb.DuckDBPyConnection, cold: Cold) -> dict[str, Words]:
-    """Return the PRF of each private text, by code; not needed where the order is stored."""
+    """Return the stored PRF of each private text, by code; empty if the cell order is stored."""
     if cold.has_rank:
         return {}
     return {

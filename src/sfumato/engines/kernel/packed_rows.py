@@ -1,11 +1,14 @@
-"""Rows that another engine hands out, as the kernel counts them (contribution_bounding.py).
+"""Unpack rows from PostgreSQL or Spark for the kernel (contribution_bounding.py).
 
-A row comes as few whole numbers: `a` is the person and a place, `b` the number or code of the cell
-and a place, w0, w1, ... are values. With a stored order of cells, the place in `a` is that of the
-cell among the person's, in `b` of the row in the cell; else `a` has that of the row among all of
-the person's, and `b` no place. Ranges hold all rows of their persons, however the rows lie; the
-kernel puts in order what is not. Where no stored order serves, persons' keys come beside the rows,
-and the order of a person's cells is the kernel's own (keyed_order.py).
+A row arrives as a few integers. `a` holds the person and a rank, `b` holds the cell's number or
+code and a rank, and w0, w1, ... are values.
+
+With a stored cell order, the rank in `a` is that of the cell among the person's cells. The rank in
+`b` is that of the row in its cell. Without one, `a` holds the rank of the row among all rows of the
+person, and `b` holds no rank.
+
+A range contains all rows of its persons, in any order; the kernel sorts them. Without a stored cell
+order the persons' keys are fetched too, and the kernel computes the order (keyed_order.py).
 """
 
 from __future__ import annotations
@@ -31,7 +34,7 @@ from sfumato.engines.kernel.row_arrays import PERSON_BITS, PLACE_BITS, Columns, 
 from sfumato.engines.shared.cell_assembly import Columns as Answer
 from sfumato.engines.shared.cold_path import Cold
 
-Ordered = Callable[[Columns], Words]  # rows -> the secret order of their cells
+Ordered = Callable[[Columns], Words]  # rows -> the PRF order of their cells
 
 _PLACES: Final = np.int64((1 << PLACE_BITS) - 1)
 _SIGN: Final = np.uint64(1 << 63)
@@ -39,22 +42,26 @@ _SIGN: Final = np.uint64(1 << 63)
 
 @dataclass(frozen=True)
 class Extent:
-    """How many persons and rows a table has, and how many codes its column of texts."""
+    """Size of a table: its numbers of persons, rows and codes of the private text key."""
 
     persons: int
     rows: int
     codes: int
 
     def ranges(self, rows: int) -> list[tuple[int, int]]:
-        """Return ranges of persons, from and below, with about so many rows each.
+        """Split the persons into ranges [low, high) with about `rows` rows each.
 
-        None has more persons than the kernel can number: few of them may have rows here.
+        No range has more persons than PERSON_BITS can number. This matters where only few of the
+        persons have rows in the table.
         """
         many = min(max(1, self.persons * rows // max(1, self.rows)), 1 << PERSON_BITS)
         return [(low, low + many) for low in range(0, self.persons, many)]
 
     def cells(self, cold: Cold) -> int | None:
-        """Return how many cells there are, if they are numbered; private codes only by people."""
+        """Return the number of numbered cells, or None if cells are identified by their keys.
+
+        Private keys are numbered by code only if people are counted, to remove empty cells later.
+        """
         if cold.cells is not None:
             return cold.cells
         counts_people = any(tally.kind == "people" for tally in cold.tallies)
@@ -62,26 +69,27 @@ class Extent:
 
 
 def extent_sql(cold: Cold) -> str:
-    """Print how many persons and rows there are, and codes."""
+    """Return the SQL query for a table's extent."""
     codes = f"coalesce(max({cold.keys[0].texts}) + 1, 0)" if cold.keys else "0"
     return f"SELECT coalesce(max(person) + 1, 0), count(*), {codes} FROM {cold.crowds}"
 
 
 def texts_sql(cold: Cold) -> str:
-    """Print each code with its text; whoever is in a cell has one first row there."""
+    """Return the SQL query for codes and texts; it reads the first row of each person's cell."""
     place = str(cold.keys[0].texts)[1:]
     return f"SELECT DISTINCT c{place}, v{place} FROM {cold.crowds} WHERE n{place} = 1"
 
 
 def needs_keys(cold: Cold) -> bool:
-    """Say whether cells are chosen by an order that no stored place tells."""
+    """Say whether cells have to be chosen and their order is not stored."""
     return chooses(cold) and not cold.has_rank
 
 
 def keys_sql(cold: Cold, is_first: str) -> str:
-    """Print person and key of a range of persons; their first rows are those that `is_first` says.
+    """Return the SQL query for the persons of a range and their keys.
 
-    A key has 64 bits and no sign; it comes with half of its range taken away, so that it fits.
+    `is_first` is the SQL condition for the first row of a person. A key is an unsigned 64-bit
+    number. 2**63 is subtracted, so that it fits in a signed BIGINT.
     """
     signed = f"CAST(CAST(person_key AS DECIMAL(20, 0)) - {1 << 63} AS BIGINT)"
     where = f"{is_first} AND person >= ? AND person < ?"
@@ -89,7 +97,7 @@ def keys_sql(cold: Cold, is_first: str) -> str:
 
 
 def ordered_by(salt: str, cold: Cold, keys: Columns, ends: tuple[int, int]) -> Ordered:
-    """Return the kernel's order of the cells of a range's persons."""
+    """Return the function that computes the kernel's cell order for a range of persons."""
     low, high = ends
     person_keys = np.zeros(high - low, np.uint64)
     person_keys[keys["person"] - low] = keys["person_key"].view(np.uint64) ^ _SIGN
@@ -97,19 +105,19 @@ def ordered_by(salt: str, cold: Cold, keys: Columns, ends: tuple[int, int]) -> O
 
 
 def unordered(_columns: Columns) -> Words:
-    """Stand for an order where none is needed."""
+    """Raise `Bug`: the plan needs no cell order, so nothing may call this."""
     raise Bug("cells are chosen by a stored order only")
 
 
 def parts_of_rows(
     packed: Columns, cold: Cold, ends: tuple[int, int], extent: Extent, ordered: Ordered
 ) -> list[Part]:
-    """Return what the persons of a range add."""
+    """Unpack, bound and sum the rows of a range of persons."""
     return parts_of(_unpacked(packed, cold), cold, extent.cells(cold), ends, ordered)
 
 
 def whole_of(parts: Iterable[Part], cold: Cold, extent: Extent) -> Part:
-    """Return the sums over all parts: of every cell by its number, or with the codes there are."""
+    """Add up all parts: over all cells for public keys, over non-empty cells for private keys."""
     cells = extent.cells(cold)
     if cells is None:
         return merged([*parts], cold)
@@ -120,7 +128,7 @@ def whole_of(parts: Iterable[Part], cold: Cold, extent: Extent) -> Part:
 
 
 def named(whole: Part, cold: Cold, texts: dict[int, str]) -> Answer:
-    """Return the columns of the cells: `cell`, or g0 with the texts of the codes; then t0, ..."""
+    """Return the result columns: `cell`, or g0 with the texts of the codes; then t0, t1, ..."""
     (codes,) = whole.keys
     totals = {f"t{i}": tally for i, tally in enumerate(whole.tallies)}
     if cold.cells is not None:
@@ -131,7 +139,7 @@ def named(whole: Part, cold: Cold, texts: dict[int, str]) -> Answer:
 
 
 def slices(packed: Columns, rows: int) -> Iterator[tuple[Columns, tuple[int, int]]]:
-    """Cut a large range between persons into smaller ones, however its rows lie."""
+    """Split a large range between persons into smaller ones; the rows may be in any order."""
     person, begin = packed["a"] >> PLACE_BITS, 0
     if not bool(np.all(person[1:] >= person[:-1])):
         order = np.argsort(person, kind="stable")

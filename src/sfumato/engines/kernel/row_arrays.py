@@ -1,4 +1,4 @@
-"""What the kernel's parts hand to each other: words, places, rows and sums of some persons."""
+"""Array types of the kernel: rows of a range of persons, and sums per cell."""
 
 from __future__ import annotations
 
@@ -15,19 +15,21 @@ Whole = NDArray[np.int64]
 Places = NDArray[np.intp]
 Columns = dict[str, NDArray[Any]]
 
-PLACE_BITS: Final = 20  # a row's place in its range; a person has at most 10**6 rows
-ORDER_BITS: Final = 24  # a cell's place in its person's order: fixed, or widths would couple people
-PERSON_BITS: Final = 64 - ORDER_BITS - PLACE_BITS  # a person's number in their range
+PLACE_BITS: Final = 20  # bits of a row's index in its slice; a person has at most 10**6 rows
+ORDER_BITS: Final = (
+    24  # bits of the cell order; fixed, as a data-dependent width would couple people
+)
+PERSON_BITS: Final = 64 - ORDER_BITS - PLACE_BITS  # bits of a person's number in a range
 MOST: Final = 2**63 - 1
 
 
 @dataclass(frozen=True)
 class Rows:
-    """The rows of some persons, in order of person and place; persons are counted from zero."""
+    """Rows of a range of persons, sorted by person and row rank; person numbers start at zero."""
 
     person: Words
-    cell: Whole | None  # tells cells apart, in value order; None if there is one
-    order: Words | None  # of the row's cell among the person's; None if nothing is chosen
+    cell: Whole | None  # identifies the row's cell, in value order; None if there is only one
+    order: Words | None  # order of the row's cell for its person; None if all cells are kept
     keys: tuple[NDArray[Any], ...]
     values: tuple[NDArray[Any], ...]
 
@@ -35,7 +37,7 @@ class Rows:
         return len(self.person)
 
     def cut(self, begin: int, end: int) -> Rows:
-        """Return some of the rows; the first of them is of person zero again."""
+        """Return a slice of the rows, with person numbers starting at zero again."""
 
         def some(column: NDArray[Any]) -> NDArray[Any]:
             return column[begin:end]
@@ -51,16 +53,16 @@ class Rows:
 
 @dataclass(frozen=True)
 class Part:
-    """What some persons add to each cell: the cells' keys, then one number for each tally."""
+    """Partial sums per cell over some persons: the cells' keys, and one array per tally."""
 
     keys: tuple[NDArray[Any], ...]
     tallies: tuple[Whole, ...]
-    most: tuple[int, ...]  # per tally, what no sum of any of the numbers passes
+    most: tuple[int, ...]  # per tally: an upper bound of any sum of its numbers
 
 
 @dataclass(frozen=True)
 class Summed:
-    """A value's sum and count in each of some cells, and its least and largest."""
+    """A value column's sum and count per cell, and its overall minimum and maximum."""
 
     total: Whole
     count: Whole
@@ -69,5 +71,5 @@ class Summed:
 
 
 def chooses(cold: Cold) -> bool:
-    """Say whether a person may have more cells than count."""
+    """Say whether a person may have more cells than `max_groups` lets count."""
     return cold.cells is None or cold.max_groups < cold.cells

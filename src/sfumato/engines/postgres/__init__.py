@@ -1,1 +1,1 @@
-"""PostgreSQL as an engine, and as a source of rows."""
+"""PostgreSQL as a query engine, and as a source of rows."""

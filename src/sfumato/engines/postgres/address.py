@@ -1,7 +1,7 @@
-"""PostgreSQL's addresses, read by its own library: whose, and whether across a network.
+"""Parse PostgreSQL addresses with libpq: the role, and whether the server is on another machine.
 
-Imported only where a vault is made for PostgreSQL; a complaint about an address would quote it, so
-it is left behind.
+An error text of libpq would quote the address, so it is dropped. The module is imported only where
+PostgreSQL is used, because it needs psycopg.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _OF_THE_OWNER: Final = ("passfile", "password", "sslcert", "sslkey", "sslpasswor
 
 
 def reader_address(owner: str, role: str, password: str) -> str:
-    """Return the owner's address with another role, and nothing by which the owner is known."""
+    """Return the owner's address with the reader's role, and without the owner's credentials."""
     known = _read(owner)
     kept = {name: value for name, value in known.items() if name not in _OF_THE_OWNER}
     return make_conninfo("", **{**kept, "user": role, "password": password})
@@ -36,7 +36,7 @@ def role_of(url: str) -> str:
 
 
 def check_network(url: str) -> None:
-    """Refuse an address of another machine that does not say how the way there is guarded."""
+    """Refuse an address of another machine that sets no `sslmode`."""
     known = _read(url)
     hosts = f"{known.get('host') or ''},{known.get('hostaddr') or ''}".split(",")
     is_here = all(_is_here(host) for host in hosts) and not known.get("service")

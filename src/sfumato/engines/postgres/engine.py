@@ -1,8 +1,9 @@
-"""PostgreSQL behind the engine's port: prepared by DuckDB, copied in once, asked by a mere reader.
+"""The PostgreSQL engine: DuckDB prepares tables, PostgreSQL holds a copy, a read-only role queries.
 
-One rule decides what a number is (engines/ingest/cell_sql.py), so a source is prepared by the
-embedded engine and the prepared rows are copied into a table of their own. Where the prepared table
-would lie, a small file says which table that is. The driver (psycopg) runs in a child process only.
+DuckDB prepares every source, so that all engines parse cells by the same rules
+(engines/ingest/cell_sql.py). The prepared rows are then copied into a table on the server. In place
+of the prepared table, a small marker file names that table. The driver (psycopg) runs only in a
+child process.
 """
 
 from __future__ import annotations
@@ -36,16 +37,16 @@ from sfumato.vault.sealed import Sealed
 _GRACE_S: Final = 2.0  # how long the server may take to notice its own timeout
 _DEADLINE_S: Final = 60.0
 _MOST_S: Final = 5400.0
-_ROW_S: Final = 5e-6  # of the slowest question, the windows of query/printing/, on one slow core
+_ROW_S: Final = 5e-6  # time per row of the slowest query (SQL window functions) on one slow core
 
 
 @dataclass(frozen=True)
 class PostgresPlace:
-    """Where the tables lie, and as whom they are made and asked."""
+    """Addresses, role and schema of the PostgreSQL server that holds the tables."""
 
-    # the address by which tables are made; of the schema's owner
+    # address of the schema's owner, who creates the tables
     owner: str = field(repr=False)
-    # the address by which questions are asked; `make_reader` makes the role
+    # address of the read-only role, which runs the queries; `make_reader` creates it
     reader: str = field(repr=False)
     role: str  # the reader's name
     schema: str = "sfumato"
@@ -53,11 +54,10 @@ class PostgresPlace:
 
 @dataclass(frozen=True)
 class PostgresLimits:
-    """What a question may use: memory per sort on the server, and time.
+    """Limits of a query: memory per sort on the server, and time.
 
-    Without a deadline of its own, a question has ten times what the slowest would take on as many
-    rows as the card lets in (soundness rule 13), but at least a minute and at most an hour and a
-    half.
+    The default deadline is ten times what the slowest query takes on the most rows that the card
+    allows (soundness rule 13). It is at least a minute and at most an hour and a half.
     """
 
     deadline_s: float | None = None
@@ -65,14 +65,14 @@ class PostgresLimits:
     load_deadline_s: float = 4 * 3600.0
 
     def deadline_of(self, rows: int) -> float:
-        """Return how long a question of so many rows may take; a function of the card alone."""
+        """Return the deadline of a query over at most `rows` rows; a function of the card alone."""
         if self.deadline_s is not None:
             return self.deadline_s
         return min(max(_DEADLINE_S, 10 * _ROW_S * rows), _MOST_S)
 
 
 class PostgresEngine:
-    """The engine of one vault whose prepared tables lie in a PostgreSQL; one question at a time."""
+    """Engine of one vault whose tables are in PostgreSQL; it runs one query at a time."""
 
     def __init__(
         self,
@@ -82,7 +82,7 @@ class PostgresEngine:
         *,
         memory_mb: int = 4096,
     ) -> None:
-        """Hold the people's secret, which orders their rows and cells; connect nowhere yet."""
+        """Keep the salt, which orders each person's rows and cells; connect later."""
         self._embedded = DuckDBEngine(salt, memory_mb=memory_mb)
         self._place = place
         self._limits = limits
@@ -94,9 +94,10 @@ class PostgresEngine:
         self._held = HeldDriver("postgres.worker", start)
 
     def measure(self, table: str, measure: Measure) -> Sealed[Cells]:
-        """Return what the measure adds up over the prepared table (zeros included).
+        """Compute a measure over a prepared table; return its cells, sealed.
 
-        Whatever goes wrong raises `EngineStopped`, with no other exception in flight.
+        Empty cells of public keys are zero. Any failure raises `EngineStopped`, without a chained
+        exception.
         """
         layout = Layout.of(measure)
         known = read_marker(table, "postgres")
@@ -112,9 +113,10 @@ class PostgresEngine:
         return sealed
 
     def take(self, order: TakeOrder) -> Sealed[Cells]:
-        """Return the exact rows of a stream's block; the target holds who has used how many.
+        """Count one period of a stream; return the exact row count, sealed.
 
-        The server counts each person's rows of the period; what they have used stays here.
+        The server counts each person's rows of the period. How many rows each person has used stays
+        on this machine, in the order's target file.
         """
         known = read_marker(order.table, "postgres")
         if known is None:
@@ -131,9 +133,10 @@ class PostgresEngine:
         return tuple(f'"{schema}"."{table["table"]}"' for table in known["tables"])
 
     def prepare(self, order: PrepareOrder) -> Prepared:
-        """Copy a source into a prepared table, once; the owner's act.
+        """Prepare a source and copy it to the server.
 
-        What will be made is written down first, so that whatever stops it, it can be forgotten.
+        The names of the new tables are written down first. So after any interruption `forget` can
+        still remove them.
         """
         target, sources = Path(order.target).absolute(), len(order.sources)
         before = read_marker(order.target, "postgres")
@@ -156,7 +159,7 @@ class PostgresEngine:
             if not made:
                 self._unmake(target)
         _making(target).unlink()
-        if before is not None:  # of a table that this one has replaced
+        if before is not None:  # the new table has replaced an older one
             self._dropped(before)
         return prepared
 
@@ -166,7 +169,7 @@ class PostgresEngine:
         return None if answer is None else dict(json.loads(answer))
 
     def _unmake(self, target: Path) -> None:
-        """Remove what a preparation has begun; where it cannot be now, it stays written down."""
+        """Drop the tables of an interrupted preparation; if that fails, keep the file of names."""
         begun = read_marker(str(_making(target)), "postgres")
         if begun is not None and self._dropped(begun):
             _making(target).unlink()
@@ -176,7 +179,7 @@ class PostgresEngine:
         return self._held.ask({"do": "forget", "names": names}, START_S) is not None
 
     def forget(self, table: str) -> None:
-        """Remove a prepared table from the server, then the file that says where it was."""
+        """Drop a prepared table on the server, then delete its marker file."""
         for place in (_making(Path(table)), Path(table)):
             known = read_marker(str(place), "postgres")
             if known is not None and not self._dropped(known):
@@ -185,39 +188,40 @@ class PostgresEngine:
         forget_names(Path(table))
 
     def self_test(self) -> tuple[str, ...]:
-        """Return what the reader may do beyond reading prepared tables; constant names."""
+        """Return the names of the reader role's excess privileges, beyond reading the tables."""
         answer = self._held.ask({"do": "probe"}, START_S)
         if answer is None:
             raise EngineStopped
         return tuple(str(name) for name in json.loads(answer))
 
     def is_ready(self) -> bool:
-        """Say whether the server lets the reader in, who may do no more than read."""
+        """Say whether the reader can connect and has no excess privileges."""
         return self._held.can_begin(with_probe=True)
 
     def make_reader(self, password: str | None) -> tuple[str, ...] | None:
-        """Make the schema and its reader; return what this owner was not allowed to close.
+        """Create the schema and the reader role; return the restrictions that could not be set.
 
-        Without a password the role is there already, and only welcomed. None if it cannot be done.
+        The owner role may lack the right to set some of them. Without a password the reader must
+        exist already, and only gets access to the schema. Return None on failure.
         """
         answer = self._held.ask({"do": "reader", "password": password}, START_S)
         return None if answer is None else tuple(json.loads(answer))
 
     def unmake_reader(self, *, with_role: bool) -> bool:
-        """Remove the empty schema, and the reader if it was made here; say whether it is gone."""
+        """Drop the empty schema, and the reader role if `with_role`; say whether it worked."""
         return self._held.ask({"do": "unreader", "with_role": with_role}, START_S) is not None
 
     def describe(self, source: str, inner_table: str | None) -> Described:
-        """Return what a source's columns seem to be, for the owner's proposed card."""
+        """Guess the names and types of a source's columns, for the owner's proposed card."""
         return self._embedded.describe(source, inner_table)
 
     def close(self) -> None:
-        """Let the worker processes go."""
+        """Stop the worker processes."""
         self._held.close()
         self._embedded.close()
 
     def worker_pid(self) -> int | None:
-        """Return the process id of the driver, if there is one."""
+        """Return the process id of the driver, or None if none runs."""
         return self._held.pid()
 
 
@@ -227,10 +231,13 @@ class PostgresEngine:
 def measure_request(
     measure: Measure, dialect: Dialect, names: tuple[str, ...], known: dict[str, Any], mark: str
 ) -> Header:
-    """Return the order that a driver carries out; measure, card and secret alone say which way."""
+    """Build the measure request for a driver, with its query path.
+
+    The measure, the card and the salt alone decide the path.
+    """
     name = names[measure.table]
     stored = Stored.read(known["tables"][measure.table], known["order"] == mark)
-    statements = lower(measure, dialect, names)  # what is not ours is refused here, ranked or not
+    statements = lower(measure, dialect, names)  # validates the measure, whichever path is used
     place = ranked_place(measure, stored)
     cold = None
     if place is not None:
@@ -251,7 +258,7 @@ def prepare_elsewhere(
     load: Callable[[str, str], dict[str, Any] | None],
     engine: tuple[str, str],
 ) -> Prepared:
-    """Prepare with the embedded engine, hand the table to `load`, and say where it is."""
+    """Prepare a source with DuckDB, copy it by `load`, and write the marker file."""
     if order.card.folders is not None:
         raise Refused(
             "bad-card",
@@ -273,14 +280,14 @@ def prepare_elsewhere(
         write_new(work / "marker", text.encode())
         for made, place in ((work / "marker", target), (sketch, Path(order.sketch).absolute())):
             _publish(made, place)
-        forget_names(target, known.get("people"))  # of a table that this one has replaced
+        forget_names(target, known.get("people"))  # pseudonyms of the table that was replaced
     finally:
         shutil.rmtree(work, ignore_errors=True)
     return prepared
 
 
 def read_marker(table: str, engine: str) -> dict[str, Any] | None:
-    """Return what the file says that lies where the prepared table would; None if nothing."""
+    """Read the marker file of a table on the given engine; None if there is none."""
     try:
         known = json.loads(Path(table).read_text("ascii"))
     except (OSError, ValueError):
@@ -289,17 +296,17 @@ def read_marker(table: str, engine: str) -> dict[str, Any] | None:
 
 
 def _making(target: Path) -> Path:
-    """Return where it says what is being made for a target."""
+    """Return the file that lists the tables of a preparation in progress."""
     return target.with_name(f"{target.name}.making")
 
 
 def _fresh_names(work: Path, tables: int) -> list[str]:
-    """Return tables' names that no others have."""
+    """Return unique names for the new tables on the server."""
     return [f"rows_{_fresh_stem(work)}_{place}" for place in range(tables)]
 
 
 def _fresh_stem(work: Path) -> str:
-    """Return a word that nothing else has: of when and where the folder of work was made."""
+    """Return a unique name, a hash of the work folder's path, inode and mtime."""
     made = work.stat()
     said = f"{work}:{made.st_dev}:{made.st_ino}:{made.st_mtime_ns}"
     return hashlib.sha256(said.encode()).hexdigest()[:24]

@@ -1,9 +1,10 @@
-"""What a reader of PostgreSQL may do beyond reading the prepared tables, as the server tells it.
+"""Find excess privileges of the PostgreSQL reader role: all beyond reading the prepared tables.
 
-Runs inside the driver before any row is asked, on the connection that will ask. Privileges are
-counted over everything that is there, so a grant that nobody thought of is found too. What every
-role of a server may do and only its superuser can take away (sleep, advisory locks, empty large
-objects) is not held against the reader: docs/sharp-edges.md names it.
+The check runs in the driver, on the same connection as the queries and before any of them. It looks
+at the effective privileges on all objects, so it also finds an unexpected grant.
+
+It ignores what every role may do and only a superuser can revoke: sleep, advisory locks, empty
+large objects (docs/sharp-edges.md).
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ _OF_THE_SERVER: Final = (
     "n.nspname IN ('pg_catalog', 'information_schema') OR n.nspname ~ '^pg_(toast|temp)'"
 )
 _SEEN: Final = "c.relkind IN ('r', 'p', 'v', 'm', 'f')"
-# pg_settings may be updated by everyone: that is SET, and holds for one's own session only
+# every role may update pg_settings: this is SET, and changes only the role's own session
 _WRITES: Final = f"""EXISTS (SELECT FROM pg_class c WHERE {_SEEN}
     AND c.oid <> 'pg_catalog.pg_settings'::regclass
     AND (has_table_privilege(c.oid, 'INSERT, UPDATE, DELETE, TRUNCATE, REFERENCES, TRIGGER')
@@ -30,7 +31,7 @@ _WRITES: Final = f"""EXISTS (SELECT FROM pg_class c WHERE {_SEEN}
     THEN has_sequence_privilege(c.oid, 'USAGE, UPDATE') ELSE false END)"""
 _MINE: Final = "(SELECT oid FROM pg_roles WHERE rolname = session_user)"
 
-# name -> a condition that is true where the door is open; %(role)s and %(schema)s are the house's
+# name -> SQL condition, true if the role has the excess privilege; %(role)s and %(schema)s are ours
 DOORS: Final[dict[str, str]] = {
     "another-role": "session_user <> %(role)s OR current_user <> %(role)s",
     "superuser": f"(SELECT rolsuper OR rolbypassrls OR rolreplication FROM pg_roles"
@@ -61,7 +62,7 @@ DOORS: Final[dict[str, str]] = {
 
 
 def excess_privileges(link: psycopg.Connection[Any], role: str, schema: str) -> tuple[str, ...]:
-    """Return the names of the doors that stand open to whoever holds the connection."""
+    """Return the names of the excess privileges that a connection's role has."""
     asked = ", ".join(f"coalesce(({condition}), true)" for condition in DOORS.values())
     known = {"role": role, "schema": schema, "hidden": list(_HIDDEN), "files": FILES}
     with link.cursor() as cursor:

@@ -1,12 +1,12 @@
-"""The role by which PostgreSQL is asked: it can read one schema's tables, and nothing else.
+"""Create the PostgreSQL reader role, which can read the tables of one schema and nothing else.
 
-What cannot be prevented from here, and what an operator has to know:
-- `log_statement`, `log_min_duration_statement` and the like are the superuser's. They are set for
-  the role if the owner may; whoever may change the server's configuration can log what is bound,
-  the secret of the order among it. The reader's own sessions set what a role can.
-- Everyone may read the catalogues (names of tables, their sizes, never values) and sleep;
-  statement_timeout and the house's own deadline end that.
-- REVOKE FROM PUBLIC holds for the whole database: give sfumato a database of its own.
+Limits that an operator has to know:
+- Only a superuser can set `log_statement`, `log_min_duration_statement` and the like. They are set
+  for the role if the owner is allowed to. A user who can change the server's configuration can
+  log bound parameters, which include the secret salt. The reader's sessions set what they can.
+- Every role may read the catalogues (names and sizes of tables, never values) and sleep.
+  statement_timeout and the engine's own deadline end that.
+- REVOKE FROM PUBLIC applies to the whole database: give sfumato its own database.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any, Final, LiteralString
 import psycopg
 from psycopg import sql
 
-_LOGS: Final = {  # each is the superuser's to set
+_LOGS: Final = {  # only a superuser can set these
     "log_statement": "none",
     "log_min_duration_statement": "-1",
     "log_min_duration_sample": "-1",
@@ -39,7 +39,7 @@ _ATTRIBUTES: Final = (
     "LOGIN NOSUPERUSER NOCREATEDB NOCREATEROLE NOINHERIT NOREPLICATION NOBYPASSRLS"
     " CONNECTION LIMIT 20"
 )
-# Functions that everyone may call and that do more than compute.
+# Functions with side effects or file access that every role may call by default.
 _DEEDS: Final = """
 SELECT format('%I.%I(%s)', n.nspname, p.proname, pg_get_function_identity_arguments(p.oid))
 FROM pg_proc p JOIN pg_namespace n ON n.oid = p.pronamespace
@@ -60,7 +60,7 @@ _WELCOME: Final[tuple[LiteralString, ...]] = (
 
 
 def make_reader(owner: str, schema: str, role: str, password: str | None = None) -> tuple[str, ...]:
-    """Make the schema and its reader; return what this owner was not allowed to close."""
+    """Create the schema and the reader role; return the restrictions that the owner may not set."""
     with psycopg.connect(owner, autocommit=True) as link:
         link.execute("SET log_parameter_max_length_on_error = 0")
         for statement in _needed(link, schema, role, password):
@@ -69,14 +69,14 @@ def make_reader(owner: str, schema: str, role: str, password: str | None = None)
 
 
 def welcome_reader(owner: str, schema: str, role: str) -> None:
-    """Make the schema for a reader that somebody else has made."""
+    """Create the schema for a reader role that exists already."""
     with psycopg.connect(owner, autocommit=True) as link:
         for text in _WELCOME:
             link.execute(_place(text, schema, role))
 
 
 def unmake_reader(owner: str, schema: str, role: str, *, with_role: bool) -> None:
-    """Remove an empty schema, and the reader if we made it: nothing is left of a failed `init`."""
+    """Drop the empty schema, and the role if `with_role`; cleans up after a failed `init`."""
     with psycopg.connect(owner, autocommit=True) as link:
         row = link.execute("SELECT current_database()").fetchone()
         database = sql.Identifier(str(row[0]) if row else "")
@@ -106,7 +106,7 @@ def _needed(
 
 
 def _password(link: psycopg.Connection[Any], role: str, password: str | None) -> sql.Composed:
-    """Print what the server checks a password by; it, and its log, never learn the password."""
+    """Return the PASSWORD clause with a SCRAM verifier; the server never sees the password."""
     if password is None:
         return sql.Composed([])
     check = link.pgconn.encrypt_password(password.encode(), role.encode(), b"scram-sha-256")
@@ -114,7 +114,7 @@ def _password(link: psycopg.Connection[Any], role: str, password: str | None) ->
 
 
 def _wanted(link: psycopg.Connection[Any], role: str) -> Iterator[tuple[str, sql.Composed]]:
-    """Yield what only a superuser may do, each with its name."""
+    """Yield the restrictions that may need a superuser: a name and its statement."""
     reader = sql.Identifier(role)
     for name, value in _LOGS.items():
         text = sql.SQL("ALTER ROLE {} SET {} = {}")
@@ -132,6 +132,6 @@ def _wanted(link: psycopg.Connection[Any], role: str) -> Iterator[tuple[str, sql
 def _done(link: psycopg.Connection[Any], text: sql.Composed) -> bool:
     try:
         link.execute(text)
-    except psycopg.Error:  # not the owner's to do; said by name, not by the server's words
+    except psycopg.Error:  # not allowed; the caller reports the name, never the server's text
         return False
     return True

@@ -1,4 +1,7 @@
-"""Inside PostgreSQL's driver: rows of a range of persons at a time, as arrays of whole numbers."""
+"""Fetch packed rows from PostgreSQL as integer arrays, one range of persons at a time.
+
+It runs in the driver process and feeds the kernel (contribution_bounding.py).
+"""
 
 from __future__ import annotations
 
@@ -35,18 +38,18 @@ from sfumato.engines.shared.cold_path import Cold
 Link = psycopg.Connection[tuple[Any, ...]]
 
 RANGE_ROWS: Final = 1 << 17
-_HEAD: Final = 20  # bytes before the numbers of an array of one dimension
+_HEAD: Final = 20  # header bytes of a one-dimensional array in the binary protocol
 _ELEMENT: Final = np.dtype([("size", ">i4"), ("value", ">i8")])
 _IS_FIRST: Final = f"a & {(1 << PLACE_BITS) - 1} = 1"
 
 
 class _Numbers(Loader):
-    """Whole numbers of 64 bits, as the server sends an array of them; none is null."""
+    """Loader of int8[] in the binary protocol; a null element raises `Bug`."""
 
     format = Format.BINARY
 
     def load(self, data: Buffer) -> NDArray[np.int64]:
-        """Return them."""
+        """Decode the array to numpy."""
         elements = np.frombuffer(data, _ELEMENT, offset=_HEAD)
         if not bool(np.all(elements["size"] == 8)):
             raise Bug("an array with a null in it")
@@ -54,13 +57,13 @@ class _Numbers(Loader):
 
 
 def extent_of(link: Link, cold: Cold) -> Extent:
-    """Return the extent of the measure's table."""
+    """Return the extent of the plan's table: its numbers of persons, rows and codes."""
     found = link.execute(extent_sql(cold).encode()).fetchone()
     return Extent(*map(int, found or ()))
 
 
 def add_up(links: Sequence[Link], cold: Cold, extent: Extent, salt: str) -> Answer:
-    """Return the columns of the cells; each line is asked for one range after the other."""
+    """Run a kernel plan over all ranges, in parallel over the connections; return the columns."""
     idle: SimpleQueue[Link] = SimpleQueue()
     for link in links:
         idle.put(link)
@@ -82,7 +85,7 @@ def add_up(links: Sequence[Link], cold: Cold, extent: Extent, salt: str) -> Answ
 
 
 def counted(link: Link, sql: str, bound: list[object]) -> Columns:
-    """Return `person` and `n` of a statement that has a row of whole numbers for each person."""
+    """Return the columns `person` and `n` of a statement that counts rows per person."""
     arrays = "array_agg(person) AS person, array_agg(n) AS n"
     return _fetched(link, f"SELECT {arrays} FROM ({sql}) AS c", bound)
 
@@ -96,7 +99,7 @@ def _ordered(link: Link, cold: Cold, ends: tuple[int, int], salt: str) -> Ordere
 
 
 def _fetched(link: Link, sql: str, bound: list[object]) -> Columns:
-    text = sql.replace("%", "%%").replace("?", "%s")  # what is ours has no ? in a text
+    text = sql.replace("%", "%%").replace("?", "%s")  # our SQL has no ? inside a string
     with link.cursor(binary=True) as cursor:
         cursor.adapters.register_loader(types["int8"].array_oid, _Numbers)
         cursor.execute(text.encode(), bound, prepare=False)

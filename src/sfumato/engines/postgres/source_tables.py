@@ -1,4 +1,4 @@
-"""Tables of a PostgreSQL as a source of rows: each is read by a process of its own, with limits."""
+"""Read PostgreSQL tables as a source of rows; a child process with limits reads each table."""
 
 from __future__ import annotations
 
@@ -46,14 +46,14 @@ _WHY: Final[Mapping[str, tuple[str, str, str]]] = {
 
 @dataclass(frozen=True)
 class PostgresTables:
-    """Reads tables of PostgreSQL; nothing of an address or a value is in a refusal."""
+    """Reader of PostgreSQL source tables; a refusal never quotes an address or a value."""
 
     look_s: float = 15.0
     fetch_s: float = 900.0
-    memory_mb: int = 2048  # address space; the rows pass through it a piece at a time
+    memory_mb: int = 2048  # address space; the child streams the rows piece by piece
 
     def check(self, address: str) -> None:
-        """Refuse an address that is none of PostgreSQL's, or by which rows would cross openly."""
+        """Refuse an address that is not PostgreSQL's, or that is remote and sets no `sslmode`."""
         need_package("psycopg", "postgres")
         from sfumato.engines.postgres.address import check_network
 
@@ -66,16 +66,16 @@ class PostgresTables:
         check_network(address)
 
     def columns(self, wanted: TableThere) -> list[tuple[str, str]]:
-        """Return the names and types of the table's columns, reading no row; or refuse."""
+        """Return the names and types of the table's columns without reading a row; or refuse."""
         said = self._asked(wanted, {"do": "columns"}, self.look_s)
         return [(str(name), str(kind)) for name, kind in said["columns"]]
 
     def fetch(self, wanted: TableThere, target: Path, most: int) -> None:
-        """Write the rows, at most so many bytes, into a file that is there; or refuse."""
+        """Write the rows, at most `most` bytes, into the existing file `target`; or refuse."""
         order: Header = {"do": "fetch", "target": str(target.absolute()), "most": most}
         self._asked(wanted, order, self.fetch_s)
 
-    # Any: the child's own words
+    # Any: values of the child's JSON answer
     def _asked(self, wanted: TableThere, order: Header, limit_s: float) -> Mapping[str, Any]:
         self.check(wanted.address)
         there: Header = {

@@ -1,7 +1,7 @@
-"""The child process that takes the rows of one PostgreSQL table into a file, and nothing else.
+"""Child process that copies one PostgreSQL source table to a file.
 
-It reads in a transaction that can only read, as a role that may only read: one that may more is not
-used. Of what a server says nothing is passed on, for it may quote a value or the address.
+It uses a read-only transaction, and refuses a role that may do more than read. No error text of the
+server is passed on, because it may quote a value or the address.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from sfumato.engines.shared.driver_process import Deed, serve
 from sfumato.engines.shared.message_frames import Header
 from sfumato.system.csv_writer import NO_VALUE
 
-# What a role that takes rows may not be able to do; whatever else it may read is the operator's.
+# Privileges that the role must not have. What else it may read is the operator's responsibility.
 CLOSED: Final = (
     "superuser", "create-roles", "create-databases", "owner-of-something", "create-in-database",
     "create-in-schema", "write", "files",
@@ -60,22 +60,22 @@ Link = psycopg.Connection[Any]
 
 
 class Told(Exception):
-    """What the parent is told: a word of ours."""
+    """A failure that is reported to the parent, as one of our own constant words."""
 
 
 def columns(request: Header) -> bytes:
-    """Return the table's columns, by the catalogue; no row is read."""
+    """Return the table's columns from the catalogue, without reading a row."""
     with _linked(request) as link, link.transaction():
         found = _columns(link, request)
     return _said(columns=[[name, _TYPES.get(kind, "text")] for name, kind in found])
 
 
 def fetch(request: Header) -> bytes:
-    """Write the table's rows into the file, every value as a text."""
+    """Write the table's rows to the file as tab-separated text; too many bytes are refused."""
     most = int(str(request["most"]))
     resource.setrlimit(resource.RLIMIT_FSIZE, (most, most))
     with (
-        Path(str(request["target"])).open("r+b") as target,  # it is there, and held by the parent
+        Path(str(request["target"])).open("r+b") as target,  # the parent has created it
         _linked(request) as link,
         link.transaction(),
     ):
@@ -91,7 +91,7 @@ def fetch(request: Header) -> bytes:
 
 
 def _linked(request: Header) -> Link:
-    """Return a connection that can only read; one by which more could be done is refused."""
+    """Open a read-only connection; refuse a role with excess privileges."""
     try:
         link = psycopg.connect(str(request["address"]), **_LINE)
     except psycopg.Error:
@@ -118,7 +118,7 @@ def _columns(link: Link, request: Header) -> list[tuple[str, str]]:
 
 
 def _copy(request: Header, found: list[tuple[str, str]]) -> sql.Composed:
-    """Print what hands the rows out; a value that is not there stays none when it is read."""
+    """Return the COPY TO STDOUT of the table; NULL becomes a marker that ingest reads as NULL."""
     table = sql.Identifier(str(request["schema"]), str(request["table"]))
     asked = sql.SQL(", ").join(_column(name, kind) for name, kind in found)
     return sql.SQL(
@@ -137,7 +137,7 @@ def _said(**facts: object) -> bytes:
 
 
 def _told(deed: Deed) -> Deed:
-    """Return the deed, which says a word of ours where it refuses."""
+    """Wrap a request handler: a `Told` exception becomes an answer with its word."""
 
     def done(request: Header) -> bytes:
         try:
@@ -155,5 +155,5 @@ def _begun(start: Header) -> Mapping[str, Deed]:
 
 
 def main() -> None:
-    """Serve until the parent hangs up."""
+    """Serve requests until the parent closes the pipe."""
     serve(_begun)

@@ -1,4 +1,4 @@
-"""The child process that speaks with PostgreSQL: it copies tables in, and asks them as a reader."""
+"""Child process of the PostgreSQL engine: it copies tables in, and queries them as the reader."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ from sfumato.vault.engine_port import SIGNAL, START
 
 _TYPES: Final = {"VARCHAR": 'TEXT COLLATE "C"', "TIMESTAMP": "TIMESTAMP(6)"}
 _PIECE: Final = 1 << 20
-LINES: Final = 2  # over which a server hands out rows, as many as it gives a query of its own
+LINES: Final = 2  # parallel connections that fetch rows; PostgreSQL gives a query two workers too
 _OURS: Final = re.compile(r"rows_[0-9a-f]{24}_[0-9]{1,3}")
-_LINE: Final[dict[str, Any]] = {  # a server that is gone is noticed within a minute
+_LINE: Final[dict[str, Any]] = {  # connection options; they detect a dead server within a minute
     "autocommit": True, "connect_timeout": 10, "keepalives_idle": 20, "keepalives_interval": 10,
     "keepalives_count": 3, "tcp_user_timeout": 60_000,
 }  # fmt: skip
-# What a role may set for itself: nothing bound is written to the server's log on an error, dates
-# are spelled in one way, a lost client ends the query.
+# Settings that a role may change for its session. Bound parameters stay out of the server's error
+# log, dates have one spelling, and a lost client ends its query.
 _SESSION: Final = {
     "log_parameter_max_length_on_error": "0",
     "debug_print_parse": "off",
@@ -58,17 +58,17 @@ _SESSION: Final = {
 
 @dataclass
 class Asker:
-    """What the child holds between two questions: the salt, the reader's address, connections."""
+    """State of the child between requests: start message, connections, extents of tables."""
 
     start: Header
     links: list[Link] = field(default_factory=list)
-    extents: dict[str, Extent] = field(default_factory=dict)  # a copied table never changes
+    extents: dict[str, Extent] = field(default_factory=dict)  # cache; a copied table never changes
 
     def measure(self, request: Header) -> bytes:
-        """Return the cells of a measure, as bytes; what an operator of the server ends is lost."""
+        """Compute a measure's cells, as bytes; raise `HostEnded` if a server operator ended it."""
         try:
             return self._measured(request)
-        except psycopg.errors.AdminShutdown:  # pg_terminate_backend, or a server that is stopped
+        except psycopg.errors.AdminShutdown:  # pg_terminate_backend, or a server shutdown
             pass
         raise HostEnded(SIGNAL)
 
@@ -86,9 +86,9 @@ class Asker:
         return assembly.as_bytes()
 
     def take(self, request: Header) -> bytes:
-        """Return the block of a stream's period, as bytes; the reader counts, a person at a time.
+        """Count one period of a stream, as bytes; the server counts rows per person.
 
-        No line stays open while the counts are added to what is kept here.
+        No connection stays in use while the counts are merged with the local state.
         """
         timeout, memory_mb = str(request["timeout_ms"]), int(str(self.start["memory_mb"]))
 
@@ -101,7 +101,7 @@ class Asker:
 
     @contextmanager
     def _lines(self, count: int, timeout_ms: str) -> Iterator[list[Link]]:
-        """Hand out connections, each in a transaction of its own that can only read."""
+        """Yield connections, each in its own read-only transaction with a timeout."""
         links = [self._first(), *self._further(count)]
         with ExitStack() as stack:
             for link in links:
@@ -117,7 +117,7 @@ class Asker:
         return add_up(links, cold, self.extents[asked], str(self.start["salt"]))
 
     def _asked(self, link: Link, said: Mapping[str, Any]) -> Columns:
-        text = said["sql"].replace("%", "%%").replace("?", "%s")  # what is ours has no ? in a text
+        text = said["sql"].replace("%", "%%").replace("?", "%s")  # our SQL has no ? inside a string
         bound = [self.start["salt"] if p is None else p for p in said["parameters"]]
         with link.cursor() as cursor:
             cursor.execute(cast(LiteralString, text), bound, prepare=False)
@@ -127,19 +127,19 @@ class Asker:
         return {n: _array(n, values) for n, values in zip(names, columns, strict=True)}
 
     def _first(self) -> Link:
-        """Return the first connection; no row was read where it cannot be had."""
+        """Return the first connection; if it fails, no row was read, so raise `HostEnded`."""
         with suppress(psycopg.OperationalError):
             return self._linked(0)
         raise HostEnded(START)
 
     def _further(self, count: int) -> Iterator[Link]:
-        """Yield connections after the first; a server that has no more to give is no fault."""
+        """Yield further connections, as many as the server allows."""
         with suppress(psycopg.OperationalError):
             for place in range(1, count):
                 yield self._linked(place)
 
     def _linked(self, place: int) -> Link:
-        """Return a connection of the reader's; one that was cut is laid again."""
+        """Return a connection of the reader, reconnecting if it was lost."""
         if place < len(self.links) and _is_alive(self.links[place]):
             return self.links[place]
         for old in self.links[place:]:
@@ -149,7 +149,7 @@ class Asker:
         settings = {**_SESSION, "work_mem": f"{self.start['work_mem_mb']}MB"}
         for name, value in settings.items():
             link.execute("SELECT set_config(%s, %s, false)", (name, value))
-        if self._doors(link):  # a reader who may do more is never asked
+        if self._doors(link):  # a reader with excess privileges never runs a query
             link.close()
             raise PermissionError
         self.links.append(link)
@@ -159,12 +159,12 @@ class Asker:
         return excess_privileges(link, str(self.start["role"]), str(self.start["schema"]))
 
     def probe(self, _request: Header) -> bytes:
-        """Return what the reader may do beyond reading prepared tables."""
+        """Return the reader's excess privileges, as JSON."""
         with psycopg.connect(str(self.start["reader"]), **_LINE) as link:
             return json.dumps(self._doors(link)).encode("ascii")
 
     def reader(self, request: Header) -> bytes:
-        """Make the schema and its reader, or welcome one; return what could not be closed."""
+        """Create the schema and the reader, or admit an existing one; return unset restrictions."""
         owner, schema, role = (str(self.start[name]) for name in ("owner", "schema", "role"))
         if request["password"] is None:
             welcome_reader(owner, schema, role)
@@ -172,13 +172,13 @@ class Asker:
         return json.dumps(make_reader(owner, schema, role, str(request["password"]))).encode()
 
     def unreader(self, request: Header) -> bytes:
-        """Remove the empty schema again, and the reader if it was made here."""
+        """Drop the empty schema, and the reader role if it was created here."""
         owner, schema, role = (str(self.start[name]) for name in ("owner", "schema", "role"))
         unmake_reader(owner, schema, role, with_role=request["with_role"] is True)
         return b""
 
     def forget(self, request: Header) -> bytes:
-        """Remove tables that were made here; those that are not there are no fault."""
+        """Drop tables that this engine created; a missing table is not an error."""
         names = cast(list[str], request["names"])
         if not all(_OURS.fullmatch(name) for name in names):
             raise ValueError
@@ -190,7 +190,7 @@ class Asker:
         return b""
 
     def load(self, request: Header) -> bytes:
-        """Copy prepared tables into tables of their own; return what is known of them."""
+        """Copy prepared tables to the server; return their marker entries, empty if unreachable."""
         copies = copy_out(copying_of(request, self.start, "csv"))
         named = list(zip(cast(list[str], request["names"]), copies, strict=True))
         try:
@@ -211,7 +211,7 @@ class Asker:
     def _fill(self, link: Link, table: sql.Identifier, copied: Copied) -> None:
         link.execute(_table_sql(table, copied))
         _copy_in(link, table, copied.file)
-        if "person" in dict(copied.columns):  # rows lie person by person: a range is found by few
+        if "person" in dict(copied.columns):  # rows are sorted by person, so a BRIN index is enough
             range_index = "CREATE INDEX ON {} USING brin (person) WITH (pages_per_range = 16)"
             link.execute(sql.SQL(range_index).format(table))
         reader = sql.Identifier(str(self.start["role"]))
@@ -220,7 +220,7 @@ class Asker:
 
 
 def _is_alive(link: psycopg.Connection[Any]) -> bool:
-    """Say whether the server is still there: one that was restarted is no fault of a question."""
+    """Say whether a connection still works; a server restart must not fail the next query."""
     try:
         link.execute("SELECT 1")
     except psycopg.OperationalError:
@@ -229,7 +229,7 @@ def _is_alive(link: psycopg.Connection[Any]) -> bool:
 
 
 def _array(name: str, values: tuple[Any, ...]) -> np.ndarray[Any, Any]:
-    """Return a column; numbers as numbers, keys as they are."""
+    """Convert a result column to numpy: tallies to int64, keys to objects."""
     if name[0] == "g" and name[1:].isdigit():
         keys = np.empty(len(values), dtype=object)
         keys[:] = [v if isinstance(v, date | bool | str) else int(v) for v in values]
@@ -258,5 +258,5 @@ def _begun(start: Header) -> Mapping[str, Deed]:
 
 
 def main() -> None:
-    """Serve until the parent hangs up."""
+    """Serve requests until the parent closes the pipe."""
     serve(_begun)

@@ -1,1 +1,1 @@
-"""What the engines share: cell assembly, query paths, hardening of worker processes."""
+"""Code that all engines share: result assembly, query paths, hardening of worker processes."""

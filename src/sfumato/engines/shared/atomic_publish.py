@@ -1,4 +1,4 @@
-"""Putting what was made where it belongs, durably."""
+"""Publish a finished file atomically and durably."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from sfumato.system.durable_files import sync
 
 
 def publish(made: Path, target: Path) -> None:
-    """Put a finished file in its place, durably; it is there whole or not at all."""
+    """Move a finished file to its target, atomically and durably (fsync, rename, fsync)."""
     made.chmod(0o600)
     sync(made)
     made.replace(target)
@@ -16,5 +16,8 @@ def publish(made: Path, target: Path) -> None:
 
 
 def is_whole(made: Path) -> bool:
-    """Say whether nothing of the table waits in a log beside it, where a full disk leaves it."""
+    """Say whether a DuckDB file is complete: it has no write-ahead log next to it.
+
+    A full disk leaves such a `.wal` file.
+    """
     return not made.with_name(made.name + ".wal").exists()

@@ -1,4 +1,7 @@
-"""What the statements of a measure returned, put together as cells; the same for every engine."""
+"""Assemble the results of a measure's SQL statements into cells; the same for every engine.
+
+A cell is one group of the answer. Each of the measure's tallies has one array over all cells.
+"""
 
 from __future__ import annotations
 
@@ -15,21 +18,21 @@ from numpy.typing import NDArray
 from sfumato.engines.shared.message_frames import Header
 from sfumato.query.measure import Cells, Measure
 
-Columns = Mapping[str, NDArray[Any]]  # by name, as an engine hands them out
+Columns = Mapping[str, NDArray[Any]]  # an engine's result columns, by name
 _LENGTH: Final = struct.Struct("<Q")
 
 
 @dataclass(frozen=True)
 class Layout:
-    """How the cells of a measure lie: dense if every key is public, else as they are found."""
+    """Layout of a measure's cells: dense if every key is public, else only those that exist."""
 
-    cells: int | None
-    keys: int
-    sizes: tuple[int, ...]  # per tally: codes of a histogram, 0 for a plain number
+    cells: int | None  # number of cells; None if keys are private
+    keys: int  # number of grouping keys
+    sizes: tuple[int, ...]  # per tally: number of histogram codes, 0 for a plain number
 
     @staticmethod
     def of(measure: Measure) -> Layout:
-        """Return the layout of the measure's answer."""
+        """Return the layout of a measure's answer."""
         sizes = tuple(t.size if t.kind == "histogram" else 0 for t in measure.tallies)
         cells = measure.cells if measure.is_public else None
         if measure.wanted is not None:
@@ -37,27 +40,27 @@ class Layout:
         return Layout(cells, len(measure.keys), sizes)
 
     def as_json(self) -> Header:
-        """Return the layout as it travels to a worker."""
+        """Return the layout as JSON, to send it to a worker."""
         return {"cells": self.cells, "keys": self.keys, "sizes": list(self.sizes)}
 
     @staticmethod
-    def read(shape: Any) -> Layout:  # a header of our own parent
-        """Return the layout again."""
+    def read(shape: Any) -> Layout:  # from the parent process, so it is trusted
+        """Parse a layout from its JSON."""
         return Layout(shape["cells"], shape["keys"], tuple(shape["sizes"]))
 
 
 class Assembly:
-    """Cells in the making; fed with the columns of one statement after the other."""
+    """Builder of cells; takes the result columns of one SQL statement after the other."""
 
     def __init__(self, layout: Layout) -> None:
         self._layout = layout
-        self._named: list[list[object]] | None = None  # a list for each place of a private key
-        self._found = 0  # private keys
+        self._named: list[list[object]] | None = None  # private keys, one list per key column
+        self._found = 0  # number of distinct private keys
         self._places: dict[tuple[object, ...], int] = {}
         self._parts: dict[int, NDArray[np.int64]] = {}
 
     def add(self, tallies: Sequence[int], columns: Columns) -> None:
-        """Take what one statement returned, for those tallies."""
+        """Add the result columns of one statement, which computed the given tallies."""
         where = self._where(columns)
         for place, tally in enumerate(tallies):
             numbers = np.asarray(columns[f"t{place}"], dtype=np.int64)
@@ -70,12 +73,12 @@ class Assembly:
             self._parts[tally] = part
 
     def cells(self) -> Cells:
-        """Return the cells."""
+        """Return the assembled cells."""
         keys = None if self._named is None else tuple(zip(*self._named, strict=True))
         return Cells(self._in_order(), keys)
 
     def as_bytes(self) -> bytes:
-        """Return the cells as they go over the pipe; with many keys, without a tuple for each."""
+        """Serialise the cells for the pipe; avoids building one tuple per key."""
         return _bytes(self._named, self._in_order())
 
     def _in_order(self) -> tuple[NDArray[np.int64], ...]:
@@ -85,7 +88,7 @@ class Assembly:
         if self._layout.cells is not None:
             return np.asarray(columns["cell"], dtype=np.int64)
         named = [_plain(columns[f"g{i}"]) for i in range(self._layout.keys)]
-        if self._named is None:  # the first statement meets every cell that there is
+        if self._named is None:  # the first statement returns every cell that exists
             unlike = set(named[0] if len(named) == 1 else zip(*named, strict=True))
             self._named, self._found = named, len(unlike)
             if self._found == len(named[0]):
@@ -107,26 +110,26 @@ def _unlike(named: Sequence[list[object]]) -> list[list[object]]:
 
 
 def _plain(column: NDArray[Any]) -> list[object]:
-    """Return private keys as texts, whole numbers and truth values."""
-    if column.dtype.kind == "M":  # a date or timestamp; some are beyond what Python's own can be
+    """Convert private keys to strings, integers and booleans."""
+    if column.dtype.kind == "M":  # a date or timestamp, possibly outside Python's datetime range
         return [text.replace("T", " ") for text in np.datetime_as_string(column, "us").tolist()]
     return [_plain_key(value) for value in column.tolist()]
 
 
-def _plain_key(value: Any) -> object:  # whatever an engine hands out
+def _plain_key(value: Any) -> object:  # Any: the type depends on the engine
     if isinstance(value, bool | int | str):
         return value
-    if isinstance(value, date):  # a date becomes its midnight: not every engine tells them apart
+    if isinstance(value, date):  # a date becomes its midnight: some engines return timestamps
         moment = value if isinstance(value, datetime) else datetime.combine(value, time())
         return moment.isoformat(sep=" ", timespec="microseconds")
     raise TypeError
 
 
-# --- over the pipe -------------------------------------------------------------------------------
+# --- serialisation for the pipe ------------------------------------------------------------------
 
 
 def cells_bytes(cells: Cells) -> bytes:
-    """Return the cells as bytes; for public keys as many as the layout says, whatever the rows."""
+    """Serialise cells; for public keys the length depends on the layout alone, not on the rows."""
     named = None if cells.keys is None else [list(place) for place in zip(*cells.keys, strict=True)]
     return _bytes(named, cells.parts)
 
@@ -137,7 +140,7 @@ def _bytes(named: Sequence[list[object]] | None, parts: Sequence[NDArray[np.int6
 
 
 def read_cells(layout: Layout, message: bytes) -> Cells | None:
-    """Return the cells again, or None if the bytes are not of that layout."""
+    """Parse cells from bytes; return None if the bytes do not match the layout."""
     if len(message) < _LENGTH.size:
         return None
     (length,) = _LENGTH.unpack(message[: _LENGTH.size])
@@ -145,7 +148,7 @@ def read_cells(layout: Layout, message: bytes) -> Cells | None:
     keys: tuple[tuple[object, ...], ...] | None = None
     count = layout.cells
     if count is None:
-        keys = tuple(zip(*json.loads(text), strict=True))  # one list for each place of a key
+        keys = tuple(zip(*json.loads(text), strict=True))  # the JSON has one list per key column
         count = len(keys)
     lengths = [count * (size or 1) for size in layout.sizes]
     if len(rest) != 8 * sum(lengths):

@@ -1,10 +1,11 @@
-"""The cold path of a measure: DuckDB selects and computes, our kernel bounds and adds up.
+"""The cold path of a query: DuckDB selects rows, the numpy kernel bounds contributions and sums.
 
-The kernel is `engines/kernel/contribution_bounding.py`.
+The kernel is `engines/kernel/contribution_bounding.py`. The path serves queries that no stored
+ranks or stored sums can answer.
 
-Whether a measure goes this way is a function of the measure and the card alone. What travels to the
-worker is one statement, which the worker runs for a range of persons at a time, and what the
-columns of its answer mean.
+The measure and the card alone decide whether a query takes this path. The worker receives one SQL
+statement and the meaning of its result columns. It runs the statement for one range of persons at
+a time.
 """
 
 from __future__ import annotations
@@ -42,16 +43,17 @@ from sfumato.query.printing.expressions import (
 from sfumato.query.printing.from_clause import stored_name, table_name
 from sfumato.query.printing.statements import ADDED
 
-NULL: Final = -(2**63)  # a value that is not there; no physical number is beyond 2**62
-MOST_SLOTS: Final = 16  # groups of a person that are told apart without sorting
+NULL: Final = -(2**63)  # marks a missing value; no physical number is beyond 2**62
+MOST_SLOTS: Final = 16  # most groups per person that the kernel separates without sorting
 KeyKind = Literal["code", "number", "boolean", "date", "timestamp", "text"]
 
 
 @dataclass(frozen=True)
 class ColdKey:
-    """What a column g0, g1, ... of the answer means.
+    """Type of a key column g0, g1, ... of the result.
 
-    A text is a code of the table `texts`; in a copy elsewhere, of the column of that name.
+    A text key is a code of the dictionary table `texts`. In a copy on PostgreSQL or Spark, `texts`
+    names the column that holds the codes.
     """
 
     kind: KeyKind
@@ -60,7 +62,10 @@ class ColdKey:
 
 @dataclass(frozen=True)
 class ColdTally:
-    """A tally over the column w{value}; a count of values needs only their flags f{value}."""
+    """A tally over the column w{value}, with its scale, offset and clamping bounds.
+
+    `value` is -1 if the tally needs no column. For a count of values, the column has only flags.
+    """
 
     kind: str
     value: int
@@ -72,27 +77,27 @@ class ColdTally:
 
 @dataclass(frozen=True)
 class Cold:
-    """All that a kernel must know. The statement's last parameters are a range of persons."""
+    """Kernel plan of a query; the statement's last two parameters are a range of persons."""
 
     sql: str
     parameters: tuple[Bound, ...]
-    cells: int | None  # how many there are if all keys are public; else `keys` says how to read
+    cells: int | None  # number of cells if all keys are public; None if not, then see `keys`
     keys: tuple[ColdKey, ...]
-    has_rank: bool  # whether stored ranks of groups (place) and of rows in them (rr) come along
+    has_rank: bool  # whether the result has stored ranks of groups (place) and of their rows (rr)
     values: int
     tallies: tuple[ColdTally, ...]
     max_groups: int
     max_rows: int
-    crowds: str  # the table that says how persons are to be shared out
-    has_slot: bool = False  # then every row counts, and the first places are of few groups
+    crowds: str  # the table of row counts by which persons are split into ranges
+    has_slot: bool = False  # the SQL already bounds contributions; each person has few groups
 
     def as_json(self) -> dict[str, Any]:
-        """Return it as it travels to a worker."""
+        """Return the plan as JSON, to send it to a worker."""
         return asdict(self)
 
     @staticmethod
-    def read(shape: Any) -> Cold:  # a message of our own parent
-        """Return it again."""
+    def read(shape: Any) -> Cold:  # from the parent process, so it is trusted
+        """Parse a plan from its JSON."""
         return Cold(
             **{
                 **shape,
@@ -104,7 +109,7 @@ class Cold:
 
 
 def lower_cold(measure: Measure, known: PreparedTable) -> Cold | None:
-    """Return how the kernel adds the measure up, or None if it cannot."""
+    """Lower a measure to a kernel plan; return None if the kernel cannot compute it."""
     if not (known.by_person and measure.by_person) or measure.source is not None:
         return None
     if measure.joins or any(tally.kind not in ADDED for tally in measure.tallies):
@@ -132,14 +137,14 @@ def lower_cold(measure: Measure, known: PreparedTable) -> Cold | None:
 
 
 def _has_slot(measure: Measure, group: Group | None) -> bool:
-    """Say whether stored ranks alone tell which rows count, in few groups a person."""
+    """Say whether stored ranks alone decide which rows count, with few groups per person."""
     if group is None or group.code is None or measure.where is not None:
         return False
     return measure.is_public and measure.max_groups <= MOST_SLOTS
 
 
 def cold_key(key: Key, known: PreparedTable) -> ColdKey | None:
-    """Return what a key is to the kernel; None for texts that are no stored column's."""
+    """Return the kernel type of a key; None for a computed text, which has no dictionary."""
     if key.size is not None:
         return ColdKey("code")
     if isinstance(key.value, Ref) and key.value.column[0] == "v":
@@ -188,10 +193,10 @@ def _statement(
         columns.append(Text("rr"))
     else:
         columns += [Text(f"{group.row_rank} AS rr"), Text(f"{group.group_rank} AS place")]
-        if measure.where is None:  # stored ranks serve: no group that counts is filtered away
+        if measure.where is None:  # a filter could remove groups that the ranks let count
             bounds = f" AND rr <= {measure.max_rows} AND place <= {measure.max_groups}"
     keys = _keys(measure, known, group)
-    named = () if bounds else keys  # a row without a key has no rank either
+    named = () if bounds else keys  # a row without a key has a null rank: the bounds exclude it
     columns += [filled(f"{{}} AS {name}", text) for name, text in keys]
     summed = {tally.value for tally in measure.tallies if tally.kind == "sum"}
     columns += [_value(i, value, value in summed) for i, value in enumerate(values)]
@@ -206,7 +211,7 @@ def _statement(
 
 
 def _keys(measure: Measure, known: PreparedTable, group: Group | None) -> list[tuple[str, Text]]:
-    """Print one column with the cell's number if all keys are public, else one for each key."""
+    """Return SQL of one column with the cell number for public keys, else of one column per key."""
     if not measure.keys:
         return []
     if group is not None and group.code is not None:
@@ -225,7 +230,7 @@ def _key(key: Key, known: PreparedTable) -> Text:
     if key.size is not None:
         code = filled("CAST({} AS BIGINT)", text)
         if isinstance(key.value, Ref) and key.value.column.startswith("k"):
-            return code  # a stored code is in its range, or null
+            return code  # a stored code is in its range or null: no check is needed
         return filled(f"CASE WHEN {{}} BETWEEN 0 AND {key.size - 1} THEN {{}} END", code, code)
     read = cold_key(key, known)
     if read is None:
@@ -248,14 +253,14 @@ def _code(key: Key) -> str:
 
 
 def _value(place: int, value: Expr, is_summed: bool) -> Text:
-    """Print a number for a value that is summed, which may be null, and a flag for another."""
+    """Return SQL of a value column: a nullable number if it is summed, else a NOT NULL flag."""
     text = print_expr(value, "duckdb")
     form = "CAST({} AS BIGINT)" if is_summed else "({} IS NOT NULL)"
     return filled(f"{form} AS w{place}", text)
 
 
 def cold_tally(tally: Tally, values: Sequence[Expr]) -> ColdTally:
-    """Return the tally as the kernel adds it up; `values` are the columns w0, w1, ..."""
+    """Convert a tally for the kernel; `values` are the expressions of the columns w0, w1, ..."""
     low, high = tally.clamp or (None, None)
     value = -1 if tally.value is None else values.index(tally.value)
     return ColdTally(tally.kind, value, tally.scale, tally.offset, low, high)

@@ -1,4 +1,7 @@
-"""A disk or a memory that is full, told from a source that is damaged; in constant words."""
+"""Detect a full disk or memory file system, and refuse with a constant message.
+
+Without this test a full disk would look like a damaged source.
+"""
 
 from __future__ import annotations
 
@@ -23,8 +26,8 @@ NO_SPACE: Final[Header] = {
 
 
 def is_full(error: Exception) -> bool:
-    """Say whether something could not be written because no space was left for it."""
+    """Say whether a write failed because no space was left."""
     if isinstance(error, OSError):
         return error.errno in _FULL
-    said = str(error)  # which stays here: another complaint could quote a cell
+    said = str(error)  # never passed on: another error text could quote a value
     return isinstance(error, _OF_DISK) and any(os.strerror(code) in said for code in _FULL)

@@ -1,11 +1,13 @@
-"""The cold way in PostgreSQL and Spark: they filter and compute, the driver bounds and adds up.
+"""The cold path on PostgreSQL and Spark: the engine filters, the driver process bounds and sums.
 
-A question with a filter or with clamped sums needs everybody's rows one by one. The engine hands
-them out for a range of persons at a time, packed into few whole numbers
-(engines/kernel/packed_rows.py), and the kernel bounds them: cells of a person lie in their stored
-order, which is that of query/printing/statements.py, or all of them count, or there is but one;
-else they are chosen by the kernel's own keyed order, as DuckDB's are. Private keys that no stored
-order serves stay with plain SQL.
+A query with a filter or with clamped sums needs every person's rows one by one. The engine returns
+them for one range of persons at a time, packed into a few integers (engines/kernel/packed_rows.py).
+The kernel then bounds contributions.
+
+If a person has more cells than may count, the kernel takes the first ones in a secret order. This
+is the order stored with the copy, which is that of query/printing/statements.py. Without a stored
+order it is the kernel's own keyed order, as for DuckDB. Private keys without a stored order use
+plain SQL instead.
 """
 
 from __future__ import annotations
@@ -28,13 +30,13 @@ from sfumato.query.printing.expressions import (
 )
 from sfumato.query.printing.statements import ADDED
 
-# A sign is no part of a number in SQL, and without it this one has more than 64 bits.
+# -2**63 as an expression: SQL parses the sign apart from the number, and 2**63 overflows 64 bits.
 _NOTHING: Final = f"({NULL + 1} - 1)"
 _PLACES: Final = 1 << PLACE_BITS
 
 
 def lower_cold(measure: Measure, stored: Stored, dialect: Dialect, table: str) -> Cold | None:
-    """Return how the driver adds the measure up, or None if plain SQL has to."""
+    """Lower a measure to a kernel plan for the driver; return None if plain SQL must answer it."""
     if not measure.by_person or measure.source is not None or measure.joins or not stored.is_packed:
         return None
     if any(tally.kind not in ADDED for tally in measure.tallies):
@@ -68,12 +70,12 @@ def _has_slot(measure: Measure, place: int | None) -> bool:
 @dataclass(frozen=True)
 class _Printer:
     measure: Measure
-    place: int | None  # of the column with stored places
+    place: int | None  # index of the column with stored ranks
     values: tuple[Expr, ...]
     dialect: Dialect
 
     def statement(self, table: str) -> Text:
-        """Print the rows; the last parameters are a range of persons."""
+        """Return the SELECT of the packed rows; its last two parameters are a range of persons."""
         summed = {tally.value for tally in self.measure.tallies if tally.kind == "sum"}
         columns = self._packed()
         columns += [self._value(i, value, value in summed) for i, value in enumerate(self.values)]
@@ -91,7 +93,7 @@ class _Printer:
     def _names(self) -> str:
         names = ["a", *(["b"] if self.measure.keys else [])]
         names += [f"w{i}" for i in range(len(self.values))]
-        if self.dialect == "postgres":  # a row of its own costs more than all that is in it
+        if self.dialect == "postgres":  # the overhead of a row exceeds the cost of its values
             return ", ".join(f"array_agg({name}) AS {name}" for name in names)
         return ", ".join(names)
 
@@ -103,7 +105,7 @@ class _Printer:
         return f"{bounds} AND g{self.place} <= {few} AND n{self.place} <= {first}"
 
     def _packed(self) -> list[Text]:
-        """Print person, cell and places; PostgreSQL has them packed, for it is slow to reckon."""
+        """Return columns of person, cell and ranks; PostgreSQL stores them packed, for speed."""
         stored, place = self.dialect == "postgres", self.place
         if place is None:
             rows = Text("a" if stored else f"CAST(person AS BIGINT) * {_PLACES} + rr AS a")
@@ -117,7 +119,7 @@ class _Printer:
         ]
 
     def _cell(self) -> Text:
-        """Print the number of the cell, as query/printing/statements.py numbers them."""
+        """Return the SQL of the cell number, numbered as in query/printing/statements.py."""
         cell = Text("CAST(0 AS BIGINT)")
         for place, key in enumerate(self.measure.keys):
             code = filled("CAST({} AS BIGINT)", print_expr(key.value, self.dialect))

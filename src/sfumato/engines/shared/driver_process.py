@@ -1,7 +1,7 @@
-"""A child process in which another house's driver runs, and the serving loop inside it.
+"""Child process for a third-party database driver (psycopg, PySpark), and its serving loop.
 
-PostgreSQL and Spark share it: whatever a driver says, logs or hangs on stays in a process that can
-be killed, and only integers and keys come back.
+A driver's errors, logs and hangs stay in a process that the parent can kill. Only integers and keys
+come back.
 """
 
 from __future__ import annotations
@@ -27,43 +27,44 @@ _PROBE_S: Final = 20.0
 
 
 class DriverChild(Child):
-    """One process that runs a module of this folder, with whatever processes it starts."""
+    """Child process that runs a worker module of `engines/`, and the processes that it starts."""
 
     def is_ready(self) -> bool:
-        """Say whether the process is ours and alive; a dead one is not yet buried (see kill)."""
+        """Say whether the process is ours and alive, without reaping a dead one (see kill)."""
         if self.owner != os.getpid() or self._process.returncode is not None:
             return False
         options = os.WEXITED | os.WNOHANG | os.WNOWAIT
         return os.waitid(os.P_PID, self._process.pid, options) is None
 
     def kill(self) -> None:
-        """End the process and its own children (a JVM) at once; let go of the pipes.
+        """Kill the process and its own children (a JVM), and close the pipes.
 
-        Until it is buried nobody else can have its number, nor can another group of processes.
+        Until the process is reaped, no other process or process group can get its id.
         """
         if self.owner == os.getpid() and self._process.returncode is None:
             with contextlib.suppress(ProcessLookupError):
-                os.killpg(self._process.pid, signal.SIGKILL)  # it leads a session of its own
+                os.killpg(self._process.pid, signal.SIGKILL)  # the child leads its own session
         super().kill()
 
 
 class HeldDriver:
-    """The one driver of an engine, started when first needed; threads take turns.
+    """The single driver process of an engine, started on first use; a lock serialises requests.
 
-    A forked process starts a driver of its own. The driver ends when this process does.
+    After a fork, the new process starts its own driver. The driver ends when this process ends.
     """
 
     def __init__(self, module: str, start: Header) -> None:
-        """Hold what the driver is told first; start nothing yet."""
+        """Keep the module and the driver's start message; the process starts later."""
         self._module = module
         self._begin = start
         self._turn = Turn()
         self._child: DriverChild | None = None
 
     def measured(self, request: Header, layout: Layout, deadline_s: float) -> Sealed[Cells] | None:
-        """Return the driver's answer, or None; then the driver is gone.
+        """Return the cells that the driver computed, sealed; None if the driver failed.
 
-        Raise `EngineLost` where the host ended it, or let none begin.
+        A driver that gave no answer has been killed. Raise `EngineLost` if the host ended the
+        driver, or if it could not start.
         """
         answer, lost = self._asked(request, deadline_s)
         if lost is not None:
@@ -72,11 +73,11 @@ class HeldDriver:
         return None if cells is None else Sealed(cells)
 
     def ask(self, request: Header, deadline_s: float) -> bytes | None:
-        """Return the body of the driver's answer, or None; then the driver is gone."""
+        """Return the body of the driver's answer; None if it failed, and the driver is killed."""
         return self._asked(request, deadline_s)[0]
 
     def _asked(self, request: Header, deadline_s: float) -> tuple[bytes | None, str | None]:
-        """Return the body of the driver's answer; or None, and what of the host's ended it."""
+        """Return the body of the driver's answer; or None, and the host's cause if it has one."""
         with self._turn.lock:
             child = self._ready()
             answer = None if child is None else child.ask(request, deadline_s)
@@ -90,11 +91,11 @@ class HeldDriver:
             return None, told if told in {START, SIGNAL} else lost
 
     def pid(self) -> int | None:
-        """Return the process id of the driver, if there is one."""
+        """Return the process id of the driver, or None if none runs."""
         return None if self._child is None else self._child.pid
 
     def can_begin(self, *, with_probe: bool) -> bool:
-        """Say whether another driver can be started; with a probe, whether all is as it was."""
+        """Say whether a driver can be started; with a probe, also whether its self-test passes."""
         try:
             tried = DriverChild(self._module)
         except OSError:
@@ -109,7 +110,7 @@ class HeldDriver:
         return answer is not None and answer[0].get("ok") is True and answer[1] == b"[]"
 
     def close(self) -> None:
-        """Let the driver go."""
+        """Kill the driver process."""
         with self._turn.lock:
             child, self._child = self._child, None
             if child is not None:
@@ -117,12 +118,12 @@ class HeldDriver:
 
     def _ready(self) -> DriverChild | None:
         if self._child is not None and not self._child.is_ready():
-            self._child.kill()  # of a dead driver, what it started may live on
+            self._child.kill()  # processes that a dead driver started may still run
             self._child = None
         if self._child is None:
             try:
                 self._child = DriverChild(self._module)
-            except OSError:  # no process can be started; says nothing of any row
+            except OSError:  # no process can be started; this depends on no row
                 return None
             self._child.begin(self._begin, START_S)
         return self._child
@@ -134,7 +135,7 @@ Deed = Callable[[Header], bytes]
 
 
 class HostEnded(Exception):
-    """The driver's own host was gone before a row was read, or its operator ended the question."""
+    """The database was unreachable before any row was read, or its operator ended the query."""
 
     def __init__(self, cause: str) -> None:
         super().__init__()
@@ -142,7 +143,7 @@ class HostEnded(Exception):
 
 
 def serve(begun: Callable[[Header], Mapping[str, Deed]]) -> None:
-    """Answer requests until the parent hangs up; of what goes wrong nothing is said."""
+    """Serve requests until the parent closes the pipe; no error text is ever sent back."""
     read, write = harden_process()
     threading.Thread(target=_leave_with_parent, args=(read,), daemon=True).start()
     start, _ = read_frame(lambda count: _exactly(read, count))
@@ -164,12 +165,12 @@ def _answer(deeds: Mapping[str, Deed], request: Header) -> bytes:
         return framed({"ok": True}, deeds[str(request["do"])](request))
     except HostEnded as error:
         return framed({"ok": False, "lost": error.cause})
-    except Exception:  # noqa: BLE001  # any complaint may quote a cell: nobody is told of it
+    except Exception:  # noqa: BLE001  # any error text may quote a value, so none is passed on
         return framed({"ok": False})
 
 
 def _leave_with_parent(read: int) -> None:
-    """End this process, and what it started, when nobody holds the other end of the pipe."""
+    """End this process, and the processes it started, when the parent's end of the pipe closes."""
     poll = select.poll()
     poll.register(read, 0)  # hang-ups are always reported
     poll.poll()
@@ -177,7 +178,7 @@ def _leave_with_parent(read: int) -> None:
 
 
 def _leave(code: int) -> None:
-    """End, and take along whatever shares our session (a JVM)."""
+    """Exit, and kill our process group (a JVM) if we lead one."""
     if os.getpgid(0) == os.getpid():
         os.killpg(0, signal.SIGKILL)
     os._exit(code)

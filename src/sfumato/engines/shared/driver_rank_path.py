@@ -1,10 +1,12 @@
-"""The usual question, answered from stored places instead of sorting: one key, no filter.
+"""The rank path on PostgreSQL and Spark: bound contributions by stored ranks instead of sorting.
 
-`g3` is the place of a row's cell among the cells of its person when all rows are grouped by `k3`
-alone, or by the private texts `v3`; `n3` the place of the row among its person's in that cell; both
-in the secret order that query/printing/statements.py prints. Ranks of a key serve only the grouping
-by exactly that key (soundness rule 10). A filter, or clamped sums, are another way's
-(driver_cold_path.py).
+It serves the most common query: one grouping key and no filter. Rows are grouped by `k3` alone, or
+by the private texts `v3`. Then `g3` is the rank of a row's cell among the person's cells. `n3` is
+the rank of the row among the person's rows in that cell. Both use the secret order that
+query/printing/statements.py prints.
+
+The ranks of a key serve only the grouping by exactly that key (soundness rule 10). Queries with a
+filter or clamped sums use driver_cold_path.py.
 """
 
 from __future__ import annotations
@@ -22,15 +24,18 @@ _SERVED: Final = ("rows", "people", "values", "sum")
 
 @dataclass(frozen=True)
 class Stored:
-    """Which columns of a copied table have stored places, and whether rows have theirs too."""
+    """The columns of a copied table that have stored ranks, and whether its rows are packed."""
 
-    ranked: tuple[int, ...]  # of declared keys
-    texts: tuple[int, ...]  # of private texts
-    is_packed: bool  # whether rows can be handed out as few numbers
+    ranked: tuple[int, ...]  # indexes of columns with declared keys
+    texts: tuple[int, ...]  # indexes of columns of private texts
+    is_packed: bool  # whether the engine can return rows as packed integers
 
     @staticmethod
-    def read(shape: Any, is_ours: bool) -> Stored:  # of a file of our own
-        """Return what the file says of a table; ranks serve only under the secret they have."""
+    def read(shape: Any, is_ours: bool) -> Stored:  # from our own marker file
+        """Parse a table's entry; `is_ours` says whether the ranks were made with our secret.
+
+        Ranks that another secret made are not used.
+        """
         packed = bool(shape.get("packed", False))
         if not is_ours:
             return Stored((), (), packed)
@@ -38,7 +43,7 @@ class Stored:
 
 
 def stored_place(measure: Measure, stored: Stored) -> int | None:
-    """Return the column whose stored places are those of the measure's grouping, or None."""
+    """Return the index of the column whose stored ranks fit the measure's grouping, or None."""
     if measure.source is not None or not measure.by_person or measure.joins:
         return None
     if len(measure.keys) != 1:
@@ -53,7 +58,7 @@ def stored_place(measure: Measure, stored: Stored) -> int | None:
 
 
 def ranked_place(measure: Measure, stored: Stored) -> int | None:
-    """Return the column whose places answer the measure by themselves, or None."""
+    """Return the index of the column whose ranks alone answer the measure, or None."""
     if measure.wanted is not None:
         return None
     if measure.where is not None or any(not _is_served(tally) for tally in measure.tallies):
@@ -66,7 +71,7 @@ def _is_served(tally: Tally) -> bool:
 
 
 def by_ranks(measure: Measure, place: int, dialect: Dialect, table: str) -> Statement:
-    """Return the statement that answers the measure from the stored places."""
+    """Return the statement that answers the measure by the stored ranks."""
     values = tuple(dict.fromkeys(t.value for t in measure.tallies if t.value is not None))
     name, key = ("cell", f"k{place}") if measure.is_public else ("g0", f"v{place}")
     columns = [Text(f"{key} AS {name}"), Text(f"n{place} AS nth")]
@@ -89,7 +94,7 @@ def by_ranks(measure: Measure, place: int, dialect: Dialect, table: str) -> Stat
 def _total(tally: Tally, values: tuple[Expr, ...], dialect: Dialect) -> str:
     if tally.kind == "rows":
         return "count(*)"
-    if tally.value is None:  # whoever counts in a cell has one first row there
+    if tally.value is None:  # a person who counts in a cell has exactly one first row there
         return "count(CASE WHEN nth = 1 THEN 1 END)"
     column = f"w{values.index(tally.value)}"
     if tally.kind == "values":

@@ -1,4 +1,7 @@
-"""Which engine an owner's address means; pure, and the address is never quoted: it has secrets."""
+"""Parse an engine address: duckdb, PostgreSQL or Spark.
+
+It does no I/O. An error never quotes the address, because the address may contain a password.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,7 @@ _SPARK: Final = re.compile(
     r"(?:\?(?P<more>.*))?",
     re.ASCII,
 )
-# What an owner may set: how much and how, never what keeps rows to ourselves or numbers exact.
+# Settings that an owner may change: resources only, none that affects privacy or exactness.
 _SETTINGS: Final = frozenset(
     {
         "spark.cores.max", "spark.driver.memory", "spark.executor.cores", "spark.executor.memory",
@@ -31,13 +34,13 @@ _VALUE: Final = re.compile(r"[A-Za-z0-9_.]{1,40}", re.ASCII)
 
 @dataclass(frozen=True)
 class PostgresAddress:
-    """The address of a PostgreSQL, for the role that makes tables."""
+    """The address of a PostgreSQL server, for the role that creates tables."""
 
     url: str = field(repr=False)
 
 
 def read_address(text: str) -> PostgresAddress | SparkPlace | None:
-    """Return where the rows will be asked, None for the embedded engine; or refuse."""
+    """Parse an engine address; return None for the embedded DuckDB, or refuse a bad one."""
     if text == "duckdb":
         return None
     if _POSTGRES.match(text):

@@ -1,7 +1,7 @@
-"""Tell why a worker process ended: by its own doing, or by a signal from the host.
+"""Find out why a worker process ended: by itself, or by a signal from the host.
 
-No row can cause the host's signals. The kernel tells the parent by which signal a child ended, and
-counts the processes that it killed for want of memory. Every other end counts as the question's.
+No row can cause a signal from the host. The kernel reports which signal ended a child, and counts
+its out-of-memory kills. Every other end counts as caused by the query.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from typing import Final
 
 from sfumato.vault.engine_port import MEMORY, SIGNAL
 
-_ENDS_S: Final = 5.0  # how long a process that has closed its pipes may take to end
+_ENDS_S: Final = 5.0  # how long a process may run on after it has closed its pipes
 _LOOK_S: Final = 0.001
-# These come from another process only: neither a fault of an instruction, nor abort(3), nor a
-# limit that we set (RLIMIT_AS) raises them; RLIMIT_CPU, which would, is never set.
+# Signals that only another process sends. A CPU fault, abort(3) or our own RLIMIT_AS never raises
+# them. RLIMIT_CPU would, but we never set it.
 _FROM_OUTSIDE: Final = frozenset(
     {signal.SIGKILL, signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGQUIT}
 )
@@ -27,12 +27,12 @@ _MACHINE: Final = Path("/proc/vmstat")
 
 
 def signal_of(process: int) -> int | None:
-    """Return the signal that ended our child, without reaping it; None if none did."""
+    """Return the signal that ended our child, or None; the child is not reaped."""
     until = time.monotonic() + _ENDS_S
     while True:
         try:
             ended = os.waitid(os.P_PID, process, os.WEXITED | os.WNOHANG | os.WNOWAIT)
-        except ChildProcessError:  # somebody else has waited for it: nobody can tell
+        except ChildProcessError:  # already reaped elsewhere: the cause is unknown
             return None
         if ended is not None:
             return ended.si_status if ended.si_code == os.CLD_KILLED else None
@@ -42,11 +42,11 @@ def signal_of(process: int) -> int | None:
 
 
 def cause_of(number: int | None, before: int | None, after: int | None) -> str | None:
-    """Return what of the host's ended a child with that signal; None is the question's own doing.
+    """Classify a signal as a cause of the host, SIGNAL or MEMORY; None if the query is the cause.
 
-    `before` and `after` are how many processes the kernel had killed for want of memory. Whether
-    it had to can depend on how much the child had read, so that is a cause of its own; so is a
-    kill on a host that does not count them.
+    `before` and `after` are the kernel's counts of out-of-memory kills. An out-of-memory kill can
+    depend on how much the child has read, so MEMORY is a separate cause. SIGKILL also counts as
+    MEMORY if the count is unknown or has changed.
     """
     if number not in _FROM_OUTSIDE:
         return None
@@ -55,9 +55,10 @@ def cause_of(number: int | None, before: int | None, after: int | None) -> str |
 
 
 def oom_kills() -> int | None:
-    """Return how often the kernel has killed for want of memory, here and in all; None if unknown.
+    """Return the kernel's count of out-of-memory kills; None if it is unknown.
 
-    The host's own count, and that of our control group, in which our children are too.
+    It is the sum of the host's count and the count of our control group, which includes our
+    children.
     """
     machine = _counted(_MACHINE)
     group = sum(_counted(place) or 0 for place in _places_of_group())
@@ -65,7 +66,7 @@ def oom_kills() -> int | None:
 
 
 def _places_of_group() -> tuple[Path, ...]:
-    """Return where the kernel counts for our control group, of either version."""
+    """Return the files with the out-of-memory counts of our control group (cgroup v1 and v2)."""
     try:
         lines = _OWN_GROUPS.read_text("ascii").splitlines()
     except (OSError, ValueError):
@@ -81,7 +82,7 @@ def _places_of_group() -> tuple[Path, ...]:
 
 
 def _counted(place: Path) -> int | None:
-    """Return the number that follows `oom_kill` in a file of the kernel's, if it is there."""
+    """Return the number after `oom_kill` in a kernel file, or None if it is missing."""
     try:
         text = place.read_text("ascii")
     except (OSError, ValueError):

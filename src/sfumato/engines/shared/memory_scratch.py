@@ -1,4 +1,7 @@
-"""Where the rows of a vault that is sealed at rest may lie open: in memory; the parent's side."""
+"""Scratch folders in memory for a vault that is encrypted at rest; the parent's side.
+
+Rows of such a vault may be in plain text only on a memory file system.
+"""
 
 from __future__ import annotations
 
@@ -18,20 +21,20 @@ _SEED: Final = 32
 
 @dataclass(frozen=True)
 class MemoryScratch:
-    """The key of what lies on the disk, and private folders of a file system in memory."""
+    """Key of the encrypted files on disk, and a source of private folders in memory."""
 
     key: bytes = field(repr=False)
     draw: Callable[[int], bytes] = field(repr=False)
     drafts: Drafts
 
     def said(self) -> Header:
-        """Return what a worker is told, over its pipe; the seed is that worker's alone."""
+        """Return the message with the key for a worker; each worker gets its own random seed."""
         return {"key": self.key.hex(), "seed": self.draw(_SEED).hex()}
 
 
 @contextmanager
 def work_for(shelter: MemoryScratch | None, out: Path) -> Iterator[Path]:
-    """Give the folder where rows may lie open: the one that is given, or one in memory."""
+    """Yield a folder for plain-text rows: `out` itself, or one in memory for a sealed vault."""
     if shelter is None:
         yield out
         return
@@ -40,7 +43,10 @@ def work_for(shelter: MemoryScratch | None, out: Path) -> Iterator[Path]:
 
 
 def check_sealable(shelter: MemoryScratch | None, card: Card) -> None:
-    """Refuse what a sealed vault cannot keep: people's folders, which programs read as they lie."""
+    """Refuse a card with people's folders: a sealed vault cannot store them.
+
+    Programs read these folders directly, so they cannot be encrypted.
+    """
     if shelter is not None and card.folders is not None:
         raise Refused(
             "at-rest-not-possible",

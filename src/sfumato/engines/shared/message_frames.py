@@ -1,4 +1,4 @@
-"""What engine and worker say to each other: a JSON header, then bytes, each with its length."""
+"""Message framing between engine and worker: two lengths, a JSON header and a binary body."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ _LENGTHS: Final = struct.Struct("<QQ")  # of the header, of the body
 
 
 def framed(header: Header, body: bytes = b"") -> bytes:
-    """Return the bytes of one message."""
+    """Encode one message."""
     text = json.dumps(header, ensure_ascii=True).encode("ascii")
     return _LENGTHS.pack(len(text), len(body)) + text + body
 
 
 def read_frame(read: Callable[[int], bytes]) -> tuple[Header, bytes]:
-    """Return the next message; `read` returns exactly as many bytes as it is asked for."""
+    """Decode the next message; `read(n)` must return exactly n bytes."""
     header_length, body_length = _LENGTHS.unpack(read(_LENGTHS.size))
     rest = read(header_length + body_length)
     header: Header = json.loads(rest[:header_length])

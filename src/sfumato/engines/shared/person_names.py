@@ -1,8 +1,8 @@
-"""The names of people beside a copy that lies elsewhere: `who` of each person, as 32 bytes.
+"""Stable pseudonyms of persons (`who`, 32 bytes), kept locally for a copy on PostgreSQL or Spark.
 
-They stay on this machine, in a file that only the vault's owner may read: by them a stream knows a
-person again in another version (continual_counting.proof.md), and the engine that counts has no use
-for them.
+A stream needs them to recognise a person in another version of the data
+(continual_counting.proof.md). The remote engine does not need them. They stay on this machine, in a
+file that only the vault's owner may read.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ _ARE_THERE: Final = "SELECT count(*) FROM duckdb_tables() WHERE table_name = 'pe
 
 
 def names_in(work: str) -> Path:
-    """Return where a copy writes the names, in its folder of work."""
+    """Return the path of the pseudonym file in a copy's work folder."""
     return Path(work, _FILE)
 
 
 def copy_names(connection: duckdb.DuckDBPyConnection, work: str) -> None:
-    """Write the names of a prepared table's people; where rows are nobody's there are none."""
+    """Export the pseudonyms of a prepared table; does nothing if the rows belong to no person."""
     found = connection.execute(_ARE_THERE).fetchone()
     if found == (1,):
         into = f"{quoted(str(names_in(work)))} (FORMAT parquet)"
@@ -34,10 +34,10 @@ def copy_names(connection: duckdb.DuckDBPyConnection, work: str) -> None:
 
 
 def publish_names(work: Path, target: Path, stem: str) -> dict[str, str]:
-    """Put the names beside the copy's target; return what its marker says of them.
+    """Move the pseudonym file next to the copy's target; return its entry for the marker file.
 
-    Each copy's file has a name of its own: persons are numbered anew by every preparation, and a
-    number that is looked up in another's file would be somebody else.
+    Each copy has its own file name. Every preparation numbers persons anew, so the same number in
+    another copy's file is another person.
     """
     made = names_in(str(work))
     if not made.is_file():
@@ -48,7 +48,7 @@ def publish_names(work: Path, target: Path, stem: str) -> dict[str, str]:
 
 
 def forget_names(target: Path, keep: object = None) -> None:
-    """Remove the names that lie beside a target, but those that its marker says."""
+    """Delete the pseudonym files next to a target, except the one named `keep`."""
     for left in target.parent.glob(f"{target.name}_people_*.parquet"):
         if left.name != keep:
             left.unlink(missing_ok=True)

@@ -1,7 +1,7 @@
-"""What the engine knows of a prepared table before it reads a row: of its card, never of its rows.
+"""Metadata of a prepared table: how it is stored; derived from the card, never from the rows.
 
-It lies beside the table as a small file, written at preparation. A table without one was prepared
-by an older house: it has no ranks, and every question goes the plain way.
+Preparation writes it to a small JSON file next to the table. A table without this file was prepared
+by an older version: it has no stored ranks, and plain SQL answers every query.
 """
 
 from __future__ import annotations
@@ -18,34 +18,34 @@ from sfumato.vault.card.columns import Column, ColumnType
 from sfumato.vault.card.data_card import Card, Table
 
 VERSION: Final = 3
-CROWD_BITS: Final = 4  # rows are counted for every 2**4 persons, so that work can be shared out
+CROWD_BITS: Final = 4  # rows are counted per 2**4 persons, to split work into even ranges
 
 
 @dataclass(frozen=True)
 class PreparedTable:
-    """The card's promises of one table, that decide how a question is answered."""
+    """The card's facts about one table that decide which query path answers a query."""
 
     table: int
     by_person: bool
     types: tuple[ColumnType, ...]
-    keyed: tuple[bool, ...]  # which columns have declared keys
-    parts: Parts | None = None  # what is added up beforehand; nothing where rows are nobody's
+    keyed: tuple[bool, ...]  # per column: whether the card declares its keys
+    parts: Parts | None = None  # precomputed per-person sums; None if rows belong to no person
 
     def is_coded(self, place: int) -> bool:
-        """Say whether the column's private texts lie in a dictionary: c3, and the table texts3."""
+        """Say whether the column's private texts are dictionary-encoded: c3 and table texts3."""
         return self.by_person and self.types[place] == "text" and not self.keyed[place]
 
     def is_ranked(self, place: int) -> bool:
-        """Say whether a person's groups of this column are in a stored order: gr3 and rr3."""
+        """Say whether the column has stored ranks of groups and rows: gr3 and rr3."""
         return self.by_person and (self.keyed[place] or self.types[place] == "text")
 
     def texts(self, place: int) -> str:
-        """Return the name of a column's dictionary."""
+        """Return the name of a column's dictionary table."""
         return stored_name(f"texts{place}", self.table)
 
 
 def prepared_table(card: Card) -> tuple[PreparedTable, ...]:
-    """Return what is known of the tables prepared by this card."""
+    """Return the metadata of all tables of a card."""
     return tuple(_known(i, table, card.max_groups) for i, table in enumerate(card.every_table))
 
 
@@ -60,23 +60,23 @@ def _known(place: int, table: Table, max_groups: int) -> PreparedTable:
 
 
 def coded(columns: tuple[Column, ...]) -> tuple[int, ...]:
-    """Return the places of the text columns without declared keys."""
+    """Return the indexes of the text columns without declared keys."""
     return tuple(i for i, c in enumerate(columns) if c.type == "text" and c.keys is None)
 
 
 def path_of(table: Path) -> Path:
-    """Return where it lies, beside the table."""
+    """Return the path of the metadata file of a table."""
     return table.with_name(f"{table.name}.json")
 
 
 def write_prepared_table(path: Path, known: tuple[PreparedTable, ...]) -> None:
-    """Write it down."""
+    """Write the metadata file."""
     shape = {"version": VERSION, "tables": [asdict(table) for table in known]}
     path.write_text(json.dumps(shape), "ascii")
 
 
 def read_prepared_table(table: Path) -> tuple[PreparedTable, ...]:
-    """Return what is known of the tables; nothing where they have no ranks."""
+    """Read the metadata of the tables in a file; empty if there is none of this version."""
     path = path_of(table)
     try:
         found = path.stat()
@@ -87,9 +87,9 @@ def read_prepared_table(table: Path) -> tuple[PreparedTable, ...]:
 
 @lru_cache(maxsize=256)
 def _known_at(path: Path, _file: tuple[int, ...]) -> tuple[PreparedTable, ...]:
-    """Return what is known; read once for each file that has lain there."""
+    """Read the metadata; cached by path and file identity, so that a new file is read again."""
     try:
-        shape: Any = json.loads(path.read_text("ascii"))  # a file of our own
+        shape: Any = json.loads(path.read_text("ascii"))  # our own file, so it is trusted
     except (OSError, ValueError):
         return ()
     if shape.get("version") != VERSION:
@@ -97,7 +97,7 @@ def _known_at(path: Path, _file: tuple[int, ...]) -> tuple[PreparedTable, ...]:
     return tuple(_read(table) for table in shape["tables"])
 
 
-def _read(shape: Any) -> PreparedTable:  # of a file of our own
+def _read(shape: Any) -> PreparedTable:  # from our own file, so it is trusted
     parts = shape["parts"]
     return PreparedTable(
         shape["table"],

@@ -1,4 +1,7 @@
-"""What a child that sees rows does first: nothing of it is left for a stray print or a dump."""
+"""Harden a child process that reads rows: no stray output, no core dump, no memory access.
+
+Each such child calls it first.
+"""
 
 from __future__ import annotations
 
@@ -15,14 +18,17 @@ _OOM_SCORE: Final = "500"  # blocks of programs have 1000: the kernel kills them
 
 
 def drop_output() -> None:
-    """Let no dump write this process's memory down, and no other process of its user read it."""
+    """Disable core dumps, and stop other processes of the same user from reading our memory."""
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     if sys.platform == "linux" and ctypes.CDLL(None).prctl(_DUMPABLE, 0, 0, 0, 0) != 0:
         os._exit(1)
 
 
 def harden_process() -> tuple[int, int]:
-    """Keep the two pipes for ourselves; leave nothing a stray print or a core dump could reach."""
+    """Harden the process; return private duplicates of stdin and stdout for the message pipe.
+
+    The standard descriptors then point to /dev/null, so that a stray print reaches nobody.
+    """
     os.umask(0o077)
     _raise_oom_score()
     drop_output()
@@ -34,6 +40,6 @@ def harden_process() -> tuple[int, int]:
 
 
 def _raise_oom_score() -> None:
-    """Let the kernel kill us before the door if memory runs out: rows can be read again."""
-    with contextlib.suppress(OSError):  # no Linux, or one that lets nobody say so
+    """Make the OOM killer prefer us to the door process: we can restart and read rows again."""
+    with contextlib.suppress(OSError):  # not Linux, or a kernel that does not allow it
         Path("/proc/self/oom_score_adj").write_text(_OOM_SCORE, "ascii")

@@ -1,12 +1,13 @@
-"""The rank form of a measure: a person's part is bounded by two stored numbers.
+"""The rank path on DuckDB: enforce contribution bounds by two stored ranks per row.
 
 Proof: engines/kernel/ranks.proof.md.
 
-`gr3` is the place of a row's group among its person's groups of column 3, `rr3` the place of the
-row in that group, `rr` its place among all rows of the person. They serve only a grouping by that
-very column, or by nothing, without a filter (soundness rule 10). Where a question keeps the card's
-own bounds, what is added up beforehand serves it sooner (stored_parts.py); everything else goes the
-cold way.
+`gr3` is the rank of a row's group among the person's groups of column 3. `rr3` is the rank of the
+row in that group, `rr` its rank among all rows of the person. The ranks serve only a grouping by
+exactly that column, or no grouping, without a filter (soundness rule 10).
+
+A query within the card's own bounds uses precomputed sums where they exist, which is faster
+(stored_parts.py). A query that neither serves uses the cold path (cold_path.py) or plain SQL.
 """
 
 from __future__ import annotations
@@ -25,20 +26,20 @@ from sfumato.query.printing.statements import ADDED, Statement, linear
 
 @dataclass(frozen=True)
 class Group:
-    """A stored grouping: the columns of its code and its ranks; nothing is grouped if no code."""
+    """A stored grouping: the columns with its code and its ranks; no code means no grouping."""
 
     code: str | None
     group_rank: str | None
     row_rank: str
-    texts: str | None  # the dictionary of private texts
-    place: int | None = None  # of the column that is grouped by
+    texts: str | None  # the dictionary table of private texts
+    place: int | None = None  # index of the grouping column
 
 
 def lower_stored(measure: Measure, known: PreparedTable) -> tuple[Statement, ...] | None:
-    """Return the statements that read what is stored of people's groups, or None if it is other.
+    """Lower a measure to statements over stored sums and ranks, or return None.
 
-    All that is counted or summed comes from stored parts, else from stored ranks; histograms come
-    from ranks, one statement for each. Where one tally is not served, none is.
+    Counts and sums use stored parts if these serve, else stored ranks. Each histogram has its own
+    statement over ranks. If one tally cannot be served, the result is None.
     """
     if measure.wanted is not None:
         return None
@@ -61,7 +62,7 @@ def _parts(measure: Measure, known: PreparedTable) -> Statement | None:
 
 
 def lower_ranked(measure: Measure, known: PreparedTable) -> Statement | None:
-    """Return the statement that adds up by stored ranks, or None where they do not serve."""
+    """Return the statement that counts and sums by stored ranks, or None if they do not serve."""
     if any(t.kind not in ADDED or t.clamp is not None for t in measure.tallies):
         return None
     group = _served(measure, known)
@@ -69,11 +70,11 @@ def lower_ranked(measure: Measure, known: PreparedTable) -> Statement | None:
 
 
 def lower_histogram(measure: Measure, known: PreparedTable, place: int) -> Statement | None:
-    """Return the statement that counts by code, or None where ranks do not serve."""
+    """Return the statement of one histogram by stored ranks, or None if they do not serve."""
     tally, group = measure.tallies[place], _served(measure, known)
     if tally.kind != "histogram" or group is None or group.texts is not None:
         return None
-    both = f"CAST({group.code or 0} AS BIGINT) * {tally.size} + code"  # one key is quicker than two
+    both = f"CAST({group.code or 0} AS BIGINT) * {tally.size} + code"  # one grouping key is faster
     body = filled(
         f"SELECT slot // {tally.size} AS cell, slot % {tally.size} AS code, count(*) AS t0 FROM ("
         f"SELECT {both} AS slot FROM ("
@@ -86,14 +87,14 @@ def lower_histogram(measure: Measure, known: PreparedTable, place: int) -> State
 
 
 def _served(measure: Measure, known: PreparedTable) -> Group | None:
-    """Return the stored grouping of a measure that has no filter, join or table of people."""
+    """Return the stored grouping of a measure without filter, join or per-person table."""
     if not measure.by_person or measure.source is not None or measure.where is not None:
         return None
     return None if measure.joins else stored_group(measure, known)
 
 
 def stored_group(measure: Measure, known: PreparedTable) -> Group | None:
-    """Return the stored ranks of the measure's grouping, or None if it is another."""
+    """Return the stored grouping that matches the measure's keys, or None."""
     if not measure.keys:
         return Group(None, None, "rr", None)
     if len(measure.keys) > 1:
@@ -107,7 +108,10 @@ def stored_group(measure: Measure, known: PreparedTable) -> Group | None:
 
 
 def stored_place(key: Key, known: PreparedTable) -> int | None:
-    """Return which column the key is exactly: its declared codes, or its private texts."""
+    """Return the index of the ranked column that the key is exactly, or None.
+
+    The key is the column's declared codes or its private texts.
+    """
     if not isinstance(key.value, Ref):
         return None
     place = int(key.value.column[1:])
@@ -141,7 +145,7 @@ def _statement(measure: Measure, group: Group) -> Statement:
 
 
 def _bounds(measure: Measure, group: Group) -> str:
-    bounds = [f"{group.row_rank} <= {measure.max_rows}"]  # null, so no, for a row without a key
+    bounds = [f"{group.row_rank} <= {measure.max_rows}"]  # null, so not true, without a key
     if group.code is not None and (not measure.is_public or measure.max_groups < measure.cells):
         bounds.append(f"{group.group_rank} <= {measure.max_groups}")
     return " AND ".join(bounds)
@@ -151,7 +155,7 @@ def _tally(tally: Tally, group: Group) -> Text:
     match tally.kind:
         case "rows":
             return Text("count(*)")
-        case "people":  # each person's rows of a group have one first
+        case "people":  # each person has exactly one first row in a group
             return Text(f"count(*) FILTER ({group.row_rank} = 1)")
         case "values":
             return filled("count({})", _value(tally.value))

@@ -1,16 +1,18 @@
-"""Stored parts: each person's part of each cell, added up at preparation.
+"""Stored parts: sums per person and group, precomputed at preparation under the card's bounds.
 
 Proof: engines/kernel/ranks.proof.md.
 
-`parts3` has a row for each person and group of column 3 that the card's own bounds let count:
-`code`, `place` (the group's place among the person's), `n` (how many of the rows count), and of
-each bounded number column 1 how many values those rows have (`n1`) and their sum in steps (`s1`).
-`parts_all` is the same for no grouping. `firsts3` has what each part was on its way: a row for each
-of its rows but the last, with the same numbers of the first 1, 2, ... rows. So the part of a
-question that lets fewer rows count is a part, if it is no larger, or else one of its firsts.
+`parts3` has one row for each person and group of column 3 that the card's bounds let count. Its
+columns are `code`, `place` (the rank of the group among the person's groups) and `n` (the number of
+rows that count). For each bounded number column, say 1, it also has `n1`, the number of non-null
+values, and `s1`, their sum in steps. `parts_all` is the same without a grouping.
 
-They serve a question that lets no more count than the card, has no filter, and is grouped by
-exactly that column: nothing that a person has is bounded then.
+`firsts3` has the prefix sums of each part: the same numbers for the first 1, 2, ... rows, up to all
+rows but the last. A query with a smaller `max_rows` uses the part if the part has no more rows. If
+the part has more, the query uses its prefix of `max_rows` rows.
+
+Stored parts serve a query without a filter that is grouped by exactly that column, or by nothing.
+The query's contribution bounds must not exceed the card's.
 """
 
 from __future__ import annotations
@@ -26,27 +28,27 @@ from sfumato.query.printing.from_clause import stored_name, table_name
 from sfumato.query.printing.statements import ADDED, Statement, linear
 from sfumato.vault.card.columns import Column
 
-_MOST: Final = 2**62  # no stored sum passes it, whatever the rows are
-MOST_FIRSTS: Final = 24  # sums of firsts that are stored; they may be as many as there are rows
+_MOST: Final = 2**62  # bound of every stored sum, whatever the rows are
+MOST_FIRSTS: Final = 24  # most prefix sums that are stored; each can have as many rows as the table
 
 
 @dataclass(frozen=True)
 class Parts:
-    """What the card says of a table's stored parts: how they were bounded, and what they sum."""
+    """Description of a table's stored parts: their contribution bounds and summed columns."""
 
     max_groups: int
     max_rows: int
-    summed: tuple[int, ...]  # places of the columns with totals
+    summed: tuple[int, ...]  # indexes of the columns with stored sums
     has_firsts: bool = False
 
     @property
     def least_rows(self) -> int:
-        """Return the fewest rows of a person and group that they serve."""
+        """Return the smallest `max_rows` of a query that the stored parts serve."""
         return 1 if self.has_firsts else self.max_rows
 
 
 def parts_of(columns: Sequence[Column], max_groups: int, max_rows: int) -> Parts:
-    """Return what is stored for a table of these columns; a function of the card alone."""
+    """Decide which parts to store for a table; a function of the card alone."""
     summed = tuple(i for i, column in enumerate(columns) if _fits(column, max_rows))
     groupings = 1 + sum(column.keys is not None for column in columns)
     has_firsts = groupings * max(1, len(summed)) <= MOST_FIRSTS
@@ -60,12 +62,12 @@ def _fits(column: Column, max_rows: int) -> bool:
 
 
 def parts_name(place: int | None, table: int) -> str:
-    """Return the name of the parts of a grouping by the column, or by nothing."""
+    """Return the name of the table of parts, for a grouping by the column or for none."""
     return stored_name("parts_all" if place is None else f"parts{place}", table)
 
 
 def firsts_name(place: int | None, table: int) -> str:
-    """Return the name of the firsts of a grouping by the column, or by nothing."""
+    """Return the name of the table of prefix sums, for a grouping by the column or for none."""
     return stored_name("firsts_all" if place is None else f"firsts{place}", table)
 
 
@@ -73,7 +75,7 @@ def firsts_name(place: int | None, table: int) -> str:
 
 
 def write_parts(columns: Sequence[Column], parts: Parts, table: int, kind: str) -> Iterator[str]:
-    """Yield the statements that write a prepared table's parts; `kind` is the type of a place."""
+    """Yield the CREATE TABLE statements of all stored parts; `kind` is the SQL type of counts."""
     yield from _write(None, parts, table, kind)
     for i, column in enumerate(columns):
         if column.keys is not None:
@@ -98,9 +100,10 @@ def _written_parts(place: int | None, parts: Parts, table: int, kind: str) -> st
 
 
 def _written_firsts(place: int | None, parts: Parts, table: int, kind: str) -> str:
-    """Print how the firsts are written: those of one size side by side, for a question reads one.
+    """Return the CREATE TABLE statement of the prefix sums, sorted by prefix length.
 
-    What lies beside what is nobody's part: whole numbers are added up in any order.
+    A query reads one prefix length, so its rows are next to each other. The order changes no
+    result, because integer sums do not depend on the order.
     """
     row = "rr" if place is None else f"rr{place}"
     group = "" if place is None else f", gr{place}"
@@ -125,20 +128,21 @@ def _totals(parts: Parts, kind: str, over: str) -> Iterator[str]:
 
 
 def _counting(place: int | None, parts: Parts, table: int) -> str:
-    """Print the table and which of its rows the card lets count."""
+    """Return the FROM and WHERE of the rows that the card's bounds let count."""
     rows = table_name("duckdb", table)
     if place is None:
         return f"{rows} WHERE rr <= {parts.max_rows}"
     return f"{rows} WHERE rr{place} <= {parts.max_rows} AND gr{place} <= {parts.max_groups}"
 
 
-# --- read by a question --------------------------------------------------------------------------
+# --- read by a query -----------------------------------------------------------------------------
 
 
 def lower_parts(measure: Measure, parts: Parts, place: int | None) -> Statement | None:
-    """Return the statement that adds stored parts up, or None where they do not serve.
+    """Return the statement that sums stored parts, or None if they do not serve.
 
-    The measure is one that stored ranks serve, grouped by the column `place` or by nothing.
+    The caller passes a measure that stored ranks serve, grouped by the column `place` or by
+    nothing.
     """
     few = min(measure.max_groups, measure.cells)
     if not parts.least_rows <= measure.max_rows <= parts.max_rows or few > parts.max_groups:
@@ -160,7 +164,7 @@ def lower_parts(measure: Measure, parts: Parts, place: int | None) -> Statement 
 
 
 def _source(measure: Measure, parts: Parts, place: int | None) -> str:
-    """Print what has one row for each person and group: whole parts, or the first of their rows."""
+    """Return the FROM source with one row per person and group: whole parts or their prefixes."""
     whole, few = parts_name(place, measure.table), measure.max_rows
     if few == parts.max_rows:
         return whole
@@ -171,7 +175,7 @@ def _source(measure: Measure, parts: Parts, place: int | None) -> str:
 
 
 def _tally(tally: Tally, parts: Parts) -> str | None:
-    """Print the tally over parts; None if they do not hold what it needs."""
+    """Return the SQL of a tally over stored parts; None if the parts lack its column."""
     if tally.kind not in ADDED:
         return None
     if tally.kind == "people":
@@ -187,7 +191,7 @@ def _tally(tally: Tally, parts: Parts) -> str | None:
 
 
 def _column(tally: Tally) -> int | None:
-    """Return which column the tally's value is exactly."""
+    """Return the index of the column that the tally's value is exactly, or None."""
     match tally.value:
         case Ref(column=name) if name.startswith("v"):
             return int(name[1:])
@@ -198,13 +202,13 @@ def _column(tally: Tally) -> int | None:
 
 
 def _sum(tally: Tally, column: int) -> str:
-    """Print the sum in 128 bits, each part clamped; a part without values is null and stays so."""
+    """Return the SQL of a 128-bit sum of clamped parts; a part without values stays NULL."""
     if tally.clamp is None:
         total, count = f"coalesce(sum(s{column}), 0)", f"coalesce(sum(n{column}), 0)"
         return linear(tally, total, count, "duckdb")
     part = f"s{column}"
     if (tally.scale, tally.offset) != (1, 0):
         part = linear(tally, part, f"n{column}", "duckdb")
-    low, high = tally.clamp  # LEAST and GREATEST skip nulls, hence the guard
+    low, high = tally.clamp  # LEAST and GREATEST ignore NULL, so CASE keeps a NULL part NULL
     kept = f"CASE WHEN s{column} IS NOT NULL THEN least(greatest({part}, {low}), {high}) END"
     return f"coalesce(sum({kept}), 0)"

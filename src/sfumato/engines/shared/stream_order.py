@@ -1,8 +1,8 @@
-"""An order to take a period of a stream: as a worker is given it, and what becomes of its target.
+"""Count one period of a stream: the request to the worker, and the file with the stream's state.
 
-All engines keep the state of a stream alike, in a file beside the tables that DuckDB writes inside
-the engine's own worker. Another engine counts its rows, person by person; what each person has used
-never goes there, nor does the name that a person keeps from version to version.
+All engines store the state of a stream in the same way: in a DuckDB file next to the tables, which
+the engine's worker writes. PostgreSQL and Spark only count rows per person. They never receive how
+many rows a person has used, nor the person's stable pseudonym.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ ONE_NUMBER: Final = Layout(1, 0, (0,))
 def carried_out(
     order: TakeOrder, request: Header, ask: Callable[[Header], Sealed[Cells] | None]
 ) -> Sealed[Cells]:
-    """Have a worker take the period; return the exact rows of the block, the target being whole."""
+    """Ask a worker to count the period; return the exact count once the state file is complete."""
     target = Path(order.target).absolute()
     spill = target.with_name("spill")
     spill.mkdir(mode=0o700)
@@ -56,7 +56,7 @@ def _said(order: TakeOrder, target: Path, spill: Path) -> Header:
 
 
 def here(order: TakeOrder) -> Header:
-    """Return which rows the embedded engine takes, of a table that it can open."""
+    """Return the request part for DuckDB, which reads the table's file itself."""
     where = print_predicate(order.where, "duckdb")
     return {
         "table": str(Path(order.table).absolute()),
@@ -66,10 +66,10 @@ def here(order: TakeOrder) -> Header:
 
 
 def elsewhere(order: TakeOrder, dialect: Dialect, name: str, known: dict[str, Any]) -> Header:
-    """Return how another engine counts rows of a range of persons, and where their names lie.
+    """Return the request part for PostgreSQL or Spark: the counting SQL and the pseudonym file.
 
-    The range are the last two parameters. A copy that an older house made has no names; then
-    nobody can tell what a person has used.
+    The last two parameters of the SQL are a range of persons. A copy made by an older version has
+    no pseudonym file. Then no person's used rows can be found, and `EngineStopped` is raised.
     """
     names = known.get("people")
     if not isinstance(names, str):

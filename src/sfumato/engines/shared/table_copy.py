@@ -1,10 +1,14 @@
-"""What of a prepared DuckDB table goes to another engine, and in which shape.
+"""Export a prepared DuckDB table for PostgreSQL (CSV) or Spark (Parquet).
 
-`person_key` goes as text (it is only ever spelled), `row_key` as a signed number in the same order.
-A person table gets the places that cells and rows have in the secret order, for each column of
-declared keys or private texts, so that the usual questions need no sorting (driver_rank_path.py).
-For PostgreSQL they are packed too: `a3` is person and place of the cell among the person's, `b3`
-code and place of the row in the cell, `a` person and place of the row among all of the person's.
+`person_key` becomes text, because queries only use its spelling. `row_key` becomes a signed number
+in the same order.
+
+A table with persons also gets the ranks of cells and rows in the secret order, for each column of
+declared keys or private texts. So common queries need no sorting (driver_rank_path.py).
+
+For PostgreSQL the ranks are also packed into integers. `a3` is the person and the rank of the cell
+among the person's cells. `b3` is the code and the rank of the row in the cell. `a` is the person
+and the rank of the row among all rows of the person.
 """
 
 from __future__ import annotations
@@ -33,7 +37,7 @@ _FIRST_DAY: Final = {"DATE": "DATE '0001-01-01'", "TIMESTAMP": "TIMESTAMP '0001-
 
 @dataclass(frozen=True)
 class Copied:
-    """The file of a copy, its columns with their DuckDB types, and of which there are ranks."""
+    """An exported table: its file, its columns with DuckDB types, and the ranked columns."""
 
     file: Path
     columns: tuple[tuple[str, str], ...]
@@ -42,22 +46,22 @@ class Copied:
 
     @property
     def ordered(self) -> tuple[int, ...]:
-        """Return the places of all columns whose cells are in a stored order."""
+        """Return the indexes of all columns with stored ranks."""
         return self.ranked + self.texts
 
     def as_json(self) -> Header:
-        """Return what is written down of the copy, for questions."""
+        """Return the entry for the marker file, which queries read later."""
         return {"ranked": list(self.ranked), "texts": list(self.texts), "packed": True}
 
 
 def order_mark(salt: str) -> str:
-    """Return a mark of the secret by which ranks were made; it tells nothing of the secret."""
+    """Return a hash that identifies the salt of the ranks, without revealing the salt."""
     return hashlib.sha256(f"sfumato ranks 1:{salt}".encode()).hexdigest()
 
 
 @dataclass(frozen=True)
 class Copying:
-    """A prepared file, how many tables it holds, and how to copy them."""
+    """An order to export a prepared file: its number of tables, target folder and format."""
 
     prepared: str
     tables: int
@@ -67,12 +71,12 @@ class Copying:
     memory_mb: int
 
     def file(self, table: int) -> Path:
-        """Return where a table's copy goes."""
+        """Return the export file of a table."""
         return Path(self.work, f"{stored_name('rows', table)}.{self.shape}")
 
 
 def copying_of(request: Header, start: Header, shape: Shape) -> Copying:
-    """Return the order to copy that a driver was given."""
+    """Read an export order from the messages that a driver received."""
     return Copying(
         str(request["prepared"]),
         _count(request["names"]),
@@ -88,7 +92,7 @@ def _count(names: object) -> int:
 
 
 def copy_out(copying: Copying) -> tuple[Copied, ...]:
-    """Write each prepared table's rows to a file in the order of their people, and their names."""
+    """Export each prepared table to a file sorted by person, and the persons' pseudonyms."""
     files = (
         *(str(copying.file(table)) for table in range(copying.tables)),
         str(names_in(copying.work)),
@@ -133,7 +137,7 @@ def _copied(types: dict[str, str], file: Path, shape: Shape) -> Copied:
 
 
 def _select(types: dict[str, str], copied: Copied, table: int) -> str:
-    """Print the rows of the copy; the secret is bound once for each stored order."""
+    """Return the SELECT of the export; the salt is bound once per column with ranks."""
     columns = ", ".join(f"{_column(column, types)} AS {column}" for column, _ in copied.columns)
     one = "".join(f", one{place}" for place in copied.texts)
     joins = "".join(f" LEFT JOIN {_one_code(place, table)}" for place in copied.texts)
@@ -146,7 +150,10 @@ def _select(types: dict[str, str], copied: Copied, table: int) -> str:
 
 
 def _one_code(place: int, table: int) -> str:
-    """Print the codes of a column of texts, and for texts that are one in the copy, one of them."""
+    """Return the SQL that maps text codes: texts that are equal in the copy get one code.
+
+    The copy replaces NUL characters, so two different texts can become equal.
+    """
     same = f"min(code) OVER (PARTITION BY {without_nul('value')})"
     texts = stored_name(f"texts{place}", table)
     return (
@@ -159,7 +166,7 @@ def _code(place: int, types: dict[str, str]) -> str:
 
 
 def _cell_order(place: int, types: dict[str, str]) -> str:
-    """Print the keyed order of a person's cells, as query/printing/statements.py does."""
+    """Return SQL of the PRF that orders a person's cells, as in query/printing/statements.py."""
     code = _code(place, types)
     cell = f"CAST(k{place} AS VARCHAR)" if code[0] == "k" else without_nul(f"v{place}")
     text = f"? || ':cell:' || CAST(person_key AS VARCHAR) || ':' || {cell}"
@@ -167,7 +174,7 @@ def _cell_order(place: int, types: dict[str, str]) -> str:
 
 
 def _ranks(place: int, types: dict[str, str]) -> tuple[str, str]:
-    """Print the place of the row's cell among the person's, and the row's place in the cell."""
+    """Return the SQL of two ranks: the row's cell among the person's, and the row in its cell."""
     code = _code(place, types)
     cell = f"dense_rank() OVER (PARTITION BY person ORDER BY h{place} NULLS LAST, {code})"
     row = f"row_number() OVER (PARTITION BY person, {code} ORDER BY row_key)"
@@ -183,7 +190,7 @@ def _column(name: str, types: dict[str, str]) -> str:
     match letter, name:
         case _, "person_key":
             return "CAST(person_key AS VARCHAR)"
-        case _, "row_key":  # of 64 bits without a sign: the same order with one
+        case _, "row_key":  # unsigned 64 bits become signed, in the same order
             return "CAST(CAST(row_key AS HUGEINT) - 9223372036854775808 AS BIGINT)"
         case _, "a":
             return f"CAST(person AS BIGINT) << {PLACE_BITS} | rr"
@@ -195,7 +202,7 @@ def _column(name: str, types: dict[str, str]) -> str:
             return f"one{place}"
         case "v", _ if types[name] == "VARCHAR":
             return without_nul(name)
-        case "v", _ if types[name] in _FIRST_DAY:  # PostgreSQL has no year before the first
+        case "v", _ if types[name] in _FIRST_DAY:  # dates before year 1 become NULL
             return f"CASE WHEN {name} >= {_FIRST_DAY[types[name]]} THEN {name} END"
     return name
 
@@ -204,5 +211,5 @@ def _options(shape: Shape, copied: Copied) -> str:
     if shape == "parquet":
         return "FORMAT parquet, COMPRESSION zstd, ROW_GROUP_SIZE 100000"
     texts = ", ".join(name for name, kind in copied.columns if kind == "VARCHAR")
-    force = f", FORCE_QUOTE ({texts})" if texts else ""  # an empty text is not null
+    force = f", FORCE_QUOTE ({texts})" if texts else ""  # keeps an empty text apart from NULL
     return f"FORMAT csv, HEADER false, NULLSTR ''{force}"

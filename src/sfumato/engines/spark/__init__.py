@@ -1,1 +1,1 @@
-"""Spark as an engine."""
+"""Spark as a query engine."""

@@ -1,7 +1,7 @@
-"""Spark behind the engine's port: prepared by DuckDB, written as Parquet, asked in SQL.
+"""The Spark engine: DuckDB prepares tables, they are stored as Parquet, and Spark SQL queries them.
 
-Works in one process (`local[*]`) and against a standalone cluster whose machines see the folder of
-the tables at the same path. The driver, its JVM and all that they say run in a child process.
+It supports `local[*]` and a standalone cluster whose machines see the folder of the tables at the
+same path. The driver and its JVM run in a child process, which also keeps their output.
 """
 
 from __future__ import annotations
@@ -27,26 +27,26 @@ from sfumato.system.temporary_folders import TemporaryFolder
 from sfumato.vault.engine_port import Described, EngineStopped, Prepared, PrepareOrder, TakeOrder
 from sfumato.vault.sealed import Sealed
 
-_DEADLINE_S: Final = 300.0  # starting a JVM is part of the first question
+_DEADLINE_S: Final = 300.0  # includes the start of the JVM by the first query
 _MOST_S: Final = 5400.0
-_ROW_S: Final = 5e-6  # of the slowest question, the windows of query/printing/, on one slow core
+_ROW_S: Final = 5e-6  # time per row of the slowest query (SQL window functions) on one slow core
 
 
 @dataclass(frozen=True)
 class SparkPlace:
-    """Which Spark computes, and how the driver is reached by it."""
+    """Address and settings of the Spark that runs the queries."""
 
     master: str = "local[*]"
     host: str = "127.0.0.1"  # the driver binds to this address only
     secret: str | None = field(
         default=None, repr=False
     )  # spark.authenticate.secret of a standalone cluster
-    conf: tuple[tuple[str, str], ...] = ()  # more of Spark's settings
+    conf: tuple[tuple[str, str], ...] = ()  # further Spark settings
 
 
 @dataclass(frozen=True)
 class SparkLimits:
-    """What a question may use: the driver's memory, partitions of a shuffle, and time."""
+    """Limits of a query: the driver's memory, shuffle partitions, and time."""
 
     memory_mb: int = 2048
     partitions: int = field(default_factory=lambda: 2 * (os.cpu_count() or 1))
@@ -54,14 +54,14 @@ class SparkLimits:
     load_deadline_s: float = 4 * 3600.0
 
     def deadline_of(self, rows: int) -> float:
-        """Return how long a question of so many rows may take; a function of the card alone."""
+        """Return the deadline of a query over at most `rows` rows; a function of the card alone."""
         if self.deadline_s is not None:
             return self.deadline_s
         return min(max(_DEADLINE_S, 10 * _ROW_S * rows), _MOST_S)
 
 
 class SparkEngine:
-    """The engine of one vault that asks Spark; it holds one driver, started when first needed."""
+    """Engine of one vault that queries Spark through a single driver, started on first use."""
 
     def __init__(
         self,
@@ -71,11 +71,11 @@ class SparkEngine:
         *,
         memory_mb: int = 4096,
     ) -> None:
-        """Hold the people's secret, which orders their rows and cells; start nothing yet."""
+        """Keep the salt, which orders each person's rows and cells; the driver starts later."""
         self._embedded = DuckDBEngine(salt, memory_mb=memory_mb)
         self._limits = limits or SparkLimits()
         self._mark = order_mark(salt.hex())
-        held = TemporaryFolder()  # settings, spilled (encrypted)
+        held = TemporaryFolder()  # settings, and spilled data (encrypted)
         folder = str(held.place)
         self._gone = weakref.finalize(self, held.remove)
         place = place or SparkPlace()
@@ -86,9 +86,10 @@ class SparkEngine:
         self._held = HeldDriver("spark.worker", start)
 
     def measure(self, table: str, measure: Measure) -> Sealed[Cells]:
-        """Return what the measure adds up over the prepared table (zeros included).
+        """Compute a measure over a prepared table; return its cells, sealed.
 
-        Whatever goes wrong raises `EngineStopped`, with no other exception in flight.
+        Empty cells of public keys are zero. Any failure raises `EngineStopped`, without a chained
+        exception.
         """
         known = read_marker(table, "spark")
         sealed = None
@@ -104,9 +105,10 @@ class SparkEngine:
         return sealed
 
     def split(self, order: SplitOrder) -> tuple[str, ...]:
-        """Write one file of rows a block, here, and not by Spark; return their paths.
+        """Write one file of rows per block and return the paths; DuckDB does it, not Spark.
 
-        Whatever goes wrong raises `EngineStopped`, and folders of people are not kept here.
+        Any failure raises `EngineStopped`. So does a study, because this engine does not store
+        people's folders.
         """
         if read_marker(order.table, "spark") is None or order.study is not None:
             raise EngineStopped
@@ -114,17 +116,18 @@ class SparkEngine:
         return self._embedded.split_copy(replace(order, table=str(rows)))
 
     def split_people(self, order: SplitOrder) -> tuple[str, ...]:
-        """Raise: nobody has a folder of files here."""
+        """Raise `EngineStopped`: this engine does not store people's folders."""
         raise EngineStopped
 
     def room(self, table: str) -> int:
-        """Return the bytes of disk that are free where a table lies."""
+        """Return the free disk space, in bytes, in the folder of a table."""
         return self._embedded.room(table)
 
     def take(self, order: TakeOrder) -> Sealed[Cells]:
-        """Return the exact rows of a stream's block; the target holds who has used how many.
+        """Count one period of a stream; return the exact row count, sealed.
 
-        Spark counts each person's rows of the period; what they have used stays with the driver.
+        Spark counts each person's rows of the period. How many rows each person has used stays in
+        the driver process, which writes it to the order's target file.
         """
         known = read_marker(order.table, "spark")
         if known is None:
@@ -135,7 +138,7 @@ class SparkEngine:
         return carried_out(order, request, lambda r: self._held.measured(r, ONE_NUMBER, deadline_s))
 
     def prepare(self, order: PrepareOrder) -> Prepared:
-        """Copy a source into a prepared table, once; the owner's act."""
+        """Prepare a source and store it as Parquet."""
         target, tables = Path(order.target).absolute(), len(order.sources)
 
         def load(prepared: str, work: str) -> dict[str, Any] | None:
@@ -144,7 +147,7 @@ class SparkEngine:
             answer = self._held.ask(request, self._limits.load_deadline_s)
             if answer is None:
                 return None
-            target.unlink(missing_ok=True)  # it says whose the rows were that go now
+            target.unlink(missing_ok=True)  # the marker file of the old rows
             for place, name in enumerate(names):
                 Path(work, f"{name}.parquet").replace(_rows_of(target, place))
             return dict(json.loads(answer))
@@ -159,46 +162,46 @@ class SparkEngine:
         return prepared
 
     def describe(self, source: str, inner_table: str | None) -> Described:
-        """Return what a source's columns seem to be, for the owner's proposed card."""
+        """Guess the names and types of a source's columns, for the owner's proposed card."""
         return self._embedded.describe(source, inner_table)
 
     def forget(self, table: str) -> None:
-        """Remove a prepared table: its rows, then the file that says what they are."""
+        """Delete a prepared table: its Parquet files, then its marker file."""
         target = Path(table).absolute()
         for pattern in (f"{target.name}.parquet", f"{target.name}_*.parquet", target.name):
             for place in target.parent.glob(pattern):
                 place.unlink(missing_ok=True)
 
     def self_test(self) -> tuple[str, ...]:
-        """Return the names of settings that a started Spark has otherwise than they were said."""
+        """Start Spark; return the names of settings whose actual value is not the wanted one."""
         answer = self._held.ask({"do": "probe"}, START_S)
         if answer is None:
             raise EngineStopped
         return tuple(str(name) for name in json.loads(answer))
 
     def is_ready(self) -> bool:
-        """Say whether a driver can be started; a JVM is not, as it is large."""
+        """Say whether a driver process can be started; the test starts no JVM, which is large."""
         return self._held.can_begin(with_probe=False)
 
     def close(self) -> None:
-        """Let the driver and its JVM go, and the folder of their settings."""
+        """Stop the driver and its JVM, and delete their settings folder."""
         self._held.close()
         self._embedded.close()
         self._gone()
 
     def worker_pid(self) -> int | None:
-        """Return the process id of the driver, if there is one."""
+        """Return the process id of the driver, or None if none runs."""
         return self._held.pid()
 
 
 def _files(table: str, known: dict[str, Any]) -> list[list[str]]:
-    """Return the names by which tables are asked, and where their rows lie."""
+    """Return each table's name in SQL and the path of its Parquet file."""
     target, places = Path(table).absolute(), range(len(known["tables"]))
     return [[stored_name("rows", place), str(_rows_of(target, place))] for place in places]
 
 
 def _rows_of(target: Path, place: int) -> Path:
-    """Return where a table's rows lie, beside the file that says what they are."""
+    """Return the path of a table's Parquet file, next to the marker file."""
     return target.with_name(f"{stored_name(target.name, place)}.parquet")
 
 

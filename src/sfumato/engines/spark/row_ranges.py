@@ -1,4 +1,7 @@
-"""Inside Spark's driver: rows of a range of persons at a time, as Arrow hands them over."""
+"""Fetch packed rows from Spark as Arrow integer columns, one range of persons at a time.
+
+It runs in the driver process and feeds the kernel (contribution_bounding.py).
+"""
 
 from __future__ import annotations
 
@@ -24,12 +27,12 @@ from sfumato.engines.kernel.row_arrays import Columns, Part
 from sfumato.engines.shared.cell_assembly import Columns as Answer
 from sfumato.engines.shared.cold_path import Cold
 
-_RANGE_NUMBERS: Final = 1 << 23  # one job hands out; Parquet's groups of other persons are skipped
+_RANGE_NUMBERS: Final = 1 << 23  # integers per Spark job; it skips row groups of other persons
 _SLICE_ROWS: Final = 1 << 18
 
 
 def add_up(session: Any, cold: Cold, extent: Extent, salt: str) -> Answer:  # a SparkSession
-    """Return the columns of the cells."""
+    """Run a kernel plan over all ranges; return the result columns."""
 
     def parts() -> Iterator[Part]:
         for ends in extent.ranges(_RANGE_NUMBERS // (2 + cold.values)):
@@ -49,7 +52,7 @@ def _ordered(session: Any, cold: Cold, ends: tuple[int, int], salt: str) -> Orde
 
 
 def fetched(session: Any, sql: str, bound: list[object]) -> Columns:  # a SparkSession
-    """Return the columns of a statement that has nothing but whole numbers, none of them null."""
+    """Run a statement whose columns are all integers without nulls; return them as arrays."""
     table = session.sql(sql, args=bound).toArrow()
     return {
         name: np.asarray(table.column(name).to_numpy(), np.int64) for name in table.column_names

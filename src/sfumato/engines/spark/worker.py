@@ -1,4 +1,4 @@
-"""The child process in which Spark's driver runs; the JVM that it starts dies with it."""
+"""Child process of the Spark engine, which runs the Spark driver; its JVM ends with it."""
 
 from __future__ import annotations
 
@@ -37,26 +37,26 @@ _CONF: Final = {
     "spark.sql.files.minPartitionNum": "2",
     "spark.sql.legacy.allowNonEmptyLocationInCTAS": "false",
     "spark.redaction.regex": "(?i)secret|password|token|salt",
-    # What its parser learns from statements is never let go of otherwise: 5 kB for each of these.
+    # Without these two, the SQL parser's caches grow for ever, by 5 kB per entry.
     "spark.sql.parser.manageParserCaches": "true",
     "spark.sql.parser.parserDfaCacheFlushThreshold": "20000",
 }
-_TUNED: Final = "spark.sql.files."  # how a table is cut into parts; an owner may say otherwise
+_TUNED: Final = "spark.sql.files."  # settings of file partitions, which an owner may override
 
 
 @dataclass
 class Asker:
-    """What the child holds between two questions: the salt, the session, the last table."""
+    """State of the child between requests: start message, session, registered tables, extents."""
 
     start: Header
-    session: Any = None  # pyspark is imported when it is needed, and has no types of its own
+    session: Any = None  # a SparkSession; pyspark is imported late and has no types
     tables: tuple[object, ...] = ()
     extents: dict[str, Extent] = field(default_factory=dict)
 
     def measure(self, request: Header) -> bytes:
-        """Return the cells of a measure, as bytes."""
+        """Compute a measure's cells, as bytes."""
         assembly = Assembly(Layout.read(request["layout"]))
-        tables: Any = request["tables"]  # a message of our own parent
+        tables: Any = request["tables"]  # Any: a message of the parent process
         self._open(tables)
         if request["cold"] is not None:
             cold = Cold.read(request["cold"])
@@ -68,8 +68,8 @@ class Asker:
         return assembly.as_bytes()
 
     def take(self, request: Header) -> bytes:
-        """Return the block of a stream's period, as bytes; Spark counts, a person at a time."""
-        tables: Any = request["tables"]  # messages of our own parent
+        """Count one period of a stream, as bytes; Spark counts rows per person."""
+        tables: Any = request["tables"]  # Any: a message of the parent process
         given: Any = request["parameters"]
         self._open(tables)
 
@@ -80,15 +80,15 @@ class Asker:
         return cells_bytes(count_period_elsewhere(room, request, ask))
 
     def load(self, request: Header) -> bytes:
-        """Write each prepared table's rows as Parquet; return what is known of them."""
+        """Write each prepared table as Parquet; return the tables' marker entries."""
         copies = copy_out(copying_of(request, self.start, "parquet"))
         return json.dumps({"tables": [copied.as_json() for copied in copies]}).encode()
 
     def probe(self, _request: Header) -> bytes:
-        """Return what is set otherwise than it was said, where that keeps rows to ourselves."""
+        """Return the settings whose actual value differs; settings that only tune are ignored."""
         if self.session is None:
             self.session = _session(self.start)
-        said: Any = self.start["conf"]  # a message of our own parent
+        said: Any = self.start["conf"]  # Any: a message of the parent process
         fixed = {name: value for name, value in _CONF.items() if not name.startswith(_TUNED)}
         wanted = {**said, **fixed}
         conf = self.session.sparkContext.getConf()
@@ -103,7 +103,7 @@ class Asker:
         return {n: _array(n, values) for n, values in zip(names, columns, strict=True)}
 
     def _added_up(self, cold: Cold) -> Columns:
-        """Return the cells' columns; what is kept between two questions is of the same tables."""
+        """Run a kernel plan; table extents are cached as long as the tables stay the same."""
         asked = extent_sql(cold)
         if asked not in self.extents:
             (found,) = self.session.sql(asked).collect()
@@ -111,7 +111,7 @@ class Asker:
         return add_up(self.session, cold, self.extents[asked], str(self.start["salt"]))
 
     def _open(self, paths: list[tuple[str, str]]) -> None:
-        """Give each table its name, unless these have theirs already."""
+        """Register the Parquet files as temporary views, unless these files are registered."""
         if self.session is None:
             self.session = _session(self.start)
         found = [(name, path, Path(path).stat()) for name, path in paths]
@@ -132,22 +132,22 @@ def _array(name: str, values: tuple[Any, ...]) -> np.ndarray[Any, Any]:
 
 def _session(start: Header) -> Any:  # a SparkSession
     _set_environment(start)
-    import pyarrow  # noqa: F401  # by which rows come: that it lacks shows before a question does
+    import pyarrow  # noqa: F401  # rows arrive by Arrow: fail now if it is missing, not in a query
     from pyspark.sql import SparkSession
 
     return SparkSession.builder.getOrCreate()
 
 
 def _set_environment(start: Header) -> None:
-    """Write the configuration into a folder of ours: on a command line anyone could read it."""
+    """Write the configuration to a private folder; any user could read a command line."""
     base = Path(str(start["folder"]))
-    for old in base.iterdir():  # of a driver that was killed; its JVM may still be dying
+    for old in base.iterdir():  # left by a killed driver, whose JVM may still be ending
         shutil.rmtree(old, ignore_errors=True)
     folder = Path(tempfile.mkdtemp(dir=base))  # 0700
     conf, local = folder / "conf", folder / "local"
     for place in (conf, local):
         place.mkdir(mode=0o700)
-    said: Any = start["conf"]  # a message of our own parent
+    said: Any = start["conf"]  # Any: a message of the parent process
     settings = {**_CONF, "spark.sql.warehouse.dir": str(folder / "none"), **said}
     lines = [f"{name} {value}\n" for name, value in settings.items()]
     (conf / "spark-defaults.conf").write_text("".join(lines))
@@ -175,5 +175,5 @@ def _begun(start: Header) -> Mapping[str, Deed]:
 
 
 def main() -> None:
-    """Serve until the parent hangs up."""
+    """Serve requests until the parent closes the pipe."""
     serve(_begun)

@@ -1,1 +1,1 @@
-"""Readers of array files that strangers' programs write."""
+"""Parsers of array files that untrusted programs write."""

@@ -1,16 +1,16 @@
-"""Undoing a stranger's compression, up to a size and no further."""
+"""Decompress untrusted zlib and gzip data up to a size limit."""
 
 from __future__ import annotations
 
 import zlib
 from typing import Final
 
-MOST: Final = 262_144  # bytes that a result may unfold to: what is read of one is far less
-ZLIB, GZIP = 15, 31  # how the bytes begin
+MOST: Final = 262_144  # most decompressed bytes of a result
+ZLIB, GZIP = 15, 31  # `wbits` of zlib, which selects the header format
 
 
 def inflated(found: bytes, form: int, most: int = MOST) -> bytes:
-    """Return the bytes unfolded, or raise ValueError of what is none, not whole or too large."""
+    """Decompress the bytes; raise ValueError if they are invalid, incomplete or too large."""
     machine = zlib.decompressobj(form)
     made = None
     try:

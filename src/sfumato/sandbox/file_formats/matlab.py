@@ -1,6 +1,6 @@
-"""A stranger's numbers in a MAT file of version 5: plain real arrays by name, and nothing else.
+"""Parse untrusted MATLAB files (MAT version 5): named arrays of real numbers only.
 
-Objects, functions, cells, structures and complex numbers are passed over, unread.
+Objects, functions, cells, structures and complex numbers are skipped.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from sfumato.sandbox.file_formats.numpy_array import NumpyFile
 
 _HEADER: Final = 128
 _ARRAY, _PACKED = 14, 15
-_BYTES, _WORDS, _FLAGS = 1, 5, 6  # the kinds of a name, of dimensions, and of what an array is
-_NUMBERS: Final = range(6, 16)  # the classes of plain numbers
+_BYTES, _WORDS, _FLAGS = 1, 5, 6  # element types of a name, of dimensions, and of array flags
+_NUMBERS: Final = range(6, 16)  # array classes of real numbers
 _COMPLEX: Final = 0x0800
-_MOST: Final = 256  # arrays of a file that are looked at
+_MOST: Final = 256  # most elements of a file that are parsed
 _KINDS: Final = {
     1: "i1", 2: "u1", 3: "i2", 4: "u2", 5: "i4", 6: "u4", 7: "f4", 9: "f8", 12: "i8", 13: "u8",
 }  # fmt: skip
@@ -30,11 +30,11 @@ def read_matlab(found: bytes) -> Mapping[str, NumpyFile]:
     if found[124:128] != b"\x00\x01IM":
         raise ValueError
     arrays: dict[str, NumpyFile] = {}
-    left = MOST  # bytes that all packed arrays together may unfold to
+    left = MOST  # most decompressed bytes of all compressed arrays together
     for kind, said in _elements(found, _HEADER):
         body = _unfolded(said, left) if kind == _PACKED else said
         if body is None:
-            break  # what comes after it is not looked at, since what it took is not known
+            break  # stop: its decompressed size is unknown, so the limit cannot be checked
         left -= len(body) if kind == _PACKED else 0
         named = _array(kind, body)
         if named is not None:
@@ -43,12 +43,12 @@ def read_matlab(found: bytes) -> Mapping[str, NumpyFile]:
 
 
 def _elements(found: bytes, place: int) -> Iterator[tuple[int, bytes]]:
-    """Yield the parts of a file or of an array, each by its kind."""
+    """Yield the type and the bytes of each data element of a file or of an array."""
     for _ in range(_MOST):
         if place >= len(found):
             return
         first, size = struct.unpack_from("<2I", found, place)
-        if first >> 16:  # a small one: kind and size share a word, and four bytes follow
+        if first >> 16:  # small element: type and size share a word, and four data bytes follow
             yield first & 0xFFFF, found[place + 4 : place + 4 + min(4, first >> 16)]
             place += 8
             continue
@@ -67,7 +67,7 @@ def _unfolded(said: bytes, most: int) -> bytes | None:
 
 
 def _array(kind: int, body: bytes) -> tuple[str, NumpyFile] | None:
-    """Return an array of numbers and its name, or None of what is none."""
+    """Parse an array of numbers and its name; None if the element is something else."""
     try:
         if kind == _PACKED:
             kind, body = next(_elements(body, 0))

@@ -1,6 +1,6 @@
-"""A stranger's image in NIfTI-1, in one file: its fixed header is read, and nothing after it.
+"""Parse untrusted NIfTI-1 images (single file): the fixed header and the voxels, no extensions.
 
-Little-endian only, as every program of today writes it; what else the header allows is no image.
+Only little-endian files are accepted, which all current programs write.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def read_nifti(found: bytes) -> NumpyFile:
         raise ValueError
     (code,) = struct.unpack_from("<h", found, 70)
     offset, slope, above = struct.unpack_from("<3f", found, 108)
-    kind, start = _KINDS[code], int(offset)  # of what is not finite, OverflowError or ValueError
+    kind, start = _KINDS[code], int(offset)  # not finite: OverflowError or ValueError
     if start != offset or start < _HEADER:
         raise ValueError
     made = NumpyFile(tuple(sizes[:count]), kind, True, start, found)
@@ -45,7 +45,7 @@ def read_packed_nifti(found: bytes) -> NumpyFile:
 
 
 def _scaled(made: NumpyFile, slope: float, above: float) -> NumpyFile:
-    """Return the image as it is meant where it is kept in other units."""
-    with np.errstate(all="ignore"):  # what is not finite is the middle, later
+    """Apply the header's slope and intercept to the stored values."""
+    with np.errstate(all="ignore"):  # non-finite values later count as the middle
         values = made.numbers() * slope + above
     return NumpyFile(made.shape, "f8", False, 0, values.astype("<f8").tobytes())

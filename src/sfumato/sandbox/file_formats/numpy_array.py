@@ -1,4 +1,4 @@
-"""A stranger's arrays in numpy's file format: the header is matched as a text, never evaluated."""
+"""Parse untrusted .npy files; the header is matched by a regular expression, never evaluated."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-_MOST_HEADER: Final = 1024  # bytes; what is longer is no header
+_MOST_HEADER: Final = 1024  # most bytes of a header; a longer one is invalid
 _HEADER: Final = re.compile(
     rb"\{'descr': '([<|])([iuf])([1248])', 'fortran_order': (True|False), "
     rb"'shape': \(((?:[0-9]{1,7}, ?)*(?:[0-9]{1,7})?)\), \} *\n"
@@ -23,7 +23,7 @@ _FORMS: Final = {
 
 @dataclass(frozen=True)
 class NumpyFile:
-    """An array as it lies in a file: its shape, its kind of number, and where it begins."""
+    """An array inside a file: its shape, number type, memory order, and offset."""
 
     shape: tuple[int, ...]
     kind: str
@@ -32,12 +32,12 @@ class NumpyFile:
     found: bytes
 
     def number(self, at: tuple[int, ...]) -> object:
-        """Return one number of it, or raise ValueError or struct.error."""
+        """Return the number at an index, or raise ValueError or struct.error."""
         form = struct.Struct("<" + _FORMS[self.kind])
         return form.unpack_from(self.found, self.start + self._offset(at) * form.size)[0]
 
     def numbers(self) -> NDArray[np.float64]:
-        """Return all of it, the last place fastest, or raise ValueError."""
+        """Return all numbers flattened in C order, or raise ValueError."""
         count = int(np.prod(self.shape, dtype=np.int64))
         flat = np.frombuffer(self.found, dtype="<" + self.kind, count=count, offset=self.start)
         values = flat.astype(np.float64)
