@@ -307,7 +307,7 @@ class RemoteVault(Vault):
         """
         return owner.described(self, source)
 
-    def proposed(self, name: str, source: str | os.PathLike[str]) -> Json:  # noqa: ARG002
+    def proposed(self, name: str, source: str | os.PathLike[str]) -> Json:
         """Return a source's columns, and a draft data card to complete.
 
         Args:
