@@ -78,7 +78,7 @@ class NoisySum:
         return bits
 
     def epsilon(self, delta: Fraction, rounds: int = 1) -> Fraction:
-        """Return the epsilon of `rounds` rounds at delta, which covers the failures of all rounds."""
+        """Return the epsilon of `rounds` rounds; delta also covers the failures of all rounds."""
         curve = self._curve()
         found = epsilon_beside(lambda order: rounds * curve(order), delta, rounds * self.failure)
         if found is None:

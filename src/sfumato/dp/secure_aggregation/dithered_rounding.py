@@ -1,4 +1,4 @@
-"""Dithered rounding of exact sums of clipped parts to a coarser grid; independent of the data.
+"""Dithered rounding of exact sums of clipped parts; the dither is independent of the data.
 
 Rounding a sum to the nearest step can increase a person's effect on each number by a whole step.
 In the worst case that adds the square root of the size to the norm, as much as the clip itself.

@@ -168,12 +168,12 @@ class Participant:
         return self.masked(values)
 
     def hear(self, delivery: bytes) -> None:
-        """Process the list of sharers and the neighbours' shares; no data of this site is needed."""
+        """Process the list of sharers and the neighbours' shares, before this site has its data."""
         with self._step("shared", "heard"):
             self._take_shares(delivery)
 
     def masked(self, values: NDArray[np.int64]) -> bytes:
-        """Mask this site's integers and return them, signed; without the masks they look uniform."""
+        """Mask this site's integers and return them, signed; masked words look uniform."""
         with self._step("heard", "masked"):
             words = from_signed(self._checked(values), self.terms.bits)
             add_mask(words, own_key(self._seed, self.terms.digest))
@@ -231,7 +231,7 @@ class Participant:
             return self._signed("agreement", self._heard, self._agreed)
 
     def reveal(self, agreements: bytes) -> bytes:
-        """Reveal one share per neighbour: of its self mask if it survived, else of its pair masks."""
+        """Reveal one share per neighbour: of its self mask if it survived, else its pair masks."""
         with self._step("agreed", "over"):
             agreed = set()
             for message in decode_fields(agreements, "agreements"):

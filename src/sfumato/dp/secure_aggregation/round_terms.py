@@ -106,7 +106,7 @@ class Terms:
         return tuple(self.near_of(place) for place in range(len(self.members)))
 
     def near_of(self, place: int) -> frozenset[int]:
-        """Return the neighbours of a place: all others, or the nearest on both sides of the ring."""
+        """Return the neighbours of a place: all others, or the nearest on each side of the ring."""
         count = len(self.members)
         if self.neighbours == count - 1:
             return frozenset(range(count)) - {place}
@@ -182,8 +182,8 @@ def shares_needed(count: int, floor: int, colluders: int, neighbours: int) -> in
     """Return the default threshold: how many neighbours' shares recover a secret.
 
     It is the number of neighbours that surely remain if the round drops to its floor. If colluders
-    could reach that number, it is half of the neighbours or one more than the colluders. A round
-    may then fail above its floor.
+    could reach that number, it is half of the neighbours, or colluders + 1 if that is more. A
+    round may then fail above its floor.
     """
     left = neighbours - (count - floor)
     return max(1, left) if left > colluders else max(colluders + 1, neighbours // 2)

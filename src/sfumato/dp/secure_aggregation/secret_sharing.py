@@ -1,4 +1,4 @@
-"""Shamir secret sharing of a 256-bit secret: `threshold` shares recover it, fewer reveal nothing."""
+"""Shamir sharing of a 256-bit secret: `threshold` shares recover it, fewer reveal nothing."""
 
 from __future__ import annotations
 

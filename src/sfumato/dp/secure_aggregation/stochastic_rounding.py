@@ -41,7 +41,7 @@ class Grid:
 
     @property
     def most_squared(self) -> int:
-        """Return the largest squared norm of a rounded update, in steps: the L2 sensitivity squared.
+        """Return the largest allowed squared L2 norm of a rounded update, in steps.
 
         Rounding adds a variance of at most 1/4 to each number. With the margin that is added here,
         an update of the full norm passes in more than a third of attempts (Kairouz, Liu, Steinke
