@@ -1,9 +1,10 @@
 """Composition for the accountant: convert rho-zCDP to (epsilon, delta)-DP and back.
 
-Every conversion rounds to the safe side. All three use one bound (proof: composition.proof.md):
-rho-zCDP implies (epsilon, delta)-DP with ln delta = t(1+t) rho - t epsilon - kappa(t), for EVERY
-t = alpha - 1 > 0, where kappa(t) = (1+t) ln(1+t) - t ln t. So float arithmetic may choose t; the
-bound is then evaluated at that t with 80 digits. A poor t costs utility, never privacy.
+Every conversion rounds to the safe side. All three use one bound (proof: composition.proof.md).
+rho-zCDP implies (epsilon, delta)-DP with ln delta = t(1+t) rho - t epsilon - kappa(t). Here
+kappa(t) = (1+t) ln(1+t) - t ln t. The bound holds for EVERY t = alpha - 1 > 0, so float arithmetic
+may choose t. The bound is then evaluated at that t with 80 digits. A poor t costs utility, never
+privacy.
 """
 
 from __future__ import annotations

@@ -5,8 +5,8 @@ penalty of all rows, and a suppressed row counts as 1. Two rules prune the searc
 
 - The loss without suppression is a lower bound and is known for every node in advance. A node
   whose bound is at least the best loss found is skipped.
-- If too many rows fail k or l at a node, they also fail at every node below (predictive tagging),
-  because merging classes keeps them large and diverse.
+- If too many rows fail k or l at a node, they also fail at every node below (predictive tagging).
+  The reason is that merging classes never makes them smaller or less diverse.
 """
 
 from __future__ import annotations

@@ -43,7 +43,7 @@ class TrainingTask:
     - `local` = 0: a round sums the clipped gradients of all rows (full-batch DP-SGD).
     - `local` > 0, `each` = site: each site takes that many local steps, and its whole update is
       clipped (DP-FedAvg). With `proximal`, a term pulls it towards the common model (FedProx).
-    - `local` > 0, `each` = person: the steps are taken on each person's rows separately, each
+    - `local` > 0, `each` = person: the steps are taken on each person's rows separately. Each
       person's update is clipped, and the site sends the sum.
 
     With `sample` below 1, each person is in a round with that probability (Poisson subsampling).

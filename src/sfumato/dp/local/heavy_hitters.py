@@ -203,8 +203,8 @@ def grow(
 ) -> tuple[Hitter, ...]:
     """Find the heavy hitters: at most `most` frequent texts, the most frequent first.
 
-    A prefix is kept if its count is significant: noise alone lifts any candidate of the level that
-    high with probability at most 1 - confidence (1 in 20).
+    A prefix is kept if its count is significant. Noise alone lifts any candidate of a level that
+    high with probability of about 1 - confidence (1 in 20).
     """
     if reports.ndim != 2 or reports.shape[1] != oracle.width or not oracle.are_valid(reports).all():
         raise Refused("bad-request", "No client makes such a report.", "Send it as it was made.")

@@ -1,8 +1,8 @@
 """Optimised local hashing (OLH): each client draws a hash, and randomises the answer's hash cell.
 
-The cell is reported by k-ary response. The client draws its hash (soundness rule 33) from a family
-that is exactly pairwise independent: over its two random words, the cells of two answers are
-independent.
+The cell is reported by k-ary response. The client draws its hash itself (soundness rule 33). The
+hash family is exactly pairwise independent: over its two random words, the cells of two answers
+are independent.
 The variance depends only on this property, so it equals that of a perfect hash. A hash with a
 short or shared seed does not have this property, and is less accurate. Proof:
 local_hashing.proof.md (Wang et al. 2017; Dietzfelbinger 1996).

@@ -2,7 +2,7 @@
 
 The coverage of Wilson's interval can be too low for rare events: 83 % instead of 95 %. So it is
 used only if both outcomes have large counts. Otherwise the exact interval of Clopper and Pearson
-is used, whose coverage is never too low, but which is wider than necessary.
+is used. Its coverage is never too low, but it is wider than necessary. The test
 tests/dp/local/test_frequency_estimation.py computes the coverage over all counts.
 """
 

@@ -1,9 +1,9 @@
 """Skellam noise, the difference of two Poisson draws: exact sampling and Rényi accounting.
 
 A sum of independent Skellam draws is again Skellam. So several parties can each draw a share in
-secret, and the sum has the same distribution and privacy cost as one draw of the total variance
+secret. Their sum has the same distribution and privacy cost as one draw of the total variance
 (skellam.proof.md; Agarwal, Kairouz, Liu 2021). Poisson numbers are sampled from certified
-threshold tables; a Poisson draw of large mean is a sum of draws of smaller means.
+threshold tables. A Poisson draw of large mean is a sum of draws of smaller means.
 """
 
 from __future__ import annotations
@@ -96,8 +96,8 @@ def _thresholds(mean: Fraction, bits: int) -> Iterator[Interval]:
 def _weights(mean: Fraction, bits: int) -> tuple[list[Interval], int, list[Interval], int]:
     """Return bounds of the weights mean**k / k!, divided by the weight of k = int(mean).
 
-    The result has the weights for k <= int(mean), a bound of the omitted smaller k, the weights
-    for k > int(mean), and a bound of the omitted larger k.
+    The result has four items: the weights for k <= int(mean), a bound of the omitted smaller k, the
+    weights for k > int(mean), and a bound of the omitted larger k.
     """
     middle = int(mean)
     below = [(1 << bits, 1 << bits)]
@@ -146,7 +146,7 @@ def curve_of(l1: int, l2_squared: int, variance: Fraction, chance: Fraction = AL
     return own if chance == 1 else subsampled_renyi(own, chance)
 
 
-def epsilon_of(  # noqa: PLR0913, PLR0917  # what a price hangs on
+def epsilon_of(  # noqa: PLR0913, PLR0917  # the price depends on all of these
     l1: int,
     l2_squared: int,
     variance: Fraction,

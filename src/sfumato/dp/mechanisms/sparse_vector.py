@@ -1,11 +1,12 @@
 """The sparse vector technique: which answers are above a threshold, up to the first few.
 
 Noise is added to the threshold once. Each answer gets noise that grows with the allowed number of
-positives, and the mechanism stops after that many (Lyu, Su, Li 2017, algorithm 7 without values).
-sparse_vector.proof.md names the broken variants. Only yes or no is released, never a noisy answer.
+positives, and the mechanism stops after that many. It is algorithm 7 of Lyu, Su, Li (2017),
+without values; sparse_vector.proof.md names the broken variants. Only yes or no is released, never
+a noisy answer.
 
-If one person changes all answers by at most a bound in total, as with counts of disjoint rows, the
-noise on the answers alone is enough. The threshold then needs no noise.
+With counts of disjoint rows, one person changes all answers by at most a bound in total. The noise
+on the answers alone is then enough, and the threshold needs no noise.
 """
 
 from __future__ import annotations

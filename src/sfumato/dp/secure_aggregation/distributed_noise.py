@@ -67,8 +67,8 @@ class NoisySum:
         """Return the modulus width in bits for which all numbers fit, except with `failure`.
 
         A site sends numbers of at most (half the modulus / number of sites), or nothing
-        (participant.py). So no sum wraps around, and `failure` is the probability that a site's
-        silence depends on its data. delta includes it, for the data and for its neighbour.
+        (participant.py). So no sum wraps around. `failure` is the probability that a site's silence
+        depends on its data; delta includes it, for the data and for its neighbour.
         """
         far = skellam.reach(self.share, self.failure / (self.sites * self.grid.size))
         need = self.sites * (self.grid.most_each + far) + 1

@@ -144,7 +144,7 @@ class Terms:
         return [sums[at + reach] - sums[at] for at in range(count)]
 
 
-def terms_for(  # noqa: PLR0913  # a round has so many terms
+def terms_for(  # noqa: PLR0913  # a round has that many terms
     members: Sequence[Member],
     *,
     nonce: bytes,

@@ -43,10 +43,9 @@ class Grid:
     def most_squared(self) -> int:
         """Return the largest allowed squared L2 norm of a rounded update, in steps.
 
-        Rounding adds a variance of at most 1/4 to each number. With the margin that is added here,
-        an update of the full norm passes in more than a third of attempts (Kairouz, Liu, Steinke
-        2021, at beta = exp(-1/2)). The limit is checked, so privacy does not depend on that
-        probability.
+        Rounding adds a variance of at most 1/4 to each number. With this margin, an update of the
+        full norm passes in more than a third of attempts (Kairouz, Liu, Steinke 2021, at beta =
+        exp(-1/2)). The limit is checked, so privacy does not depend on that probability.
         """
         root = math.isqrt(self.size - 1) + 1
         return self.steps**2 + -(-self.size // 4) + self.steps + -(-root // 2)
