@@ -1,8 +1,8 @@
 """The exact sensitivity of a count or a sum to one row, as an integer.
 
 Neighbouring data sets differ in one privacy unit: all its rows are added or removed. These
-functions give the sensitivity to one row. The query planner multiplies it by the contribution
-bounds, for a person with several rows in several groups.
+functions give the sensitivity to one row. query/plan.py multiplies it by the contribution bounds,
+for a person with several rows in several groups.
 
 tests/dp/test_sensitivity.py checks it by brute force.
 """

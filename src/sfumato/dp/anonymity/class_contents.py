@@ -14,7 +14,7 @@ _ROOM = 4096
 
 @dataclass(frozen=True)
 class Contents:
-    """Counts of a sensitive column: the (class, value) pairs that occur, sorted, with counts."""
+    """The counts of a sensitive column: sorted (class, value) pairs that occur, with counts."""
 
     sizes: Codes  # people in each class
     of_class: Codes  # the class of each pair

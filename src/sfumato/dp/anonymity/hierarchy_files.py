@@ -21,7 +21,7 @@ from sfumato.dp.anonymity.hierarchy_rules import (
 )
 from sfumato.dp.refusal import Refused
 
-Json = dict[str, Any]  # Any: whatever JSON holds
+Json = dict[str, Any]  # Any: any JSON value
 
 
 def rule_json(rule: Rule) -> Json:

@@ -1,1 +1,1 @@
-"""Confidence intervals of noisy numbers, of their sums and of their ratios; post-processing."""
+"""Confidence intervals of noisy numbers, of their sums and of their ratios."""

@@ -39,7 +39,7 @@ class Hybrid:
     def __post_init__(self) -> None:
         if not 0 < self.share < PARTS:
             raise Bug("both ways are taken at times")
-        if self.by_window.steps != self.by_ends.steps:  # both check themselves when they are made
+        if self.by_window.steps != self.by_ends.steps:  # also runs their own parameter checks
             raise Bug("both ways share a grid")
 
     @staticmethod

@@ -84,7 +84,7 @@ class KAry:
 
     @property
     def contrast(self) -> Fraction:
-        """Return the probability of the truthful branch."""
+        """Return P(report is v | v is true) - P(report is v | another is true): truth / 2**32."""
         return Fraction(self.truth, PARTS)
 
     @property

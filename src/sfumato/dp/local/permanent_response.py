@@ -112,7 +112,7 @@ class Waves:
 
     @property
     def contrast(self) -> Fraction:
-        """Return how much more likely a report is the true answer than by chance."""
+        """Return P(report is v | v is true) - P(report is v | another answer is true)."""
         return self.permanent.contrast * self.momentary.contrast
 
     @property

@@ -1,1 +1,1 @@
-"""Differentially private mechanisms, one per file; most have a proof file `*.proof.md`."""
+"""Differentially private mechanisms, one per file, most with a proof in a `.proof.md` file."""

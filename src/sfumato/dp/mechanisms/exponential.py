@@ -123,7 +123,7 @@ def _gaps(utilities: Integers) -> Words:
 
 
 def _bracket(gaps: Words, scale: _Scale, heads: Words) -> tuple[Integers, Integers]:
-    """Return for each row the first and last candidate that its first 64 uniform bits allow."""
+    """Return the first and last candidate that each row's first 64 random bits can choose."""
     powers = lower_powers(scale.rate, gaps) >> np.uint64(UNIT_BITS - scale.bits)
     lows = np.cumsum(powers * scale.weights, axis=1, dtype=np.uint64)
     highs = lows + scale.slack
@@ -149,7 +149,7 @@ def _choose_finely(gaps: Words, scale: _Scale, uniform: Uniform, dice: Dice) -> 
 
 
 def _bracket_finely(gaps: Words, scale: _Scale, uniform: Uniform) -> tuple[int, int]:
-    """Return the first and last candidate that the uniform allows, at its full precision."""
+    """Return the first and last candidate that all drawn bits of the uniform can choose."""
     powers = list(fine_powers(scale.rate, gaps.tolist(), uniform.fine_bits))
     lows, highs = _partial_sums(powers, scale.weights.tolist())
     mark_low = uniform.prefix * lows[-1] >> uniform.bits

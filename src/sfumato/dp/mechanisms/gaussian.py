@@ -1,4 +1,4 @@
-"""The discrete Gaussian mechanism, sampled exactly: P(k) ~ exp(-k**2 / (2 variance)).
+"""The discrete Gaussian mechanism, exact: P(k) proportional to exp(-k**2 / (2 variance)).
 
 For small sigma, one table of certified thresholds gives the draw. For large sigma, the sampler
 chooses a block of m = 2**low_bits consecutive numbers, then a number in it. The table covers the

@@ -19,7 +19,7 @@ from sfumato.dp.mechanisms.quantile import rank_error
 from sfumato.dp.ports import Dice
 from sfumato.dp.sampling.threshold_table import Integers
 
-SENSITIVITY: Final = 2  # of a utility, in half ranks, when one value is replaced by another
+SENSITIVITY: Final = 2  # of a utility, in half ranks, to replacing one value by another
 MOST_STEPS: Final = MAX_WEIGHT - 2  # largest grid
 
 
