@@ -1,1 +1,4 @@
-"""The theory: budgets, accounting, mechanisms, sampling; no I/O, clock, randomness or database."""
+"""Differential privacy as pure functions: budgets, accounting, mechanisms, sampling.
+
+Nothing here does I/O or reads a clock, a database or the system's random numbers.
+"""

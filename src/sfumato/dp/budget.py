@@ -1,7 +1,7 @@
 """The privacy budget in exact numbers: epsilon, delta and rho.
 
-They are read strictly, kept as fractions, and charged in whole units. A debt is rounded up, a cap
-down.
+Epsilon, delta and rho are parsed strictly, kept as fractions, and charged in whole units.
+Charges are rounded up and caps are rounded down.
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ MAX_EPSILON: Final = Fraction(1000)
 MIN_DELTA: Final = Fraction(1, 10**15)
 MAX_DELTA: Final = Fraction(1, 10)
 MAX_DIGITS: Final = 30
-MAX_BITS: Final = 256  # of a fraction's parts; whatever has been read once can be read again
+MAX_BITS: Final = 256  # of a numerator or denominator; a value once accepted is accepted again
 
 
 def units_up(amount: Fraction, unit: int) -> int:
-    """Return the amount in whole units, rounded up: a debt is never too small."""
+    """Convert a charge to whole units, rounded up, so that it is never too small."""
     return math.ceil(amount * unit)
 
 
 def units_down(amount: Fraction, unit: int) -> int:
-    """Return the amount in whole units, rounded down: a cap is never too large."""
+    """Convert a cap to whole units, rounded down, so that it is never too large."""
     return math.floor(amount * unit)
 
 
 def read_epsilon(value: object, name: str = "epsilon") -> Fraction:
-    """Return the exact epsilon, or refuse what is not a plain number within reach."""
+    """Parse an epsilon as an exact fraction; refuse a non-number or a value out of range."""
     amount = _exact(value, name)
     if not MIN_EPSILON <= amount <= MAX_EPSILON:
         raise _bad(name, f"must lie between {float(MIN_EPSILON):g} and {int(MAX_EPSILON)}")
@@ -44,7 +44,7 @@ def read_epsilon(value: object, name: str = "epsilon") -> Fraction:
 
 
 def read_delta(value: object, name: str = "delta") -> Fraction:
-    """Return the exact delta; zero is a delta, and means pure noise."""
+    """Parse a delta as an exact fraction; zero is allowed and means pure epsilon-DP."""
     amount = _exact(value, name)
     if amount != 0 and not MIN_DELTA <= amount <= MAX_DELTA:
         raise _bad(name, f"must be 0 or lie between {float(MIN_DELTA):g} and {float(MAX_DELTA):g}")
@@ -52,7 +52,7 @@ def read_delta(value: object, name: str = "delta") -> Fraction:
 
 
 def read_positive(value: object, name: str) -> Fraction:
-    """Return an exact number above zero: an error, a size, a step."""
+    """Parse an exact number above zero, such as an error, a size or a step."""
     amount = _exact(value, name)
     if amount <= 0:
         raise _bad(name, "must be above zero")
@@ -60,12 +60,12 @@ def read_positive(value: object, name: str) -> Fraction:
 
 
 def read_number(value: object, name: str) -> Fraction:
-    """Return an exact number of either sign: a bound."""
+    """Parse an exact number of either sign, such as a bound."""
     return _exact(value, name)
 
 
 def decimal_of(text: str, name: str) -> Decimal:
-    """Return the decimal that the text plainly spells, as a person would write it."""
+    """Parse a plain decimal such as 0.5 or 1e-6; refuse anything else."""
     stripped = text.strip()
     plain = stripped and len(stripped) <= 2 * MAX_DIGITS and set(stripped) <= set("0123456789.eE+-")
     try:
@@ -81,7 +81,7 @@ def _exact(value: object, name: str) -> Fraction:
     if isinstance(value, bool) or not isinstance(value, int | float | Decimal | Fraction):
         raise _bad(name, "must be a number, not " + type(value).__name__)
     if isinstance(value, float):
-        # the number that was typed, not its binary neighbour; numpy's own repr is no number
+        # 0.1 becomes the decimal 0.1, not its binary value; repr of a numpy float is not a number
         value = Decimal(float.__repr__(value))
     if isinstance(value, Decimal):
         _check_spelling(value, name)
@@ -110,11 +110,11 @@ def _bad(name: str, what: str) -> Refused:
 
 @dataclass(frozen=True)
 class Budget:
-    """An (epsilon, delta) that may be spent in all: a cap, exact."""
+    """A privacy budget: the most epsilon and delta that may be spent in total, as fractions."""
 
     epsilon: Fraction
     delta: Fraction
 
     def as_json(self) -> dict[str, float]:
-        """Return the budget as numbers for people; never used for sums."""
+        """Return the budget as floats for display; sums never use them."""
         return {"epsilon": float(self.epsilon), "delta": float(self.delta)}

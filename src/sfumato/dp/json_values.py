@@ -1,4 +1,4 @@
-"""What JSON can say, as a type."""
+"""A type for JSON objects."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the theory needs from the world: random bytes, handed in; and arrays of integers."""
+"""The types that `dp` takes from its callers: a source of random bytes, and integer arrays."""
 
 from __future__ import annotations
 
@@ -14,5 +14,5 @@ class Dice(Protocol):
     """A source of uniform random bytes."""
 
     def draw(self, count: int) -> bytes:
-        """Return that many fresh random bytes."""
+        """Return `count` fresh random bytes."""
         ...

@@ -1,4 +1,4 @@
-"""Refusals the asker can act on, faults that are ours, and the one table of codes."""
+"""Exceptions: refusals that the caller can act on, bugs of our own, and the table of codes."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ CODES: Final[dict[str, str]] = {
 
 
 class Refused(Exception):
-    """A refusal that the asker can act on: a code, why, what to do next; never a row's value."""
+    """A refusal that the caller can act on: code, cause and next step; never a row's value."""
 
     def __init__(self, code: str, cause: str, next_step: str, **facts: object) -> None:
         if code not in CODES:
@@ -119,7 +119,7 @@ class Refused(Exception):
         self.facts = facts
 
     def _render_traceback_(self) -> list[str]:
-        """Return what a notebook shows of it: the caller's line, and none of ours below it."""
+        """Return the traceback for IPython and Jupyter: the caller's line, no sfumato frames."""
         at, line = self.__traceback__, 0
         while at is not None and not _is_ours(at):
             line = at.tb_lineno
@@ -132,4 +132,4 @@ def _is_ours(at: TracebackType) -> bool:
 
 
 class Bug(Exception):
-    """We broke a promise of our own; never raised for something the asker did."""
+    """An internal error: sfumato broke its own invariant; callers' input never raises it."""

@@ -1,9 +1,10 @@
-"""The sensitivity of a query to one row, exactly, in whole steps.
+"""The exact sensitivity of a count or a sum to one row, as an integer.
 
-Neighbouring data sets differ in one privacy unit with all its rows: they are added or removed.
+Neighbouring data sets differ in one privacy unit: all its rows are added or removed. These
+functions give the sensitivity to one row. query/plan.py multiplies it by the contribution bounds,
+for a person with several rows in several groups.
 
-A person with several rows in several cells moves an answer by that many times as much; plan.py
-multiplies. Held by brute force in tests/dp/test_sensitivity.py.
+tests/dp/test_sensitivity.py checks it by brute force.
 """
 
 from __future__ import annotations
@@ -12,18 +13,18 @@ from sfumato.dp.refusal import Bug
 
 
 def of_count() -> int:
-    """Return how far adding or removing a row moves a count, with any filter."""
+    """Return the sensitivity of a count to one row; a filter does not change it."""
     return 1
 
 
 def of_sum(lower: int, upper: int) -> int:
-    """Return how far adding or removing a row moves a sum of values clamped to the bounds."""
+    """Return the sensitivity, to one row, of a sum of values that are clamped to the bounds."""
     _check(lower, upper)
     return max(abs(lower), abs(upper))
 
 
 def of_centred_sum(lower: int, upper: int) -> int:
-    """Return how far adding or removing a row moves the sum of 2v - (lower + upper)."""
+    """Return the sensitivity, to one row, of the sum of 2v - (lower + upper)."""
     _check(lower, upper)
     return upper - lower
 

@@ -1,1 +1,1 @@
-"""Privacy accounting: events, the privacy filter, composition, Renyi divergence, subsampling."""
+"""Privacy accounting: events, privacy filter, composition, Rényi DP, Poisson subsampling."""

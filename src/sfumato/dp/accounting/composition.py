@@ -1,9 +1,10 @@
-"""The accountant's composition: sums of rho-zCDP in epsilon and delta, never in our own favour.
+"""Composition for the accountant: convert rho-zCDP to (epsilon, delta)-DP and back.
 
-One bound (proof: composition.proof.md) serves all three conversions: rho-zCDP implies
-(epsilon, delta)-DP with ln delta = t(1+t) rho - t epsilon - kappa(t), for EVERY t = alpha - 1 > 0,
-where kappa(t) = (1+t) ln(1+t) - t ln t. So a float may choose t; what it chooses is then evaluated
-with 80 digits and moved to the safe side. A poor t would cost utility, never privacy.
+Every conversion rounds to the safe side. All three use one bound (proof: composition.proof.md).
+rho-zCDP implies (epsilon, delta)-DP with ln delta = t(1+t) rho - t epsilon - kappa(t). Here
+kappa(t) = (1+t) ln(1+t) - t ln t. The bound holds for EVERY t = alpha - 1 > 0, so float arithmetic
+may choose t. The bound is then evaluated at that t with 80 digits. A poor t costs utility, never
+privacy.
 """
 
 from __future__ import annotations
@@ -35,27 +36,27 @@ from sfumato.dp.budget import (
 )
 from sfumato.dp.refusal import Bug, Refused
 
-_EXACT: Final = Context(  # each operation, exp and ln too, is correctly rounded at 80 digits
+_EXACT: Final = Context(  # every operation, also exp and ln, is correctly rounded to 80 digits
     prec=80,
     rounding=ROUND_HALF_EVEN,
     Emin=-999_999,
     Emax=999_999,
     traps=[InvalidOperation, DivisionByZero, Overflow],
 )
-_DECIMAL_MARGIN: Final = Decimal("1e-20")  # 80 digits lose less than 1e-30 for the t below
-_MARGIN: Final = Decimal("1e-9")  # given away by epsilon_at and rho_within, relative
-_GRID: Final = 10**12  # epsilon_at answers in steps of 1e-12
-_LOG_T: Final = (-100.0, 60.0)  # where t is searched, as ln t
+_DECIMAL_MARGIN: Final = Decimal("1e-20")  # 80 digits lose less than 1e-30 for t in _LOG_T
+_MARGIN: Final = Decimal("1e-9")  # relative safety margin of epsilon_at and rho_within
+_GRID: Final = 10**12  # epsilon_at rounds up to a multiple of 1e-12
+_LOG_T: Final = (-100.0, 60.0)  # the range of ln t that _best searches
 _HALVINGS: Final = 64
-_LEAST_LOG_DELTA: Final = Decimal(-230)  # a delta below e^-230 is called e^-230
+_LEAST_LOG_DELTA: Final = Decimal(-230)  # a delta below e^-230 is rounded up to e^-230
 _BUCKETS: Final = 100_000  # of a privacy-loss distribution, over the plain sum of epsilons
-_MOST_EPSILON: Final = 500  # of one release; beyond about 700 the exponential overflows a float
+_MOST_EPSILON: Final = 500  # of one release; above about 700 exp() overflows a float
 
 Number = TypeVar("Number", float, Decimal)
 
 
 def delta_at(rho: Fraction, epsilon: Fraction) -> Fraction:
-    """Return a delta, rounded up, with which rho-zCDP implies (epsilon, delta)-DP."""
+    """Convert rho-zCDP to (epsilon, delta)-DP: return delta at this epsilon, rounded up."""
     _check(rho >= 0 and epsilon >= 0, "rho and epsilon cannot be negative")
     if rho == 0:
         return Fraction(0)
@@ -68,7 +69,7 @@ def delta_at(rho: Fraction, epsilon: Fraction) -> Fraction:
 
 
 def epsilon_at(rho: Fraction, delta: Fraction) -> Fraction:
-    """Return an epsilon, rounded up, with which rho-zCDP implies (epsilon, delta)-DP."""
+    """Convert rho-zCDP to (epsilon, delta)-DP: return epsilon at this delta, rounded up."""
     _check(rho >= 0 and 0 < delta < 1, "rho cannot be negative, delta lies inside (0, 1)")
     if rho == 0:
         return Fraction(0)
@@ -82,10 +83,11 @@ def epsilon_at(rho: Fraction, delta: Fraction) -> Fraction:
 
 @lru_cache(maxsize=4096)
 def rho_within(epsilon: Fraction, delta: Fraction) -> Fraction:
-    """Return a rho, rounded down to 1e-12, for which rho-zCDP implies (epsilon, delta)-DP.
+    """Convert (epsilon, delta) to rho: return a rho, rounded down, for which rho-zCDP implies it.
 
-    It is at most 1e-6 (relative) and one step of 1e-12 below the largest. It is 0, and no Gaussian
-    release fits, if delta is 0 or both are tiny (epsilon of 1e-6 with a delta of 1e-9).
+    The result is a multiple of 1e-12. It is below the largest such rho by at most 1e-6 (relative)
+    plus one step of 1e-12. It is 0 if delta is 0, or if both are tiny (epsilon 1e-6 with delta
+    1e-9); then no Gaussian release fits.
     """
     _check(epsilon >= 0 and 0 <= delta < 1, "epsilon cannot be negative, delta lies in [0, 1)")
     if delta == 0:
@@ -99,20 +101,20 @@ def rho_within(epsilon: Fraction, delta: Fraction) -> Fraction:
 
 
 def pure_total(events: Iterable[Event]) -> Fraction:
-    """Return the epsilon of pure releases together, as the ledger adds them."""
+    """Return the total epsilon of pure releases, by basic composition, as the ledger adds them."""
     total = plain_total(events)
     _check(total.delta == 0, "only pure releases have a total without delta")
     return total.epsilon
 
 
 def plain_total(events: Iterable[Event]) -> Budget:
-    """Return the sums of epsilon and of delta, as the ledger adds them."""
+    """Return total epsilon and total delta by basic composition, as the ledger adds them."""
     debt = total_privacy_cost(events)
     return Budget(Fraction(debt.epsilon, EPSILON_UNITS), Fraction(debt.delta, DELTA_UNITS))
 
 
 def zcdp_epsilon(events: Iterable[Event], delta: Fraction) -> Fraction:
-    """Return the epsilon of all releases together at delta, from the sums of the second test."""
+    """Return the total epsilon at delta by zCDP composition (the filter's second test)."""
     debt = total_privacy_cost(events)
     rest = delta - Fraction(debt.rho_delta, DELTA_UNITS)
     _check_delta(rest)
@@ -122,11 +124,12 @@ def zcdp_epsilon(events: Iterable[Event], delta: Fraction) -> Fraction:
 def pld_epsilon(events: Iterable[Event], delta: Fraction) -> Fraction:
     """Return the epsilon at delta of a batch FIXED IN ADVANCE, by privacy-loss distributions.
 
-    Never a filter, nor part of one: where later releases depend on earlier answers, a sum of
-    distributions that passes in every branch can fail as a whole (soundness rule 3).
+    Never use this as a privacy filter or in one. If later releases depend on earlier answers, the
+    composition can pass in every branch and still fail as a whole (soundness rule 3).
 
-    Each release enters as the worst one that its promise allows: randomised response, revealing
-    all with chance delta. All Gaussian releases enter as one, by their total rho at delta / 2.
+    Each release is replaced by the worst mechanism with the same guarantee: randomised response
+    that reveals everything with probability delta. All Gaussian releases together are replaced by
+    one such mechanism, from their total rho at delta / 2.
     """
     _check(0 < delta < 1, "delta lies inside (0, 1)")
     batch = tuple(events)
@@ -182,7 +185,7 @@ def _dp_accounting() -> tuple[Any, Any]:  # Any: an optional package, not checke
 
 
 def _best(slope: Callable[[float], float]) -> Decimal:
-    """Return the t at which the slope turns from falling to rising."""
+    """Find by bisection the t at which the slope changes from negative to positive."""
     low, high = _LOG_T
     for _ in range(_HALVINGS):
         middle = (low + high) / 2
@@ -194,7 +197,7 @@ def _best(slope: Callable[[float], float]) -> Decimal:
 
 
 def _slope(t: float, rho: float, epsilon: float) -> float:
-    """Return d(ln delta)/dt, which rises with t."""
+    """Return d(ln delta)/dt, which increases with t."""
     return (1 + 2 * t) * rho - epsilon - math.log1p(1 / t)
 
 

@@ -1,8 +1,8 @@
-"""Amplification by Poisson subsampling: everybody is in by a secret coin of their own.
+"""Privacy amplification by Poisson subsampling, in Rényi DP at integer orders.
 
-Whoever is in only with a chance q, by a coin that nobody sees, moves less than somebody who is in:
-divergences of whole orders of the mechanism itself give those of the sampled one, in both
-directions (poisson_subsampling.proof.md). Everything is rounded up.
+Each person is sampled independently with probability q, and nobody learns who was sampled. The
+Rényi divergences of the mechanism without sampling bound those with sampling, in both directions
+(poisson_subsampling.proof.md). All results are rounded up.
 """
 
 from __future__ import annotations
@@ -17,17 +17,19 @@ from typing import Final
 
 from sfumato.dp.refusal import Bug
 
-Curve = Callable[[int], Fraction]  # from a whole order, 2 at least, to a bound of the divergence
-MOST_ORDER: Final = 512  # beyond it nothing is claimed from sampling
-FAR: Final = 10_000  # of (order - 1) times the divergence: as good as no privacy at all
+Curve = Callable[[int], Fraction]  # maps an integer order >= 2 to a bound of the divergence
+MOST_ORDER: Final = 512  # above this order no amplification is claimed
+FAR: Final = 10_000  # largest (order - 1) * divergence; above it, no amplification is claimed
 _UP: Final = Context(prec=50, rounding=ROUND_CEILING)
-_MARGIN: Final = Decimal("1e-40")  # exp and ln round to the nearest
+_MARGIN: Final = Decimal("1e-40")  # because exp and ln round to nearest, not up
 
 
 def subsampled_renyi(curve: Curve, chance: Fraction) -> Curve:
-    """Return the divergences where each person is in with that chance, by secret fresh coins.
+    """Return the Rényi divergence curve of a mechanism under Poisson subsampling.
 
-    `curve` bounds the mechanism's own, with a person beside without, in either direction.
+    `curve` bounds the divergence without sampling, between the data with and without one person,
+    in both directions. `chance` is the probability with which each person is sampled, afresh for
+    each run and in secret.
     """
     if not 0 < chance <= 1:
         raise Bug("a chance lies in (0, 1]")
@@ -52,7 +54,7 @@ def subsampled_renyi(curve: Curve, chance: Fraction) -> Curve:
 
 @lru_cache(maxsize=256)
 def weights(chance: Fraction, order: int) -> tuple[Decimal, ...]:
-    """Return the chances that 0, 1, ... of so many coins say yes, rounded up."""
+    """Return the binomial probabilities of 0, 1, ..., `order` successes, rounded up."""
     with localcontext(_UP):
         yes, no = _powers(_decimal(chance), order), _powers(_decimal(1 - chance), order)
         return tuple(

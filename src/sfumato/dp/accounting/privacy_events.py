@@ -1,7 +1,7 @@
-"""The events of the accountant: the privacy loss of each release, in whole units.
+"""Privacy events: the privacy loss of each release, as the accountant adds it in whole units.
 
-A stored name is a promise: a ledger written today replays to the same sums for ever. A new
-meaning gets a new name; the formulas under an old name never change.
+The ledger stores the name of each event. Replaying an old ledger must always give the same sums,
+so the formula of a name never changes. A new formula gets a new name.
 """
 
 from __future__ import annotations
@@ -17,7 +17,10 @@ from sfumato.dp.refusal import Bug
 
 @dataclass(frozen=True)
 class PrivacyCost:
-    """What is owed, in whole units: (epsilon, delta) in one test, (rho, rho_delta) in the other."""
+    """A charge in whole units: (epsilon, delta) for the first test, (rho, rho_delta) for the other.
+
+    The two tests are those of the privacy filter (privacy_filter.py).
+    """
 
     epsilon: int = 0
     delta: int = 0
@@ -46,7 +49,7 @@ class PureEvent:
 
 @dataclass(frozen=True)
 class GaussianEvent:
-    """A rho-zCDP release; composition.py converts it to (epsilon, delta)-DP."""
+    """A release that is rho-zCDP; composition.py converts rho to (epsilon, delta)-DP."""
 
     rho: Fraction
     epsilon: Fraction
@@ -59,7 +62,7 @@ class GaussianEvent:
 
 @dataclass(frozen=True)
 class ApproximateEvent:
-    """A release that is (epsilon, delta)-DP and nothing better: partition selection."""
+    """A release that is (epsilon, delta)-DP without a zCDP guarantee, as in partition selection."""
 
     epsilon: Fraction
     delta: Fraction
@@ -71,7 +74,10 @@ class ApproximateEvent:
 
 @dataclass(frozen=True)
 class ThresholdEvent:
-    """An (epsilon, delta)-DP release; but for `tail`, rho-zCDP (gaussian_partition_selection)."""
+    """A release that is (epsilon, delta)-DP, and also rho-zCDP except with probability `tail`.
+
+    Gaussian partition selection (gaussian_partition_selection.py) is one.
+    """
 
     rho: Fraction
     tail: Fraction
@@ -85,7 +91,10 @@ class ThresholdEvent:
 
 @dataclass(frozen=True)
 class ExponentialEvent:
-    """A choice by the exponential mechanism: (epsilon, 0)-DP, and of bounded range, so less rho."""
+    """A release by the exponential mechanism: (epsilon, 0)-DP.
+
+    It costs less rho than other pure releases because its range is bounded.
+    """
 
     epsilon: Fraction
     name: str = "exponential/1"
@@ -95,7 +104,7 @@ class ExponentialEvent:
 
     @property
     def delta(self) -> Fraction:
-        """Return nothing: it is pure."""
+        """Return 0, because the exponential mechanism is pure."""
         return Fraction(0)
 
 
@@ -104,7 +113,7 @@ SingleEvent = PureEvent | GaussianEvent | ApproximateEvent | ThresholdEvent | Ex
 
 @dataclass(frozen=True)
 class JointEvent:
-    """Two or more releases under one price: their losses add, and are rounded up once."""
+    """Two or more releases with one price: their losses are added, then rounded up once."""
 
     parts: tuple[SingleEvent, ...]
     name: str = "joint/1"
@@ -125,7 +134,7 @@ Event = SingleEvent | JointEvent
 
 @lru_cache(maxsize=1024)
 def privacy_cost(event: Event) -> PrivacyCost:
-    """Return what the event costs under both tests, rounded up (proof: privacy_filter.proof.md)."""
+    """Return the event's cost under both filter tests, rounded up (privacy_filter.proof.md)."""
     if isinstance(event, JointEvent):
         losses = [_exact(part) for part in event.parts]
         return _debt(*(sum(column, Fraction(0)) for column in zip(*losses, strict=True)))
@@ -133,7 +142,7 @@ def privacy_cost(event: Event) -> PrivacyCost:
 
 
 def _exact(event: SingleEvent) -> tuple[Fraction, Fraction, Fraction, Fraction]:
-    """Return epsilon, delta, rho and the delta beside it, exactly."""
+    """Return the exact epsilon, delta, rho and rho_delta of the event."""
     match event:
         case PureEvent(epsilon=epsilon):
             return epsilon, Fraction(0), epsilon**2 / 2, Fraction(0)
@@ -148,7 +157,7 @@ def _exact(event: SingleEvent) -> tuple[Fraction, Fraction, Fraction, Fraction]:
 
 
 def total_privacy_cost(events: Iterable[Event]) -> PrivacyCost:
-    """Return the sum of the debts of all events."""
+    """Return the sum of the privacy costs of all events."""
     total = PrivacyCost()
     for event in events:
         total = total + privacy_cost(event)

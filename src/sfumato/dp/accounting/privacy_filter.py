@@ -1,7 +1,8 @@
-"""The privacy filter: whether one more release fits under a cap, whatever was asked before.
+"""The privacy filter: decide whether one more release fits under a cap, for adaptive queries.
 
-The accountant adds up epsilon and delta in one test, rho in the other. A release is charged if the
-sums with it fit in one of the two tests (soundness rule 3; privacy_filter.proof.md).
+The filter has two tests. The first compares the sums of epsilon and delta with the cap, the second
+the sums of rho and rho_delta. A release is charged if the new sums pass at least one of the two
+tests (soundness rule 3; privacy_filter.proof.md).
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from sfumato.dp.budget import DELTA_UNITS, EPSILON_UNITS, RHO_UNITS, Budget, uni
 
 @dataclass(frozen=True)
 class Cap:
-    """Both tests of an account, in whole units; fixed when the card is signed."""
+    """The limits of both filter tests of an account, in whole units; fixed by the signed card."""
 
     epsilon: int
     delta: int
@@ -29,7 +30,7 @@ class Cap:
 
 @dataclass(frozen=True)
 class Split:
-    """How a card's delta is shared out: to the first test, the conversion, the second's events."""
+    """The shares of a card's delta: first test, zCDP conversion, events of the second test."""
 
     name: str
     pure: Fraction  # delta_A
@@ -37,14 +38,15 @@ class Split:
     events: Fraction  # delta_C
 
 
-# A stored name is a promise: other shares get another name. Half goes to the first test, where
-# every release with a delta pays; rho moves with ln(1/delta), so a quarter costs it little.
+# The ledger stores the name, so other shares need another name. The first test gets half, because
+# every release with a delta pays there. The conversion needs only a quarter, because rho depends
+# on delta only through ln(1/delta).
 SPLIT: Final = Split("half-quarter-quarter/1", Fraction(1, 2), Fraction(1, 4), Fraction(1, 4))
 
 
 @dataclass(frozen=True)
 class Left:
-    """What is left of each sum, in whole units, and the largest pure epsilon that fits next."""
+    """The budget left for each sum, in whole units, and the largest pure epsilon that fits next."""
 
     epsilon: int
     delta: int
@@ -54,7 +56,7 @@ class Left:
 
 
 def accepts(cap: Cap, spent: PrivacyCost, debt: PrivacyCost) -> bool:
-    """Say whether the account may pay: one of the two tests holds for the new sums."""
+    """Return whether the account can pay: the new sums pass at least one of the two tests."""
     after = spent + debt
     pure = after.epsilon <= cap.epsilon and after.delta <= cap.delta
     concentrated = after.rho <= cap.rho and after.rho_delta <= cap.rho_delta
@@ -63,14 +65,17 @@ def accepts(cap: Cap, spent: PrivacyCost, debt: PrivacyCost) -> bool:
 
 @lru_cache(maxsize=1024)
 def cap_of(budget: Budget) -> Cap:
-    """Return the two tests that together promise the budget (proof: privacy_filter.proof.md).
+    """Return the limits of both tests that together guarantee the budget.
 
-    The budget's delta is shared out as SPLIT says, and each share rounded down. So a Gaussian
-    question at the card's whole delta does not fit the first test, which has half of it; it fits
-    the second if its rho does. At the card's whole epsilon as well it fits neither, for the
-    second has the rho of a quarter of the delta: ask with a little less of either.
+    The proof is in privacy_filter.proof.md. SPLIT divides the budget's delta, and each share is
+    rounded down.
 
-    Without delta no rho above zero promises anything: the second test is 0 and never holds.
+    A Gaussian query at the card's whole delta therefore fails the first test, which has half of
+    it. The query passes the second test if its rho fits. At the card's whole epsilon and delta it
+    fails both, because the second test has the rho of a quarter of the delta. Such a query fits
+    with slightly less epsilon or delta.
+
+    If the budget has no delta, the rho limit is 0 and the second test never passes.
     """
     conversion = budget.delta * SPLIT.conversion
     return Cap(
@@ -82,28 +87,28 @@ def cap_of(budget: Budget) -> Cap:
 
 
 def is_raised(before: Cap, after: Cap) -> bool:
-    """Say whether any sum of either test may grow further than it could."""
+    """Return whether any limit of either test is higher than before."""
     pairs = zip(astuple(before), astuple(after), strict=True)
     return any(new > old for old, new in pairs)
 
 
 def largest_next_epsilon(cap: Cap, spent: PrivacyCost) -> Fraction:
-    """Return the largest pure epsilon, in whole units, that `accepts` would take; 0 if none."""
+    """Return the largest pure epsilon that `accepts` allows next; 0 if none."""
     return Fraction(largest_next_units(cap, spent), EPSILON_UNITS)
 
 
-@lru_cache(maxsize=1024)  # several accounts of one charge stand alike
+@lru_cache(maxsize=1024)  # several accounts of one charge often have the same cap and sums
 def largest_next_units(cap: Cap, spent: PrivacyCost) -> int:
-    """Return the same in whole units of epsilon."""
+    """Return the largest pure epsilon that `accepts` allows next, in whole units; 0 if none."""
     by_sum = cap.epsilon - spent.epsilon
-    # epsilon^2 / 2 within the rho that is left, in units of each
+    # the largest epsilon with epsilon^2 / 2 <= the rho left, converted between the two units
     by_rho = math.isqrt(2 * max(cap.rho - spent.rho, 0) * EPSILON_UNITS**2 // RHO_UNITS)
     fitting = (units for units in (by_sum, by_rho) if _takes_pure(cap, spent, units))
     return max(fitting, default=0)
 
 
 def left(cap: Cap, spent: PrivacyCost) -> Left:
-    """Return what is left under both tests; no number is ever negative."""
+    """Return the budget left under both tests; no number is negative."""
     return Left(
         max(cap.epsilon - spent.epsilon, 0),
         max(cap.delta - spent.delta, 0),
@@ -120,6 +125,6 @@ def _takes_pure(cap: Cap, spent: PrivacyCost, units: int) -> bool:
 
 
 def _pure_debt(units: int) -> PrivacyCost:
-    """Return `debt_of` a pure epsilon of so many units, in whole numbers alone."""
+    """Return the privacy cost of a pure release of `units` of epsilon, in integer arithmetic."""
     rho = -(-(units**2) * RHO_UNITS // (2 * EPSILON_UNITS**2))
     return PrivacyCost(units, 0, rho, 0)

@@ -1,9 +1,10 @@
-"""From Rényi DP at whole orders to epsilon and delta, never in our own favour.
+"""Convert Rényi DP at integer orders to (epsilon, delta)-DP, rounded to the safe side.
 
-The bound is that of composition.py for one order alone (proof: composition.proof.md): a divergence
+The bound is that of composition.py at a single order (proof: composition.proof.md). A divergence
 of at most R at order 1 + t implies (epsilon, delta)-DP with epsilon = R - (ln delta + kappa(t)) /
-t. It holds at every order, so the best of a fixed list is taken. Divergences of several releases
-add, order by order, and may be chosen one after the other (a filter at a fixed order).
+t. It holds at every order, so the smallest epsilon over a fixed list of orders is taken. The
+divergences of several releases add up at each order, also if each release is chosen adaptively
+(a privacy filter at a fixed order).
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ _GRID: Final = 10**12
 
 
 def epsilon_at(curve: Callable[[int], Fraction], delta: Fraction) -> Fraction:
-    """Return an epsilon, rounded up, that the divergences imply with delta."""
+    """Return the epsilon, rounded up, that a Rényi divergence curve implies at this delta."""
     if not 0 < delta < 1:
         raise Bug("delta lies inside (0, 1)")
     with localcontext(_CONTEXT):
@@ -38,9 +39,9 @@ def epsilon_at(curve: Callable[[int], Fraction], delta: Fraction) -> Fraction:
 
 
 def failure_within(epsilon: Fraction, delta: Fraction) -> Fraction:
-    """Return how often something may go wrong, on either side, for that delta at that epsilon.
+    """Return the failure probability that costs at most this delta at this epsilon.
 
-    What fails with a chance f on the data and on its neighbour adds f(1 + e**epsilon) to delta, and
+    A failure of probability f, on the data and on its neighbour, adds f(1 + e**epsilon) to delta.
     1 + e**epsilon is at most 4**ceil(epsilon) for every epsilon above zero.
     """
     return delta / (1 << 2 * math.ceil(epsilon))
@@ -49,9 +50,10 @@ def failure_within(epsilon: Fraction, delta: Fraction) -> Fraction:
 def epsilon_beside(
     curve: Callable[[int], Fraction], delta: Fraction, failure: Fraction, parts: int = 1
 ) -> Fraction | None:
-    """Return an epsilon at delta for what also fails with that chance; None if delta is too small.
+    """Return the epsilon at delta of a release that also fails with probability `failure`.
 
-    Each order has one of `parts` of what the failures leave of delta.
+    Failures take their part of delta first, and the conversion gets the rest divided by `parts`.
+    The result is None if delta is too small for the failures.
     """
     for whole in itertools.count(1):
         rest = delta - failure * (1 << 2 * whole)

@@ -1,1 +1,4 @@
-"""k-anonymity and its kin: measured and reached. This is not differential privacy."""
+"""k-anonymity, l-diversity, t-closeness and more: measure them, and recode tables to reach them.
+
+This is not differential privacy.
+"""

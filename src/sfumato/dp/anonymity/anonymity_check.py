@@ -1,4 +1,4 @@
-"""How anonymous a table is: its numbers over all classes, and the worst classes first."""
+"""Check the anonymity of a table: measures over all equivalence classes, and the worst classes."""
 
 from __future__ import annotations
 
@@ -24,41 +24,41 @@ from sfumato.dp.anonymity.diversity_measures import (
 )
 from sfumato.dp.anonymity.equivalence_classes import Classes, classes_of
 
-WORST: Final = 10  # classes that a check names
+WORST: Final = 10  # number of worst classes in a check
 Numbers = dict[str, float]
 
 
 @dataclass(frozen=True)
 class WorstClass:
-    """A class of rows that look alike: what they share, how many, and what they give away."""
+    """One equivalence class: its quasi-identifier values, size and measures."""
 
     values: tuple[Value, ...]  # one per quasi-identifier
-    written: tuple[str, ...]  # the same as the file has them
+    written: tuple[str, ...]  # the same values as the file writes them
     size: int
     held: dict[str, Numbers]  # sensitive column -> measures of this class
 
 
 @dataclass(frozen=True)
 class Check:
-    """What was found of one table."""
+    """The result of an anonymity check of one table."""
 
     rows: int
     quasi: tuple[str, ...]
     classes: int
     k: int  # 0 for a table without rows
-    alone: int  # rows that are a class of their own
+    alone: int  # unique rows: classes of size one
     sensitive: dict[str, Numbers]  # column -> measures over all classes
     worst: tuple[WorstClass, ...]
 
     def of_all(self, measure: str) -> float:
-        """Return a measure over all sensitive columns: the worst of them."""
+        """Return the worst value of a measure over all sensitive columns."""
         found = [numbers[measure] for numbers in self.sensitive.values()]
         if not found:
             return math.nan
         return min(found) if measure in LEAST else max(found)
 
 
-LEAST: Final = ("l", "entropy_l")  # of these, less is worse
+LEAST: Final = ("l", "entropy_l")  # measures for which a smaller value is worse
 
 
 def check(
@@ -69,9 +69,10 @@ def check(
     others_known: bool = False,
     worst: int = WORST,
 ) -> Check:
-    """Return how anonymous the table is by these quasi-identifiers, or by all other columns.
+    """Check k-anonymity and the diversity of sensitive columns in a table.
 
-    With `others_known`, whoever is after one sensitive column knows all the others.
+    Without `quasi`, all columns that are not sensitive are quasi-identifiers. With `others_known`,
+    the attacker on one sensitive column knows all other sensitive columns.
     """
     hidden = table.of(sensitive)
     if quasi is None:
@@ -93,7 +94,7 @@ def check(
 
 
 def numbers_of(of: Contents) -> Numbers:
-    """Return every measure over all the classes."""
+    """Return every measure of a sensitive column, as the worst value over all classes."""
     l = int(distinct_ls(of).min())  # noqa: E741
     return {
         "l": l,
@@ -125,7 +126,7 @@ def _held(  # noqa: PLR0913, PLR0917  # two views of one table
 def _worst(
     classes: Classes, known: Sequence[Column], found: dict[str, Contents], count: int
 ) -> tuple[WorstClass, ...]:
-    """Return the classes that hide least: the fewest sensitive values, then the fewest people."""
+    """Return the worst classes: those with the fewest sensitive values, then the fewest people."""
     fewest: Codes = np.full(classes.count, np.iinfo(np.int64).max)
     for of in found.values():
         fewest = np.minimum(fewest, distinct_ls(of))

@@ -1,4 +1,4 @@
-"""What the classes hold of a sensitive column: which values, and how many of each."""
+"""Count the sensitive values in each equivalence class."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ _ROOM = 4096
 
 @dataclass(frozen=True)
 class Contents:
-    """The pairs of a class and a sensitive value that occur, in order, and how often each does."""
+    """The counts of a sensitive column: sorted (class, value) pairs that occur, with counts."""
 
     sizes: Codes  # people in each class
-    of_class: Codes  # of each pair
+    of_class: Codes  # the class of each pair
     of_value: Codes
     counts: Codes
-    values: int  # how many values the column can have
+    values: int  # number of values in the column's list
     is_ordered: bool
-    whole: Codes | None = None  # people of the whole table with each value, if there are others
+    whole: Codes | None = None  # counts of the whole table, if these classes are a part of it
 
     @cached_property
     def totals(self) -> Codes:
-        """Return how many people of the whole table have each value."""
+        """Return the number of people with each value in the whole table."""
         if self.whole is not None:
             return self.whole
         made: Codes = np.bincount(self.of_value, self.counts, minlength=self.values)
@@ -34,11 +34,11 @@ class Contents:
 
     @cached_property
     def starts(self) -> Codes:
-        """Return where the pairs of each class begin; every class has one at least."""
+        """Return the index of the first pair of each class; every class has at least one pair."""
         return np.searchsorted(self.of_class, np.arange(len(self.sizes)))
 
     def only(self, kept: Bits) -> Contents:
-        """Return what these classes hold, as if there were no others."""
+        """Return the contents of the kept classes, as if the others were not in the table."""
         number = np.cumsum(kept) - 1
         pairs = kept[self.of_class]
         return Contents(
@@ -54,7 +54,7 @@ class Contents:
 def contents_of(
     of_row: Codes, sizes: Codes, sensitive: Column, weights: Codes | None = None
 ) -> Contents:
-    """Return what the classes hold of the column; `of_row` says which class each row is in."""
+    """Count the values of a sensitive column in each class; `of_row` is the class of each row."""
     span = max(1, len(sensitive.values))
     key = of_row * span + sensitive.codes
     if len(sizes) * span <= 4 * len(key) + _ROOM:

@@ -1,4 +1,4 @@
-"""Columns made blunt one by one: ends cut, numbers rounded or averaged, names replaced."""
+"""Mask single columns: top and bottom coding, rounding, microaggregation, pseudonyms."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from sfumato.dp.anonymity.coded_table import Codes, Floats, Value, bound_text, i
 from sfumato.dp.refusal import Refused
 
 KEY_BYTES: Final = 32
-MOST_TOGETHER: Final = 50_000  # rows: the time grows with their square
-SHOWN_LETTERS: Final = 16  # 64 bits: two of a billion people are alike with a chance of 3 %
+MOST_TOGETHER: Final = 50_000  # rows; the time is quadratic
+SHOWN_LETTERS: Final = 16  # hex digits, 64 bits: a collision among 1e9 people has probability 3 %
 
 
 def cut_ends(values: Sequence[Value], low: float, high: float) -> list[Value]:
-    """Return the numbers with what is below `low` or above `high` replaced by `<low`, `>high`."""
+    """Bottom-code and top-code numbers: below `low` becomes `<low`, above `high` `>high`."""
     if not (low <= high and low < math.inf and high > -math.inf):
         raise Refused("bad-request", "The lower end is above the upper.", "Give low, then high.")
     return [_cut(value, low, high) for value in values]
 
 
 def rounded(values: Sequence[Value], step: float) -> list[Value]:
-    """Return the numbers as the nearest multiples of `step`; halves go up."""
+    """Round numbers to the nearest multiple of `step`; halves round up."""
     if not 1e-30 <= step <= 1e30:
         raise Refused("bad-request", "A step is a number above 0.", "Write it like 10 or 0.5.")
     exact = Fraction(str(step))
@@ -35,10 +35,10 @@ def rounded(values: Sequence[Value], step: float) -> list[Value]:
 
 
 def averaged(values: Sequence[Value], k: int) -> list[Value]:
-    """Return the numbers with each replaced by the mean of k neighbours in size, itself among them.
+    """Microaggregate one column: replace each number by the mean of its group of k similar numbers.
 
-    Microaggregation of one column: sorted, in groups of k, the last of which has up to 2k - 1.
-    Missing values stay; fewer than k numbers are all one group.
+    The numbers are sorted and cut into groups of k; the last group has up to 2k - 1. Missing values
+    stay. Fewer than k numbers form one group.
     """
     if k < 1:
         raise Refused("bad-request", "A group has one number at least.", "Give a k of 1 or more.")
@@ -53,7 +53,7 @@ def averaged(values: Sequence[Value], k: int) -> list[Value]:
 
 
 def averaged_together(columns: Sequence[Sequence[Value]], k: int) -> list[list[Value]]:
-    """Return the columns with every row of a group at the group's means: k rows or more in each."""
+    """Microaggregate several columns together: rows get the means of their group of k or more."""
     if not all(is_number(value) for column in columns for value in column):
         raise Refused(
             "bad-request",
@@ -80,14 +80,15 @@ def _group_means(column: Floats, group: Codes) -> list[Value]:
 
 
 def near_rows(rows: Floats, k: int) -> Codes:
-    """Return the group of every row, k or more in each, near each other in all columns at once.
+    """Group rows that are close in all columns, k or more in a group, by MDAV.
 
-    MDAV (Domingo-Ferrer 2005): the row farthest from the mean takes its k - 1 nearest, then the
-    row farthest from that one does, until fewer than 2k are left.
+    MDAV (Domingo-Ferrer 2005) repeats two steps until fewer than 2k rows are left. First, the row
+    farthest from the mean forms a group with its k - 1 nearest rows. Then the row farthest from
+    that row does the same.
     """
     if k < 1:
         raise Refused("bad-request", "A group has one number at least.", "Give a k of 1 or more.")
-    rows = np.ascontiguousarray(rows)  # how sums are rounded, and so who is near, hangs on it
+    rows = np.ascontiguousarray(rows)  # memory layout affects float rounding, and so the groups
     spread = rows.std(axis=0) if len(rows) else np.ones(0)
     rows = rows / np.where(spread > 0, spread, 1.0)
     group, left, number = np.zeros(len(rows), np.int64), np.arange(len(rows)), 0
@@ -105,10 +106,10 @@ def near_rows(rows: Floats, k: int) -> Codes:
 
 
 def pseudonyms(texts: Sequence[str], key: bytes, column: str) -> list[str]:
-    """Return names that only who holds the key can make: the same text, the same name.
+    """Replace texts by pseudonyms with a keyed hash (HMAC-SHA-256); equal texts stay equal.
 
-    A keyed hash (HMAC-SHA-256): without the key nobody can try all values. It hides a name, not a
-    person: rows that are alike stay linked.
+    Without the key, nobody can recover a text by trying all values. Pseudonyms do not make people
+    anonymous: rows with equal texts stay linked.
     """
     if len(key) != KEY_BYTES:
         raise Refused("bad-request", f"A key has {KEY_BYTES} bytes.", "Draw one, and keep it.")

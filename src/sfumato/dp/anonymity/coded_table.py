@@ -1,4 +1,4 @@
-"""A table as whole numbers: every column a row of codes, and what each code stands for."""
+"""Dictionary-encoded tables: each column is an array of integer codes plus the list of values."""
 
 from __future__ import annotations
 
@@ -17,41 +17,44 @@ from sfumato.dp.refusal import Refused
 
 Value = str | int | float | bool | None
 Codes = NDArray[np.int64]
-NOTHING: Final = ("", "n/a", "N/A", "NA", "NULL", "null", "NaN", "nan")  # among numbers
+NOTHING: Final = ("", "n/a", "N/A", "NA", "NULL", "null", "NaN", "nan")  # missing-value markers
 NUMERAL: Final = re.compile(r"-?(?:(?:0|[1-9][0-9]*)(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
-_LARGEST: Final = 10**100  # of numbers that are reckoned with; what is beyond stays a text
-_LONGEST: Final = 120  # letters of a number
+_LARGEST: Final = 10**100  # of numbers; a larger (or tiny) number stays a string
+_LONGEST: Final = 120  # characters of a number
 Bits = NDArray[np.bool_]
 Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
 class Column:
-    """One column: a code per row, and the values in order; a missing value is a value, the last."""
+    """A dictionary-encoded column: one code per row, and the values in sort order.
+
+    A missing value is a value too, and the last one.
+    """
 
     name: str
     codes: Codes
     values: tuple[Value, ...]
-    texts: tuple[str, ...] | None = None  # how the file writes each value, if it came from one
+    texts: tuple[str, ...] | None = None  # each value as the file wrote it, if it came from one
 
     @property
     def written(self) -> tuple[str, ...]:
-        """Return how each value is written where it is not generalised: as it was."""
+        """Return the original text of each value, for cells that are not generalised."""
         return self.texts if self.texts is not None else tuple(map(spelled, self.values))
 
     @cached_property
     def is_ordered(self) -> bool:
-        """Say whether the values are numbers, so that some are nearer than others."""
+        """Return whether all values are numbers, so that they have an order and distances."""
         return bool(self.values) and all(is_number(value) for value in self.values)
 
     def at(self, rows: Codes) -> Column:
-        """Return the column at these rows; codes keep their meaning."""
+        """Return the column for these rows only; values and codes stay the same."""
         return Column(self.name, self.codes[rows], self.values, self.texts)
 
 
 @dataclass(frozen=True)
 class Table:
-    """Columns by name; a row may stand for several that are alike, as many as its weight says."""
+    """A table of encoded columns; a row with a weight stands for that many equal rows."""
 
     columns: Mapping[str, Column]
     rows: int
@@ -59,20 +62,20 @@ class Table:
 
     @property
     def people(self) -> int:
-        """Return how many rows all the rows stand for."""
+        """Return the sum of the weights: the number of original rows."""
         return self.rows if self.weights is None else int(self.weights.sum())
 
     @property
     def weight(self) -> Codes:
-        """Return how many rows each row stands for."""
+        """Return the weight of each row: the number of original rows that it stands for."""
         return np.ones(self.rows, np.int64) if self.weights is None else self.weights
 
     def of(self, names: Iterable[str]) -> tuple[Column, ...]:
-        """Return the columns of these names, or refuse what is not there."""
+        """Return the columns with these names; refuse an unknown name."""
         return tuple(self._column(name) for name in names)
 
     def at(self, rows: Codes) -> Table:
-        """Return these rows."""
+        """Return the table with these rows only."""
         kept = {name: column.at(rows) for name, column in self.columns.items()}
         weights = None if self.weights is None else self.weights[rows]
         return Table(kept, len(rows), weights)
@@ -89,7 +92,7 @@ class Table:
 
 
 def spelled(value: Value) -> str:
-    """Return a value as it stands in a table that is released; a missing one is empty."""
+    """Convert a value to text as in a released table; a missing value becomes an empty string."""
     if value is None:
         return ""
     if isinstance(value, bool):
@@ -98,12 +101,12 @@ def spelled(value: Value) -> str:
 
 
 def is_number(value: Value) -> bool:
-    """Say whether a value has a size."""
+    """Return whether a value is a number; booleans are not."""
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def bound_text(bound: Fraction) -> str:
-    """Return the end of an interval, written down exactly if decimals can."""
+    """Convert an interval bound to text, exactly if it has a finite decimal expansion."""
     if bound.denominator == 1:
         return str(bound.numerator)
     short = repr(float(bound))
@@ -115,7 +118,7 @@ def bound_text(bound: Fraction) -> str:
 
 
 def _times(number: int, prime: int) -> int:
-    """Return how often the prime divides the number."""
+    """Return the exponent of a prime in the factorisation of a number."""
     times = 0
     while number % prime == 0:
         number, times = number // prime, times + 1
@@ -123,7 +126,7 @@ def _times(number: int, prime: int) -> int:
 
 
 def coded(name: str, values: Sequence[Value]) -> Column:
-    """Return the column with its values in order: numbers by size, then texts, then nothing."""
+    """Encode a column, with its values sorted: numbers, booleans, strings, then missing."""
     cleaned = [None if _is_nan(value) else value for value in values]
     kinds = {(type(value), value): None for value in cleaned}
     order = sorted(kinds, key=lambda kind: _rank(kind[1]))
@@ -135,14 +138,14 @@ def coded(name: str, values: Sequence[Value]) -> Column:
 
 
 def replaced(column: Column, values: Sequence[Value]) -> Column:
-    """Return the column with each of its values replaced by the one at its place."""
+    """Replace each value of a column by the value at the same index of `values`."""
     made = coded(column.name, values)
     codes = made.codes[column.codes] if len(values) else made.codes
     return written_as(column, Column(column.name, codes, made.values))
 
 
 def written_as(before: Column, after: Column) -> Column:
-    """Return the column with the values that it had before written as they were."""
+    """Give unchanged values of the new column the original text that they had before."""
     pairs = zip(before.values, before.written, strict=True)
     known = {(isinstance(value, bool), value): text for value, text in pairs}
     texts = [known.get((isinstance(v, bool), v), spelled(v)) for v in after.values]
@@ -150,30 +153,31 @@ def written_as(before: Column, after: Column) -> Column:
 
 
 def table_of(columns: Mapping[str, Sequence[Value]]) -> Table:
-    """Return the table of these columns, which are of one length."""
+    """Build a table from columns of equal length."""
     made = {name: coded(name, values) for name, values in columns.items()}
     rows = len(next(iter(made.values())).codes) if made else 0
     return Table(made, rows)
 
 
 def decoded(name: str, texts: Sequence[str], codes: Codes) -> Column:
-    """Return the column whose rows are places among different texts, numbers read as numbers.
+    """Build a column from distinct texts and a code per row; parse numbers if all are numbers.
 
-    Nothing is lost by it: what a value was written like stays beside it.
+    The column keeps the original text of each value.
     """
     small = coded(name, read_numbers(texts))
     written: list[set[str]] = [set() for _ in small.values]
     for code, text in zip(small.codes.tolist(), texts, strict=True):
         written[code].add(text)
-    kept = tuple(ways.pop() if len(ways) == 1 else "" for ways in written)  # several: of nothing
+    # a value has several texts only if it is missing
+    kept = tuple(ways.pop() if len(ways) == 1 else "" for ways in written)
     return Column(name, small.codes[codes] if len(codes) else codes, small.values, kept)
 
 
 def read_numbers(texts: Sequence[str]) -> list[Value]:
-    """Return different texts as numbers if all are, else as they are; an empty one is missing.
+    """Parse distinct texts as numbers if all are numbers; an empty text is a missing value.
 
-    Numbers are plain decimals. Where two texts would be one number (`1.1` and `1.10`), or one is
-    more than a number (`007`, `+491`, `1_0`), all stay texts: `NA` is then a text as well.
+    Numbers are plain decimals. All texts stay strings if two of them are the same number (`1.1`
+    and `1.10`), or if one is not a plain number (`007`, `+491`, `1_0`). `NA` is then a string too.
     """
     known = [text for text in texts if text not in NOTHING]
     read = {text: number_in(text) for text in known}
@@ -183,7 +187,7 @@ def read_numbers(texts: Sequence[str]) -> list[Value]:
 
 
 def number_in(text: str) -> int | float | None:
-    """Return the number that a text is, and nothing more than a number; else None."""
+    """Parse a text that is exactly a plain decimal number; return None otherwise."""
     if len(text) > _LONGEST or not NUMERAL.fullmatch(text):
         return None
     number = int(text) if text.lstrip("-").isdigit() else _whole(float(text))
@@ -191,7 +195,7 @@ def number_in(text: str) -> int | float | None:
 
 
 def _whole(number: float) -> int | float:
-    """Return 1.0 as 1: a number is one value, however it was written."""
+    """Convert 1.0 to 1, so that a number is one value however it was written."""
     return int(number) if number.is_integer() and abs(number) < 2**53 else number
 
 
@@ -206,4 +210,4 @@ def _rank(value: Value) -> tuple[int, float, str]:
         return (1, value, "")
     if isinstance(value, str):
         return (2, 0.0, value)
-    return (0, value, type(value).__name__)  # compared exactly, however large
+    return (0, value, type(value).__name__)  # Python compares int and float exactly

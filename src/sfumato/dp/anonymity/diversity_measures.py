@@ -1,7 +1,7 @@
-"""How well a class hides what its people have in common: one number per class and measure.
+"""Measures of l-diversity, t-closeness, beta-likeness and delta-disclosure, for each class.
 
-Counts stay whole numbers, and what is divided is divided once, so a figure does not depend on the
-order of the rows. `p` is a value's share of the whole table, `q` its share of the class.
+`p` is the share of a value in the whole table, `q` its share in the class. Counts stay integers
+and are divided once, so a measure does not depend on the order of the rows.
 """
 
 from __future__ import annotations
@@ -18,19 +18,20 @@ _EXACT = 2**62
 
 
 def alphas(of: Contents) -> Floats:
-    """Return the share of each class that its most frequent value has (Wong 2006)."""
+    """Return the share of the most frequent value in each class, for (alpha, k) (Wong 2006)."""
     return _share(np.maximum.reduceat(of.counts, of.starts), of.sizes)
 
 
 def distinct_ls(of: Contents) -> Codes:
-    """Return how many values each class holds (Machanavajjhala 2007)."""
+    """Return the number of distinct values in each class (l-diversity, Machanavajjhala 2007)."""
     return np.bincount(of.of_class, minlength=len(of.sizes)).astype(np.int64)
 
 
 def entropy_ls(of: Contents) -> Floats:
-    """Return the exponential of each class's entropy: as if it held so many even values.
+    """Return exp(entropy) of each class: its effective number of values (entropy l-diversity).
 
-    Values that are even indeed give their whole number, not a hair less.
+    If all values of a class are equally frequent, the result is exactly their number, without
+    float rounding.
     """
     q = _share(of.counts, of.sizes[of.of_class])
     entropy = -np.bincount(of.of_class, q * np.log(q), minlength=len(of.sizes))
@@ -41,10 +42,11 @@ def entropy_ls(of: Contents) -> Floats:
 
 
 def recursive_cs(of: Contents, l: int) -> Floats:  # noqa: E741  # the l of l-diversity
-    """Return what c has to be above, in each class, for recursive (c, l)-diversity.
+    """Return for each class the bound that c must exceed for recursive (c, l)-diversity.
 
-    The most frequent value's count over those of the l-th most frequent and all after it; where
-    fewer than l values are, no c is enough. For l = 1 the tail holds the most frequent too.
+    It is the count of the most frequent value divided by the total count of the l-th most frequent
+    and all rarer values. It is infinite if a class has fewer than l values. For l = 1 the
+    divisor includes the most frequent value.
     """
     order = np.lexsort((-of.counts, of.of_class))
     counts, rank = of.counts[order], np.arange(len(order)) - of.starts[of.of_class]
@@ -55,14 +57,17 @@ def recursive_cs(of: Contents, l: int) -> Floats:  # noqa: E741  # the l of l-di
 
 
 def ts(of: Contents) -> Floats:
-    """Return how far each class is from the whole table: by steps of order for numbers."""
+    """Return the t-closeness distance of each class to the whole table.
+
+    Numbers use the ordered distance, other values the equal distance.
+    """
     return ordered_ts(of) if of.is_ordered else equal_ts(of)
 
 
 def equal_ts(of: Contents) -> Floats:
-    """Return the distance of each class to the table where all values are equally far (Li 2007).
+    """Return the t-closeness distance with equal distances between values (Li 2007).
 
-    Half the sum of |q - p|: what q is above p, over the values that the class holds.
+    It is half the sum of |q - p|. That equals the sum of q - p over the values with q above p.
     """
     people = int(of.totals.sum())
     above = of.counts * people - of.sizes[of.of_class] * of.totals[of.of_value]
@@ -71,10 +76,11 @@ def equal_ts(of: Contents) -> Floats:
 
 
 def ordered_ts(of: Contents) -> Floats:
-    """Return the earth mover's distance of each class to the table, one step per value in order.
+    """Return the earth mover's distance of each class to the table, with one step per value.
 
-    Between two values that a class holds its running share stays, while the table's grows: of
-    each such stretch the values below and above the crossing are summed from running sums.
+    Between two values of a class, the cumulative share of the class is constant while that of the
+    table grows. In each such stretch, running sums give the total difference before and after the
+    two cross.
     """
     totals = of.totals[of.totals > 0]
     if len(totals) < 2:
@@ -83,7 +89,7 @@ def ordered_ts(of: Contents) -> Floats:
     kind = np.int64 if people * people * len(totals) < _EXACT else np.float64
     running: NDArray[Any] = np.cumsum(totals).astype(
         kind
-    )  # Any: whole, or floats; people with this value or a smaller one
+    )  # Any: integers or floats; people with this value or a smaller one
     sums = np.concatenate([np.zeros(1, kind), np.cumsum(running)])
     place = (np.cumsum(of.totals > 0) - 1)[of.of_value]
     here = np.cumsum(of.counts)
@@ -91,25 +97,26 @@ def ordered_ts(of: Contents) -> Floats:
     size: NDArray[Any] = of.sizes[of.of_class].astype(kind)
     ends = np.append(place[1:], len(totals))
     ends[of.starts[1:] - 1] = len(totals)
-    level: NDArray[Any] = below.astype(kind) * people  # a running share, over size * people
+    level: NDArray[Any] = below.astype(kind) * people  # cumulative share times size * people
     cross = np.searchsorted(running, level // size, side="right").clip(place, ends)
     after = size * (sums[ends] - sums[cross]) - level * (ends - cross)
     before = level * (cross - place) - size * (sums[cross] - sums[place])
     moved: NDArray[Any] = np.zeros(len(of.sizes), kind)
     np.add.at(moved, of.of_class, before + after)
-    moved += of.sizes.astype(kind) * sums[place[of.starts]]  # where the class has nothing yet
+    moved += of.sizes.astype(kind) * sums[place[of.starts]]  # before the first value of the class
     return _share(moved, of.sizes.astype(np.float64) * people * (len(totals) - 1))
 
 
 def betas(of: Contents) -> Floats:
-    """Return the largest (q - p)/p of each class: basic beta-likeness (Cao and Karras 2012)."""
+    """Return the largest (q - p)/p in each class: basic beta-likeness (Cao and Karras 2012)."""
     return np.maximum.reduceat(_gains(of), of.starts)
 
 
 def enhanced_betas(of: Contents) -> Floats:
-    """Return the least beta that each class has in enhanced beta-likeness, or infinity.
+    """Return the smallest beta for which each class has enhanced beta-likeness, or infinity.
 
-    Every value may gain at most min(beta, -ln p): one that gains more than -ln p has no beta.
+    Enhanced beta-likeness limits (q - p)/p to min(beta, -ln p). If a value exceeds -ln p, no beta
+    is large enough.
     """
     gains = _gains(of)
     most = -np.log(_share(of.totals, np.full(of.values, of.totals.sum()))[of.of_value])
@@ -117,10 +124,10 @@ def enhanced_betas(of: Contents) -> Floats:
 
 
 def deltas(of: Contents) -> Floats:
-    """Return the largest |ln(q / p)| of each class, over the values that it holds.
+    """Return the largest |ln(q / p)| in each class, over the values in it (delta-disclosure).
 
-    Brickell and Shmatikov (2008) ask it of all values of the table, and a class that lacks one is
-    infinitely far; see `lacking`.
+    Brickell and Shmatikov (2008) take the maximum over all values of the table, so it is infinite
+    for a class that lacks a value; see `lacking`.
     """
     people = int(of.totals.sum())
     q = of.counts.astype(np.float64) * people
@@ -129,7 +136,7 @@ def deltas(of: Contents) -> Floats:
 
 
 def lacking(of: Contents) -> Codes:
-    """Return how many values of the table each class does not hold."""
+    """Return how many values of the table are missing in each class."""
     return int(np.count_nonzero(of.totals)) - distinct_ls(of)
 
 

@@ -1,4 +1,4 @@
-"""Rows that look alike, put together: one number per row says which class it is in."""
+"""Equivalence classes: group rows that are equal in given columns; one class number per row."""
 
 from __future__ import annotations
 
@@ -14,20 +14,23 @@ _LARGEST = 2**62
 
 @dataclass(frozen=True)
 class Classes:
-    """The classes of a table: which one each row is in, and how many people are in each."""
+    """The equivalence classes of a table: the class of each row, and the size of each class."""
 
     of_row: Codes
-    sizes: Codes  # none is zero
-    first: Codes  # the place of one row of each class
+    sizes: Codes  # people in each class, at least one
+    first: Codes  # the index of one row of each class
 
     @property
     def count(self) -> int:
-        """Return how many classes there are."""
+        """Return the number of classes."""
         return len(self.sizes)
 
 
 def key_of(columns: Sequence[tuple[Codes, int]], rows: int) -> Codes:
-    """Return one number per row, the same for rows that are alike in these (codes, how many)."""
+    """Return one integer key per row; rows with equal codes in all columns have equal keys.
+
+    Each column is a pair of its codes and the number of its values.
+    """
     key, span = np.zeros(rows, np.int64), 1
     for codes, count in columns:
         if span > _LARGEST // max(1, count):
@@ -38,20 +41,20 @@ def key_of(columns: Sequence[tuple[Codes, int]], rows: int) -> Codes:
 
 
 def classes_of(columns: Sequence[Column], rows: int, weights: Codes | None = None) -> Classes:
-    """Return the classes of rows that are alike in all these columns; without columns, one."""
+    """Return the equivalence classes of rows by these columns; without columns, a single class."""
     key = key_of([(column.codes, len(column.values)) for column in columns], rows)
     return classes_of_keys(key, weights)
 
 
 def classes_of_keys(key: Codes, weights: Codes | None = None) -> Classes:
-    """Return the classes of rows with the same key."""
+    """Return the equivalence classes of rows with equal keys."""
     _, first, of_row = np.unique(key, return_index=True, return_inverse=True)
     of_row = of_row.ravel()
     return Classes(of_row, counted(of_row, len(first), weights), first)
 
 
 def counted(of_row: Codes, count: int, weights: Codes | None) -> Codes:
-    """Return how many people have each number below `count`; exact below 2**53."""
+    """Sum the weights of the rows of each class number below `count`; exact below 2**53."""
     return np.bincount(of_row, weights, minlength=count).astype(np.int64)
 
 

@@ -1,7 +1,7 @@
-"""Hierarchies: for every value of a column, what it may be replaced by, step by step.
+"""Generalisation hierarchies: for every value of a column, its more general labels by level.
 
-Level 0 is the values themselves. A group of one level lies within one group of the next, and the
-last level may be one group that says nothing.
+Level 0 is the values themselves. Each group of a level is inside one group of the next level. The
+last level may be a single group with no information (`*`).
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from sfumato.dp.anonymity.coded_table import Codes, Column, Floats, Value, is_nu
 from sfumato.dp.refusal import Refused
 
 ANYTHING = "*"
-Step = Callable[[Value, str], str]  # of a value, and of how it is written
+Step = Callable[[Value, str], str]  # maps a value and its original text to a label
 
 
 @dataclass(frozen=True)
 class Level:
-    """One step of a hierarchy: the group of every value of the domain, and the groups' names."""
+    """One level of a hierarchy: the group of every value of the domain, and the group labels."""
 
     of_value: Codes
     labels: tuple[str, ...]
@@ -30,7 +30,7 @@ class Level:
 
 @dataclass(frozen=True)
 class Hierarchy:
-    """A column's domain, in order, and its levels; `build` checks that they nest."""
+    """A column's domain, in order, and its levels; `build` checks that the levels nest."""
 
     name: str
     domain: tuple[Value, ...]
@@ -38,20 +38,21 @@ class Hierarchy:
 
     @property
     def height(self) -> int:
-        """Return how many levels there are, the values themselves included."""
+        """Return the number of levels, including level 0 with the values themselves."""
         return len(self.levels)
 
     @cached_property
     def losses(self) -> tuple[Floats, ...]:
-        """Return, per level, how uncertain each value of the domain becomes, from 0 to 1.
+        """Return the normalised certainty penalty of each value at each level, from 0 to 1.
 
-        Of numbers: the width of its group over the domain's; of all else: the share of the
-        domain in its group, and nothing for a group of one (Xu and others 2006).
+        For numbers it is the width of the value's group over the width of the domain. For other
+        values it is the share of the domain in the group, or 0 for a group of one value (Xu and
+        others 2006).
         """
         return tuple(_losses(self.domain, level) for level in self.levels)
 
     def codes_of(self, column: Column) -> Codes:
-        """Return the column's rows as places in the domain, or refuse values outside it."""
+        """Encode a column by indices in the domain; refuse values outside the domain."""
         place_of = {_kind(value): place for place, value in enumerate(self.domain)}
         places = [place_of.get(_kind(value), -1) for value in column.values]
         missing = sum(place < 0 for place in places)
@@ -65,7 +66,7 @@ class Hierarchy:
         return np.array(places, np.int64)[column.codes]
 
     def preview(self, count: int = 6) -> list[tuple[str, ...]]:
-        """Return some values with what each level makes of them, spread over the domain."""
+        """Return sample values, evenly spread over the domain, with their label at each level."""
         spread = np.unique(np.linspace(0, len(self.domain) - 1, count).astype(int))
         if not self.domain:
             return []
@@ -75,9 +76,7 @@ class Hierarchy:
 
 
 def build(column: Column, steps: Sequence[Step]) -> Hierarchy:
-    """Return the hierarchy of the column's values whose levels these steps make, each from both
-    the value itself and how it is written.
-    """
+    """Build a column's hierarchy: each step maps a value and its text to a label of one level."""
     levels = [Level(np.arange(len(column.values)), column.written)]
     levels += [_level(column, step) for step in steps]
     for finer, coarser in pairwise(levels):
@@ -106,9 +105,9 @@ def _check_nested(name: str, finer: Level, coarser: Level) -> None:
 
 
 def _check_names(name: str, levels: Sequence[Level]) -> None:
-    """Refuse a group whose name says, at a level below, something that is not in it.
+    """Refuse a group label that also names a value or group outside it at a lower level.
 
-    Cells of several levels may stand in one table: nobody could tell what such a name means.
+    A recoded table may mix cells of several levels, so such a label would be ambiguous.
     """
     places: dict[str, list[int]] = {text: [] for level in levels[1:] for text in level.labels}
     for level in levels:
@@ -141,7 +140,7 @@ def _losses(domain: Sequence[Value], level: Level) -> Floats:
 
 
 def _widths(sized: Floats, level: Level, count: int) -> Floats:
-    """Return the width of each group; one that mixes numbers with nothing is as wide as can be."""
+    """Return the width of each group; a group of numbers and missing values has the full width."""
     low, high = np.full(count, np.inf), np.full(count, -np.inf)
     known = ~np.isnan(sized)
     np.minimum.at(low, level.of_value[known], sized[known])

@@ -1,10 +1,12 @@
-"""Global recoding: the best of all ways to generalise whole columns, without trying them all.
+"""Global recoding: find the optimal level of generalisation for each column, with pruning.
 
-A node of the lattice is a level for each column. Its loss is the mean uncertainty of all rows, a
-suppressed row counted as wholly uncertain. So a node's loss is never below what its levels cost if
-nothing were suppressed, and that is known beforehand for every node: whatever costs as much as the
-best found is not looked at. And what misses k or l at a node by more rows than may be suppressed
-misses it at every node below (predictive tagging): merged classes stay large and diverse.
+A node of the lattice is one level for each column. Its loss is the mean normalised certainty
+penalty of all rows, and a suppressed row counts as 1. Two rules prune the search:
+
+- The loss without suppression is a lower bound and is known for every node in advance. A node
+  whose bound is at least the best loss found is skipped.
+- If too many rows fail k or l at a node, they also fail at every node below (predictive tagging).
+  The reason is that merging classes never makes them smaller or less diverse.
 """
 
 from __future__ import annotations
@@ -25,27 +27,27 @@ from sfumato.dp.anonymity.privacy_criteria import kept_by
 from sfumato.dp.anonymity.recoding_task import Node, Task, Tuples
 from sfumato.dp.refusal import Refused
 
-# --- The different rows of a table as few numbers each: what a search looks at again and again
+# --- Packed rows: the data structure on which the search evaluates nodes
 #
-# Several columns with few values are packed into one number, and at a node a small table says which
-# group each number is in. So a look takes one pass over the rows for each pack, not for each
-# column.
+# Several columns with few values are packed into one integer. At a node, a small lookup table maps
+# each packed integer to its group. So evaluating a node takes one pass over the rows for each pack,
+# not for each column.
 
 
-_WIDE: Final = 4096  # numbers that a pack of several columns may have
-_ROOM: Final = 16  # so many times the rows may a key span before it is sorted
+_WIDE: Final = 4096  # most distinct integers in a pack of several columns
+_ROOM: Final = 16  # keys are sorted if their range exceeds this many times the rows
 _LARGEST: Final = 2**62
 
 
 @dataclass(frozen=True)
 class Pack:
-    """Columns that are one number together."""
+    """Columns that are packed into one integer."""
 
     axes: tuple[int, ...]
     hierarchies: tuple[Hierarchy, ...]
 
     def groups(self, node: Node) -> tuple[Codes, int]:
-        """Return which group each number is in at the node, and how many groups there are."""
+        """Return the group of each packed integer at a node, and the number of groups."""
         groups, count = np.zeros(1, np.int64), 1
         for axis, hierarchy in zip(self.axes, self.hierarchies, strict=True):
             level = hierarchy.levels[node[axis]]
@@ -54,7 +56,7 @@ class Pack:
         return groups, count
 
     def losses(self, node: Node) -> Floats:
-        """Return how uncertain each number becomes at the node, summed over the columns."""
+        """Return the loss of each packed integer at a node, summed over the columns."""
         losses = np.zeros(1)
         for axis, hierarchy in zip(self.axes, self.hierarchies, strict=True):
             losses = np.add.outer(losses, hierarchy.losses[node[axis]]).ravel()
@@ -63,7 +65,7 @@ class Pack:
 
 @dataclass(frozen=True)
 class PackedRows:
-    """Different rows, and how many of each; rows of one task have the same packs."""
+    """The distinct rows of a table in packed form, with weights; a task has one set of packs."""
 
     packs: tuple[Pack, ...]
     numbers: tuple[Codes, ...]  # per pack
@@ -73,11 +75,11 @@ class PackedRows:
 
     @property
     def rows(self) -> int:
-        """Return how many different rows there are."""
+        """Return the number of distinct rows."""
         return len(self.weights)
 
     def loss_of(self, rows: Codes, node: Node) -> float:
-        """Return what these rows lose by being left out at the node, summed over all columns."""
+        """Return the additional loss if these rows are suppressed at a node, as a weighted sum."""
         columns = sum(len(pack.axes) for pack in self.packs)
         spared = np.zeros(len(rows))
         for pack, numbers in zip(self.packs, self.numbers, strict=True):
@@ -85,7 +87,7 @@ class PackedRows:
         return float((columns - spared) @ self.weights[rows]) / (columns or 1)
 
     def at(self, rows: Codes, weights: Codes) -> PackedRows:
-        """Return these rows with other weights."""
+        """Return the selected rows with new weights."""
         numbers = tuple(one[rows] for one in self.numbers)
         secrets = tuple(one[rows] for one in self.secrets)
         return PackedRows(self.packs, numbers, secrets, self.columns, weights)
@@ -93,18 +95,21 @@ class PackedRows:
 
 @dataclass(frozen=True)
 class Kinds:
-    """Rows put together by a key: the key of every row, and of every kind, in order."""
+    """Rows grouped by an integer key."""
 
-    key: Codes
-    span: int  # keys are below
-    keys: Codes
+    key: Codes  # the key of every row
+    span: int  # every key is below this
+    keys: Codes  # the key of every group, in order
     sizes: Codes
-    names: Codes  # of every kind, the key that was given
+    names: Codes  # the original key of every group, before keys were renumbered
 
 
 @dataclass(frozen=True)
 class Look:
-    """Rows at a node: their classes, what these hold, and rows alike in that as well."""
+    """The evaluation of a node: the equivalence classes of the rows, and their contents.
+
+    `alike` groups rows that are equal in class and sensitive values.
+    """
 
     rows: PackedRows
     classes: Kinds
@@ -112,21 +117,21 @@ class Look:
     alike: Kinds
 
     def outside(self, kept: Bits) -> Codes:
-        """Return the rows of the classes that are not kept."""
+        """Return the rows of the suppressed classes."""
         is_kept = np.zeros(self.classes.span, bool)
         is_kept[self.classes.keys] = kept
         return np.flatnonzero(~is_kept[self.classes.key])
 
     @property
     def merged(self) -> PackedRows:
-        """Return one row for all of a class that are alike in what is sensitive."""
+        """Return one row for all rows that are equal in class and sensitive values."""
         anyone = np.zeros(self.alike.span, np.int64)
         anyone[self.alike.key] = np.arange(self.rows.rows)
         return self.rows.at(anyone[self.alike.keys], self.alike.sizes)
 
 
 def packed_rows(task: Task) -> PackedRows:
-    """Return the task's different rows, packed."""
+    """Pack the distinct rows of a task."""
     tuples = task.tuples
     packs, numbers = [], []
     for axes in _together([len(h.domain) for h in task.hierarchies], min(_WIDE, tuples.rows)):
@@ -140,7 +145,7 @@ def packed_rows(task: Task) -> PackedRows:
 
 
 def look_at(rows: PackedRows, node: Node) -> Look:
-    """Return the classes of the rows at the node."""
+    """Compute the equivalence classes of the rows at a node, and their sensitive contents."""
     classes = alike = _kinds(*_key(rows, node), rows.weights)
     contents = []
     for column, codes in zip(rows.columns, rows.secrets, strict=True):
@@ -152,7 +157,7 @@ def look_at(rows: PackedRows, node: Node) -> Look:
 
 
 def _together(domains: Sequence[int], most: int) -> list[tuple[int, ...]]:
-    """Return the columns in packs of at most so many numbers, or of one column."""
+    """Group adjacent columns into packs of at most `most` distinct integers, or of one column."""
     packs: list[tuple[int, ...]] = []
     size = 0
     for axis, values in enumerate(domains):
@@ -164,7 +169,7 @@ def _together(domains: Sequence[int], most: int) -> list[tuple[int, ...]]:
 
 
 def _key(rows: PackedRows, node: Node) -> tuple[Codes, int]:
-    """Return a key for the class of each row, and what keys are below."""
+    """Return a key for the class of each row, and an upper bound of the keys."""
     grouped = [pack.groups(node) for pack in rows.packs]
     span = prod(count for _, count in grouped)
     if span > _LARGEST:
@@ -179,7 +184,7 @@ def _key(rows: PackedRows, node: Node) -> tuple[Codes, int]:
 
 
 def _beside(kinds: Kinds, column: Column, codes: Codes, weights: Codes) -> Kinds:
-    """Return the kinds divided by what is sensitive."""
+    """Split each group by the values of a sensitive column."""
     values = max(1, len(column.values))
     return _kinds(kinds.key * values + codes, kinds.span * values, weights)
 
@@ -194,7 +199,7 @@ def _contents(classes: Kinds, pairs: Kinds, column: Column) -> Contents:
 
 
 def _kinds(key: Codes, span: int, weights: Codes) -> Kinds:
-    """Return the kinds of rows by a key; by sorting only if need be."""
+    """Group rows by a key; sort only if the keys span a large range."""
     if span > _ROOM * len(key) + 1024:
         names, small = np.unique(key, return_inverse=True)
         small, places = small.ravel(), np.arange(len(names))
@@ -205,44 +210,44 @@ def _kinds(key: Codes, span: int, weights: Codes) -> Kinds:
 
 
 MOST_NODES = 2_000_000
-_SMALLER = 0.5  # a rolled-up table is kept if it has at most this share of the rows it came from
-_EQUAL = 1e-12  # a step up, where nothing else tells two nodes apart
-_FEW = 400  # rows that need no rolling up
-_RETRIED = 200  # hopeless nodes, to say how close one can get
-_ROLLED = 12  # so many times the table's different rows may all that is rolled up have
+_SMALLER = 0.5  # a rolled-up table is stored if it has at most this share of its source's rows
+_EQUAL = 1e-12  # extra cost of one level, to break ties between nodes of equal loss
+_FEW = 400  # tables with at most this many rows are not rolled up
+_RETRIED = 200  # most hopeless nodes that a refusal evaluates to report the nearest one
+_ROLLED = 12  # all rolled-up tables together have at most this many times the distinct rows
 
 
 @dataclass(frozen=True)
 class Judged:
-    """A node that was looked at: whether it may be chosen, at what loss, and why not."""
+    """An evaluated node: whether it meets the criteria, and its loss."""
 
     node: Node
     suppressed: int
     loss: float
     is_reached: bool
-    is_hopeless: bool  # so is every node below
+    is_hopeless: bool  # every node below fails too
 
 
 @dataclass
 class _Search:
-    """What a search has learnt so far; the only state here."""
+    """The mutable state of a search; this module has no other state."""
 
     task: Task
     rows: PackedRows
     limit: int  # rows that may be suppressed
-    least: Floats  # for each node, what it costs without suppression
-    closed: Bits  # nodes that need not be looked at
+    least: Floats  # for each node, its loss without suppression: a lower bound
+    closed: Bits  # nodes that need no evaluation
     best: Judged | None = None
-    missed: list[Judged] = field(default_factory=list)  # nodes that do not reach the goal
+    missed: list[Judged] = field(default_factory=list)  # nodes that fail the criteria
     looked: int = 0
-    rolled: list[PackedRows] = field(default_factory=list)  # the rows at nodes that were looked at
+    rolled: list[PackedRows] = field(default_factory=list)  # rolled-up rows of evaluated nodes
     rolled_at: Codes = field(default_factory=lambda: np.zeros((0, 0), np.int64))  # those nodes
     rolled_rows: int = 0
 
 
 @dataclass(frozen=True)
 class Found:
-    """The best node, and how much of the lattice had to be looked at."""
+    """The best node, the size of the lattice, and the number of nodes evaluated."""
 
     best: Judged
     nodes: int
@@ -250,7 +255,10 @@ class Found:
 
 
 def search(task: Task, suppress: float = 0.0) -> Found:
-    """Return the node of least loss that reaches the goal with at most that share suppressed."""
+    """Find the node of least loss that meets the criteria, suppressing at most `suppress`.
+
+    `suppress` is a share of all rows, from 0 to 1.
+    """
     nodes = int(np.prod([float(height) for height in task.heights]))
     if nodes > MOST_NODES:
         raise Refused(
@@ -263,12 +271,12 @@ def search(task: Task, suppress: float = 0.0) -> Found:
         _climb(state, node)
     if state.best is None:
         raise unreachable(task, _nearest(state))
-    best = judge(task, state.best.node, state.limit)  # without what decides between equals
+    best = judge(task, state.best.node, state.limit)  # its loss without the tie-breaking _EQUAL
     return Found(best, nodes, state.looked)
 
 
 def judge(task: Task, node: Node, limit: int, tuples: Tuples | None = None) -> Judged:
-    """Return what the node comes to: rows of classes that miss the goal are suppressed."""
+    """Evaluate a node: suppress the classes that fail the criteria, and compute the loss."""
     rows = task.tuples if tuples is None else tuples
     ids, sizes = task.classes(rows, node)
 
@@ -285,7 +293,7 @@ def _judged(
     contents: Sequence[Contents],
     loss: Callable[[Bits], float],
 ) -> Judged:
-    """Return what classes at a node come to, where `loss` is that of keeping some of them."""
+    """Evaluate the classes of a node; `loss` computes the loss for a choice of kept classes."""
     task, node, limit = at
     least = int(sizes[task.goal.surely_fails(sizes, contents)].sum())
     if least > limit:
@@ -303,7 +311,7 @@ def every_node(task: Task) -> Iterator[Node]:
 
 
 def unreachable(task: Task, nearest: Judged | None) -> Refused:
-    """Return the refusal that says how close one can get."""
+    """Build the refusal for unreachable criteria; it reports the nearest node found."""
     rest = task.people if nearest is None else nearest.suppressed
     share = rest / max(1, task.people)
     more = "Let more rows be suppressed, a" if rest < task.people else "A"
@@ -329,7 +337,7 @@ def _begun(task: Task, limit: int) -> _Search:
         shape = [1] * len(task.heights)
         shape[axis] = -1
         least = least + means.reshape(shape) / len(task.heights)
-    for axis, height in enumerate(task.heights):  # of equally good nodes, the lowest
+    for axis, height in enumerate(task.heights):  # among nodes of equal loss, prefer the lowest
         shape = [1] * len(task.heights)
         shape[axis] = -1
         least = least + np.arange(height).reshape(shape) * _EQUAL
@@ -343,13 +351,13 @@ def _cheapest_open(state: _Search) -> Node | None:
     costs = np.where(state.closed, np.inf, state.least)
     place = int(np.argmin(costs))
     bound = np.inf if state.best is None else state.best.loss
-    if not costs.flat[place] < bound:  # as dear as the best, or closed
+    if not costs.flat[place] < bound:  # no better than the best, or closed
         return None
     return tuple(int(level) for level in np.unravel_index(place, costs.shape))
 
 
 def _climb(state: _Search, node: Node) -> None:
-    """Look at a chain of nodes from this one to the top, by halving: where does hope begin?"""
+    """Bisect a chain of nodes from this one to the top for the lowest one that is not hopeless."""
     chain = list(_chain(state, node))
     low, high = 0, len(chain) - 1
     while low <= high:
@@ -362,9 +370,9 @@ def _climb(state: _Search, node: Node) -> None:
 
 
 def _chain(state: _Search, node: Node) -> Iterator[Node]:
-    """Yield open nodes from this one upwards, each time by the step that costs least.
+    """Yield open nodes from this one upwards, each time by the cheapest step.
 
-    It ends where a node costs as much as the best that is known.
+    The chain ends at a node whose lower bound is at least the best loss found.
     """
     bound = np.inf if state.best is None else state.best.loss
     while state.least[node] < bound:
@@ -403,9 +411,10 @@ def _look(state: _Search, node: Node) -> Judged:
 
 
 def _nearest(state: _Search) -> Judged | None:
-    """Return the node found that leaves out fewest rows.
+    """Return the evaluated node that suppresses the fewest rows.
 
-    What is known of a hopeless node is how many rows miss k or l: more may miss the rest.
+    For a hopeless node only the rows that fail k or l are known. More rows may fail the other
+    criteria, so such nodes are evaluated again.
     """
     task = state.task
     if task.goal.is_about_k_and_l:
@@ -425,14 +434,14 @@ def _nearest(state: _Search) -> Judged | None:
 
 
 def _smallest_source(state: _Search, node: Node) -> PackedRows:
-    """Return the fewest different rows that are enough for the node."""
+    """Return the smallest stored table from which the node can be evaluated."""
     fitting = (state.rolled_at <= np.array(node, np.int64)).all(axis=1)
     rows = [state.rolled[place] for place in np.flatnonzero(fitting)]
     return min(rows, key=lambda one: one.rows, default=state.rows)
 
 
 def _keep_rolled_up(state: _Search, node: Node, look: Look) -> None:
-    """Keep one row for all that are alike at the node, if that is fewer, within what fits."""
+    """Store the rolled-up rows of a node, if they are much fewer and the memory limit allows it."""
     rows, made = look.rows.rows, len(look.alike.sizes)
     room = _ROLLED * state.rows.rows - state.rolled_rows
     if rows <= _FEW or made > min(room, _SMALLER * rows):

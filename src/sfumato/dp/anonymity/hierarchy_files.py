@@ -1,4 +1,4 @@
-"""Rules as they are written down for review: plain values, as TOML and JSON have them."""
+"""Read and write hierarchy rules as JSON, TOML and taxonomy CSV."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from sfumato.dp.anonymity.hierarchy_rules import (
 )
 from sfumato.dp.refusal import Refused
 
-Json = dict[str, Any]  # Any: whatever JSON holds
+Json = dict[str, Any]  # Any: any JSON value
 
 
 def rule_json(rule: Rule) -> Json:
-    """Return the rule as JSON."""
+    """Convert a hierarchy rule to a JSON object."""
     match rule:
         case Intervals(widths, start):
             return {"kind": "intervals", "widths": list(widths), "start": start}
@@ -40,7 +40,7 @@ def rule_json(rule: Rule) -> Json:
 
 
 def rules_toml(rules: Mapping[str, Rule]) -> str:
-    """Return the rules of several columns as TOML, a section for each."""
+    """Write the rules of several columns as TOML, one section per column."""
     sections = []
     for name, rule in rules.items():
         shape = rule_json(rule)
@@ -54,12 +54,12 @@ def rules_toml(rules: Mapping[str, Rule]) -> str:
 
 
 def read_rules(shape: Mapping[str, object]) -> dict[str, Rule]:
-    """Return the rules that a TOML or JSON text holds, or refuse."""
+    """Read the rules of several columns from parsed TOML or JSON; refuse invalid ones."""
     return {name: read_rule(name, rule) for name, rule in shape.items()}
 
 
 def read_rule(name: str, shape: object) -> Rule:
-    """Return one column's rule, or refuse."""
+    """Read the rule of one column; refuse an invalid one."""
     try:
         if isinstance(shape, Mapping):
             return _read(shape)
@@ -75,9 +75,10 @@ def read_rule(name: str, shape: object) -> Rule:
 
 
 def read_taxonomy(text: str) -> Taxonomy:
-    """Return the taxonomy of a CSV without a header: a value, its group, that one's, and so on.
+    """Read a taxonomy from a CSV without header: value, its group, the group's group, and so on.
 
-    What many programs write too: `;` may part the fields, and a last column of `*` is left out.
+    This is also the format of other anonymisation tools: fields may be separated by `;`, and
+    trailing `*` fields are dropped.
     """
     separator = ";" if text.count(";") > text.count(",") else ","
     groups: dict[str, tuple[str, ...]] = {}
@@ -151,5 +152,5 @@ def _toml(value: object) -> str:
 
 
 def _text(value: str) -> str:
-    """Return a TOML text: as JSON, whose escapes TOML shares."""
+    """Quote a TOML string; the escapes of JSON are valid in TOML."""
     return json.dumps(value, ensure_ascii=True)

@@ -1,4 +1,7 @@
-"""Rules that make hierarchies: they know no rows, so they are reviewed once and used again."""
+"""Rules that build generalisation hierarchies: intervals, prefixes, dates and taxonomies.
+
+A rule contains no rows of a table, so it can be reviewed once and used again.
+"""
 
 from __future__ import annotations
 
@@ -15,29 +18,29 @@ from sfumato.dp.anonymity.coded_table import Column, Value, bound_text, is_numbe
 from sfumato.dp.anonymity.generalization_hierarchy import ANYTHING, Hierarchy, Step, build
 from sfumato.dp.refusal import Refused
 
-DAY: Final = re.compile(  # with a time of day or without
+DAY: Final = re.compile(  # an ISO date, with or without time of day
     r"(\d{4})-(\d{2})-(\d{2})(?:[T ]\d{2}:\d{2}(?::\d{2}(?:\.\d+)?)?(?:Z|[+-]\d{2}:?\d{2})?)?"
 )
 POST: Final = re.compile(
     r"\b(zip|plz|post(al)?[_ ]?code)", re.I
-)  # names of columns whose digits are places
+)  # names of columns with postal codes
 UNITS: Final = ("month", "quarter", "year", "decade")
-_LEAST: Final = 1e-30  # widths that are written down exactly
+_LEAST: Final = 1e-30  # smallest width that can be written exactly
 _MOST: Final = 1e30
-_PREFIXES: Final = 8  # levels of prefixes that are proposed
-FAN: Final = 4  # groups of a proposed level, about, for each group of the next
+_PREFIXES: Final = 8  # most levels of a proposed prefix rule
+FAN: Final = 4  # in a proposed rule, about this many groups form one group of the next level
 
 
 @dataclass(frozen=True)
 class Intervals:
-    """Numbers become intervals of these widths, each a multiple of the one before."""
+    """Rule: generalise numbers to intervals of these widths, each a multiple of the previous."""
 
     widths: tuple[float, ...]
     start: float = 0.0
 
     @property
     def steps(self) -> tuple[Step, ...]:
-        """Return what each level makes of a number."""
+        """Return for each level the function that generalises a number."""
         return tuple(self._step(width) for width in self.widths)
 
     def _step(self, width: float) -> Step:
@@ -54,13 +57,13 @@ class Intervals:
 
 @dataclass(frozen=True)
 class Prefixes:
-    """Texts keep so many of their first letters, fewer at every level; the rest is hidden."""
+    """Rule: keep the first letters of a text, fewer at each level; the others become `*`."""
 
     keep: tuple[int, ...]
 
     @property
     def steps(self) -> tuple[Step, ...]:
-        """Return what each level makes of a text."""
+        """Return for each level the function that generalises a text."""
         return tuple(self._step(count) for count in self.keep)
 
     def _step(self, count: int) -> Step:
@@ -72,13 +75,13 @@ class Prefixes:
 
 @dataclass(frozen=True)
 class Dates:
-    """Days (2026-11-22, or with a time) become months, quarters, years, decades."""
+    """Rule: generalise dates (2026-11-22, or with a time) to months, quarters, years, decades."""
 
     units: tuple[str, ...]
 
     @property
     def steps(self) -> tuple[Step, ...]:
-        """Return what each level makes of a day; what is none stays."""
+        """Return for each level the function that generalises a date; other texts stay."""
         return tuple(self._step(unit) for unit in self.units)
 
     def _step(self, unit: str) -> Step:
@@ -91,7 +94,7 @@ class Dates:
 
 @dataclass(frozen=True)
 class Taxonomy:
-    """Each value with its groups, the narrowest first; as a CSV has them, a line for a value."""
+    """Rule: explicit groups for each value, the narrowest first, as on one line of a CSV."""
 
     groups: Mapping[str, tuple[str, ...]]
 
@@ -105,7 +108,7 @@ class Taxonomy:
 
     @property
     def steps(self) -> tuple[Step, ...]:
-        """Return what each level makes of a value that the taxonomy knows."""
+        """Return for each level the function that generalises a value; it refuses unknown ones."""
         height = max((len(path) for path in self.groups.values()), default=0)
         return tuple(self._step(level) for level in range(height))
 
@@ -124,20 +127,20 @@ class Taxonomy:
 
 
 Rule = Intervals | Prefixes | Dates | Taxonomy
-EVERYTHING: Final = Taxonomy({})  # no level between the values and `*`
+EVERYTHING: Final = Taxonomy({})  # all or nothing: no level between the values and `*`
 
 
 def built(column: Column, rule: Rule) -> Hierarchy:
-    """Return the hierarchy of a column's own values by the rule, with `*` on top of it."""
+    """Build the hierarchy of a column's values by a rule, with `*` as the highest level."""
     _check(column, rule)
     steps = () if rule == EVERYTHING else rule.steps
     return build(column, [*steps, lambda _value, _text: ANYTHING])
 
 
 def proposed(column: Column) -> Rule:
-    """Return a rule that suits the values: dates, numbers, codes of one length, or only `*`.
+    """Propose a rule for the values of a column: dates, intervals, prefixes, or only `*`.
 
-    It is a proposal: see `Hierarchy.preview`, and change the rule before it is used.
+    It is only a proposal. Check it with `Hierarchy.preview` and edit the rule before using it.
     """
     known = [value for value in column.values if value is not None and not _is_cut(value)]
     if len(known) > 2 and column_of_numbers(known):
@@ -157,25 +160,25 @@ def proposed(column: Column) -> Rule:
 
 
 def _proposed_prefixes(letters: int) -> Prefixes:
-    """Return a level for every letter but one, or a few spread over many."""
+    """Propose one prefix level for every letter but one, or at most 8 evenly spread levels."""
     steps = min(letters - 1, _PREFIXES)
     return Prefixes(tuple(letters * step // (steps + 1) for step in range(steps, 0, -1)))
 
 
 def _is_cut(value: Value) -> bool:
-    """Say whether a value stands for all below a number, or above, as cut ends do."""
+    """Return whether a value is a bottom or top code such as `<18` or `>90`."""
     return isinstance(value, str) and value[:1] in {"<", ">"} and number_in(value[1:]) is not None
 
 
 def column_of_numbers(values: Sequence[Value]) -> bool:
-    """Say whether all the values are numbers."""
+    """Return whether all values are numbers."""
     return all(is_number(value) for value in values)
 
 
 def _proposed_intervals(numbers: Sequence[Fraction]) -> Rule:
-    """Return widths that divide the domain into about 64, 16 and 4 parts, as round numbers.
+    """Propose round interval widths that divide the domain into about 64, 16 and 4 parts.
 
-    Between whole numbers a width of one tells nothing more than they do.
+    For integers a width of one is dropped, because such intervals hide nothing.
     """
     low, high = min(numbers), max(numbers)
     widths = [_round((high - low) / FAN**3)]

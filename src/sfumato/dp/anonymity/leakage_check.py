@@ -1,7 +1,7 @@
-"""What a look-alike table has kept of the table that it was made from.
+"""Measure what synthetic data leaks: compare a synthetic table with its original.
 
-It reads real rows, so it is for the owner alone (soundness rule 30): it decides nothing about a DP
-release, and no share of it goes into one.
+The check reads real rows, so it is for the owner only (soundness rule 30). It has no influence on
+a DP release, and no part of its result goes into one.
 """
 
 from __future__ import annotations
@@ -27,43 +27,44 @@ from sfumato.dp.anonymity.coded_table import (
 from sfumato.dp.anonymity.equivalence_classes import key_of
 from sfumato.dp.refusal import Refused
 
-_PAIRS: Final = 3_000_000_000  # of cells that are held against each other
-_LEAST_TRIED: Final = 200  # rows, however many they are held against
-_TIE: Final = 1e-6  # distances that differ by less are alike: they are sums of rounded shares
-_AT_ONCE: Final = 2_000_000  # distances in memory
+_PAIRS: Final = 3_000_000_000  # limit for the number of cell comparisons
+_LEAST_TRIED: Final = 200  # smallest sample of rows, whatever the size of the other tables
+_TIE: Final = 1e-6  # distances that differ by less are ties, because of float rounding
+_AT_ONCE: Final = 2_000_000  # distances in memory at a time
 
 
 @dataclass(frozen=True)
 class KeptRows:
-    """What the look-alike shows of a column's ends, and of values that one row has."""
+    """What the synthetic table reveals of one column: unique values, minimum and maximum."""
 
-    unique: int  # values that one original row has
-    unique_kept: int  # of those, in the look-alike
+    unique: int  # values that exactly one original row has
+    unique_kept: int  # of those, how many the synthetic table contains
     low_kept: bool
     high_kept: bool
 
 
 @dataclass(frozen=True)
 class Leaks:
-    """How near a look-alike comes to its original; rows of it are counted, unless said."""
+    """Similarity of a synthetic table to its original; counts are of synthetic rows."""
 
     rows: int
-    whole: int  # rows that are, cell by cell, a row of the original
-    whole_alone: int  # of those, rows that one original row alone is like
-    partial: int  # rows like an original row in all columns but one, or in all
-    same_place: int  # rows like the original row at their own place
-    distance: float  # to the closest original row: the median, from 0 (the same) to 1
-    distance_of_held_back: float | None  # the same for rows that the look-alike never saw
-    nearer_than_held_back: float | None  # share of rows nearer to the original than to those
-    nearer_by_chance: float | None  # that share, were the rows new people
+    whole: int  # rows that equal an original row in all columns
+    whole_alone: int  # of those, rows that equal exactly one original row
+    partial: int  # rows that equal an original row in all columns, or in all but one
+    same_place: int  # rows that equal the original row with the same index
+    distance: float  # median distance to the closest original row, from 0 (equal) to 1
+    distance_of_held_back: float | None  # the same for the held-back rows
+    nearer_than_held_back: float | None  # share of rows closer to the original than to held-back
+    nearer_by_chance: float | None  # that share if the rows were independent of both tables
     kept: dict[str, KeptRows]
-    tried: int  # rows whose distances were measured: all, or every so many-th of many
+    tried: int  # rows whose distance was measured: all, or an evenly spaced sample
 
 
 def leaks(original: Table, look_alike: Table, held_back: Table | None = None) -> Leaks:
-    """Return what the look-alike has kept; `held_back` are rows of the same kind that it never saw.
+    """Compare a synthetic table with its original and, optionally, with held-back rows.
 
-    Without rows held back nobody can say what nearness is knowledge of people at large.
+    `held_back` are real rows of the same population that were not used for the synthetic table.
+    They show which similarity comes from the population and is no leak about individuals.
     """
     names = [name for name in original.columns if name in look_alike.columns]
     if not names:
@@ -96,40 +97,40 @@ def leaks(original: Table, look_alike: Table, held_back: Table | None = None) ->
 
 @dataclass(frozen=True)
 class _Column:
-    """One column of all the tables: codes that mean the same, and sizes where values have one."""
+    """One column of all tables with common codes; numeric values also have a scaled size."""
 
     codes: tuple[Codes, ...]
-    sizes: Floats  # per code, from 0 to 1 over the real tables; none for what has no size
+    sizes: Floats  # per code, scaled to 0..1 over the real tables; NaN for non-numbers
     values: tuple[Value, ...]  # per code
 
 
 @dataclass(frozen=True)
 class _Rows:
-    """One table's rows: codes per column, and the columns that they are of."""
+    """The rows of one table as common codes, and the columns that the codes belong to."""
 
     codes: Codes  # rows x columns
     columns: tuple[_Column, ...]
 
     @staticmethod
     def of(columns: Sequence[_Column], table: int) -> _Rows:
-        """Return the rows of the table at that place."""
+        """Return the rows of the table with this index."""
         return _Rows(np.stack([one.codes[table] for one in columns], axis=1), tuple(columns))
 
     def at(self, rows: Codes) -> _Rows:
-        """Return these rows."""
+        """Return the selected rows."""
         return _Rows(self.codes[rows], self.columns)
 
     @property
     def different(self) -> _Rows:
-        """Return each row once, however often it is there."""
+        """Return the distinct rows."""
         return _Rows(np.unique(self.codes, axis=0), self.columns)
 
 
 def _together(columns: Sequence[Column]) -> _Column:
-    """Return the tables' columns as one: a number is the same in all, however it is written.
+    """Encode one column of all tables with common codes; equal numbers get the same code.
 
-    Sizes are held against the range of the real tables, not of the look-alike: a single value far
-    out there would make all others look near. What is beyond the range is as far as can be.
+    Sizes are scaled by the range of the real tables, not of the synthetic one. Otherwise a single
+    synthetic outlier would make all other values look close. `_gap` limits a distance to 1.
     """
     code_of: dict[tuple[bool, Value], int] = {}
     codes = []
@@ -149,7 +150,7 @@ def _together(columns: Sequence[Column]) -> _Column:
 
 
 def _read(value: Value) -> Value:
-    """Return a text as the number or the nothing that it stands for, whatever its column is."""
+    """Parse a text as a number or a missing value if it is one, regardless of its column."""
     if not isinstance(value, str):
         return value
     number = number_in(value)
@@ -157,7 +158,7 @@ def _read(value: Value) -> Value:
 
 
 def _whole(real: Codes, made: Codes) -> tuple[Bits, Bits]:
-    """Say which made rows are a real row, and which are one that is alone."""
+    """Return which synthetic rows equal a real row, and which equal exactly one real row."""
     both = np.concatenate([real, made])
     spans = [int(column.max(initial=0)) + 1 for column in both.T]
     key = key_of(list(zip(both.T, spans, strict=True)), len(both))
@@ -169,7 +170,7 @@ def _whole(real: Codes, made: Codes) -> tuple[Bits, Bits]:
 
 
 def _partly(real: Codes, made: Codes) -> Bits:
-    """Say which made rows are like a real row in all columns but one."""
+    """Return which synthetic rows equal a real row in at least all columns but one."""
     columns = real.shape[1]
     found: Bits = np.zeros(len(made), bool)
     for left_out in range(columns):
@@ -185,9 +186,9 @@ def _same_place(real: Codes, made: Codes) -> int:
 
 
 def _tried(rows: _Rows, real: _Rows, others: Sequence[_Rows]) -> _Rows:
-    """Return the rows whose closest are looked for: all, or as many as there is time for.
+    """Return the rows for the distance search: all, or an evenly spaced sample to limit the time.
 
-    Only these are fewer: each of them is held against every row of the other tables.
+    Only these rows are sampled; each is compared with every row of the other tables.
     """
     against = max(1, len(real.codes), *(len(other.codes) for other in others))
     most = max(_LEAST_TRIED, _PAIRS // (against * len(rows.columns)))
@@ -197,9 +198,10 @@ def _tried(rows: _Rows, real: _Rows, others: Sequence[_Rows]) -> _Rows:
 
 
 def _closest(rows: _Rows, among: _Rows) -> Floats:
-    """Return how far each row is from its closest row there, as Gower (1971) measures it.
+    """Return the Gower distance (1971) from each row to its closest row in `among`.
 
-    Numbers differ by their distance over the range, all else by 0 or 1; the mean over the columns.
+    The distance of two numbers is their difference over the range; of other values it is 0 or 1.
+    The distance of two rows is the mean over the columns.
     """
     theirs, count = among.different.codes, len(rows.codes)
     if not len(theirs):
@@ -217,7 +219,7 @@ def _closest(rows: _Rows, among: _Rows) -> Floats:
 
 
 def _gap(column: _Column, ours: Codes, theirs: Codes) -> NDArray[np.float32]:
-    """Return how far each of our values is from each of theirs, from 0 to 1."""
+    """Return the pairwise distances, from 0 to 1, between two arrays of codes of a column."""
     differ = ours[:, None] != theirs[None, :]
     if np.isnan(column.sizes).all():
         return np.asarray(differ, np.float32)
@@ -227,7 +229,7 @@ def _gap(column: _Column, ours: Codes, theirs: Codes) -> NDArray[np.float32]:
 
 
 def _kept(column: _Column) -> KeptRows:
-    """Return what of the original's single values and ends the look-alike shows."""
+    """Return which unique values and extremes of the original column the synthetic table has."""
     times, there = (np.bincount(codes, minlength=len(column.values)) for codes in column.codes[:2])
     alone = times == 1
     ends = [
@@ -250,7 +252,7 @@ def _median(distances: Floats) -> float:
 
 
 def _nearer(near: Floats, to_rest: Floats, parts: Sequence[Table]) -> float:
-    """Return the share of rows nearer to the original; one as near to both counts by chance."""
+    """Return the share of rows closer to the original; a tie counts with the chance share."""
     if not len(near):
         return 0.0
     is_tie = np.abs(near - to_rest) <= _TIE
@@ -258,5 +260,5 @@ def _nearer(near: Floats, to_rest: Floats, parts: Sequence[Table]) -> float:
 
 
 def _by_chance(parts: Sequence[Table]) -> float:
-    """Return that share for rows that are nobody's: the original's share of the real rows."""
+    """Return the share expected of independent rows: the original's share of all real rows."""
     return parts[0].rows / max(1, parts[0].rows + parts[2].rows)

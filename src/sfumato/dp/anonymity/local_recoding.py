@@ -1,9 +1,9 @@
-"""Local recoding: every class of rows is generalised as little as it can be, whatever others are.
+"""Local recoding: generalise each equivalence class separately, top down, as little as possible.
 
-All rows begin in one class. In each round every class is divided by one column, into the groups
-one level further down; groups too small to stand alone stay together at the old level. All classes
-are divided at once, in whole columns of numbers, so the work is that of the depth, not of the
-number of classes.
+All rows start in one class at the highest levels. Each round splits every class by one column,
+into the groups of the next lower level. Groups that fail the criteria stay together at the old
+level. Numpy splits all classes at once, so the number of rounds depends on the depth of the
+hierarchies, not on the number of classes.
 """
 
 from __future__ import annotations
@@ -21,29 +21,29 @@ from sfumato.dp.anonymity.recoding_task import Task, Tuples
 
 @dataclass(frozen=True)
 class Cells:
-    """Classes of the different rows, and the level of each class in each column."""
+    """The class of each distinct row, and the generalisation level of each class per column."""
 
     ids: Codes
     levels: Codes  # classes x columns
 
     @property
     def count(self) -> int:
-        """Return how many classes there are."""
+        """Return the number of classes."""
         return len(self.levels)
 
 
 @dataclass(frozen=True)
 class _Division:
-    """How one column would divide the classes: the new group of each row, and what is gained."""
+    """A candidate split of all classes by one column: the new group of each row, and the gain."""
 
-    group: Codes  # a number for the row's group; the groups of a class are no other's
+    group: Codes  # the group of each row; no two classes share a group
     is_rest: Bits  # rows that stay at the old level
-    gain: Floats  # per class; minus infinity where the column does not divide it
-    parts: Codes  # per class
+    gain: Floats  # per class; minus infinity where the column cannot split it
+    parts: Codes  # number of groups per class
 
 
 def recode_locally(task: Task) -> Cells:
-    """Return classes that all reach the goal, each as little generalised as was found."""
+    """Recode locally: return classes that all meet the criteria, with few generalised cells."""
     if not task.people:
         return Cells(np.zeros(0, np.int64), np.zeros((0, len(task.hierarchies)), np.int64))
     whole = judge(task, task.top, 0)
@@ -58,12 +58,12 @@ def recode_locally(task: Task) -> Cells:
 
 
 def tightened(task: Task, cells: Cells) -> Cells:
-    """Return the same classes at the lowest levels at which all their rows are alike."""
+    """Lower each class to the lowest levels at which all its rows are still equal."""
     return Cells(cells.ids, _lowest_levels(task, task.tuples, cells.ids, cells.count))
 
 
 def _lowest_levels(task: Task, tuples: Tuples, ids: Codes, count: int) -> Codes:
-    """Return, for each class and column, the lowest level at which all its rows are alike."""
+    """Return for each class and column the lowest level at which all its rows are equal."""
     order = np.argsort(ids, kind="stable")
     starts = np.searchsorted(ids[order], np.arange(count))
     found = np.zeros((count, len(task.hierarchies)), np.int64)
@@ -77,7 +77,7 @@ def _lowest_levels(task: Task, tuples: Tuples, ids: Codes, count: int) -> Codes:
 
 
 def losses(task: Task, cells: Cells) -> Floats:
-    """Return how uncertain each of the different rows is: the mean over the columns."""
+    """Return the loss of each distinct row: the mean certainty penalty over the columns."""
     found = np.zeros(task.tuples.rows)
     for axis, hierarchy in enumerate(task.hierarchies):
         table = np.stack(hierarchy.losses)
@@ -86,7 +86,7 @@ def losses(task: Task, cells: Cells) -> Floats:
 
 
 def loss_of(task: Task, cells: Cells) -> float:
-    """Return the mean uncertainty of all rows."""
+    """Return the mean loss of all rows."""
     return float(losses(task, cells) @ task.tuples.weights) / max(1, task.people)
 
 
@@ -100,7 +100,7 @@ def _totals(task: Task) -> list[Codes]:
 def _divided(
     task: Task, cells: Cells, open_rows: Codes, totals: list[Codes]
 ) -> tuple[Cells, Codes]:
-    """Divide every open class once; return the classes, and the rows of those that are open."""
+    """Split every open class once; return all classes, and the rows of the still open ones."""
     tuples = task.tuples.at(open_rows, task.tuples.weights[open_rows])
     classes, ids = np.unique(cells.ids[open_rows], return_inverse=True)
     levels = _lowest_levels(task, tuples, ids, len(classes))
@@ -146,10 +146,10 @@ def _division(
 def _with_rest(
     task: Task, tuples: Tuples, at: tuple[Codes, Codes, Codes, Bits], totals: list[Codes]
 ) -> tuple[Codes, Bits, Bits]:
-    """Return each row's group, whether that is its class's rest, and which classes cannot divide.
+    """Return the group of each row, whether it is in the rest, and which classes cannot split.
 
-    Groups that miss the goal are their class's rest; a rest that misses it takes the smallest
-    group with it.
+    Groups that fail the criteria are merged into the rest of their class. If the rest fails too,
+    the smallest good group joins it.
     """
     ids, child, parent, wrong = at
     count = int(ids.max()) + 1
@@ -183,7 +183,7 @@ def _smallest_of(parent: Codes, sizes: Codes, allowed: Bits, count: int) -> Code
 
 
 def _fails(task: Task, tuples: Tuples, ids: Codes, count: int, totals: list[Codes]) -> Bits:
-    """Say which of the groups miss the goal, held against the whole table; empty ones do not."""
+    """Return which groups fail the criteria, compared with the whole table; empty ones do not."""
     sizes = counted(ids, count, tuples.weights)
     wrong = sizes < task.goal.k
     if task.goal.needs_sensitive:
@@ -207,7 +207,7 @@ def _applied(
     at: tuple[Codes, Codes, Bits],
     divided: tuple[Codes, list[_Division]],
 ) -> tuple[Cells, Codes]:
-    """Return the classes, each divided by its best column, and the rows still open."""
+    """Apply the best split of each class; return the classes, and the rows still open."""
     ids, chosen, goes_on = at
     before, made = divided
     moves = goes_on[ids]

@@ -1,7 +1,7 @@
-"""Mondrian (LeFevre 2006): classes are halved at the median of their widest column.
+"""Mondrian recoding (LeFevre 2006): split classes at the median of their widest column.
 
-Values lie in the order of the hierarchy's domain. A cell becomes the range from its class's least
-to its largest value. All classes are halved at once.
+Values are ordered as in the domain of the column's hierarchy. A cell becomes the range from the
+smallest to the largest value of its class. Each round splits all classes at once.
 """
 
 from __future__ import annotations
@@ -18,12 +18,15 @@ from sfumato.dp.anonymity.generalization_hierarchy import Hierarchy
 from sfumato.dp.anonymity.global_recoding import judge, unreachable
 from sfumato.dp.anonymity.recoding_task import Task
 
-_NAMED: Final = 8  # values at most that a cell names; of more, the first and the last in order
+_NAMED: Final = 8  # most values that a cell lists; a longer range shows its first and last value
 
 
 @dataclass(frozen=True)
 class Halves:
-    """The class of each of the different rows, and each class's least and largest place."""
+    """The result of Mondrian: the class of each distinct row, and the range of each class.
+
+    A range is the smallest and the largest index in the domain, for each class and column.
+    """
 
     task: Task
     ids: Codes
@@ -32,7 +35,7 @@ class Halves:
 
     @property
     def loss(self) -> float:
-        """Return the mean width of all rows' cells: what they have become over all they could."""
+        """Return the mean relative width of all cells: width of the range over the whole domain."""
         weights, wide = self.task.tuples.weights, np.zeros(self.task.tuples.rows)
         for axis, hierarchy in enumerate(self.task.hierarchies):
             wide += _width(hierarchy, self.low[:, axis], self.high[:, axis])[self.ids]
@@ -40,11 +43,11 @@ class Halves:
         return float(wide @ weights) / columns / max(1, self.task.people)
 
     def ranges_of(self, axis: int) -> Codes:
-        """Return a code for each row's range in the column; see `labels`."""
+        """Return the code of each row's range in a column; `labels` gives the text of a code."""
         return np.unique(self._pairs(axis), axis=0, return_inverse=True)[1].ravel()[self.ids]
 
     def labels(self, axis: int) -> list[tuple[Value, str]]:
-        """Return what each code of a range is called, and how that is written."""
+        """Return the value and the text of each range code of a column."""
         hierarchy = self.task.hierarchies[axis]
         pairs = np.unique(self._pairs(axis), axis=0).tolist()
         return [_label(hierarchy, low, high) for low, high in pairs]
@@ -54,7 +57,7 @@ class Halves:
 
 
 def divide(task: Task) -> Halves:
-    """Return classes that all reach the goal, halved until no half would."""
+    """Split the rows into classes that meet the criteria, until no further split would."""
     rows = task.tuples.rows
     if not rows:
         nothing = np.zeros((0, len(task.hierarchies)), np.int64)
@@ -70,7 +73,7 @@ def divide(task: Task) -> Halves:
 
 
 def _halved(task: Task, ids: Codes, open_classes: Bits) -> tuple[Codes, Bits]:
-    """Halve every open class by the widest column that lets both halves reach the goal."""
+    """Split every open class by its widest column for which both halves meet the criteria."""
     count = len(open_classes)
     low, high = _ends(task, ids)
     widths = np.stack(
@@ -95,7 +98,7 @@ def _halved(task: Task, ids: Codes, open_classes: Bits) -> tuple[Codes, Bits]:
 
 
 def _upper_half(task: Task, ids: Codes, axis_of: Codes, tried: Bits) -> Bits:
-    """Say which rows lie above the median of their class, in the class's column."""
+    """Return which rows are in the upper half of their class, in the column of the class."""
     places = np.stack(task.tuples.places)[axis_of[ids], np.arange(len(ids))]
     order = np.lexsort((places, ids))
     weights = task.tuples.weights[order]

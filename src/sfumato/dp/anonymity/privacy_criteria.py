@@ -1,4 +1,4 @@
-"""What a table is asked to be: k, and what else every class has to hold."""
+"""The privacy criteria of a recoding: k-anonymity, l-diversity, t-closeness and others."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from sfumato.dp.anonymity.diversity_measures import (
 )
 from sfumato.dp.refusal import Refused
 
-SLACK = 1e-12  # a limit that was typed as a decimal may be met exactly
+SLACK = 1e-12  # so that rounding does not fail a class that meets its limit exactly
 _MOST: tuple[tuple[str, Callable[[Contents], Floats]], ...] = (
     ("alpha", alphas),
     ("t", ts),
@@ -33,7 +33,7 @@ _MOST: tuple[tuple[str, Callable[[Contents], Floats]], ...] = (
 
 @dataclass(frozen=True)
 class Goal:
-    """The least k, and limits for every sensitive column; what is None is not asked."""
+    """The required k, and limits for every sensitive column; None means no limit."""
 
     k: int = 1
     l: int | None = None  # noqa: E741  # distinct values in every class
@@ -56,23 +56,26 @@ class Goal:
 
     @property
     def needs_sensitive(self) -> bool:
-        """Say whether more than k is asked."""
+        """Return whether there is any criterion besides k; these need sensitive columns."""
         return any(getattr(self, f.name) is not None for f in fields(self) if f.name != "k")
 
     @property
     def is_about_the_table(self) -> bool:
-        """Say whether a class is held against the whole table, which suppression changes."""
+        """Return whether a criterion compares classes with the whole table.
+
+        Suppressing rows changes the whole table, and so the result of such a criterion.
+        """
         limits = (self.t, self.beta, self.enhanced_beta, self.delta)
         return any(limit is not None for limit in limits)
 
     @property
     def is_about_k_and_l(self) -> bool:
-        """Say whether no more is asked than what merging classes never takes away."""
+        """Return whether only k and l are limited, which merging classes never violates."""
         return replace(self, k=1, l=None) == Goal()
 
     @property
     def in_words(self) -> str:
-        """Return the goal as people write it."""
+        """Return the criteria as text, such as `k = 5, l = 2`."""
         said = [("k", self.k), ("l", self.l), ("entropy l", self.entropy_l)]
         said += [("alpha", self.alpha), ("t", self.t), ("beta", self.beta)]
         said += [("enhanced beta", self.enhanced_beta), ("delta", self.delta)]
@@ -82,14 +85,17 @@ class Goal:
         return ", ".join(words)
 
     def fails(self, sizes: Codes, contents: Sequence[Contents]) -> Bits:
-        """Say of each class whether it misses the goal; `contents` are of the sensitive columns."""
+        """Return which classes fail the criteria; `contents` has one item per sensitive column."""
         wrong: Bits = sizes < self.k
         for one in contents:
             wrong |= self._fails_in(one)
         return wrong
 
     def surely_fails(self, sizes: Codes, contents: Sequence[Contents]) -> Bits:
-        """Say of each class whether it misses what merging classes never takes away: k and l."""
+        """Return which classes fail k or l.
+
+        Merging classes never makes a class fail them, so they allow pruning (predictive tagging).
+        """
         wrong: Bits = sizes < self.k
         if self.l is not None:
             for one in contents:
@@ -118,10 +124,10 @@ class Goal:
 
 
 def kept_by(goal: Goal, sizes: Codes, contents: Sequence[Contents]) -> Bits:
-    """Return which classes stay when those that miss the goal are left out, again and again.
+    """Return which classes stay after repeatedly suppressing the classes that fail the criteria.
 
-    Leaving out classes changes the whole table, and so what t, beta and delta compare with: what
-    stays is held against what stays.
+    Suppressing classes changes the table with which t, beta and delta compare. So the remaining
+    classes are tested again, against the remaining table, until none fails.
     """
     kept: Bits = ~goal.fails(sizes, contents)
     while goal.is_about_the_table and kept.any():

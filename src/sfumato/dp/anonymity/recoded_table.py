@@ -1,4 +1,4 @@
-"""A recoded table: which rows stay, what each cell has become, and what that has cost."""
+"""Recode a table to meet privacy criteria: global recoding, local recoding or Mondrian."""
 
 from __future__ import annotations
 
@@ -21,22 +21,22 @@ GUARANTEE = "k-anonymous (not DP)"
 
 @dataclass(frozen=True)
 class Recoded:
-    """What has become of a table: never more than generalised, and rows left out, none added."""
+    """The result of a recoding: generalised cells and suppressed rows; no row is added."""
 
     table: Table  # with every column, the quasi-identifiers generalised
-    kept: Codes  # the places of its rows in the table that it came from, in order
+    kept: Codes  # indices of its rows in the original table, in order
     method: str  # "global", "local" or "mondrian"
     goal: Goal
-    loss: float  # normalised certainty penalty over all rows; one that was left out counts as 1
+    loss: float  # normalised certainty penalty over all rows; a suppressed row counts as 1
     levels: Node | None = None  # of a global recoding
-    nodes: int = 0  # ways to generalise that there are, and how many were looked at
-    looked: int = 0
+    nodes: int = 0  # nodes in the lattice of a global recoding
+    looked: int = 0  # nodes that the search evaluated
     guarantee: str = GUARANTEE
 
 
 @dataclass(frozen=True)
 class Way:
-    """How to recode: what may be generalised and how, what is sensitive, what is to be reached."""
+    """Settings of a recoding: hierarchies of the quasi-identifiers, criteria, sensitive columns."""
 
     hierarchies: Mapping[str, Hierarchy]
     goal: Goal
@@ -44,7 +44,7 @@ class Way:
 
 
 def recode_globally(table: Table, way: Way, suppress: float = 0.0) -> Recoded:
-    """Return the table with whole columns generalised, at the least loss that there is."""
+    """Recode globally: generalise whole columns, with the smallest possible loss."""
     task = task_of(table, way.hierarchies, way.sensitive, way.goal)
     found = search(task, suppress)
     ids, sizes = task.classes(task.tuples, found.best.node)
@@ -58,7 +58,7 @@ def recode_globally(table: Table, way: Way, suppress: float = 0.0) -> Recoded:
 
 
 def recode_by_class(table: Table, way: Way) -> Recoded:
-    """Return the table with every class of rows generalised as little as was found."""
+    """Recode locally: generalise each class separately, as little as the search finds."""
     task = task_of(table, way.hierarchies, way.sensitive, way.goal)
     cells = recode_locally(task)
     rows = np.arange(table.rows)
@@ -68,7 +68,7 @@ def recode_by_class(table: Table, way: Way) -> Recoded:
 
 
 def recode_by_halves(table: Table, way: Way) -> Recoded:
-    """Return the table divided by medians (Mondrian): cells become ranges of ordered values."""
+    """Recode by Mondrian: split classes at medians; cells become ranges of ordered values."""
     task = task_of(table, way.hierarchies, way.sensitive, way.goal)
     halves = divide(task)
     columns = dict(table.columns)
@@ -81,14 +81,14 @@ def recode_by_halves(table: Table, way: Way) -> Recoded:
 
 
 def class_sizes(table: Table, quasi: Sequence[str]) -> Codes:
-    """Return how many rows are in each class of the table."""
+    """Return the number of rows in each equivalence class of the table."""
     if not table.rows:
         return np.zeros(0, np.int64)
     return classes_of(table.of(quasi), table.rows, table.weights).sizes
 
 
 def _generalised(table: Table, task: Task, cells: Cells, rows: Codes) -> Table:
-    """Return the kept rows, with the label of its class's level in each generalised cell."""
+    """Return the kept rows; each generalised cell gets the label of its class's level."""
     columns = {name: column.at(rows) for name, column in table.columns.items()}
     of_row = task.of_row[rows]
     for axis, hierarchy in enumerate(task.hierarchies):

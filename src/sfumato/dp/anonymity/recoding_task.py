@@ -1,4 +1,4 @@
-"""What a recoding works on: the different rows of a table by their places in the hierarchies."""
+"""The input of a recoding: the distinct rows of a table, encoded by their hierarchies."""
 
 from __future__ import annotations
 
@@ -16,67 +16,67 @@ from sfumato.dp.anonymity.privacy_criteria import Goal
 from sfumato.dp.refusal import Refused
 
 Node = tuple[int, ...]  # a level for each quasi-identifier
-_ROOM = 16  # so many times the rows may a key span before it is sorted
+_ROOM = 16  # keys are sorted if their range exceeds this many times the rows
 
 
 @dataclass(frozen=True)
 class Tuples:
-    """Different rows, by quasi-identifiers and sensitive columns, and how many of each."""
+    """The distinct rows, by quasi-identifiers and sensitive columns, with their weights."""
 
-    places: tuple[Codes, ...]  # per quasi-identifier, the place in its hierarchy's domain
+    places: tuple[Codes, ...]  # per quasi-identifier, the index in its hierarchy's domain
     sensitive: tuple[Column, ...]
     weights: Codes
 
     @property
     def rows(self) -> int:
-        """Return how many different rows there are."""
+        """Return the number of distinct rows."""
         return len(self.weights)
 
     def at(self, rows: Codes, weights: Codes) -> Tuples:
-        """Return these rows with other weights."""
+        """Return the selected rows with new weights."""
         places = tuple(codes[rows] for codes in self.places)
         return Tuples(places, tuple(column.at(rows) for column in self.sensitive), weights)
 
 
 @dataclass(frozen=True)
 class Task:
-    """A table to be recoded: its hierarchies, its different rows, and which of them each row is."""
+    """A recoding task: the hierarchies, the distinct rows of the table, and the criteria."""
 
     hierarchies: tuple[Hierarchy, ...]
     tuples: Tuples
-    of_row: Codes  # for every row of the table, its place among the different rows
+    of_row: Codes  # for every row of the table, its index among the distinct rows
     goal: Goal
 
     @property
     def people(self) -> int:
-        """Return how many rows the table has."""
+        """Return the number of rows of the table, weights included."""
         return int(self.tuples.weights.sum())
 
     @property
     def heights(self) -> Node:
-        """Return how many levels each hierarchy has."""
+        """Return the number of levels of each hierarchy."""
         return tuple(hierarchy.height for hierarchy in self.hierarchies)
 
     @property
     def top(self) -> Node:
-        """Return the node that generalises most."""
+        """Return the node with the highest level of every hierarchy."""
         return tuple(height - 1 for height in self.heights)
 
     def contents(self, tuples: Tuples, ids: Codes, sizes: Codes) -> list[Contents]:
-        """Return what the classes hold that is sensitive, if more than k is asked."""
+        """Return the sensitive contents of the classes; empty if k is the only criterion."""
         if not self.goal.needs_sensitive:
             return []
         return [contents_of(ids, sizes, one, tuples.weights) for one in tuples.sensitive]
 
     def loss_of(self, tuples: Tuples, node: Node) -> Floats:
-        """Return how uncertain each of the rows becomes at the node: the mean over the columns."""
+        """Return the loss of each row at a node: the mean certainty penalty over the columns."""
         pairs = zip(self.hierarchies, node, tuples.places, strict=True)
         return sum((h.losses[level][codes] for h, level, codes in pairs), np.zeros(tuples.rows)) / (
             len(node) or 1
         )
 
     def classes(self, tuples: Tuples, node: Node) -> tuple[Codes, Codes]:
-        """Return the class of each of the rows at the node, and the sizes; none is empty."""
+        """Return the class of each row at a node, and the class sizes; no class is empty."""
         columns = []
         for hierarchy, level, codes in zip(self.hierarchies, node, tuples.places, strict=True):
             step = hierarchy.levels[level]
@@ -89,7 +89,7 @@ class Task:
 def task_of(
     table: Table, hierarchies: Mapping[str, Hierarchy], sensitive: Sequence[str], goal: Goal
 ) -> Task:
-    """Return the task of recoding these columns, so that the table reaches the goal."""
+    """Build the task of recoding the columns with hierarchies, so that the table meets `goal`."""
     if goal.needs_sensitive and not sensitive:
         raise Refused(
             "bad-request",
@@ -111,7 +111,10 @@ def task_of(
 
 
 def grouped_by(key: Codes, span: int, weights: Codes) -> tuple[Codes, Codes]:
-    """Return small numbers for keys below `span`, and their sizes; by sorting only if need be."""
+    """Renumber keys below `span` without gaps; return the numbers and group sizes.
+
+    Keys are sorted only if they span a large range.
+    """
     if span > _ROOM * len(key) + 1024:
         found = classes_of_keys(key, weights)
         return found.of_row, found.sizes

@@ -1,4 +1,4 @@
-"""How likely it is to find somebody: by who knows that they are in the table, by who does not."""
+"""Re-identification risk of a table: the prosecutor, journalist and marketer attackers."""
 
 from __future__ import annotations
 
@@ -11,32 +11,35 @@ import numpy as np
 from sfumato.dp.anonymity.coded_table import Codes, Floats
 from sfumato.dp.refusal import Refused
 
-HIGH: Final = 0.2  # a chance of one in five: the threshold that is used most
-_PANELS: Final = 4  # of the integral, for each step of its variable
+HIGH: Final = 0.2  # the most common threshold for the probability of re-identification
+_PANELS: Final = 4  # integration panels per unit of x
 
 
 @dataclass(frozen=True)
 class Risk:
-    """Chances of being found, over the rows of a table."""
+    """Probability of re-identification, summarised over the rows of a table."""
 
-    highest: float  # of the rows in the smallest class
+    highest: float  # for the rows in the smallest class
     mean: float
-    above: float  # share of the rows whose chance is above the threshold
+    above: float  # share of rows whose probability is above the threshold
 
 
 @dataclass(frozen=True)
 class Risks:
-    """Three attackers, as the guidance on health data names them (Dankar and El Emam 2010)."""
+    """Risk for three attackers, named as in guidance on health data (Dankar and El Emam 2010)."""
 
-    prosecutor: Risk  # looks for one person, and knows that they are in the table
-    journalist: Risk | None  # looks for anybody, and does not; None if the population is unknown
-    marketer: float  # the share of all rows that are found, if everybody is looked for
-    sample_uniques: float  # the share of the rows that nobody shares in the table
-    population_uniques: float | None  # the share that nobody shares in the population, estimated
+    prosecutor: Risk  # targets one person who is known to be in the table
+    journalist: Risk | None  # targets anybody, not known to be in it; None without a population
+    marketer: float  # targets everybody: the expected share of rows re-identified
+    sample_uniques: float  # share of the rows that are unique in the table
+    population_uniques: float | None  # estimated share of people unique in the population
 
 
 def risks_of(sizes: Codes, fraction: float | None = None, threshold: float = HIGH) -> Risks:
-    """Return the risks of classes of these sizes, in a table that is that part of a population."""
+    """Compute re-identification risks from the sizes of the equivalence classes.
+
+    `fraction` is the sampling fraction: the share of the population that is in the table.
+    """
     if fraction is not None and not 0 < fraction <= 1:
         raise Refused(
             "bad-request", "The table is a part of its population.", "Give a fraction from 0 to 1."
@@ -58,10 +61,10 @@ def risks_of(sizes: Codes, fraction: float | None = None, threshold: float = HIG
 
 
 def expected_chances(sizes: Codes, fraction: float) -> Floats:
-    """Return the mean of 1/F for each class, F its size in the population (Benedetti 1998).
+    """Return the expected 1/F for each class, F being its population size (Benedetti 1998).
 
-    Of F people each is in the table with the chance p = `fraction`: where f of them are, F is f
-    plus a negative binomial number of misses, and the mean is p times the integral of
+    Each of the F people is in the table with probability p = `fraction`. Given that f of them are
+    in it, F is f plus a negative binomial number. The mean of 1/F is p times the integral of
     y**(f - 1) / (p + (1 - p) y) from 0 to 1. For f = 1 that is p ln(1/p) / (1 - p).
     """
     different, of_class = np.unique(sizes, return_inverse=True)
@@ -71,10 +74,11 @@ def expected_chances(sizes: Codes, fraction: float) -> Floats:
 
 
 def population_uniques(sizes: Codes, fraction: float) -> float | None:
-    """Return an estimate of the share of the population that is alone in it, or None.
+    """Estimate the share of the population that is unique in it, by Pitman's model (Hoshino 2001).
 
-    By Pitman's model (Hoshino 2001) with its two numbers from the moments: how many classes, how
-    many of one, how many of two. A table without classes of two, or outside the model, has none.
+    The two parameters come from the method of moments: the number of classes, of classes of one,
+    and of classes of two. The result is None for a table without classes of two, or outside the
+    model.
     """
     people, classes = float(sizes.sum()), float(len(sizes))
     ones, twos = float((sizes == 1).sum()), float((sizes == 2).sum())
@@ -98,11 +102,11 @@ def population_uniques(sizes: Codes, fraction: float) -> float | None:
 
 
 def _mean_inverse(f: int, p: float) -> float:
-    """Return the integral with y = exp(-x / f), by Gauss's rule on short panels of x."""
+    """Compute E[1/F] by Gauss-Legendre quadrature on short panels, with y = exp(-x / f)."""
     if p >= 1 - 1e-12:
         return 1.0 / f
     nodes, weights = np.polynomial.legendre.leggauss(8)
-    end = 60.0 - math.log(p)  # what is beyond is below 1e-26 of the whole
+    end = 60.0 - math.log(p)  # the tail beyond is below 1e-26 of the integral
     edges = np.linspace(0.0, end, math.ceil(end) * _PANELS + 1)
     half = (edges[1] - edges[0]) / 2
     x = (edges[:-1] + half)[:, None] + half * nodes

@@ -1,8 +1,8 @@
-"""Who is special: rows that few columns are enough to be alone by, scored as SUDA does.
+"""Special uniques: score rows that are unique in few columns, as SUDA does.
 
-A row is alone by a choice of columns if no other has the same there. The choice is minimal if the
-row is alone by no part of it. The smaller a row's minimal choices are, and the more it has, the
-easier it is found by somebody who happens to know some columns (Elliot and others 2002).
+A row is unique in a set of columns if no other row has the same values there. The set is minimal
+if the row is not unique in any proper subset. A row with many and small minimal sets is easy to
+find for an attacker who happens to know some columns (Elliot and others 2002).
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ MOST_CHOICES = 20_000
 
 @dataclass(frozen=True)
 class SpecialUniques:
-    """For every row: its score, and how many columns are enough to be alone by (0: none are)."""
+    """For every row: its SUDA score, and the size of its smallest minimal set (0: not unique)."""
 
-    scores: Floats  # from 0 to 1: what a row scores that is alone by every single column
+    scores: Floats  # from 0 to 1; 1 if the row is unique in every single column
     fewest: Codes
-    by_column: dict[str, float]  # the share of all scores that choices with the column make
+    by_column: dict[str, float]  # share of all scores that comes from sets with the column
 
 
 def special_uniques(table: Table, columns: Sequence[str], most: int = 3) -> SpecialUniques:
-    """Return how special each row is by choices of at most so many of these columns."""
+    """Compute SUDA scores of all rows, from sets of at most `most` of these columns."""
     named = table.of(columns)
     most = min(most, len(named))
     if sum(comb(len(named), size) for size in range(1, most + 1)) > MOST_CHOICES:
@@ -43,13 +43,13 @@ def special_uniques(table: Table, columns: Sequence[str], most: int = 3) -> Spec
     small = [(column.codes, len(column.values)) for column in named]
     scores, fewest = np.zeros(table.rows), np.zeros(table.rows, np.int64)
     share = np.zeros(len(named))
-    alone: dict[tuple[int, ...], Bits] = {}  # by choices of one size: no more are kept in memory
+    alone: dict[tuple[int, ...], Bits] = {}  # only for sets of one size, to save memory
     for size in range(1, most + 1):
         weight = _weight(len(named), size, most)
         below, alone = alone, {}
         for choice in combinations(range(len(named)), size):
             is_alone = _alone([small[i] for i in choice], table)
-            if size < most:  # the last are no part of any
+            if size < most:  # the largest sets are no subset of another
                 alone[choice] = is_alone
             minimal = is_alone.copy()
             for part in combinations(choice, size - 1):
@@ -66,7 +66,7 @@ def special_uniques(table: Table, columns: Sequence[str], most: int = 3) -> Spec
 
 
 def _weight(columns: int, size: int, most: int) -> int:
-    """Return how many larger choices, in order, a minimal choice of that size makes unique."""
+    """Return a minimal set's score: in how many ordered ways it extends to `most` columns."""
     return prod(columns - i for i in range(size, most))
 
 

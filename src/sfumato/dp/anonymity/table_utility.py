@@ -1,4 +1,4 @@
-"""What a recoded table is still good for: how coarse it is, and what a model still learns."""
+"""Utility of a recoded table: information loss, and the accuracy of a classifier on it."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ from sfumato.dp.anonymity.coded_table import Bits, Codes, Column, Table
 from sfumato.dp.anonymity.recoded_table import Recoded, class_sizes
 
 _FOLDS = 5
-_ANSWERS = 50  # that the model tells apart
+_ANSWERS = 50  # most classes of the classifier
 
 
 @dataclass(frozen=True)
 class Utility:
-    """Figures of a recoding; of all but `classes`, smaller is better."""
+    """Utility measures of a recoding; smaller is better for all but `classes`."""
 
     loss: float  # normalised certainty penalty, from 0 to 1
-    discernibility: int  # sum over rows of how many look alike; one left out: all rows
+    discernibility: int  # sum over rows of the class size; a suppressed row counts all rows
     mean_class: float  # rows per class
-    mean_class_per_k: float  # the same over k: 1 is the best there can be
+    mean_class_per_k: float  # rows per class divided by k; 1 is optimal
     classes: int
     suppressed: int
 
 
 @dataclass(frozen=True)
 class Learnt:
-    """How often a model is right: before, after, and by the commonest answer alone."""
+    """Accuracy of a classifier before and after recoding, and of always guessing the mode."""
 
     before: float
     after: float
@@ -37,7 +37,7 @@ class Learnt:
 
 
 def utility_of(before: Table, after: Recoded, quasi: Sequence[str]) -> Utility:
-    """Return the figures of the recoding."""
+    """Compute the utility measures of a recoding."""
     sizes = class_sizes(after.table, quasi)
     rows, left = before.people, int(sizes.sum())
     k = int(sizes.min()) if len(sizes) else 0
@@ -52,12 +52,12 @@ def utility_of(before: Table, after: Recoded, quasi: Sequence[str]) -> Utility:
 
 
 def learnt(before: Table, after: Recoded, quasi: Sequence[str], answer: str) -> Learnt:
-    """Return how well the answer is told from the quasi-identifiers, before and after.
+    """Compare how well a classifier predicts `answer` from the quasi-identifiers after recoding.
 
-    The model is a naive Bayes over categories, trained on four fifths of the rows and tried on the
-    rest, five times. Every row of the original is tried: one that was left out after gets the
-    commonest answer. Of very many answers the model tells the most frequent, and all others as one:
-    for numbers, in as many parts of about the same number of rows.
+    The classifier is categorical naive Bayes with 5-fold cross-validation. Every original row is
+    tested; for a suppressed row the prediction after recoding is the most frequent answer. If
+    `answer` has more than 50 values, numbers are grouped into 50 quantiles. Other values keep
+    the 49 most frequent ones, and all others form one class.
     """
     truth, count = _answers(before.of([answer])[0], before.weight)
     fold = np.arange(before.rows) % _FOLDS
@@ -75,7 +75,7 @@ def learnt(before: Table, after: Recoded, quasi: Sequence[str], answer: str) -> 
 
 
 def _answers(column: Column, weight: Codes) -> tuple[Codes, int]:
-    """Return each row's answer as a small number, and how many answers there are."""
+    """Return the class label of each row for the classifier, and the number of labels."""
     count = len(column.values)
     if count <= _ANSWERS:
         return column.codes, max(1, count)
@@ -98,7 +98,7 @@ def _right(table: Table, quasi: Sequence[str], truth: tuple[Codes, int], fold: C
 
 
 def _guessed(table: Table, quasi: Sequence[str], truth: tuple[Codes, int], test: Bits) -> Codes:
-    """Return the likeliest answer of each tested row; one answer at a time, to save memory."""
+    """Predict the most probable answer of each test row; loop over answers to save memory."""
     answers, count = truth
     weight, train = table.weight, np.flatnonzero(~test)
     train = train[np.argsort(answers[train], kind="stable")]

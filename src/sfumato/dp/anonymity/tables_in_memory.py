@@ -1,6 +1,7 @@
-"""Read tables in memory: frames, arrays, tensors, and rows or columns of plain Python.
+"""Read tables in memory: data frames, arrays, tensors, and plain Python rows or columns.
 
-No library of frames or tensors is imported here: the type of a table says which library made it.
+This module imports no library for data frames or tensors. It recognises them by the module of
+their type.
 """
 
 from __future__ import annotations
@@ -16,18 +17,18 @@ import numpy as np
 from sfumato.dp.anonymity.coded_table import Column, Table, Value, decoded
 from sfumato.dp.refusal import Refused
 
-Tabular = Any  # a frame of pandas, polars or pyarrow, an array, a tensor, rows, or columns by name
+Tabular = Any  # a pandas, polars or pyarrow table, array, tensor, rows, or columns by name
 LIBRARIES: Final = ("pandas", "polars", "pyarrow", "torch", "numpy")
 
 
 def library_of(data: object) -> str | None:
-    """Return which library's frame, array or tensor it is, if it is one."""
+    """Return the library of a data frame, array or tensor, or None for other objects."""
     roots = [base.__module__.partition(".")[0] for base in type(data).__mro__]
     return next((root for root in roots if root in LIBRARIES), None)
 
 
 def array_of(data: Tabular) -> np.ndarray[Any, Any]:
-    """Return an array, or a tensor as one; a masked array's hidden cells are refused."""
+    """Convert an array or tensor to a numpy array; refuse an array with masked cells."""
     if library_of(data) == "torch":
         data = data.detach().to("cpu").numpy()
     if np.ma.is_masked(data):
@@ -36,14 +37,14 @@ def array_of(data: Tabular) -> np.ndarray[Any, Any]:
 
 
 def columns_of(data: Tabular) -> dict[str, list[Value]]:
-    """Return the columns by name, as plain Python values; what is missing is None.
+    """Return the columns by name, as plain Python values; a missing value is None.
 
     Args:
-        data: A frame of pandas, polars or pyarrow; an array or tensor of one or two dimensions,
-            whose columns are named `0`, `1`, ...; rows, each a mapping; or columns by name.
+        data: A pandas, polars or pyarrow table; an array or tensor of one or two dimensions, whose
+            columns are named `0`, `1`, ...; a list of rows, each a mapping; or columns by name.
 
     Raises:
-        Refused: It is none of these, or two columns have one name.
+        Refused: `data` is none of these, two columns have the same name, or lengths differ.
     """
     pairs = [(str(name), [plain(v) for v in values]) for name, values in _columns(data)]
     columns = dict(pairs)
@@ -55,16 +56,16 @@ def columns_of(data: Tabular) -> dict[str, list[Value]]:
 
 
 def rows_of(data: Tabular) -> list[dict[str, Value]]:
-    """Return the rows, each with its columns by name; see `columns_of`."""
+    """Return the rows as dicts of column name to value; see `columns_of`."""
     columns = columns_of(data)
     return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
 
 
 def coded_table(data: Tabular, names: Sequence[object] | None = None) -> Table:
-    """Return the table as codes, as if it had been read from a file; all columns, or those named.
+    """Encode an in-memory table as if it had been read from a file; all columns, or only `names`.
 
     Raises:
-        Refused: A named column is not there.
+        Refused: The table has no column of that name.
     """
     columns = columns_of(data)
     wanted = list(columns) if names is None else [str(name) for name in dict.fromkeys(names)]
@@ -81,7 +82,7 @@ def coded_table(data: Tabular, names: Sequence[object] | None = None) -> Table:
 
 
 def plain(value: object) -> Value:
-    """Return a cell as a plain Python value: a number, a text, a boolean, or None if missing."""
+    """Convert a cell to a plain Python number, string or boolean, or to None if it is missing."""
     if isinstance(value, np.generic):
         value = value.item()
     if isinstance(value, float):
@@ -91,7 +92,7 @@ def plain(value: object) -> Value:
     if isinstance(value, Decimal):
         return int(value) if value == value.to_integral_value() else float(value)
     if isinstance(value, datetime) and value.tzinfo is None and value.time() == time():
-        value = value.date()  # frames keep days as midnights
+        value = value.date()  # data frames store dates as midnight timestamps
     return value.isoformat() if isinstance(value, date | time) else str(value)
 
 
@@ -119,7 +120,7 @@ def _columns(data: Tabular) -> Iterable[tuple[object, Iterable[object]]]:
 
 
 def _pandas_columns(frame: Tabular) -> list[tuple[object, list[object]]]:
-    """Return the columns; an index that has a name is one, for it says something of each row."""
+    """Return the columns of a pandas frame; a named index counts as a column."""
     if any(name is not None for name in frame.index.names):
         frame = frame.reset_index()
     found = []

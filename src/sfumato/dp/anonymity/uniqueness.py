@@ -1,7 +1,7 @@
-"""How alone people are in every choice of columns; rows that are alike may come once.
+"""Count unique rows for every subset of columns; equal rows may be stored once with a weight.
 
-Whoever is alone by some columns is alone by more of them as well. So every choice is reached by
-adding one column to a smaller one, and only the rows that are not yet alone are looked at again.
+A row that is unique in some columns stays unique with more columns. So each subset extends a
+smaller subset by one column, and only the rows that are not yet unique are examined again.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from sfumato.dp.refusal import Refused
 
 Values = Sequence[str | int | float | bool] | NDArray[np.generic]
 MOST_COLUMNS: Final = 12
-MOST_CHOICES: Final = 4095  # as many as 12 columns have
+MOST_CHOICES: Final = 4095  # 2**12 - 1: the subsets of 12 columns
 
 
 @dataclass(frozen=True)
 class Uniqueness:
-    """How many rows nobody shares, when these columns are known."""
+    """The number of rows that are unique in a subset of columns."""
 
     columns: tuple[str, ...]
     rows: int
     unique: int
-    smallest: int  # the size of the smallest group of rows that look alike
+    smallest: int  # size of the smallest equivalence class
 
     @property
     def share(self) -> float:
@@ -39,13 +39,16 @@ class Uniqueness:
 
     @property
     def finding(self) -> str:
-        """Return the outcome in plain words."""
+        """Return the result as a sentence."""
         return f"{self.share:.0%} of {self.rows:,} are unique by {' + '.join(self.columns)}."
 
 
 @dataclass(frozen=True)
 class _Chosen:
-    """A choice of columns: who is alone by it, and who is still among others of the same code."""
+    """Search state for a subset of columns: the number of unique rows, and the rows still shared.
+
+    `codes` numbers the equivalence classes of the shared rows.
+    """
 
     columns: tuple[str, ...]
     alone: int
@@ -57,10 +60,9 @@ class _Chosen:
 def all_subsets(
     table: Mapping[str, Values], most: int | None = None, weights: Codes | None = None
 ) -> tuple[Uniqueness, ...]:
-    """Return how unique people are by every choice of columns: the most telling choice first.
+    """Count unique rows for every subset of at most `most` columns, most unique rows first.
 
-    Of equally telling choices, the one of fewer columns comes first. A choice has at most so many
-    columns. A row may stand for as many people as its weight says.
+    Ties are sorted by fewer columns first. `weights` gives the number of people of each row.
     """
     most = len(table) if most is None else most
     _check(table, most)
@@ -77,7 +79,7 @@ def all_subsets(
 
 
 def best_of_each_size(ranked: Sequence[Uniqueness]) -> tuple[Uniqueness, ...]:
-    """Return the most telling choice of one column, of two, and so on."""
+    """Return the subset with most unique rows for each number of columns, from `all_subsets`."""
     best: dict[int, Uniqueness] = {}
     for one in ranked:
         best.setdefault(len(one.columns), one)
@@ -87,7 +89,7 @@ def best_of_each_size(ranked: Sequence[Uniqueness]) -> tuple[Uniqueness, ...]:
 def _grown(
     chosen: _Chosen, columns: Sequence[tuple[str, Codes]], most: int, weight: Codes
 ) -> Iterator[_Chosen]:
-    """Yield every choice that adds some of these columns, but not too many."""
+    """Yield every extension of a subset by one to `most` of these columns."""
     if most == 0:
         return
     for place, (name, codes) in enumerate(columns):
@@ -114,9 +116,9 @@ def _with(chosen: _Chosen, name: str, codes: Codes, weight: Codes) -> _Chosen:
 
 
 def _grouped(keys: Codes, weight: Codes) -> tuple[Codes, Codes]:
-    """Return small codes for the keys, and how many people have each code."""
+    """Return a small code for each key, and the number of people with each code."""
     codes = keys
-    if int(keys.max()) >= 4 * len(keys) + 1024:  # else there is no need to sort them
+    if int(keys.max()) >= 4 * len(keys) + 1024:  # smaller keys are codes already; no sorting
         codes = np.unique(keys, return_inverse=True)[1].astype(np.int64).ravel()
     return codes, counted(codes, 0, weight)
 

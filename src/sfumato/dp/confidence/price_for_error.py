@@ -1,4 +1,4 @@
-"""The smallest price, on a grid, that reaches an error; or a refusal."""
+"""Find the smallest price on a grid that achieves an error bound, or refuse."""
 
 from __future__ import annotations
 
@@ -8,7 +8,10 @@ from sfumato.dp.refusal import Refused
 
 
 def smallest_step(is_enough: Callable[[int], bool], most: int) -> int:
-    """Return the smallest step in 1..most that is enough, if more is never worse; or refuse."""
+    """Return the smallest step in 1..most that is enough, by bisection; refuse if none is.
+
+    If a step is enough, every larger step must be enough too.
+    """
     if not is_enough(most):
         raise Refused(
             "error-out-of-reach",

@@ -1,9 +1,9 @@
 """Confidence intervals for a ratio of two noisy integers, from released values only.
 
-Fieller's idea: theta is plausible when |S - theta*N| is what the noise X - theta*Y can do. The
-tail of X - theta*Y is known in closed form for Laplace and for Gaussian noise; the discrete
-noise differs from the continuous by less than one unit each, which is given away. Coverage is
-held by tests/dp/confidence/test_ratio_of_integers.py.
+This is Fieller's method. A ratio theta is plausible if the noise X - theta*Y can explain
+|S - theta*N|. The tail of X - theta*Y has a closed form for Laplace and for Gaussian noise. Each
+discrete noise differs from the continuous one by less than one unit; the interval is widened by
+that. tests/dp/confidence/test_ratio_of_integers.py checks the coverage.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
-MISS: Final = 0.05  # the interval holds at 95 %
-_MANY: Final = (2, 60)  # into how many pieces, how often: 2 ** 60 in all, ends to the last digit
-_FEW: Final = (32, 12)  # the same of few cells, where a call costs more than what it reckons
+MISS: Final = 0.05  # for intervals at 95 % confidence
+_MANY: Final = (2, 60)  # search: pieces per step, number of steps; 2**60 exhausts a float
+_FEW: Final = (32, 12)  # the same for few cells, where numpy's call overhead dominates
 _FEW_CELLS: Final = 64
 
 
 @dataclass(frozen=True)
 class Spread:
-    """Independent noise on numerator and denominator: Laplace scales, or Gaussian sigmas."""
+    """Widths of the independent noises of numerator and denominator: Laplace scales or sigmas."""
 
     kind: Literal["laplace", "gaussian"]
     top: float
@@ -34,7 +34,7 @@ class Spread:
     miss: float = MISS
 
     def reach(self, scale: float, miss: float) -> float:
-        """Return a distance that one noise passes with at most that probability."""
+        """Return a distance that one noise exceeds with probability at most `miss`."""
         if self.kind == "laplace":
             return scale * math.log(1 / miss) + 1
         return scale * math.sqrt(2 * math.log(2 / miss)) + 1
@@ -43,9 +43,10 @@ class Spread:
 def ratio_interval(
     top: Floats, bottom: Floats, spread: Spread, *, lower: float, upper: float
 ) -> tuple[Floats, Floats]:
-    """Return, per cell, the plausible ratios within the public range, at 95 % if not surer.
+    """Return the confidence interval of the ratio in each cell, limited to the public range.
 
-    Where the denominator cannot be told from zero, that is the whole range.
+    The confidence is 95 % unless `spread.miss` is smaller. Where the denominator may be zero, the
+    interval is the whole range.
     """
     far_top = spread.reach(spread.top, spread.miss / 2)
     far_bottom = spread.reach(spread.bottom, spread.miss / 2)
@@ -60,7 +61,7 @@ def ratio_interval(
 
 
 def _edges(top: Floats, bottom: Floats, spread: Spread, centre: Floats, width: Floats) -> Floats:
-    """Return the ends on both sides, each between a plausible ratio and one that is not."""
+    """Search for both ends of the plausible ratios, from the centre outwards."""
     outside = centre + width
     inside = np.broadcast_to(centre, outside.shape)
     pieces, times = _FEW if centre.size <= _FEW_CELLS else _MANY
@@ -68,7 +69,7 @@ def _edges(top: Floats, bottom: Floats, spread: Spread, centre: Floats, width: F
     for _ in range(times):
         far = outside - inside
         plausible = _is_plausible(top, bottom, spread, inside + far * (places / pieces))
-        last = np.where(plausible, places, 0.0).max(axis=0)  # the one farthest out, or none
+        last = np.where(plausible, places, 0.0).max(axis=0)  # the outermost plausible one, or 0
         next_out = inside + far * ((last + 1) / pieces)
         outside = np.where(last == pieces - 1, outside, next_out)
         inside = inside + far * (last / pieces)
@@ -89,7 +90,7 @@ def _normal(miss: float) -> float:
 
 
 def _laplace_tail(distance: Floats, first: float, second: Floats) -> Floats:
-    """Return P(|X + Y| > t) for independent Laplace X and Y of these scales."""
+    """Return P(|X + Y| > distance) for independent Laplace X and Y of these scales."""
     near = np.abs(second - first) < 1e-6 * first
     second = np.where(near, first * (1 + 2e-6), np.maximum(second, first * 1e-9))
     top = first**2 * np.exp(-distance / first) - second**2 * np.exp(-distance / second)

@@ -1,11 +1,11 @@
-"""Intervals for quotients of two noisy sums, from released values only (soundness rule 4).
+"""Confidence intervals for ratios of two noisy sums, from released values (soundness rule 4).
 
-Fieller's idea, as in ratio_of_integers.py: theta is plausible when |T - theta*B| is what its own
-noise can do. T and B are weighted sums that may share numbers, so the noise of number p counts with
-the weight t_p - theta*b_p. The tail of such a sum is known in closed form for Gaussian and, for a
-few numbers, for Laplace noise: of scales s it is the sum over i of s_i^(2n-2) e^(-d/s_i) / prod
-(s_i^2 - s_j^2). Scales that nearly tie are moved apart, upwards, which only widens
-(ratio_of_sums.proof.md).
+This is Fieller's method, as in ratio_of_integers.py. A ratio theta is plausible if noise can
+explain |T - theta*B|. T and B are weighted sums that may share noisy numbers, so the noise of
+number p has the weight t_p - theta*b_p. The tail of such a sum has a closed form for Gaussian noise
+and, for a few numbers, for Laplace noise. For scales s it is the sum over i of
+s_i^(2n-2) e^(-d/s_i) / prod (s_i^2 - s_j^2). Nearly equal scales are increased until they differ,
+which can only widen the interval (ratio_of_sums.proof.md).
 """
 
 from __future__ import annotations
@@ -24,39 +24,43 @@ from sfumato.dp.mechanisms.noise import Noise
 
 Floats = NDArray[np.float64]
 Mask = NDArray[np.bool_]
-MOST: Final = 4  # noisy numbers that the closed form is taken for
-MOST_SUMMED: Final = 8  # noises of a sum, that it is still exact enough for
-_APART: Final = (0.0, 0.0, 1e-6, 1e-4, 1e-3, 3e-3, 6e-3, 1e-2, 1.5e-2)  # of scales, relatively
-_LEAST: Final = 1e-9  # a scale below this share of the largest counts as this
-_DOUBLINGS: Final = 40  # of the first width, until a quotient is not plausible
-_HALVINGS: Final = 34  # to a 10^10th of the last width, outwards
+MOST: Final = 4  # most noisy numbers of a ratio for which the closed form is used
+MOST_SUMMED: Final = 8  # most noises of a sum for which the closed form is accurate enough
+# Smallest relative difference between two scales, by the number of scales.
+_APART: Final = (0.0, 0.0, 1e-6, 1e-4, 1e-3, 3e-3, 6e-3, 1e-2, 1.5e-2)
+_LEAST: Final = 1e-9  # smaller scales, relative to the largest, are raised to this
+_DOUBLINGS: Final = 40  # of the first width, until a ratio is not plausible
+_HALVINGS: Final = 34  # bisection steps: to 1e-10 of the last width, rounded outwards
 
 
 @dataclass(frozen=True)
 class Quotient:
-    """Two weighted sums of the same noisy numbers, one above the other."""
+    """A ratio of two weighted sums of the same noisy numbers."""
 
-    top: tuple[float, ...]  # a weight for each number
+    top: tuple[float, ...]  # one weight for each number
     bottom: tuple[float, ...]
     noises: tuple[Noise, ...]
     miss: Fraction
 
     def weights(self, theta: Floats) -> list[Floats]:
-        """Return with what weight each number counts in T - theta*B."""
+        """Return the absolute weight of each number in T - theta*B."""
         pairs = zip(self.top, self.bottom, strict=True)
         return [np.asarray(np.abs(t - theta * b)) for t, b in pairs]
 
     def reach(self, weights: tuple[float, ...], miss: Fraction) -> float:
-        """Return how far off a weighted sum may be; a unit of each number is given away."""
+        """Return the error that a weighted sum exceeds with probability at most `miss`.
+
+        One unit of each number is added for the discrete noise.
+        """
         return within_of(weights, self.noises, 1 - miss) + sum(map(abs, weights))
 
 
 @dataclass(frozen=True)
 class Plausible:
-    """Per cell, the plausible quotients: between two ends, or on two rays away from zero.
+    """The plausible ratios in each cell: between two ends, or on two rays away from zero.
 
-    There are ends where the divisor can be told from zero. Where it cannot, quotients up to
-    `below` and from `above` on are plausible.
+    A cell has ends `low` and `high` if its denominator is surely not zero. Otherwise all ratios up
+    to `below` and all from `above` on are plausible.
     """
 
     has_ends: NDArray[np.bool_]
@@ -66,7 +70,7 @@ class Plausible:
     above: Floats
 
     def within(self, lower: float, upper: float) -> tuple[Floats, Floats]:
-        """Return the least interval that holds every plausible quotient of a public range."""
+        """Return the smallest interval with all plausible ratios of the public range."""
         left, right = self.below >= lower, self.above <= upper
         either = left | right
         low = np.where(left | ~either, lower, np.maximum(self.above, lower))
@@ -78,13 +82,13 @@ class Plausible:
 
 
 def is_known(bottom: Floats, of: Quotient) -> NDArray[np.bool_]:
-    """Say, per cell, whether the divisor can be told from zero: no large quotient is plausible."""
+    """Return for each cell whether noise cannot explain the denominator: it is not zero."""
     weights = [np.full(bottom.shape, abs(weight)) for weight in of.bottom]
     return ~is_within(np.abs(bottom), weights, of.noises, of.miss)
 
 
 def plausible(top: Floats, bottom: Floats, of: Quotient) -> Plausible:
-    """Return, per cell, which quotients are plausible at that confidence."""
+    """Return the plausible ratios in each cell at confidence 1 - of.miss (Fieller's method)."""
     known, sign = is_known(bottom, of), np.where(bottom < 0, -1.0, 1.0)
     far_top, far_bottom = (of.reach(w, of.miss / 2) for w in (of.top, of.bottom))
     divisor = np.where(known, np.abs(bottom), far_bottom + 1)
@@ -103,9 +107,9 @@ def plausible(top: Floats, bottom: Floats, of: Quotient) -> Plausible:
 
 
 def _rays(top: Floats, bottom: Floats, far_top: float, far_bottom: float) -> tuple[Floats, Floats]:
-    """Return up to where below zero, and from where above it, a quotient may be plausible.
+    """Return the ends of the two rays: the largest negative and smallest positive plausible ratio.
 
-    |T - theta*B| is at most far_top + |theta| far_bottom for every plausible theta.
+    Every plausible theta satisfies |T - theta*B| <= far_top + |theta| far_bottom.
     """
     excess = np.maximum(np.abs(top) - far_top, 0.0)
     along = np.where(top < 0, -bottom, bottom)  # of quotients above zero
@@ -116,12 +120,12 @@ def _rays(top: Floats, bottom: Floats, far_top: float, far_bottom: float) -> tup
 
 
 def edge(is_plausible: Callable[[Floats], Mask], centre: Floats, width: Floats) -> Floats:
-    """Return the edge of what is plausible, on that side of the centre; infinity if there is none.
+    """Find the edge of the plausible interval on one side of the centre; infinity if none.
 
     Args:
-        is_plausible: Says it of a number for each cell; what is plausible is an interval.
-        centre: What is plausible.
-        width: About how far off the edge is; below zero for the one on the left.
+        is_plausible: Tests one number for each cell. The plausible numbers form an interval.
+        centre: A plausible number for each cell.
+        width: Approximate distance from centre to edge; negative for the left edge.
     """
     inside, outside = centre, centre + width
     for _ in range(_DOUBLINGS):
@@ -142,7 +146,10 @@ def edge(is_plausible: Callable[[Floats], Mask], centre: Floats, width: Floats) 
 def is_within(
     distance: Floats, weights: Sequence[Floats], noises: Sequence[Noise], miss: Fraction
 ) -> Mask:
-    """Say whether noise that counts with these weights passes the distance often enough."""
+    """Return whether noise with these weights exceeds the distance with probability >= miss.
+
+    In other words, whether the distance is within the interval of the noise.
+    """
     distance = np.maximum(distance - np.sum(weights, axis=0), 0.0)
     scales = [w * noise.width() for w, noise in zip(weights, noises, strict=True)]
     if noises[0].kind == "gaussian":
@@ -152,7 +159,7 @@ def is_within(
 
 
 def laplace_tail(distance: Floats, scales: Sequence[Floats]) -> Floats:
-    """Return P(|X1 + ... + Xn| > d) or a little more, for independent Laplace noise."""
+    """Return P(|X1 + ... + Xn| > distance), or slightly more, for independent Laplace noise."""
     count = len(scales)
     largest = np.maximum(np.max(scales, axis=0), np.finfo(float).tiny)
     apart = _moved_apart([np.maximum(s / largest, _LEAST) for s in scales], _APART[count])
@@ -165,7 +172,7 @@ def laplace_tail(distance: Floats, scales: Sequence[Floats]) -> Floats:
 
 
 def _sorted(scales: Sequence[Floats]) -> Sequence[Floats]:
-    """Return the scales from the smallest up, cell by cell; two are quicker without sorting."""
+    """Sort the scales of each cell in rising order, with a fast path for two scales."""
     if len(scales) == 2:
         return np.minimum(*scales), np.maximum(*scales)
     return list(np.sort(np.array(scales), axis=0))

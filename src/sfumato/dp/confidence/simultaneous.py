@@ -1,4 +1,4 @@
-"""A noise read at a stricter confidence, so that several intervals hold at once."""
+"""Simultaneous confidence intervals: a Noise with stricter confidence (Bonferroni)."""
 
 from __future__ import annotations
 
@@ -13,16 +13,17 @@ from sfumato.dp.refusal import Bug
 
 @dataclass(frozen=True)
 class SimultaneousNoise(Noise):
-    """The same noise, whose intervals miss so many times less often; it is never drawn itself.
+    """A noise whose intervals miss `times` times less often, for simultaneous intervals.
 
-    A subclass, so that every verb reads it like the noise that it is.
+    It is a subclass so that every aggregate treats it like the noise that it wraps. It is never
+    sampled itself.
     """
 
     noise: Noise | None = None
     times: int = 1
 
     def miss(self) -> Fraction:
-        """Return how often its intervals may miss."""
+        """Return the probability that one of its intervals misses the exact value."""
         return (1 - CONFIDENCE) / self.times
 
     def std(self) -> float:
@@ -30,11 +31,11 @@ class SimultaneousNoise(Noise):
         return self._noise().std()
 
     def margin(self) -> float:
-        """Return a t with |noise| <= t at the stricter confidence."""
+        """Return a t with |noise| <= t at the stricter confidence, in steps."""
         return self.within(CONFIDENCE)
 
     def within(self, confidence: Fraction) -> float:
-        """Return a t that the noise passes so many times less often than is asked."""
+        """Return a t that the noise exceeds with probability at most (1 - confidence) / times."""
         return self._noise().within(1 - (1 - confidence) / self.times)
 
     def width(self) -> float:
@@ -42,11 +43,11 @@ class SimultaneousNoise(Noise):
         return self._noise().width()
 
     def sample(self, count: int, dice: Dice) -> IntegerArray:
-        """Raise: it was drawn already."""
+        """Raise a Bug: the wrapped noise was sampled already."""
         raise Bug("a noise that is only read is never drawn")
 
     def as_json(self) -> Json:
-        """Return the noise as the receipt prints it."""
+        """Return the wrapped noise as JSON for the receipt."""
         return self._noise().as_json()
 
     def _noise(self) -> Noise:
@@ -56,5 +57,5 @@ class SimultaneousNoise(Noise):
 
 
 def simultaneous(noise: Noise, times: int) -> Noise:
-    """Return the noise, read so that `times` intervals hold at once at 95 % (Bonferroni)."""
+    """Wrap a noise so that `times` intervals hold simultaneously at 95 % (Bonferroni)."""
     return noise if times == 1 else SimultaneousNoise(noise.kind, noise.parameter, noise, times)

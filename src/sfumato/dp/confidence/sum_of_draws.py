@@ -1,7 +1,8 @@
-"""How far off a sum of many released numbers may be that have independent noise of one law.
+"""Confidence margins for the sum of many numbers with independent noise of one distribution.
 
-The law of the sum is had from its characteristic function, which is known in closed form
-(sum_of_draws.proof.md); nothing is rounded draw by draw, so it stays sharp for thousands of them.
+The distribution of the sum comes from its characteristic function, which has a closed form
+(sum_of_draws.proof.md). No rounding accumulates per draw, so the margin stays tight for thousands
+of draws.
 """
 
 from __future__ import annotations
@@ -19,40 +20,41 @@ from sfumato.dp.mechanisms.averaged_noise import AveragedNoise
 from sfumato.dp.mechanisms.noise import CONFIDENCE, Noise
 from sfumato.dp.refusal import Bug
 
-# --- How far off the sum of several independent draws of one noise may be; for people to read
+# --- Margins of a running count: the sum of several draws of one noise, by FFT; for display
 
 
-SIZE: Final = 1 << 16  # places of the law that is folded
-FINEST: Final = 2048.0  # the sum's deviation in those places: 16 deviations fit to either side
-ONE_BY_ONE: Final = 64  # counts up to this have a margin each
-SLACK: Final = 1e-9  # what floats and the law's cut tails may be off by
+SIZE: Final = 1 << 16  # points of the FFT grid
+FINEST: Final = 2048.0  # largest std of the sum in grid points: 16 stds fit on each side
+ONE_BY_ONE: Final = 64  # counts up to this have a margin each; larger ones are rounded up
+SLACK: Final = 1e-9  # bound of the error of floats and of the truncated tails
 
 
 def std_of_several(noise: Noise, count: int) -> float:
-    """Return the standard deviation of the sum."""
+    """Return the standard deviation of the sum of `count` draws."""
     return noise.std() * math.sqrt(count)
 
 
 def margin_of_several(noise: Noise, count: int) -> int:
-    """Return a t with |sum| <= t at 95 %: the smallest, or up to 2 % more of many or wide draws.
+    """Return a t with |sum of `count` draws| <= t at 95 % confidence.
 
-    More draws are never closer to zero, so a count may be taken for a larger one; it keeps an
-    answer of ten thousand periods from folding as many laws.
+    It is the smallest such t, or up to 2 % more for many draws or wide noise. A larger count never
+    has a smaller margin, so counts may be rounded up. An answer with ten thousand periods then
+    needs few FFTs.
     """
     return math.ceil(noise.margin()) if count == 1 else _margin(noise, _rounded_up(count))
 
 
 def _rounded_up(count: int) -> int:
-    """Return the count, or from 64 on the next that has six binary digits and then zeros."""
+    """Round a count above 64 up to six significant binary digits."""
     grid = 1 if count <= ONE_BY_ONE else 1 << (count.bit_length() - 6)
     return -(-count // grid) * grid
 
 
 @lru_cache(maxsize=4096)
 def _margin(noise: Noise, count: int) -> int:
-    """Fold the law of one draw with itself by Fourier's transform, and look where 95 % are.
+    """Compute the distribution of the sum by FFT, and find the 95 % margin.
 
-    Noise too wide for that is taken on a coarser grid, of which two units are added.
+    Noise that is too wide for the grid uses a coarser unit, and the margin is two units larger.
     """
     deviation = std_of_several(noise, count)
     unit = 1 << max(0, math.ceil(math.log2(max(deviation, 1.0) / FINEST)))
@@ -68,7 +70,7 @@ def _coarser(noise: Noise, unit: int) -> Noise:
 
 
 def _folded(noise: Noise, count: int) -> NDArray[np.float64]:
-    """Return the chances of 0, 1, 2, ... for the sum, and of the negative ones from the end."""
+    """Return the probabilities of the sum in FFT order: 0, 1, 2, ..., then ..., -2, -1."""
     return np.asarray(np.fft.irfft(_transformed(noise) ** count, SIZE))
 
 
@@ -82,20 +84,22 @@ def _transformed(noise: Noise) -> NDArray[np.complex128]:
     return np.asarray(np.fft.rfft(weights / weights.sum()))
 
 
+# --- Margins of a sum of released numbers, at any confidence, by the characteristic function
+
 Floats = NDArray[np.float64]
-POINTS: Final = 1 << 13  # of the grid, from one end to the other
-REACH: Final = 40  # deviations from one end to the other
-NARROW: Final = 1.0  # a sigma below this is summed weight by weight
+POINTS: Final = 1 << 13  # points of the grid
+REACH: Final = 40  # width of the grid in standard deviations of the sum
+NARROW: Final = 1.0  # below this sigma, the characteristic function is a sum over the weights
 
 
 def std_of_sum(noise: Noise, count: int) -> float:
-    """Return the standard deviation of the sum of that many draws."""
+    """Return the standard deviation of the sum of `count` draws."""
     return math.sqrt(count) * noise.std()
 
 
 @lru_cache(maxsize=1024)
 def within_of_sum(noise: Noise, count: int, confidence: Fraction) -> float:
-    """Return a t with |sum of that many draws| <= t at that confidence."""
+    """Return a t with |sum of `count` draws| <= t at the given confidence."""
     if isinstance(noise, AveragedNoise):
         return _of_means(noise, count, confidence)
     if count == 1:
@@ -106,7 +110,7 @@ def within_of_sum(noise: Noise, count: int, confidence: Fraction) -> float:
 
 
 def _of_means(noise: AveragedNoise, count: int, confidence: Fraction) -> float:
-    """Return the same of means of several draws: each draw's sum misses so many times less."""
+    """Return the margin of a sum of averaged noises: a union bound over the draws of the mean."""
     miss = (1 - confidence) / len(noise.draws)
     pairs = zip(noise.weights(), noise.draws, strict=True)
     return sum(abs(w) * within_of_sum(draw, count, 1 - miss) for w, draw in pairs)
@@ -124,17 +128,17 @@ def _of_many(noise: Noise, count: int, confidence: Fraction) -> float:
 
 
 def _characteristic(noise: Noise, angles: Floats) -> Floats:
-    """Return E cos(uX) of a draw for each u within half a turn."""
+    """Return the characteristic function E cos(uX) of one draw, for each angle |u| <= pi."""
     if noise.kind == "laplace":
         b = 1 / float(noise.parameter)
-        wide = 4 * math.exp(-b) / math.expm1(-b) ** 2  # nothing is lost where the scale is large
+        wide = 4 * math.exp(-b) / math.expm1(-b) ** 2  # expm1 keeps precision at a large scale
         return np.asarray(1 / (1 + wide * np.sin(angles / 2) ** 2))
     variance = float(noise.parameter)
     if variance < NARROW**2:
         places = np.arange(-40, 41)
         weights = np.exp(-(places**2) / (2 * variance))
         return np.asarray(np.cos(np.outer(angles, places)) @ weights / weights.sum())
-    turns = angles / (2 * math.pi)  # by Poisson's summation: a few terms are all there is
+    turns = angles / (2 * math.pi)  # Poisson summation: three terms are enough
     waves = [np.exp(-2 * math.pi**2 * variance * (turns + n) ** 2) for n in (-1, 0, 1)]
     whole = 1 + 2 * math.exp(-2 * math.pi**2 * variance)
     return np.asarray(np.sum(waves, axis=0) / whole)

@@ -1,1 +1,1 @@
-"""Training in whole numbers: networks, clipping, Poisson sampling of people."""
+"""Private training of neural networks in integer arithmetic: clipping and Poisson subsampling."""

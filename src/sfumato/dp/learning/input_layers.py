@@ -1,10 +1,12 @@
-"""What may stand before a network's linear layers: convolutions over a picture, and tables.
+"""The input layers of a network: convolutions over an image, and embedding tables.
 
-A picture is the first channels x height x width features, in the order in which they are listed. A
-column with a table of its own chooses one row of it, which is learnt. What goes into the first
-linear layer is what the convolutions give, then the other features as they are, then the tables'
-rows, each in the order of the features. Limits keep all sums exact, and what a row adds is
-measured and shortened (clipping) only after them (exact_arithmetic.proof.md).
+An image is the first channels x height x width features, in the listed order. A column with an
+embedding table selects one row (entry) of it, which is learnt. The first linear layer gets the
+outputs of the convolutions, then the other features unchanged, then the table entries, each in
+the order of the features.
+
+Size limits keep all sums exact. The gradient of a row is measured and scaled to the norm bound
+(clipping) only after these layers (exact_arithmetic.proof.md).
 """
 
 from __future__ import annotations
@@ -35,24 +37,24 @@ from sfumato.dp.learning.integer_grid import (
 )
 from sfumato.dp.refusal import Refused
 
-MOST_OUTS: Final = 4096  # numbers that go into the first linear layer
+MOST_OUTS: Final = 4096  # inputs of the first linear layer
 MOST_SIDE: Final = 256
 MOST_CONVS: Final = 4
 MOST_CHANNELS: Final = 64
 MOST_KERNEL: Final = 7
 MOST_POOL: Final = 8
-MOST_PLACES: Final = 4096  # at which a kernel is laid: 2**12 products of 2**37
-MOST_PATCH: Final = 2048  # numbers under a kernel, or that come back to one number
-MOST_CUT: Final = 1 << 20  # numbers of one row under all kernels
-MOST_ADDED: Final = 1 << 16  # places times rows at once: 2**16 products of 2**37 are 2**53
-MOST_ENTRIES: Final = 4096  # of a table
-MOST_TABLE: Final = 256  # numbers of an entry
+MOST_PLACES: Final = 4096  # positions of a kernel: 2**12 products of 2**37
+MOST_PATCH: Final = 2048  # numbers in a patch, or backpropagated to one number
+MOST_CUT: Final = 1 << 20  # numbers in all patches of one row
+MOST_ADDED: Final = 1 << 16  # positions times rows per batch: 2**16 products of 2**37 are 2**53
+MOST_ENTRIES: Final = 4096  # entries of a table
+MOST_TABLE: Final = 256  # numbers per entry
 _CONV_KEYS: Final = ("channels", "kernel", "stride", "padding", "pool")
 
 
 @dataclass(frozen=True)
 class Conv:
-    """A convolution as words; then the activation, and the average of `pool` x `pool` places."""
+    """The settings of a convolution; activation and `pool` x `pool` average pooling follow it."""
 
     channels: int
     kernel: int
@@ -61,20 +63,20 @@ class Conv:
     pool: int = 1
 
     def as_json(self) -> Json:
-        """Return the convolution as it travels."""
+        """Return the convolution as JSON for messages."""
         return {key: getattr(self, key) for key in _CONV_KEYS}
 
 
 @dataclass(frozen=True)
 class Opening:
-    """What a lesson says of it: nothing, as a rule."""
+    """The input layers as a training task declares them; usually there are none."""
 
     image: tuple[int, ...] = ()  # channels, height, width
     conv: tuple[Conv, ...] = ()
-    embed: tuple[tuple[str, int], ...] = ()  # columns, and how many numbers an entry has
+    embed: tuple[tuple[str, int], ...] = ()  # columns with tables, and the numbers per entry
 
     def as_json(self) -> Json:
-        """Return the words that are there; a lesson without them is spelled as it always was."""
+        """Return the declared input layers as JSON; empty without any, as in older tasks."""
         said: Json = {}
         if self.image:
             said |= {"image": list(self.image), "conv": [one.as_json() for one in self.conv]}
@@ -84,11 +86,14 @@ class Opening:
 
     @property
     def columns(self) -> frozenset[str]:
-        """Return the columns that have tables."""
+        """Return the columns that have embedding tables."""
         return frozenset(name for name, _ in self.embed)
 
     def front(self, features: Sequence[str], counts: Sequence[int]) -> Front | None:
-        """Return the front over these features, of which each has so many values; or refuse."""
+        """Build the input layers for these features; refuse ones that do not fit.
+
+        `counts` is the number of values of each feature, from the card.
+        """
         if not (self.image or self.conv or self.embed):
             return None
         wide = dict(self.embed)
@@ -100,10 +105,10 @@ class Opening:
         return _checked(Front(len(features), self.image, self.conv, tables))
 
     def places(self, features: Sequence[str]) -> int:
-        """Return at how many places a kernel is laid at most; refuse what fits no such columns."""
+        """Return the largest number of positions of a kernel; refuse layers that do not fit."""
         if self.columns - set(features):
             raise bad_front("a column with a table is one of the features")
-        front = self.front(features, [2] * len(features))  # whatever the card says of tables
+        front = self.front(features, [2] * len(features))  # 2: the table sizes do not matter here
         return 1 if front is None else front.most_places
 
 
@@ -112,53 +117,53 @@ NOTHING: Final = Opening()
 
 @dataclass(frozen=True)
 class Stage:
-    """A convolution over pictures of known sides."""
+    """A convolution over images of known size."""
 
     conv: Conv
     enters: tuple[int, ...]  # channels, height, width
 
     @property
     def sides(self) -> tuple[int, int]:
-        """Return at how many places the kernel is laid: down, and across."""
+        """Return the number of kernel positions: down, and across."""
         over = 2 * self.conv.padding - self.conv.kernel
         down, across = ((side + over) // self.conv.stride + 1 for side in self.enters[1:])
         return down, across
 
     @property
     def places(self) -> int:
-        """Return how many they are."""
+        """Return the total number of kernel positions."""
         return self.sides[0] * self.sides[1]
 
     @property
     def patch(self) -> int:
-        """Return how many numbers lie under the kernel."""
+        """Return how many numbers a patch (the image part under the kernel) has."""
         return self.enters[0] * self.conv.kernel**2
 
     @property
     def size(self) -> int:
-        """Return how many numbers are learnt."""
+        """Return the number of parameters: kernel weights and biases."""
         return self.conv.channels * (self.patch + 1)
 
     @property
     def leaves(self) -> tuple[int, int, int]:
-        """Return channels, height and width of what it gives."""
+        """Return channels, height and width of the output after pooling."""
         down, across = self.sides
         return self.conv.channels, down // self.conv.pool, across // self.conv.pool
 
 
 @dataclass(frozen=True)
 class Table:
-    """The entries of one column: the feature at that place chooses one of them."""
+    """The embedding table of one column: the feature at index `place` selects an entry."""
 
     place: int
     entries: int
     width: int
 
     def chosen(self, scaled: Numbers) -> Numbers:
-        """Return which entries are chosen, by numbers from 0 to 1; outside is the edge.
+        """Convert scaled feature values (0 to 1) to entry indices; clamp values outside.
 
-        A value that is k steps from the lower bound was divided by all steps, 4095 at most, so k
-        comes out exactly.
+        A value k steps above the lower bound was divided by the number of steps, at most 4095, so
+        this gives exactly k.
         """
         steps = self.entries - 1
         return np.floor(np.clip(scaled, 0.0, 1.0) * steps + 0.5)
@@ -166,7 +171,7 @@ class Table:
 
 @dataclass(frozen=True)
 class Front:
-    """Convolutions and tables over so many features, of known sides."""
+    """The input layers of a network with known sizes: convolutions and embedding tables."""
 
     features: int
     image: tuple[int, ...] = ()
@@ -175,7 +180,7 @@ class Front:
 
     @cached_property
     def stages(self) -> tuple[Stage, ...]:
-        """Return the convolutions, each with the sides of what it is laid on."""
+        """Return the convolutions, each with the size of its input image."""
         made: list[Stage] = []
         enters = self.image
         for conv in self.convs:
@@ -185,52 +190,52 @@ class Front:
 
     @cached_property
     def rest(self) -> NDArray[np.intp]:
-        """Return the places of the features that go on as they are."""
+        """Return the indices of the features that pass through unchanged."""
         pixels = int(np.prod(self.image)) if self.image else 0
         taken = {table.place for table in self.tables}
         return np.array([n for n in range(pixels, self.features) if n not in taken], dtype=np.intp)
 
     @cached_property
     def drawn(self) -> int:
-        """Return how many numbers the convolutions give."""
+        """Return how many numbers the convolutions output."""
         return int(np.prod(self.stages[-1].leaves)) if self.stages else 0
 
     @cached_property
     def outs(self) -> int:
-        """Return how many numbers go into the first linear layer."""
+        """Return the number of inputs of the first linear layer."""
         return self.drawn + len(self.rest) + sum(table.width for table in self.tables)
 
     @cached_property
     def sides(self) -> tuple[tuple[int, int, int], ...]:
-        """Return rows, columns and biases of what is learnt: of kernels, and then of tables."""
+        """Return the numbers of rows, columns and biases of each kernel, then of each table."""
         kernels = [(one.conv.channels, one.patch, one.conv.channels) for one in self.stages]
         return (*kernels, *((table.entries, table.width, 0) for table in self.tables))
 
     @cached_property
     def most_places(self) -> int:
-        """Return at how many places a kernel is laid at most; 1 where there is none."""
+        """Return the largest number of positions of a kernel; 1 without convolutions."""
         return max((one.places for one in self.stages), default=1)
 
     @cached_property
     def through(self) -> int:
-        """Return how many numbers of a row there are at once, more or less."""
+        """Return approximately how many numbers one row needs in memory."""
         cut = sum(one.places * (one.patch + 2 * one.conv.channels) for one in self.stages)
         return cut + sum(one.size for one in self.stages) + self.outs
 
     @cached_property
     def again(self) -> int:
-        """Return how many products a row takes beyond one for each number of the model."""
+        """Return how many more products per row convolutions need than one per parameter."""
         return sum((one.places - 1) * one.size for one in self.stages)
 
     def entered(self, rows: Numbers) -> Numbers:
-        """Return features from 0 to 1 on the grid of inputs; for a table, which entry it is."""
+        """Convert features from 0 to 1 to the input grid, or to the index of a table entry."""
         found = inputs_of(rows)
         for table in self.tables:
             found[..., table.place] = table.chosen(rows[..., table.place])
         return found
 
     def as_json(self) -> Json:
-        """Return the front as it is kept with a model, and told to an engine."""
+        """Return the input layers as JSON, for model files and for engines."""
         return {
             "features": self.features,
             "image": list(self.image),
@@ -240,7 +245,7 @@ class Front:
 
 
 def read_front(said: object) -> Front | None:
-    """Return the front that `as_json` wrote, or refuse."""
+    """Read input layers from the JSON of `Front.as_json`; refuse malformed ones."""
     if said is None:
         return None
     tables = said.get("tables") if isinstance(said, Mapping) else None
@@ -257,30 +262,30 @@ def read_front(said: object) -> Front | None:
 
 
 def read_opening(shape: Mapping[str, object]) -> Opening:
-    """Return what a lesson's JSON says of it, or refuse; sides are looked at by `places`."""
+    """Read the input layers of a training task's JSON; `Opening.places` checks the sizes."""
     image, conv = _image(shape.get("image")), _convs(shape.get("conv"))
     return Opening(image, conv, _embed(shape.get("embed")))
 
 
 def entered(rows: Numbers, front: Front | None) -> Numbers:
-    """Return features from 0 to 1 as they go into a network with that front, or with none."""
+    """Convert features from 0 to 1 to network inputs, with or without input layers."""
     return inputs_of(rows) if front is None else front.entered(rows)
 
 
 def packed(rows: Numbers, front: Front | None) -> Inputs:
-    """Return the same as it is kept: at most 2**12 each."""
+    """Convert features from 0 to 1 to network inputs stored as uint16; each is at most 2**12."""
     return entered(rows, front).astype(np.uint16)
 
 
 def bad_front(why: str) -> Refused:
-    """Return the refusal of layers that are none, or that exact sums have no room for."""
+    """Build the refusal of input layers that are malformed, or too large for exact sums."""
     return Refused(
         "bad-request", f"The lesson's layers are malformed: {why}.", "See docs/sites.md on them."
     )
 
 
 def _checked(front: Front) -> Front:
-    """Return the front if all its sums stay below 2**53, or refuse."""
+    """Return the input layers unchanged if all their sums stay below 2**53, or refuse."""
     if bool(front.image) != bool(front.convs):
         raise bad_front("convolutions are over an image, and an image is for convolutions")
     pixels = int(np.prod(front.image)) if front.image else 0
@@ -375,25 +380,26 @@ def _count(found: object, name: str, least: int, most: int) -> int:
     return found
 
 
-# --- What goes through a network's front and comes back, in whole numbers, in whatever order
+# --- Forward and backward pass of the input layers, in exact integer arithmetic
 #
-# A kernel is a linear layer that is used at many places, so a row's gradient is a sum over them. It
-# may cancel, and cutting its parts would then make it longer: so it is made for each row by itself,
-# measured, shortened (clipping), and only then added to others (exact_arithmetic.proof.md).
+# A kernel is a linear layer that is used at many positions, so a row's gradient is a sum over the
+# positions. Its terms may cancel, and truncating the terms could then increase the norm. So the
+# gradient is computed for each row separately, measured, scaled to the norm bound (clipping), and
+# only then added to those of other rows (exact_arithmetic.proof.md).
 
 
 @dataclass(frozen=True)
 class Passed:
-    """What went through a front: rows, or people x rows."""
+    """The forward state of the input layers, for rows or for people x rows."""
 
     front: Front
-    patches: list[Numbers]  # of each convolution: rows x places x what lies under the kernel
-    after: list[Numbers]  # what each gave, before the pool: rows x height x width x channels
-    entries: list[NDArray[np.intp]]  # of each table: which entry is chosen
-    out: Numbers  # what goes into the first linear layer
+    patches: list[Numbers]  # per convolution: rows x positions x patch
+    after: list[Numbers]  # per convolution, output before pooling: rows x height x width x channels
+    entries: list[NDArray[np.intp]]  # per table: the selected entry
+    out: Numbers  # the inputs of the first linear layer
 
     def backs(self, weights: Weights, back: Numbers, activation: str) -> Backs:
-        """Return what comes back to kernels and tables, by what comes back to `out`."""
+        """Backpropagate from `out` to the kernels and tables."""
         lead, tables, start = back.shape[:-1], list[Numbers](), self.front.outs
         for table in reversed(self.front.tables):
             start -= table.width
@@ -407,7 +413,7 @@ class Passed:
         return Backs(self, kernels, tables[::-1])
 
     def _to_kernels(self, weights: Weights, back: Numbers, activation: str) -> list[Numbers]:
-        """Return what comes back to each kernel at each of its places."""
+        """Backpropagate to each kernel at each of its positions."""
         found: list[Numbers] = []
         for number in range(len(self.after) - 1, -1, -1):
             stage, after = self.front.stages[number], self.after[number]
@@ -424,19 +430,19 @@ class Passed:
 
 @dataclass(frozen=True)
 class Backs:
-    """What comes back to a front, and the gradients that follow, in 2**-30."""
+    """The backpropagated values of the input layers, and their gradients in units of 2**-30."""
 
     passed: Passed
-    kernels: list[Numbers]  # rows x places x channels
-    tables: list[Numbers]  # rows x an entry's numbers
+    kernels: list[Numbers]  # rows x positions x channels
+    tables: list[Numbers]  # rows x numbers of an entry
 
     def kept(self, kept: Numbers) -> Backs:
-        """Return the same with nothing coming back where `kept` (people x rows x 1) is 0."""
+        """Return the same with backpropagated values set to zero where the mask `kept` is 0."""
         kernels = [back * kept[..., None] for back in self.kernels]
         return Backs(self.passed, kernels, [back * kept for back in self.tables])
 
     def each(self) -> Numbers:
-        """Return each row's gradient of all kernels, flat."""
+        """Return the gradient of all kernels for each row, as a flat array."""
         parts: list[Numbers] = []
         for patches, back in zip(self.passed.patches, self.kernels, strict=True):
             whole = np.swapaxes(back, -1, -2) @ patches
@@ -444,7 +450,7 @@ class Backs:
         return np.concatenate(parts, axis=1) if parts else np.zeros((len(self.passed.out), 0))
 
     def squares(self, each: Numbers) -> Numbers:
-        """Return each row's squared norm, of kernels and tables; never too small."""
+        """Return an upper bound of each row's squared gradient norm, over kernels and tables."""
         found = np.zeros(len(each))
         if each.shape[1]:
             found += np.square(norms_of(each)[:, 0])
@@ -453,13 +459,13 @@ class Backs:
         return found
 
     def shortened(self, each: Numbers, scale: Numbers) -> Numbers:
-        """Return the sum of the rows' gradients, each so much shorter, cut towards zero."""
+        """Sum the rows' gradients, each scaled by its factor and truncated towards zero."""
         tables = [np.trunc(back * scale[:, None]) for back in self.tables]
         kernels = np.trunc(each * scale[:, None]).sum(axis=0)
         return np.concatenate([kernels, *self._table_sums(tables)], axis=-1)
 
     def sums(self) -> Numbers:
-        """Return the gradients, added up over the rows: flat, and of each person if there are."""
+        """Sum the gradients over the rows, as a flat array; one for each person, if there are."""
         parts: list[Numbers] = []
         for patches, back in zip(self.passed.patches, self.kernels, strict=True):
             at_places = _in_a_row(back)
@@ -474,7 +480,7 @@ class Backs:
 
 
 def passed(front: Front, weights: Weights, entered: Numbers, activation: str) -> Passed:
-    """Return what goes through the front, on the grid of inputs."""
+    """Run the forward pass of the input layers, on the input grid."""
     lead = entered.shape[:-1]
     patches, after = list[Numbers](), list[Numbers]()
     parts: list[Numbers] = []
@@ -496,7 +502,7 @@ def passed(front: Front, weights: Weights, entered: Numbers, activation: str) ->
 
 
 def patches_of(value: Numbers, stage: Stage) -> Numbers:
-    """Return what lies under the kernel at each of its places, by channel, down and across."""
+    """Extract the patch at each kernel position (im2col), ordered by channel, down and across."""
     conv, (down, across) = stage.conv, stage.sides
     around = [(0, 0)] * (value.ndim - 3) + [(conv.padding, conv.padding)] * 2 + [(0, 0)]
     windows = sliding_window_view(np.pad(value, around), (conv.kernel,) * 2, axis=(-3, -2))
@@ -507,7 +513,7 @@ def patches_of(value: Numbers, stage: Stage) -> Numbers:
 
 
 def laid_down(under: Numbers, stage: Stage) -> Numbers:
-    """Return what comes back to the picture: under every place, where kernels lie over another."""
+    """Backpropagate patches to the image (col2im); values of overlapping patches are added."""
     conv, (channels, height, width) = stage.conv, stage.enters
     lead, (down, across) = under.shape[:-2], stage.sides
     edge = 2 * conv.padding
@@ -523,7 +529,7 @@ def laid_down(under: Numbers, stage: Stage) -> Numbers:
 
 
 def pooled(value: Numbers, stage: Stage) -> Numbers:
-    """Return averages over squares of places, on the grid; what is left at the edge is dropped."""
+    """Apply average pooling, rounded down to the grid; incomplete squares are dropped."""
     pool, (channels, down, across) = stage.conv.pool, stage.leaves
     if pool == 1:
         return value
@@ -533,7 +539,7 @@ def pooled(value: Numbers, stage: Stage) -> Numbers:
 
 
 def unpooled(back: Numbers, stage: Stage) -> Numbers:
-    """Return what comes back to each place of the squares that were averaged."""
+    """Backpropagate through average pooling to each position."""
     pool, (height, width) = stage.conv.pool, stage.sides
     if pool == 1:
         return back
@@ -544,20 +550,20 @@ def unpooled(back: Numbers, stage: Stage) -> Numbers:
 
 
 def _in_a_row(numbers: Numbers) -> Numbers:
-    """Return the places of all rows, of each person if there are, one after the other."""
+    """Flatten rows x positions to one axis, for each person separately if there are people."""
     lead, places = numbers.shape[:-3], numbers.shape[-3] * numbers.shape[-2]
     return numbers.reshape(*lead, places, numbers.shape[-1])
 
 
 def _of_entries(matrix: Numbers, chosen: NDArray[np.intp]) -> Numbers:
-    """Return the chosen entries of a table, or of each person's own."""
+    """Look up the selected entries in one table, or in each person's own table."""
     if matrix.ndim == 2:
         return np.asarray(matrix[chosen])
     return np.asarray(matrix[np.arange(len(matrix))[:, None], chosen])
 
 
 def _added_by_entry(table: Table, chosen: NDArray[np.intp], back: Numbers) -> Numbers:
-    """Return what came back to each entry, flat: whole numbers, in whatever order."""
+    """Sum the backpropagated values of each table entry, flat; exact, because they are integer."""
     lead = chosen.shape[:-1]
     whole = np.zeros((*lead, table.entries, table.width))
     where = (chosen,) if not lead else (np.arange(lead[0])[:, None], chosen)

@@ -1,10 +1,11 @@
-"""A small network in exact arithmetic: whole numbers that doubles hold, in whatever order.
+"""A small neural network in exact integer arithmetic, for DP-SGD and DP-FedAvg.
 
-A clipped sum is private only if nobody's row moves what *other* rows add to it. In floats it would:
-sums depend on their order, and a rounding at the edge of a ReLU flips a whole gradient. So what is
-multiplied is cut to a grid first, so coarse that every product and every partial sum is a whole
-number below 2**53. What a row adds is then a function of the row alone, to the last bit
-(exact_arithmetic.proof.md; tests/dp/learning/test_integer_network.py).
+A sum of clipped gradients is private only if one row does not change what *other* rows add to it.
+Float arithmetic violates this: sums depend on their order, and a rounding at the edge of a ReLU
+changes a whole gradient. So values are rounded to a grid before multiplication. The grid is so
+coarse that every product and partial sum is an integer below 2**53. The contribution of a row then
+depends on that row only, to the last bit (exact_arithmetic.proof.md;
+tests/dp/learning/test_integer_network.py).
 """
 
 from __future__ import annotations
@@ -42,13 +43,13 @@ from sfumato.dp.learning.integer_grid import (
 from sfumato.dp.learning.training_task import SQUARES
 from sfumato.dp.refusal import Refused
 
-AT_ONCE: Final = 4096  # rows: 2**12 products of 2**37 stay below 2**53
-_CACHED: Final = 1 << 16  # numbers of the widest layer at once: they stay in the cache
-_CUT: Final = 1 << 18  # numbers at once that go through a front
-_THROUGH: Final = 1 << 20  # numbers at once that go through people's own layers
-_SHORTER: Final = 1 - 2.0**-40  # more than what a norm in floats can be off by
+AT_ONCE: Final = 4096  # rows per batch: 2**12 products of 2**37 stay below 2**53
+_CACHED: Final = 1 << 16  # numbers of the widest layer per batch, so that they fit in the cache
+_CUT: Final = 1 << 18  # numbers per batch in the input layers
+_THROUGH: Final = 1 << 20  # numbers per batch if each person has their own weights
+_SHORTER: Final = 1 - 2.0**-40  # margin for the float error of a norm
 _EXP_BITS: Final = 30
-_MOST: Final = 2.0**20  # of a number that moved, before the whole is clipped
+_MOST: Final = 2.0**20  # limit of each number of an update before clipping
 
 __all__ = [
     "AT_ONCE", "SUM_BITS", "Inputs", "Network", "Numbers", "People", "Walk", "Weights",
@@ -58,22 +59,22 @@ __all__ = [
 
 @dataclass(frozen=True)
 class People:
-    """Rows by person: people x rows x features, on the grid of inputs, and how many are theirs."""
+    """Rows grouped by person, padded to people x rows x features, on the input grid."""
 
     rows: Numbers
     target: Numbers  # people x rows
-    counts: Numbers  # of each person's rows, one at least; what stands after them counts nothing
+    counts: Numbers  # rows of each person, at least one; the others are padding
 
     @property
     def kept(self) -> Numbers:
-        """Return 1 for each row that is a person's, and 0 for what fills the place of one."""
+        """Return the mask of real rows: 1 for a row, 0 for padding."""
         places = np.arange(self.rows.shape[1])
         return (places < self.counts[:, None]).astype(np.float64)[..., None]
 
 
 @dataclass(frozen=True)
 class Walk:
-    """The steps that everybody takes on their own rows, and how far they may come in the end."""
+    """Settings of the local steps of each person, and the clipping norm of the whole update."""
 
     steps: int
     rate: float
@@ -83,9 +84,9 @@ class Walk:
 
 @dataclass(frozen=True)
 class Gradients:
-    """What went into each linear layer and what comes back to it, and to a front, on their grids.
+    """The inputs and backpropagated values of each layer, from which gradients are computed.
 
-    Of rows, or of people x rows.
+    The leading axes are rows, or people x rows. All values are on their grids.
     """
 
     ins: Sequence[Numbers]
@@ -93,12 +94,12 @@ class Gradients:
     front: Backs | None = None
 
     def kept(self, kept: Numbers) -> Gradients:
-        """Return the same with nothing coming back where `kept` (people x rows x 1) is 0."""
+        """Return the same with backpropagated values set to zero where the mask `kept` is 0."""
         front = None if self.front is None else self.front.kept(kept)
         return Gradients(self.ins, [back * kept for back in self.backs], front)
 
     def sums(self) -> Numbers:
-        """Return the gradients, added up over the rows: flat, and of each person if there are."""
+        """Sum the gradients over the rows, as a flat array; one for each person, if there are."""
         parts = [] if self.front is None else [self.front.sums()]
         for into, back in zip(self.ins, self.backs, strict=True):
             whole = np.swapaxes(back, -1, -2) @ into
@@ -107,10 +108,10 @@ class Gradients:
         return np.concatenate(parts, axis=-1)
 
     def clipped_sums(self, clip: float) -> Numbers:
-        """Return the sum of the rows' gradients, each so much shorter that it is at most `clip`.
+        """Sum the gradients of the rows, each clipped to the norm `clip`.
 
-        A gradient of a linear layer is an outer product, so its norm is a product of norms; cutting
-        towards zero makes none longer.
+        The gradient of a linear layer is an outer product, so its norm is a product of norms.
+        Truncation towards zero never increases a norm.
         """
         squares = np.zeros(len(self.ins[0]))
         for into, back in zip(self.ins, self.backs, strict=True):
@@ -123,13 +124,13 @@ class Gradients:
         return np.concatenate([self.front.shortened(each, scale), linear])
 
     def _shorter(self, scale: Numbers) -> Gradients:
-        """Return the linear layers' part, each row so much shorter."""
+        """Scale the gradients of the linear layers, by one factor for each row."""
         return Gradients(self.ins, [np.trunc(back * scale[:, None]) for back in self.backs])
 
 
 @dataclass(frozen=True)
 class Network:
-    """Layers of these widths, from the features, or a front's numbers, to what is said of them."""
+    """A network of linear layers with these widths, after optional input layers (`front`)."""
 
     widths: tuple[int, ...]
     activation: str
@@ -138,22 +139,22 @@ class Network:
 
     @property
     def sides(self) -> tuple[tuple[int, int, int], ...]:
-        """Return rows, columns and biases of each layer's numbers, in their order."""
+        """Return the numbers of rows, columns and biases of each layer, in order."""
         linear = tuple((outs, ins, outs) for ins, outs in pairwise(self.widths))
         return linear if self.front is None else (*self.front.sides, *linear)
 
     @property
     def size(self) -> int:
-        """Return how many numbers the model is."""
+        """Return the number of parameters of the model."""
         return sum(rows * columns + biases for rows, columns, biases in self.sides)
 
     @property
     def through(self) -> int:
-        """Return how many numbers of a row there are at once."""
+        """Return how many numbers one row needs in memory in a forward pass."""
         return sum(self.widths) + (0 if self.front is None else self.front.through)
 
     def weights(self, flat: Numbers) -> Weights:
-        """Return the layers of a flat model, or of several, cut to the grid of weights."""
+        """Split a flat model, or several, into layers, rounded to the weight grid."""
         made: Weights = []
         start = 0
         for rows, columns, biases in self.sides:
@@ -166,28 +167,28 @@ class Network:
         return made
 
     def entered(self, rows: Numbers) -> Numbers:
-        """Return features from 0 to 1 as they go into the network, in whole numbers."""
+        """Convert features from 0 to 1 to the integer inputs of the network."""
         return entered_in(rows, self.front)
 
     def packed(self, rows: Numbers) -> Inputs:
-        """Return the same as it is kept."""
+        """Convert features from 0 to 1 to the inputs of the network, stored as uint16."""
         return packed_in(rows, self.front)
 
     def says(self, weights: Weights, rows: Numbers) -> Numbers:
-        """Return what the network says of rows whose features lie from 0 to 1."""
+        """Predict: return the network's outputs for rows with features from 0 to 1."""
         found = [self._forward(weights, some)[1] for some in self._few(self.entered(rows))]
         return found[0] if len(found) == 1 else np.concatenate(found)
 
     def clipped_sum(
         self, weights: Weights, rows: Numbers, target: Numbers, clip: float
     ) -> NDArray[np.int64]:
-        """Return the sum of the rows' clipped gradients, in units of 2**-30; exact."""
+        """Return the exact sum of the rows' clipped gradients, in units of 2**-30."""
         return self.clipped_sum_of(weights, self.packed(rows), target, clip)
 
     def clipped_sum_of(
         self, weights: Weights, inputs: Inputs, target: Numbers, clip: float
     ) -> NDArray[np.int64]:
-        """Return the same of rows that are on the grid of inputs already."""
+        """Return the exact sum of clipped gradients of rows that are on the input grid already."""
         total = np.zeros(self.size, dtype=np.int64)
         at_once = min(self._at_once(_CUT), max(1, _CACHED // max(self.widths)))
         for start in range(0, len(inputs), at_once):
@@ -197,7 +198,7 @@ class Network:
         return total
 
     def whole_sum(self, weights: Weights, inputs: Inputs, target: Numbers) -> Numbers:
-        """Return the sum of the rows' gradients, none of them clipped, in units of 2**-30."""
+        """Return the sum of the rows' gradients without clipping, in units of 2**-30."""
         total = np.zeros(self.size)
         at_once = self._at_once(_THROUGH)
         for start in range(0, len(inputs), at_once):
@@ -207,27 +208,28 @@ class Network:
         return total
 
     def _at_once(self, room: int) -> int:
-        """Return how many rows are added up at once: their sums stay exact, and fit the room."""
+        """Return the batch size for which sums stay exact and memory stays within `room`."""
         if self.front is None:
             return AT_ONCE
         places = MOST_ADDED // self.front.most_places
         return max(1, min(AT_ONCE, places, room // self.front.through))
 
     def _few(self, entered: Numbers) -> Iterator[Numbers]:
-        """Yield the rows, as many at a time as there is room for; all where there is no front."""
+        """Yield the rows in batches that fit in memory; all at once without input layers."""
         at_once = max(1, len(entered)) if self.front is None else self._at_once(_THROUGH)
         for start in range(0, max(1, len(entered)), at_once):
             yield entered[start : start + at_once]
 
     def people_sum(self, weights: Numbers, people: People, walk: Walk) -> NDArray[np.int64]:
-        """Return the sum of how far people's own steps go *down*, each clipped; in 2**-30; exact.
+        """Return the exact sum of the people's clipped updates, in units of 2**-30.
 
-        Every person begins with the same numbers and has layers of their own after the first step.
+        Each person starts from the same weights and takes local steps on their own rows. The update
+        is start minus end, so the caller must subtract it.
         """
         begin = np.broadcast_to(weights, (len(people.counts), self.size))
         now = begin
         rate, drawn = walk.rate, walk.proximal
-        with np.errstate(over="ignore", invalid="ignore"):  # steps that are too long go anywhere
+        with np.errstate(over="ignore", invalid="ignore"):  # too large a rate may overflow
             for _ in range(walk.steps):
                 whole = self._own_sums(self.weights(now), people)
                 slope = whole * 2.0**-SUM_BITS / people.counts[:, None]
@@ -236,7 +238,7 @@ class Network:
         return np.asarray(_shortened(moved, walk.clip).sum(axis=0))
 
     def _own_sums(self, weights: Weights, people: People) -> Numbers:
-        """Return each person's gradients, added up over a few rows at a time: they are whole."""
+        """Return the gradient sum of each person, batch by batch; exact, because it is integer."""
         kept = people.kept
         total = np.zeros((len(people.counts), self.size))
         at_once = max(1, _THROUGH // (max(1, len(total)) * self.through))
@@ -249,9 +251,9 @@ class Network:
     def _forward(
         self, weights: Weights, entered: Numbers
     ) -> tuple[list[Numbers], Numbers, Passed | None]:
-        """Return what goes into each linear layer, in 2**-12, and what comes out of the last.
+        """Run the forward pass: return each linear layer's inputs, in 2**-12, and the outputs.
 
-        And what went through the front, if there is one.
+        The third item is the forward state of the input layers, if there are any.
         """
         through, linear = None, weights
         if self.front is not None:
@@ -266,7 +268,7 @@ class Network:
         return ins, np.clip(value, -FARTHEST, FARTHEST, out=value), through
 
     def _gradients(self, weights: Weights, entered: Numbers, target: Numbers) -> Gradients:
-        """Return what went into each layer and what comes back to it, both on their grids."""
+        """Run forward and backward pass; return the inputs and backpropagated values of layers."""
         ins, said, through = self._forward(weights, entered)
         linear = weights[len(weights) - len(ins) :]
         back = self._back(said, target)
@@ -285,18 +287,18 @@ class Network:
         return Gradients(ins, backs[::-1], front)
 
     def _back(self, said: Numbers, target: Numbers) -> Numbers:
-        """Return the loss's derivative by what was said, in 2**-18."""
+        """Return the derivative of the loss by the network's outputs, in units of 2**-18."""
         if self.loss == SQUARES:
             off = 2 * (said - inputs_of(target[..., None]) * 2.0**-INPUT_BITS)
             return np.trunc(np.clip(off * 2.0**BACK_BITS, -EDGE, EDGE))
         grown = np.floor(np.exp(said - said.max(axis=-1, keepdims=True)) * 2.0**_EXP_BITS)
-        share = grown / grown.sum(axis=-1, keepdims=True)  # the sum is of whole numbers
+        share = grown / grown.sum(axis=-1, keepdims=True)  # an exact sum of integers
         wanted = np.arange(said.shape[-1]) == target[..., None]
         return np.asarray(np.trunc((share - wanted) * 2.0**BACK_BITS))
 
 
 def unpacked(message: bytes, size: int) -> Numbers:
-    """Return a model as it travels: so many finite numbers of 32 bits, and nothing else."""
+    """Decode a model message: exactly `size` finite 32-bit floats; refuse anything else."""
     if len(message) != 4 * size:
         raise bad_weights(f"it has {len(message):,} bytes, and the lesson's has {4 * size:,}")
     found = np.frombuffer(message, dtype="<f4").astype(np.float64)
@@ -306,7 +308,7 @@ def unpacked(message: bytes, size: int) -> Numbers:
 
 
 def bad_weights(fault: str) -> Refused:
-    """Return the refusal of a model that is none of the lesson's."""
+    """Build the refusal of a model that does not fit the training task."""
     return Refused(
         "update-refused",
         f"The model is not one to train: {fault}.",
@@ -315,12 +317,12 @@ def bad_weights(fault: str) -> Refused:
 
 
 def _scale(squares: Numbers, clip: float) -> Numbers:
-    """Return by how much each row is shortened, by its squared norm in 2**-60."""
+    """Return the clipping factor of each row, from its squared norm in units of 2**-60."""
     norms = np.sqrt(squares) * 2.0**-SUM_BITS
     return np.asarray(np.minimum(1.0, clip * _SHORTER / np.maximum(norms, 2.0**-SUM_BITS)))
 
 
 def _shortened(moved: Numbers, clip: float) -> NDArray[np.int64]:
-    """Return each person's numbers in 2**-30, so much shorter that all are at most `clip` long."""
+    """Clip each person's update to the norm `clip`; return integers in units of 2**-30."""
     scale = np.minimum(1.0, clip * _SHORTER / np.maximum(norms_of(moved), 2.0**-SUM_BITS))
     return np.asarray(np.trunc(moved * scale * 2.0**SUM_BITS), dtype=np.int64)

@@ -1,4 +1,4 @@
-"""A model as a file: safetensors, written and read strictly; numbers of 32 bits, nothing to run."""
+"""Write and strictly read models as safetensors files: 32-bit floats, no executable content."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ _ALIGNED: Final = 8
 
 
 def model_bytes(widths: tuple[int, ...], flat: Numbers, says: Mapping[str, str]) -> bytes:
-    """Return the layers as a safetensors file, with texts about them in its header.
+    """Encode a model as a safetensors file, with text metadata in its header.
 
-    One of the texts says what stands before the linear layers, if anything does.
+    The metadata item `front` describes the layers before the linear ones, if there are any.
     """
     shapes = _shapes(widths, front_in(says))
     header: dict[str, Any] = {"__metadata__": dict(says)}  # Any: JSON
@@ -36,7 +36,7 @@ def model_bytes(widths: tuple[int, ...], flat: Numbers, says: Mapping[str, str])
 
 
 def read_model(found: bytes) -> tuple[tuple[int, ...], Numbers, dict[str, str]]:
-    """Return widths, numbers and texts of a file that `model_bytes` wrote, or refuse."""
+    """Read a file from `model_bytes`: layer widths, weights and metadata; refuse other files."""
     model = None
     try:
         model = _read(found)
@@ -52,7 +52,7 @@ def read_model(found: bytes) -> tuple[tuple[int, ...], Numbers, dict[str, str]]:
 
 
 def front_in(says: Mapping[str, str]) -> Front | None:
-    """Return what stands before the linear layers, by the texts of a model, or refuse."""
+    """Read the input layers from a model's metadata; refuse malformed ones."""
     return read_front(json.loads(says["front"])) if "front" in says else None
 
 
@@ -76,9 +76,9 @@ def _read(found: bytes) -> tuple[tuple[int, ...], Numbers, dict[str, str]]:
 
 
 def _shapes(widths: tuple[int, ...], front: Front | None) -> list[tuple[str, tuple[int, ...]]]:
-    """Return names and sides as PyTorch names those of a sequence of layers and activations.
+    """Return tensor names and shapes, as PyTorch names those of a Sequential of layers.
 
-    Before them stand `conv.0.weight` and so on, then `embed.0.weight`, each counted in its order.
+    The input layers come first, as `conv.0.weight` and so on, then `embed.0.weight` and so on.
     """
     made: list[tuple[str, tuple[int, ...]]] = []
     for place, stage in enumerate(() if front is None else front.stages):

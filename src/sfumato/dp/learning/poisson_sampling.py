@@ -1,8 +1,9 @@
-"""Poisson subsampling: secret coins say who is in one round of a lesson.
+"""Poisson subsampling: sample the people of one training round with a secret key.
 
-The coins are a fresh key, stretched by a cipher. The key is drawn in the door, for one look at the
-rows. It goes to the process that reads them, and is kept nowhere and told nobody: that is what a
-sample costs less for (dp/accounting/poisson_subsampling.proof.md).
+A stream cipher expands a fresh random key to one coin per person. The door (the process that
+writes the ledger) draws the key for one read of the rows. The key goes only to the process that
+reads them; it is not stored and not disclosed. Privacy amplification needs this secrecy
+(dp/accounting/poisson_subsampling.proof.md).
 """
 
 from __future__ import annotations
@@ -21,16 +22,16 @@ from sfumato.dp.ports import Dice
 from sfumato.dp.refusal import Bug
 
 KEY_BYTES: Final = 32
-_WORD: Final = 8  # bytes of a coin
-_AT_ONCE: Final = 1 << 20  # people
+_WORD: Final = 8  # random bytes per person
+_AT_ONCE: Final = 1 << 20  # people per block
 
 
 @dataclass(frozen=True)
 class PoissonSample:
-    """A coin for each person of a table, by their number there."""
+    """A secret Poisson sample: a key that decides for each person of a table, by their number."""
 
     key: bytes = field(repr=False)
-    below: int  # a word of 64 bits that is smaller says yes
+    below: int  # a person is sampled if their 64-bit word is below this
 
     def __post_init__(self) -> None:
         if len(self.key) != KEY_BYTES or not 0 < self.below < 1 << 64:
@@ -38,11 +39,11 @@ class PoissonSample:
 
     @classmethod
     def fresh(cls, chance: Fraction, dice: Dice) -> Self:
-        """Return coins that nobody has tossed before; each says yes with at most that chance."""
+        """Draw a fresh key; each person is sampled with probability `chance`, rounded down."""
         return cls(dice.draw(KEY_BYTES), most_below(chance))
 
     def tossed(self, people: int) -> NDArray[np.bool_]:
-        """Return who is in, of so many people."""
+        """Return for each of `people` whether they are in the sample."""
         stream = Cipher(AES(self.key), CTR(bytes(16))).encryptor()
         found = np.empty(people, dtype=np.bool_)
         for start in range(0, people, _AT_ONCE):
@@ -53,5 +54,5 @@ class PoissonSample:
 
 
 def most_below(chance: Fraction) -> int:
-    """Return how many of the words of 64 bits say yes; rounded down, since that costs no more."""
+    """Convert a probability to a 64-bit threshold, rounded down, so that it costs no more."""
     return chance.numerator * (1 << 64) // chance.denominator

@@ -1,7 +1,7 @@
-"""What several sites are to learn: columns, a small network, a schedule fixed before the first row.
+"""The definition of a federated training: columns, network and schedule, fixed before any data.
 
-A lesson is the whole schedule: how many rounds there may be is part of it, and so is its name, so
-that a site pays once for all of them and answers none twice.
+The protocol calls it a lesson. Its number of rounds and its name are fixed too, so that a site
+pays once for all rounds and answers no round twice.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ CLASSES, SQUARES = "classes", "squares"
 SITE, PERSON = "site", "person"
 ACTIVATIONS: Final = ("relu", "tanh")
 MOST_FEATURES: Final = 4096
-MOST_WIDTH: Final = 1024  # of a hidden layer, and of classes: sums stay exact (integer_network.py)
+MOST_WIDTH: Final = 1024  # of hidden layers and classes; sums stay exact (integer_network.py)
 MOST_HIDDEN: Final = 8
-MOST_SIZE: Final = 60_000  # numbers of a model: what fits a message of a service
+MOST_SIZE: Final = 60_000  # parameters of a model, so that it fits in one service message
 MOST_ROUNDS: Final = 10_000
 MOST_LOCAL: Final = 1000
 MOST_CLIP: Final = 4
 LEAST_SAMPLE: Final = Fraction(1, 10**6)
-MOST_OF_ONE: Final = 4096  # rows of a person who takes steps of their own
-MOST_CELLS: Final = 1 << 22  # numbers of such a person: what an engine fetches at once
+MOST_OF_ONE: Final = 4096  # rows of one person, if local steps are per person
+MOST_CELLS: Final = 1 << 22  # cells of one such person, which an engine fetches at once
 NAME_DIGITS: Final = 64
 _KEYS: Final = {
     "name", "features", "target", "hidden", "activation", "loss", "rounds", "clip", "local",
@@ -38,19 +38,19 @@ _KEYS: Final = {
 
 @dataclass(frozen=True)
 class TrainingTask:
-    """A schedule: what is learnt, in how many rounds at most, and what a person may move.
+    """A federated training task: model, number of rounds, and clipping.
 
-    Without local steps a round adds up the rows' gradients, each clipped (DP-SGD, all rows at
-    once). With them a site takes so many steps by itself, and its whole update is clipped (DP-
-    FedAvg; FedProx where `proximal` draws it back to the model that all began with); or, where
-    `each` is a person, so many steps are taken on each person's rows alone, each person's whole
-    update is clipped, and a site sends their sum.
+    - `local` = 0: a round sums the clipped gradients of all rows (full-batch DP-SGD).
+    - `local` > 0, `each` = site: each site takes that many local steps, and its whole update is
+      clipped (DP-FedAvg). With `proximal`, a term pulls it towards the common model (FedProx).
+    - `local` > 0, `each` = person: the steps are taken on each person's rows separately. Each
+      person's update is clipped, and the site sends the sum.
 
-    With a `sample` below 1 each person is in a round with that chance only, by a coin that their
-    site draws anew for it and tells nobody.
+    With `sample` below 1, each person is in a round with that probability (Poisson subsampling).
+    The site draws the sample afresh for each round and keeps it secret.
     """
 
-    name: str  # 64 digits in hex, drawn anew for each training
+    name: str  # 64 hex digits, drawn afresh for each training
     features: tuple[str, ...]
     target: str
     hidden: tuple[int, ...]
@@ -62,25 +62,25 @@ class TrainingTask:
     rate: Fraction = Fraction(0)
     proximal: Fraction = Fraction(0)
     max_rows: int = 1
-    weights: tuple[tuple[str, Fraction], ...] = ()  # of sites in an average, at most 1, public
-    each: str = SITE  # whose whole update is clipped, where there are local steps
-    sample: Fraction = Fraction(1)  # the chance of each person to be in a round
-    opening: Opening = NOTHING  # what stands before the linear layers
+    weights: tuple[tuple[str, Fraction], ...] = ()  # public weight of each site, at most 1
+    each: str = SITE  # whose update is clipped as a whole, with local steps
+    sample: Fraction = Fraction(1)  # probability that a person is in a round
+    opening: Opening = NOTHING  # the layers before the linear ones
 
     def weight_of(self, site: str) -> Fraction:
-        """Return how much of the site's update counts."""
+        """Return the weight of a site's update; 1 if the task does not name the site."""
         return dict(self.weights).get(site, Fraction(1))
 
     @property
     def is_of_sites(self) -> bool:
-        """Say whether a site's update is clipped as a whole, its people's together."""
+        """Return whether the whole update of a site is clipped, not that of each person."""
         return bool(self.local) and self.each == SITE
 
     def as_json(self) -> Json:
-        """Return the lesson as it travels and as it is signed.
+        """Return the task as JSON, as it is sent and signed.
 
-        `each` stands there only where it is a person, `sample` where it is not everybody, and an
-        opening where there is one: other lessons are spelled as they were before there were these.
+        `each`, `sample` and the opening are omitted at their defaults. So the JSON of older tasks,
+        from before these keys existed, stays the same.
         """
         each = {} if self.each == SITE else {"each": self.each}
         sample = {} if self.sample == 1 else {"sample": str(self.sample)}
@@ -105,7 +105,7 @@ class TrainingTask:
 
 
 def read_training_task(shape: object) -> TrainingTask:
-    """Return the lesson that the JSON plainly spells, or refuse."""
+    """Read a training task from its JSON; refuse a malformed one."""
     if not isinstance(shape, Mapping) or not set(shape) <= _KEYS:
         raise bad_lesson(f"it is an object of {', '.join(sorted(_KEYS))}")
     features, target = _texts(shape.get("features"), "features"), _text(shape.get("target"))
@@ -145,7 +145,7 @@ def read_training_task(shape: object) -> TrainingTask:
 
 
 def _check_person(lesson: TrainingTask, places: int) -> None:
-    """Refuse a lesson of which one person alone could need more memory than there is for it."""
+    """Refuse a per-person task in which one person's rows could need too much memory."""
     if lesson.weights or not lesson.local or lesson.max_rows > MOST_OF_ONE:
         raise bad_lesson(
             "each person's update is of local steps, of sites without weights, and of at most"
@@ -164,7 +164,7 @@ def _check_person(lesson: TrainingTask, places: int) -> None:
 
 
 def bad_lesson(why: str) -> Refused:
-    """Return the refusal of a lesson that is none."""
+    """Build the refusal of a malformed training task."""
     return Refused(
         "bad-request", f"The lesson is malformed: {why}.", "See docs/sites.md on training."
     )

@@ -1,9 +1,12 @@
-"""Local differential privacy: people add noise to their own answers, before anything is stored.
+"""Local differential privacy: people randomise their own answers before anything is stored.
 
-`frequency_oracle.py` is the interface of one answer among several, `numeric_response.py` that of
-numbers, `ballot_split.py` puts questions together, `randomiser_registry.py` reads parameters;
-`randomiser_choice.py` takes the best. docs/local.md says which word does what, for clients in other
-languages.
+- `frequency_oracle.py`: the interface for one answer among several
+- `numeric_response.py`: the interface for numbers
+- `ballot_split.py`: several questions in one ballot
+- `randomiser_registry.py`: builds a randomiser from its parameters
+- `randomiser_choice.py`: chooses the most accurate randomiser
+
+For clients in other languages, docs/local.md specifies how each random word is used.
 """
 
 from sfumato.dp.local.ballot_split import Sampled, Split, choices, leaves, randomise_ballots

@@ -1,10 +1,11 @@
-"""Several questions on one ballot, whose epsilon is for the whole of it (soundness rule 31).
+"""Ballots: several questions in one report, with one epsilon for all (soundness rule 31).
 
-`Split` asks all of them, and the price is the sum. `Sampled` asks one, drawn by a word that no
-answer touches, and says which: the price is the largest of any question, and every question has
-fewer reports, each of them much sharper. A question may be a ballot itself: several choices are a
-sampled ballot of yes, no or silence for each of them, a ranking one of its pairs.
-Proof: ballot_split.proof.md.
+`Split` asks every question, and its epsilon is the sum. `Sampled` asks one question, chosen at
+random independently of the answers, and the report names it. Its epsilon is the largest of any
+question; each question gets fewer but much more accurate reports.
+
+A question may be a ballot itself. A multiple choice is a sampled ballot with yes, no or silence for
+each choice; a ranking is a sampled ballot of its pairs. Proof: ballot_split.proof.md.
 """
 
 from __future__ import annotations
@@ -25,12 +26,12 @@ from sfumato.dp.local.random_words import Integers, Words, among, drawn
 from sfumato.dp.ports import Dice
 from sfumato.dp.refusal import Bug, Refused
 
-MOST: int = 1 << 16  # questions: which one it is takes two bytes
+MOST: int = 1 << 16  # most questions, because two bytes name one
 
 
 @dataclass(frozen=True)
 class Split:
-    """Questions that are all answered, in order: words and bytes stand one after the other."""
+    """A ballot that asks all questions; their words and bytes are concatenated in order."""
 
     questions: tuple[Randomiser, ...]
 
@@ -39,41 +40,41 @@ class Split:
 
     @staticmethod
     def within(makers: Sequence[Callable[[Fraction], Randomiser]], epsilon: Fraction) -> Split:
-        """Return the ballot whose questions have an even part of this epsilon each."""
+        """Build the ballot that divides this epsilon equally among its questions."""
         return Split(tuple(make(epsilon / len(makers)) for make in makers))
 
     @property
     def arity(self) -> int:
-        """Return how many columns its answers take."""
+        """Return the number of answer columns."""
         return sum(map(arity, self.questions))
 
     @property
     def words(self) -> int:
-        """Return the words of all questions."""
+        """Return the random words per ballot, for all questions."""
         return sum(question.words for question in self.questions)
 
     @property
     def width(self) -> int:
-        """Return the bytes of all questions."""
+        """Return the bytes per ballot, for all questions."""
         return sum(question.width for question in self.questions)
 
     @property
     def parameters(self) -> Parameters:
-        """Return the kind, and the parameters of each question."""
+        """Return the kind and the parameters of each question, as JSON."""
         return {"kind": "split", "questions": [dict(q.parameters) for q in self.questions]}
 
     @property
     def ratio(self) -> Fraction:
-        """Return the product: every answer may be the worst at once."""
+        """Return the product of the questions' ratios: all answers may be worst cases at once."""
         return prod((question.ratio for question in self.questions), start=Fraction(1))
 
     @property
     def epsilon(self) -> Fraction:
-        """Return what the whole ballot costs."""
+        """Return the local epsilon of the whole ballot."""
         return epsilon_of(self.ratio)
 
     def say(self, values: Integers, words: Words) -> Reports:
-        """Return the reports of all questions, side by side."""
+        """Randomise all answers; the reports of the questions are concatenated."""
         columns = _columns(values, self.questions)
         rows = _cut([question.words for question in self.questions])
         said = [
@@ -83,12 +84,12 @@ class Split:
         return np.concatenate(said, axis=1)
 
     def are_valid(self, reports: Reports) -> Booleans:
-        """Say which are valid in every question."""
+        """Return which ballots are valid in every question."""
         valid = [question.are_valid(part) for question, part in self.parts(reports)]
         return np.asarray(np.all(valid, axis=0))
 
     def parts(self, reports: Reports) -> list[tuple[Randomiser, Reports]]:
-        """Return each question and the reports on it."""
+        """Return each question with the reports on it."""
         places = _cut([question.width for question in self.questions])
         return [
             (question, np.ascontiguousarray(reports[:, some]))
@@ -98,7 +99,10 @@ class Split:
 
 @dataclass(frozen=True)
 class Sampled:
-    """Questions of which one is answered, drawn by the first word; which, then its report."""
+    """A ballot that asks one question, chosen by the first random word.
+
+    A ballot has the number of the question, then the report on it.
+    """
 
     questions: tuple[Randomiser, ...]
 
@@ -107,42 +111,42 @@ class Sampled:
 
     @staticmethod
     def within(makers: Sequence[Callable[[Fraction], Randomiser]], epsilon: Fraction) -> Sampled:
-        """Return the ballot whose questions have all of this epsilon each."""
+        """Build the ballot whose questions each have the whole epsilon."""
         made = {make: make(epsilon) for make in makers}
         return Sampled(tuple(made[make] for make in makers))
 
     @property
     def arity(self) -> int:
-        """Return how many columns its answers take."""
+        """Return the number of answer columns."""
         return sum(map(arity, self.questions))
 
     @property
     def words(self) -> int:
-        """Return a word for the choice, and those of the question that takes most."""
+        """Return the random words per ballot: one to choose, and the most of any question."""
         return 1 + max(question.words for question in self.questions)
 
     @cached_property
     def width(self) -> int:
-        """Return two bytes for the choice, and those of the longest report."""
+        """Return the bytes per ballot: two for the choice, and those of the longest report."""
         return 2 + max(question.width for question in self.questions)
 
     @property
     def parameters(self) -> Parameters:
-        """Return the kind, and the parameters of each question."""
+        """Return the kind and the parameters of each question, as JSON."""
         return {"kind": "sampled", "questions": [dict(q.parameters) for q in self.questions]}
 
     @property
     def ratio(self) -> Fraction:
-        """Return the largest: which question it is tells nothing of the answers."""
+        """Return the largest ratio of any question; the choice reveals nothing about answers."""
         return max(question.ratio for question in self.questions)
 
     @property
     def epsilon(self) -> Fraction:
-        """Return what the whole ballot costs."""
+        """Return the local epsilon of the whole ballot."""
         return epsilon_of(self.ratio)
 
     def say(self, values: Integers, words: Words) -> Reports:
-        """Return which question each answers, and the report; shorter ones end in zeros."""
+        """Randomise one answer of each row; shorter reports are padded with zeros."""
         which = among(words[0], len(self.questions))
         reports = np.zeros((len(values), self.width), dtype=np.uint8)
         reports[:, 0], reports[:, 1] = which & np.uint64(255), which >> np.uint64(8)
@@ -155,7 +159,7 @@ class Sampled:
         return reports
 
     def are_valid(self, reports: Reports) -> Booleans:
-        """Say which name a question, have a valid report on it, and end in zeros."""
+        """Return which ballots name a question and have a valid, zero-padded report on it."""
         which, valid = _which(reports), np.zeros(len(reports), dtype=np.bool_)
         for number, question in enumerate(self.questions):
             asked = np.flatnonzero(which == number)
@@ -165,7 +169,7 @@ class Sampled:
         return valid
 
     def parts(self, reports: Reports) -> list[tuple[Randomiser, Reports]]:
-        """Return each question and the reports on it."""
+        """Return each question with the reports on it."""
         which = _which(reports)
         return [
             (question, np.ascontiguousarray(reports[which == number, 2 : 2 + question.width]))
@@ -174,12 +178,15 @@ class Sampled:
 
 
 def randomise_ballots(ballot: Randomiser, values: Integers, dice: Dice) -> Reports:
-    """Return a packed ballot for each row of answers."""
+    """Randomise rows of answers to packed ballots."""
     return ballot.say(values, drawn(dice, ballot.words, len(values)))
 
 
 def leaves(ballot: Randomiser, reports: Reports) -> list[tuple[Randomiser, Reports]]:
-    """Return every single question, in order, and the valid reports on it."""
+    """Flatten nested ballots: return every single question, in order, with its reports.
+
+    Invalid ballots are refused.
+    """
     if reports.ndim != 2 or reports.shape[1] != ballot.width:
         raise Refused("bad-request", "A ballot has another length.", "Send it as it was made.")
     if not ballot.are_valid(reports).all():
@@ -191,12 +198,12 @@ def leaves(ballot: Randomiser, reports: Reports) -> list[tuple[Randomiser, Repor
 
 
 def arity(question: Randomiser) -> int:
-    """Return how many columns the answers to a question take."""
+    """Return the number of answer columns of a question."""
     return question.arity if isinstance(question, (Split, Sampled)) else 1
 
 
 def choices(count: int, epsilon: Fraction) -> Sampled:
-    """Return the ballot for several choices: each is not chosen (0), chosen (1), or silence (2)."""
+    """Build a multiple-choice ballot: for each choice, not chosen (0), chosen (1), silence (2)."""
     return Sampled((KAry.within(3, epsilon),) * count)
 
 
@@ -206,7 +213,7 @@ def _check(questions: tuple[Randomiser, ...]) -> None:
 
 
 def _columns(values: Integers, questions: tuple[Randomiser, ...]) -> list[Integers]:
-    """Return the answers to each question: one column as a vector, several as they are."""
+    """Split answer columns by question: a vector for a single question, a matrix for a ballot."""
     if values.ndim != 2 or values.shape[1] != sum(map(arity, questions)):
         raise Refused("bad-request", "The ballot has other questions.", "Answer each of them.")
     columns = [values[:, some] for some in _cut([arity(question) for question in questions])]

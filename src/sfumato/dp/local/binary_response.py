@@ -1,6 +1,7 @@
-"""Randomised response with any two chances: so often a yes is said by a yes, so often by a no.
+"""Randomised response to a yes-no question, with any two probabilities of reporting yes.
 
-Proof: binary_response.proof.md. Two answers only: 1 is yes, 0 is anything else, silence included.
+One probability is for people whose answer is yes, the other for everybody else. Answer 1 is yes, 0
+is anything else, silence included. Proof: binary_response.proof.md.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from sfumato.dp.refusal import Bug
 
 @dataclass(frozen=True)
 class Binary:
-    """The chances that yes is said, in parts of 2**32: by a yes, and by anyone else."""
+    """Parameters: P(report yes) for a true yes and for anything else, in parts of 2**32."""
 
     yes: int
     other: int
@@ -34,25 +35,25 @@ class Binary:
 
     @staticmethod
     def within(epsilon: Fraction) -> Binary:
-        """Return the symmetric pair of chances that tells most within this epsilon."""
+        """Build the most accurate symmetric randomiser whose epsilon is at most this."""
         half = PARTS // 2
         bold = boldest(lambda part: Fraction(half + part, half - part), epsilon, half - 1)
         return Binary(half + bold, half - bold)
 
     @property
     def parameters(self) -> Parameters:
-        """Return the kind and its two chances."""
+        """Return the kind and its two probabilities, as JSON."""
         return {"kind": "binary", "yes": self.yes, "other": self.other}
 
     @property
     def law(self) -> Law:
-        """Return the chance of everything said under both answers."""
+        """Return the exact probability of each report for both answers."""
         chances = (Fraction(self.other, PARTS), Fraction(self.yes, PARTS))
         return {value: {1: chance, 0: 1 - chance} for value, chance in enumerate(chances)}
 
     @property
     def ratio(self) -> Fraction:
-        """Return the largest ratio of chances."""
+        """Return the largest likelihood ratio."""
         worst = worst_ratio(self.law)
         if worst is None:
             raise Bug("both answers can be said under both truths")
@@ -60,32 +61,32 @@ class Binary:
 
     @property
     def epsilon(self) -> Fraction:
-        """Return what a report costs."""
+        """Return the local epsilon of one report."""
         return epsilon_of(self.ratio)
 
     @property
     def contrast(self) -> Fraction:
-        """Return how much likelier a yes says yes than a no does."""
+        """Return P(report yes | yes) - P(report yes | no)."""
         return Fraction(self.yes - self.other, PARTS)
 
     @property
     def by_chance(self) -> Floats:
-        """Return how often a yes says no, and a no says yes."""
+        """Return P(report no | yes) and P(report yes | no)."""
         return np.array([(PARTS - self.yes) / PARTS, self.other / PARTS])
 
     def say(self, values: Integers, words: Words) -> Reports:
-        """Return 1 for yes and 0 for no; the word is compared with the chance of its answer."""
+        """Randomise answers to 1 (yes) or 0 (no), with one random word each."""
         chances = np.array([self.other, self.yes], dtype=np.uint32)[values]
         return np.asarray(words[0] < chances).astype(np.uint8).reshape(-1, 1)
 
     def are_valid(self, reports: Reports) -> Booleans:
-        """Say which are 0 or 1."""
+        """Return which reports are 0 or 1."""
         return np.asarray(reports[:, 0] < 2)
 
     def counts(self, reports: Reports) -> Integers:
-        """Return how often no and yes were said."""
+        """Count the reports of no and of yes."""
         return np.bincount(reports[:, 0], minlength=2).astype(np.int64)
 
     def supports(self, counts: Integers) -> Integers:
-        """Return the counts."""
+        """Return the counts unchanged: they are the supports already."""
         return counts

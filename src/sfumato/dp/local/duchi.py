@@ -1,5 +1,6 @@
-"""A number by one of its two ends: rounded to an end by chance, then said among low, high, silent.
+"""Duchi's mechanism for numbers: round at random to one end of the grid, then randomise the end.
 
+The end is reported by 3-ary response among low, high and silent.
 Proof: duchi.proof.md (Duchi, Jordan and Wainwright 2018; silence is a third end).
 """
 
@@ -18,13 +19,13 @@ from sfumato.dp.local.numeric_response import Line, moments
 from sfumato.dp.local.random_words import PARTS, Integers, Words, among, among_64, below, words_each
 from sfumato.dp.refusal import Bug
 
-LONGEST: Final = 1 << 19  # steps of a grid
+LONGEST: Final = 1 << 19  # most steps of a grid
 LOW, HIGH, SILENT = 0, 1, 2
 
 
 @dataclass(frozen=True)
 class Duchi:
-    """The steps of the grid, and the chance that the end is told, in parts of 2**32."""
+    """Parameters: the grid steps, and the probability of the true end in parts of 2**32."""
 
     steps: int
     truth: int
@@ -38,32 +39,32 @@ class Duchi:
 
     @staticmethod
     def within(steps: int, epsilon: Fraction) -> Duchi:
-        """Return the one that tells most within this epsilon."""
+        """Build the most accurate randomiser whose epsilon is at most this."""
         return Duchi(steps, KAry.within(3, epsilon).truth)
 
     @property
     def parameters(self) -> Parameters:
-        """Return the kind and its two numbers."""
+        """Return the kind and its two numbers, as JSON."""
         return {"kind": "duchi", "steps": self.steps, "truth": self.truth}
 
     @property
     def law(self) -> Law:
-        """Return the chance of every report under every number, and under silence."""
+        """Return the exact probability of each report for each number and for silence."""
         return {value: self._says(value) for value in range(self.steps + 2)}
 
     @property
     def ratio(self) -> Fraction:
-        """Return the ratio of the three ends: the numbers between them are mixtures."""
+        """Return the likelihood ratio of the 3-ary response; other numbers mix its ends."""
         return KAry(3, self.truth).ratio
 
     @property
     def epsilon(self) -> Fraction:
-        """Return what a report costs."""
+        """Return the local epsilon of one report."""
         return epsilon_of(self.ratio)
 
     @property
     def lines(self) -> tuple[Line, ...]:
-        """Return the one line: the place of an end is 0 or `steps`."""
+        """Return the linear model of the mechanism: the place of an end is 0 or `steps`."""
         told = Fraction(self.truth, PARTS)
         _, high, quiet = ((1 - told) * Fraction(int(n), PARTS) for n in words_each(3))
         squares = (Fraction(0), Fraction(self.steps), Fraction(0))
@@ -72,18 +73,18 @@ class Duchi:
         return (Line(Fraction(1), told, Fraction(0), squares, *rest, quiet, steps),)
 
     def say(self, values: Integers, words: Words) -> Reports:
-        """Return an end of each; the number decides how many words round it up."""
+        """Randomise numbers to ends; the probability of the upper end is value / steps."""
         is_up = among_64(words[0], words[1], self.steps) < np.minimum(values, self.steps)
         end = np.where(values > self.steps, SILENT, is_up).astype(np.uint8)
         drawn = among(words[3], 3).astype(np.uint8)
         return np.where(below(words[2], self.truth), end, drawn).reshape(-1, 1)
 
     def are_valid(self, reports: Reports) -> Booleans:
-        """Say which are low, high or silent."""
+        """Return which reports are low, high or silent."""
         return np.asarray(reports[:, 0] <= SILENT)
 
     def counts(self, reports: Reports) -> Integers:
-        """Return one row of sums, for the one way to answer."""
+        """Return one row of sums; see `numeric_response.moments`."""
         ends = reports[:, 0].astype(np.int64)
         return moments(ends * self.steps, ends == SILENT)[np.newaxis]
 
@@ -96,5 +97,5 @@ class Duchi:
         return {end: told * ends[end] + drawn[end] for end in (LOW, HIGH, SILENT)}
 
     def _up(self, value: int) -> Fraction:
-        """Return the exact chance of the upper end: within 2**-64 of value / steps."""
+        """Return the exact probability of the upper end, within 2**-64 of value / steps."""
         return Fraction(-(-value * PARTS**2 // self.steps), PARTS**2)

@@ -1,9 +1,9 @@
-"""From a tally back to shares: right on average, with exact variances and intervals that hold.
+"""Unbiased frequency estimates from a tally, with exact variances and confidence intervals.
 
-A share v of the people whose answer is v makes v spoken for with the chance lambda = by_chance +
-contrast * share. The way back is a straight line, so the estimate is right on average; people drawn
-by chance make the count binomial, so its variance is lambda * (1 - lambda) / (people *
-contrast**2), for every kind of oracle (frequency_estimation.proof.md).
+A report supports an answer with probability lambda = by_chance + contrast * share, where share is
+the share of people with that answer. This is linear, so inverting it gives an unbiased estimate.
+For a random sample of people the count is binomial, so the variance is lambda * (1 - lambda) /
+(people * contrast**2), for every kind of oracle (frequency_estimation.proof.md).
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from sfumato.dp.refusal import Refused
 
 @dataclass(frozen=True, eq=False)
 class Shares:
-    """The share of every answer, and what the randomiser leaves in doubt."""
+    """The estimated share of every answer, with variance and confidence interval."""
 
     people: int
-    shares: Floats  # right on average, so some may lie below 0 or above 1
-    variances: Floats  # estimated without bias
+    shares: Floats  # unbiased, so some may be below 0 or above 1
+    variances: Floats  # unbiased estimates
     low: Floats  # from 0 to 1
     high: Floats
 
@@ -34,7 +34,7 @@ class Shares:
 
 
 def estimate(tally: Tally, confidence: float = 0.95) -> Shares:
-    """Return the shares behind a tally of two people or more."""
+    """Estimate the share of every answer from a tally of at least two people."""
     people, oracle = tally.people, tally.oracle
     if people < 2:
         raise Refused("bad-request", "Nobody can be hidden among so few.", "Wait for more reports.")
@@ -50,11 +50,11 @@ def estimate(tally: Tally, confidence: float = 0.95) -> Shares:
 
 
 def observed(oracle: Oracle, shares: Floats) -> Floats:
-    """Return how often each answer is spoken for, where these are the shares."""
+    """Return the expected support of each answer, given the true shares."""
     return np.asarray(oracle.by_chance + float(oracle.contrast) * shares)
 
 
 def variances(oracle: Oracle, shares: Floats, people: int) -> Floats:
-    """Return the variance of each estimate, from so many people drawn by chance."""
+    """Return the variance of each estimate, for a random sample of `people`."""
     seen = observed(oracle, shares)
     return np.asarray(seen * (1 - seen) / (people * float(oracle.contrast) ** 2))

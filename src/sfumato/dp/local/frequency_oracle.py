@@ -1,11 +1,11 @@
-"""One interface for every randomiser of one answer among several, and what is common to them.
+"""The interface of local randomisers and frequency oracles, and their common functions.
 
-An answer is a whole number from 0 to size - 1. Who gives no answer has a number too, the last one
-by custom, so that silence is hidden like everything else (soundness rule 31). A report is a row of
-bytes of one fixed width. Counts of reports are whole numbers and may be added in any order, so what
-a server keeps does not grow with its respondents.
+An answer is an integer from 0 to size - 1. A missing answer (silence) has a number too, usually
+the last one, so that silence is randomised like any answer (soundness rule 31). A report is a row
+of bytes of fixed width. Counts of reports are integers and can be added in any order, so the
+server's storage does not grow with the number of respondents.
 
-To write a client in another language, docs/local.md says for each kind which word does what.
+For clients in other languages, docs/local.md specifies how each random word is used.
 """
 
 from __future__ import annotations
@@ -25,113 +25,113 @@ from sfumato.dp.refusal import Bug, Refused
 
 Booleans = NDArray[np.bool_]
 Floats = NDArray[np.float64]
-Reports = NDArray[np.uint8]  # a row of bytes for each report
-Parameters = Mapping[str, object]  # JSON: texts, whole numbers and lists of them
-_WORDS_AT_ONCE: Final = 1 << 18  # a block that stays near the processor
-_BYTES_AT_ONCE: Final = 1 << 20  # of reports, before they are counted: counting has a price too
+Reports = NDArray[np.uint8]  # one row of bytes per report
+Parameters = Mapping[str, object]  # JSON: strings, integers and lists of them
+_WORDS_AT_ONCE: Final = 1 << 18  # random words per block, which fit in the CPU cache
+_BYTES_AT_ONCE: Final = 1 << 20  # bytes of reports to collect before counting them
 
 
 class Randomiser(Protocol):
-    """What the randomisers of one answer, of numbers and of ballots have in common."""
+    """The common interface of randomisers for one answer, for numbers and for ballots."""
 
     @property
     def words(self) -> int:
-        """Return how many 32-bit words a report takes, whatever the answer."""
+        """Return the number of random 32-bit words per report, the same for every answer."""
         ...
 
     @property
     def width(self) -> int:
-        """Return how many bytes a report has, whatever the answer."""
+        """Return the number of bytes per report, the same for every answer."""
         ...
 
     @property
     def parameters(self) -> Parameters:
-        """Return what a report has to carry to be read: JSON with the kind and its numbers."""
+        """Return the JSON parameters that are needed to read a report: the kind and its numbers."""
         ...
 
     @property
     def ratio(self) -> Fraction:
-        """Return the largest ratio of the chances of a report under two answers, exact."""
+        """Return the exact largest likelihood ratio of a report under two answers."""
         ...
 
     @property
     def epsilon(self) -> Fraction:
-        """Return the logarithm of that ratio, rounded up to billionths."""
+        """Return the local epsilon: the logarithm of `ratio`, rounded up to 1e-9."""
         ...
 
     def say(self, values: Integers, words: Words) -> Reports:
-        """Return the reports for these answers and words; a column of words for each report."""
+        """Randomise answers to reports, with one column of random words for each report."""
         ...
 
     def are_valid(self, reports: Reports) -> Booleans:
-        """Say of each row of bytes whether a client could have made it."""
+        """Return for each row of bytes whether a client could have made it."""
         ...
 
 
 class Counting(Randomiser, Protocol):
-    """A randomiser whose reports are counted: its law can be written down, its counts added."""
+    """A randomiser whose reports are counted, and whose exact distribution is known."""
 
     @property
     def law(self) -> Law:
-        """Return the chance of everything that can be said under every answer; for few answers."""
+        """Return the exact probability of each report for each answer; slow for many answers."""
         ...
 
     def counts(self, reports: Reports) -> Integers:
-        """Return what is kept of valid reports; counts of different reports may be added."""
+        """Count valid reports; counts of different batches can be added."""
         ...
 
 
 class Oracle(Counting, Protocol):
-    """A randomiser of one answer among several, and the counts behind its estimates."""
+    """A frequency oracle: a randomiser of one answer among several, with counts for estimates."""
 
     @property
     def size(self) -> int:
-        """Return how many answers there are, silence among them."""
+        """Return the number of answers, silence included."""
         ...
 
     @property
     def contrast(self) -> Fraction:
-        """Return by how much likelier a report speaks for its giver's answer than for another."""
+        """Return P(a report supports its true answer) - P(it supports another answer)."""
         ...
 
     @property
     def by_chance(self) -> Floats:
-        """Return for each answer the chance that a report of somebody else speaks for it."""
+        """Return for each answer the probability that a report of another answer supports it."""
         ...
 
     def supports(self, counts: Integers) -> Integers:
-        """Return for each answer how many of the counted reports speak for it."""
+        """Return for each answer how many of the counted reports support it."""
         ...
 
 
 @dataclass(frozen=True, eq=False)
 class Tally:
-    """Counts of so many reports, made with one oracle; two of them may be added."""
+    """The counts of the reports of `people` for one oracle; tallies can be added."""
 
     oracle: Oracle
     people: int
     counts: Integers
 
     def __add__(self, other: Tally) -> Tally:
-        """Return the tally of both, if the same parameters made them."""
+        """Add two tallies that were made with the same parameters."""
         if self.oracle.parameters != other.oracle.parameters:
             raise Bug("tallies of different parameters cannot be added")
         return Tally(self.oracle, self.people + other.people, self.counts + other.counts)
 
 
 def randomise(oracle: Oracle, values: Integers, dice: Dice) -> Reports:
-    """Return a packed report for each answer."""
+    """Randomise answers to packed reports."""
     return np.concatenate([_empty(oracle), *_said(oracle, values, dice)])
 
 
 def randomise_one(oracle: Oracle, value: int, words: list[int]) -> bytes:
-    """Return the report that given words make of one answer: what test vectors are made with."""
+    """Randomise one answer with given random words; test vectors are made with it."""
     column = np.array(words, dtype=np.uint32).reshape(oracle.words, 1)
     return oracle.say(checked(oracle, np.array([value])), column).tobytes()
 
 
 def tally(oracle: Oracle, reports: Reports) -> Tally:
-    """Return the tally of packed reports; one that no client could have made is refused."""
+    """Count packed reports; refuse a report that no client could have made."""
     if reports.ndim != 2 or reports.shape[1] != oracle.width:
         raise Refused("bad-request", "A report has another length.", "Send it as it was made.")
     if not oracle.are_valid(reports).all():
@@ -140,12 +140,12 @@ def tally(oracle: Oracle, reports: Reports) -> Tally:
 
 
 def nothing(oracle: Oracle) -> Tally:
-    """Return the tally of no reports."""
+    """Return an empty tally."""
     return Tally(oracle, 0, oracle.counts(_empty(oracle)))
 
 
 def simulate(oracle: Oracle, values: Integers, dice: Dice) -> Tally:
-    """Return the tally of what these people would say, block by block: memory stays the same."""
+    """Randomise the answers of all people and count the reports, block by block to save memory."""
     counts, kept = nothing(oracle).counts, [_empty(oracle)]
     for reports in _said(oracle, values, dice):
         kept.append(reports)
@@ -155,7 +155,7 @@ def simulate(oracle: Oracle, values: Integers, dice: Dice) -> Tally:
 
 
 def checked(oracle: Oracle, values: Integers) -> Integers:
-    """Return the answers, if each of them is one of the oracle's."""
+    """Return the answers unchanged; refuse a number that is not an answer of the oracle."""
     if values.size and (values.min() < 0 or values.max() >= oracle.size):
         raise Refused("bad-request", "There is no such answer.", "Give the number of an answer.")
     return values
@@ -173,23 +173,23 @@ def _said(oracle: Oracle, values: Integers, dice: Dice) -> Iterator[Reports]:
 
 
 def packed(columns: list[NDArray[np.unsignedinteger]], sizes: list[int]) -> Reports:
-    """Return rows of bytes: each column of numbers in so many bytes, the lowest byte first."""
+    """Pack columns of numbers into rows of bytes, little-endian, with the given byte sizes."""
     wide = [column.astype("<u8").view(np.uint8).reshape(-1, 8) for column in columns]
     cut = [bytes_[:, :size] for bytes_, size in zip(wide, sizes, strict=True)]
     return np.ascontiguousarray(np.concatenate(cut, axis=1))
 
 
 def bytes_for(most: int) -> int:
-    """Return how many bytes hold every number up to that one: 1, 2 or 4."""
+    """Return how many bytes hold every number up to `most`: 1, 2 or 4."""
     return next(size for size in (1, 2, 4) if most < 1 << 8 * size)
 
 
 def numbers(reports: Reports) -> NDArray[np.unsignedinteger]:
-    """Return the number that each row of one, two, four or eight bytes holds."""
+    """Decode each row of one, two, four or eight bytes as a little-endian number."""
     size = reports.shape[1]
     return np.ascontiguousarray(reports).view(f"<u{size}").reshape(-1)
 
 
 def as_rows(said: NDArray[np.unsignedinteger], size: int) -> Reports:
-    """Return the numbers as rows of so many bytes."""
+    """Encode numbers as rows of `size` bytes, little-endian."""
     return said.astype(f"<u{size}").view(np.uint8).reshape(-1, size)

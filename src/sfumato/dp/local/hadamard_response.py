@@ -1,8 +1,8 @@
-"""Hadamard response: a place where the answer's row of a Hadamard matrix is plus, or any place.
+"""Hadamard response, a frequency oracle: report a column of +1 in the answer's Hadamard row.
 
-A report is a number, and a fast transform of the counts gives every estimate at once: the cheapest
-oracle for many answers, at a somewhat larger error. Proof: hadamard_response.proof.md (Acharya et
-al. 2019, with one block).
+With some probability the report is any column instead. A fast Hadamard transform of the counts
+gives all estimates at once. It is the cheapest oracle for many answers, with a somewhat larger
+error. Proof: hadamard_response.proof.md (Acharya et al. 2019, with one block).
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ from sfumato.dp.refusal import Bug
 
 @dataclass(frozen=True)
 class Hadamard:
-    """How many answers, the rows of the matrix, and the chance of a truthful place."""
+    """Parameters: number of answers, matrix rows, P(truthful report) in parts of 2**32."""
 
     size: int
-    rows: int  # a power of two above the number of answers: row 0 tells nothing
+    rows: int  # a power of two above the number of answers, because row 0 is constant
     truth: int
 
     words: ClassVar[int] = 2
@@ -46,23 +46,23 @@ class Hadamard:
 
     @staticmethod
     def within(size: int, epsilon: Fraction) -> Hadamard:
-        """Return the one that tells most within this epsilon."""
+        """Build the most accurate randomiser whose epsilon is at most this."""
         rows = 1 << size.bit_length()
         return Hadamard(size, rows, boldest(_ratio, epsilon))
 
     @property
     def width(self) -> int:
-        """Return the bytes that hold the largest place."""
+        """Return the bytes per report, enough for the last column."""
         return bytes_for(self.rows - 1)
 
     @property
     def parameters(self) -> Parameters:
-        """Return the kind and its three numbers."""
+        """Return the kind and its three numbers, as JSON."""
         return {"kind": "hadamard", "size": self.size, "rows": self.rows, "truth": self.truth}
 
     @property
     def law(self) -> Law:
-        """Return the chance of every place under every answer."""
+        """Return the exact probability of each column for each answer."""
         told, places = Fraction(self.truth, PARTS), range(self.rows)
         plus, any_ = told * Fraction(2, self.rows), (1 - told) / self.rows
         return {
@@ -72,26 +72,29 @@ class Hadamard:
 
     @property
     def ratio(self) -> Fraction:
-        """Return the ratio of a place that is plus for one answer and minus for another."""
+        """Return the likelihood ratio of a column that is +1 for one answer, -1 for another."""
         return _ratio(self.truth)
 
     @property
     def epsilon(self) -> Fraction:
-        """Return what a report costs."""
+        """Return the local epsilon of one report."""
         return epsilon_of(self.ratio)
 
     @property
     def contrast(self) -> Fraction:
-        """Return how much likelier one's own row is plus there: other rows agree half the time."""
+        """Return P(true answer's row is +1 in the reported column) - 1/2.
+
+        The row of another answer is +1 there with probability one half.
+        """
         return Fraction(self.truth, 2 * PARTS)
 
     @property
     def by_chance(self) -> Floats:
-        """Return one half."""
+        """Return 1/2 for each answer: the probability that its row is +1 when another is true."""
         return np.full(self.size, 0.5)
 
     def say(self, values: Integers, words: Words) -> Reports:
-        """Return a place of each: any one, moved where the row is plus if the truth is told."""
+        """Randomise answers to columns: a uniform column, moved to a +1 if the coin is heads."""
         places = words[1] >> np.uint32(32 - self.rows.bit_length() + 1)
         rows = values.astype(np.uint32) + np.uint32(1)
         is_minus = (np.bitwise_count(places & rows) & 1).astype(np.uint32)
@@ -100,15 +103,15 @@ class Hadamard:
         return as_rows(moved, self.width)
 
     def are_valid(self, reports: Reports) -> Booleans:
-        """Say which are places of the matrix."""
+        """Return which reports are columns of the matrix."""
         return np.asarray(numbers(reports) < self.rows)
 
     def counts(self, reports: Reports) -> Integers:
-        """Return how often each place was said."""
+        """Count the reports of each column."""
         return np.bincount(numbers(reports), minlength=self.rows).astype(np.int64)
 
     def supports(self, counts: Integers) -> Integers:
-        """Return how many places are plus for each answer: half of all and the transform."""
+        """Return for each answer how many reported columns are +1: (total + transform) / 2."""
         signs = transformed(counts)
         return np.asarray((signs[0] + signs[1 : self.size + 1]) // 2)
 
@@ -122,7 +125,7 @@ def _is_plus(row: int, place: int) -> int:
 
 
 def transformed(counts: Integers) -> Integers:
-    """Return the Hadamard transform of whole numbers, a power of two of them."""
+    """Return the fast Hadamard transform of integers; their number must be a power of two."""
     signs = counts.copy()
     step = 1
     while step < len(signs):

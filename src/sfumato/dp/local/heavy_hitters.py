@@ -1,11 +1,12 @@
-"""Frequent texts that nobody listed: prefixes that enough people seem to share, grown step by step.
+"""Heavy hitters: find frequent texts without a list of candidates, by growing frequent prefixes.
 
-Each person draws one length of prefix, which hangs on nothing, and says by local hashing which
-prefix of that length their text has. A server keeps the prefixes that stand out from the noise,
-lengthens each by every symbol, and looks at the reports on the next length. A person says one thing
-once, so the price is that of one k-ary response. Proof: heavy_hitters.proof.md (Wang et al. 2019).
+Each person draws a prefix length at random, independently of the answer. The report encodes the
+prefix of that length by local hashing. The server keeps the prefixes whose estimates exceed the
+noise, extends each by every symbol, and continues with the reports on the next length. Each person
+reports once, so the epsilon is that of one k-ary response. Proof: heavy_hitters.proof.md (Wang et
+al. 2019).
 
-The reports are gone through once for each length, so they are kept, as any table of reports is.
+The server reads the reports once for each length, so it must store them.
 """
 
 from __future__ import annotations
@@ -29,13 +30,13 @@ from sfumato.dp.local.random_words import Integers, Words, among, below
 from sfumato.dp.refusal import Bug, Refused
 
 Unsigned = NDArray[np.uint32]
-END: Final = 0  # the symbol after a text, up to its full length
-_AT_ONCE: Final = 1 << 18  # hashes
+END: Final = 0  # the symbol that fills a text up to the full length
+_AT_ONCE: Final = 1 << 18  # hashes per block
 
 
 @dataclass(frozen=True)
 class Hitter:
-    """A text, and the share of all people who have it."""
+    """A frequent text, and the estimated share of people who have it, with its interval."""
 
     text: str
     share: float
@@ -45,9 +46,10 @@ class Hitter:
 
 @dataclass(frozen=True)
 class Growing:
-    """The symbols, the longest text, by how many symbols a prefix grows, and the k-ary response.
+    """Parameters: alphabet, longest text, symbols per step of a prefix, and the k-ary response.
 
-    Symbol 0 ends a text, symbol i is the i-th of the alphabet, and the one behind them is silence.
+    Symbol 0 ends a text, symbol i is the i-th of the alphabet, and the next one after the alphabet
+    is silence.
     """
 
     alphabet: str
@@ -62,57 +64,63 @@ class Growing:
         are_apart = len(set(self.alphabet)) == len(self.alphabet) > 0
         if not (are_apart and 1 <= self.step <= self.length <= self.MOST):
             raise Bug("symbols differ, and a prefix grows by no more than a text is long")
-        Hashing(2, self.cells, self.truth)  # checks both
+        Hashing(2, self.cells, self.truth)  # validates cells and truth
 
     @staticmethod
     def within(alphabet: str, length: int, epsilon: Fraction, *, step: int = 1) -> Growing:
-        """Return the one with the least error within this epsilon."""
+        """Build the randomiser with the least error whose epsilon is at most this."""
         hashing = Hashing.within(2, epsilon)
         return Growing(alphabet, length, step, hashing.cells, hashing.truth)
 
     @property
     def levels(self) -> int:
-        """Return how many lengths of prefix there are."""
+        """Return the number of prefix lengths."""
         return -(-self.length // self.step)
 
     @property
     def words(self) -> int:
-        """Return a word for the level, one for each symbol, one more for the hash, two to say."""
+        """Return the random words per report.
+
+        One word chooses the level, `length` + 1 words the hash, and two randomise the cell.
+        """
         return self.length + 4
 
     @property
     def width(self) -> int:
-        """Return the bytes of the level, the hash and the cell."""
+        """Return the bytes per report: level, hash and cell."""
         return 1 + 4 * (self.length + 1) + 1
 
     @property
     def parameters(self) -> Parameters:
-        """Return the kind and all that makes it."""
+        """Return the kind and all its parameters, as JSON."""
         return {"kind": "growing", "alphabet": self.alphabet, "length": self.length,
                 "step": self.step, "cells": self.cells, "truth": self.truth}  # fmt: skip
 
     @property
     def law(self) -> Law:
-        """Return the chance of every cell under one's own: level and hash hang on nothing."""
+        """Return the probability of each reported cell for each true cell.
+
+        Level and hash are independent of the answer.
+        """
         return KAry(self.cells, self.truth).law
 
     @property
     def ratio(self) -> Fraction:
-        """Return the ratio of the k-ary response."""
+        """Return the largest likelihood ratio: that of the k-ary response."""
         return KAry(self.cells, self.truth).ratio
 
     @property
     def epsilon(self) -> Fraction:
-        """Return what a report costs."""
+        """Return the local epsilon of one report."""
         return epsilon_of(self.ratio)
 
     @property
     def silence(self) -> int:
-        """Return the symbol that a person without a text begins with."""
+        """Return the first symbol of a person without a text."""
         return len(self.alphabet) + 1
 
     def encoded(self, texts: Sequence[str | None]) -> Integers:
-        """Return a row of symbols for each text, cut at the full length; None is silence."""
+        """Encode texts as rows of symbols, truncated to the full length; None is silence."""
         number = {symbol: place + 1 for place, symbol in enumerate(self.alphabet)}
         rows = np.full((len(texts), self.length), END, dtype=np.int64)
         for row, text in zip(rows, texts, strict=True):
@@ -126,11 +134,14 @@ class Growing:
         return rows
 
     def decoded(self, symbols: Sequence[int]) -> str:
-        """Return the text of some symbols."""
+        """Decode a row of symbols to its text."""
         return "".join(self.alphabet[symbol - 1] for symbol in symbols if symbol != END)
 
     def say(self, values: Integers, words: Words) -> Reports:
-        """Return a level, a hash and a cell of each; symbols beyond the level count as nothing."""
+        """Randomise encoded texts to reports of level, hash and cell.
+
+        The hash ignores the symbols after the prefix length of the level.
+        """
         levels = among(words[0], self.levels).astype(np.int64)
         is_in = np.arange(self.length) < ((levels + 1) * self.step)[:, np.newaxis]
         times = words[1 : self.length + 1]
@@ -147,11 +158,11 @@ class Growing:
         return reports
 
     def are_valid(self, reports: Reports) -> Booleans:
-        """Say which name a level and a cell."""
+        """Return which reports have a valid level and cell."""
         return np.asarray((reports[:, 0] < self.levels) & (reports[:, -1] < self.cells))
 
     def spoken_for(self, reports: Reports, prefixes: Integers) -> Booleans:
-        """Say of each report and prefix whether the one names the other's cell."""
+        """Return for each report and prefix whether the report's cell is that of the prefix."""
         seeds = np.ascontiguousarray(reports[:, 1:-1]).view("<u4")
         hashed = np.repeat(seeds[:, self.length :], len(prefixes), axis=1)
         for place in range(prefixes.shape[1]):
@@ -161,7 +172,7 @@ class Growing:
 
 
 def growing_of(parameters: Parameters) -> Growing:
-    """Return what these parameters describe: all of them, and nothing else."""
+    """Build the randomiser from its parameters; refuse missing or unknown ones."""
     names = ("alphabet", "length", "step", "cells", "truth")
     numbers = [parameters.get(name) for name in names[1:]]
     alphabet = parameters.get("alphabet")
@@ -177,7 +188,7 @@ def growing_of(parameters: Parameters) -> Growing:
 def _made(alphabet: str, numbers: list[int]) -> Growing | None:
     try:
         return Growing(alphabet, *numbers)
-    except Bug:  # what is a bug of ours is a mistake of theirs here
+    except Bug:  # here the invalid numbers come from the caller, so it is no bug of ours
         return None
 
 
@@ -190,9 +201,10 @@ def _unreadable() -> Refused:
 def grow(
     oracle: Growing, reports: Reports, *, most: int = 50, confidence: float = 0.95
 ) -> tuple[Hitter, ...]:
-    """Return the texts that stand out, the most frequent first: at most so many.
+    """Find the heavy hitters: at most `most` frequent texts, the most frequent first.
 
-    A prefix stays if noise alone would lift any of those looked at so high only once in twenty.
+    A prefix is kept if its count is significant. Noise alone lifts any candidate of a level that
+    high with probability of about 1 - confidence (1 in 20).
     """
     if reports.ndim != 2 or reports.shape[1] != oracle.width or not oracle.are_valid(reports).all():
         raise Refused("bad-request", "No client makes such a report.", "Send it as it was made.")
@@ -211,7 +223,7 @@ def grow(
 
 
 def _longer(oracle: Growing, kept: list[tuple[int, ...]], level: int) -> Iterator[tuple[int, ...]]:
-    """Yield the prefixes of the next length: ended texts stay ended."""
+    """Yield all extensions of the kept prefixes; a text that has ended is only padded."""
     more = min(oracle.step, oracle.length - level * oracle.step)
     tails = [tail for tail in product(range(oracle.silence), repeat=more) if _is_text(tail)]
     for prefix in kept:
@@ -220,7 +232,7 @@ def _longer(oracle: Growing, kept: list[tuple[int, ...]], level: int) -> Iterato
 
 
 def _is_text(tail: tuple[int, ...]) -> bool:
-    """Say whether nothing follows an end."""
+    """Return whether no symbol follows an END."""
     return END not in tail or not any(tail[tail.index(END) :])
 
 
@@ -235,7 +247,7 @@ def _supports(oracle: Growing, reports: Reports, prefixes: Integers) -> Integers
 def _standing_out(
     oracle: Growing, supports: Integers, people: int, most: int, confidence: float
 ) -> Integers:
-    """Return the places of the prefixes that noise alone would hardly lift so high."""
+    """Return the indices of the prefixes whose counts are significantly above the noise."""
     another, _ = _chances(oracle)
     z = NormalDist().inv_cdf(1 - (1 - confidence) / len(supports))
     least = people * another + z * (people * another * (1 - another)) ** 0.5
@@ -262,7 +274,7 @@ def _back(seen: Floats, another: float, contrast: float) -> list[float]:
 
 
 def _chances(oracle: Growing) -> tuple[float, float]:
-    """Return how often another's prefix is spoken for, and how much likelier one's own is."""
+    """Return the support probability of another prefix, and how much higher the true one's is."""
     hashing = Hashing(2, oracle.cells, oracle.truth)
     return float(hashing.by_chance[0]), float(hashing.contrast)
 

@@ -1,5 +1,6 @@
-"""A number by a window or by its ends, by a coin that hangs on nothing: the error is more even.
+"""The hybrid mechanism for numbers: at random, the piecewise mechanism or Duchi's mechanism.
 
+The choice is independent of the answer. The mixture makes the error more even over the grid.
 Proof: hybrid_mechanism.proof.md (Wang et al. 2019).
 """
 
@@ -20,30 +21,30 @@ from sfumato.dp.local.piecewise_mechanism import Piecewise
 from sfumato.dp.local.random_words import PARTS, Integers, Words, below
 from sfumato.dp.refusal import Bug
 
-_TRIED = 64  # shares that are tried when one is chosen
+_TRIED = 64  # `within` tries the shares 1/64, 2/64, ...
 
 
 @dataclass(frozen=True)
 class Hybrid:
-    """The grid, the share of windows in parts of 2**32, and the numbers of both ways."""
+    """Parameters: grid, share of the piecewise mechanism in parts of 2**32, and those of both."""
 
     steps: int
     share: int
     window: int
-    truth: int  # of the window
-    ends: int  # of the ends
+    truth: int  # probability of the truth in the piecewise mechanism
+    ends: int  # probability of the truth in Duchi's mechanism
 
     words: ClassVar[int] = 5
 
     def __post_init__(self) -> None:
         if not 0 < self.share < PARTS:
             raise Bug("both ways are taken at times")
-        if self.by_window.steps != self.by_ends.steps:  # both check themselves when they are made
+        if self.by_window.steps != self.by_ends.steps:  # also runs their own parameter checks
             raise Bug("both ways share a grid")
 
     @staticmethod
     def within(steps: int, epsilon: Fraction) -> Hybrid:
-        """Return the one whose largest error is about the least within this epsilon."""
+        """Build the randomiser with nearly the least worst-case error at this epsilon."""
         window, ends = Piecewise.within(steps, epsilon), Duchi.within(steps, epsilon)
         shares = [Fraction(part, _TRIED) for part in range(1, _TRIED)]
         at = [0, steps // 2, steps]
@@ -53,50 +54,53 @@ class Hybrid:
 
     @cached_property
     def by_window(self) -> Piecewise:
-        """Return the one way."""
+        """Return the piecewise mechanism."""
         return Piecewise(self.steps, self.window, self.truth)
 
     @cached_property
     def by_ends(self) -> Duchi:
-        """Return the other way."""
+        """Return Duchi's mechanism."""
         return Duchi(self.steps, self.ends)
 
     @property
     def width(self) -> int:
-        """Return a byte for the way, and those of a place."""
+        """Return the bytes per report: one for the mechanism, and those of a place."""
         return 1 + self.by_window.width
 
     @property
     def parameters(self) -> Parameters:
-        """Return the kind and its five numbers."""
+        """Return the kind and its five numbers, as JSON."""
         return {"kind": "hybrid", "steps": self.steps, "share": self.share, "window": self.window,
                 "truth": self.truth, "ends": self.ends}  # fmt: skip
 
     @property
     def law(self) -> Law:
-        """Return the chance of every way and what it says, under every number and silence."""
+        """Return the exact probability of each report for each number and for silence."""
         windows, ends = self.by_window.law, self.by_ends.law
         return {value: self._says(windows[value], ends[value]) for value in windows}
 
     @property
     def ratio(self) -> Fraction:
-        """Return the larger ratio of the two ways: which one it was is said."""
+        """Return the larger ratio of the two mechanisms, because a report names its mechanism."""
         return max(self.by_window.ratio, self.by_ends.ratio)
 
     @property
     def epsilon(self) -> Fraction:
-        """Return what a report costs."""
+        """Return the local epsilon of one report."""
         return epsilon_of(self.ratio)
 
     @property
     def lines(self) -> tuple[Line, ...]:
-        """Return a line for each way."""
+        """Return the linear model of each of the two mechanisms."""
         share = Fraction(self.share, PARTS)
         (window,), (ends,) = self.by_window.lines, self.by_ends.lines
         return replace(window, share=share), replace(ends, share=1 - share)
 
     def say(self, values: Integers, words: Words) -> Reports:
-        """Return the way, 0 for a window and 1 for ends, and what is said; both are worked out."""
+        """Randomise numbers; the first byte is 0 for piecewise, 1 for Duchi.
+
+        Both mechanisms are computed for every report.
+        """
         is_window = below(words[0], self.share)[:, np.newaxis]
         windows = self.by_window.say(values, words[1:3])
         ends = np.zeros_like(windows)
@@ -105,7 +109,7 @@ class Hybrid:
         return np.concatenate([(~is_window).astype(np.uint8), said], axis=1)
 
     def are_valid(self, reports: Reports) -> Booleans:
-        """Say which could have been said in the way that they name."""
+        """Return which reports are valid for the mechanism that they name."""
         said = np.ascontiguousarray(reports[:, 1:])
         are_windows = (reports[:, 0] == 0) & self.by_window.are_valid(said)
         is_short = ~said[:, 1:].any(axis=1)
@@ -114,7 +118,7 @@ class Hybrid:
         )
 
     def counts(self, reports: Reports) -> Integers:
-        """Return a row of sums for each way."""
+        """Return one row of sums for each of the two mechanisms."""
         said = np.ascontiguousarray(reports[:, 1:])
         by_window = reports[:, 0] == 0
         windows, ends = (

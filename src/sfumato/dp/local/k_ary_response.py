@@ -1,6 +1,6 @@
-"""k-ary randomised response: the truth, or one drawn among all k, the truth included.
+"""k-ary randomised response: report the truth, or a uniform draw among all k answers.
 
-Proof: k_ary_response.proof.md.
+The draw may give the true answer too. Proof: k_ary_response.proof.md.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from sfumato.dp.refusal import Bug
 
 @dataclass(frozen=True)
 class KAry:
-    """How many answers there are, and the chance that the truth is told, in parts of 2**32."""
+    """Parameters: the number of answers, and the probability of the truth in parts of 2**32."""
 
     size: int
     truth: int
@@ -49,22 +49,22 @@ class KAry:
 
     @staticmethod
     def within(size: int, epsilon: Fraction) -> KAry:
-        """Return the one that tells most within this epsilon."""
+        """Build the most accurate randomiser whose epsilon is at most this."""
         return KAry(size, boldest(lambda truth: KAry(size, truth).ratio, epsilon))
 
     @property
     def width(self) -> int:
-        """Return the bytes that hold the largest answer."""
+        """Return the bytes per report, enough for the largest answer."""
         return bytes_for(self.size - 1)
 
     @property
     def parameters(self) -> Parameters:
-        """Return the kind, the number of answers and the chance of the truth."""
+        """Return the kind, the number of answers and the probability of the truth, as JSON."""
         return {"kind": "k-ary", "size": self.size, "truth": self.truth}
 
     @property
     def law(self) -> Law:
-        """Return the chance of everything said under every answer."""
+        """Return the exact probability of each report for each answer."""
         told, noise = Fraction(self.truth, PARTS), self._noise
         return {
             value: {said: told * (said == value) + noise[said] for said in range(self.size)}
@@ -73,27 +73,27 @@ class KAry:
 
     @property
     def ratio(self) -> Fraction:
-        """Return the largest ratio: of the answer that the fewest words lead to."""
-        least = PARTS // self.size  # words; no outcome has fewer, and one has no more
+        """Return the largest likelihood ratio: that of the answer with the fewest random words."""
+        least = PARTS // self.size  # words of the rarest outcome
         return 1 + Fraction(self.truth * PARTS, (PARTS - self.truth) * least)
 
     @property
     def epsilon(self) -> Fraction:
-        """Return what a report costs."""
+        """Return the local epsilon of one report."""
         return epsilon_of(self.ratio)
 
     @property
     def contrast(self) -> Fraction:
-        """Return how often the truth is told on purpose."""
+        """Return P(report is v | v is true) - P(report is v | another is true): truth / 2**32."""
         return Fraction(self.truth, PARTS)
 
     @property
     def by_chance(self) -> Floats:
-        """Return how often each answer is drawn."""
+        """Return the probability that the random branch reports each answer."""
         return words_each(self.size) / PARTS * ((PARTS - self.truth) / PARTS)
 
     def say(self, values: Integers, words: Words) -> Reports:
-        """Return what each says; both words are used for everybody."""
+        """Randomise answers; every report uses both random words."""
         size = self.width
         drawn = among(words[1], self.size).astype(f"<u{size}")
         return as_rows(
@@ -101,15 +101,15 @@ class KAry:
         )
 
     def are_valid(self, reports: Reports) -> Booleans:
-        """Say which are one of the answers."""
+        """Return which reports are one of the answers."""
         return np.asarray(numbers(reports) < self.size)
 
     def counts(self, reports: Reports) -> Integers:
-        """Return how often each answer was said."""
+        """Count the reports of each answer."""
         return np.bincount(numbers(reports), minlength=self.size).astype(np.int64)
 
     def supports(self, counts: Integers) -> Integers:
-        """Return the counts."""
+        """Return the counts unchanged: they are the supports already."""
         return counts
 
     @property

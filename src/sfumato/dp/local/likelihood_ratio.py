@@ -1,4 +1,4 @@
-"""What a randomised answer promises: the exact largest ratio of its chances, and its logarithm."""
+"""The exact local epsilon of a randomiser: its largest likelihood ratio, and the logarithm."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from typing import Any, Final
 
 from sfumato.dp.refusal import Bug
 
-Says = Mapping[Any, Fraction]  # what is said -> its chance; Any: yes, a number, a set of bits
-Law = Mapping[Any, Says]  # the truth -> what is said of it
+Says = Mapping[Any, Fraction]  # report -> its probability; Any: yes, a number, a set of bits
+Law = Mapping[Any, Says]  # true answer -> probabilities of the reports
 _EXACT: Final = Context(prec=60)
-_MARGIN: Final = Decimal("1e-40")  # 60 digits lose less than this, for the ratios of a law
+_MARGIN: Final = Decimal("1e-40")  # the error of 60-digit arithmetic is below this
 _GRID: Final = Decimal("1e-9")
 
 
 def worst_ratio(law: Law) -> Fraction | None:
-    """Return the largest ratio of chances that anything said has under two truths.
+    """Return the largest ratio of the probabilities of any report under two true answers.
 
-    None stands for no limit: something is said under one truth and never under another.
+    None means infinite: some report is possible for one answer and impossible for another.
     """
     _check(law)
     worst = Fraction(1)
@@ -32,7 +32,7 @@ def worst_ratio(law: Law) -> Fraction | None:
 
 
 def epsilon_of(ratio: Fraction) -> Fraction:
-    """Return the natural logarithm of a ratio of at least one, rounded up to billionths."""
+    """Convert a likelihood ratio >= 1 to epsilon: its natural logarithm, rounded up to 1e-9."""
     if ratio < 1:
         raise Bug("the largest ratio of chances is one at least")
     quotient = _EXACT.divide(Decimal(ratio.numerator), Decimal(ratio.denominator))

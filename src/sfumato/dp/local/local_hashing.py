@@ -1,10 +1,11 @@
-"""Local hashing: every client takes a hash of its own, and says by k-ary response where it leads.
+"""Optimised local hashing (OLH): each client draws a hash, and randomises the answer's hash cell.
 
-The hash is drawn by the client (soundness rule 33) from a family that is exactly pairwise
-independent: over its two random words, two answers fall into any two cells as often as two dice.
-That is all that the variance hangs on, so it is the one of a perfect hash; a hash with a short or a
-shared seed is not, and costs accuracy. Proof: local_hashing.proof.md (Wang et al.
-2017; Dietzfelbinger 1996).
+The cell is reported by k-ary response. The client draws its hash itself (soundness rule 33). The
+hash family is exactly pairwise independent: over its two random words, the cells of two answers
+are independent.
+The variance depends only on this property, so it equals that of a perfect hash. A hash with a
+short or shared seed does not have this property, and is less accurate. Proof:
+local_hashing.proof.md (Wang et al. 2017; Dietzfelbinger 1996).
 """
 
 from __future__ import annotations
@@ -24,15 +25,15 @@ from sfumato.dp.local.random_words import PARTS, Integers, Words, among, below, 
 from sfumato.dp.refusal import Bug
 
 Unsigned = NDArray[np.uint32]
-HASHED: Final = 1 << 16  # the hash has 16 bits, before it is a cell
-MOST_ANSWERS: Final = 1 << 17  # of 17 bits: 17 + 16 - 1 = 32, which is what the proof needs
+HASHED: Final = 1 << 16  # the hash has 16 bits before it is scaled to a cell
+MOST_ANSWERS: Final = 1 << 17  # answers have 17 bits; the proof needs 17 + 16 - 1 = 32
 MOST_CELLS: Final = 1 << 8
-_AT_ONCE: Final = 1 << 17  # hashes; what they take stays near the processor
+_AT_ONCE: Final = 1 << 17  # hashes per block, which fit in the CPU cache
 
 
 @dataclass(frozen=True)
 class Hashing:
-    """How many answers, the cells of a hash, and the chance that one's own cell is told."""
+    """Parameters: number of answers, hash cells, probability of the true cell in parts of 2**32."""
 
     size: int
     cells: int
@@ -48,48 +49,51 @@ class Hashing:
 
     @staticmethod
     def within(size: int, epsilon: Fraction) -> Hashing:
-        """Return the one with the least error within this epsilon: about exp(epsilon) + 1 cells."""
+        """Build the most accurate randomiser at this epsilon: about exp(epsilon) + 1 cells."""
         cells = max(2, min(MOST_CELLS, round(odds_of(epsilon) + 1)))
         return Hashing(size, cells, KAry.within(cells, epsilon).truth)
 
     @property
     def parameters(self) -> Parameters:
-        """Return the kind and its three numbers."""
+        """Return the kind and its three numbers, as JSON."""
         return {"kind": "hashing", "size": self.size, "cells": self.cells, "truth": self.truth}
 
     @property
     def response(self) -> KAry:
-        """Return what says the cell."""
+        """Return the k-ary response that randomises the cell."""
         return KAry(self.cells, self.truth)
 
     @property
     def law(self) -> Law:
-        """Return the chance of every cell said, under one's own cell: the hash hangs on nothing."""
+        """Return the probability of each reported cell for each true cell.
+
+        The hash itself is independent of the answer.
+        """
         return self.response.law
 
     @property
     def ratio(self) -> Fraction:
-        """Return the ratio of the k-ary response: both answers may have any cell."""
+        """Return the largest likelihood ratio: that of the k-ary response."""
         return self.response.ratio
 
     @property
     def epsilon(self) -> Fraction:
-        """Return what a report costs."""
+        """Return the local epsilon of one report."""
         return epsilon_of(self.ratio)
 
     @property
     def contrast(self) -> Fraction:
-        """Return how much likelier a report has the cell of its giver's answer than another's."""
+        """Return P(reported cell is that of the true answer) - P(it is that of another answer)."""
         return Fraction(self.truth, PARTS) * (1 - self._same)
 
     @property
     def by_chance(self) -> Floats:
-        """Return how often another's answer falls into the cell that is said."""
+        """Return for each answer the probability that the report of another answer supports it."""
         told = Fraction(self.truth, PARTS)
         return np.full(self.size, float(told * self._same + (1 - told) * self._drawn))
 
     def say(self, values: Integers, words: Words) -> Reports:
-        """Return the two words of the hash, and a cell."""
+        """Randomise answers to reports of the two hash words and a cell."""
         cells = cells_of(words[0], words[1], values.astype(np.uint32), self.cells)
         drawn = among(words[3], self.cells).astype(np.uint8)
         said = np.where(below(words[2], self.truth), cells.astype(np.uint8), drawn)
@@ -100,11 +104,11 @@ class Hashing:
         return reports
 
     def are_valid(self, reports: Reports) -> Booleans:
-        """Say which name a cell."""
+        """Return which reports have a valid cell."""
         return np.asarray(reports[:, 8] < self.cells)
 
     def counts(self, reports: Reports) -> Integers:
-        """Return for each answer how many reports name the cell that it has there."""
+        """Count for each answer how many reports name its cell under their own hash."""
         times, shifts = (_column(reports, start)[:, np.newaxis] for start in (0, 4))
         said = reports[:, 8].astype(np.uint32)[:, np.newaxis]
         counts = np.zeros(self.size, dtype=np.int64)
@@ -114,37 +118,37 @@ class Hashing:
             for row in range(0, len(reports), step):
                 some = slice(row, row + step)
                 is_same = cells_of(times[some], shifts[some], answers, self.cells) == said[some]
-                same = is_same.view(np.uint8).sum(axis=0, dtype=np.uint8)  # of 255 rows at most
+                same = is_same.view(np.uint8).sum(axis=0, dtype=np.uint8)  # 255 rows fit
                 counts[start : start + len(answers)] += same
         return counts
 
     def supports(self, counts: Integers) -> Integers:
-        """Return the counts."""
+        """Return the counts unchanged: they are the supports already."""
         return counts
 
     @cached_property
     def _hashed(self) -> tuple[Fraction, ...]:
-        """Return the chance of each cell under the hash."""
+        """Return the probability of each cell under a random hash."""
         first = -((-np.arange(self.cells + 1) * HASHED) // self.cells)
         return tuple(Fraction(int(count), HASHED) for count in np.diff(first))
 
     @property
     def _same(self) -> Fraction:
-        """Return how often two answers share a cell."""
+        """Return the probability that two answers share a cell."""
         return sum((chance**2 for chance in self._hashed), Fraction(0))
 
     @property
     def _drawn(self) -> Fraction:
-        """Return how often an answer has a cell that is drawn."""
+        """Return the probability that a randomly drawn cell is that of a given answer."""
         chances = [Fraction(int(words), PARTS) for words in words_each(self.cells)]
         return sum((a * b for a, b in zip(chances, self._hashed, strict=True)), Fraction(0))
 
 
 def cells_of(times: Unsigned, shifts: Unsigned, answers: Unsigned, cells: int) -> Unsigned:
-    """Return the cell of each answer: the upper half of times * answer + shift, scaled down."""
+    """Hash answers to cells: the upper 16 bits of times * answer + shift, scaled to `cells`."""
     hashed = times * answers
     hashed += shifts
-    if cells & (cells - 1) == 0:  # a power of two: the same cells in one step
+    if cells & (cells - 1) == 0:  # for a power of two, one shift gives the same cells
         hashed >>= np.uint32(33 - cells.bit_length())
         return np.asarray(hashed)
     hashed >>= np.uint32(16)

@@ -1,8 +1,8 @@
-"""The mean behind reports of numbers: a ratio of two estimates, with an interval that says so.
+"""Estimate a mean from randomised numbers: a ratio of two unbiased estimates, with its interval.
 
-The sum of the numbers and the count of who gave one are both right on average; their ratio has the
-interval of Fieller (1954), which grows when hardly anybody may have given a number, to everything
-in the end. Held by tests/dp/local/test_numeric_response.py.
+The sum of the numbers and the number of people who gave one both have unbiased estimates. Their
+ratio has the interval of Fieller (1954). The interval widens if few people may have given a
+number, up to the whole range. tests/dp/local/test_numeric_response.py checks it.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ _WORDS_AT_ONCE = 1 << 18
 
 @dataclass(frozen=True, eq=False)
 class NumberTally:
-    """Sums of so many reports; two of them may be added."""
+    """Sums over the reports of `people`; tallies of the same parameters can be added."""
 
     oracle: Numbers
     people: int
     counts: Integers
 
     def __post_init__(self) -> None:
-        """Refuse more reports than there is room for: the sum of their squares has 63 bits."""
+        """Refuse so many reports that the sum of squared places could exceed 63 bits."""
         if self.people * (2 * self.oracle.steps) ** 2 >= 1 << 63:  # a place is below 2 * steps
             raise Refused(
                 "bad-request",
@@ -40,7 +40,7 @@ class NumberTally:
             )
 
     def __add__(self, other: NumberTally) -> NumberTally:
-        """Return the tally of both, if the same parameters made them."""
+        """Add two tallies that were made with the same parameters."""
         if self.oracle.parameters != other.oracle.parameters:
             raise Bug("tallies of different parameters cannot be added")
         return NumberTally(self.oracle, self.people + other.people, self.counts + other.counts)
@@ -48,19 +48,19 @@ class NumberTally:
 
 @dataclass(frozen=True)
 class Mean:
-    """The mean of the numbers, in steps, and the share of people who gave one."""
+    """The estimated mean, in steps, with its interval, and the share of people with a number."""
 
     people: int
-    mean: float  # of those who gave a number
+    mean: float  # over the people who gave a number
     low: float  # from 0 to the last step
     high: float
     std: float
-    gave: float  # the share of people who gave a number: right on average
+    gave: float  # unbiased estimate of the share of people who gave a number
     gave_std: float
 
 
 def tally_numbers(oracle: Numbers, reports: Reports) -> NumberTally:
-    """Return the tally of packed reports; one that no client could have made is refused."""
+    """Count packed reports; refuse a report that no client could have made."""
     is_sized = reports.ndim == 2 and reports.shape[1] == oracle.width
     if not (is_sized and oracle.are_valid(reports).all()):
         raise Refused("bad-request", "No client makes such a report.", "Send it as it was made.")
@@ -68,14 +68,14 @@ def tally_numbers(oracle: Numbers, reports: Reports) -> NumberTally:
 
 
 def randomise_numbers(oracle: Numbers, values: Integers, dice: Dice) -> Reports:
-    """Return a packed report for each number; `steps + 1` is silence."""
+    """Randomise numbers to packed reports; the value `steps + 1` means silence."""
     if values.size and (values.min() < 0 or values.max() > oracle.steps + 1):
         raise Refused("bad-request", "There is no such step.", "Give a step of the grid.")
     return oracle.say(values, drawn(dice, oracle.words, len(values)))
 
 
 def simulate_numbers(oracle: Numbers, values: Integers, dice: Dice) -> NumberTally:
-    """Return the tally of what these people would say, block by block."""
+    """Randomise the numbers of all people and count the reports, block by block."""
     step = max(64, _WORDS_AT_ONCE // oracle.words)
     tally = tally_numbers(oracle, randomise_numbers(oracle, values[:0], dice))
     for start in range(0, len(values), step):
@@ -85,13 +85,13 @@ def simulate_numbers(oracle: Numbers, values: Integers, dice: Dice) -> NumberTal
 
 
 def estimate_mean(tally: NumberTally, confidence: float = 0.95) -> Mean:
-    """Return the mean behind a tally of two people or more."""
+    """Estimate the mean and its interval from a tally of at least two people."""
     if tally.people < 2:
         raise Refused("bad-request", "Nobody can be hidden among so few.", "Wait for more reports.")
     sums, squares = _moments(tally)
     total, gave = sums / tally.people
     cov = (squares / tally.people - np.outer(sums, sums) / tally.people**2) / (tally.people - 1)
-    np.fill_diagonal(cov, np.maximum(cov.diagonal(), 0.0))  # alike reports: rounding may go below
+    np.fill_diagonal(cov, np.maximum(cov.diagonal(), 0.0))  # rounding may make it negative
     z = NormalDist().inv_cdf((1 + confidence) / 2)
     last = tally.oracle.steps
     low, high = fieller(total, gave, cov, z)
@@ -104,7 +104,7 @@ def estimate_mean(tally: NumberTally, confidence: float = 0.95) -> Mean:
 
 
 def fieller(total: float, gave: float, cov: np.ndarray, z: float) -> tuple[float, float]:
-    """Return the ends of all ratios r for which total - r * gave is within z deviations of 0."""
+    """Return Fieller's interval: all ratios r with |total - r * gave| <= z standard deviations."""
     a = gave**2 - z**2 * cov[1, 1]
     b = total * gave - z**2 * cov[0, 1]
     c = total**2 - z**2 * cov[0, 0]
@@ -116,7 +116,7 @@ def fieller(total: float, gave: float, cov: np.ndarray, z: float) -> tuple[float
 
 
 def _moments(tally: NumberTally) -> tuple[np.ndarray, np.ndarray]:
-    """Return the sums of what each report says of its number and of having one, and of products."""
+    """Return sums over reports of the estimates (number, gave), and sums of their products."""
     sums, squares = np.zeros(2), np.zeros((2, 2))
     for line, row in zip(tally.oracle.lines, tally.counts, strict=True):
         to, raw, products = _back(line), *_raw(row)
@@ -126,7 +126,7 @@ def _moments(tally: NumberTally) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _back(line: Line) -> np.ndarray:
-    """Return the matrix from (1, silent, place) of a report to what it says of (number, gave)."""
+    """Return the matrix that maps (1, silent, place) of a report to its estimate (number, gave)."""
     truth, middle = float(line.truth), float(line.middle)
     gave = np.array([1 + float(line.silence) / truth, -1 / truth, 0.0])
     number = np.array([-float(line.rest) / truth, 0.0, 1 / truth]) - middle * gave
@@ -134,7 +134,10 @@ def _back(line: Line) -> np.ndarray:
 
 
 def _raw(row: Integers) -> tuple[np.ndarray, np.ndarray]:
-    """Return the sums of (1, silent, place), and of their products: the two exclude each other."""
+    """Return the sums of (1, silent, place) and of their products.
+
+    The product of silent and place is 0, because a silent report has no place.
+    """
     people, silent, places, squares = (float(n) for n in row)
     raw = np.array([people, silent, places])
     return raw, np.array([[people, silent, places], [silent, silent, 0.0], [places, 0.0, squares]])

@@ -1,10 +1,11 @@
-"""Numbers on a grid of whole steps, said by a window or by one end, and the mean behind them.
+"""The interface of local randomisers for numbers on a grid, and the variance of their means.
 
-A number is its step i, from 0 to `steps`; silence is `steps + 1` and is hidden like a number
-(soundness rule 31). Every report says a place j, or silence, and for a number i, E[j] is truth * (i
-+ middle) + rest: a straight line, as for silence, with constants that are counted from the words
-which lead to each outcome. So the sum of the numbers and the count of who gave one are right on
-average, and the mean is their ratio (numeric_response.proof.md).
+A number is its step i, from 0 to `steps`. A missing answer (silence) is the value `steps + 1` and
+is randomised like a number (soundness rule 31). Each report is a place j, or silence. For a number
+i, E[j] = truth * (i + middle) + rest, a linear function. The probability of silence is linear too.
+The constants are exact, because they count the random words that lead to each outcome. So the
+sum of the numbers and the number of people who gave one have unbiased estimates. The mean is
+their ratio (numeric_response.proof.md).
 """
 
 from __future__ import annotations
@@ -20,45 +21,50 @@ from sfumato.dp.local.random_words import Integers
 
 
 class Numbers(Counting, Protocol):
-    """A randomiser of a number on a grid; what it says has a straight line as its mean.
+    """A randomiser of a number on a grid, whose report has a mean that is linear in the number.
 
-    Its counts are, for each way: reports, the silent, the sum of places and that of their squares.
+    Its counts have one row for each sub-mechanism: number of reports, of silent reports, sum of
+    places and sum of squared places.
     """
 
     @property
     def steps(self) -> int:
-        """Return the last step of the grid; the first is 0, and silence is one more."""
+        """Return the last step of the grid; the first is 0, and silence is `steps + 1`."""
         ...
 
     @property
     def lines(self) -> tuple[Line, ...]:
-        """Return the straight line of each way to answer, with how often it is taken."""
+        """Return the linear model of each sub-mechanism, with the probability of its use."""
         ...
 
 
 @dataclass(frozen=True)
 class Line:
-    """How what is said hangs on what is true, in one way to answer."""
+    """The first and second moment of a report as functions of the true number.
 
-    share: Fraction  # of the reports that are made in this way
-    truth: Fraction  # how often the truth is told
-    middle: Fraction  # what a truthful place lies above the step, on average
-    squares: tuple[Fraction, Fraction, Fraction]  # a truthful j * j is a + b * i + c * i * i
-    rest: Fraction  # what places drawn at random add to the mean of j
-    rest_squares: Fraction  # and to the mean of j * j
-    silence: Fraction  # how often silence is drawn at random
-    last: int  # the last place that is no silence
+    A Hybrid randomiser has one line for each of its two sub-mechanisms, others have one line.
+    """
+
+    share: Fraction  # probability that this sub-mechanism makes the report
+    truth: Fraction  # probability of a truthful report
+    middle: Fraction  # mean of (place - step) for a truthful report
+    squares: tuple[Fraction, Fraction, Fraction]  # a truthful E[j * j] is a + b * i + c * i * i
+    rest: Fraction  # contribution of random places to the mean of j
+    rest_squares: Fraction  # contribution of random places to the mean of j * j
+    silence: Fraction  # probability that silence is drawn at random
+    last: int  # the last place that does not mean silence
 
     @property
     def reach(self) -> tuple[Fraction, Fraction]:
-        """Return the least and the most that one report can say of its number."""
+        """Return the smallest and largest estimate that a single report can give of its number."""
         least = -self.rest / self.truth - self.middle * (1 + self.silence / self.truth)
         return least, least + Fraction(self.last) / self.truth
 
     def variance(self, step: int) -> Fraction:
-        """Return the variance of one report about the mean, where everybody has this number.
+        """Return the variance of one report's contribution to the mean, if all have this number.
 
-        It is that of (j + (middle + step) * is_silent) / truth, whose two parts exclude each other.
+        It is the variance of (j + (middle + step) * is_silent) / truth, where a silent report has
+        no place j.
         """
         a, b, c = self.squares
         place = self.truth * (step + self.middle) + self.rest
@@ -70,17 +76,20 @@ class Line:
 
 
 def moments(places: Integers, is_silent: Booleans) -> Integers:
-    """Return what is kept of reports of one way: their number, the silent, sums of j and j * j."""
+    """Return the counts of one sub-mechanism: reports, silent reports, sum of j, sum of j * j."""
     said = np.where(is_silent, 0, places)
     return np.array([len(said), is_silent.sum(), said.sum(), (said * said).sum()], dtype=np.int64)
 
 
 def variance(oracle: Numbers, step: int) -> Fraction:
-    """Return the variance of one report about the mean, where everybody has this number."""
+    """Return the variance of one report's contribution to the mean, if all have this number."""
     return sum((line.share * line.variance(step) for line in oracle.lines), Fraction(0))
 
 
 def worst_variance(oracle: Numbers) -> Fraction:
-    """Return the largest of the ends' and the middle's variances: between them it is a parabola."""
+    """Return the largest variance over the two ends and the middle of the grid.
+
+    The variance is quadratic in the step.
+    """
     steps = oracle.steps
     return max(variance(oracle, step) for step in (0, steps // 2, steps))

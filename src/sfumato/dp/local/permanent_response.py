@@ -1,9 +1,9 @@
-"""Answers that may be asked for again: a permanent lie once, and fresh noise in every wave.
+"""Repeated surveys: permanent randomised response once, plus fresh randomisation in each wave.
 
-The device draws a permanent answer with words that hang on its secret, the survey, the question and
-the value alone, so that it is the same for ever; what is sent in a wave is said, with fresh words,
-of the permanent answer (soundness rule 32, in the manner of RAPPOR, Erlingsson et al. 2014, with
-k-ary responses). However many waves there are, they tell no more than the permanent answer would.
+The device computes a permanent answer from its secret, the survey, the question and the value
+only, so it never changes. In each wave it randomises the permanent answer again, with fresh
+random words. This is the method of RAPPOR (Erlingsson et al. 2014) with k-ary responses (soundness
+rule 32). Any number of waves reveals no more than the permanent answer itself.
 Proof: permanent_response.proof.md.
 """
 
@@ -31,9 +31,9 @@ _PER_BLOCK: Final = 8  # words of a SHA-256
 
 @dataclass(frozen=True)
 class Waves:
-    """The k-ary response of the permanent answer, and the one of every wave, over the same answers.
+    """A frequency oracle of two k-ary responses: the permanent one, and that of each wave.
 
-    An oracle like the others: `say` takes permanent answers, as `permanent_answer` made them.
+    `say` takes permanent answers, as `Device.permanent_answer` returns them.
     """
 
     permanent: KAry
@@ -45,7 +45,7 @@ class Waves:
 
     @staticmethod
     def within(size: int, *, ever: Fraction, wave: Fraction) -> Waves:
-        """Return the ones that cost `ever` for all waves together, and `wave` for one."""
+        """Build the randomiser that costs at most `ever` for all waves, and `wave` for each."""
         if not 0 < wave < ever:
             raise Refused(
                 "bad-budget", "A wave costs less than all of them.", "Raise the lifetime's epsilon."
@@ -62,37 +62,37 @@ class Waves:
 
     @property
     def size(self) -> int:
-        """Return how many answers there are."""
+        """Return the number of answers."""
         return self.permanent.size
 
     @property
     def words(self) -> int:
-        """Return the words of a wave."""
+        """Return the number of random words per report in a wave."""
         return self.momentary.words
 
     @property
     def width(self) -> int:
-        """Return the bytes of a wave's report."""
+        """Return the bytes per report in a wave."""
         return self.momentary.width
 
     @property
     def parameters(self) -> Parameters:
-        """Return the kind and its three numbers."""
+        """Return the kind and its three numbers, as JSON."""
         return {"kind": "waves", "size": self.size, "permanent": self.permanent.truth,
                 "momentary": self.momentary.truth}  # fmt: skip
 
     @property
     def law(self) -> Law:
-        """Return the chance of everything said in one wave under every true answer."""
+        """Return the exact probability of each report in one wave, for each true answer."""
         said = self.momentary.law
         return {truth: _mixed(kept, said) for truth, kept in self.permanent.law.items()}
 
     @property
     def ratio(self) -> Fraction:
-        """Return the largest ratio of one wave's report: of the answers with the fewest words.
+        """Return the largest likelihood ratio of one wave's report.
 
-        Something is said of y with the chance told * P(permanent = y) + drawn(y), where told and
-        the draw hang on no truth.
+        The report is y with probability told * P(permanent = y) + drawn(y). Neither `told` nor the
+        draw depends on the true answer. The worst y is one with the fewest random words.
         """
         told = Fraction(self.momentary.truth, PARTS)
         kept = Fraction(self.permanent.truth, PARTS)
@@ -102,45 +102,45 @@ class Waves:
 
     @property
     def epsilon(self) -> Fraction:
-        """Return what one wave costs by itself."""
+        """Return the local epsilon of a single wave."""
         return epsilon_of(self.ratio)
 
     @property
     def epsilon_ever(self) -> Fraction:
-        """Return what all waves together cost, for as long as the true answer stays the same."""
+        """Return the local epsilon of all waves together, while the true answer stays the same."""
         return self.permanent.epsilon
 
     @property
     def contrast(self) -> Fraction:
-        """Return how much likelier the true answer is said than by chance."""
+        """Return P(report is v | v is true) - P(report is v | another answer is true)."""
         return self.permanent.contrast * self.momentary.contrast
 
     @property
     def by_chance(self) -> Floats:
-        """Return how often each answer is said of another."""
+        """Return the probability that a report is each answer when another answer is true."""
         through = float(self.momentary.contrast) * self.permanent.by_chance
         return np.asarray(self.momentary.by_chance + through)
 
     def say(self, values: Integers, words: Words) -> Reports:
-        """Return what is said of permanent answers in one wave."""
+        """Randomise permanent answers for one wave."""
         return self.momentary.say(values, words)
 
     def are_valid(self, reports: Reports) -> Booleans:
-        """Say which are answers."""
+        """Return which reports are one of the answers."""
         return self.momentary.are_valid(reports)
 
     def counts(self, reports: Reports) -> Integers:
-        """Return how often each answer was said."""
+        """Count the reports of each answer."""
         return self.momentary.counts(reports)
 
     def supports(self, counts: Integers) -> Integers:
-        """Return the counts."""
+        """Return the counts unchanged: they are the supports already."""
         return counts
 
 
 @dataclass(frozen=True)
 class Device:
-    """What a device keeps for ever: a secret of 32 bytes that is never sent."""
+    """A respondent's device: a permanent secret of 32 bytes that never leaves it."""
 
     secret: bytes
 
@@ -149,21 +149,21 @@ class Device:
             raise Bug("a device's secret has 32 bytes")
 
     def __repr__(self) -> str:
-        """Return a text without the secret."""
+        """Return a representation without the secret."""
         return "Device(...)"
 
     def words(self, survey: str, question: str, value: int, count: int) -> list[int]:
-        """Return the words of a value's permanent answer: the same ones for ever.
+        """Derive the random words of a value's permanent answer; they never change.
 
-        Block b is HMAC-SHA256 of the JSON list [label, survey, question, value, b] without spaces;
-        each holds eight words, the lowest byte first.
+        Block b is HMAC-SHA256 of the JSON list [label, survey, question, value, b] without spaces.
+        Each block has eight words, in little-endian order.
         """
         blocks = range(-(-count // _PER_BLOCK))
         bytes_ = b"".join(self._block(survey, question, value, block) for block in blocks)
         return [int(word) for word in np.frombuffer(bytes_, dtype="<u4")[:count]]
 
     def permanent_answer(self, response: KAry, survey: str, question: str, value: int) -> int:
-        """Return the answer that stands for this value in this survey's question."""
+        """Return the permanent answer for this value to this question of the survey."""
         words = np.array(self.words(survey, question, value, response.words), dtype=np.uint32)
         said = response.say(np.array([value]), words.reshape(-1, 1))
         return int.from_bytes(said.tobytes(), "little")
@@ -176,7 +176,7 @@ class Device:
 
 @dataclass(frozen=True)
 class Kept:
-    """What a person has given away of one question so far: values reported, and waves."""
+    """The privacy loss of one person for one question: values reported, and number of waves."""
 
     response: Waves
     values: frozenset[int]
@@ -184,21 +184,21 @@ class Kept:
 
     @property
     def epsilon(self) -> Fraction:
-        """Return the lifetime's price of what the answers were: a permanent answer a value.
+        """Return the lifetime epsilon of the answers: that of one permanent answer per value.
 
-        Not the sum of the waves' own prices, which may be less and is no bound: waves share their
-        permanent answer, so a second one can tell more than the first.
+        It is not the sum of the waves' own epsilons. That sum may be smaller and is no bound: waves
+        share their permanent answer, so a second wave can reveal more than the first.
         """
         return self.response.epsilon_ever * len(self.values)
 
     @property
     def epsilon_of_changes(self) -> Fraction:
-        """Return a bound that also covers when the answer changed: every wave's fresh noise."""
+        """Return an epsilon that also protects when the answer changed: the sum over the waves."""
         return self.response.momentary.epsilon * self.waves
 
 
 def lifetime(questions: Mapping[str, Kept]) -> Fraction:
-    """Return what a person gave away of all questions: the sum over them (soundness rule 32)."""
+    """Return a person's lifetime epsilon: the sum over all questions (soundness rule 32)."""
     return sum((kept.epsilon for kept in questions.values()), Fraction(0))
 
 

@@ -1,7 +1,7 @@
-"""A number by a place in a window that moves along with it, or by any place at all.
+"""The piecewise mechanism for numbers: report a place in a window near the number, or any place.
 
-The window of step i is the places i to i + window - 1; that of silence are as many places behind
-all those. A report is a place. Proof: piecewise_mechanism.proof.md (Wang et al. 2019, on a grid).
+The window of step i is the places i to i + window - 1. The window of silence is the `window`
+places after all of those. Proof: piecewise_mechanism.proof.md (Wang et al. 2019, on a grid).
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from sfumato.dp.refusal import Bug
 
 @dataclass(frozen=True)
 class Piecewise:
-    """The steps of the grid, the places of a window, the chance of the truth in parts of 2**32."""
+    """Parameters: grid steps, window width, and probability of the window in parts of 2**32."""
 
     steps: int
     window: int
@@ -55,50 +55,50 @@ class Piecewise:
 
     @staticmethod
     def within(steps: int, epsilon: Fraction) -> Piecewise:
-        """Return the one with about the least error within this epsilon."""
+        """Build the randomiser with nearly the least error whose epsilon is at most this."""
         window = max(1, round(steps / sqrt(odds_of(epsilon))))
         pairs = _pairs(steps, window)
         return Piecewise(steps, window, boldest(lambda part: _ratio(part, pairs), epsilon))
 
     @property
     def silent(self) -> int:
-        """Return the first place of silence."""
+        """Return the first place that means silence."""
         return self.steps + self.window
 
     @property
     def places(self) -> int:
-        """Return how many places there are, those of silence too."""
+        """Return the number of places, including those of silence."""
         return self.steps + 2 * self.window
 
     @property
     def width(self) -> int:
-        """Return the bytes that hold the last place."""
+        """Return the bytes per report, enough for the last place."""
         return bytes_for(self.places - 1)
 
     @property
     def parameters(self) -> Parameters:
-        """Return the kind and its three numbers."""
+        """Return the kind and its three numbers, as JSON."""
         return {"kind": "piecewise", "steps": self.steps, "window": self.window,
                 "truth": self.truth}  # fmt: skip
 
     @property
     def law(self) -> Law:
-        """Return the chance of every place under every number, and under silence."""
+        """Return the exact probability of each place for each number and for silence."""
         return {value: self._says(value) for value in range(self.steps + 2)}
 
     @property
     def ratio(self) -> Fraction:
-        """Return the largest ratio of a place in a window to the same place outside of one."""
+        """Return the largest likelihood ratio: a place inside a window over the same outside."""
         return _ratio(self.truth, _pairs(self.steps, self.window))
 
     @property
     def epsilon(self) -> Fraction:
-        """Return what a report costs."""
+        """Return the local epsilon of one report."""
         return epsilon_of(self.ratio)
 
     @property
     def lines(self) -> tuple[Line, ...]:
-        """Return the one line: a truthful place lies in the window above the step."""
+        """Return the linear model of the mechanism: a truthful place is in the step's window."""
         told = Fraction(self.truth, PARTS)
         count, first, second = _sums(self.window, self.window)
         middle = first / count
@@ -108,18 +108,18 @@ class Piecewise:
         return (Line(Fraction(1), told, middle, squares, rest, rest_squares, quiet, last),)
 
     def say(self, values: Integers, words: Words) -> Reports:
-        """Return a place of each; both words are used for everybody."""
+        """Randomise numbers to places; every report uses both random words."""
         starts = np.where(values > self.steps, self.silent, values).astype(np.uint64)
         told = starts + among(words[1], self.window)
         said = np.where(below(words[0], self.truth), told, among(words[1], self.places))
         return as_rows(said, self.width)
 
     def are_valid(self, reports: Reports) -> Booleans:
-        """Say which are places."""
+        """Return which reports are valid places."""
         return np.asarray(numbers(reports) < self.places)
 
     def counts(self, reports: Reports) -> Integers:
-        """Return one row of sums, for the one way to answer."""
+        """Return one row of sums; see `numeric_response.moments`."""
         places = numbers(reports).astype(np.int64)
         return moments(places, places >= self.silent)[np.newaxis]
 
@@ -134,7 +134,10 @@ class Piecewise:
 
 
 def _sums(outcomes: int, below_: int) -> tuple[Fraction, Fraction, Fraction]:
-    """Return the sums of 1, j and j * j, each by its chance, of draws below something."""
+    """Return the partial moments of a uniform draw j: sums of P(j), j P(j), j * j P(j) for small j.
+
+    The sums are over j below `below_`; j is drawn among `outcomes`.
+    """
     words = words_each(outcomes)[:below_].tolist()
     return (
         Fraction(sum(words), PARTS),
@@ -150,7 +153,7 @@ def _ratio(truth: int, pairs: frozenset[tuple[int, int]]) -> Fraction:
 
 @lru_cache(maxsize=64)
 def _pairs(steps: int, window: int) -> frozenset[tuple[int, int]]:
-    """Return for each place the most words that lead there inside of a window, and outside."""
+    """Return the pairs (most words to a place by a window draw, words by a draw over all)."""
     inside, anywhere = words_each(window), words_each(steps + 2 * window)
     most = int(inside.max())
     richest = np.concatenate([[0], np.cumsum(inside == most)])

@@ -1,9 +1,10 @@
-"""Projective geometry response: a point on the answer's plane more often than any other point.
+"""Projective geometry response, a frequency oracle: the report is likely on the answer's plane.
 
-Answers and reports are points of a projective space over a prime field; a point is on the plane of
-an answer when the two are perpendicular. Every two planes meet in equally many points, so the error
-is that of subset selection, and a report is one short number. Proof:
-projective_geometry_response.proof.md (Feldman, Nelson, Nguyen and Talwar 2022).
+Answers and reports are points of a projective space over a prime field. The plane of an answer is
+the set of points that are perpendicular to it, and reports are on that plane more often. Every two
+planes meet in equally many points, so the error is that of subset selection, but a report is one
+short number. Proof: projective_geometry_response.proof.md (Feldman, Nelson, Nguyen and Talwar
+2022).
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from sfumato.dp.local.random_words import PARTS, Integers, Words, among_64, belo
 from sfumato.dp.local.subset_selection import is_prime
 from sfumato.dp.refusal import Bug, Refused
 
-LARGEST: Final = 1 << 14  # points: every answer is held against every point
+LARGEST: Final = 1 << 14  # most points, because every answer is compared with every point
 MOST_DIMENSIONS: Final = 32
 _VECTORS: Final = 1 << 22
 _PRIMES: Final = tuple(number for number in range(2, 1 << 12) if is_prime(number))
@@ -38,7 +39,10 @@ _PRIMES: Final = tuple(number for number in range(2, 1 << 12) if is_prime(number
 
 @dataclass(frozen=True)
 class Projective:
-    """How many answers, the prime, the dimension of the vectors, the chance of the truth."""
+    """Parameters: number of answers, prime, dimension, and probability of the truth.
+
+    `truth` is in parts of 2**32: with this probability the report is on the answer's plane.
+    """
 
     size: int
     prime: int
@@ -61,7 +65,7 @@ class Projective:
 
     @staticmethod
     def within(size: int, epsilon: Fraction) -> Projective:
-        """Return the one with the least error within this epsilon."""
+        """Build the randomiser with the least error whose epsilon is at most this."""
         spaces = [space for prime in _PRIMES if (space := _space(prime, size))]
         if not spaces:
             raise Refused("bad-request", "There are too many answers.", "Use another oracle.")
@@ -72,65 +76,65 @@ class Projective:
 
     @property
     def points(self) -> int:
-        """Return how many points the space has."""
+        """Return the number of points of the space."""
         return _points(self.prime, self.dimension)
 
     @property
     def on_plane(self) -> int:
-        """Return how many points a plane has."""
+        """Return the number of points on a plane."""
         return _points(self.prime, self.dimension - 1)
 
     @property
     def width(self) -> int:
-        """Return the bytes that hold the last point."""
+        """Return the bytes per report, enough for the last point."""
         return bytes_for(self.points - 1)
 
     @property
     def parameters(self) -> Parameters:
-        """Return the kind and its four numbers."""
+        """Return the kind and its four numbers, as JSON."""
         return {"kind": "projective", "size": self.size, "prime": self.prime,
                 "dimension": self.dimension, "truth": self.truth}  # fmt: skip
 
     @property
     def law(self) -> Law:
-        """Return the chance of every point under every answer."""
+        """Return the exact probability of each point for each answer."""
         return {value: self._says(value) for value in range(self.size)}
 
     @property
     def ratio(self) -> Fraction:
-        """Return the ratio of a point on a plane that most words lead to, to the rarest point."""
+        """Return a bound of the likelihood ratio: most likely point of a plane over the rarest."""
         most, least = -(-(PARTS**2) // self.on_plane), PARTS**2 // self.points
         return 1 + Fraction(self.truth * most, (PARTS - self.truth) * least)
 
     @property
     def epsilon(self) -> Fraction:
-        """Return what a report costs."""
+        """Return the local epsilon of one report."""
         return epsilon_of(self.ratio)
 
     @property
     def contrast(self) -> Fraction:
-        """Return how much likelier a point is on one's own plane than on another."""
+        """Return P(report is on the true answer's plane) - P(it is on another plane)."""
         return Fraction(self.truth, PARTS) * (1 - self._shared)
 
     @property
     def by_chance(self) -> Floats:
-        """Return how often a report is on another's plane."""
+        """Return for each answer the probability that the report of another is on its plane."""
         told = Fraction(self.truth, PARTS)
         anywhere = Fraction(self.on_plane, self.points)
         return np.full(self.size, float(told * self._shared + (1 - told) * anywhere))
 
     def say(self, values: Integers, words: Words) -> Reports:
-        """Return a point of each: on its plane if the truth is told, anywhere if not."""
+        """Randomise answers to points: on the answer's plane with probability `truth`, or any."""
         places = among_64(words[1], words[2], self.on_plane).astype(np.int64)
         anywhere = among_64(words[1], words[2], self.points).astype(np.int64)
         said = np.where(below(words[0], self.truth), self.plane_points(values, places), anywhere)
         return as_rows(said.astype(np.uint64), self.width)
 
     def plane_points(self, values: Integers, places: Integers) -> Integers:
-        """Return the point at a place of each answer's plane.
+        """Return the point with this index on the plane of each answer.
 
-        All coordinates but the one where the answer's vector leads are those of a point of the
-        smaller space; that one is what makes both perpendicular.
+        Its coordinates are those of a point of the space with one dimension less. The remaining
+        coordinate, at the first non-zero one of the answer, makes both vectors perpendicular.
         """
         prime, dimension = self.prime, self.dimension
         answers = vectors(prime, dimension)[values]
@@ -144,15 +148,15 @@ class Projective:
         return _indices(prime, dimension)[_value(found, prime)]
 
     def are_valid(self, reports: Reports) -> Booleans:
-        """Say which are points."""
+        """Return which reports are points of the space."""
         return np.asarray(numbers(reports) < self.points)
 
     def counts(self, reports: Reports) -> Integers:
-        """Return how often each point was said."""
+        """Count the reports of each point."""
         return np.bincount(numbers(reports), minlength=self.points).astype(np.int64)
 
     def supports(self, counts: Integers) -> Integers:
-        """Return for each answer how many reports are on its plane."""
+        """Count for each answer the reports on its plane."""
         points = vectors(self.prime, self.dimension).astype(np.float64)
         found = np.zeros(self.size, dtype=np.int64)
         step = max(1, (1 << 20) // self.points)
@@ -164,7 +168,7 @@ class Projective:
 
     @property
     def _shared(self) -> Fraction:
-        """Return the share of a plane's points that are on another plane too."""
+        """Return the share of a plane's points that are also on another plane."""
         shared = _points(self.prime, self.dimension - 2)
         return Fraction(shared, self.on_plane)
 
@@ -183,14 +187,14 @@ def _points(prime: int, dimension: int) -> int:
 
 
 def _space(prime: int, size: int) -> tuple[int, int] | None:
-    """Return the smallest space over this prime that has so many points, if it can be searched."""
+    """Return the smallest space over this prime with at least `size` points; None if too large."""
     dimension = next(d for d in range(2, MOST_DIMENSIONS) if _points(prime, d) >= size)
     is_small = _points(prime, dimension) <= LARGEST and prime**dimension <= _VECTORS
     return (prime, dimension) if is_small else None
 
 
 def _error(prime: int, dimension: int, *, odds: Fraction) -> Fraction:
-    """Return the variance of a rare answer's share, times the people."""
+    """Return the variance of a rare answer's share, times the number of people."""
     points, plane = _points(prime, dimension), _points(prime, dimension - 1)
     shared = _points(prime, dimension - 2)
     whole = plane * odds + points - plane
@@ -199,19 +203,19 @@ def _error(prime: int, dimension: int, *, odds: Fraction) -> Fraction:
 
 
 def _words_64(outcomes: int) -> list[int]:
-    """Return how many pairs of words lead to each outcome of `among_64`."""
+    """Return how many pairs of words give each outcome of `among_64`."""
     first = [-(-place * PARTS**2 // outcomes) for place in range(outcomes + 1)]
     return [after - before for before, after in pairwise(first)]
 
 
 def _value(rows: Integers, prime: int) -> Integers:
-    """Return vectors as numbers: the first coordinate counts most."""
+    """Encode vectors as numbers in base `prime`, the first coordinate most significant."""
     return np.asarray(rows @ (prime ** np.arange(rows.shape[1])[::-1]))
 
 
 @lru_cache(maxsize=8)
 def vectors(prime: int, dimension: int) -> Integers:
-    """Return the vector of each point: its first coordinate that is not 0 is 1."""
+    """Return the vector of each point, scaled so that its first non-zero coordinate is 1."""
     blocks = []
     for lead in range(dimension):
         free = dimension - lead - 1
@@ -225,7 +229,7 @@ def vectors(prime: int, dimension: int) -> Integers:
 
 @lru_cache(maxsize=8)
 def _indices(prime: int, dimension: int) -> Integers:
-    """Return for each vector, as a number, the point that it stands for; nothing for zero."""
+    """Return the point index of each encoded vector; the zero vector is no point."""
     points = vectors(prime, dimension)
     found = np.zeros(prime**dimension, dtype=np.int64)
     for times in range(1, prime):

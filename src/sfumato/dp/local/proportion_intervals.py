@@ -1,9 +1,9 @@
-"""Intervals for a chance, from how often something was seen: exact where counts are small.
+"""Confidence intervals for a proportion: Wilson for large counts, Clopper-Pearson for small ones.
 
-Wilson's interval wanders below its word where few are expected on one side: at 95 % and a rare
-event it can hold 83 times in 100. So it serves only where both sides have been seen often; below
-that the interval of Clopper and Pearson takes its place, which never falls short, and is wider than
-need be. tests/dp/local/test_frequency_estimation.py adds up the chances of every count.
+The coverage of Wilson's interval can be too low for rare events: 83 % instead of 95 %. So it is
+used only if both outcomes have large counts. Otherwise the exact interval of Clopper and Pearson
+is used. Its coverage is never too low, but it is wider than necessary. The test
+tests/dp/local/test_frequency_estimation.py computes the coverage over all counts.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
-OFTEN: Final = 400  # seen on both sides: Wilson's wandering is within 0.3 % there
+OFTEN: Final = 400  # least count of both outcomes for Wilson; its coverage error is then <= 0.3 %
 _HALVINGS: Final = 60
 
 
 def intervals(seen: Integers, people: int, confidence: float = 0.95) -> tuple[Floats, Floats]:
-    """Return the lower and the upper end for each chance, of events seen among so many people."""
+    """Return the confidence interval of each proportion, from counts among `people`."""
     low, high = wilson(seen / people, people, confidence)
     rare = np.minimum(seen, people - seen) < OFTEN
     for place in np.flatnonzero(rare):
@@ -32,17 +32,17 @@ def intervals(seen: Integers, people: int, confidence: float = 0.95) -> tuple[Fl
 
 
 def into_shares(low: Floats, high: Floats) -> tuple[Floats, Floats]:
-    """Return the intervals cut to 0 and 1; none loses its whole width by it.
+    """Limit intervals of shares to 0..1, but keep at least half of their width.
 
-    Of one whose middle lies beyond an end, half the width stays on this side: where chance has
-    taken an estimate outside, it is no more certain than inside.
+    If the middle of an interval is below 0 or above 1, half its width is kept inside. An estimate
+    that is outside by chance is no more certain than one inside.
     """
     half = (high - low) / 2
     return np.clip(np.minimum(low, 1 - half), 0, 1), np.clip(np.maximum(high, half), 0, 1)
 
 
 def wilson(shares: Floats, people: int, confidence: float) -> tuple[Floats, Floats]:
-    """Return the interval of Wilson (1927)."""
+    """Return Wilson's score interval (1927)."""
     z = NormalDist().inv_cdf((1 + confidence) / 2)
     whole = 1 + z * z / people
     middle = (shares + z * z / (2 * people)) / whole
@@ -52,7 +52,7 @@ def wilson(shares: Floats, people: int, confidence: float) -> tuple[Floats, Floa
 
 @lru_cache(maxsize=4096)
 def exact(seen: int, people: int, confidence: float) -> tuple[float, float]:
-    """Return the interval of Clopper and Pearson (1934): each side is wrong half as often."""
+    """Return the Clopper-Pearson interval (1934); each side misses with half the probability."""
     side = (1 - confidence) / 2
     if 2 * seen > people:
         low, high = exact(people - seen, people, confidence)
@@ -62,7 +62,7 @@ def exact(seen: int, people: int, confidence: float) -> tuple[float, float]:
 
 
 def at_most(seen: int, people: int, chance: float) -> float:
-    """Return the chance that something of this chance happens so often at most."""
+    """Return the binomial P(X <= seen) for `people` trials of probability `chance`."""
     if seen < 0 or chance >= 1:
         return float(seen >= people)
     if chance <= 0:
@@ -71,7 +71,7 @@ def at_most(seen: int, people: int, chance: float) -> float:
 
 
 def _log_ways(seen: int, people: int) -> Floats:
-    """Return the logarithms of how many ways there are to see 0, 1, ... of all."""
+    """Return the logarithms of the binomial coefficients for 0, 1, ..., `seen` of `people`."""
     times = np.arange(1, seen + 1)
     return np.concatenate([[0.0], np.cumsum(np.log((people - times + 1) / times))])
 
@@ -82,7 +82,7 @@ def _log_times(seen: int, people: int, chance: float) -> Floats:
 
 
 def _least(seen: int, people: int, limit: float) -> float:
-    """Return the least chance of which so few are seen no more often than this."""
+    """Find by bisection the smallest probability p with P(X <= seen) <= limit."""
     ways = _log_ways(seen, people)
     low, high = 0.0, 1.0
     for _ in range(_HALVINGS):

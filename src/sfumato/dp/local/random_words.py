@@ -1,9 +1,9 @@
-"""What a randomiser makes of fresh 32-bit words; JavaScript does the same, bit by bit.
+"""Coins and uniform draws from random 32-bit words, bit for bit the same as in JavaScript.
 
-A chance is a whole number T of 2**-32: the word w says yes when w < T. A draw among m is the whole
-part of w * m / 2**32, with m at most 2**21, so that a browser's numbers hold the product exactly.
-Such a draw is not quite even: some outcomes have one word more than others. How many each has is
-counted here, and every epsilon and every estimate is worked out from those counts.
+A probability is an integer T in units of 2**-32: the coin of word w is heads if w < T. A draw among
+m outcomes is floor(w * m / 2**32). m is at most 2**21, so that JavaScript numbers hold the product
+exactly. Such a draw is not exactly uniform: some outcomes have one word more than others. This
+module counts the words of each outcome, and every epsilon and estimate uses those exact counts.
 """
 
 from __future__ import annotations
@@ -20,40 +20,40 @@ from sfumato.dp.local.likelihood_ratio import epsilon_of
 from sfumato.dp.ports import Dice
 from sfumato.dp.refusal import Bug, Refused
 
-Words = NDArray[np.uint32]  # a row for each word of a report, a column for each report
+Words = NDArray[np.uint32]  # one row for each word of a report, one column for each report
 Integers = NDArray[np.int64]
-PARTS: Final = 1 << 32  # chances are counted in parts of this
+PARTS: Final = 1 << 32  # probabilities are integers over this
 MOST_OUTCOMES: Final = 1 << 21
 _SHIFT: Final = np.uint64(32)
 _EXACT: Final = Context(prec=60)
-_HIGHEST: Final = Fraction(60)  # an epsilon above this asks for more than 32 bits can tell apart
+_HIGHEST: Final = Fraction(60)  # 32-bit words cannot resolve a larger epsilon
 
 
 def drawn(dice: Dice, rows: int, reports: int) -> Words:
-    """Return fresh words: a column for each report."""
+    """Draw fresh random words: `rows` words for each report, one column per report."""
     flat = np.frombuffer(dice.draw(4 * rows * reports), dtype="<u4")
     return flat.reshape(rows, reports)
 
 
 def below(words: Words, chance: int) -> NDArray[np.bool_]:
-    """Say of each word whether it lies below that many parts."""
+    """Flip one coin per word: heads if the word is below `chance`, in parts of 2**32."""
     return np.asarray(words < np.uint32(chance))
 
 
 def among(words: Words, outcomes: int) -> NDArray[np.uint64]:
-    """Return a draw from 0 to outcomes - 1 for each word."""
+    """Draw from 0 to outcomes - 1 with one word each, nearly uniformly (see `words_each`)."""
     return np.asarray(np.multiply(words, np.uint64(outcomes), dtype=np.uint64) >> _SHIFT)
 
 
 def among_64(high: Words, low: Words, outcomes: int) -> NDArray[np.uint64]:
-    """Return a draw of two words each: even to within 2**-64."""
+    """Draw from 0 to outcomes - 1 with two words each, uniformly up to 2**-64."""
     many = np.uint64(outcomes)
     carried = np.multiply(low, many, dtype=np.uint64) >> _SHIFT
     return np.asarray((np.multiply(high, many, dtype=np.uint64) + carried) >> _SHIFT)
 
 
 def words_each(outcomes: int) -> Integers:
-    """Return how many of the 2**32 words lead to each outcome of `among`."""
+    """Return how many of the 2**32 words give each outcome of `among`."""
     if not 1 <= outcomes <= MOST_OUTCOMES:
         raise Bug("a draw is among one to 2**21")
     first = -((-np.arange(outcomes + 1, dtype=np.int64) * PARTS) // outcomes)
@@ -61,9 +61,10 @@ def words_each(outcomes: int) -> Integers:
 
 
 def boldest(ratio: Callable[[int], Fraction], epsilon: Fraction, most: int = PARTS - 1) -> int:
-    """Return the largest part from 1 to `most` whose ratio of chances is within epsilon.
+    """Return the largest probability T (1 to `most`) whose likelihood ratio costs at most epsilon.
 
-    The ratio grows with the part. What is compared is what is printed: its logarithm, rounded up.
+    `ratio` must increase with T. The comparison uses the same rounded epsilon that users see: the
+    logarithm of the ratio, rounded up.
     """
     if epsilon <= 0:
         raise Refused("bad-budget", "epsilon must be above zero.", "Write 1, for example.")
@@ -79,7 +80,7 @@ def boldest(ratio: Callable[[int], Fraction], epsilon: Fraction, most: int = PAR
 
 
 def odds_of(epsilon: Fraction) -> Fraction:
-    """Return exp(epsilon) to 60 digits, to choose a design by; no price hangs on it."""
+    """Return exp(epsilon) to 60 digits, for choosing parameters only; no epsilon depends on it."""
     if epsilon <= 0:
         raise Refused("bad-budget", "epsilon must be above zero.", "Write 1, for example.")
     capped = min(epsilon, _HIGHEST)

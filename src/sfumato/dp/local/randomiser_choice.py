@@ -1,14 +1,14 @@
-"""Which oracle for which question: the least error that its work and its reports allow.
+"""Choose the most accurate local randomiser for a question, given limits on size and work.
 
-With e = exp(epsilon), the variance of a rare answer's share, times the people, is about
+With e = exp(epsilon), the variance of a rare answer's share, times the number of people, is about
 
     k-ary                 (k - 2 + e) / (e - 1)**2
     unary, hashing        4 e / (e - 1)**2
     Hadamard              ((e + 1) / (e - 1))**2
-    subset, projective    below both of the first two: the best there is (Ye and Barg 2018)
+    subset, projective    below both of the first two: optimal (Ye and Barg 2018)
 
-so k-ary wins up to about k = 3 e + 2. What is compared here is not these formulas but the exact
-variance of each candidate with its own whole numbers, at the share of a rare answer.
+So k-ary has the smaller error up to about k = 3 e + 2. The code does not compare these formulas,
+but the exact variance of each candidate with its integer parameters, for a rare answer.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ from sfumato.dp.local.unary_encoding import Unary
 from sfumato.dp.refusal import Refused
 
 _Maker = Callable[[int, Fraction], Oracle]
-CLOSE: Final = 1.01  # an error so little above the least is as good, if the work is less
-# what a server does for one report, in counted numbers; a client's work is that of its words
+CLOSE: Final = 1.01  # errors up to this factor above the least count as equal; less work decides
+# The server's operations per report. A client's work is proportional to its words.
 _WORK: Final[dict[str, Callable[[Oracle], float]]] = {
     "k-ary": lambda oracle: 1.0,
     "hadamard": lambda oracle: 1.0,
@@ -52,21 +52,21 @@ _WORK: Final[dict[str, Callable[[Oracle], float]]] = {
 
 @dataclass(frozen=True)
 class Candidate:
-    """An oracle, the variance of a rare answer's share times the people, and what it takes."""
+    """A candidate oracle: its error (variance of a rare share times people), size and work."""
 
     oracle: Oracle
     error: float
     width: int  # bytes of a report
-    work: float  # of the server, for one report
+    work: float  # server operations per report
 
     @property
     def kind(self) -> str:
-        """Return the name of its kind."""
+        """Return the name of the oracle's kind."""
         return str(self.oracle.parameters["kind"])
 
 
 def candidates(size: int, epsilon: Fraction) -> tuple[Candidate, ...]:
-    """Return every oracle that takes so many answers, the least error first."""
+    """Return every frequency oracle that supports `size` answers, the least error first."""
     made = [_candidate(make(size, epsilon)) for make in _makers(size)]
     return tuple(sorted(made, key=lambda one: one.error))
 
@@ -78,9 +78,9 @@ def best_oracle(
     width: int | None = None,
     kinds: Sequence[str] | None = None,
 ) -> Oracle:
-    """Return the oracle with the least error, among those as good the one with the least work.
+    """Choose the frequency oracle with the least error; among nearly equal ones, the least work.
 
-    `width` is the most bytes that a report may have; `kinds` are those to choose among.
+    `width` limits the bytes per report, and `kinds` limits the kinds to choose from.
     """
     found = [
         c
@@ -98,7 +98,7 @@ def best_oracle(
 
 
 def best_numbers(steps: int, epsilon: Fraction) -> Numbers:
-    """Return the randomiser of numbers whose largest error is the least."""
+    """Choose the randomiser of numbers with the least worst-case error."""
     made: list[Numbers] = [kind.within(steps, epsilon) for kind in (Duchi, Piecewise, Hybrid)]
     return min(made, key=worst_variance)
 
@@ -106,10 +106,11 @@ def best_numbers(steps: int, epsilon: Fraction) -> Numbers:
 def best_ballot(
     makers: Sequence[Callable[[Fraction], Oracle | Numbers]], epsilon: Fraction
 ) -> Split | Sampled:
-    """Return the ballot with the least error, summed over its questions: all asked, or one drawn.
+    """Choose the ballot with the least total error: ask all questions, or one random question.
 
-    With Q questions a drawn one has a Q-th of the reports, each at the whole epsilon; asking all
-    divides epsilon by Q, which costs about Q * Q where epsilon is small and less where it is large.
+    With Q questions, asking one gives each question 1/Q of the reports at the whole epsilon. Asking
+    all divides epsilon by Q. That multiplies the variance by about Q * Q for a small epsilon, and
+    by less for a large one.
     """
     split, sampled = Split.within(makers, epsilon), Sampled.within(makers, epsilon)
     all_asked = sum(map(_error_of, split.questions))

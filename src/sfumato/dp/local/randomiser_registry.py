@@ -1,4 +1,4 @@
-"""Every kind of oracle by its name, and the way back from the parameters that a report carries."""
+"""The registry of local randomisers: build a randomiser from the JSON parameters of a report."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from sfumato.dp.local.subset_selection import Subset
 from sfumato.dp.local.unary_encoding import Unary
 from sfumato.dp.refusal import Bug, Refused
 
-_Maker = Callable[..., Any]  # any frozen value of whole numbers: an oracle, or numbers
+_Maker = Callable[..., Any]  # Any: a frequency oracle, or a randomiser of numbers
 _Table = Mapping[str, tuple[_Maker, tuple[str, ...]]]
 
 
@@ -48,23 +48,23 @@ BALLOTS: Final[Mapping[str, Callable[[tuple[Randomiser, ...]], Randomiser]]] = {
     "sampled": Sampled,
     "split": Split,
 }
-DEEPEST: Final = 3  # ballots in ballots
+DEEPEST: Final = 3  # most levels of nested ballots
 
 
 def oracle_of(parameters: Parameters) -> Oracle:
-    """Return the oracle that these parameters describe: all of them, and nothing else."""
+    """Build a frequency oracle from its parameters; refuse missing or unknown ones."""
     made: Oracle = _read(parameters, KINDS)
     return made
 
 
 def numbers_of(parameters: Parameters) -> Numbers:
-    """Return the randomiser of numbers that these parameters describe."""
+    """Build a randomiser of numbers from its parameters; refuse missing or unknown ones."""
     made: Numbers = _read(parameters, NUMBERS)
     return made
 
 
 def randomiser_of(parameters: Parameters, depth: int = 0) -> Randomiser:
-    """Return the oracle, the randomiser of numbers or the ballot that these parameters describe."""
+    """Build any randomiser from its parameters: a frequency oracle, one of numbers, or a ballot."""
     kind, questions = parameters.get("kind"), parameters.get("questions")
     if not isinstance(kind, str) or kind not in BALLOTS:
         made: Randomiser = _read(parameters, {**KINDS, **NUMBERS})
@@ -94,7 +94,7 @@ def _read(parameters: Parameters, table: _Table) -> Any:
 def _made(maker: _Maker, numbers: list[object]) -> Any:
     try:
         return maker(*numbers)
-    except Bug:  # what is a bug of ours is a mistake of theirs here
+    except Bug:  # here the invalid numbers come from the caller, so it is no bug of ours
         return None
 
 

@@ -1,7 +1,8 @@
-"""Rankings of a few things: as one answer among all orders, or pair by pair.
+"""Randomised rankings of a few items: one answer among all orders, or one per pair of items.
 
-An order is a tuple of things, the first the best. Up to five things have 120 orders, which any
-oracle takes as answers, silence behind them; more are asked by pairs, one of which is drawn.
+An order is a tuple of items, the best first. Five items have 120 orders, so any frequency oracle
+can take an order as its answer; silence is the value after the last order. For more items the
+ballot asks one randomly chosen pair.
 """
 
 from __future__ import annotations
@@ -19,28 +20,28 @@ from sfumato.dp.local.k_ary_response import KAry
 from sfumato.dp.refusal import Refused
 
 MOST_AS_ONE: Final = 5
-BEFORE, AFTER, SILENT = 0, 1, 2  # the answers to a pair
+BEFORE, AFTER, SILENT = 0, 1, 2  # the answers to a pair of items
 
 
 def orders(things: int) -> tuple[tuple[int, ...], ...]:
-    """Return all orders of so many things: the number of an order is its place here."""
+    """Return all orders of the items; the index of an order is its answer number."""
     if not 2 <= things <= MOST_AS_ONE:
         raise Refused("bad-request", "There are too many orders.", "Ask by pairs, or rank fewer.")
     return tuple(permutations(range(things)))
 
 
 def pairs(things: int) -> tuple[tuple[int, int], ...]:
-    """Return all pairs of things, in order."""
+    """Return all pairs of items, in order."""
     return tuple(combinations(range(things), 2))
 
 
 def by_pairs(things: int, epsilon: Fraction) -> Sampled:
-    """Return the ballot that asks one pair: the first before the second, after it, or silence."""
+    """Build the ballot that asks one random pair: first before second, after it, or silence."""
     return Sampled((KAry.within(3, epsilon),) * len(pairs(things)))
 
 
 def answers_by_pairs(order: Sequence[int] | None, things: int) -> tuple[int, ...]:
-    """Return the answer to every pair; no order is silence in all of them."""
+    """Convert an order to the answers for all pairs; None (no order) is silence for each."""
     if order is None:
         return (SILENT,) * len(pairs(things))
     place = {thing: where for where, thing in enumerate(order)}
@@ -48,14 +49,14 @@ def answers_by_pairs(order: Sequence[int] | None, things: int) -> tuple[int, ...
 
 
 def mean_places(shares: Floats, things: int) -> Floats:
-    """Return the mean place of each thing, from 1, behind the shares of all orders and silence."""
+    """Compute the mean rank of each item, from 1, given the shares of all orders and silence."""
     ranked = shares[: len(orders(things))]
     places = np.array([[order.index(t) + 1 for t in range(things)] for order in orders(things)])
     return np.asarray(ranked @ places / ranked.sum())
 
 
 def mean_places_by_pairs(before: Floats, things: int) -> Floats:
-    """Return the mean place of each thing, from how often the first of each pair comes before."""
+    """Compute the mean rank of each item, given for each pair the share that ranks it first."""
     places = np.ones(things)
     for (first, second), share in zip(pairs(things), before, strict=True):
         places[first] += 1 - share

@@ -1,6 +1,7 @@
-"""How many respondents a survey needs, its error, and what liars can move (soundness rule 35).
+"""Sample size and error of a survey, and the influence of malicious respondents.
 
-Everything here hangs on the question, the randomiser and the number of people; on no answer.
+Everything here depends on the question, the randomiser and the number of people only, never on an
+answer (soundness rule 35).
 """
 
 from __future__ import annotations
@@ -20,9 +21,9 @@ from sfumato.dp.refusal import Refused
 def people_for(
     oracle: Oracle, margin: float, *, share: float | None = None, confidence: float = 0.95
 ) -> int:
-    """Return how many people make every share exact to this margin: +-0.02 is two points.
+    """Return how many people are needed for this margin of error of every share (0.02: 2 points).
 
-    The share is the one that is expected, or else the one that needs the most people.
+    `share` is the expected share; without it, the worst case is assumed.
     """
     return _people(_variance(oracle, share), margin, confidence)
 
@@ -30,32 +31,37 @@ def people_for(
 def margin_of(
     oracle: Oracle, people: int, *, share: float | None = None, confidence: float = 0.95
 ) -> float:
-    """Return how far off a share is, at that confidence, with so many people."""
+    """Return the margin of error of a share with `people` respondents, at this confidence."""
     return _z(confidence) * sqrt(_variance(oracle, share) / people)
 
 
 def people_for_mean(oracle: Numbers, margin: float, *, confidence: float = 0.95) -> int:
-    """Return how many people make a mean exact to this margin, in steps, if all give a number."""
+    """Return how many people are needed for this margin of error of a mean, in steps.
+
+    The result assumes that everybody gives a number.
+    """
     return _people(float(worst_variance(oracle)), margin, confidence)
 
 
 def margin_of_mean(oracle: Numbers, people: int, *, confidence: float = 0.95) -> float:
-    """Return how far off a mean is, in steps, with so many people who give a number."""
+    """Return the margin of error of a mean, in steps, with `people` who give a number."""
     return _z(confidence) * sqrt(float(worst_variance(oracle)) / people)
 
 
 def moved_share(oracle: Oracle, liars: Fraction) -> Fraction:
-    """Return by how much a share of liars can move the share of any one answer: L / (p - q).
+    """Return how much malicious respondents can change the share of any answer: L / (p - q).
 
-    A liar sends whatever report they like, so their reports may all speak for an answer, or none.
+    L is their share of all respondents. They may send any report, so all or none of their reports
+    may support an answer.
     """
     return _share(liars) / oracle.contrast
 
 
 def moved_mean(oracle: Numbers, liars: Fraction) -> Fraction:
-    """Return by how much liars can move the sum of numbers, per person: L times the reports' range.
+    """Return how much malicious respondents can change the sum of numbers, per person, in steps.
 
-    In steps. Where some people are silent, divide by the share that gives a number.
+    It is their share L times the range of a report's estimate. If some people are silent, divide it
+    by the share of people who give a number.
     """
     reaches = [line.reach for line in oracle.lines]
     widest = max(high for _, high in reaches) - min(low for low, _ in reaches)
@@ -63,13 +69,13 @@ def moved_mean(oracle: Numbers, liars: Fraction) -> Fraction:
 
 
 def _people(variance: float, margin: float, confidence: float) -> int:
-    if not margin > 0:  # nor what is no number
+    if not margin > 0:  # refuses NaN too
         raise Refused("bad-request", "A margin is above zero.", "Write 0.02 for two points.")
     return max(2, ceil(variance * (_z(confidence) / margin) ** 2))
 
 
 def _variance(oracle: Oracle, share: float | None) -> float:
-    """Return the variance of one report: of this share, or of the share where it is largest."""
+    """Return the variance of one report at this share, or at the worst share if None."""
     if share is not None and not 0 <= share <= 1:
         raise Refused("bad-request", "A share is from 0 to 1.", "Write 0.7, for example.")
     contrast = float(oracle.contrast)

@@ -1,15 +1,16 @@
-"""The shuffle model: what mixing the reports adds, against those who see only the mixed batch.
+"""Privacy amplification in the shuffle model, against outsiders who see only the shuffled batch.
 
-The bound is that of the clones of 2021 (Feldman, McMillan and Talwar, "Hiding among the clones"),
-for any randomiser of one report: each of the others is, with the chance exp(-e), a clone of one of
-the two possible reports of the person who is looked for. So what outsiders learn is at most how
-often a coin of unknown side fell among that many fair coins. It is computed from the chances of
-every number of clones; what is left out is added to delta, and where clones are taken together, it
-is with the fewest, which can only raise it. The theorems of 2023 have an erratum; none is used.
+The bound is "Hiding among the clones" (Feldman, McMillan and Talwar 2021), for any randomiser of
+one report. Each other report is, with probability exp(-e), a clone of one of the two possible
+reports of the target. So an outsider learns at most the side of one biased coin among that many
+fair coins. delta is summed over the numbers of clones. Omitted probability is added to delta.
+Numbers of clones are grouped, and each group counts as its smallest number, which can only
+increase delta. The theorems of 2023 have an erratum, so none of them is used.
 
-Only for real mixing in batches, with names, order and time removed, and against outsiders, not the
-server. Never on a respondent's page, never as a debit. The people are those whose reports arrived
-and are honest: n = (1 - share of liars) * received.
+Use it only if reports are really shuffled in batches, with names, order and time removed. It
+protects against outsiders, not against the server. Never show it on a respondent's page, and never
+charge by it. `people` are those with honest reports that arrived: n = (1 - share of liars) *
+received.
 """
 
 from __future__ import annotations
@@ -26,15 +27,15 @@ from sfumato.dp.refusal import Refused
 
 Floats = NDArray[np.float64]
 IntegerArray = NDArray[np.int64]
-_STEPS: Final = 30  # of a bisection
-_BUCKETS: Final = 300  # numbers of clones that are told apart
-_FEW_BUCKETS: Final = 40  # among more than ten million people, where each takes long
-_SAFE: Final = 1e-6  # of what is computed in floats is added to it
-_LEFT_OUT: Final = 1e-40  # more than the chance of all that is not looked at
+_STEPS: Final = 30  # bisection steps
+_BUCKETS: Final = 300  # groups of numbers of clones
+_FEW_BUCKETS: Final = 40  # groups for more than ten million people, where each is slow
+_SAFE: Final = 1e-6  # relative margin for float rounding
+_LEFT_OUT: Final = 1e-40  # upper bound of the omitted probability
 
 
 def amplified(local: float, people: int, delta: float) -> float:
-    """Return the epsilon of a mixed batch at this delta; the local one where that is no more."""
+    """Return the epsilon of a shuffled batch at this delta, at most the local epsilon."""
     _check(local, people, delta)
     if delta_of(local, local, people) > delta:
         return local
@@ -47,7 +48,7 @@ def amplified(local: float, people: int, delta: float) -> float:
 
 
 def closed_form(local: float, people: int, delta: float) -> float:
-    """Return the epsilon of the formula of 2021, where it holds; the local one elsewhere."""
+    """Return epsilon by the closed formula of 2021; the local epsilon where it does not apply."""
     _check(local, people, delta)
     if people <= 16 * log(2 / delta) or local > log(people / (16 * log(2 / delta))):
         return local
@@ -57,7 +58,7 @@ def closed_form(local: float, people: int, delta: float) -> float:
 
 
 def delta_of(epsilon: float, local: float, people: int) -> float:
-    """Return a delta of a mixed batch at this epsilon: never below the true one of the bound."""
+    """Return an upper bound of the delta of a shuffled batch at this epsilon."""
     if epsilon >= local:
         return 0.0
     fewest, chances = _clones(people - 1, exp(-local))
@@ -68,12 +69,12 @@ def delta_of(epsilon: float, local: float, people: int) -> float:
 
 
 def _apart(clones: int, epsilon: float, local: float) -> float:
-    """Return by how much the two sides differ beyond exp(epsilon), among so many fair coins.
+    """Return the hockey-stick divergence at exp(epsilon) for a given number of clones.
 
-    With c heads among the clones and one coin more, which is heads with the chance w on one side
-    and 1 - w on the other, w = e / (e + 1), h heads are seen. The ratio of the sides grows with h,
-    so the worst event is "h is at least so many"; its neighbours are looked at too, as a float may
-    round it away.
+    The observation is the number h of heads among the clones' fair coins and one coin more. That
+    coin is heads with probability w on one side and 1 - w on the other, with w = e / (e + 1). The
+    likelihood ratio increases with h, so the worst event is "h >= some threshold". Neighbouring
+    thresholds are tried too, because of float rounding.
     """
     heads, odds = 1 / (1 + exp(-local)), exp(epsilon)
     worst = floor((clones + 1) * (odds * heads - (1 - heads)) / ((2 * heads - 1) * (1 + odds)))
@@ -89,7 +90,7 @@ def _apart(clones: int, epsilon: float, local: float) -> float:
 
 @lru_cache(maxsize=320)
 def _tails(coins: int) -> Callable[[int], float]:
-    """Return the chance that so many fair coins or more fall on heads."""
+    """Return the function n -> P(at least n heads) for this many fair coins."""
     first, chances = _binomial(coins, 0.5)
     sums = np.cumsum(chances[::-1])[::-1]
 
@@ -102,9 +103,9 @@ def _tails(coins: int) -> Callable[[int], float]:
 
 @lru_cache(maxsize=2)
 def _binomial(times: int, chance: float) -> tuple[int, Floats]:
-    """Return the chances near the middle of a binomial, and the first number that has one.
+    """Return the first outcome with a stored probability, and the probabilities of a binomial.
 
-    What is left out on either side is below exp(-100).
+    The omitted probability on each side is below exp(-100).
     """
     centre = min(times, floor((times + 1) * chance))
     reach = ceil(15 * sqrt(times * chance * (1 - chance))) + 60
@@ -117,12 +118,12 @@ def _binomial(times: int, chance: float) -> tuple[int, Floats]:
     above = np.cumsum(np.log((times - up) / (up + 1)) + odds)
     below = np.cumsum(np.log(down / (times - down + 1)) - odds)
     made = np.exp(middle + np.concatenate([below[::-1], [0.0], above]))
-    return low, made / min(1.0, float(made.sum()))  # of a thousand millions lgamma errs by 1e-5
+    return low, made / min(1.0, float(made.sum()))  # for 1e9 trials lgamma errs by 1e-5
 
 
 @lru_cache(maxsize=64)
 def _clones(people: int, chance: float) -> tuple[IntegerArray, Floats]:
-    """Return numbers of clones, each standing for itself and some above it, and their chances."""
+    """Return the smallest number of clones of each group, and the probability of the group."""
     if people == 0:
         return np.zeros(1, dtype=np.int64), np.ones(1)
     first, chances = _binomial(people, chance)

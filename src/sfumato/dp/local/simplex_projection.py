@@ -1,8 +1,8 @@
-"""Shares that add up to one: the nearest, or the likeliest. Both are post-processing, and free.
+"""Consistent shares that sum to one: simplex projection or maximum likelihood.
 
-An estimate that is right on average may lie below zero. Moving it to the nearest shares makes its
-squared error smaller, never larger, and it is then no longer right on average: the intervals of
-`estimate` belong to the estimate as it was.
+Both are post-processing and cost nothing. An unbiased estimate of a share may be negative. The
+projection never increases the squared error, but its result is biased. So the intervals of
+`estimate` apply only to the estimate before projection.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from sfumato.dp.local.frequency_oracle import Floats, Oracle, Tally
 from sfumato.dp.refusal import Refused
 
 LIKELIEST: Final = ("binary", "hadamard", "k-ary", "projective", "waves")
-LARGEST: Final = 1 << 11  # answers: the whole table of chances is needed
+LARGEST: Final = 1 << 11  # most answers, because the full table of probabilities is needed
 _ROUNDS: Final = 20_000
 
 
 def nearest(shares: Floats) -> Floats:
-    """Return the shares of at least zero that add up to one and lie nearest (Euclid)."""
+    """Project shares onto the simplex: non-negative, sum one, least Euclidean distance."""
     falling = np.sort(shares)[::-1]
     spare = (np.cumsum(falling) - 1) / np.arange(1, len(shares) + 1)
     kept = int(np.flatnonzero(falling > spare)[-1])
@@ -29,10 +29,10 @@ def nearest(shares: Floats) -> Floats:
 
 
 def likeliest(tally: Tally, *, close: float = 1e-7) -> Floats:
-    """Return the shares under which the counted reports are the likeliest, by expectation steps.
+    """Return the maximum likelihood shares of a tally, by expectation maximisation (EM).
 
-    It takes oracles whose counts are those of whole reports. It stops when nothing moves any more
-    by `close` of all people.
+    The oracle must count whole reports (LIKELIEST). EM stops when a step changes the shares by
+    less than `close` in total.
     """
     chances = _table(tally.oracle)
     shares = np.full(tally.oracle.size, 1 / tally.oracle.size)
@@ -47,7 +47,7 @@ def likeliest(tally: Tally, *, close: float = 1e-7) -> Floats:
 
 
 def _table(oracle: Oracle) -> NDArray[np.float64]:
-    """Return the chance of every report under every answer: a row for each answer."""
+    """Return the probability of each report for each answer; one row per answer."""
     if oracle.parameters["kind"] not in LIKELIEST or oracle.size > LARGEST:
         raise Refused(
             "bad-request", "These counts do not keep whole reports.", "Take the nearest shares."

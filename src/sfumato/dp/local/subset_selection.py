@@ -1,8 +1,9 @@
-"""Subset selection: a set of the best size that has one's own answer more often than not.
+"""Subset selection, a frequency oracle: the report is a set that is likely to contain the answer.
 
-Not every set of that size is needed, only a family in which every two answers are together equally
-often: the sets {v : (a * v + b) mod field < chosen}, for a prime field. So a report is two numbers
-instead of a bit for each answer, is drawn with four words, and has the same variance.
+All sets have the same size, which minimises the variance. Instead of all such sets, only the sets
+{v : (a * v + b) mod field < chosen} are used, for a prime field. In this family, every two answers
+are together in equally many sets, so the variance is the same. A report is the two numbers a and
+b, not one bit for each answer, and takes four random words.
 Proof: subset_selection.proof.md (Ye and Barg 2018; the design is the affine one).
 """
 
@@ -32,12 +33,15 @@ from sfumato.dp.local.random_words import (
 from sfumato.dp.refusal import Bug
 
 LARGEST: Final = 65_521  # the largest prime of 16 bits
-TABLE: Final = 1 << 22  # pairs of a and b that may be counted in one table
+TABLE: Final = 1 << 22  # most (a, b) pairs that `counts` tabulates
 
 
 @dataclass(frozen=True)
 class Subset:
-    """How many answers, a prime that is not smaller, the size of a set, the chance of the truth."""
+    """Parameters: number of answers, a prime >= that number, set size, probability of the truth.
+
+    `truth` is in parts of 2**32: with this probability the set contains the true answer by design.
+    """
 
     size: int
     field: int
@@ -54,7 +58,7 @@ class Subset:
 
     @staticmethod
     def within(size: int, epsilon: Fraction) -> Subset:
-        """Return the one with the least error within this epsilon."""
+        """Build the randomiser with the least error whose epsilon is at most this."""
         field = next_prime(size)
         chosen = max(1, min(field - 1, round(field / (odds_of(epsilon) + 1))))
         truth = boldest(lambda part: Subset(size, field, chosen, part).ratio, epsilon)
@@ -62,13 +66,16 @@ class Subset:
 
     @property
     def parameters(self) -> Parameters:
-        """Return the kind and its four numbers."""
+        """Return the kind and its four numbers, as JSON."""
         return {"kind": "subset", "size": self.size, "field": self.field,
                 "chosen": self.chosen, "truth": self.truth}  # fmt: skip
 
     @property
     def places(self) -> tuple[Fraction, ...]:
-        """Return the chance of each place of one's own answer: the first ones are in the set."""
+        """Return the probability of each place of the true answer; `chosen` places are in the set.
+
+        The place of an answer v is (a * v + b) mod field.
+        """
         field, inside = words_each(self.field).tolist(), words_each(self.chosen).tolist()
         inside += [0] * (self.field - self.chosen)
         weights = [self._weight(i, f) for i, f in zip(inside, field, strict=True)]
@@ -76,33 +83,33 @@ class Subset:
 
     @property
     def law(self) -> Law:
-        """Return the chance of every pair under every answer, a being as likely as any other."""
+        """Return the exact probability of each report (a, b) for each answer; `a` is uniform."""
         places = self.places
         return {value: self._says(value, places) for value in range(self.size)}
 
     @property
     def ratio(self) -> Fraction:
-        """Return the ratio of the likeliest place to the rarest: a pair may give any two."""
+        """Return the largest likelihood ratio: the most likely place over the least likely."""
         weights = [self._weight(*pair) for pair in _pairs(self.field, self.chosen)]
         return Fraction(max(weights), min(weights))
 
     @property
     def epsilon(self) -> Fraction:
-        """Return what a report costs."""
+        """Return the local epsilon of one report."""
         return epsilon_of(self.ratio)
 
     @property
     def contrast(self) -> Fraction:
-        """Return how much likelier one's own answer is in the set than another."""
+        """Return P(true answer in the set) - P(another answer in the set)."""
         return self._own - self._another
 
     @property
     def by_chance(self) -> Floats:
-        """Return how often another's answer is in the set."""
+        """Return for each answer the probability that the set of another answer contains it."""
         return np.full(self.size, float(self._another))
 
     def say(self, values: Integers, words: Words) -> Reports:
-        """Return the two numbers of the set: one's own answer gets a place, which settles b."""
+        """Randomise answers: draw `a` and the place of the true answer, and solve for `b`."""
         field = np.uint64(self.field)
         times = among_64(words[0], words[1], self.field - 1) + np.uint64(1)
         inside, anywhere = among(words[3], self.chosen), among(words[3], self.field)
@@ -112,23 +119,23 @@ class Subset:
         return both.astype("<u4").view(np.uint8).reshape(-1, 4)
 
     def are_valid(self, reports: Reports) -> Booleans:
-        """Say which have two numbers of the field, the first not 0."""
+        """Return which reports have a and b inside the field, with a > 0."""
         times, shifts = _read(reports)
         return np.asarray((times > 0) & (times < self.field) & (shifts < self.field))
 
     def counts(self, reports: Reports) -> Integers:
-        """Return for each answer how many sets have it."""
+        """Count for each answer how many reported sets contain it."""
         times, shifts = _read(reports)
         is_table_shorter = self.field**2 < min(TABLE, len(reports) * self.size)
         count = self._by_table if is_table_shorter else self._one_by_one
         return count(times, shifts)
 
     def supports(self, counts: Integers) -> Integers:
-        """Return the counts."""
+        """Return the counts unchanged: they are the supports already."""
         return counts
 
     def _by_table(self, times: Integers, shifts: Integers) -> Integers:
-        """Count the pairs, then look up how many have each answer: a window of places."""
+        """Tabulate the (a, b) pairs, then sum for each answer the pairs whose set contains it."""
         field = self.field
         cells = np.bincount((times - 1) * field + shifts, minlength=(field - 1) * field)
         rows = cells.reshape(field - 1, field)
@@ -150,7 +157,7 @@ class Subset:
         return counts
 
     def _weight(self, inside: int, field: int) -> int:
-        """Return the chance of a place, in parts of 2**64."""
+        """Return the probability of a place, in parts of 2**64."""
         return self.truth * inside + (PARTS - self.truth) * field
 
     @property
@@ -161,7 +168,7 @@ class Subset:
 
     @property
     def _another(self) -> Fraction:
-        """Return the share of the other places that are in the set, one's own being taken."""
+        """Return the probability that another answer is in the set."""
         return (self.chosen - self._own) / (self.field - 1)
 
     def _says(self, value: int, places: tuple[Fraction, ...]) -> Says:
@@ -174,7 +181,7 @@ class Subset:
 
 @lru_cache(maxsize=64)
 def _pairs(field: int, chosen: int) -> frozenset[tuple[int, int]]:
-    """Return the pairs of words that lead to a place: by a draw in the set, and by any draw."""
+    """Return the pairs (words to a place by a draw in the set, by a draw over the field)."""
     whole, inside = words_each(field), words_each(chosen)
     within = zip(inside.tolist(), whole[:chosen].tolist(), strict=True)
     return frozenset(within) | {(0, words) for words in whole[chosen:].tolist()}
@@ -186,10 +193,10 @@ def _read(reports: Reports) -> tuple[Integers, Integers]:
 
 
 def is_prime(number: int) -> bool:
-    """Say whether a small number is prime."""
+    """Return whether a small number is prime, by trial division."""
     return number > 1 and all(number % d for d in range(2, isqrt(number) + 1))
 
 
 def next_prime(number: int) -> int:
-    """Return the least prime that is not below the number."""
+    """Return the smallest prime that is at least the number."""
     return number if is_prime(number) else next_prime(number + 1)

@@ -1,8 +1,8 @@
-"""Randomised response with two coins: nobody can hold a yes against its giver (Warner 1965).
+"""Randomised response with two coins: every yes is plausibly deniable (Warner 1965).
 
-The first coin says whether the truth is told; if not, the second coin answers in its place. Both
-are whole numbers of 2**-32, and both are always thrown, so what is drawn is what is proved
-(two_coins.proof.md).
+If the first coin is heads, the report is the truth; otherwise the report is the second coin. Both
+probabilities are multiples of 2**-32, and both coins are always flipped. So the code draws from
+exactly the distribution of the proof (two_coins.proof.md).
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ Booleans = NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class Estimate:
-    """The share of a yes behind randomised answers, with what the coins leave in doubt."""
+    """The estimated share of true yes answers, with its variance and confidence interval."""
 
-    share: Fraction  # right on average, so it may lie below 0 or above 1
+    share: Fraction  # unbiased, so it may be below 0 or above 1
     variance: Fraction
     low: float
     high: float
@@ -41,10 +41,10 @@ class Estimate:
 
 @dataclass(frozen=True)
 class TwoCoins:
-    """Two coins by the chance of their heads, in parts of 2**32."""
+    """Parameters: the probability of heads of the two coins, in parts of 2**32."""
 
-    truth: int  # heads of the first: the truth is told
-    yes: int  # heads of the second: yes is said in its place
+    truth: int  # first coin; heads: report the truth
+    yes: int  # second coin; heads: report yes instead of the truth
 
     def __post_init__(self) -> None:
         if not (0 < self.truth < PARTS and 0 < self.yes < PARTS):
@@ -52,34 +52,35 @@ class TwoCoins:
 
     @staticmethod
     def within(epsilon: Fraction) -> TwoCoins:
-        """Return the coins that tell the truth as often as this epsilon allows; the second fair.
+        """Build the most accurate coins with a fair second coin whose epsilon is at most this.
 
-        The ratio of a yes is (1 + t) / (1 - t), so t is tanh(epsilon / 2), rounded down; it is
-        searched for, as no power has to be taken for that, however large epsilon is.
+        With probability t of the truth, the likelihood ratio is (1 + t) / (1 - t). So t is
+        tanh(epsilon / 2), rounded down. Bisection finds it, because that needs no exponential,
+        however large epsilon is.
         """
         truth = boldest(lambda part: Fraction(PARTS + part, PARTS - part), epsilon)
         return TwoCoins(truth, PARTS // 2)
 
     def chance(self, truth: bool) -> Fraction:
-        """Return the chance that yes is said under this truth."""
+        """Return P(report yes) for a true yes or a true no."""
         told, coin = Fraction(self.truth, PARTS), Fraction(self.yes, PARTS)
         return told * truth + (1 - told) * coin
 
     @property
     def law(self) -> Law:
-        """Return the chance of everything said under every truth."""
+        """Return the exact probability of each report for both true answers."""
         return {t: {True: self.chance(t), False: 1 - self.chance(t)} for t in (True, False)}
 
     @property
     def epsilon(self) -> Fraction:
-        """Return what one answer costs: the exact largest log-ratio, rounded up to billionths."""
+        """Return the local epsilon: the largest log-likelihood ratio, rounded up to 1e-9."""
         ratio = worst_ratio(self.law)
         if ratio is None:
             raise Bug("both coins fall on both sides, so everything can be said")
         return epsilon_of(ratio)
 
     def say(self, truths: Booleans, dice: Dice) -> Booleans:
-        """Return what each person says; both coins are thrown for everybody, whatever the truth."""
+        """Randomise true answers; both coins are flipped for everybody, whatever the answer."""
         words = np.frombuffer(dice.draw(8 * truths.size), dtype="<u4").reshape(2, *truths.shape)
         is_told = words[0].astype(np.int64) < self.truth
         says_yes = words[1].astype(np.int64) < self.yes
@@ -87,20 +88,23 @@ class TwoCoins:
         return said
 
     def observed(self, share: Fraction) -> Fraction:
-        """Return the share of a yes to expect, where this share of all truths is yes."""
+        """Return the expected share of yes reports, given the share of true yes answers."""
         return share * self.chance(True) + (1 - share) * self.chance(False)
 
     def behind(self, observed: Fraction) -> Fraction:
-        """Return the share of true yes that would give this share of a yes: the algebra back."""
+        """Return the share of true yes answers that gives this share of yes reports."""
         return (observed - self.chance(False)) / self._contrast
 
     def variance(self, share: Fraction, people: int) -> Fraction:
-        """Return the variance of the estimate from that many people, drawn by chance."""
+        """Return the variance of the estimate, for a random sample of `people`."""
         seen = self.observed(share)
         return seen * (1 - seen) / (people * self._contrast**2)
 
     def estimate(self, yes: int, people: int, confidence: float = 0.95) -> Estimate:
-        """Return the share behind that many yes, its variance, and its interval in 0 to 1."""
+        """Estimate the share of true yes answers from the number of yes reports.
+
+        The confidence interval is limited to 0 to 1.
+        """
         if not 0 <= yes <= people or people < 2:
             raise Bug("an estimate needs two answers, and no more yes than answers")
         seen = Fraction(yes, people)

@@ -1,8 +1,9 @@
-"""Optimised unary encoding: a bit for every answer; one's own is a fair coin, the others are rare.
+"""Optimised unary encoding (OUE): one random bit per answer, set more often for the true answer.
 
-Thirty-two answers share a word, and the thirty-two words of such a group hold one bit each of every
-answer's own 32-bit word: comparing them with a chance takes one `and` or `or` per word, however
-many answers there are. Proof: unary_encoding.proof.md (Wang et al. 2017).
+The bit of the true answer is a fair coin; each other bit is set with a smaller probability. The
+random words are bit-sliced: 32 answers form a group, and word i of the group has bit i of the
+random number of each answer. Comparing all 32 numbers with a probability then takes one `and` or
+`or` per word. Proof: unary_encoding.proof.md (Wang et al. 2017).
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ Bits = NDArray[np.uint32]
 
 @dataclass(frozen=True)
 class Unary:
-    """How many answers, and the chance that another's bit is set, in parts of 2**32."""
+    """Parameters: number of answers, and P(bit of another answer is set) in parts of 2**32."""
 
     size: int
     other: int
@@ -38,56 +39,56 @@ class Unary:
 
     @staticmethod
     def within(size: int, epsilon: Fraction) -> Unary:
-        """Return the one that tells most within this epsilon."""
+        """Build the most accurate randomiser whose epsilon is at most this."""
         return Unary(size, HALF - boldest(lambda less: _ratio(HALF - less), epsilon, HALF - 1))
 
     @property
     def groups(self) -> int:
-        """Return how many groups of 32 answers there are."""
+        """Return the number of groups of 32 answers."""
         return -(-self.size // 32)
 
     @property
     def words(self) -> int:
-        """Return the words of a report: a plane of each group for every bit of a chance."""
+        """Return the random words per report: 32 bit planes for each group."""
         return PLANES * self.groups
 
     @property
     def width(self) -> int:
-        """Return the bytes of all groups."""
+        """Return the bytes per report: four for each group."""
         return 4 * self.groups
 
     @property
     def parameters(self) -> Parameters:
-        """Return the kind, the number of answers and the chance of another's bit."""
+        """Return the kind, the number of answers and the probability of another bit, as JSON."""
         return {"kind": "unary", "size": self.size, "other": self.other}
 
     @property
     def law(self) -> Law:
-        """Return the chance of every set of bits under every answer; for few answers only."""
+        """Return the exact probability of each bit pattern for each answer; for few answers."""
         return {value: dict(self._says(value)) for value in range(self.size)}
 
     @property
     def ratio(self) -> Fraction:
-        """Return the largest ratio: one's own bit is set and the other's is not, or vice versa."""
+        """Return the largest likelihood ratio: one answer's bit is set, the other's is not."""
         return _ratio(self.other)
 
     @property
     def epsilon(self) -> Fraction:
-        """Return what a report costs."""
+        """Return the local epsilon of one report."""
         return epsilon_of(self.ratio)
 
     @property
     def contrast(self) -> Fraction:
-        """Return how much likelier one's own bit is set."""
+        """Return P(bit of the true answer is set) - P(bit of another answer is set)."""
         return Fraction(HALF - self.other, PARTS)
 
     @property
     def by_chance(self) -> Floats:
-        """Return how often another's bit is set."""
+        """Return for each answer the probability that its bit is set when another is true."""
         return np.full(self.size, self.other / PARTS)
 
     def say(self, values: Integers, words: Words) -> Reports:
-        """Return the bits of every answer, compared with their chance from the lowest plane on."""
+        """Randomise answers to bit patterns; compare with the probability from the lowest plane."""
         planes = words.reshape(PLANES, self.groups, len(values))
         bits = np.zeros(planes.shape[1:], dtype=np.uint32)
         for place, plane in enumerate(planes):
@@ -99,27 +100,27 @@ class Unary:
         return np.ascontiguousarray(bits.T).astype("<u4", copy=False).view(np.uint8)
 
     def are_valid(self, reports: Reports) -> Booleans:
-        """Say which set no bit beyond the last answer."""
+        """Return which reports have no bit set after the last answer."""
         return np.asarray((reports.view("<u4")[:, -1] & ~self._last) == 0)
 
     def counts(self, reports: Reports) -> Integers:
-        """Return how often each bit is set."""
+        """Count for each answer how often its bit is set."""
         return set_bits(reports.view("<u4"))[: self.size]
 
     def supports(self, counts: Integers) -> Integers:
-        """Return the counts."""
+        """Return the counts unchanged: they are the supports already."""
         return counts
 
     @property
     def _last(self) -> np.uint32:
-        """Return the bits of the last group that are answers."""
+        """Return the mask of the bits in the last group that belong to answers."""
         return np.uint32((1 << (self.size - 32 * (self.groups - 1))) - 1)
 
     def _says(self, value: int) -> list[tuple[int, Fraction]]:
         return [(said, self._chance(value, said)) for said in range(1 << self.size)]
 
     def _chance(self, value: int, said: int) -> Fraction:
-        chance = Fraction(1, 2)  # of one's own bit, set or not
+        chance = Fraction(1, 2)  # for the true answer's bit, whether set or not
         other = Fraction(self.other, PARTS)
         for place in range(self.size):
             if place != value:
@@ -132,10 +133,10 @@ def _ratio(other: int) -> Fraction:
 
 
 def set_bits(rows: Bits) -> Integers:
-    """Return how often each bit of a row is set: the first bit of the first word first.
+    """Count how often each bit is set over all rows; the first bit of the first word comes first.
 
-    Rows are added three at a time into a sum and a carry, as a full adder does with bits, so that
-    a row costs about ten operations on words and no bit is ever looked at alone.
+    Like a full adder, it adds three rows at a time into a sum and a carry. A row costs about ten
+    word operations, and no bit is processed alone.
     """
     counts = np.zeros(32 * rows.shape[1], dtype=np.int64)
     weight = 1
@@ -148,7 +149,7 @@ def set_bits(rows: Bits) -> Integers:
 
 
 def _added(rows: Bits) -> tuple[Bits, Bits]:
-    """Return one or two rows with the sum of all, and rows of carries worth twice as much."""
+    """Add rows bitwise; return one or two sum rows, and carry rows with twice the weight."""
     carried = []
     while len(rows) > 2:
         third = len(rows) // 3

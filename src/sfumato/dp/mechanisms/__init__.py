@@ -1,1 +1,1 @@
-"""Mechanisms, one a file, each with its proof beside it."""
+"""Differentially private mechanisms, one per file, most with a proof in a `.proof.md` file."""

@@ -1,8 +1,8 @@
-"""The noise of a weighted mean of independent draws of one kind: what a topped-up answer has.
+"""The noise of a topped-up answer: the inverse-variance mean of independent draws.
 
-The weights are the inverse variances, which makes the mean as precise as independent draws can be.
-How far it may be off at 95 % comes from the law of the weighted sum itself
-(dp/confidence/weighted_sum_of_draws.py, averaged_noise.proof.md).
+All draws have the same mechanism, Laplace or Gaussian. Weights proportional to the inverse
+variances make the variance of the mean minimal. The 95 % margin comes from the distribution of the
+weighted sum (dp/confidence/weighted_sum_of_draws.py, averaged_noise.proof.md).
 """
 
 from __future__ import annotations
@@ -25,20 +25,21 @@ from sfumato.dp.refusal import Bug
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
-LEAST: Final = 1e-300  # a variance below this counts as this, so that weights exist
+LEAST: Final = 1e-300  # smallest variance, to avoid division by zero in the weights
 
 
 @dataclass(frozen=True)
 class AveragedNoise(Noise):
-    """The noise of the inverse-variance mean of several draws; it stands wherever a noise does.
+    """The noise of the inverse-variance mean of several draws; usable wherever a Noise is.
 
-    A subclass, so that every verb reads it like the noise of one draw; it is never drawn itself.
+    It is a subclass so that every aggregate treats it like the noise of one draw. It is never
+    sampled itself, because its draws already exist.
     """
 
     draws: tuple[Noise, ...] = ()
 
     def weights(self) -> tuple[float, ...]:
-        """Return the share of each draw in the mean."""
+        """Return the weight of each draw in the mean."""
         return _weights(self.draws)
 
     def std(self) -> float:
@@ -46,24 +47,24 @@ class AveragedNoise(Noise):
         return std_of(self.weights(), self.draws)
 
     def margin(self) -> float:
-        """Return a t with |noise| <= t at 95 %, in steps."""
+        """Return a t with |noise| <= t at 95 % confidence, in steps."""
         return self.within(CONFIDENCE)
 
     def within(self, confidence: Fraction) -> float:
-        """Return a t with |noise| <= t at that confidence, in steps."""
+        """Return a t with |noise| <= t at the given confidence, in steps."""
         return _within(self, confidence)
 
     def width(self) -> float:
-        """Return the scale, or sigma, of one draw that is as wide, but for its grid."""
+        """Return the scale or sigma of a single draw with the same spread, ignoring the grid."""
         pairs = zip(self.weights(), self.draws, strict=True)
         return math.hypot(*(weight * draw.width() for weight, draw in pairs))
 
     def sample(self, count: int, dice: Dice) -> Integers:
-        """Raise: what was drawn is drawn; a mean has no noise of its own."""
+        """Raise a Bug: the mean has no noise of its own to sample."""
         raise Bug("the noise of a mean is never drawn")
 
     def as_json(self) -> Json:
-        """Return every draw with its share, as the receipt prints it."""
+        """Return every draw with its weight as JSON for the receipt."""
         pairs = zip(self.weights(), self.draws, strict=True)
         return {
             "kind": " + ".join(str(draw.as_json()["kind"]) for draw in self.draws),
@@ -72,7 +73,7 @@ class AveragedNoise(Noise):
 
 
 def average_noise(draws: Sequence[Noise]) -> Noise:
-    """Return the noise of the mean of these draws; of one, its own."""
+    """Return the noise of the inverse-variance mean of these draws; of one draw, that noise."""
     if len({draw.kind for draw in draws}) != 1:
         raise Bug("a mean is of draws of one kind")
     if len(draws) == 1:
@@ -81,9 +82,9 @@ def average_noise(draws: Sequence[Noise]) -> Noise:
 
 
 def mean_of(draws: Sequence[Noise], parts: Sequence[Integers]) -> Floats:
-    """Return the weighted mean of what was released of one part, draw by draw.
+    """Return the weighted mean of several releases of one number, one for each draw of noise.
 
-    The differences are those of the noise alone, so they are small, and exact in integers.
+    The releases differ by their noise only, so their differences are small exact integers.
     """
     first, *rest = parts
     moved = np.zeros(first.shape, dtype=np.float64)

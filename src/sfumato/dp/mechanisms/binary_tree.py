@@ -1,10 +1,11 @@
-"""The tree mechanism for running counts: a prefix is a few blocks, a period is in a few blocks.
+"""The tree mechanism for running counts (continual counting): noise on blocks of periods.
 
-Ends are numbered from 1. The block that ends at n covers the last w(n) periods up to n, where w(n)
-is the largest power of the branching that divides n; the prefix up to n is that block and the
-prefix up to n - w(n). So there are as many blocks as prefixes. Noise is put on the blocks, and the
-prefixes are added up from noisy blocks (binary_tree.proof.md; Dwork, Naor, Pitassi, Rothblum 2010;
-Chan, Shi, Song 2011). Held by brute force in tests/dp/mechanisms/test_binary_tree.py.
+Each running count (prefix) is the sum of a few blocks, and each period is in a few blocks. Periods
+are numbered from 1. The block that ends at n covers the w(n) periods up to n, where w(n) is the
+largest power of the branching that divides n. The prefix up to n is that block plus the prefix up
+to n - w(n), so there are as many blocks as prefixes. Noise is added to the blocks, and prefixes
+are sums of noisy blocks (binary_tree.proof.md; Dwork, Naor, Pitassi, Rothblum 2010; Chan, Shi,
+Song 2011). tests/dp/mechanisms/test_binary_tree.py checks it by brute force.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ Integers = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Tree:
-    """The blocks over so many periods, each level of them wider by the branching."""
+    """The blocks of the tree over `periods`; a block of level l covers branching**l periods."""
 
     periods: int
     branching: int
@@ -34,26 +35,32 @@ class Tree:
 
     @property
     def levels(self) -> int:
-        """Return in how many blocks one period is at most: the digits of the last end."""
+        """Return the number of levels: the most blocks that contain one period.
+
+        It is the number of digits of `periods` in base `branching`.
+        """
         return len(_digits(self.periods, self.branching))
 
     @property
     def most_blocks(self) -> int:
-        """Return how many blocks the prefix takes that takes the most."""
+        """Return the largest number of blocks in any prefix."""
         return _largest_digit_sum(self.periods, self.branching)
 
     def l1(self, cells: int, per_cell: int) -> int:
-        """Return the largest sum of changes of all blocks, of somebody in so many cells."""
+        """Return the L1 sensitivity of all blocks, for a person who is in at most `cells` cells.
+
+        `per_cell` is the sensitivity of the count of one cell.
+        """
         return cells * per_cell * self.levels
 
     def l2_squared(self, cells: int, per_cell: int) -> int:
-        """Return the largest sum of squared changes of all blocks, however the cells lie."""
+        """Return the squared L2 sensitivity of all blocks, for any position of the cells."""
         return per_cell**2 * sum(
             _most_squares(cells, self.branching**level) for level in range(self.levels)
         )
 
     def before(self) -> Integers:
-        """Return, for each end, how long the prefix is that its block continues: n - w(n)."""
+        """Return n - w(n) for each end n: the length of the prefix before its block."""
         ends = np.arange(1, self.periods + 1, dtype=np.int64)
         widths = np.ones_like(ends)
         for level in range(1, self.levels):
@@ -61,18 +68,18 @@ class Tree:
         return ends - widths
 
     def blocks_of_prefixes(self) -> Integers:
-        """Return of how many blocks each prefix is made: the sum of the digits of its end."""
+        """Return the number of blocks in each prefix: the digit sum of its end n."""
         return self.prefixes(np.ones((1, self.periods, 1), dtype=np.int64)).ravel()
 
     def blocks(self, counts: Integers) -> Integers:
-        """Return the sum of each block, along the middle one of three axes."""
+        """Return the sum of each block, from counts of shape [above, periods, below]."""
         above, _, below = counts.shape
         nothing = np.zeros((above, 1, below), dtype=np.int64)
         prefixes = np.concatenate([nothing, np.cumsum(counts, axis=1)], axis=1)
         return np.asarray(prefixes[:, 1:] - prefixes[:, self.before()])
 
     def prefixes(self, blocks: Integers) -> Integers:
-        """Return the sum of each prefix from the sums of the blocks, along the middle axis."""
+        """Return the sum of each prefix, from block sums of shape [above, periods, below]."""
         above, _, below = blocks.shape
         made = np.zeros((above, self.periods + 1, below), dtype=np.int64)
         for end, start in enumerate(self.before().tolist(), start=1):
@@ -82,30 +89,33 @@ class Tree:
 
 @lru_cache(maxsize=1024)
 def tree_for_laplace(periods: int) -> Tree:
-    """Return the tree whose least certain prefix has the least Laplace noise."""
+    """Return the tree that minimises the largest variance of a prefix with Laplace noise."""
     return _best(periods, lambda tree: tree.levels**2)
 
 
 @lru_cache(maxsize=1024)
 def tree_for_gaussian(periods: int, cells: int) -> Tree:
-    """Return the tree whose least certain prefix has the least Gaussian noise."""
+    """Return the tree that minimises the largest variance of a prefix with Gaussian noise."""
     return _best(periods, lambda tree: tree.l2_squared(cells, 1))
 
 
 def _best(periods: int, spread: Callable[[Tree], int]) -> Tree:
-    """Return the branching of the smallest worst variance; of public numbers alone (rules, 4)."""
+    """Return the tree with the least worst-case variance, from public numbers only.
+
+    Soundness rule 4 demands that such a choice depends on public numbers only.
+    """
     trees = (Tree(periods, branching) for branching in range(2, periods + 2))
     return min(trees, key=lambda tree: spread(tree) * tree.most_blocks)
 
 
 def _most_squares(cells: int, width: int) -> int:
-    """Return the most that squares sum to, of numbers up to the width that sum to the cells."""
+    """Return the largest sum of squares of integers at most `width` whose sum is `cells`."""
     full, rest = divmod(cells, width)
     return full * width**2 + rest**2
 
 
 def _digits(number: int, base: int) -> list[int]:
-    """Return the digits, the last one first."""
+    """Return the digits of a number, the least significant first."""
     digits = []
     while number:
         number, digit = divmod(number, base)
@@ -114,9 +124,9 @@ def _digits(number: int, base: int) -> list[int]:
 
 
 def _largest_digit_sum(most: int, base: int) -> int:
-    """Return the largest sum of digits of the numbers up to `most`.
+    """Return the largest digit sum of the numbers up to `most`.
 
-    A number below it agrees in the leading digits, is smaller in the next, and free after that.
+    A number below `most` has the same leading digits, then a smaller digit, then any digits.
     """
     digits = _digits(most, base)
     found = sum(digits)

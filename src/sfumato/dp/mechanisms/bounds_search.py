@@ -1,8 +1,8 @@
-"""A private search for bounds: which public power-of-two edges contain most of the rows.
+"""Private bounds search: find powers of two between which most values are.
 
-Rows are counted in public bins (zero, and [2**j, 2**(j+1)) to both sides), the counts get discrete
-Laplace noise, and the outermost bins above a public threshold give the bounds. Nothing but the
-noisy counts decides (bounds_search.proof.md).
+Rows are counted in public bins: zero, and [2**j, 2**(j+1)) for both signs. The counts get discrete
+Laplace noise. The outermost bins whose noisy count exceeds a public threshold give the bounds, so
+the result depends on the noisy counts only (bounds_search.proof.md).
 """
 
 from __future__ import annotations
@@ -22,26 +22,29 @@ MAX_EXPONENTS: Final = 62
 
 
 def bin_count(exponents: int) -> int:
-    """Return how many bins there are for values below 2**exponents to both sides."""
+    """Return the number of bins for values whose magnitude is below 2**exponents."""
     if not 1 <= exponents <= MAX_EXPONENTS:
         raise Bug("bins are kept for 1 to 62 binary digits")
     return 2 * exponents + 1
 
 
 def bins_of(values: Integers, exponents: int) -> Integers:
-    """Return the bin of each value, in steps; what is further out belongs to the outermost."""
+    """Return the bin of each value, given in steps; values outside go to the outermost bins."""
     places = np.searchsorted(_starts(exponents), values, side="right") - 1
     return np.maximum(places, 0).astype(np.int64)
 
 
 def bin_starts(exponents: int) -> tuple[int, ...]:
-    """Return the smallest integer of each bin, rising; what is below is in the first too."""
+    """Return the smallest integer of each bin, in rising order.
+
+    Integers below the first bin belong to the first bin too.
+    """
     return tuple(_starts(exponents).tolist())
 
 
 @lru_cache(maxsize=64)
 def _starts(exponents: int) -> Integers:
-    """Return the smallest integer of each bin, rising."""
+    """Return the smallest integer of each bin, in rising order."""
     bin_count(exponents)
     below = [1 - (2 << j) for j in reversed(range(exponents))]
     above = [1 << j for j in range(exponents)]
@@ -49,7 +52,7 @@ def _starts(exponents: int) -> Integers:
 
 
 def edges(place: int, exponents: int) -> tuple[int, int]:
-    """Return the two edges of a bin, powers of two or zero, in steps."""
+    """Return the lower and upper edge of a bin, in steps; both are 0 or plus or minus 2**j."""
     digit = place - exponents
     if digit == 0:
         return 0, 0
@@ -58,7 +61,7 @@ def edges(place: int, exponents: int) -> tuple[int, int]:
 
 
 def threshold(epsilon: Fraction, rows: int, bins: int, false_positive: Fraction) -> int:
-    """Return the smallest count that any of the empty bins exceeds with at most this chance."""
+    """Return the smallest threshold that any empty bin exceeds with at most this probability."""
     if not 0 < false_positive < 1:
         raise Bug("a chance of false positives lies between 0 and 1")
     scale = laplace.scale_for(rows, epsilon)
@@ -68,10 +71,10 @@ def threshold(epsilon: Fraction, rows: int, bins: int, false_positive: Fraction)
 def search(
     counts: Integers, *, epsilon: Fraction, rows: int, false_positive: Fraction, dice: Dice
 ) -> tuple[int, int] | None:
-    """Return the lower and the upper edge of the bins that stand out, or None if none does.
+    """Return the lower and upper edge of the bins above the threshold, or None if there is none.
 
-    `counts` has one number for each of the bins of `bins_of`; a person has at most `rows` rows
-    in all of them. It costs epsilon, and rho = epsilon**2 / 2.
+    `counts` has one number for each bin of `bins_of`. A person has at most `rows` rows in all bins
+    together. The search costs epsilon, and rho = epsilon**2 / 2.
     """
     exponents = counts.size // 2
     if counts.shape != (bin_count(exponents),):

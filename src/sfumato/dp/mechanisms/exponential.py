@@ -1,8 +1,9 @@
-"""The exponential mechanism over integer utilities: P(i) proportional to w_i exp(rate u_i), exact.
+"""The exponential mechanism over integer utilities, exact: P(i) proportional to w_i exp(rate u_i).
 
-One uniform number of 256 bits is drawn for each choice, and falls between two partial sums of the
-weights (inversion). The sums are bounded from both sides in 64-bit integers; where the bounds
-leave the choice open, it is made again with intervals as fine as it takes (exponential.proof.md).
+Each choice is drawn by inversion: a 256-bit uniform number falls between two partial sums of the
+weights w_i exp(rate u_i). The sums have lower and upper bounds in 64-bit integers. If the bounds
+cannot decide a choice, it is repeated with intervals of higher precision until it is certain
+(exponential.proof.md).
 """
 
 from __future__ import annotations
@@ -27,17 +28,18 @@ from sfumato.dp.sampling.exponential_powers import (
 )
 from sfumato.dp.sampling.threshold_table import Integers
 
-UNIFORM_BITS: Final = 256  # of each choice, always drawn
-BLOCK: Final = 1 << 19  # candidates handled at once, so that memory stays small
-MAX_WEIGHT: Final = 1 << 40  # of all candidates together
-_OFF: Final = 2  # units by which a rounded weight may be too low
+UNIFORM_BITS: Final = 256  # random bits drawn for every choice
+BLOCK: Final = 1 << 19  # candidates (rows times columns) per block, so that memory stays small
+MAX_WEIGHT: Final = 1 << 40  # upper limit for the sum of the weights of all candidates
+_OFF: Final = 2  # largest rounding error of a weight, in units; weights are rounded down
 _WORDS: Final = UNIFORM_BITS // 64
 
 
 def rate_for(epsilon: Fraction, sensitivity: int, monotone: bool) -> Fraction:
-    """Return the rate that makes a choice epsilon-DP: exact, so nothing is rounded.
+    """Return the exact rate at which a choice is epsilon-DP.
 
-    Monotone: adding a person never raises one utility while it lowers another.
+    The rate is epsilon / sensitivity for monotone utilities, and half of that otherwise. Utilities
+    are monotone if adding a person never raises one utility while it lowers another.
     """
     if epsilon <= 0 or sensitivity < 1:
         raise Bug("a choice needs an epsilon and a sensitivity above zero")
@@ -45,23 +47,24 @@ def rate_for(epsilon: Fraction, sensitivity: int, monotone: bool) -> Fraction:
 
 
 def rho_of(epsilon: Fraction) -> Fraction:
-    """Return what one choice by the exponential mechanism costs: epsilon**2 / 8, bounded range."""
+    """Return the zCDP cost of one exponential mechanism: epsilon**2 / 8, by its bounded range."""
     return Fraction(epsilon) ** 2 / 8
 
 
 def exponential_mechanism(
     utilities: Integers, weights: Integers | None, rate: Fraction, dice: Dice
 ) -> int:
-    """Return one index, drawn with probability proportional to weight * exp(rate * utility)."""
+    """Draw one index with probability proportional to weight * exp(rate * utility)."""
     return int(exponential_mechanism_rows(utilities.reshape(1, -1), weights, rate, dice)[0])
 
 
 def exponential_mechanism_rows(
     utilities: Integers, weights: Integers | None, rate: Fraction, dice: Dice
 ) -> Integers:
-    """Return one index for each row [cells, candidates], drawn independently; weights are public.
+    """Draw one index independently for each row of `utilities`, of shape [cells, candidates].
 
-    A candidate of weight zero is never chosen; without weights each counts once.
+    The weights are public. A candidate of weight zero is never chosen. Without weights, every
+    candidate has weight one.
     """
     weighed = _weighed(utilities.shape[1], weights)
     possible = np.flatnonzero(weighed)
@@ -75,7 +78,7 @@ def exponential_mechanism_rows(
 
 
 def _weighed(candidates: int, weights: Integers | None) -> Integers:
-    """Return the weights, checked; they are public, and so is a complaint."""
+    """Check the weights, or return ones; weights are public, so an error may mention them."""
     if weights is None:
         weights = np.ones(candidates, dtype=np.int64)
     if weights.shape != (candidates,) or candidates == 0 or int(weights.min()) < 0:
@@ -87,23 +90,23 @@ def _weighed(candidates: int, weights: Integers | None) -> Integers:
 
 @dataclass(frozen=True, eq=False)
 class _Scale:
-    """What is the same for every row: rate, weights, and the unit 2**-bits of the sums."""
+    """The settings that all rows share: rate, weights, and the unit 2**-bits of partial sums."""
 
     rate: Fraction
     weights: Words
-    slack: Words  # by how much each partial sum may be too low
+    slack: Words  # largest rounding error of each partial sum; sums are rounded down
     bits: int
 
 
 def _scale(weights: Integers, rate: Fraction) -> _Scale:
-    """Return the finest unit in which the sum of all weights fits into a word."""
+    """Choose the finest unit in which the sum of all weights fits in 64 bits."""
     words = weights.astype(np.uint64)
     slack = np.cumsum(words) * np.uint64(_OFF)
     return _Scale(rate, words, slack, min(56, 62 - int(slack[-1]).bit_length()))
 
 
 def _choose_block(utilities: Integers, scale: _Scale, dice: Dice) -> Integers:
-    """Return the choices of some rows: 32 random bytes each, and more if they do not decide."""
+    """Choose for each row of a block: 32 random bytes a row, and more if those cannot decide."""
     size = 8 * _WORDS * utilities.shape[0]
     uniforms = np.frombuffer(dice.draw(size), dtype="<u8").reshape(-1, _WORDS)
     gaps = _gaps(utilities)
@@ -114,13 +117,13 @@ def _choose_block(utilities: Integers, scale: _Scale, dice: Dice) -> Integers:
 
 
 def _gaps(utilities: Integers) -> Words:
-    """Return by how much each utility is below the best of its row; no 64-bit pair overflows."""
+    """Return how far each utility is below the best of its row; unsigned, so no overflow."""
     best: Words = utilities.max(axis=1).view(np.uint64)
     return best[:, np.newaxis] - utilities.view(np.uint64)
 
 
 def _bracket(gaps: Words, scale: _Scale, heads: Words) -> tuple[Integers, Integers]:
-    """Return for each row the first and the last candidate that the uniform may mean."""
+    """Return the first and last candidate that each row's first 64 random bits can choose."""
     powers = lower_powers(scale.rate, gaps) >> np.uint64(UNIT_BITS - scale.bits)
     lows = np.cumsum(powers * scale.weights, axis=1, dtype=np.uint64)
     highs = lows + scale.slack
@@ -132,12 +135,12 @@ def _bracket(gaps: Words, scale: _Scale, heads: Words) -> tuple[Integers, Intege
 
 
 def _uniform(words: Words) -> Uniform:
-    """Return the uniform number whose first bits are those of the first word."""
+    """Join 64-bit words to one uniform number; the first word has its highest bits."""
     return Uniform(int.from_bytes(words.astype(">u8").tobytes(), "big"), UNIFORM_BITS)
 
 
 def _choose_finely(gaps: Words, scale: _Scale, uniform: Uniform, dice: Dice) -> int:
-    """Return the candidate that ever more bits of the uniform and finer sums decide."""
+    """Choose one candidate with more random bits and finer sums, until a single one is left."""
     first, last = _bracket_finely(gaps, scale, uniform)
     while first != last:
         uniform = uniform.longer(dice)
@@ -146,7 +149,7 @@ def _choose_finely(gaps: Words, scale: _Scale, uniform: Uniform, dice: Dice) -> 
 
 
 def _bracket_finely(gaps: Words, scale: _Scale, uniform: Uniform) -> tuple[int, int]:
-    """Return the first and the last candidate that the uniform may mean."""
+    """Return the first and last candidate that all drawn bits of the uniform can choose."""
     powers = list(fine_powers(scale.rate, gaps.tolist(), uniform.fine_bits))
     lows, highs = _partial_sums(powers, scale.weights.tolist())
     mark_low = uniform.prefix * lows[-1] >> uniform.bits

@@ -1,9 +1,10 @@
-"""The discrete Gaussian mechanism: P(k) proportional to exp(-k**2 / (2 variance)), exact.
+"""The discrete Gaussian mechanism, exact: P(k) proportional to exp(-k**2 / (2 variance)).
 
-Narrow noise comes from one table of certified thresholds. Wide noise is a block of m numbers, m a
-power of two, and one of them: all of a block are alike up to its lower end's weight, and what is
-above is kept with a probability that is compared exactly (gaussian.proof.md). The variance that
-buys rho is D2**2 / (2 rho) (Canonne, Kamath, Steinke 2020), an exact fraction.
+For small sigma, one table of certified thresholds gives the draw. For large sigma, the sampler
+chooses a block of m = 2**low_bits consecutive numbers, then a number in it. The table covers the
+weight that all numbers of a block share. The weight above that is covered by rejection sampling,
+whose acceptance probability is compared exactly (gaussian.proof.md). The variance for rho-zCDP
+is D2**2 / (2 rho), an exact fraction (Canonne, Kamath, Steinke 2020).
 """
 
 from __future__ import annotations
@@ -44,23 +45,23 @@ from sfumato.dp.sampling.threshold_table import (
 
 Whole = NDArray[np.signedinteger[Any]]  # Any: of 16, 32 or 64 bits
 MAX_VARIANCE: Final = Fraction(1 << 100)
-NARROW: Final = 16  # up to this sigma one table holds the whole law
-NARROW_BITS: Final = 16  # with so many bits below, and 15 more, a draw fits into 32
-SUMMED: Final = 64  # up to this sigma an interval is found by summing
-RHO_GRID: Final = 10**9  # a rho found for an error is a multiple of 1/this
-MAX_RHO: Final = 10**6 // 2  # what MAX_EPSILON costs as epsilon**2 / 2
-MANY: Final = 1 << 14  # draws of one variance that are worth a longer table
+NARROW: Final = 16  # below this sigma, one table holds the whole distribution
+NARROW_BITS: Final = 16  # up to this many low bits, plus 15 of the table, a draw fits in 32 bits
+SUMMED: Final = 64  # below this sigma, `interval` sums the probabilities
+RHO_GRID: Final = 10**9  # rho_for returns a multiple of 1 / RHO_GRID
+MAX_RHO: Final = 10**6 // 2  # epsilon**2 / 2 at MAX_EPSILON
+MANY: Final = 1 << 14  # from this many draws of one variance, a longer table is faster
 COIN_BITS: Final = 32
-COIN_MARGIN: Final = 2.0**-6  # in units of 2**-32: what the float estimate may be off by
+COIN_MARGIN: Final = 2.0**-6  # bound of the error of the float estimate, in units of 2**-32
 
 
 def variance_for(sensitivity_squared: int, rho: Fraction) -> Fraction:
-    """Return the variance that makes the noise rho-zCDP: exact, so nothing is rounded."""
+    """Return the exact variance at which the noise is rho-zCDP: sensitivity_squared / (2 rho)."""
     return Fraction(sensitivity_squared) / (2 * rho)
 
 
 def sample(variance: Fraction, count: int, dice: Dice) -> Integers:
-    """Return that many independent discrete Gaussian draws."""
+    """Draw `count` independent discrete Gaussian numbers."""
     _check_variance(variance)
     if variance < NARROW**2:
         return in_chunks(lambda size: _draw_narrow(variance, size, dice), count)
@@ -80,14 +81,15 @@ def _check_variance(variance: Fraction) -> None:
 
 
 def _draw_narrow(variance: Fraction, count: int, dice: Dice) -> Integers:
-    """Return a magnitude from one table, and a sign (which zero ignores)."""
+    """Draw at a small sigma: a magnitude from one table, then a random sign (no effect on 0)."""
     magnitudes = draw_from(_magnitude_table(variance), count, dice)
     return signed(magnitudes, signs(count, dice))
 
 
 def _draw_wide(variance: Fraction, low_bits: int, count: int, dice: Dice) -> Whole:
-    """Return what so many attempts and some to spare have given; what is missing begins anew."""
-    blocks = math.isqrt(int(variance)) >> low_bits  # in sigma: of 2.5 times as many one fails
+    """Draw at a large sigma: make some more attempts than needed, and repeat if too few pass."""
+    # blocks in one sigma; about one attempt in 2.5 * blocks fails
+    blocks = math.isqrt(int(variance)) >> low_bits
     drawn, failed = _attempts(variance, low_bits, count + count // blocks // 2 + 8, dice)
     holes = _filled(drawn, failed, count)
     if holes.size:
@@ -96,7 +98,7 @@ def _draw_wide(variance: Fraction, low_bits: int, count: int, dice: Dice) -> Who
 
 
 def _filled(drawn: Whole, failed: Integers, count: int) -> Integers:
-    """Fill failures among the first `count` with what came after them; return which are left."""
+    """Replace failures among the first `count` by spare draws; return those still unfilled."""
     split = int(np.searchsorted(failed, count))
     holes, spare = failed[:split], np.delete(drawn[count:], failed[split:] - count)
     filled = min(holes.size, spare.size)
@@ -105,17 +107,18 @@ def _filled(drawn: Whole, failed: Integers, count: int) -> Integers:
 
 
 def _attempts(variance: Fraction, low_bits: int, count: int, dice: Dice) -> tuple[Whole, Integers]:
-    """Return numbers, and in order the places of those that are none: 1 in 20 or fewer.
+    """Attempt `count` draws; return the numbers, and the sorted indices of failed attempts.
 
-    A place of the table above 0 is a block of m numbers below the curve, of which all are alike;
-    0 is what lies between blocks and curve.
+    At most 1 attempt in 20 fails. Table outcome k > 0 means block k - 1, in which all m numbers are
+    equally likely. Outcome 0 means the weight between the blocks and the Gaussian curve; there
+    `_above` draws the number.
     """
     tops = places_from(_half_table(variance / (1 << 2 * low_bits)), count, dice)
     words = _words(low_bits, count, dice)
     numbers: Whole = tops.astype(np.int32 if low_bits <= NARROW_BITS else np.int64)
     numbers <<= low_bits
-    numbers += words | -(1 << low_bits)  # the low bits, less m: block k - 1 for place k
-    numbers ^= words >> (8 * words.itemsize - 1)  # below zero a block begins at -1
+    numbers += words | -(1 << low_bits)  # add the low bits and subtract m: outcome k is block k - 1
+    numbers ^= words >> (8 * words.itemsize - 1)  # sign: the first negative block starts at -1
     above = np.flatnonzero(tops == 0)
     numbers[above], kept = _above(variance, low_bits, above.size, dice)
     return numbers, above[~kept]
@@ -124,7 +127,7 @@ def _attempts(variance: Fraction, low_bits: int, count: int, dice: Dice) -> tupl
 def _above(
     variance: Fraction, low_bits: int, count: int, dice: Dice
 ) -> tuple[Integers, NDArray[np.bool_]]:
-    """Return numbers of places above the blocks, and which of these are below the curve."""
+    """Draw numbers from the weight above the blocks; return them and which ones are accepted."""
     blocks = draw_from(_above_table(variance / (1 << 2 * low_bits)), count, dice)
     words: Integers = _words(low_bits, count, dice).astype(np.int64)
     rest, minus = words & ((1 << low_bits) - 1), words >> 63
@@ -133,32 +136,34 @@ def _above(
 
 
 def bits_below(variance: Fraction, count: int) -> int:
-    """Return s such that sigma / 2**s lies in [8, 16), for a sigma of 16 or more.
+    """Return the number s of low bits: sigma / 2**s is in [8, 16), for a sigma of 16 or more.
 
-    Of many draws in [32, 64), or s is 1: fewer are above the blocks, for a longer table.
+    For MANY draws or more, sigma / 2**s is in [32, 64), or s is 1. The table is then longer, and
+    fewer draws are in the weight above the blocks.
     """
     usual = (int(variance).bit_length() - 7) // 2
     return usual if count < MANY else max(1, usual - 2)
 
 
 def _words(low_bits: int, count: int, dice: Dice) -> Whole:
-    """Return uniform words of more bits than so many: their low bits, and their sign."""
+    """Draw random words with more than `low_bits` bits: the low bits and the sign are used."""
     size = next(size for size in (2, 4, 8) if low_bits < 8 * size)
     return np.frombuffer(dice.draw(size * count), dtype=f"<i{size}")
 
 
 @dataclass(frozen=True)
 class _Odds:
-    """The chance (exp(-a) - exp(-b)) / (1 - exp(-b)) that a place above a block is below the curve.
+    """The acceptance probability above a block: (exp(-a) - exp(-b)) / (1 - exp(-b)).
 
-    exp(-a) and exp(-b) are the weights of the number, and of the block's end, by that of its begin.
+    exp(-a) is the weight of the number, exp(-b) that of the block's end. Both are divided by the
+    weight of the block's start.
     """
 
     variance: Fraction
     low_bits: int
 
     def power(self, block: Integers, rest: Integers | float) -> NDArray[np.float64]:
-        """Return a, each of its four steps rounded once; of the rest m it is b."""
+        """Return a, in four float operations; for rest = m (the block's end) it is b."""
         part = rest * 2.0**-self.low_bits  # exact: at most 47 bits
         power = block * 2.0
         power += part
@@ -167,14 +172,14 @@ class _Odds:
         return np.asarray(power)
 
     def estimate(self, block: Integers, rest: Integers) -> NDArray[np.float64]:
-        """Return 2**32 times the chance, closer to it than half of COIN_MARGIN."""
+        """Estimate 2**32 times the probability, with an error below half of COIN_MARGIN."""
         ends = -self.power(np.arange(block.max(initial=0) + 1), 2.0**self.low_bits)
         fallen = np.expm1(-self.power(block, rest))
         fallen /= np.expm1(ends)[block]
         return np.asarray((1.0 - fallen) * 2.0**COIN_BITS)
 
     def bounds(self, block: int, rest: int, bits: int) -> Interval:
-        """Return certified bounds of the chance."""
+        """Return certified bounds of the probability."""
         one, m = 1 << bits, 1 << self.low_bits
         if rest in {0, m}:
             return (one, one) if rest == 0 else (0, 0)
@@ -188,7 +193,7 @@ class _Odds:
 
 
 def _coins(odds: _Odds, blocks: Integers, rest: Integers, dice: Dice) -> NDArray[np.bool_]:
-    """Return for each place whether a fresh uniform lies below its chance; exact."""
+    """Flip one exact coin for each number: heads with its acceptance probability."""
     heads = np.frombuffer(dice.draw(4 * blocks.size), dtype="<u4")
     chances = odds.estimate(blocks, rest)
     kept = np.asarray(heads <= chances - (1 + COIN_MARGIN))
@@ -219,22 +224,22 @@ def _above_table(variance: Fraction) -> Table:
 
 
 def magnitude_law(variance: Fraction) -> Law:
-    """Return the thresholds P(|X| <= k): every k > 0 counts twice."""
+    """Return the thresholds P(|X| <= k); the weight of every k > 0 counts twice."""
     return lambda bits: _thresholds(variance, 2, bits)
 
 
 def half_law(variance: Fraction) -> Law:
-    """Return the thresholds of the law on k >= 0 with weights exp(-k**2 / (2 variance))."""
+    """Return the thresholds of the half Gaussian: k >= 0 with weights exp(-k**2 / (2 variance))."""
     return lambda bits: _thresholds(variance, 1, bits)
 
 
 def above_law(variance: Fraction) -> Law:
-    """Return the thresholds 1 - w(k + 1): how high the curve falls over the blocks up to k."""
+    """Return the thresholds 1 - w(k + 1): the fall of the curve over the blocks 0 to k."""
     return lambda bits: _falls(variance, bits)
 
 
 def _falls(variance: Fraction, bits: int) -> Iterator[Interval]:
-    """Yield bounds of 1 - exp(-(k + 1)**2 / (2 variance)), without end."""
+    """Yield bounds of 1 - exp(-(k + 1)**2 / (2 variance)) for k = 0, 1, ..., for ever."""
     weights, _ = _weights(variance, bits)
     for weight in weights[1:]:
         yield one_minus(weight, bits)
@@ -243,7 +248,7 @@ def _falls(variance: Fraction, bits: int) -> Iterator[Interval]:
 
 
 def _thresholds(variance: Fraction, times: int, bits: int) -> Iterator[Interval]:
-    """Yield bounds of P(X <= k), all k > 0 weighing `times` their weight; without end."""
+    """Yield bounds of P(X <= k) for ever; the weight of each k > 0 counts `times` times."""
     weights, beyond = _weights(variance, bits)
     low = high = 1 << bits
     sums = [(low, high)]
@@ -263,10 +268,10 @@ def _below_one(bounds: Interval, bits: int) -> Interval:
 
 @lru_cache(maxsize=8)
 def _weights(variance: Fraction, bits: int) -> tuple[tuple[Interval, ...], int]:
-    """Return bounds of exp(-k**2 / (2 variance)) until they vanish, and a bound of all the rest.
+    """Return bounds of exp(-k**2 / (2 variance)) until they vanish, and a bound of the rest.
 
-    From one weight to the next the factor itself falls by exp(-1 / variance) each time; so the
-    weights after the last are below a geometric series.
+    The ratio of successive weights itself falls by exp(-1 / variance) at each step. So a geometric
+    series bounds the weights after the last one.
     """
     one = 1 << bits
     weight, factor = (one, one), exp_minus(1 / (2 * variance), bits)
@@ -279,8 +284,8 @@ def _weights(variance: Fraction, bits: int) -> tuple[tuple[Interval, ...], int]:
 
 
 def std(variance: Fraction) -> float:
-    """Return the standard deviation of the discrete noise, for people to read."""
-    if variance >= 16:  # from here on the two differ by less than a float can show
+    """Return the standard deviation of the discrete noise, as a float for display."""
+    if variance >= 16:  # here it differs from sqrt(variance) by less than float precision
         return math.sqrt(variance)
     squares = np.arange(200, dtype=np.float64) ** 2
     weights = np.exp(-squares * float(1 / (2 * variance)))
@@ -288,7 +293,10 @@ def std(variance: Fraction) -> float:
 
 
 def interval(variance: Fraction, confidence: Fraction) -> int:
-    """Return the smallest t with P(|X| <= t) >= confidence; from sigma 64 on, rarely one more."""
+    """Return the half-width of the confidence interval: least t with P(|X| <= t) >= confidence.
+
+    From sigma 64 on, the result is in rare cases one larger.
+    """
     if variance < SUMMED**2:
         return _interval_exact(variance, confidence)
     return _interval_safe(variance, confidence)
@@ -307,7 +315,7 @@ def _interval_exact(variance: Fraction, confidence: Fraction) -> int:
 
 
 def _interval_safe(variance: Fraction, confidence: Fraction) -> int:
-    """Return a t that is enough: the smallest t that the bounds in gaussian.proof.md show to be."""
+    """Return a sufficient t: the smallest that the tail bounds of gaussian.proof.md prove."""
     miss = float(1 - confidence) * (1 - 2.0**-40)
     low, high = -1, math.isqrt(int(variance)) * 64
     while high - low > 1:
@@ -320,14 +328,14 @@ def _interval_safe(variance: Fraction, confidence: Fraction) -> int:
 
 
 def _tail_above(variance: Fraction, t: int) -> float:
-    """Return an upper bound of P(|X| > t), but for float rounding."""
+    """Return an upper bound of P(|X| > t), up to float rounding."""
     sigma = math.sqrt(variance)
-    from_where = t + 0.5 if t + 0.5 >= sigma else float(t)  # convex from sigma on
+    from_where = t + 0.5 if t + 0.5 >= sigma else float(t)  # the density is convex from sigma on
     return math.erfc(from_where / (sigma * math.sqrt(2)))
 
 
 def rho_for(sensitivity_squared: int, margin: Fraction, confidence: Fraction) -> Fraction:
-    """Return the smallest rho, in billionths, whose `interval` is within the margin."""
+    """Return the smallest rho whose `interval` is at most the margin, a multiple of 1e-9."""
 
     def is_enough(steps: int) -> bool:
         variance = variance_for(sensitivity_squared, Fraction(steps, RHO_GRID))
@@ -337,9 +345,10 @@ def rho_for(sensitivity_squared: int, margin: Fraction, confidence: Fraction) ->
 
 
 def analytic_sigma(epsilon: float, delta: float, sensitivity: float) -> float:
-    """Return the least sigma of the *continuous* Gaussian (Balle, Wang 2018). An oracle only.
+    """Return the least sigma of the *continuous* Gaussian mechanism (Balle, Wang 2018).
 
-    No mechanism here may be calibrated with it: the discrete noise has its own proof.
+    It is for comparison only. Never calibrate a mechanism with it: the discrete noise has its own
+    proof.
     """
     low, high = 0.0, 1.0
     while _analytic_delta(high, epsilon) > delta:
@@ -351,7 +360,7 @@ def analytic_sigma(epsilon: float, delta: float, sensitivity: float) -> float:
 
 
 def _analytic_delta(sigma: float, epsilon: float) -> float:
-    """Return the delta of sensitivity 1: Phi(1/2s - es) - exp(e) Phi(-1/2s - es)."""
+    """Return delta at sensitivity 1: Phi(1/2s - es) - exp(e) Phi(-1/2s - es), s being sigma."""
     half, shift = 1 / (2 * sigma), epsilon * sigma
     return _normal_below(half - shift) - math.exp(epsilon + _log_normal_below(-half - shift))
 

@@ -1,7 +1,7 @@
-"""The discrete Laplace mechanism: P(k) = (1-a)/(1+a) a**|k| with a = exp(-1/scale), exact.
+"""The discrete Laplace mechanism, sampled exactly: P(k) = (1-a)/(1+a) a**|k|, a = exp(-1/scale).
 
-The scale is sensitivity/epsilon, both exact; the noise is epsilon-DP on integers with that
-sensitivity (laplace.proof.md).
+The scale is sensitivity/epsilon, an exact fraction. Adding this noise to an integer with that
+sensitivity is epsilon-DP (laplace.proof.md).
 """
 
 from __future__ import annotations
@@ -34,29 +34,29 @@ from sfumato.dp.sampling.threshold_table import (
     table_of,
 )
 
-EPSILON_GRID: Final = 10**6  # an epsilon found for an error is a multiple of 1/this
+EPSILON_GRID: Final = 10**6  # epsilon_for returns a multiple of 1 / EPSILON_GRID
 
 
 def scale_for(sensitivity: int, epsilon: Fraction) -> Fraction:
-    """Return the scale that makes the noise epsilon-DP: exact, so nothing is rounded."""
+    """Return the exact scale, sensitivity / epsilon, at which the noise is epsilon-DP."""
     return Fraction(sensitivity) / epsilon
 
 
 def sample(scale: Fraction, count: int, dice: Dice) -> Integers:
-    """Return that many independent discrete Laplace draws."""
+    """Draw `count` independent discrete Laplace numbers."""
     check_scale(scale)
     draw = _draw_wide if bits_below(scale) else _draw_narrow
     return in_chunks(lambda size: draw(scale, size, dice), count)
 
 
 def _draw_narrow(scale: Fraction, count: int, dice: Dice) -> Integers:
-    """Return a magnitude from one table, and a sign (which zero ignores)."""
+    """Draw at a small scale: a magnitude from one table, then a random sign (no effect on 0)."""
     magnitudes = draw_from(_magnitude_table(scale), count, dice)
     return signed(magnitudes, signs(count, dice))
 
 
 def _draw_wide(scale: Fraction, count: int, dice: Dice) -> Integers:
-    """Return zero or not, then one more than a geometric, and a sign."""
+    """Draw at a large scale: first whether it is zero, then 1 + geometric, then a random sign."""
     is_other = draw_from(_zero_table(scale), count, dice)
     magnitudes = (draw_geometric(scale, count, dice) + 1) * is_other
     return signed(magnitudes, signs(count, dice))
@@ -100,7 +100,7 @@ def _tail_bounds(scale: Fraction, t: int, bits: int) -> Interval:
 
 
 def tail(scale: Fraction, t: int) -> Fraction:
-    """Return P(|X| > t), rounded up by less than one part in 2**64 (far out, by more)."""
+    """Return P(|X| > t), rounded up by less than one part in 2**64 (more for extreme t)."""
     if t < 0:
         return Fraction(1)
     magnitude = min(1 << 12, 2 * math.ceil((t + 1) / scale))  # exp(-x) > 2**(-2x)
@@ -109,7 +109,7 @@ def tail(scale: Fraction, t: int) -> Fraction:
 
 
 def std(scale: Fraction) -> float:
-    """Return the standard deviation of the discrete noise, for people to read."""
+    """Return the standard deviation of the discrete noise, as a float for display."""
     half_step = float(1 / (2 * scale))
     if half_step > 700:
         return 0.0
@@ -117,7 +117,7 @@ def std(scale: Fraction) -> float:
 
 
 def interval(scale: Fraction, confidence: Fraction) -> int:
-    """Return the smallest t with P(|X| <= t) >= confidence; exact."""
+    """Return the half-width of the confidence interval: least t with P(|X| <= t) >= confidence."""
     miss = 1 - confidence
     a = math.exp(-float(1 / scale))
     guess = float(scale) * math.log(2 / (float(miss) * (1 + a)))
@@ -134,7 +134,7 @@ def _is_tail_within(scale: Fraction, t: int, miss: Fraction) -> bool:
 
 
 def epsilon_for(sensitivity: int, margin: Fraction, confidence: Fraction) -> Fraction:
-    """Return the smallest epsilon, in millionths, whose `interval` is within the margin."""
+    """Return the smallest epsilon whose `interval` is at most the margin, a multiple of 1e-6."""
     t, miss = math.floor(margin), 1 - confidence
 
     def is_enough(steps: int) -> bool:

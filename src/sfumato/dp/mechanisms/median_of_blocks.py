@@ -1,8 +1,9 @@
-"""A median of blocks among the points of a fixed public grid, by the exponential mechanism.
+"""Private median of block results on a fixed public grid, by the exponential mechanism.
 
-The number of values is public, and one person changes one of them. The grid may have billions of
-points: those between two values have one utility, so a stretch of them is chosen at its length, and
-then a point in it, each as likely. That is the law of the whole grid (median_of_blocks.proof.md).
+The number of values is public, and one person changes at most one value. The grid may have
+billions of points. All points between two neighbouring values have the same utility, so the
+mechanism first chooses such a stretch, weighted by its length. Then it picks a uniform point in
+the stretch. The distribution is that of the whole grid (median_of_blocks.proof.md).
 """
 
 from __future__ import annotations
@@ -18,12 +19,12 @@ from sfumato.dp.mechanisms.quantile import rank_error
 from sfumato.dp.ports import Dice
 from sfumato.dp.sampling.threshold_table import Integers
 
-SENSITIVITY: Final = 2  # of a utility, in half ranks: one value replaced by another
-MOST_STEPS: Final = MAX_WEIGHT - 2  # of a grid
+SENSITIVITY: Final = 2  # of a utility, in half ranks, to replacing one value by another
+MOST_STEPS: Final = MAX_WEIGHT - 2  # largest grid
 
 
 def choose_median(values: Integers, steps: int, epsilon: Fraction, dice: Dice) -> int:
-    """Return a point of 0..steps, all values being in it; it costs epsilon."""
+    """Choose a private median on the grid 0..steps, which contains all values; costs epsilon."""
     starts, lengths, utilities = _stretches(np.sort(values), steps)
     place = exponential_mechanism(
         utilities, lengths, rate_for(epsilon, SENSITIVITY, monotone=False), dice
@@ -32,9 +33,10 @@ def choose_median(values: Integers, steps: int, epsilon: Fraction, dice: Dice) -
 
 
 def _stretches(ordered: Integers, steps: int) -> tuple[Integers, Integers, Integers]:
-    """Return where each stretch of the grid begins, how long it is, and its points' utility.
+    """Return the start and length of each stretch of the grid, and the utility of its points.
 
-    Each value is a stretch, the second of two equal ones of length zero; so are the gaps beside.
+    Each value is a stretch of length one, and each gap between values is a stretch. Equal values
+    share one stretch; the others get length zero.
     """
     count = ordered.size
     below = np.searchsorted(ordered, ordered, side="left")
@@ -52,5 +54,5 @@ def _stretches(ordered: Integers, steps: int) -> tuple[Integers, Integers, Integ
 
 
 def ranks_off(epsilon: Fraction, steps: int, confidence: Fraction) -> int:
-    """Return how many ranks the chosen point is off at most, at that confidence; public."""
+    """Return the largest rank error of the chosen point at this confidence; it is public."""
     return rank_error(epsilon, Fraction(SENSITIVITY, 2), steps + 1, confidence)

@@ -1,4 +1,4 @@
-"""The noise of one part: which mechanism, how wide, and what that means for an answer."""
+"""The additive noise of one released number: mechanism, parameter, error and sampling."""
 
 from __future__ import annotations
 
@@ -21,7 +21,10 @@ WIDEST = 2**50
 
 @dataclass(frozen=True)
 class Noise:
-    """Discrete Laplace noise of a scale, or discrete Gaussian noise of a variance; in steps."""
+    """Discrete Laplace noise (parameter: scale) or discrete Gaussian noise (parameter: variance).
+
+    The unit is one step of the integer grid on which the aggregate is computed.
+    """
 
     kind: Literal["laplace", "gaussian"]
     parameter: Fraction
@@ -31,15 +34,15 @@ class Noise:
         return _std(self)
 
     def margin(self) -> float:
-        """Return the smallest t with |noise| <= t at 95 %, in whole steps."""
+        """Return the smallest t with |noise| <= t at 95 % confidence, in whole steps."""
         return _within(self, CONFIDENCE)
 
     def within(self, confidence: Fraction) -> float:
-        """Return the smallest t with |noise| <= t at that confidence, in whole steps."""
+        """Return the smallest t with |noise| <= t at the given confidence, in whole steps."""
         return _within(self, confidence)
 
     def miss(self) -> Fraction:
-        """Return how often an interval made of it may miss."""
+        """Return the probability that an interval from `margin` misses the exact value."""
         return 1 - CONFIDENCE
 
     def width(self) -> float:
@@ -49,19 +52,19 @@ class Noise:
         return math.sqrt(self.parameter)
 
     def is_drawable(self) -> bool:
-        """Say whether the exact samplers reach that far."""
+        """Return whether the noise is small enough for the exact samplers."""
         if self.kind == "laplace":
             return self.parameter <= WIDEST
         return self.parameter <= WIDEST**2
 
     def sample(self, count: int, dice: Dice) -> NDArray[np.int64]:
-        """Return that many independent exact draws."""
+        """Draw `count` independent exact samples of the noise."""
         if self.kind == "laplace":
             return laplace.sample(self.parameter, count, dice)
         return gaussian.sample(self.parameter, count, dice)
 
     def as_json(self) -> Json:
-        """Return the noise as the receipt prints it; exact."""
+        """Return the mechanism and its exact parameter as JSON for the receipt."""
         name = "scale" if self.kind == "laplace" else "variance"
         return {"kind": f"discrete {self.kind}", name: str(self.parameter)}
 

@@ -1,8 +1,9 @@
-"""Partition selection: which private keys may be shown, optimally (Desfontaines et al. 2020).
+"""Optimal partition selection: decide which private keys to release (Desfontaines et al. 2020).
 
-A key with n people is kept with the largest probability p(n) that (epsilon, delta)-DP allows if one
-person moves n by one. The probabilities are integers over 2**64, rounded down one after the other,
-so that the rounded ones keep both inequalities (partition_selection.proof.md).
+A key with n people is kept with probability p(n): the largest that (epsilon, delta)-DP allows when
+one person changes n by one. The probabilities are integers over 2**64. Each is rounded down before
+the next is computed, so the rounded values satisfy both DP inequalities
+(partition_selection.proof.md).
 """
 
 from __future__ import annotations
@@ -20,18 +21,18 @@ from sfumato.dp.refusal import Bug, Refused
 from sfumato.dp.sampling.certified_arithmetic import exp_minus
 
 ONE: Final = 1 << 64  # probability one
-MAX_LENGTH: Final = 1 << 18  # people at which a key is certain to be kept, at most
+MAX_LENGTH: Final = 1 << 18  # largest allowed number of people from which a key is always kept
 _BITS: Final = 192
 
 
 def per_key(epsilon: Fraction, delta: Fraction, groups: int) -> tuple[Fraction, Fraction]:
-    """Return what each key may use if one person is in at most that many groups."""
+    """Return epsilon and delta for each key, if one person is in at most `groups` groups."""
     return epsilon / groups, delta / groups
 
 
 @lru_cache(maxsize=64)
 def keep_probabilities(epsilon: Fraction, delta: Fraction) -> tuple[int, ...]:
-    """Return p(0), p(1), ... as integers over 2**64; the last is the first that is certain."""
+    """Return the keep probabilities p(0), p(1), ... over 2**64, up to the first that is 1."""
     if epsilon <= 0 or not 0 <= delta < 1:
         raise Bug("selection needs an epsilon above zero and a delta below one")
     shrink = exp_minus(epsilon, _BITS)[1]  # exp(-epsilon), rounded up
@@ -46,9 +47,10 @@ def keep_probabilities(epsilon: Fraction, delta: Fraction) -> tuple[int, ...]:
 
 
 def half_shown_from(epsilon: Fraction, delta: Fraction) -> float:
-    """Return how many people a key needs for even odds: up to one half p(n) is a geometric sum.
+    """Return how many people a key needs to be kept with probability one half.
 
-    A float, to compare mechanisms by; nothing is drawn from it.
+    Up to one half, p(n) is a geometric sum. The result only compares mechanisms, so a float is
+    enough; no sampling uses it.
     """
     grown = math.expm1(min(float(epsilon), 700.0))
     if delta == 0:
@@ -57,7 +59,7 @@ def half_shown_from(epsilon: Fraction, delta: Fraction) -> float:
 
 
 def _next(kept: int, extra: int, grow: int, shrink: int) -> int:
-    """Return the largest p(n+1) that both inequalities allow after p(n), rounded down."""
+    """Return the largest p(n+1) that both DP inequalities allow for this p(n), rounded down."""
     from_kept = (grow * kept >> _BITS) + extra
     dropped = max(0, ONE - kept - extra)
     from_dropped = ONE + (-shrink * dropped >> _BITS)
@@ -75,7 +77,7 @@ def _too_small() -> Refused:
 def keep_partitions(
     counts: NDArray[np.int64], epsilon: Fraction, delta: Fraction, dice: Dice
 ) -> NDArray[np.bool_]:
-    """Return which keys are kept; every key takes the same number of random bits."""
+    """Select the keys to keep; every key takes the same number of random bits."""
     certain, odds = _odds(epsilon, delta)
     uniforms = np.frombuffer(dice.draw(8 * counts.size), dtype="<u8").reshape(counts.shape)
     places = np.clip(counts, 0, certain - 1)
@@ -84,6 +86,6 @@ def keep_partitions(
 
 @lru_cache(maxsize=64)
 def _odds(epsilon: Fraction, delta: Fraction) -> tuple[int, NDArray[np.uint64]]:
-    """Return the count from which a key is certain, and the probabilities below it."""
+    """Return the count from which a key is always kept, and the probabilities below it."""
     kept = keep_probabilities(epsilon, delta)
     return len(kept) - 1, np.array(kept[:-1], dtype=np.uint64)

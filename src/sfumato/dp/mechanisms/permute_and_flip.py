@@ -1,8 +1,9 @@
-"""Permute-and-flip over integer utilities (McKenna, Sheldon 2020), exact.
+"""The permute-and-flip mechanism over integer utilities (McKenna, Sheldon 2020), sampled exactly.
 
-In a random order, each candidate is taken with probability exp(-rate * gap), its gap being the
-distance to the best utility. It is the same to flip every coin and to take one of the heads, each
-as likely (permute_and_flip.proof.md); so every candidate costs the same eight bytes.
+Permute-and-flip visits the candidates in random order. It accepts each with probability
+exp(-rate * gap), where the gap is the difference to the best utility. This code flips the coins
+of all candidates, and picks one of the heads uniformly. The distribution is the same
+(permute_and_flip.proof.md), and every candidate takes eight random bytes.
 """
 
 from __future__ import annotations
@@ -19,17 +20,20 @@ from sfumato.dp.sampling.certified_arithmetic import Uniform, exp_minus, is_unif
 from sfumato.dp.sampling.exponential_powers import MOST_OFF, Words, lower_powers
 from sfumato.dp.sampling.threshold_table import Integers
 
-PICK_BITS: Final = 256  # of the uniform number that picks one of the heads
+PICK_BITS: Final = 256  # random bits to pick one of the heads
 _COIN_BITS: Final = 64
 
 
 def rho_of(epsilon: Fraction) -> Fraction:
-    """Return what one choice costs: epsilon**2 / 2; the bounded range of exp() is not its own."""
+    """Return the zCDP cost of one choice: epsilon**2 / 2.
+
+    It is not epsilon**2 / 8: the bounded range of the exponential mechanism does not hold here.
+    """
     return Fraction(epsilon) ** 2 / 2
 
 
 def permute_and_flip(utilities: Integers, rate: Fraction, dice: Dice) -> int:
-    """Return one index; better ones are likelier. The rate is that of `choosing.rate_for`."""
+    """Choose one index by permute-and-flip; take the rate from `exponential.rate_for`."""
     if utilities.ndim != 1 or utilities.size == 0:
         raise Bug("permute-and-flip needs at least one candidate")
     heads = np.flatnonzero(_coins(rate, _gaps(utilities), dice))
@@ -37,13 +41,13 @@ def permute_and_flip(utilities: Integers, rate: Fraction, dice: Dice) -> int:
 
 
 def _gaps(utilities: Integers) -> Words:
-    """Return by how much each utility is below the best; no 64-bit pair overflows."""
+    """Return how far each utility is below the best one; unsigned, so it cannot overflow."""
     best: np.uint64 = utilities.max().view(np.uint64)
     return np.asarray(best - utilities.view(np.uint64), dtype=np.uint64)
 
 
 def _coins(rate: Fraction, gaps: Words, dice: Dice) -> NDArray[np.bool_]:
-    """Return for each gap whether a fresh uniform lies below exp(-rate * gap); exact."""
+    """Flip one exact coin for each gap: heads with probability exp(-rate * gap)."""
     uniforms = np.frombuffer(dice.draw(8 * gaps.size), dtype="<u8")
     heads = uniforms >> np.uint64(1)
     lows = lower_powers(rate, gaps)
@@ -60,7 +64,7 @@ def _exact_coin(rate: Fraction, gap: int, head: int, dice: Dice) -> bool:
 
 
 def pick_below(count: int, dice: Dice) -> int:
-    """Return a number below the count, each as likely: floor(u * count) of a uniform u."""
+    """Pick a uniform integer below the count, exactly: floor(u * count) for a uniform u."""
     uniform = Uniform(int.from_bytes(dice.draw(PICK_BITS // 8), "little"), PICK_BITS)
     while (first := _floor_of(uniform.prefix * count, uniform)) != _floor_of(
         (uniform.prefix + 1) * count - 1, uniform

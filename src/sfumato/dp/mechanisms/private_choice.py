@@ -1,4 +1,7 @@
-"""A choice from a public list by integer utilities: what a part gets instead of noise."""
+"""Private choices from a public list: quantile, top k, bounds search, above threshold.
+
+An aggregate of this kind gets a PrivateChoice instead of additive noise.
+"""
 
 from __future__ import annotations
 
@@ -20,14 +23,15 @@ from sfumato.dp.mechanisms.top_k import most_frequent
 from sfumato.dp.ports import Dice
 
 Integers = NDArray[np.int64]
-BY_CHANCE: Final = Fraction(1, 1000)  # that an empty bin is taken for a full one
+BY_CHANCE: Final = Fraction(1, 1000)  # false-positive probability of bounds search
 
 
 @dataclass(frozen=True)
 class PrivateChoice:
-    """A choosing mechanism over a histogram of each cell, at so much epsilon a cell.
+    """A selection mechanism over one histogram for each cell (group) of the answer.
 
-    A person has at most `rows` rows in a cell; `points` is how long the public list is.
+    `epsilon` is the cost for each cell. A person has at most `rows` rows in a cell, and `points`
+    is the length of the public list.
     """
 
     kind: Literal["quantile", "top", "bounds", "above"]
@@ -39,14 +43,15 @@ class PrivateChoice:
     threshold: int = 0
 
     def is_drawable(self) -> bool:
-        """Say that the exact sampler reaches any epsilon."""
+        """Return True: the exact sampler supports every epsilon."""
         return True
 
     def choose(self, histograms: Integers, dice: Dice) -> Integers:
-        """Return what was chosen for each cell.
+        """Choose for each cell; return one row of integers for each cell.
 
-        A place of the list (-1 for none), as many as there are names, or whether bounds were found
-        and which.
+        - quantile, above: one index in the public list (above: -1 for none).
+        - top: as many indices as `names`.
+        - bounds: 1, lower, upper; or 0, 0, 0 if no bounds were found.
         """
         if self.kind == "quantile":
             chosen = choose_quantiles(
@@ -76,14 +81,14 @@ class PrivateChoice:
         return (int(yes[0]) if yes.size else -1,)
 
     def rank_error(self) -> int | None:
-        """Return by how many rows a quantile's rank is off at most, at 95 %."""
+        """Return the largest rank error of a quantile, in rows, at 95 % confidence; else None."""
         if self.kind != "quantile":
             return None
         reach = rank_sensitivity(self.at, self.rows)
         return rank_error(self.epsilon, reach, self.points, CONFIDENCE)
 
     def as_json(self) -> Json:
-        """Return the choice as the receipt prints it; exact."""
+        """Return the mechanism and its exact epsilon as JSON for the receipt."""
         made: Json = {"kind": self._name(), "epsilon_a_group": str(self.epsilon)}
         error = self.rank_error()
         return made if error is None else {**made, "rank_error": error}

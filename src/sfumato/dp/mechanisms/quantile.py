@@ -1,8 +1,8 @@
-"""A quantile among the points of a fixed public grid, by the exponential mechanism.
+"""Private quantiles on a fixed public grid, by the exponential mechanism.
 
-The utility of a point is how far the wanted rank lies outside the ranks of the rows at that
-point, in whole units of 1/b rows for p = a/b. MIN and MAX are p = 0 and p = 1. What is chosen is
-a point of the grid, never a record (quantile.proof.md).
+The utility of a grid point is minus the distance from the wanted rank to the ranks of the rows at
+that point. It is an integer in units of 1/b rows, for p = a/b. MIN and MAX are p = 0 and p = 1.
+The result is a point of the grid, never a value of a record (quantile.proof.md).
 """
 
 from __future__ import annotations
@@ -20,13 +20,14 @@ from sfumato.dp.refusal import Bug
 from sfumato.dp.sampling.certified_arithmetic import Interval, exp_minus, is_at_most
 from sfumato.dp.sampling.threshold_table import Integers
 
-MAX_DENOMINATOR: Final = 10**6  # of p: with up to 2**40 rows, utilities fit into 62 bits
+MAX_DENOMINATOR: Final = 10**6  # of p: with up to 2**40 rows, utilities fit in 62 bits
 
 
 def utilities(histogram: Integers, p: Fraction) -> Integers:
-    """Return minus the distance from rank p*n to [rows below, rows up to] of each grid point.
+    """Return the utility of each grid point for the quantile p; the last axis is the grid.
 
-    The last axis is the grid; the unit is 1/b of a row.
+    The utility is minus the distance from rank p*n to the interval [rows below the point, rows up
+    to the point]. The unit is 1/b of a row.
     """
     a, b = _parts(p)
     up_to: Integers = b * np.cumsum(histogram, axis=-1)
@@ -36,14 +37,14 @@ def utilities(histogram: Integers, p: Fraction) -> Integers:
 
 
 def _parts(p: Fraction) -> tuple[int, int]:
-    """Return numerator and denominator of a probability."""
+    """Check a quantile p; return its numerator and denominator."""
     if not 0 <= p <= 1 or p.denominator > MAX_DENOMINATOR:
         raise Bug("a quantile needs a fraction between 0 and 1 with a small denominator")
     return p.numerator, p.denominator
 
 
 def sensitivity(p: Fraction, rows: int) -> int:
-    """Return the most that a person with so many rows moves any utility, in units of 1/b rows."""
+    """Return the sensitivity of a utility, in units of 1/b rows, to a person with `rows` rows."""
     a, b = _parts(p)
     if rows < 1:
         raise Bug("a person has at least one row")
@@ -51,19 +52,19 @@ def sensitivity(p: Fraction, rows: int) -> int:
 
 
 def rank_sensitivity(p: Fraction, rows: int) -> Fraction:
-    """Return the same in ranks (rows): rows * max(p, 1 - p)."""
+    """Return the sensitivity of a utility in ranks (rows): rows * max(p, 1 - p)."""
     return Fraction(sensitivity(p, rows), p.denominator)
 
 
 def is_monotone(p: Fraction) -> bool:
-    """Say whether a joining person only ever lowers utilities: true of MIN and MAX alone."""
+    """Return whether adding a person never raises a utility; only MIN and MAX are monotone."""
     return p in (0, 1)
 
 
 def choose_quantiles(
     histograms: Integers, p: Fraction, *, epsilon: Fraction, rows: int, dice: Dice
 ) -> Integers:
-    """Return one grid index for each histogram [cells, grid]; each cell costs epsilon."""
+    """Choose one grid index for each histogram [cells, grid]; each cell costs epsilon."""
     rate = rate_for(epsilon, sensitivity(p, rows), monotone=is_monotone(p))
     blocks = max(1, min(histograms.shape[0], histograms.size // exponential.BLOCK))
     chosen = [
@@ -74,20 +75,23 @@ def choose_quantiles(
 
 
 def epsilon_of(epsilon_cell: Fraction, groups: int, quantiles: int) -> Fraction:
-    """Return what so many quantiles cost a person in so many groups: each choice adds up."""
+    """Return the total epsilon of all quantiles for a person in `groups` groups.
+
+    It is groups * quantiles * epsilon_cell, by basic composition.
+    """
     return groups * quantiles * Fraction(epsilon_cell)
 
 
 def rho_of(epsilon_cell: Fraction, groups: int, quantiles: int) -> Fraction:
-    """Return the same as rho: groups * quantiles * epsilon_cell**2 / 8."""
+    """Return the total rho of all quantiles: groups * quantiles * epsilon_cell**2 / 8."""
     return groups * quantiles * exponential.rho_of(epsilon_cell)
 
 
 def rank_error(epsilon: Fraction, sensitivity: Fraction, grid: int, confidence: Fraction) -> int:
-    """Return how many ranks the chosen point is off at most, at that confidence; public.
+    """Return the largest rank error of the chosen point at this confidence; it is public.
 
-    The sensitivity is that in ranks (`rank_sensitivity`). It is the smallest whole t with
-    grid * exp(-epsilon t / (2 sensitivity)) <= 1 - confidence: enough for any rows whatever.
+    It is the smallest integer t with grid * exp(-epsilon t / (2 sensitivity)) <= 1 - confidence,
+    and holds for all data. `sensitivity` is in ranks (`rank_sensitivity`).
     """
     rate = Fraction(epsilon) / (2 * Fraction(sensitivity))
     miss = (1 - confidence) / grid

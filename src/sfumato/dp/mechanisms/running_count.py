@@ -1,4 +1,4 @@
-"""The noise of a running count: one draw for each block of a tree, and prefixes of noisy blocks."""
+"""Running counts with the tree mechanism: noise for each block, and sums of noisy blocks."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ Number = TypeVar("Number", int, float)
 
 @dataclass(frozen=True)
 class Axis:
-    """Where the periods stand among an answer's cells: cells are above x periods x below."""
+    """The position of the time axis among the cells of an answer: [above, periods, below]."""
 
     above: int
     periods: int
     below: int
 
     def for_each_cell(self, of_periods: list[Number]) -> list[Number]:
-        """Return what belongs to each period, for every cell."""
+        """Repeat a value for each period over all cells."""
         shape = (self.above, self.periods, self.below)
         places = np.arange(self.periods).reshape(1, -1, 1)
         return [of_periods[place] for place in np.broadcast_to(places, shape).ravel().tolist()]
@@ -35,25 +35,25 @@ class Axis:
 
 @dataclass(frozen=True)
 class Running:
-    """The tree mechanism: noise for every block, and what it makes of the prefixes."""
+    """The tree mechanism of one aggregate: noise of each block, and the error of each prefix."""
 
     noise: Noise  # of each block
     tree: Tree
     axis: Axis
 
     def blocks(self, counts: Integers) -> Integers:
-        """Return the exact sum of each block: what noise is to be added to, one draw each."""
+        """Return the exact sum of each block, to which one draw of noise must be added."""
         return self.tree.blocks(self._along(counts)).ravel()
 
     def prefixes(self, noisy: Integers) -> Integers:
-        """Return the running counts of noisy blocks; free post-processing."""
+        """Return the running counts from noisy blocks; this is free post-processing."""
         return self.tree.prefixes(self._along(noisy)).ravel()
 
     def _along(self, cells: Integers) -> Integers:
         return cells.reshape(self.axis.above, self.axis.periods, self.axis.below)
 
     def std(self) -> float:
-        """Return the standard deviation of the least certain cell."""
+        """Return the standard deviation of the noisiest cell."""
         return std_of_several(self.noise, self.tree.most_blocks)
 
     def stds(self) -> list[float]:
@@ -62,21 +62,21 @@ class Running:
         return self.axis.for_each_cell([std_of_several(self.noise, n) for n in counts])
 
     def margin(self) -> int:
-        """Return the half-interval at 95 % of the least certain cell."""
+        """Return the half-width of the 95 % interval of the noisiest cell."""
         return margin_of_several(self.noise, self.tree.most_blocks)
 
     def margins(self) -> list[int]:
-        """Return the half-interval at 95 % of every cell."""
+        """Return the half-width of the 95 % interval of every cell."""
         counts = self.tree.blocks_of_prefixes().tolist()
         return self.axis.for_each_cell([margin_of_several(self.noise, n) for n in counts])
 
     def is_drawable(self) -> bool:
-        """Say whether the exact samplers reach that far, and so many draws stay in 64 bits."""
+        """Return whether the noise can be sampled exactly and a prefix's sum fits in 64 bits."""
         widest = self.noise.width() * math.sqrt(self.tree.most_blocks)
         return self.noise.is_drawable() and widest <= WIDEST
 
     def as_json(self) -> Json:
-        """Return the mechanism as the receipt prints it; exact."""
+        """Return the mechanism and its exact parameters as JSON for the receipt."""
         name = "scale" if self.noise.kind == "laplace" else "variance"
         return {
             "kind": f"discrete {self.noise.kind} tree",

@@ -1,9 +1,9 @@
-"""Skellam noise: the difference of two Poisson draws, exact, and closed under sums.
+"""Skellam noise, the difference of two Poisson draws: exact sampling and Rényi accounting.
 
-So the sum of shares that several parties draw, each in secret, is noise of the same law as one
-draw of the whole variance, and what it costs is known exactly as if one party had drawn it
-(skellam.proof.md; Agarwal, Kairouz, Liu 2021). A Poisson number is found by the same certified
-tables as all noise here; a large mean is drawn as a sum of smaller ones.
+A sum of independent Skellam draws is again Skellam. So several parties can each draw a share in
+secret. Their sum has the same distribution and privacy cost as one draw of the total variance
+(skellam.proof.md; Agarwal, Kairouz, Liu 2021). Poisson numbers are sampled from certified
+threshold tables. A Poisson draw of large mean is a sum of draws of smaller means.
 """
 
 from __future__ import annotations
@@ -24,22 +24,22 @@ from sfumato.dp.refusal import Bug, Refused
 from sfumato.dp.sampling.certified_arithmetic import Interval, ratio
 from sfumato.dp.sampling.threshold_table import Integers, Law, Table, draw_from, in_chunks, table_of
 
-MOST_VARIANCE: Final = Fraction(1 << 26)  # beyond it a draw is the sum of too many
-LARGEST_MEAN: Final = 1 << 14  # of one table
+MOST_VARIANCE: Final = Fraction(1 << 26)  # above it a draw would be a sum of too many draws
+LARGEST_MEAN: Final = 1 << 14  # largest Poisson mean of one table
 LEAST_ORDER: Final = 2
-ALWAYS: Final = Fraction(1)  # the chance that somebody is in, where nobody is drawn
+ALWAYS: Final = Fraction(1)  # sampling probability without subsampling
 _MARGIN: Final = Decimal("1e-9")
 
 
 def sample(variance: Fraction, count: int, dice: Dice) -> Integers:
-    """Return that many independent draws of Skellam noise, centred, of that variance."""
+    """Draw `count` independent numbers of centred Skellam noise with this variance."""
     check_variance(variance)
     mean = variance / 2
     return in_chunks(lambda size: poisson(mean, size, dice) - poisson(mean, size, dice), count)
 
 
 def check_variance(variance: Fraction) -> None:
-    """Refuse noise that cannot be drawn."""
+    """Refuse a variance that cannot be sampled exactly."""
     if variance <= 0:
         raise Bug("noise must have a variance above zero")
     if variance > MOST_VARIANCE:
@@ -51,11 +51,11 @@ def check_variance(variance: Fraction) -> None:
 
 
 def poisson(mean: Fraction, count: int, dice: Dice) -> Integers:
-    """Return that many independent Poisson draws: each the sum of draws of equal smaller means."""
+    """Draw `count` independent Poisson numbers, each as a sum of draws of equal smaller means."""
     parts = max(1, math.ceil(mean / LARGEST_MEAN))
     table = _poisson_table(mean / parts)
     total = np.zeros(count, dtype=np.int64)
-    for _ in range(parts):  # all at once they are gigabytes
+    for _ in range(parts):  # one part at a time; all parts at once would need gigabytes
         total += draw_from(table, count, dice)
     return total
 
@@ -66,19 +66,19 @@ def _poisson_table(mean: Fraction) -> Table:
 
 
 def poisson_law(mean: Fraction) -> Law:
-    """Return the thresholds P(X <= k) of the Poisson law."""
+    """Return the thresholds P(X <= k) of the Poisson distribution."""
     return lambda bits: _thresholds(mean, bits)
 
 
 def _thresholds(mean: Fraction, bits: int) -> Iterator[Interval]:
-    """Yield bounds of P(X <= k) for k = 0, 1, ..., without end.
+    """Yield bounds of P(X <= k) for k = 0, 1, ..., for ever.
 
-    Weights are taken relative to the likeliest k, so that they fit any precision; those below and
-    above the ones that count are bounded by their number and by a geometric series.
+    Weights are relative to that of the most likely k, so that they fit at any precision. Weights
+    that vanish are bounded: for small k by their number, for large k by a geometric series.
     """
     below, rest_below, above, rest_above = _weights(mean, bits)
     weights = [*reversed(below), *above]
-    skipped = int(mean) - len(below) + 1  # so many k have weights that vanish
+    skipped = int(mean) - len(below) + 1  # the number of small k whose weights vanish
     whole = (
         sum(low for low, _ in weights),
         sum(high for _, high in weights) + rest_below + rest_above,
@@ -94,7 +94,11 @@ def _thresholds(mean: Fraction, bits: int) -> Iterator[Interval]:
 
 
 def _weights(mean: Fraction, bits: int) -> tuple[list[Interval], int, list[Interval], int]:
-    """Return bounds of mean**k / k! over that of k = int(mean): at and below it, and above it."""
+    """Return bounds of the weights mean**k / k!, divided by the weight of k = int(mean).
+
+    The result has four items: the weights for k <= int(mean), a bound of the omitted smaller k, the
+    weights for k > int(mean), and a bound of the omitted larger k.
+    """
     middle = int(mean)
     below = [(1 << bits, 1 << bits)]
     for k in range(middle, 0, -1):
@@ -103,7 +107,7 @@ def _weights(mean: Fraction, bits: int) -> tuple[list[Interval], int, list[Inter
             break
         below.append(weight)
     left_out = middle + 1 - len(below)
-    rest_below = left_out * below[-1][1]  # each of them is no heavier
+    rest_below = left_out * below[-1][1]  # each omitted weight is at most the last one
     above, last, k = [], below[0], middle
     while last[0] > 0:
         k += 1
@@ -124,10 +128,10 @@ def _below_one(bounds: Interval, bits: int) -> Interval:
 
 @lru_cache(maxsize=4096)
 def renyi(order: int, l1: int, l2_squared: int, variance: Fraction) -> Fraction:
-    """Return a bound of the Renyi divergence of that order between neighbours; exact.
+    """Bound the Rényi divergence of integer vectors with Skellam noise, as an exact fraction.
 
-    The neighbours differ by a vector of integers with these norms; each coordinate of the sum has
-    noise of at least that variance.
+    Neighbouring data sets give vectors that differ by at most the norms `l1` and `l2_squared`.
+    Each coordinate has noise of at least `variance`.
     """
     if order < LEAST_ORDER or l1 < 0 or l2_squared < 0 or variance <= 0:
         raise Bug("the bound holds for whole orders from 2 on")
@@ -137,12 +141,12 @@ def renyi(order: int, l1: int, l2_squared: int, variance: Fraction) -> Fraction:
 
 
 def curve_of(l1: int, l2_squared: int, variance: Fraction, chance: Fraction = ALWAYS) -> Curve:
-    """Return those bounds, by order; where everybody is in with that chance only, of that."""
+    """Return the Rényi curve of Skellam noise, under Poisson subsampling if chance is below 1."""
     own = partial(renyi, l1=l1, l2_squared=l2_squared, variance=variance)
     return own if chance == 1 else subsampled_renyi(own, chance)
 
 
-def epsilon_of(  # noqa: PLR0913, PLR0917  # what a price hangs on
+def epsilon_of(  # noqa: PLR0913, PLR0917  # the price depends on all of these
     l1: int,
     l2_squared: int,
     variance: Fraction,
@@ -150,7 +154,7 @@ def epsilon_of(  # noqa: PLR0913, PLR0917  # what a price hangs on
     rounds: int = 1,
     chance: Fraction = ALWAYS,
 ) -> Fraction:
-    """Return the epsilon at delta of so many rounds, rounded up."""
+    """Return the epsilon at delta of `rounds` releases with Skellam noise, rounded up."""
     curve = curve_of(l1, l2_squared, variance, chance)
     return epsilon_at(lambda order: rounds * curve(order), delta)
 
@@ -164,9 +168,9 @@ def variance_for(  # noqa: PLR0913, PLR0917  # as above
     chance: Fraction = ALWAYS,
     most: Fraction = MOST_VARIANCE,
 ) -> Fraction:
-    """Return the least whole variance with which so many rounds cost at most that epsilon.
+    """Return the smallest integer variance at which `rounds` releases cost at most epsilon.
 
-    What would be wider than `most` is refused; so is, whatever that says, what cannot be drawn.
+    A variance above `most` is refused, and so is one above MOST_VARIANCE, which cannot be drawn.
     """
     low, high = 0, int(min(most, MOST_VARIANCE))
     if epsilon_of(l1, l2_squared, Fraction(high), delta, rounds, chance) > epsilon:
@@ -179,7 +183,11 @@ def variance_for(  # noqa: PLR0913, PLR0917  # as above
 
 
 def share_of(variance: Fraction, floor: int, colluders: int) -> Fraction:
-    """Return the variance of each site's share, so that the honest of a floor have all of it."""
+    """Return the noise variance of each site's share.
+
+    At least `floor` sites contribute, of which `colluders` may be dishonest. The shares of the
+    others sum to at least the full variance.
+    """
     if not 0 <= colluders < floor:
         raise Bug("somebody honest must be left to draw noise")
     return variance / (floor - colluders)
@@ -187,9 +195,9 @@ def share_of(variance: Fraction, floor: int, colluders: int) -> Fraction:
 
 @lru_cache(maxsize=64)
 def reach(variance: Fraction, failure: Fraction) -> int:
-    """Return an x that |noise| reaches or passes with a chance of at most `failure`.
+    """Return a tail bound of the noise: an x with P(|noise| >= x) <= `failure`.
 
-    Chernoff: P(X >= x) <= exp(v (cosh s - 1) - s x) for every s; the best is asinh(x / v).
+    Chernoff: P(X >= x) <= exp(v (cosh s - 1) - s x) for every s; the best s is asinh(x / v).
     """
     low, high = 0, 1
     while _tail(variance, high) > failure:

@@ -1,8 +1,8 @@
-"""The exponential mechanism over distances: of the farthest candidate, or of a spanning tree.
+"""Private choice of a spanning tree, or of the worst candidate, by the exponential mechanism.
 
-The tree is grown like Kruskal's: each round chooses among the pairs that join what is not joined
-yet, by the same utilities and with fresh randomness. Which pairs are left is decided by what was
-chosen before, so the rounds compose (spanning_tree.proof.md).
+The tree is built as in Kruskal's algorithm. Each round chooses one pair among those that join two
+separate components, by the same utilities and with fresh randomness. Only earlier choices decide
+which pairs are left, so the rounds compose (spanning_tree.proof.md).
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from sfumato.dp.sampling.threshold_table import Integers
 
 
 def choose_worst(utilities: Integers, rate: Fraction, dice: Dice) -> int:
-    """Return one place, likelier the larger its utility."""
+    """Choose one index by the exponential mechanism; a larger utility is more likely."""
     return exponential_mechanism(utilities, None, rate, dice)
 
 
 def choose_tree(
     utilities: Integers, pairs: Sequence[tuple[int, ...]], rate: Fraction, dice: Dice
 ) -> tuple[int, ...]:
-    """Return the places of pairs that join everything to everything, each round at the rate."""
+    """Choose a spanning tree; return the indices of its pairs. Each round uses `rate`."""
     group = {end: end for pair in pairs for end in pair}
     chosen: list[int] = []
     while len(set(group.values())) > 1:

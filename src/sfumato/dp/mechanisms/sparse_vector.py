@@ -1,10 +1,12 @@
-"""Which answers are above a threshold, until the first few: the sparse vector technique.
+"""The sparse vector technique: which answers are above a threshold, up to the first few.
 
-The threshold gets its noise once, each answer gets noise that grows with the number of positives
-allowed, and it ends after so many (Lyu, Su, Li 2017, algorithm 7 without values; the broken
-variants are named in sparse_vector.proof.md). Only yes and no leave, never a noisy answer. Where
-all that one person moves adds up to no more than a bound, as with rows that are counted, the noisy
-answers are paid by themselves, and the threshold needs no noise.
+Noise is added to the threshold once. Each answer gets noise that grows with the allowed number of
+positives, and the mechanism stops after that many. It is algorithm 7 of Lyu, Su, Li (2017),
+without values; sparse_vector.proof.md names the broken variants. Only yes or no is released, never
+a noisy answer.
+
+With counts of disjoint rows, one person changes all answers by at most a bound in total. The noise
+on the answers alone is then enough, and the threshold needs no noise.
 """
 
 from __future__ import annotations
@@ -26,9 +28,9 @@ _THOUSAND: Final = 1000
 
 @dataclass(frozen=True)
 class SparseVector:
-    """What is fixed before anything is read: the noise of the threshold and of each answer."""
+    """Settings of a sparse vector run, fixed before any data is read: noise scales and epsilons."""
 
-    positives: int  # it ends after so many
+    positives: int  # the mechanism stops after this many
     threshold_epsilon: Fraction
     answer_epsilon: Fraction
     threshold_scale: Fraction
@@ -38,9 +40,9 @@ class SparseVector:
 def sparse_vector_for(
     epsilon: Fraction, positives: int, sensitivity: int, *, monotone: bool
 ) -> SparseVector:
-    """Return the split of epsilon that makes comparisons sharpest, and the scales it buys.
+    """Split epsilon between threshold and answers so that comparisons are most accurate.
 
-    Monotone: as a person joins, no answer rises while another falls.
+    `monotone` means: when a person is added, no answer rises while another falls.
     """
     if epsilon <= 0 or positives < 1 or sensitivity < 1:
         raise Bug("watching needs an epsilon, a number of positives and a sensitivity")
@@ -57,7 +59,7 @@ def sparse_vector_for(
 
 
 def sparse_vector_for_rows(epsilon: Fraction, positives: int, rows: int) -> SparseVector:
-    """Return the scales for counts of rows, if one person has at most so many in all of them."""
+    """Return the settings for row counts, if one person has at most `rows` rows in all of them."""
     if epsilon <= 0 or positives < 1 or rows < 1:
         raise Bug("watching needs an epsilon, a number of positives and a number of rows")
     return SparseVector(
@@ -70,7 +72,7 @@ def sparse_vector_for_rows(epsilon: Fraction, positives: int, rows: int) -> Spar
 
 
 def _two_thirds_power(number: int) -> Fraction:
-    """Return number**(2/3) in whole thousandths, rounded down."""
+    """Return number**(2/3), rounded down to a multiple of 1/1000."""
     cube = number**2 * _THOUSAND**3
     root = 1 << -(-cube.bit_length() // 3)
     while (closer := (2 * root + cube // root**2) // 3) < root:
@@ -81,9 +83,10 @@ def _two_thirds_power(number: int) -> Fraction:
 def first_above(
     answers: Integers, threshold: int, watch: SparseVector, dice: Dice
 ) -> NDArray[np.bool_]:
-    """Return for each answer whether it seems to reach the threshold, up to the last allowed yes.
+    """Return for each answer whether it is above the noisy threshold, up to the last allowed yes.
 
-    Noise is drawn for every answer, asked or not, so that the bytes do not tell where it ended.
+    Noise is drawn for every answer, also after the end, so that the number of random bytes does
+    not reveal where the mechanism stopped.
     """
     limit = threshold + _of_threshold(watch, dice)
     noisy = answers + laplace.sample(watch.answer_scale, answers.size, dice)
@@ -95,7 +98,7 @@ def first_above(
 
 
 def _of_threshold(watch: SparseVector, dice: Dice) -> int:
-    """Return the noise of the threshold: none if nothing is paid for it."""
+    """Draw the noise of the threshold, or return 0 if the threshold has no epsilon."""
     if not watch.threshold_scale:
         return 0
     return int(laplace.sample(watch.threshold_scale, 1, dice)[0])

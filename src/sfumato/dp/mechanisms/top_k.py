@@ -1,8 +1,8 @@
-"""The most frequent of some public candidates: their places, and never a count or a score.
+"""Private top-k: the indices of the k most frequent candidates, without their counts.
 
-k are peeled off one after the other, each by the exponential mechanism at epsilon / k; a single
-one may also be found as the largest noisy count. The candidates are public, or were selected
-before at their own price (soundness rule 19).
+Peeling: the exponential mechanism at epsilon / k chooses one candidate, removes it, and repeats.
+A single candidate may also be found as the largest noisy count (report noisy max). The candidates
+are public, or partition selection chose them before at its own price (soundness rule 19).
 """
 
 from __future__ import annotations
@@ -21,9 +21,10 @@ from sfumato.dp.sampling.threshold_table import Integers
 def most_frequent(
     counts: Integers, k: int, *, epsilon: Fraction, values: int, dice: Dice
 ) -> tuple[int, ...]:
-    """Return the places of k candidates in the order they were found; a person has few `values`.
+    """Return the indices of k candidates, in the order in which peeling chose them.
 
-    `values` is the most that one person adds to any one count; no count falls as they join.
+    `values` is the sensitivity of each count: one person adds at most that much to any count.
+    Adding a person must not lower a count.
     """
     if not 1 <= k <= counts.size:
         raise Bug("there must be at least as many candidates as are to be found")
@@ -38,14 +39,15 @@ def most_frequent(
 
 
 def rho_of(epsilon: Fraction, k: int) -> Fraction:
-    """Return what k peels at epsilon / k each cost together: epsilon**2 / (8 k)."""
+    """Return the total zCDP cost of k peels at epsilon / k each: epsilon**2 / (8 k)."""
     return k * exponential.rho_of(epsilon / k)
 
 
 def noisy_max(counts: Integers, *, epsilon: Fraction, values: int, dice: Dice) -> int:
-    """Return the place of the largest count plus discrete Laplace noise, the first if tied.
+    """Report noisy max: return the index of the largest count plus discrete Laplace noise.
 
-    It costs epsilon, and rho = epsilon**2 / 2. The noisy counts must never leave.
+    The first index wins a tie. The cost is epsilon, and rho = epsilon**2 / 2. The noisy counts
+    must never be released.
     """
     if counts.size == 0:
         raise Bug("there must be a candidate to be found")

@@ -1,1 +1,1 @@
-"""Exact samplers in integers: thresholds, powers, the geometric law."""
+"""Exact samplers in integer arithmetic: threshold tables, exponentials, geometric distribution."""

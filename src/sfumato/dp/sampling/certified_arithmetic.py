@@ -1,8 +1,7 @@
-"""Certified arithmetic on plain integers: bounds of exp(-x), of products, ratios and comparisons.
+"""Interval arithmetic on integers: certified bounds of exp(-x), products, ratios, comparisons.
 
 A number is kept as an interval (low, high) of integers that encloses 2**bits times its value.
-Whatever is rounded is rounded outwards, so a bound is true at every precision; more bits only
-make it narrower.
+All rounding is outwards, so the bounds hold at every precision; more bits only narrow them.
 """
 
 from __future__ import annotations
@@ -15,8 +14,8 @@ from typing import Final
 from sfumato.dp.ports import Dice
 
 Interval = tuple[int, int]
-Bounds = Callable[[int], Interval]  # bits -> the interval at that precision
-SLACK_BITS: Final = 64  # bounds are this much finer than the random bits they meet
+Bounds = Callable[[int], Interval]  # maps a number of bits to the interval at that precision
+SLACK_BITS: Final = 64  # bounds have this many more bits than the uniform compared with them
 
 
 def exp_minus(x: Fraction, bits: int) -> Interval:
@@ -42,7 +41,7 @@ def _exp_minus_small(x: Fraction, halvings: int, bits: int) -> Interval:
 
 
 def _exp_below(y: int, bits: int) -> int:
-    """Return a lower bound of exp(y): every term of the series is positive and rounded down."""
+    """Return a lower bound of exp(y): the Taylor series with each term rounded down."""
     term = total = 1 << bits
     order = 0
     while term:
@@ -53,14 +52,14 @@ def _exp_below(y: int, bits: int) -> int:
 
 
 def _exp_above(y: int, bits: int) -> int:
-    """Return an upper bound of exp(y), for y < 1/64: rounded up, and the rest of the series."""
+    """Return an upper bound of exp(y) for y < 1/64: terms rounded up, plus a bound of the rest."""
     term = total = 1 << bits
     order = 0
     while term > 1:
         order += 1
         term = -(-term * y // order >> bits)
         total += term
-    return total + 1  # what follows sums to less than the last term, which is 1
+    return total + 1  # the remaining terms sum to less than the last term, which is 1
 
 
 def product(a: Interval, b: Interval, bits: int) -> Interval:
@@ -80,7 +79,10 @@ def one_minus(a: Interval, bits: int) -> Interval:
 
 
 def is_at_most(bounds: Bounds, limit: Fraction) -> bool:
-    """Return whether the number is at most the limit; it must not be equal to it."""
+    """Return whether a number is at most the limit, with as many bits as needed.
+
+    The number must not equal the limit: the loop could then run for ever.
+    """
     bits = 96
     while True:
         low, high = bounds(bits)
@@ -94,18 +96,18 @@ def is_at_most(bounds: Bounds, limit: Fraction) -> bool:
 
 @dataclass(frozen=True)
 class Uniform:
-    """A uniform number in [0, 1) of which the first bits are known and the rest undrawn."""
+    """A uniform random number in [0, 1): the first bits are drawn, the rest are drawn on demand."""
 
     prefix: int
     bits: int
 
     def longer(self, dice: Dice) -> Uniform:
-        """Return the same number with as many bits again."""
+        """Return the same number with twice as many bits drawn."""
         fresh = int.from_bytes(dice.draw(self.bits // 8), "little")
         return Uniform(self.prefix << self.bits | fresh, 2 * self.bits)
 
     def is_below(self, number: Interval) -> bool | None:
-        """Return whether it lies below a number bounded at `fine_bits`; None while open."""
+        """Compare with a number bounded at `fine_bits`; None if more bits must decide."""
         if self.prefix + 1 << SLACK_BITS <= number[0]:
             return True
         if self.prefix << SLACK_BITS >= number[1]:
@@ -114,12 +116,12 @@ class Uniform:
 
     @property
     def fine_bits(self) -> int:
-        """The precision at which a number is compared with this one."""
+        """The number of bits for the bounds of a number that is compared with this one."""
         return self.bits + SLACK_BITS
 
 
 def is_uniform_below(uniform: Uniform, bounds: Bounds, dice: Dice) -> bool:
-    """Return whether the uniform lies below the number; draws until that is certain."""
+    """Return whether the uniform is below the number; draw more bits until that is certain."""
     while True:
         verdict = uniform.is_below(bounds(uniform.fine_bits))
         if verdict is not None:

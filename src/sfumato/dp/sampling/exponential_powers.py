@@ -1,9 +1,9 @@
-"""Certified exp(-rate * gap) of many integer gaps at once, in integers alone.
+"""Vectorised, certified exp(-rate * gap) for integer gaps, in integer arithmetic.
 
-A gap is taken apart into digits of eight bits, and exp(-rate * gap) is the product of one table
-entry per digit. The tables are certified and every product is rounded down, so the result is a
-lower bound, and less than `MOST_OFF` units below the truth (dp/mechanisms/exponential.proof.md).
-For the rare decision that needs more, the same digits are multiplied as intervals of any precision.
+A gap is split into digits of eight bits, and exp(-rate * gap) is the product of one table entry
+per digit. The table entries are certified lower bounds and every product is rounded down. So the
+result is a lower bound, less than `MOST_OFF` units too low (dp/mechanisms/exponential.proof.md).
+Where a draw needs more precision, the same digits are multiplied as intervals of any precision.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from sfumato.dp.sampling.certified_arithmetic import Interval, exp_minus, produc
 
 Words = NDArray[np.uint64]
 
-UNIT_BITS: Final = 63  # a power is an integer of units 2**-63, so that 1 fits into a word
-MOST_OFF: Final = 24  # units: eight digits, each off by less than three
+UNIT_BITS: Final = 63  # a result is an integer in units of 2**-63, so that 1.0 fits in 64 bits
+MOST_OFF: Final = 24  # largest error in units: eight digits with an error below three each
 DIGIT_BITS: Final = 8
 DIGITS: Final = 1 << DIGIT_BITS
-VANISHED: Final = 46  # exp(-46) < 2**-66
+VANISHED: Final = 46  # a rate * gap above this counts as zero: exp(-46) < 2**-66
 _HALF: Final = np.uint64(32)
 _LOW_HALF: Final = np.uint64((1 << 32) - 1)
 _WORD: Final = 1 << 64
@@ -34,7 +34,10 @@ _WORD: Final = 1 << 64
 
 @dataclass(frozen=True, eq=False)
 class Powers:
-    """The tables of one rate: what digit d in place j stands for; gaps above `last` vanish."""
+    """The tables of one rate: entry d of table j is exp(-rate * d * 256**j).
+
+    For gaps above `last` the result is zero.
+    """
 
     last: int
     tables: tuple[Words, ...]
@@ -42,7 +45,7 @@ class Powers:
 
 @lru_cache(maxsize=64)
 def powers_of(rate: Fraction) -> Powers:
-    """Return the tables of the rate."""
+    """Build and cache the tables for a rate."""
     if rate <= 0:
         raise Bug("a rate of choosing must be above zero")
     last = min(_WORD - 1, VANISHED * rate.denominator // rate.numerator)
@@ -50,12 +53,12 @@ def powers_of(rate: Fraction) -> Powers:
 
 
 def _places(last: int) -> int:
-    """Return how many digits a gap up to `last` has; at least one."""
+    """Return the number of 8-bit digits of the largest gap `last`, at least one."""
     return max(1, -(-last.bit_length() // DIGIT_BITS))
 
 
 def _table(rate: Fraction, place: int) -> Words:
-    """Return lower bounds of exp(-rate * digit * 256**place), off by little more than a unit."""
+    """Return lower bounds of exp(-rate * digit * 256**place), too low by little over one unit."""
     bits = UNIT_BITS + 64
     lows = [low >> 64 for low, _ in _fine_table(rate, place, bits)]
     return np.array(lows, dtype=np.uint64)
@@ -82,7 +85,7 @@ def _digit(gaps: Words, place: int) -> NDArray[np.intp]:
 
 
 def high_word(a: Words, b: Words) -> Words:
-    """Return floor(a * b / 2**64), exactly."""
+    """Return the high 64 bits of the 128-bit product: floor(a * b / 2**64), exactly."""
     a_low, a_high = a & _LOW_HALF, a >> _HALF
     b_low, b_high = b & _LOW_HALF, b >> _HALF
     one, other = a_high * b_low, a_low * b_high

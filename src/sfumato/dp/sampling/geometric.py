@@ -1,8 +1,9 @@
-"""The exact geometric law P(k) = (1-a) a**k, k = 0, 1, 2, ..., with a = exp(-1/scale).
+"""Exact sampling of the geometric distribution P(k) = (1-a) a**k, k >= 0, with a = exp(-1/scale).
 
-For a wide scale the draw is put together from binary digits, which are independent
-(geometric.proof.md): a small geometric on top, and below it truncated geometrics of at most seven
-bits each. So a scale that nobody has used before has some hundreds of thresholds, not thousands.
+A draw at a large scale is assembled from independent groups of binary digits
+(geometric.proof.md). The high digits are a geometric draw of small scale, and the lower digits
+are truncated geometric draws of at most seven bits each. So a new scale needs only hundreds of
+thresholds, not thousands.
 """
 
 from __future__ import annotations
@@ -18,18 +19,18 @@ from sfumato.dp.sampling.certified_arithmetic import Interval, exp_minus, one_mi
 from sfumato.dp.sampling.threshold_table import Integers, Law, Table, draw_from, in_chunks, table_of
 
 MAX_SCALE: Final = Fraction(1 << 50)
-TOP_SCALE: Final = 8  # from here on the low digits are drawn apart
+TOP_SCALE: Final = 8  # from this scale on, the low digits are drawn separately
 DIGIT_BITS: Final = 7  # at most
 
 
 def sample(scale: Fraction, count: int, dice: Dice) -> Integers:
-    """Return that many independent geometric draws."""
+    """Draw `count` independent geometric numbers."""
     check_scale(scale)
     return in_chunks(lambda size: draw_geometric(scale, size, dice), count)
 
 
 def draw_geometric(scale: Fraction, count: int, dice: Dice) -> Integers:
-    """Return one chunk of geometric draws: the top, then digit after digit."""
+    """Draw one chunk of geometric numbers: the high digits first, then each group of low digits."""
     low_bits = bits_below(scale)
     numbers = draw_from(_top_table(scale / (1 << low_bits)), count, dice)
     for width in digit_widths(low_bits):
@@ -40,18 +41,18 @@ def draw_geometric(scale: Fraction, count: int, dice: Dice) -> Integers:
 
 
 def bits_below(scale: Fraction) -> int:
-    """Return how many binary digits are drawn apart, so that the top's scale is below 8."""
+    """Return how many low bits are drawn separately, so that the high part has a scale below 8."""
     return (int(scale) // TOP_SCALE).bit_length()
 
 
 def digit_widths(low_bits: int) -> list[int]:
-    """Return the widths of the digits, from the top: as few as can be, and as even as can be."""
+    """Split the low bits into the fewest groups of nearly equal width; return the widths."""
     count = -(-low_bits // DIGIT_BITS)
     return [(low_bits + place) // count for place in range(count)]
 
 
 def check_scale(scale: Fraction) -> None:
-    """Refuse a scale so wide that a draw might not fit into 64 bits."""
+    """Refuse a scale so large that a draw might not fit in 64 bits."""
     if scale <= 0:
         raise Bug("noise must have a scale above zero")
     if scale > MAX_SCALE:
@@ -63,7 +64,7 @@ def check_scale(scale: Fraction) -> None:
 
 
 def falling(start: Interval, factor: Interval, bits: int) -> Iterator[Interval]:
-    """Yield bounds of 1 - start, 1 - start*factor, 1 - start*factor**2, ... without end."""
+    """Yield bounds of 1 - start, 1 - start*factor, 1 - start*factor**2, ... for ever."""
     one, (low, high), (least, most) = 1 << bits, start, factor
     while True:
         yield one - high, one - low
@@ -81,7 +82,7 @@ def _digit_table(scale: Fraction, width: int) -> Table:
 
 
 def geometric_law(scale: Fraction) -> Law:
-    """Return the thresholds P(X <= k) = 1 - a**(k+1)."""
+    """Return the thresholds P(X <= k) = 1 - a**(k+1) of the geometric distribution."""
 
     def law(bits: int) -> Iterator[Interval]:
         a = exp_minus(1 / scale, bits)
@@ -91,7 +92,10 @@ def geometric_law(scale: Fraction) -> Law:
 
 
 def digit_law(scale: Fraction, width: int) -> Law:
-    """Return the thresholds (1 - a**(k+1)) / (1 - a**m) of a geometric kept below m = 2**width."""
+    """Return the thresholds of a geometric truncated below m: (1 - a**(k+1)) / (1 - a**m).
+
+    Here m = 2**width.
+    """
 
     def law(bits: int) -> Iterator[Interval]:
         a = exp_minus(1 / scale, bits)

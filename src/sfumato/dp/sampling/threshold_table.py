@@ -1,11 +1,16 @@
-"""Exact sampling from a table of certified thresholds, by few random bits and no floats.
+"""Exact inversion sampling from a table of certified thresholds, without floats.
 
-A uniform number in [0, 1) falls between two thresholds P(X <= k), and that k is the draw. Of the
-uniform number 16 bits are drawn; they name a cell, and the guide knows the outcome if no threshold
-lies in the cell. Else 48 more bits are drawn, and a binary search finds the place among the floors
-of 2**64 times the thresholds. A uniform number whose 64 bits *equal* a floor is decided by more
-bits and finer thresholds, doubled until certain. So the draw is exact with probability one, the
-tail included: nothing is cut off (`tests/dp/sampling/test_threshold_table.py`).
+A uniform number in [0, 1) falls between two thresholds P(X <= k), and that k is the draw:
+
+1. 16 random bits select a cell of a guide table. If no threshold is inside the cell, the guide
+   gives the outcome.
+2. Otherwise 48 more bits are drawn. A binary search finds the outcome among the floors of 2**64
+   times the thresholds.
+3. If the 64 bits *equal* a floor, more bits and finer thresholds decide; the precision doubles
+   until the outcome is certain.
+
+So the draw is exact with probability one, and the tail is not truncated
+(`tests/dp/sampling/test_threshold_table.py`).
 """
 
 from __future__ import annotations
@@ -23,15 +28,15 @@ from sfumato.dp.refusal import Bug
 from sfumato.dp.sampling.certified_arithmetic import Interval, Uniform
 
 Integers = NDArray[np.int64]
-# bits -> bounds of P(X <= k) for k = 0, 1, 2, ..., every one below 1: an endless law never ends,
-# a finite one leaves out its last outcome.
+# A distribution: maps a number of bits to bounds of P(X <= k) for k = 0, 1, 2, ..., each below 1.
+# For infinitely many outcomes the iterator never ends; for finitely many it omits the last one.
 Law = Callable[[int], Iterator[Interval]]
 
 CELL_BITS: Final = 16
 REST_BITS: Final = 48
 FLOOR_BITS: Final = 64
-CHUNK: Final = 1 << 17  # draws handled at once, so that the work stays in the cache
-MAX_OUTCOME: Final = (1 << 15) - 2  # with 48 binary digits below it, and one more, it still fits
+CHUNK: Final = 1 << 17  # draws per chunk, so that the arrays stay in the CPU cache
+MAX_OUTCOME: Final = (1 << 15) - 2  # so that 1 + (outcome << 48 | low bits) fits in 64 bits
 _TOP: Final = (1 << FLOOR_BITS) - 1
 _FIRST_BITS: Final = 192
 _OPEN: Final = -1
@@ -39,7 +44,7 @@ _OPEN: Final = -1
 
 @dataclass(frozen=True, eq=False)
 class Table:
-    """A law made ready: the guide over 16-bit cells, and the floors of its thresholds."""
+    """A distribution ready for sampling: the guide over 16-bit cells, and the threshold floors."""
 
     law: Law
     floors: NDArray[np.uint64]
@@ -47,7 +52,7 @@ class Table:
 
 
 def table_of(law: Law) -> Table:
-    """Return the law made ready."""
+    """Build the sampling table of a distribution."""
     floors = np.array(certified_floors(law), dtype=np.uint64)
     if floors.size >= 1 << 15:
         raise Bug("a table of noise is too long for its guide")
@@ -55,7 +60,7 @@ def table_of(law: Law) -> Table:
 
 
 def certified_floors(law: Law) -> list[int]:
-    """Return floor(2**64 P(X <= k)) for k = 0, 1, ..., each certain, up to the first 2**64 - 1."""
+    """Return the certain floor(2**64 P(X <= k)) for k = 0, 1, ..., up to the first 2**64 - 1."""
     bits = _FIRST_BITS
     while (floors := _floors_at(law, bits)) is None:
         bits *= 2
@@ -63,12 +68,12 @@ def certified_floors(law: Law) -> list[int]:
 
 
 def _floors_at(law: Law, bits: int) -> list[int] | None:
-    """Return the floors, or None if this precision leaves one of them open."""
+    """Return the floors, or None if this precision cannot decide one of them."""
     shift = bits - FLOOR_BITS
     floors: list[int] = []
     for low, high in law(bits):
         floor = low >> shift
-        if floor != min(high >> shift, _TOP):  # a threshold is below 1, so its floor is at most top
+        if floor != min(high >> shift, _TOP):  # a threshold is below 1, so its floor is <= _TOP
             return None
         floors.append(floor)
         if floor == _TOP:
@@ -77,7 +82,7 @@ def _floors_at(law: Law, bits: int) -> list[int] | None:
 
 
 def _guide(floors: NDArray[np.uint64]) -> NDArray[np.int16]:
-    """Return the outcome of each cell, or -1 where a threshold leaves it open."""
+    """Return the outcome of each 16-bit cell, or -1 if a threshold is inside the cell."""
     cells = (floors >> np.uint64(REST_BITS)).astype(np.int64)
     cells_between = np.diff(cells, prepend=0, append=1 << CELL_BITS)
     guide = np.repeat(np.arange(floors.size + 1, dtype=np.int16), cells_between)
@@ -86,14 +91,14 @@ def _guide(floors: NDArray[np.uint64]) -> NDArray[np.int16]:
 
 
 def draw_from(table: Table, count: int, dice: Dice) -> Integers:
-    """Return that many independent draws from the law."""
+    """Draw `count` independent outcomes, as 64-bit integers."""
     return places_from(table, count, dice).astype(np.int64)
 
 
 def places_from(table: Table, count: int, dice: Dice) -> NDArray[np.int16]:
-    """Return that many independent draws from the law, in 16 bits: MAX_OUTCOME fits."""
+    """Draw `count` independent outcomes, as 16-bit integers, in which MAX_OUTCOME fits."""
     cells = np.frombuffer(dice.draw(2 * count), dtype="<u2")
-    found = table.guide.take(cells, mode="clip")  # every cell is in the guide: nothing is clipped
+    found = table.guide.take(cells, mode="clip")  # no cell is ever clipped
     undecided = np.flatnonzero(found < 0)
     if undecided.size:
         found[undecided] = _search(table, cells[undecided], dice)
@@ -101,7 +106,7 @@ def places_from(table: Table, count: int, dice: Dice) -> NDArray[np.int16]:
 
 
 def _search(table: Table, cells: NDArray[np.uint16], dice: Dice) -> Integers:
-    """Return the outcomes of draws whose first 16 bits did not decide."""
+    """Decide the draws whose first 16 bits were not enough, by 48 more bits or, on a tie, more."""
     uniforms = (cells.astype(np.uint64) << np.uint64(REST_BITS)) | _rests(cells.size, dice)
     places: Integers = np.searchsorted(table.floors, uniforms, side="left").astype(np.int64)
     nearest = table.floors[np.minimum(places, table.floors.size - 1)]
@@ -112,14 +117,14 @@ def _search(table: Table, cells: NDArray[np.uint16], dice: Dice) -> Integers:
 
 
 def _rests(count: int, dice: Dice) -> NDArray[np.uint64]:
-    """Return that many uniform integers of 48 bits."""
+    """Draw `count` uniform 48-bit integers."""
     padded = np.zeros((count, 8), dtype=np.uint8)
     padded[:, :6] = np.frombuffer(dice.draw(6 * count), dtype=np.uint8).reshape(count, 6)
     return padded.reshape(-1).view("<u8")
 
 
 def resolve(law: Law, outcome: int, uniform: Uniform, dice: Dice) -> int:
-    """Return the outcome, at least this one, that ever more bits of the uniform decide."""
+    """Decide a tie: draw more bits of the uniform until the outcome, at least this, is certain."""
     decided = False
     while not decided:
         uniform = uniform.longer(dice)
@@ -130,7 +135,7 @@ def resolve(law: Law, outcome: int, uniform: Uniform, dice: Dice) -> int:
 
 
 def _advance(law: Law, outcome: int, uniform: Uniform) -> tuple[int, bool]:
-    """Return the outcome reached with the bits at hand, and whether it is the final one."""
+    """Advance to the outcome that the drawn bits allow; return it and whether it is final."""
     for threshold in islice(law(uniform.fine_bits), outcome, None):
         verdict = uniform.is_below(threshold)
         if verdict is None:
@@ -142,7 +147,7 @@ def _advance(law: Law, outcome: int, uniform: Uniform) -> tuple[int, bool]:
 
 
 def in_chunks(draw: Callable[[int], NDArray[np.signedinteger[Any]]], count: int) -> Integers:
-    """Return that many draws, made a cache-full at a time."""  # Any: of 32 bits or of 64
+    """Draw `count` numbers in chunks that fit in the CPU cache."""  # Any: 32 or 64 bits
     if count <= CHUNK:
         return draw(count).astype(np.int64, copy=False)
     drawn = np.empty(count, dtype=np.int64)
@@ -153,11 +158,11 @@ def in_chunks(draw: Callable[[int], NDArray[np.signedinteger[Any]]], count: int)
 
 
 def signs(count: int, dice: Dice) -> Integers:
-    """Return that many fair signs: 0 for plus, -1 for minus."""
+    """Draw `count` fair random signs: 0 for plus, -1 for minus."""
     octets = np.frombuffer(dice.draw((count + 7) // 8), dtype=np.uint8)
     return -np.unpackbits(octets, count=count).astype(np.int64)
 
 
 def signed(magnitudes: Integers, minus: Integers) -> Integers:
-    """Return the magnitudes with these signs (two's complement: -x is ~x + 1)."""
+    """Apply signs from `signs` to magnitudes (two's complement: -x is ~x + 1)."""
     return (magnitudes ^ minus) - minus

@@ -1,1 +1,1 @@
-"""Secure aggregation: masks, secret shares and the terms of a round."""
+"""Secure aggregation: masks, secret sharing, round terms, and both sides of the protocol."""

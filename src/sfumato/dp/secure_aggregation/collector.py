@@ -1,7 +1,8 @@
-"""The server's side of one secure sum: it adds up what it cannot read, and removes what is left.
+"""The server side of secure aggregation: sum masked updates, then remove the remaining masks.
 
-It is not trusted: what it may learn is held by the sites (participant.py). Its own checks keep a
-round alive when some sites send nonsense: such a message is refused and nothing of it is kept.
+The server is not trusted: the checks of the sites limit what it can learn (participant.py). Its
+own checks keep a round running if some sites send invalid messages. It refuses such a message and
+stores nothing of it.
 """
 
 from __future__ import annotations
@@ -41,41 +42,41 @@ from sfumato.dp.secure_aggregation.round_terms import Terms, invitation, opened
 
 STAGES: Final = ("keys", "shares", "update", "agreement", "revealed", "over")
 _PLACE: Final = 8
-MOST_TRIES: Final = 1000  # choices of shares, where some are wrong
+MOST_TRIES: Final = 1000  # most subsets of shares to try, if some shares are wrong
 
 
 class Collector:
-    """One round at the server; has state. `take` messages, then `close` the stage."""
+    """The server in one round of secure aggregation: `take` messages, then `close` the stage."""
 
     def __init__(self, terms: Terms, convener: Ed25519PrivateKey) -> None:
         self.terms = terms
         self.stage = "keys"
         self._convener = convener
-        self._said: dict[int, bytes] = {}  # by place: what came at this stage
+        self._said: dict[int, bytes] = {}  # place -> message of this stage
         self._asked = frozenset(range(len(terms.members)))
         self._keys: dict[int, bytes] = {}
         self._promises: dict[int, bytes] = {}
         self._sealed: dict[int, dict[int, bytes]] = {}  # receiver -> sender -> shares
         self._sharers = self._left = frozenset[int]()
-        self._told = self._listed = b""  # hashes of the lists that all were sent
-        self._revealed: dict[int, dict[int, bytes]] = {}  # of whom -> by whom -> share
+        self._told = self._listed = b""  # hashes of the sent lists of sharers and of survivors
+        self._revealed: dict[int, dict[int, bytes]] = {}  # owner -> revealer -> share
         self._is_whole = False
-        self._wrong: set[tuple[int, int]] = set()  # by whom, and of whose secret
+        self._wrong: set[tuple[int, int]] = set()  # wrong shares: (revealer, owner)
         self._sum = np.zeros(terms.size, dtype=word_type(terms.bits))
 
     def invitation(self) -> bytes:
-        """Return what every site of the cohort is sent first."""
+        """Return the signed invitation, the first message to every site of the cohort."""
         return invitation(self.terms, self._convener)
 
     def take(self, message: bytes) -> str:
-        """Take one site's message of the present stage; return the site's name."""
+        """Process one site's message of the current stage; return the site's name."""
         if self.stage == "over":
             raise refused("The round is over.")
         place = self._READ[self.stage](self, message)
         return self.terms.members[place].name
 
     def close(self) -> Mapping[str, bytes]:
-        """End the stage; return what each site that goes on is sent next (nothing at the end)."""
+        """End the stage; return the next message for each remaining site (none after the last)."""
         if self.stage == "over":
             raise Bug("the round is over")
         if len(self._said) < self.terms.floor:
@@ -136,7 +137,7 @@ class Collector:
     def _read_update(self, message: bytes) -> int:
         claim, masked = decode_fields(message, "masked", 2)
         place, (told, digest) = self._open(claim, 2)
-        if told != self._told:  # every other site would refuse a list with such a word in it
+        if told != self._told:  # the other sites would refuse a list with such an update
             raise refused("The site says that it was told of other sharers.")
         exactly(masked, self._sum.nbytes, "masked")
         if sha256(masked).digest() != digest:
@@ -189,7 +190,7 @@ class Collector:
         return {}
 
     def _secret_of(self, place: int) -> bytes:
-        """Return a survivor's seed, or the mask key of a site that has gone, from its shares."""
+        """Recover a survivor's seed, or a dropped site's mask key, from the revealed shares."""
         shares = self._revealed.get(place, {})
         if len(shares) < self.terms.threshold:
             self.stage = "over"
@@ -204,10 +205,10 @@ class Collector:
         raise refused(f"The revealed shares do not give what the site {name!r} had promised.")
 
     def _note_wrong(self, of: int, shares: Mapping[int, bytes], chosen: tuple[int, ...]) -> None:
-        """Keep which shares are not of the secret that the others give.
+        """Record the shares that are inconsistent with the recovered secret.
 
-        Whether the site that showed such a share lies, or the one that had handed it out, nobody
-        can tell: so both are kept.
+        Either the site that revealed the share cheats, or the one that dealt it. Nobody can decide
+        which, so both are recorded.
         """
         right = {one: shares[one] for one in chosen}
         for other in shares.keys() - set(chosen):
@@ -221,7 +222,7 @@ class Collector:
         return public == self._keys[place]
 
     def _unpair(self, gone: int, mask: X25519PrivateKey) -> None:
-        """Take off what the survivors had put on against a site that has gone."""
+        """Remove the pairwise masks between the survivors and a dropped site."""
         for place in self.terms.near[gone] & self._left:
             key = pair_key(mask, self._keys[place], self.terms, gone, place)
             (take_mask if place < gone else add_mask)(self._sum, key)
@@ -234,12 +235,12 @@ class Collector:
 
     @property
     def survivors(self) -> tuple[str, ...]:
-        """Return the names of the sites that the sum is of."""
+        """Return the names of the sites whose updates are in the sum."""
         return tuple(self.terms.members[place].name for place in sorted(self._left))
 
     @property
     def wrong_shares(self) -> tuple[tuple[str, str], ...]:
-        """Return who showed wrong shares and whose they were; the others made up for them."""
+        """Return pairs (revealer, dealer) of wrong shares; correct shares replaced them."""
         names = [member.name for member in self.terms.members]
         return tuple((names[shown], names[dealt]) for shown, dealt in sorted(self._wrong))
 
@@ -260,9 +261,9 @@ class Collector:
 
 
 def _choices(places: Sequence[int], count: int) -> Iterator[tuple[int, ...]]:
-    """Yield each choice of so many places once, first those that leave the fewest out.
+    """Yield every subset of `count` places once, in an order that soon excludes each place.
 
-    In the order of their names a liar who comes early would be in more of them than are tried.
+    In lexicographic order, a wrong share at an early place would be in all subsets that are tried.
     """
     for left_out in range(len(places) - count + 1):
         *earlier, last = places[: count + left_out]
@@ -271,7 +272,7 @@ def _choices(places: Sequence[int], count: int) -> Iterator[tuple[int, ...]]:
 
 
 def _by_place(field: bytes, kind: str, size: int) -> dict[int, bytes]:
-    """Return what is said of each place, once of each."""
+    """Decode a field of fixed-size values by place; refuse duplicates or a wrong order."""
     found = {}
     for item in decode_fields(field, kind):
         exactly(item, _PLACE + size, kind)

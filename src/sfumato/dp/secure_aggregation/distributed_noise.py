@@ -1,4 +1,7 @@
-"""A secure sum with noise: each site draws a share of it, so that no single party knows it."""
+"""Distributed differential privacy: a secure sum in which each site adds a share of the noise.
+
+No single party knows the total noise.
+"""
 
 from __future__ import annotations
 
@@ -19,27 +22,31 @@ from sfumato.dp.secure_aggregation.round_terms import LEAST_BITS, MOST_BITS
 from sfumato.dp.secure_aggregation.stochastic_rounding import Grid, Numbers, PeopleGrid
 
 AnyGrid = Grid | PeopleGrid | DitheredGrid
-FAILS: Final = 100  # a part of delta for the chance that a site's numbers do not fit the width
+FAILS: Final = 100  # 1/FAILS of delta pays for the probability that numbers exceed the width
 
 
 @dataclass(frozen=True)
 class NoisySum:
-    """How one round of a private sum is made; every number of it is public before the round.
+    """The public parameters of one round of a private sum.
 
-    The guarantee is against the server together with `colluders` sites, for a unit whose absence
-    changes one update: to zero, or by one clipped part of a sum (`moves` is 1), or to any other
-    update within the clip (2: a person behind an update that was clipped as a whole). Who is in
-    the cohort is public.
+    The guarantee holds against the server together with `colluders` sites. Removing one privacy
+    unit changes a single update, by at most `moves` times the clip:
+
+    - `moves` = 1: the update becomes zero, or loses one clipped part of a sum.
+    - `moves` = 2: it becomes any other update within the clip, for a person in an update that is
+      clipped as a whole.
+
+    The members of the cohort are public.
     """
 
     grid: AnyGrid
     sites: int
     floor: int
     colluders: int
-    variance: Fraction  # of the noise that the honest of a floor draw together, in steps squared
-    failure: Fraction  # the chance that some site's noisy numbers do not fit the width
+    variance: Fraction  # of the total noise of a floor's honest sites, in steps squared
+    failure: Fraction  # probability that some site's noisy numbers exceed the width
     moves: int = 2
-    chance: Fraction = skellam.ALWAYS  # that somebody is in, by a secret coin in each round
+    chance: Fraction = skellam.ALWAYS  # sampling probability of a person in each round
 
     def __post_init__(self) -> None:
         if not 0 <= self.colluders < self.floor <= self.sites or not 0 < self.failure < 1:
@@ -52,16 +59,16 @@ class NoisySum:
 
     @property
     def share(self) -> Fraction:
-        """Return the variance of the noise that each site adds."""
+        """Return the variance of the noise share that each site adds."""
         return skellam.share_of(self.variance, self.floor, self.colluders)
 
     @property
     def bits(self) -> int:
-        """Return the width at which every site's numbers fit but for the chance of `failure`.
+        """Return the modulus width in bits for which all numbers fit, except with `failure`.
 
-        A site sends numbers of at most a cohort's part of half the width, or nothing
-        (participant.py): so no sum wraps around, and `failure` is the chance that a site's
-        silence depends on its data. It is counted in delta, with its weight at the neighbour's.
+        A site sends numbers of at most (half the modulus / number of sites), or nothing
+        (participant.py). So no sum wraps around. `failure` is the probability that a site's silence
+        depends on its data; delta includes it, for the data and for its neighbour.
         """
         far = skellam.reach(self.share, self.failure / (self.sites * self.grid.size))
         need = self.sites * (self.grid.most_each + far) + 1
@@ -71,7 +78,7 @@ class NoisySum:
         return bits
 
     def epsilon(self, delta: Fraction, rounds: int = 1) -> Fraction:
-        """Return what so many rounds cost at delta, the failures of all rounds counted in it."""
+        """Return the epsilon of `rounds` rounds; delta also covers the failures of all rounds."""
         curve = self._curve()
         found = epsilon_beside(lambda order: rounds * curve(order), delta, rounds * self.failure)
         if found is None:
@@ -79,7 +86,7 @@ class NoisySum:
         return found
 
     def renyi(self, order: int) -> Fraction:
-        """Return a bound of the divergence that one round costs at that order."""
+        """Return a bound of the Rényi divergence of one round at this order."""
         return self._curve()(order)
 
     def _curve(self) -> Curve:
@@ -88,7 +95,7 @@ class NoisySum:
         )
 
     def noisy(self, update: Numbers, dice: Dice) -> NDArray[np.int64]:
-        """Return the update clipped and rounded, with this site's share of the noise."""
+        """Clip and round an update, and add this site's share of the noise."""
         if isinstance(self.grid, DitheredGrid):
             raise Bug("exact sums are rounded where their noise was drawn before they were known")
         noise = skellam.sample(self.share, self.grid.size, dice)
@@ -108,7 +115,7 @@ def noisy_sum_for(  # noqa: PLR0913  # what a card says of a federation
     chance: Fraction = skellam.ALWAYS,
     most: Fraction = skellam.MOST_VARIANCE,
 ) -> NoisySum:
-    """Return the round with the least noise that so many of them may have at that price."""
+    """Return the parameters with the least noise at which `rounds` rounds cost at most epsilon."""
     failing = delta / FAILS
     failure = failure_within(epsilon, failing) / rounds
     l1, l2_squared = _sensitivity(grid, moves)
@@ -118,5 +125,5 @@ def noisy_sum_for(  # noqa: PLR0913  # what a card says of a federation
 
 
 def _sensitivity(grid: AnyGrid, moves: int) -> tuple[int, int]:
-    """Return the L1 and the squared L2 distance that a unit's absence moves the sum by."""
+    """Return the L1 sensitivity and the squared L2 sensitivity of the sum to one privacy unit."""
     return moves * grid.most_absolute, moves**2 * grid.most_squared

@@ -1,9 +1,10 @@
-"""Exact sums of clipped parts, put on a coarser grid by a dither that hangs on no row.
+"""Dithered rounding of exact sums of clipped parts; the dither is independent of the data.
 
-Rounding a sum to the nearest step may move every number by a whole step more than a person does: at
-worst a root of the size, as much as the clip itself. With a uniform dither the moves are
-independent and right on average, so the squared norm is close to what it should be but for a
-chance that is counted in delta (dp/learning/exact_arithmetic.proof.md).
+Rounding a sum to the nearest step can increase a person's effect on each number by a whole step.
+In the worst case that adds the square root of the size to the norm, as much as the clip itself.
+With a uniform dither, the rounding errors are independent and unbiased. The squared norm is then
+close to that before rounding, except with a probability that delta includes
+(dp/learning/exact_arithmetic.proof.md).
 """
 
 from __future__ import annotations
@@ -22,20 +23,20 @@ from sfumato.dp.ports import Dice
 from sfumato.dp.refusal import Bug
 from sfumato.dp.secure_aggregation.participant import bad_update
 
-UNIT_BITS: Final = 30  # what is rounded comes in whole units of 2**-30
+UNIT_BITS: Final = 30  # inputs are integers in units of 2**-30
 MOST_UNITS: Final = 1 << 62
 _WORD: Final = 8
 
 
 @dataclass(frozen=True)
 class DitheredGrid:
-    """The norm of a person's part, and the steps, of 2**shift units each, that it is counted in."""
+    """The integer grid of exact sums: a person's clipping norm, and steps of 2**shift units."""
 
     clip: Fraction
     shift: int
     size: int
-    people: int  # so many parts of that norm a site's sum may have, from its card
-    chance: Fraction  # that the dither moves a person's part farther than `most_squared`
+    people: int  # the most parts of that norm in a site's sum, from its card
+    chance: Fraction  # probability that a person's effect exceeds `most_squared`
 
     def __post_init__(self) -> None:
         if self.clip <= 0 or not 0 <= self.shift <= UNIT_BITS or self.size < 1 or self.people < 1:
@@ -47,15 +48,15 @@ class DitheredGrid:
 
     @property
     def steps(self) -> Fraction:
-        """Return the clip in steps."""
+        """Return the clipping norm in steps."""
         return self.clip * (1 << UNIT_BITS) / (1 << self.shift)
 
     @cached_property
     def most_squared(self) -> int:
-        """Return the squared norm by which one person moves the integers, but for `chance`.
+        """Return the squared L2 sensitivity to one person, which holds except with `chance`.
 
-        By Hoeffding, once for the moves' squares and once for their product with the part; and
-        never more than a whole step in every number.
+        It uses Hoeffding's inequality twice: for the squares of the rounding errors, and for their
+        product with the person's part. Each rounding error is at most one step.
         """
         with localcontext(Context(prec=40)):
             far = Decimal(2 * self.chance.denominator) / Decimal(self.chance.numerator)
@@ -68,16 +69,16 @@ class DitheredGrid:
 
     @property
     def most_absolute(self) -> int:
-        """Return the largest sum of absolute values by which one person can move them."""
+        """Return the L1 sensitivity of the integers to one person, except with `chance`."""
         return min(self.most_squared, math.isqrt(self.size * self.most_squared) + 1)
 
     @property
     def most_each(self) -> int:
-        """Return the largest that one integer can be."""
+        """Return the largest absolute value of one integer."""
         return math.ceil(self.steps * self.people) + 1
 
     def rounded(self, update: NDArray[np.int64], dice: Dice) -> NDArray[np.int64]:
-        """Return the sum in steps, each number rounded up with the chance of its fraction."""
+        """Round a sum to steps; each number rounds up with probability of its fractional part."""
         if update.shape != (self.size,) or update.dtype != np.int64:
             raise bad_update("It is no sum of clipped parts.")
         words = np.frombuffer(dice.draw(_WORD * self.size), dtype="<u8")
@@ -85,5 +86,5 @@ class DitheredGrid:
         return np.asarray((update + dither) >> self.shift)
 
     def numbers(self, total: NDArray[np.int64]) -> NDArray[np.float64]:
-        """Return a sum in steps as numbers."""
+        """Convert a sum in steps back to real numbers."""
         return np.asarray(total * 2.0 ** (self.shift - UNIT_BITS))

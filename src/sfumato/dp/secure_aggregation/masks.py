@@ -1,4 +1,4 @@
-"""Masks: keys agreed by X25519, stretched by ChaCha20 into as many uniform words as are needed."""
+"""Masks for secure aggregation: X25519 key agreement, expanded by ChaCha20 to random words."""
 
 from __future__ import annotations
 
@@ -18,71 +18,74 @@ from sfumato.dp.secure_aggregation.message_encoding import refused
 
 Words = NDArray[np.unsignedinteger[Any]]  # Any: of 32 bits or of 64
 KEY_BYTES: Final = 32
-_CHUNK: Final = 1 << 15  # words handled at once, so that they stay in the cache
+_CHUNK: Final = 1 << 15  # words per chunk, so that they fit in the CPU cache
 _NARROW: Final = 32
 
 
 def word_type(bits: int) -> np.dtype[np.unsignedinteger[Any]]:
-    """Return the type of word in which integers modulo 2**bits are kept."""
+    """Return the dtype for integers modulo 2**bits: 32-bit or 64-bit words."""
     return np.dtype("<u4") if bits <= _NARROW else np.dtype("<u8")
 
 
 def reduced(words: Words, bits: int) -> Words:
-    """Return the words modulo 2**bits."""
+    """Reduce words modulo 2**bits."""
     kept: Words = words & words.dtype.type((1 << bits) - 1)
     return kept
 
 
 def from_signed(values: NDArray[np.int64], bits: int) -> Words:
-    """Return signed integers as words modulo 2**bits."""
+    """Convert signed integers to words modulo 2**bits."""
     wide = values.astype(np.int64).view(np.uint64) & np.uint64((1 << bits) - 1)
     return wide.astype(word_type(bits))
 
 
 def to_signed(words: Words, bits: int) -> NDArray[np.int64]:
-    """Return the words modulo 2**bits as the integers closest to zero."""
+    """Convert words modulo 2**bits to signed integers, those closest to zero."""
     wide = words.astype(np.uint64) << np.uint64(64 - bits)
     return wide.view(np.int64) >> np.int64(64 - bits)
 
 
 def agreed_key(own: X25519PrivateKey, other: bytes, digest: bytes, use: bytes) -> bytes:
-    """Return the 256-bit key that two sites share for this round and this use, and nobody else."""
+    """Derive the secret 256-bit key that two sites share for this round and this use."""
     try:
         shared = own.exchange(X25519PublicKey.from_public_bytes(other))
-    except ValueError as wrong:  # a point of low order, with which everyone would agree
+    except ValueError as wrong:  # a low-order point: the shared secret would be public
         raise refused("A site's key is none that can be agreed with.") from wrong
     return HKDF(SHA256(), KEY_BYTES, salt=digest, info=b"sfumato sum " + use).derive(shared)
 
 
 def check_key(key: bytes) -> None:
-    """Refuse a public key of low order, with which everyone would agree; of no secret."""
+    """Refuse a public key of low order, because its shared secrets would be public.
+
+    The check uses a fixed private key, so it involves no secret.
+    """
     agreed_key(X25519PrivateKey.from_private_bytes(bytes(range(KEY_BYTES))), key, b"", b"check")
 
 
 def own_key(seed: bytes, digest: bytes) -> bytes:
-    """Return the key of the mask that a site puts on for itself alone."""
+    """Derive the key of a site's self mask from its seed."""
     return HKDF(SHA256(), KEY_BYTES, salt=digest, info=b"sfumato sum self").derive(seed)
 
 
 def promise_of(seed: bytes, digest: bytes) -> bytes:
-    """Return what binds a site to its seed without showing it."""
+    """Return the commitment of a site to its seed: a hash that does not reveal it."""
     return sha256(b"sfumato sum seed" + digest + seed).digest()
 
 
 def add_mask(words: Words, key: bytes) -> None:
-    """Add the key's mask to the words, in place, modulo their width."""
+    """Add the mask of a key to the words, in place, modulo their width."""
     _apply(words, key, np.add)
 
 
 def take_mask(words: Words, key: bytes) -> None:
-    """Take the key's mask off the words, in place, modulo their width."""
+    """Subtract the mask of a key from the words, in place, modulo their width."""
     _apply(words, key, np.subtract)
 
 
 def _apply(words: Words, key: bytes, act: np.ufunc) -> None:
     if len(key) != KEY_BYTES:
         raise Bug("a mask is stretched from a key of 256 bits")
-    # a key serves one mask, so that the counter and the nonce may start at zero
+    # each key is used for one mask only, so counter and nonce may start at zero
     stream = Cipher(ChaCha20(key, bytes(16)), mode=None).encryptor()
     zeros = bytes(_CHUNK * words.itemsize)
     drawn = np.empty(_CHUNK, dtype=words.dtype)

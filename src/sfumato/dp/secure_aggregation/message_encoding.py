@@ -1,4 +1,4 @@
-"""Messages as bytes: a kind, then fields with their lengths. One value has one encoding."""
+"""Canonical message encoding: a kind, then length-prefixed fields; each value has one encoding."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _LENGTH: Final = 8
 
 
 def encode_fields(kind: str, *fields: bytes) -> bytes:
-    """Return the fields as one message of that kind."""
+    """Encode fields as one message of this kind."""
     name = kind.encode("ascii")
     parts = [MAGIC, bytes([len(name)]), name, len(fields).to_bytes(_COUNT, "little")]
     for field in fields:
@@ -21,7 +21,7 @@ def encode_fields(kind: str, *fields: bytes) -> bytes:
 
 
 def decode_fields(message: bytes, kind: str, count: int | None = None) -> list[bytes]:
-    """Return the fields of a message of that kind, so many of them if a count is given."""
+    """Decode the fields of a message; refuse another kind, or another number than `count`."""
     name = kind.encode("ascii")
     head = MAGIC + bytes([len(name)]) + name
     start = len(head) + _COUNT
@@ -48,19 +48,19 @@ def _fields(message: bytes, start: int, count: int, kind: str) -> list[bytes]:
 
 
 def exactly(field: bytes, size: int, kind: str) -> bytes:
-    """Return the field, which has that size or is refused."""
+    """Return the field unchanged; refuse one of another size."""
     if len(field) != size:
         raise malformed(kind)
     return field
 
 
 def malformed(kind: str) -> Refused:
-    """Return the refusal of bytes that are no message of that kind."""
+    """Build the refusal of bytes that are not a message of this kind."""
     return refused(f"The bytes are no message of the kind {kind!r}.")
 
 
 def refused(cause: str) -> Refused:
-    """Return the refusal of a message, of which nothing is kept."""
+    """Build the refusal of a message; the receiver has kept nothing of it."""
     return Refused(
         "sum-message-refused",
         cause,

@@ -1,9 +1,9 @@
-"""A site's side of one secure sum: bytes in, bytes out, each stage once and in order.
+"""The client side of secure aggregation: one site in one round, as a state machine over bytes.
 
-The protocol is Bonawitz et al. (2017) in its form against a server that lies: every message is
-signed, the list of survivors is agreed on before anything is revealed, and of one site either the
-shares of its own mask or those of its pairwise masks are revealed, never both. A site that has
-refused a message takes no further part in the round.
+The protocol is that of Bonawitz et al. (2017) against a malicious server. Every message is signed.
+The sites agree on the list of survivors before anything is revealed. For each site, either the
+shares of its self mask or those of its pairwise masks are revealed, never both. Each stage runs
+once, in order. A site that refuses a message leaves the round.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ from sfumato.dp.secure_aggregation.round_terms import (
     signed,
 )
 
-SEALED_BYTES: Final = 2 * secret_sharing.SHARE_BYTES + 16  # two shares and the tag
+SEALED_BYTES: Final = 2 * secret_sharing.SHARE_BYTES + 16  # two shares and the cipher's tag
 HASH_BYTES: Final = 32
 _PLACE: Final = 8
 _KEPT_BYTES: Final = ("_mask_secret", "_seed", "_heard", "_agreed")
@@ -61,7 +61,7 @@ _KEPT_FIELDS: Final = len(_KEPT_BYTES) + len(_KEPT_PLACES) + 2
 
 
 class Participant:
-    """One site in one round; has state, and forgets its secrets when the round is over for it."""
+    """One site in one round of secure aggregation; it deletes its secrets when the round ends."""
 
     def __init__(
         self,
@@ -71,7 +71,7 @@ class Participant:
         dice: Dice,
         used: set[bytes],
     ) -> None:
-        """Take part as that site; `used` holds the nonces of rounds it has been in, for ever."""
+        """Create the participant; `used` has the nonces of all rounds that the site ever joined."""
         self.name = name
         self._identity = identity
         self._trust = trust
@@ -80,9 +80,9 @@ class Participant:
         self._stage = "invited"
 
     def kept(self) -> bytes:
-        """Return all that the next stage needs, secrets too, for a site that ends between stages.
+        """Serialise the state, secrets included, for a process that ends between two stages.
 
-        Who keeps it must give it once: a stage done twice from one state could reveal both
+        The caller must use it at most once. Running a stage twice from one state could reveal both
         secrets of a neighbour.
         """
         held = self.__dict__
@@ -98,7 +98,7 @@ class Participant:
         return encode_fields("kept", *fields)
 
     def resume(self, kept: bytes) -> None:
-        """Go on from what was kept of this site's part in a round."""
+        """Restore the state that `kept` serialised, and continue the round."""
         stage, terms, channel, *rest = decode_fields(kept, "kept", 3 + _KEPT_FIELDS)
         if self._stage != "invited" or not terms:
             raise refused("The site is not at a stage at which a round is gone on with.")
@@ -120,7 +120,7 @@ class Participant:
         self._stage = stage.decode()
 
     def join(self, invitation: bytes) -> bytes:
-        """Return this site's keys for the round, if the terms are ones that it may accept."""
+        """Join the round: check its terms, and return this site's signed public keys."""
         with self._step("invited", "joined"):
             self.terms = accepted(invitation, self._trust)
             place = self.terms.place_of(self.name)
@@ -137,7 +137,7 @@ class Participant:
             return self._signed("keys", *keys)
 
     def share(self, announced: bytes) -> bytes:
-        """Return shares of this site's two secrets, each readable by one neighbour alone."""
+        """Split this site's two secrets, and return the shares encrypted for each neighbour."""
         with self._step("joined", "shared"):
             self._keys = keys_in(announced, self.terms)
             self._check_left(frozenset(self._keys))
@@ -158,22 +158,22 @@ class Participant:
         for place in near:
             both = b"".join(half[place + 1] for half in halves)
             lock = ChaCha20Poly1305(self._channel_key(place, self._place, place))
-            # a key serves one message, so that the nonce may be zero
+            # each key encrypts one message only, so the nonce may be zero
             sealed = lock.encrypt(bytes(12), both, self.terms.digest)
             yield place.to_bytes(_PLACE, "little") + sealed
 
     def mask(self, delivery: bytes, values: NDArray[np.int64]) -> bytes:
-        """Hear who has shared, and return the integers under this site's masks."""
+        """Process the delivered shares, and return the masked integers of this site."""
         self.hear(delivery)
         return self.masked(values)
 
     def hear(self, delivery: bytes) -> None:
-        """Take who has shared, and the neighbours' shares: nothing of this site's is in it yet."""
+        """Process the list of sharers and the neighbours' shares, before this site has its data."""
         with self._step("shared", "heard"):
             self._take_shares(delivery)
 
     def masked(self, values: NDArray[np.int64]) -> bytes:
-        """Return the integers under this site's masks: to whoever lacks them, uniform words."""
+        """Mask this site's integers and return them, signed; masked words look uniform."""
         with self._step("heard", "masked"):
             words = from_signed(self._checked(values), self.terms.bits)
             add_mask(words, own_key(self._seed, self.terms.digest))
@@ -186,7 +186,7 @@ class Participant:
             )
 
     def _take_shares(self, delivery: bytes) -> None:
-        """Keep the shares of the neighbours; learn who else has shared."""
+        """Check and store the shares of the neighbours, and the list of sharers."""
         sharers, mine = decode_fields(delivery, "delivery", 2)
         self._sharers = _places(sharers, self.terms)
         self._heard = _hash(sharers)
@@ -214,14 +214,14 @@ class Participant:
     def _checked(self, values: NDArray[np.int64]) -> NDArray[np.int64]:
         if values.dtype != np.int64 or values.shape != (self.terms.size,):
             raise bad_update("It has another shape or type than the round's.")
-        # so that not even all sites together can pass the half of 2**bits
+        # so that the sum over all sites cannot exceed half of 2**bits
         most = ((1 << (self.terms.bits - 1)) - 1) // len(self.terms.members)
         if values.min() < -most or values.max() > most:
             raise bad_update("It holds a number too large for the round's width.")
         return values
 
     def agree(self, survivors: bytes) -> bytes:
-        """Return this site's word on who has survived; it is given once."""
+        """Sign the list of survivors; a site signs one list only."""
         with self._step("masked", "agreed"):
             self._left = survivors_in(survivors, self.terms, self._heard)
             self._check_left(self._left)
@@ -231,7 +231,7 @@ class Participant:
             return self._signed("agreement", self._heard, self._agreed)
 
     def reveal(self, agreements: bytes) -> bytes:
-        """Return a share of each neighbour: of its own mask if it survived, else of its pairs'."""
+        """Reveal one share per neighbour: of its self mask if it survived, else its pair masks."""
         with self._step("agreed", "over"):
             agreed = set()
             for message in decode_fields(agreements, "agreements"):
@@ -251,9 +251,9 @@ class Participant:
         return self.terms.near_of(self._place)
 
     def _check_left(self, left: frozenset[int]) -> None:
-        """Refuse below the floor, and where colluders could part those who are left in two sums.
+        """Refuse too few sites, or a ring that colluders could split into two separate sums.
 
-        At each stage: what does not hold together is not to be paid for first.
+        It runs at each stage, so that a round that cannot finish is refused before it is charged.
         """
         self._check_floor(len(left))
         if not self.terms.holds_together(left):
@@ -275,7 +275,7 @@ class Participant:
 
     @contextmanager
     def _step(self, now: str, then: str) -> Iterator[None]:
-        """Go from one stage to the next, or out of the round for good."""
+        """Run one stage: advance to the next stage, or on any error end the round for this site."""
         if self._stage != now:
             raise refused(f"The site is not at that stage of the round: it is {self._stage!r}.")
         self._stage = "over"
@@ -292,7 +292,7 @@ class Participant:
 
 
 def keys_in(announced: bytes, terms: Terms) -> dict[int, tuple[bytes, bytes]]:
-    """Return the channel key and the mask key of every site that has announced them."""
+    """Decode the announced keys: the channel key and the mask key of every site."""
     found: dict[int, tuple[bytes, bytes]] = {}
     for message in decode_fields(announced, "announced"):
         place, said = opened(message, "keys", terms, 2)
@@ -304,7 +304,7 @@ def keys_in(announced: bytes, terms: Terms) -> dict[int, tuple[bytes, bytes]]:
 
 
 def survivors_in(survivors: bytes, terms: Terms, heard: bytes) -> frozenset[int]:
-    """Return who has sent an update, all of whom must have heard of the same sharers."""
+    """Return the sites that sent an update; refuse if they had different lists of sharers."""
     found = set()
     for message in decode_fields(survivors, "survivors"):
         place, (theirs, _) = opened(message, "update", terms, 2)
@@ -315,18 +315,18 @@ def survivors_in(survivors: bytes, terms: Terms, heard: bytes) -> frozenset[int]
 
 
 def pair_key(own: X25519PrivateKey, other: bytes, terms: Terms, one: int, two: int) -> bytes:
-    """Return the key of the mask between two places."""
+    """Derive the key of the pairwise mask between two sites."""
     ends = b"".join(place.to_bytes(_PLACE, "little") for place in sorted((one, two)))
     return agreed_key(own, other, terms.digest, b"mask" + ends)
 
 
 def words_bytes(words: Words) -> bytes:
-    """Return the words as they travel."""
+    """Encode words as bytes for a message."""
     return words.tobytes()
 
 
 def too_few(count: int, floor: int, what: str) -> Refused:
-    """Return the refusal of a round that has lost too many sites."""
+    """Build the refusal of a round that has lost too many sites."""
     return Refused(
         "sum-too-few",
         f"{count} {what} are left, and the round needs {floor}.",
@@ -335,7 +335,7 @@ def too_few(count: int, floor: int, what: str) -> Refused:
 
 
 def parted(count: int, colluders: int) -> Refused:
-    """Return the refusal of a round whose ring of neighbours has lost too many in two places."""
+    """Build the refusal of a round whose ring of neighbours has two gaps and could be split."""
     return Refused(
         "sum-too-few",
         f"{count} sites are left, but no longer hold together: where neighbours are missing, "
@@ -345,7 +345,7 @@ def parted(count: int, colluders: int) -> Refused:
 
 
 def bad_update(fault: str) -> Refused:
-    """Return the refusal of an update by the site that was about to send it."""
+    """Build the refusal by which a site rejects its own update before sending it."""
     return Refused(
         "update-refused",
         f"The update is not added to a sum: {fault}",
@@ -361,7 +361,7 @@ def _places(field: bytes, terms: Terms) -> frozenset[int]:
 
 
 def _placed(found: Iterable[int]) -> bytes:
-    """Return places, each with what is known of it, as one field."""
+    """Encode places, and the byte values of each if `found` is a mapping, as one field."""
     known = found if isinstance(found, Mapping) else {}
     return encode_fields(
         "placed",

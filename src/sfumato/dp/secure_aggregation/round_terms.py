@@ -1,7 +1,7 @@
-"""What a round of a secure sum is: fixed and signed before it, checked by every site.
+"""The terms of a secure aggregation round: fixed and signed in advance, checked by every site.
 
-A round's terms are safe for `colluders` sites that work with the server, whichever they are
-(docs/federated.md has the argument; each condition of `_faults` is one of its steps).
+The terms are safe against any `colluders` sites that work with the server. docs/federated.md has
+the argument; each condition of `_faults` is one of its steps.
 """
 
 from __future__ import annotations
@@ -47,17 +47,17 @@ class Member:
 
 @dataclass(frozen=True)
 class Terms:
-    """One round: who takes part, how many must be left, and what is added up."""
+    """The terms of one round: cohort, minimum of remaining sites, and shape of the sum."""
 
     nonce: bytes
-    members: tuple[Member, ...]  # by name
-    floor: int  # so many must be left at every stage, or there is no sum
-    colluders: int  # so many sites may tell the server all they know
-    neighbours: int  # each site shares masks with so many others
-    threshold: int  # so many neighbours' shares give a secret
+    members: tuple[Member, ...]  # sorted by name
+    floor: int  # minimum of remaining sites at every stage; below it there is no sum
+    colluders: int  # number of sites that may collude with the server
+    neighbours: int  # number of other sites with which each site shares masks
+    threshold: int  # number of neighbours' shares that recover a secret
     size: int  # integers in each update
     bits: int  # the sum is modulo 2**bits
-    about: str = ""  # what the sum is for: the model's digest, the number of the round
+    about: str = ""  # purpose of the sum: the model's digest, the number of the round
 
     def __post_init__(self) -> None:
         for fault in _faults(self):
@@ -65,11 +65,11 @@ class Terms:
 
     @cached_property
     def digest(self) -> bytes:
-        """Return what names the round and everything that was agreed of it."""
+        """Return the hash of all terms, which identifies the round."""
         return sha256(self.encoded()).digest()
 
     def encoded(self) -> bytes:
-        """Return the terms as bytes."""
+        """Encode the terms as bytes."""
         numbers = (
             self.floor,
             self.colluders,
@@ -88,13 +88,13 @@ class Terms:
         )
 
     def place_of(self, name: str) -> int | None:
-        """Return the site's place in the cohort, or None."""
+        """Return the index of a site in the cohort, or None."""
         names = [member.name for member in self.members]
         return names.index(name) if name in names else None
 
     @cached_property
     def ring(self) -> tuple[int, ...]:
-        """Return the places in the order in which neighbours are chosen: by a hash."""
+        """Return the places in ring order, by a hash; neighbours on the ring share masks."""
         names = [member.name.encode() for member in self.members]
         return tuple(
             sorted(range(len(names)), key=lambda p: sha256(self.digest + names[p]).digest())
@@ -102,11 +102,11 @@ class Terms:
 
     @cached_property
     def near(self) -> tuple[frozenset[int], ...]:
-        """Return the neighbours of each place; who asks of one place alone asks `near_of`."""
+        """Return the neighbours of every place; `near_of` is faster for a single place."""
         return tuple(self.near_of(place) for place in range(len(self.members)))
 
     def near_of(self, place: int) -> frozenset[int]:
-        """Return the neighbours of a place: everyone, or so many to each side of the ring."""
+        """Return the neighbours of a place: all others, or the nearest on each side of the ring."""
         count = len(self.members)
         if self.neighbours == count - 1:
             return frozenset(range(count)) - {place}
@@ -119,10 +119,10 @@ class Terms:
         return {place: at for at, place in enumerate(self.ring)}
 
     def holds_together(self, left: frozenset[int]) -> bool:
-        """Say whether no colluders, whoever they are, cut the honest of `left` into two parts.
+        """Return whether no set of colluders can split the honest sites of `left` into two parts.
 
-        On a ring where each is bound to so many on either side, a part is cut off only by two
-        runs of that length with nobody honest in them.
+        Each site is linked to neighbours / 2 sites on each side of the ring. So a split needs two
+        runs of that length without an honest site.
         """
         count, reach = len(self.members), self.neighbours // 2
         if self.neighbours == count - 1:
@@ -134,17 +134,17 @@ class Terms:
         return all(
             runs[one] + runs[other] > self.colluders
             for one, other in combinations(thin, 2)
-            if reach <= other - one <= count - reach  # the two runs share no place
+            if reach <= other - one <= count - reach  # the runs do not overlap
         )
 
     def _left_in_runs(self, left: frozenset[int]) -> list[int]:
-        """Return how many are left of those that stand in a run, from each place of the ring on."""
+        """Return for each ring position how many remaining sites the run from there contains."""
         count, reach = len(self.members), self.neighbours // 2
         sums = [0, *accumulate(int(place in left) for place in (*self.ring, *self.ring[:reach]))]
         return [sums[at + reach] - sums[at] for at in range(count)]
 
 
-def terms_for(  # noqa: PLR0913  # a round has so many terms
+def terms_for(  # noqa: PLR0913  # a round has that many terms
     members: Sequence[Member],
     *,
     nonce: bytes,
@@ -156,7 +156,7 @@ def terms_for(  # noqa: PLR0913  # a round has so many terms
     threshold: int | None = None,
     about: str = "",
 ) -> Terms:
-    """Return the terms of a round, with what was left open chosen from what was said."""
+    """Build the terms of a round; parameters that are None get safe defaults."""
     count = len(members)
     near = count - 1 if neighbours is None else neighbours
     least = least_floor(count, colluders) if floor is None else floor
@@ -174,25 +174,27 @@ def terms_for(  # noqa: PLR0913  # a round has so many terms
 
 
 def least_floor(count: int, colluders: int) -> int:
-    """Return the floor of a cohort whose floor nobody has said: two thirds, or what is needed."""
+    """Return the default floor of a cohort: two thirds, or the safe minimum if that is higher."""
     return max(-(-2 * count // 3), (count + colluders) // 2 + 1)
 
 
 def shares_needed(count: int, floor: int, colluders: int, neighbours: int) -> int:
-    """Return how many neighbours' shares give a secret, if nobody says otherwise.
+    """Return the default threshold: how many neighbours' shares recover a secret.
 
-    As many as a site has left of them, whoever drops out down to the floor; where that is too few
-    to keep out the colluders, half of them, and a round may fail above its floor.
+    It is the number of neighbours that surely remain if the round drops to its floor. If colluders
+    could reach that number, it is half of the neighbours, or colluders + 1 if that is more. A
+    round may then fail above its floor.
     """
     left = neighbours - (count - floor)
     return max(1, left) if left > colluders else max(colluders + 1, neighbours // 2)
 
 
 def fewest_neighbours(count: int, floor: int, colluders: int) -> int:
-    """Return the fewest with which no loss down to the floor fails a round; everyone at worst.
+    """Return the fewest neighbours for which no dropout down to the floor fails a round.
 
-    Of so many places, which are two runs of the ring or the neighbours of one site, all that may
-    be gone and all that may collude leave one that is honest.
+    That many places are two runs of the ring, or the neighbours of one site. After all possible
+    dropouts and colluders, at least one honest site is left among them. The result is all other
+    sites if no ring is large enough.
     """
     fewest = count - floor + colluders + 1
     even = max(2, fewest + fewest % 2)
@@ -200,7 +202,7 @@ def fewest_neighbours(count: int, floor: int, colluders: int) -> int:
 
 
 def _faults(terms: Terms) -> Sequence[str]:
-    """Return why a round on these terms would not protect a site."""
+    """Return the reasons why these terms would not protect a site; empty if they do."""
     count = len(terms.members)
     names = [member.name for member in terms.members]
     checks = (
@@ -214,7 +216,7 @@ def _faults(terms: Terms) -> Sequence[str]:
             "two honest sites must be left",
         ),
         (terms.floor <= count, "the floor is above the cohort"),
-        # two lists of survivors cannot both be signed by a floor of sites: honest ones sign once
+        # then two lists of survivors cannot both have `floor` signatures: honest sites sign once
         (
             2 * terms.floor > count + terms.colluders,
             "two lists of survivors could both be agreed on",
@@ -223,7 +225,7 @@ def _faults(terms: Terms) -> Sequence[str]:
             terms.neighbours == count - 1 or _is_ring(terms.neighbours, count),
             "no ring has such neighbours",
         ),
-        # colluders hold shares of both secrets of a site, whatever the honest reveal
+        # colluders have shares of both secrets of a site, whatever honest sites reveal
         (terms.colluders < terms.threshold <= terms.neighbours, "colluders could unmask a site"),
         (1 <= terms.size <= MOST_SIZE, "an update has too few or too many numbers"),
         (LEAST_BITS <= terms.bits <= MOST_BITS, "sums are modulo 2**8 to 2**64"),
@@ -238,23 +240,23 @@ def _is_ring(neighbours: int, count: int) -> bool:
 
 @dataclass(frozen=True)
 class Trust:
-    """What a site knows before any round: who may convene, who else there is, its own floor."""
+    """A site's own requirements before any round: convener's key, known sites, minimum terms."""
 
     convener: bytes
     members: Mapping[str, bytes]
     floor: int
     colluders: int = 0
-    neighbours: int = 0  # the fewest, in a cohort of all members
+    neighbours: int = 0  # the minimum; a smaller cohort needs all others at most
 
 
 def invitation(terms: Terms, convener: Ed25519PrivateKey) -> bytes:
-    """Return the terms, signed by who convenes the round."""
+    """Sign the terms with the convener's key, and return the invitation message."""
     encoded = terms.encoded()
     return encode_fields(_INVITATION, encoded, convener.sign(_INVITATION.encode() + encoded))
 
 
 def accepted(message: bytes, trust: Trust) -> Terms:
-    """Return the terms of an invitation, if the site may take part in such a round."""
+    """Check an invitation against the site's requirements; return its terms, or refuse."""
     encoded, signature = decode_fields(message, _INVITATION, 2)
     if not is_signed(trust.convener, _INVITATION.encode() + encoded, signature):
         raise not_trusted("the invitation is not signed by the convener")
@@ -269,7 +271,7 @@ def accepted(message: bytes, trust: Trust) -> Terms:
 
 
 def decoded(encoded: bytes) -> Terms:
-    """Return the terms that were encoded so, or refuse."""
+    """Decode the terms of a round; refuse bytes that are not their canonical encoding."""
     nonce, names, identities, *numbers, about = decode_fields(encoded, _TERMS, 10)
     values = [int.from_bytes(exactly(number, _NUMBER, _TERMS), "little") for number in numbers]
     pairs = zip(
@@ -292,7 +294,7 @@ def _texts(fields: Sequence[bytes]) -> list[str]:
 
 
 def is_signed(identity: bytes, message: bytes, signature: bytes) -> bool:
-    """Say whether the key has signed the message."""
+    """Return whether the signature of a message is valid for this public key."""
     try:
         Ed25519PublicKey.from_public_bytes(identity).verify(signature, message)
     except (InvalidSignature, ValueError):
@@ -303,13 +305,16 @@ def is_signed(identity: bytes, message: bytes, signature: bytes) -> bool:
 def signed(
     kind: str, identity: Ed25519PrivateKey, place: int, digest: bytes, *said: bytes
 ) -> bytes:
-    """Return a message of a site in this round, signed by it."""
+    """Build and sign a message of a site in this round."""
     body = encode_fields(kind, digest, place.to_bytes(_NUMBER, "little"), *said)
     return encode_fields("signed", body, identity.sign(body))
 
 
 def opened(message: bytes, kind: str, terms: Terms, count: int) -> tuple[int, list[bytes]]:
-    """Return who said it, and what: `count` fields; refused if another round's, or not signed."""
+    """Verify a signed message; return the sender's place and its `count` fields.
+
+    A message of another round, or without a valid signature, is refused.
+    """
     body, signature = decode_fields(message, "signed", 2)
     digest, at, *said = decode_fields(body, kind, count + 2)
     place = int.from_bytes(exactly(at, _NUMBER, kind), "little")
@@ -321,7 +326,7 @@ def opened(message: bytes, kind: str, terms: Terms, count: int) -> tuple[int, li
 
 
 def not_trusted(fault: str) -> Refused:
-    """Return the refusal of a round in which a site would not be safe."""
+    """Build the refusal of a round whose terms would not protect a site."""
     return Refused(
         "sum-not-trusted",
         f"The round's terms are not accepted: {fault}.",

@@ -1,4 +1,4 @@
-"""Shamir's shares of a 256-bit secret: any `threshold` of them give it, fewer say nothing."""
+"""Shamir sharing of a 256-bit secret: `threshold` shares recover it, fewer reveal nothing."""
 
 from __future__ import annotations
 
@@ -15,12 +15,15 @@ PRIME: Final = (
 ) + 297  # the least prime above 2**256 (tests/dp/secure_aggregation/test_secret_sharing.py)
 SECRET_BYTES: Final = 32
 SHARE_BYTES: Final = 33
-MOST_PLACES: Final = 1 << 14  # whose distances are kept inverted
-_DRAWN_BYTES: Final = 48  # 384 bits modulo a 257-bit prime: 2**-127 from uniform
+MOST_PLACES: Final = 1 << 14  # size of the cache of modular inverses
+_DRAWN_BYTES: Final = 48  # 384 bits modulo a 257-bit prime are uniform up to 2**-127
 
 
 def split(secret: bytes, threshold: int, places: Sequence[int], dice: Dice) -> dict[int, bytes]:
-    """Return one share for each place (a number from 1), any `threshold` of which are enough."""
+    """Split a secret into one share for each place; any `threshold` shares recover it.
+
+    A place is an integer from 1: the x coordinate of the share.
+    """
     if len(secret) != SECRET_BYTES or not 1 <= threshold <= len(places) or min(places) < 1:
         raise Bug("a secret of 32 bytes is split among at least as many places as give it")
     coefficients = [int.from_bytes(secret, "little")]
@@ -40,7 +43,7 @@ def _value_at(coefficients: Sequence[int], place: int) -> bytes:
 
 
 def join(shares: Mapping[int, bytes], threshold: int) -> bytes | None:
-    """Return the secret that the first `threshold` shares give; None if they cannot be shares."""
+    """Recover the secret from the first `threshold` shares; None if they cannot be valid."""
     used = tuple(sorted(shares)[:threshold])
     values = {place: int.from_bytes(shares[place], "little") for place in used}
     if len(used) < threshold or any(value >= PRIME for value in values.values()):
@@ -50,13 +53,13 @@ def join(shares: Mapping[int, bytes], threshold: int) -> bytes | None:
 
 
 def is_beside(shares: Mapping[int, bytes], place: int, share: bytes) -> bool:
-    """Say whether the share is the one at that place, by shares that are just enough."""
+    """Return whether a share is consistent with `threshold` correct shares of the same secret."""
     values = {one: int.from_bytes(held, "little") for one, held in shares.items()}
     return _value_through(values, place) == int.from_bytes(share, "little")
 
 
 def _value_through(values: Mapping[int, int], at: int) -> int:
-    """Return the value there of the polynomial through these values at other places (Lagrange)."""
+    """Evaluate at `at` the polynomial through these values (Lagrange interpolation)."""
     places = tuple(sorted(values))
     whole, found = 1, 0
     for place, weight in zip(places, _weights(places), strict=True):
@@ -67,7 +70,7 @@ def _value_through(values: Mapping[int, int], at: int) -> int:
 
 @lru_cache(maxsize=64)
 def _weights(places: tuple[int, ...]) -> tuple[int, ...]:
-    """Return for each place the inverse of the product of its distances to the others."""
+    """Return the Lagrange weights: for each place, 1 / product of its distances to the others."""
     products = (prod(one - other for other in places if other != one) for one in places)
     return tuple(pow(product, -1, PRIME) for product in products)
 

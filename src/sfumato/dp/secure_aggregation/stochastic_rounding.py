@@ -1,8 +1,8 @@
-"""From numbers to the integers of a secure sum: clipped, rounded at random, the norm checked again.
+"""Clip updates and round them to integers for a secure sum, with stochastic rounding.
 
-What one update can move a sum is a bound on *integers*, so it is looked at after rounding: an
-update that came out too long is rounded anew, and in the end cut towards zero, which makes no
-number longer. Rounding is unbiased but for that.
+The sensitivity of the sum is a bound on *integer* vectors, so the norm is checked after rounding.
+An update whose norm is too large is rounded again. After 16 attempts it is truncated towards
+zero, which never increases the norm. Apart from these two corrections, the rounding is unbiased.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from sfumato.dp.secure_aggregation.participant import bad_update
 
 Numbers = NDArray[np.float64]
 ATTEMPTS: Final = 16
-CLIPS: Final = (Fraction(1, 10**30), Fraction(10**30))  # beyond, numbers' squares are no doubles
-MOST_STEPS: Final = 1 << 40  # the norm in steps: what a float still tells apart from its neighbour
+CLIPS: Final = (Fraction(1, 10**30), Fraction(10**30))  # outside, squares over- or underflow
+MOST_STEPS: Final = 1 << 40  # largest norm in steps for which floats are precise enough
 _COIN_BITS: Final = 53
 _SPARE: Final = 11
 
 
 @dataclass(frozen=True)
 class Grid:
-    """The norm to which an update is clipped, and in how many steps that norm is counted."""
+    """The integer grid of site updates: the clipping norm, and the number of steps per norm."""
 
     clip: Fraction
     steps: int
@@ -41,27 +41,30 @@ class Grid:
 
     @property
     def most_squared(self) -> int:
-        """Return the largest squared norm that a rounded update may have, in steps.
+        """Return the largest allowed squared L2 norm of a rounded update, in steps.
 
-        Rounding adds a variance of at most a quarter to each number; with the term beside it, an
-        update of the whole norm passes in more than a third of attempts (Kairouz, Liu, Steinke
-        2021, at beta = exp(-1/2)). It is a limit that is checked, so nothing rests on the chance.
+        Rounding adds a variance of at most 1/4 to each number. With this margin, an update of the
+        full norm passes in more than a third of attempts (Kairouz, Liu, Steinke 2021, at beta =
+        exp(-1/2)). The limit is checked, so privacy does not depend on that probability.
         """
         root = math.isqrt(self.size - 1) + 1
         return self.steps**2 + -(-self.size // 4) + self.steps + -(-root // 2)
 
     @property
     def most_absolute(self) -> int:
-        """Return the largest sum of absolute values: of integers at most the squares'."""
+        """Return the largest L1 norm of a rounded update.
+
+        For integers, the L1 norm is at most the squared L2 norm.
+        """
         return min(self.most_squared, math.isqrt(self.size * self.most_squared) + 1)
 
     @property
     def most_each(self) -> int:
-        """Return the largest that one integer can be."""
+        """Return the largest absolute value of one integer."""
         return math.isqrt(self.most_squared)
 
     def rounded(self, update: Numbers, dice: Dice) -> NDArray[np.int64]:
-        """Return the clipped update in steps, its squared norm at most `most_squared`."""
+        """Clip an update and round it to steps; its squared norm is at most `most_squared`."""
         scaled = self._scaled(update)
         for _ in range(ATTEMPTS):
             found = _at_random(scaled, dice)
@@ -73,7 +76,7 @@ class Grid:
         return found
 
     def _scaled(self, update: Numbers) -> Numbers:
-        """Return the update in steps, clipped (as exactly as floats can)."""
+        """Check an update, clip it and scale it to steps, in float precision."""
         if not isinstance(update, np.ndarray) or update.dtype.kind not in "fi":
             raise bad_update("It is not an array of real numbers.")
         if update.shape != (self.size,):
@@ -90,12 +93,12 @@ class Grid:
         return np.asarray(numbers * factor)
 
     def numbers(self, total: NDArray[np.int64]) -> Numbers:
-        """Return a sum of rounded updates as numbers."""
+        """Convert a sum of rounded updates back to real numbers."""
         return np.asarray(total * (float(self.clip) / self.steps))
 
 
 def _at_random(scaled: Numbers, dice: Dice) -> NDArray[np.int64]:
-    """Return each number rounded up with the chance of its fraction, else down."""
+    """Round stochastically: up with probability equal to the fractional part, otherwise down."""
     low = np.floor(scaled)
     words = np.frombuffer(dice.draw(8 * scaled.size), dtype="<u8") >> np.uint64(_SPARE)
     is_up = words.astype(np.float64) < (scaled - low) * 2.0**_COIN_BITS
@@ -103,7 +106,7 @@ def _at_random(scaled: Numbers, dice: Dice) -> NDArray[np.int64]:
 
 
 def squared_norm(values: NDArray[np.int64]) -> int:
-    """Return the sum of squares, exactly."""
+    """Return the exact sum of squares."""
     most = int(np.abs(values).max(initial=0))
     if most * most * values.size < 1 << 63:
         return int(np.dot(values, values))
@@ -112,16 +115,16 @@ def squared_norm(values: NDArray[np.int64]) -> int:
 
 @dataclass(frozen=True)
 class PeopleGrid:
-    """The norm to which each person's part is clipped, in steps; parts are added, then rounded.
+    """The integer grid of sums over people: each person's part is clipped, then the sum is rounded.
 
-    The sum is rounded to the nearest step, so a person moves each number by their own part and by
-    less than one step of rounding; another step is given away for what sums of doubles are off by.
+    The sum is rounded to the nearest step. So a person changes each number by their own part plus
+    less than one step. One more step is added for the float error of the sum.
     """
 
     clip: Fraction
     steps: int
     size: int
-    people: int  # the most that one site may have, from its card
+    people: int  # the most people of one site, from its card
 
     def __post_init__(self) -> None:
         if self.steps < 1 or self.size < 1 or self.people < 1:
@@ -133,23 +136,23 @@ class PeopleGrid:
 
     @property
     def most_squared(self) -> int:
-        """Return the largest squared norm by which one person can move the integers."""
+        """Return the squared L2 sensitivity of the integers to one person."""
         return (self.steps + 2 * (math.isqrt(self.size - 1) + 1)) ** 2
 
     @property
     def most_absolute(self) -> int:
-        """Return the largest sum of absolute values by which one person can move them."""
+        """Return the L1 sensitivity of the integers to one person."""
         return min(self.most_squared, math.isqrt(self.size * self.most_squared) + 1)
 
     @property
     def most_each(self) -> int:
-        """Return the largest that one integer can be."""
+        """Return the largest absolute value of one integer."""
         return self.steps * self.people + 1
 
     def person(self, gradient: Numbers) -> NDArray[np.int64]:
-        """Return one person's gradient clipped and in whole steps; one that is not finite is zero.
+        """Clip one person's gradient and round it to steps; a non-finite gradient becomes zero.
 
-        Whole numbers add up exactly, so a person's part is the same whoever else is there.
+        Integers add exactly, so a person's part does not depend on other people.
         """
         nothing = np.zeros(self.size, dtype=np.int64)
         if gradient.shape != (self.size,) or not np.isfinite(gradient).all():
@@ -163,13 +166,13 @@ class PeopleGrid:
         return found if squared_norm(found) <= self.most_squared else nothing
 
     def rounded(self, update: Numbers, dice: Dice) -> NDArray[np.int64]:
-        """Return the sum of clipped parts in steps; what cannot be such a sum is refused."""
-        del dice  # nothing is left to chance
+        """Round a sum of clipped parts to steps; refuse an array of another shape or not finite."""
+        del dice  # this rounding is deterministic
         if update.shape != (self.size,) or not np.isfinite(update).all():
             raise bad_update("It is no sum of clipped parts.")
         found = np.rint(update * (self.steps / float(self.clip))).astype(np.int64)
         return np.clip(found, -self.most_each, self.most_each)
 
     def numbers(self, total: NDArray[np.int64]) -> Numbers:
-        """Return a sum in steps as numbers."""
+        """Convert a sum in steps back to real numbers."""
         return np.asarray(total * (float(self.clip) / self.steps))
