@@ -124,7 +124,7 @@ class Device:
             The report as text, as it is sent.
 
         Raises:
-            Refused: `bad-report` for an answer that the survey does not take.
+            Refused: `bad-request` for an answer that the survey does not accept.
         """
         return make_report(made, truths, self.secret)
 
