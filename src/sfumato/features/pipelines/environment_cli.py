@@ -1,4 +1,4 @@
-"""What programs bring along to run with: the owner of the machine adds, lists and removes it."""
+"""The environment commands: the machine's owner adds, lists and removes program environments."""
 
 from __future__ import annotations
 
