@@ -256,7 +256,10 @@ class DataSets:
         self.ledger.note("cap-raised", {"people": people, "why": why, "approver": approver})
 
     def acknowledge(self, why: str) -> LedgerHead:
-        """Continue after lost ledger entries; the budgets of all known cards count as spent."""
+        """Continue after ledger entries were lost; what was lost counts as spent.
+
+        If nobody can tell what was lost, every cap counts as spent, of all known cards too.
+        """
         self.ledger.check_broken()
         for card in self.catalogue.cards():  # their accounts may be among the lost entries
             self.ledger.store.open_account(

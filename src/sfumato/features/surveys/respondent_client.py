@@ -169,7 +169,7 @@ class Device:
         )
 
     def _remembering(self) -> dict[str, Wave]:
-        """Return the record of answered series, or refuse a device that has none (rule 32)."""
+        """Return the record of answered series; refuse a device without (soundness rule 32)."""
         if self.waves is None:
             raise Refused(
                 "not-allowed",
