@@ -33,7 +33,7 @@ _WORD: Final = re.compile(r"[^\W\d_]+|#[0-9]+")
 _CLOSE: Final = Decimal("0.05")  # the relative difference at which fractional numbers are near
 
 _Words = frozenset[str]
-_Label = int  # a hash of the set of words near a number, which can be thousands of words
+_Label = int  # a hash of the set of words near a number; thousands of numbers can share one set
 _Numbers = list[tuple[_Label, Decimal]]
 
 
@@ -61,7 +61,7 @@ def compare_files(asked: Asked, file: bytes, where: str) -> Compared:
 
 
 def differences(mine: Compared, other: Compared, terms: AirlockTerms) -> Iterator[Finding]:
-    """Yield the findings that a difference of a few people between two files would show."""
+    """Compare two files; yield a finding for each difference that could reveal a few people."""
     if mine.asked.is_for_eyes or other.asked.is_for_eyes:
         if mine.asked.is_for_eyes and other.asked.is_for_eyes:
             says = f"look at it beside {other.where}: no program can compare them"

@@ -138,9 +138,8 @@ MOST_BYTES: Final = 2 * 1024 * 1024  # of all files together
 KINDS: Final = ("png", "svg", "csv", "tsv", "json", "txt", "npy", "safetensors")
 TABLES: Final = {"csv": ",", "tsv": "\t"}
 _PATH: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*(/[A-Za-z0-9_][A-Za-z0-9_.-]*){0,7}")
-_RESERVED: Final = re.compile(
-    r"(con|prn|aux|nul|com[0-9]|lpt[0-9])(\..*)?", re.I
-)  # device names on Windows
+# device names on Windows
+_RESERVED: Final = re.compile(r"(con|prn|aux|nul|com[0-9]|lpt[0-9])(\..*)?", re.I)
 _HEAD: Final = struct.Struct("<HQ")
 _SVG_TAGS: Final = frozenset(
     {
@@ -161,9 +160,7 @@ _BLANK: Final = re.compile(
 )
 _MOST_SPACE: Final = 60  # letters of an XML namespace
 _SIGNED: Final = re.compile(r"[+-]([0-9]+\.?[0-9]*|\.[0-9]+)(e[+-]?[0-9]+)?|[+-]inf|-", re.I | re.A)
-_NAME: Final = re.compile(
-    r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}"
-)  # a tensor's name; too short for a row
+_NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")  # a tensor, too short for a row
 _APART: Final = re.compile("[,;\t]")  # separators that some spreadsheet might use
 _MOST_SIGNED: Final = 60  # letters of a signed number; longer ones would make the regex slow
 _MOST_DEPTH: Final = 32  # of nested JSON; each level makes the checks slower

@@ -76,7 +76,7 @@ def _groups(lines: Any) -> dict[tuple[str, ...], _Group]:
 
 
 def _sized(first: float, second: float, total: float) -> tuple[float, float, float]:
-    """Return the parts of a sum; if one is not finite, treat the first as dominating."""
+    """Return the parts of a sum; if one is not finite, let one person dominate the sum."""
     parts = first, second, total
     return parts if all(map(math.isfinite, parts)) else (math.inf, 0.0, math.inf)
 

@@ -128,7 +128,7 @@ class FileAirlock:
         try:
             (self._folder / place).rename(gone)
         except OSError:
-            return  # it was gone before
+            return  # deleted already
         threading.Thread(target=shutil.rmtree, args=(gone, True)).start()
 
     @contextmanager

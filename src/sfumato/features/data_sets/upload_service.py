@@ -30,7 +30,7 @@ from sfumato.vault.ports import Clock
 from sfumato.vault.users import Caller
 
 MOST: Final = 2 * 10**9  # bytes of one file
-SHARE: Final = 4  # one owner's files together may have SHARE times the bytes of the largest file
+SHARE: Final = 4  # all files of one owner may have SHARE * MOST bytes together
 FILES: Final = 40  # per owner
 AT_ONCE, OF_ONE_OWNER = 4, 2  # concurrent uploads, in all and per owner
 KEPT: Final = timedelta(hours=24)
@@ -112,7 +112,7 @@ class Uploads:
                 self._forget(stem)
 
     def leave(self, owner: str) -> None:
-        """Count one upload in progress less."""
+        """Decrease the owner's number of uploads in progress."""
         with self.lock:
             self.coming[owner] -= 1
 

@@ -54,9 +54,8 @@ def _add(desk: Dispatcher, caller: Caller, body: Body) -> Json:
     op = None if body.get("op") is None else text_of(body, "op")
     job = desk.jobs.kept(caller, ADD, name, text, op)
     if second is not None and job.state in (WAITING, FAILED, CANCELLED):
-        desk.confirmations.ask(
-            caller, second, job.id, (name, people)
-        )  # before the job is queued again
+        # Asked before the job is queued again.
+        desk.confirmations.ask(caller, second, job.id, (name, people))
     return desk.jobs.shown(desk.jobs.again(job))
 
 

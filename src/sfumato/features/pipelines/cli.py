@@ -228,7 +228,7 @@ def _line(one: Any, source: bool, brought: Mapping[str, Any]) -> str:  # Any: JS
     return f"{line}\n{one['source']}" if source else line
 
 
-def _of_image(found: Any) -> str:  # Any: of the sandbox, which no face knows
+def _of_image(found: Any) -> str:  # Any: an object of the sandbox, which no CLI module imports
     """Return an image's entry point and settings as JSON, because they are untrusted text."""
     if found is None or not (found.entry or found.settings):
         return ""

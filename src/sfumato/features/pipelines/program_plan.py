@@ -302,7 +302,7 @@ def _columns(card: Card, kind: str, wanted: object) -> tuple[str, ...]:
 
 
 def _is_placed(output: Output, kind: str) -> bool:
-    """Say whether an output's path is the default of a function, or a program's own file."""
+    """Say whether an output's path fits: a function has a default path, a program names a file."""
     if kind == "function":
         return output.path == (f"{output.name}.npy" if output.shape else ANSWER)
     return output.path != ANSWER

@@ -296,7 +296,7 @@ class Pipelines:
         return found
 
     def _check_seen(self, caller: Caller, listing: Listing, found: Submitted) -> None:
-        """Refuse another author's program as unknown, unless it is approved, or the owner asks."""
+        """Hide an unapproved program from everybody but its author and the data set's owner."""
         if caller.user not in (listing.owner, found.by) and found.state != APPROVED:
             raise _unknown()
 

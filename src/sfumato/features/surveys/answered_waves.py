@@ -21,7 +21,11 @@ from sfumato.features.surveys.device_file_reader import kept_text, unreadable
 
 @dataclass(frozen=True)
 class Wave:
-    """What a device answered in one series: the memos, and whether any wave had `ever`."""
+    """A device's record of one series of surveys.
+
+    It has the memos of the answered questions, which identify their permanent responses, and says
+    whether any wave had `ever`.
+    """
 
     memos: str  # empty once surveys with different memos were answered
     lasts: bool
@@ -31,7 +35,7 @@ Waves = Mapping[str, Wave]
 
 
 def check_wave(made: Published, known: Waves) -> None:
-    """Refuse a wave whose questions differ from the answered ones, if either has `ever`."""
+    """Refuse a wave whose questions differ from the answered ones, if any wave has `ever`."""
     before = known.get(_series(made))
     if before is None or before.memos == _memos(made):
         return

@@ -168,7 +168,7 @@ def is_wave_beside(one: Published, other: Published) -> bool:
 
 
 def shape_of(question: Question) -> tuple[object, ...]:
-    """Return what a question's memo depends on besides its text."""
+    """Return a question's kind, options, range and unit, which its memo covers with its text."""
     shape = (question.kind, list(question.options), question.low, question.high, question.unit)
     return (*shape, "required") if question.is_required else shape
 

@@ -95,8 +95,8 @@ def read_blinded(key: PublicKey, message: bytes) -> int:
 def sign(key: PrivateKey, message: bytes, dice: Dice) -> bytes:
     """Sign a blinded token; refuse a number that is no token.
 
-    Python's pow is not constant-time. So the number is first multiplied by the power of a random
-    mask: the sender does not know the base of the private power, and its time reveals nothing.
+    Python's pow is not constant-time. So the number is first multiplied by the public power of a
+    random mask. Then the time of the private power tells the sender nothing about the key.
     """
     public = key.public
     number = read_blinded(public, message)
@@ -105,9 +105,7 @@ def sign(key: PrivateKey, message: bytes, dice: Dice) -> bytes:
         mask = int.from_bytes(dice.draw(public.size + 16), "big") % public.modulus
     masked = number * pow(mask, public.exponent, public.modulus) % public.modulus
     signed = _root(key, masked) * pow(mask, -1, public.modulus) % public.modulus
-    if (
-        pow(signed, public.exponent, public.modulus) != number
-    ):  # a faulty result would reveal the key
+    if pow(signed, public.exponent, public.modulus) != number:  # a fault would reveal the key
         raise Bug("a blind signature that does not verify")
     return signed.to_bytes(public.size, "big")
 

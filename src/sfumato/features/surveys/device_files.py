@@ -1,8 +1,8 @@
 """Keep a respondent's device in files: its secret, unsent ballots, and what it has answered.
 
-Next to the secret are the answered waves of each series, an unsent ballot per survey, the answered
-surveys, and the epsilon of each ballot sent. Each file is written durably before a message that
-depends on it is sent. So a crash at any moment draws no new noise and loses no ballot and no cost.
+The files next to the secret hold the answered waves of each series, unsent ballots, answered
+surveys, and each ballot's epsilon. Each file is written durably before a message that depends on it
+is sent. So a crash at any moment draws no new noise and loses no ballot and no cost.
 """
 
 from __future__ import annotations
@@ -125,7 +125,7 @@ class KeptDevice:
                 )
             own = self.device()
             waiting = own.begun(made, invitation, truths)
-            if made.survey.series or not self._has_answered:  # also at the first ballot
+            if made.survey.series or not self._has_answered:  # at first, an empty record
                 keep_waves(self.path, own.waves or {})
             keep_ballot(self.path, waiting)
         return waiting

@@ -227,7 +227,7 @@ def _ratio(
 
 
 def _moved(coin: Answers, people: int, reports: int) -> float:
-    """Bound how far liars can change a share if all of them answer the same slot.
+    """Bound how far false reports can change a share if all liars answer the same slot.
 
     They choose their slot, so they can be a larger share of that slot than of all reports
     (soundness rule 35).
@@ -236,7 +236,7 @@ def _moved(coin: Answers, people: int, reports: int) -> float:
 
 
 def _moved_number(question: Question, coin: Numbers, people: int, reports: int) -> float:
-    """Bound how far liars can change the sum of numbers, per respondent of the slot."""
+    """Bound how far false reports can change the sum of numbers, per respondent of the slot."""
     return float(moved_mean(coin, _in_slot(people, reports)) * unit_of(question))
 
 
@@ -248,8 +248,8 @@ def _in_slot(people: int, reports: int) -> Fraction:
 def _joined(coin: KAry | Waves, counts: tuple[int, int], people: int) -> tuple[float, float]:
     """Return an interval for the ratio that is valid for any number of reports.
 
-    Given that a report is one of the two outcomes, it is the first with probability
-    p = (chance + contrast * share * ratio) / (2 * chance + contrast * share), as both outcomes have
+    Let p be the probability that a report is the first outcome, given that it is one of the two:
+    p = (chance + contrast * share * ratio) / (2 * chance + contrast * share). Both outcomes have
     the same chance up to one random word (random_words.proof.md). Solved for the ratio, this is
     increasing in p and monotone in the share who answered. So the interval's ends are reached at
     the ends of the intervals for p and for the share.

@@ -22,7 +22,7 @@ _DRAWN: Final = {  # the draw does not depend on the answer (soundness rule 31)
 
 
 def privacy_statement(made: Published) -> dict[str, object]:
-    """Return the odds of each question, and how sure a ballot can make a guess."""
+    """Compute the privacy statement as JSON: each question's odds, and a guess's certainty."""
     survey = made.survey
     return {
         "epsilon": float(made.epsilon),
@@ -39,7 +39,7 @@ def privacy_statement(made: Published) -> dict[str, object]:
 
 
 def _odds(question: Question, coin: Coin, paper: bool) -> dict[str, object]:
-    """Return a question's odds: reports in 100 that follow the truth, and the surest guess."""
+    """Return a question's odds: how many of 100 reports follow the true answer, and the rest."""
     told = ceil(100 * told_of(coin))  # rounded up, like every figure that a respondent relies on
     return {
         "id": question.id,

@@ -253,7 +253,7 @@ def _listed(question: Question, coin: Subset, number: int) -> str:
 
 
 def _stretch(question: Question, coin: Piecewise, place: int) -> str:
-    """Return in words the range of numbers whose window contains this place."""
+    """Return a piecewise report in words: the range of numbers whose window contains it."""
     if place >= coin.silent:
         return NO_ANSWER
     unit = unit_of(question)

@@ -62,9 +62,9 @@ def open_respondents(ledger: Ledger, accounts: Sequence[str], lifetime: Fraction
 def charge_ballot(ledger: Ledger, asked: BallotCharge) -> bool:
     """Charge the person for a token, durably; return whether this same charge was made before.
 
-    The same invitation with the same blinded token is not charged twice and may be signed again,
-    so a lost reply does not lose the ballot. Another blinded token for the same invitation is
-    refused, and so is a second invitation of the same person.
+    The same invitation with the same blinded token is charged once and may be signed again. So a
+    lost reply does not lose the ballot. Another blinded token for the same invitation is refused,
+    and so is a second invitation of the same person.
     """
     try:
         outcome = ledger.charge(_charge(asked))

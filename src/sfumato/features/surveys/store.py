@@ -192,7 +192,7 @@ class SqlSurveys:
         bodies = _read_parts(link, known.id, set(names))
         parts = {name: _lines(body) for name, body in bodies.items()}
         ends: list[Taken] = []
-        fresh: dict[str, list[str]] = defaultdict(list)  # part -> what was said there
+        fresh: dict[str, list[str]] = defaultdict(list)  # part name -> new reports
         for ballot, name in zip(ballots, names, strict=True):
             place, said = _looked_up(parts[name], ballot.token)
             if said is not None:
