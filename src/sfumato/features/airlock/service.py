@@ -1,6 +1,6 @@
 """The airlock service: submit a program, run it once, review its files, vote, release, fetch.
 
-This module checks permissions, saves each state and notes it in the ledger.
+This module checks permissions, saves each state, and notes it in the ledger unless a run failed.
 `features/airlock/model.py` defines the state transitions, `features/airlock/release.py` runs
 programs and releases files.
 """

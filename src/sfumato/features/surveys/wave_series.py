@@ -1,4 +1,4 @@
-"""Check that all waves of a series with `ever` ask the same questions."""
+"""Check that all waves (repeated surveys) of a series with `ever` ask the same questions."""
 
 from __future__ import annotations
 
