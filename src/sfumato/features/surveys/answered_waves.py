@@ -1,9 +1,10 @@
 """Record which series of surveys a device has answered, and refuse waves that differ.
 
 A wave is one survey of a series, which asks the same questions again. With `ever`, all waves of a
-series keep within the promised epsilon because they share their permanent responses. A wave with other questions would have permanent responses of its own and spend
-that epsilon again. So a device answers one set of questions per series, whatever the server
-publishes. The respondent's page keeps the same record.
+series keep within the promised epsilon because they share their permanent responses. A wave with
+other questions would have permanent responses of its own and spend that epsilon again. So a device
+answers one set of questions per series, whatever the server publishes. The respondent's page keeps
+the same record.
 """
 
 from __future__ import annotations
