@@ -89,7 +89,8 @@ class KeptDevice:
             The ballot, or None.
 
         Raises:
-            Refused: `not-allowed` if this device may not answer (again).
+            Refused: `not-allowed` if this device has answered the survey or lacks a file;
+                `bad-survey` for a wave that differs from the wave that this device has answered.
         """
         self._check_first(made.id)
         found = kept_ballot(self.path, made.id)
