@@ -1,4 +1,4 @@
-"""Cells of strangers' tables as numbers: read alike wherever they are counted or compared."""
+"""Parse numbers in the cells of untrusted tables, in one way for all airlock checks."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from typing import Final
 _WRITTEN: Final = re.compile(r"[0-9]+(?:[.,'_ ][0-9]+)*")
 _GROUPED: Final = re.compile(r"[0-9]{1,3}([,'_ ])[0-9]{3}(?:\1[0-9]{3})*(\.[0-9]+)?")  # 1,234.5
 _DOTTED: Final = re.compile(r"[0-9]{1,3}(?:\.[0-9]{3}){2,}(,[0-9]+)?")  # 1.234.567,8
-_MOST_COUNT: Final = 10**15  # nobody counts as many people; what is larger is no count
+_MOST_COUNT: Final = 10**15  # a number this large is no count of people
 
 
 def plain(cell: object) -> str:
-    """Return a cell as it is compared: 1, 1.0 and 1.00 are one value, and so are A and a."""
+    """Normalise a cell for comparison: 1, 1.0 and 1.00 are equal, and so are A and a."""
     number = number_of(str(cell))
     return str(cell).strip().casefold() if number is None else f"{number.normalize():f}"
 
 
 def number_of(cell: str) -> Decimal | None:
-    """Return the number that a cell says, or None if it says none."""
+    """Parse a cell as one number, or return None."""
     if len(cell) > 60:
         return None
     try:
@@ -30,7 +30,7 @@ def number_of(cell: str) -> Decimal | None:
 
 
 def numbers_in(text: str) -> tuple[Decimal, ...]:
-    """Return every number that a text says, however it is dressed: "12 %", "1,234", "<5", "n=4"."""
+    """Find every number in a text, in any notation: "12 %", "1,234", "<5", "n=4"."""
     whole = number_of(text)
     if whole is not None:
         return (whole,)
@@ -41,7 +41,7 @@ def numbers_in(text: str) -> tuple[Decimal, ...]:
 
 
 def _read(word: str) -> list[Decimal]:
-    """Return the number that digits and what stands between them say; or each of several."""
+    """Parse digits with separators as one number; if that fails, as several."""
     if _GROUPED.fullmatch(word):
         word = re.sub("[,'_ ]", "", word)
     elif _DOTTED.fullmatch(word):
@@ -54,11 +54,11 @@ def _read(word: str) -> list[Decimal]:
 
 
 def count_of(cell: str) -> Decimal | None:
-    """Return how many people a cell says, or None where no count can be that large."""
+    """Parse a cell as a count of people; return None if it is no number or too large."""
     number = number_of(cell)
     return None if number is None or abs(number) >= _MOST_COUNT else number
 
 
 def digits_of(number: Decimal) -> int:
-    """Return how many digits a number has, leading and ending noughts aside."""
+    """Return the number of significant digits, without leading and trailing zeros."""
     return len(number.normalize().as_tuple().digits)

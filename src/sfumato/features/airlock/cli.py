@@ -1,4 +1,4 @@
-"""The airlock: files without noise, which others than their author let out."""
+"""The airlock commands: files without noise, which reviewers release."""
 
 from __future__ import annotations
 

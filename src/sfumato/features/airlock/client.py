@@ -1,4 +1,4 @@
-"""The airlock of a data set: files without noise, that others look at before they leave."""
+"""The airlock in Python: submit a program, review its files, vote, release and fetch them."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ import pandas
 
 
 class Files:
-    """Files of a request, by path, with all that is said of them; nothing here renders them."""
+    """The files of a request by path, with their guarantee and findings; none is rendered."""
 
     def __init__(self, shape: Json) -> None:
         self.shape = shape
@@ -40,7 +40,7 @@ class Files:
 
     @property
     def guarantee(self) -> str:
-        """Return the guarantee of the files, which is not differential privacy."""
+        """Return the guarantee of the files: reviewed, which is not differential privacy."""
         return str(self.shape["guarantee"])
 
     @property
@@ -49,7 +49,7 @@ class Files:
         return cast("Sequence[Mapping[str, str]]", self.shape.get("findings", []))
 
     def archive(self) -> bytes:
-        """Return the released files, with a note of what they are, as one .zip archive."""
+        """Return the files as one .zip archive, with their receipt or a reviewers-only note."""
         made = io.BytesIO()
         with zipfile.ZipFile(made, "w", zipfile.ZIP_DEFLATED) as file:
             for path, text in self._all().items():
@@ -57,7 +57,7 @@ class Files:
         return made.getvalue()
 
     def _all(self) -> dict[str, bytes]:
-        """Return the files with the note of what they are; no name leads out of a folder."""
+        """Return the files with their receipt or note; refuse paths that could leave the folder."""
         note = RECEIPT if "receipt" in self.shape else REVIEWERS_ONLY
         plain = [*(path.casefold() for path in self.files), note]
         is_inside = any(one.startswith(f"{two}/") for one in plain for two in plain)
@@ -70,23 +70,23 @@ class Files:
         return {**self.files, REVIEWERS_ONLY: f"{self.shape.get('label', '')}\n".encode()}
 
     def save(self, folder: str | os.PathLike[str]) -> Path:
-        """Write the files into a new folder, with a note of what they are.
+        """Write the files into a new folder, with their receipt or a reviewers-only note.
 
         Args:
-            folder: The new folder. It is there with all of the files, or not at all.
+            folder: The new folder. It is created with all of the files, or not at all.
 
         Returns:
-            Where they are.
+            The path of the folder.
 
         Raises:
-            Refused: `bad-request` if the folder is there already, or a file has no plain name.
+            Refused: `bad-request` if the folder exists and is not empty, or a path is unsafe.
         """
         place = Path(folder)
         if place.exists() and (not place.is_dir() or any(place.iterdir())):
             raise Refused("bad-request", f"{place} is there already.", "Name a new folder.")
         files = self._all()
         half = place.absolute().with_name(f".{place.absolute().name}.half")
-        shutil.rmtree(half, ignore_errors=True)  # of one that was killed
+        shutil.rmtree(half, ignore_errors=True)  # left by a process that was killed
         half.mkdir(parents=True)
         try:
             for path, text in files.items():
@@ -102,10 +102,10 @@ class Files:
 
 
 class AirlockRoom:
-    """What can be done about the files of one data set."""
+    """The airlock of one data set: the acts on its requests."""
 
     def __init__(self, call: Callable[[str, Json], Json], name: str) -> None:
-        self._call = call  # of the vault: a verb and its body
+        self._call = call  # calls a verb of the vault with a body
         self._name = name
 
     @named_terms(no_term_of("a request"))
@@ -120,26 +120,25 @@ class AirlockRoom:
         memory_mb: int | None = None,
         disk_mb: int | None = None,
     ) -> Json:
-        """Hand in a program and the files that it writes, for the owner and then for reviewers.
+        """Submit a program and declare its files; the owner runs it, then reviewers decide.
 
         Args:
-            program: The text of a program, or a function that gets everybody's rows as a pandas
-                frame, and the folder to write to.
-            files: The files: each a path, or a mapping with `path`, the columns `by` that its
-                lines are groups of, the column `count` with the number of people, and the column
-                `of` the card that is added up.
-            columns: The columns that the program reads; all, if left out.
-            why: What the files are for, as reviewers read it.
-            cpu_s: The processor time of the program, in seconds.
-            memory_mb: Its memory.
-            disk_mb: Its disk space.
+            program: The text of a program, or a function that gets all rows as a pandas frame, and
+                the folder to write to.
+            files: The files: each a path, or a mapping. A mapping has `path`; `by`, the columns
+                that group its lines; `count`, its column with the number of people; `of`, the
+                card's column that it sums up.
+            columns: The columns that the program reads; by default all.
+            why: The purpose of the files, for the reviewers.
+            cpu_s: The limit of processor time, in seconds.
+            memory_mb: The limit of memory, in megabytes.
+            disk_mb: The limit of disk space, in megabytes.
 
         Returns:
             The request and its state.
 
         Raises:
-            Refused: `airlock-closed` if the card lets no files out, `bad-airlock` or
-                `bad-pipeline`.
+            Refused: `airlock-closed` if the card has no airlock, `bad-airlock` or `bad-pipeline`.
         """
         limits = {"cpu_s": cpu_s, "memory_mb": memory_mb, "disk_mb": disk_mb}
         source = program if isinstance(program, str) else _program(program)
@@ -155,7 +154,7 @@ class AirlockRoom:
         return cast("Sequence[Json]", found["requests"])
 
     def run(self, request: str) -> Json:
-        """Let a program run, once; for the owner.
+        """Run a request's program, once; for the owner.
 
         Args:
             request: The id of the request.
@@ -169,7 +168,7 @@ class AirlockRoom:
         return self._act("run", request)
 
     def show(self, request: str) -> Files:
-        """Return the files to review; they are real, and for reviewers alone.
+        """Return the files to review; they show real data and are for reviewers alone.
 
         Args:
             request: The id of the request.
@@ -195,7 +194,7 @@ class AirlockRoom:
 
         Raises:
             Refused: `airlock-waits` if there is nothing to vote on, `airlock-changed` if the files
-                are not what you saw.
+                or findings have changed since you saw them.
         """
         said = {key: seen.shape[key] for key in ("seal", "draft") if key in seen.shape}
         if len(said) < 2:
@@ -203,7 +202,7 @@ class AirlockRoom:
         return self._act("vote", str(seen.shape["request"]), says=says, why=why, **said)
 
     def trim(self, request: str, path: str) -> Json:
-        """Take a file out of a request; every vote is void then.
+        """Remove a file from a request; approvals become void.
 
         Args:
             request: The id of the request.
@@ -215,7 +214,7 @@ class AirlockRoom:
         return self._act("trim", request, path=path)
 
     def replace(self, request: str, path: str, file: bytes) -> Json:
-        """Replace a file by one of yours; every vote is void then, and you have none.
+        """Replace a file by one of yours; approvals become void, and you can't vote on it.
 
         Args:
             request: The id of the request.
@@ -237,8 +236,8 @@ class AirlockRoom:
             The request and its state.
 
         Raises:
-            Refused: `airlock-waits` before that, `airlock-unsafe` for a file that is not what its
-                name says.
+            Refused: `airlock-waits` without enough votes, `airlock-unsafe` for a file whose content
+                does not match its type.
         """
         return self._act("release", request)
 
@@ -283,6 +282,6 @@ class AirlockRoom:
 
 
 def _program(function: Callable[[Any, str], object]) -> str:
-    """Return the text of a program that calls the function on everybody's rows."""
+    """Return the source of a program that calls the function on all rows."""
     name, source = source_of(function)
     return source + _CALL.format(name=name)

@@ -1,4 +1,4 @@
-"""Files of the airlock as what their authors say that they are: tables of groups of people."""
+"""Airlock files as their authors declare them: tables of groups of people, with counts."""
 
 from __future__ import annotations
 
@@ -15,32 +15,32 @@ from sfumato.features.airlock.file_types import TABLES, kind_of
 STOPS, LOOK = "stops", "look"
 _UNSEEN: Final = ("png", "svg", "safetensors")
 
-Counts = dict[tuple[str, ...], Decimal]  # people, by group
+Counts = dict[tuple[str, ...], Decimal]  # group -> number of people
 
 
 @dataclass(frozen=True)
 class Asked:
-    """A file that a request is about, and what its author says that it is."""
+    """A requested file, with what its author declares about it."""
 
     path: str
-    by: tuple[str, ...] = ()  # columns of the card, and of the table, that its lines are groups of
-    count: str = ""  # the column with the number of people
-    of: str = ""  # the column of the card that is added up in it
+    by: tuple[str, ...] = ()  # the group columns, which are columns of the card and the table
+    count: str = ""  # the table's column with the number of people
+    of: str = ""  # the card's column that the table sums up
 
     @property
     def is_table(self) -> bool:
-        """Say whether its lines can be read."""
+        """Say whether the file is a CSV or TSV table."""
         return kind_of(self.path) in TABLES
 
     @property
     def is_for_eyes(self) -> bool:
-        """Say whether no program can tell what it shows."""
+        """Say whether only people can judge the content: a picture, or tensors."""
         return kind_of(self.path) in _UNSEEN
 
 
 @dataclass(frozen=True)
 class Finding:
-    """Something that a check has seen in a file."""
+    """One finding of a check in a file."""
 
     path: str
     check: str
@@ -48,13 +48,13 @@ class Finding:
     weight: str = LOOK
 
     def as_json(self) -> Json:
-        """Return it as reviewers see it."""
+        """Return the finding as JSON for reviewers."""
         return {"path": self.path, "check": self.check, "says": self.says, "weight": self.weight}
 
 
 @dataclass(frozen=True)
 class Earlier:
-    """A file that was released before about the same people."""
+    """An earlier released file about the same people."""
 
     request: str
     asked: Asked
@@ -62,7 +62,7 @@ class Earlier:
 
 
 class Table:
-    """A table by its column names."""
+    """A table whose lines are dictionaries by column name."""
 
     def __init__(self, asked: Asked, rows: list[list[str]]) -> None:
         self.asked = asked
@@ -71,15 +71,15 @@ class Table:
 
     @property
     def has_groups(self) -> bool:
-        """Say whether the columns that its author named are all there."""
+        """Say whether the table has all columns that its author declared."""
         return {*self.asked.by, self.asked.count} - {""} <= set(self.heads)
 
     def key(self, line: Mapping[str, str], by: Sequence[str]) -> tuple[str, ...]:
-        """Return the group of a line."""
+        """Return the group key of a line, normalised."""
         return tuple(plain(line[name]) for name in by)
 
     def counts(self, by: Sequence[str]) -> Counts:
-        """Return the people of each group, those of finer groups together."""
+        """Sum the counts of people by these columns, over finer groups."""
         sums: defaultdict[tuple[str, ...], Decimal] = defaultdict(Decimal)
         for line in self.lines:
             sums[self.key(line, by)] += count_of(line[self.asked.count]) or 0

@@ -1,7 +1,8 @@
-"""What a file shows by its difference to another of the same people: a few of them, at worst.
+"""Compare a file with earlier files about the same people, to find differencing attacks.
 
-Tables of groups are compared by how many people they say; whatever else has numbers by the words
-beside each, and by its place. Renaming and reordering both escapes this: reviewers do not.
+The difference of two files can reveal a few people. Tables of groups are compared by their counts
+of people. Other numbers are compared by the words near them and by position. A program that both
+renames and reorders escapes this check, but not the reviewers.
 """
 
 from __future__ import annotations
@@ -25,20 +26,20 @@ STUMBLES: Final = (
     ValueError, LookupError, TypeError, ArithmeticError, AttributeError, RecursionError, csv.Error,
     struct.error,
 )  # fmt: skip
-MOST_NUMBERS: Final = 10_000  # of a file that are compared one by one
-_MOST_ALIKE: Final = 20  # numbers beside the very same words that each is compared with
-_MOST_BESIDE: Final = 500  # letters that are read beside a number, the nearest first
+MOST_NUMBERS: Final = 10_000  # numbers of a file that are compared
+_MOST_ALIKE: Final = 20  # numbers with the same label that each number is compared with
+_MOST_BESIDE: Final = 500  # letters read for a number's label, the nearest first
 _WORD: Final = re.compile(r"[^\W\d_]+|#[0-9]+")
-_CLOSE: Final = Decimal("0.05")  # a share by which numbers that are not whole are near each other
+_CLOSE: Final = Decimal("0.05")  # the relative difference at which fractional numbers are near
 
 _Words = frozenset[str]
-_Label = int  # the words beside a number, hashed: thousands of numbers may share thousands
+_Label = int  # a hash of the set of words near a number; thousands of numbers can share one set
 _Numbers = list[tuple[_Label, Decimal]]
 
 
 @dataclass(frozen=True)
 class Compared:
-    """A file that another is compared with, and where it is from; what cannot be read has none."""
+    """A file prepared for comparison, with its origin; an unreadable file has no numbers."""
 
     asked: Asked
     where: str
@@ -47,7 +48,7 @@ class Compared:
 
 
 def compare_files(asked: Asked, file: bytes, where: str) -> Compared:
-    """Return the file as others are compared with it; never raises."""
+    """Prepare a file for comparison: read its table and numbers. Never raises."""
     where = f"{asked.path!r} of {where}"
     if asked.is_for_eyes:
         return Compared(asked, where)
@@ -55,12 +56,12 @@ def compare_files(asked: Asked, file: bytes, where: str) -> Compared:
         table = Table(asked, rows_of(asked.path, file)) if asked.is_table else None
         numbers = list(islice(_labelled(asked, file, table), MOST_NUMBERS + 1))
         return Compared(asked, where, table, numbers)
-    except STUMBLES:  # it was released under older checks, or is stopped itself
+    except STUMBLES:  # released under older checks, or blocked by its own check
         return Compared(asked, where)
 
 
 def differences(mine: Compared, other: Compared, terms: AirlockTerms) -> Iterator[Finding]:
-    """Return what one more person, or one less, would be seen by; each kind in its own way."""
+    """Compare two files; yield a finding for each difference that could reveal a few people."""
     if mine.asked.is_for_eyes or other.asked.is_for_eyes:
         if mine.asked.is_for_eyes and other.asked.is_for_eyes:
             says = f"look at it beside {other.where}: no program can compare them"
@@ -75,7 +76,10 @@ def differences(mine: Compared, other: Compared, terms: AirlockTerms) -> Iterato
 
 
 def _of_tables(mine: Table, theirs: Table, where: str, terms: AirlockTerms) -> Iterator[Finding]:
-    """Compare the people of groups that both tables add up to: few more or less are few people."""
+    """Compare counts of people in the groups that both tables share.
+
+    A small difference shows a small set of people.
+    """
     path = mine.asked.path
     if not (mine.asked.count and theirs.asked.count and mine.has_groups and theirs.has_groups):
         yield from _same_lines(mine, theirs, where, terms)
@@ -102,9 +106,9 @@ def _of_tables(mine: Table, theirs: Table, where: str, terms: AirlockTerms) -> I
 
 
 def _as_many(mine: Table, theirs: Table, before: Counts, now: Counts) -> int:
-    """Return how many groups have one count in both tables and other numbers beside it.
+    """Count the groups with equal counts but different other numbers in both tables.
 
-    Counts are rounded: as many people may well be one more or less.
+    Counts are rounded, so equal counts can hide a difference of one person.
     """
     by = mine.asked.by
     named = {*by, mine.asked.count, theirs.asked.count}
@@ -122,7 +126,7 @@ def _as_many(mine: Table, theirs: Table, before: Counts, now: Counts) -> int:
 
 
 def _same_lines(mine: Table, theirs: Table, where: str, terms: AirlockTerms) -> Iterator[Finding]:
-    """Compare tables that say little of themselves: whole numbers of lines with the same texts."""
+    """Compare tables without declared counts: whole numbers in lines with the same texts."""
     there = set(theirs.heads)
     shared = [head for head in mine.heads if head in there]
     before = {_texts(line, shared): line for line in theirs.lines}
@@ -151,11 +155,11 @@ def _texts(line: Mapping[str, str], heads: Sequence[str]) -> tuple[str, ...]:
     return tuple(plain(line[head]) for head in heads if number_of(line[head]) is None)
 
 
-# --- numbers wherever they stand ------------------------------------------------------------------
+# --- other numbers --------------------------------------------------------------------------------
 
 
 def _of_numbers(mine: Compared, other: Compared, terms: AirlockTerms) -> Iterator[Finding]:
-    """Compare numbers that stand beside the same words, or at the same place of as many."""
+    """Compare numbers with the same label; if both files have as many, also by position."""
     now, before = mine.numbers or [], other.numbers or []
     path = mine.asked.path
     if max(len(now), len(before)) > MOST_NUMBERS:
@@ -174,7 +178,10 @@ def _of_numbers(mine: Compared, other: Compared, terms: AirlockTerms) -> Iterato
 
 
 def _tells(one: Decimal, two: Decimal, smallest: int) -> bool:
-    """Say whether two numbers may be of the same people but for a few; small ones are said so."""
+    """Say whether two numbers are so near that they may differ by a few people.
+
+    Two small whole numbers don't count; another check finds those.
+    """
     if one == two or (max(abs(one), abs(two)) < smallest and _are_whole(one, two)):
         return False
     if _are_whole(one, two):
@@ -183,7 +190,7 @@ def _tells(one: Decimal, two: Decimal, smallest: int) -> bool:
 
 
 def _labelled(asked: Asked, file: bytes, table: Table | None) -> Iterator[tuple[_Label, Decimal]]:
-    """Yield every number of a file with the words that stand beside it, in whatever order."""
+    """Yield every number of a file with a label: a hash of the words near it, in any order."""
     kind = kind_of(asked.path)
     if table is not None:
         yield from _of_lines(table)
@@ -227,7 +234,7 @@ def _of_json(said: object, above: tuple[str, ...]) -> Iterator[tuple[_Label, Dec
 
 
 def _nearest(texts: Sequence[str]) -> tuple[str, ...]:
-    """Return the first of the texts, as many as are read."""
+    """Return the first texts, cut to _MOST_BESIDE letters in total."""
     left = _MOST_BESIDE
     found: list[str] = []
     for text in texts:

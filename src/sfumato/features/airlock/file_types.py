@@ -1,7 +1,7 @@
-"""Files that a program hands to the airlock: which it may, and whether one is what it says it is.
+"""Validate the files of an airlock program: allowed types, and content that matches the type.
 
-Everything in them is a stranger's. Nothing here runs, follows or unpickles anything; what does not
-look exactly like its kind is not released, whoever wants it.
+All content is untrusted. Nothing here executes, follows or unpickles anything. A file that is not
+exactly of its type is never released, whatever the votes are.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ import numpy as np
 from sfumato.dp.refusal import Refused
 from sfumato.sandbox.file_formats.numpy_array import NumpyFile, read_npy
 
-# --- Whether a PNG is a picture and nothing more: its parts, and every byte that becomes a pixel
+# --- PNG: allowed chunks, and every byte of the image data is a pixel -----------------------------
 
 
-MOST_PIXELS: Final = 64 * 1024 * 1024  # bytes of a picture, unpacked
+MOST_PIXELS: Final = 64 * 1024 * 1024  # bytes of the decompressed image
 _MAGIC: Final = b"\x89PNG\r\n\x1a\n"
 _END: Final = b"IEND"
-# how long each part may be that is no picture by itself; what is longer hides something
+# the allowed lengths of ancillary chunks; a longer one could hide data
 _BESIDE: Final = {
     b"tRNS": range(1, 257), b"gAMA": range(4, 5), b"cHRM": range(32, 33), b"sRGB": range(1, 2),
     b"pHYs": range(9, 10), b"sBIT": range(1, 5), b"bKGD": range(1, 7),
 }  # fmt: skip
-_SAMPLES: Final = {0: 1, 2: 3, 3: 1, 4: 2, 6: 4}  # numbers of one pixel, by the kind of colour
+_SAMPLES: Final = {0: 1, 2: 3, 3: 1, 4: 2, 6: 4}  # samples per pixel, by colour type
 _DEPTHS: Final = {0: (1, 2, 4, 8, 16), 2: (8, 16), 3: (1, 2, 4, 8), 4: (8, 16), 6: (8, 16)}
 _WHOLE: Final = ((0, 0, 1, 1),)
 _LACED: Final = (
@@ -45,7 +45,7 @@ _Part = tuple[bytes, bytes]
 
 
 def png_fault(file: bytes) -> str | None:
-    """Return why the file is no PNG, or hides something; raises struct.error where it is cut."""
+    """Return why a file is no clean PNG, or None; raises struct.error if it is truncated."""
     if not file.startswith(_MAGIC):
         return "it is no PNG"
     parts, fault = _parts(file)
@@ -69,7 +69,7 @@ def _parts(file: bytes) -> tuple[list[_Part], str | None]:
 
 
 def _order_fault(names: list[bytes]) -> str | None:
-    """Return what is wrong with which parts there are: each once, the pixels together, an end."""
+    """Return what is wrong with the chunks: unknown, repeated, out of order, or no end."""
     other = [name for name in names if name not in {b"IHDR", b"PLTE", b"IDAT", _END, *_BESIDE}]
     if other:
         return f"it carries a part {other[0].decode('ascii', 'replace')!r} that is no picture"
@@ -103,7 +103,7 @@ def _fault_of(parts: list[_Part]) -> str | None:
 def _rows(
     width: int, height: int, bits: int, passes: tuple[tuple[int, int, int, int], ...]
 ) -> list[tuple[int, int]]:
-    """Return for each pass how many lines it has, and of how many bytes, the filter's included."""
+    """Return for each interlace pass its number of lines, and the bytes of a line with filter."""
     found = []
     for left, top, across, down in passes:
         wide, high = -(-(width - left) // across), -(-(height - top) // down)
@@ -113,7 +113,7 @@ def _rows(
 
 
 def _pixels_fault(packed: bytes, rows: list[tuple[int, int]]) -> str | None:
-    """Return what is wrong with the pixels: as many as the head says, and nothing behind them."""
+    """Return what is wrong with the image data; it must have exactly the bytes of its pixels."""
     size = sum(high * line for high, line in rows)
     if not 0 < size <= MOST_PIXELS:
         return "it has no pixels, or too many to be looked at"
@@ -138,7 +138,8 @@ MOST_BYTES: Final = 2 * 1024 * 1024  # of all files together
 KINDS: Final = ("png", "svg", "csv", "tsv", "json", "txt", "npy", "safetensors")
 TABLES: Final = {"csv": ",", "tsv": "\t"}
 _PATH: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*(/[A-Za-z0-9_][A-Za-z0-9_.-]*){0,7}")
-_RESERVED: Final = re.compile(r"(con|prn|aux|nul|com[0-9]|lpt[0-9])(\..*)?", re.I)  # of Windows
+# device names on Windows
+_RESERVED: Final = re.compile(r"(con|prn|aux|nul|com[0-9]|lpt[0-9])(\..*)?", re.I)
 _HEAD: Final = struct.Struct("<HQ")
 _SVG_TAGS: Final = frozenset(
     {
@@ -150,19 +151,19 @@ _SVG_TAGS: Final = frozenset(
 _REACHES_OUT: Final = re.compile(
     r"url\s*\(\s*['\"]?(?!#)|@import|expression\s*\(|image(-set)?\(|\\", re.I
 )
-# control letters, what turns the direction of writing round, letters of nobody, ends of lines that
-# not all programs see
+# Unicode categories that nobody sees: control, format (such as the writing direction), surrogate,
+# private and unassigned characters, and line and paragraph separators
 _UNSEEN: Final = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
-# and those that a font draws as nothing, or as one blank among many
+# further characters that fonts draw as nothing or as a blank
 _BLANK: Final = re.compile(
     r"[\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0\ufe00-\ufe0f\U000e0100-\U000e01ef]"
 )
-_MOST_SPACE: Final = 60  # letters of a namespace's name
+_MOST_SPACE: Final = 60  # letters of an XML namespace
 _SIGNED: Final = re.compile(r"[+-]([0-9]+\.?[0-9]*|\.[0-9]+)(e[+-]?[0-9]+)?|[+-]inf|-", re.I | re.A)
-_NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")  # of a tensor: no row fits there
-_APART: Final = re.compile("[,;\t]")  # cells of whoever's spreadsheet takes other separators
-_MOST_SIGNED: Final = 60  # letters of a number: a longer one is looked at for too long
-_MOST_DEPTH: Final = 32  # of lists in lists: each more makes all that is inside slower to look at
+_NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")  # a tensor, too short for a row
+_APART: Final = re.compile("[,;\t]")  # separators that some spreadsheet might use
+_MOST_SIGNED: Final = 60  # letters of a signed number; longer ones would make the regex slow
+_MOST_DEPTH: Final = 32  # of nested JSON; each level makes the checks slower
 _TENSOR: Final = frozenset({"dtype", "shape", "data_offsets"})
 _SIZES: Final = {
     "F64": 8, "F32": 4, "F16": 2, "BF16": 2, "I64": 8, "I32": 4, "I16": 2, "I8": 1, "U8": 1,
@@ -171,34 +172,34 @@ _SIZES: Final = {
 
 
 def kind_of(path: str) -> str:
-    """Return the kind of a file, by its name."""
+    """Return the type of a file: its lower-case extension."""
     return path.rsplit(".", 1)[-1].lower() if "." in path else ""
 
 
 def is_airlock_path(path: str) -> bool:
-    """Say whether a file of that name can be asked for, and saved on whatever system."""
+    """Say whether a path is allowed: a known type, and safe to save on any system."""
     if len(path) > 200 or not _PATH.fullmatch(path) or kind_of(path) not in KINDS:
         return False
     return not any(part.endswith(".") or _RESERVED.fullmatch(part) for part in path.split("/"))
 
 
 def do_clash(paths: Sequence[str]) -> bool:
-    """Say whether two of the paths cannot lie in one folder: one file, or one inside the other."""
+    """Say whether two paths collide: they are equal ignoring case, or one contains the other."""
     plain = [path.casefold() for path in paths]
     inside = any(one.startswith(f"{two}/") for one in plain for two in plain)
     return inside or len(set(plain)) < len(plain)
 
 
 def bad_airlock(cause: str) -> Refused:
-    """Return the refusal of a request that is not declared as it should be."""
+    """Return the refusal of an invalid airlock request."""
     return Refused("bad-airlock", f"The request is not well declared: {cause}.", "Correct it.")
 
 
-# --- what came out of the sandbox -----------------------------------------------------------------
+# --- output of the sandbox ------------------------------------------------------------------------
 
 
 def joined(said: bytes, pieces: tuple[str, ...]) -> bytes:
-    """Return what was sent in pieces, as one; never raises: what is malformed did not come."""
+    """Join the pieces that the sandbox sent; malformed output gives no bytes. Never raises."""
     try:
         body = json.loads(said)
         return b"".join(bytes.fromhex(body[name]) for name in pieces if name in body)
@@ -207,7 +208,7 @@ def joined(said: bytes, pieces: tuple[str, ...]) -> bytes:
 
 
 def unpacked(whole: bytes, paths: tuple[str, ...]) -> dict[str, bytes]:
-    """Return those of the files that came whole; never raises either."""
+    """Unpack the declared files that arrived complete. Never raises."""
     found: dict[str, bytes] = {}
     place = 0
     while place < len(whole):
@@ -223,11 +224,11 @@ def unpacked(whole: bytes, paths: tuple[str, ...]) -> dict[str, bytes]:
     return found
 
 
-# --- whether a file is what it says ---------------------------------------------------------------
+# --- content checks by type -----------------------------------------------------------------------
 
 
 def fault_of(path: str, file: bytes) -> str | None:
-    """Return why the file cannot be released as what its name says, or None."""
+    """Return why a file does not match the type of its name, or None."""
     check = _CHECKS.get(kind_of(path))
     if check is None:
         return "it is of no kind that is let out"
@@ -243,7 +244,7 @@ def fault_of(path: str, file: bytes) -> str | None:
 
 def _svg(file: bytes) -> str | None:
     drawing = _Drawing()
-    parser = expat.ParserCreate("utf-8")  # a namespace would be written out at each name with it
+    parser = expat.ParserCreate("utf-8")  # without namespace expansion, which could blow up names
     parser.StartElementHandler = drawing.begin
     parser.EndElementHandler = drawing.end
     parser.CharacterDataHandler = drawing.within
@@ -260,16 +261,16 @@ def _svg(file: bytes) -> str | None:
 
 
 class _Defines(Exception):
-    """A drawing begins to define things of its own."""
+    """The SVG has a document type definition; parsing stops."""
 
 
 class _Drawing:
-    """What is met in an SVG, from its beginning to its end."""
+    """Expat handlers that collect the faults of an SVG."""
 
     def __init__(self) -> None:
         self._faults: list[str] = []
         self._inside: list[str] = []
-        self._texts: list[str] = []  # as they are put together: no word is looked at in halves
+        self._texts: list[str] = []  # joined before the check, as expat may split a text
         self._styles: list[str] = []
         self._values: list[str] = []
 
@@ -301,7 +302,7 @@ class _Drawing:
         self._faults.append("it declares a document type, entities or instructions")
 
     def defines(self, *_: object) -> None:
-        """Go no further: what is defined could be said a thousand times with few letters."""
+        """Stop parsing at a DOCTYPE, because entities could expand exponentially."""
         self.declares()
         raise _Defines
 
@@ -317,7 +318,7 @@ class _Drawing:
         self._faults.append("it has comments, which no picture shows")
 
     def fault(self) -> str | None:
-        """Return the first that is wrong with it, or None; raise ValueError as `_seen` does."""
+        """Return the first fault, or None; raise ValueError for invisible characters."""
         _seen("".join((*self._texts, *self._styles, *self._values)))
         texts, styles = "".join(self._texts), "".join(self._styles)
         if _REACHES_OUT.search(texts) or _REACHES_OUT.search(styles) or "://" in styles:
@@ -326,12 +327,12 @@ class _Drawing:
 
 
 def text_of(file: bytes) -> str:
-    """Return the file as text, or raise ValueError: UTF-8 without letters that nobody sees."""
+    """Decode a file as UTF-8; raise ValueError for invalid or invisible characters."""
     return _seen(file.decode("utf-8"))
 
 
 def _seen(text: str) -> str:
-    """Return the text, or raise ValueError where it has letters that nobody sees."""
+    """Return the text; raise ValueError if it has invisible characters."""
     for letter in set(text) - {" ", "\t", "\n", "\r"}:
         kind = unicodedata.category(letter)
         if kind in _UNSEEN or kind == "Zs" or _BLANK.match(letter):
@@ -340,7 +341,7 @@ def _seen(text: str) -> str:
 
 
 def rows_of(path: str, file: bytes) -> list[list[str]]:
-    """Return the lines of a table, or raise ValueError."""
+    """Parse a CSV or TSV file; raise ValueError if it is malformed or not rectangular."""
     lines = text_of(file).splitlines()
     try:
         read = list(csv.reader(lines, delimiter=TABLES[kind_of(path)], strict=True))
@@ -367,14 +368,17 @@ def _table(path: str) -> Callable[[bytes], str | None]:
 
 
 def _cells_in(cell: str) -> Iterator[str]:
-    """Yield a cell, and what it is torn into where others separate; of an interval, its ends."""
+    """Yield a cell, and the cells that a spreadsheet with another separator would make of it.
+
+    Brackets and per cent signs at their ends are removed, so the ends of an interval are numbers.
+    """
     yield cell.strip()
     for part in _APART.split(cell)[1:]:
         yield part.strip(' "').rstrip(")]}% ")
 
 
 def _is_formula(cell: str) -> bool:
-    """Say whether a spreadsheet would compute something of a cell, blanks around it aside."""
+    """Say whether a spreadsheet would run a cell as a formula; it is stripped already."""
     is_signed = len(cell) <= _MOST_SIGNED and _SIGNED.fullmatch(cell) is not None
     return cell[:1] in ("=", "@") or (cell[:1] in ("+", "-") and not is_signed)
 
@@ -385,7 +389,7 @@ def _text(file: bytes) -> str | None:
 
 
 def json_of(file: bytes) -> object:
-    """Return what the file says, or raise ValueError: each key once, and all of it to be seen."""
+    """Parse a JSON file; raise ValueError for repeated keys or invisible characters."""
     said: object = json.loads(
         text_of(file),
         parse_constant=_no_number, parse_float=Decimal, object_pairs_hook=_once,
@@ -396,7 +400,7 @@ def json_of(file: bytes) -> object:
 
 
 def _texts_of(said: object, depth: int = 0) -> Iterator[str]:
-    """Yield keys and texts, however they were written; raise ValueError where it is too deep."""
+    """Yield all decoded keys and strings; raise ValueError if the JSON is nested too deeply."""
     if depth > _MOST_DEPTH:
         raise ValueError
     if isinstance(said, str):
@@ -418,7 +422,7 @@ def _no_number(_text: str) -> None:
 
 
 def _once(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    """Return a table, or raise ValueError where a key is twice, as only the last would be read."""
+    """Build a JSON object; raise ValueError for a repeated key, as only its last value counts."""
     if len({key for key, _ in pairs}) < len(pairs):
         raise ValueError
     return dict(pairs)
@@ -436,7 +440,7 @@ def _npy(file: bytes) -> str | None:
 
 
 def _hides(kind: str, file: bytes, array: NumpyFile) -> bool:
-    """Say whether a place without a number is not the usual one: it has room for a row."""
+    """Say whether a NaN has unusual bits, which could encode data."""
     if kind[0] != "f":
         return False
     found = np.frombuffer(file, dtype=f"<{kind}", offset=array.start)
@@ -451,7 +455,7 @@ def _safetensors(file: bytes) -> str | None:
     if size > min(100_000, len(file) - 8):
         return "its head is longer than a model's"
     said = file[8 : 8 + size].decode().rstrip(" ")
-    head: Any = json.loads(said, object_pairs_hook=_once)  # Any: a stranger's JSON
+    head: Any = json.loads(said, object_pairs_hook=_once)  # Any: untrusted JSON
     if not isinstance(head, dict):
         return "it is malformed"
     if said not in (json.dumps(head), json.dumps(head, separators=(",", ":"))):

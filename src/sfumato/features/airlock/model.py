@@ -1,8 +1,9 @@
-"""The airlock is output checking: files that can't have noise leave only by several reviewers.
+"""The airlock is output checking: files that can't have noise leave only after several reviews.
 
-A request is a value; each act gives the next one, or refuses. It holds nothing that rows have
-touched: the files, their hashes and what the checks found are kept apart (`ports` below), and a
-vote names what was looked at by a seal, which says nothing to whoever has not seen it.
+A `Request` is an immutable state machine: each act returns the next state or refuses. It contains
+nothing computed from rows. The files, their hashes and the findings of the checks are stored
+separately (see the protocols at the end). A vote names the reviewed draft by a seal: a hash with a
+nonce, which reveals nothing to somebody who has not seen the draft.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ WORDS: Final = (YES, NO)
 
 @dataclass(frozen=True)
 class Vote:
-    """One reviewer's word on exactly what they saw."""
+    """One reviewer's vote on exactly the draft that they saw."""
 
     user: str
     says: str
@@ -40,7 +41,7 @@ class Vote:
 
 @dataclass(frozen=True)
 class Request:
-    """A program whose files somebody wants to have, and how far that has come."""
+    """A request for the files of a program, with its state, its votes and its history."""
 
     id: str
     data_set: str
@@ -48,28 +49,28 @@ class Request:
     version: str
     author: str
     owner: str
-    reviewers: tuple[str, ...]  # whom the card named when it was handed in
+    reviewers: tuple[str, ...]  # named by the card when the request was submitted
     needed: int
-    program: str  # JSON: the text, its columns, the files it is to write
+    program: str  # JSON: the source, the columns it reads, the files it must write
     why: str
     at: str
     expires: str
     state: str = WAITING
-    draft: int = 0  # grows with every change of the files
-    place: str = ""  # of the draft's files, in the private folder
-    editors: tuple[str, ...] = ()  # whose own bytes are among the files
-    votes: tuple[Vote, ...] = ()  # on the draft as it is
+    draft: int = 0  # increases with every change of the files
+    place: str = ""  # the folder of the draft's files, in the private folder
+    editors: tuple[str, ...] = ()  # reviewers who put a file of their own into it
+    votes: tuple[Vote, ...] = ()  # one per reviewer: on this draft, or an earlier "reject"
     ended_by: str = ""
     ended_at: str = ""
     revision: int = 0
 
     def as_text(self) -> str:
-        """Return it as it is kept."""
+        """Return the request as canonical JSON for the store."""
         return canonical(asdict(self))
 
     @classmethod
     def of_text(cls, text: str) -> Self:
-        """Return the request that was kept."""
+        """Parse a request from the store's JSON."""
         said: dict[str, Any] = json.loads(text)
         votes = tuple(Vote(**vote) for vote in said.pop("votes"))
         listed = {key: tuple(said.pop(key)) for key in ("reviewers", "editors")}
@@ -77,18 +78,18 @@ class Request:
 
     @property
     def is_open(self) -> bool:
-        """Say whether anything can still become of it: of a failed one, that its owner says so."""
+        """Say whether the request can still change; a failed one waits for its owner to decline."""
         return self.state in OPEN or (self.state == FAILED and not self.ended_at)
 
     def is_reviewer(self, user: str) -> bool:
-        """Say whether the user may look at its files: never its author, whoever that is."""
+        """Say whether the user may review the files; the author never may, even as the owner."""
         return user != self.author and (user == self.owner or user in self.reviewers)
 
     def state_for(self, user: str) -> str:
-        """Return its state as the user may know it.
+        """Return the state as the user may see it.
 
-        To its author nothing that the program did is a word: neither when its run ends, nor that it
-        has failed, which a program can bring about. Both are `in review` until people have ruled.
+        The author learns nothing of the program's behaviour: neither when a run ends nor that it
+        failed, because the program can cause both. They see `in review` until people have decided.
         """
         if user == self.author and self.is_open and self.state != WAITING:
             return REVIEW
@@ -96,15 +97,15 @@ class Request:
 
     @property
     def lock(self) -> str:
-        """Return what whoever runs it, or lets it out, holds meanwhile."""
+        """Return the name of the lock that is held while the request runs or is released."""
         return f"request-{self.id}"
 
     def may_see(self, user: str) -> bool:
-        """Say whether the request is there for the user at all."""
+        """Say whether the user may know that the request exists."""
         return user in (self.author, self.owner) or self.is_reviewer(user)
 
     def approvals(self, seal: str) -> tuple[str, ...]:
-        """Return who wants exactly this released; each once, and nobody whose own work it is."""
+        """Return the reviewers who approve exactly this draft, without those who edited it."""
         found = {
             vote.user
             for vote in self.votes
@@ -115,11 +116,11 @@ class Request:
         return tuple(sorted(found))
 
     def objections(self) -> tuple[str, ...]:
-        """Return who is against it, whatever draft they have said so of."""
+        """Return the users who voted "reject", on this or an earlier draft."""
         return tuple(sorted({vote.user for vote in self.votes if vote.says == NO}))
 
     def is_cleared(self, seal: str) -> bool:
-        """Say whether enough reviewers want exactly this released, and none is against it."""
+        """Say whether enough reviewers approve exactly this draft and nobody objects."""
         return not self.objections() and len(self.approvals(seal)) >= self.needed
 
 
@@ -127,33 +128,33 @@ class Request:
 
 
 def begun(request: Request, user: str) -> Request:
-    """Return the request whose program runs now, once, by the owner's word."""
+    """Start the program's only run; the data set's owner alone may."""
     _check_owner(request, user)
     _check_state(request, WAITING, user)
     return _next(request, state=RUNNING)
 
 
 def came(request: Request, place: str) -> Request:
-    """Return the request whose files are there to be looked at, whatever they are."""
+    """Put a request into review after its run, whatever files the program left."""
     _check_state(request, RUNNING, "")
     return _next(request, state=REVIEW, draft=request.draft + 1, place=place)
 
 
 def failed(request: Request) -> Request:
-    """Return the request whose program could not be run, once: its owner is to decline it."""
+    """Mark a request whose program could not be run; its owner then declines it."""
     _check_state(request, RUNNING, "")
     return _next(request, state=FAILED)
 
 
 def declined(request: Request, user: str, at: str) -> Request:
-    """Return the request that its data set's owner lets go no further."""
+    """Decline a request; the data set's owner alone may."""
     _check_owner(request, user)
     _check_open(request, user)
     return _next(request, state=DECLINED, ended_by=user, ended_at=at)
 
 
 def withdrawn(request: Request, user: str, at: str) -> Request:
-    """Return the request that its author has taken back."""
+    """Withdraw a request; its author alone may."""
     if user != request.author:
         raise _not_yours("taken back by its author")
     _check_open(request, user)
@@ -161,16 +162,16 @@ def withdrawn(request: Request, user: str, at: str) -> Request:
 
 
 def expired(request: Request, at: str) -> Request:
-    """Return the request as it is at that moment: over, if its time is."""
+    """Return the request, expired if it is open and past its expiry time."""
     if request.is_open and at > request.expires:
         return _next(request, state=EXPIRED, ended_at=at)
     return request
 
 
 def voted(request: Request, vote: Vote, seal: str) -> Request:
-    """Return the request with that vote; `seal` is what there is to be seen now.
+    """Record a vote; refuse it unless it names the current draft, whose seal is `seal`.
 
-    A reviewer has one vote: the last. Nobody votes on their own work.
+    Each reviewer has one vote, the last. Nobody votes on a draft with a file of their own.
     """
     _check_reviewer(request, vote.user)
     _check_state(request, REVIEW, vote.user)
@@ -190,7 +191,7 @@ def voted(request: Request, vote: Vote, seal: str) -> Request:
 
 
 def replaced(request: Request, user: str, place: str) -> Request:
-    """Return the request with a file of the reviewer's own in it: whoever said yes votes anew."""
+    """Record that a reviewer replaced a file by their own; approvals become void."""
     _check_reviewer(request, user)
     _check_state(request, REVIEW, user)
     editors = tuple(sorted({*request.editors, user}))
@@ -198,9 +199,9 @@ def replaced(request: Request, user: str, place: str) -> Request:
 
 
 def trimmed(request: Request, user: str, place: str) -> Request:
-    """Return the request with a file less: whoever said yes votes anew, and nothing new came in.
+    """Record that a reviewer removed a file; approvals become void.
 
-    Never by its author: what they were told, or how long it took, would be of the files.
+    The author may never do this: the reply, or its duration, would tell them about the files.
     """
     _check_reviewer(request, user)
     _check_state(request, REVIEW, user)
@@ -208,7 +209,7 @@ def trimmed(request: Request, user: str, place: str) -> Request:
 
 
 def let_out(request: Request, user: str, at: str, seal: str) -> Request:
-    """Return the request whose files its author may have, if enough want exactly these released."""
+    """Release a request's files, if enough reviewers approve exactly this draft."""
     check_reviewed(request, user)
     if not request.is_cleared(seal):
         count = len(request.approvals(seal))
@@ -222,12 +223,12 @@ def let_out(request: Request, user: str, at: str, seal: str) -> Request:
 
 
 def not_out(request: Request) -> Request:
-    """Return a request that was killed on its way out: in review, for nothing of it has left."""
+    """Put a request back into review if its release was interrupted before the ledger entry."""
     return replace(request, state=REVIEW, ended_by="", ended_at="")
 
 
 def _edited(request: Request, place: str, editors: tuple[str, ...]) -> Request:
-    """Return the request with other files; who was against it still is, until they say else."""
+    """Return the request with a new draft; approvals become void, objections stay."""
     against = tuple(vote for vote in request.votes if vote.says == NO)
     return _next(request, draft=request.draft + 1, place=place, editors=editors, votes=against)
 
@@ -259,7 +260,7 @@ def _check_open(request: Request, user: str) -> None:
 
 
 def check_reviewed(request: Request, user: str) -> None:
-    """Refuse whoever may not release the request, and a request that is not reviewed yet."""
+    """Refuse a user who is no reviewer, and a request that is not in review."""
     _check_reviewer(request, user)
     _check_state(request, REVIEW, user)
 
@@ -282,14 +283,14 @@ def _not_yours(what: str) -> Refused:
 
 
 def unknown() -> Refused:
-    """Return the refusal of a request that is not there for whoever asks."""
+    """Return the refusal of a request that does not exist or that the caller may not see."""
     return Refused(
         "airlock-unknown", "There is no such request.", "See `sfumato airlock list DATA_SET`."
     )
 
 
 def changed() -> Refused:
-    """Return the refusal of what is not what was looked at."""
+    """Return the refusal of an act on a draft that has changed since it was reviewed."""
     return Refused(
         "airlock-changed",
         "The files, or what the checks say of them, are not what was looked at.",
@@ -297,43 +298,43 @@ def changed() -> Refused:
     )
 
 
-# --- what is looked at ----------------------------------------------------------------------------
+# --- drafts ---------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Held:
-    """A draft's files, by path, and what was measured beside them; rows have touched all of it."""
+    """A draft: its files by path, and our own measurements of the real rows; all of it private."""
 
-    nonce: str  # so that a seal can be shown to whoever may not see the files
+    nonce: str  # makes the seal safe to show to people who may not see the files
     files: Mapping[str, bytes]
-    measured: str  # JSON of our own program's, or nothing
+    measured: str  # JSON from our own counting program, or empty
 
 
 def sum_of(file: bytes) -> str:
-    """Return the SHA-256 by which a file is pinned."""
+    """Return the SHA-256 of a file, in hex."""
     return hashlib.sha256(file).hexdigest()
 
 
 def seal_of(held: Held, findings: str) -> str:
-    """Return what a vote is on: these very bytes under these names, and what the checks said."""
+    """Return the seal that votes name: a hash of the nonce, paths, file hashes and findings."""
     sums = {path: sum_of(file) for path, file in held.files.items()}
     said = {"nonce": held.nonce, "files": sums, "findings": findings}
     return hashlib.sha256(canonical(said).encode()).hexdigest()
 
 
 class AirlockStore(Protocol):
-    """The requests of a vault; every change is durable when it returns."""
+    """A store of airlock requests; a change is durable when its call returns."""
 
     def add(self, request: Request) -> None:
-        """Remember a request."""
+        """Store a new request."""
         ...
 
     def find(self, request: str) -> Request | None:
-        """Return one by its id, or None."""
+        """Return the request of this id, or None."""
         ...
 
     def of(self, people: str) -> tuple[Request, ...]:
-        """Return every request about these people, the newest first."""
+        """Return all requests about a people domain, the newest first."""
         ...
 
     def all(self) -> tuple[Request, ...]:
@@ -341,37 +342,37 @@ class AirlockStore(Protocol):
         ...
 
     def change(self, request: Request) -> bool:
-        """Put the next revision in the place of the one before; False if that is not there."""
+        """Replace the previous revision (compare and swap); return False if it is not stored."""
         ...
 
 
 class AirlockFiles(Protocol):
-    """Where drafts lie: a private folder of the vault that only its door opens."""
+    """A store of drafts in a private folder of the vault; only the airlock's release opens it."""
 
     def put(self, held: Held) -> str:
-        """Keep a draft, durably; return its place."""
+        """Store a draft durably; return its place."""
         ...
 
     def read(self, place: str) -> Held | None:
-        """Return the draft that lies there, or None."""
+        """Return the draft at this place, or None."""
         ...
 
     def drop(self, place: str) -> None:
-        """Let nothing of it be left."""
+        """Delete a draft."""
         ...
 
     def writing(self) -> AbstractContextManager[None]:
-        """Let no sweep take what is put there meanwhile, and named by no request yet."""
+        """Block sweeps while a new draft is stored that no request names yet."""
         ...
 
     def holding(self, what: str) -> AbstractContextManager[None]:
-        """Be the only one at it, in this process or any other; wait for whoever is."""
+        """Hold an exclusive lock of this name, across processes; wait for it if necessary."""
         ...
 
     def is_held(self, what: str) -> bool:
-        """Say whether somebody who is still alive is at it."""
+        """Say whether a living process holds the lock of this name."""
         ...
 
     def sweep(self, named: Callable[[], Collection[str]]) -> None:
-        """Remove what the killed have left: no draft but those that `named` returns."""
+        """Delete locks of dead processes, and drafts that `named` does not return."""
         ...

@@ -1,8 +1,7 @@
-"""What is looked for before anybody looks: small groups, exact numbers, one person in a sum, and
-what the difference to an earlier file would show.
+"""Check files automatically before review: small groups, exact numbers, dominance, differencing.
 
-A check can only find; that it found nothing says nothing (docs/sharp-edges.md). It is people who
-release a file, and no file of a wrong kind is released at all.
+A check that finds nothing proves nothing (docs/sharp-edges.md). Reviewers decide on the release; a
+file of a wrong kind is never released.
 """
 
 from __future__ import annotations
@@ -33,29 +32,29 @@ __all__ = [
     "LOOK", "STOPS", "Asked", "Earlier", "Finding", "Measured", "checked", "findings_text",
     "read_measured", "stops",
 ]  # fmt: skip
-_MOST_CELLS: Final = 200_000  # of a file: nobody looks at more
-_REST: Final = 10  # percent of the largest part that all but the two largest must come to
+_MOST_CELLS: Final = 200_000  # cells of a file that are checked
+_REST: Final = 10  # per cent of the largest part that all parts but the two largest must sum to
 _CODED: Final = re.compile(r"(?=\S*\d)[A-Za-z0-9+/=_-]{16,}")
 
-# people, the largest part, the second, all of it
+# the number of people, and of the sum: the largest part, the second largest, the total
 _Group = tuple[int, float, float, float]
 
 
 @dataclass(frozen=True)
 class Measured:
-    """What our own program counted of the real rows: people a group, and the parts of a sum."""
+    """Our own measurements of the real rows: people per group, and the largest parts of sums."""
 
     people: int
     groups: Mapping[str, Mapping[tuple[str, ...], _Group]]
 
 
 def findings_text(found: Sequence[Finding]) -> str:
-    """Return the findings as a vote pins them."""
+    """Return the findings as canonical JSON, which the seal of a vote covers."""
     return canonical([one.as_json() for one in found])
 
 
 def read_measured(text: str) -> Measured | None:
-    """Return what was measured, or None where nothing was."""
+    """Parse the measurements; return None if they are missing or malformed."""
     try:
         body: Any = json.loads(text)
         groups = {path: _groups(lines) for path, lines in body["tables"].items()}
@@ -67,7 +66,7 @@ def read_measured(text: str) -> Measured | None:
 
 
 def _groups(lines: Any) -> dict[tuple[str, ...], _Group]:
-    """Return the groups of a table; of those that read the same, the worst of each number."""
+    """Return the groups of a table; merge equal keys by the worst of each number."""
     groups: dict[tuple[str, ...], _Group] = {}
     for key, n, first, second, total in lines:
         name = tuple(map(plain, key))
@@ -77,7 +76,7 @@ def _groups(lines: Any) -> dict[tuple[str, ...], _Group]:
 
 
 def _sized(first: float, second: float, total: float) -> tuple[float, float, float]:
-    """Return the parts of a sum; where somebody's is no number, the first is all of it."""
+    """Return the parts of a sum; if one is not finite, let one person dominate the sum."""
     parts = first, second, total
     return parts if all(map(math.isfinite, parts)) else (math.inf, 0.0, math.inf)
 
@@ -96,7 +95,7 @@ def checked(
     measured: Measured | None,
     earlier: Sequence[Earlier],
 ) -> tuple[Finding, ...]:
-    """Return everything that the checks find, in the order of the files; never raises."""
+    """Run all checks on all files; return the findings in the order of the files. Never raises."""
     found: list[Finding] = []
     past = [compare_files(one.asked, one.file, f"request {one.request}") for one in earlier]
     for one in asked:
@@ -116,7 +115,7 @@ def checked(
 
 
 def stops(found: Sequence[Finding]) -> tuple[Finding, ...]:
-    """Return the findings that no vote can outweigh."""
+    """Return the findings that block a release whatever the votes are."""
     return tuple(one for one in found if one.weight == STOPS)
 
 
@@ -210,7 +209,7 @@ def _count_checks(table: Table, terms: AirlockTerms) -> Iterator[Finding]:
 
 
 def _number_checks(path: str, cells: Iterable[str], terms: AirlockTerms) -> Iterator[Finding]:
-    """Look at cells one by one; `cells` may be any texts, and a number be dressed in any."""
+    """Check each cell for exact numbers, small whole numbers and encoded text."""
     exact = small = coded = 0
     for place, cell in enumerate(cells):
         if place >= _MOST_CELLS:
@@ -231,7 +230,7 @@ def _number_checks(path: str, cells: Iterable[str], terms: AirlockTerms) -> Iter
 
 
 def _rest_checks(table: Table, rest: Sequence[str], terms: AirlockTerms) -> Iterator[Finding]:
-    """Look at what stands beside a group and its count: shares of few people, words, sums."""
+    """Check the columns that are neither group nor count: small shares, words, undeclared sums."""
     one = table.asked
     shares = words = numbers = 0
     for line in table.lines:
@@ -254,7 +253,7 @@ def _rest_checks(table: Table, rest: Sequence[str], terms: AirlockTerms) -> Iter
 
 
 def _is_share_of_few(cell: str, number: Decimal, people: Decimal, terms: AirlockTerms) -> bool:
-    """Say whether a share of so many people, or all the others, are few: 4 % of 50 are two."""
+    """Say whether a share, or its complement, stands for few people: 4 % of 50 are two."""
     share = number / 100 if "%" in cell else number
     parts = share * people, (1 - share) * people
     return 0 < share < 1 and any(0 < part < terms.smallest for part in parts)
@@ -302,13 +301,13 @@ def _measured_checks(
 def _is_miscounted(
     table: Table, line: Mapping[str, str], group: _Group | None, terms: AirlockTerms
 ) -> bool:
-    """Say whether a line's count is not its group's in the real rows, rounded as it may be."""
+    """Say whether a line's count differs from the real count by more than rounding allows."""
     said = count_of(line[table.asked.count]) if table.asked.count else None
     return group is not None and said is not None and abs(said - group[0]) >= terms.round_to
 
 
 def _is_dominated(group: _Group, terms: AirlockTerms) -> bool:
-    """Say whether two people have too much of a sum, or could tell each other's part of it."""
+    """Say whether two people dominate a sum, or one could compute the other's part of it."""
     _, first, second, total = group
     if math.isinf(first) or total <= 0:
         return math.isinf(first)

@@ -1,4 +1,4 @@
-"""The airlock's pages: requests, what reviewers look at, and their words; no file is rendered."""
+"""Console pages of the airlock: requests, drafts to review, votes; no file is rendered."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ WAITS: Final = ("waiting", "running", "in review", "failed")
 
 
 async def requests(visit: Visit) -> Response:
-    """Show the requests about a data set that are the caller's to see."""
+    """List the requests about a data set that the caller may see."""
     name = visit.at("data_set")
     found = await visit.call("airlock", {"data_set": name})
     return visit.page("airlock.html", data_set=name, requests=found["requests"])
 
 
 async def request(visit: Visit) -> Response:
-    """Show one request; to its reviewers with what was found, and the files to save."""
+    """Show one request; its reviewers also see the findings and can save the files."""
     return await _page(visit, None)
 
 
 async def act(visit: Visit) -> Response:
-    """Do what the caller has chosen about a request."""
+    """Perform the act on a request that the form names, such as a vote or a release."""
     verb, body = visit.form.text("do"), _BODIES.get(visit.form.text("do"))
     if body is None:
         raise bad_request("there is no such act")
@@ -43,7 +43,7 @@ async def act(visit: Visit) -> Response:
 
 
 async def draft_file(visit: Visit) -> Response:
-    """Send one file of a draft to a reviewer, as bytes to be saved: nothing here opens it."""
+    """Send one file of a draft to a reviewer as a download; the server does not open it."""
     files = Files(await visit.call("show-airlock", {"request": visit.at("request")})).files
     path = visit.request.query_params.get("path", "")
     if path not in files:
@@ -52,7 +52,7 @@ async def draft_file(visit: Visit) -> Response:
 
 
 async def fetched(visit: Visit) -> Response:
-    """Send the files of a released request as one archive, with the receipt in it."""
+    """Send the files of a released request and the receipt as one .zip archive."""
     found = Files(await visit.call("fetch-airlock", {"request": visit.at("request")}))
     return _attachment(found.archive(), f"reviewed-not-dp-{found.shape['request']}.zip")
 

@@ -1,4 +1,4 @@
-"""A program whose files are to be reviewed: what is run, and what it may leave; before any row."""
+"""Parse and validate an airlock program and its declared files, before any row is read."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ _LIMITS: Final = {
     "disk_mb": (16, 4096, 256),
 }
 _KEYS: Final = {"path", "by", "count", "of"}
-NOTES: Final = ("reviewed-not-dp.json", "reviewers-only.txt")  # what we lay beside the files
+NOTES: Final = ("reviewed-not-dp.json", "reviewers-only.txt")  # files that we add ourselves
 
 
 @dataclass(frozen=True)
 class AirlockProgram:
-    """A program that is run once on everybody's rows, and the files that are taken of it."""
+    """A program that runs once on all rows, and the files that are collected from it."""
 
     source: str
     columns: tuple[str, ...]
@@ -38,7 +38,7 @@ class AirlockProgram:
     environment: str
 
     def as_json(self) -> Json:
-        """Return it as it is kept, and as whoever decides reads it."""
+        """Return the program as JSON, for the store and for the owner and reviewers."""
         return {
             "source": self.source,
             "columns": list(self.columns),
@@ -54,14 +54,14 @@ class AirlockProgram:
 
     @property
     def digest(self) -> str:
-        """Return what tells this program, with its files and libraries, from every other."""
+        """Return a SHA-256 that identifies the program with its files, limits and libraries."""
         return hashlib.sha256(spelled(self.as_json()).encode()).hexdigest()
 
 
 def read_airlock_program(
     card: Card, shape: Mapping[str, object], environment: str
 ) -> AirlockProgram:
-    """Return the program that somebody hands in, or refuse."""
+    """Parse a submitted program; refuse an invalid one."""
     source = shape.get("source")
     if not isinstance(source, str) or not 1 <= len(source) <= MOST_SOURCE or not source.isascii():
         raise bad_airlock(f"a program is 1 to {MOST_SOURCE:,} ASCII letters of Python")
@@ -85,7 +85,7 @@ def read_airlock_program(
 
 
 def kept_files(said: Any) -> tuple[Asked, ...]:  # Any: what `as_json` has made
-    """Return the files of a request that was kept, whatever its card is by now."""
+    """Return the declared files of a stored request, without checking them against the card."""
     return tuple(
         Asked(one["path"], tuple(one["by"]), one["count"], one["of"]) for one in said["files"]
     )

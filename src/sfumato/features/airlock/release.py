@@ -1,7 +1,7 @@
-"""The airlock at the door: a program is run once on real rows, and its files stay in here.
+"""Run airlock programs on the real rows, show the files to reviewers, and release them.
 
-They are seen by reviewers alone, labelled, and leave by `locks/reviewed.py`. What an author is told
-before is the same whatever the program has done, so failing says nothing.
+The files stay inside the vault, labelled for reviewers, until `locks/reviewed.py` releases them.
+Until then the author's replies don't depend on what the program did, so a failure tells nothing.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ NONCE_BYTES: Final = 32
 
 @dataclass(frozen=True)
 class AirlockDoor:
-    """What the airlock needs: all that runs programs, and a private place for what they leave."""
+    """What the airlock needs: the sandbox that runs programs, and the private store of drafts."""
 
     programs: PipelineDoor
     files: AirlockFiles
@@ -60,19 +60,19 @@ class AirlockDoor:
 
 @dataclass(frozen=True)
 class Draft:
-    """What a reviewer looks at, all of it from real rows: files, and what was found in them."""
+    """A draft as reviewers see it: files from real rows, and the findings of the checks."""
 
     held: Held
     findings: tuple[Finding, ...]
 
     @property
     def seal(self) -> str:
-        """Return what a vote on this very draft names."""
+        """Return the seal that votes on this draft name."""
         return seal_of(self.held, findings_text(self.findings))
 
 
 def check_airlock(door: AirlockDoor, program: AirlockProgram) -> None:
-    """Refuse where no sandbox starts, or nothing can be noted; the one run is not used up."""
+    """Refuse if the ledger or the sandbox does not work, before the only run is used up."""
     door.programs.ledger.check_history()
     check_sandbox(door.programs.sandbox, program.limits)
 
@@ -80,9 +80,9 @@ def check_airlock(door: AirlockDoor, program: AirlockProgram) -> None:
 def run_for_review(
     door: AirlockDoor, card: Card, table: str, program: AirlockProgram
 ) -> str | None:
-    """Return the place of what the program left of everybody's rows; None where it could not run.
+    """Run the program on all rows; return the place of its draft, or None if it could not run.
 
-    Whatever the program does it gives a place: that files are missing, reviewers see.
+    Whatever the program does, there is a draft; reviewers see which files are missing.
     """
     found, _ = attempt_read(lambda: _found(door.programs, card, table, program))
     return None if found is None else keep(door.files, found)
@@ -134,7 +134,7 @@ def _said(  # noqa: PLR0913, PLR0917  # one block's run, whole
     return found
 
 
-# --- looking --------------------------------------------------------------------------------------
+# --- review ---------------------------------------------------------------------------------------
 
 
 def read_draft(
@@ -144,7 +144,7 @@ def read_draft(
     program: AirlockProgram,
     past: Sequence[Earlier],
 ) -> Draft:
-    """Return what there is to be looked at; for services that show it to reviewers alone."""
+    """Read a draft and run the checks on it; callers must show it to reviewers alone."""
     held = door.files.read(request.place)
     if held is None or card.airlock is None:
         raise changed()
@@ -154,7 +154,7 @@ def read_draft(
 
 
 def reviewers_view(request: Request, user: str, draft: Draft) -> Json:
-    """Return the draft for a reviewer's eyes, as text that nothing renders; or refuse others."""
+    """Return the draft as JSON for a reviewer, with the files in base64; refuse anybody else."""
     if not request.is_reviewer(user):
         raise Refused(
             "not-allowed", "Files are looked at by their reviewers.", "They are on the card."
@@ -177,7 +177,7 @@ def reviewers_view(request: Request, user: str, draft: Draft) -> Json:
 
 
 def edited(door: AirlockDoor, draft: Draft, path: str, file: bytes | None) -> str:
-    """Return the place of the draft with that file in, or out; under a seal of its own."""
+    """Store a draft with one file replaced or removed; return its place. Its seal is new."""
     files = {name: text for name, text in draft.held.files.items() if name != path}
     if file is not None:
         files[path] = file
@@ -185,11 +185,11 @@ def edited(door: AirlockDoor, draft: Draft, path: str, file: bytes | None) -> st
     return door.files.put(Held(nonce, files, draft.held.measured))
 
 
-# --- leaving --------------------------------------------------------------------------------------
+# --- release --------------------------------------------------------------------------------------
 
 
 def check_releasable(door: AirlockDoor, draft: Draft) -> None:
-    """Refuse a draft with a file of a wrong kind, or with none: no vote outweighs that."""
+    """Refuse a draft with a blocking finding or without files, whatever the votes are."""
     door.programs.ledger.check_history()
     wrong = stops(draft.findings)
     if wrong or not draft.held.files:
@@ -198,12 +198,12 @@ def check_releasable(door: AirlockDoor, draft: Draft) -> None:
 
 
 def has_left(door: AirlockDoor, request: Request) -> bool:
-    """Say whether the ledger has the files of a request as released: before, votes count again."""
+    """Say whether the ledger notes the release of a request's files."""
     return noted(door.programs.ledger, request.id) is not None
 
 
 def release_files(door: AirlockDoor, request: Request, draft: Draft) -> Json:
-    """Write the hashes of what was voted on into the ledger, durably; return the receipt."""
+    """Write the hashes of the approved files into the ledger, durably; return the receipt."""
     check_releasable(door, draft)
     if not request.is_cleared(draft.seal):
         raise changed()
@@ -211,7 +211,7 @@ def release_files(door: AirlockDoor, request: Request, draft: Draft) -> Json:
 
 
 def fetched(door: AirlockDoor, request: Request, user: str) -> Json:
-    """Return released files and their receipt to whoever the request is there for; or refuse."""
+    """Return released files and their receipt; refuse a user who may not see the request."""
     if request.state != RELEASED or not request.may_see(user):
         raise Refused(
             "airlock-waits",
@@ -236,9 +236,10 @@ def fetched(door: AirlockDoor, request: Request, user: str) -> Json:
 
 
 def earlier_of(door: AirlockDoor, request: Request, asked: Sequence[Asked]) -> tuple[Earlier, ...]:
-    """Return what has left of a request, for later ones to be compared with; or refuse.
+    """Return the released files of a request, for the differencing check of later ones.
 
-    So is one that is on its way: of two that leave in one moment, at least one sees the other.
+    The files of a release in progress count too: of two concurrent releases, at least one is
+    compared with the other.
     """
     held, ledger = door.files.read(request.place), door.programs.ledger
     if noted(ledger, request.id) is None:

@@ -1,4 +1,4 @@
-"""How requests of the airlock are shown, and what of a call is refused before any is looked at."""
+"""Convert airlock requests to JSON for the caller, and validate the fields of a call."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ GUARANTEE: Final = "reviewed (not DP)"
 
 
 def why_of(text: object) -> str:
-    """Return what somebody says for others to read, or refuse."""
+    """Return a free-text reason; refuse one that is too long or not printable."""
     if not isinstance(text, str) or len(text) > 2000 or not text.replace("\n", " ").isprintable():
         raise bad_airlock("why is a text of up to 2,000 letters")
     return text
 
 
 def bytes_of(text: str) -> bytes:
-    """Return a file that was sent as base64, or refuse."""
+    """Decode a file that was sent as base64; refuse an invalid or oversized one."""
     try:
         file = base64.b64decode(text, validate=True)
     except (binascii.Error, ValueError):
@@ -35,7 +35,7 @@ def bytes_of(text: str) -> bytes:
 
 
 def check_themselves(caller: Caller) -> None:
-    """Refuse a token for programs: people decide here."""
+    """Refuse an access token for programs, because people must decide here."""
     if not caller.is_themselves:
         raise Refused(
             "not-allowed", "A token for programs decides nothing here.", "Sign in yourself."
@@ -43,7 +43,7 @@ def check_themselves(caller: Caller) -> None:
 
 
 def shown_to(one: Request, caller: Caller) -> Json:
-    """Return a request as the caller may see it; its author sees no moment of its run."""
+    """Return a request as JSON for this caller; its author sees no votes and nothing of the run."""
     program = json.loads(one.program)
     return {
         "request": one.id,
@@ -67,7 +67,7 @@ def shown_to(one: Request, caller: Caller) -> Json:
 
 
 def _votes(one: Request) -> Json:
-    """Return who has said what; its author is told when it is over, or by its reviewers."""
+    """Return the votes and editors of a request, which its author does not see."""
     return {
         "draft": one.draft,
         "editors": list(one.editors),
@@ -79,7 +79,7 @@ def _votes(one: Request) -> Json:
 
 
 def closed() -> Refused:
-    """Return the refusal where the card has no airlock."""
+    """Return the refusal if the card has no airlock."""
     return Refused(
         "airlock-closed",
         "The data set's card lets nothing out without noise.",
@@ -88,7 +88,7 @@ def closed() -> Refused:
 
 
 def too_few() -> Refused:
-    """Return the refusal where its author leaves too few reviewers."""
+    """Return the refusal if too few reviewers are left without the author."""
     return Refused(
         "airlock-closed",
         "Besides you there are fewer reviewers than the card needs.",

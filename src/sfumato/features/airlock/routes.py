@@ -1,4 +1,4 @@
-"""The routes of the airlock: files that leave because several people have looked at them."""
+"""HTTP routes of the airlock, which releases files after several people have reviewed them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _OPEN: Final = ("airlock-unknown", "airlock-waits", "anchor-missing", "ledger-fr
 _LOOK: Final = (*_OPEN, "airlock-changed", "bad-airlock", "unknown-column")
 
 
-def _act(  # one verb on one request
+def _act(  # the route of one act on a request
     verb: str, says: str, body: Schema, refusals: tuple[str, ...], *, is_long: bool = False
 ) -> Route:
     act = verb.removesuffix("-airlock")

@@ -1,7 +1,7 @@
-"""The texts that run in the sandbox for the airlock: a stranger's in a wrapper, a count of ours.
+"""Build the two programs that the airlock runs in the sandbox: the wrapped one and the counter.
 
-Both are run as programs over a folder are (`sandbox/study.py`); what they leave is packed into
-pieces that the sandbox sends. The wrapper protects nothing: whatever comes out is a stranger's.
+Both run like programs over a folder (`sandbox/study.py`). Their files are packed into pieces that
+the sandbox sends. The wrapper gives no protection: all of its output is untrusted.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from typing import Final
 from sfumato.features.airlock.declared_tables import Asked
 from sfumato.features.airlock.file_types import MOST_BYTES
 
-_PIECE: Final = 65_536  # the most of a file that a sandbox sends
+_PIECE: Final = 65_536  # the most bytes of a file that the sandbox sends
 PIECES: Final = tuple(f"piece-{place:03d}" for place in range(MOST_BYTES // _PIECE + 1))
-MOST_SAID: Final = 2 * len(PIECES) * _PIECE + 4096  # in hex, with the names
-MOST_GROUPS: Final = 10_000  # of one table that are counted
+MOST_SAID: Final = 2 * len(PIECES) * _PIECE + 4096  # bytes of all pieces in hex, with names
+MOST_GROUPS: Final = 10_000  # groups of one table that are counted
 
 _SEND: Final = """
 def _send(whole):
@@ -81,12 +81,12 @@ _send(json.dumps(said).encode())
 
 
 def wrapped(source: str, paths: Sequence[str]) -> str:
-    """Return the program text that runs a stranger's and packs the files on the list."""
+    """Return the source of a program that runs the untrusted one and packs its declared files."""
     return _with(_WRAPPER, SOURCE=source, PATHS=list(paths), MOST=MOST_BYTES)
 
 
 def counting(asked: Sequence[Asked]) -> str:
-    """Return the program text that counts each table's groups in the real rows."""
+    """Return the source of our program that counts each table's groups in the real rows."""
     tables = [(one.path, list(one.by), one.of) for one in asked if one.is_table and one.by]
     return _with(_COUNT, TABLES=tables, GROUPS=MOST_GROUPS)
 

@@ -1,7 +1,8 @@
-"""Hand in a program, let it run once, look at what it left, vote, release, fetch.
+"""The airlock service: submit a program, run it once, review its files, vote, release, fetch.
 
-What a request may become, `features/airlock/model.py` decides; what it says, the door. Here is who
-calls.
+This module checks permissions, saves each state, and notes it in the ledger unless a run failed.
+`features/airlock/model.py` defines the state transitions, `features/airlock/release.py` runs
+programs and releases files.
 """
 
 from __future__ import annotations
@@ -48,12 +49,12 @@ from sfumato.release.permissions import asked_listing, check_thawed, groups_that
 from sfumato.vault.ports import Catalogue, Clock, Listing
 from sfumato.vault.users import Caller
 
-MOST_OPEN: Final = 10  # requests of one author about a people domain
+MOST_OPEN: Final = 10  # open requests of one author per people domain
 
 
 @dataclass(frozen=True)
 class Airlock:
-    """The airlock of one vault."""
+    """The airlock service of one vault."""
 
     door: AirlockDoor
     store: AirlockStore
@@ -64,7 +65,7 @@ class Airlock:
     # --- author -------------------------------------------------------------------------------
 
     def submit(self, caller: Caller, data_set: str, shape: Mapping[str, object]) -> Json:
-        """Hand in a program and the files it is to leave; it waits for the data set's owner."""
+        """Submit a program and its declared files; the request waits for the data set's owner."""
         listing, _ = asked_listing(self.catalogue, caller, data_set)
         terms = listing.card.airlock
         if terms is None:
@@ -100,23 +101,23 @@ class Airlock:
         return shown_to(made, caller)
 
     def withdraw(self, caller: Caller, request: str) -> Json:
-        """Take a request of one's own back."""
+        """Withdraw the caller's own request."""
         _, found = self._found(caller, request)
         made = airlock_model.withdrawn(found, caller.user, self.clock.now())
         return self._ended(caller, "airlock-withdrawn", made)
 
     def fetch(self, caller: Caller, request: str) -> Json:
-        """Return the files of a released request, if they are those that the ledger names."""
+        """Return the files of a released request, after checking them against the ledger."""
         _, found = self._found(caller, request)
         return {**shown_to(found, caller), **fetched(self.door, found, caller.user)}
 
     # --- owner --------------------------------------------------------------------------------
 
     def run(self, caller: Caller, request: str) -> Json:
-        """Let the program run, once, on the real rows; what it leaves waits for reviewers."""
+        """Run the program once on the real rows; its files then wait for reviewers."""
         check_themselves(caller)
         listing, found = self._found(caller, request)
-        airlock_model.begun(found, caller.user)  # refuses who may not, and what has begun
+        airlock_model.begun(found, caller.user)  # refuses other callers, and a second run
         program = self._program(listing, found)
         if program.environment != self._environment() or listing.card.version != found.version:
             raise Refused(
@@ -133,7 +134,7 @@ class Airlock:
             return shown_to(self._ran(listing, begun, program), caller)
 
     def _ran(self, listing: Listing, begun: Request, program: AirlockProgram) -> Request:
-        """Return the request whose program has run, whatever it did; or failed, if none could."""
+        """Run the program; return the request in review, or failed if no sandbox could run it."""
         place = run_for_review(self.door, listing.card, listing.table, program)
         if place is None:
             return self._failed(begun)
@@ -142,7 +143,7 @@ class Airlock:
         return made
 
     def decline(self, caller: Caller, request: str) -> Json:
-        """Let a request go no further."""
+        """Decline a request; for the data set's owner."""
         check_themselves(caller)
         _, found = self._found(caller, request)
         made = airlock_model.declined(found, caller.user, self.clock.now())
@@ -151,7 +152,7 @@ class Airlock:
     # --- reviewers ----------------------------------------------------------------------------
 
     def show(self, caller: Caller, request: str) -> Json:
-        """Return a request; to its reviewers with the files, which are real, and the findings."""
+        """Return a request; its reviewers also get the real files and the findings."""
         listing, found = self._found(caller, request)
         shown = shown_to(found, caller)
         if found.state != airlock_model.REVIEW or not found.is_reviewer(caller.user):
@@ -162,13 +163,13 @@ class Airlock:
     def vote(
         self, caller: Caller, request: str, says: str, seen: tuple[str, int], why: str
     ) -> Json:
-        """Put down a reviewer's word on what they saw: its seal, and which draft it was."""
+        """Record a reviewer's vote on the draft with this seal and number."""
         check_themselves(caller)
         listing, found = self._found(caller, request)
         seal, draft = seen
         vote = Vote(caller.user, says, seal, draft, self.clock.now(), why_of(why))
         if not found.is_reviewer(caller.user) or found.state != airlock_model.REVIEW:
-            airlock_model.voted(found, vote, "")  # which refuses, without a look at any file
+            airlock_model.voted(found, vote, "")  # refuses before any file is read
         if says == airlock_model.YES:
             second = SecondPerson(self.door.programs.ledger.store)
             submitted = ("airlock-submitted", found.id)
@@ -182,7 +183,7 @@ class Airlock:
         return shown_to(made, caller)
 
     def trim(self, caller: Caller, request: str, path: str) -> Json:
-        """Take a file out; whoever wanted it released votes anew."""
+        """Remove a file from the draft; approvals become void."""
         check_themselves(caller)
         listing, found = self._found(caller, request)
         airlock_model.trimmed(found, caller.user, "")  # refuses before any file is read
@@ -194,7 +195,7 @@ class Airlock:
             return self._edit(caller, airlock_model.trimmed(found, caller.user, place), found, path)
 
     def replace(self, caller: Caller, request: str, path: str, text: str) -> Json:
-        """Put a reviewer's own file in the place of one; others vote anew, and they do not."""
+        """Replace a file by the reviewer's own; approvals become void, and the reviewer's vote."""
         check_themselves(caller)
         listing, found = self._found(caller, request)
         airlock_model.replaced(found, caller.user, "")  # refuses before any file is read
@@ -209,18 +210,21 @@ class Airlock:
             )
 
     def release(self, caller: Caller, request: str) -> Json:
-        """Let the files out, if enough reviewers have said so of exactly these."""
+        """Release the files, if enough reviewers approve exactly this draft."""
         check_themselves(caller)
         _, found = self._found(caller, request)
         if found.state != RELEASED or not found.is_reviewer(caller.user):
             airlock_model.check_reviewed(
                 found, caller.user
-            )  # nobody else waits for whoever is at it
+            )  # refused before the lock, so that nobody else waits for it
         with self.door.files.holding(found.lock):
             return self._let_out(caller, request)
 
     def _let_out(self, caller: Caller, request: str) -> Json:
-        """Change the state, look again, then write it into the ledger; a fetch needs both."""
+        """Save the released state, check the draft again, then note it in the ledger.
+
+        A fetch needs both the state and the ledger entry.
+        """
         listing, found = self._found(caller, request)
         if found.state == RELEASED and not has_left(self.door, found):
             found = self._as_the_card_says(listing, airlock_model.not_out(found))
@@ -231,11 +235,11 @@ class Airlock:
         made = airlock_model.let_out(found, caller.user, self.clock.now(), draft.seal)
         check_releasable(self.door, draft)
         self._change(made)
-        again = self._draft(listing, made)  # with what else is on its way since
+        again = self._draft(listing, made)  # compared with files that are released meanwhile, too
         return {**shown_to(made, caller), "receipt": release_files(self.door, made, again)}
 
     def all(self, caller: Caller, data_set: str) -> Json:
-        """Return the requests about a data set that are the caller's to see."""
+        """Return the requests about a data set that the caller may see."""
         listing = self.catalogue.find(data_set) if caller.reaches(data_set) else None
         if listing is None:
             raise no_data_set(data_set, caller.user)
@@ -247,7 +251,7 @@ class Airlock:
         seen = [shown_to(one, caller) for one in mine]
         terms = listing.card.airlock
         if not seen and (terms is None or caller.user not in terms.reviewers):
-            asked_listing(self.catalogue, caller, data_set)  # refuses strangers
+            asked_listing(self.catalogue, caller, data_set)  # refuses callers without access
         return {"requests": seen}
 
     # --- helpers ------------------------------------------------------------------------------
@@ -259,24 +263,24 @@ class Airlock:
         return shown_to(made, caller)
 
     def _ended(self, caller: Caller, kind: str, made: Request) -> Json:
-        """Put down that a request is over without a release, and let nothing of it be left."""
+        """Note in the ledger that a request ended without a release, and delete its files."""
         self._note(kind, made, {"by": made.ended_by})
         self._change(made)
         self.door.files.drop(made.place)
         return shown_to(made, caller)
 
     def _failed(self, begun: Request) -> Request:
-        """Return a request that could not be run; the chain never says so.
+        """Save that a program could not be run, without a ledger entry.
 
-        A receipt says how long the chain is, and its hash is of all before: who guesses an entry
-        of few kinds can hold the guess against it. An entry would tell the author.
+        A receipt shows the ledger's length and a hash over all entries. With few possible entries,
+        the author could test a guess against the hash and so learn of the failure.
         """
         made = airlock_model.failed(begun)
         self._change(made)
         return made
 
     def sweep(self) -> None:
-        """Remove what the killed have left: every draft that no request waits with, or has left."""
+        """Delete drafts that killed processes left: those of no open or released request."""
         now = self.clock.now()
 
         def named() -> frozenset[str]:
@@ -300,7 +304,7 @@ class Airlock:
         )
 
     def _past(self, request: Request) -> tuple[Earlier, ...]:
-        """Return every file that was released about these people before, the newest first."""
+        """Return all other released files about the same people, the newest request first."""
         found: list[Earlier] = []
         for one in self.store.of(request.people):
             if one.state == RELEASED and one.id != request.id:
@@ -315,7 +319,7 @@ class Airlock:
         return self.door.programs.sandbox.environment()
 
     def _found(self, caller: Caller, request: str) -> tuple[Listing, Request]:
-        """Return a request as it is now, if it is there for the caller; or refuse."""
+        """Return the data set's listing and the current request, if the caller may see it."""
         found = self.store.find(request) if request.isalnum() else None
         listing = None if found is None else self.catalogue.find(found.data_set)
         if found is None or listing is None or not caller.reaches(found.data_set):
@@ -325,7 +329,7 @@ class Airlock:
         return listing, self._now(listing, found)
 
     def _is_theirs(self, user: str, listing: Listing, request: Request) -> bool:
-        """Say whether the request is there for the user, by the card and the groups of today."""
+        """Say whether the user may see the request under the current card and groups."""
         if listing.owner != request.owner:
             return False
         if user == request.author:
@@ -333,9 +337,10 @@ class Airlock:
         return self._as_the_card_says(listing, request).may_see(user)
 
     def _now(self, listing: Listing, request: Request) -> Request:
-        """Return a request with what the card says today, and over if its time is.
+        """Return a request under the current card, expired if it is past its time.
 
-        What was killed while it ran has failed; what was killed on its way out is in review.
+        If the process was killed during the run, the request has failed. If it was killed during
+        the release, before the ledger entry, the request is in review again.
         """
         is_held = request.state in (RUNNING, RELEASED) and self.door.files.is_held(request.lock)
         if request.state == RUNNING and not is_held:
@@ -353,12 +358,15 @@ class Airlock:
         return self._as_the_card_says(listing, request)
 
     def _ended_alone(self, listing: Listing, request: Request) -> Request:
-        """Return a request whose runner was killed: over, unless that has just come to its end."""
+        """Fail a request whose runner was killed, unless its run has just ended."""
         found = self.store.find(request.id) or request
         return self._failed(request) if found == request else self._now(listing, found)
 
     def _as_the_card_says(self, listing: Listing, request: Request) -> Request:
-        """Return the request with those of its reviewers whom the card names today."""
+        """Return the request with the reviewers that the card still names.
+
+        If the card has no airlock any more, `needed` can't be met.
+        """
         terms = listing.card.airlock
         if terms is None:
             return replace(request, reviewers=(), needed=len(request.reviewers) + 2)
@@ -370,7 +378,7 @@ class Airlock:
         return groups_that_ask(listing, user, groups) is not None
 
     def _check_author(self, listing: Listing, request: Request) -> None:
-        """Refuse to do anything for an author who may not ask any more."""
+        """Refuse if the request's author may no longer query the data set."""
         if not self._may_ask(listing, request.author):
             raise Refused(
                 "not-allowed", "Its author may not ask about this data set any more.",

@@ -1,8 +1,9 @@
-"""Requests of the airlock, and the files they are about: those lie where only the door reads.
+"""Store airlock requests in SQL, and their drafts in a private folder of the vault.
 
-A draft is a folder: `held.json` with what was measured, and the files by number. It is made
-elsewhere and moved to its place in one step; a place is never written twice. What somebody is at
-has a lock, which dies with its process: what nobody holds and no request names, a sweep removes.
+A draft is a folder with `held.json`, which has the measurements, and numbered files. It is written
+under a temporary name and renamed atomically; a place is never written twice. Work in progress
+holds a file lock, which ends with its process. A sweep deletes locks of dead processes, and drafts
+that no request names.
 """
 
 from __future__ import annotations
@@ -35,18 +36,18 @@ _WORDS: Final = "held.json"
 _DRAFT: Final = "draft-"
 _GONE: Final = "gone-"
 _LOCK: Final = ".lock"
-_WRITES: Final = f"writes{_LOCK}"  # shared by who puts a draft there and has not named it yet
+_WRITES: Final = f"writes{_LOCK}"  # held (shared) while a stored draft has no request yet
 
 
 class SqlAirlock:
-    """An AirlockStore over the vault's records."""
+    """An AirlockStore in the vault's SQL records."""
 
     def __init__(self, records: Records) -> None:
         self._records = records
         records.make(_TABLES)
 
     def add(self, request: Request) -> None:
-        """Remember a request."""
+        """Store a new request."""
         values = request.id, request.people, request.at, request.revision, request.as_text()
         with self._records.change() as link:
             link.change(
@@ -55,12 +56,12 @@ class SqlAirlock:
             )
 
     def find(self, request: str) -> Request | None:
-        """Return one by its id, or None."""
+        """Return the request of this id, or None."""
         rows = self._records.rows("SELECT body FROM airlock WHERE id = ?", (request,))
         return Request.of_text(rows[0][0]) if rows else None
 
     def of(self, people: str) -> tuple[Request, ...]:
-        """Return every request about these people, the newest first."""
+        """Return all requests about a people domain, the newest first."""
         sql = "SELECT body FROM airlock WHERE people = ? ORDER BY made_at DESC, id"
         return tuple(Request.of_text(body) for (body,) in self._records.rows(sql, (people,)))
 
@@ -70,7 +71,7 @@ class SqlAirlock:
         return tuple(Request.of_text(body) for (body,) in rows)
 
     def change(self, request: Request) -> bool:
-        """Put the next revision in the place of the one before; False if that is not there."""
+        """Replace the previous revision (compare and swap); return False if it is not stored."""
         sql = "UPDATE airlock SET revision = ?, body = ? WHERE id = ? AND revision = ?"
         values = request.revision, request.as_text(), request.id, request.revision - 1
         with self._records.change() as link:
@@ -86,7 +87,7 @@ class FileAirlock:
         self._rest = rest
 
     def put(self, held: Held) -> str:
-        """Keep a draft, durably; return its place."""
+        """Store a draft durably; return its place."""
         make_folder(self._folder)
         place = self._dice.draw(16).hex()
         made = self._folder / f"{_DRAFT}{place}"
@@ -103,7 +104,7 @@ class FileAirlock:
         return place
 
     def read(self, place: str) -> Held | None:
-        """Return the draft that lies there, or None."""
+        """Return the draft at this place, or None."""
         words = self._file(place, _WORDS) if place.isalnum() else None
         if words is None:
             return None
@@ -113,32 +114,32 @@ class FileAirlock:
         return Held(said["nonce"], files, said["measured"])
 
     def _file(self, place: str, name: str) -> bytes | None:
-        """Return what lies there, or None where it is missing or damaged."""
+        """Return a file of a draft, or None if it is missing or damaged."""
         path = self._folder / place / name
         if not path.is_file():
             return None
         return opened(self._rest, f"{place}/{name}", path.read_bytes())
 
     def drop(self, place: str) -> None:
-        """Let nothing of it be left; who asks for it does not learn how long that takes."""
+        """Delete a draft in a background thread, so that the caller can't time the deletion."""
         if not place.isalnum():
             return
         gone = self._folder / f"{_GONE}{place}"
         try:
             (self._folder / place).rename(gone)
         except OSError:
-            return  # it was gone before
+            return  # deleted already
         threading.Thread(target=shutil.rmtree, args=(gone, True)).start()
 
     @contextmanager
     def writing(self) -> Iterator[None]:
-        """Let no sweep take what is put there meanwhile, and named by no request yet."""
+        """Block sweeps while a new draft is stored that no request names yet."""
         with self._locked(_WRITES, fcntl.LOCK_SH):
             yield
 
     @contextmanager
     def holding(self, what: str) -> Iterator[None]:
-        """Be the only one at it, in this process or any other; wait for whoever is."""
+        """Hold an exclusive lock of this name, across processes; wait for it if necessary."""
         path = self._folder / f"{what}{_LOCK}"
         with self._locked(path.name, fcntl.LOCK_EX):
             try:
@@ -147,7 +148,7 @@ class FileAirlock:
                 path.unlink(missing_ok=True)
 
     def is_held(self, what: str) -> bool:
-        """Say whether somebody who is still alive is at it."""
+        """Say whether a living process holds the lock of this name."""
         path = self._folder / f"{what}{_LOCK}"
         if not path.exists():
             return False
@@ -155,9 +156,9 @@ class FileAirlock:
             return not _is_free(held, fcntl.LOCK_SH)
 
     def sweep(self, named: Callable[[], Collection[str]]) -> None:
-        """Remove what the killed have left: no draft but those that `named` returns.
+        """Delete locks of dead processes, and drafts that `named` does not return.
 
-        Where somebody writes at the moment, the next sweep does it.
+        While a draft is being written, drafts are left to the next sweep.
         """
         if not self._folder.is_dir():
             return
@@ -175,7 +176,7 @@ class FileAirlock:
                     shutil.rmtree(place, ignore_errors=True)
 
     def _swept(self, lock: Path) -> None:
-        """Remove a lock whose holder was killed; not one that another has made in its place."""
+        """Delete a lock file that nobody holds, unless it was replaced by another meanwhile."""
         with self._opened(lock) as held:
             if _is_free(held, fcntl.LOCK_EX) and _lies_at(held, lock):
                 lock.unlink(missing_ok=True)
@@ -198,7 +199,7 @@ class FileAirlock:
             os.close(held)
 
     def _taken(self, path: Path, how: int) -> int:
-        """Return a lock that is held; one that its holder has removed meanwhile is made anew."""
+        """Open and lock the file; try again if its last holder deleted it meanwhile."""
         while True:
             held = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
             fcntl.flock(held, how)
@@ -208,7 +209,7 @@ class FileAirlock:
 
 
 def _lies_at(held: int, path: Path) -> bool:
-    """Say whether the path leads to the file that is held, and to no other that was made since."""
+    """Say whether the path still names the open file, and not a newer one."""
     try:
         return os.path.samestat(os.fstat(held), path.stat())
     except FileNotFoundError:

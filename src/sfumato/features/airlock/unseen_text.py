@@ -1,8 +1,8 @@
-"""What a text says by letters that nobody looks at: blanks, ends of lines, needless signs.
+"""Detect data hidden in white space, line ends, quotes and needless escapes of text files.
 
-A letter that no program shows stops a file (`file_types.py`). A blank is no such letter, but
-whether there are one or two at the end of a line, or a tab, nobody sees either, and two million of
-them hold every row. Programs write a file alike throughout: what is written otherwise is counted.
+An invisible character blocks a file (`file_types.py`). Blanks are allowed, but nobody sees whether
+a line ends with one blank, two or a tab. Two million of them can encode every row. Programs format
+a file consistently, so every place that is formatted differently is counted.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from sfumato.features.airlock.cell_numbers import number_of
 from sfumato.features.airlock.file_types import TABLES, kind_of, text_of
 
 NOTHING: Final = ("", "-", "na", "n/a", "nan", "none", "null", "inf", "-inf")
-_MOST_BLANKS: Final = 100  # of one place of a JSON: deeper than anybody indents
+_MOST_BLANKS: Final = 100  # blanks at one place of a JSON; more than any indentation
 _IN_A_TEXT: Final = re.compile(r"(?<![ \t])[ \t]+$| \t|\t |\n{4,}", re.MULTILINE)
 _IN_A_CELL: Final = re.compile(r'^"?[ \t]|[ \t]"?$|[ \t]{2}')
 _CELLS: Final = {
@@ -28,7 +28,7 @@ _SLASH: Final = re.compile(r"(?<!\\)/")
 
 
 def unseen_text(path: str, file: bytes) -> int:
-    """Return in how many places a text or a table may say something that nobody sees."""
+    """Count the places in a text, table or JSON file that could hide data from a reader."""
     text, kind = text_of(file), kind_of(path)
     ends = {found[0] for found in re.finditer(r"\r\n|\r|\n", text)}
     lines = re.sub(r"\r\n?", "\n", text)
@@ -42,12 +42,12 @@ def unseen_text(path: str, file: bytes) -> int:
 
 
 def _in_table(lines: str, separator: str) -> Iterator[int]:
-    """Yield a one for each cell with blanks beside it, or with quotes that others do not have."""
+    """Yield 1 for each cell with extra blanks, or with quotes unlike those of similar cells."""
     usual: dict[tuple[object, ...], bool] = {}
     line = column = 0
     for found in _CELLS[separator].finditer(lines):
         if found.start() == len(lines) and not column:
-            break  # behind the last end of a line
+            break  # after the last line end
         yield found[1] is None  # a quote in the middle of a cell
         cell, end = found[1] or "", found[2] or found[3]
         plain = cell.strip('"')
@@ -60,7 +60,7 @@ def _in_table(lines: str, separator: str) -> Iterator[int]:
 
 
 def _in_json(lines: str) -> Iterator[int]:
-    """Yield a one for each place that is spelled otherwise than the places like it."""
+    """Yield the number of oddities at each place: unusual blanks, needless escapes."""
     usual: dict[tuple[str, str, int], str] = {}
     before, depth, place = "", 0, 0
     for found in _TOKEN.finditer(lines):

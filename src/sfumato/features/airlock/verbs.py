@@ -1,4 +1,4 @@
-"""The desk's verbs about the airlock."""
+"""Dispatch airlock verbs to the service."""
 
 from __future__ import annotations
 

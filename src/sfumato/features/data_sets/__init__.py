@@ -1,1 +1,1 @@
-"""Data sets: upload a file or name a table, sign the card, amend it, remove earlier versions."""
+"""Data sets: upload rows or name a table, sign the card, amend it, remove earlier versions."""

@@ -1,4 +1,4 @@
-"""The lock by which one data set is added at a time, whichever process adds it."""
+"""A file lock between processes, so that only one data set is added at a time."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from sfumato.dp.refusal import Refused
 
 @contextmanager
 def add_lock(path: Path) -> Iterator[None]:
-    """Hold the same lock, or refuse at once: an add holds it for as long as it prepares."""
+    """Take the add lock or refuse at once, because an add can hold it for a long time."""
     with path.open("a") as file:
         is_held = False
         with contextlib.suppress(BlockingIOError):
@@ -26,7 +26,7 @@ def add_lock(path: Path) -> Iterator[None]:
 
 @contextmanager
 def one_at_a_time(path: Path) -> Iterator[None]:
-    """Hold a lock between processes: what was checked before a data set is added stays true."""
+    """Wait for the add lock and hold it, so that checks before an add stay valid."""
     with path.open("a") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield

@@ -1,4 +1,4 @@
-"""The owner's reports of how rows were read, kept beside the rows and as secret as they are."""
+"""Store the owner's add reports, which say how rows were read; they are as secret as the rows."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from sfumato.vault.encryption_at_rest import AtRest, Unsealable
 
 @dataclass(frozen=True)
 class AddReports:
-    """One small file beside each prepared table; sealed where the tables are."""
+    """One report file next to each prepared table; it is encrypted if the tables are."""
 
     folder: Path
     rest: AtRest | None
 
     def keep(self, stem: str, tables: tuple[TableReport, ...]) -> None:
-        """Write the report of a table."""
+        """Write the report of a prepared table."""
         path = self._path(stem)
         content = json.dumps(report_json(tables)).encode()
         path.touch(mode=0o600)
         path.write_bytes(content if self.rest is None else self.rest.sealed(path.name, content))
 
     def find(self, stem: str) -> Json | None:
-        """Return the report of a table; None if none was kept, or it is damaged."""
+        """Return the report of a prepared table, or None if it is missing or damaged."""
         path = self._path(stem)
         found = None
         with contextlib.suppress(OSError, ValueError, Unsealable, Bug):
@@ -38,7 +38,7 @@ class AddReports:
         return found
 
     def drop(self, stem: str) -> None:
-        """Remove the report of a table."""
+        """Delete the report of a prepared table."""
         self._path(stem).unlink(missing_ok=True)
 
     def _path(self, stem: str) -> Path:

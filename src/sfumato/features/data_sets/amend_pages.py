@@ -1,6 +1,6 @@
-"""Amending a card: the form, then what it would change, then the signature.
+"""Console pages to amend a card: the form, a list of the changes, and the signature.
 
-Only what was typed otherwise than it stands is sent, so nothing else of the card is said anew.
+Only changed fields are sent, so the rest of the card stays as it is.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ LABELS: Final[Mapping[str, str]] = {
 }
 AVERAGES: Final = ("average_releases", "average_sites")
 CAPS: Final = ("user_epsilon", "user_delta", "group_epsilon", "group_delta", "two")
-TWO_PEOPLE: Final = "two people"  # as a card spells it
+TWO_PEOPLE: Final = "two people"  # the card's value of `raise`
 
 
 @dataclass(frozen=True)
 class Change:
-    """One field that would be another."""
+    """One changed field of the card, with both values."""
 
     label: str
     before: str
@@ -47,14 +47,14 @@ class Change:
 
 
 async def form(visit: Visit) -> Response:
-    """Show the card as it stands, to be changed."""
+    """Show the form with the current card."""
     card = await _own_card(visit)
     standing = standing_of(card)
     return _form(visit, card, {**standing, "version": next_version(standing["version"])}, None)
 
 
 async def amend(visit: Visit) -> Response:
-    """Show what would change; or sign it; or go back to the form with what was typed."""
+    """Show the changes, sign them, or return to the form with what was typed."""
     card, typed = await _own_card(visit), typed_of(visit.form)
     if visit.form.text("do") == "edit":
         return _form(visit, card, typed, None)
@@ -70,7 +70,7 @@ async def amend(visit: Visit) -> Response:
 
 
 def _shown(visit: Visit, card: Shape, typed: Mapping[str, str]) -> Response:
-    """Show what would change, for the signature; a field that cannot be read is refused."""
+    """Show the changes before the signature; if a field is invalid, show the form again."""
     standing, refused = standing_of(card), None
     try:
         changed(standing, visit.form)
@@ -89,14 +89,14 @@ def _form(
 
 
 async def _own_card(visit: Visit) -> dict[str, Any]:  # Any: JSON of the wire
-    """Return the visitor's own card, or refuse as for one that is not there."""
+    """Return the visitor's own card; another owner's is refused like one that does not exist."""
     name = {"data_set": visit.at("data_set")}
-    await visit.call("grants", name)  # which only its owner sees
+    await visit.call("grants", name)  # refuses everybody but the owner
     return await visit.call("card", name)
 
 
 def standing_of(card: Shape) -> dict[str, str]:
-    """Return the card's fields as the form writes them."""
+    """Return the current card's fields in the format of the form."""
     caps = card["caps"]
     pairs = {
         f"{of}_{name}": _number((caps[of] or {}).get(name))
@@ -118,18 +118,18 @@ def _number(value: float | None) -> str:
 
 
 def typed_of(form: Form) -> dict[str, str]:
-    """Return what was typed, field by field."""
+    """Return the typed text of each field."""
     return {name: form.text(name) for name in LABELS}
 
 
 def next_version(version: str) -> str:
-    """Return a version to propose; a name that is no number is the owner's to choose."""
+    """Propose the next version number; propose nothing after a version that is no number."""
     is_counted = version.isascii() and version.isdecimal() and len(version) < 15
     return str(int(version) + 1) if is_counted else ""
 
 
 def changed(standing: Mapping[str, str], form: Form) -> dict[str, object]:
-    """Return the keys of the card that were typed otherwise than they stand; or refuse."""
+    """Return the card keys that the form changes; refuse if nothing but the version changes."""
     typed = typed_of(form)
     names = {name for name in LABELS if typed[name] != standing[name]}
     if names <= {"version"}:
@@ -138,7 +138,7 @@ def changed(standing: Mapping[str, str], form: Form) -> dict[str, object]:
     if "who" in names:
         made["ask"] = {"who": _lines(form.text("who"))}
     if names & set(AVERAGES):
-        made["secure_average"] = averages_of(form)  # None takes the line off the card
+        made["secure_average"] = averages_of(form)  # None removes the key from the card
     return {**made, "caps": _caps(form)} if names & set(CAPS) else made
 
 
@@ -152,7 +152,7 @@ def _caps(form: Form) -> dict[str, object]:
 
 
 def averages_of(form: Form) -> dict[str, object] | None:
-    """Return what a form says of sums over sites without noise; None where nothing was typed."""
+    """Return the form's terms for sums over sites without noise; None if nothing was typed."""
     pairs = {name: form.count(f"average_{name}") for name in ("releases", "sites")}
     return {name: count for name, count in pairs.items() if count is not None} or None
 

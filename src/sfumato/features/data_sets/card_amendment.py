@@ -1,4 +1,4 @@
-"""What of a card may change while its rows stay as they were prepared."""
+"""Amend a card without preparing its rows again: which fields may change, and the check."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from sfumato.dp.json_values import Json
 from sfumato.dp.refusal import Refused
 from sfumato.vault.card.data_card import Card, read_card
 
-# Neither is read when rows are prepared, but for the two bounds, which a question may change too.
+# None of these is used to prepare rows, except the contribution bounds max_groups and max_rows,
+# which a query may change too.
 FIELDS: Final = (
     "version", "who", "user_cap", "group_cap", "raised_by_two", "delta_per_request", "size",
     "max_groups", "max_rows", "averages", "description",
@@ -18,9 +19,9 @@ FIELDS: Final = (
 
 
 def amended(current: Card, shape: Json, changes: Mapping[str, object]) -> tuple[Card, Json]:
-    """Return the card with the changes, and its shape; or refuse what needs its rows again.
+    """Return the changed card and its JSON; refuse a change that would need the rows again.
 
-    A key that is null is taken off the card.
+    A change to null removes the key from the card.
     """
     merged = {**shape, **changes}
     made = {key: value for key, value in merged.items() if value is not None}
@@ -37,7 +38,7 @@ def amended(current: Card, shape: Json, changes: Mapping[str, object]) -> tuple[
 
 
 def check_in_force(card: Card, version: str | None) -> None:
-    """Refuse to amend another version than the one that was looked at."""
+    """Refuse to amend if the current version is not the one that the caller has seen."""
     if version is not None and version != card.version:
         raise Refused(
             "data-set-exists",

@@ -1,4 +1,4 @@
-"""What a new card may not contradict: the names, people and units of those signed before."""
+"""Check that a new card agrees with signed cards: names, people domains, units, windows, caps."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from sfumato.vault.card.secure_average_terms import AverageTerms
 
 
 def check_beside(card: Card, signed: Card) -> None:
-    """Refuse a card that contradicts one that was signed before."""
+    """Refuse a card that contradicts one signed card."""
     if card.name.casefold() == signed.name.casefold():
         if card.name != signed.name:
             raise Refused(
@@ -56,7 +56,10 @@ def check_beside(card: Card, signed: Card) -> None:
 
 
 def _check_window(card: Card, signed: Card) -> None:
-    """Refuse another window, and more of it: a window is opened with what a card says then."""
+    """Refuse a card that changes the budget window of the people, or raises its budget.
+
+    Each new window opens with the budget of the card at that time.
+    """
     if card.window != signed.window:
         raise Refused(
             "bad-card",
@@ -75,7 +78,7 @@ def _check_window(card: Card, signed: Card) -> None:
 
 
 def check_raise(card: Card, current: Card) -> None:
-    """Refuse a version that raises a cap where the card in force wants a second person for it."""
+    """Refuse a version that raises a cap if the current card requires a second person."""
     if not current.raised_by_two:
         return
     if not card.raised_by_two:
@@ -100,7 +103,7 @@ def check_raise(card: Card, current: Card) -> None:
 
 
 def _lets_more(new: AverageTerms | None, old: AverageTerms | None) -> bool:
-    """Say whether more sums leave without noise, or sums over fewer sites."""
+    """Say whether the new terms allow more sums without noise, or sums over fewer sites."""
     if new is None or old is None:
         return new is not None
     return new.releases > old.releases or new.sites < old.sites
@@ -111,14 +114,14 @@ def _caps(card: Card) -> tuple[Budget | None, ...]:
 
 
 def _is_more(new: Budget | None, old: Budget | None) -> bool:
-    """Say whether a cap was raised, or is no more; None is a cap that there is not."""
+    """Say whether a cap was raised or removed; None means that there is no cap."""
     if new is None or old is None:
         return new is None and old is not None
     return is_raised(cap_of(old), cap_of(new))
 
 
 def _check_tables(card: Card, signed: Card) -> None:
-    """Refuse a table whose rows were people's and are public now, or are other people's."""
+    """Refuse a table that changes between public and private, or that changes its unit."""
     before = {table.name.casefold(): table for table in signed.tables}
     for table in card.tables:
         known = before.get(table.name.casefold())

@@ -1,4 +1,4 @@
-"""A proposed card: from the names and types of the columns, never from what stands in them."""
+"""Propose a card from the names and types of columns, never from their values."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Final
 from sfumato.dp.json_values import Json
 from sfumato.vault.engine_port import Described
 
-NO_UNIT: Final = ""  # is no unit: a card with it is refused until its owner has written one
+NO_UNIT: Final = ""  # an invalid unit: the card is refused until its owner fills it in
 _PERSON: Final = frozenset(
     {
         "person", "patient", "participant", "subject", "respondent", "pat", "pt", "proband",
@@ -25,10 +25,10 @@ _NUMBER: Final = frozenset(
 
 
 def proposed_card(name: str, found: Described) -> Json:
-    """Return a card to be filled in; without a budget and bounds from knowledge it is refused.
+    """Propose a card for the owner to complete; it is refused until it has a budget and bounds.
 
-    Where names do not tell which column names the person, the unit is left open: a wrong one, or
-    a row where it is a person, would be a weaker promise, and nobody would notice.
+    If the names don't show which column identifies the person, the unit stays empty. A wrong unit,
+    or a row instead of a person, would weaken the guarantee, and nobody would notice.
     """
     unit = _person(found.columns)
     card: Json = {
@@ -50,7 +50,7 @@ def proposed_card(name: str, found: Described) -> Json:
 
 
 def _person(columns: Sequence[tuple[str, str]]) -> str | None:
-    """Return the column that names the person, if there is one alone that can."""
+    """Return the column that identifies the person, if exactly one column fits."""
     names = [name for name, _ in columns]
     spoken = [name for name in names if _names_a_person(name)]
     identifiers = [name for name in names if is_identifier(name)]
@@ -60,15 +60,15 @@ def _person(columns: Sequence[tuple[str, str]]) -> str | None:
 
 
 def _names_a_person(column: str) -> bool:
-    """Say whether a column is called like a person, or like their number: patient, person_id."""
-    parts = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", column.strip())  # PatientID is Patient ID
+    """Say whether a column's name means a person or their number: patient, person_id."""
+    parts = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", column.strip())  # PatientID -> Patient ID
     words = [word for word in re.split(r"[\W_]+", parts.casefold()) if word]
     rest = [word for word in words if word not in _NUMBER]
     return len(rest) == 1 and (rest[0] in _PERSON or _without_ending(rest[0]) in _PERSON)
 
 
 def _without_ending(word: str) -> str:
-    """Return the word without what says that it is a number: PatNr, patientid."""
+    """Remove an ending that means a number: patnr, patientid."""
     return re.sub(r"(id|nr|no|nummer|code)$", "", word)
 
 
@@ -79,12 +79,12 @@ def _column(column: str, kind: str, formats: Mapping[str, str], unit: str | None
 
 
 def is_identifier(column: str) -> bool:
-    """Say whether a column of that name seems to tell people apart."""
+    """Say whether a column's name looks like an identifier."""
     word = column.strip().casefold()
     return word in ("id", "pid", "ssn") or word.endswith(("_id", " id", "-id"))
 
 
 def is_name(column: str) -> bool:
-    """Say whether a column of that name seems to name people."""
+    """Say whether a column's name looks like a person's name, e-mail, phone or address."""
     word = column.strip().casefold()
     return word in ("name", "email", "e-mail", "phone", "address") or word.endswith("_name")

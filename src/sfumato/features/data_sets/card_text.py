@@ -1,4 +1,4 @@
-"""A card's shape as a text that is kept, its numbers exact."""
+"""Convert a card to JSON text for the store and back, with exact numbers."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from sfumato.dp.refusal import Refused
 
 
 def card_text(shape: Mapping[str, object]) -> str:
-    """Return the card's shape as JSON whose numbers keep their spelling."""
-    return json.dumps(_plain(shape))  # in the order of the card: columns are found by place
+    """Return a card as JSON text in which decimals and fractions stay exact."""
+    return json.dumps(_plain(shape))  # keeps the card's order: columns are found by position
 
 
 def card_shape(text: str) -> Json:
-    """Return the shape again, numbers exact."""
+    """Parse a stored card's JSON text, with exact numbers."""
     shape = json.loads(text, parse_float=Decimal)
     if not isinstance(shape, dict):
         raise Refused("bad-card", "The stored card is no table.", "Add the data set again.")

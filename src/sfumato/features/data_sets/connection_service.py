@@ -1,8 +1,8 @@
-"""Connections that the operator has set up: an owner says a name and a table, never an address.
+"""Database connections that the operator configures; owners name a connection and a table.
 
-So no owner decides which hosts the service speaks to, and none learns an address or a password.
-A connection is a file of the operator's, which nobody else may read. It is read whenever it is
-used: a new password, or a name taken off it, holds at once.
+So owners can't choose which hosts the service connects to, and never learn an address or password.
+A connection is a private file of the operator. It is read at each use, so a new password or a
+removed owner takes effect at once.
 """
 
 from __future__ import annotations
@@ -21,43 +21,43 @@ from sfumato.vault.card.data_card import NAME
 from sfumato.vault.database_connection import TableReader, TableThere, read_table
 from sfumato.vault.users import Caller
 
-LARGEST: Final = 64 * 1024  # bytes of a connection's file
+LARGEST: Final = 64 * 1024  # bytes of a connection file
 _KEYS: Final = {"address", "owners", "tables"}
 
 
 @dataclass(frozen=True)
 class Connection:
-    """One file: where the database is, who may use it, and which of its tables."""
+    """One connection file: the database's address, the allowed owners and tables."""
 
     address: str = field(repr=False)
     owners: tuple[str, ...]
-    tables: tuple[str, ...] | None  # None: whatever its role may read
+    tables: tuple[str, ...] | None  # None allows all tables that the database role may read
 
 
 @dataclass(frozen=True)
 class Connections:
-    """The connections of one vault, on this machine."""
+    """The database connections of one vault on this machine."""
 
     files: Mapping[str, Path]
     reader: TableReader
 
     def check(self) -> None:
-        """Refuse a connection that could not be used, before anybody asks for it."""
+        """Refuse an unusable connection at start-up."""
         for name in self.files:
             if not NAME.fullmatch(name):
                 raise _unusable(name, "its name is not letters, digits, - and _")
             self.reader.check(self._read(name).address)
 
     def names(self, caller: Caller) -> list[str]:
-        """Return the connections that the caller may use."""
+        """Return the names of the connections that the caller may use."""
         return [name for name in self.files if self._for(caller, name) is not None]
 
     def holds(self, name: str) -> bool:
-        """Say whether this machine has the connection."""
+        """Say whether this machine has a connection of this name."""
         return name in self.files
 
     def there(self, caller: Caller, name: str, table: str) -> TableThere:
-        """Return the table, if the caller may take its rows; or refuse."""
+        """Return the table if the caller may read its rows, or refuse."""
         found = self._for(caller, name)
         if found is None:
             raise Refused(
@@ -76,15 +76,15 @@ class Connections:
         return wanted
 
     def columns(self, caller: Caller, name: str, table: str) -> Sequence[tuple[str, str]]:
-        """Return the names and types of the table's columns; no row is read."""
+        """Return the names and types of a table's columns; no row is read."""
         return self.reader.columns(self.there(caller, name, table))
 
     def fetch(self, caller: Caller, name: str, table: str, target: tuple[Path, int]) -> None:
-        """Write the table's rows into a file, at most so many bytes."""
+        """Write a table's rows into a file; `target` is its path and the most bytes."""
         self.reader.fetch(self.there(caller, name, table), *target)
 
     def _for(self, caller: Caller, name: str) -> Connection | None:
-        """Return the connection, if it is for the caller; one that cannot be read is for nobody."""
+        """Return the connection if the caller may use it; nobody may use an unreadable one."""
         found = None
         with contextlib.suppress(Refused):
             found = self._read(name) if name in self.files else None
@@ -103,7 +103,7 @@ class Connections:
 
 
 def set_up(files: Mapping[str, str], reader: TableReader) -> Connections:
-    """Return the connections, each looked at: one that cannot be used is refused now."""
+    """Create the connections and check each one; refuse an unusable one now."""
     made = Connections({name: Path(path) for name, path in files.items()}, reader)
     made.check()
     return made
@@ -114,7 +114,7 @@ def _whole(table: str) -> str:
 
 
 def _toml(name: str, path: Path) -> Mapping[str, object]:
-    """Return what stands in the file; of what is wrong with it no text is repeated."""
+    """Parse a connection file; its refusals quote no text of the file, which has a password."""
     text = _private_text(name, path)
     shape: Mapping[str, object] | None
     try:
@@ -127,7 +127,7 @@ def _toml(name: str, path: Path) -> Mapping[str, object]:
 
 
 def _private_text(name: str, path: Path) -> str:
-    """Return the file's text, or refuse one that others may read."""
+    """Return the file's text; refuse a file that other users may read."""
     found: str | None = None
     mode = 0
     try:
@@ -138,7 +138,7 @@ def _private_text(name: str, path: Path) -> str:
         found = None
     if found is None or not stat.S_ISREG(mode):
         raise _unusable(name, "it cannot be read")
-    if len(found) > LARGEST:  # a list of tables that is cut off would let everything be read
+    if len(found) > LARGEST:  # a truncated file could lose its `tables`, and so allow all
         raise _unusable(name, f"it is larger than {LARGEST:,} bytes")
     if stat.S_IMODE(mode) & 0o077:
         raise _unusable(name, "others may read it; its mode is to be 0600")

@@ -1,4 +1,4 @@
-"""The verbs by which an owner takes rows from a table of a connection."""
+"""Dispatch the verbs by which owners read rows from a table of a database connection."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from sfumato.server.dispatch import Dispatcher
 
 Verb = Callable[["Dispatcher", Caller, Body], Json]
-Fill = Callable[[Path, int], None]  # writes a file, of so many bytes at most
-FETCHED: Final = "rows.tsv"  # as which a table's rows lie here, until they are added
+Fill = Callable[[Path, int], None]  # writes a file of at most that many bytes
+FETCHED: Final = "rows.tsv"  # the name of a fetched table's file
 
 
 def _proposed_table(desk: Dispatcher, caller: Caller, body: Body) -> Json:
@@ -32,19 +32,19 @@ def _proposed_table(desk: Dispatcher, caller: Caller, body: Body) -> Json:
 
 
 def proposal(name: str, found: Described) -> Json:
-    """Return a source's columns, and a card to be filled in."""
+    """Return a source's columns and a proposed card."""
     columns = [{"name": column, "type": kind} for column, kind in found.columns]
     return {"columns": columns, "card": proposed_card(name, found)}
 
 
 def name_of(text: str) -> str:
-    """Return a name that a data set may have, made of a file's or a table's."""
+    """Make a valid data set name from the name of a file or a table."""
     return "".join(c if c.isascii() and c.isalnum() else "-" for c in text)[:63] or "data"
 
 
 @contextmanager
 def fetched(desk: Dispatcher, caller: Caller, connection: str, table: str) -> Iterator[str]:
-    """Hold the table's rows as a file; it is gone when the block ends, however that ends."""
+    """Fetch a table's rows into a temporary file, which is deleted when the block ends."""
 
     def fill(place: Path, room: int) -> None:
         desk.connections.fetch(caller, connection, table, (place, room))
@@ -55,7 +55,7 @@ def fetched(desk: Dispatcher, caller: Caller, connection: str, table: str) -> It
 
 @contextmanager
 def written(desk: Dispatcher, caller: Caller, name: str, fill: Fill) -> Iterator[str]:
-    """Hold what is written as a file; it is gone when the block ends, however that ends."""
+    """Let `fill` write a temporary file, which is deleted when the block ends."""
     upload = _upload_of(desk, caller, name, fill)
     try:
         yield str(upload.path)
@@ -64,7 +64,7 @@ def written(desk: Dispatcher, caller: Caller, name: str, fill: Fill) -> Iterator
 
 
 def _upload_of(desk: Dispatcher, caller: Caller, name: str, fill: Fill) -> Upload:
-    """Return an upload that `fill` writes; others may come in at the same time."""
+    """Create an upload from what `fill` writes; other uploads may run at the same time."""
     incoming = desk.uploads.begin(caller, name, None)
     is_whole = False
     try:
@@ -81,9 +81,9 @@ def _upload_of(desk: Dispatcher, caller: Caller, name: str, fill: Fill) -> Uploa
 def taken(
     desk: Dispatcher, caller: Caller, sources: Mapping[str, str | PathLike[str] | Fill]
 ) -> Iterator[dict[str, str]]:
-    """Hold the rows as files: each source, if it is one, or what a connection's table holds.
+    """Provide each source as a file during the block: a path, or a table of a connection.
 
-    A source that is a function writes a file of CSV itself.
+    A source can also be a function that writes a CSV file.
     """
     with ExitStack() as held:
         files = {}
@@ -101,7 +101,7 @@ def taken(
 
 
 def described(desk: Dispatcher, caller: Caller, source: str, inner_table: str | None) -> Described:
-    """Return what a source's columns seem to be."""
+    """Return the names and likely types of a source's columns."""
     there = read_connection(source)
     if there is None:
         return desk.data_sets.describe(source, inner_table)

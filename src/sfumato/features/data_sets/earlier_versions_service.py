@@ -1,4 +1,4 @@
-"""Rows of earlier versions, which lie on until their owner has them removed: nobody asks them."""
+"""Delete the rows of earlier versions, which no query reads any more."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from sfumato.vault.ports import Catalogue
 def remove_earlier_versions(
     catalogue: Catalogue, engine: Engine, ledger: Ledger, tables: Path, reports: AddReports
 ) -> int:
-    """Remove the tables of rows that no current version has; return how many there were.
+    """Delete tables of rows that no current version uses; return the number of deleted tables.
 
-    What people are known again by (`people/`) stays: no budget is renewed by forgetting. Whoever is
-    killed in between has it done again.
+    The sketches in `people/`, which recognise people, stay, so deleting rows renews no budget.
+    After a crash, run it again.
     """
-    ever = {Path(sketch).stem for _, sketch in catalogue.people()}  # a table's, and its sketch's
+    ever = {Path(sketch).stem for _, sketch in catalogue.people()}  # table and sketch share a stem
     listings = [catalogue.find(name) for name in catalogue.names()]
     current = {Path(listing.table).stem for listing in listings if listing is not None}
     earlier = [tables / f"{stem}.duckdb" for stem in sorted(ever - current)]
     there = [table for table in earlier if table.exists()]
     if there:
         ledger.note("earlier-rows-removed", {"tables": [table.stem for table in there]})
-    for table in earlier:  # of those that are gone something else may have been left
+    for table in earlier:  # also of deleted tables, which may have left other files
         _forget(engine, table)
         reports.drop(table.stem)
     return len(there)

@@ -1,6 +1,7 @@
-"""The guided form of a card: from what was typed to the shape that an owner signs.
+"""Convert the guided form of a card to the card's JSON, which its owner signs.
 
-What the card means is checked where it is read; here fields become keys, and empty ones none.
+Filled fields become keys, empty fields become none. The card is validated elsewhere, where it is
+parsed.
 """
 
 from __future__ import annotations
@@ -16,13 +17,13 @@ from sfumato.server.console.forms import Form
 TYPES: Final = ("integer", "number", "text", "boolean", "date", "timestamp")
 HIDDEN: Final = "hidden"
 NUMERIC: Final = ("integer", "number")
-FILE: Final = ("encoding", "decimal", "thousands")  # keys of a card that say how a file is written
+FILE: Final = ("encoding", "decimal", "thousands")  # the card's keys for a file's format
 MOST_COLUMNS: Final = 300
 _LIST: Final = re.compile(r"[,\n]")
 
 
 def card_of(form: Form) -> dict[str, object]:
-    """Return the card that the form spells."""
+    """Build the card from the form."""
     made: dict[str, object] = {
         "unit": form.raw("unit"),
         "people": form.text("people"),
@@ -37,19 +38,19 @@ def card_of(form: Form) -> dict[str, object]:
     made |= {name: form.raw(name) if form.raw(name) == " " else form.text(name) for name in FILE}
     counts = {name: form.count(name) for name in ("size", "max_groups", "max_rows")}
     made |= {name: count for name, count in counts.items() if count is not None}
-    # a unit that was not chosen is refused; one that is absent would be a row
+    # an empty unit is kept and refused later; a card without a unit would protect rows
     return {
         name: value for name, value in made.items() if value not in ("", None) or name == "unit"
     }
 
 
 def words_of(text: str) -> list[str]:
-    """Return what stands between commas or on lines."""
+    """Split a text at commas and line ends."""
     return [word.strip() for word in _LIST.split(text) if word.strip()]
 
 
 def _nulls(form: Form) -> list[str]:
-    """Return what stands for no value; an empty cell always does."""
+    """Return the missing-value markers; an empty cell is always one."""
     return ["", *words_of(form.text("nulls"))]
 
 
@@ -92,7 +93,7 @@ def _column(form: Form, at: str) -> dict[str, object]:
 
 
 def number_or_text(typed: str) -> Decimal | str:
-    """Return a number exactly as it was typed, or a date as it is."""
+    """Return a typed number as an exact decimal; return other text, such as a date, as it is."""
     try:
         read = Decimal(typed)
     except InvalidOperation:
@@ -101,7 +102,7 @@ def number_or_text(typed: str) -> Decimal | str:
 
 
 def fields_of(proposed: Mapping[str, Any], form: Form) -> list[dict[str, str]]:
-    """Return a line of the form for each column: as proposed, or as it was typed."""
+    """Return the form's values for each column: as typed, else as proposed."""
     columns: Mapping[str, Any] = proposed["card"]["columns"]  # Any: JSON of the wire
     return [_field(number, name, columns[name], form) for number, name in enumerate(columns)]
 
@@ -116,7 +117,7 @@ def _field(number: int, name: str, column: Mapping[str, Any], form: Form) -> dic
 
 
 def file_of(proposed: Mapping[str, Any]) -> dict[str, str]:
-    """Return how the proposal says that the file is written: as the first column that says so."""
+    """Return the proposed file format; each key comes from the first column that has it."""
     card: Mapping[str, Any] = proposed["card"]  # Any: JSON of the wire
     columns = list(card["columns"].values())
     found = {name: next((c[name] for c in columns if name in c), "") for name in FILE}

@@ -1,4 +1,4 @@
-"""The data sets that one may ask: as a list, and each with its card and its budget."""
+"""Console pages of data sets: the list, and each data set with its card and privacy budget."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Shape = Mapping[str, Any]  # Any: JSON of the wire
 
 @dataclass(frozen=True)
 class Account:
-    """Who pays: what they may spend, have spent, and have left."""
+    """One account of the privacy budget: its cap, spent and left."""
 
     name: str
     cap: Shape
@@ -26,13 +26,13 @@ class Account:
 
     @property
     def share(self) -> float:
-        """Return the part of the cap that is spent, in percent."""
+        """Return the spent share of the epsilon cap, in per cent."""
         cap = self.cap["epsilon"]
         return min(100.0, 100 * self.spent["epsilon"] / cap) if cap else 100.0
 
 
 def accounts_of(budget: Shape) -> list[Account]:
-    """Return everybody who pays for a question: data set, people, and whoever asks."""
+    """Return all accounts that a query charges: the data set, the people, and the user's own."""
     people = budget["people"]
     found = [("Data set", budget), (f"People of {people['domain']}", people)]
     found += [(_whose(name), one) for name, one in budget["yours"].items()]
@@ -45,13 +45,13 @@ def _whose(name: str) -> str:
 
 
 async def listed(visit: Visit) -> Response:
-    """Show the cards that the visitor may ask."""
+    """List the data sets that the visitor may query."""
     cards = (await visit.call("data-sets"))["data_sets"]
     return visit.page("data_sets.html", cards=cards)
 
 
 async def one(visit: Visit) -> Response:
-    """Show a data set: what its owner declared, and what is left of its budget."""
+    """Show one data set with its card and its privacy budget."""
     name = {"data_set": visit.at("data_set")}
     card, budget, is_own = await asyncio.gather(
         visit.call("card", name), visit.call("budget", name), _is_own(visit)
@@ -61,7 +61,7 @@ async def one(visit: Visit) -> Response:
 
 
 async def _is_own(visit: Visit) -> bool:
-    """Say whether the visitor decides about the data set."""
+    """Say whether the visitor owns the data set."""
     if not (is_known("grants") and visit.may("own")):
         return False
     name = {"data_set": visit.at("data_set")}

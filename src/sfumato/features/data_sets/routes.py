@@ -1,4 +1,4 @@
-"""Rows come in: a file is uploaded, a card proposed, a data set added as a job, a card amended."""
+"""HTTP routes of data sets: upload files, propose a card, add a data set as a job, amend a card."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where a data set's rows come from."""
+"""The source of a data set's rows: files, a database file, or a BIDS folder, with its checks."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ ROWS: Final = "participants.tsv"
 
 @dataclass(frozen=True)
 class Source:
-    """Where the rows come from, and how sure the owner is whose they are."""
+    """The source of the rows, with the owner's statements about people and unreadable cells."""
 
     path: str
     inner_table: str | None = None
-    different_people: str | None = None  # the second person who confirms that they are others
+    different_people: str | None = None  # the second person who confirms that the people are new
     tables: Mapping[str, str] = field(default_factory=dict)  # the files of the card's other tables
     accept_unreadable: tuple[str, ...] = ()  # columns whose unreadable cells count as empty
-    is_plain: bool = False  # a table or a frame, written as a text by us: no format is its own
+    is_plain: bool = False  # a database table or a frame that we wrote as text in our own format
 
     def files(self, card: Card) -> tuple[SourceFile, ...]:
-        """Return the file of each of the card's tables, its own first, or refuse."""
+        """Return the file of each table of the card, the main one first, or refuse."""
         self._check_formats(card)
         self._check_accepted(card)
         check_keys(card)
@@ -44,7 +44,7 @@ class Source:
         return files
 
     def _check_formats(self, card: Card) -> None:
-        """Refuse formats of a text for what is none: `1.500` of a database is no `1500`."""
+        """Refuse text formats for rows that are not text: `1.500` in a database is not `1500`."""
         if self.is_plain and card.names_formats:
             raise Refused(
                 "bad-card",
@@ -54,7 +54,7 @@ class Source:
             )
 
     def _check_accepted(self, card: Card) -> None:
-        """Refuse to accept what is unreadable in a column that the card does not name."""
+        """Refuse an `accept_unreadable` column that the card does not have."""
         names = {
             name.casefold()
             for table in card.every_table
@@ -72,13 +72,13 @@ class Source:
 
     @property
     def folder(self) -> str | None:
-        """Return the BIDS folder that the rows come from, if they come from one."""
+        """Return the BIDS folder of the rows, or None if the source is a file."""
         return self.path if Path(self.path).is_dir() else None
 
     def with_description(self, shape: Mapping[str, object]) -> Mapping[str, object]:
-        """Return the card with the dataset_description.json of the folder, which is public then.
+        """Add the folder's dataset_description.json to the card, which makes it public.
 
-        What the card says itself comes before what lies in the folder.
+        A description on the card takes precedence.
         """
         bids = shape.get("bids")
         if self.folder is None or not isinstance(bids, Mapping) or "description" in bids:
@@ -123,9 +123,9 @@ class Source:
 
 
 def check_keys(card: Card) -> None:
-    """Refuse a key that stands under nulls as well: no cell would ever be read as that key.
+    """Refuse a key that is also a missing-value marker, because no cell could ever match it.
 
-    It is not a part of reading a card, since a stored one has to be read for ever.
+    This check is not part of parsing a card, because older stored cards must stay readable.
     """
     nulls = {word.strip() for word in card.nulls}
     for table in card.every_table:

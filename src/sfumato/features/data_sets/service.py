@@ -1,4 +1,4 @@
-"""The owner's side: data sets, their cards, their people, and who may ask."""
+"""The data set service for owners: add and amend data sets, sign cards, manage budgets."""
 
 from __future__ import annotations
 
@@ -47,12 +47,12 @@ from sfumato.vault.ledger_entries import LedgerHead
 from sfumato.vault.ports import Catalogue, Listing
 from sfumato.vault.users import Caller
 
-OWNER: Final = "owner"  # whoever holds the vault's folder; see docs/sharp-edges.md
+OWNER: Final = "owner"  # the user name of an embedded vault's owner; see docs/sharp-edges.md
 
 
 @dataclass(frozen=True)
 class DataSets:
-    """The owner's service of one vault."""
+    """The data set service of one vault."""
 
     ledger: Ledger
     engine: Engine
@@ -60,15 +60,15 @@ class DataSets:
     dice: Dice
     salt: bytes
     folder: Path
-    rest: AtRest | None = None  # by which what lies beside the rows is sealed, if they are
+    rest: AtRest | None = None  # encrypts the reports next to the rows, if the rows are encrypted
 
     @property
     def reports(self) -> AddReports:
-        """Return where the owner's reports are kept."""
+        """Return the store of the owner's add reports."""
         return AddReports(self.folder / "tables", self.rest)
 
     def add_report(self, caller: Caller, name: str) -> Json:
-        """Return how the rows of the caller's own data set were read when they were added."""
+        """Return the add report of the caller's own data set: how its rows were read."""
         listing = own_listing(self.catalogue, caller, name)
         found = self.reports.find(Path(listing.table).stem) or {"tables": []}
         return {
@@ -81,7 +81,7 @@ class DataSets:
     def add(
         self, name: str, source: Source, shape: Mapping[str, object], owner: str = OWNER
     ) -> Card:
-        """Prepare the source, make the card the current version, and sign it into the ledger."""
+        """Add a data set: prepare its rows, make the card current, and sign it into the ledger."""
         check_unit(shape)
         shape = source.with_description(shape)
         with one_at_a_time(self.folder / "add.lock"):
@@ -115,9 +115,9 @@ class DataSets:
         changes: Mapping[str, object],
         instead_of: str | None = None,
     ) -> Card:
-        """Make a new version of the caller's card current, on the rows as they are prepared.
+        """Amend the caller's card: make a new version current, on the same prepared rows.
 
-        It takes the place of the version `instead_of`, if one is named, and of no other.
+        If `instead_of` is given, refuse unless it is the current version.
         """
         with add_lock(self.folder / "add.lock"):
             listing = own_listing(self.catalogue, caller, name)
@@ -134,7 +134,7 @@ class DataSets:
             return card
 
     def standing(self, name: str, shape: Mapping[str, object], owner: str, who: str | None) -> bool:
-        """Say whether an add that was killed had put this card in force; sign it if it had."""
+        """Say whether an interrupted add had made this card current; if so, sign the card."""
         with one_at_a_time(self.folder / "add.lock"):
             listing = self.catalogue.find(name)
             if listing is None or listing.owner != owner or listing.card != read_card(name, shape):
@@ -143,15 +143,15 @@ class DataSets:
             return True
 
     def forget_earlier(self) -> int:
-        """Remove the tables of rows that no current version has; return how many there were."""
+        """Delete tables of rows that no current version uses; return the number of them."""
         with add_lock(self.folder / "add.lock"):
             tables = self.folder / "tables"
             return forget_earlier(self.catalogue, self.engine, self.ledger, tables, self.reports)
 
     def _sign_what_stands(self, name: str, different_people: str | None = None) -> None:
-        """Sign the card in force, if whoever put it there was killed before it was signed.
+        """Sign the current card if a crash came before its signature.
 
-        The caps that its owner has set stay: it is signed as what came after the version before it.
+        It is signed as the successor of the version before it, so caps that the owner has set stay.
         """
         found = self.catalogue.find(name)
         if found is None or self._is_signed(found.card):
@@ -169,7 +169,7 @@ class DataSets:
         return False
 
     def _check_owner(self, card: Card, owner: str) -> None:
-        """Refuse a data set, or people, that another owner has brought."""
+        """Refuse a data set name or people domain of another owner."""
         for name in self.catalogue.names():
             known = self.catalogue.find(name)
             if known is None or known.owner == owner:
@@ -185,23 +185,23 @@ class DataSets:
         return self.folder / "tables" / f"{stem}.duckdb"
 
     def _drop(self, table: Path, sketch: Path) -> None:
-        """Remove what an add has made; what the engine cannot remove now, the next add sweeps."""
+        """Delete the files of a failed add; if the engine is unavailable, the next add does it."""
         sketch.unlink(missing_ok=True)
         self.reports.drop(table.stem)
         with contextlib.suppress(EngineStopped):
             self.engine.forget(str(table))
 
     def _sweep(self) -> None:
-        """Remove what an add has left that was killed, or whose engine was out of reach."""
+        """Delete files of earlier adds that crashed, or that failed while the engine was down."""
         kept = {Path(sketch).stem for _, sketch in self.catalogue.people()}
-        for work in (self.folder / "tables").glob(".*"):  # in which something was being prepared
+        for work in (self.folder / "tables").glob(".*"):  # working folders of preparations
             shutil.rmtree(work, ignore_errors=True)
         found = {left.name.partition(".")[0] for left in (self.folder / "tables").iterdir()}
         for stem in sorted(found - kept - {""}):
             self._drop(self._table(stem), self.folder / "people" / f"{stem}.json")
 
     def check_card(self, name: str, shape: Mapping[str, object], owner: str) -> str:
-        """Return whose rows these are; or refuse a card that contradicts one that was signed."""
+        """Return the card's people domain; refuse a card that contradicts a signed one."""
         check_unit(shape)
         card = read_card(name, shape)
         self._check_owner(card, owner)
@@ -210,11 +210,11 @@ class DataSets:
         return card.people
 
     def describe(self, source: str, inner_table: str | None = None) -> Described:
-        """Return what the source's columns seem to be, for the owner to make a card of."""
+        """Return the names and likely types of a source's columns, to propose a card."""
         return self.engine.describe(source, inner_table)
 
     def enrol(self, user: str, group: str) -> None:
-        """Put a user into a group, for the record too."""
+        """Put a user into a group, and note it in the ledger."""
         for word in (user, group):
             if not 1 <= len(word) <= 100 or not word.isprintable() or "/" in word:
                 raise Refused(
@@ -226,13 +226,13 @@ class DataSets:
         self.catalogue.enrol(user, group)
 
     def thaw(self, shape: str) -> None:
-        """Let a stopped shape of question be asked again."""
+        """Allow a frozen query shape again."""
         self.ledger.thaw_shape(shape)
 
     def raise_cap(
         self, people: str, epsilon: object, delta: object, *, why: str, approver: str
     ) -> None:
-        """Change a people's cap by the word of two; what was spent stays spent."""
+        """Set the cap of a people domain, with an approver; what was spent stays spent."""
         budget = Budget(read_epsilon(epsilon), read_delta(delta))
         account = people_account(people)
         if self.ledger.store.account(account) is None:
@@ -256,9 +256,12 @@ class DataSets:
         self.ledger.note("cap-raised", {"people": people, "why": why, "approver": approver})
 
     def acknowledge(self, why: str) -> LedgerHead:
-        """Go on after a lost ledger: whatever the cards know of counts as spent, lost or not."""
+        """Continue after ledger entries were lost; what was lost counts as spent.
+
+        If nobody can tell what was lost, every cap counts as spent, of all known cards too.
+        """
         self.ledger.check_broken()
-        for card in self.catalogue.cards():  # in a history that the anchor has not seen, perhaps
+        for card in self.catalogue.cards():  # their accounts may be among the lost entries
             self.ledger.store.open_account(
                 people_account(card.people), cap_in_all(card, card.budget)
             )
@@ -268,7 +271,7 @@ class DataSets:
         return self.ledger.acknowledge(why)
 
     def acknowledged(self, head: LedgerHead) -> Json:
-        """Return what an acknowledgement debited: exactly what was lost, if it was measured."""
+        """Return what an acknowledgement debited; if measured, it is exactly what was lost."""
         entry = self.ledger.store.entry(head.seq)
         said: Json = {} if entry is None else json.loads(entry.body)
         debits = said.get("debits")
@@ -280,15 +283,15 @@ class DataSets:
         return {"epoch": head.epoch, "seq": head.seq, "measured": measured, "debited": debited}
 
     def confirm_clock(self, why: str) -> LedgerHead:
-        """Trust the clock's day, so that budgets per window go on by it; the owner's word."""
+        """Confirm the clock's day as the owner, so that budget windows continue by it."""
         return self.ledger.confirm_clock("owner", why)
 
     def frozen_shapes(self) -> tuple[str, ...]:
-        """Return the shapes of question that were stopped and wait for the owner."""
+        """Return the frozen query shapes, which wait for the owner."""
         return self.ledger.store.frozen_shapes()
 
     def frozen_questions(self) -> list[Json]:
-        """Return what waits: its shape, who was stopped asking what, and when."""
+        """Return the frozen queries: the shape, the user, the query in words, and the time."""
         waiting = set(self.frozen_shapes())
         found: dict[str, Json] = {}
         for entry in self.ledger.store.entries():
@@ -304,11 +307,14 @@ class DataSets:
         return list(found.values())
 
     def lost_readings(self) -> list[Json]:
-        """Return how often the host ended a reading of any data set, by cause."""
+        """Count how often the host killed a process that read rows, by cause."""
         return losses(self.ledger.store)
 
     def _check_new(self, card: Card, different_people: str | None, owner: str) -> None:
-        """Refuse what would renew a budget: a version again, other people, another unit."""
+        """Refuse a card that would renew a budget: a repeated version, other people, another unit.
+
+        Also refuse a raise that needs a second person, and unknown people after a ledger loss.
+        """
         self.ledger.check_history()
         if different_people is not None:
             _check_approver(different_people, owner)
@@ -328,10 +334,11 @@ class DataSets:
             )
 
     def _check_others(self, card: Card, different_people: str | None, owner: str) -> None:
-        """Refuse rows, whoever's they are, where another owner keeps people under another budget.
+        """Require a second person if another owner has people under another budget.
 
-        To compare the rows with another's, and say what came out, would tell who is among them.
-        More rows of people that one has already may be of another's people too.
+        The refusal does not depend on the rows: comparing them with another owner's rows would
+        reveal who is among those. It also applies to more rows of known people, who could be
+        another owner's people too.
         """
         listings = [self.catalogue.find(name) for name in self.catalogue.names()]
         has_others = any(
@@ -346,7 +353,7 @@ class DataSets:
             )
 
     def _check_catalogue(self) -> None:
-        """Refuse to go on with a catalogue that lacks what the ledger has seen signed."""
+        """Refuse if the catalogue lacks a card that the ledger notes as signed."""
         here = {(card.name, card.version) for card in self.catalogue.cards()}
         for entry in self.ledger.store.entries():
             if entry.kind == "card-signed":
@@ -359,7 +366,7 @@ class DataSets:
                     )
 
     def _read(self, order: PrepareOrder, source: Source) -> Prepared:
-        """Prepare the rows, or refuse in words for what they come in."""
+        """Prepare the rows; reword a refusal if the source is a table or a frame, not a file."""
         try:
             return self.engine.prepare(order)
         except Refused as wrong:
@@ -369,9 +376,9 @@ class DataSets:
     def _prepare(
         self, card: Card, source: Source, places: tuple[Path, Path], owner: str
     ) -> tuple[TableReport, ...]:
-        """Prepare the rows, and compare whose they are with the owner's own other people.
+        """Prepare the rows, and refuse if their people are the owner's people of another domain.
 
-        What others have brought decides nothing that this owner is told (see `_check_others`).
+        Other owners' rows are not compared, so they affect no refusal (see `_check_others`).
         """
         table, sketch = places
         others = tuple((d, s) for d, s in self.catalogue.people(owner) if d != card.people)
@@ -398,7 +405,7 @@ class DataSets:
         return owners_report(prepared)
 
     def _sign(self, card: Card, before: Card | None, different_people: str | None) -> None:
-        """Open the accounts and set their caps (never a people's), and write the card down."""
+        """Sign a card: open its accounts, set caps (never the people's), note it in the ledger."""
         self.ledger.open_account(people_account(card.people), cap_in_all(card, card.budget))
         self.ledger.open_account(data_set_account(card.name), cap_in_all(card, card.budget))
         for account, cap in self._caps(card, before):
@@ -413,12 +420,12 @@ class DataSets:
         )
 
     def _caps(self, card: Card, before: Card | None) -> list[tuple[str, Cap]]:
-        """Return the open accounts of the data set whose cap the card changes.
+        """Return the data set's open accounts whose cap the new card changes.
 
-        A cap that the owner has set for one of them stays until the card's own figure changes.
+        A cap that the owner has set on an account stays until the card's own cap changes.
         """
         if card.window is not None:
-            return []  # the next window is opened with the card's own
+            return []  # the next window opens with the card's own caps
         accounts = self.ledger.store.accounts()
         found: list[tuple[str, Cap]] = []
         for stem, of in (
@@ -456,7 +463,7 @@ def _is_under(account: str, stem: str) -> bool:
 
 
 def _check_approver(name: str, owner: str = OWNER) -> None:
-    """Refuse a second person who is nobody, or the owner again."""
+    """Refuse a second person without a valid name, or with the owner's name."""
     word = name.strip()
     if not 1 <= len(word) <= 100 or not word.isprintable() or word.casefold() == owner.casefold():
         raise Refused(

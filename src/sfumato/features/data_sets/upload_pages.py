@@ -1,4 +1,7 @@
-"""Rows come in: a file, or a table of a connection; its card is signed, a job adds the data set."""
+"""Console pages to add a data set: upload a file or name a table, then complete and sign the card.
+
+A job adds the data set.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,7 @@ from sfumato.wire.http_status import STATUS
 
 
 async def choose(visit: Visit) -> Response:
-    """Show the form for a file."""
+    """Show the form to upload a file or to choose a table of a connection."""
     if not visit.may("own"):
         raise Refused("not-allowed", "This needs the right to own.", "Ask for the role owner.")
     connections = (await visit.call("connections"))["connections"]
@@ -32,7 +35,7 @@ async def choose(visit: Visit) -> Response:
 
 
 async def send(visit: Visit) -> Response:
-    """Pass a file on to the door, part by part."""
+    """Stream an uploaded file to the process that stores it, piece by piece."""
     request = visit.request
     params: dict[str, object] = {
         "name": request.query_params.get("name", ""),
@@ -49,12 +52,12 @@ async def send(visit: Visit) -> Response:
 
 
 async def card(visit: Visit) -> Response:
-    """Show the card that is proposed for an upload, to be filled in."""
+    """Show the form with the card that is proposed for an upload."""
     return await _page(visit, await _of_upload(visit), None)
 
 
 async def add(visit: Visit) -> Response:
-    """Sign the card, and let the data set be added by a job."""
+    """Sign the card, and start a job that adds the upload as a data set."""
     rows = {"upload": visit.at("upload")}
     job, refused = await visit.tried("add", lambda: {**rows, **_signed(visit.form)})
     if job is not None:
@@ -63,7 +66,7 @@ async def add(visit: Visit) -> Response:
 
 
 async def table(visit: Visit) -> Response:
-    """Show the card that is proposed for a table of a connection; or the way back, if refused."""
+    """Show the form with the card for a table of a connection; if refused, the choice again."""
     asked = visit.request.query_params
     rows = {"connection": asked.get("connection", ""), "table": asked.get("table", "").strip()}
     proposed, refused = await visit.tried("proposed-table", lambda: rows)
@@ -74,7 +77,7 @@ async def table(visit: Visit) -> Response:
 
 
 async def add_table(visit: Visit) -> Response:
-    """Sign the card, and let the table be read and added by a job."""
+    """Sign the card, and start a job that reads the table and adds it as a data set."""
     rows = {name: visit.form.raw(name) for name in ("connection", "table")}
     job, refused = await visit.tried("add", lambda: {**rows, **_signed(visit.form)})
     if job is not None:

@@ -1,8 +1,8 @@
-"""Uploads: streamed into files of the vault that only it may read, and gone after a day.
+"""Uploads: stream files into private files of the vault, which are deleted after a day.
 
-In a vault that is sealed at rest they are sealed while they come in, under the file's own name.
-Beside each file lies a note of whose it is. A file that is being written is locked; so what a
-killed door has left is told from what is still coming.
+If the vault is encrypted at rest, an upload is encrypted while it arrives, bound to its file name.
+A JSON note next to each file names its owner. A file is locked while it is written, so a sweep can
+tell the remains of a killed process from an upload in progress.
 """
 
 from __future__ import annotations
@@ -30,22 +30,22 @@ from sfumato.vault.ports import Clock
 from sfumato.vault.users import Caller
 
 MOST: Final = 2 * 10**9  # bytes of one file
-SHARE: Final = 4  # an owner's files are so many times the largest, all together
-FILES: Final = 40  # of one owner
-AT_ONCE, OF_ONE_OWNER = 4, 2  # that are coming in
+SHARE: Final = 4  # all files of one owner may have SHARE * MOST bytes together
+FILES: Final = 40  # per owner
+AT_ONCE, OF_ONE_OWNER = 4, 2  # concurrent uploads, in all and per owner
 KEPT: Final = timedelta(hours=24)
 SUFFIXES: Final = (".csv", ".tsv", ".parquet")
-SEALED: Final = ".sealed"  # how a sealed file's name goes on; the engine knows it by that
+SEALED: Final = ".sealed"  # the suffix of encrypted files, by which the engine recognises them
 _ID: Final = re.compile(r"[0-9a-f]{24}")
 
 
 @dataclass(frozen=True)
 class Upload:
-    """One file that is here whole."""
+    """One complete uploaded file."""
 
     id: str
     owner: str
-    name: str  # as it was called; never a path of ours
+    name: str  # the original name; it is never used as a path
     path: Path
     size: int
     until: str
@@ -53,23 +53,23 @@ class Upload:
 
 @dataclass(frozen=True)
 class Uploads:
-    """The files that wait in one vault, on this machine."""
+    """The uploaded files of one vault on this machine."""
 
     folder: Path
     dice: Dice
     clock: Clock
     most: int = MOST
-    coming: Counter[str] = field(default_factory=Counter)  # by owner, in this process
+    coming: Counter[str] = field(default_factory=Counter)  # uploads in progress, by owner
     lock: threading.Lock = field(default_factory=threading.Lock)
     beginning: threading.Lock = field(default_factory=threading.Lock)
-    rest: AtRest | None = None  # by which they are sealed, and where they may lie open
-    drafts: Drafts | None = None
+    rest: AtRest | None = None  # encrypts the files, if the vault is encrypted at rest
+    drafts: Drafts | None = None  # temporary folders where rows may be unencrypted
 
     def begin(self, caller: Caller, name: str, size: int | None) -> Incoming:
-        """Return where the file is written to, piece by piece; or refuse before it comes."""
+        """Start an upload; refuse one with a bad name or too large before any byte arrives."""
         suffix = _suffix(name)
         self.sweep()
-        with self.beginning:  # or two would be given the same room
+        with self.beginning:  # else two uploads could get the same free space
             room = self._room(caller.user)
             if size is not None and size > room:
                 raise _too_large(room)
@@ -81,7 +81,7 @@ class Uploads:
         raise _no_space()
 
     def one(self, caller: Caller, upload: str) -> Upload:
-        """Return one of the caller's uploads, or refuse; another's is not there."""
+        """Return one of the caller's uploads; refuse an unknown, expired or another user's one."""
         found = self._find(upload)
         if found is None or found.owner != caller.user or self._is_old(found):
             raise Refused(
@@ -96,13 +96,13 @@ class Uploads:
         return all(self._find(upload) is not None for upload in uploads)
 
     def remove(self, uploads: list[str]) -> None:
-        """Remove what was added."""
+        """Delete uploads."""
         for upload in uploads:
             if _ID.fullmatch(upload):
                 self._forget(upload)
 
     def sweep(self) -> None:
-        """Remove what is older than a day, and what nobody writes to any more."""
+        """Delete uploads that are older than a day, and incomplete ones that nobody writes."""
         if not self.folder.is_dir():
             return
         for stem in {path.name.partition(".")[0] for path in self.folder.iterdir()}:
@@ -112,7 +112,7 @@ class Uploads:
                 self._forget(stem)
 
     def leave(self, owner: str) -> None:
-        """Count one file less that is coming in."""
+        """Decrease the owner's number of uploads in progress."""
         with self.lock:
             self.coming[owner] -= 1
 
@@ -123,7 +123,7 @@ class Uploads:
             self.coming[owner] += 1
 
     def _room(self, owner: str) -> int:
-        """Return how large the owner's next file may be; what is coming in has its room already."""
+        """Return the most bytes of the owner's next file; uploads in progress count in full."""
         there = ((n, self._said(path.name.partition(".")[0])) for path, n in self._sizes())
         sizes = [max(n, _room_in(said)) for n, said in there if said.get("owner") == owner]
         if len(sizes) >= FILES:
@@ -166,7 +166,7 @@ class Uploads:
         made.replace(path)
 
     def whole(self, stem: str, size: int) -> Upload:
-        """Note that all of a file is here."""
+        """Mark an upload as complete."""
         said = self._said(stem)
         self._note(stem, {**said, "whole": True, "size": size})
         found = self._find(stem)
@@ -183,7 +183,7 @@ class Uploads:
         return dict(said) if isinstance(said, dict) else {}
 
     def _find(self, upload: str) -> Upload | None:
-        """Return the file that is here whole, or None."""
+        """Return a complete upload, or None."""
         said = self._said(upload) if _ID.fullmatch(upload) else {}
         if said.get("whole") is not True:
             return None
@@ -200,7 +200,7 @@ class Uploads:
         return now > datetime.fromisoformat(upload.until)
 
     def _is_coming(self, stem: str) -> bool:
-        """Say whether a process writes to the file: it holds the lock as long as it lives."""
+        """Say whether a living process writes the file, and so holds its lock."""
         for suffix in SUFFIXES:
             with contextlib.suppress(FileNotFoundError):
                 descriptor = os.open(self._path(stem, suffix), os.O_RDONLY | os.O_CLOEXEC)
@@ -219,7 +219,7 @@ class Uploads:
 
 @dataclass
 class Incoming:
-    """One file that is coming in."""
+    """One upload in progress."""
 
     uploads: Uploads
     stem: str
@@ -232,7 +232,7 @@ class Incoming:
     sealer: Sealer | None = None
 
     def take(self, part: bytes) -> None:
-        """Write the next piece, or refuse what is too large."""
+        """Write the next piece; refuse if the file becomes too large."""
         with self.lock:
             self.size += len(part)
             if self.size > self.room:
@@ -241,7 +241,7 @@ class Incoming:
                 raise _no_space()
 
     def _is_written(self, part: bytes) -> bool:
-        """Say whether the piece was written; after the end nothing is."""
+        """Write a piece; return whether it was written in full. After `end` nothing is."""
         rest = memoryview(part)
         try:
             while rest and self.descriptor >= 0:
@@ -252,7 +252,7 @@ class Incoming:
 
     @contextmanager
     def filling(self) -> Iterator[Path]:
-        """Give the place where another process writes all of the file, before it is kept."""
+        """Provide a path where another process writes the whole file; encrypt it afterwards."""
         if self.sealer is None or self.uploads.drafts is None:
             yield self.path
             self.size = self.path.stat().st_size
@@ -266,15 +266,15 @@ class Incoming:
                     self.take(part)
 
     def kept(self) -> Upload:
-        """Return the file, which is here whole now."""
+        """Complete the upload and return it."""
         with self.lock:
             if self.sealer is not None and not self._is_written(self.sealer.end()):
                 raise _no_space()
         return self.uploads.whole(self.stem, self.size)
 
     def end(self, *, is_kept: bool) -> None:
-        """Let go of the file; one that is not kept is removed."""
-        with self.lock:  # a thread that writes still must not write to another's descriptor
+        """Close the file; delete it unless it is kept."""
+        with self.lock:  # so that a late writer can't write to a descriptor that was reused
             descriptor, self.descriptor = self.descriptor, -1
             if not is_kept:
                 self.uploads.remove([self.stem])
@@ -283,13 +283,13 @@ class Incoming:
 
 
 def _room_in(said: Json) -> int:
-    """Return how large a file may still become that is coming in."""
+    """Return the bytes that an upload in progress has reserved; 0 for a complete one."""
     room = said.get("room")
     return room if isinstance(room, int) and said.get("whole") is False else 0
 
 
 def _suffix(name: str) -> str:
-    """Return how the name ends, or refuse; nothing else of it is ever used as a name of ours."""
+    """Return a file name's suffix, or refuse; no other part of the name is used for paths."""
     suffix = "." + name.rpartition(".")[2].casefold()
     if suffix not in SUFFIXES or not (len(name) <= 200 and name.isprintable()):
         raise Refused(

@@ -1,4 +1,4 @@
-"""The verbs by which rows come in; and the work of adding them, which a job does."""
+"""Dispatch the verbs that upload and add rows, and do the work of an add job."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from sfumato.server.dispatch import Dispatcher
 
 Verb = Callable[["Dispatcher", Caller, Body], Json]
-PATIENCE: Final = timedelta(hours=24)  # an upload is no older anywhere
+PATIENCE: Final = timedelta(hours=24)  # uploads are deleted after that time on every machine
 
 
 def _upload(_desk: Dispatcher, _caller: Caller, _body: Body) -> Json:
@@ -35,7 +35,7 @@ def _proposed(desk: Dispatcher, caller: Caller, body: Body) -> Json:
 
 
 def _add(desk: Dispatcher, caller: Caller, body: Body) -> Json:
-    """Let the add wait for its turn; a card that cannot be read is refused at once."""
+    """Queue an add job; refuse an invalid card at once."""
     name = text_of(body, "name")
     if not caller.reaches(name):
         raise Refused(
@@ -54,12 +54,13 @@ def _add(desk: Dispatcher, caller: Caller, body: Body) -> Json:
     op = None if body.get("op") is None else text_of(body, "op")
     job = desk.jobs.kept(caller, ADD, name, text, op)
     if second is not None and job.state in (WAITING, FAILED, CANCELLED):
-        desk.confirmations.ask(caller, second, job.id, (name, people))  # before it waits again
+        # Asked before the job is queued again.
+        desk.confirmations.ask(caller, second, job.id, (name, people))
     return desk.jobs.shown(desk.jobs.again(job))
 
 
 def added(desk: Dispatcher, caller: Caller, job: Job) -> None:
-    """Add the data set; an add that was killed when it was all but over is over."""
+    """Add the data set of a job, unless an earlier try had made its card current."""
     body = read_json(job.body.encode())
     name, shape = text_of(body, "name"), read_card_shape(body.get("card"))
     if not caller.may("own"):
@@ -84,7 +85,7 @@ def added(desk: Dispatcher, caller: Caller, job: Job) -> None:
 def _files(
     desk: Dispatcher, caller: Caller, body: Body, held: ExitStack
 ) -> tuple[str, Mapping[str, str]]:
-    """Return where the rows of each table lie; what is taken from a connection is held so long."""
+    """Return the file of each table; files fetched from a connection last as long as `held`."""
     if _is_of_a_connection(body):
         connection = text_of(body, "connection")
 
@@ -102,15 +103,15 @@ def _files(
 
 
 def cleared(desk: Dispatcher, job: Job) -> None:
-    """Remove the files of an add that is over; what a crash leaves, the next day removes."""
+    """Delete the uploads of a finished add job; after a crash, a sweep deletes them later."""
     if job.kind == ADD:
         desk.uploads.remove(_uploads(read_json(job.body.encode())))
 
 
 def is_workable(desk: Dispatcher, job: Job) -> bool:
-    """Say whether this machine can add the rows now: they lie here, or nowhere any more.
+    """Say whether this machine can work on a job now: it has the rows, or they have expired.
 
-    An add that a second person has to agree to waits for them, for as long as an upload is kept.
+    An add that needs a second person waits for them, as long as an upload is kept.
     """
     if job.kind != ADD:
         return True
@@ -124,7 +125,7 @@ def is_workable(desk: Dispatcher, job: Job) -> bool:
 
 
 def _second_person(desk: Dispatcher, caller: Caller, body: Body) -> User | None:
-    """Return who is to confirm that these are other people, if anybody is."""
+    """Return the named second person who must confirm that the people are new, or None."""
     if body.get("different_people") is None:
         return None
     name = text_of(body, "different_people")
@@ -139,7 +140,7 @@ def _tables(body: Body) -> dict[str, str]:
 
 
 def _accepted(body: Body) -> tuple[str, ...]:
-    """Return the columns whose unreadable cells count as empty."""
+    """Return the columns whose unreadable cells the owner accepts as empty."""
     columns = body.get("accept_unreadable", [])
     if not isinstance(columns, list) or not all(isinstance(name, str) for name in columns):
         raise bad_request("accept_unreadable names columns of the card")
@@ -147,7 +148,7 @@ def _accepted(body: Body) -> tuple[str, ...]:
 
 
 def _is_of_a_connection(body: Body) -> bool:
-    """Say whether the rows are taken from a connection; or refuse what is both, or neither."""
+    """Say whether the rows come from a connection; refuse both sources, or neither."""
     if (body.get("upload") is None) == (body.get("connection") is None):
         raise bad_request("an upload, or a connection and its table, says where the rows are")
     return body.get("connection") is not None

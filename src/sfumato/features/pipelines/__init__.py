@@ -1,1 +1,1 @@
-"""Strangers' programs on real data: hand in, approve, run on blocks of people."""
+"""Pipelines: untrusted programs are submitted, approved, and run on blocks of people."""

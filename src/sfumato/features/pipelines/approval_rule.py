@@ -1,6 +1,6 @@
-"""A rule by which an owner's word is given beforehand: programs that fit it wait for nobody.
+"""Approval rules: an owner approves in advance all programs that match a rule.
 
-A rule never changes: another rule is another one, and what was handed in before it waits as it did.
+A rule can be ended, but not edited. It does not apply to programs submitted before it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ MOST_NAMES = 200
 
 @dataclass(frozen=True)
 class Range:
-    """An output that a rule lets programs have, and the widest range of it."""
+    """An output that a rule allows, with its widest range."""
 
     name: str
     lower: Fraction
@@ -32,7 +32,7 @@ class Range:
 
 @dataclass(frozen=True)
 class Rule:
-    """Whose programs on which columns are approved by themselves, and up to which price."""
+    """An approval rule: the users, columns and outputs it allows, and its limits of epsilon."""
 
     id: str
     data_set: str
@@ -40,22 +40,22 @@ class Rule:
     groups: tuple[str, ...]
     columns: tuple[str, ...]
     outputs: tuple[Range, ...]
-    most_epsilon: Fraction  # of a run
-    most_total: Fraction  # of all runs that the rule lets happen together
-    most_delta: Fraction = Fraction(0)  # of a run
-    texts: tuple[str, ...] = ()  # SHA-256 of the program texts that it is about; none: of any
-    takes_files: bool = False  # programs that see the files in people's folders too
+    most_epsilon: Fraction  # per run
+    most_total: Fraction  # the epsilon of all runs under the rule together
+    most_delta: Fraction = Fraction(0)  # per run
+    texts: tuple[str, ...] = ()  # SHA-256 of the allowed program texts; empty allows any text
+    takes_files: bool = False  # also allows programs that see the files in people's folders
     by: str = ""
     at: str = ""
     ended_at: str = ""
 
     @property
     def is_over(self) -> bool:
-        """Say whether its owner has ended it: it approves nothing, and lets nothing run."""
+        """Say whether the owner has ended the rule: it approves no program and allows no run."""
         return self.ended_at != ""
 
     def as_json(self) -> Json:
-        """Return it as the ledger and everybody whom it names see it; exact."""
+        """Return the rule as JSON with exact numbers, for the ledger and the users it names."""
         return {
             "rule": self.id,
             "data_set": self.data_set,
@@ -75,7 +75,7 @@ class Rule:
 
     @classmethod
     def of_json(cls, said: Any) -> Self:  # Any: what `as_json` has made
-        """Return the rule that was kept."""
+        """Parse a rule from its stored JSON."""
         return cls(
             id=said["rule"],
             data_set=said["data_set"],
@@ -96,7 +96,7 @@ class Rule:
 
 @dataclass(frozen=True)
 class HandedIn:
-    """What a rule looks at of a program, and of whoever hands it in."""
+    """The properties of a submitted program and its author that a rule checks."""
 
     user: str
     groups: tuple[str, ...]
@@ -108,64 +108,65 @@ class HandedIn:
 
 @dataclass(frozen=True)
 class Spending:
-    """One run's part of what a rule lets be spent: the same run again is the same part.
+    """The epsilon of one run under a rule; repeating the same run does not count twice.
 
-    Until it has an answer, the part is its asker's own: what is not paid by one, another may pay.
+    Until the run has an answer, this is a reservation of one asker; another asker reserves their
+    own.
     """
 
     rule: str
     run: str
     epsilon: Fraction
-    by: str = ""  # who holds it until the run has its answer
+    by: str = ""  # the asker, hashed, who reserves it until the run has its answer
 
     @property
     def held(self) -> str:
-        """Return the key that the part stands under as long as it is held."""
+        """Return the key of the reservation, before the run has its answer."""
         return f"{self.run}:{self.by}" if self.by else self.run
 
 
 class RuleStore(Protocol):
-    """The rules of a vault, and what runs have taken of them; durable when it returns."""
+    """A store of rules and of their spent epsilon; a change is durable when its call returns."""
 
     def add(self, rule: Rule) -> None:
-        """Remember a rule."""
+        """Store a new rule."""
         ...
 
     def find(self, data_set: str, rule: str) -> Rule | None:
-        """Return one by its id, or None."""
+        """Return the rule of this id, or None."""
         ...
 
     def of(self, data_set: str) -> tuple[Rule, ...]:
-        """Return every rule of a data set, the oldest first."""
+        """Return all rules of a data set, the oldest first."""
         ...
 
     def end(self, rule: Rule) -> None:
-        """Put down that it is over."""
+        """Store that the rule has ended."""
         ...
 
     def spent(self, rule: str) -> Fraction:
-        """Return what runs have taken of it."""
+        """Return the epsilon that runs have reserved or spent under the rule."""
         ...
 
     def take(self, spending: Spending, most: Fraction) -> bool | None:
-        """Let a run take its part, if all together stay within `most`.
+        """Reserve a run's epsilon, if the rule's total stays within `most`.
 
-        True says that it was taken now, False that the same run has its answer or its asker the
-        part already, None that there is no room.
+        True means that it is reserved now. False means that the run has its answer, or the asker
+        has the reservation already. None means that too little is left.
         """
         ...
 
     def keep(self, spending: Spending, key: str) -> None:
-        """Let the part stand under that key for good, once; nobody holds it any more."""
+        """Turn the reservation into spent epsilon under that key; a second call adds nothing."""
         ...
 
     def give_back(self, spending: Spending) -> None:
-        """Undo the taking of a part that is held: its asker was never charged."""
+        """Cancel a reservation whose asker was never charged."""
         ...
 
 
 def misfit(rule: Rule, one: HandedIn) -> str | None:
-    """Return why a program does not fit the rule, or None if it does; what is not said, is not."""
+    """Return why a program does not match the rule, or None; what a rule omits is not allowed."""
     if rule.is_over:
         return "the rule is over"
     if one.user not in rule.users and not set(one.groups) & set(rule.groups):
@@ -194,7 +195,7 @@ def _wide_output(rule: Rule, outputs: Sequence[Output]) -> str | None:
     return None
 
 
-# --- reading --------------------------------------------------------------------------------------
+# --- parsing --------------------------------------------------------------------------------------
 
 _KEYS = {
     "users", "groups", "columns", "outputs", "most_epsilon", "most_total", "most_delta", "texts",
@@ -203,7 +204,7 @@ _KEYS = {
 
 
 def read_rule(card: Card, shape: object, made: tuple[str, str, str]) -> Rule:
-    """Return the rule that an owner writes (with its id, whose it is, and when), or refuse."""
+    """Parse an owner's rule; `made` is its id, its owner and its time. Refuse an invalid rule."""
     body = as_table(shape, "rule", _KEYS)
     users, groups, columns, texts = (
         _names(body.get(key, []), key) for key in ("users", "groups", "columns", "texts")
@@ -269,7 +270,7 @@ def _range(shape: object) -> Range:
 
 
 def beyond(rule: Rule, epsilon: Fraction, delta: Fraction) -> Refused | None:
-    """Return the refusal of a run that one rule's limits of a run do not hold, or None."""
+    """Return the refusal of a run under an ended rule or above its limits per run, or None."""
     if rule.is_over:
         why = "The rule that approved it is over."
     elif epsilon > rule.most_epsilon or delta > rule.most_delta:

@@ -1,4 +1,4 @@
-"""Pipelines, programs that run on real data: researchers hand in and run, owners approve."""
+"""The pipeline commands: researchers submit, plan and run programs; owners approve them."""
 
 from __future__ import annotations
 
@@ -208,7 +208,7 @@ def _output(text: str) -> Json:
 
 
 def _check_listed(outputs: list[Json], whitelist: str) -> None:
-    """Refuse an output whose file is not on the list; `#` begins a comment there."""
+    """Refuse an output whose file is not on the whitelist, in which `#` starts a comment."""
     lines = {line.partition("#")[0].strip() for line in whitelist.splitlines()}
     for output in outputs:
         if output.get("path") not in lines:
@@ -228,8 +228,8 @@ def _line(one: Any, source: bool, brought: Mapping[str, Any]) -> str:  # Any: JS
     return f"{line}\n{one['source']}" if source else line
 
 
-def _of_image(found: Any) -> str:  # Any: of the sandbox, which no face knows
-    """Return what an image runs, and its makers' settings, as JSON: they are a stranger's."""
+def _of_image(found: Any) -> str:  # Any: an object of the sandbox, which no CLI module imports
+    """Return an image's entry point and settings as JSON, because they are untrusted text."""
     if found is None or not (found.entry or found.settings):
         return ""
     return f", runs {json.dumps(found.entry)}, settings {json.dumps(found.settings)}"

@@ -1,4 +1,4 @@
-"""A researcher's own function, as it travels: its source text, and the numbers that it gives."""
+"""Build the requests for a researcher's function: its source text and its declared outputs."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from sfumato.client.ask_terms import Json, Number
 from sfumato.client.display import HandedIn
 from sfumato.dp.refusal import Refused
 
-# name -> lower, upper, and perhaps step; or those by name, with the shape of an array
+# output name -> (lower, upper) or (lower, upper, step); or a mapping with those, and `shape`
 Ranges = Mapping[str, Sequence[Number] | Mapping[str, Any]]
 
 
 def program_body(function: Callable[[Any], object], outputs: Ranges) -> Json:
-    """Return the function and its outputs as they go over the wire; or refuse."""
+    """Return a function's source and outputs as JSON; refuse one without source text."""
     name, source = source_of(function)
     return {"source": source, "name": name, "outputs": outputs_body(outputs)}
 
@@ -24,20 +24,20 @@ def program_body(function: Callable[[Any], object], outputs: Ranges) -> Json:
 def handed_in_body(
     data_set: str, program: Json, columns: Sequence[str] | None, environment: str
 ) -> Json:
-    """Return a program as it is handed in, with what it reads and what it brings along."""
+    """Return the request to submit a program, with its columns and environment."""
     named: Json = {} if columns is None else {"columns": list(columns)}
     brought = {"environment": environment} if environment else {}
     return {"data_set": data_set, **program, **named, **brought}
 
 
 def run_body(data_set: str, handed_in: HandedIn, epsilon: Number, terms: Json) -> Json:
-    """Return the request to run, or to plan, what was handed in at that price."""
+    """Return the request to run or plan a submitted program at that epsilon."""
     pipeline = handed_in["digest"]
     return {"data_set": data_set, "pipeline": pipeline, "epsilon": epsilon, **terms}
 
 
 def source_of(function: Callable[..., object]) -> tuple[str, str]:
-    """Return a function's name and its source text, or refuse."""
+    """Return a function's name and source text; refuse one that is not a plain `def`."""
     name = getattr(function, "__name__", "")
     try:
         source = textwrap.dedent(inspect.getsource(function))
@@ -53,7 +53,7 @@ def source_of(function: Callable[..., object]) -> tuple[str, str]:
 
 
 def outputs_body(outputs: Ranges) -> list[Json]:
-    """Return the declared ranges as they go over the wire; or refuse."""
+    """Return the declared outputs as JSON; refuse an incomplete range."""
     made: list[Json] = []
     for name, bounds in outputs.items():
         if isinstance(bounds, Mapping):

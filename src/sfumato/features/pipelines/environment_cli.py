@@ -1,4 +1,4 @@
-"""What programs bring along to run with: the owner of the machine adds, lists and removes it."""
+"""The environment commands: the machine's owner adds, lists and removes program environments."""
 
 from __future__ import annotations
 
@@ -65,6 +65,6 @@ def remove(shell: Shell, name: str) -> None:
     shell.show({"removed": name}, f"Removed {name}.")
 
 
-def _line(one: Any) -> str:  # Any: of the sandbox, which no face knows
+def _line(one: Any) -> str:  # Any: an object of the sandbox, which no CLI module imports
     note = f": {one.said}" if one.said else ""
     return f"{one.name}, {one.megabytes} MB of memory a processor{note}"

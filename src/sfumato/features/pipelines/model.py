@@ -1,4 +1,4 @@
-"""A program that was handed in, and what its owner said of it."""
+"""Submitted programs with the data set owner's decision, and the protocol to store them."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ STATES: Final = (WAITING, APPROVED, DECLINED)
 
 @dataclass(frozen=True)
 class Submitted:
-    """A program of somebody's on a data set; approved, it may be run up to a price at a time."""
+    """A submitted program; once approved, a run may cost up to `most_epsilon`."""
 
     digest: str
     data_set: str
-    program: str  # JSON, the source in it
+    program: str  # JSON with the source
     by: str
     at: str
     state: str = WAITING
@@ -27,28 +27,28 @@ class Submitted:
 
 
 class PipelineStore(Protocol):
-    """The programs of a vault; every change is durable when it returns."""
+    """A store of submitted programs; a change is durable when its call returns."""
 
     def add(self, one: Submitted) -> bool:
-        """Remember a program; one that is known stays as it is; say whether it was not."""
+        """Store a program unless it is stored already; return whether it is new."""
         ...
 
     def find(self, data_set: str, digest: str) -> Submitted | None:
-        """Return one by its digest, or None."""
+        """Return the program of this digest, or None."""
         ...
 
     def of(self, data_set: str) -> tuple[Submitted, ...]:
-        """Return every program of a data set, the newest first."""
+        """Return all programs of a data set, the newest first."""
         ...
 
     def decide(self, one: Submitted) -> None:
-        """Put down what the owner said of it."""
+        """Store the decision on a program."""
         ...
 
     def add_trial(self, data_set: str, digest: str, gave: Sequence[str]) -> None:
-        """Add the outputs that a trial on made-up people gave numbers for to earlier ones."""
+        """Record the outputs that gave a number in a trial on synthetic people."""
         ...
 
     def tried(self, data_set: str, digest: str) -> tuple[str, ...] | None:
-        """Return the outputs that any trial gave numbers for; None if there was no trial."""
+        """Return the outputs that gave a number in any trial; None if there was no trial."""
         ...

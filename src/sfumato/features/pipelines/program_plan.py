@@ -1,8 +1,8 @@
-"""A pipeline is sample and aggregate: a stranger's program runs on blocks of people.
+"""Plan a pipeline by sample and aggregate: an untrusted program runs on blocks of people.
 
-Its terms are fixed before any row is read: everything here is a function of the manifest and the
-card. Why the price holds whatever the program does: dp/sampling/sampling_in_blocks.proof.md and
-median_of_blocks.proof.md.
+All terms are fixed before any row is read: they depend on the submitted program and the card
+alone. The privacy loss holds whatever the program does; see
+dp/sampling/sampling_in_blocks.proof.md and median_of_blocks.proof.md.
 """
 
 from __future__ import annotations
@@ -39,47 +39,48 @@ from sfumato.sandbox.program_outputs import ANSWER, Output, bad_pipeline, read_o
 from sfumato.vault.card.data_card import ROW, Card
 
 KINDS: Final = ("function", "program", "bids")
-GROUP, PARTICIPANT = "group", "participant"  # how BIDS apps call the two levels
-MEAN, MEDIAN = "mean", "median"  # what is taken of the blocks
+GROUP, PARTICIPANT = "group", "participant"  # the two analysis levels of BIDS apps
+MEAN, MEDIAN = "mean", "median"  # the aggregate of the blocks' results
 MOST_BLOCKS: Final = 1000
-MOST_CPU_S: Final = 7200  # of all blocks; even one by one, they end long before a job's patience
+MOST_CPU_S: Final = 7200  # of all blocks: even run one by one they end before a job times out
 MOST_SOURCE: Final = 200_000  # letters of a program
-BLOCKS: Final = (10, 20, 50, 100, 200, 500)  # what an error table is made for
-_UNSEEN: Final = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]|\r(?!\n)")  # owners read programs
+BLOCKS: Final = (10, 20, 50, 100, 200, 500)  # numbers of blocks in an error table
+# Control characters, which owners who read a program would not see.
+_UNSEEN: Final = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]|\r(?!\n)")
 _LIMITS: Final = {
     "cpu_s": (Fraction(1, 20), Fraction(600)),
     "memory_mb": (Fraction(256), Fraction(16_384)),
     "disk_mb": (Fraction(16), Fraction(4_096)),
 }
-DISK_MB: Final = SandboxLimits.disk_mb  # that a block has unless it asks for another room
+DISK_MB: Final = SandboxLimits.disk_mb  # the default disk space of a block
 
 
 @dataclass(frozen=True)
 class Program:
-    """What is run, and the numbers it may say: what an owner approves, by its digest."""
+    """A program with its declared outputs; an owner approves it by its digest."""
 
     data_set: str
-    kind: str  # a function, a program over a BIDS folder, or one that is first run for each person
+    kind: str  # one of KINDS; "bids" runs once per person first, then per block
     source: str
     name: str  # of the function, or of the program
     columns: tuple[str, ...]
     outputs: tuple[Output, ...]
-    environment: str = ""  # the digest of interpreter and libraries, and the name of its own
-    people: int = 0  # whose folders the card lets in; 0 where a block is a table alone
-    files: tuple[str, ...] = ()  # of a person's folder, by the card's patterns
+    environment: str = ""  # the digest of interpreter and libraries, plus its own environment
+    people: int = 0  # the most people with folders, by the card; 0 if a block is a table alone
+    files: tuple[str, ...] = ()  # the card's patterns for the files of a person's folder
 
     @property
     def own(self) -> str:
-        """Return the name of what it brings along to run with; none, if nothing."""
+        """Return the name of the program's own environment, or an empty text."""
         return own_of(self.environment)
 
     @property
     def is_study(self) -> bool:
-        """Say whether a block is a folder with the files of its people."""
+        """Say whether a block is a folder with its people's files, and not a table alone."""
         return self.people > 0 and self.kind != "function"
 
     def as_json(self) -> Json:
-        """Return the program as it is kept; exact."""
+        """Return the program as JSON with exact numbers, for the store and the digest."""
         return {
             "kind": self.kind,
             "environment": self.environment,
@@ -93,11 +94,11 @@ class Program:
 
     @property
     def digest(self) -> str:
-        """Return what tells this program, with what it sees, says and needs, from every other."""
+        """Return a SHA-256 of the program with its inputs, outputs and environment."""
         return hashlib.sha256(spelled(self.as_json()).encode()).hexdigest()
 
     def inside(self) -> dict[str, object]:
-        """Return what the inside of a sandbox is told."""
+        """Return the instructions for the process inside the sandbox."""
         return {
             "kind": self.kind,
             "source": self.source,
@@ -109,7 +110,7 @@ class Program:
 
 @dataclass(frozen=True)
 class Run:
-    """A program at a price: how many blocks, how many of them are cut off at each end."""
+    """The terms of one run: the program, blocks, trimming, epsilon, limits and aggregate."""
 
     program: Program
     blocks: int
@@ -117,36 +118,36 @@ class Run:
     epsilon: Fraction
     limits: SandboxLimits
     take: str = MEAN
-    delta: Fraction = Fraction(0)  # that may be spent
+    delta: Fraction = Fraction(0)  # the most delta that the run may spend
 
     @property
     def numbers(self) -> int:
-        """Return how many numbers there are, those of arrays one by one; they share the price."""
+        """Return the count of released numbers, with every array entry; they share epsilon."""
         return sum(output.count for output in self.program.outputs)
 
     @property
     def turns(self) -> int:
-        """Return how many turns people have who are run alone first, each in a fresh sandbox."""
+        """Return the number of runs for single people before the blocks, each in a new sandbox."""
         return self.program.people if self.program.is_study and self.program.kind == "bids" else 0
 
     @property
     def kept(self) -> str:
-        """Return what tells people's own runs of this program, so limited, from all others."""
+        """Return a key for the stored results of per-person runs: the program and its limits."""
         limits = self.limits.cpu_s, self.limits.memory_mb, self.limits.disk_mb
         said = f"{self.program.digest} {limits!r}"
         return hashlib.sha256(said.encode()).hexdigest()[:32]
 
     @property
     def share(self) -> Fraction:
-        """Return the epsilon of each number, where none is spent for all together."""
+        """Return the epsilon of each number, if epsilon is split evenly among them."""
         return self.epsilon / self.numbers
 
     @property
     def rho(self) -> Fraction:
-        """Return the rho of Gaussian noise on all numbers as one vector; 0 for Laplace noise.
+        """Return the rho of Gaussian noise on all n numbers as one vector; 0 for Laplace noise.
 
-        One block moves the vector, in units of each range, by the root of how many numbers it has,
-        and each number by one: Gaussian noise is the narrower where there are many.
+        In units of each range, one block changes each number by 1, and the vector by sqrt(n) in the
+        L2 norm. So Gaussian noise is smaller than Laplace noise if there are many numbers.
         """
         if self.take == MEDIAN or self.delta == 0:
             return Fraction(0)
@@ -156,12 +157,12 @@ class Run:
 
     @property
     def spent_delta(self) -> Fraction:
-        """Return the delta that is spent: it is only where it buys less noise."""
+        """Return the delta that the run spends: none unless Gaussian noise is smaller."""
         return self.delta if self.rho else Fraction(0)
 
     @property
     def event(self) -> Event:
-        """Return what the ledger is charged."""
+        """Return the privacy event that the ledger is charged with."""
         if self.take == MEDIAN:
             one = ExponentialEvent(self.share)
             return one if self.numbers == 1 else JointEvent((one,) * self.numbers)
@@ -171,31 +172,31 @@ class Run:
 
     @property
     def mechanism(self) -> str:
-        """Return how each number is made private."""
+        """Return the name of the mechanism that releases each number."""
         if self.take == MEDIAN:
             return "exponential mechanism"
         return "gaussian" if self.rho else "laplace"
 
     @property
     def noises(self) -> tuple[Noise, ...]:
-        """Return the noise of each output's sum, in its own steps; of a median there is none."""
+        """Return the noise of each output's sum, in steps; empty for a median."""
         found = map(self.noise, self.program.outputs)
         return tuple(noise for noise in found if noise is not None)
 
     def draws(self) -> list[tuple[Noise, int]]:
-        """Return each output's noise, and how many draws of it there are."""
+        """Return each output's noise with the number of draws it needs."""
         counts = (output.count for output in self.program.outputs)
         return list(zip(self.noises, counts, strict=False))
 
     def noise_json(self) -> list[Json]:
-        """Return the noise, or the choice, of each output as the ledger keeps it; exact."""
+        """Return the mechanism and noise of each output for the ledger, with exact numbers."""
         if self.take == MEDIAN:
             epsilon = str(self.share)
             return [{"kind": "exponential mechanism", "epsilon_a_number": epsilon}]
         return [noise.as_json() for noise in self.noises]
 
     def noise(self, output: Output) -> Noise | None:
-        """Return the noise of each number of that output; of a median there is none."""
+        """Return the noise of each number of an output; None for a median."""
         if self.take == MEDIAN:
             return None
         if self.rho:
@@ -206,13 +207,14 @@ class Run:
 
     @property
     def counted(self) -> int:
-        """Return how many blocks an average is over; never how many have answered."""
+        """Return the number of averaged blocks, whether or not they gave a number."""
         return self.blocks - 2 * self.trim
 
     def margins(self) -> dict[str, float]:
-        """Return how far the noise moves each average of blocks at most, at 95 %.
+        """Return the 95 % margin of the noise for each output.
 
-        Of a median it is said in ranks among the blocks: what a rank is worth, nobody is told.
+        For a median the margin is a number of ranks among the blocks; the value of a rank is
+        private.
         """
         if self.take == MEDIAN:
             return {
@@ -223,7 +225,7 @@ class Run:
         return {o.name: float(o.step) * noise.margin() / self.counted for o, noise in pairs}
 
     def as_json(self) -> Json:
-        """Return the terms as they stand in the ledger for ever; the source by its digest."""
+        """Return the terms for the ledger; the source is replaced by its digest."""
         return {
             "digest": self.program.digest,
             "data_set": self.program.data_set,
@@ -241,7 +243,7 @@ class Run:
         }
 
     def in_words(self) -> str:
-        """Return what is asked, for people."""
+        """Describe the run in words."""
         named = ", ".join(output.name for output in self.program.outputs)
         cut = f" without the {self.trim} lowest and highest" if self.trim else ""
         if self.take == MEDIAN:
@@ -256,7 +258,7 @@ class Run:
 
 
 def read_program(card: Card, shape: Mapping[str, object], environment: str) -> Program:
-    """Return the program that somebody hands in, to be run with those libraries; or refuse."""
+    """Parse a submitted program for this environment; refuse an invalid one."""
     source, name, kind = shape.get("source"), shape.get("name"), shape.get("kind", "function")
     least = 0 if is_image(environment) else 1  # an image has a program of its own
     is_text = isinstance(source, str) and source.isascii()
@@ -282,7 +284,7 @@ def read_program(card: Card, shape: Mapping[str, object], environment: str) -> P
 
 
 def inside_at(program: Program, card: Card, level: str) -> dict[str, object]:
-    """Return what the inside of a sandbox is told of a program that is run at that level."""
+    """Return the sandbox instructions for a run at one level, "group" or "participant"."""
     told = program.inside()
     if not program.is_study:
         described = {} if card.bids is None else {"described": json.dumps(description_of(card))}
@@ -293,21 +295,21 @@ def inside_at(program: Program, card: Card, level: str) -> dict[str, object]:
 
 
 def _columns(card: Card, kind: str, wanted: object) -> tuple[str, ...]:
-    """Return the names of the columns that it sees: a function has the card's own table alone."""
+    """Return the columns that a program sees; a function sees the card's main table alone."""
     if kind == "function" or card.folders is None:
         return tuple(column.name for column in block_columns(card, wanted))
     return folder_columns(card, wanted)
 
 
 def _is_placed(output: Output, kind: str) -> bool:
-    """Say whether a function's output is where it is put, and a program's in a file of its own."""
+    """Say whether an output's path fits: a function has a default path, a program names a file."""
     if kind == "function":
         return output.path == (f"{output.name}.npy" if output.shape else ANSWER)
     return output.path != ANSWER
 
 
 def read_run(program: Program, shape: Mapping[str, object], delta: Fraction) -> Run:
-    """Return the run that somebody asks for, or refuse; that delta is spent if they name none."""
+    """Parse the terms of a run; refuse invalid ones. `delta` is the default delta."""
     blocks = _whole(shape.get("blocks", 50), "blocks", 2, MOST_BLOCKS)
     trim = _whole(shape.get("trim", 0), "trim", 0, MOST_BLOCKS)
     if 2 * trim >= blocks:
@@ -351,7 +353,7 @@ def _whole(value: object, name: str, least: int, most: int) -> int:
     return value
 
 
-def _within(value: Any, name: str) -> Fraction:  # Any: a researcher's JSON, looked at here
+def _within(value: Any, name: str) -> Fraction:  # Any: a researcher's JSON, checked here
     least, most = _LIMITS[name]
     is_number = isinstance(value, int | float | Decimal | Fraction) and not isinstance(value, bool)
     if not is_number or not least <= value <= most:

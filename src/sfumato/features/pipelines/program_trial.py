@@ -1,8 +1,8 @@
-"""A program tried on made-up people: how far few people's results lie from everybody's.
+"""Try a program on synthetic people, to estimate the bias of blocks before a paid run.
 
-Everything here is a function of card, program and seed: the people are a schema twin's, and no row
-is read. What it says is of that twin; the real rows can be less kind, and the twin's files are
-empty.
+The bias is the difference between the average of blocks and the result on everybody. The trial
+depends on card, program and seed alone: it uses a schema twin and reads no row. Real rows can give
+a larger bias, and the twin's files are empty.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from sfumato.sandbox.ports import MOST_KEPT, Sandbox, TrialJob, TrialResult
 from sfumato.sandbox.program_outputs import Output, Reading, bad_pipeline, read_said, readings
 from sfumato.vault.card.data_card import Card
 
-SAMPLE: Final = 8  # blocks of each size that are tried
+SAMPLE: Final = 8  # blocks that are tried for each number of blocks
 MOST_PEOPLE: Final = 20_000
-MOST_CPU_S: Final = 2  # of a block: nobody has approved the program, and others wait meanwhile
-MOST_VALUES: Final = 2_000_000  # of all made-up people together
-MOST_FOLDERS: Final = 200  # people with folders, each of which is laid out in several blocks
-MOST_ALONE_S: Final = 120  # processor seconds of all people's own runs
+MOST_CPU_S: Final = 2  # of a block: low, as nobody has approved the program and others wait
+MOST_VALUES: Final = 2_000_000  # of all synthetic people together
+MOST_FOLDERS: Final = 200  # people with folders; each folder is written in several blocks
+MOST_ALONE_S: Final = 120  # processor seconds of all per-person runs
 _ROWS: Final = (
     "bias is of made-up people, whom the card alone describes: of the real ones it can be larger, "
     "and no interval covers it"
@@ -54,16 +54,16 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class TrialReport:
-    """What a number of blocks does: how the noise and the bias of each output come out."""
+    """The noise and the estimated bias of each output, for one number of blocks."""
 
     run: Run
     bias: dict[str, float]
-    within: dict[str, float]  # how far off the bias itself is, at 95 %: it is of few blocks
-    middle: dict[str, int]  # of the blocks tried, how many gave but the middle, as who fails does
-    no_number: dict[str, int]  # and how many of these gave no number
+    within: dict[str, float]  # the 95 % margin of the bias, as it is estimated from few blocks
+    middle: dict[str, int]  # tried blocks that gave the middle of the range, as a failure does
+    no_number: dict[str, int]  # tried blocks that gave no number
 
     def as_json(self) -> Json:
-        """Return it as a line of a table."""
+        """Return the report as one line of the plan's table."""
         noise = self.run.margins()
         line: Json = {"blocks": self.run.blocks, "noise": noise, "bias": self.bias}
         counts: Json = {"in_the_middle": self.middle, "no_number": self.no_number}
@@ -74,20 +74,21 @@ class TrialReport:
 
     @property
     def count(self) -> int:
-        """Return how many blocks were tried."""
+        """Return the number of blocks that were tried."""
         return min(SAMPLE, self.run.blocks)
 
     @property
     def is_mute(self) -> bool:
-        """Return whether for some output more than a quarter of the blocks gave no number.
+        """Say whether more than a quarter of the blocks gave no number for some output.
 
-        Made-up people lie around the middle, which these count as: their bias tells little.
+        Such blocks count as the middle of the range, where synthetic people are too. So their bias
+        looks small and says little.
         """
         return any(4 * n > self.count for n in self.no_number.values())
 
     @property
     def together(self) -> float:
-        """Return noise and bias of the worst output, as a share of its range."""
+        """Return noise plus absolute bias of the worst output, relative to its range."""
         noise = self.run.margins()
         return max(
             (noise[one.name] + abs(self.bias.get(one.name, 0.0))) / float(one.upper - one.lower)
@@ -97,15 +98,15 @@ class TrialReport:
 
 @dataclass(frozen=True)
 class Shown:
-    """One trial on made-up people, shown whole: how it ended, what it printed, what was read."""
+    """One trial run in full: how it ended, what it printed, and which outputs were read."""
 
-    of: str  # who was in it
+    of: str  # everybody, one block, or one person
     people: int
     result: TrialResult
     read: tuple[Reading, ...]
 
     def as_json(self) -> Json:
-        """Return it as a plan shows it."""
+        """Return the trial run as JSON for the plan."""
         return {
             "of": self.of,
             "people": self.people,
@@ -116,30 +117,30 @@ class Shown:
 
     @property
     def is_whole(self) -> bool:
-        """Return whether every output was a number."""
+        """Say whether every output was a number."""
         return all(one.is_number for one in self.read)
 
 
 @dataclass(frozen=True)
 class Table:
-    """What every number of blocks does, and what is to be known of it."""
+    """The plan's table: one report per number of blocks, sample runs, and outputs that failed."""
 
     lines: tuple[TrialReport, ...]
-    trials: tuple[Shown, ...]  # everybody together, a block of each number, somebody's own run
-    silent: tuple[str, ...]  # outputs of which everybody together gave no number
+    trials: tuple[Shown, ...]  # one per-person run, everybody, and one block per number of blocks
+    silent: tuple[str, ...]  # outputs without a number in the run on everybody
 
     @property
     def never(self) -> tuple[str, ...]:
-        """Return the outputs for which no trial at all gave a number."""
+        """Return the outputs for which no trial run gave a number."""
         lines = [line for line in self.lines if line.count]
         return tuple(n for n in self.silent if all(one.no_number[n] == one.count for one in lines))
 
     @property
     def proposed(self) -> int | None:
-        """Return the number of blocks at which noise and bias together are least.
+        """Return the number of blocks with the smallest noise plus bias.
 
-        None where no trial gave a number for some output, or too many blocks of every number did
-        not: their bias is that of the middle, and would be least by chance.
+        It is None if every number of blocks had too many blocks without a number. Those count as
+        the middle of the range, so a small bias would be chance.
         """
         told = [line for line in self.lines if not line.is_mute]
         if not told:
@@ -147,20 +148,20 @@ class Table:
         return min(told, key=lambda line: line.together).run.blocks
 
     def warnings(self) -> list[str]:
-        """Return what is to be read before the table."""
+        """Return the warnings to show before the table."""
         if self.never:
             return [_sentence(_NEVER.format(", ".join(self.never)))]
         return [] if self.proposed is not None else [_sentence(_FEW)]
 
     def says(self) -> str:
-        """Return, in words, what the table can tell and what it cannot."""
+        """Describe in words what the table can and can't tell."""
         files = [_FILES] if self.lines[0].run.program.is_study else []
         silent = [_SILENT.format(", ".join(self.silent))] if self.silent else []
         return "; ".join((_ROWS, *files, *silent))
 
 
 def blocks_to_try(people: int) -> tuple[int, ...]:
-    """Return numbers of blocks for so many people: never more blocks than people."""
+    """Return the numbers of blocks to try, never more blocks than people."""
     few = () if people >= 2 * BLOCKS[0] else (2, 5)
     return tuple(blocks for blocks in (*few, *BLOCKS) if blocks <= people)
 
@@ -170,7 +171,7 @@ def _sentence(text: str) -> str:
 
 
 def check_trial(run: Run, card: Card, people: int) -> None:
-    """Refuse what would keep others waiting for long."""
+    """Refuse a trial that would take so long that others have to wait."""
     if values_of(card, people) > MOST_VALUES:
         raise bad_pipeline(f"a plan makes up {MOST_VALUES:,} values at most; say fewer people")
     if run.limits.cpu_s > MOST_CPU_S:
@@ -186,7 +187,7 @@ def check_trial(run: Run, card: Card, people: int) -> None:
 
 
 def run_trial(sandbox: Sandbox, card: Card, runs: Sequence[Run], people: int, seed: str) -> Table:
-    """Return what each run's number of blocks does on so many made-up people."""
+    """Run the program on synthetic people; report noise and bias for each run's blocks."""
     run, program = runs[0], runs[0].program
     made = synthetic_blocks(card, program, people, seed)
     alone = _tried_alone(sandbox, made, run) if run.turns else {}
@@ -205,7 +206,7 @@ def run_trial(sandbox: Sandbox, card: Card, runs: Sequence[Run], people: int, se
     for one in runs:
         own = slice(place, place + min(SAMPLE, one.blocks))
         found.append(_compared(one, whole, np.stack(rest[own]), shown[1:][own]))
-        trials.append(min(shown[1:][own], key=lambda block: block.is_whole))  # one that failed
+        trials.append(min(shown[1:][own], key=lambda block: block.is_whole))  # a failed one first
         place = own.stop
     return Table(tuple(found), tuple(trials), silent)
 
@@ -213,7 +214,7 @@ def run_trial(sandbox: Sandbox, card: Card, runs: Sequence[Run], people: int, se
 def _dealt(
     made: SyntheticBlocks, runs: Sequence[Run], seed: str
 ) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """Yield, for each number of blocks, the people of the blocks that are tried."""
+    """Yield a label and the people of each tried block, for each number of blocks."""
     for one in runs:
         dealt = Seeded(seed, f"blocks {one.blocks}").integers(one.blocks, len(made.people))
         for block in range(min(SAMPLE, one.blocks)):
@@ -222,7 +223,7 @@ def _dealt(
 
 
 def _tried_alone(sandbox: Sandbox, made: SyntheticBlocks, run: Run) -> dict[str, TrialResult]:
-    """Return what everybody's own run has left, of each made-up person by name."""
+    """Run the program for each synthetic person alone; return the results by name."""
     job = TrialJob(
         inside_at(run.program, made.card, PARTICIPANT),
         tuple(made.block([person], {}) for person in made.people),
@@ -233,7 +234,7 @@ def _tried_alone(sandbox: Sandbox, made: SyntheticBlocks, run: Run) -> dict[str,
 
 
 def _own_run(alone: Mapping[str, TrialResult]) -> list[Shown]:
-    """Return the own run of somebody for whom the program failed, or of the first."""
+    """Return one per-person run to show: a failed one if there is any, else the first."""
     if not alone:
         return []
     one = min(alone.values(), key=lambda result: result.ending == "exit status 0")
@@ -243,7 +244,10 @@ def _own_run(alone: Mapping[str, TrialResult]) -> list[Shown]:
 def _compared(
     run: Run, whole: IntegerArray, blocks: IntegerArray, shown: Sequence[Shown]
 ) -> TrialReport:
-    """Return how far blocks' average lies from everybody's, for the worst number of each output."""
+    """Compare the average of blocks with the result on everybody.
+
+    An output with several numbers is represented by the one with the largest bias.
+    """
     sizes = _sizes(run.program.outputs)
     apart = (blocks.mean(axis=0) - whole) * sizes
     spread = 1.96 * blocks.std(axis=0, ddof=1) * sizes / np.sqrt(len(blocks))
@@ -257,11 +261,11 @@ def _compared(
 
 
 def _places(outputs: Sequence[Output]) -> list[tuple[Output, slice]]:
-    """Return where the numbers of each output lie among all."""
+    """Return each output with the slice of its numbers among all numbers."""
     ends = np.cumsum([output.count for output in outputs]).tolist()
     return [(o, slice(end - o.count, end)) for o, end in zip(outputs, ends, strict=True)]
 
 
 def _sizes(outputs: Sequence[Output]) -> Floats:
-    """Return what a step of each number is worth, in its own units."""
+    """Return the step size of each number, in its own units."""
     return np.array([float(o.step) for o in outputs for _ in range(o.count)])

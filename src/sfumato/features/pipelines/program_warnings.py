@@ -1,7 +1,7 @@
-"""Warn of programs that give no number, in price and answer, by trials and noise alone.
+"""Warn in prices and answers if a program may give no number or has too much noise.
 
-No row and no block's result is here. A trial is on made-up people
-(features/pipelines/program_trial.py).
+The warnings depend on trials on synthetic people (features/pipelines/program_trial.py), on the
+noise, and on released values. No row and no block's result is read here.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ _UNTRIED: Final = (
 
 
 def most_people(card: Card) -> int | None:
-    """Return how many people there are at most by what the card declares, if it does."""
+    """Return the most people that the card declares, or None if it declares no number."""
     known = [card.size, None if card.folders is None else card.folders.people]
     return min((one for one in known if one is not None), default=None)
 
 
 def too_many_blocks(card: Card, blocks: int) -> Refused | None:
-    """Return the refusal of more blocks than the card has people, or None."""
+    """Return the refusal of more blocks than the card declares people, or None."""
     people = most_people(card)
     if people is None or blocks <= people:
         return None
@@ -39,18 +39,18 @@ def too_many_blocks(card: Card, blocks: int) -> Refused | None:
 
 
 def price_warnings(run: Run, gave: Sequence[str] | None) -> list[str]:
-    """Return what comes before a run's price.
+    """Return the warnings for a run's price.
 
     Args:
         run: The program and its terms.
-        gave: The outputs that any trial gave a number for; None if there was no trial.
+        gave: The outputs that gave a number in any trial; None if there was no trial.
     """
     untried = [_UNTRIED] if gave is None else []
     return [*_never(run, gave), *_wide(run), *untried]
 
 
 def answer_warnings(run: Run, gave: Sequence[str] | None, values: Mapping[str, float]) -> list[str]:
-    """Return what comes before an answer; by its released values too, if there was no trial."""
+    """Return the warnings for an answer; without a trial they also use its released values."""
     untried = run.program.outputs if gave is None else ()
     near = [_near(one) for one in untried if _is_near_middle(run, one, values)]
     return [*_never(run, gave), *_wide(run), *near]

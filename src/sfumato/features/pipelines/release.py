@@ -1,8 +1,8 @@
-"""Strangers' programs at the door: charged first, run on blocks of people, averaged with noise.
+"""Release pipelines: charge first, run the untrusted program on blocks, aggregate with noise.
 
-Why this costs what was charged: dp/sampling/sampling_in_blocks.proof.md. No row and no block's
-result is ever a value here: rows go from the engine into files that only a block opens, results
-come back sealed.
+The proof of the privacy loss is dp/sampling/sampling_in_blocks.proof.md. This module never holds a
+row or a block's result as a plain value. The engine writes rows into files that only a block opens,
+and results come back as sealed values.
 """
 
 from __future__ import annotations
@@ -56,11 +56,11 @@ from sfumato.sandbox.program_outputs import Output
 from sfumato.vault.card.data_card import Card
 from sfumato.vault.ledger_entries import Charge, Charged, OperationState, Pending
 
-# --- The answer of a pipeline: numbers in a row with their error bars, and arrays beside it
+# --- the answer: one row of numbers with their errors, and arrays
 
 
 def answer_of(run: Run, stored: Sequence[int]) -> Json:
-    """Return what is shown of the stored whole numbers: sums over blocks, or chosen points."""
+    """Build the answer from the stored integers: noisy sums over blocks, or chosen medians."""
     parts = list(_parts(run, stored))
     plain = [(output, values[0]) for output, values in parts if not output.shape]
     return {
@@ -93,15 +93,15 @@ def _parts(run: Run, stored: Sequence[int]) -> Iterator[tuple[Output, list[float
 
 
 def _clamped(output: Output, value: Fraction) -> float:
-    """Return the value within the declared range: noise can carry it out, and it cannot be there.
+    """Clamp a noisy value to the declared range, in which the average must be.
 
-    This is post-processing of what was released, and brings it no further from the average.
+    This is post-processing of a released value, and never increases its error.
     """
     return float(min(max(value, output.lower), output.upper))
 
 
 def nested(values: Sequence[float], shape: Sequence[int]) -> Sequence[object]:
-    """Return the values as lists in lists of that shape, the last place fastest."""
+    """Return flat values as nested lists of that shape, in row-major order."""
     if len(shape) <= 1:
         return list(values)
     each = len(values) // shape[0]
@@ -118,10 +118,10 @@ def _margin(run: Run, output: Output) -> float | None:
 
 
 def _interval(run: Run, output: Output, value: float) -> list[float] | None:
-    """Return the interval around the clamped value, within the range.
+    """Return the confidence interval around the clamped value, cut to the range.
 
-    Clamping brings the value no further from an average that lies in the range, so the interval
-    around it holds wherever that around the noisy value does.
+    The average is in the range, so clamping never moves the value away from it. So this interval
+    contains the average whenever the interval around the noisy value does.
     """
     margin = _margin(run, output)
     if margin is None:
@@ -144,7 +144,7 @@ OF_RANKS: Final = (
 
 @dataclass(frozen=True)
 class PipelineDoor:
-    """What a pipeline needs: the ledger, the rows, a sandbox, noise, and a private folder."""
+    """What a pipeline needs: ledger, engine, sandbox, noise pool, and a private folder."""
 
     ledger: Ledger
     engine: SplitEngine
@@ -155,29 +155,29 @@ class PipelineDoor:
 
 @dataclass(frozen=True)
 class RunOrder:
-    """A run on one version of one data set, by one asker, as one operation."""
+    """One asker's run on one version of a data set, as one operation of the ledger."""
 
     card: Card
     table: str
     run: Run
     asker: Asker
     op: str
-    rule: str = ""  # that approved the program, if it was not its owner
-    may_still: Callable[[], None] = lambda: None  # refuses whoever may not run it any more
-    may_pay: Callable[[], None] = lambda: None  # refuses what is run no more; its answers stand
+    rule: str = ""  # the rule that approved the program, if the owner did not
+    may_still: Callable[[], None] = lambda: None  # refuses an asker who may no longer run it
+    may_pay: Callable[[], None] = lambda: None  # refuses new charges; stored answers stay
 
 
 def run_pipeline(door: PipelineDoor, order: RunOrder) -> Release:
-    """Return the averages, whose charge was durable before a row was read; or refuse.
+    """Run a pipeline and release its aggregates; the charge is durable before a row is read.
 
-    The same program at the same price on the same version is the stored answer, free.
+    The same program with the same terms on the same version returns the stored answer for free.
     """
     check_sandbox(door.sandbox, order.run.limits, order.run.program.own)
     _check_room(door.engine, order)
     drawn = [door.pool.take(noise, count) for noise, count in order.run.draws()]
     charge = _charge(order)
     outcome = door.ledger.charge(charge)
-    if isinstance(outcome, Pending):  # paid already, by an operation of the asker's own: go on
+    if isinstance(outcome, Pending):  # the asker's other operation has paid: continue that one
         charge = replace(charge, op=outcome.op)
         outcome = door.ledger.charge(charge)
     match outcome:
@@ -196,7 +196,7 @@ def run_pipeline(door: PipelineDoor, order: RunOrder) -> Release:
 
 
 def check_sandbox(sandbox: Sandbox, limits: SandboxLimits, own: str = "") -> None:
-    """Refuse, unpaid, where no sandbox starts: nothing is ever run bare."""
+    """Refuse before any charge if no sandbox starts; programs never run without one."""
     is_there = True
     try:
         sandbox.check(limits, own)
@@ -207,7 +207,7 @@ def check_sandbox(sandbox: Sandbox, limits: SandboxLimits, own: str = "") -> Non
 
 
 def _check_room(engine: SplitEngine, order: RunOrder) -> None:
-    """Refuse, unpaid, where the disk has no room for all that people's runs may leave."""
+    """Refuse before any charge if the disk has too little space for per-person results."""
     folders = order.card.folders
     if folders is None or not order.run.turns:
         return
@@ -222,7 +222,7 @@ def _check_room(engine: SplitEngine, order: RunOrder) -> None:
 
 
 def no_sandbox() -> Refused:
-    """Return the refusal of a program where no sandbox starts."""
+    """Return the refusal of a run if no sandbox starts."""
     return Refused(
         "sandbox-missing",
         "No sandbox can be started here, and programs are run in nothing less.",
@@ -233,8 +233,8 @@ def no_sandbox() -> Refused:
 def _text(
     door: PipelineDoor, order: RunOrder, charge: Charge, drawn: list[NDArray[np.int64]]
 ) -> str:
-    """Return the answer as it stands for ever; whatever goes wrong is one constant code."""
-    sums, _ = attempt_read(lambda: _sums(door, order, drawn))  # a stopped program freezes no shape
+    """Run the program and return the answer to store; every failure gives the same refusal."""
+    sums, _ = attempt_read(lambda: _sums(door, order, drawn))  # a failure freezes no question
     if sums is None:
         _failed(door.ledger, charge)
     said: Json = {"format": FORMAT, "version": order.card.version, "sums": list(sums)}
@@ -273,7 +273,7 @@ def _split_order(order: RunOrder, target: str, key: bytes) -> SplitOrder:
 
 
 def _each_person(door: PipelineDoor, order: RunOrder, split: SplitOrder) -> None:
-    """Run the program for each person alone, where it is one that does; what it says is kept."""
+    """Run a "bids" program for each person alone, and store the results for the blocks."""
     if not order.run.turns:
         return
     laid, turns = _laid(order), door.engine.split_people(split)
@@ -284,7 +284,7 @@ def _each_person(door: PipelineDoor, order: RunOrder, split: SplitOrder) -> None
 
 
 def _laid(order: RunOrder) -> Laid:
-    """Return that the engine begins now, and how much it may have to lay out, by the card."""
+    """Return the engine's starting time, and the most data that it may write, by the card."""
     run, folders = order.run, order.card.folders
     if folders is None or not run.program.is_study:
         return Laid(time.monotonic())
@@ -324,7 +324,7 @@ def _charge(order: RunOrder) -> Charge:
 
 
 def bounding(run: Run) -> str:
-    """Return, in words, what one person can move at most."""
+    """Describe the contribution bounds: one person is in one block."""
     return (
         f"a person with all their rows is in one of {run.blocks} blocks, whatever the program does"
     )
@@ -351,7 +351,7 @@ def _receipt(
         **({"rule": order.rule} if order.rule else {}),
         "says": run.in_words(),
         "data_set": card.name,
-        "version": version,  # that it was answered on
+        "version": version,  # of the rows that were read
         "people": card.people,
         "guarantee": GUARANTEE,
         "unit": unit_of(card),

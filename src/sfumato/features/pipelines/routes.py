@@ -1,4 +1,4 @@
-"""The routes of pipelines: programs that are handed in, approved, and run on blocks of people."""
+"""HTTP routes of pipelines: submit, approve, price, plan and run programs, and approval rules."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from sfumato.wire.json_schemas import (
 from sfumato.wire.route import Route
 
 _PIPELINE: Final = opened({"digest": text(), "data_set": text(), "state": text()})
-_MAYBE: Final[Schema] = {"anyOf": [COUNT, {"type": "null"}]}  # null: none is proposed
+_MAYBE: Final[Schema] = {"anyOf": [COUNT, {"type": "null"}]}  # null: no number is proposed
 _TERMS: Final = {
     "blocks": COUNT, "trim": {"type": "integer", "minimum": 0}, "cpu_s": NUMBER,
     "memory_mb": COUNT, "disk_mb": COUNT, "delta": NUMBER, "take": text(10),

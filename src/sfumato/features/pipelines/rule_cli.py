@@ -1,4 +1,4 @@
-"""Rules of an owner's: programs that fit one are approved by themselves."""
+"""The approval rule commands: programs that match a rule are approved automatically."""
 
 from __future__ import annotations
 

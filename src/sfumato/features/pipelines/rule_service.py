@@ -1,4 +1,4 @@
-"""Rules of owners: which programs are approved by themselves, and what their runs may take."""
+"""The approval rule service: approve matching programs, and limit the epsilon of their runs."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ from sfumato.vault.card.data_card import Card
 from sfumato.vault.ports import Clock, Listing
 from sfumato.vault.users import Caller
 
-MOST_RULES: Final = 100  # of a data set
-_BY: Final = "rule:"  # before the id of the rule that has decided
-_UNPAID: Final = (  # nothing was charged
+MOST_RULES: Final = 100  # per data set
+_BY: Final = "rule:"  # prefix of a rule's id in `decided_by`
+_UNPAID: Final = (  # refusals that come before a charge
     "budget-exceeded", "sandbox-missing", "ledger-busy", "data-set-frozen", "unknown-data-set",
     "pipeline-waits", "pipeline-unknown", "bad-pipeline",
 )  # fmt: skip
@@ -42,7 +42,7 @@ _UNPAID: Final = (  # nothing was charged
 
 @dataclass(frozen=True)
 class PipelineRules:
-    """The rules of one vault."""
+    """The approval rules of one vault."""
 
     ledger: Ledger
     store: RuleStore
@@ -50,7 +50,7 @@ class PipelineRules:
     dice: Dice
 
     def set(self, caller: Caller, card: Card, shape: object) -> Json:
-        """Make a rule; it is about what is handed in from now on, and the ledger says so first."""
+        """Create a rule for future submissions; it is noted in the ledger before it applies."""
         if sum(not one.is_over for one in self.store.of(card.name)) >= MOST_RULES:
             raise bad_pipeline(f"a data set has up to {MOST_RULES} rules; end some")
         made = self.dice.draw(8).hex(), caller.user, self.clock.now()
@@ -60,19 +60,19 @@ class PipelineRules:
         return self._shown(rule)
 
     def end(self, caller: Caller, card: Card, rule: str) -> Json:
-        """Let a rule approve nothing any more; what it has approved is not run any more either."""
+        """End a rule: it approves nothing more, and programs it approved can't run by it."""
         found = self.store.find(card.name, rule)
         if found is None or found.is_over:
             raise _unknown()
         ended = replace(found, ended_at=self.clock.now())
-        self.store.end(ended)  # first: no run is charged once the owner has been told
+        self.store.end(ended)  # stored first, so that no run is charged after the reply
         self.ledger.note(
             "pipeline-rule-ended", {"rule": rule, "data_set": card.name, "by": caller.user}
         )
         return self._shown(ended)
 
     def all(self, caller: Caller, listing: Listing, asker: Asker) -> Json:
-        """Return the rules of a data set: all to its owner, to others those that name them."""
+        """Return a data set's rules: all for its owner, for others those that name them."""
         found = [
             one
             for one in self.store.of(listing.card.name)
@@ -81,9 +81,9 @@ class PipelineRules:
         return {"rules": [self._shown(one) for one in found]}
 
     def fitting(self, program: Program, asker: Asker) -> Rule | None:
-        """Return the oldest rule that the program fits, or None: then it waits.
+        """Return the oldest rule that the program matches, or None.
 
-        No rule knows what a program brings along to run with, so one that does waits.
+        Rules don't cover environments, so a program with its own environment matches none.
         """
         if program.own:
             return None
@@ -93,10 +93,11 @@ class PipelineRules:
 
     @contextmanager
     def taken(self, found: Submitted, order: RunOrder) -> Iterator[RunOrder]:
-        """Hold the run's part of the rule that approved its program; give the order, by that rule.
+        """Reserve the run's epsilon under the rule that approved its program, during the block.
 
-        What is not within the rule now is refused, and so is whoever it does not name. A part that
-        was charged and came to nothing stays taken: the next try is charged anew, and takes anew.
+        Refuse a run outside the rule's limits, and an asker whom it does not name. A run that was
+        charged and failed stays spent; the next try is charged and counted again. A program that
+        its owner approved needs no reservation.
         """
         if not is_by_rule(found):
             yield order
@@ -120,7 +121,7 @@ class PipelineRules:
         self.store.keep(spending, spending.run)
 
     def check(self, found: Submitted, run: Run, asker: Asker) -> None:
-        """Refuse whoever, and whatever, the rule that approved the program does not let run now."""
+        """Refuse an asker or a run that the approving rule does not allow now."""
         if not is_by_rule(found):
             return
         rule = self._rule_of(found)
@@ -141,12 +142,12 @@ class PipelineRules:
 
 
 def by_rule(rule: Rule) -> str:
-    """Return what stands where the name of who decided does, if it was a rule."""
+    """Return the `decided_by` value of a program that a rule approved."""
     return _BY + rule.id
 
 
 def is_by_rule(found: Submitted) -> bool:
-    """Say whether a rule has approved the program."""
+    """Say whether a rule approved the program, and not its owner."""
     return found.state == APPROVED and found.decided_by.startswith(_BY)
 
 
@@ -166,7 +167,7 @@ def _short(text: str) -> str:
 
 
 def _run_key(run: Run, version: str) -> str:
-    """Return what tells a run from all others; the same on the same version is paid once."""
+    """Return a key of the run's terms and the version; equal runs count once."""
     said = json.loads(spelled(run.as_json()))
     return hashlib.sha256(spelled({"run": said, "version": version}).encode()).hexdigest()
 

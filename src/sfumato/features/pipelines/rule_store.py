@@ -1,4 +1,4 @@
-"""Rules that approve programs, and what runs have taken of them."""
+"""Store approval rules, and the epsilon that runs reserved or spent under them, in SQL."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _TAKEN: Final = "SELECT run, epsilon FROM pipeline_rule_runs WHERE rule = ?"
 
 
 class SqlPipelineRules:
-    """A RuleStore over the vault's records."""
+    """A RuleStore in the vault's SQL records."""
 
     def __init__(self, records: Records) -> None:
         self._records = records
@@ -32,7 +32,7 @@ class SqlPipelineRules:
         records.make(_TABLES)
 
     def add(self, rule: Rule) -> None:
-        """Remember a rule."""
+        """Store a new rule."""
         values = rule.id, rule.data_set, spelled(rule.as_json()), rule.at
         with self._records.change() as link:
             link.change(
@@ -41,18 +41,18 @@ class SqlPipelineRules:
             )
 
     def find(self, data_set: str, rule: str) -> Rule | None:
-        """Return one by its id, or None."""
+        """Return the rule of this id, or None."""
         found = [one for one in self.of(data_set) if one.id == rule]
         return found[0] if found else None
 
     def of(self, data_set: str) -> tuple[Rule, ...]:
-        """Return every rule of a data set, the oldest first."""
+        """Return all rules of a data set, the oldest first."""
         sql = "SELECT body FROM pipeline_rules WHERE data_set = ? ORDER BY made_at, id"
         rows = self._records.rows(sql, (data_set,))
         return tuple(Rule.of_json(json.loads(body)) for (body,) in rows)
 
     def end(self, rule: Rule) -> None:
-        """Put down that it is over."""
+        """Store that the rule has ended."""
         with self._records.change() as link:
             link.change(
                 "UPDATE pipeline_rules SET body = ? WHERE id = ?",
@@ -60,11 +60,11 @@ class SqlPipelineRules:
             )
 
     def spent(self, rule: str) -> Fraction:
-        """Return what runs have taken of it."""
+        """Return the epsilon that runs have reserved or spent under the rule."""
         return sum((Fraction(e) for _, e in self._records.rows(_TAKEN, (rule,))), Fraction(0))
 
     def take(self, spending: Spending, most: Fraction) -> bool | None:
-        """Let a run take its part, if all together stay within `most`."""
+        """Reserve a run's epsilon, if the rule's total stays within `most`."""
         with self._records.change() as link:
             taken = self._taken(link, spending)
             if spending.run in taken or spending.held in taken:
@@ -75,7 +75,7 @@ class SqlPipelineRules:
             return True
 
     def keep(self, spending: Spending, key: str) -> None:
-        """Let the part stand under that key for good, once; nobody holds it any more."""
+        """Turn the reservation into spent epsilon under that key; a second call adds nothing."""
         with self._records.change() as link:
             taken = self._taken(link, spending)
             if spending.held != key:
@@ -84,12 +84,12 @@ class SqlPipelineRules:
                 _put(link, spending, key)
 
     def give_back(self, spending: Spending) -> None:
-        """Undo the taking of a part that is held."""
+        """Cancel a reservation."""
         with self._records.change() as link:
             _drop(link, spending)
 
     def _taken(self, link: DatabaseLink, spending: Spending) -> dict[str, str]:
-        """Return what is taken; the rule's own row is held, so that no two runs look at once."""
+        """Return the rule's reserved and spent epsilon by key, after locking the rule's row."""
         link.rows(f"SELECT id FROM pipeline_rules WHERE id = ?{self._lock}", (spending.rule,))
         return dict(link.rows(_TAKEN, (spending.rule,)))
 

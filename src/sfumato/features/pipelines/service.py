@@ -1,4 +1,7 @@
-"""Hand in, approve and run programs; approving is the owner's act, once for each digest."""
+"""The pipeline service: submit, approve, price, plan and run programs.
+
+An owner approves each program once, by its digest.
+"""
 
 from __future__ import annotations
 
@@ -48,13 +51,13 @@ from sfumato.vault.card.data_card import Card
 from sfumato.vault.ports import Catalogue, Clock, Listing
 from sfumato.vault.users import Caller
 
-MOST_HANDED_IN: Final = 1000  # of an author about a data set, whatever became of them
-MOST_WAITING: Final = 20  # of one author about a data set; nobody fills another's place
+MOST_HANDED_IN: Final = 1000  # programs per author and data set, in any state
+MOST_WAITING: Final = 20  # waiting programs per author and data set
 
 
 @dataclass(frozen=True)
 class Asked:
-    """What somebody says of a run: which program, on how many blocks, at what price."""
+    """A request for a run, a price or a plan: the program's digest and the terms."""
 
     data_set: str
     digest: str
@@ -64,26 +67,26 @@ class Asked:
 
 @dataclass(frozen=True)
 class Unsplit:
-    """An engine whose rows cannot be split into blocks yet."""
+    """A stand-in for an engine that can't split rows into blocks yet."""
 
     kind: str
 
     def split(self, order: SplitOrder) -> tuple[str, ...]:
-        """Refuse."""
+        """Refuse, because this engine can't split rows."""
         raise _not_on(self.kind)
 
     def split_people(self, order: SplitOrder) -> tuple[str, ...]:
-        """Refuse."""
+        """Refuse, because this engine can't split rows."""
         raise _not_on(self.kind)
 
     def room(self, table: str) -> int:
-        """Return that there is none."""
+        """Return 0: there is no disk space for blocks."""
         return 0
 
 
 @dataclass(frozen=True)
 class Pipelines:
-    """The programs of one vault."""
+    """The pipeline service of one vault."""
 
     door: PipelineDoor
     store: PipelineStore
@@ -91,12 +94,12 @@ class Pipelines:
     clock: Clock
     dice: Dice
     rules: PipelineRules
-    brought: Callable[[], Sequence[str]]  # the names of what programs may bring along here
-    # one plan's made-up people are held in memory at a time, however many wait for a sandbox
+    brought: Callable[[], Sequence[str]]  # the names of this machine's program environments
+    # Only one plan at a time holds its synthetic people in memory.
     planning: threading.Lock = field(default_factory=threading.Lock, repr=False, compare=False)
 
     def submit(self, caller: Caller, data_set: str, shape: Mapping[str, object]) -> Json:
-        """Hand in a program; it waits for the owner, unless it is their own or fits a rule."""
+        """Submit a program; it waits for the owner, unless it is theirs or matches a rule."""
         listing, asker = self._listing(caller, data_set)
         own = read_own(shape.get("environment"))
         program = read_program(listing.card, shape, self.door.sandbox.environment(own))
@@ -109,7 +112,7 @@ class Pipelines:
     def decide(
         self, caller: Caller, data_set: str, digest: str, state: str, most_epsilon: object
     ) -> Json:
-        """Approve a program up to a price for each run, or decline it; the ledger says so first."""
+        """Approve a program up to an epsilon per run, or decline it; the ledger notes it."""
         listing, _ = self._listing(caller, data_set)
         self._check_owner(caller, listing)
         found = self._found(listing, digest)
@@ -117,26 +120,26 @@ class Pipelines:
         return _shown(self._decided(caller.user, found, state, most))
 
     def set_rule(self, caller: Caller, data_set: str, shape: object) -> Json:
-        """Let programs that fit be approved by themselves from now on; the owner's act."""
+        """Create a rule that approves matching programs from now on; for the owner."""
         listing, _ = self._listing(caller, data_set)
         self._check_owner(caller, listing)
         return self.rules.set(caller, listing.card, shape)
 
     def end_rule(self, caller: Caller, data_set: str, rule: str) -> Json:
-        """End a rule; the owner's act."""
+        """End a rule; for the owner."""
         listing, _ = self._listing(caller, data_set)
         self._check_owner(caller, listing)
         return self.rules.end(caller, listing.card, rule)
 
     def all_rules(self, caller: Caller, data_set: str) -> Json:
-        """Return the rules of a data set: all to its owner, to others those that name them."""
+        """Return a data set's rules: all for its owner, for others those that name them."""
         listing, asker = self._listing(caller, data_set)
         return self.rules.all(caller, listing, asker)
 
     def all(self, caller: Caller, data_set: str) -> Json:
-        """Return the programs of a data set: all to its owner, their own to others.
+        """Return a data set's programs: all for its owner, for others their own.
 
-        With what programs may be handed in with on this machine: names, which are digests.
+        The reply also lists the program environments of this machine, with their digests.
         """
         listing, _ = self._listing(caller, data_set)
         found = self.store.of(listing.card.name)
@@ -145,7 +148,7 @@ class Pipelines:
         return {"pipelines": [_shown(one) for one in mine], "environments": environments}
 
     def price(self, caller: Caller, asked: Asked) -> Json:
-        """Return what a run costs and how far off its noise would be; nothing is spent."""
+        """Return a run's cost and its error from noise; nothing is spent."""
         listing, _ = self._listing(caller, asked.data_set)
         found = self._found(listing, asked.digest)
         self._check_seen(caller, listing, found)
@@ -165,7 +168,7 @@ class Pipelines:
         }
 
     def plan(self, caller: Caller, asked: Asked, people: object, seed: object) -> Json:
-        """Return noise and bias for several numbers of blocks; bias on made-up people, unpaid."""
+        """Estimate noise and bias for several numbers of blocks, on synthetic people, for free."""
         listing, _ = self._listing(caller, asked.data_set)
         card, found = listing.card, self._found(listing, asked.digest)
         self._check_seen(caller, listing, found)
@@ -202,7 +205,7 @@ class Pipelines:
         }
 
     def run(self, caller: Caller, asked: Asked) -> Release:
-        """Return the private averages of a program that the owner approved at that price."""
+        """Run an approved program and release its private averages or medians."""
         if isinstance(self.door.engine, Unsplit):
             raise _not_on(self.door.engine.kind)
         listing, asker = self._thawed(caller, asked.data_set)
@@ -211,7 +214,7 @@ class Pipelines:
         run = read_run(_program_of(found, listing), asked.terms, listing.card.delta_per_request)
         _check_approved(found, run)
 
-        def may_still() -> None:  # a sandbox that is at work is waited for before anything is paid
+        def may_still() -> None:  # checked again, as the run may wait for a sandbox before it pays
             self._thawed(caller, asked.data_set)
             now = self._found(listing, asked.digest)
             _check_approved(now, run)
@@ -252,7 +255,7 @@ class Pipelines:
         text = spelled(program.as_json())
         now = self.clock.now()
         made = Submitted(program.digest, listing.card.name, text, asker.user, now)
-        if not self.store.add(made):  # another was quicker: what was said of it since stands
+        if not self.store.add(made):  # added concurrently; a decision on it may be stored already
             return self._found(listing, program.digest)
         if asker.user == listing.owner:
             most = listing.card.budget.epsilon
@@ -270,7 +273,7 @@ class Pipelines:
             decided_at=self.clock.now(),
         )
         program = json.loads(found.program)
-        if _allows_less(found, made):  # first: no run is charged once the owner has been told
+        if _allows_less(found, made):  # stored first, so that no run is charged after the reply
             self.store.decide(made)
         self.door.ledger.note(
             f"pipeline-{state}",
@@ -293,12 +296,12 @@ class Pipelines:
         return found
 
     def _check_seen(self, caller: Caller, listing: Listing, found: Submitted) -> None:
-        """Refuse another's program as if it were none; what is approved, all askers may run."""
+        """Hide an unapproved program from everybody but its author and the data set's owner."""
         if caller.user not in (listing.owner, found.by) and found.state != APPROVED:
             raise _unknown()
 
     def _check_same(self, found: Submitted, run: Run) -> None:
-        """Refuse what is not, to the letter and the library, what the owner approved."""
+        """Refuse a program whose text, card or libraries differ from what was approved."""
         is_here = run.program.environment == self.door.sandbox.environment(run.program.own)
         if not is_here or run.program.digest != found.digest:
             raise Refused(
@@ -314,13 +317,13 @@ class Pipelines:
             )
 
     def _thawed(self, caller: Caller, data_set: str) -> tuple[Listing, Asker]:
-        """Return the same as `_listing`, or refuse while the owner lets nobody ask."""
+        """Return the same as `_listing`; refuse while the data set is frozen."""
         listing, asker = self._listing(caller, data_set)
         check_thawed(self.catalogue, listing, caller.user)
         return listing, asker
 
     def _listing(self, caller: Caller, data_set: str) -> tuple[Listing, Asker]:
-        """Return a data set that the caller owns or may ask, or refuse."""
+        """Return a data set that the caller owns or may query, or refuse."""
         found, groups = asked_listing(self.catalogue, caller, data_set)
         return found, Asker(caller.user, groups)
 
@@ -335,8 +338,8 @@ def _planned(program: Program, asked: Asked, blocks: int, delta: Fraction) -> Ru
     return read_run(program, {**asked.terms, "blocks": blocks, "trim": 0, "take": MEAN}, delta)
 
 
-def _values(answer: Mapping[str, Any]) -> dict[str, float]:  # Any: JSON of our own door
-    """Return the released numbers by name; arrays are not among them."""
+def _values(answer: Mapping[str, Any]) -> dict[str, float]:  # Any: JSON of our own release
+    """Return the released numbers by name, without arrays."""
     return dict(zip(answer["columns"], answer["rows"][0], strict=True))
 
 
@@ -347,7 +350,7 @@ def _people(count: object) -> int:
 
 
 def _check_blocks(card: Card, run: Run) -> None:
-    """Refuse more blocks than the card has people: by public numbers alone."""
+    """Refuse more blocks than the card declares people; only public numbers are used."""
     refused = too_many_blocks(card, run.blocks)
     if refused is not None:
         raise refused
@@ -366,7 +369,7 @@ def _check_approved(found: Submitted, run: Run) -> None:
 
 
 def _program_of(found: Submitted, listing: Listing) -> Program:
-    """Return the program as it was handed in, read against the card as it is now."""
+    """Parse a submitted program again, against the current card."""
     said = json.loads(found.program)
     return read_program(listing.card, said, said.get("environment", ""))
 
@@ -391,7 +394,7 @@ def _shown(one: Submitted) -> Json:
 
 
 def _errors(program: Program, epsilon: object, card: Card) -> Json:
-    """Return how far off the noise would be with more and fewer blocks; of public numbers alone."""
+    """Return the noise margins for several numbers of blocks, from public numbers alone."""
     people = most_people(card)
     rows = []
     for blocks in BLOCKS if people is None else blocks_to_try(people) or BLOCKS[:1]:

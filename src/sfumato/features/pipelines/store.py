@@ -1,4 +1,4 @@
-"""Programs that were handed in, and what their owners said of them."""
+"""Store submitted programs, their owners' decisions and their trials, in SQL."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ _KEPT: Final = (
 
 
 class SqlPipelines:
-    """A PipelineStore over the vault's records."""
+    """A PipelineStore in the vault's SQL records."""
 
     def __init__(self, records: Records) -> None:
         self._records = records
         records.make(_TABLES)
 
     def add(self, one: Submitted) -> bool:
-        """Remember a program; one that is known stays as it is; say whether it was not."""
+        """Store a program unless it is stored already; return whether it is new."""
         values = (
             one.digest, one.data_set, one.program, one.by, one.at, one.state,
             str(one.most_epsilon), one.decided_by, one.decided_at,
@@ -46,18 +46,18 @@ class SqlPipelines:
             return link.change(sql, values) == 1
 
     def find(self, data_set: str, digest: str) -> Submitted | None:
-        """Return one by its digest, or None."""
+        """Return the program of this digest, or None."""
         sql = f"SELECT {_KEPT} FROM pipelines WHERE data_set = ? AND digest = ?"
         rows = self._records.rows(sql, (data_set, digest))
         return _submitted(rows[0]) if rows else None
 
     def of(self, data_set: str) -> tuple[Submitted, ...]:
-        """Return every program of a data set, the newest first."""
+        """Return all programs of a data set, the newest first."""
         sql = f"SELECT {_KEPT} FROM pipelines WHERE data_set = ? ORDER BY handed_in_at DESC, digest"
         return tuple(map(_submitted, self._records.rows(sql, (data_set,))))
 
     def decide(self, one: Submitted) -> None:
-        """Put down what the owner said of it."""
+        """Store the decision on a program."""
         sql = (
             "UPDATE pipelines SET state = ?, most_epsilon = ?, decided_by = ?, decided_at = ?"
             " WHERE data_set = ? AND digest = ?"
@@ -67,9 +67,9 @@ class SqlPipelines:
             link.change(sql, (*said, one.data_set, one.digest))
 
     def add_trial(self, data_set: str, digest: str, gave: Sequence[str]) -> None:
-        """Add the outputs that a trial on made-up people gave numbers for to earlier ones.
+        """Record the outputs that gave a number in a trial on synthetic people.
 
-        A row without an output says that there was a trial.
+        A row with an empty output records that there was a trial.
         """
         sql = (
             "INSERT INTO pipeline_trials (data_set, digest, output) VALUES (?, ?, ?)"
@@ -80,13 +80,13 @@ class SqlPipelines:
                 link.change(sql, (data_set, digest, output))
 
     def tried(self, data_set: str, digest: str) -> tuple[str, ...] | None:
-        """Return the outputs that any trial gave numbers for; None if there was no trial."""
+        """Return the outputs that gave a number in any trial; None if there was no trial."""
         sql = "SELECT output FROM pipeline_trials WHERE data_set = ? AND digest = ?"
         found = [str(output) for (output,) in self._records.rows(sql, (data_set, digest))]
         return tuple(sorted(output for output in found if output)) if found else None
 
 
-# Any: a column's type is the table's business
+# Any: the column types depend on the table
 def _submitted(row: tuple[Any, ...]) -> Submitted:
     digest, data_set, program, by, at, state, most, decided_by, decided_at = row
     return Submitted(

@@ -1,6 +1,6 @@
-"""Made-up people as a block has them: their rows, or the folders that a schema twin gives them.
+"""Build blocks of synthetic people for trials: their rows, or folders from a schema twin.
 
-A function of card, program and seed; no row is read. The files of a folder are empty.
+The blocks depend on card, program and seed alone; no row is read. The files in folders are empty.
 """
 
 from __future__ import annotations
@@ -17,25 +17,25 @@ from sfumato.vault.card.bids import beside
 from sfumato.vault.card.data_card import Card
 from sfumato.vault.folder_records import FILE, SAID, whole
 
-KIND: Final = "schema-twin"  # what their files say that they are of
+KIND: Final = "schema-twin"  # the label inside their files
 
 
 @dataclass(frozen=True)
 class Lines:
-    """A table as blocks have it: where it lies, its first line, and the lines of each person."""
+    """A table in the format of block files: its path, its header, and each person's lines."""
 
     path: str
     head: str
     of: Mapping[str, Sequence[str]]
 
     def text(self, people: Collection[str]) -> bytes:
-        """Return the table of these people."""
+        """Return the table with the rows of these people alone."""
         return (self.head + "".join("".join(self.of.get(name, ())) for name in people)).encode()
 
 
 @dataclass(frozen=True)
 class SyntheticBlocks:
-    """Made-up people, for a program that is to be tried on them."""
+    """Synthetic people and their tables, for the trial of a program."""
 
     card: Card
     people: tuple[str, ...]
@@ -43,7 +43,7 @@ class SyntheticBlocks:
     is_study: bool
 
     def block(self, people: Collection[str], left: Mapping[str, bytes]) -> bytes:
-        """Return what a block of these is given, with what their own runs have left."""
+        """Return the input of a block of these people, with the results of per-person runs."""
         if not self.is_study:
             return self.tables[0].text(people)
         parts = [whole(FILE, table.path, table.text(people)) for table in self.tables]
@@ -55,7 +55,7 @@ class SyntheticBlocks:
 
 
 def synthetic_blocks(card: Card, program: Program, people: int, seed: str) -> SyntheticBlocks:
-    """Return so many made-up people, with rows in every table of people that is seen."""
+    """Create synthetic people, with rows in every table of people that the program sees."""
     rows = -(-people * (1 + most_rows(card.every_table[0])) // 2)
     tables = schema_tables(card, rows, seed)
     names = tuple(dict.fromkeys(str(row[0]) for row in tables[0].rows))
@@ -75,13 +75,13 @@ def synthetic_blocks(card: Card, program: Program, people: int, seed: str) -> Sy
 
 
 def values_of(card: Card, people: int) -> int:
-    """Return how many values so many made-up people have, about."""
+    """Estimate the number of values that so many synthetic people have."""
     tables = [table for table in card.every_table if not table.is_public]
     return sum(people * (1 + most_rows(t)) * (1 + len(t.columns)) // 2 for t in tables)
 
 
 def _lines(table: TwinTable, path: str, names: Sequence[str]) -> Lines:
-    """Return rows as blocks have them (engines/duckdb/block_files.py)."""
+    """Return rows in the format of block files (engines/duckdb/block_files.py)."""
     places = [table.columns.index(name) for name in names]
     found: dict[str, list[str]] = {}
     for row in table.rows:

@@ -1,4 +1,4 @@
-"""The desk's verbs about pipelines."""
+"""Dispatch pipeline verbs to the service."""
 
 from __future__ import annotations
 

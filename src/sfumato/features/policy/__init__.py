@@ -1,1 +1,1 @@
-"""What owners decide: grants, caps, freezes, and a second person's approval."""
+"""Policy: owners' grants, caps and freezes, and approvals by a second person."""

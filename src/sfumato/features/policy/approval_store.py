@@ -1,4 +1,4 @@
-"""What waits for a second person, and what became of it."""
+"""Store raises of caps that need a second person, and the decisions, in SQL."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ _KEPT: Final = (
 
 
 class SqlApprovals:
-    """An ApprovalStore over the vault's records."""
+    """An ApprovalStore in the vault's SQL records."""
 
     def __init__(self, records: Records) -> None:
         self._records = records
         records.make(_TABLES)
 
     def add(self, approval: Approval) -> None:
-        """Remember an act that waits."""
+        """Store a raise that waits for approval."""
         a = approval
         values = (
             a.id, a.data_set, a.account, json.dumps(astuple(a.before)), str(a.epsilon),
@@ -44,17 +44,17 @@ class SqlApprovals:
             link.change(f"INSERT INTO approvals ({_KEPT}) VALUES ({marks})", values)
 
     def find(self, approval: str) -> Approval | None:
-        """Return one by its id, or None."""
+        """Return the approval of this id, or None."""
         rows = self._records.rows(f"SELECT {_KEPT} FROM approvals WHERE id = ?", (approval,))
         return _approval(rows[0]) if rows else None
 
     def all(self) -> tuple[Approval, ...]:
-        """Return every one, the newest first."""
+        """Return all approvals, the newest first."""
         sql = f"SELECT {_KEPT} FROM approvals ORDER BY asked_at DESC, id"
         return tuple(map(_approval, self._records.rows(sql)))
 
     def decide(self, approval: str, state: str, by: str, at: str) -> bool:
-        """End the waiting of one; say whether this call was the one."""
+        """Store the decision on a waiting approval; return whether it was still waiting."""
         sql = (
             "UPDATE approvals SET state = ?, decided_by = ?, decided_at = ?"
             " WHERE id = ? AND state = 'waiting'"

@@ -1,4 +1,4 @@
-"""What waits for a second person: a cap that somebody wants raised."""
+"""Approvals: raises of a cap that a second person must approve, and the protocol to store them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ STATES: Final = (WAITING, APPROVED, DECLINED, OUTDATED)
 
 @dataclass(frozen=True)
 class Approval:
-    """A cap that is raised when somebody else agrees; `before` is what it is raised from."""
+    """A request to raise a cap from `before`, which takes effect when a second person approves."""
 
     id: str
     data_set: str
@@ -31,20 +31,20 @@ class Approval:
 
 
 class ApprovalStore(Protocol):
-    """Acts that wait for a second person; every change is durable when it returns."""
+    """A store of approvals; a change is durable when its call returns."""
 
     def add(self, approval: Approval) -> None:
-        """Remember an act that waits."""
+        """Store a raise that waits for approval."""
         ...
 
     def find(self, approval: str) -> Approval | None:
-        """Return one by its id, or None."""
+        """Return the approval of this id, or None."""
         ...
 
     def all(self) -> tuple[Approval, ...]:
-        """Return every one, the newest first."""
+        """Return all approvals, the newest first."""
         ...
 
     def decide(self, approval: str, state: str, by: str, at: str) -> bool:
-        """End the waiting of one; say whether this call was the one."""
+        """Store the decision on a waiting approval; return whether it was still waiting."""
         ...

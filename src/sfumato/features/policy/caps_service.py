@@ -1,4 +1,7 @@
-"""Caps: lowered by the owner at once, raised by two where the card or the people ask for it."""
+"""The caps service: lower a cap at once, raise it with a second person's approval if required.
+
+A second person is required for the cap of a people domain, and if the card says so.
+"""
 
 from __future__ import annotations
 
@@ -41,19 +44,19 @@ from sfumato.vault.users import Caller
 
 @dataclass(frozen=True)
 class CapAsked:
-    """Whose cap is to be what, and why."""
+    """A request to change a cap: of which account, to what, and why."""
 
     data_set: str
     of: str  # people, data-set, group or user
     name: str  # of the group or the user
     epsilon: object
-    delta: object  # None leaves it as it is
+    delta: object  # None keeps the current delta
     why: str
 
 
 @dataclass(frozen=True)
 class Caps:
-    """The caps of one vault, and the raises that wait for a second person."""
+    """The caps service of one vault, with the raises that wait for a second person."""
 
     ledger: Ledger
     catalogue: Catalogue
@@ -62,7 +65,7 @@ class Caps:
     clock: Clock
 
     def set(self, caller: Caller, asked: CapAsked) -> Json:
-        """Lower a cap at once; raise it, or let the raise wait for a second person."""
+        """Lower a cap at once; raise it at once or after a second person's approval."""
         card = own_listing(self.catalogue, caller, asked.data_set).card
         if card.window is not None:
             raise windows_stay()
@@ -79,12 +82,12 @@ class Caps:
         return self._asked(caller, card, now, budget, asked.why)
 
     def waiting(self, caller: Caller) -> list[Json]:
-        """Return what waits for a second person, and what became of the rest."""
+        """Return the approvals that the caller may see, waiting and decided."""
         check_second(caller)
         return [_approval_json(a) for a in self.approvals.all() if _may_see(caller, a)]
 
     def decide(self, caller: Caller, approval: str, is_approved: bool) -> Json:
-        """Let a second person raise the cap, or not; who has asked for it decides nothing."""
+        """Approve or decline a raise as a second person; the requester can't approve their own."""
         check_second(caller)
         found = self.approvals.find(approval) if approval.isalnum() else None
         if found is None or not _may_see(caller, found) or found.state != WAITING:
@@ -103,7 +106,10 @@ class Caps:
         return self._approved(caller, found) if is_approved else self._declined(caller, found)
 
     def _approved(self, caller: Caller, found: Approval) -> Json:
-        """Raise the cap, unless it was changed since; a crash in between raises nothing."""
+        """Raise the cap, unless it has changed since the request.
+
+        The decision is stored first, so a crash after it leaves the cap as it was.
+        """
         self._check_raise(found.account, found.why)
         account = self.ledger.store.account(found.account)
         is_current = account is not None and account.cap == found.before
@@ -136,7 +142,7 @@ class Caps:
         self.ledger.note("cap-decided", {"approval": found.id, "state": state, "by": caller.user})
 
     def _opened(self, card: Card, account: str, asked: CapAsked) -> Account:
-        """Return the account; one that nobody has charged yet is opened with the card's cap."""
+        """Return the account; open it with the card's cap if it does not exist yet."""
         by_kind = {"group": card.group_cap, "user": card.user_cap}
         cap = cap_of(by_kind.get(asked.of) or card.budget)
         return self.ledger.open_account(account, cap)
@@ -160,7 +166,7 @@ class Caps:
         }
 
     def _asked(self, caller: Caller, card: Card, now: Account, wanted: Budget, why: str) -> Json:
-        """Let the raise wait for a second person."""
+        """Store a raise that waits for a second person, and note it in the ledger."""
         approval = Approval(
             id=self.dice.draw(8).hex(),
             data_set=card.name,
@@ -178,7 +184,7 @@ class Caps:
         return {"of": of, "name": name, "cap": cap_json(now), "approval": approval.id}
 
     def _check_raise(self, account: str, why: str) -> None:
-        """Refuse to raise without a reason, or where nobody knows what was spent."""
+        """Refuse a raise without a reason, or of a people's cap after ledger entries were lost."""
         if not 1 <= len(why.strip()) <= 500 or not why.isprintable():
             raise Refused(
                 "bad-request", "A cap is raised for a reason.", "Give `why`, up to 500 letters."
@@ -216,12 +222,12 @@ def _wanted(card: Card, asked: CapAsked) -> tuple[Budget, str]:
 
 
 def _delta_of(account: Account) -> Fraction:
-    """Return the delta of a cap; the first test has half (dp/accounting/privacy_filter.py)."""
+    """Return the delta of a cap, which stores half of it (dp/accounting/privacy_filter.py)."""
     return Fraction(2 * account.cap.delta, DELTA_UNITS)
 
 
 def check_second(caller: Caller) -> None:
-    """Refuse whoever can be no second person."""
+    """Refuse a caller who is neither owner nor operator, and so can't be a second person."""
     if not (caller.may("own") or caller.may("operate")):
         raise Refused(
             "not-allowed", "This needs the right to own or to operate.", "Ask for the role."
@@ -229,7 +235,7 @@ def check_second(caller: Caller) -> None:
 
 
 def _may_see(caller: Caller, approval: Approval) -> bool:
-    """Say whether it is for them: operators decide, and whoever has asked sees their own."""
+    """Say whether the caller may see an approval: operators see all, requesters their own."""
     is_theirs = caller.may("operate") or approval.asked_by == caller.user
     return is_theirs and caller.reaches(approval.data_set)
 

@@ -1,7 +1,8 @@
-"""New people are confirmed by a second person who is asked, and says so: an owner or an operator.
+"""The confirmation service: a second person confirms that added rows are of new people.
 
-Without their word no row of the add is read. Embedded vaults have no users, so there the owner's
-word for it stands (see docs/sharp-edges.md).
+The second person is another owner or an operator. Without their confirmation no row of the add is
+read. Embedded vaults have no users, so there the owner's statement is enough (see
+docs/sharp-edges.md).
 """
 
 from __future__ import annotations
@@ -20,12 +21,12 @@ from sfumato.release.ledger_guard import Ledger
 from sfumato.vault.ports import Clock
 from sfumato.vault.users import Caller, User
 
-LASTS: Final = timedelta(hours=24)  # so long somebody is waited for, and so long their word holds
+LASTS: Final = timedelta(hours=24)  # how long a job waits, and how long a confirmation is valid
 
 
 @dataclass(frozen=True)
 class Confirmations:
-    """What second persons of one vault are asked about other people."""
+    """The confirmation service of one vault."""
 
     ledger: Ledger
     store: ConfirmationStore
@@ -33,9 +34,10 @@ class Confirmations:
     clock: Clock
 
     def ask(self, caller: Caller, user: User, job: str, said: tuple[str, str]) -> Confirmation:
-        """Ask the user about the data set and people of a job; once, unless they have to say anew.
+        """Ask a user to confirm the people of an add job, unless they are asked or have agreed.
 
-        Who has declined has, and so has who agreed more than a day ago: to rows of that day.
+        A user who declined, or who agreed more than a day ago, is asked again. `said` is the data
+        set and its people domain.
         """
         known = self.store.of_job(job)
         if known is not None and (known.state == WAITING or self._is_agreed(known)):
@@ -55,7 +57,7 @@ class Confirmations:
         return asked
 
     def second_person(self, caller: Caller, user: User | None) -> User:
-        """Return the other owner or operator who was named as second person, or refuse."""
+        """Check that the named second person is another owner or operator; refuse anybody else."""
         is_one = user is not None and not user.is_blocked and user.name != caller.user
         if user is None or not is_one or not user.actions & {"own", "operate"}:
             raise Refused(
@@ -67,19 +69,19 @@ class Confirmations:
         return user
 
     def waits(self, job: str, begun: str) -> bool:
-        """Say whether somebody has still to answer, or to be asked; nobody is waited for longer."""
+        """Say whether the job still waits for a confirmation; after a day it no longer does."""
         known = self.store.of_job(job)
         if known is None:
             return not self._is_old(begun)
         return known.state == WAITING and not self._is_old(known.asked_at)
 
     def asked_of(self, job: str) -> str | None:
-        """Return whose word the job waits for, or None."""
+        """Return the user whose confirmation the job waits for, or None."""
         known = self.store.of_job(job)
         return known.asked_of if known is not None and known.state == WAITING else None
 
     def check(self, job: str, user: str) -> None:
-        """Refuse what the second person has not agreed to within a day."""
+        """Refuse a job that this second person has not confirmed within the last day."""
         known = self.store.of_job(job)
         if known is None or not self._is_agreed(known) or known.decided_by != user:
             raise Refused(
@@ -96,15 +98,15 @@ class Confirmations:
         return now - datetime.fromisoformat(at) > LASTS
 
     def holds(self, confirmation: str) -> bool:
-        """Say whether there is one of that id."""
+        """Say whether there is a confirmation of this id."""
         return confirmation.isalnum() and self.store.find(confirmation) is not None
 
     def waiting(self, caller: Caller) -> list[Json]:
-        """Return what the caller is asked or has asked, and what became of it."""
+        """Return the confirmations that the caller requested or was asked for, in any state."""
         return [_shown(one) for one in self.store.all() if _may_see(caller, one)]
 
     def decide(self, caller: Caller, confirmation: str, is_approved: bool) -> Json:
-        """Let the one who was asked agree or decline; who has asked may take it back."""
+        """Confirm as the user who was asked, or decline as that user or as the requester."""
         found = self.store.find(confirmation)
         if found is None or not _may_see(caller, found) or found.state != WAITING:
             raise _unknown()
@@ -119,7 +121,8 @@ class Confirmations:
             second.check(caller.user, found.asked_by, request, is_served=is_served)
         state = APPROVED if is_approved else DECLINED
         said: Json = {"approval": found.id, "state": state, "by": caller.user}
-        self.ledger.note("people-decided", said)  # first: no rows come in by a word not on record
+        # Noted first: no rows are added on a confirmation that the ledger does not have.
+        self.ledger.note("people-decided", said)
         if not self.store.decide(found.id, state, caller.user, self.clock.now()):
             raise _unknown()
         return {"approval": found.id, "state": state}

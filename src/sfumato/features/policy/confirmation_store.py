@@ -1,4 +1,4 @@
-"""What second persons were asked to confirm, and what they said."""
+"""Store confirmations of new people by second persons, in SQL."""
 
 from __future__ import annotations
 
@@ -23,35 +23,35 @@ _KEPT: Final = (
 
 
 class SqlConfirmations:
-    """A ConfirmationStore over the vault's records."""
+    """A ConfirmationStore in the vault's SQL records."""
 
     def __init__(self, records: Records) -> None:
         self._records = records
         records.make(_TABLES)
 
     def add(self, confirmation: Confirmation) -> None:
-        """Remember what somebody is asked."""
+        """Store a confirmation that is waiting."""
         values = astuple(confirmation)
         marks = ", ".join("?" * len(values))
         with self._records.change() as link:
             link.change(f"INSERT INTO confirmations ({_KEPT}) VALUES ({marks})", values)
 
     def find(self, confirmation: str) -> Confirmation | None:
-        """Return one by its id, or None."""
+        """Return the confirmation of this id, or None."""
         found = self._rows("WHERE id = ?", (confirmation,))
         return found[0] if found else None
 
     def of_job(self, job: str) -> Confirmation | None:
-        """Return the newest that the job waits for, or None."""
+        """Return the newest confirmation of a job, or None."""
         found = self._rows("WHERE job = ? ORDER BY asked_at DESC, id LIMIT 1", (job,))
         return found[0] if found else None
 
     def all(self) -> tuple[Confirmation, ...]:
-        """Return every one, the newest first."""
+        """Return all confirmations, the newest first."""
         return self._rows("ORDER BY asked_at DESC, id", ())
 
     def decide(self, confirmation: str, state: str, by: str, at: str) -> bool:
-        """End the waiting of one; say whether this call was the one."""
+        """Store the decision on a waiting confirmation; return whether it was still waiting."""
         sql = (
             "UPDATE confirmations SET state = ?, decided_by = ?, decided_at = ?"
             " WHERE id = ? AND state = 'waiting'"

@@ -1,4 +1,4 @@
-"""What a second person is asked to confirm: that rows are of people who have no budget yet."""
+"""Confirmations: a second person confirms that rows are of people without a budget so far."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from sfumato.features.policy.approvals import WAITING
 
 @dataclass(frozen=True)
 class Confirmation:
-    """The word of one named user, which one job waits for."""
+    """The confirmation of one named user, which one add job waits for."""
 
     id: str
     job: str
@@ -25,24 +25,24 @@ class Confirmation:
 
 
 class ConfirmationStore(Protocol):
-    """What second persons are asked; every change is durable when it returns."""
+    """A store of confirmations; a change is durable when its call returns."""
 
     def add(self, confirmation: Confirmation) -> None:
-        """Remember what somebody is asked."""
+        """Store a confirmation that is waiting."""
         ...
 
     def find(self, confirmation: str) -> Confirmation | None:
-        """Return one by its id, or None."""
+        """Return the confirmation of this id, or None."""
         ...
 
     def of_job(self, job: str) -> Confirmation | None:
-        """Return the newest that the job waits for, or None."""
+        """Return the newest confirmation of a job, or None."""
         ...
 
     def all(self) -> tuple[Confirmation, ...]:
-        """Return every one, the newest first."""
+        """Return all confirmations, the newest first."""
         ...
 
     def decide(self, confirmation: str, state: str, by: str, at: str) -> bool:
-        """End the waiting of one; say whether this call was the one."""
+        """Store the decision on a waiting confirmation; return whether it was still waiting."""
         ...

@@ -1,4 +1,4 @@
-"""What a user or a group may be called."""
+"""Validate the names of users and groups."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from sfumato.dp.refusal import Refused
 
 
 def check_words(*words: str) -> None:
-    """Refuse a user or a group that is no name."""
+    """Refuse an invalid name of a user or group."""
     for word in words:
         if not 1 <= len(word) <= 100 or not word.isprintable() or "/" in word:
             raise Refused(

@@ -1,4 +1,4 @@
-"""An owner's page of a data set: who may ask, what was spent and by whom, caps, and stopping."""
+"""Console pages for owners: grants, spending, caps, freezes, and approvals by a second person."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ KINDS: Final = {
 
 
 async def manage(visit: Visit) -> Response:
-    """Show the owner what they decide of their data set."""
+    """Show the owner's management page of a data set."""
     return await _page(visit, None)
 
 
 async def grant(visit: Visit) -> Response:
-    """Let somebody ask."""
+    """Grant a user the right to query the data set."""
     body: dict[str, object] = {"user": visit.form.text("user")}
     if visit.form.text("group"):
         body["group"] = visit.form.raw("group")
@@ -33,12 +33,12 @@ async def grant(visit: Visit) -> Response:
 
 
 async def revoke(visit: Visit) -> Response:
-    """Let somebody ask no more."""
+    """Revoke a user's grants on the data set."""
     return await _done(visit, "revoke-grant", lambda: {"user": visit.form.raw("user")})
 
 
 async def set_cap(visit: Visit) -> Response:
-    """Lower a cap, or raise it, perhaps with a second person."""
+    """Set a cap; a raise may need a second person's approval."""
     return await _done(visit, "set-cap", lambda: _cap(visit.form))
 
 
@@ -53,23 +53,23 @@ def _cap(form: Form) -> dict[str, object]:
 
 
 async def freeze(visit: Visit) -> Response:
-    """Let nobody ask the data set, or let it be asked again."""
+    """Freeze the data set, so that nobody can query it, or thaw it."""
     return await _done(visit, "thaw" if visit.form.text("do") == "thaw" else "freeze", dict)
 
 
 async def thaw_question(visit: Visit) -> Response:
-    """Let a stopped question be asked again."""
+    """Thaw a frozen query shape."""
     return await _done(visit, "thaw-question", lambda: {"shape": visit.form.raw("shape")})
 
 
 async def approvals(visit: Visit) -> Response:
-    """Show what waits for a second person."""
+    """Show the approvals and confirmations that need a second person."""
     found = (await visit.call("approvals"))["approvals"]
     return visit.page("approvals.html", approvals=found)
 
 
 async def decide(visit: Visit) -> Response:
-    """Agree, or decline."""
+    """Approve or decline a request as a second person."""
     approve = visit.form.text("do") == "approve"
     body = {"approval": visit.form.raw("approval"), "approve": approve}
     said, refused = await visit.tried("decide", lambda: body)
@@ -84,7 +84,7 @@ async def _done(visit: Visit, verb: str, body: Callable[[], dict[str, object]]) 
     said, refused = await visit.tried(verb, lambda: {**body(), "data_set": name})
     if said is None:
         return await _page(visit, refused)
-    if said.get("approval"):  # a cap that waits for a second person
+    if said.get("approval"):  # the raise waits for a second person
         return visit.go("/approvals")
     return visit.go(f"{visit.request.url.path.rpartition('/manage')[0]}/manage")
 

@@ -1,4 +1,4 @@
-"""What an owner decides of their own data sets: grants, caps, freezes; and who raises a cap."""
+"""HTTP routes of policy: an owner's grants, caps and freezes, and a second person's approvals."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Grants and freezes: who may ask a data set, and whether it may be asked at all."""
+"""The policy service: grant and revoke access to data sets, freeze and thaw them."""
 
 from __future__ import annotations
 
@@ -18,12 +18,15 @@ from sfumato.vault.ports import Catalogue, Clock, Grant
 from sfumato.vault.service_ports import AccessStore
 from sfumato.vault.users import Caller
 
-LATE_DAYS: Final = 7  # for which an owner is told that the host has ended readings
+LATE_DAYS: Final = 7  # how far back an owner sees reads that the host killed
 
 
 @dataclass(frozen=True)
 class Policy:
-    """What owners decide, each of their own data sets only; all of it stands in the ledger."""
+    """The policy service of one vault: owners' decisions on their own data sets.
+
+    Each decision is noted in the ledger.
+    """
 
     ledger: Ledger
     catalogue: Catalogue
@@ -31,7 +34,7 @@ class Policy:
     clock: Clock
 
     def grants(self, caller: Caller, data_set: str) -> list[Json]:
-        """Return who was let ask the data set, and in which group."""
+        """Return the grants on the data set: user, group, and who granted it when."""
         name = own_listing(self.catalogue, caller, data_set).card.name
         return [
             {"user": grant.user, "group": grant.group, "by": grant.by, "at": grant.at}
@@ -39,7 +42,7 @@ class Policy:
         ]
 
     def enrolled(self, caller: Caller, data_set: str) -> list[Json]:
-        """Return who may ask it because they were enrolled in a group of its card."""
+        """Return the users who may query the data set as members of a group of its card."""
         who = own_listing(self.catalogue, caller, data_set).card.who
         return [
             {"user": user, "group": group}
@@ -48,7 +51,7 @@ class Policy:
         ]
 
     def grant(self, caller: Caller, data_set: str, user: str, group: str | None) -> Json:
-        """Put a known user into a group that the card lets ask, for this data set only."""
+        """Grant a known user membership in a group of the card, for this data set only."""
         card = own_listing(self.catalogue, caller, data_set).card
         group = group or (card.who[0] if len(card.who) == 1 else "")
         if group not in card.who:
@@ -69,25 +72,26 @@ class Policy:
         return {"user": user, "group": group, "by": made.by, "at": made.at}
 
     def revoke_grant(self, caller: Caller, data_set: str, user: str) -> Json:
-        """Take every grant on the data set from the user; what they spent stays spent."""
+        """Revoke all of a user's grants on the data set; what they spent stays spent."""
         name = own_listing(self.catalogue, caller, data_set).card.name
         check_words(user)
         if user not in {grant.user for grant in self.catalogue.grants(name)}:
             raise Refused("unknown-user", "That user has no grant here.", "See the grants.")
-        self.catalogue.revoke(name, user)  # first: what breaks off here has let nobody in
+        self.catalogue.revoke(name, user)  # first, so that a crash leaves the user without access
         self.ledger.note("grant-revoked", {"data_set": name, "user": user, "by": caller.user})
         return {"revoked": user}
 
     def spending(self, caller: Caller, data_set: str) -> Json:
-        """Return what was spent by whom, and on what; never an answer, never a row count."""
+        """Return what each account spent and on which queries, without answers or row counts."""
         card = own_listing(self.catalogue, caller, data_set).card
         return {**spending(self.ledger, card), "frozen": self.catalogue.is_frozen(card.name)}
 
     def freeze(self, caller: Caller, data_set: str) -> Json:
-        """Let nobody ask the data set, on any node, until it is thawed.
+        """Freeze the data set, so that nobody can query it on any node until it is thawed.
 
-        It is written each time, not the first alone: whoever is told has waited for the ledger's
-        head, and so for every charge that saw it free; and a freeze may have broken off before.
+        Every call writes a ledger entry, even if the data set is frozen already. Writing it waits
+        for all charges that were made before the freeze. An earlier freeze may also have crashed
+        before its entry.
         """
         name = own_listing(self.catalogue, caller, data_set).card.name
         self.catalogue.freeze(name, caller.user, self.clock.now())
@@ -95,7 +99,7 @@ class Policy:
         return {"data_set": name, "frozen": True}
 
     def thaw(self, caller: Caller, data_set: str) -> Json:
-        """Let the data set be asked again."""
+        """Thaw the data set, so that it can be queried again."""
         name = own_listing(self.catalogue, caller, data_set).card.name
         if self.catalogue.is_frozen(name):
             self.ledger.note("data-set-thawed", {"data_set": name, "by": caller.user})
@@ -103,7 +107,7 @@ class Policy:
         return {"data_set": name, "frozen": False}
 
     def frozen_questions(self, caller: Caller, data_set: str) -> list[Json]:
-        """Return the shapes of question about the data set that were stopped and wait."""
+        """Return the frozen query shapes of the data set, with their last query."""
         name = own_listing(self.catalogue, caller, data_set).card.name
         waiting = set(self.ledger.store.frozen_shapes())
         found: dict[str, Json] = {}
@@ -116,13 +120,13 @@ class Policy:
         return list(found.values())
 
     def lost_readings(self, caller: Caller, data_set: str) -> list[Json]:
-        """Return how often of late the host ended a reading of the data set, by cause."""
+        """Count how often the host killed a read of the data set in the last days, by cause."""
         name = own_listing(self.catalogue, caller, data_set).card.name
         late = datetime.fromisoformat(self.clock.now()) - timedelta(days=LATE_DAYS)
         return losses(self.ledger.store, name, late.isoformat(timespec="milliseconds"))
 
     def thaw_question(self, caller: Caller, data_set: str, shape: str) -> Json:
-        """Let a stopped shape of question about the data set be asked again."""
+        """Thaw a frozen query shape of the data set."""
         if shape not in {one["shape"] for one in self.frozen_questions(caller, data_set)}:
             raise Refused(
                 "answer-unknown", "No question of that shape waits.", "See the frozen questions."

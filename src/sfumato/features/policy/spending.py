@@ -1,4 +1,4 @@
-"""What was spent on a data set: by whom, of which caps, and on which questions."""
+"""Report what was spent on a data set: per account with its cap, and the last charged queries."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from sfumato.vault.card.data_card import Card
 from sfumato.vault.ledger_entries import Account, Entry
 from sfumato.vault.ports import LedgerStore
 
-QUESTIONS: Final = 50  # the last ones that are told
-_PAGE: Final = 500
-_PAGES: Final = 20  # of the ledger, back from its end, in which they are looked for
+QUESTIONS: Final = 50  # the most queries in the report
+_PAGE: Final = 500  # ledger entries per page
+_PAGES: Final = 20  # pages that are searched, from the ledger's end
 
 
 def spending(ledger: Ledger, card: Card) -> Json:
-    """Return every account of the data set, and the last questions that were charged to it."""
+    """Return all accounts of the data set, and the last queries charged to it."""
     ledger.check_history()
     accounts = ledger.every_account()
     wanted = (people_account(card.people), data_set_account(card.name))
@@ -45,7 +45,7 @@ def spending(ledger: Ledger, card: Card) -> Json:
 
 
 def kind_of(card: Card, account: str) -> tuple[str, str]:
-    """Return whose budget the account is: of the people, the data set, a group or a user."""
+    """Return an account's kind (people, data-set, group or user) and the name it is for."""
     for kind, stem in (
         ("group", group_account(card.name, "")),
         ("user", user_account(card.name, "")),
@@ -79,7 +79,7 @@ def _account_json(account: Account, kind: str, name: str) -> Json:
 
 
 def _questions(store: LedgerStore, data_set: str) -> Iterator[Json]:
-    """Yield what was charged to the data set, the newest first: who, what, for how much."""
+    """Yield the charges to the data set, the newest first: user, query and cost."""
     for entry in _backwards(store):
         if entry.kind == "charged":
             said = json.loads(entry.body)
@@ -97,7 +97,7 @@ def _questions(store: LedgerStore, data_set: str) -> Iterator[Json]:
 
 
 def _backwards(store: LedgerStore) -> Iterator[Entry]:
-    """Yield the ledger's last entries, the newest first; not for ever back."""
+    """Yield the ledger's last _PAGE * _PAGES entries, the newest first."""
     above = store.head().seq
     for _ in range(_PAGES):
         if above <= 0:

@@ -1,4 +1,4 @@
-"""The owner's verbs, and the second person's: from what a request carries to the service's call."""
+"""Dispatch the verbs of owners and second persons to the policy services."""
 
 from __future__ import annotations
 

@@ -1,8 +1,10 @@
-"""Which series a device has answered, and about which lasting answers: as the page keeps it.
+"""Record which series of surveys a device has answered, and refuse waves that differ.
 
-With `ever` all waves of a series tell no more than was promised because they are about the same
-lasting answers. A wave that asks otherwise would have lasting answers of its own, and tell as much
-again; so a device that has answered one kind answers no other, whatever a house publishes.
+A wave is one survey of a series, which asks the same questions again. With `ever`, all waves of a
+series keep within the promised epsilon because they share their permanent responses. A wave with
+other questions would have permanent responses of its own and spend that epsilon again. So a device
+answers one set of questions per series, whatever the server publishes. The respondent's page keeps
+the same record.
 """
 
 from __future__ import annotations
@@ -20,9 +22,13 @@ from sfumato.features.surveys.device_file_reader import kept_text, unreadable
 
 @dataclass(frozen=True)
 class Wave:
-    """What was answered of a series: its lasting answers, and whether any of them was of `ever`."""
+    """A device's record of one series of surveys.
 
-    memos: str  # none of a survey's, once several kinds were answered
+    It has the memos of the answered questions, which identify their permanent responses, and says
+    whether any wave had `ever`.
+    """
+
+    memos: str  # empty once surveys with different memos were answered
     lasts: bool
 
 
@@ -30,7 +36,7 @@ Waves = Mapping[str, Wave]
 
 
 def check_wave(made: Published, known: Waves) -> None:
-    """Refuse a wave that asks otherwise than those that were answered."""
+    """Refuse a wave whose questions differ from the answered ones, if any wave has `ever`."""
     before = known.get(_series(made))
     if before is None or before.memos == _memos(made):
         return
@@ -43,7 +49,7 @@ def check_wave(made: Published, known: Waves) -> None:
 
 
 def with_wave(made: Published, known: Waves) -> dict[str, Wave]:
-    """Return what is known once this survey is answered, too."""
+    """Return the record with this survey added."""
     if not made.survey.series:
         return dict(known)
     memos = _memos(made)
@@ -54,7 +60,7 @@ def with_wave(made: Published, known: Waves) -> dict[str, Wave]:
 
 
 def kept_waves(device: Path) -> dict[str, Wave]:
-    """Return what is kept beside a device's secret; what cannot be read is no ground to go on."""
+    """Read a device's record of waves; refuse a damaged file, never treat it as empty."""
     text = kept_text(waves_at(device), "what this device has answered")
     if text is None:
         return {}
@@ -65,12 +71,12 @@ def kept_waves(device: Path) -> dict[str, Wave]:
 
 
 def waves_text(waves: Waves) -> str:
-    """Return it as a device keeps it."""
+    """Return the record as JSON text for the device's file."""
     return json.dumps({name: asdict(one) for name, one in waves.items()})
 
 
 def waves_at(device: Path) -> Path:
-    """Return where it lies: beside the secret."""
+    """Return the path of the record, next to the device's secret."""
     return device.with_name(f"{device.name}.series")
 
 

@@ -1,14 +1,14 @@
-"""A ballot: what a respondent's device makes of the truth, and what is kept of it.
+"""Make and parse ballots: the randomised reports that a respondent's device sends.
 
-Every question comes down to one draw of a randomiser of dp/local
-(features/surveys/randomisation.py), no answer among its answers. Of several choices one option is
-drawn, of a ranking one pair, without a look at the answer; a number is rounded to a step of a grid,
-right on average (soundness rules 31, 33).
+Each question takes one draw of a dp/local randomiser (features/surveys/randomisation.py), with "no
+answer" among the answers. For `several` the device draws one option, for `ranking` one pair,
+independently of the answer. A number is rounded to a grid step without bias (soundness rules 31,
+33).
 
-The noise is permanent: it follows from a secret of the device, the question and the true value, so
-that asking again gives the same report again, and nothing to average (soundness rule 32). Where a
-series has waves, what is permanent is a lie that is never sent: each wave sends a fresh lie about
-it, which follows from that lie and the wave alone. JavaScript does the same, bit by bit
+The noise is permanent: it is derived from the device's secret, the question and the true value.
+The same question gives the same report again, so nothing can be averaged (soundness rule 32). With
+`ever`, the permanent response is never sent: each wave sends a fresh randomised response to it,
+derived from that response and the wave alone. JavaScript does the same bit by bit
 (server/console/static/survey-coins.js).
 """
 
@@ -48,29 +48,29 @@ _SERIES: Final = b"sfumato-series/1\n"
 _TOKEN: Final = b"sfumato-ballot-token/1\n"
 _MARK: Final = b"sfumato-ballot-mark/1\n"
 _LONGEST: Final = 1000  # letters of a report
-_REMEMBERED: Final = 1 << 14  # parts of reports, of one survey
-_DIGITS: Final = 15  # of what is said: a browser's numbers hold it exactly
+_REMEMBERED: Final = 1 << 14  # cached parts of reports per survey
+_DIGITS: Final = 15  # of each number in a report: JavaScript holds so many exactly
 
 
 @dataclass(frozen=True)
 class Published:
-    """A survey that stands: its definition, its coins, and the public key of its tokens."""
+    """A published survey: its definition, its randomisers, and the key that signs its tokens."""
 
     survey: Survey
     key: PublicKey
-    listed: tuple[Coin, ...] | None = None  # the coins, where it was published before
+    listed: tuple[Coin, ...] | None = None  # the published randomisers; None for a new survey
 
     @cached_property
     def coins(self) -> tuple[Coin, ...]:
-        """Return how each question's answer is randomised."""
+        """Return the randomiser of each question."""
         return coins_of(self.survey) if self.listed is None else self.listed
 
     @cached_property
     def memos(self) -> tuple[str, ...]:
-        """Return for each question what its permanent answers are remembered under.
+        """Return for each question the identifier (memo) of its permanent responses.
 
-        In a series, a question that is put again by the same asker, in the same words and with
-        the same coins, has the same name, so it is given the same report.
+        In a series, the same asker, wording and randomiser give the same memo, so a device repeats
+        its response.
         """
         named = canonical([self.survey.asks, self.survey.series]).encode()
         scope = hashlib.sha256(_SERIES + named).hexdigest() if self.survey.series else ""
@@ -85,16 +85,16 @@ class Published:
 
     @cached_property
     def lasting(self) -> tuple[str, ...]:
-        """Return what all waves of a series have in common: their memos, in any order.
+        """Return the memos that all waves of a series must share, sorted.
 
-        Where one question is drawn for each device, the order is part of it: the draw hangs on it,
-        so that a wave in another order would draw another question, and tell of one more.
+        With the budget `sampled`, their order counts too, because the draw of the question depends
+        on it. A wave in another order could draw another question and reveal one more answer.
         """
         return self.memos if self.survey.budget == "sampled" else tuple(sorted(self.memos))
 
     @cached_property
     def text(self) -> str:
-        """Return the one JSON text that the id is the digest of."""
+        """Return the canonical JSON text whose digest is the id."""
         return canonical(
             {
                 "survey": self.survey.shape(),
@@ -113,21 +113,21 @@ class Published:
 
     @cached_property
     def read_before(self) -> dict[str, RandomisedAnswer]:
-        """Return parts of reports that were found to be right; a survey has so many of them."""
+        """Return the cache of report parts that were found valid."""
         return {}
 
     @property
     def epsilon(self) -> Fraction:
-        """Return the most that one ballot gives away: the exact sum of what its draws cost."""
+        """Return the epsilon of a ballot: the exact sum of its costs, or the largest if sampled."""
         return sum(self.costs, Fraction(0)) if self.survey.budget == "split" else max(self.costs)
 
     @cached_property
     def costs(self) -> tuple[Fraction, ...]:
-        """Return what each question's randomised answer gives away."""
+        """Return the epsilon of each question's randomised answer."""
         return tuple(cost_of(coin, is_dice=self.survey.paper) for coin in self.coins)
 
     def _odds(self, coin: Coin) -> object:
-        """Return what a permanent answer hangs on of its coin: all but the fresh lie of a wave."""
+        """Return the parameters that fix a permanent response: of waves, the permanent ones."""
         if isinstance(coin, Waves):
             return dict(coin.permanent.parameters)
         if self.survey.format == 1 and isinstance(coin, KAry):
@@ -136,7 +136,7 @@ class Published:
 
 
 def read_published(text: str) -> Published:
-    """Return the survey of a text that was published, or refuse one that contradicts itself."""
+    """Parse a published survey's text; refuse one that does not reproduce itself exactly."""
     try:
         table: dict[str, Any] = json.loads(text)  # Any: JSON, whose digest is compared below
         key = PublicKey(int(table["key"]["n"], 16), int(table["key"]["e"]))
@@ -151,16 +151,16 @@ def read_published(text: str) -> Published:
 
 
 def is_of_one_series(one: Published, other: Published) -> bool:
-    """Say whether a device remembers its answers to both under one name."""
+    """Say whether two surveys belong to one series of one asker."""
     names = [(made.survey.asks, made.survey.series) for made in (one, other)]
     return bool(one.survey.series) and names[0] == names[1]
 
 
 def is_wave_beside(one: Published, other: Published) -> bool:
-    """Say whether both are waves about the same lasting answers, or no waves with `ever` at all.
+    """Say whether two waves share their permanent responses, or neither uses `ever`.
 
-    With `ever` a device promises what all waves of a series tell together. Another list of
-    questions, or another `ever`, would be lasting answers of their own, and tell as much again.
+    `ever` bounds the privacy loss of all waves of a series together. Other questions or another
+    `ever` would have permanent responses of their own and spend that epsilon again.
     """
     if one.survey.ever is None and other.survey.ever is None:
         return True
@@ -168,16 +168,16 @@ def is_wave_beside(one: Published, other: Published) -> bool:
 
 
 def shape_of(question: Question) -> tuple[object, ...]:
-    """Return what a question's permanent answers hang on besides its words."""
+    """Return a question's kind, options, range and unit, which its memo covers with its text."""
     shape = (question.kind, list(question.options), question.low, question.high, question.unit)
     return (*shape, "required") if question.is_required else shape
 
 
 @dataclass(frozen=True)
 class RandomisedAnswer:
-    """One randomised answer: of which question, of which part of it, and what was said.
+    """One randomised answer: the question, its sub-question (slot), and the report.
 
-    What was said is the number that the bytes of its report are, the lowest first.
+    `said` is the report's bytes as a little-endian number.
     """
 
     question: int
@@ -189,12 +189,12 @@ class RandomisedAnswer:
 
 
 def spelled(said: Iterable[RandomisedAnswer]) -> str:
-    """Return a report as one text."""
+    """Return a report as one line of text."""
     return " ".join(map(str, said))
 
 
 def words_for(published: Published, text: str) -> list[tuple[str, str]]:
-    """Return each question of a report, and in words what the report says."""
+    """Return the text of each answered question, with its randomised answer in words."""
     questions, coins = published.survey.questions, published.coins
     return [
         (questions[one.question].text,
@@ -204,7 +204,7 @@ def words_for(published: Published, text: str) -> list[tuple[str, str]]:
 
 
 def read_report(published: Published, text: str) -> tuple[RandomisedAnswer, ...]:
-    """Return the report, or refuse what no device of this survey makes."""
+    """Parse a report; refuse one that no device could make for this survey."""
     survey = published.survey
     parts = text.split(" ") if len(text) <= _LONGEST else []
     said = tuple(_said(published, part) for part in parts)
@@ -217,7 +217,7 @@ def read_report(published: Published, text: str) -> tuple[RandomisedAnswer, ...]
 
 
 def bad_report() -> Refused:
-    """Return the refusal of a report."""
+    """Return the refusal of an invalid report."""
     return Refused(
         "bad-report", "No device that follows this survey makes such a report.", "Load it anew."
     )
@@ -252,9 +252,9 @@ Truth = bool | int | str | Sequence[str] | None  # None is no answer
 
 
 def make_report(published: Published, truths: Mapping[str, Truth], secret: bytes) -> str:
-    """Return what this device says for these true answers, by question id.
+    """Randomise the true answers (by question id) into this device's report.
 
-    Which question or part is answered is drawn before any truth is looked at.
+    The drawn question and sub-question do not depend on the answers.
     """
     survey, scope = published.survey, "" if published.survey.series else published.id
     _check_required(survey, truths)
@@ -269,7 +269,7 @@ def make_report(published: Published, truths: Mapping[str, Truth], secret: bytes
 
 
 def _check_required(survey: Survey, truths: Mapping[str, Truth]) -> None:
-    """Refuse a blank where an answer is required, whichever question is drawn (decision 0022)."""
+    """Refuse if a required answer is missing, whichever question is drawn (decision 0022)."""
     for question in survey.questions:
         if question.is_required and truths.get(question.id) is None:
             raise Refused(
@@ -299,25 +299,28 @@ def _answered(published: Published, number: int, truth: Truth, secret: bytes) ->
 
 
 def said_of(coin: Coin, value: int, words: Sequence[int]) -> int:
-    """Return what a coin says of an answer or a step, with the first of these words."""
+    """Run the randomiser on an answer or grid step, with the first of these random words."""
     column = np.array(words[: coin.words], dtype=np.uint32).reshape(coin.words, 1)
     return int.from_bytes(coin.say(np.array([value]), column).tobytes(), "little")
 
 
 def words_of(secret: bytes, label: list[object]) -> list[int]:
-    """Return eight words that follow from the secret and the label, and from nothing else."""
+    """Derive eight 32-bit words from the secret and the label, with HMAC-SHA256."""
     text = json.dumps(label, separators=(",", ":"))
     made = hmac.new(secret, text.encode("ascii"), hashlib.sha256).digest()
     return [int.from_bytes(made[at : at + 4], "little") for at in range(0, 32, 4)]
 
 
 def drawn_among(word: int, outcomes: int) -> int:
-    """Return a draw from 0 to outcomes - 1."""
+    """Map a random 32-bit word to 0 … outcomes - 1."""
     return int(word * outcomes // PARTS)
 
 
 def value_of(question: Question, slot: int, truth: Truth) -> int:
-    """Return the true answer of one part as a whole number; -1 is no answer."""
+    """Return the true answer to one sub-question as a whole number.
+
+    No answer is -1, and for a number `low - 1`.
+    """
     if truth is None:
         return -1 if question.kind != "number" else question.low - 1
     match question.kind:
@@ -338,9 +341,9 @@ def value_of(question: Question, slot: int, truth: Truth) -> int:
 
 
 def category_of(question: Question, value: int, word: int) -> int:
-    """Return which of the ways to answer the true value is, before the noise.
+    """Return the category of a true value, before the noise.
 
-    A number is the highest with the chance that makes it right on average, and else the lowest.
+    A number is rounded to `high` or `low` at random, without bias.
     """
     if question.kind != "number":
         return question.categories - 1 if value < 0 else value
@@ -361,10 +364,10 @@ def _are_options(question: Question, truth: Truth) -> bool:
 
 
 def token_digest(token: bytes) -> str:
-    """Return what is kept of a spent token."""
+    """Return the digest under which a spent token is stored."""
     return hashlib.sha256(_TOKEN + token).hexdigest()
 
 
 def mark_of(token: str, said: str) -> str:
-    """Return what a respondent finds their own report by, in the file that all may read."""
+    """Return the mark by which a respondent finds their own report in the public file."""
     return hashlib.sha256(_MARK + f"{token}\n{said}".encode("ascii")).hexdigest()[:16]

@@ -1,7 +1,7 @@
-"""The keys that sign ballot tokens, in files of the vault that only its owner may read.
+"""Store the keys that sign ballot tokens, in files that only the vault's owner may read.
 
-The library makes and keeps the keys and checks finished signatures. It has no raw private power,
-which a blind signature is; that is features/surveys/blind_signatures.py's.
+The cryptography library makes and loads the keys and verifies finished signatures. It has no raw
+private RSA power, which a blind signature needs; features/surveys/blind_signatures.py has that.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _PSS: Final = padding.PSS(padding.MGF1(SHA384()), blind_signatures.HASH_BYTES)
 
 
 class FileBallotKeys:
-    """A BallotKeys in a folder; the nodes of one vault share it."""
+    """A BallotKeys in a folder that all nodes of the vault share."""
 
     def __init__(self, folder: Path, dice: Dice, rest: AtRest | None = None) -> None:
         self._folder = folder
@@ -45,7 +45,7 @@ class FileBallotKeys:
         self._public: dict[blind_signatures.PublicKey, rsa.RSAPublicKey] = {}
 
     def make(self) -> tuple[blind_signatures.PublicKey, str]:
-        """Return a new public key, and the name under which its secret half waits."""
+        """Create a key pair; return its public key and the temporary name of the private key."""
         made = rsa.generate_private_key(blind_signatures.EXPONENT, BITS)
         pem = made.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()).decode("ascii")
         waiting = f"waiting-{self._dice.draw(8).hex()}"
@@ -54,16 +54,16 @@ class FileBallotKeys:
         return _public_of(made), waiting
 
     def keep(self, waiting: str, survey: str) -> None:
-        """Let the key that waits be the survey's."""
+        """Assign the private key of a temporary name to a survey, durably."""
         self._path(waiting).rename(self._path(survey))
         sync(self._folder)
 
     def sign(self, survey: str, blinded: bytes) -> bytes:
-        """Return the signature of a blinded token."""
+        """Sign a blinded token with the survey's key."""
         return blind_signatures.sign(self._loaded(survey), blinded, self._dice)
 
     def proof(self, survey: str) -> tuple[bytes, ...]:
-        """Return what shows that the survey's key marks nobody; nothing once it is forgotten."""
+        """Return the proof that the survey's key can't mark people; empty once it is deleted."""
         with self._lock:
             known = self._proofs.get(survey)
         if known is None and self._path(survey).is_file():
@@ -73,7 +73,7 @@ class FileBallotKeys:
         return known or ()
 
     def is_signed(self, key: blind_signatures.PublicKey, token: bytes, signature: bytes) -> bool:
-        """Say whether the key has signed the token."""
+        """Verify the key's signature of a token."""
         with self._lock:
             known = self._public.get(key)
             if known is None:
@@ -85,14 +85,14 @@ class FileBallotKeys:
         return False
 
     def forget(self, survey: str) -> None:
-        """Remove the secret half for good: nothing is signed any more."""
+        """Delete the private key for good, so that nothing more is signed."""
         with self._lock:
             self._private.pop(survey, None)
             self._proofs.pop(survey, None)
         self._path(survey).unlink(missing_ok=True)
 
     def _loaded(self, survey: str) -> blind_signatures.PrivateKey:
-        """Return the secret half; what another node has removed is not there any more."""
+        """Load the private key; refuse if this or another node has deleted it."""
         if not self._path(survey).is_file():
             raise Refused(
                 "survey-not-open", "This survey gives no more tokens.", "Ask who invited you."

@@ -1,17 +1,18 @@
 """Blind RSA signatures (RFC 9474): a server signs a token that it never sees.
 
-The variant is RSABSSA-SHA384-PSS-Deterministic: a token is 32 random bytes of the respondent's
-own, so there is nothing to guess that a random prefix would have to hide, and one value fewer has
-to be kept on a device. "Deterministic" is the message's preparation; the PSS salt is random.
+The variant is RSABSSA-SHA384-PSS-Deterministic. A token is 32 random bytes of the respondent's own,
+so it needs no random prefix against guessing, and the device stores one value fewer.
+"Deterministic" is about the message's preparation; the PSS salt is random.
 
-A key could be made to mark people: where the exponent divides the order of the group, a blinded
-token does not lie evenly among all numbers, and one message has several signatures. So a key comes
-with roots of numbers that follow from it by a hash (Goldberg, Reyzin, Sagga and Baldimtsi 2018): of
-such a key no more than one number in 65537 has a root, and eight have them by chance once in
-2**128. Respondents check that before they blind anything.
+A malicious key could mark people. If the exponent divides the order of the group, a blinded token
+is not uniform, and one message has several signatures. So each key comes with a proof: the roots
+of eight numbers that a hash derives from the key (Goldberg, Reyzin, Sagga and Baldimtsi 2018).
+Under a malicious key at most one number in 65537 has a root, so all eight have one by chance once
+in 2**128. Respondents check the proof before they blind a token.
 
-Here is the arithmetic alone, which a respondent's page has in JavaScript as well. Keys are made,
-kept and checked by a library (features/surveys/ballot_key_store.py); so are finished signatures.
+This module has the arithmetic alone; the respondent's page has it in JavaScript as well. A library
+makes, stores and loads the keys, and verifies finished signatures
+(features/surveys/ballot_key_store.py).
 """
 
 from __future__ import annotations
@@ -27,9 +28,9 @@ from sfumato.dp.refusal import Bug, Refused
 
 HASH_BYTES: Final = 48  # of SHA-384, and of the salt
 TOKEN_BYTES: Final = 32
-EXPONENT: Final = 65537  # a prime: what is said of roots below hangs on that
+EXPONENT: Final = 65537  # a prime, on which the proof by roots depends
 SMALLEST_KEY, LARGEST_KEY = 2048, 4096  # bits
-ROOTS: Final = 8  # each is there by chance once in 65537
+ROOTS: Final = 8  # under a malicious key, each exists by chance once in 65537
 _TRAILER: Final = 0xBC
 _PROOF: Final = b"sfumato-key-proof/1\n"
 
@@ -49,7 +50,7 @@ class PublicKey:
 
 @dataclass(frozen=True)
 class PrivateKey:
-    """The secret half, as its primes."""
+    """The private half of a ballot key, with its primes."""
 
     public: PublicKey
     p: int
@@ -59,32 +60,32 @@ class PrivateKey:
 
 @dataclass(frozen=True)
 class Blinded:
-    """What is sent to be signed, and what undoes the blinding, which never leaves the device."""
+    """A blinded token to be signed, and the inverse factor, which never leaves the device."""
 
     message: bytes
     inverse: int
 
 
 def blind(key: PublicKey, token: bytes, dice: Dice) -> Blinded:
-    """Return the token, blinded: a uniformly random number to whoever has not the inverse."""
+    """Blind a token with a random factor; without the inverse it is a uniformly random number."""
     salt = dice.draw(HASH_BYTES)
     while True:
-        factor = int.from_bytes(dice.draw(key.size + 16), "big") % key.modulus  # 2**-128 uneven
+        factor = int.from_bytes(dice.draw(key.size + 16), "big") % key.modulus  # bias: 2**-128
         if factor > 1 and gcd(factor, key.modulus) == 1:
             return blind_with(key, token, salt, factor)
 
 
 def blind_with(key: PublicKey, token: bytes, salt: bytes, factor: int) -> Blinded:
-    """Return the token, blinded by this salt and this factor."""
+    """Blind a token with this PSS salt and this factor."""
     encoded = int.from_bytes(encode(token, key.modulus.bit_length() - 1, salt), "big")
-    if gcd(encoded, key.modulus) != 1:  # it would be known again by that factor
+    if gcd(encoded, key.modulus) != 1:  # a shared factor would make the token recognisable
         raise unproven()
     hidden = encoded * pow(factor, key.exponent, key.modulus) % key.modulus
     return Blinded(hidden.to_bytes(key.size, "big"), pow(factor, -1, key.modulus))
 
 
 def read_blinded(key: PublicKey, message: bytes) -> int:
-    """Return the number that a blinded token is, or refuse what can never be signed."""
+    """Parse a blinded token as a number; refuse one that can't be signed."""
     number = int.from_bytes(message, "big")
     if len(message) != key.size or not 1 < number < key.modulus:
         raise Refused("bad-request", "That is no blinded token.", "Load the page anew.")
@@ -92,10 +93,10 @@ def read_blinded(key: PublicKey, message: bytes) -> int:
 
 
 def sign(key: PrivateKey, message: bytes, dice: Dice) -> bytes:
-    """Return the signature of a blinded token, or refuse what is none.
+    """Sign a blinded token; refuse a number that is no token.
 
-    Python's powers do not take the same time for all numbers. So what is raised is never what
-    was sent, but that times a random number's power, and times nothing that a sender has chosen.
+    Python's pow is not constant-time. So the number is first multiplied by the public power of a
+    random mask. Then the time of the private power tells the sender nothing about the key.
     """
     public = key.public
     number = read_blinded(public, message)
@@ -104,13 +105,13 @@ def sign(key: PrivateKey, message: bytes, dice: Dice) -> bytes:
         mask = int.from_bytes(dice.draw(public.size + 16), "big") % public.modulus
     masked = number * pow(mask, public.exponent, public.modulus) % public.modulus
     signed = _root(key, masked) * pow(mask, -1, public.modulus) % public.modulus
-    if pow(signed, public.exponent, public.modulus) != number:  # a fault would tell the key
+    if pow(signed, public.exponent, public.modulus) != number:  # a fault would reveal the key
         raise Bug("a blind signature that does not verify")
     return signed.to_bytes(public.size, "big")
 
 
 def unblind(key: PublicKey, signed: bytes, inverse: int) -> bytes:
-    """Return the token's signature; whoever asked for it checks it before it is used."""
+    """Unblind a signature; it is not verified here, so the caller must verify it."""
     number = int.from_bytes(signed, "big")
     if len(signed) != key.size or number >= key.modulus:
         raise Refused("bad-request", "That is no signature.", "Ask for the token again.")
@@ -118,13 +119,13 @@ def unblind(key: PublicKey, signed: bytes, inverse: int) -> bytes:
 
 
 def prove(key: PrivateKey, dice: Dice) -> tuple[bytes, ...]:
-    """Return the roots that show that this key marks nobody."""
+    """Compute the proof that the key can't mark people: roots of numbers derived from it."""
     size = key.public.size
     return tuple(sign(key, number.to_bytes(size, "big"), dice) for number in _nobodys(key.public))
 
 
 def is_proven(key: PublicKey, roots: Sequence[bytes]) -> bool:
-    """Say whether the key gives every unit one root, so that a blinded token could be any token."""
+    """Verify the proof of a key: every unit has exactly one root, so blinding is perfect."""
     is_sized = SMALLEST_KEY <= key.modulus.bit_length() <= LARGEST_KEY
     if not is_sized or key.modulus < 0 or key.modulus % 2 == 0:
         return False
@@ -138,7 +139,7 @@ def is_proven(key: PublicKey, roots: Sequence[bytes]) -> bool:
 
 
 def unproven() -> Refused:
-    """Return the refusal of a key that might mark people."""
+    """Return the refusal of a key that could mark people."""
     return Refused(
         "ballot-forged",
         "The key of this survey is not shown to sign for everybody alike.",
@@ -147,7 +148,7 @@ def unproven() -> Refused:
 
 
 def _nobodys(key: PublicKey) -> list[int]:
-    """Return numbers that follow from the key and that nobody has chosen: 2**-128 uneven."""
+    """Derive the proof's numbers from the key by a hash, with a bias of 2**-128."""
     start = _PROOF + key.modulus.to_bytes(key.size, "big")
     seeds = (hashlib.sha384(start + bytes([place])).digest() for place in range(ROOTS))
     wide = (int.from_bytes(_stretched(seed, key.size + 16), "big") for seed in seeds)
@@ -155,7 +156,7 @@ def _nobodys(key: PublicKey) -> list[int]:
 
 
 def encode(message: bytes, bits: int, salt: bytes) -> bytes:
-    """Return the message as EMSA-PSS has it (RFC 8017, 9.1.1), of so many bits."""
+    """Encode a message by EMSA-PSS (RFC 8017, 9.1.1) into that many bits."""
     length = (bits + 7) // 8
     if length < HASH_BYTES + len(salt) + 2:
         raise Bug("a key that is too short for its hash")
@@ -168,14 +169,14 @@ def encode(message: bytes, bits: int, salt: bytes) -> bytes:
 
 
 def _stretched(seed: bytes, length: int) -> bytes:
-    """Return MGF1 over SHA-384."""
+    """Compute the mask generation function MGF1 with SHA-384."""
     rounds = range(-(-length // HASH_BYTES))
     parts = (hashlib.sha384(seed + n.to_bytes(4, "big")).digest() for n in rounds)
     return b"".join(parts)[:length]
 
 
 def _root(key: PrivateKey, number: int) -> int:
-    """Return the private power, by the Chinese remainder theorem."""
+    """Compute the private RSA power by the Chinese remainder theorem."""
     by_p = pow(number, key.d % (key.p - 1), key.p)
     by_q = pow(number, key.d % (key.q - 1), key.q)
     return by_q + key.q * (pow(key.q, -1, key.p) * (by_p - by_q) % key.p)

@@ -1,4 +1,4 @@
-"""Surveys: try one out on made-up people, publish it, invite, answer without a browser, see."""
+"""The survey commands: simulate, preview, publish, invite, answer without a browser, results."""
 
 from __future__ import annotations
 
@@ -76,12 +76,12 @@ def preview(shell: Shell, design: str) -> None:
     shell.show({**shape, "table": table}, said + "\n".join(lines))
 
 
-def _off(one: Any) -> str:  # Any: what is to be expected of a question
+def _off(one: Any) -> str:  # Any: the Expected of a question
     return f"± {_size(one, one.error)}" if one.tells else "nothing is learnt"
 
 
 def _size(one: Any, size: float) -> str:  # Any: as above
-    """Return an error as people are shown it: of a number in its own unit, of a share in points."""
+    """Format an error: of a number in its own unit, of a share in percentage points."""
     if one.question.kind == "number":
         return f"{size:.3g} {one.question.unit}".strip()
     return f"{100 * size:.3g} points"
@@ -239,7 +239,10 @@ def answer(shell: Shell, survey_id: str, device: str | None) -> None:
 
 
 def _filled_in(asked: Any, own: KeptDevice) -> Waiting:  # Any: a published survey
-    """Say what it costs, ask everything, show what would be sent; answers are in memory alone."""
+    """Show the privacy statement, ask all questions, and confirm the report before it is kept.
+
+    The true answers stay in memory.
+    """
     survey, device = asked.survey, own.device()
     questions = list(enumerate(survey.questions, start=1))
     lines = ["What stands behind | is said by whoever asks:",
@@ -262,7 +265,7 @@ def _filled_in(asked: Any, own: KeptDevice) -> Waiting:  # Any: a published surv
 
 
 def _house(shell: Shell) -> Any:  # Any: the client's vault
-    """Open the house for somebody who has no token there, and needs none."""
+    """Connect to the vault without an access token, which respondents don't need."""
     if shell.is_remote:
         return shell.app.connect(str(shell.vault), token="")
     return shell.open()

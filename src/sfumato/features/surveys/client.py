@@ -1,7 +1,7 @@
-"""Surveys in Python: design one, see what it will tell, publish it, and simulate it first.
+"""Surveys in Python: design, preview, simulate and publish a survey.
 
-`sfumato.local_survey(design)` needs no vault. What it simulates is drawn by the very coins that
-respondents flip, on made-up people, so its errors are those that will come.
+`sfumato.local_survey(design)` needs no vault. A simulation runs the same randomisers as the
+respondents' devices on synthetic people, so its errors are those to expect.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ from sfumato.features.surveys.respondent_client import Coins, House
 from sfumato.features.surveys.tally import Tally
 
 Draw = Callable[[int], bytes]
-Shares = Mapping[str, float]  # answer -> how many of all people would give it
+Shares = Mapping[str, float]  # answer -> the share of people who would give it
 
 
 @dataclass(frozen=True)
 class Simulated:
-    """One answer of a simulated question: what is so, what was seen, what comes back."""
+    """One answer of a simulated question: the true share, the observed share, the estimate."""
 
     question: str
     answer: str
-    truth: float  # of the made-up people
-    observed: float  # of the reports, coins and all
+    truth: float  # the share among the synthetic people
+    observed: float  # the share among the randomised reports
     estimate: Estimate
 
     def __str__(self) -> str:
@@ -49,29 +49,29 @@ class Simulated:
 
 
 def nearest_share(value: float) -> float:
-    """Return the share nearest to an estimate, which may itself be below 0 or above 1."""
+    """Clamp an estimated share to 0 to 1; the unbiased estimate may be outside."""
     return min(1.0, max(0.0, value))
 
 
 def share_in_words(value: float) -> str:
-    """Return the nearest share, and where the estimate itself was none."""
+    """Format the clamped share; add the original estimate if clamping changed it."""
     nearest = nearest_share(value)
     return f"{nearest:.1%}" + ("" if nearest == value else f" (cut from {value:.1%})")
 
 
 @dataclass(frozen=True)
 class LocalSurvey:
-    """A survey as its owner designs it: checked, priced, and ready to be tried or published."""
+    """A survey design: validated, with its epsilon, ready to simulate or publish."""
 
     design: Mapping[str, object]
     draw: Draw
 
     def __post_init__(self) -> None:
-        _ = self.epsilon  # refuses what is no survey
+        _ = self.epsilon  # refuses an invalid design
 
     @property
     def epsilon(self) -> float:
-        """Return the epsilon of a whole ballot."""
+        """Return the epsilon of one whole ballot."""
         return float(self._drawn.epsilon)
 
     @property
@@ -88,16 +88,16 @@ class LocalSurvey:
         """Simulate the survey on synthetic people.
 
         Args:
-            shares: For the id of a question: the share of people who give each answer; the others
-                give none.
-            people: How many people; by default as many as the design expects.
+            shares: For each question id, the share of people who give each answer; the rest give
+                no answer.
+            people: The number of people; by default the number that the design expects.
 
         Returns:
             For each answer: the true share, the randomised share, and the estimate.
 
         Raises:
-            Refused: `bad-survey` for shares or questions that there are not, `bad-request` for too
-                few people.
+            Refused: `bad-survey` for unknown questions or answers, or invalid shares; `bad-request`
+                for too few people.
         """
         made = self._drawn
         size = made.survey.people if people is None else people
@@ -124,7 +124,7 @@ class LocalSurvey:
         """Publish the survey.
 
         Args:
-            house: The vault that is to have it.
+            house: The vault to publish in.
 
         Returns:
             The published survey; its id is its link.
@@ -139,7 +139,7 @@ class LocalSurvey:
         return Published(read_survey(dict(self.design)), PublicKey(1, 1))
 
     def _told(self, question: Question, shares: Shares, people: int) -> np.ndarray:
-        """Return the true answers of made-up people, in a random order of no matter."""
+        """Draw the true answers of synthetic people from the given shares."""
         if question.kind not in ("yes-no", "choice"):
             raise Refused(
                 "bad-survey",
@@ -178,7 +178,7 @@ def _check_simulated(survey: Survey, shares: Mapping[str, Shares], people: int) 
 
 @dataclass(frozen=True)
 class Coin:
-    """A share of yes through two coins, there and back."""
+    """A simulated share of yes: true, observed in randomised reports, and estimated back."""
 
     truth: float
     observed: float
@@ -186,7 +186,7 @@ class Coin:
     low: float
     high: float
     epsilon: float
-    error: float  # half an interval, at this share
+    error: float  # half the width of a 95 % interval at this share
 
 
 def two_coins(share: float, people: int, epsilon: Fraction | None, draw: Draw) -> Coin:
@@ -197,14 +197,14 @@ def two_coins(share: float, people: int, epsilon: Fraction | None, draw: Draw) -
     Args:
         share: The true share of yes.
         people: How many people.
-        epsilon: The epsilon of an answer; two fair coins, if there is none.
+        epsilon: The epsilon of an answer; if None, both coins are fair.
         draw: A source of random bytes.
 
     Returns:
         The true share, the randomised share, and the estimate with its 95 % interval.
 
     Raises:
-        Refused: `bad-request` for a share beyond 0 to 1, or fewer than two people.
+        Refused: `bad-request` for a share outside 0 to 1, or fewer than two people.
     """
     if not (0 <= share <= 1 and people >= 2):
         raise Refused("bad-request", "A share is 0 to 1, of 2 people at least.", "Mend it.")
@@ -225,7 +225,7 @@ def two_coins(share: float, people: int, epsilon: Fraction | None, draw: Draw) -
 
 
 def invite(house: House, survey: str, who: int | Sequence[str]) -> list[str]:
-    """Return new invitation codes, which are shown this once.
+    """Create invitation codes; they are shown only once.
 
     Args:
         house: The vault that has the survey.
@@ -236,7 +236,7 @@ def invite(house: House, survey: str, who: int | Sequence[str]) -> list[str]:
         The codes.
 
     Raises:
-        Refused: `survey-unknown`.
+        Refused: `survey-unknown` for a survey that is not yours.
     """
     asked: Json = {"count": who} if isinstance(who, int) else {"people": list(who)}
     made = house.call("invite-to-survey", {"survey": survey, **asked}).get("codes")

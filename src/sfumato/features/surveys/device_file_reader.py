@@ -1,4 +1,4 @@
-"""The files of a respondent's device, read: what is damaged is refused, never taken for nothing."""
+"""Read the files of a respondent's device; refuse a damaged file, never treat it as empty."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ ANOTHER: Final = (
 
 
 def kept_text(path: Path, what: str) -> str | None:
-    """Return what a file says, or None where there is none; refuse one that cannot be read."""
+    """Return a file's text, or None if there is no file; refuse one that can't be read."""
     try:
         return path.read_text("ascii")
     except FileNotFoundError:
@@ -24,7 +24,7 @@ def kept_text(path: Path, what: str) -> str | None:
 
 
 def unreadable(path: Path, what: str) -> Refused:
-    """Return the refusal of a file that was damaged: it no longer says what it is kept for."""
+    """Return the refusal of a damaged device file."""
     return Refused(
         "not-allowed",
         f"{path} does not say {what}.",

@@ -1,8 +1,8 @@
-"""A respondent's device that is kept in files: a secret, and beside it what must not be forgotten.
+"""Keep a respondent's device in files: its secret, unsent ballots, and what it has answered.
 
-That is what was answered of each series, a ballot that waits, which surveys were answered, and what
-every ballot that left gave away. Each is on the disk before anything that hangs on it is sent: a
-fall at any moment draws no coin anew, and costs nobody their voice or their sum.
+The files next to the secret hold the answered waves of each series, unsent ballots, answered
+surveys, and each ballot's epsilon. Each file is written durably before a message that depends on it
+is sent. So a crash at any moment draws no new noise and loses no ballot and no cost.
 """
 
 from __future__ import annotations
@@ -41,16 +41,16 @@ from sfumato.features.surveys.respondent_client import (
 )
 from sfumato.system.durable_files import make_folder
 
-FOR_GOOD: Final = (  # as the respondent's page (survey.js): the same ballot can never count then
+FOR_GOOD: Final = (  # as in survey.js: after such a refusal the same ballot can never count
     "bad-report", "bad-request", "ballot-spent", "budget-exceeded", "invitation-unknown",
     "invitation-used", "survey-not-open", "survey-unknown",
 )  # fmt: skip
-_IDS: Final = re.compile(r"([a-z2-7]{32}\n)+")  # of surveys, a line each
+_IDS: Final = re.compile(r"([a-z2-7]{32}\n)+")  # survey ids, one a line
 
 
 @dataclass(frozen=True)
 class KeptDevice:
-    """One respondent's device, whose secret lies in this file and is made at its first use."""
+    """One respondent's device, stored in files; its secret is created at the first use."""
 
     path: Path
     draw: Callable[[int], bytes]
@@ -70,7 +70,7 @@ class KeptDevice:
             What was sent.
 
         Raises:
-            Refused: `not-allowed` if this device has answered it, `survey-not-open`,
+            Refused: `not-allowed` if this device has answered the survey, `survey-not-open`,
                 `invitation-unknown` or `ballot-forged`.
         """
         made = proven(house, survey)
@@ -78,9 +78,9 @@ class KeptDevice:
         return self.send(house, made, waiting or self.begun(made, invitation, truths))
 
     def waiting(self, made: Published) -> Waiting | None:
-        """Return the ballot that waits to be sent, if one does.
+        """Return the stored ballot that was not sent yet, or None.
 
-        It was randomised before, so it is sent whatever became of the secret.
+        It is randomised already, so sending it does not need the device's secret.
 
         Args:
             made: The published survey.
@@ -89,7 +89,8 @@ class KeptDevice:
             The ballot, or None.
 
         Raises:
-            Refused: `not-allowed` if this device may not answer (again).
+            Refused: `not-allowed` if this device has answered the survey or lacks a file;
+                `bad-survey` for a wave that differs from the wave that this device has answered.
         """
         self._check_first(made.id)
         found = kept_ballot(self.path, made.id)
@@ -99,11 +100,11 @@ class KeptDevice:
         return found
 
     def device(self) -> Device:
-        """Return the device, with what it has answered of series of surveys."""
+        """Return the device with its secret and its record of answered series."""
         return Device(self._secret(), Coins(self.draw), kept_waves(self.path))
 
     def begun(self, made: Published, invitation: str, truths: Mapping[str, Truth]) -> Waiting:
-        """Randomise the answers and write the ballot to disk; nothing is sent yet.
+        """Randomise the answers and store the ballot durably; nothing is sent yet.
 
         Args:
             made: The published survey.
@@ -114,10 +115,10 @@ class KeptDevice:
             The ballot.
 
         Raises:
-            Refused: `not-allowed` if a ballot waits already.
+            Refused: `not-allowed` if an unsent ballot is stored already.
         """
         with self._alone():
-            if self.waiting(made) is not None:  # since it was looked for
+            if self.waiting(made) is not None:  # another process stored one meanwhile
                 raise Refused(
                     "not-allowed",
                     "A ballot that this device has begun elsewhere waits for this survey.",
@@ -125,13 +126,13 @@ class KeptDevice:
                 )
             own = self.device()
             waiting = own.begun(made, invitation, truths)
-            if made.survey.series or not self._has_answered:  # the first ballot begins the list
+            if made.survey.series or not self._has_answered:  # at first, an empty record
                 keep_waves(self.path, own.waves or {})
             keep_ballot(self.path, waiting)
         return waiting
 
     def send(self, house: House, made: Published, waiting: Waiting) -> Prepared:
-        """Send a ballot that waits; if the vault refuses it for good, it waits no longer.
+        """Send a stored ballot; delete it once it was counted or refused for good.
 
         Args:
             house: The vault that has the survey.
@@ -159,14 +160,14 @@ class KeptDevice:
 
     @property
     def spent(self) -> Fraction:
-        """Return what all ballots that left this device gave away."""
+        """Return the total epsilon of all ballots that this device sent."""
         return sum(self._costs().values(), Fraction(0))
 
     def _note(self, made: Published, waiting: Waiting) -> None:
-        """Write down what the report gives away before it leaves; sent again, it counts once.
+        """Store the report's epsilon before it is sent; sending it again counts it once.
 
-        Under what was blinded, which nobody can connect with the report: a mark would show to
-        whoever takes this device which of all reports is theirs.
+        The entry is keyed by the blinded token, which can't be linked to the report. The report's
+        mark would show to a thief of this device which public report is the owner's.
         """
         parts = read_report(made, waiting.said)
         cost = sum((made.costs[one.question] for one in parts), Fraction(0))
@@ -177,9 +178,10 @@ class KeptDevice:
 
     @contextlib.contextmanager
     def _alone(self) -> Iterator[None]:
-        """Be the only one, of this process or any, that reads these files and writes them anew.
+        """Hold an exclusive file lock while these files are read and rewritten.
 
-        Two that each forget what the other wrote would answer two kinds of waves with one device.
+        Without it, two processes could overwrite each other's records, and one device could answer
+        two waves that differ.
         """
         make_folder(self.path.parent)
         lock = self.path.with_name(f"{self.path.name}.lock")
@@ -200,9 +202,12 @@ class KeptDevice:
         raise unreadable(self._spent, what)
 
     def _check_first(self, survey: str) -> None:
-        """Refuse a second answer: equal answers of two people would be equal reports."""
+        """Refuse a second answer to a survey.
+
+        Two people with the same answers would send equal reports from one device.
+        """
         if survey in self._done():
-            forget_ballot(self.path, survey)  # it has arrived, and this device fell just then
+            forget_ballot(self.path, survey)  # left by a crash after the ballot was counted
             raise Refused(
                 "not-allowed",
                 "This device has answered this survey.",
@@ -210,7 +215,7 @@ class KeptDevice:
             )
 
     def _check_none_left(self, survey: str) -> None:
-        """Refuse a survey that was paid for: its ballot has left, whatever else was lost."""
+        """Refuse a survey with a stored cost: its ballot was sent, even if other files are lost."""
         if any(name.startswith(f"{survey} ") for name in self._costs()):
             raise Refused(
                 "not-allowed",
@@ -219,9 +224,10 @@ class KeptDevice:
             )
 
     def _check_waves(self, made: Published) -> None:
-        """Refuse a wave that asks otherwise, and any where what was answered of series is lost.
+        """Refuse a wave that differs from its series, and every wave if the record is lost.
 
-        Of a lost list every wave is the first; so a device has one from its first ballot on.
+        Without the record each wave would look like the first. So the device creates the record at
+        its first ballot.
         """
         waves = self.device().waves or {}
         if made.survey.series and self._has_answered and not waves_at(self.path).exists():
@@ -234,7 +240,7 @@ class KeptDevice:
         check_wave(made, waves)
 
     def _done(self) -> list[str]:
-        """Return the ids of what was answered; refuse a list that is none, or is cut."""
+        """Return the ids of the answered surveys; refuse a damaged or truncated file."""
         what = "which surveys this device has answered"
         text = kept_text(self._answered, what)
         if text is not None and not _IDS.fullmatch(text):
@@ -242,7 +248,7 @@ class KeptDevice:
         return (text or "").split()
 
     def _secret(self) -> bytes:
-        """Return the device's secret, made once, in a file that nobody else may read."""
+        """Return the device's secret; create it once, in a private file."""
         found, is_private = b"", False
         with contextlib.suppress(OSError):
             if not self.path.exists():
@@ -259,11 +265,14 @@ class KeptDevice:
         return found
 
     def _check_new(self) -> None:
-        """Refuse to begin anew where a device was: a fresh secret would answer again, otherwise."""
+        """Refuse to create a new secret next to the records of an older one.
+
+        A new secret would draw new noise for the same questions.
+        """
         there = [
             path for path in (self._answered, self._spent, waves_at(self.path)) if path.exists()
         ]
-        if there and not self.path.exists():  # another process may have made it just now
+        if there and not self.path.exists():  # unless another process has just created it
             raise Refused(
                 "not-allowed",
                 f"{self.path}, the secret of this device, is gone, and what it answered "
@@ -272,11 +281,11 @@ class KeptDevice:
             )
 
     def _make(self) -> None:
-        """Write a fresh secret durably: in one step, and never over one that is there."""
+        """Write a new secret durably and atomically; never overwrite an existing one."""
         make_folder(self.path.parent)
-        secret, name = self.draw(SECRET_BYTES), self.draw(8).hex()  # a draft of nobody else's
+        secret, name = self.draw(SECRET_BYTES), self.draw(8).hex()  # a draft name of its own
         draft = on_disk(self.path.with_name(f"{self.path.name}.{name}"), secret)
-        with contextlib.suppress(FileExistsError):  # another process was first: its secret stands
+        with contextlib.suppress(FileExistsError):  # another process was first: keep its secret
             os.link(draft, self.path)
         draft.unlink()
 

@@ -1,7 +1,7 @@
-"""What can be learnt about a respondent, in words: worked out on their device, before they answer.
+"""Tell respondents what can be learnt about them, computed on their own device.
 
-The survey's text has its coins, and its id is the digest of that text. So nothing that a house says
-of its own odds is needed here, or looked at.
+The published text contains the randomisers, and the survey's id is the digest of that text. So the
+device needs no statement from the server, and uses none.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ _NOT_HIDDEN: Final = (
 
 
 def device_privacy_statement(made: Published) -> list[str]:
-    """Return what one ballot gives away, in odds and words: as the respondent's page has it.
+    """Return the privacy statement of one ballot, line by line, as on the respondent's page.
 
-    No word of whoever asks is in it, which could pass for the device's own: questions have numbers.
+    It contains none of the owner's text, which could imitate the device's: questions have numbers.
     """
     told = privacy_statement(_without_their_words(made))
     is_drawn = made.survey.asked_each < len(made.survey.questions)
@@ -41,7 +41,7 @@ def device_privacy_statement(made: Published) -> list[str]:
 
 
 def adds_up(made: Published) -> str:
-    """Return who adds up what a respondent gives away in several surveys."""
+    """Say who adds up a respondent's epsilon over several surveys."""
     return (
         "The house adds up what you give away only if it invited you by name: then over all "
         f"surveys of this owner, up to epsilon {_up(made.survey.lifetime)}. An invitation without "
@@ -50,7 +50,7 @@ def adds_up(made: Published) -> str:
 
 
 def summed(spent: Fraction) -> str:
-    """Return what a device has given away so far."""
+    """Say what this device has given away so far, as epsilon and as certainty of a guess."""
     return (
         f"In all surveys that were answered with this device: epsilon {_up(spent)}. Somebody who "
         "saw every report of yours, and knew it for yours, could become "
@@ -64,12 +64,12 @@ def _without_their_words(made: Published) -> Published:
 
 
 def _each(told: dict[str, object]) -> list[dict[str, Any]]:
-    odds: Any = told["questions"]  # Any: as services and pages have it, too
+    odds: Any = told["questions"]  # Any: JSON values
     return list(odds)
 
 
 def _odds(one: dict[str, Any]) -> str:  # Any: as above
-    """Return how often a report is due to the truth, and what is sent."""
+    """Say how often a report follows the true answer, and what is sent."""
     if one["ways"]:
         whose = "have their own answer sent"
         among = "" if one["required"] else ", “no answer” among them"

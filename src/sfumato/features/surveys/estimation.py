@@ -1,11 +1,12 @@
-"""What the reports of a survey tell: shares and means with intervals, and what liars could move.
+"""Estimate shares and means from a survey's reports, with intervals and the effect of liars.
 
 A share comes from dp/local/frequency_estimation.py, the mean of numbers on a grid from
-features/surveys/mean_interval.py. A mean of two ends, and a preference between two, is a ratio of
-two estimates (of all who answered, those who counted as the higher). Fieller's interval holds for
-it where both were said often (soundness rule 4). Below that his variances are guesses, so two
-intervals that never fall short are joined: one for how many answered, one for which of the two was
-said.
+features/surveys/mean_interval.py. In format 1, and in waves with `ever`, a number is reported as
+`low` or `high`. So its mean is a ratio of two estimates: of all who answered, the share of the
+higher. A ranking's preference between two options is such a ratio, too. Fieller's interval covers
+it if both outcomes were reported often (soundness rule 4). For rare outcomes its variances are
+unreliable. Then two conservative intervals are combined: one for the share who answered, one for
+which of the two they reported.
 """
 
 from __future__ import annotations
@@ -46,27 +47,27 @@ from sfumato.features.surveys.randomisation import (
 from sfumato.features.surveys.tally import Tally
 
 CONFIDENCE: Final = 0.95
-ADDABLE: Final = ("yes-no", "choice")  # kinds of which everybody gives one answer, or none
-LIARS: Final = Fraction(1, 100)  # of all reports: what the bound beside an estimate is stated for
-TRIED: Final = tuple(map(Fraction, ("0.25", "0.5", "1", "2", "3", "4")))  # beside one's own epsilon
-_SURE_WHO_ANSWERED: Final = 0.99  # what that interval may miss, and the other, add up to 5 %
+ADDABLE: Final = ("yes-no", "choice")  # kinds with one answer per person, so shares add up to 1
+LIARS: Final = Fraction(1, 100)  # of all reports: the share of liars that bounds are stated for
+TRIED: Final = tuple(map(Fraction, ("0.25", "0.5", "1", "2", "3", "4")))  # epsilons of a preview
+_SURE_WHO_ANSWERED: Final = 0.99  # the two failure chances, 1 % and 4 %, add up to 5 %
 _SURE_WHICH: Final = 0.96
-_LEAST: Final = 1e-12  # for nobody who answered: the way back divides by their share
+_LEAST: Final = 1e-12  # the smallest share who answered: estimates divide by that share
 _Z: Final = NormalDist().inv_cdf((1 + CONFIDENCE) / 2)
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """One number of a survey's result, with its interval."""
+    """One estimate of a survey's result, with its 95 % interval."""
 
     label: str
     value: float
     low: float
     high: float
-    liars: float  # what one report in a hundred, all lying alike, could move it by at most
+    liars: float  # the most that one report in a hundred, all lying alike, can change the value
 
     def shape(self) -> dict[str, object]:
-        """Return it as JSON."""
+        """Return the estimate as JSON values."""
         return {
             "label": self.label,
             "value": self.value,
@@ -78,15 +79,15 @@ class Estimate:
 
 @dataclass(frozen=True)
 class Answered:
-    """What is known of one question."""
+    """The estimates of one question."""
 
     question: Question
-    people: int  # whose ballots had a part of this question
+    people: int  # the number of ballots with an answer to this question
     measure: str  # share, mean or first
     estimates: tuple[Estimate, ...]
 
     def shape(self) -> dict[str, object]:
-        """Return it as JSON."""
+        """Return the question and its estimates as JSON values."""
         return {
             "id": self.question.id,
             "text": self.question.text,
@@ -99,17 +100,18 @@ class Answered:
 
 
 def results(published: Published, tally: Tally) -> tuple[Answered, ...]:
-    """Return what the counted reports tell of every question; of too few, nothing."""
+    """Estimate every question from the tally; a slot with fewer than two reports is left out."""
     questions, coins = published.survey.questions, published.coins
     parts = zip(questions, coins, tally.counts, strict=True)
     return tuple(_answered(question, coin, of, tally.reports) for question, coin, of in parts)
 
 
 def adding_up(found: Sequence[Answered]) -> tuple[Answered, ...]:
-    """Return the same with the shares of each yes or no, or choice, moved so that they add up to 1.
+    """Project the shares of each yes-no or choice question so that they add up to 1.
 
-    They are the nearest such shares (dp/local/simplex_projection.py): post-processing, which is
-    free. The intervals belong to the estimates as they were, and hold for the truth as before.
+    These are the nearest such shares (dp/local/simplex_projection.py). This is post-processing,
+    which costs nothing. The intervals still cover the truth: they belong to the original estimates
+    and are only widened to include the new shares.
     """
     return tuple(_adding_up(one) if one.question.kind in ADDABLE else one for one in found)
 
@@ -202,7 +204,7 @@ def _firsts(question: Question, coin: Answers, slots: _Slots, reports: int) -> I
 def _ratio(
     label: str, coin: Answers, counts: tuple[int, ...], places: tuple[int, int], reports: int
 ) -> Estimate:
-    """Return the share of the first among the first and the second, silence left out."""
+    """Estimate a / (a + b) for two outcomes a and b of one question, without "no answer"."""
     if isinstance(coin, Subset):
         raise Bug("a ratio is of one thing that was said and another")
     people, contrast = sum(counts), float(coin.contrast)
@@ -225,31 +227,32 @@ def _ratio(
 
 
 def _moved(coin: Answers, people: int, reports: int) -> float:
-    """Return how far liars move a share: each of them picks the slot that all of them lie in.
+    """Bound how far false reports can change a share if all liars answer the same slot.
 
-    So they may be a greater share of the people in that slot than of all reports (soundness rule
-    35).
+    They choose their slot, so they can be a larger share of that slot than of all reports
+    (soundness rule 35).
     """
     return float(_in_slot(people, reports) / coin.contrast)
 
 
 def _moved_number(question: Question, coin: Numbers, people: int, reports: int) -> float:
-    """Return how far liars move the sum of numbers, per person who was asked."""
+    """Bound how far false reports can change the sum of numbers, per respondent of the slot."""
     return float(moved_mean(coin, _in_slot(people, reports)) * unit_of(question))
 
 
 def _in_slot(people: int, reports: int) -> Fraction:
-    """Return the share of liars in one slot that all of them pick."""
+    """Return the share of liars in a slot if all of them choose it, at most 1."""
     return min(Fraction(1), LIARS * reports / people)
 
 
 def _joined(coin: KAry | Waves, counts: tuple[int, int], people: int) -> tuple[float, float]:
-    """Return an interval for the ratio that holds however few there are.
+    """Return an interval for the ratio that is valid for any number of reports.
 
-    Of a report that says one of the two, the chance p that it says the first is
-    (chance + contrast * share * ratio) / (2 * chance + contrast * share), the chances of the two
-    being equal to a word (random_words.proof.md). Solved for the ratio it
-    grows with p, and goes one way with the share of who answered: the ends are at the ends.
+    Let p be the probability that a report is the first outcome, given that it is one of the two:
+    p = (chance + contrast * share * ratio) / (2 * chance + contrast * share). Both outcomes have
+    the same chance up to one random word (random_words.proof.md). Solved for the ratio, this is
+    increasing in p and monotone in the share who answered. So the interval's ends are reached at
+    the ends of the intervals for p and for the share.
     """
     said = sum(counts)
     chance, contrast = float(coin.by_chance[0]), float(coin.contrast)
@@ -270,7 +273,7 @@ def _between(seen: int, people: int, confidence: float) -> tuple[float, float]:
 def _fieller(
     means: tuple[float, float], variances: tuple[float, float, float]
 ) -> tuple[float, float]:
-    """Return Fieller's interval for a / s, within 0 to 1; all of it where s may be nothing."""
+    """Return Fieller's interval for a / s within 0 to 1; all of 0 to 1 if s may be zero."""
     (a, s), (v_aa, v_as, v_ss) = means, variances
     square = s * s - _Z**2 * v_ss
     half = a * s - _Z**2 * v_as
@@ -283,21 +286,21 @@ def _fieller(
 
 @dataclass(frozen=True)
 class Expected:
-    """How far off each question's estimates will be, with so many people and this epsilon."""
+    """The expected error of one question, at the survey's epsilon and number of people."""
 
     question: Question
-    people: int  # whose ballots will have that part
-    error: float  # half the width of a 95 % interval, at a share of a half
-    odds: int  # out of a hundred reports, how many say the truth
-    liars: float
+    people: int  # the expected number of reports of one slot
+    error: float  # half the width of a 95 % interval; for a share, at one half
+    odds: int  # how many of a hundred reports say the truth
+    liars: float  # as in Estimate
 
     @property
     def tells(self) -> bool:
-        """Say whether anything is learnt: the interval is narrower than all that could be."""
+        """Say whether the estimate is useful: its interval is narrower than all possible values."""
         return self.error < _width(self.question) / 2
 
     def shape(self) -> dict[str, object]:
-        """Return it as JSON."""
+        """Return the expected error as JSON values."""
         return {
             "id": self.question.id,
             "kind": self.question.kind,
@@ -310,7 +313,7 @@ class Expected:
 
 
 def expected(survey: Survey) -> tuple[Expected, ...]:
-    """Return the expected error of each question, from the survey alone (soundness rule 4)."""
+    """Compute the expected error of each question from the design alone (soundness rule 4)."""
     coins = coins_of(survey)
     asked = survey.people * survey.asked_each // len(survey.questions)
     return tuple(
@@ -320,7 +323,7 @@ def expected(survey: Survey) -> tuple[Expected, ...]:
 
 
 def tried(survey: Survey) -> tuple[tuple[Fraction, tuple[Expected, ...]], ...]:
-    """Return what to expect of the same survey with other epsilons: those that it could have."""
+    """Compute the expected errors at other epsilons, as far as the survey allows them."""
     found = ((epsilon, _tried(survey, epsilon)) for epsilon in TRIED)
     return tuple((epsilon, made) for epsilon, made in found if made)
 
@@ -330,7 +333,7 @@ def _tried(survey: Survey, epsilon: Fraction) -> tuple[Expected, ...]:
         return ()
     try:
         return expected(replace(survey, epsilon=epsilon))
-    except Refused:  # dice, or any coins, are not so unfair
+    except Refused:  # no randomiser, or no dice, has so small an epsilon
         return ()
 
 
@@ -349,10 +352,10 @@ def _expected(question: Question, coin: Coin, asked: int, reports: int) -> Expec
 
 
 def _width(question: Question) -> int:
-    """Return how far apart the ends of what could come back are."""
+    """Return the width of the range of possible values: of a share, 1."""
     return question.high - question.low if question.kind == "number" else 1
 
 
 def _truths(coin: Answers) -> float:
-    """Return how often a report says the truth, or lists it: on purpose, or by chance."""
+    """Return the probability that a report states or lists the truth, by design or by chance."""
     return float(coin.contrast) + float(coin.by_chance[0])

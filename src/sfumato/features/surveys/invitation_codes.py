@@ -1,4 +1,4 @@
-"""Invitation codes, which a person can read out and type; and bytes as they travel."""
+"""Invitation codes that people can type, and the base64url encoding of tokens."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ _LETTERS: Final = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZ234567")
 
 
 def make_code(dice: Dice) -> str:
-    """Return a new code, in groups of four letters."""
+    """Create a random invitation code, in groups of four letters."""
     letters = base64.b32encode(dice.draw(CODE_BYTES)).decode("ascii")
     return "-".join(letters[at : at + 4] for at in range(0, 16, 4))
 
 
 def code_digest(code: str) -> str:
-    """Return what is kept of a code, however it was typed; or refuse what was never one."""
+    """Return the digest under which a typed code is stored; refuse text that is no code."""
     letters = code.upper().replace("-", "").replace(" ", "") if len(code) <= 40 else ""
     if len(letters) != 16 or not set(letters) <= _LETTERS:
         raise unknown_invitation()
@@ -33,7 +33,7 @@ def code_digest(code: str) -> str:
 
 
 def unknown_invitation() -> Refused:
-    """Return the one refusal for every code that opens nothing."""
+    """Return the refusal of a code, the same for malformed and for unknown codes."""
     return Refused(
         "invitation-unknown",
         "This survey has no such invitation.",
@@ -42,16 +42,16 @@ def unknown_invitation() -> Refused:
 
 
 def shown_bytes(value: bytes) -> str:
-    """Return the bytes as they travel."""
+    """Encode bytes as base64url without padding."""
     return _shown(value).decode("ascii")
 
 
 def read_bytes(text: str, size: int, name: str) -> bytes:
-    """Return that many bytes, as they travel in one way only; or refuse."""
+    """Decode base64url of exactly `size` bytes; refuse any non-canonical encoding."""
     value, sent = None, text.encode("ascii", "replace")
     with contextlib.suppress(binascii.Error):
         value = binascii.a2b_base64(sent.translate(_FROM_ADDRESS) + b"=" * (-len(sent) % 4))
-    if value is None or len(value) != size or _shown(value) != sent:  # the decoder is lenient
+    if value is None or len(value) != size or _shown(value) != sent:  # a2b_base64 is lenient
         raise Refused("bad-request", f"{name} is not {size} bytes.", "Load the page anew.")
     return value
 

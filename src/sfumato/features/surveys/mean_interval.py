@@ -1,11 +1,11 @@
-"""The mean of numbers that were said on a grid, with an interval that holds however few answered.
+"""Estimate the mean of randomised numbers on a grid, with an interval valid for any sample size.
 
-Each report says something of its number and of whether there was one; for a ratio r, what it says
-of (number - r * there was one) has the mean 0 where r is the true one. Where the deviations of many
-reports have evened out, Fieller's interval serves (dp/local/mean_estimation.py). Before that the
-deviations that were seen are a guess - nobody may have said yet what one in fifty would say - so
-the interval is of all r that Bernstein's bound does not exclude, with the largest variance that any
-numbers could give: it never falls short, and is wider than need be.
+Each report gives unbiased estimates of its number and of whether there was one. For a ratio r, the
+estimate of (number - r * answered) has mean 0 if r is the true mean. With many reports Fieller's
+interval is used (dp/local/mean_estimation.py). With few, the observed variance is unreliable: a
+report that one in fifty would send may not have come yet. Then the interval is all r that
+Bernstein's bound does not exclude, with the largest variance that any numbers could have. That
+interval is conservative: it never covers too little, and is wider than necessary.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from sfumato.dp.local.numeric_response import Line, Numbers
 Floats = NDArray[np.float64]
 Booleans = NDArray[np.bool_]
 _PLACES: Final = 401
-_OFTEN: Final = 200  # evened out: so many times the square of the largest deviation, in all
+_OFTEN: Final = 200  # Fieller needs a total variance of so many squared largest deviations
 
 
 def mean_of(tally: NumberTally, confidence: float) -> Mean:
-    """Return the mean behind a tally of two people or more."""
+    """Estimate the mean, with its interval, from a tally of at least two people."""
     found = estimate_mean(tally, confidence)
     squares = tally.people * (found.gave * found.std) ** 2 * tally.people
     if found.gave > 0 and squares >= _OFTEN * _widest(tally.oracle, np.array([found.mean]))[0] ** 2:
@@ -38,7 +38,7 @@ def mean_of(tally: NumberTally, confidence: float) -> Mean:
 
 
 def _bounded(tally: NumberTally, confidence: float) -> tuple[float, float]:
-    """Return the ends of all means that Bernstein's bound allows."""
+    """Return the ends of the interval of means that Bernstein's bound allows."""
     steps, (total, gave) = float(tally.oracle.steps), _sums(tally)
     likely = min(max(total / gave, 0.0), steps) if gave > 0 else steps / 2
 
@@ -57,8 +57,8 @@ def _bounded(tally: NumberTally, confidence: float) -> tuple[float, float]:
 
 
 def _furthest(are_allowed: Callable[[Floats], Booleans], start: float, end: float) -> float | None:
-    """Return the furthest allowed place on the way, and a little more; None where there is none."""
-    for _ in range(2):  # coarsely, then between the last that is allowed and the next
+    """Search from start to end for the last allowed value, rounded outwards; None if none is."""
+    for _ in range(2):  # a coarse grid, then a fine one past the last allowed value
         places = np.linspace(start, end, _PLACES)
         allowed = np.flatnonzero(are_allowed(places))
         if not len(allowed):
@@ -69,7 +69,7 @@ def _furthest(are_allowed: Callable[[Floats], Booleans], start: float, end: floa
 
 
 def _sums(tally: NumberTally) -> tuple[float, float]:
-    """Return what all reports say of their numbers together, and of how many gave one."""
+    """Return the unbiased estimates of the sum of numbers and of how many people gave one."""
     total = gave = 0.0
     for line, row in zip(tally.oracle.lines, tally.counts, strict=True):
         people, silent, places, _ = (float(count) for count in row)
@@ -81,10 +81,10 @@ def _sums(tally: NumberTally) -> tuple[float, float]:
 
 
 def _variance(oracle: Numbers, ratios: Floats) -> Floats:
-    """Return for each ratio the largest variance that any numbers with that mean could give.
+    """Return for each ratio the largest variance of a report over all numbers with that mean.
 
-    Of a number it is a parabola of that number. Where that is hollow, numbers at both ends with the
-    mean in question give most; where it is not, the mean itself does; or it is silence.
+    The variance is a quadratic function of the number. If it is convex, numbers at both ends give
+    the largest mean variance; if concave, the mean itself does. "No answer" is the third candidate.
     """
     steps = oracle.steps
     low, high, between = (
@@ -97,7 +97,7 @@ def _variance(oracle: Numbers, ratios: Floats) -> Floats:
 
 
 def _square(line: Line, number: float | Floats, ratios: Floats) -> Floats:
-    """Return the mean square of what is said of (number - ratio), where that is the number."""
+    """Return the mean square of a report's estimate of (number - ratio), for this number."""
     truth, weight, quiet = float(line.truth), float(line.middle) + ratios, float(line.silence)
     a, b, c = map(float, line.squares)
     place = truth * (number + float(line.middle)) + float(line.rest)
@@ -107,7 +107,7 @@ def _square(line: Line, number: float | Floats, ratios: Floats) -> Floats:
 
 
 def _quiet_square(line: Line, ratios: Floats) -> Floats:
-    """Return the same, where there is no number."""
+    """Return the mean square of a report's estimate if the person gives no answer."""
     truth, weight = float(line.truth), float(line.middle) + ratios
     quiet = truth + float(line.silence)
     place = float(line.rest) + weight * quiet
@@ -116,7 +116,7 @@ def _quiet_square(line: Line, ratios: Floats) -> Floats:
 
 
 def _widest(oracle: Numbers, ratios: Floats) -> Floats:
-    """Return the furthest that any report lies from what it means, for each ratio."""
+    """Return for each ratio the largest absolute deviation of any report's estimate."""
     furthest = np.zeros(len(ratios))
     for line in oracle.lines:
         truth, weight = float(line.truth), float(line.middle) + ratios

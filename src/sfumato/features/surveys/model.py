@@ -1,8 +1,8 @@
-"""What a survey is: who asks, what is asked, and how much one respondent gives away at most.
+"""Survey definitions: the questions, the epsilon of a ballot, and the strict JSON reader.
 
-A definition is read once, strictly, and then stands: its canonical JSON, together with the key
-that signs ballot tokens, is what the survey's id is the digest of. Whoever has the link has the
-whole of it, so nobody can be shown other questions, other coins or another key than the next.
+A published definition never changes. The survey's id, which is in its link, is a digest of the
+canonical JSON and of the key that signs ballot tokens. So the server can't show two respondents
+different questions, randomisers or keys under one link.
 """
 
 from __future__ import annotations
@@ -30,21 +30,21 @@ NO_ANSWER: Final = "no answer"
 FORMATS: Final = (
     1,
     2,
-)  # 1 has k-ary coins alone (features/surveys/randomisation.py); both are read for ever
+)  # 1 has k-ary response alone (features/surveys/randomisation.py); both stay readable for ever
 FORMAT: Final = 2
 MOST_QUESTIONS, MOST_OPTIONS, MOST_RANKED = 20, 20, 8
-MOST_THROWN: Final = 5  # options that one die chooses among, and no answer
-LARGEST: Final = Fraction(10)  # more than this per ballot hides nobody
+MOST_THROWN: Final = 5  # options on paper: with "no answer" they are the six sides of a die
+LARGEST: Final = Fraction(10)  # a larger epsilon of a ballot hides nobody
 SMALLEST: Final = Fraction(1, 100)
 LARGEST_NUMBER: Final = 10**9
-FEWEST: Final = 10  # answers before estimates show
+FEWEST: Final = 10  # the lowest `minimum` that a survey may set
 _ID_BYTES: Final = 20
 _DOMAIN: Final = b"sfumato-survey/1\n"
 
 
 @dataclass(frozen=True)
 class Question:
-    """One question; "no answer" is something that can be said, unless the design leaves it out."""
+    """One question of a survey; "no answer" is one of its answers unless it is required."""
 
     id: str
     text: str
@@ -53,14 +53,14 @@ class Question:
     low: int = 0  # of a number
     high: int = 0
     unit: str = ""
-    is_required: bool = False  # of a yes or no, or a choice: nobody can say "no answer"
+    is_required: bool = False  # for yes-no and choice: "no answer" isn't offered
 
     @property
     def slots(self) -> int:
-        """Return how many sub-questions there are, one of which is drawn for each respondent.
+        """Return the number of sub-questions (slots); each device answers one, drawn at random.
 
-        Several choices ask of one option whether it was ticked; a ranking asks of one pair which
-        of the two comes first. Which one is drawn without a look at the answer (soundness rule 31).
+        A sub-question of `several` asks whether one option is ticked. One of `ranking` asks which
+        option of a pair comes first. The draw does not depend on the answer (soundness rule 31).
         """
         if self.kind == "several":
             return len(self.options)
@@ -68,22 +68,22 @@ class Question:
 
     @property
     def pairs(self) -> tuple[tuple[int, int], ...]:
-        """Return the pairs of a ranking's options, in order."""
+        """Return all pairs of a ranking's options, as indexes in lexicographic order."""
         return tuple(combinations(range(len(self.options)), 2)) if self.kind == "ranking" else ()
 
     @property
     def categories(self) -> int:
-        """Return in how many ways a sub-question is answered; the last is no answer, if any is."""
+        """Return the number of answers to a sub-question; "no answer" is last, if offered."""
         answers = len(self.options) if self.kind == "choice" else 2
         return answers if self.is_required else answers + 1
 
     @property
     def words(self) -> tuple[str, ...]:
-        """Return the answers of a yes or no, or a choice, in their order."""
+        """Return the answer texts of a yes-no or choice question, in category order."""
         return (*(self.options or ("yes", "no")), *(() if self.is_required else (NO_ANSWER,)))
 
     def said(self, slot: int, category: int) -> str:
-        """Return in words what one randomised answer says."""
+        """Return one randomised answer in words."""
         if category == self.categories - 1 and not self.is_required:
             return NO_ANSWER
         if self.kind == "choice":
@@ -103,19 +103,19 @@ class Survey:
     """A survey as its owner designs it."""
 
     title: str
-    about: str  # in the owner's words: who asks, and what for
-    asks: str  # the name of who asks
+    about: str  # the owner's description: who asks, and what for
+    asks: str  # the name of the asker
     questions: tuple[Question, ...]
     epsilon: Fraction  # of the whole ballot
-    budget: Budget  # split among the questions, or spent on one that is drawn
-    people: int  # expected to answer
-    minimum: int  # answers before an estimate is shown
+    budget: Budget  # epsilon is split among the questions, or spent on one drawn question
+    people: int  # the expected number of respondents
+    minimum: int  # reports needed before an estimate is shown
     opens: date
     closes: date  # the last day
-    lifetime: Fraction  # what one invited person may give away in all surveys of this owner
-    series: str = ""  # surveys of one name remember one answer for one question
-    paper: bool = False  # dice can do it: the chances are thirty-sixths
-    ever: Fraction | None = None  # of all waves of a series while an answer stays the same
+    lifetime: Fraction  # cap on one invited person's epsilon over all surveys of this owner
+    series: str = ""  # surveys with the same series share the permanent response to a question
+    paper: bool = False  # two dice can randomise the answers: probabilities are multiples of 1/36
+    ever: Fraction | None = None  # epsilon of all waves together while an answer stays the same
     format: int = FORMAT
 
     @property
@@ -125,15 +125,15 @@ class Survey:
 
     @property
     def asked_each(self) -> int:
-        """Return how many questions one respondent's ballot answers."""
+        """Return the number of questions that one ballot answers."""
         return len(self.questions) if self.budget == "split" else 1
 
     def text(self) -> str:
-        """Return the one JSON text of the definition."""
+        """Return the canonical JSON text of the definition."""
         return canonical(self.shape())
 
     def shape(self) -> dict[str, object]:
-        """Return the definition as plain JSON; fractions as texts."""
+        """Return the definition as plain JSON values; fractions become strings."""
         made: dict[str, object] = {
             "format": self.format,
             "title": self.title,
@@ -153,18 +153,18 @@ class Survey:
         return made if self.format == 1 else made | {"ever": str(self.ever or "")}
 
     def is_open(self, day: date) -> bool:
-        """Say whether ballots are taken on this day."""
+        """Say whether the survey accepts ballots on this day."""
         return self.opens <= day <= self.closes
 
 
 def id_of(text: str) -> str:
-    """Return the id of a published survey's text."""
+    """Return a survey's id: a base32 SHA-256 prefix of its published text."""
     digest = hashlib.sha256(_DOMAIN + text.encode()).digest()[:_ID_BYTES]
     return base64.b32encode(digest).decode("ascii").lower()
 
 
 def read_survey(shape: object) -> Survey:
-    """Return the survey that the JSON defines, or refuse."""
+    """Parse and validate a survey definition from JSON; refuse an invalid one."""
     table = _table(shape, "the survey", _SURVEY)
     number = table.get("format", FORMAT)
     if type(number) is not int or number not in FORMATS:
@@ -176,7 +176,8 @@ def read_survey(shape: object) -> Survey:
     if len({question.id for question in questions}) != len(questions):
         raise bad_survey("every question has an id of its own")
     if len({replace(question, id="") for question in questions}) != len(questions):
-        # They would have one memo, so the same coins: two reports that tell more than two epsilons.
+        # Identical questions would share a memo, so the same noise: their two correlated reports
+        # would cost more than two epsilons.
         raise bad_survey("two questions differ in more than their ids")
     made = Survey(
         title=_text(table, "title", 200),
@@ -217,7 +218,7 @@ def _fits_dice(question: Question) -> bool:
 
 
 def bad_survey(what: str) -> Refused:
-    """Return the refusal of a definition."""
+    """Return the refusal of an invalid survey definition."""
     return Refused("bad-survey", f"{what[0].upper()}{what[1:]}.", "Mend it and send it again.")
 
 
@@ -236,7 +237,7 @@ def _question_shape(question: Question) -> dict[str, object]:
         made["options"] = list(question.options)
     if question.kind == "number":
         made |= {"low": question.low, "high": question.high, "unit": question.unit}
-    if question.is_required:  # of all others the text is what it was before there were any
+    if question.is_required:  # written only if true, so older texts and their ids don't change
         made["required"] = True
     return made
 
@@ -350,7 +351,7 @@ def _lifetime(table: Mapping[str, object]) -> Fraction:
 
 
 def _number(value: object) -> object:
-    """Return a number; one that a definition wrote as a text, as it wrote it."""
+    """Return a number from JSON; a string such as "1/2" or "0.1" is read exactly."""
     if not isinstance(value, str) or not 1 <= len(value) <= 40 or not value.isascii():
         return value
     above, _, below = value.partition("/")

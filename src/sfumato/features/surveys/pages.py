@@ -1,4 +1,4 @@
-"""An owner's surveys: the list, the design with its price in privacy, the link, what came."""
+"""Console pages for a survey's owner: list, design with preview, invitations, results."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ async def listed(visit: Visit) -> Response:
 
 
 async def new(visit: Visit) -> Response:
-    """Show the empty form."""
+    """Show the empty design form."""
     return _form(visit, Form({}), FIRST_QUESTIONS)
 
 
 async def design(visit: Visit) -> Response:
-    """Show what the survey would give away and tell, or publish it."""
+    """Preview a design's epsilon and expected errors, or publish it."""
     form, count = visit.form, _count(visit.form)
     if form.text("do") == "more":
         return _form(visit, form, min(count + 1, MOST_QUESTIONS))
@@ -46,12 +46,12 @@ async def design(visit: Visit) -> Response:
 
 
 async def shown(visit: Visit) -> Response:
-    """Show one survey: its link, who was invited, what came."""
+    """Show one of the owner's surveys: its link, its invitations and its estimates."""
     return visit.page("survey_own.html", **await _own(visit), codes=[], people=[])
 
 
 async def invite(visit: Visit) -> Response:
-    """Make invitations, and show their codes this once."""
+    """Create invitations and show their codes, once."""
     people = [line.strip() for line in visit.form.text("people").split("\n") if line.strip()]
 
     def body() -> dict[str, object]:
@@ -64,7 +64,7 @@ async def invite(visit: Visit) -> Response:
 
 
 async def close(visit: Visit) -> Response:
-    """End the survey."""
+    """Close the survey."""
     await visit.call("close-survey", {"survey": visit.at("survey")})
     return visit.go(f"/surveys/{visit.at('survey')}")
 
@@ -76,7 +76,7 @@ async def _own(visit: Visit) -> Said:
     if not found:
         raise Refused("survey-unknown", "You have no such survey.", "See your surveys.")
     said = await visit.call("survey", {"survey": survey})
-    table: dict[str, Any] = json.loads(said["text"])  # Any: JSON that the house has checked
+    table: dict[str, Any] = json.loads(said["text"])  # Any: JSON that the service has checked
     address = address_of(visit.request, survey)
     return {
         "one": found[0],

@@ -1,4 +1,4 @@
-"""Protocols only: what surveys need from the world."""
+"""Protocols for the storage and the signing keys of surveys."""
 
 from __future__ import annotations
 
@@ -11,61 +11,60 @@ from sfumato.features.surveys.tally import Tally
 
 Taken = Literal["counted", "already", "spent", "closed"]
 State = Literal["open", "closed"]
-Fits = Callable[[Iterable[str]], bool]  # texts of the surveys that are there
+Fits = Callable[[Iterable[str]], bool]  # takes the texts of all stored surveys
 
 
 @dataclass(frozen=True)
 class Kept:
-    """A published survey as it is kept."""
+    """A published survey as it is stored."""
 
     id: str
     owner: str
-    text: str  # the one JSON text that the id is the digest of
+    text: str  # the canonical JSON text whose digest is the id
     state: State
 
 
 @dataclass(frozen=True)
 class Invited:
-    """One invitation, of whose code only a hash is kept; whom it was given to is not."""
+    """One invitation; the code is stored as a hash alone, and the person's name is not stored."""
 
     digest: str
     survey: str
-    account: str  # of the ledger: what this person gives away in all
+    account: str  # the ledger account of this person's epsilon
 
 
 @dataclass(frozen=True)
 class Ballot:
-    """A randomised report, under the token that it spends."""
+    """A randomised report with the token that it spends."""
 
     survey: str
     token: str  # SHA-256 (hex) of the ballot token
-    said: str  # the report, as features/surveys/ballot.py spells it
+    said: str  # the report in the text format of features/surveys/ballot.py
 
 
 @dataclass(frozen=True)
 class Standing:
-    """How many reports are there, and what of them is shown."""
+    """The number of reports of a survey, and the tally of those that are shown."""
 
-    reports: int  # that there are
-    shown: Tally  # the counts of those that are shown
+    reports: int  # all of them, shown or not
+    shown: Tally
 
 
 class SurveyStore(Protocol):
-    """Surveys, invitations and randomised reports; every change is durable when it returns.
+    """A store of surveys, invitations and reports; a change is durable when its call returns.
 
-    Of a report nothing is kept but itself and its token: no time, no order, nothing of whoever
-    sent it.
+    It stores a report and its token alone: no time, no order, nothing about the sender.
     """
 
     def add(self, kept: Kept, minimum: int, empty: Tally, *, fits: Fits | None = None) -> bool:
-        """Remember a survey, if it fits the texts of all that are there; say whether it did.
+        """Store a survey if `fits` accepts the texts of all stored surveys; return whether it did.
 
-        No other is added between the look and the end, by no other node either.
+        The check and the insertion are atomic, across all nodes.
         """
         ...
 
     def find(self, survey: str) -> Kept | None:
-        """Return one, or None."""
+        """Return the survey of this id, or None."""
         ...
 
     def of(self, owner: str) -> tuple[Kept, ...]:
@@ -73,15 +72,15 @@ class SurveyStore(Protocol):
         ...
 
     def every(self) -> tuple[Kept, ...]:
-        """Return all surveys, whoever owns them."""
+        """Return all surveys of all owners."""
         ...
 
     def close(self, survey: str) -> bool:
-        """Take no more reports, and show all that came; say whether this call did."""
+        """Close a survey and show all its reports; return whether this call closed it."""
         ...
 
     def invite(self, invited: tuple[Invited, ...]) -> None:
-        """Remember invitations."""
+        """Store invitations."""
         ...
 
     def invited(self, digest: str) -> Invited | None:
@@ -89,56 +88,56 @@ class SurveyStore(Protocol):
         ...
 
     def invitations(self, survey: str) -> int:
-        """Return how many invitations there are."""
+        """Return the number of invitations to a survey."""
         ...
 
     def take(self, ballot: Ballot) -> Taken:
-        """Count the report once for its token, durably; or say why not."""
+        """Count a report once for its token, durably; return the result."""
         ...
 
     def take_all(self, ballots: Sequence[Ballot]) -> list[Taken]:
-        """Count several at once, with one commit for all; say of each how it ended."""
+        """Count several reports in one commit; return the result of each."""
         ...
 
     def standing(self, survey: str) -> Standing:
-        """Return how many reports there are, and the tally of those that are shown."""
+        """Return a survey's number of reports, and the tally of those that are shown."""
         ...
 
     def shown(self, survey: str, after: str | None) -> tuple[tuple[str, tuple[str, ...]], ...]:
-        """Return parts of the shown reports that follow that part, in the order of their tokens.
+        """Return the next page of shown reports after the part `after`, in token order.
 
-        A part is its name and its lines, "token said". None is left when nothing is returned.
+        A page is several parts: each has a name and lines "token said". An empty page is the end.
         """
         ...
 
     def shut(self) -> None:
-        """Let go of files and connections."""
+        """Close files and connections."""
         ...
 
 
 class BallotKeys(Protocol):
-    """The keys that sign ballot tokens, one of each survey; their secret halves never leave."""
+    """The keys that sign ballot tokens, one per survey; the private keys are never returned."""
 
     def make(self) -> tuple[PublicKey, str]:
-        """Return a new public key, and the name under which its secret half waits."""
+        """Create a key pair; return its public key and the temporary name of the private key."""
         ...
 
     def keep(self, waiting: str, survey: str) -> None:
-        """Let the key that waits be the survey's."""
+        """Assign the private key of a temporary name to a survey, durably."""
         ...
 
     def sign(self, survey: str, blinded: bytes) -> bytes:
-        """Return the signature of a blinded token."""
+        """Sign a blinded token with the survey's key."""
         ...
 
     def proof(self, survey: str) -> tuple[bytes, ...]:
-        """Return what shows that the survey's key marks nobody; nothing once it is forgotten."""
+        """Return the proof that the survey's key can't mark people; empty once it is deleted."""
         ...
 
     def is_signed(self, key: PublicKey, token: bytes, signature: bytes) -> bool:
-        """Say whether the key has signed the token."""
+        """Verify the key's signature of a token."""
         ...
 
     def forget(self, survey: str) -> None:
-        """Remove the secret half for good: nothing is signed any more."""
+        """Delete the private key for good, so that nothing more is signed."""
         ...

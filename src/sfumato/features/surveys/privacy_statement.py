@@ -1,4 +1,4 @@
-"""What a survey promises its respondents, in words and odds; every face says it the same way."""
+"""Compute a survey's privacy statement for respondents; page, CLI and API show the same one."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from sfumato.features.surveys.ballot import Published
 from sfumato.features.surveys.model import Question
 from sfumato.features.surveys.randomisation import Coin, sides_of, told_of, unit_of
 
-_DRAWN: Final = {  # without a look at the answer (soundness rule 31)
+_DRAWN: Final = {  # the draw does not depend on the answer (soundness rule 31)
     "several": "about one option alone, which your device draws: yes, no or “no answer”",
     "ranking": "about one pair alone, which your device draws: which of the two comes first, or "
     "“no answer”",
@@ -22,7 +22,7 @@ _DRAWN: Final = {  # without a look at the answer (soundness rule 31)
 
 
 def privacy_statement(made: Published) -> dict[str, object]:
-    """Return the odds behind each question, and what one ballot can do to a guess."""
+    """Compute the privacy statement as JSON: each question's odds, and a guess's certainty."""
     survey = made.survey
     return {
         "epsilon": float(made.epsilon),
@@ -39,8 +39,8 @@ def privacy_statement(made: Published) -> dict[str, object]:
 
 
 def _odds(question: Question, coin: Coin, paper: bool) -> dict[str, object]:
-    """Return how many of a hundred reports are due to the truth, and how sure one makes anybody."""
-    told = ceil(100 * told_of(coin))  # every figure that a respondent trusts is rounded up
+    """Return a question's odds: how many of 100 reports follow the true answer, and the rest."""
+    told = ceil(100 * told_of(coin))  # rounded up, like every figure that a respondent relies on
     return {
         "id": question.id,
         "told": told,
@@ -55,7 +55,7 @@ def _odds(question: Question, coin: Coin, paper: bool) -> dict[str, object]:
 
 
 def _sent(question: Question, coin: Coin) -> str:
-    """Return in words what a report is, where it is not one of the answers."""
+    """Describe a report in words if it is not simply one of the answers; else return ""."""
     if question.kind in _DRAWN:
         return _DRAWN[question.kind]
     if isinstance(coin, KAry | Waves) and question.kind != "number":
@@ -78,9 +78,9 @@ def _stretch(question: Question, window: int) -> str:
 
 
 def surer(epsilon: Fraction) -> float:
-    """Return how sure, out of a hundred, somebody can become who was sure to fifty; rounded up.
+    """Return the largest posterior, in per cent and rounded up, after a prior of 50 per cent.
 
-    Nobody becomes sure: above 99 as many digits are told as that takes.
+    It is 100 / (1 + exp(-epsilon)). Above 99 it gets as many digits as it needs to stay below 100.
     """
     left = 100 / (1 + exp(float(epsilon)))
     if left >= 1:

@@ -1,4 +1,4 @@
-"""A survey's questions in a terminal: whose words are whose, and what is typed in return."""
+"""Ask a survey's questions in a terminal; the owner's text is marked, and answers are parsed."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from typing import Any, Final
 
 import click
 
-WRONG: Final = object()  # what was typed answers nothing
+WRONG: Final = object()  # marks typed text that is no valid answer
 _MARK: Final = "  | "
 _NEEDED: Final = "It needs an answer. Who gives none stops here (Ctrl-C): nothing has been sent."
 _LONGEST: Final = 12  # digits of a number: more than any survey's
 
 
 def theirs(*texts: str) -> list[str]:
-    """Return the words of whoever asks, each line marked, so that none could pass for ours.
+    """Return the owner's text as lines with a mark, so that it can't imitate our own output.
 
-    They are cut here and not by the terminal, which would begin a line of its own without a mark.
+    The lines are wrapped here, because a line that the terminal wraps would lack the mark.
     """
     wide = max(20, shutil.get_terminal_size().columns - len(_MARK) - 1)
     lines = [line for text in texts for line in text.split("\n")]
@@ -25,8 +25,8 @@ def theirs(*texts: str) -> list[str]:
     return [f"{_MARK}{part}" for parts in cut for part in parts]
 
 
-def ask(question: Any, number: int, of: int) -> Any:  # Any: a question, and what it takes
-    """Ask until the answer is one of the question's; it is kept in memory alone."""
+def ask(question: Any, number: int, of: int) -> Any:  # Any: a question, and its answer
+    """Prompt until the answer is valid; the answer stays in memory."""
     told = theirs(question.text, *_offered(question))
     click.echo("\n".join(["", f"Question {number} of {of}:", *told]), err=True)
     while True:
@@ -38,7 +38,7 @@ def ask(question: Any, number: int, of: int) -> Any:  # Any: a question, and wha
 
 
 def truth_of(question: Any, typed: str) -> Any:  # Any: as above
-    """Return the true answer that was typed: None is no answer, WRONG is none of the question's."""
+    """Parse a typed answer; None means no answer, WRONG means that it is not valid."""
     if not typed:
         return WRONG if question.is_required else None
     match question.kind:
@@ -59,7 +59,7 @@ def truth_of(question: Any, typed: str) -> Any:  # Any: as above
 
 
 def _named(question: Any, typed: str) -> str:  # Any: as above
-    """Return the option whose number was typed, or the words as they are."""
+    """Return the option whose number was typed, or the typed text itself."""
     if not _are_numbered(question) or not typed.isdecimal() or len(typed) > 2:
         return typed
     place = int(typed) - 1
@@ -67,7 +67,7 @@ def _named(question: Any, typed: str) -> str:  # Any: as above
 
 
 def _are_numbered(question: Any) -> bool:  # Any: as above
-    """Say whether a number can only be an option's place: no option is itself a number."""
+    """Say whether options may be chosen by number, because no option is itself a number."""
     return not any(option.isdecimal() for option in question.options)
 
 
@@ -81,7 +81,7 @@ def _offered(question: Any) -> list[str]:  # Any: as above
 
 
 def _wanted(question: Any) -> str:  # Any: as above
-    """Return in our own words what is to be typed."""
+    """Return the prompt that says what to type."""
     how = " or its number" if _are_numbered(question) else ""
     return {
         "yes-no": "Your answer (yes, no)",
@@ -93,5 +93,5 @@ def _wanted(question: Any) -> str:  # Any: as above
 
 
 def _letters(line: str, wide: int) -> int:
-    """Return how many letters fit: those of some scripts are two columns wide."""
+    """Return how many letters fit in a line; letters of some scripts are two columns wide."""
     return wide if line.isascii() else max(10, wide // 2)

@@ -1,11 +1,11 @@
-"""How each question of a survey is randomised, and what its randomised answer says in words.
+"""Choose the local randomiser of each survey question, and put its reports into words.
 
-Format 1 has one mechanism for every question: k-ary randomised response, which dice do too, with a
-number rounded to one of its two ends first. In format 2 a number is said by the best of dp/local's
-randomisers of numbers, on a grid of whole steps, and a choice by a set of options where that errs
-less. A question that waves ask again with `ever` has a permanent lie and a fresh one
-(dp/local/permanent_response.py). What was chosen is written into the survey and read from there: it
-is never chosen again, so a survey reads the same for ever.
+Format 1 uses k-ary randomised response for every question; two dice can do that too. A number is
+first rounded at random to `low` or `high`. Format 2 uses the dp/local randomiser with the smallest
+error: for a number on a grid of whole steps, and for a choice possibly subset selection. A question
+that is repeated in waves under `ever` has a permanent and a fresh random response
+(dp/local/permanent_response.py). The choice is written into the published survey and is read from
+there. It is never made again, so a survey keeps its meaning for ever.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ from sfumato.features.surveys.model import NO_ANSWER, Question, Survey, bad_surv
 
 SIDES: Final = 36  # two dice
 MOST_STEPS: Final = 1000  # of a number's grid
-CHOOSABLE: Final = ("k-ary", "subset")  # whose reports can be said in words: options, or one
-Answers = KAry | Subset | Waves  # of one answer among several
+CHOOSABLE: Final = ("k-ary", "subset")  # their reports read as one option or a set of options
+Answers = KAry | Subset | Waves  # randomisers of one answer among several
 Numbers = Duchi | Piecewise | Hybrid
 Coin = Answers | Numbers
 NUMBERS: Final = (Duchi, Piecewise, Hybrid)
 
 
 def coins_of(survey: Survey) -> tuple[Coin, ...]:
-    """Return how each question is randomised: with the least error that the epsilon allows."""
+    """Choose the randomiser of each question, for the smallest error at the survey's epsilon."""
     made = tuple(_coin(question, survey) for question in survey.questions)
     if not _are_fitting(survey, made):
         raise Bug("a ballot whose parts cost more than the whole, or are of other questions")
@@ -50,7 +50,7 @@ def coins_of(survey: Survey) -> tuple[Coin, ...]:
 
 
 def read_coins(survey: Survey, listed: Sequence[Parameters]) -> tuple[Coin, ...]:
-    """Return the coins that a survey was published with, or refuse what are none of it."""
+    """Read the randomisers that a survey was published with; refuse any that don't fit it."""
     if survey.format == 1:
         made = coins_of(survey)
         if [dict(coin.parameters) for coin in made] != [dict(one) for one in listed]:
@@ -63,7 +63,7 @@ def read_coins(survey: Survey, listed: Sequence[Parameters]) -> tuple[Coin, ...]
 
 
 def coin_of(parameters: Parameters) -> Coin:
-    """Return the coin that these parameters describe, or refuse one that no survey has."""
+    """Return the randomiser with these parameters; refuse a kind that surveys don't use."""
     made = None
     try:
         made = randomiser_of(parameters)
@@ -75,11 +75,12 @@ def coin_of(parameters: Parameters) -> Coin:
 
 
 def cost_of(coin: Coin, *, is_dice: bool = False) -> Fraction:
-    """Return what one randomised answer gives away: the number that may be added up.
+    """Return the epsilon of one randomised answer, as it composes by addition.
 
-    Dice tell a little more than the coins that stand for them: thirty-sixths are no whole number
-    of 2**-32. A wave is priced by its fresh lie alone: that, and not what the wave tells by itself,
-    may be summed over waves, whatever the answers were and whenever they changed.
+    Two dice cost slightly more than the KAry object that models them, because 1/36 is not a
+    multiple of 2**-32. A wave costs the epsilon of its fresh (momentary) response. Only that
+    epsilon, not the wave's own privacy loss, may be summed over waves. The sum holds whatever the
+    answers were and whenever they changed.
     """
     if isinstance(coin, Waves):
         return coin.momentary.epsilon
@@ -89,7 +90,7 @@ def cost_of(coin: Coin, *, is_dice: bool = False) -> Fraction:
 
 
 def told_of(coin: Coin) -> Fraction:
-    """Return how often what is said is said because of the true answer."""
+    """Return the probability that the report is determined by the true answer."""
     match coin:
         case Waves():
             return coin.contrast
@@ -102,19 +103,19 @@ def told_of(coin: Coin) -> Fraction:
 
 
 def unit_of(question: Question) -> int:
-    """Return how far apart the steps of a number's grid are: a whole number."""
+    """Return the step width of a number's grid, as a whole number."""
     return -(-(question.high - question.low) // MOST_STEPS)
 
 
 def steps_of(question: Question) -> int:
-    """Return the last step of a number's grid; `high` lies on it or just below."""
+    """Return the index of a number's last grid step; `high` is at this step or just below."""
     return -(-(question.high - question.low) // unit_of(question))
 
 
 def step_of(question: Question, value: int, word: int) -> int:
-    """Return the step of a true number; between two, the upper with the chance that makes it right.
+    """Round a true number to a grid step; between two steps, at random and unbiased.
 
-    A value below `low` is silence, which is the step behind the last.
+    A value below `low` means no answer; its step is one after the last.
     """
     if value < question.low:
         return steps_of(question) + 1
@@ -123,18 +124,18 @@ def step_of(question: Question, value: int, word: int) -> int:
 
 
 def dice_ratio(categories: int, sides: int) -> Fraction:
-    """Return the largest ratio of chances where so many of 36 throws tell the truth."""
+    """Return the largest probability ratio if `sides` of the 36 throws report the truth."""
     return 1 + Fraction(sides * categories, SIDES - sides)
 
 
 def sides_of(coin: KAry) -> int:
-    """Return how many of the 36 throws of two dice tell the truth, with these coins."""
+    """Return how many of the 36 throws of two dice report the truth under this randomiser."""
     return -(-coin.truth * SIDES // PARTS)
 
 
 @lru_cache(maxsize=1 << 16)
 def is_said(coin: Coin, number: int) -> bool:
-    """Say whether a device could have said this, as the number that its report's bytes are."""
+    """Say whether a device can produce this report; `number` is its bytes, little-endian."""
     if isinstance(coin, (KAry, Waves)):
         return number < coin.size
     if number >= 1 << 8 * coin.width:
@@ -144,25 +145,25 @@ def is_said(coin: Coin, number: int) -> bool:
 
 @lru_cache(maxsize=1 << 16)
 def counted(coin: Coin, number: int) -> tuple[int, ...]:
-    """Return what one report adds to the counts that are kept of its question."""
+    """Return what one report adds to the stored counts of its question."""
     return kept_of(coin, 1, coin.counts(_row(coin, number)))
 
 
 def kept_of(coin: Coin, people: int, counts: Integers) -> tuple[int, ...]:
-    """Return counts as they are kept: of sets, how many reports there were comes first."""
+    """Return counts as they are stored; for subset selection the number of reports is first."""
     found = tuple(map(int, counts.flatten()))
     return (people, *found) if isinstance(coin, Subset) else found
 
 
 def people_of(coin: Coin, counts: tuple[int, ...]) -> int:
-    """Return how many reports were counted."""
+    """Return the number of reports in these stored counts."""
     if isinstance(coin, Subset):
         return counts[0]
     return sum(counts[::4]) if isinstance(coin, NUMBERS) else sum(counts)
 
 
 def in_words(question: Question, coin: Coin, slot: int, number: int) -> str:
-    """Return in words what one randomised answer says."""
+    """Return one randomised answer in words."""
     match coin:
         case KAry() | Waves():
             return question.said(slot, number)
@@ -195,7 +196,7 @@ def _best(question: Question, epsilon: Fraction) -> Coin:
     return _best_answers(question.categories, epsilon)
 
 
-@lru_cache(maxsize=256)  # a design is looked at for several epsilons, and its questions are alike
+@lru_cache(maxsize=256)  # a preview tries several epsilons, and many questions share parameters
 def _best_numbers(steps: int, epsilon: Fraction) -> Coin:
     return coin_of(best_numbers(steps, epsilon).parameters)
 
@@ -213,7 +214,7 @@ def _by_dice(question: Question, survey: Survey) -> KAry:
 
 
 def _are_fitting(survey: Survey, coins: Sequence[Coin]) -> bool:
-    """Say whether each coin is of its question, and all together are within the epsilons."""
+    """Say whether each randomiser fits its question and the total cost is within the epsilons."""
     if len(coins) != len(survey.questions):
         return False
     pairs = zip(survey.questions, coins, strict=True)
@@ -243,7 +244,7 @@ def _row(coin: Coin, number: int) -> np.ndarray:
 
 
 def _listed(question: Question, coin: Subset, number: int) -> str:
-    """Return the answers in the set, which a report of a set is."""
+    """Return in words the answers that a subset-selection report contains."""
     times, shift = number & 0xFFFF, number >> 16
     inside = [
         w for v, w in enumerate(question.words) if (times * v + shift) % coin.field < coin.chosen
@@ -252,7 +253,7 @@ def _listed(question: Question, coin: Subset, number: int) -> str:
 
 
 def _stretch(question: Question, coin: Piecewise, place: int) -> str:
-    """Return the numbers whose window a place lies in."""
+    """Return a piecewise report in words: the range of numbers whose window contains it."""
     if place >= coin.silent:
         return NO_ANSWER
     unit = unit_of(question)

@@ -1,8 +1,8 @@
-"""What an invited person gives away with a survey's ballot, charged before the token is signed.
+"""Charge an invited person's account for a survey ballot, before the token is signed.
 
-The charge stands under the person, once in a survey, with the day and no time of it. Nothing of
-the report is in it, and nothing of the token either: the blinded token alone, of which any token
-could be the one (features/surveys/blind_signatures.py).
+The ledger entry names the person's account, once per survey, with the day but no time. It contains
+nothing of the report or the token. It has a digest that covers the blinded token, which could hide
+any token (features/surveys/blind_signatures.py).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _SHAPE: Final = hashlib.sha256(b"sfumato-ballot/1").hexdigest()
 
 @dataclass(frozen=True)
 class BallotCharge:
-    """Whose invitation gets a token, and what a ballot of the survey gives away at most."""
+    """A charge for one ballot token: the invitation, its account, and the ballot's epsilon."""
 
     survey: str
     invitation: str  # SHA-256 (hex) of the code
@@ -37,15 +37,15 @@ class BallotCharge:
 
 
 def respondent_account(name: str) -> str:
-    """Return the account of what one invited person gives away in surveys."""
+    """Return the name of the ledger account for one invited person's surveys."""
     return f"respondent:{name}"
 
 
 def open_respondents(ledger: Ledger, accounts: Sequence[str], lifetime: Fraction) -> None:
-    """Open the accounts that are not there, or refuse: nobody has two caps, and none is changed.
+    """Open missing respondent accounts with the lifetime cap; refuse if one has another cap.
 
-    Whoever was promised one lifetime is asked under another in no survey: what they were told to
-    be the most would not be it, or would end before its time.
+    A cap never changes. A person who was promised one lifetime cap can't be invited under another,
+    because one of the two promises would be wrong.
     """
     cap = cap_of(Budget(lifetime, Fraction(0)))
     found = [ledger.store.account(account) for account in accounts]
@@ -60,11 +60,11 @@ def open_respondents(ledger: Ledger, accounts: Sequence[str], lifetime: Fraction
 
 
 def charge_ballot(ledger: Ledger, asked: BallotCharge) -> bool:
-    """Charge the person for the token, durably; say whether they had paid before; or refuse.
+    """Charge the person for a token, durably; return whether this same charge was made before.
 
-    The same invitation with the same blinded token has paid before, and may be signed again:
-    a reply that was lost costs nobody their voice. With another one it is refused, and so is
-    another invitation of the same person.
+    The same invitation with the same blinded token is charged once and may be signed again. So a
+    lost reply does not lose the ballot. Another blinded token for the same invitation is refused,
+    and so is a second invitation of the same person.
     """
     try:
         outcome = ledger.charge(_charge(asked))
@@ -90,7 +90,7 @@ def _charge(asked: BallotCharge) -> Charge:
     said = f"{asked.survey}\n{asked.invitation}\n{asked.blinded.hex()}"
     return Charge(
         user=f"survey/{asked.survey}",
-        op=asked.account,  # so two codes of one person are one ballot
+        op=asked.account,  # one ballot per person, also with two invitation codes
         request=hashlib.sha256(said.encode("ascii")).hexdigest(),
         answer_key=f"ballot/{asked.survey}/{asked.account}",
         shape=_SHAPE,

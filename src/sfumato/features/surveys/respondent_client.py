@@ -1,7 +1,7 @@
-"""A respondent's device, without a browser: it draws the noise, blinds the token, sends the report.
+"""Answer a survey from Python: randomise the answers, blind a ballot token, send the report.
 
-What the house is told is one blinded number under an invitation, and one randomised report under a
-token that it cannot connect with it. The true answers stay in the arguments of `prepared`.
+The server sees a blinded number with the invitation, and later a randomised report with a token
+that it can't link to that number. The true answers stay in the arguments of `prepared`.
 """
 
 from __future__ import annotations
@@ -47,16 +47,16 @@ SECRET_BYTES: Final = 32
 
 
 class House(Protocol):
-    """Where a survey is: the verbs, over HTTP or in this process."""
+    """A connection to the server or vault that has the survey, over HTTP or in this process."""
 
     def call(self, verb: str, body: Json) -> Json:
-        """Return the service's answer, or raise its refusal."""
+        """Call a verb of the service; return its answer or raise its refusal."""
         ...
 
 
 @dataclass(frozen=True)
 class Coins:
-    """The device's own randomness."""
+    """The device's own source of random bytes."""
 
     bytes_of: Callable[[int], bytes]
 
@@ -67,7 +67,7 @@ class Coins:
 
 @dataclass(frozen=True)
 class Prepared:
-    """What will be sent, and nothing else: it may wait until there is a network."""
+    """A report with its signed token, ready to send now or later."""
 
     survey: str
     said: str
@@ -76,11 +76,11 @@ class Prepared:
 
     @property
     def mark(self) -> str:
-        """Return what the respondent finds their report by, among those that all may read."""
+        """Return the mark by which the respondent finds their report among the public ones."""
         return mark_of(token_digest(self.token), self.said)
 
     def send(self, house: House) -> Json:
-        """Send the report; sent again, it counts once."""
+        """Send the report; sending it twice counts it once."""
         return house.call(
             "survey-report",
             {
@@ -94,11 +94,11 @@ class Prepared:
 
 @dataclass(frozen=True)
 class Device:
-    """One respondent's device: its secret makes every answer permanent (soundness rule 32)."""
+    """One respondent's device; all noise follows from its secret (soundness rule 32)."""
 
     secret: bytes
     coins: Coins
-    waves: dict[str, Wave] | None = None  # of series: what it has answered; None, if that is lost
+    waves: dict[str, Wave] | None = None  # answered series of surveys; None if not recorded
 
     @staticmethod
     def new(draw: Callable[[int], bytes], waves: dict[str, Wave] | None = None) -> Device:
@@ -106,7 +106,7 @@ class Device:
 
         Args:
             draw: A source of random bytes.
-            waves: What was answered of series of surveys; without it, a series is refused.
+            waves: The series that were answered before; if None, every series is refused.
 
         Returns:
             The device.
@@ -114,17 +114,17 @@ class Device:
         return Device(draw(SECRET_BYTES), Coins(draw), waves)
 
     def said(self, made: Published, truths: Mapping[str, Truth]) -> str:
-        """Return the randomised report for these answers: the same whenever it is asked again.
+        """Return the randomised report for these answers; the same answers give the same report.
 
         Args:
             made: The published survey.
             truths: The true answer to each question, by its id; None is no answer. They stay here.
 
         Returns:
-            The report, as it is sent.
+            The report as text, as it is sent.
 
         Raises:
-            Refused: `bad-report` for an answer that the survey does not take.
+            Refused: `bad-request` for an answer that the survey does not accept.
         """
         return make_report(made, truths, self.secret)
 
@@ -136,7 +136,7 @@ class Device:
             truths: The true answer to each question, by its id; None is no answer. They stay here.
 
         Returns:
-            The number of each question, and what is said.
+            The number of each question, and its randomised answer in words.
         """
         said = self.said(made, truths)
         numbers = (one.question + 1 for one in read_report(made, said))
@@ -144,7 +144,7 @@ class Device:
         return list(zip(numbers, words, strict=True))
 
     def begun(self, made: Published, invitation: str, truths: Mapping[str, Truth]) -> Waiting:
-        """Return the randomised report and a blinded token; nothing is sent yet.
+        """Randomise the answers and blind a token; nothing is sent yet.
 
         Args:
             made: The published survey.
@@ -152,10 +152,11 @@ class Device:
             truths: The true answer to each question, by its id; None is no answer. They stay here.
 
         Returns:
-            The ballot, which waits for a signed token.
+            The ballot, whose token is not signed yet.
 
         Raises:
-            Refused: `not-allowed` for a wave that asks otherwise than those this device has begun.
+            Refused: `not-allowed` for a device without a record of series; `bad-survey` for a wave
+                that differs from the wave that this device has answered.
         """
         if made.survey.series:
             waves = self._remembering()
@@ -168,7 +169,7 @@ class Device:
         )
 
     def _remembering(self) -> dict[str, Wave]:
-        """Return the memory of waves; without it no series is answered (soundness rule 32)."""
+        """Return the record of answered series; refuse a device without (soundness rule 32)."""
         if self.waves is None:
             raise Refused(
                 "not-allowed",
@@ -180,7 +181,7 @@ class Device:
     def prepared(
         self, house: House, survey: str, invitation: str, truths: Mapping[str, Truth]
     ) -> Prepared:
-        """Return the randomised report with a signed token; the report is not sent yet.
+        """Randomise the answers and get a signed token; the report is not sent yet.
 
         Args:
             house: The vault that has the survey.
@@ -221,10 +222,10 @@ class Device:
 
 @dataclass(frozen=True)
 class Waiting:
-    """A report under a token that may have been signed or not, until the house has said so.
+    """A ballot whose token is not signed yet, as far as this device knows.
 
-    It has to be kept before the house is asked: an invitation is signed for one blinded token, the
-    same one again and again, and for no other. Whoever loses it has lost their ballot.
+    Store it before you ask the server for the signature. The server signs one blinded token per
+    invitation: the same one as often as asked, and no other. If it is lost, so is the ballot.
     """
 
     survey: str
@@ -235,14 +236,14 @@ class Waiting:
     inverse: int
 
     def signed(self, house: House, made: Published) -> Prepared:
-        """Return the report with its token signed; asked again, the house answers the same."""
+        """Get the token signed by the server; repeating the request returns the same signature."""
         asked: Json = {
             "survey": self.survey, "invitation": self.invitation, "blinded": shown(self.blinded),
         }  # fmt: skip
         signed = heard(house.call("survey-token", asked).get("signed"))
         is_signed = len(signed) == made.key.size and _whole(signed) < made.key.modulus
         if not is_signed or _power(made, signed) != _whole(self.blinded):
-            raise Refused(  # any other would mark this person's report
+            raise Refused(  # another signature could mark this person's report
                 "ballot-forged",
                 "The house has not signed your ballot.",
                 "Nothing was sent. Ask who invited you.",
@@ -251,7 +252,7 @@ class Waiting:
         return Prepared(self.survey, self.said, self.token, signature)
 
     def text(self) -> str:
-        """Return it as a device keeps it."""
+        """Return the ballot as JSON text for the device's file."""
         bytes_ = {"token": self.token, "blinded": self.blinded}
         return json.dumps(
             {
@@ -265,23 +266,23 @@ class Waiting:
 
 
 def keep_ballot(device: Path, waiting: Waiting) -> None:
-    """Write the ballot beside the device's secret, where nobody else may read it, durably."""
+    """Store the unsent ballot durably in a private file next to the device's secret."""
     write(_waiting_at(device, waiting.survey), waiting.text())
 
 
 def keep_waves(device: Path, waves: Mapping[str, Wave]) -> None:
-    """Write what the device has answered of series beside its secret, durably."""
+    """Store the record of answered series durably, next to the device's secret."""
     write(waves_at(device), waves_text(waves))
 
 
 def write(path: Path, text: str) -> None:
-    """Write a file that nobody else may read, durably and in one step."""
+    """Write a private file durably and atomically."""
     on_disk(path, text.encode("ascii")).replace(path)
-    sync(path.parent)  # or the name could be gone after a power cut, and the invitation with it
+    sync(path.parent)  # else a power cut could lose the file's name, and with it the invitation
 
 
 def on_disk(path: Path, content: bytes) -> Path:
-    """Return a draft beside the path that has this content on the disk already."""
+    """Write the content durably to a draft file next to the path, and return the draft's path."""
     draft = path.with_name(f"{path.name}.draft")
     draft.unlink(missing_ok=True)
     write_new(draft, content)
@@ -289,9 +290,10 @@ def on_disk(path: Path, content: bytes) -> Path:
 
 
 def kept_ballot(device: Path, survey: str) -> Waiting | None:
-    """Return the ballot that waits, if one does; it is written in one step, or not at all.
+    """Return the stored unsent ballot of a survey, or None.
 
-    One that cannot be read may have been signed, or sent: nothing is begun in its place.
+    A file that can't be read is refused: its ballot may have been signed or sent already, so no
+    new one may replace it.
     """
     path, what = _waiting_at(device, survey), "which ballot of this device waits"
     text = kept_text(path, what)
@@ -305,7 +307,7 @@ def kept_ballot(device: Path, survey: str) -> Waiting | None:
 
 
 def forget_ballot(device: Path, survey: str) -> None:
-    """Remove the ballot that waited."""
+    """Delete the stored unsent ballot."""
     _waiting_at(device, survey).unlink(missing_ok=True)
 
 
@@ -322,7 +324,7 @@ def _read_waiting(text: str) -> Waiting:
 
 
 def proven(house: House, survey: str) -> Published:
-    """Return the survey, if it takes ballots and its key is shown to mark nobody."""
+    """Return an open survey after checking the proof that its key can't mark respondents."""
     found = house.call("survey", {"survey": survey})
     made = _read_published(found, survey)
     if found.get("state") != "open":
@@ -336,7 +338,7 @@ def proven(house: House, survey: str) -> Published:
 
 
 def published(house: House, survey: str) -> Published:
-    """Return the survey, if it is the one whose id this is; a house cannot show another."""
+    """Return the survey after checking that its text has this id."""
     return _read_published(house.call("survey", {"survey": survey}), survey)
 
 
@@ -356,7 +358,7 @@ def _whole(value: bytes) -> int:
 
 
 def in_words(text: str, reports: Sequence[str]) -> list[str]:
-    """Return in words what each report says, of the survey whose published text this is."""
+    """Return each report in words, given the survey's published text."""
     made = read_published(text)
     is_whole = made.survey.asked_each == len(made.survey.questions)
     found = []
@@ -369,17 +371,17 @@ def in_words(text: str, reports: Sequence[str]) -> list[str]:
 
 
 def shown(value: bytes) -> str:
-    """Return the bytes as they travel."""
+    """Encode bytes as base64url without padding."""
     return base64.urlsafe_b64encode(value).decode("ascii").rstrip("=")
 
 
 def read(text: str) -> bytes:
-    """Return bytes that have travelled."""
+    """Decode base64url text without padding."""
     return base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
 
 
 def heard(said: object) -> bytes:
-    """Return bytes that a house has said; of what are none, none."""
+    """Decode base64url from a server's reply; anything invalid becomes no bytes."""
     with contextlib.suppress(ValueError):
         return read(said) if isinstance(said, str) else b""
     return b""

@@ -1,4 +1,4 @@
-"""A respondent's pages: open to all, and made without a look at who is there."""
+"""Web pages for respondents, open to everybody without identification."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from sfumato.server.console.page import Page
 from sfumato.server.console.qr_code import address_of, qr_of
 from sfumato.server.console.visit import Said, Visit
 
-MOST_PAGES: Final = 20  # of 64 parts each, that one file holds: some 50,000 reports
+MOST_PAGES: Final = 20  # in one CSV file: with 64 parts a page, about 50,000 reports
 
 
 async def answer(visit: Visit) -> Response:
-    """Show the survey, to be answered."""
+    """Show the page to answer a survey."""
     return visit.page("survey.html", **await _shown(visit))
 
 
 async def results(visit: Visit) -> Response:
-    """Show what everybody said, once there are enough."""
+    """Show the estimates, once the survey's minimum of reports is met."""
     asked = {"survey": visit.at("survey"), **_shares_asked(visit)}
     found = await visit.call("survey-estimates", asked)
     return visit.page("survey_results.html", found=found, **await _shown(visit))
@@ -35,13 +35,13 @@ def _shares_asked(visit: Visit) -> dict[str, str]:
 
 
 async def reports(visit: Visit) -> Response:
-    """Show the randomised reports, which anybody may read."""
+    """Show the public randomised reports."""
     listed = await _listed(visit, None)
     rest = None if listed["next"] is None else await _listed(visit, listed["next"])
-    is_more = rest is not None and bool(rest["reports"])  # a last page may be full, or not
+    is_more = rest is not None and bool(rest["reports"])  # `next` may lead to an empty page
     shown = await _shown(visit)
     from sfumato.features.surveys.respondent_client import (
-        in_words,  # which an edge has no use for otherwise
+        in_words,  # imported here, because an edge server needs it for this page alone
     )
 
     words = in_words(shown["text"], [one["said"] for one in listed["reports"]])
@@ -50,11 +50,11 @@ async def reports(visit: Visit) -> Response:
 
 
 async def as_csv(visit: Visit) -> Response:
-    """Return the reports as CSV: marks and what was said, of letters, digits and dots.
+    """Stream the reports as CSV: marks and randomised answers, of letters, digits and dots.
 
-    It goes out part by part: whoever asks for many such files holds a few pages of each here.
+    The file is streamed page by page, so concurrent downloads need little memory.
     """
-    first = await _listed(visit, None)  # what is refused is refused with a page
+    first = await _listed(visit, None)  # read before the stream starts, so a refusal is a page
     name = f'attachment; filename="survey-{visit.at("survey")}.csv"'
     headers = {"Content-Disposition": name}
     parts = csv_parts(first, partial(_listed, visit))
@@ -62,7 +62,7 @@ async def as_csv(visit: Visit) -> Response:
 
 
 async def csv_parts(listed: Said, more: Callable[[str], Awaitable[Said]]) -> AsyncIterator[str]:
-    """Yield the lines of a file, of which the last says so if there are more reports."""
+    """Yield the CSV file in pieces; its last line says so if reports were left out."""
     yield "mark,said\r\n"
     for _ in range(MOST_PAGES):
         yield "".join(f"{one['mark']},{one['said']}\r\n" for one in listed["reports"])
@@ -74,7 +74,7 @@ async def csv_parts(listed: Said, more: Callable[[str], Awaitable[Said]]) -> Asy
 
 
 async def _listed(visit: Visit, after: str | None) -> Said:
-    """Return a page of the reports that are shown."""
+    """Return one page of the shown reports."""
     asked = {"survey": visit.at("survey")} | ({} if after is None else {"after": after})
     return await visit.call("survey-reports", asked)
 
@@ -85,7 +85,7 @@ async def paper(visit: Visit) -> Response:
 
 
 async def sheet(visit: Visit) -> Response:
-    """Count what was said with dice."""
+    """Count a report that was made with dice."""
     shown = await _shown(visit)
     survey, code = visit.at("survey"), visit.form.text("code")
     asked = range(len(shown["survey"]["questions"]))
@@ -97,7 +97,7 @@ async def sheet(visit: Visit) -> Response:
 
 async def _shown(visit: Visit) -> Said:
     said = await visit.call("survey", {"survey": visit.at("survey")})
-    table: dict[str, Any] = json.loads(said["text"])  # Any: JSON that the house has checked
+    table: dict[str, Any] = json.loads(said["text"])  # Any: JSON that the service has checked
     for question in table["survey"]["questions"]:
         question.setdefault("options", [])
     odds = max(said["promise"]["questions"], key=lambda one: one["told"])

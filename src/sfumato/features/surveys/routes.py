@@ -1,4 +1,4 @@
-"""Surveys: owners design and publish; whoever is invited, and anybody at all, needs no token."""
+"""HTTP routes of surveys: an owner's, and the open ones that need no access token."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from typing import Final
 from sfumato.wire.json_schemas import COUNT, FLAG, OBJECT, Schema, listed, opened, shape, text
 from sfumato.wire.route import Route
 
-WEAK: Final = 95  # in 100 sure: from here on nobody is told that nothing can be held against them
+# In 100: above this certainty the privacy statement no longer says that reports are deniable.
+WEAK: Final = 95
 
 _AT: Final = "/v1/surveys/{survey}"
 _BAD: Final = ("bad-survey", "bad-budget")

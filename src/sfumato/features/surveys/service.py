@@ -1,8 +1,8 @@
-"""The survey service: what owners publish, what is signed for the invited, what anybody sends.
+"""The survey service: publish surveys, sign blinded ballot tokens, count randomised reports.
 
-Three things meet here and are kept apart. An invitation is known by its code, and gives a
-signature on something that nobody here can read. A report is known by its token, which nobody
-here has seen before. And the ledger knows that somebody invited has paid, on which day.
+The service keeps three records that can't be joined. An invitation code buys one signature on a
+blinded token that the service can't read. A report arrives under that token, which the service
+sees for the first time. The ledger records that an invited person paid, and on which day.
 """
 
 from __future__ import annotations
@@ -75,13 +75,14 @@ class Surveys:
     dice: Dice
     salt: bytes
     published: dict[str, Published] = field(default_factory=dict)
-    sheets: dict[str, Ballot] = field(default_factory=dict)  # paid, not counted yet; on no disk
+    # Dice reports that were charged and not counted yet, by invitation; kept in memory alone.
+    sheets: dict[str, Ballot] = field(default_factory=dict)
 
     def preview(self, caller: Caller, shape: object) -> Json:
-        """Return what a ballot would give away and how far off the results would be."""
+        """Return a draft survey's epsilon, privacy statement and expected errors; keep nothing."""
         _check_owner(caller)
         survey = read_survey(shape)
-        drawn = Published(survey, PublicKey(1, 1))  # no key is needed to say what is given away
+        drawn = Published(survey, PublicKey(1, 1))  # a dummy key: the privacy loss needs none
         return {
             "epsilon": float(drawn.epsilon),
             "guarantee": LOCAL,
@@ -95,7 +96,7 @@ class Surveys:
         }
 
     def publish(self, caller: Caller, shape: object) -> Json:
-        """Make the survey's key, write it down, and let it stand for good."""
+        """Publish a survey: make its signing key, note it in the ledger, and store it for good."""
         _check_owner(caller)
         survey = read_survey(shape)
         if survey.closes < self._today():
@@ -122,23 +123,23 @@ class Surveys:
         )
         kept = Kept(made.id, caller.user, made.text, "open")
         if not self.store.add(kept, survey.minimum, nothing(survey), fits=fits):
-            self.keys.forget(made.id)  # another wave came in at the same moment
+            self.keys.forget(made.id)  # a conflicting wave was added at the same moment
             note: Json = {"survey": made.id, "by": caller.user, "reports": 0}
             self.ledger.note("survey-closed", note)
             raise asks_otherwise()
         return self._listed(kept)
 
     def of(self, caller: Caller) -> list[Json]:
-        """Return the caller's surveys, those that close last first."""
+        """Return the caller's surveys, sorted by closing day, latest first."""
         _check_owner(caller)
         found = [self._listed(kept) for kept in self.store.of(caller.user)]
         return sorted(found, key=lambda one: (str(one["closes"]), str(one["survey"])), reverse=True)
 
     def invite(self, caller: Caller, survey: str, count: int, people: Sequence[str] | None) -> Json:
-        """Return new codes, which are shown this once; each gives one ballot token.
+        """Return new invitation codes, shown only once; each gives one ballot token.
 
-        Named people have one lifetime sum over all surveys of this owner; of their names
-        nothing is kept but what the house's secret makes of them.
+        A named person has one lifetime account over all surveys of this owner. Of the name the
+        service stores only an HMAC under the vault's secret.
         """
         kept, made = self._own(caller, survey)
         if kept.state == "closed":
@@ -161,13 +162,13 @@ class Surveys:
         return {"survey": survey, "codes": codes, "people": people or []}
 
     def close(self, caller: Caller, survey: str) -> Json:
-        """Take no more reports, sign no more tokens, and show all that came."""
+        """Close a survey: no more reports or tokens, and every report is shown."""
         kept, _ = self._own(caller, survey)
         self._end(kept, caller.user)
         return self._listed(replace(kept, state="closed"))
 
     def definition(self, survey: str) -> Json:
-        """Return the text that the id is the digest of, and whether ballots are taken."""
+        """Return a survey's published text, its state and the proof of its signing key."""
         kept, made = self._found(survey)
         state = self._state(kept, made)
         proof = () if state == "closed" else self.keys.proof(survey)
@@ -182,33 +183,33 @@ class Surveys:
         }
 
     def issue(self, survey: str, code: str, blinded: str) -> Json:
-        """Return the signature of a blinded token, once its person has paid."""
+        """Sign a blinded token, after charging the invited person's account."""
         kept, made = self._open(survey)
         message = read_bytes(blinded, made.key.size, "blinded")
-        read_blinded(made.key, message)  # what cannot be signed is not charged either
+        read_blinded(made.key, message)  # refuses before the charge what can't be signed
         self._charge(kept, made, code_digest(code), message)
         return {"signed": shown_bytes(self.keys.sign(survey, message))}
 
     def report(self, sent: Submission) -> Json:
-        """Count a report, once for its token; nothing of whoever sent it is looked at."""
+        """Count a randomised report, once per token; the sender is not identified."""
         (ended,) = self.take([sent])
         if isinstance(ended, Refused):
             raise ended
         return ended
 
     def take(self, sent: Sequence[Submission]) -> list[Json | Refused]:
-        """Count several reports with one commit, each as if it had come alone."""
+        """Count several reports in one commit; each gets its own result or refusal."""
         read = [self._read_sent(one) for one in sent]
         fresh = [one for one in read if isinstance(one, Ballot)]
         taken = iter(self.store.take_all(fresh) if fresh else ())
         return [outcome(one, next(taken)) if isinstance(one, Ballot) else one for one in read]
 
     def sheet(self, survey: str, code: str, said: str) -> Json:
-        """Count what somebody without script has said with dice, under their invitation.
+        """Charge and count a report made with dice, from a browser without JavaScript.
 
-        This house sees for that moment which invitation it came with, and keeps it nowhere: the
-        token that stands beside the report is drawn here. The noise protects them all the same.
-        So a house that falls between the charge and the count has lost the report for good.
+        The server sees the invitation and the report together for a moment, and stores no link
+        between them: it draws the report's token itself. The local noise still protects the
+        respondent. If the server crashes between the charge and the count, the report is lost.
         """
         kept, made = self._open(survey)
         read_report(made, said)
@@ -223,7 +224,7 @@ class Surveys:
             return {"counted": "before", "mark": ""}
         if ballot is None:
             ballot = Ballot(made.id, token_digest(self.dice.draw(TOKEN_BYTES)), said)
-        self.sheets[invitation] = ballot  # it was paid: what fails now is counted at the next try
+        self.sheets[invitation] = ballot  # charged already; if the count fails, a retry counts it
         ended = outcome(ballot, self.store.take(ballot))
         self.sheets.pop(invitation, None)
         if isinstance(ended, Refused):
@@ -231,9 +232,10 @@ class Surveys:
         return ended
 
     def _sheet_mark(self, made: Published, invitation: str) -> bytes:
-        """Return what is charged in a blinded token's place: the same for the same invitation.
+        """Return a stand-in for the blinded token in a dice charge, fixed by the invitation.
 
-        Only the survey's key tells it from a token's, so no entry shows who used dice.
+        Only the survey's private key can tell it from a token, so no ledger entry shows who used
+        dice.
         """
         message = b"\0" + hashlib.shake_256(f"sheet {invitation}".encode()).digest(
             made.key.size - 1
@@ -241,12 +243,12 @@ class Surveys:
         return hashlib.sha256(self.keys.sign(made.id, message)).digest()
 
     def estimates(self, survey: str, shares: str | None = None) -> Json:
-        """Return what the shown reports tell, once there are enough of them.
+        """Return the estimates from the shown reports, once the survey's minimum is met.
 
         Args:
-            survey: Its id.
-            shares: `add-up` to move the shares of one question to the nearest that add up to 1;
-                `as-estimated`, or nothing, to leave them right on average.
+            survey: The id of the survey.
+            shares: `add-up` projects the shares of a question to the nearest that add up to 1;
+                `as-estimated` or None leaves them unbiased.
         """
         if shares not in (None, *SHARES):
             raise Refused(
@@ -273,7 +275,7 @@ class Surveys:
         }
 
     def reports(self, survey: str, after: str | None) -> Json:
-        """Return a page of the randomised reports, which anybody may read, in no order of time."""
+        """Return one page of the public randomised reports; their order says nothing of time."""
         self._found(survey)
         found = self.store.shown(survey, after)
         lines = [line.partition(" ") for _, lines in found for line in lines]
@@ -293,7 +295,7 @@ class Surveys:
         return charge_ballot(self.ledger, asked)
 
     def _known(self, survey: str) -> Published:
-        """Return what was published under an id, which never changes: looked up once."""
+        """Return the published survey of an id, cached because it never changes."""
         found = self.published.get(survey)
         if found is None:
             found = self.published[survey] = self._found(survey)[1]
@@ -342,7 +344,7 @@ class Surveys:
         return kept, made
 
     def _found(self, survey: str) -> tuple[Kept, Published]:
-        """Return the survey; one whose last day is over is ended when it is next looked at."""
+        """Return the survey of an id; close it first if its last day is over."""
         kept = self.store.find(survey) if survey.isascii() and len(survey) <= 40 else None
         if kept is None:
             raise _unknown()
@@ -351,7 +353,7 @@ class Surveys:
             self._end(kept, "the calendar")
             kept = replace(kept, state="closed")
         if kept.state == "closed":
-            self.keys.forget(survey)  # once more: the house may have fallen before it did
+            self.keys.forget(survey)  # again: the server may have crashed before it did so
         return kept, made
 
     def _open(self, survey: str) -> tuple[Kept, Published]:
@@ -376,8 +378,8 @@ class Surveys:
             return respondent_account(self.dice.draw(16).hex())
         if not 1 <= len(name) <= 200 or not name.isprintable() or name != name.strip():
             raise Refused("bad-request", "A person is 1 to 200 printable letters.", "Mend it.")
-        spelled = normalize("NFC", name.casefold())  # one person, however the name was typed
-        person = f"{owner}\n{spelled}"  # the name has no line's end: it is printable
+        spelled = normalize("NFC", name.casefold())  # one account for all spellings of a name
+        person = f"{owner}\n{spelled}"  # unambiguous: a printable name has no line break
         made = hmac.new(self.salt, _PERSON + person.encode(), hashlib.sha256)
         return respondent_account(made.hexdigest()[:32])
 

@@ -1,16 +1,15 @@
-"""Surveys and their reports, kept so that no file says in which order reports came.
+"""Store surveys and their reports in SQL so that the tables don't reveal the order of arrival.
 
-All reports of a survey are one set of lines, "token said", cut into parts by the first bits of the
-token's digest. A part is one text, sorted, and written anew whenever a line is added; when the
-reports are twice as many, every part is cut in two. So what is stored is the same for the same set
-of reports, whatever the order of their coming: there is no row of a report's own, no number that
-counts up and no time. (What a journal, a backup in the middle or PostgreSQL's own bookkeeping adds
-to that is told in docs/surveys.md.)
+The reports of a survey are a set of lines "token said", partitioned by the first bits of the
+token's digest. Each part is one sorted text, which is rewritten when a line is added. When the
+number of reports doubles, every part is split in two. So the same set of reports gives the same
+rows, in whatever order they arrived: a report has no row of its own, no serial number and no time.
+(docs/surveys.md describes what a journal, a backup in between or PostgreSQL's bookkeeping adds.)
 
-What may be seen - the reports that all may read, and the counts behind the estimates - moves on in
-steps of at least 25 reports, so that nobody who looks often learns whose report came just now. At
-each step 25 reports, drawn among all that were not shown yet, wait for the next: so whoever has a
-copy of the store, and takes what is shown from what is there, finds the newest among 25 others.
+Public reports, and the counts behind the estimates, are updated in steps of at least 25 reports.
+So frequent readers can't tell whose report has just arrived. At each step 25 reports, drawn from
+those not shown yet, are held back. So somebody with a copy of the store who subtracts the shown
+reports finds the newest among 25 others.
 """
 
 from __future__ import annotations
@@ -29,8 +28,8 @@ from sfumato.storage.database import DatabaseLink
 from sfumato.storage.records_database import Records
 from sfumato.system.group_commit import GroupCommit, Outcome
 
-PART: Final = 64  # reports of a part, on average, at most; half of it at least
-STEP: Final = 25  # reports by which what is shown moves on, at least
+PART: Final = 64  # the most reports per part on average; after a split, half as many
+STEP: Final = 25  # the fewest reports that one update of the public reports adds
 _TABLES: Final = (
     """CREATE TABLE IF NOT EXISTS surveys (
         id TEXT NOT NULL PRIMARY KEY, owner TEXT NOT NULL, body TEXT NOT NULL,
@@ -41,7 +40,7 @@ _TABLES: Final = (
         code TEXT NOT NULL PRIMARY KEY, survey TEXT NOT NULL, account TEXT NOT NULL
     ){table_end}""",
     "CREATE INDEX IF NOT EXISTS survey_invited ON survey_invitations (survey)",
-    # Whoever adds a survey holds its one row: two waves are never published unseen by each other.
+    # Adding a survey locks this table's one row, so two waves can't be added concurrently.
     "CREATE TABLE IF NOT EXISTS survey_turn (one {integer} NOT NULL PRIMARY KEY){table_end}",
     """CREATE TABLE IF NOT EXISTS survey_parts (
         survey TEXT NOT NULL, name TEXT NOT NULL, body TEXT NOT NULL, PRIMARY KEY (survey, name)
@@ -51,12 +50,12 @@ _TABLES: Final = (
     ){table_end}""",
 )
 _TEXTS: Final = "SELECT body FROM surveys ORDER BY id"
-_PAGE: Final = 64  # parts that are read at once
+_PAGE: Final = 64  # parts per page
 
 
 @dataclass
 class _Open:
-    """A survey whose row is held: nobody else adds to it until the transaction ends."""
+    """A survey whose row this transaction has locked."""
 
     id: str
     minimum: int
@@ -67,7 +66,7 @@ class _Open:
 
 
 class SqlSurveys:
-    """A SurveyStore in a database of its own, or in the ledger's PostgreSQL."""
+    """A SurveyStore in an SQL database: a separate one, or the ledger's PostgreSQL."""
 
     def __init__(self, records: Records, dice: Dice) -> None:
         self._records = records
@@ -77,11 +76,11 @@ class SqlSurveys:
         self._taking = GroupCommit(self._take_alone, self._take_several)
 
     def add(self, kept: Kept, minimum: int, empty: Tally, *, fits: Fits | None = None) -> bool:
-        """Remember a survey, if it fits the texts of all that are there; say whether it did."""
+        """Store a survey if `fits` accepts the texts of all stored ones; return whether it did."""
         values = (kept.id, kept.owner, kept.text, minimum, kept.state, 0, empty.text())
         with self._records.change() as link:
             link.change("INSERT INTO survey_turn VALUES (1) ON CONFLICT DO NOTHING")
-            link.rows(f"SELECT one FROM survey_turn{self._lock}")  # held until the end
+            link.rows(f"SELECT one FROM survey_turn{self._lock}")  # locked until the commit
             if fits is not None and not fits(text for (text,) in link.rows(_TEXTS)):
                 return False
             link.change(
@@ -94,7 +93,7 @@ class SqlSurveys:
         return True
 
     def find(self, survey: str) -> Kept | None:
-        """Return one, or None."""
+        """Return the survey of this id, or None."""
         rows = self._records.rows(
             "SELECT id, owner, body, state FROM surveys WHERE id = ?", (survey,)
         )
@@ -106,12 +105,12 @@ class SqlSurveys:
         return tuple(Kept(*row) for row in self._records.rows(sql, (owner,)))
 
     def every(self) -> tuple[Kept, ...]:
-        """Return all surveys, whoever owns them."""
+        """Return all surveys of all owners."""
         sql = "SELECT id, owner, body, state FROM surveys ORDER BY id"
         return tuple(Kept(*row) for row in self._records.rows(sql))
 
     def close(self, survey: str) -> bool:
-        """Take no more reports, and show all that came; say whether this call did."""
+        """Close a survey and show all its reports; return whether this call closed it."""
         with self._records.change() as link:
             known = self._held(link, survey)
             if known is None or known.state == "closed":
@@ -122,7 +121,7 @@ class SqlSurveys:
             return True
 
     def invite(self, invited: tuple[Invited, ...]) -> None:
-        """Remember invitations, in the order of their digests."""
+        """Store invitations, in the order of their digests."""
         with self._records.change() as link:
             for one in sorted(invited, key=lambda one: one.digest):
                 values = (one.digest, one.survey, one.account)
@@ -135,16 +134,16 @@ class SqlSurveys:
         return Invited(*rows[0]) if rows else None
 
     def invitations(self, survey: str) -> int:
-        """Return how many invitations there are."""
+        """Return the number of invitations to a survey."""
         sql = "SELECT count(*) FROM survey_invitations WHERE survey = ?"
         return int(self._records.rows(sql, (survey,))[0][0])
 
     def take(self, ballot: Ballot) -> Taken:
-        """Count the report once for its token, durably; or say why not."""
+        """Count a report once for its token, durably; return the result."""
         return self._taking.done(ballot)
 
     def take_all(self, ballots: Sequence[Ballot]) -> list[Taken]:
-        """Count several at once, with one commit for all; say of each how it ended."""
+        """Count several reports in one commit; return the result of each."""
         by_survey: dict[str, list[int]] = defaultdict(list)
         for place, ballot in enumerate(ballots):
             by_survey[ballot.survey].append(place)
@@ -157,7 +156,7 @@ class SqlSurveys:
         return [ended[place] for place in range(len(ballots))]
 
     def standing(self, survey: str) -> Standing:
-        """Return how many reports there are, and the tally of those that are shown."""
+        """Return a survey's number of reports, and the tally of those that are shown."""
         rows = self._records.rows("SELECT tally, shown FROM surveys WHERE id = ?", (survey,))
         if not rows:
             raise Bug("a survey that is not there is looked at")
@@ -165,17 +164,17 @@ class SqlSurveys:
         return Standing(tally.reports, shown)
 
     def shown(self, survey: str, after: str | None) -> tuple[tuple[str, tuple[str, ...]], ...]:
-        """Return parts of the shown reports that follow that part, in the order of their tokens."""
+        """Return the next page of shown reports after the part `after`, in token order."""
         sql = "SELECT name, body FROM survey_shown WHERE survey = ?"
         values: tuple[object, ...] = (survey,)
         if after is not None:
-            # Past the halves, too, that the part was cut in since: their names begin with its own.
+            # "2" sorts after both halves of the part, whose names add "0" or "1", if it was split.
             sql, values = f"{sql} AND name > ?", (survey, f"{after}2")
         rows = self._records.rows(f"{sql} ORDER BY name LIMIT {_PAGE}", values)
         return tuple((name, tuple(_lines(body))) for name, body in rows)
 
     def shut(self) -> None:
-        """Let go of the connection."""
+        """Close the connection."""
         self._records.close()
 
     def _take_alone(self, ballot: Ballot) -> Taken:
@@ -185,7 +184,7 @@ class SqlSurveys:
         return [Outcome(taken) for taken in self.take_all(ballots)]
 
     def _taken(self, link: DatabaseLink, ballots: list[Ballot]) -> list[Taken]:
-        """Add the reports of one survey that are new, in one go; a token counts once."""
+        """Add the new reports of one survey in one update; each token counts once."""
         known = self._held(link, ballots[0].survey)
         if known is None:
             raise Bug("a report of a survey that is not there")
@@ -193,7 +192,7 @@ class SqlSurveys:
         bodies = _read_parts(link, known.id, set(names))
         parts = {name: _lines(body) for name, body in bodies.items()}
         ends: list[Taken] = []
-        fresh: dict[str, list[str]] = defaultdict(list)  # part -> what was said there
+        fresh: dict[str, list[str]] = defaultdict(list)  # part name -> new reports
         for ballot, name in zip(ballots, names, strict=True):
             place, said = _looked_up(parts[name], ballot.token)
             if said is not None:
@@ -229,7 +228,7 @@ class SqlSurveys:
         )
 
     def _grow(self, link: DatabaseLink, known: _Open) -> None:
-        """Cut every part in two while there are more reports than parts should hold."""
+        """Split every part in two while parts hold more than PART reports on average."""
         while known.tally.reports > PART << known.depth:
             known.depth += 1
             names = [name for (name,) in _part_names(link, known.id)]
@@ -250,7 +249,7 @@ class SqlSurveys:
             self._show_but(link, known)
 
     def _show_but(self, link: DatabaseLink, known: _Open) -> None:
-        """Show all but STEP reports, drawn among those that were not shown: these wait on."""
+        """Show all reports but STEP, which are drawn from those not shown before."""
         pool = sorted(_unshown(link, known.id), key=lambda _: self._dice.draw(16))
         held, rest = pool[:STEP], pool[STEP:]
         shown = known.shown.with_reports([_pair(line)[1] for line in rest])
@@ -278,7 +277,7 @@ class SqlSurveys:
 
 
 def _unshown(link: DatabaseLink, survey: str) -> list[str]:
-    """Return the lines that are there and not shown; what is shown may be cut less finely."""
+    """Return the lines that are not shown yet; the shown parts may be split less often."""
     ((depth,),) = link.rows(
         "SELECT max(length(name)) FROM survey_shown WHERE survey = ?", (survey,)
     )
@@ -296,12 +295,12 @@ def _unshown(link: DatabaseLink, survey: str) -> list[str]:
             found += [line for line in _lines(body) if line not in known]
         if len(rows) < _PAGE:
             return found
-        after = f"{rows[-1][0]}0"  # the next: no name begins with another
+        after = f"{rows[-1][0]}0"  # skips that part alone: no part's name begins with another's
 
 
 def _name(token: str, depth: int) -> str:
-    """Return the part that a token's report lies in: the first bits of its digest."""
-    return f"{int(token[:16], 16):064b}"[:depth]  # more bits than there will be parts
+    """Return the name of a token's part: the first `depth` bits of its digest."""
+    return f"{int(token[:16], 16):064b}"[:depth]  # 64 bits: more than any depth
 
 
 def _part_names(
@@ -326,7 +325,7 @@ def _write_parts(link: DatabaseLink, survey: str, parts: dict[str, list[str]]) -
 
 
 def _looked_up(lines: list[str], token: str) -> tuple[int, str | None]:
-    """Return where a token's line stands among the sorted ones, or would; and what it says."""
+    """Find a token in sorted lines; return its index, or where to insert it, and its report."""
     place = bisect_left(lines, token)
     if place < len(lines) and lines[place].startswith(token):
         return place, _pair(lines[place])[1]

@@ -1,4 +1,4 @@
-"""What anybody sends to a survey, and what they are told: nothing of who they are is in it."""
+"""Report submissions and their replies; neither contains anything about the sender."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from sfumato.features.surveys.ports import Ballot, Taken
 
 @dataclass(frozen=True)
 class Submission:
-    """A randomised report as it came, under the token that it spends."""
+    """A randomised report as received, with the ballot token that it spends."""
 
     survey: str
     token: str
@@ -21,7 +21,7 @@ class Submission:
 
 
 def outcome(ballot: Ballot, taken: Taken) -> Json | Refused:
-    """Return what is answered to a report that was taken, or not."""
+    """Return the reply or the refusal for the store's result of a report."""
     match taken:
         case "counted" | "already":
             when = "now" if taken == "counted" else "before"
@@ -37,7 +37,7 @@ def outcome(ballot: Ballot, taken: Taken) -> Json | Refused:
 
 
 def not_open() -> Refused:
-    """Return the refusal of a ballot that comes too early or too late."""
+    """Return the refusal of a ballot before the survey opens or after it closes."""
     return Refused(
         "survey-not-open", "This survey takes no ballots now.", "It is closed, or see its days."
     )

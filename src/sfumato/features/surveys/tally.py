@@ -1,7 +1,7 @@
-"""How often everything was said: whole numbers, which may be added and tell nobody's report.
+"""Count randomised reports: integer tallies that can be added.
 
-Of format 1 there are counts by question, part and what was said. Of format 2 a tally also has the
-coins that its reports were made with, and of each part what dp/local keeps of such reports.
+Format 1 counts reports by question, slot and category. Format 2 also stores the randomisers of the
+reports, and for each slot the counts that the dp/local randomiser defines.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ Slot = tuple[int, ...]
 
 @dataclass(frozen=True)
 class Tally:
-    """Counts of reports, by question and part; two of them may be added."""
+    """Counts of reports by question and slot; tallies of the same randomisers can be added."""
 
     reports: int
     counts: tuple[tuple[Slot, ...], ...]
-    coins: tuple[Coin, ...] = ()  # none: every count is of one thing that was said (format 1)
+    coins: tuple[Coin, ...] = ()  # empty in format 1: each count is of one category
 
     def __add__(self, other: Tally) -> Tally:
-        """Return the tally of both, if the same coins made them."""
+        """Add two tallies of the same randomisers."""
         if self.coins != other.coins:
             raise Bug("tallies of different coins cannot be added")
         pairs = zip(self.counts, other.counts, strict=True)
@@ -37,7 +37,7 @@ class Tally:
         return Tally(self.reports + other.reports, counts, self.coins)
 
     def with_reports(self, texts: Sequence[str]) -> Tally:
-        """Return the tally with these reports, which were read before, counted too."""
+        """Return the tally with these reports added; they must have been validated before."""
         counts = [[list(slot) for slot in question] for question in self.counts]
         for part, times in Counter(part for text in texts for part in text.split(" ")).items():
             question, slot, said = map(int, part.split("."))
@@ -46,7 +46,7 @@ class Tally:
         return Tally(self.reports + len(texts), made, self.coins)
 
     def text(self) -> str:
-        """Return the tally as it is kept."""
+        """Return the tally as JSON text for the store."""
         kept: dict[str, object] = {"reports": self.reports, "counts": self.counts}
         if self.coins:
             kept["coins"] = canonical([dict(coin.parameters) for coin in self.coins])
@@ -61,7 +61,7 @@ class Tally:
 
 
 def nothing(survey: Survey) -> Tally:
-    """Return the tally of no reports on a survey that is published now."""
+    """Return an empty tally for a newly published survey."""
     if survey.format == 1:
         return Tally(0, tuple(((0,) * q.categories,) * q.slots for q in survey.questions))
     coins = coins_of(survey)
@@ -71,7 +71,7 @@ def nothing(survey: Survey) -> Tally:
 
 
 def read_tally(text: str) -> Tally:
-    """Return the tally that was kept as this text."""
+    """Parse a tally from the store's JSON text."""
     kept = json.loads(text)
     counts = tuple(tuple(tuple(slot) for slot in question) for question in kept["counts"])
     return Tally(int(kept["reports"]), counts, _coins(kept["coins"]) if "coins" in kept else ())

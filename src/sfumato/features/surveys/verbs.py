@@ -1,4 +1,4 @@
-"""The desk's verbs about surveys: an owner's, and those of whoever has a link."""
+"""Dispatch survey verbs to the service: the owner's, and the open ones for a survey's link."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def _sent(body: Body) -> Submission:
 
 
 def take_reports(surveys: Surveys, bodies: Sequence[Body]) -> list[Json | Refused]:
-    """Return what each of several reports is answered, counted with one commit."""
+    """Count several reports in one commit; return the reply or refusal of each."""
     read = [_read_sent(body) for body in bodies]
     ended = iter(surveys.take([one for one in read if isinstance(one, Submission)]))
     return [next(ended) if isinstance(one, Submission) else one for one in read]

@@ -1,4 +1,4 @@
-"""Waves of one series: those with `ever` are all about the same lasting answers."""
+"""Check that all waves (repeated surveys) of a series with `ever` ask the same questions."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from sfumato.vault.hash_chain import canonical
 
 
 def is_beside_all(made: Published, texts: Iterable[str]) -> bool:
-    """Say whether a wave asks as those of its series do, whoever has published them."""
+    """Say whether a wave is compatible with all published waves of its series, of any owner."""
     series = canonical(made.survey.series)
     named = (kept_survey(text) for text in texts if series in text)
     others = [other for other in named if is_of_one_series(made, other)]
@@ -25,7 +25,7 @@ def is_beside_all(made: Published, texts: Iterable[str]) -> bool:
 
 
 def asks_otherwise() -> Refused:
-    """Return the refusal of a wave that does not."""
+    """Return the refusal of a wave that differs from its series."""
     return bad_survey(
         "all waves of a series with ever ask the same questions with the same ever; "
         "give this one a series of its own"
@@ -34,5 +34,5 @@ def asks_otherwise() -> Refused:
 
 @lru_cache(maxsize=256)
 def kept_survey(text: str) -> Published:
-    """Return the survey of a text that is kept; it never changes."""
+    """Parse a stored survey's text, cached because it never changes."""
     return read_published(text)
