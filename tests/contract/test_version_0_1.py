@@ -6,6 +6,7 @@ modules of its client, and the script that made them (`made_by.txt`). None is ev
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import subprocess
@@ -19,6 +20,7 @@ import pytest
 
 import sfumato
 from sfumato import Refused
+from sfumato.sandbox import base_environment
 from support.served_vault import PASSWORD, Service, served
 
 KEPT: Final = Path(__file__).parents[1] / "data" / "version_0_1"
@@ -101,6 +103,14 @@ def test_an_old_budget_pays_for_new_questions_and_keeps_its_caps(vault: Path) ->
         owner.close_days("visits", "daily", until="2026-01-15")
         assert len(owner["visits"].stream("daily").rows) == len(SAID["stream"]) + 5
         assert owner.call("close-survey", {"survey": SAID["survey"]})["state"] == "closed"
+
+
+def test_programs_that_were_approved_then_are_approved_now() -> None:
+    """An approval is for these bytes, too; who has to change one says so in the changelog."""
+    inside = b"".join(path.read_bytes() for path in base_environment._INSIDE)
+    assert hashlib.sha256(inside).hexdigest() == (
+        "f2c5a245915bfdd5026e85709655919d1388d966848ee301fe530743d8f28e48"
+    )
 
 
 def test_an_old_client_asks_a_service_of_today(service: Service, tmp_path: Path) -> None:

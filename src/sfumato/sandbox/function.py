@@ -1,7 +1,6 @@
-"""Run a researcher's function on the rows of a block; this file runs inside the sandbox.
+"""How a function of the rows is run in a block; copied into the bubble, so it imports none of ours.
 
-It is copied there, so it imports nothing of sfumato. It runs in a block that has dropped all
-privileges. A hostile function can falsify only the results of its own block.
+It runs in a block that has given up every right; what it gives is hostile to its own block only.
 """
 
 import __future__
@@ -13,14 +12,14 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-Job = dict[str, Any]  # Any: JSON from the researcher
+Job = dict[str, Any]  # Any: JSON, as a researcher gave it
 
 
 def _function(job: Job, text: bytes) -> dict[str, str]:
-    """Run the function on the rows; return its numbers and arrays as result files."""
+    """Run a function of one argument, the rows; what it gives is one file of numbers."""
     names: dict[str, Any] = {"__name__": "stranger"}
-    flags = __future__.annotations.compiler_flag  # names in annotations need not exist
-    exec(compile(job["source"], "<function>", "exec", flags), names)  # noqa: S102  # inside a sandbox
+    flags = __future__.annotations.compiler_flag  # what a type is called need not be there
+    exec(compile(job["source"], "<function>", "exec", flags), names)  # noqa: S102  # what a bubble is for
     found = names[job["name"]](_frame(text))
     if not isinstance(found, dict):
         found = {job["outputs"][0]: found}
@@ -32,20 +31,20 @@ def _function(job: Job, text: bytes) -> dict[str, str]:
 
 
 def _array_file(value: object) -> str:
-    """Return an array as a hex-encoded .npy file of doubles, without pickle."""
+    """Return an array as numpy writes it to a file, in hex; as doubles, without a pickle."""
     import io
 
-    numpy: Any = importlib.import_module("numpy")  # Any: may be missing outside
+    numpy: Any = importlib.import_module("numpy")  # Any: there may be none out here
     file = io.BytesIO()
     numpy.save(file, numpy.asarray(value, dtype=numpy.float64), allow_pickle=False)
     return file.getvalue().hex()
 
 
 def _frame(text: bytes) -> object:
-    """Return the rows as a pandas DataFrame; without pandas, as a dict of columns."""
+    """Return the rows as a pandas frame where there is pandas, else as columns by name."""
     import io
 
-    if "pandas" not in sys.modules:  # the program's own environment may have it
+    if "pandas" not in sys.modules:  # a program may have brought one along
         with contextlib.suppress(ImportError):
             importlib.import_module("pandas")
     if "pandas" in sys.modules:

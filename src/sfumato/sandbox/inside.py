@@ -1,14 +1,10 @@
-"""The processes inside a sandbox: a preloaded interpreter that forks for every block.
+"""What runs inside the bubble: a warm interpreter that is split off for every block.
 
-This file is copied into the sandbox and runs there, so it imports nothing of sfumato. It has three
-kinds of processes.
-
-- The *zygote* has the libraries loaded and holds no secret. It passes on the descriptors of a block
-  but never reads them.
-- The *keeper* is forked for one block, into new process and mount namespaces. It measures the
-  block's processor time and is the only reader of its output.
-- The *block* is forked from the keeper. It drops all privileges, reads its rows, and only then runs
-  the untrusted program.
+This file is copied into the bubble and run there by itself, so it imports nothing of ours. It has
+three parts that never mix. The *zygote* holds the libraries and no secret: of a block it sees only
+descriptors, which it never reads. The *keeper*, forked for one block, stands in a room of processes
+and mounts of its own, counts the block's time and is its only listener. The *block*, forked from
+the keeper, reads its rows, gives up every right and only then runs the stranger's program.
 """
 
 import contextlib
@@ -28,23 +24,23 @@ import time
 from collections.abc import Callable
 from typing import Any, NoReturn
 
-Order = dict[str, Any]  # Any: JSON from our launcher
-Job = dict[str, Any]  # Any: JSON from the researcher
-VOICE, INPUT = 3, 4  # the descriptors of a block: output pipe, and input until it is read
+Order = dict[str, Any]  # Any: JSON of the launcher's own
+Job = dict[str, Any]  # Any: JSON, as a researcher gave it
+VOICE, INPUT = 3, 4  # the descriptors that a block keeps; the second till it is read
 _NEW_MOUNTS, _NEW_IPC, _NEW_UTS, _NEW_PIDS = 0x00020000, 0x08000000, 0x04000000, 0x20000000
 _READ_ONLY, _REMOUNT, _NOSUID_NODEV, _NOSUID_NODEV_NOEXEC = 1, 32, 2 | 4, 2 | 4 | 8
 _DEATH_SIGNAL, _NO_NEW_PRIVILEGES, _SECCOMP = 1, 38, 22
 _BOUNDING_DROP, _AMBIENT, _CLEAR_ALL = 24, 47, 4
 _LAST_RIGHT = 63
-_CAPSET = 126  # number of the system call on x86-64
-_HEAD = struct.Struct("<BQI")  # how the block ended, processor microseconds, bytes that follow
-_TRIAL_HEAD = struct.Struct("<iI")  # trials only: exit status, bytes of printed text
+_CAPSET = 126  # the system call's number, on x86-64
+_HEAD = struct.Struct("<BQI")  # how it ended, processor time in microseconds, bytes that follow
+_TRIAL_HEAD = struct.Struct("<iI")  # of made-up rows: exit status, and how much was printed
 DONE, LATE, STALLED, BROKEN = 0, 1, 2, 3
-READY = b"\x01"  # a block sends it before the untrusted program starts
-WHOLE = b"\x02"  # a result reader sends it last
-_PROGRAMS = ("<function>", "/work/tmp/program.py")  # files of untrusted code in a traceback
+READY = b"\x01"  # what a block says before the stranger's program has the word
+WHOLE = b"\x02"  # what a reader says last
+_PROGRAMS = ("<function>", "/work/tmp/program.py")  # a stranger's, in a traceback (function, study)
 _LOOK_S = 0.004
-_PAST = 250  # a descriptor number above all open ones
+_PAST = 250  # a descriptor above those that are open
 LIBC = ctypes.CDLL(None, use_errno=True)
 
 
@@ -52,9 +48,9 @@ LIBC = ctypes.CDLL(None, use_errno=True)
 
 
 def carry_in(then: list[str]) -> NoReturn:
-    """Copy the environment into the sandbox's own memory, and restart from there.
+    """Copy the environment into this bubble's own memory, and begin anew from there.
 
-    So blocks open no file in the host's page cache, which blocks could use as a covert channel.
+    Whatever a block can open is then in no cache of the host's, where it could find or leave marks.
     """
     for name in os.listdir("/from"):
         shutil.copytree(f"/from/{name}", f"/env/{name}", symlinks=True)
@@ -64,9 +60,9 @@ def carry_in(then: list[str]) -> NoReturn:
 
 
 def _let_go_of_the_host(is_nested: bool) -> None:
-    """Unmount the host's folders, and make the copy read-only."""
+    """Take the host's folder away, and let nobody write into the copy."""
     nothing = _REMOUNT | _READ_ONLY | _NOSUID_NODEV
-    if is_nested:  # nested.py has already left the container's files
+    if is_nested:  # in a container there is nothing else by now (nested.py)
         if LIBC.mount(None, b"/", None, nothing, None) != 0:
             os._exit(1)
         return
@@ -77,7 +73,7 @@ def _let_go_of_the_host(is_nested: bool) -> None:
 
 
 def main() -> None:
-    """Run the zygote: preload the libraries, then serve blocks until the parent hangs up."""
+    """Import what strangers use, then serve one block after another until the door hangs up."""
     settings = json.loads(sys.argv[1])
     if isinstance(settings, list):
         carry_in(settings)
@@ -105,8 +101,8 @@ def main() -> None:
         _wait_for(keeper, control)
 
 
-def _beside(name: str) -> dict[str, Any]:  # Any: global names of the file
-    """Execute another of our files and return its global names; programs cannot import it."""
+def _beside(name: str) -> dict[str, Any]:  # Any: what a file of ours defines
+    """Return what the other file of ours defines, which programs cannot import."""
     names: dict[str, Any] = {"__name__": f"_{name}"}
     with open(f"/env/inside/{name}.py", "rb") as file:
         exec(compile(file.read(), file.name, "exec"), names)  # noqa: S102  # ours, copied with this
@@ -114,14 +110,14 @@ def _beside(name: str) -> dict[str, Any]:  # Any: global names of the file
 
 
 def _wait_for(keeper: int, control: socket.socket) -> None:
-    """Wait for the keeper to end; exit with the whole sandbox if the parent is gone."""
+    """Wait for the keeper; if the door is gone, so is everything here."""
     watched = os.pidfd_open(keeper)
     poll = select.poll()
     poll.register(watched, select.POLLIN)
     poll.register(control, 0)  # hang-ups are always reported
     for descriptor, _ in poll.poll():
         if descriptor != watched:
-            os._exit(0)  # we are process 1 of the sandbox: all others in it end too
+            os._exit(0)  # process 1 of this bubble: nobody in it outlives it
     os.waitpid(keeper, 0)
     os.close(watched)
 
@@ -157,10 +153,10 @@ def _as_keeper(control: socket.socket, order: Order, descriptors: list[int]) -> 
 
 
 def _printed_file(order: Order) -> int:
-    """Create the file for the printed output of a trial block, in the block's own tmpfs.
+    """Make the file that a block of made-up rows prints into; it lies in the block's own room.
 
-    Blocks of real rows have none: their printed output is discarded. A pipe would not do: its inode
-    number would show the block how many pipes the whole host has created.
+    Nothing is made for real rows: what their block prints goes nowhere. It is no pipe, which a
+    block could look at to count those of the whole host.
     """
     if not OWN["image"]:
         _furnish(order)
@@ -171,17 +167,16 @@ def _printed_file(order: Order) -> int:
 
 
 def _trial_frame(status: int, printed: int, most: int) -> bytes:
-    """Encode the exit status of a trial block and the end of its printed output."""
+    """Return the exit status of a block of made-up rows, and the end of what it printed."""
     size = os.fstat(printed).st_size
     text = os.pread(printed, most, max(0, size - most))
     return _TRIAL_HEAD.pack(status, len(text)) + text
 
 
 def _kept(block: int, hear: int, order: Order, until: float) -> tuple[int, int, bytes, int]:
-    """Supervise the block; return how it ended, its processor time, its output and exit status.
+    """Return how the block ended, its processor time, what it said (capped), its exit status.
 
-    The output is limited in size. The exit status is reported further only for trials on synthetic
-    rows.
+    The exit status goes no further than here, unless the rows are made up.
     """
     most = order["most_bytes"]
     heard: list[bytes] = []
@@ -216,29 +211,28 @@ def _kept(block: int, hear: int, order: Order, until: float) -> tuple[int, int, 
         ended = LATE
     said = b"".join(heard)
     if ended == DONE and said[:1] != READY:
-        os._exit(1)  # the block's setup failed: a host failure, not a result of the block
+        os._exit(1)  # the room was not ready: the host's fault, and no answer of a block's
     if ended == DONE and os.WIFSIGNALED(status):
-        ended = BROKEN  # it crashed, or the kernel was out of memory: it counts as no output
+        ended = BROKEN  # by its own fault, or by the kernel for want of memory: it has said nothing
     exit_status = 0 if is_cut else os.waitstatus_to_exitcode(status)
     return ended, int(spent * 1e6), said[1:] if ended == DONE else b"", exit_status
 
 
 def _gathering(order: Order, program: int) -> tuple[int, int, int]:
-    """Start the result reader of an image's program, before the program itself.
+    """Start who is to read what an image's program leaves, before that program is there.
 
-    The reader is the first process of the new process namespace and has no privileges. It waits for
-    one message from the keeper.
+    The first process of the room, without a right: it waits for a word, and nobody else's.
     """
     _furnish(order)
     told, tell = os.pipe()
     hear, say = os.pipe()
-    nowhere = os.open("/dev/null", os.O_RDWR)  # opened early, because the block covers /dev
+    nowhere = os.open("/dev/null", os.O_RDWR)  # here: the block will hide it
     reader = os.fork()
     if reader == 0:
         ended = 1
         try:
             LIBC.prctl(_DEATH_SIGNAL, signal.SIGKILL, 0, 0, 0)
-            signal.signal(signal.SIGINT, signal.SIG_IGN)  # the block could send it
+            signal.signal(signal.SIGINT, signal.SIG_IGN)  # which the block could send
             job, code = json.loads(_all_of(program)), _filter("filter")
             say = _alone(say, told, nowhere, nowhere)
             _give_up_rights(order, code)
@@ -255,10 +249,9 @@ def _gathering(order: Order, program: int) -> tuple[int, int, int]:
 def _gathered(
     gatherer: tuple[int, int, int], ended: int, order: Order, until: float
 ) -> tuple[int, bytes]:
-    """Let the reader collect the results after the program has ended; return status and results.
+    """Return how it ended, and what the program has left, capped; its process is gone by then.
 
-    The results are limited in size. If the reader did not finish normally, the results may be
-    incomplete and are discarded.
+    A reader that somebody has ended has not said all: that is no answer of the program's.
     """
     reader, tell, hear = gatherer
     said = b""
@@ -275,7 +268,7 @@ def _gathered(
 
 
 def _is_gone(process: int, until: float) -> bool:
-    """Wait until the deadline for a process to end; say whether it has ended."""
+    """Say whether it ends by itself by then."""
     watched = os.pidfd_open(process)
     try:
         return bool(select.select([watched], [], [], max(0.0, until - time.monotonic()))[0])
@@ -297,7 +290,7 @@ def _said_by(hear: int, most: int, until: float) -> tuple[int, bytes]:
 
 
 def _time_of(process: int) -> float:
-    """Return the processor seconds that a process has used, from its CPU clock."""
+    """Return the processor seconds that the process has used, by its own clock."""
     found = ctypes.c_int()
     if LIBC.clock_getcpuclockid(process, ctypes.byref(found)) != 0:
         return 0.0
@@ -314,9 +307,9 @@ def _write_all(descriptor: int, message: bytes) -> None:
 
 
 def _as_block(order: Order, program: int, rows: int, say: int, printed: "int | None") -> NoReturn:
-    """Run a block: drop all privileges, read the rows, run the untrusted program.
+    """Be a block: read the rows, give up every right, run the stranger's program.
 
-    `printed` is the file for the printed output of a trial; None for real rows.
+    `printed` is the file that a block of made-up rows prints into; of real rows there is none.
     """
     status = 0
     try:
@@ -332,7 +325,7 @@ def _as_block(order: Order, program: int, rows: int, say: int, printed: "int | N
         if OWN["image"]:
             RUNS["enter"](job, b"")
         _give_up_rights(order, code)
-        os.write(say, READY)  # from here on it reads rows and can create no more namespaces
+        os.write(say, READY)  # from here on rows are read, and no room can be made any more
         sys.path[:0] = OWN["own"]
         rows_text = _rows() if job["kind"] in READ_WHOLE else b""
         if OWN["image"]:
@@ -341,14 +334,14 @@ def _as_block(order: Order, program: int, rows: int, say: int, printed: "int | N
         found = RUNS[job["kind"]](job, rows_text)
         _write_all(say, found if isinstance(found, bytes) else json.dumps(found).encode())
         status = 0 if printed is None else _exit_status(job.get("left"))
-    except BaseException:  # noqa: BLE001  # an untrusted program may raise anything
+    except BaseException:  # noqa: BLE001  # whatever a stranger's program raises
         status = 0 if printed is None else _shown_failure()
     finally:
         os._exit(status)
 
 
 def _exit_status(left: object) -> int:
-    """Return the exit status for a program's `sys.exit` argument, as Python itself computes it."""
+    """Return the exit status that a program asked for (`sys.exit`), as Python's own end has it."""
     is_status = left is None or isinstance(left, int)
     if not is_status:
         sys.stderr.write(f"{left}\n")
@@ -357,7 +350,7 @@ def _exit_status(left: object) -> int:
 
 
 def _shown_failure() -> int:
-    """Print the traceback of a failed trial program, starting at the program's own code."""
+    """Print the error that ended a program on made-up rows, from its own first line on."""
     kind, error, place = sys.exc_info()
     while place is not None and place.tb_frame.f_code.co_filename not in _PROGRAMS:
         place = place.tb_next
@@ -390,7 +383,7 @@ def _rows() -> bytes:
 
 
 def _furnish(order: Order) -> None:
-    """Mount a small empty tmpfs on /work for the block."""
+    """Give the block a small empty folder of its own in memory."""
     room = f"size={order['disk_mb']}m,nr_inodes={order['files']},mode=700".encode()
     if LIBC.mount(b"tmpfs", b"/work", b"tmpfs", _NOSUID_NODEV_NOEXEC, room) != 0:
         os._exit(1)
@@ -400,9 +393,9 @@ def _furnish(order: Order) -> None:
 
 
 def _alone(say: int, rows: int, nowhere: int, printed: int) -> int:
-    """Close all descriptors except the output pipe and the rows; clear the environment.
+    """Keep the one pipe and, till they are read, the rows: nothing else, no name of a setting.
 
-    Standard output and error go to `printed`, which is /dev/null except in trials.
+    What is printed goes to `printed`: nowhere, unless the rows are made up.
     """
     os.dup2(nowhere, 0)
     for standard in (1, 2):
@@ -418,17 +411,17 @@ def _alone(say: int, rows: int, nowhere: int, printed: int) -> int:
 
 
 def _hide_devices() -> None:
-    """Cover /dev: its nodes are the host's, and a block could signal other blocks through them."""
+    """Cover /dev: its nodes are the host's own, and what is done to them every block would see."""
     how = _READ_ONLY | _NOSUID_NODEV_NOEXEC
     if LIBC.mount(b"tmpfs", b"/dev", b"tmpfs", how, b"size=4k,nr_inodes=1,mode=555") != 0:
         os._exit(1)
 
 
 def _draw_anew() -> None:
-    """Reseed the random number generators; the zygote's state would identify the block's lane."""
+    """Give the block random numbers of its own: those of the zygote would name its lane."""
     for name in ("random", "numpy.random"):
         if name in sys.modules:
-            sys.modules[name].seed()  # from the kernel's generator
+            sys.modules[name].seed()  # by the kernel
 
 
 def _filter(name: str) -> bytes:
@@ -464,8 +457,8 @@ def _give_up_rights(order: Order, code: bytes) -> None:
         os._exit(1)
 
 
-OWN: dict[str, Any] = {}  # Any: the launcher's settings, with the program's own environment
-READ_WHOLE = ("function", "program", "bids")  # kinds whose rows are read at once, not streamed
+OWN: dict[str, Any] = {}  # Any: JSON of the launcher's; what the program has brought along
+READ_WHOLE = ("function", "program", "bids")  # before the program runs; else as it is laid out
 RUNS: dict[str, Callable[[Job, bytes], Any]] = {}  # Any: bytes, or files
 
 if __name__ == "__main__":

@@ -1,9 +1,8 @@
-"""Build the sandbox inside a container; this file runs as the container's first process.
+"""How the first process of a container makes a bubble of it; it runs there, and imports no file.
 
-It imports nothing of sfumato. It connects to our socket, creates new namespaces, copies the
-environment into a tmpfs, and makes that its root. It keeps one capability (CAP_SYS_ADMIN) over its
-own namespaces. This is what bubblewrap does. Afterwards /proc, /sys, the container's root and its
-network are inaccessible.
+It calls us by our socket, takes namespaces of its own, carries the environment into memory, makes
+that memory all that there is, and keeps one right over its own namespaces: what bubblewrap does.
+From then on /proc, /sys, the container's root and its network are in nobody's sight.
 """
 
 import ctypes
@@ -15,11 +14,11 @@ import struct
 import sys
 from typing import NoReturn
 
-CONTROL = 9  # descriptor of the control socket
-_UID = 1000  # uid and gid of the program inside
+CONTROL = 9  # the descriptor that the bubble keeps
+_UID = 1000  # as who a program sees itself
 _OF_ITS_OWN = 0x10000000 | 0x00020000 | 0x40000000 | 0x08000000 | 0x04000000 | 0x02000000
 _NOSUID_NODEV, _BIND, _ALL_PRIVATE, _LET_GO = 2 | 4, 4096, 0x4000 | 0x40000, 2
-_PIVOT_ROOT, _CAPSET = 155, 126  # numbers of the system calls on x86-64
+_PIVOT_ROOT, _CAPSET = 155, 126  # the system calls' numbers, on x86-64
 _BOUNDING_DROP, _AMBIENT, _RAISE, _SYS_ADMIN, _LAST_RIGHT = 24, 47, 2, 21, 63
 _DEVICES = ("/dev/null", "/dev/urandom")
 _SETTINGS = {
@@ -31,7 +30,7 @@ LIBC = ctypes.CDLL(None, use_errno=True)
 
 
 def main() -> NoReturn:
-    """Build the sandbox, then execute its zygote."""
+    """Make the bubble, and become its zygote."""
     then = json.loads(sys.argv[1])
     _call_us()
     _take_namespaces()
@@ -61,7 +60,7 @@ def _let_go(descriptor: int) -> None:
 
 
 def _take_namespaces() -> None:
-    """Create all new namespaces except the container's process namespace; map our uid to 1000."""
+    """Take every kind but processes, of which the container has one; be nobody's root there."""
     outside = os.getuid(), os.getgid()
     _sure(LIBC.unshare(_OF_ITS_OWN))
     for name, text in (
@@ -76,7 +75,7 @@ def _take_namespaces() -> None:
 
 
 def _carry_in() -> None:
-    """Copy the environment into a tmpfs, which becomes the root."""
+    """Copy the environment into memory, which is to be the root."""
     _sure(LIBC.mount(b"tmpfs", b"/env", b"tmpfs", _NOSUID_NODEV, b"mode=755"))
     shutil.copytree("/from", "/env/env", symlinks=True)
     if os.path.isdir("/own") and os.listdir("/own"):
@@ -98,7 +97,7 @@ def _leave_the_container() -> None:
 
 
 def _keep_one_right() -> None:
-    """Keep only CAP_SYS_ADMIN, to create namespaces for blocks; every block drops it."""
+    """Keep the right to make rooms for blocks, which each block gives up; no other comes back."""
     for right in range(_LAST_RIGHT + 1):
         if right != _SYS_ADMIN:
             LIBC.prctl(_BOUNDING_DROP, right, 0, 0, 0)

@@ -1,8 +1,7 @@
-"""Run programs over BIDS folders in a block; this file runs inside the sandbox.
+"""How programs are run over BIDS folders inside a bubble; copied there, so it imports none of ours.
 
-It is copied there, so it imports nothing of sfumato. It runs in a block that has dropped all
-privileges. The result of a per-person run is untrusted: only regular files inside the output folder
-are unpacked, for the group run to read.
+It runs in a block that has given up every right. What a person's own run has left is hostile: it
+is unpacked, where it is a plain file inside the output folder, for the group's run to read.
 """
 
 import contextlib
@@ -16,23 +15,23 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
-Job = dict[str, Any]  # Any: JSON from the researcher
-INPUT = 4  # descriptor of the packed folder; closed before the program starts
+Job = dict[str, Any]  # Any: JSON, as a researcher gave it
+INPUT = 4  # where a folder is read from; gone before the program has the word
 SOURCE, TARGET, PROGRAM = "/work/in", "/work/out", "/work/tmp/program.py"
 PARTICIPANT = "participant"
-MOST_FILE = 65_536  # most bytes of a result file; the rest is never parsed, so it is not sent
-_MOST_KEPT = 1_000  # most files of a per-person run
-_RECORD = struct.Struct("<cHQ")  # as in vault/folder_records.py
+MOST_FILE = 65_536  # of a result; more is not sent, for nothing that long is read
+_MOST_KEPT = 1_000  # files of a person's own run
+_RECORD = struct.Struct("<cHQ")  # as in core/folder_records.py
 _FILE = b"I"
 _PLACE = re.compile(r"[A-Za-z0-9_.,=+@-]{1,100}(/[A-Za-z0-9_.,=+@-]{1,100}){0,15}")
 _AT_ONCE = 1 << 20
 
 
-# --- whole folders --------------------------------------------------------------------------------
+# --- folders whole --------------------------------------------------------------------------------
 
 
 def _study(job: Job, _text: bytes) -> bytes | dict[str, str]:
-    """Run a program at one level (participant or group) over a folder; return its results."""
+    """Run a program at one level over the folder that it is given; give what it has left."""
     _lay_out(job)
     _put_program(job)
     _run_level(job, SOURCE, job["level"])
@@ -40,7 +39,7 @@ def _study(job: Job, _text: bytes) -> bytes | dict[str, str]:
 
 
 def _laid_out(job: Job, text: bytes) -> None:
-    """Write the input of an image's program: a whole folder, or a table as a BIDS folder."""
+    """Lay out what an image's own program is given: a folder whole, or a table as one."""
     if job["kind"] == "study":
         _lay_out(job)
     else:
@@ -50,14 +49,14 @@ def _laid_out(job: Job, text: bytes) -> None:
 
 
 def _gather(job: Job, _text: bytes) -> bytes:
-    """Return the results of an image's program."""
+    """Return what an image's own program has left."""
     if job.get("level") == PARTICIPANT:
         return _packed()
     return json.dumps(_results(job)).encode()
 
 
 def _lay_out(job: Job) -> None:
-    """Write the input folder, then close the descriptor that it was read from."""
+    """Lay out a folder, and let go of where it came from."""
     for name, text in job["study"].items():
         _put(SOURCE, name, [text.encode()])
     _unpack()
@@ -65,13 +64,13 @@ def _lay_out(job: Job) -> None:
 
 
 def _unpack() -> None:
-    """Unpack the input folder, and the per-person results into the output folder."""
+    """Lay the folder out, and what people's own runs have left beside it."""
     while head := os.read(INPUT, _RECORD.size):
         kind, length, size = _RECORD.unpack(head)
         path = os.read(INPUT, length).decode()
         if kind == _FILE:
             _put(SOURCE, path, _pieces(size))
-        else:  # a person and the result of the per-person run
+        else:  # somebody, and what their own run has left
             os.makedirs(f"{SOURCE}/{path}", exist_ok=True)
             _put_said(b"".join(_pieces(size)))
 
@@ -92,7 +91,7 @@ def _put(root: str, path: str, pieces: Any) -> None:  # Any: an iterable of byte
 
 
 def _put_said(text: bytes) -> None:
-    """Unpack the untrusted result of one person's run, up to the first malformed record."""
+    """Lay out what one person's run has left, as far as it makes sense."""
     place = 0
     with contextlib.suppress(ValueError, OSError, struct.error):
         while place < len(text):
@@ -109,7 +108,7 @@ def _is_inside(path: str) -> bool:
 
 
 def _packed() -> bytes:
-    """Pack all files that a person's run has written into one byte string."""
+    """Return every plain file that a person's run has left, in one piece."""
     found = []
     for folder, _, names in os.walk(TARGET):
         found += [os.path.relpath(f"{folder}/{name}", TARGET) for name in names]
@@ -123,11 +122,11 @@ def _packed_file(path: str) -> bytes:
     return _RECORD.pack(_FILE, len(path), len(text)) + path.encode("ascii") + text
 
 
-# --- single tables as BIDS folders ----------------------------------------------------------------
+# --- tables alone, as folders ---------------------------------------------------------------------
 
 
 def _program(job: Job, text: bytes) -> dict[str, str]:
-    """Run a program as `PROGRAM INPUT OUTPUT group` over a BIDS folder; return its result files."""
+    """Run a program as `PROGRAM INPUT OUTPUT group` over a BIDS folder; give its result files."""
     _write_study(job, SOURCE, text)
     _put_program(job)
     _run_level(job, SOURCE, "group")
@@ -135,10 +134,10 @@ def _program(job: Job, text: bytes) -> dict[str, str]:
 
 
 def _bids(job: Job, text: bytes) -> dict[str, str]:
-    """Run a program as a BIDS app: once for each person, then for the group.
+    """Run a program for each person alone, then for the group, as BIDS apps are run.
 
-    The input folder of a person's run contains only this person. Its results are in the output
-    folder, where the group run reads them.
+    Whoever is run alone is the only one in the folder of their run. What they give lies in the
+    output folder, where the group's run finds it.
     """
     head, *lines = text.decode().splitlines(keepends=True)
     head = "participant_id\t" + head.partition("\t")[2]
@@ -176,9 +175,9 @@ def _put_program(job: Job) -> None:
 
 
 def _run_level(job: Job, place: str, level: str) -> None:
-    """Run the program once; a failed per-person run does not prevent the group run.
+    """Run the program once; a person's run that fails keeps nobody from the group's run.
 
-    Its printed output and exit status (`job["left"]`) are reported only for trials (inside.py).
+    What it prints, and how it ends (`job["left"]`), is heard of made-up rows alone (inside.py).
     """
     sys.argv = [PROGRAM, place, TARGET, level]
     job["left"] = None
@@ -198,7 +197,7 @@ def _results(job: Job) -> dict[str, str]:
 
 
 def _is_file(path: str) -> bool:
-    """Say whether a result is a file; links cannot exist, but a folder can have its name."""
+    """Say whether a result is a plain file; there are no links, but a folder can have its name."""
     return os.path.isfile(f"{TARGET}/{path}")
 
 
