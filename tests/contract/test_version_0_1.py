@@ -20,6 +20,7 @@ import pytest
 
 import sfumato
 from sfumato import Refused
+from sfumato.client.answer import Answer
 from sfumato.sandbox import base_environment
 from support.served_vault import PASSWORD, Service, served
 
@@ -84,7 +85,7 @@ def test_old_answers_are_given_again_for_nothing(vault: Path) -> None:
         for one in SAID["answers"]:
             asked = {key: one[key] for key in ("data_set", "sql", "op")} | one["terms"]
             answer = opened.call("ask", asked)
-            assert answer["receipt"]["free"]
+            assert Answer.of(answer).receipt["free"]
             assert [answer[key] for key in ("columns", "rows", "std", "interval")] == [
                 one["answer"][key] for key in ("columns", "rows", "std", "interval")
             ]
