@@ -33,19 +33,19 @@ EXCEPTIONS: Final = {
     ("features.jobs.pages", "features.queries.pages"): "put the form into server/console",
     ("features.jobs.verbs", "features.data_sets.upload_verbs"): _TABLE,
     ("features.jobs.verbs", "features.queries.service"): _TABLE,
-    ("features.jobs.verbs", "release.guarded_release"): _TABLE,
+    ("features.jobs.verbs", "release.release_order"): _TABLE,
     ("features.pipelines.program_plan", "features.synthetic.twin_files"): _PLACEHOLDERS,
     ("features.pipelines.program_trial", "features.synthetic.seeded_numbers"): _PLACEHOLDERS,
     ("features.pipelines.synthetic_blocks", "features.synthetic.schema_twin"): _PLACEHOLDERS,
     ("features.pipelines.synthetic_blocks", "features.synthetic.twin_files"): _PLACEHOLDERS,
     ("features.queries.batch_verbs", "features.jobs.verbs"): "put `release_json` into queries",
-    ("features.queries.batch_verbs", "release.guarded_release"): "let the service do it",
+    ("features.queries.batch_verbs", "release.release_order"): "let the service do it",
     ("features.queries.pages", "features.data_sets.pages"): "put `accounts_of` into server/console",
     ("features.synthetic.cli", "features.anonymization"): "leaks are a command of anonymization",
     ("features.synthetic.cli", "features.anonymization.report_text"): "the same",
     ("lab.audit.regression_audit", "features.regression.fit_result"): "ask through the client",
     ("release.locks.reviewed", "features.airlock.model"): _PLAN_TYPES,
-    ("server.ipc.door_server", "release.guarded_release"): "let queries.batch_verbs pass it on",
+    ("server.ipc.door_server", "release.release_order"): "let queries.batch_verbs pass it on",
 }
 
 

@@ -62,6 +62,9 @@ def empirical_sensitivity(query: Query, db: Tabular, *, person: str | None = Non
         db: Public or synthetic data: a list of rows, a frame, an array, or a tensor.
         person: The column that identifies the person of a row; without it, each row is a person.
 
+    Returns:
+        The largest change, whose removal it is, and the distance of each person.
+
     Raises:
         Refused: The table is empty, or the query's result is not finite or changes its shape.
     """

@@ -123,6 +123,9 @@ def empirical_laplacian_mechanism(  # noqa: PLR0913  # a mechanism's terms
         person: The column that identifies the person of a row; without it, each row is a person.
         dice: As for `laplacian_mechanism`.
 
+    Returns:
+        The noisy value, with the measured sensitivity.
+
     Raises:
         Refused: The data are neither public nor synthetic, or no removal changes the query.
     """

@@ -104,6 +104,9 @@ def in_bands(rows: Sequence[Row], column: str, width: int) -> tuple[Row, ...]:
         rows: The rows.
         column: A column of numbers.
         width: The width of a band.
+
+    Returns:
+        The rows, with bands in place of the numbers.
     """
     _check_columns(rows, [column])
     return tuple({**row, column: _band(row[column], width)} for row in rows)
