@@ -235,7 +235,7 @@ def test_keys_are_chosen_once_whatever_is_read_again(
         vault, f"keys {lose}", "SELECT ward, MEDIAN(age) AS m FROM clinic GROUP BY ward"
     )
     sure = replace(order.request, epsilon=Fraction(60), delta=Fraction(1, 10**7))
-    monkeypatch.setattr(Selection, "keep_partitions", counted)
+    monkeypatch.setattr(Selection, "keep", counted)
     answer = release(door_of(vault, reading), replace(order, request=sure)).answer
     assert (chosen, len(lost(vault)) >= len(lose)) == ([True], True)
     assert [row[0] for row in cast(Any, answer["rows"])] == ["north", "south"]

@@ -126,11 +126,19 @@ def drawn_by() -> Iterator[Draws]:
         record(patch, laplace, "sample", "laplace", lambda scale, count, dice: (scale, count))
         record(patch, gaussian, "sample", "gaussian", lambda v, count, dice: (v, count))
         record(
-            patch, quantile, "choose_rows", "exponential", lambda u, w, rate, dice: (rate, len(u))
+            patch,
+            quantile,
+            "exponential_mechanism_rows",
+            "exponential",
+            lambda u, w, rate, dice: (rate, len(u)),
         )
-        record(patch, top_k, "choose", "exponential", lambda u, w, rate, dice: (rate, 1))
+        record(
+            patch, top_k, "exponential_mechanism", "exponential", lambda u, w, rate, dice: (rate, 1)
+        )
         record(patch, private_choice, "permute_and_flip", "flip", lambda u, rate, dice: (rate, 1))
-        record(patch, price, "keep", "keep", lambda counts, e, d, dice: (e, counts.size, d))
+        record(
+            patch, price, "keep_partitions", "keep", lambda counts, e, d, dice: (e, counts.size, d)
+        )
         record(
             patch, Threshold, "keep", "least", lambda self, counts, dice: (self.least, counts.size)
         )

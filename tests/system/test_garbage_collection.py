@@ -42,7 +42,7 @@ def test_a_process_that_ends_says_nothing_of_what_was_left_alone() -> None:
         subprocess.run(
             [sys.executable, "-c", ends.format(last)], capture_output=True, text=True, check=True
         ).stderr
-        for last in ("", "g.look_again()")
+        for last in ("", "g.collect_normally()")
     )
     assert "leaked" in left  # else there is nothing to be quiet about any more
     assert looked == ""

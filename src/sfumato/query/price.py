@@ -29,10 +29,10 @@ from sfumato.dp.mechanisms.noise import Noise
 from sfumato.dp.mechanisms.partition_selection import (
     ONE,
     half_shown_from,
+    keep_partitions,
     keep_probabilities,
     per_key,
 )
-from sfumato.dp.mechanisms.partition_selection import keep_partitions as keep
 from sfumato.dp.mechanisms.private_choice import PrivateChoice
 from sfumato.dp.mechanisms.running_count import Running
 from sfumato.dp.ports import Dice
@@ -141,7 +141,7 @@ class Selection:
     def keep(self, counts: NDArray[np.int64], dice: Dice) -> NDArray[np.bool_]:
         """Select the keys that are shown, from the number of people with each key."""
         if self.threshold is None:
-            return keep(counts, *self.per_key(), dice)
+            return keep_partitions(counts, *self.per_key(), dice)
         return self.threshold.keep(counts, dice)
 
     def as_text(self) -> str:

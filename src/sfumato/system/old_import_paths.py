@@ -15,6 +15,7 @@ MOVED: Final[Mapping[str, str]] = {
     "sfumato.client.kept_device": "sfumato.features.surveys.device_files",
     "sfumato.client.respondent": "sfumato.features.surveys.respondent_client",
     "sfumato.client.surveys": "sfumato.features.surveys.client",
+    "sfumato.convening": "sfumato.app.federation",
     "sfumato.core": "sfumato.dp",
     "sfumato.core.federation": "sfumato.features.federated.agreement",
     "sfumato.core.local": "sfumato.dp.local",

@@ -151,7 +151,7 @@ def test_plans_that_wait_have_made_nobody_up(
     def refused(_: int) -> str:
         return code_of(lambda: vault.call("plan-pipeline", body))
 
-    monkeypatch.setattr(pipelines_service, "tried", held)
+    monkeypatch.setattr(pipelines_service, "run_trial", held)
     with ThreadPoolExecutor(3) as threads:
         assert list(threads.map(refused, range(3))) == ["sandbox-missing"] * 3
     assert met == []

@@ -89,7 +89,8 @@ def test_nothing_but_the_lab_reaches_a_broken_mechanism() -> None:
         for path in HOUSE.rglob("*.py")
         if "lab.broken" in path.read_text(encoding="utf-8")
     }
-    assert {name for name in reaching if not name.startswith("lab/")} == set()
+    table = "system/old_import_paths.py"  # it names modules, and imports none of them
+    assert {name for name in reaching if not name.startswith("lab/")} == {table}
     assert "lab/attacks/leave_one_out.py" in reaching
 
 

@@ -46,6 +46,8 @@ from sfumato.dp.local.shuffle_amplification import amplified
 from sfumato.dp.local.simplex_projection import likeliest, nearest
 from sfumato.dp.local.two_coins import FAIR, Estimate, TwoCoins
 
+best = best_oracle  # the name of version 0.1
+
 __all__ = [
     "FAIR",
     "Device",

@@ -363,7 +363,6 @@ NO_MECHANISM: Final[Mapping[str, str]] = {
     "price_for_error": "the search for a price",
     "sample_size": "errors and numbers of people, from no answer",
     "simultaneous": "a noise read at a stricter confidence",
-    "approximate_sum_of_draws": "the error of sums, for people to read",
     "shuffle_amplification": "what mixing adds, by arithmetic",
     "simplex_projection": "post-processing of shares",
     "threshold_table": "how samplers look draws up",
