@@ -399,6 +399,7 @@ OUTSIDE = [
     "SELECT",
     "SELECT COUNT(* FROM clinic",
     "\x00",
+    "SELECT COUNT(*) FROM clinic WHERE zip LIKE 'a\x00%'",
     "SELECT COUNT(*) FROM clinic WHERE 'a",
     "🙂",
     "SELECT " + "(" * 21 + "COUNT(*)" + ")" * 21 + " FROM clinic",

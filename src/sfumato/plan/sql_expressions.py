@@ -371,7 +371,7 @@ def _like_text(node: exp.Expr, depth: int) -> Predicate:
         raise outside(node, "LIKE takes a text with one % at its end", "Write LIKE 'x%'.")
     if letters == text:
         return Compare(of, "=", Constant.of(text))
-    return StartsWith(of, letters)
+    return StartsWith(of, Constant.of(letters).text)
 
 
 _OPERATORS: Final[Mapping[type[exp.Expr], Operator]] = {
