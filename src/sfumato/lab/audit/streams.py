@@ -98,7 +98,9 @@ def _day(place: int) -> date:
 def _by_day(name: str, version: int, placed: Placed) -> Table:
     """Return the canaries' rows; in later versions strangers come before them, of no stream."""
     unused = len(placed.is_in) // IN_ONE + 1
-    strangers = ((f"a{n}", unused, FIRST) for n in range(STRANGERS * (version - 1)))
+    # of this data set alone: the same people in two would share one budget
+    others = range(placed.first, placed.first + STRANGERS * (version - 1))
+    strangers = ((f"a{n}", unused, FIRST) for n in others)
     rows = (
         (f"d{placed.first + key}", key // IN_ONE, _day(key % IN_ONE // TOGETHER + later))
         for key in placed.here
