@@ -497,7 +497,7 @@ def open_house(
     kind = str(settings.get("engine", "duckdb"))
     engine = open_engine(kind, root, salt, None if sealing is None else sealing.shelter)
     records = records_of(root, url)
-    catalogue, users = SqlCatalogue(records, _read_stored_card), SqlAccess(records)
+    catalogue, users = SqlCatalogue(records, _read_stored_card, root), SqlAccess(records)
     pool, kept = NoisePool(StretchedDice()), FileStreams(root / "streams")
     door = Door(ledger, engine, pool, code_digest())
     brought = Environments()

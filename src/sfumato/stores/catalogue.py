@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Final
 
 from sfumato.core.card import Card
 from sfumato.core.ports import Grant, Listing, Opened
 from sfumato.stores.records import Records
 
+FOLDERS: Final = ("tables", "people")  # of the vault, in which prepared tables and sketches lie
 _TABLES: Final = (
     """CREATE TABLE IF NOT EXISTS versions (
         id {integer} NOT NULL PRIMARY KEY, name TEXT NOT NULL, card TEXT NOT NULL,
@@ -39,9 +41,12 @@ _CURRENT: Final = (
 class SqlCatalogue:
     """Data sets and groups; every version is kept, the newest is current."""
 
-    def __init__(self, records: Records, read: Callable[[str, str], Card]) -> None:
+    def __init__(
+        self, records: Records, read: Callable[[str, str], Card], root: Path | None = None
+    ) -> None:
         self._records = records
         self._read = read
+        self._root = root  # the vault's folder as it is called now
         # by name, of which connection and version: a version never changes, but who restores a
         # backup gives its id to another
         self._last: dict[str, tuple[int, int, Listing]] = {}
@@ -169,7 +174,7 @@ class SqlCatalogue:
     def people(self, owner: str | None = None) -> tuple[tuple[str, str], ...]:
         """Return people domains, of one owner or all, with the sketch file of each table."""
         rows = self._records.rows("SELECT people, sketch, owner FROM versions ORDER BY id")
-        return tuple((str(p), str(s)) for p, s, whose in rows if owner in (None, whose))
+        return tuple((str(p), self._now(str(s))) for p, s, whose in rows if owner in (None, whose))
 
     def close(self) -> None:
         """Let go of the database."""
@@ -186,6 +191,13 @@ class SqlCatalogue:
         if not rows:  # the database was restored since the version was looked for
             return None
         spelled, text, place, owner = map(str, rows[0])
-        listing = Listing(self._read(spelled, text), place, owner)
+        listing = Listing(self._read(spelled, text), self._now(place), owner)
         self._last[key] = made, version, listing
         return listing
+
+    def _now(self, place: str) -> str:
+        """Return the path of a vault's file, whose folder may have been moved or copied since."""
+        path = Path(place)
+        if self._root is None or path.parent.name not in FOLDERS:
+            return place
+        return str(self._root / path.parent.name / path.name)
