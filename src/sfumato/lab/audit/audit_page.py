@@ -17,26 +17,42 @@ FOUND: Final = ("id", "specimen", "claim", "somebody", "at least", "runs", "seen
 
 _TOP: Final = """# What the auditor found
 
-Made by `sfumato audit --page docs/audit.md` with an `--engine` each; what it can tell and cannot
-is in [lab-audit.md](lab-audit.md). A bound is a *lower* bound: "epsilon is at least so much, at
-confidence 99.99 %". No number here says that something is private.
+The auditor runs a mechanism many times and proves a *lower* bound: "epsilon is at least so much,
+at confidence 99.99 %". No number on this page says that something is private.
+[lab-audit.md](lab-audit.md) says what the auditor can and cannot show. The command
+`sfumato audit --page docs/audit.md` makes this page, with one `--engine` for each further engine.
 
 ## What ships
 
-Each mechanism is held against its claim, and beside it a twin that is sold for half of its
-epsilon. A twin that is not caught would mean that the audit shows nothing. "Runs" are runs of the
-mechanism, both sides together, or, at the door, keys of one grouped question (of a fit: of all its
-questions; of a stream: places in its days) with a canary each by a coin flip.
+The auditor tests each mechanism that ships with sfumato against its claim. It also tests a *twin*:
+the same mechanism with the noise of twice its epsilon, against the same claim. The auditor must
+catch every twin. If it misses a twin, the audit of that mechanism shows nothing.
+
+- **where**: `bare` calls the mechanism directly. `door` asks a question of a vault on this engine,
+  so the whole release is tested.
+- **at least**: the lower bound that the auditor proved. 0 means that it proved nothing.
+- **runs**, for `bare`: the runs of the mechanism on both data sets together.
+- **runs**, for `door`: the keys of one grouped question. A coin flip for each key decides whether a
+  *canary*, a test person, is in the data. In a fit (`a line`, `odds`), all questions have
+  the same keys. In a stream, runs are the places for canaries in its days.
+- **twin**: `2x caught` means that the auditor caught the twin of twice the epsilon.
+- **verdict**: `not accused` means that the lower bound is not above the claim.
 """
 _ZOO: Final = """
 ## The zoo
 
-Broken mechanisms, each on the neighbours that show it. The auditor has to catch every one that
-running can catch, in 131,072 runs or fewer; it stops as soon as the claim is surely broken, so
-"at least" is where it stopped, not how bad it is. "Somebody" says how the two are neighbours, and
-whom the claim is to protect: one person joins, as everywhere in this house; swaps their row for
-another, which counts of several things or of a fixed number of people need; or answers
-otherwise; or nobody does anything, and the rows lie in another order.
+The zoo has mechanisms that are broken on purpose. Each one runs on two neighbouring data sets that
+show its fault. The auditor must catch each mechanism that running can catch, in at most 131,072
+runs. It stops as soon as the claim is surely broken. So "at least" says where the auditor stopped,
+and not how bad the fault is.
+
+"Somebody" says how the two data sets differ, and so whom the claim protects:
+
+- *joins*: one person is added. The guarantee of sfumato's own releases uses this relation.
+- *swaps*: one person's row is replaced by another row. Counts of several things, or of a fixed
+  number of people, need this relation.
+- *answers*: one person gives another answer. Noise on a respondent's device has to hide this.
+- *reorders*: nobody's data change, and the rows are in another order.
 """
 
 
