@@ -328,7 +328,7 @@ class FederatedVault(Vault):
             local: How many local steps a site takes in each round before it sends its sum.
             local_rate: The learning rate of local steps.
             proximal: The FedProx penalty on distance from the common model.
-            weights: The weight of each class.
+            weights: Public weights of the sites' updates.
             each: Whose local updates are clipped: "site" or "person".
             sample: The probability of each person to be in a round (Poisson subsampling); 1 takes
                 all people.
