@@ -321,7 +321,7 @@ class FederatedVault(Vault):
             hidden: The widths of the hidden layers.
             activation: The activation function: "relu" or "tanh".
             loss: The loss function: "classes" (cross-entropy) or "squares" (squared error).
-            clip: The norm to which each person's update is clipped.
+            clip: The norm to which each update is clipped, of a site or a person (see `each`).
             rate: The server's learning rate, for each sum.
             momentum: The momentum: the share of the last step that is kept.
             max_rows: The contribution bound: how many rows of a person count at most.
