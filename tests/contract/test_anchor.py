@@ -204,7 +204,7 @@ def test_many_processes_leave_the_highest_mark(tmp_path: Path) -> None:
     path = tmp_path / "anchor"
     program = (
         "import sys\nfrom pathlib import Path\n"
-        "from sfumato.vault.ledger_entries import Head\nfrom sfumato.storage.anchor import FileAnchor\n"  # noqa: E501
+        "from sfumato.vault.ledger_entries import LedgerHead\nfrom sfumato.storage.anchor import FileAnchor\n"  # noqa: E501
         "for seq in range(int(sys.argv[2]), 200, 4):\n"
         "    FileAnchor(Path(sys.argv[1])).advance(LedgerHead('a', 1, seq, str(seq)))\n"
     )

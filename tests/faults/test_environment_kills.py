@@ -28,7 +28,7 @@ from support.small_vaults import make_vault
 ADDING = """
 import sys
 from pathlib import Path
-from sfumato.sandbox import Environments
+from sfumato.sandbox.environment_store import Environments
 Environments(Path(sys.argv[1])).add_lock(Path(sys.argv[2]))
 """
 HOLDING = """
@@ -46,7 +46,7 @@ with held_folder(Path(sys.argv[1]), sys.argv[2]) as held:
 FULL = """
 import os, resource, sys
 from pathlib import Path
-from sfumato.sandbox import drafts
+from sfumato.sandbox import locked_folders as drafts
 free = os.open(os.devnull, os.O_RDONLY)
 os.close(free)
 resource.setrlimit(resource.RLIMIT_NOFILE, (free, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))

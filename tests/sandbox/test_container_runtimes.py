@@ -173,7 +173,7 @@ def told(ran: Ran) -> dict[str, float]:
 LEAVES_IT = """
 import os, sys, time
 sys.path.insert(0, sys.argv[2])
-from bubbles import bubble
+from support.sandbox_blocks import bubble
 made = bubble(sys.argv[1])
 print(made.pid, flush=True)
 sys.stdin.read()

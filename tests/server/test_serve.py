@@ -172,7 +172,7 @@ def test_no_other_process_of_its_user_reads_the_memory_of(what: str) -> None:
 
 
 _ASKED = (  # PR_GET_DUMPABLE, where the door or the edge would begin its work
-    "import ctypes, sys; from sfumato import serving\n"
+    "import ctypes, sys; from sfumato.app import processes as serving\n"
     "def say(*_): print(ctypes.CDLL(None).prctl(3), flush=True)\n"
     "serving._be_door = serving._be_edge = say\n"
     "serving.child(sys.argv[1])"

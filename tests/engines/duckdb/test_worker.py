@@ -217,7 +217,7 @@ def test_a_table_made_anew_in_the_same_place_is_read_anew(
 
 PARENT = """
 import os, sys, time
-from engine_rows import answers
+from support.engine_rows import answers
 from sfumato.query.measure import Measure, Tally
 from sfumato.engines.duckdb.engine import DuckDBEngine
 engine = DuckDBEngine(bytes(32), threads=1)
@@ -270,7 +270,7 @@ def test_a_fork_begins_with_its_turn_free_before_anybody_asks(
         if child == 0:
             os._exit(int(engine._turn.lock.locked()))
     assert os.waitpid(child, 0)[1] == 0
-    driver = HeldDriver("postgres_worker", {})
+    driver = HeldDriver("postgres.worker", {})
     with driver._turn.lock:
         child = os.fork()
         if child == 0:
@@ -301,7 +301,7 @@ def test_no_probe_gets_through(engine: DuckDBEngine) -> None:
 
 UNLOCKED = """
 import json, sys
-from sfumato.engines import locked, probes
+from sfumato.engines.duckdb import locked_connection as locked, lockdown_probes as probes
 left_out, tried = json.loads(sys.argv[1]), json.loads(sys.argv[2])
 room = locked.Room(512, 1, "", ())
 keep = tuple(s for s in locked.lock_statements(room) if not any(w in s for w in left_out))

@@ -95,7 +95,7 @@ def workers(service: Service) -> list[int]:
     found = []
     for process in children(int(service.process.pid)):
         with suppress(OSError):
-            if b"engines.worker" in Path(f"/proc/{process}/cmdline").read_bytes():
+            if b"engines.duckdb.worker" in Path(f"/proc/{process}/cmdline").read_bytes():
                 found.append(process)
     return found
 

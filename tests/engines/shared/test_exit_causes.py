@@ -145,7 +145,7 @@ def test_a_worker_that_never_began_has_read_no_row(
         engine.measure(table, ROWS)
     assert lost.value.cause == START
     assert lost.value.__context__ is None
-    with closing(HeldDriver("postgres_worker", {})) as held, pytest.raises(EngineLost) as lost:
+    with closing(HeldDriver("postgres.worker", {})) as held, pytest.raises(EngineLost) as lost:
         held.measured({"do": "measure"}, Layout(1, 0, (0,)), 5)
     assert lost.value.cause == START
 

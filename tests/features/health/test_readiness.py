@@ -117,7 +117,7 @@ def test_one_looks_at_a_time_and_nobody_waits_for_it(vault: OpenVault) -> None:
 def test_an_engine_is_ready_where_a_process_can_be_started(
     monkeypatch: pytest.MonkeyPatch, vault: OpenVault
 ) -> None:
-    with closing(DuckDBEngine(SALT)) as engine, closing(HeldDriver("postgres_worker", {})) as held:
+    with closing(DuckDBEngine(SALT)) as engine, closing(HeldDriver("postgres.worker", {})) as held:
         assert engine.is_ready()
         assert engine.worker_pid() is None
         assert held.can_begin(with_probe=False)

@@ -40,7 +40,7 @@ from sfumato.engines.ingest.source_errors import (
     stopped,
     unreadable,
 )
-from sfumato.engines.ingest.value_census import read_census
+from sfumato.engines.ingest.value_census_reader import read_census
 from sfumato.engines.shared.atomic_publish import publish
 from sfumato.engines.shared.cell_assembly import Layout, read_cells
 from sfumato.engines.shared.cold_path import lower_cold
