@@ -18,7 +18,7 @@ SECLUDED = (
     BEFORE
     + """
 resource.setrlimit(resource.RLIMIT_CORE, (4096, 4096))
-read, write = seclude()
+read, write = harden_process()
 print("stray")
 sys.stdout.flush()
 os.write(1, b"stray")
