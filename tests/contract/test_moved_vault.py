@@ -37,3 +37,12 @@ def test_its_tables_are_found_where_it_is_now(tmp_path: Path, place: Place) -> N
         others = card(PATIENTS_CARD.replace("city-hospital-patients", "others"))
         with pytest.raises(Refused, match="same-people"):
             owner.add("others", write_patients(tmp_path / "others.csv"), others)
+
+
+def test_of_two_copies_with_one_anchor_only_one_spends(tmp_path: Path) -> None:
+    vault = patients_vault(tmp_path, "ada")
+    shutil.copytree(vault, tmp_path / "copy")
+    with sfumato.open(tmp_path / "copy", user="ada") as opened:
+        assert not opened["patients"].ask(SQL, epsilon=0.75).receipt["free"]
+    with pytest.raises(Refused, match="ledger-frozen"), sfumato.open(vault, user="ada") as opened:
+        opened["patients"].ask("SELECT SUM(age) AS n FROM patients", epsilon=0.75)
