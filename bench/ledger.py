@@ -121,7 +121,7 @@ def _charge(name: str) -> Charge:
 def _fill(ledger: SqlLedger, entries: int) -> None:
     """Bring the ledger to that many entries, each a charge with its operation and its debit."""
     while (left := entries - ledger.head().seq) > 0:
-        with ledger._work() as work:
+        with ledger._transaction() as work:
             made = list(islice(_charged(work.head), min(left, 50_000)))
             insert(work.link, "ledger_entries", [tuple(vars(entry).values()) for entry in made])
             insert(work.link, "ledger_operations", [_operation(entry) for entry in made])

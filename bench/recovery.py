@@ -97,7 +97,7 @@ def _fill(ledger: SqlLedger, entries: int) -> None:
     """Bring the ledger to that many entries: charges and releases like its last two."""
     charged, released = (json.loads(one.body) for one in list(ledger.entries())[-2:])
     while (left := entries - ledger.head().seq) > 1:
-        with ledger._work() as work:
+        with ledger._transaction() as work:
             answer = work.link.rows("SELECT answer FROM ledger_answers LIMIT 1")[0][0]
             made = list(islice(_pairs(work.head, charged, released), min(left, AT_ONCE) // 2))
             both = [entry for pair in made for entry in pair]

@@ -15,7 +15,7 @@ from sfumato.storage.key_files import site_secret
 from sfumato.storage.run_folders import FileDrafts
 from sfumato.system.clock import SystemClock
 from sfumato.system.randomness import SystemDice
-from sfumato.vault.encryption_at_rest import MARK, PIECE, AtRest
+from sfumato.vault.encryption_at_rest import MAGIC, PIECE, AtRest
 from sfumato.vault.users import Caller
 
 ADA = Caller("ada", frozenset({"own"}))
@@ -41,7 +41,7 @@ def test_what_another_process_fetches_is_sealed_and_what_it_wrote_is_gone(tmp_pa
     assert upload.size == len(ROWS)
     sealed = upload.path.read_bytes()
     assert b"kanarienvogel" not in sealed
-    assert REST.opened(upload.path.name, sealed) == ROWS
+    assert REST.decrypt(upload.path.name, sealed) == ROWS
     left = {path for path in tmp_path.rglob("*") if path.is_file()}
     assert left == set((tmp_path / "incoming").iterdir())
     assert kept.one(ADA, upload.id) == upload
@@ -66,7 +66,7 @@ def test_files_of_the_airlock_are_sealed_and_one_that_was_changed_is_missing(
     place = store.put(held)
     assert store.read(place) == held
     files = sorted((tmp_path / "airlock" / place).iterdir())
-    assert [path.read_bytes().startswith(MARK) for path in files] == [True] * 3
+    assert [path.read_bytes().startswith(MAGIC) for path in files] == [True] * 3
     for path in files:
         whole = path.read_bytes()
         path.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
@@ -86,7 +86,7 @@ def test_keys_of_ballots_and_of_a_site_are_sealed_and_serve(tmp_path: Path) -> N
     _, waiting = keys.make()
     keys.keep(waiting, "survey")
     (file,) = (tmp_path / "ballots").iterdir()
-    assert file.read_bytes().startswith(MARK)
+    assert file.read_bytes().startswith(MAGIC)
     again = FileBallotKeys(tmp_path / "ballots", SystemDice(), REST)
     assert again.proof("survey")
     file.write_bytes(file.read_bytes()[:-1])

@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from sfumato.vault.encryption_at_rest import MARK
+from sfumato.vault.encryption_at_rest import MAGIC
 from sfumato.wire.json_text import json_text
 from support.encrypted_vaults import image, lies_open, make_sealed, memory
 from support.process_tree import PATIENCE_S, children
@@ -33,7 +33,7 @@ def test_rows_that_come_over_http_are_sealed_from_the_first_byte(tmp_path: Path)
             token = service.owner()
             _, sent = service.call("PUT", "/v1/uploads?name=p.csv", rows, token=token)
             (kept,) = place.glob("incoming/*.csv*")
-            assert kept.read_bytes().startswith(MARK)
+            assert kept.read_bytes().startswith(MAGIC)
             body = {"name": "clinic", "upload": sent["upload"], "card": card(PATIENTS_CARD)}
             _, job = service.call("POST", "/v1/data-sets", json_text(body).encode(), token=token)
             assert ended(service, job["job"])["state"] == "done"

@@ -14,7 +14,7 @@ import sfumato
 from sfumato import Refused
 from sfumato.app.encryption import change_key
 from sfumato.app.vault import OpenVault
-from sfumato.vault.encryption_at_rest import MARK
+from sfumato.vault.encryption_at_rest import MAGIC
 from sfumato.vault.users import Caller
 from support.encrypted_vaults import image, lies_open, make_sealed, memory
 from support.process_tree import children, is_there, waited
@@ -108,7 +108,7 @@ def test_whoever_takes_the_disk_finds_no_row(
     places = [*place.glob("tables/*.duckdb"), *place.glob("people/*"), *place.rglob("used.duckdb")]
     places += [*place.glob("incoming/*.csv*"), place / "keys" / "salt", place / "keys" / "receipts"]
     assert len(places) >= 9
-    assert {path.read_bytes().startswith(MARK) for path in places} == {is_sealed}
+    assert {path.read_bytes().startswith(MAGIC) for path in places} == {is_sealed}
 
 
 def test_an_add_that_is_killed_leaves_nothing_open(tmp_path: Path, scratch: Path) -> None:
@@ -322,7 +322,7 @@ def test_an_owners_report_is_sealed_as_the_rows_are(tmp_path: Path, scratch: Pat
     with sfumato.open(place, at_rest_key=key) as vault:
         vault.add("town", write_csv(tmp_path / "t.csv", HEADER, rows()), card(CARD % "1"))
         (report,) = place.glob("tables/*.report")
-        assert report.read_bytes().startswith(MARK)
+        assert report.read_bytes().startswith(MAGIC)
         assert b"%" not in report.read_bytes()[:16]
         assert vault.add_report("town")["tables"]
         report.write_bytes(report.read_bytes()[:-1] + b"\0")

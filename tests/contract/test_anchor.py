@@ -287,7 +287,7 @@ def test_who_comes_behind_marks_that_waited_at_once_is_not_left_out(
     anchor.advance(_at(14), (_account("people", 2),))
     sums = anchor.sums()
     assert sums is not None
-    assert {a.account.name: (a.place.seq, a.account.spent.epsilon) for a in sums.accounts} == {
+    assert {a.account.name: (a.position.seq, a.account.spent.epsilon) for a in sums.accounts} == {
         "people": (14, 2), "ann": (15, 1),
     }  # fmt: skip
 

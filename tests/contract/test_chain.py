@@ -16,7 +16,7 @@ from sfumato.dp.refusal import Bug
 from sfumato.vault.hash_chain import (
     GENESIS,
     KINDS,
-    MOST,
+    MAX_SUM,
     add,
     canonical,
     disagreement,
@@ -28,7 +28,7 @@ from sfumato.vault.ledger_entries import AnchorMark, Entry, LedgerHead
 
 TEXT = st.text(max_size=12)
 FIELDS = st.tuples(TEXT, st.integers(0, 99), st.integers(0, 9), TEXT, TEXT, TEXT)
-AMOUNTS = st.integers(0, MOST)
+AMOUNTS = st.integers(0, MAX_SUM)
 DEBTS = st.builds(PrivacyCost, AMOUNTS, AMOUNTS, AMOUNTS, AMOUNTS)
 ONE = [1, 1, 1, 1]
 

@@ -82,7 +82,7 @@ def _ballot_key(folder: Path) -> None:
 
 
 def _stream(folder: Path) -> None:
-    with FileStreams(folder / "all").alone("one"):
+    with FileStreams(folder / "all").lock("one"):
         pass
 
 

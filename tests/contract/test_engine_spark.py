@@ -19,7 +19,7 @@ from sfumato.engines.spark.engine import SparkEngine, SparkLimits
 from sfumato.query.expression import All, Arithmetic, Compare, Constant, Literally, Ref
 from sfumato.query.measure import Key, Measure, PerPerson, Reduced, Tally
 from sfumato.vault.card.data_card import Card
-from sfumato.vault.engine_port import EngineStopped, TakeOrder
+from sfumato.vault.engine_port import CountPeriodOrder, EngineStopped
 from support.engine_rows import (
     SALT,
     added_up,
@@ -145,9 +145,9 @@ def test_rows_of_others_are_never_counted_under_the_names_of_those_before(tmp_pa
         with pytest.raises(IsADirectoryError):
             prepared_pair(engine, tmp_path, card, second)
         assert not Path(table).exists()
-        order = TakeOrder(table, All(()), 1, 1, 1, None, str(tmp_path / "used.duckdb"), 10)
+        order = CountPeriodOrder(table, All(()), 1, 1, 1, None, str(tmp_path / "used.duckdb"), 10)
         with pytest.raises(EngineStopped):
-            engine.take(order)
+            engine.count_period(order)
     finally:
         engine.close()
 

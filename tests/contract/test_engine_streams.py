@@ -33,7 +33,7 @@ from sfumato.query.expression import (
 )
 from sfumato.query.measure import Measure, Tally
 from sfumato.release.unseal import unseal
-from sfumato.vault.engine_port import EngineStopped, TakeOrder
+from sfumato.vault.engine_port import CountPeriodOrder, EngineStopped
 from support.engine_rows import SALT, answers, card_of, prepare, write_source
 from support.stream_oracle import taken_by_hand
 
@@ -89,12 +89,14 @@ def tables_of(engine: VaultEngine, folder: Path, world: Sequence[Version]) -> li
     return made
 
 
-def order(folder: Path, table: str, day: int, before: str | None, *, most: int = MOST) -> TakeOrder:
+def order(
+    folder: Path, table: str, day: int, before: str | None, *, most: int = MOST
+) -> CountPeriodOrder:
     """Return the order to take a day of the tree; what is to be kept gets a folder of its own."""
     target = folder / f"took-{day}"
     target.mkdir()
     first = int(TREE.before()[day - 1]) + 1
-    return TakeOrder(
+    return CountPeriodOrder(
         table, on_day(day), most, day, first, before, str(target / "used.duckdb"), 10**6
     )
 
@@ -104,7 +106,7 @@ def seen(engine: VaultEngine, folder: Path, world: Sequence[Version]) -> Seen:
     tables, before, blocks = tables_of(engine, folder, world), None, []
     for day in range(1, DAYS + 1):
         asked = order(folder, tables[CLOSED_ON[day - 1]], day, before)
-        (part,) = unseal(engine.take(asked)).parts
+        (part,) = unseal(engine.count_period(asked)).parts
         blocks.append(int(part[0]))
         before = asked.target
     return Seen(blocks, used_in(before or ""))
@@ -235,7 +237,7 @@ def test_a_person_whose_rows_do_not_pass_the_filter_uses_none(
 def test_what_is_kept_is_private_and_names_nobody(engine: VaultEngine, tmp_path: Path) -> None:
     (table,) = tables_of(engine, tmp_path, [[("canary-7", 1, "yes"), ("canary-8", 1, "yes")]])
     asked = order(tmp_path, table, 1, None)
-    engine.take(asked)
+    engine.count_period(asked)
     kept = Path(asked.target)
     assert kept.stat().st_mode & 0o777 == 0o600
     assert b"canary" not in kept.read_bytes()
@@ -251,9 +253,9 @@ def test_the_file_of_a_day_is_its_own_and_the_one_before_stays(
 ) -> None:
     (table,) = tables_of(engine, tmp_path, [[("ann", 1, "yes"), ("ann", 2, "yes")]])
     first = order(tmp_path, table, 1, None)
-    engine.take(first)
+    engine.count_period(first)
     before = Path(first.target).read_bytes()
-    engine.take(order(tmp_path, table, 2, first.target))
+    engine.count_period(order(tmp_path, table, 2, first.target))
     assert Path(first.target).read_bytes() == before
 
 
@@ -283,8 +285,10 @@ def test_a_filter_counts_the_same_rows_as_any_question_does(
     for place, where in enumerate(filters):
         folder = tmp_path / str(place)
         folder.mkdir()
-        order = TakeOrder(table, where, 10**6, 1, 1, None, str(folder / "used.duckdb"), 10**6)
-        (block,) = unseal(engine.take(order)).parts
+        order = CountPeriodOrder(
+            table, where, 10**6, 1, 1, None, str(folder / "used.duckdb"), 10**6
+        )
+        (block,) = unseal(engine.count_period(order)).parts
         counted = Measure(where, (), (Tally("rows"),), True, 1, 10**6)
         assert block.tolist() == answers(engine, table, counted)[0], where
         assert 0 < block[0] < len(cells), where
@@ -296,7 +300,7 @@ def test_many_people_are_counted_each_once(engine: VaultEngine, tmp_path: Path) 
     rows = [(f"p{n}", 1, "yes") for n in range(many)] + [("p0", 1, "yes")] * 3
     (table,) = tables_of(engine, tmp_path, [rows])
     first = order(tmp_path, table, 1, None)
-    (block,) = unseal(engine.take(first)).parts
+    (block,) = unseal(engine.count_period(first)).parts
     assert block.tolist() == [many + 1]
     assert used_in(first.target) == Counter({1: many - 1, 2: 1})
 
@@ -335,6 +339,6 @@ def test_whatever_goes_wrong_is_one_constant_word(
     if broken in ("names", "old"):
         (lose_names if broken == "names" else forget_them)(kind, table)
     with pytest.raises(EngineStopped) as stopped:
-        engine.take(asked)
+        engine.count_period(asked)
     assert str(stopped.value) == "the engine stopped"
     assert stopped.value.__context__ is None

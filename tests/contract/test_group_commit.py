@@ -12,7 +12,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 import pytest
 
 from sfumato.dp.refusal import Bug
-from sfumato.system.group_commit import MOST, GroupCommit, Outcome
+from sfumato.system.group_commit import MAX_BATCH, GroupCommit, Outcome
 from support import ledger_stores
 
 WAIT_S = 20
@@ -46,11 +46,11 @@ class Written:
 def _held(written: Written, acts: Sequence[str]) -> list[Future[str]]:
     """Let the acts wait, in their order, behind one that takes its time; then let it end."""
     with ThreadPoolExecutor(len(acts) + 1) as pool:
-        first = pool.submit(written.queue.done, "first")
+        first = pool.submit(written.queue.run, "first")
         assert written.is_entered.wait(WAIT_S)
         told = []
         for place, act in enumerate(acts):
-            told.append(pool.submit(written.queue.done, act))
+            told.append(pool.submit(written.queue.run, act))
             _wait_for(written, place + 1)
         written.gate.set()
         assert first.result(WAIT_S) == "first alone"
@@ -92,9 +92,9 @@ def test_what_breaks_off_is_heard_by_its_leader_and_the_others_go_on() -> None:
 
 def test_no_go_is_larger_than_it_may_be() -> None:
     written = Written()
-    told = _held(written, [str(n) for n in range(MOST + 3)])
-    assert [len(go) for go in written.goes] == [1, MOST, 3]
-    assert [one.result() for one in told] == [str(n) for n in range(MOST + 3)]
+    told = _held(written, [str(n) for n in range(MAX_BATCH + 3)])
+    assert [len(go) for go in written.goes] == [1, MAX_BATCH, 3]
+    assert [one.result() for one in told] == [str(n) for n in range(MAX_BATCH + 3)]
 
 
 def test_whoever_gives_up_waiting_holds_up_nobody() -> None:
@@ -105,13 +105,13 @@ def test_whoever_gives_up_waiting_holds_up_nobody() -> None:
 
     before = signal.signal(signal.SIGALRM, give_up)
     with ThreadPoolExecutor(2) as pool:
-        pool.submit(written.queue.done, "first")
+        pool.submit(written.queue.run, "first")
         assert written.is_entered.wait(WAIT_S)
         signal.setitimer(signal.ITIMER_REAL, 0.1)
         with pytest.raises(TimeoutError):
-            written.queue.done("mine")
+            written.queue.run("mine")
         signal.signal(signal.SIGALRM, before)
-        later = pool.submit(written.queue.done, "later")
+        later = pool.submit(written.queue.run, "later")
         _wait_for(written, 1)
         written.gate.set()
         assert later.result(WAIT_S) == "later alone"
@@ -121,9 +121,9 @@ def test_whoever_gives_up_waiting_holds_up_nobody() -> None:
 def test_a_forked_child_does_not_wait_for_the_parents_leader() -> None:
     written = Written()
     with ThreadPoolExecutor(1) as pool:
-        pool.submit(written.queue.done, "first")
+        pool.submit(written.queue.run, "first")
         assert written.is_entered.wait(WAIT_S)
-        child = ledger_stores.start_child(lambda: written.queue.done("in the child"))
+        child = ledger_stores.start_child(lambda: written.queue.run("in the child"))
         until = time.monotonic() + WAIT_S
         while not ledger_stores.has_ended(child) and time.monotonic() < until:
             time.sleep(0.01)
@@ -136,21 +136,21 @@ def test_a_forked_child_does_not_wait_for_the_parents_leader() -> None:
 def test_nobody_of_a_go_is_told_before_what_belongs_to_all_of_it_is_done() -> None:
     written, gate, is_begun = Written(), threading.Event(), threading.Event()
 
-    def before_told() -> None:
+    def before_wake() -> None:
         is_begun.set()
         assert gate.wait(WAIT_S)
 
-    written.queue = GroupCommit(written.alone, written.several, before_told)
+    written.queue = GroupCommit(written.alone, written.several, before_wake)
     with ThreadPoolExecutor(4) as pool:
-        pool.submit(written.queue.done, "first")
+        pool.submit(written.queue.run, "first")
         assert written.is_entered.wait(WAIT_S)
         told = []
         for place, act in enumerate(("a", "b")):
-            told.append(pool.submit(written.queue.done, act))
+            told.append(pool.submit(written.queue.run, act))
             _wait_for(written, place + 1)
         written.gate.set()
         assert is_begun.wait(WAIT_S)
-        later = pool.submit(written.queue.done, "later")
+        later = pool.submit(written.queue.run, "later")
         assert later.result(WAIT_S) == "later alone"  # the next lead meanwhile
         assert not any(one.done() for one in told)
         gate.set()

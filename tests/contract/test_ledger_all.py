@@ -15,6 +15,7 @@ from sfumato.storage.database import Fault
 from sfumato.storage.sql_ledger import SqlLedger
 from sfumato.vault.ledger_entries import (
     AnchorMark,
+    AnswerToStore,
     Charge,
     Charged,
     Debtor,
@@ -22,7 +23,6 @@ from sfumato.vault.ledger_entries import (
     OperationState,
     Paid,
     Settled,
-    Settling,
 )
 from support import ledger_stores
 from support.ledger_stores import CAP, DEBT, asked
@@ -115,7 +115,7 @@ def test_it_is_what_a_charge_would_have_been(store: SqlLedger) -> None:
 
 
 def test_what_is_paid_together_is_paid_once(store: SqlLedger) -> None:
-    bobs = asked("2", "new", user="bob", patience_s=10**6)
+    bobs = asked("2", "new", user="bob", wait_limit_s=10**6)
     told = charged(store, asked("1", "new"), asked("1", "new"), bobs)
     first, again, waits = told
     assert isinstance(first, Charged)
@@ -128,14 +128,14 @@ def test_what_is_paid_together_is_paid_once(store: SqlLedger) -> None:
 def test_what_is_left_to_a_charge_changes_nothing(store: SqlLedger) -> None:
     store.charge(asked("held", "held"))
     store.fail("ann", "held", "question-failed", "shape held")  # a frozen shape
-    store.charge(asked("read", "read", patience_s=10**6))  # is being read
+    store.charge(asked("read", "read", wait_limit_s=10**6))  # is being read
     before, accounts = store.head(), store.accounts()
     told = charged(
         store,
         asked("first", "another question"),  # an operation that is known
         asked("held", "held"),  # and failed
         asked("3", "held", user="bob"),
-        asked("4", "read", user="bob", patience_s=10**6),
+        asked("4", "read", user="bob", wait_limit_s=10**6),
         poor("5", "bob"),
     )
     assert told == [None] * 5
@@ -184,10 +184,10 @@ def test_another_history_is_never_marked_as_the_one_that_was_seen(store: SqlLedg
     lost = replace(mark(store), hash="0" * 64)  # what another door wrote, and is not here any more
     store.note("grown", {})  # past the mark
     assert store.charge_all([asked("2", user=user) for user in ("bob", "zoe")], lost) == [None] * 2
-    (told,) = store.settle_all([Settling("ann", "held", "43", ())], lost)
+    (told,) = store.settle_all([AnswerToStore("ann", "held", "43", ())], lost)
     assert getattr(told, "code", told) == "ledger-frozen"
     assert store.answer_of("ann", "held") is None
-    store.settle_all([Settling("ann", "held", "43", ())], None)
+    store.settle_all([AnswerToStore("ann", "held", "43", ())], None)
     assert marked == []  # else the anchor would agree with it from now on
 
 
@@ -232,7 +232,9 @@ def test_answers_are_written_in_one_go(store: SqlLedger, monkeypatch: pytest.Mon
     store.mark_with(lambda head, *_: marked.append(head))
     answers = [("bob", "1", "43"), ("zoe", "1", "44"), ("eve", "1", "45"), ("bob", "2", "46")]
     commits.clear()
-    told = store.settle_all([Settling(*one, (f"user {one[0]}",)) for one in answers], mark(store))
+    told = store.settle_all(
+        [AnswerToStore(*one, (f"user {one[0]}",)) for one in answers], mark(store)
+    )
     assert commits == ["one"]
     assert marked == [store.head()]
     assert [getattr(one, "answer", None) for one in told] == ["43", "44", None, "43"]
@@ -253,7 +255,7 @@ def test_no_answer_is_told_when_the_commit_fails(
         raise Fault("full")
 
     monkeypatch.setattr(link, "commit", broken)
-    (told,) = store.settle_all([Settling("ann", "1", "43", ())], None)
+    (told,) = store.settle_all([AnswerToStore("ann", "1", "43", ())], None)
     assert getattr(told, "code", told) == "ledger-unavailable"
     assert store.answer_of("ann", "1") is None
     assert store.settle("ann", "1", "44").answer == "44"

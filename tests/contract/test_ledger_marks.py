@@ -120,7 +120,7 @@ def test_whoever_pays_is_looked_at_while_nobody_else_can_write(
         writing.start()
         assert not written.wait(0.3)
 
-    outcome = store.charge(asked("1", may_still=may_still))
+    outcome = store.charge(asked("1", check_access=may_still))
     writing.join(30)
     assert isinstance(outcome, Charged)
     kinds = [entry.kind for entry in store.entries(outcome.seq - 1)]
@@ -134,7 +134,7 @@ def test_whoever_may_not_pay_any_more_pays_nothing(store: SqlLedger, how: str) -
         raise Refused("data-set-frozen", "It was frozen.", "Wait.")
 
     mark, before = mark_of(store.head()), store.head()
-    late, other = asked("1", may_still=may_still), asked("2", "r", user="bob")
+    late, other = asked("1", check_access=may_still), asked("2", "r", user="bob")
     if how == "alone":
         with pytest.raises(Refused) as refused:
             store.charge(late, mark)
@@ -197,11 +197,11 @@ def test_notes_are_looked_for_wherever_one_may_stand(
 
 def test_a_note_that_was_undone_is_looked_for_all_the_same() -> None:
     one, two, three = (LedgerHead("a", 1, seq, str(seq)) for seq in (1, 2, 3))
-    run = OwnEntries().grown(one, two, has_notes=False).grown(two, three, has_notes=False)
+    run = OwnEntries().extended(one, two, has_notes=False).extended(two, three, has_notes=False)
     assert run.covers(1, 3)
     assert not run.covers(0, 3)
     assert not run.covers(1, 4)
-    assert not run.grown(three, three, has_notes=True).covers(1, 3)
+    assert not run.extended(three, three, has_notes=True).covers(1, 3)
 
 
 @pytest.mark.parametrize(
@@ -216,7 +216,7 @@ def test_a_note_that_was_undone_is_looked_for_all_the_same() -> None:
 def test_a_run_begins_anew_where_it_was_not_gone_on_with(
     begun: LedgerHead, end: LedgerHead
 ) -> None:
-    run = OwnEntries().grown(
+    run = OwnEntries().extended(
         LedgerHead("a", 1, 1, "1"), LedgerHead("a", 1, 2, "2"), has_notes=False
     )
-    assert not run.grown(begun, end, has_notes=False).covers(1, 4)
+    assert not run.extended(begun, end, has_notes=False).covers(1, 4)

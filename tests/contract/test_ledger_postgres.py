@@ -62,7 +62,7 @@ def test_commits_are_synced_whatever_the_server_prefers(
 ) -> None:
     with _altered(server, "synchronous_commit", "off"):
         store = place.create()
-        with store._work() as work:
+        with store._transaction() as work:
             assert work.link.rows("SHOW synchronous_commit") == [("on",)]
         store.close()
 
@@ -115,11 +115,11 @@ def test_a_connection_that_was_cut_is_made_anew(
 ) -> None:
     store = place.create()
     store.charge(asked("1"))
-    with store._work() as work:
+    with store._transaction() as work:
         pid = work.link.rows("SELECT pg_backend_pid()")[0][0]
     server.run(f"SELECT pg_terminate_backend({pid})")
     assert isinstance(store.charge(asked("2", "r")), Charged)
-    with store._work() as work:
+    with store._transaction() as work:
         pid = work.link.rows("SELECT pg_backend_pid()")[0][0]
     server.run(f"SELECT pg_terminate_backend({pid})")
     assert store.head().seq == 5

@@ -65,7 +65,7 @@ def _fill(store: SqlLedger, questions: int = 40) -> None:
 
 def test_the_file_keeps_what_it_acknowledges(place: Place) -> None:
     store = place.create()
-    with store._work() as work:
+    with store._transaction() as work:
         found = [work.link.rows(f"PRAGMA {name}")[0][0] for name in ("synchronous", "journal_mode")]
     store.close()
     assert found == [2, "wal"]
@@ -110,7 +110,7 @@ def test_an_empty_file_left_by_a_kill_can_be_made_a_ledger(place: Place) -> None
 def test_a_full_disk_is_refused_with_a_code_and_no_lost_charge(place: Place) -> None:
     store = place.create()
     store.charge(asked("1"))
-    with store._work() as work:
+    with store._transaction() as work:
         work.link.rows("PRAGMA max_page_count = 1")
     with pytest.raises(Refused, match="no space") as full:
         store.note("big", {"text": "x" * 10**6})

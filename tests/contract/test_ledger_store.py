@@ -17,7 +17,7 @@ from sfumato.dp.accounting.privacy_filter import Cap
 from sfumato.dp.refusal import Bug, Refused
 from sfumato.storage import sql_ledger
 from sfumato.storage.sql_ledger import SqlLedger
-from sfumato.vault.hash_chain import MOST, MOVED
+from sfumato.vault.hash_chain import MAX_SUM, MOVED
 from sfumato.vault.ledger_entries import (
     Account,
     AnchorMark,
@@ -132,8 +132,8 @@ def test_an_operation_id_belongs_to_one_request_for_ever(store: SqlLedger) -> No
 def test_an_answer_that_another_is_reading_is_waited_for_and_not_paid_twice(
     store: SqlLedger,
 ) -> None:
-    waiting = replace(asked("2", user="bob"), patience_s=60)
-    first = store.charge(replace(asked("1"), patience_s=60))
+    waiting = replace(asked("2", user="bob"), wait_limit_s=60)
+    first = store.charge(replace(asked("1"), wait_limit_s=60))
     assert isinstance(first, Charged)
     assert store.charge(waiting) == Pending(first.seq, "ann", "1")
     assert _spent(store, "people") == DEBT
@@ -145,10 +145,10 @@ def test_an_answer_that_another_is_reading_is_waited_for_and_not_paid_twice(
 
 def test_nobody_waits_for_a_reader_that_failed_or_for_another_question(store: SqlLedger) -> None:
     store.charge(asked("1"))
-    other = replace(asked("2", "r", user="bob"), patience_s=60)
+    other = replace(asked("2", "r", user="bob"), wait_limit_s=60)
     assert isinstance(store.charge(other), Charged)
     store.fail("ann", "1", "question-failed", None)
-    assert isinstance(store.charge(replace(asked("3", user="bob"), patience_s=60)), Charged)
+    assert isinstance(store.charge(replace(asked("3", user="bob"), wait_limit_s=60)), Charged)
 
 
 def test_nobody_waits_longer_than_their_patience(place: Place) -> None:
@@ -156,7 +156,7 @@ def test_nobody_waits_longer_than_their_patience(place: Place) -> None:
     store = place.create()
     store._clock = clock
     store.charge(asked("1"))
-    waiting = replace(asked("2", user="bob"), patience_s=60)
+    waiting = replace(asked("2", user="bob"), wait_limit_s=60)
     clock.at = "2026-11-21T09:00:00Z"  # set back: nobody waits for a moment that is to come
     assert isinstance(store.charge(replace(waiting, op="3", user="eve")), Charged)
     clock.at = "2026-11-21T10:00:59Z"
@@ -346,11 +346,11 @@ def test_a_cap_is_reached_and_not_passed(store: SqlLedger) -> None:
 
 def test_a_sum_too_large_to_count_stays_at_the_most(store: SqlLedger) -> None:
     debtors = (Debtor("people", Cap(1000, 1000, 0, 0)),)
-    huge = PrivacyCost(epsilon=1, delta=1, rho=MOST * 3, rho_delta=0)
+    huge = PrivacyCost(epsilon=1, delta=1, rho=MAX_SUM * 3, rho_delta=0)
     for number in range(3):
         outcome = store.charge(asked(f"{number}", f"q{number}", debtors=debtors, debt=huge))
         assert isinstance(outcome, Charged)
-    assert _spent(store, "people") == PrivacyCost(3, 3, MOST, 0)
+    assert _spent(store, "people") == PrivacyCost(3, 3, MAX_SUM, 0)
 
 
 @pytest.mark.parametrize(
@@ -396,7 +396,7 @@ def test_opening_an_account_never_changes_its_cap(store: SqlLedger) -> None:
 
 def test_a_cap_outside_what_can_be_counted_is_a_bug(store: SqlLedger) -> None:
     with pytest.raises(Bug):
-        store.open_account("people", Cap(MOST, 0, 0, 0))
+        store.open_account("people", Cap(MAX_SUM, 0, 0, 0))
     with pytest.raises(Bug):
         store.open_account("people", Cap(-1, 0, 0, 0))
 
@@ -431,7 +431,7 @@ def test_a_frozen_ledger_takes_no_charge_and_gives_no_answer(store: SqlLedger) -
 def test_an_acknowledgement_opens_an_epoch_and_spends_up_to_the_cap(store: SqlLedger) -> None:
     store.charge(asked("1"))
     store.freeze("rolled back")
-    head = store.acknowledge({"people": (MOST, MOST, MOST, MOST)}, "restored a backup")
+    head = store.acknowledge({"people": (MAX_SUM, MAX_SUM, MAX_SUM, MAX_SUM)}, "restored a backup")
     assert (head.epoch, store.frozen()) == (2, None)
     assert _spent(store, "people") == PrivacyCost(1000, 1000, 1000, 1000)
     assert _spent(store, "user ann") == DEBT
@@ -448,7 +448,7 @@ def test_an_acknowledgement_debits_what_it_names(store: SqlLedger) -> None:
 def test_an_acknowledgement_leaves_an_account_over_its_cap_as_it_is(store: SqlLedger) -> None:
     store.charge(asked("1"))
     store.set_cap("people", NEVER)
-    store.acknowledge({"people": (MOST, MOST, MOST, MOST)}, "restored a backup")
+    store.acknowledge({"people": (MAX_SUM, MAX_SUM, MAX_SUM, MAX_SUM)}, "restored a backup")
     assert _spent(store, "people") == DEBT
 
 
@@ -550,7 +550,7 @@ def test_the_same_operation_in_two_places_at_once_pays_once(place: Place, store:
 
 def test_a_forked_child_makes_its_own_connection(store: SqlLedger) -> None:
     store.charge(asked("parent 1", "p1"))
-    with store._work() as work:
+    with store._transaction() as work:
         link = work.link
 
     def ask() -> None:
@@ -564,7 +564,7 @@ def test_a_forked_child_makes_its_own_connection(store: SqlLedger) -> None:
 
 def test_a_ledger_held_by_another_is_busy(place: Place, store: SqlLedger) -> None:
     hasty = place.open(wait_s=0.2)
-    with store._work(), pytest.raises(Refused) as refusal:
+    with store._transaction(), pytest.raises(Refused) as refusal:
         hasty.charge(asked("1"))
     assert refusal.value.code == "ledger-busy"
     assert isinstance(hasty.charge(asked("1")), Charged)
@@ -573,7 +573,7 @@ def test_a_ledger_held_by_another_is_busy(place: Place, store: SqlLedger) -> Non
 
 def test_a_database_error_leaves_as_a_code_alone(place: Place, store: SqlLedger) -> None:
     hasty = place.open(wait_s=0.2)
-    with store._work(), pytest.raises(Refused) as refusal:
+    with store._transaction(), pytest.raises(Refused) as refusal:
         hasty.charge(asked("1"))
     assert _modules(refusal.value) <= {"sfumato.dp.refusal", "sfumato.storage.database"}
     hasty.close()
@@ -591,7 +591,7 @@ def _modules(error: BaseException | None) -> set[str]:
 
 
 def _open_twice(store: SqlLedger) -> None:
-    with store._work() as work:
+    with store._transaction() as work:
         work.open_account("people", CAP)
         work.open_account("people", CAP)
 
@@ -601,7 +601,7 @@ def test_entries_and_answers_can_only_be_added(store: SqlLedger, table: str) -> 
     store.charge(asked("1"))
     store.settle("ann", "1", "42")
     for sql in (f"UPDATE {table} SET seq = seq + 100", f"DELETE FROM {table}"):
-        with pytest.raises(Bug), store._work() as work:
+        with pytest.raises(Bug), store._transaction() as work:
             work.link.change(sql)
     assert len(list(store.entries())) == 5
 
@@ -609,9 +609,9 @@ def test_entries_and_answers_can_only_be_added(store: SqlLedger, table: str) -> 
 def test_no_statement_can_push_an_account_past_both_tests(store: SqlLedger) -> None:
     store.charge(asked("1"))
     sql = "UPDATE ledger_accounts SET spent_epsilon = 1001, spent_rho = 1001, lowered = 0"
-    with pytest.raises(Bug), store._work() as work:
+    with pytest.raises(Bug), store._transaction() as work:
         work.link.change(sql)
-    with pytest.raises(Bug), store._work() as work:
+    with pytest.raises(Bug), store._transaction() as work:
         work.link.change("UPDATE ledger_accounts SET spent_epsilon = -1")
     assert _spent(store, "people") == DEBT
 
@@ -620,7 +620,7 @@ def test_a_lowered_account_is_held_to_its_cap_by_the_table_too(store: SqlLedger)
     store.charge(asked("1"))
     store.set_cap("people", NEVER)
     sql = "UPDATE ledger_accounts SET spent_epsilon = 11, lowered = 0 WHERE name = 'people'"
-    with pytest.raises(Bug), store._work() as work:
+    with pytest.raises(Bug), store._transaction() as work:
         work.link.change(sql)
     assert _spent(store, "people") == DEBT
 
@@ -638,7 +638,7 @@ def mark_of(head: LedgerHead) -> AnchorMark:
 
 def _moved(place: Place, store: SqlLedger) -> SqlLedger:
     """Open the ledger as if it lay in another database now."""
-    with store._work() as work:
+    with store._transaction() as work:
         work.link.change("UPDATE ledger_head SET origin = 'another'")
     return place.open()
 

@@ -60,7 +60,7 @@ def _together(store: SqlLedger, *acts: Callable[[], object]) -> list[Future[Any]
         assert gate.wait(WAIT_S)
 
     with ThreadPoolExecutor(len(acts) + 1) as pool:
-        held = pool.submit(store._acts.done, hold)
+        held = pool.submit(store._acts.run, hold)
         assert is_open.wait(WAIT_S)
         told = []
         for place, act in enumerate(acts):

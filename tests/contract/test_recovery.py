@@ -25,12 +25,12 @@ from sfumato.vault.ledger_entries import (
     Account,
     AnchorMark,
     AnchorSums,
-    ChainPlace,
+    AnswerToStore,
+    ChainPosition,
     Charged,
     Debtor,
     LedgerHead,
     Settled,
-    Settling,
 )
 from support.ledger_stores import CAP, Place, asked
 from support.small_vaults import PATIENTS_CARD, open_with, write_patients
@@ -450,12 +450,14 @@ def test_what_is_written_together_is_known_to_the_anchor_whole(disk: Disk) -> No
     refused = asked("no", "no", "zoe", debtors=(*charges[0].debtors, *tight))
     paid = disk.ledger.charge_all([*charges[:2], refused, *charges[2:]])
     assert [one is None for one in paid] == [False, False, True, False, False, False]
-    settled = disk.ledger.settle_all([Settling(f"user {n}", f"{n}", "x", ()) for n in range(5)])
+    settled = disk.ledger.settle_all(
+        [AnswerToStore(f"user {n}", f"{n}", "x", ()) for n in range(5)]
+    )
     heads = [one.head for one in (*paid, *settled) if isinstance(one, Charged | Settled)]
     sums = disk.ledger.anchor.sums()
     assert sums is not None
     assert {one.account.name: one.account.spent for one in sums.accounts} == disk.spent()
-    assert {ChainPlace(head.epoch, head.seq, head.hash) for head in heads} <= set(sums.marks)
+    assert {ChainPosition(head.epoch, head.seq, head.hash) for head in heads} <= set(sums.marks)
     truth = disk.spent()
     disk.restore("backup").acknowledge("restored")
     assert disk.spent() == truth

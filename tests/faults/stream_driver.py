@@ -13,7 +13,7 @@ from dataclasses import replace
 
 import sfumato
 from sfumato.query.measure import Cells
-from sfumato.vault.engine_port import KeptDay, KeptStreams, StreamEngine, TakeOrder
+from sfumato.vault.engine_port import CountPeriodOrder, PeriodState, StreamEngine, StreamStates
 from sfumato.vault.sealed import Sealed
 from sfumato.vault.users import Caller
 
@@ -26,7 +26,7 @@ def die() -> None:
 class Deadly:
     """The door's engine and its kept state, until the step is reached for that day."""
 
-    def __init__(self, engine: StreamEngine, kept: KeptStreams, step: str, day: int) -> None:
+    def __init__(self, engine: StreamEngine, kept: StreamStates, step: str, day: int) -> None:
         self._engine, self._kept = engine, kept
         self._step, self._day = step, day
 
@@ -34,22 +34,22 @@ class Deadly:
         if (self._step, self._day) == (step, end):
             die()
 
-    def take(self, order: TakeOrder) -> Sealed[Cells]:
+    def count_period(self, order: CountPeriodOrder) -> Sealed[Cells]:
         self._at("before-counting", order.end)
-        return self._engine.take(order)
+        return self._engine.count_period(order)
 
-    def alone(self, stream: str) -> AbstractContextManager[None]:
-        return self._kept.alone(stream)
+    def lock(self, stream: str) -> AbstractContextManager[None]:
+        return self._kept.lock(stream)
 
-    def find(self, stream: str, end: int) -> KeptDay | None:
+    def find(self, stream: str, end: int) -> PeriodState | None:
         return self._kept.find(stream, end)
 
     def draft(self, stream: str) -> AbstractContextManager[str]:
         return self._kept.draft(stream)
 
-    def keep(self, stream: str, end: int, draft: str, words: dict[str, object]) -> KeptDay:
+    def save(self, stream: str, end: int, draft: str, words: dict[str, object]) -> PeriodState:
         self._at("counted", end)
-        made = self._kept.keep(stream, end, draft, words)
+        made = self._kept.save(stream, end, draft, words)
         self._at("kept", end)
         return made
 

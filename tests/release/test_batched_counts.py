@@ -112,12 +112,14 @@ class Noting:
         found: Sealed[Cells] = self.engine.measure(table, measure)
         return found
 
-    def look(self, wanted: Sequence[tuple[str, Measure]]) -> list[Sealed[Cells] | EngineStopped]:
+    def count_batch(
+        self, wanted: Sequence[tuple[str, Measure]]
+    ) -> list[Sealed[Cells] | EngineStopped]:
         self.passes.append(len(wanted))
         self.spent = [spent(self.vault, name) for name in USERS]
         if self.fails:
             raise KeyError("a cell of somebody's")
-        found: list[Sealed[Cells] | EngineStopped] = self.engine.look(wanted)
+        found: list[Sealed[Cells] | EngineStopped] = self.engine.count_batch(wanted)
         return [EngineStopped() if n == self.stops else one for n, one in enumerate(found)]
 
 

@@ -29,9 +29,9 @@ from sfumato.vault.ledger_entries import (
     Account,
     AnchorMark,
     AnchorSums,
+    AnswerToStore,
     Charged,
     LedgerHead,
-    Settling,
 )
 from sfumato.vault.sealed import Sealed
 from sfumato.vault.users import Caller
@@ -375,7 +375,7 @@ def test_nothing_is_told_that_the_anchor_does_not_hold(tmp_path: Path) -> None:
     (new,) = Ledger(store, anchor, signer).charge_all([ledger_stores.asked("4", "new")])
     assert isinstance(new, Charged)
     with pytest.raises(Refused, match="disk is gone"):
-        ledger.settle_all([Settling("ann", "4", "43", ())])
+        ledger.settle_all([AnswerToStore("ann", "4", "43", ())])
     store.close()
 
 

@@ -306,7 +306,7 @@ def test_who_waits_is_more_patient_the_more_rows_the_card_lets_in(
     plain = Ledger.charge
 
     def charge(ledger: Ledger, asked: Charge) -> Outcome:
-        seen.append(asked.patience_s)
+        seen.append(asked.wait_limit_s)
         return plain(ledger, asked)
 
     monkeypatch.setattr(Ledger, "charge", charge)
@@ -324,11 +324,11 @@ def test_who_waits_for_an_answer_is_refused_once_they_may_not_ask_any_more(
 ) -> None:
     with sfumato.open(make_vault(tmp_path)) as vault:
         ledger = vault.house.ledger
-        ledger.charge(asked("first", patience_s=60))
+        ledger.charge(asked("first", wait_limit_s=60))
 
         def may_still() -> None:
             raise Refused("data-set-frozen", "It was frozen meanwhile.", "Ask the owner.")
 
         with pytest.raises(Refused) as refused:
-            ledger.charge(asked("second", user="bob", patience_s=60, may_still=may_still))
+            ledger.charge(asked("second", user="bob", wait_limit_s=60, check_access=may_still))
     assert refused.value.code == "data-set-frozen"

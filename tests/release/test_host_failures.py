@@ -177,7 +177,7 @@ def test_a_pass_that_was_lost_is_read_one_by_one(vault: OpenVault) -> None:
     class Passing(ScriptedEngine):
         """An engine whose one pass is lost."""
 
-        def look(self, wanted: list[tuple[str, Measure]]) -> list[EngineLost]:
+        def count_batch(self, wanted: list[tuple[str, Measure]]) -> list[EngineLost]:
             return [EngineLost(SIGNAL) for _ in wanted]
 
     told, engine = len(lost(vault)), Passing(Dying())
@@ -197,7 +197,7 @@ def test_want_of_memory_in_a_pass_counts_for_every_shape_in_it(vault: OpenVault)
     class Passing(ScriptedEngine):
         """An engine whose every pass is lost, and that reads each alone."""
 
-        def look(self, wanted: list[tuple[str, Measure]]) -> list[EngineLost]:
+        def count_batch(self, wanted: list[tuple[str, Measure]]) -> list[EngineLost]:
             return [EngineLost(MEMORY) for _ in wanted]
 
     door = replace(vault.house.queries.door, engine=Passing(Dying()))

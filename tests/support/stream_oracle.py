@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from sfumato.query.measure import Cells
-from sfumato.vault.engine_port import TakeOrder
+from sfumato.vault.engine_port import CountPeriodOrder
 from sfumato.vault.sealed import Sealed
 
 Day = Mapping[str, int]  # person -> rows of a period, in the version that it was closed on
@@ -35,7 +35,7 @@ class CountedEngine:
         self._totals: list[int] = []
         self.blocks: list[int] = []
 
-    def take(self, order: TakeOrder) -> Sealed[Cells]:
+    def count_period(self, order: CountPeriodOrder) -> Sealed[Cells]:
         """Return the exact block, counted by hand; each period is asked for once, in order."""
         rows = self._day(order.end)
         taken = {who: min(n, order.rows - self._used[who]) for who, n in rows.items()}

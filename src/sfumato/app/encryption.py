@@ -24,7 +24,7 @@ from sfumato.storage.run_folders import FileDrafts
 from sfumato.storage.vault_key import make_outer_key, outer_key
 from sfumato.system.durable_files import sync, write_new
 from sfumato.system.randomness import SystemDice
-from sfumato.vault.encryption_at_rest import KEY_BYTES, AtRest, Unsealable
+from sfumato.vault.encryption_at_rest import KEY_BYTES, AtRest, DecryptionError
 
 SETTING: Final = "at_rest"
 NAMED_BY: Final = "SFUMATO_AT_REST_KEY"
@@ -80,7 +80,7 @@ def new_rest(root: Path, source: str, dice: Dice) -> AtRest:
     """Make the key of a new vault, and store it in `keys/` encrypted with the owner's key."""
     outer = AtRest(outer_key(source, root), dice.draw)
     key = dice.draw(KEY_BYTES)
-    write_new(root / "keys" / _WRAPPED, outer.sealed(_WRAPPED, key))
+    write_new(root / "keys" / _WRAPPED, outer.encrypt(_WRAPPED, key))
     return AtRest(key, dice.draw)
 
 
@@ -117,7 +117,7 @@ def change_key(root: Path, old: str | None, new: str) -> None:
     make_outer_key(new, root, dice)
     outer = AtRest(outer_key(new, root), dice.draw)
     made = root / "keys" / f".{_WRAPPED}-{dice.draw(8).hex()}"
-    write_new(made, outer.sealed(_WRAPPED, sealing.rest.key))
+    write_new(made, outer.encrypt(_WRAPPED, sealing.rest.key))
     made.replace(root / "keys" / _WRAPPED)
     for left in (root / "keys").glob(f".{_WRAPPED}-*"):  # left by a killed change
         left.unlink(missing_ok=True)
@@ -127,8 +127,8 @@ def change_key(root: Path, old: str | None, new: str) -> None:
 def _unwrapped(root: Path, outer: AtRest) -> bytes:
     key = None
     try:
-        key = outer.opened(_WRAPPED, (root / "keys" / _WRAPPED).read_bytes())
-    except (OSError, Unsealable):
+        key = outer.decrypt(_WRAPPED, (root / "keys" / _WRAPPED).read_bytes())
+    except (OSError, DecryptionError):
         key = None
     if key is None:
         raise Refused(

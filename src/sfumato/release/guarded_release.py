@@ -28,13 +28,13 @@ from sfumato.release.wait_limit import wait_limit
 from sfumato.vault.card.data_card import Card
 from sfumato.vault.ledger_entries import (
     Account,
+    AnswerToStore,
     Charge,
     Charged,
     OperationState,
     Paid,
     Pending,
     Settled,
-    Settling,
 )
 
 FEW: Final = 1_000  # most numbers of an answer in a batch; each takes 5 microseconds or more
@@ -134,12 +134,12 @@ def _as_it_stands(door: Door, begun: Begun, standing: OperationState) -> Release
     return _released(door, begun.charge, priced, standing)
 
 
-def _settling(begun: Begun, text: str) -> Settling:
+def _settling(begun: Begun, text: str) -> AnswerToStore:
     charge = begun.charge
     known = {account.name: account.window for account in begun.outcome.accounts}
     names = [d.account for d in charge.debtors]
     windows = [window for name in names if (window := known.get(name)) is not None]
-    return Settling(charge.user, charge.op, text, (*names, *windows))
+    return AnswerToStore(charge.user, charge.op, text, (*names, *windows))
 
 
 def _priced(door: Door, order: Order, card: Card) -> Priced:
@@ -206,9 +206,9 @@ def _charge(door: Door, order: Order, priced: Priced) -> Charge:
         shape=said.shape,
         debtors=debtors(order.card, order.asker.user, order.asker.groups),
         debt=said.debt,
-        patience_s=wait_limit(priced),
+        wait_limit_s=wait_limit(priced),
         body=paper.body,
-        may_still=order.may_still,
+        check_access=order.may_still,
     )
 
 

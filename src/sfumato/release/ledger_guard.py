@@ -43,8 +43,9 @@ from sfumato.vault.ledger_entries import (
     AnchoredAccount,
     AnchorMark,
     AnchorSums,
+    AnswerToStore,
     Cap,
-    ChainPlace,
+    ChainPosition,
     Charge,
     Charged,
     Debtor,
@@ -58,7 +59,6 @@ from sfumato.vault.ledger_entries import (
     Pending,
     Reused,
     Settled,
-    Settling,
     ShapeFrozen,
 )
 from sfumato.vault.ports import Anchor, LedgerStore, Signer
@@ -100,12 +100,12 @@ def _is_explained(store: LedgerStore, verdict: Verdict, sums: AnchorSums, *, is_
     return _unknown(store, verdict) <= set(sums.marks)
 
 
-def _unknown(store: LedgerStore, verdict: Verdict) -> set[ChainPlace]:
+def _unknown(store: LedgerStore, verdict: Verdict) -> set[ChainPosition]:
     """Return the places that receipts named in this epoch and the ledger lacked."""
     found = (
         json.loads(e.body) for e in store.notes(UNKNOWN_RECEIPT) if e.epoch == verdict.head.epoch
     )
-    return {ChainPlace(said["epoch"], said["seq"], said["head"]) for said in found}
+    return {ChainPosition(said["epoch"], said["seq"], said["head"]) for said in found}
 
 
 def _loss_since_common(store: LedgerStore, mark: AnchorMark, sums: AnchorSums) -> Loss | None:
@@ -117,16 +117,16 @@ def _loss_since_common(store: LedgerStore, mark: AnchorMark, sums: AnchorSums) -
         return None
     then = {account.name: account.spent for account in shared.accounts}
     lost = [_lost(one, then.get(one.account.name, PrivacyCost())) for one in sums.accounts]
-    since = frozenset(one.account.name for one in sums.accounts if one.place > common)
+    since = frozenset(one.account.name for one in sums.accounts if one.position > common)
     return Loss(
-        mark=ChainPlace(mark.epoch, mark.seq, mark.hash),
+        mark=ChainPosition(mark.epoch, mark.seq, mark.hash),
         common=common,
         accounts=tuple(one for one in lost if one.name in since or any(debt_list(one.spent))),
         lowered=since,
     )
 
 
-def _stands(store: LedgerStore, place: ChainPlace) -> bool:
+def _stands(store: LedgerStore, place: ChainPosition) -> bool:
     entry = store.entry(place.seq)
     return entry is not None and (entry.epoch, entry.hash) == (place.epoch, place.hash)
 
@@ -343,7 +343,7 @@ class Ledger:
         self.anchor.advance(settled.head)
         return replace(settled, accounts=viewed(settled.accounts))
 
-    def settle_all(self, answers: Sequence[Settling]) -> list[Settled | Exception]:
+    def settle_all(self, answers: Sequence[AnswerToStore]) -> list[Settled | Exception]:
         """Store several answers in one durable transaction; return each answer, or its error."""
         ended = self.store.settle_all(answers, self._mark()) if answers else []
         for one in ended:

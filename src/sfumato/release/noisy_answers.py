@@ -38,7 +38,7 @@ from sfumato.release.locks.central_dp import (
 from sfumato.release.noise_pool import NoisePool
 from sfumato.release.receipts import answer_text, key_text
 from sfumato.vault.engine_port import Engine, EngineLost, EngineStopped
-from sfumato.vault.ports import LookingEngine
+from sfumato.vault.ports import BatchingEngine
 from sfumato.vault.sealed import Sealed
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def draw_noise(pool: NoisePool, mechanism: Mechanism, cells: int) -> Drawn:
 def can_batch(engine: Engine, plan: Plan) -> bool:
     """Say whether the plan is a short count, and the engine can batch counts into one scan."""
     is_short = is_batchable(plan.measure) and plan.letters() <= LETTERS
-    return is_short and isinstance(engine, LookingEngine)
+    return is_short and isinstance(engine, BatchingEngine)
 
 
 def read_rows(door: Door, begun: Begun) -> str:
@@ -112,10 +112,10 @@ def _looked(
     engine: Engine, several: Sequence[Begun]
 ) -> Sequence[Sealed[Cells] | EngineStopped] | None:
     """Return the engine's result of the batch, one per count; None if it has none."""
-    if not isinstance(engine, LookingEngine):
+    if not isinstance(engine, BatchingEngine):
         return None
     try:
-        return engine.look([(one.order.table, one.priced.plan.measure) for one in several])
+        return engine.count_batch([(one.order.table, one.priced.plan.measure) for one in several])
     except Exception:  # noqa: BLE001  # then each is read alone, and gets its own error
         return None
 

@@ -35,7 +35,7 @@ from sfumato.vault.ledger_entries import (
     AnchoredAccount,
     AnchorMark,
     AnchorSums,
-    ChainPlace,
+    ChainPosition,
     LedgerHead,
 )
 
@@ -56,7 +56,7 @@ class _Slot:
     turn: int = 0  # the larger one is the later of two slots with the same mark
 
     @property
-    def place(self) -> tuple[int, int, int]:
+    def sort_key(self) -> tuple[int, int, int]:
         """Return the sort key of slots: the largest is the newest."""
         return self.mark.epoch, self.mark.seq, self.turn
 
@@ -77,7 +77,7 @@ class _Step:
         return self.heads[-1]
 
     @property
-    def place(self) -> tuple[int, int]:
+    def position(self) -> tuple[int, int]:
         """Return the epoch and sequence number of the newest head."""
         return self.head.epoch, self.head.seq
 
@@ -88,7 +88,9 @@ class FileAnchor:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._synced: AnchorMark | None = None  # last mark that this process made durable
-        self._told: dict[str, tuple[int, int]] = {}  # the same for accounts: name -> place
+        self._synced_accounts: dict[
+            str, tuple[int, int]
+        ] = {}  # the same for accounts: name -> place
         self._has: Callable[[AnchorMark], bool] = lambda _: True
         self._steps: GroupCommit[_Step, None] = GroupCommit(self._advanced, self._all_at_once)
 
@@ -137,8 +139,8 @@ class FileAnchor:
             newest = _newest(slots)
             if newest is None or newest.mark != mark:
                 return False
-            place = ChainPlace(head.epoch, head.seq, head.hash)
-            marks = sorted({ChainPlace(mark.epoch, mark.seq, mark.hash), place})
+            place = ChainPosition(head.epoch, head.seq, head.hash)
+            marks = sorted({ChainPosition(mark.epoch, mark.seq, mark.hash), place})
             known = tuple(AnchoredAccount(place, account) for account in accounts)
             at = max(FIRST_RECORD, os.fstat(file).st_size)
             kept = _keep(file, AnchorSums(known, tuple(marks)), at)
@@ -154,23 +156,24 @@ class FileAnchor:
         The same write records the accounts at that head, and the heads `before` it that receipts
         name.
         """
-        place = ChainPlace(head.epoch, head.seq, head.hash)
+        place = ChainPosition(head.epoch, head.seq, head.hash)
         known = tuple(AnchoredAccount(place, account) for account in accounts)
         step = _Step((*before, head), known)
         if not self._is_covered(step):
-            self._steps.done(step)
+            self._steps.run(step)
 
     def _is_covered(self, step: _Step) -> bool:
         """Say whether this process has already made a mark and accounts as new as these durable."""
-        mark = AnchorMark(step.head.ledger, *step.place, step.head.hash)
+        mark = AnchorMark(step.head.ledger, *step.position, step.head.hash)
         return _is_covered(mark, self._synced) and all(
-            self._told.get(one.account.name, (0, 0)) >= (one.place.epoch, one.place.seq)
+            self._synced_accounts.get(one.account.name, (0, 0))
+            >= (one.position.epoch, one.position.seq)
             for one in step.accounts
         )
 
     def _all_at_once(self, steps: Sequence[_Step]) -> None:
         """Make all steps durable with one write (group commit)."""
-        ordered = sorted(steps, key=lambda step: step.place)
+        ordered = sorted(steps, key=lambda step: step.position)
         last = {one.account.name: one for step in ordered for one in step.accounts}
         heads = tuple(head for step in ordered for head in step.heads)
         self._advanced(_Step(heads, tuple(last.values())))
@@ -192,8 +195,10 @@ class FileAnchor:
             is_written = True
             self._synced = slot.mark
             for one in step.accounts:
-                place = one.place.epoch, one.place.seq
-                self._told[one.account.name] = max(place, self._told.get(one.account.name, place))
+                place = one.position.epoch, one.position.seq
+                self._synced_accounts[one.account.name] = max(
+                    place, self._synced_accounts.get(one.account.name, place)
+                )
         if not is_written:
             raise Refused(
                 "anchor-missing",
@@ -218,7 +223,7 @@ class FileAnchor:
 
 def _next_slot(file: int, newest: _Slot | None, step: _Step) -> _Slot:
     """Append the step's record to the others; return the slot that includes it."""
-    mark = AnchorMark(step.head.ledger, *step.place, step.head.hash)
+    mark = AnchorMark(step.head.ledger, *step.position, step.head.hash)
     is_news = _is_news(None if newest is None else newest.mark, mark)
     if newest is None:
         return _Slot(mark)
@@ -302,12 +307,12 @@ def _opened(path: Path) -> int:
 
 def _read_slots(file: int) -> list[_Slot | None]:
     found = os.pread(file, SLOTS[-1] + SLOT_BYTES, 0)
-    return [_slot_in(found[place : place + SLOT_BYTES]) for place in SLOTS]
+    return [_slot_in(found[offset : offset + SLOT_BYTES]) for offset in SLOTS]
 
 
 def _newest(slots: list[_Slot | None]) -> _Slot | None:
     there = [slot for slot in slots if slot is not None]
-    return max(there, key=lambda slot: slot.place, default=None)
+    return max(there, key=lambda slot: slot.sort_key, default=None)
 
 
 def _older(slots: list[_Slot | None]) -> int:
@@ -316,16 +321,16 @@ def _older(slots: list[_Slot | None]) -> int:
     return 1 if newest is not None and slots[0] == newest else 0
 
 
-def _write(file: int, place: int, slot: _Slot) -> None:
+def _write(file: int, offset: int, slot: _Slot) -> None:
     mark = slot.mark
-    said = {"ledger": mark.ledger, "epoch": mark.epoch, "seq": mark.seq, "hash": mark.hash}
+    fields = {"ledger": mark.ledger, "epoch": mark.epoch, "seq": mark.seq, "hash": mark.hash}
     more = {} if slot.sums is None else {"sums": list(slot.sums), "turn": slot.turn}
-    text = canonical({**said, **more}).encode("ascii")
+    text = canonical({**fields, **more}).encode("ascii")
     try:
-        _put(file, (_checksum(text) + text).ljust(SLOT_BYTES, b"\n"), place)
+        _put(file, (_checksum(text) + text).ljust(SLOT_BYTES, b"\n"), offset)
         os.fdatasync(file)
     except OSError:
-        os.pwrite(file, bytes(SLOT_BYTES), place)  # erase a mark that was not synced
+        os.pwrite(file, bytes(SLOT_BYTES), offset)  # erase a mark that was not synced
         raise
 
 

@@ -20,7 +20,7 @@ from sfumato.vault.ledger_entries import (
     AnchoredAccount,
     AnchorSums,
     Cap,
-    ChainPlace,
+    ChainPosition,
     LedgerHead,
 )
 
@@ -31,7 +31,7 @@ _CHECK: Final = 16  # hex digits of a record's checksum; it detects torn writes,
 
 def record(heads: Sequence[LedgerHead], accounts: Iterable[AnchoredAccount]) -> bytes:
     """Return one record: past heads, and accounts, each with its sums at its own place."""
-    return _line([ChainPlace(head.epoch, head.seq, head.hash) for head in heads], accounts)
+    return _line([ChainPosition(head.epoch, head.seq, head.hash) for head in heads], accounts)
 
 
 def snapshot(sums: AnchorSums) -> bytes:
@@ -39,32 +39,38 @@ def snapshot(sums: AnchorSums) -> bytes:
     return _line(_thinned(sums.marks), sums.accounts)
 
 
-def _line(marks: Sequence[ChainPlace], accounts: Iterable[AnchoredAccount]) -> bytes:
-    said = {
+def _line(marks: Sequence[ChainPosition], accounts: Iterable[AnchoredAccount]) -> bytes:
+    record = {
         "at": [[mark.epoch, mark.seq, mark.hash] for mark in marks],
         "of": {one.account.name: _numbers(one) for one in accounts},
     }
-    text = canonical(said).encode("ascii")
+    text = canonical(record).encode("ascii")
     return _checksum(text) + text + b"\n"
 
 
 def _numbers(one: AnchoredAccount) -> list[object]:
-    place, account = one.place, one.account
-    return [place.epoch, place.seq, place.hash, *cap_list(account.cap), *debt_list(account.spent)]
+    position, account = one.position, one.account
+    return [
+        position.epoch,
+        position.seq,
+        position.hash,
+        *cap_list(account.cap),
+        *debt_list(account.spent),
+    ]
 
 
 def read(region: bytes) -> AnchorSums | None:
     """Merge all records of a region, or return None if one of them is damaged."""
-    marks: list[ChainPlace] = []
+    marks: list[ChainPosition] = []
     known: dict[str, AnchoredAccount] = {}
     for line in region.split(b"\n")[:-1]:
-        said = _said(line)
-        if said is None:
+        record = _record_of(line)
+        if record is None:
             return None
-        marks += [ChainPlace(*mark) for mark in said["at"]]
-        for name, (epoch, seq, digest, *sums) in said["of"].items():
+        marks += [ChainPosition(*mark) for mark in record["at"]]
+        for name, (epoch, seq, digest, *sums) in record["of"].items():
             account = Account(name, Cap(*sums[:4]), PrivacyCost(*sums[4:]))
-            one = AnchoredAccount(ChainPlace(epoch, seq, digest), account)
+            one = AnchoredAccount(ChainPosition(epoch, seq, digest), account)
             known[name] = one if name not in known else _later(known[name], one)
     if not region.endswith(b"\n"):
         return None
@@ -73,28 +79,28 @@ def read(region: bytes) -> AnchorSums | None:
 
 def _later(one: AnchoredAccount, other: AnchoredAccount) -> AnchoredAccount:
     """Return the later of two states of an account, with the larger of each sum."""
-    last = max(one, other, key=lambda known: known.place)
+    last = max(one, other, key=lambda known: known.position)
     pairs = zip(debt_list(one.account.spent), debt_list(other.account.spent), strict=True)
     spent = PrivacyCost(*(max(pair) for pair in pairs))
-    return AnchoredAccount(last.place, Account(last.account.name, last.account.cap, spent))
+    return AnchoredAccount(last.position, Account(last.account.name, last.account.cap, spent))
 
 
-def _thinned(marks: Sequence[ChainPlace]) -> list[ChainPlace]:
+def _thinned(marks: Sequence[ChainPosition]) -> list[ChainPosition]:
     """Thin the marks to at most MARKS: drop every second one of the older half, repeatedly."""
-    kept = list(marks)
-    while len(kept) > MARKS:
-        half = len(kept) // 2
-        kept = kept[:half:2] + kept[half:]
-    return kept
+    thinned = list(marks)
+    while len(thinned) > MARKS:
+        half = len(thinned) // 2
+        thinned = thinned[:half:2] + thinned[half:]
+    return thinned
 
 
-def _said(line: bytes) -> dict[str, Any] | None:  # Any: parsed JSON with a valid checksum
+def _record_of(line: bytes) -> dict[str, Any] | None:  # Any: parsed JSON with a valid checksum
     checksum, text = line[:_CHECK], line[_CHECK:]
     if checksum != _checksum(text):
         return None
     with contextlib.suppress(ValueError):
-        said: dict[str, Any] = json.loads(text)
-        return said
+        record: dict[str, Any] = json.loads(text)
+        return record
     return None
 
 

@@ -195,9 +195,9 @@ class SqlCatalogue:
         self._last[key] = made, version, listing
         return listing
 
-    def _now(self, place: str) -> str:
+    def _now(self, stored: str) -> str:
         """Return the current path of a vault's file; the vault may have been moved or copied."""
-        path = Path(place)
+        path = Path(stored)
         if self._root is None or path.parent.name not in FOLDERS:
-            return place
+            return stored
         return str(self._root / path.parent.name / path.name)

@@ -27,7 +27,7 @@ class Fault(Exception):
         self.code = code
 
 
-def spoken(code: FaultCode) -> Refused | Bug:
+def exception_of(code: FaultCode) -> Refused | Bug:
     """Return the refusal or bug that callers raise for a database fault."""
     if code == "busy":
         return Refused("ledger-busy", "The ledger is held by another process.", "Try again.")

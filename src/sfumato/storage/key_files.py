@@ -13,34 +13,34 @@ from typing import Final
 from sfumato.dp.ports import Dice
 from sfumato.dp.refusal import Refused
 from sfumato.system.durable_files import sync, write_new
-from sfumato.vault.encryption_at_rest import AtRest, Unsealable
+from sfumato.vault.encryption_at_rest import AtRest, DecryptionError
 
 _PRIVATE: Final = "private"  # the name in the encryption of texts, whose files may be renamed
 
 
 def make_secret(path: Path, dice: Dice, rest: AtRest | None = None) -> None:
     """Write 32 random bytes to a new file that only its owner can read."""
-    write_new(path, closed(rest, path.name, dice.draw(32)))
+    write_new(path, encrypted_at_rest(rest, path.name, dice.draw(32)))
 
 
-def closed(rest: AtRest | None, name: str, content: bytes) -> bytes:
+def encrypted_at_rest(rest: AtRest | None, name: str, content: bytes) -> bytes:
     """Encrypt the content if the vault is encrypted at rest; else return it unchanged."""
-    return content if rest is None else rest.sealed(name, content)
+    return content if rest is None else rest.encrypt(name, content)
 
 
-def opened(rest: AtRest | None, name: str, content: bytes) -> bytes | None:
+def decrypted_at_rest(rest: AtRest | None, name: str, content: bytes) -> bytes | None:
     """Decrypt the content if the vault is encrypted at rest; None if that fails."""
     if rest is None:
         return content
     try:
-        return rest.opened(name, content)
-    except Unsealable:
+        return rest.decrypt(name, content)
+    except DecryptionError:
         return None
 
 
 def read_secret(path: Path, rest: AtRest | None = None) -> bytes:
     """Read a 32-byte secret; refuse if it is missing or damaged."""
-    secret = opened(rest, path.name, path.read_bytes()) if path.is_file() else b""
+    secret = decrypted_at_rest(rest, path.name, path.read_bytes()) if path.is_file() else b""
     if secret is None or len(secret) != 32:
         raise Refused(
             "vault-missing",
@@ -54,7 +54,7 @@ def site_secret(path: Path, dice: Dice, rest: AtRest | None = None) -> bytes:
     """Return the secret key of the vault's identity as a site; make it on first use."""
     if not path.exists():
         draft = path.with_name(f".{path.name}-{dice.draw(8).hex()}")
-        write_new(draft, closed(rest, path.name, dice.draw(32)))
+        write_new(draft, encrypted_at_rest(rest, path.name, dice.draw(32)))
         with contextlib.suppress(FileExistsError):  # another process made it first: use that one
             os.link(draft, path)
         draft.unlink()
@@ -64,7 +64,7 @@ def site_secret(path: Path, dice: Dice, rest: AtRest | None = None) -> bytes:
 
 def write_private(path: Path, text: str, rest: AtRest | None = None) -> None:
     """Write a text to a new file that only its owner can read."""
-    write_new(path, closed(rest, _PRIVATE, text.encode()))
+    write_new(path, encrypted_at_rest(rest, _PRIVATE, text.encode()))
 
 
 def read_private(path: Path, rest: AtRest | None = None) -> str:
@@ -81,7 +81,7 @@ def read_private(path: Path, rest: AtRest | None = None) -> str:
             f"Others than the vault's owner may read {path}, which has the engine's secrets.",
             "Take their rights away (chmod 600), and change the secrets.",
         )
-    text = opened(rest, _PRIVATE, path.read_bytes())
+    text = decrypted_at_rest(rest, _PRIVATE, path.read_bytes())
     if text is None:
         raise Refused(
             "vault-missing",

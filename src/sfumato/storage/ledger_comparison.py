@@ -153,8 +153,8 @@ def _payer_fault(row: Row) -> str | None:
     return None
 
 
-def _body(said: str | None) -> Body:
-    body: Body = json.loads(said) if said is not None else {}
+def _body(text: str | None) -> Body:
+    body: Body = json.loads(text) if text is not None else {}
     return body
 
 

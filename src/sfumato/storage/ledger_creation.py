@@ -5,7 +5,7 @@ from __future__ import annotations
 from sfumato.dp.ports import Dice
 from sfumato.dp.refusal import Refused
 from sfumato.storage import ledger_rows
-from sfumato.storage.database import Database, DatabaseLink, Fault, FaultCode, spoken
+from sfumato.storage.database import Database, DatabaseLink, Fault, FaultCode, exception_of
 from sfumato.storage.ledger_tables import statements
 from sfumato.storage.sql_ledger import SqlLedger
 from sfumato.vault import hash_chain
@@ -28,7 +28,7 @@ def create_ledger(database: Database, clock: Clock, dice: Dice) -> SqlLedger:
         if link is not None:
             link.close()
     if code is not None:
-        raise spoken(code)
+        raise exception_of(code)
     return open_ledger(database, clock)
 
 

@@ -7,18 +7,18 @@ import json
 from sfumato.storage import ledger_rows
 from sfumato.storage.database import DatabaseLink, Fault
 from sfumato.storage.ledger_rows import ENTRY
-from sfumato.vault.ledger_entries import Entry, Past
+from sfumato.vault.ledger_entries import Entry, PastOperation
 
 _PAST = "SELECT op, state, seq, ended FROM ledger_operations WHERE asker = ?"
 
 
-def past(link: DatabaseLink, user: str, before: int, limit: int) -> tuple[Past, ...]:
+def past(link: DatabaseLink, user: str, before: int, limit: int) -> tuple[PastOperation, ...]:
     """Return the user's operations that were charged before that entry, newest first."""
     sql = f"{_PAST} AND seq < ? ORDER BY seq DESC LIMIT ?"
     return tuple(_past(link, *found) for found in link.rows(sql, (user, before, limit)))
 
 
-def past_of(link: DatabaseLink, user: str, op: str) -> Past | None:
+def past_of(link: DatabaseLink, user: str, op: str) -> PastOperation | None:
     """Return one operation of the user's, or None."""
     found = link.rows(f"{_PAST} AND op = ?", (user, op))
     return _past(link, *found[0]) if found else None
@@ -58,8 +58,10 @@ def _like(text: str) -> str:
     return f"%{text}%"
 
 
-def _past(link: DatabaseLink, op: str, state: str, seq: int, ended: int | None) -> Past:
+def _past(link: DatabaseLink, op: str, state: str, seq: int, ended: int | None) -> PastOperation:
     entry = ledger_rows.entry(link, seq)
     if entry is None:
         raise Fault("unsound")
-    return Past(op, state, entry, None if ended is None else ledger_rows.entry(link, ended))
+    return PastOperation(
+        op, state, entry, None if ended is None else ledger_rows.entry(link, ended)
+    )

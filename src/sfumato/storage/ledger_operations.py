@@ -18,6 +18,7 @@ from sfumato.vault import hash_chain
 from sfumato.vault.budget_windows import in_window, parts_of
 from sfumato.vault.ledger_entries import (
     Account,
+    AnswerToStore,
     Cap,
     Charge,
     Charged,
@@ -30,7 +31,6 @@ from sfumato.vault.ledger_entries import (
     Pending,
     Reused,
     Settled,
-    Settling,
     ShapeFrozen,
 )
 
@@ -49,27 +49,27 @@ def charge(work: LedgerTransaction, asked: Charge, mark: Mark = None) -> Outcome
         work.check_mark(mark)
     elif work.is_moved:
         raise HistoryLost(hash_chain.MOVED)
-    asked.may_still()
+    asked.check_access()
     if any(debtor.window for debtor in asked.debtors):
         asked = replace(asked, debtors=in_window(asked.debtors, work.window_day()))
     names = [debtor.account for debtor in asked.debtors]
-    before = ledger_rows.before(work.link, asked, names)
+    before = ledger_rows.state_before_charge(work.link, asked, names)
     if before.known is not None:
         return _known_operation(work, asked, before.known)
     if before.is_frozen:
         return ShapeFrozen(asked.shape)
     if before.answer is not None:
         return _repeat(work, asked, before.answer)
-    reading = _reading(work, asked) if before.is_read else None
-    if reading is not None:
-        return reading
-    asked.may_pay()
+    pending = _open_charge(work, asked) if before.is_being_computed else None
+    if pending is not None:
+        return pending
+    asked.check_payable()
     if not before.are_open:
         work.open_missing(_caps(asked))
     return _pay_in_full(work, asked, names)
 
 
-def held_to(
+def with_mark_check(
     mark: Mark, act: Callable[[LedgerTransaction], object]
 ) -> Callable[[LedgerTransaction], object]:
     """Wrap an act so that it first checks, as a charge does, that the ledger has the mark."""
@@ -82,16 +82,16 @@ def held_to(
     return done
 
 
-def _reading(work: LedgerTransaction, asked: Charge) -> Pending | None:
+def _open_charge(work: LedgerTransaction, asked: Charge) -> Pending | None:
     """Return the operation that computes the same answer now, or None.
 
-    A killed process never ends its operation, so one older than `patience_s` is ignored.
+    A killed process never ends its operation, so one older than `wait_limit_s` is ignored.
     """
-    if asked.patience_s == 0:
+    if asked.wait_limit_s == 0:
         return None
     now = datetime.fromisoformat(work.now())
-    since = now - timedelta(seconds=asked.patience_s)
-    for seq, at, user, op in ledger_rows.readings(work.link, asked.answer_key):
+    since = now - timedelta(seconds=asked.wait_limit_s)
+    for seq, at, user, op in ledger_rows.open_charges(work.link, asked.answer_key):
         if since < datetime.fromisoformat(at) <= now:  # later than now: the clock was set back
             return Pending(seq, user, op)
     return None
@@ -115,8 +115,8 @@ def _known_operation(work: LedgerTransaction, asked: Charge, known: Operation) -
 
 def _pay_in_full(work: LedgerTransaction, asked: Charge, names: list[str]) -> Charged:
     accounts = work.debit(names, asked.debt)
-    said = {**_asked(asked, names), "body": asked.body}
-    seq = work.append("charged", said, at=_day(work.now()) if asked.by_day else None).seq
+    body = {**_asked(asked, names), "body": asked.body}
+    seq = work.append("charged", body, at=_day(work.now()) if asked.by_day else None).seq
     ledger_rows.add_operation(work.link, _operation(asked, "charged", seq))
     return Charged(work.head, seq, accounts, paid_before=False)
 
@@ -141,8 +141,8 @@ def _repeat(work: LedgerTransaction, asked: Charge, answer: str) -> OperationSta
     standing = {name: account for name, (account, _) in found.items()}
     if owing:
         standing |= {account.name: account for account in work.debit(owing, asked.debt)}
-    said = {**_asked(asked, owing), "answer": _sha256(answer), "body": asked.body}
-    seq = work.append("repeated", said).seq
+    body = {**_asked(asked, owing), "answer": _sha256(answer), "body": asked.body}
+    seq = work.append("repeated", body).seq
     ledger_rows.add_payers(work.link, asked.answer_key, seq, owing)
     ledger_rows.add_operation(work.link, _operation(asked, "answered", seq))
     accounts = tuple(standing[name] for name in caps if name in standing)
@@ -175,7 +175,7 @@ def _operation(asked: Charge, state: str, seq: int) -> Operation:
     return Operation(asked.user, asked.op, asked.request, asked.answer_key, state, seq, ended)
 
 
-def settle_one(one: Settling, work: LedgerTransaction) -> Settled:
+def settle_one(one: AnswerToStore, work: LedgerTransaction) -> Settled:
     """Store the answer of a charged operation, unless its key has one already."""
     settled = _settle(work, one.user, one.op, one.answer)
     names = one.names
@@ -207,7 +207,7 @@ def _release(
         if standing is None
         else ledger_rows.without_payers(work.link, known.answer_key, debtors)
     )
-    said: dict[str, object] = {
+    body: dict[str, object] = {
         "user": known.user,
         "op": known.op,
         "charge": known.seq,
@@ -216,7 +216,7 @@ def _release(
         "first": standing is None,
         "payers": payers,
     }
-    seq = work.append("released", said).seq
+    seq = work.append("released", body).seq
     if standing is None:
         ledger_rows.add_answer(work.link, known.answer_key, seq, answer)
     ledger_rows.add_payers(work.link, known.answer_key, seq, payers)
@@ -228,8 +228,8 @@ def fail(work: LedgerTransaction, user: str, op: str, *, code: str, shape: str |
     """Mark a charged operation as failed, without a refund; a stored answer stays valid."""
     known = _charged_operation(work, user, op)
     if known.state == "charged":
-        said: dict[str, object] = {"user": user, "op": op, "charge": known.seq, "code": code}
-        seq = work.append("failed", {**said, "shape": shape}).seq
+        body: dict[str, object] = {"user": user, "op": op, "charge": known.seq, "code": code}
+        seq = work.append("failed", {**body, "shape": shape}).seq
         ledger_rows.end_operation(work.link, known, "failed", seq)
         _freeze_shape(work, shape)
     elif known.state == "answered" and shape is not None and not is_shape_frozen(work, shape):
@@ -344,10 +344,10 @@ def acknowledge_loss(work: LedgerTransaction, loss: Loss, why: str) -> LedgerHea
 
 
 def _go_on(
-    work: LedgerTransaction, debits: dict[str, PrivacyCost], said: dict[str, object]
+    work: LedgerTransaction, debits: dict[str, PrivacyCost], fields: dict[str, object]
 ) -> LedgerHead:
-    body = {**said, "debits": {name: hash_chain.debt_list(debt) for name, debt in debits.items()}}
-    work.append("acknowledged", {**body, "origin": work.here}, epoch=work.head.epoch + 1)
+    body = {**fields, "debits": {name: hash_chain.debt_list(debt) for name, debt in debits.items()}}
+    work.append("acknowledged", {**body, "origin": work.database_id}, epoch=work.head.epoch + 1)
     for name, debt in debits.items():
         found = _account(work, name)
         spent = hash_chain.add(found.spent, debt)
@@ -356,7 +356,7 @@ def _go_on(
         sql = f"UPDATE ledger_accounts SET {columns}, lowered = ? WHERE name = ?"
         work.link.change(sql, (*hash_chain.debt_list(spent), lowered, name))
     work.frozen = None
-    work.origin = work.here
+    work.origin = work.database_id
     return work.head
 
 

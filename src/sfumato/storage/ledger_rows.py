@@ -147,7 +147,7 @@ def operation(link: DatabaseLink, user: str, op: str) -> Operation | None:
     return Operation(*found[0]) if found else None
 
 
-def readings(link: DatabaseLink, answer_key: str) -> list[tuple[int, str, str, str]]:
+def open_charges(link: DatabaseLink, answer_key: str) -> list[tuple[int, str, str, str]]:
     """Return the open charges for an answer: sequence number, time, user and operation."""
     sql = (
         "SELECT e.seq, e.at, o.asker, o.op FROM ledger_operations o"
@@ -232,17 +232,19 @@ def add_answer(link: DatabaseLink, answer_key: str, seq: int, answer: str) -> No
 
 
 @dataclass(frozen=True)
-class Before:
+class StateBeforeCharge:
     """The ledger's state before a charge: its operation, shape, stored answer and accounts."""
 
     known: Operation | None
     is_frozen: bool
     answer: str | None
-    is_read: bool  # another operation has paid for the answer and has not ended
+    is_being_computed: bool  # another operation has paid for the answer and has not ended
     are_open: bool  # all of the accounts exist
 
 
-def before(link: DatabaseLink, asked: Charge, names: Sequence[str]) -> Before:
+def state_before_charge(
+    link: DatabaseLink, asked: Charge, names: Sequence[str]
+) -> StateBeforeCharge:
     """Read the ledger's state before a charge, by one statement."""
     sql = (
         "SELECT (SELECT 1 FROM ledger_frozen_shapes WHERE shape = ?),"
@@ -256,7 +258,9 @@ def before(link: DatabaseLink, asked: Charge, names: Sequence[str]) -> Before:
     values = (asked.shape, key, key, *names, asked.user, asked.op)
     frozen, answer, read, there, *known = link.rows(sql, values)[0]
     found = None if known[0] is None else Operation(*known)
-    return Before(found, frozen is not None, answer, read is not None, there == len(names))
+    return StateBeforeCharge(
+        found, frozen is not None, answer, read is not None, there == len(names)
+    )
 
 
 def without_payers(link: DatabaseLink, answer_key: str, names: Sequence[str]) -> list[str]:

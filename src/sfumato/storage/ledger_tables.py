@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from sfumato.storage.database import Dialect
-from sfumato.vault.hash_chain import MOST
+from sfumato.vault.hash_chain import MAX_SUM
 
 APPEND_ONLY: Final = ("ledger_entries", "ledger_answers", "ledger_payers")
 SUMS: Final = ("epsilon", "delta", "rho", "rho_delta")
@@ -93,11 +93,11 @@ def statements(dialect: Dialect) -> tuple[str, ...]:
 
 def _amounts(integer: str) -> list[str]:
     caps = [
-        f"cap_{name} {integer} NOT NULL CHECK (cap_{name} BETWEEN 0 AND {MOST - 1})"
+        f"cap_{name} {integer} NOT NULL CHECK (cap_{name} BETWEEN 0 AND {MAX_SUM - 1})"
         for name in SUMS
     ]
     sums = [
-        f"spent_{name} {integer} NOT NULL CHECK (spent_{name} BETWEEN 0 AND {MOST})"
+        f"spent_{name} {integer} NOT NULL CHECK (spent_{name} BETWEEN 0 AND {MAX_SUM})"
         for name in SUMS
     ]
     return caps + sums

@@ -17,7 +17,7 @@ from sfumato.storage.ledger_tables import SUMS
 from sfumato.vault.budget_windows import CLOCK, trusted_day
 from sfumato.vault.hash_chain import (
     KINDS,
-    MOST,
+    MAX_SUM,
     MOVED,
     canonical,
     cap_list,
@@ -54,11 +54,11 @@ class LedgerTransaction:
     head: LedgerHead
     frozen: str | None
     origin: str
-    here: str = ""  # id of this database; differs from `origin` after a move
+    database_id: str = ""  # id of this database; differs from `origin` after a move
     is_dirty: bool = False
     has_notes: bool = False  # has written notes, perhaps undone since
-    is_held: bool = False  # the anchor's mark was checked and found
-    is_lost: bool = False  # the anchor's mark was checked and not found
+    has_mark: bool = False  # the anchor's mark was checked and found
+    lacks_mark: bool = False  # the anchor's mark was checked and not found
     vouches: Callable[[datetime], bool] = lambda _: False  # that the clock was not set ahead
     trusted: datetime | None = None  # the clock's time, if its day is trusted
     debited: dict[str, Account] = field(default_factory=dict)  # debited accounts, as they are now
@@ -66,17 +66,17 @@ class LedgerTransaction:
         default_factory=list
     )  # the head after each act, which receipts name
 
-    def marked(self) -> LedgerTransaction:
-        """Create a savepoint; return a copy of the state for `go_back`."""
+    def savepoint(self) -> LedgerTransaction:
+        """Create a savepoint; return a copy of the state for `rollback_to`."""
         self.link.change("SAVEPOINT act")  # a rollback by name uses the newest of that name
         return replace(self, debited=dict(self.debited))
 
-    def go_back(self, before: LedgerTransaction) -> None:
+    def rollback_to(self, savepoint: LedgerTransaction) -> None:
         """Roll back to the newest savepoint, in the database and in this object."""
         self.link.change("ROLLBACK TO SAVEPOINT act")
-        self.head, self.frozen = before.head, before.frozen
-        self.origin, self.is_dirty = before.origin, before.is_dirty
-        self.debited = before.debited
+        self.head, self.frozen = savepoint.head, savepoint.frozen
+        self.origin, self.is_dirty = savepoint.origin, savepoint.is_dirty
+        self.debited = savepoint.debited
 
     def append(
         self,
@@ -111,25 +111,25 @@ class LedgerTransaction:
             head.ledger, head.epoch, head.seq, head.hash,
         ):  # fmt: skip
             self._move()
-            self.is_held = True
+            self.has_mark = True
             return
         reason = disagreement(mark, head, ledger_rows.entry(self.link, mark.seq))
         if reason is None and self.is_moved:
             reason = MOVED
         if reason is not None:
-            self.is_lost = True
+            self.lacks_mark = True
             raise HistoryLost(reason)
-        self.is_held = True
+        self.has_mark = True
 
     @property
     def is_moved(self) -> bool:
         """Say whether the ledger was moved: its last database is another than this one."""
-        return self.origin != self.here
+        return self.origin != self.database_id
 
     def _move(self) -> None:
         if self.is_moved and self.frozen is None:
-            self.append("moved", {"origin": self.here})
-            self.origin = self.here
+            self.append("moved", {"origin": self.database_id})
+            self.origin = self.database_id
 
     def window_day(self) -> date:
         """Return the day for budget windows; store the clock's day if it is trusted now."""
@@ -201,7 +201,7 @@ def seen_day(link: DatabaseLink, dialect: Dialect) -> date | None:
 
 
 def _debit_sql(least: str, names: int) -> str:
-    added = ", ".join(f"spent_{n} = {least}(spent_{n} + ?, {MOST})" for n in SUMS)
+    added = ", ".join(f"spent_{n} = {least}(spent_{n} + ?, {MAX_SUM})" for n in SUMS)
     return (
         f"UPDATE ledger_accounts SET {added}, lowered = 0 WHERE name IN ({ledger_rows.marks(names)}) AND ("  # noqa: E501
         "(spent_epsilon + ? <= cap_epsilon AND spent_delta + ? <= cap_delta) OR "

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from sfumato.storage.database import Database, DatabaseLink, Fault, FaultCode, spoken
+from sfumato.storage.database import Database, DatabaseLink, Fault, FaultCode, exception_of
 from sfumato.storage.shared_connection import SharedConnection
 
 
@@ -56,7 +56,7 @@ class Records:
                 self.close()  # which rolls the transaction back
                 raise
             self.close()
-        raise spoken(code)
+        raise exception_of(code)
 
     def close(self) -> None:
         """Close the connection; the next call opens a new one."""

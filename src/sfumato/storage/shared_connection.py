@@ -12,7 +12,7 @@ from typing import Final, TypeVar
 from weakref import WeakSet
 
 from sfumato.dp.refusal import Bug
-from sfumato.storage.database import DatabaseLink, Fault, FaultCode, spoken
+from sfumato.storage.database import DatabaseLink, Fault, FaultCode, exception_of
 
 T = TypeVar("T")
 
@@ -47,7 +47,7 @@ class SharedConnection:
                     code = fault.code
                 self.drop()
                 if is_last or code != "lost":
-                    raise spoken(code)
+                    raise exception_of(code)
         raise Bug("unreachable")
 
     def drop(self) -> None:

@@ -14,7 +14,7 @@ from typing import Any, Final
 from sfumato.dp.refusal import Bug, Refused
 from sfumato.storage import ledger_comparison, ledger_operations, ledger_rows
 from sfumato.storage import ledger_history as past
-from sfumato.storage.database import Database, DatabaseLink, Fault, FaultCode, spoken
+from sfumato.storage.database import Database, DatabaseLink, Fault, FaultCode, exception_of
 from sfumato.storage.ledger_transaction import CannotPay, HistoryLost, LedgerTransaction, seen_day
 from sfumato.storage.shared_connection import SharedConnection
 from sfumato.system.group_commit import GroupCommit
@@ -24,6 +24,7 @@ from sfumato.vault.budget_windows import trusted_day
 from sfumato.vault.ledger_entries import (
     Account,
     AnchorMark,
+    AnswerToStore,
     Cap,
     Charge,
     Charged,
@@ -35,9 +36,8 @@ from sfumato.vault.ledger_entries import (
     OperationState,
     Outcome,
     Paid,
-    Past,
+    PastOperation,
     Settled,
-    Settling,
 )
 from sfumato.vault.ports import Clock, MarkAll
 
@@ -48,10 +48,10 @@ from sfumato.vault.ports import Clock, MarkAll
 class OwnEntries:
     """A run of consecutive entries that this process wrote: the head before it, and its last."""
 
-    begun: LedgerHead | None = None
+    start: LedgerHead | None = None
     end: LedgerHead | None = None
 
-    def grown(self, begun: LedgerHead, end: LedgerHead, *, has_notes: bool) -> OwnEntries:
+    def extended(self, begun: LedgerHead, end: LedgerHead, *, has_notes: bool) -> OwnEntries:
         """Return the run extended by one transaction, which wrote the entries between these heads.
 
         A new run starts if another process wrote in between, or if the epoch is new. A note starts
@@ -60,13 +60,13 @@ class OwnEntries:
         if has_notes:
             return OwnEntries(end, end)
         goes_on = self.end == begun and begun.epoch == end.epoch
-        return OwnEntries(self.begun if goes_on else begun, end)
+        return OwnEntries(self.start if goes_on else begun, end)
 
     def covers(self, after: int, until: int) -> bool:
         """Say whether the run has all entries with `after` < seq <= `until`."""
-        if self.begun is None or self.end is None:
+        if self.start is None or self.end is None:
             return False
-        return self.begun.seq <= after and until <= self.end.seq
+        return self.start.seq <= after and until <= self.end.seq
 
 
 _PAGE: Final = 1000
@@ -88,15 +88,15 @@ class SqlLedger:
         self._writing = SharedConnection(self._connected)
         self._looking = SharedConnection(self._connected)
         self._seen: LedgerHead | None = None
-        self._held: LedgerTransaction | None = (
+        self._last_with_mark: LedgerTransaction | None = (
             None  # the last batch, if it has checked and found the anchor's mark
         )
         self._trusted: tuple[datetime, float] | None = None  # clock and monotonic time
-        self._here = ""  # id of the database
+        self._database_id = ""  # id of the database
         self._own = OwnEntries()
         self._mark: MarkAll | None = None
         self._acts: GroupCommit[Act, Any] = GroupCommit(  # Any: each act has its own type
-            self._alone, self._together, self._mark_all
+            self._run_one, self._run_in_one_transaction, self._mark_all
         )
 
     def mark_with(self, mark: MarkAll) -> None:
@@ -109,7 +109,7 @@ class SqlLedger:
         If the ledger lacks the anchor's mark, it is frozen and the charge is refused.
         """
         try:
-            outcome: Outcome = self._looked(
+            outcome: Outcome = self._run_act(
                 lambda work: ledger_operations.charge(work, charge, mark)
             )
         except CannotPay as refusal:
@@ -122,7 +122,7 @@ class SqlLedger:
         None means that nothing was changed; the caller uses `charge`, which returns the reason. An
         error may have been paid.
         """
-        ended = self._all(
+        ended = self._run_all(
             [partial(ledger_operations.charge, asked=one, mark=mark) for one in charges]
         )
         return [_paid(one) for one in ended]
@@ -134,17 +134,17 @@ class SqlLedger:
 
         The result has the named accounts as they are in the same transaction.
         """
-        one = Settling(user, op, answer, tuple(names))
-        settled: Settled = self._looked(
-            ledger_operations.held_to(mark, partial(ledger_operations.settle_one, one))
+        one = AnswerToStore(user, op, answer, tuple(names))
+        settled: Settled = self._run_act(
+            ledger_operations.with_mark_check(mark, partial(ledger_operations.settle_one, one))
         )
         return settled
 
-    def settle_all(self, answers: Sequence[Settling], mark: Mark) -> list[Settled | Exception]:
+    def settle_all(self, answers: Sequence[AnswerToStore], mark: Mark) -> list[Settled | Exception]:
         """Store several answers in one transaction, each as `settle` does; or return its error."""
-        ended = self._all(
+        ended = self._run_all(
             [
-                ledger_operations.held_to(mark, partial(ledger_operations.settle_one, one))
+                ledger_operations.with_mark_check(mark, partial(ledger_operations.settle_one, one))
                 for one in answers
             ]
         )
@@ -152,59 +152,63 @@ class SqlLedger:
 
     def fail(self, user: str, op: str, code: str, shape: str | None) -> Settled:
         """Mark a charged operation as failed; if a shape is given, freeze it for all users."""
-        ended: Settled = self._acts.done(
+        ended: Settled = self._acts.run(
             lambda work: ledger_operations.fail(work, user, op, code=code, shape=shape)
         )
         return ended
 
     def thaw_shape(self, shape: str, mark: Mark = None) -> None:
         """Unfreeze a question shape (a question without its constants) that a limit stopped."""
-        self._looked(
-            ledger_operations.held_to(mark, partial(ledger_operations.thaw_shape, shape=shape))
+        self._run_act(
+            ledger_operations.with_mark_check(
+                mark, partial(ledger_operations.thaw_shape, shape=shape)
+            )
         )
 
     def open_account(self, account: str, cap: Cap, mark: Mark = None) -> Account:
         """Return the account; open it with this cap if it doesn't exist; never change a cap."""
         act = partial(ledger_operations.open_account, name=account, cap=cap)
-        opened: Account = self._looked(ledger_operations.held_to(mark, act))
+        opened: Account = self._run_act(ledger_operations.with_mark_check(mark, act))
         return opened
 
     def set_cap(self, name: str, cap: Cap, before: Cap | None = None, mark: Mark = None) -> Account:
         """Change a cap, unless it is no longer `before`; return the account."""
         act = partial(ledger_operations.set_cap, name=name, cap=cap, before=before)
-        made: Account = self._looked(ledger_operations.held_to(mark, act))
+        made: Account = self._run_act(ledger_operations.with_mark_check(mark, act))
         return made
 
     def note(self, kind: str, body: dict[str, object]) -> LedgerHead:
         """Append an owner's act to the ledger; its kind can't be one of the ledger's own kinds."""
         if kind in hash_chain.KINDS:
             raise Bug(f"the kind {kind!r} is the ledger's own")
-        head: LedgerHead = self._acts.done(lambda work: ledger_operations.note(work, kind, body))
+        head: LedgerHead = self._acts.run(lambda work: ledger_operations.note(work, kind, body))
         return head
 
     def freeze(self, reason: str) -> None:
         """Refuse every charge until the owner acknowledges; the first reason is kept."""
-        self._acts.done(lambda work: work.freeze(reason))
+        self._acts.run(lambda work: work.freeze(reason))
 
     def acknowledge(self, debits: dict[str, ledger_operations.Amounts], why: str) -> LedgerHead:
         """Open a new epoch, debit what may be lost up to the caps, and unfreeze the ledger."""
-        head: LedgerHead = self._acts.done(
+        head: LedgerHead = self._acts.run(
             lambda work: ledger_operations.acknowledge(work, debits, why)
         )
         return head
 
     def is_moved(self) -> bool:
         """Say whether the ledger was moved: its last database is another than this one."""
-        return self._looking.seen(ledger_rows.standing).origin != self._here
+        return self._looking.seen(ledger_rows.standing).origin != self._database_id
 
     def go_on_here(self, mark: AnchorMark) -> LedgerHead:
         """Accept a move to this database; freeze and refuse if the head isn't the mark."""
-        head: LedgerHead = self._looked(ledger_operations.held_to(mark, lambda work: work.head))
+        head: LedgerHead = self._run_act(
+            ledger_operations.with_mark_check(mark, lambda work: work.head)
+        )
         return head
 
     def acknowledge_loss(self, loss: Loss, why: str) -> LedgerHead:
         """Open a new epoch, debit exactly what was lost, and unfreeze the ledger."""
-        head: LedgerHead = self._acts.done(
+        head: LedgerHead = self._acts.run(
             lambda work: ledger_operations.acknowledge_loss(work, loss, why)
         )
         return head
@@ -226,7 +230,7 @@ class SqlLedger:
             work.trust(now.date(), now)
             return now.date()
 
-        day: date | None = self._looked(ledger_operations.held_to(mark, trusted))
+        day: date | None = self._run_act(ledger_operations.with_mark_check(mark, trusted))
         return day
 
     def head(self) -> LedgerHead:
@@ -277,11 +281,11 @@ class SqlLedger:
         """Return one entry, or None."""
         return self._looking.seen(lambda link: ledger_rows.entry(link, seq))
 
-    def past(self, user: str, before: int, limit: int) -> tuple[Past, ...]:
+    def past(self, user: str, before: int, limit: int) -> tuple[PastOperation, ...]:
         """Return the user's operations that were charged before that entry, newest first."""
         return self._looking.seen(lambda link: past.past(link, user, before, limit))
 
-    def past_of(self, user: str, op: str) -> Past | None:
+    def past_of(self, user: str, op: str) -> PastOperation | None:
         """Return one operation of the user's, or None."""
         return self._looking.seen(lambda link: past.past_of(link, user, op))
 
@@ -318,10 +322,10 @@ class SqlLedger:
         for held in (self._writing, self._looking):
             held.drop()
 
-    def _looked(self, act: Act) -> Any:  # Any: each act has its own type
+    def _run_act(self, act: Act) -> Any:  # Any: each act has its own type
         """Return the act's result; freeze the ledger if it lacks the mark that the act checks."""
         try:
-            return self._acts.done(act)
+            return self._acts.run(act)
         except HistoryLost as lost:
             reason = lost.reason
         raise self._lost(reason)
@@ -335,12 +339,12 @@ class SqlLedger:
             return self._lost(ended.error.reason)
         return ended.gives if ended.error is None else ended.error  # type: ignore[return-value]
 
-    def _alone(self, act: Act) -> object:
+    def _run_one(self, act: Act) -> object:
         """Run one act in its own transaction."""
-        with self._work() as work:
+        with self._transaction() as work:
             return act(work)
 
-    def _together(self, acts: Sequence[Act]) -> list[Ended[object]] | None:
+    def _run_in_one_transaction(self, acts: Sequence[Act]) -> list[Ended[object]] | None:
         """Run several acts in one transaction; None if it failed before its commit.
 
         If the commit fails, every act gets the error, because the commit may have succeeded.
@@ -348,24 +352,24 @@ class SqlLedger:
         ended: list[Ended[object]] | None = None
         error: Exception | None = None
         try:
-            with self._work() as work:
+            with self._transaction() as work:
                 ended = [_within(work, act) for act in acts]
-        except (Refused, Bug) as told:
-            error = told
+        except (Refused, Bug) as refusal:
+            error = refusal
         if ended is None or error is None:
             return ended
         return [Ended(error=error)] * len(acts)
 
-    def _all(self, acts: Sequence[Act]) -> list[Ended[Any]]:  # Any: each act has its own type
+    def _run_all(self, acts: Sequence[Act]) -> list[Ended[Any]]:  # Any: each act has its own type
         """Run several acts in one transaction, or each alone if it failed; advance the anchor."""
-        ended = self._together(acts) or [self._ended(act) for act in acts]
+        ended = self._run_in_one_transaction(acts) or [self._run_caught(act) for act in acts]
         self._mark_all()
         return ended
 
-    def _ended(self, act: Act) -> Ended[object]:
+    def _run_caught(self, act: Act) -> Ended[object]:
         error: Exception
         try:
-            return Ended(self._alone(act))
+            return Ended(self._run_one(act))
         except (CannotPay, HistoryLost, Refused, Bug) as refusal:
             error = refusal
         return Ended(error=error)
@@ -376,13 +380,13 @@ class SqlLedger:
         Only a batch that found the anchor's mark may advance it. Other acts would make the anchor
         agree with a ledger that was rolled back.
         """
-        held = self._held
-        if self._mark is not None and held is not None:
+        last = self._last_with_mark
+        if self._mark is not None and last is not None:
             with contextlib.suppress(Refused):
-                self._mark(held.head, tuple(held.debited.values()), held.heads)
+                self._mark(last.head, tuple(last.debited.values()), last.heads)
 
     @contextmanager
-    def _work(self) -> Iterator[LedgerTransaction]:
+    def _transaction(self) -> Iterator[LedgerTransaction]:
         """Run a block as one transaction that locks the head: commit at its end, or roll back."""
         with self._writing.lock:
             work = self._writing.seen(self._hold_head)
@@ -392,9 +396,9 @@ class SqlLedger:
                 yield work
                 work.finish()
                 work.link.commit()
-                self._own = self._own.grown(begun, work.head, has_notes=work.has_notes)
+                self._own = self._own.extended(begun, work.head, has_notes=work.has_notes)
                 self._seen = work.head
-                self._held = work if work.is_held else None
+                self._last_with_mark = work if work.has_mark else None
                 if work.trusted is not None:
                     self._trusted = work.trusted, time.monotonic()
                 return
@@ -404,10 +408,10 @@ class SqlLedger:
                 self._undo(work.link)
                 raise
             finally:
-                if work.is_lost:
-                    self._held = None
+                if work.lacks_mark:
+                    self._last_with_mark = None
             self.close()  # after a failed commit, only the disk knows the state: forget ours
-        raise spoken(code)
+        raise exception_of(code)
 
     @contextmanager
     def own_connection(self) -> Iterator[DatabaseLink]:
@@ -423,27 +427,29 @@ class SqlLedger:
         finally:
             if link is not None:
                 link.close()
-        raise spoken(code)
+        raise exception_of(code)
 
     def _hold_head(self, link: DatabaseLink) -> LedgerTransaction:
-        work = self._begun(link)
+        work = self._begin(link)
         reason = self._lost_history(work)
         if reason is None or work.frozen is not None:
             return work
-        self._held = None
+        self._last_with_mark = None
         work.freeze(reason)
         work.finish()
         link.commit()
         self._seen = work.head
-        return self._begun(link)
+        return self._begin(link)
 
-    def _begun(self, link: DatabaseLink) -> LedgerTransaction:
+    def _begin(self, link: DatabaseLink) -> LedgerTransaction:
         dialect = self._database.dialect
         link.begin()
         found = ledger_rows.standing(link, dialect.lock)
         head, frozen, origin = found.head, found.frozen, found.origin
-        now, here, vouches = self._clock.now, self._here, self._vouches
-        return LedgerTransaction(link, dialect, now, head, frozen, origin, here, vouches=vouches)
+        now, database_id, vouches = self._clock.now, self._database_id, self._vouches
+        return LedgerTransaction(
+            link, dialect, now, head, frozen, origin, database_id, vouches=vouches
+        )
 
     def _vouches(self, now: datetime) -> bool:
         """Say whether the clock advanced no more than monotonic time since its last trusted day.
@@ -468,7 +474,7 @@ class SqlLedger:
     def _connected(self) -> DatabaseLink:
         link = self._database.connect()
         try:
-            self._here = link.origin()
+            self._database_id = link.origin()
         except BaseException:
             link.close()
             raise
@@ -483,7 +489,7 @@ class SqlLedger:
 
 def _within(work: LedgerTransaction, act: Act) -> Ended[object]:
     """Run one of several acts in its own savepoint; roll back to it if the act is refused."""
-    before = work.marked()
+    before = work.savepoint()
     error: Exception
     try:
         given = act(work)
@@ -491,7 +497,7 @@ def _within(work: LedgerTransaction, act: Act) -> Ended[object]:
         return Ended(given)
     except (CannotPay, HistoryLost, Refused, Bug) as refusal:
         error = refusal
-    work.go_back(before)
+    work.rollback_to(before)
     return Ended(error=error)
 
 

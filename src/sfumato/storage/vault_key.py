@@ -23,7 +23,7 @@ from sfumato.vault.encryption_at_rest import KEY_BYTES
 
 COMMAND: Final = "command:"
 _FORM: Final = re.compile(rb"\s*([0-9a-fA-F]{%d})\s*" % (2 * KEY_BYTES))
-_MOST: Final = 1 << 12  # bytes that are read
+_MAX_BYTES: Final = 1 << 12  # bytes that are read
 _PATIENCE_S: Final = 120.0  # a keyring may ask its user first
 
 
@@ -65,7 +65,7 @@ def _in_file(path: Path, root: Path) -> bytes:
     try:
         with path.open("rb") as file:
             why = _why_not_private(os.fstat(file.fileno()))
-            text = file.read(_MOST) if why is None else b""
+            text = file.read(_MAX_BYTES) if why is None else b""
     except OSError:
         text = None
     if text is None:
@@ -108,7 +108,7 @@ def _said_by(command: str) -> bytes:
             timeout=_PATIENCE_S,
             check=False,
         )
-        said = ended.stdout[:_MOST] if ended.returncode == 0 else None
+        said = ended.stdout[:_MAX_BYTES] if ended.returncode == 0 else None
     except (OSError, ValueError, subprocess.TimeoutExpired):
         said = None
     if said is None:

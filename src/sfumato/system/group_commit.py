@@ -2,7 +2,7 @@
 
 The first thread leads: it runs its batch. Acts that arrive meanwhile queue, and form the next
 batch, in order of arrival. Each act still succeeds or is refused by itself. The threads of a batch
-wake once: after the leader's call has returned and `before_told` is done.
+wake once: after the leader's call has returned and `before_wake` is done.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from weakref import WeakSet
 Act = TypeVar("Act")
 Gives = TypeVar("Gives")
 T = TypeVar("T")
-MOST: Final = 64  # acts in one batch, so that transactions have a bounded size
+MAX_BATCH: Final = 64  # acts in one batch, so that transactions have a bounded size
 
 
 @dataclass(frozen=True)
@@ -50,24 +50,24 @@ class GroupCommit(Generic[Act, Gives]):
 
     def __init__(
         self,
-        alone: Callable[[Act], Gives],
-        several: Callable[[Sequence[Act]], Sequence[Outcome[Gives]] | None],
-        before_told: Callable[[], None] = lambda: None,
+        run_one: Callable[[Act], Gives],
+        run_batch: Callable[[Sequence[Act]], Sequence[Outcome[Gives]] | None],
+        before_wake: Callable[[], None] = lambda: None,
     ) -> None:
-        """Set the functions that run one act alone, and several in one batch.
+        """Set the functions that run one act, and several acts in one batch.
 
-        If `several` returns None, each act is run alone. `before_told` runs once per batch, before
-        its threads wake, while the next batch may already run.
+        If `run_batch` returns None, `run_one` runs each act. `before_wake` runs once per batch,
+        before its threads wake, while the next batch may already run.
         """
-        self._alone = alone
-        self._several = several
-        self._before_told = before_told
+        self._run_one = run_one
+        self._run_batch = run_batch
+        self._before_wake = before_wake
         self._lock = threading.Lock()
         self._queue: list[_Waiting[Act, Gives]] = []
         self._is_led = False
         _QUEUES.add(self)
 
-    def done(self, act: Act) -> Gives:
+    def run(self, act: Act) -> Gives:
         """Run the act, in a batch if others wait; return its result, or raise its own error."""
         mine: _Waiting[Act, Gives] = _Waiting(act)
         with self._lock:
@@ -77,7 +77,7 @@ class GroupCommit(Generic[Act, Gives]):
             self._wait(mine)
         if not mine.is_taken:
             return self._lead(mine)
-        return self._told(mine)
+        return self._result_of(mine)
 
     def leave_parent(self) -> None:
         """Reset the queue in a forked child, whose parent keeps all waiting threads."""
@@ -102,19 +102,19 @@ class GroupCommit(Generic[Act, Gives]):
 
     def _lead(self, mine: _Waiting[Act, Gives]) -> Gives:
         with self._lock:
-            taken, self._queue = self._queue[:MOST], self._queue[MOST:]
+            taken, self._queue = self._queue[:MAX_BATCH], self._queue[MAX_BATCH:]
             for one in taken:
                 one.is_taken = True
         try:
             if len(taken) == 1:
-                return self._led(lambda: self._alone(mine.act))
+                return self._led(lambda: self._run_one(mine.act))
             self._led(lambda: self._do(taken))
-            self._before_told()
+            self._before_wake()
         finally:
             for one in taken:
                 if one is not mine:
                     one.wake()
-        return self._told(mine)
+        return self._result_of(mine)
 
     def _led(self, work: Callable[[], T]) -> T:
         """Run the leader's work; then let the next thread lead, even after an error."""
@@ -125,7 +125,7 @@ class GroupCommit(Generic[Act, Gives]):
                 self._pass_on()
 
     def _do(self, taken: Sequence[_Waiting[Act, Gives]]) -> None:
-        ended = self._several([one.act for one in taken])
+        ended = self._run_batch([one.act for one in taken])
         for one, how in zip(taken, ended or (), strict=ended is not None):
             one.ended = how
 
@@ -135,10 +135,10 @@ class GroupCommit(Generic[Act, Gives]):
         if self._queue:
             self._queue[0].wake()
 
-    def _told(self, mine: _Waiting[Act, Gives]) -> Gives:
+    def _result_of(self, mine: _Waiting[Act, Gives]) -> Gives:
         ended = mine.ended
         if ended is None:  # the batch did nothing of it: run it alone
-            return self._alone(mine.act)
+            return self._run_one(mine.act)
         if ended.error is not None:
             raise ended.error
         return ended.gives  # type: ignore[return-value]  # None only if that is the act's result

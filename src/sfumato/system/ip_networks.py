@@ -10,22 +10,22 @@ Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 
 @lru_cache(maxsize=256)  # called per request, and most requests come from few addresses
-def network_of(place: str) -> str:
+def network_of(address_text: str) -> str:
     """Return the network of one subscriber: the IPv4 address itself, or the IPv6 /64 network."""
     try:
-        address = ipaddress.ip_address(place)
+        address = ipaddress.ip_address(address_text)
     except ValueError:
-        return place[:100]
+        return address_text[:100]
     if isinstance(address, ipaddress.IPv4Address):
         return str(address)
     mapped = address.ipv4_mapped
     return str(mapped or ipaddress.ip_network((int(address) >> 64 << 64, 64)))
 
 
-def is_within(place: str, networks: Sequence[Network]) -> bool:
+def is_within(address_text: str, networks: Sequence[Network]) -> bool:
     """Say whether an address is a loopback address or in one of these networks."""
     try:
-        address = ipaddress.ip_address(place)
+        address = ipaddress.ip_address(address_text)
     except ValueError:
         return False
     if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped is not None:

@@ -27,13 +27,13 @@ class TemporaryFolder:
         """Create it in the temporary directory or in `above`; first remove leftovers (`sweep`)."""
         above = above or Path(tempfile.gettempdir())
         sweep(prefix, above)
-        self.place, self._lock = _new(prefix, above)
+        self.path, self._lock = _new(prefix, above)
 
     def remove(self) -> None:
         """Remove it with its content; a second call does nothing."""
         lock, self._lock = self._lock, -1
         if lock >= 0:
-            _remove(self.place, lock)
+            _remove(self.path, lock)
             os.close(lock)
 
 
@@ -42,7 +42,7 @@ def temporary_folder(prefix: str = PREFIX, above: Path | None = None) -> Iterato
     """Create a private folder that is removed when the block ends."""
     made = TemporaryFolder(prefix, above)
     try:
-        yield made.place
+        yield made.path
     finally:
         made.remove()
 
@@ -57,15 +57,15 @@ def sweep(prefix: str = PREFIX, above: Path | None = None) -> None:
         _sweep_one(place)
 
 
-def _sweep_one(place: Path) -> None:
+def _sweep_one(path: Path) -> None:
     try:
-        folder = os.open(place, _HOW)  # refuses links and anything but folders
+        folder = os.open(path, _HOW)  # refuses links and anything but folders
     except OSError:
         return
     try:
         if os.fstat(folder).st_uid == os.geteuid():
             fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            _remove(place, folder)
+            _remove(path, folder)
     except OSError:  # a live process holds it, or the lock can't be tested
         pass
     finally:
@@ -86,7 +86,7 @@ def _new(prefix: str, above: Path) -> tuple[Path, int]:
             os.close(lock)
 
 
-def _remove(place: Path, folder: int) -> None:
+def _remove(path: Path, folder: int) -> None:
     """Remove the open folder's content, then its name; don't follow a link in its place."""
     with os.scandir(folder) as entries:
         found = [(one.name, one.is_dir(follow_symlinks=False)) for one in entries]
@@ -97,4 +97,4 @@ def _remove(place: Path, folder: int) -> None:
             else:
                 os.unlink(name, dir_fd=folder)
     with contextlib.suppress(OSError):
-        os.rmdir(place)
+        os.rmdir(path)

@@ -20,8 +20,8 @@ from sfumato.vault.ledger_entries import Account, Debtor
 
 DAY, WEEK, MONTH, QUARTER, YEAR = "day", "week", "month", "quarter", "year"
 UNITS: Final = (DAY, WEEK, MONTH, QUARTER, YEAR)
-_MOST: Final = 2**62 - 2  # the largest cap that a ledger holds (hash_chain.cap_list)
-UNBOUNDED: Final = Cap(_MOST, _MOST, _MOST, _MOST)
+_MAX_CAP: Final = 2**62 - 2  # the largest cap that a ledger holds (hash_chain.cap_list)
+UNBOUNDED: Final = Cap(_MAX_CAP, _MAX_CAP, _MAX_CAP, _MAX_CAP)
 WINDOW: Final = "window:"  # prefix of a window's account
 CLOCK: Final = "clock:"  # prefix of an account that records a trusted day, and never pays
 

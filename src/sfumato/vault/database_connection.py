@@ -34,8 +34,8 @@ class TableReader(Protocol):
         """Return the names and types of the table's columns without reading rows; or refuse."""
         ...
 
-    def fetch(self, wanted: TableThere, target: Path, most: int) -> None:
-        """Write the rows, at most `most` bytes, into an existing file; or refuse."""
+    def fetch(self, wanted: TableThere, target: Path, max_bytes: int) -> None:
+        """Write the rows, at most `max_bytes` bytes, into an existing file; or refuse."""
         ...
 
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
-MARK: Final = b"sfumato sealed 1"
+MAGIC: Final = b"sfumato sealed 1"
 KEY_BYTES: Final = 32
 PIECE: Final = 1 << 20
 _FRESH: Final = 32
@@ -25,7 +25,7 @@ _TAG: Final = 16
 Read = Callable[[int], bytes]  # returns that many bytes, or fewer at the end
 
 
-class Unsealable(Exception):
+class DecryptionError(Exception):
     """The file wasn't encrypted with this key and name, or is damaged; the message is constant."""
 
     def __init__(self) -> None:
@@ -39,58 +39,58 @@ class AtRest:
     key: bytes = field(repr=False)
     draw: Callable[[int], bytes] = field(repr=False)
 
-    def sealer(self, name: str) -> Sealer:
+    def encryptor(self, name: str) -> FileEncryptor:
         """Return an encryptor for a file of that name, which takes it part by part."""
         fresh = self.draw(_FRESH)
-        return Sealer(MARK + fresh, _cipher(self.key, fresh, name))
+        return FileEncryptor(MAGIC + fresh, _cipher(self.key, fresh, name))
 
-    def sealed(self, name: str, content: bytes) -> bytes:
+    def encrypt(self, name: str, content: bytes) -> bytes:
         """Encrypt the whole content of a file of that name."""
-        sealer = self.sealer(name)
-        return sealer.taken(content) + sealer.end()
+        encryptor = self.encryptor(name)
+        return encryptor.update(content) + encryptor.finalize()
 
-    def pieces(self, name: str, read: Read) -> Iterator[bytes]:
+    def decrypt_pieces(self, name: str, read: Read) -> Iterator[bytes]:
         """Decrypt a file piece by piece; trust nothing of it before the last piece was yielded."""
-        if read(len(MARK)) != MARK:
-            raise Unsealable
+        if read(len(MAGIC)) != MAGIC:
+            raise DecryptionError
         cipher = _cipher(self.key, read(_FRESH), name)
         number, piece = 0, read(PIECE + _TAG)
         while True:
             following = read(PIECE + _TAG)
-            yield _opened(cipher, _nonce(number, is_last=not following), piece)
+            yield _decrypt(cipher, _nonce(number, is_last=not following), piece)
             if not following:
                 return
             number, piece = number + 1, following
 
-    def opened(self, name: str, content: bytes) -> bytes:
-        """Decrypt the whole file of that name, or raise Unsealable."""
-        return b"".join(self.pieces(name, BytesIO(content).read))
+    def decrypt(self, name: str, content: bytes) -> bytes:
+        """Decrypt the whole file of that name, or raise DecryptionError."""
+        return b"".join(self.decrypt_pieces(name, BytesIO(content).read))
 
 
 @dataclass
-class Sealer:
+class FileEncryptor:
     """Encrypts one file as a stream; it buffers no more than one piece between calls."""
 
-    head: bytes
+    header: bytes
     cipher: AESGCM
     number: int = 0
-    held: bytearray = field(default_factory=bytearray)
+    buffer: bytearray = field(default_factory=bytearray)
 
-    def taken(self, part: bytes) -> bytes:
+    def update(self, part: bytes) -> bytes:
         """Add a part of the content; return the encrypted bytes that are complete."""
-        self.held += part
-        out, self.head = [self.head], b""
-        while len(self.held) > PIECE:  # keep the rest: it may be the last piece, which has a flag
-            out.append(self._sealed(bytes(self.held[:PIECE]), is_last=False))
-            del self.held[:PIECE]
+        self.buffer += part
+        out, self.header = [self.header], b""
+        while len(self.buffer) > PIECE:  # keep the rest: it may be the last piece, which has a flag
+            out.append(self._encrypt(bytes(self.buffer[:PIECE]), is_last=False))
+            del self.buffer[:PIECE]
         return b"".join(out)
 
-    def end(self) -> bytes:
+    def finalize(self) -> bytes:
         """Return the last encrypted bytes of the file."""
-        head, self.head = self.head, b""
-        return head + self._sealed(bytes(self.held), is_last=True)
+        head, self.header = self.header, b""
+        return head + self._encrypt(bytes(self.buffer), is_last=True)
 
-    def _sealed(self, piece: bytes, *, is_last: bool) -> bytes:
+    def _encrypt(self, piece: bytes, *, is_last: bool) -> bytes:
         nonce = _nonce(self.number, is_last=is_last)
         self.number += 1
         return self.cipher.encrypt(nonce, piece, None)
@@ -98,8 +98,8 @@ class Sealer:
     def all_of(self, parts: Iterable[bytes]) -> Iterator[bytes]:
         """Yield the encrypted file of these parts."""
         for part in parts:
-            yield self.taken(part)
-        yield self.end()
+            yield self.update(part)
+        yield self.finalize()
 
 
 def _cipher(key: bytes, fresh: bytes, name: str) -> AESGCM:
@@ -109,8 +109,8 @@ def _cipher(key: bytes, fresh: bytes, name: str) -> AESGCM:
     from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
     if len(key) != KEY_BYTES or len(fresh) != _FRESH:
-        raise Unsealable
-    derived = HKDF(SHA256(), KEY_BYTES, salt=fresh, info=MARK + b"\0" + name.encode())
+        raise DecryptionError
+    derived = HKDF(SHA256(), KEY_BYTES, salt=fresh, info=MAGIC + b"\0" + name.encode())
     return AESGCM(derived.derive(key))
 
 
@@ -118,7 +118,7 @@ def _nonce(number: int, *, is_last: bool) -> bytes:
     return number.to_bytes(11, "big") + (b"\1" if is_last else b"\0")
 
 
-def _opened(cipher: AESGCM, nonce: bytes, piece: bytes) -> bytes:
+def _decrypt(cipher: AESGCM, nonce: bytes, piece: bytes) -> bytes:
     from cryptography.exceptions import InvalidTag
 
     opened = None
@@ -127,5 +127,5 @@ def _opened(cipher: AESGCM, nonce: bytes, piece: bytes) -> bytes:
     except InvalidTag:
         opened = None
     if opened is None:
-        raise Unsealable
+        raise DecryptionError
     return opened

@@ -113,7 +113,7 @@ class Engine(Protocol):
 
 
 @dataclass(frozen=True)
-class TakeOrder:
+class CountPeriodOrder:
     """An order to count one period of a stream, within each person's remaining rows."""
 
     table: str  # the prepared table
@@ -129,7 +129,7 @@ class TakeOrder:
 class StreamEngine(Protocol):
     """An engine that counts the periods of a stream."""
 
-    def take(self, order: TakeOrder) -> Sealed[Cells]:
+    def count_period(self, order: CountPeriodOrder) -> Sealed[Cells]:
         """Count the rows of the block that ends with the period; save each person's used rows.
 
         It writes only the target. Every error is raised as `EngineStopped`, which reveals nothing
@@ -139,21 +139,21 @@ class StreamEngine(Protocol):
 
 
 @dataclass(frozen=True)
-class KeptDay:
+class PeriodState:
     """The saved state of a closed period: its noisy block, and a file that only an engine reads."""
 
     words: dict[str, object]
     used: str  # the path of the engine's file
 
 
-class KeptStreams(Protocol):
+class StreamStates(Protocol):
     """The private state of streams, next to the prepared tables; writes are durable and atomic."""
 
-    def alone(self, stream: str) -> AbstractContextManager[None]:
+    def lock(self, stream: str) -> AbstractContextManager[None]:
         """Lock the stream, so that no other process closes one of its periods meanwhile."""
         ...
 
-    def find(self, stream: str, end: int) -> KeptDay | None:
+    def find(self, stream: str, end: int) -> PeriodState | None:
         """Return the saved state of that period, or None."""
         ...
 
@@ -161,7 +161,7 @@ class KeptStreams(Protocol):
         """Create a private folder for an unfinished file, removed when the block ends."""
         ...
 
-    def keep(self, stream: str, end: int, draft: str, words: dict[str, object]) -> KeptDay:
+    def save(self, stream: str, end: int, draft: str, words: dict[str, object]) -> PeriodState:
         """Save the draft as the state of the period, atomically; a period is saved once."""
         ...
 

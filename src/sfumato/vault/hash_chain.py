@@ -37,7 +37,7 @@ from sfumato.dp.refusal import Bug, Refused
 from sfumato.vault.ledger_entries import Account, AnchorMark, Cap, Entry, LedgerHead
 
 GENESIS: Final = "0" * 64  # the `prev` of the first entry
-MOST: Final = (
+MAX_SUM: Final = (
     2**62 - 1
 )  # sums saturate here; every cap is smaller. The sum of two fits into 64 bits.
 _DOMAIN: Final = b"sfumato-ledger-entry/1\n"
@@ -70,13 +70,13 @@ def next_entry(head: LedgerHead, *, epoch: int, at: str, kind: str, body: str) -
 
 def debt_list(debt: PrivacyCost) -> list[int]:
     """Return a debt as a list for an entry, each number at most MOST."""
-    return [min(part, MOST) for part in (debt.epsilon, debt.delta, debt.rho, debt.rho_delta)]
+    return [min(part, MAX_SUM) for part in (debt.epsilon, debt.delta, debt.rho, debt.rho_delta)]
 
 
 def cap_list(cap: Cap) -> list[int]:
     """Return a cap as a list for an entry; raise Bug from MOST on, which no sum can exceed."""
     parts = [cap.epsilon, cap.delta, cap.rho, cap.rho_delta]
-    if not all(0 <= part < MOST for part in parts):
+    if not all(0 <= part < MAX_SUM for part in parts):
         raise Bug("a cap lies outside what the ledger can count")
     return parts
 
@@ -146,7 +146,7 @@ def verify(entries: Iterable[Entry]) -> Verdict:
     """
     replay = _Replay()
     for entry in entries:
-        fault = replay.take(entry)
+        fault = replay.apply(entry)
         if fault is not None:
             return replay.verdict(f"entry {replay.seq + 1}: {fault}")
     return replay.verdict(None if replay.seq else "the chain is empty")
@@ -169,7 +169,7 @@ class _Replay:
     answers: int = 0
     payers: int = 0
 
-    def take(self, entry: Entry) -> str | None:
+    def apply(self, entry: Entry) -> str | None:
         """Apply an entry; return why it is invalid, or None."""
         fault = self._link_fault(entry) or self._effect_fault(entry)
         if fault is None:

@@ -14,8 +14,9 @@ __all__ = [
     "AnchorMark",
     "AnchorSums",
     "AnchoredAccount",
+    "AnswerToStore",
     "Cap",
-    "ChainPlace",
+    "ChainPosition",
     "Charge",
     "Charged",
     "Debtor",
@@ -28,11 +29,10 @@ __all__ = [
     "OperationState",
     "Outcome",
     "Paid",
-    "Past",
+    "PastOperation",
     "Pending",
     "Reused",
     "Settled",
-    "Settling",
     "ShapeFrozen",
 ]
 
@@ -78,13 +78,13 @@ class Charge:
     debtors: tuple[Debtor, ...]
     debt: PrivacyCost
     body: dict[str, object]  # content of the entry: question, price, mechanism; no rows
-    patience_s: int = 0  # ignore another's open operation for the same answer if it is older
+    wait_limit_s: int = 0  # ignore another's open operation for the same answer if it is older
     by_day: bool = False  # the entry's time is the day alone, to hide the exact time
     # Refuses an asker who lost the right to ask. It runs inside the ledger's transaction, so it
     # sees every earlier act of an owner.
-    may_still: Callable[[], None] = field(default=_always, compare=False, repr=False)
+    check_access: Callable[[], None] = field(default=_always, compare=False, repr=False)
     # Refuses a new payment; an answer that is stored already is returned all the same.
-    may_pay: Callable[[], None] = field(default=_always, compare=False, repr=False)
+    check_payable: Callable[[], None] = field(default=_always, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         names = (self.user, self.op, self.request, self.answer_key, self.shape)
@@ -142,7 +142,7 @@ class OperationState:
 
 
 @dataclass(frozen=True)
-class Settling:
+class AnswerToStore:
     """An answer to store for an operation, and the names of accounts to return with it."""
 
     user: str
@@ -194,7 +194,7 @@ Paid = Charged | OperationState | Exception | None  # of a batch; None: nothing 
 
 
 @dataclass(frozen=True)
-class Past:
+class PastOperation:
     """One past operation of a user: its charge entry, its state and its end entry."""
 
     op: str
@@ -227,7 +227,7 @@ class AnchorMark:
 
 
 @dataclass(frozen=True, order=True)
-class ChainPlace:
+class ChainPosition:
     """A place in a ledger: the entry with that number and that hash."""
 
     epoch: int
@@ -239,7 +239,7 @@ class ChainPlace:
 class AnchoredAccount:
     """An account's state at some place of the ledger, as the anchor has it."""
 
-    place: ChainPlace
+    position: ChainPosition
     account: Account
 
 
@@ -248,15 +248,15 @@ class AnchorSums:
     """The anchor's records: the state of every debited account, and earlier marks."""
 
     accounts: tuple[AnchoredAccount, ...]
-    marks: tuple[ChainPlace, ...]  # in order
+    marks: tuple[ChainPosition, ...]  # in order
 
 
 @dataclass(frozen=True)
 class Loss:
     """The debits that a ledger has lost, measured by its anchor."""
 
-    mark: ChainPlace  # the newest place that the anchor saw
-    common: ChainPlace  # the newest place that ledger and anchor share
+    mark: ChainPosition  # the newest place that the anchor saw
+    common: ChainPosition  # the newest place that ledger and anchor share
     accounts: tuple[Account, ...]  # `spent` is the debit that is missing, `cap` the last known
     lowered: frozenset[str]  # accounts whose cap may have been changed since
 

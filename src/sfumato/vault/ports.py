@@ -17,6 +17,7 @@ from sfumato.vault.ledger_entries import (
     Account,
     AnchorMark,
     AnchorSums,
+    AnswerToStore,
     Cap,
     Charge,
     Entry,
@@ -25,9 +26,8 @@ from sfumato.vault.ledger_entries import (
     Mark,
     Outcome,
     Paid,
-    Past,
+    PastOperation,
     Settled,
-    Settling,
 )
 from sfumato.vault.sealed import Sealed
 
@@ -35,10 +35,10 @@ from sfumato.vault.sealed import Sealed
 
 
 @runtime_checkable
-class LookingEngine(Protocol):
+class BatchingEngine(Protocol):
     """An engine that can batch several counts into one scan of the rows."""
 
-    def look(
+    def count_batch(
         self, wanted: Sequence[tuple[str, Measure]]
     ) -> Sequence[Sealed[Cells] | EngineStopped]:
         """Return each count's exact result, as `measure` would; or the error that stopped it."""
@@ -99,7 +99,7 @@ class LedgerStore(Protocol):
         """
         ...
 
-    def settle_all(self, answers: Sequence[Settling], mark: Mark) -> list[Settled | Exception]:
+    def settle_all(self, answers: Sequence[AnswerToStore], mark: Mark) -> list[Settled | Exception]:
         """Store several answers in one transaction, each as `settle` does; or return its error."""
         ...
 
@@ -146,11 +146,11 @@ class LedgerStore(Protocol):
         """Return the entries of that kind above `after`, in order; others after `until` too."""
         ...
 
-    def past(self, user: str, before: int, limit: int) -> tuple[Past, ...]:
+    def past(self, user: str, before: int, limit: int) -> tuple[PastOperation, ...]:
         """Return the user's operations that were charged before that entry, newest first."""
         ...
 
-    def past_of(self, user: str, op: str) -> Past | None:
+    def past_of(self, user: str, op: str) -> PastOperation | None:
         """Return one operation of the user's, or None."""
         ...
 

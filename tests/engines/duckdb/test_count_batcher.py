@@ -235,7 +235,9 @@ def test_several_at_once_are_each_what_they_are_alone(engine: Watched, tmp_path:
     several = {name: rows_of(seed) for seed, name in enumerate(("one", "other"), 6)}
     tables = {name: table_of(engine, tmp_path, name, rows) for name, rows in several.items()}
     wanted = [(name, number) for number in range(len(ASKED)) for name in ("one", "other")]
-    found = engine.look([(tables[name], counting(*ASKED[number])) for name, number in wanted])
+    found = engine.count_batch(
+        [(tables[name], counting(*ASKED[number])) for name, number in wanted]
+    )
     assert engine.asked == [9, 9]
     assert [numbers(one) for one in found] == [
         [by_hand(several[name], number)] * ASKED[number][1] for name, number in wanted
@@ -246,7 +248,7 @@ def test_of_several_at_once_what_fails_is_itself_alone(engine: Watched, tmp_path
     rows = rows_of(8)
     table = table_of(engine, tmp_path, "one", rows)
     good, fails = counting(*ASKED[0]), counting(above(77, 1))  # there is no such column
-    found = engine.look([(table, one) for one in (good, fails, good)])
+    found = engine.count_batch([(table, one) for one in (good, fails, good)])
     assert engine.asked == [3, 1, 1, 1]
     assert isinstance(found[1], EngineStopped)
     assert [numbers(found[place]) for place in (0, 2)] == [[by_hand(rows, 0)]] * 2
@@ -256,7 +258,7 @@ def test_no_more_lie_in_a_statement_than_it_holds(engine: Watched, tmp_path: Pat
     rows = rows_of(9)
     table = table_of(engine, tmp_path, "one", rows)
     short, long = counting(above(0, 30)), counting(AnyOf(tuple(above(0, 30) for _ in range(400))))
-    found = engine.look([(table, one) for one in (short, short, long, *[short] * 70)])
+    found = engine.count_batch([(table, one) for one in (short, short, long, *[short] * 70)])
     assert engine.asked == [2, 1, 64, 6]
     assert [numbers(one) for one in found] == [[by_hand(rows, 0)]] * 73
 
@@ -265,7 +267,7 @@ def test_what_is_no_count_of_rows_is_never_counted_so(engine: Watched, tmp_path:
     table = table_of(engine, tmp_path, "one", rows_of(10))
     other = Measure(above(0, 1), (), (Tally("values", Ref("v0")),), False, 1, 1)
     with pytest.raises(Bug, match="counted with others"):
-        engine.look([(table, counting(above(0, 1))), (table, other)])
+        engine.count_batch([(table, counting(above(0, 1))), (table, other)])
 
 
 def numbers(found: Sealed[Cells] | EngineStopped) -> list[int]:

@@ -22,8 +22,8 @@ from sfumato.release.unseal import unseal
 from sfumato.sandbox.ports import BlockColumn, SplitOrder
 from sfumato.storage.run_folders import FileDrafts
 from sfumato.system.randomness import SystemDice
-from sfumato.vault.encryption_at_rest import MARK, AtRest
-from sfumato.vault.engine_port import EngineStopped, TakeOrder
+from sfumato.vault.encryption_at_rest import MAGIC, AtRest
+from sfumato.vault.engine_port import CountPeriodOrder, EngineStopped
 from support.encrypted_vaults import image, lies_open, memory
 from support.engine_rows import SALT, answers, card_of, prepare, sketch_of, write_source
 from support.process_tree import children, waited
@@ -108,7 +108,7 @@ def test_no_value_lies_open_on_the_disk_while_it_is_asked_nor_in_memory_after(tw
         there = image(two.folder / name)
         assert any(canary.encode() in there for canary in CANARIES) is is_found, name
     for kept in (Path(two.sealed_table), sketch_of(Path(two.folder, "sealed", "s.csv"))):
-        assert kept.read_bytes().startswith(MARK)
+        assert kept.read_bytes().startswith(MAGIC)
     assert lies_open(two.memory) == []
 
 
@@ -184,18 +184,18 @@ def test_a_streams_state_is_sealed_and_counts_on_as_it_would_unsealed(
         for end in (1, 2, 3):
             place = tmp_path / engine_name(engine, two) / str(end)
             place.mkdir(parents=True)
-            order = TakeOrder(
+            order = CountPeriodOrder(
                 table=table, where=Compare(Ref("v1"), ">", Constant.of(end)), rows=20,
                 end=end, first=1, before=before, target=str(place / "used.duckdb"), most_rows=3000,
             )  # fmt: skip
-            blocks.append([part.tolist() for part in unseal(engine.take(order)).parts])
+            blocks.append([part.tolist() for part in unseal(engine.count_period(order)).parts])
             before = order.target
         found[engine_name(engine, two)] = blocks
     assert found["sealed"] == found["open"]
     assert len({str(block) for block in found["open"]}) == 3
     kept = sorted(tmp_path.glob("sealed/*/*"))
     assert [path.name for path in kept] == ["used.duckdb"] * 3
-    assert all(path.read_bytes().startswith(MARK) for path in kept)
+    assert all(path.read_bytes().startswith(MAGIC) for path in kept)
     assert lies_open(two.memory) == []
 
 
@@ -212,7 +212,7 @@ def test_what_waits_in_a_log_is_not_put_away_without_it(tmp_path: Path) -> None:
     assert not target.exists()
     (tmp_path / "used.duckdb.wal").unlink()
     write_sealed(rest, made, target, target.name)
-    assert rest.opened(target.name, target.read_bytes()) == made.read_bytes()
+    assert rest.decrypt(target.name, target.read_bytes()) == made.read_bytes()
 
 
 def test_blocks_are_split_alike(two: Two, tmp_path: Path) -> None:

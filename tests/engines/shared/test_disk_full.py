@@ -62,7 +62,7 @@ def ended(folder: Path, size: str) -> list[str]:
 def sealed(tmp_path: Path) -> Path:
     """Return a folder with a source of half a megabyte, sealed as an upload is."""
     rows = "".join(f"p{n},{n % 10}\n" for n in range(60_000))
-    text = AtRest(KEY, SystemDice().draw).sealed(NAME, f"who,small\n{rows}".encode())
+    text = AtRest(KEY, SystemDice().draw).encrypt(NAME, f"who,small\n{rows}".encode())
     (tmp_path / NAME).write_bytes(text)
     return tmp_path
 

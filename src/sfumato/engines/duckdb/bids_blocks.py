@@ -30,7 +30,7 @@ from sfumato.engines.ingest.source_files import paths_of
 from sfumato.engines.shared.message_frames import Header
 from sfumato.query.printing.from_clause import table_name
 from sfumato.sandbox.ports import KEPT_PROGRAMS, MOST_KEPT, said_path
-from sfumato.vault.card.bids import beside
+from sfumato.vault.card.bids import phenotype_path
 from sfumato.vault.folder_records import FILE, SAID, record
 
 ROWS: Final = "participants.tsv"
@@ -81,7 +81,12 @@ def _tables(body: Body) -> list[Body]:
     """Return all tables of a folder: path in it, index on the card, person column, columns."""
     own = {"path": ROWS, "place": 0, "person": body["person"], "columns": body["columns"]}
     return [own] + [
-        {"path": f"{beside(name)}.tsv", "place": place, "person": person, "columns": columns}
+        {
+            "path": f"{phenotype_path(name)}.tsv",
+            "place": place,
+            "person": person,
+            "columns": columns,
+        }
         for name, place, person, columns in body["study"][2]
     ]
 

@@ -60,17 +60,17 @@ from sfumato.query.printing.batched_counts import CountScan, count_scan, counts_
 from sfumato.query.printing.expressions import LONGEST, Secret
 from sfumato.query.printing.statements import Statement, lower
 from sfumato.sandbox.ports import SplitOrder
-from sfumato.system.group_commit import MOST, GroupCommit, Outcome
+from sfumato.system.group_commit import MAX_BATCH, GroupCommit, Outcome
 from sfumato.system.temporary_folders import temporary_folder
 from sfumato.vault.add_report import read_report
 from sfumato.vault.engine_port import (
     START,
+    CountPeriodOrder,
     Described,
     EngineLost,
     EngineStopped,
     Prepared,
     PrepareOrder,
-    TakeOrder,
 )
 from sfumato.vault.sealed import Sealed
 from sfumato.vault.table_reader_port import ReadOrder
@@ -106,7 +106,7 @@ class CountBatcher:
         """Run one count, batched with all that wait; raise `EngineStopped` if it fails."""
         if len(wanted.look.condition.sql) > _LONG:
             return self._alone(wanted)
-        return self._together.done(wanted)
+        return self._together.run(wanted)
 
     def count_all(self, wanted: Sequence[CountRequest]) -> list[Outcome[Sealed[Cells]]]:
         """Run several counts in as few scans as possible; return a result or error for each."""
@@ -161,7 +161,7 @@ def _goes(wanted: Sequence[CountRequest]) -> Iterator[Sequence[CountRequest]]:
     some: list[CountRequest] = []
     for one in wanted:
         is_long = len(one.look.condition.sql) > _LONG
-        if some and (is_long or len(some) == MOST):
+        if some and (is_long or len(some) == MAX_BATCH):
             yield some
             some = []
         some.append(one)
@@ -328,7 +328,9 @@ class DuckDBEngine:
             raise EngineStopped
         return sealed
 
-    def look(self, wanted: Sequence[tuple[str, Measure]]) -> list[Sealed[Cells] | EngineStopped]:
+    def count_batch(
+        self, wanted: Sequence[tuple[str, Measure]]
+    ) -> list[Sealed[Cells] | EngineStopped]:
         """Run several COUNT queries by one scan; return a result or exception for each."""
         looks = [_look_at(*one) for one in wanted]
         counted = self._looks.count_all([one for one in looks if one is not None])
@@ -336,7 +338,7 @@ class DuckDBEngine:
             raise Bug("what is no count of rows is not counted with others")
         return [_gives(one) for one in counted]
 
-    def take(self, order: TakeOrder) -> Sealed[Cells]:
+    def count_period(self, order: CountPeriodOrder) -> Sealed[Cells]:
         """Count one period of a stream; return the exact row count, sealed.
 
         How many rows each person has used is written to the order's target file.

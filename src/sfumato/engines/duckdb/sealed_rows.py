@@ -19,7 +19,7 @@ from sfumato.engines.shared.atomic_publish import is_whole
 from sfumato.engines.shared.disk_full import is_full
 from sfumato.engines.shared.message_frames import Header
 from sfumato.query.measure import Cells
-from sfumato.vault.encryption_at_rest import PIECE, AtRest, Unsealable
+from sfumato.vault.encryption_at_rest import PIECE, AtRest, DecryptionError
 
 SEALED: Final = ".sealed"  # suffix of a source that was encrypted at upload
 USED: Final = "used.duckdb"
@@ -72,7 +72,7 @@ def open_in_memory(rest: AtRest, path: str, target: Path) -> None:
 
 def _open_into(rest: AtRest, path: str, file: BinaryIO) -> None:
     with open(path, "rb") as sealed:
-        for piece in rest.pieces(Path(path).name, sealed.read):
+        for piece in rest.decrypt_pieces(Path(path).name, sealed.read):
             file.write(piece)
 
 
@@ -82,7 +82,7 @@ def write_sealed(rest: AtRest, made: Path, target: Path, name: str) -> None:
         raise OSError(errno.ENOSPC, "a part of it waits in a log")
     with made.open("rb") as file, target.open("wb") as sealed:
         parts = iter(lambda: file.read(PIECE), b"")
-        for part in rest.sealer(name).all_of(parts):
+        for part in rest.encryptor(name).all_of(parts):
             sealed.write(part)
 
 
@@ -147,7 +147,7 @@ def _known(rest: AtRest, path: str, target: Path) -> str:
     """Decrypt a sketch and return its path; a damaged one leaves no file, so it matches anyone."""
     try:
         open_in_memory(rest, path, target)
-    except (OSError, Unsealable) as error:
+    except (OSError, DecryptionError) as error:
         if is_full(error):  # a full disk does not mean that the sketch is damaged
             raise
         target.unlink(missing_ok=True)

@@ -31,7 +31,13 @@ from sfumato.query.measure import Cells, Measure
 from sfumato.query.printing.expressions import Dialect
 from sfumato.query.printing.statements import lower
 from sfumato.system.durable_files import sync, write_new
-from sfumato.vault.engine_port import Described, EngineStopped, Prepared, PrepareOrder, TakeOrder
+from sfumato.vault.engine_port import (
+    CountPeriodOrder,
+    Described,
+    EngineStopped,
+    Prepared,
+    PrepareOrder,
+)
 from sfumato.vault.sealed import Sealed
 
 _GRACE_S: Final = 2.0  # how long the server may take to notice its own timeout
@@ -112,7 +118,7 @@ class PostgresEngine:
             raise EngineStopped
         return sealed
 
-    def take(self, order: TakeOrder) -> Sealed[Cells]:
+    def count_period(self, order: CountPeriodOrder) -> Sealed[Cells]:
         """Count one period of a stream; return the exact row count, sealed.
 
         The server counts each person's rows of the period. How many rows each person has used stays

@@ -71,7 +71,7 @@ class PostgresTables:
         return [(str(name), str(kind)) for name, kind in said["columns"]]
 
     def fetch(self, wanted: TableThere, target: Path, most: int) -> None:
-        """Write the rows, at most `most` bytes, into the existing file `target`; or refuse."""
+        """Write the rows, at most `max_bytes` bytes, into the existing file `target`; or refuse."""
         order: Header = {"do": "fetch", "target": str(target.absolute()), "most": most}
         self._asked(wanted, order, self.fetch_s)
 

@@ -18,14 +18,14 @@ from sfumato.engines.shared.message_frames import Header
 from sfumato.query.measure import Cells
 from sfumato.query.printing.expressions import Dialect, print_predicate
 from sfumato.system.durable_files import sync
-from sfumato.vault.engine_port import EngineStopped, TakeOrder
+from sfumato.vault.engine_port import CountPeriodOrder, EngineStopped
 from sfumato.vault.sealed import Sealed
 
 ONE_NUMBER: Final = Layout(1, 0, (0,))
 
 
 def carried_out(
-    order: TakeOrder, request: Header, ask: Callable[[Header], Sealed[Cells] | None]
+    order: CountPeriodOrder, request: Header, ask: Callable[[Header], Sealed[Cells] | None]
 ) -> Sealed[Cells]:
     """Ask a worker to count the period; return the exact count once the state file is complete."""
     target = Path(order.target).absolute()
@@ -43,7 +43,7 @@ def carried_out(
     return sealed
 
 
-def _said(order: TakeOrder, target: Path, spill: Path) -> Header:
+def _said(order: CountPeriodOrder, target: Path, spill: Path) -> Header:
     return {
         "do": "take",
         "rows": order.rows,
@@ -55,7 +55,7 @@ def _said(order: TakeOrder, target: Path, spill: Path) -> Header:
     }
 
 
-def here(order: TakeOrder) -> Header:
+def here(order: CountPeriodOrder) -> Header:
     """Return the request part for DuckDB, which reads the table's file itself."""
     where = print_predicate(order.where, "duckdb")
     return {
@@ -65,7 +65,9 @@ def here(order: TakeOrder) -> Header:
     }
 
 
-def elsewhere(order: TakeOrder, dialect: Dialect, name: str, known: dict[str, Any]) -> Header:
+def elsewhere(
+    order: CountPeriodOrder, dialect: Dialect, name: str, known: dict[str, Any]
+) -> Header:
     """Return the request part for PostgreSQL or Spark: the counting SQL and the pseudonym file.
 
     The last two parameters of the SQL are a range of persons. A copy made by an older version has

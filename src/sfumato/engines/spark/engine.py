@@ -24,7 +24,13 @@ from sfumato.query.measure import Cells, Measure
 from sfumato.query.printing.from_clause import stored_name, table_name
 from sfumato.sandbox.ports import SplitOrder
 from sfumato.system.temporary_folders import TemporaryFolder
-from sfumato.vault.engine_port import Described, EngineStopped, Prepared, PrepareOrder, TakeOrder
+from sfumato.vault.engine_port import (
+    CountPeriodOrder,
+    Described,
+    EngineStopped,
+    Prepared,
+    PrepareOrder,
+)
 from sfumato.vault.sealed import Sealed
 
 _DEADLINE_S: Final = 300.0  # includes the start of the JVM by the first query
@@ -76,7 +82,7 @@ class SparkEngine:
         self._limits = limits or SparkLimits()
         self._mark = order_mark(salt.hex())
         held = TemporaryFolder()  # settings, and spilled data (encrypted)
-        folder = str(held.place)
+        folder = str(held.path)
         self._gone = weakref.finalize(self, held.remove)
         place = place or SparkPlace()
         start: Header = {
@@ -123,7 +129,7 @@ class SparkEngine:
         """Return the free disk space, in bytes, in the folder of a table."""
         return self._embedded.room(table)
 
-    def take(self, order: TakeOrder) -> Sealed[Cells]:
+    def count_period(self, order: CountPeriodOrder) -> Sealed[Cells]:
         """Count one period of a stream; return the exact row count, sealed.
 
         Spark counts each person's rows of the period. How many rows each person has used stays in

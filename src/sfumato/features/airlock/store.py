@@ -20,7 +20,7 @@ from typing import Final
 
 from sfumato.dp.ports import Dice
 from sfumato.features.airlock.model import Held, Request
-from sfumato.storage.key_files import closed, opened
+from sfumato.storage.key_files import decrypted_at_rest, encrypted_at_rest
 from sfumato.storage.records_database import Records
 from sfumato.system.durable_files import make_folder, sync, write_new
 from sfumato.vault.encryption_at_rest import AtRest
@@ -94,9 +94,12 @@ class FileAirlock:
         made.mkdir(mode=0o700)
         paths = sorted(held.files)
         for number, path in enumerate(paths):
-            write_new(made / str(number), closed(self._rest, f"{place}/{number}", held.files[path]))
+            write_new(
+                made / str(number),
+                encrypted_at_rest(self._rest, f"{place}/{number}", held.files[path]),
+            )
         said = {"nonce": held.nonce, "paths": paths, "measured": held.measured}
-        words = closed(self._rest, f"{place}/{_WORDS}", canonical(said).encode())
+        words = encrypted_at_rest(self._rest, f"{place}/{_WORDS}", canonical(said).encode())
         write_new(made / _WORDS, words)
         sync(made)
         made.rename(self._folder / place)
@@ -118,7 +121,7 @@ class FileAirlock:
         path = self._folder / place / name
         if not path.is_file():
             return None
-        return opened(self._rest, f"{place}/{name}", path.read_bytes())
+        return decrypted_at_rest(self._rest, f"{place}/{name}", path.read_bytes())
 
     def drop(self, place: str) -> None:
         """Delete a draft in a background thread, so that the caller can't time the deletion."""

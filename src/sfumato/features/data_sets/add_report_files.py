@@ -10,7 +10,7 @@ from pathlib import Path
 from sfumato.dp.json_values import Json
 from sfumato.dp.refusal import Bug
 from sfumato.vault.add_report import TableReport, read_report, report_json
-from sfumato.vault.encryption_at_rest import AtRest, Unsealable
+from sfumato.vault.encryption_at_rest import AtRest, DecryptionError
 
 
 @dataclass(frozen=True)
@@ -25,15 +25,15 @@ class AddReports:
         path = self._path(stem)
         content = json.dumps(report_json(tables)).encode()
         path.touch(mode=0o600)
-        path.write_bytes(content if self.rest is None else self.rest.sealed(path.name, content))
+        path.write_bytes(content if self.rest is None else self.rest.encrypt(path.name, content))
 
     def find(self, stem: str) -> Json | None:
         """Return the report of a prepared table, or None if it is missing or damaged."""
         path = self._path(stem)
         found = None
-        with contextlib.suppress(OSError, ValueError, Unsealable, Bug):
+        with contextlib.suppress(OSError, ValueError, DecryptionError, Bug):
             content = path.read_bytes()
-            opened = content if self.rest is None else self.rest.opened(path.name, content)
+            opened = content if self.rest is None else self.rest.decrypt(path.name, content)
             found = report_json(read_report(json.loads(opened)))
         return found
 

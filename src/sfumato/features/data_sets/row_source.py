@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from sfumato.dp.refusal import Refused
-from sfumato.vault.card.bids import DESCRIPTION, MOST_DESCRIPTION, beside
+from sfumato.vault.card.bids import DESCRIPTION, MOST_DESCRIPTION, phenotype_path
 from sfumato.vault.card.data_card import Card, Table
 from sfumato.vault.engine_port import SourceFile
 
@@ -112,7 +112,7 @@ class Source:
         if path is not None:
             return SourceFile(path)
         if self.folder is not None:
-            return SourceFile(str(Path(self.folder, f"{beside(table.name)}.tsv")))
+            return SourceFile(str(Path(self.folder, f"{phenotype_path(table.name)}.tsv")))
         if self.path.casefold().endswith((".duckdb", ".ddb", ".db")):
             return SourceFile(self.path, table.name)
         raise Refused(

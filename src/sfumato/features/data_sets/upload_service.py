@@ -25,7 +25,7 @@ from sfumato.dp.json_values import Json
 from sfumato.dp.ports import Dice
 from sfumato.dp.refusal import Refused
 from sfumato.sandbox.ports import Drafts
-from sfumato.vault.encryption_at_rest import PIECE, AtRest, Sealer
+from sfumato.vault.encryption_at_rest import PIECE, AtRest, FileEncryptor
 from sfumato.vault.ports import Clock
 from sfumato.vault.users import Caller
 
@@ -155,7 +155,7 @@ class Uploads:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
         said: Json = {"owner": owner, "name": name, "at": self.clock.now(), "whole": False}
         self._note(stem, {**said, "room": room})
-        sealer = None if self.rest is None else self.rest.sealer(path.name)
+        sealer = None if self.rest is None else self.rest.encryptor(path.name)
         return Incoming(self, stem, owner, path, descriptor, room, sealer=sealer)
 
     def _note(self, stem: str, said: Json) -> None:
@@ -229,7 +229,7 @@ class Incoming:
     room: int
     size: int = 0
     lock: threading.Lock = field(default_factory=threading.Lock)
-    sealer: Sealer | None = None
+    sealer: FileEncryptor | None = None
 
     def take(self, part: bytes) -> None:
         """Write the next piece; refuse if the file becomes too large."""
@@ -237,7 +237,7 @@ class Incoming:
             self.size += len(part)
             if self.size > self.room:
                 raise _too_large(self.room)
-            if not self._is_written(part if self.sealer is None else self.sealer.taken(part)):
+            if not self._is_written(part if self.sealer is None else self.sealer.update(part)):
                 raise _no_space()
 
     def _is_written(self, part: bytes) -> bool:
@@ -268,7 +268,7 @@ class Incoming:
     def kept(self) -> Upload:
         """Complete the upload and return it."""
         with self.lock:
-            if self.sealer is not None and not self._is_written(self.sealer.end()):
+            if self.sealer is not None and not self._is_written(self.sealer.finalize()):
                 raise _no_space()
         return self.uploads.whole(self.stem, self.size)
 

@@ -211,7 +211,7 @@ def _charge(door: SumDoor, order: SumOrder) -> Charge:
             "noise": noise_json(sum_),
             "selection": None,
         },
-        may_still=order.may_still,
+        check_access=order.may_still,
     )
 
 

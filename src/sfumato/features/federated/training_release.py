@@ -283,7 +283,7 @@ def _charge(door: TrainDoor, order: TrainOrder) -> Charge:
             "noise": _noise(plan),
             "selection": None,
         },
-        may_still=order.may_still,
+        check_access=order.may_still,
     )  # fmt: skip
 
 

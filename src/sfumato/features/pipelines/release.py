@@ -302,7 +302,7 @@ def _charge(order: RunOrder) -> Charge:
         shape=digest({"pipeline": run.program.digest}),
         debtors=debtors(card, order.asker.user, order.asker.groups),
         debt=privacy_cost(event),
-        patience_s=PATIENCE_S,
+        wait_limit_s=PATIENCE_S,
         body={
             "pipeline": terms,
             "says": run.in_words(),
@@ -318,8 +318,8 @@ def _charge(order: RunOrder) -> Charge:
             "selection": None,
             **({"rule": order.rule} if order.rule else {}),
         },
-        may_still=order.may_still,
-        may_pay=order.may_pay,
+        check_access=order.may_still,
+        check_payable=order.may_pay,
     )
 
 

@@ -13,7 +13,7 @@ from sfumato.features.pipelines.program_plan import Program
 from sfumato.features.synthetic.schema_twin import TwinTable, most_rows, schema_tables
 from sfumato.features.synthetic.twin_files import NOT_AVAILABLE, stubs, twin_files
 from sfumato.sandbox.block_columns import folder_tables
-from sfumato.vault.card.bids import beside
+from sfumato.vault.card.bids import phenotype_path
 from sfumato.vault.card.data_card import Card
 from sfumato.vault.folder_records import FILE, SAID, whole
 
@@ -66,7 +66,7 @@ def synthetic_blocks(card: Card, program: Program, people: int, seed: str) -> Sy
     shown = tuple(
         _lines(
             tables[one.place],
-            f"{beside(one.name)}.tsv" if one.place else "participants.tsv",
+            f"{phenotype_path(one.name)}.tsv" if one.place else "participants.tsv",
             [column.name for column in one.columns],
         )
         for one in folder_tables(card, program.columns)

@@ -8,7 +8,7 @@ from typing import Any, Final
 from sfumato.dp.json_values import Json
 from sfumato.dp.refusal import Refused
 from sfumato.release.ledger_guard import Ledger
-from sfumato.vault.ledger_entries import Past
+from sfumato.vault.ledger_entries import PastOperation
 from sfumato.vault.users import Caller
 
 PAGE: Final = 50
@@ -36,7 +36,7 @@ def asked_before(ledger: Ledger, caller: Caller, op: str) -> dict[str, Any]:  # 
     return dict(body)
 
 
-def question_json(past: Past) -> Json:
+def question_json(past: PastOperation) -> Json:
     """Return one past query as JSON, for a list."""
     said = json.loads(past.entry.body)
     body = said.get("body", {})

@@ -44,7 +44,7 @@ from sfumato.release.payment import (
 from sfumato.release.plan_description import digest
 from sfumato.release.receipts import INTERVAL, not_dp_json, odds_of
 from sfumato.vault.card.data_card import Card
-from sfumato.vault.engine_port import KeptDay, KeptStreams, StreamEngine, TakeOrder
+from sfumato.vault.engine_port import CountPeriodOrder, PeriodState, StreamEngine, StreamStates
 from sfumato.vault.ledger_entries import Charge, Charged, LedgerHead, Pending
 from sfumato.vault.ports import Listing
 
@@ -59,7 +59,7 @@ class StreamDoor:
     ledger: Ledger
     engine: StreamEngine
     pool: NoisePool
-    kept: KeptStreams
+    kept: StreamStates
 
 
 @dataclass(frozen=True)
@@ -167,7 +167,7 @@ def close_periods(
     `may_still` runs before each period, and refuses if the data set is frozen; periods that are
     closed already remain closed.
     """
-    with doors.kept.alone(opened.id):
+    with doors.kept.lock(opened.id):
         doors.ledger.check_history()
         _check_epoch(doors.ledger, opened)
         closed = list(closed_of(doors.ledger, opened))
@@ -230,7 +230,7 @@ def opened_token(ledger: Ledger, opened: Opened) -> str:
 
 def _taken(
     doors: StreamDoor, listing: Listing, opened: Opened, end: int, before: Closed | None
-) -> KeptDay:
+) -> PeriodState:
     """Count the period and save it with its noise; every error becomes one constant code."""
     follows, used = opened_token(doors.ledger, opened), None
     if before is not None:
@@ -247,9 +247,9 @@ def _taken(
         "version": listing.card.version,
     }
 
-    def look() -> KeptDay:
+    def look() -> PeriodState:
         with doors.kept.draft(opened.id) as target:
-            order = TakeOrder(
+            order = CountPeriodOrder(
                 listing.table,
                 where,
                 opened.stream.rows,
@@ -260,7 +260,7 @@ def _taken(
                 plan.measure.most_rows,
             )
             block = _blurred(doors, opened.stream, order)
-            return doors.kept.keep(opened.id, end, target, {**words, "block": block})
+            return doors.kept.save(opened.id, end, target, {**words, "block": block})
 
     kept, _ = attempt_read(look)
     if kept is None:
@@ -268,14 +268,14 @@ def _taken(
     return kept
 
 
-def _blurred(doors: StreamDoor, stream: Stream, order: TakeOrder) -> int:
+def _blurred(doors: StreamDoor, stream: Stream, order: CountPeriodOrder) -> int:
     """Return the noisy block; its noise is drawn before any row is read."""
     draw = doors.pool.take(stream.running.noise, 1)
-    (part,) = add_noise(doors.engine.take(order), (0,), (draw,), doors.pool.dice).parts
+    (part,) = add_noise(doors.engine.count_period(order), (0,), (draw,), doors.pool.dice).parts
     return int(part[0])
 
 
-def _used_before(kept: KeptStreams, opened: Opened, before: Closed) -> str:
+def _used_before(kept: StreamStates, opened: Opened, before: Closed) -> str:
     found = kept.find(opened.id, before.end)
     if found is None or found.words["token"] != before.token:
         raise _lost("What each person has used of the stream is missing, or is not the newest.")

@@ -19,7 +19,7 @@ from typing import Final
 
 from sfumato.dp.refusal import Bug
 from sfumato.system.durable_files import make_folder, sync, write_new
-from sfumato.vault.engine_port import KeptDay
+from sfumato.vault.engine_port import PeriodState
 from sfumato.vault.hash_chain import canonical
 
 USED: Final = "used.duckdb"
@@ -28,13 +28,13 @@ DRAFT: Final = "draft-"
 
 
 class FileStreams:
-    """A KeptStreams in a folder, which several processes of one machine may share."""
+    """A StreamStates in a folder, which several processes of one machine may share."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
     @contextmanager
-    def alone(self, stream: str) -> Iterator[None]:
+    def lock(self, stream: str) -> Iterator[None]:
         """Lock the stream, so that no other process closes one of its periods meanwhile."""
         folder = self._of(stream)
         make_folder(folder)
@@ -45,12 +45,12 @@ class FileStreams:
         finally:
             os.close(file)
 
-    def find(self, stream: str, end: int) -> KeptDay | None:
+    def find(self, stream: str, end: int) -> PeriodState | None:
         """Return the saved state of that period, or None."""
         place = self._of(stream) / str(end)
         if not (place / WORDS).is_file() or not (place / USED).is_file():
             return None
-        return KeptDay(json.loads((place / WORDS).read_text("utf-8")), str(place / USED))
+        return PeriodState(json.loads((place / WORDS).read_text("utf-8")), str(place / USED))
 
     @contextmanager
     def draft(self, stream: str) -> Iterator[str]:
@@ -61,7 +61,7 @@ class FileStreams:
         finally:
             shutil.rmtree(made, ignore_errors=True)
 
-    def keep(self, stream: str, end: int, draft: str, words: dict[str, object]) -> KeptDay:
+    def save(self, stream: str, end: int, draft: str, words: dict[str, object]) -> PeriodState:
         """Save the draft as the state of the period, atomically; a period is saved once."""
         made, place = Path(draft).parent, self._of(stream) / str(end)
         if place.exists():
@@ -72,7 +72,7 @@ class FileStreams:
         made.rename(place)
         sync(place.parent)
         sync(self._folder)
-        return KeptDay(words, str(place / USED))
+        return PeriodState(words, str(place / USED))
 
     def drop_before(self, stream: str, end: int) -> None:
         """Delete the state of earlier periods, and drafts of killed processes."""

@@ -140,7 +140,7 @@ class SqlSurveys:
 
     def take(self, ballot: Ballot) -> Taken:
         """Count a report once for its token, durably; return the result."""
-        return self._taking.done(ballot)
+        return self._taking.run(ballot)
 
     def take_all(self, ballots: Sequence[Ballot]) -> list[Taken]:
         """Count several reports in one commit; return the result of each."""

@@ -124,7 +124,7 @@ def charge_for(
         shape=shape,
         debtors=debtors(card, order.asker.user, order.asker.groups),
         debt=privacy_cost(event),
-        patience_s=PATIENCE_S,
+        wait_limit_s=PATIENCE_S,
         body={
             kind: identity,
             "question": query_json(first.question),
@@ -141,5 +141,5 @@ def charge_for(
             "noise": noise,
             "selection": None,
         },
-        may_still=order.may_still,
+        check_access=order.may_still,
     )

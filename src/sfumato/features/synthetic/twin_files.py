@@ -15,7 +15,7 @@ from sfumato.dp.json_values import Json
 from sfumato.features.synthetic.column_values import Value
 from sfumato.features.synthetic.schema_twin import TwinTable
 from sfumato.system.csv_writer import write_rows
-from sfumato.vault.card.bids import DESCRIPTION, SUBJECT, beside, with_sidecars
+from sfumato.vault.card.bids import DESCRIPTION, SUBJECT, phenotype_path, with_sidecars
 from sfumato.vault.card.card_json import key_value
 from sfumato.vault.card.columns import Column
 from sfumato.vault.card.data_card import Card, Table
@@ -100,7 +100,7 @@ def _bids(card: Card, stamp: Stamp, tables: Sequence[TwinTable]) -> Iterator[tup
     yield ".bidsignore", f"{STAMP}\n"
     own = {table.name: table for table in card.every_table}
     for place, table in enumerate(tables):
-        stem = "participants" if place == 0 else beside(table.name)
+        stem = "participants" if place == 0 else phenotype_path(table.name)
         yield f"{stem}.tsv", _text(table, "\t", NOT_AVAILABLE)
         yield f"{stem}.json", _json(_sidecar(own[table.name]))
     for person in dict.fromkeys(str(row[0]) for row in tables[0].rows):
@@ -142,7 +142,9 @@ def study_files(card: Card, seen: Collection[str] = ()) -> Json:
     """
     own, *others = card.every_table
     found = {DESCRIPTION: _json(description_of(card)), "participants.json": _json(_sidecar(own))}
-    meanings = {f"{beside(t.name)}.json": _json(_sidecar(t)) for t in others if t.name in seen}
+    meanings = {
+        f"{phenotype_path(t.name)}.json": _json(_sidecar(t)) for t in others if t.name in seen
+    }
     return {**found, **meanings}
 
 

@@ -13,7 +13,7 @@ from sfumato.vault.card.field_readers import as_count, as_table, as_texts, bad_c
 
 PERSON: Final = "participant_id"  # the column of participants.tsv that names the person
 SUBJECT: Final = "{sub}"  # placeholder in a pattern: the name of the person's folder
-MOST: Final = 50  # patterns
+MAX_PATTERNS: Final = 50  # patterns
 MOST_PEOPLE: Final = 2_000  # folders that are kept; a run has a turn for each, present or not
 MOST_MB: Final = 1_024
 MOST_DESCRIPTION: Final = 32_768  # bytes of a dataset_description.json
@@ -31,7 +31,7 @@ class Folders:
     person_mb: int = 4
 
 
-def read_description(said: object) -> str:
+def read_description(value: object) -> str:
     """Return the fields of a dataset_description.json as JSON text, or refuse.
 
     Args:
@@ -39,7 +39,7 @@ def read_description(said: object) -> str:
     """
     found = None
     try:
-        text = said if isinstance(said, str) else json.dumps(said, default=_number)
+        text = value if isinstance(value, str) else json.dumps(value, default=_number)
         if len(text.encode()) <= MOST_DESCRIPTION:
             found = json.loads(text, parse_constant=_no_number)
     except (ValueError, TypeError, RecursionError):
@@ -70,8 +70,8 @@ def read_bids(shape: object, unit: str) -> tuple[tuple[str, ...], Folders | None
     files = as_texts(body.get("files", []), "bids.files")
     if unit != PERSON:
         raise bad_card(f"a BIDS folder tells people apart by {PERSON}, so that is the unit")
-    if len(files) > MOST or len(set(files)) < len(files):
-        raise bad_card(f"bids.files are at most {MOST}, each once")
+    if len(files) > MAX_PATTERNS or len(set(files)) < len(files):
+        raise bad_card(f"bids.files are at most {MAX_PATTERNS}, each once")
     for file in files:
         if not _PATTERN.fullmatch(file) or len(file) > 200 or ".." in file:
             raise bad_card(f"{file[:40]!r} is no pattern like anat/{SUBJECT}_T1w.nii.gz")
@@ -85,7 +85,7 @@ def read_bids(shape: object, unit: str) -> tuple[tuple[str, ...], Folders | None
     return files, folders
 
 
-def beside(table: str) -> str:
+def phenotype_path(table: str) -> str:
     """Return the path of a further table (phenotype) in a BIDS folder, without its suffix."""
     return f"{_BESIDE}/{table}"
 
