@@ -24,7 +24,7 @@ from sfumato.engines.postgres.engine import (
     measure_request,
     read_marker,
 )
-from sfumato.engines.postgres.worker import Asker
+from sfumato.engines.postgres.worker import WorkerState
 from sfumato.engines.shared.cell_assembly import Layout, read_cells
 from sfumato.engines.spark.engine import SparkLimits
 from sfumato.query.expression import Arithmetic, Compare, Constant, Literally, Ref
@@ -274,7 +274,7 @@ def test_many_ranges_of_persons_hold_everybody_once(
     counted = replace(texts, tallies=(Tally("rows"),))
     for rows in (1, 37, 100):
         monkeypatch.setattr(row_ranges, "RANGE_ROWS", rows)
-        driver = Asker(start)
+        driver = WorkerState(start)
         for measure in (COLD, unbounded, clamped, texts, counted, computed):
             request = measure_request(measure, "postgres", names, known, known["order"])
             assert request["cold"]

@@ -20,7 +20,7 @@ from sfumato import Refused
 from sfumato.app.doctor import checkup
 from sfumato.app.vault import OpenVault
 from sfumato.engines.postgres.engine import PostgresEngine
-from sfumato.engines.postgres.reader_privileges import DOORS, excess_privileges
+from sfumato.engines.postgres.reader_privileges import EXCESS_PRIVILEGES, excess_privileges
 from support import postgres_server
 from support.small_vaults import PATIENTS_CARD, card, run, write_csv, write_patients
 
@@ -339,7 +339,7 @@ OPENINGS = {
 
 
 def test_every_door_but_the_role_itself_has_an_opening() -> None:
-    assert set(OPENINGS) == set(DOORS) - {"another-role"}
+    assert set(OPENINGS) == set(EXCESS_PRIVILEGES) - {"another-role"}
 
 
 def test_each_opening_is_seen(server: postgres_server.Server, database: str, folder: Path) -> None:

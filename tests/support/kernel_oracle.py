@@ -10,7 +10,7 @@ from typing import Any
 
 from sfumato.engines.kernel import keyed_order as order_module
 from sfumato.engines.postgres.engine import measure_request, read_marker
-from sfumato.engines.shared.cold_path import lower_cold
+from sfumato.engines.shared.cold_path import lower_to_kernel
 from sfumato.engines.shared.prepared_table import read_prepared_table
 from sfumato.query.measure import Measure
 from sfumato.query.printing.expressions import Dialect
@@ -62,7 +62,7 @@ def orders_by_kernel(table: str, measure: Measure, kind: str) -> bool:
     if kind != "duckdb":
         return _orders_elsewhere(table, measure, kind)
     known = read_prepared_table(Path(table))
-    cold = None if not known or measure.joins else lower_cold(measure, known[measure.table])
+    cold = None if not known or measure.joins else lower_to_kernel(measure, known[measure.table])
     return cold is not None and not cold.has_rank
 
 

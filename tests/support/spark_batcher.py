@@ -22,10 +22,10 @@ from typing import Any, TypeVar
 import pyarrow as pa
 
 from sfumato.engines.shared.cell_assembly import Layout, read_cells
-from sfumato.engines.shared.driver_process import HeldDriver
+from sfumato.engines.shared.driver_process import DriverHandle
 from sfumato.engines.shared.message_frames import Header
 from sfumato.engines.spark.engine import SparkEngine, SparkPlace
-from sfumato.engines.spark.worker import Asker
+from sfumato.engines.spark.worker import WorkerState
 from sfumato.query.measure import Cells
 from sfumato.vault.sealed import Sealed
 from support.spark_cluster import QUICK, SMALL, need_java
@@ -62,7 +62,7 @@ class SparkTogether(SparkEngine):
         need_java()
         place = SparkPlace("local[2]", conf=(*QUICK, *_ONE_STAGE))
         super().__init__(salt, place, SMALL, memory_mb=1024)
-        self._held: Waiting = Waiting("spark_worker", vars(self._held)["_begin"])
+        self._held: Waiting = Waiting("spark_worker", vars(self._held)["_start"])
 
     def in_turn(self, acts: Sequence[Callable[[], Made]]) -> list[Made]:
         """Return what the acts return, which ask this engine and may be begun several times."""
@@ -78,7 +78,7 @@ _ONE_STAGE = (
 )
 
 
-class Waiting(HeldDriver):
+class Waiting(DriverHandle):
     """The driver's place: it keeps what is asked until it is to be fetched."""
 
     def __init__(self, module: str, start: Header) -> None:
@@ -129,7 +129,7 @@ def serve(pipe: Connection, start: Header) -> None:
         pipe.send(carried_out(acts, asker.fetch))
 
 
-class Together(Asker):
+class Together(WorkerState):
     """The driver's asker over a session that waits."""
 
     def answer(self, request: Header) -> bytes | None:

@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Final
 
 from sfumato.dp.refusal import Refused
-from sfumato.engines.shared.process_hardening import drop_output
+from sfumato.engines.shared.process_hardening import disable_dumps
 from sfumato.features.federated.tensors.tensor_processes import RoomLimits
 from sfumato.system.garbage_collection import collect_normally, collect_seldom
 from sfumato.system.ip_networks import Network
@@ -309,7 +309,7 @@ def child(what: str) -> None:
     said = settings["serving"]
     lists = {name: tuple(said.get(name, ())) for name in ("names", "proxies")}
     serving = Serving(**{**said, **lists})
-    drop_output()  # a compromised edge cannot read keys from the door's memory
+    disable_dumps()  # a compromised edge cannot read keys from the door's memory
     line = Path(settings["line"])
     try:
         if what == "door":

@@ -101,7 +101,7 @@ class SplitEngine(Protocol):
         """
         ...
 
-    def room(self, table: str) -> int:
+    def free_disk_bytes(self, table: str) -> int:
         """Return the free disk space, in bytes, where blocks and stored results are written.
 
         It does not depend on stored results, because each program's maximal space is reserved.

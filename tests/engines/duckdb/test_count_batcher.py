@@ -53,14 +53,14 @@ class Watched(DuckDBEngine):
         return super()._ask(request, deadline_s, memory_mb)
 
     def held(self) -> threading.Lock:
-        return self._turn.lock
+        return self._lock.lock
 
     def is_ready(self) -> bool:
         return self._child is not None and self._child.is_ready()
 
     def is_queue_of(self, waiting: int) -> bool:
         """Say whether one leads and so many wait."""
-        queue = self._looks._together
+        queue = self._batcher._queue
         return queue._is_led and len(queue._queue) == waiting
 
 

@@ -22,7 +22,7 @@ from sfumato.engines.duckdb import locked_connection
 from sfumato.engines.duckdb.engine import DuckDBEngine
 from sfumato.engines.duckdb.lockdown_probes import PROBES
 from sfumato.engines.duckdb.locked_connection import Room, open_locked
-from sfumato.engines.shared.driver_process import HeldDriver
+from sfumato.engines.shared.driver_process import DriverHandle
 from sfumato.query.measure import Measure, Tally
 from sfumato.query.printing.statements import Statement
 from sfumato.vault.engine_port import EngineStopped
@@ -265,16 +265,16 @@ def test_a_fork_begins_with_its_turn_free_before_anybody_asks(
     engine: DuckDBEngine,
 ) -> None:
     """Two of its threads that each made the lock anew would read one pipe at once."""
-    with engine._turn.lock:
+    with engine._lock.lock:
         child = os.fork()
         if child == 0:
-            os._exit(int(engine._turn.lock.locked()))
+            os._exit(int(engine._lock.lock.locked()))
     assert os.waitpid(child, 0)[1] == 0
-    driver = HeldDriver("postgres.worker", {})
-    with driver._turn.lock:
+    driver = DriverHandle("postgres.worker", {})
+    with driver._lock.lock:
         child = os.fork()
         if child == 0:
-            os._exit(int(driver._turn.lock.locked()))
+            os._exit(int(driver._lock.lock.locked()))
     assert os.waitpid(child, 0)[1] == 0
 
 

@@ -22,8 +22,8 @@ from sfumato.dp.refusal import Bug
 from sfumato.engines.duckdb import engine as engine_module
 from sfumato.engines.duckdb.engine import DuckDBEngine
 from sfumato.engines.kernel import bounded_sums, contribution_bounding, keyed_order, row_arrays
-from sfumato.engines.kernel.row_arrays import MOST, ORDER_BITS, PERSON_BITS, Columns
-from sfumato.engines.shared.cold_path import Cold, ColdKey, lower_cold
+from sfumato.engines.kernel.row_arrays import MAX_INT64, ORDER_BITS, PERSON_BITS, Columns
+from sfumato.engines.shared.cold_path import KernelKey, KernelPlan, lower_to_kernel
 from sfumato.engines.shared.prepared_table import CROWD_BITS, PreparedTable, read_prepared_table
 from sfumato.query.expression import (
     Arithmetic,
@@ -252,13 +252,13 @@ def test_where_bounds_bite_the_keyed_order_decides_to_the_last_unit(  # what var
 
 
 def in_process(table: str, measure: Measure, salt: bytes = SALT) -> Answer:
-    cold = lower_cold(measure, known_of_table(table))
+    cold = lower_to_kernel(measure, known_of_table(table))
     assert cold is not None
     with duckdb.connect(table, read_only=True) as connection:
         return as_answer(contribution_bounding.add_up(connection, cold, salt.hex(), 2), cold)
 
 
-def as_answer(columns: Columns, cold: Cold) -> Answer:
+def as_answer(columns: Columns, cold: KernelPlan) -> Answer:
     names = ["cell"] if cold.cells is not None else [f"g{i}" for i in range(len(cold.keys))]
     numbers = [columns[f"t{i}"].tolist() for i in range(len(cold.tallies))]
     keys = zip(*(columns[name].tolist() for name in names), strict=True)
@@ -302,7 +302,7 @@ def added(left: Answer, right: Answer) -> Answer:
 
 def of_rows(rows: Sequence[tuple[int, int | None]], measure: Measure, salt: bytes = SALT) -> Answer:
     """Return what the kernel says of a little table of (person, v0), made here."""
-    cold = lower_cold(measure, PreparedTable(MANY, True, ("integer",), (False,)))
+    cold = lower_to_kernel(measure, PreparedTable(MANY, True, ("integer",), (False,)))
     assert cold is not None
     with duckdb.connect() as connection:
         connection.execute("CREATE TABLE given (who BIGINT, v0 BIGINT, nth BIGINT)")
@@ -341,8 +341,10 @@ def test_every_three_of_ten_cells_are_kept_equally_often(keys: str, seed: int) -
     draw = random.Random(seed)
     person_keys = np.array([draw.randrange(WORD) for _ in range(PEOPLE)], dtype=np.uint64)
     texts = {"texts0": np.array([text_key(salt, str(i)) for i in range(10)], dtype=np.uint64)}
-    kind = ColdKey("text", "texts0") if keys == "texts" else ColdKey("number")
-    cold = Cold("", (), 10 if keys == "public" else None, (kind,), False, 0, (), 3, 1, "crowds")
+    kind = KernelKey("text", "texts0") if keys == "texts" else KernelKey("number")
+    cold = KernelPlan(
+        "", (), 10 if keys == "public" else None, (kind,), False, 0, (), 3, 1, "crowds"
+    )
     columns = {"person": person, "cell": cell, "g0": cell}
     hashing = keyed_order.Hashing(salt.hex(), texts)
     order = hashing.order(person_keys, columns, cold, 0).reshape(PEOPLE, 10)
@@ -375,7 +377,7 @@ def test_neither_ranges_nor_threads_change_a_unit(
     monkeypatch.setattr(contribution_bounding, "RANGE_ROWS", 50)
     assert in_process(table, measure) == whole
     monkeypatch.setattr(
-        contribution_bounding, "PLACE_BITS", 7
+        contribution_bounding, "INDEX_BITS", 7
     )  # a range is cut again where places do not fit
     monkeypatch.setattr(contribution_bounding, "RANGE_ROWS", 10**6)
     assert in_process(table, measure) == whole
@@ -384,7 +386,7 @@ def test_neither_ranges_nor_threads_change_a_unit(
 def test_more_rows_of_a_person_than_a_card_allows_stop_the_kernel(
     monkeypatch: pytest.MonkeyPatch, table: str
 ) -> None:
-    monkeypatch.setattr(contribution_bounding, "PLACE_BITS", 2)
+    monkeypatch.setattr(contribution_bounding, "INDEX_BITS", 2)
     with pytest.raises(Bug):
         in_process(table, Measure(None, (key("v1"),), TALLIES, True, 2, 2))
 
@@ -392,7 +394,7 @@ def test_more_rows_of_a_person_than_a_card_allows_stop_the_kernel(
 def test_people_whose_numbers_lie_far_apart_are_not_taken_for_one() -> None:
     """Few of a card's people may have rows in one of its tables: their numbers have gaps."""
     far = 1 << PERSON_BITS
-    cold = lower_cold(ONE_OF_THREE, PreparedTable(MANY, True, ("integer",), (False,)))
+    cold = lower_to_kernel(ONE_OF_THREE, PreparedTable(MANY, True, ("integer",), (False,)))
     assert cold is not None
     with duckdb.connect() as connection:
         connection.execute(
@@ -416,7 +418,7 @@ def test_people_whose_numbers_do_not_fit_stop_the_kernel() -> None:
     columns: Columns = {
         "person": np.array([0, far]), "rr": np.array([1, 1]), "cell": np.array([1, 1]),
     }  # fmt: skip
-    cold = lower_cold(ONE_OF_THREE, PreparedTable(MANY, True, ("integer",), (False,)))
+    cold = lower_to_kernel(ONE_OF_THREE, PreparedTable(MANY, True, ("integer",), (False,)))
     assert cold is not None
     with pytest.raises(Bug):
         contribution_bounding.parts_of(
@@ -451,7 +453,7 @@ def test_one_number_stands_for_each_tuple_of_keys_in_the_tuples_order(
     rows: list[tuple[int, ...]],
 ) -> None:
     keys = [np.array(column, dtype=np.int64) for column in zip(*rows, strict=True)]
-    cells = contribution_bounding.folded(keys).tolist()
+    cells = contribution_bounding.combined_keys(keys).tolist()
     for (a, left), (b, right) in itertools.combinations(zip(rows, cells, strict=True), 2):
         assert (a < b) == (left < right)
         assert (a == b) == (left == right)
@@ -496,15 +498,15 @@ def test_a_private_text_that_is_no_column_is_left_to_plain_sql(
 ) -> None:
     word: Expr = Case(((NEGATIVE, Ref("v2")),), Literally(Constant("text", "else")))
     measure = Measure(None, (Key(word, None),), (Tally("rows"),), True, MANY, MANY)
-    assert lower_cold(measure, known_of_table(table)) is None
+    assert lower_to_kernel(measure, known_of_table(table)) is None
     assert lower(measure, "duckdb")
     assert answer(engine, table, measure)
 
 
 def test_sums_that_could_pass_64_bits_are_not_added_up() -> None:
     cells, amounts = np.zeros(2, np.int64), [np.ones(2, np.int64)]
-    for most in (MOST, MOST + 1):
-        if most > MOST:
+    for most in (MAX_INT64, MAX_INT64 + 1):
+        if most > MAX_INT64:
             with pytest.raises(OverflowError):
                 bounded_sums.by_cell(cells, (), amounts, [most], 1)
         else:
@@ -512,7 +514,7 @@ def test_sums_that_could_pass_64_bits_are_not_added_up() -> None:
 
 
 def test_parts_of_ranges_are_added_up_as_long_as_they_fit() -> None:
-    cold = lower_cold(ONE_OF_THREE, PreparedTable(MANY, True, ("integer",), (False,)))
+    cold = lower_to_kernel(ONE_OF_THREE, PreparedTable(MANY, True, ("integer",), (False,)))
     assert cold is not None
     cold = replace(cold, tallies=cold.tallies[:1])
 
@@ -521,6 +523,6 @@ def test_parts_of_ranges_are_added_up_as_long_as_they_fit() -> None:
         parts = [row_arrays.Part((), ones, (bound,)) for bound in most]
         return list(contribution_bounding.dense(parts, cold, 1)["t0"].tolist())
 
-    assert total(MOST - 1, 1) == [2]
+    assert total(MAX_INT64 - 1, 1) == [2]
     with pytest.raises(OverflowError):
-        total(MOST, 1)
+        total(MAX_INT64, 1)

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from sfumato.engines.kernel.packed_rows import Extent, needs_keys, ordered_by, slices
-from sfumato.engines.kernel.row_arrays import PERSON_BITS, PLACE_BITS
-from sfumato.engines.shared.cold_path import Cold
+from sfumato.engines.kernel.row_arrays import INDEX_BITS, PERSON_BITS
+from sfumato.engines.shared.cold_path import KernelPlan
 from support.kernel_oracle import place_of_cell
 
 
@@ -34,14 +34,14 @@ def test_slices_hold_persons_whole_however_rows_lie(shuffled: bool) -> None:
     if shuffled:
         dice.shuffle(person)
     place = dice.integers(1, 9, 500)
-    packed = {"a": (person << PLACE_BITS) | place, "w0": person * 10 + place}
+    packed = {"a": (person << INDEX_BITS) | place, "w0": person * 10 + place}
     for rows in (1, 7, 100, 499, 500, 10**6):
         found = list(slices(packed, rows))
-        seen = [set((some["a"] >> PLACE_BITS).tolist()) for some, _ in found]
+        seen = [set((some["a"] >> INDEX_BITS).tolist()) for some, _ in found]
         assert sum(len(persons) for persons in seen) == len(set().union(*seen)) == 40
         for (some, (low, high)), persons in zip(found, seen, strict=True):
             assert persons <= set(range(low, high))
-            assert np.array_equal(some["w0"] // 10, some["a"] >> PLACE_BITS)
+            assert np.array_equal(some["w0"] // 10, some["a"] >> INDEX_BITS)
         assert sum(len(some["a"]) for some, _ in found) == 500
         assert sum(int(some["w0"].sum()) for some, _ in found) == int(packed["w0"].sum())
 
@@ -51,7 +51,7 @@ def test_a_range_of_nobody_has_no_slice() -> None:
 
 
 SALT = bytes(range(32))
-CHOOSING = Cold("", (), 10, (), False, 0, (), 3, 20, "t")
+CHOOSING = KernelPlan("", (), 10, (), False, 0, (), 3, 20, "t")
 
 
 def test_keys_without_a_sign_order_the_cells_of_whoever_they_belong_to() -> None:

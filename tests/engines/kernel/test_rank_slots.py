@@ -14,24 +14,24 @@ from hypothesis import strategies as st
 from sfumato.dp.refusal import Bug
 from sfumato.engines.kernel.bounded_sums import _unchosen, amount_of
 from sfumato.engines.kernel.contribution_bounding import _by_row, by_bits, by_stored_slot
-from sfumato.engines.kernel.row_arrays import MOST, ORDER_BITS, Columns, Part, Summed
-from sfumato.engines.shared.cold_path import NULL, Cold, ColdTally, lower_cold
+from sfumato.engines.kernel.row_arrays import MAX_INT64, ORDER_BITS, Columns, Part, Summed
+from sfumato.engines.shared.cold_path import NULL, KernelPlan, KernelTally, lower_to_kernel
 from sfumato.engines.shared.prepared_table import PreparedTable
 from sfumato.query.expression import Ref
 from sfumato.query.measure import Key, Measure, Tally
 
 MOST_PLACES = 100
 BY_ROW = (
-    ColdTally("rows", -1, 1, 0, None, None),
-    ColdTally("values", 0, 1, 0, None, None),
-    ColdTally("sum", 0, 2, -3, None, None),
-    ColdTally("sum", 0, 1, 0, None, None),
+    KernelTally("rows", -1, 1, 0, None, None),
+    KernelTally("values", 0, 1, 0, None, None),
+    KernelTally("sum", 0, 2, -3, None, None),
+    KernelTally("sum", 0, 1, 0, None, None),
 )
 BY_GROUP = (
     *BY_ROW,
-    ColdTally("people", -1, 1, 0, None, None),
-    ColdTally("sum", 0, 1, 0, 5, 40),
-    ColdTally("sum", 0, 3, 1, -20, -2),
+    KernelTally("people", -1, 1, 0, None, None),
+    KernelTally("sum", 0, 1, 0, 5, 40),
+    KernelTally("sum", 0, 3, 1, -20, -2),
 )
 
 
@@ -78,7 +78,7 @@ def columns_of(people: Sequence[Sequence[Group]], draw: random.Random) -> Column
     return {name: np.array(c, dtype=kinds[name]) for name, c in zip(kinds, listed, strict=True)}
 
 
-def by_hand(people: Sequence[Sequence[Group]], cold: Cold, cells: int) -> list[list[int]]:
+def by_hand(people: Sequence[Sequence[Group]], cold: KernelPlan, cells: int) -> list[list[int]]:
     """Return each tally of each cell; only of persons whose rows need no cut."""
     totals = [[0] * cells for _ in cold.tallies]
     for groups in people:
@@ -88,7 +88,7 @@ def by_hand(people: Sequence[Sequence[Group]], cold: Cold, cells: int) -> list[l
     return totals
 
 
-def amount(tally: ColdTally, of: Sequence[int]) -> int:
+def amount(tally: KernelTally, of: Sequence[int]) -> int:
     there = [value for value in of if value != NULL]
     counted = {"rows": len(of), "people": 1, "values": len(there)}
     if tally.kind in counted:
@@ -99,8 +99,8 @@ def amount(tally: ColdTally, of: Sequence[int]) -> int:
     return max(tally.low, min(total, tally.high))
 
 
-def cold_of(tallies: tuple[ColdTally, ...], cells: int, groups: int, rows: int) -> Cold:
-    return Cold("", (), cells, (), True, 1, tallies, groups, rows, "crowds")
+def cold_of(tallies: tuple[KernelTally, ...], cells: int, groups: int, rows: int) -> KernelPlan:
+    return KernelPlan("", (), cells, (), True, 1, tallies, groups, rows, "crowds")
 
 
 def as_lists(part: Part) -> list[list[int]]:
@@ -112,7 +112,7 @@ def as_lists(part: Part) -> list[list[int]]:
 @given(seed=st.integers(0, 10**6), groups=st.integers(1, 16), rows=st.integers(1, 3))
 @settings(deadline=None)
 def test_the_first_groups_that_are_left_count_and_others_are_handed_on_whole(
-    tallies: tuple[ColdTally, ...], cells: int, seed: int, groups: int, rows: int
+    tallies: tuple[KernelTally, ...], cells: int, seed: int, groups: int, rows: int
 ) -> None:
     draw = random.Random(seed)
     people = [person(draw, cells, cells) for _ in range(draw.randint(1, 12))]
@@ -149,7 +149,7 @@ def test_a_range_of_nobody_adds_nothing() -> None:
 
 
 def test_a_sum_of_rows_that_could_pass_64_bits_stops_the_kernel() -> None:
-    cold = cold_of((ColdTally("sum", 0, 1, 0, None, None),), 1, 1, 1)
+    cold = cold_of((KernelTally("sum", 0, 1, 0, None, None),), 1, 1, 1)
 
     def total(rows: int) -> list[list[int]]:
         return as_lists(_by_row(np.zeros(rows, int), [np.full(rows, 2**61)], cold, 1))
@@ -160,8 +160,8 @@ def test_a_sum_of_rows_that_could_pass_64_bits_stops_the_kernel() -> None:
 
 
 def test_a_clamped_sum_is_exact_up_to_the_last_number_of_64_bits() -> None:
-    tally, one = ColdTally("sum", 0, 1, 0, -5, 40), np.array([1])
-    largest = Summed(np.array([MOST]), one, 0, MOST)
+    tally, one = KernelTally("sum", 0, 1, 0, -5, 40), np.array([1])
+    largest = Summed(np.array([MAX_INT64]), one, 0, MAX_INT64)
     assert amount_of(tally, [largest], one)[0].tolist() == [40]
     with pytest.raises(OverflowError):
         amount_of(tally, [largest], one * 2)
@@ -182,10 +182,10 @@ CLAMPED = (Tally("sum", Ref("v0"), clamp=(0, 1)),)
 @pytest.mark.parametrize(("groups", "has_slot"), [(16, True), (17, False)])
 def test_only_few_stored_groups_without_a_filter_have_slots(groups: int, has_slot: bool) -> None:
     measure = Measure(None, (Key(Ref("k0"), 30),), CLAMPED, True, groups, 2)
-    cold = lower_cold(measure, KNOWN)
+    cold = lower_to_kernel(measure, KNOWN)
     assert cold is not None
     assert cold.has_slot is has_slot
     assert ("rr <= 2" in cold.sql, f"place <= {groups}" in cold.sql) == (True, True)
-    private = lower_cold(Measure(None, (Key(Ref("v1"), None),), CLAMPED, True, 2, 2), KNOWN)
+    private = lower_to_kernel(Measure(None, (Key(Ref("v1"), None),), CLAMPED, True, 2, 2), KNOWN)
     assert private is not None
     assert not private.has_slot

@@ -18,7 +18,7 @@ from sfumato.engines.duckdb.engine import DuckDBEngine
 from sfumato.engines.duckdb.worker_process import Child
 from sfumato.engines.shared import exit_causes
 from sfumato.engines.shared.cell_assembly import Layout
-from sfumato.engines.shared.driver_process import HeldDriver
+from sfumato.engines.shared.driver_process import DriverHandle
 from sfumato.engines.shared.exit_causes import cause_of, oom_kills
 from sfumato.query.measure import Measure, Tally
 from sfumato.query.printing.statements import Statement
@@ -145,8 +145,8 @@ def test_a_worker_that_never_began_has_read_no_row(
         engine.measure(table, ROWS)
     assert lost.value.cause == START
     assert lost.value.__context__ is None
-    with closing(HeldDriver("postgres.worker", {})) as held, pytest.raises(EngineLost) as lost:
-        held.measured({"do": "measure"}, Layout(1, 0, (0,)), 5)
+    with closing(DriverHandle("postgres.worker", {})) as held, pytest.raises(EngineLost) as lost:
+        held.measure({"do": "measure"}, Layout(1, 0, (0,)), 5)
     assert lost.value.cause == START
 
 

@@ -10,7 +10,7 @@ import pytest
 
 BEFORE = """
 import ctypes, json, os, resource, sys
-from sfumato.engines.shared.process_hardening import drop_output, harden_process
+from sfumato.engines.shared.process_hardening import disable_dumps, harden_process
 prctl = ctypes.CDLL(None).prctl
 before = prctl(3, 0, 0, 0, 0)
 """
@@ -42,7 +42,7 @@ class Libc:
         return -1
 
 ctypes.CDLL = lambda _: Libc()
-drop_output()
+disable_dumps()
 print("went on")
 """
 )

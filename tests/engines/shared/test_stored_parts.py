@@ -28,7 +28,7 @@ from sfumato.engines.shared.prepared_table import (
     read_prepared_table,
 )
 from sfumato.engines.shared.rank_path import lower_stored
-from sfumato.engines.shared.stored_parts import MOST_FIRSTS, lower_parts, parts_of
+from sfumato.engines.shared.stored_parts import MAX_PREFIX_SUMS, lower_parts, parts_of
 from sfumato.query.expression import Arithmetic, Compare, Constant, Expr, Literally, Ref
 from sfumato.query.measure import Key, Measure, PerPerson, Reduced, Tally
 from sfumato.vault.engine_port import PrepareOrder, SourceFile
@@ -260,9 +260,9 @@ def test_firsts_are_read_only_where_fewer_rows_count_than_are_stored(rows: int) 
 
 def test_a_card_of_many_groupings_and_numbers_has_no_firsts() -> None:
     number = next(column for column in CARD.columns if column.name == "v")
-    few = parts_of([number] * MOST_FIRSTS, 1, 9)
-    many = parts_of([number] * (MOST_FIRSTS + 1), 1, 9)
-    keyed = parts_of([CARD.columns[0], *[number] * (MOST_FIRSTS // 2 + 1)], 1, 9)
+    few = parts_of([number] * MAX_PREFIX_SUMS, 1, 9)
+    many = parts_of([number] * (MAX_PREFIX_SUMS + 1), 1, 9)
+    keyed = parts_of([CARD.columns[0], *[number] * (MAX_PREFIX_SUMS // 2 + 1)], 1, 9)
     assert [parts.least_rows for parts in (few, many, keyed)] == [1, 9, 9]
 
 

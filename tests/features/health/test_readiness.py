@@ -16,7 +16,7 @@ import pytest
 
 from sfumato.app.vault import OpenVault
 from sfumato.engines.duckdb.engine import DuckDBEngine
-from sfumato.engines.shared.driver_process import HeldDriver
+from sfumato.engines.shared.driver_process import DriverHandle
 from sfumato.features.health import service as readiness_module
 from sfumato.features.health.service import Readiness
 from sfumato.server.ipc.call_metrics import TIMED, UNWRITTEN, CallMetrics, to_nowhere
@@ -117,13 +117,16 @@ def test_one_looks_at_a_time_and_nobody_waits_for_it(vault: OpenVault) -> None:
 def test_an_engine_is_ready_where_a_process_can_be_started(
     monkeypatch: pytest.MonkeyPatch, vault: OpenVault
 ) -> None:
-    with closing(DuckDBEngine(SALT)) as engine, closing(HeldDriver("postgres.worker", {})) as held:
+    with (
+        closing(DuckDBEngine(SALT)) as engine,
+        closing(DriverHandle("postgres.worker", {})) as held,
+    ):
         assert engine.is_ready()
         assert engine.worker_pid() is None
-        assert held.can_begin(with_probe=False)
-        assert not held.can_begin(with_probe=True)  # there is no server
+        assert held.can_start(with_probe=False)
+        assert not held.can_start(with_probe=True)  # there is no server
         monkeypatch.setattr(sys, "executable", "/nowhere/python")
-        assert not held.can_begin(with_probe=False)
+        assert not held.can_start(with_probe=False)
 
 
 def test_what_may_have_rows_in_its_time_is_not_timed() -> None:

@@ -22,7 +22,7 @@ from sfumato.dp.anonymity.coded_table import Table
 from sfumato.dp.ports import IntegerArray
 from sfumato.dp.refusal import Bug, Refused
 from sfumato.engines.duckdb.training import learn_header, read_learnt
-from sfumato.engines.duckdb.worker_process import Child, Turn
+from sfumato.engines.duckdb.worker_process import Child, WorkerLock
 from sfumato.engines.ingest.prepare_order import (
     FOLDERS,
     folders_of,
@@ -43,7 +43,7 @@ from sfumato.engines.ingest.source_errors import (
 from sfumato.engines.ingest.value_census_reader import read_census
 from sfumato.engines.shared.atomic_publish import publish
 from sfumato.engines.shared.cell_assembly import Layout, read_cells
-from sfumato.engines.shared.cold_path import lower_cold
+from sfumato.engines.shared.cold_path import lower_to_kernel
 from sfumato.engines.shared.memory_scratch import MemoryScratch, check_sealable, work_for
 from sfumato.engines.shared.message_frames import Header
 from sfumato.engines.shared.prepared_table import (
@@ -54,7 +54,7 @@ from sfumato.engines.shared.prepared_table import (
     write_prepared_table,
 )
 from sfumato.engines.shared.rank_path import lower_stored
-from sfumato.engines.shared.stream_order import ONE_NUMBER, carried_out, here
+from sfumato.engines.shared.stream_order import ONE_NUMBER, carried_out, local_request
 from sfumato.query.measure import Cells, Measure
 from sfumato.query.printing.batched_counts import CountScan, count_scan, counts_of_scan
 from sfumato.query.printing.expressions import LONGEST, Secret
@@ -84,7 +84,7 @@ class CountRequest:
     """One COUNT query over a prepared table with at most `most_rows` rows."""
 
     table: str
-    look: CountScan
+    scan: CountScan
     most_rows: int
 
 
@@ -98,53 +98,55 @@ class CountBatcher:
 
     def __init__(self, ask: Callable[[str, Statement, Layout, int], bytes | None]) -> None:
         self._ask = ask
-        self._together: GroupCommit[CountRequest, Sealed[Cells]] = GroupCommit(
-            self._alone, self._several
+        self._queue: GroupCommit[CountRequest, Sealed[Cells]] = GroupCommit(
+            self._count_one, self._count_batch
         )
 
     def count(self, wanted: CountRequest) -> Sealed[Cells]:
         """Run one count, batched with all that wait; raise `EngineStopped` if it fails."""
-        if len(wanted.look.condition.sql) > _LONG:
-            return self._alone(wanted)
-        return self._together.run(wanted)
+        if len(wanted.scan.condition.sql) > _LONG:
+            return self._count_one(wanted)
+        return self._queue.run(wanted)
 
     def count_all(self, wanted: Sequence[CountRequest]) -> list[Outcome[Sealed[Cells]]]:
         """Run several counts in as few scans as possible; return a result or error for each."""
         ended: list[Outcome[Sealed[Cells]]] = []
-        for some in _goes(wanted):
-            ended += self._several(some)
+        for some in _batches(wanted):
+            ended += self._count_batch(some)
         return ended
 
-    def _alone(self, wanted: CountRequest) -> Sealed[Cells]:
+    def _count_one(self, wanted: CountRequest) -> Sealed[Cells]:
         found = self._counted([wanted])
         if found is None:
             raise EngineStopped
         return found[0]
 
-    def _several(self, wanted: Sequence[CountRequest]) -> Sequence[Outcome[Sealed[Cells]]]:
+    def _count_batch(self, wanted: Sequence[CountRequest]) -> Sequence[Outcome[Sealed[Cells]]]:
         places: defaultdict[tuple[str, str], list[int]] = defaultdict(list)
         for place, one in enumerate(wanted):
-            places[one.table, one.look.rows].append(place)
+            places[one.table, one.scan.rows].append(place)
         ended: dict[int, Outcome[Sealed[Cells]]] = {}
         for some in places.values():
-            ended |= zip(some, self._ended([wanted[place] for place in some]), strict=True)
+            ended |= zip(
+                some, self._count_or_errors([wanted[place] for place in some]), strict=True
+            )
         return [ended[place] for place in range(len(wanted))]
 
-    def _ended(self, wanted: Sequence[CountRequest]) -> Sequence[Outcome[Sealed[Cells]]]:
+    def _count_or_errors(self, wanted: Sequence[CountRequest]) -> Sequence[Outcome[Sealed[Cells]]]:
         try:
             found = self._counted(wanted)
         except EngineLost as error:
             cause = error.cause
             return [Outcome(error=EngineLost(cause)) for _ in wanted]
         if found is None and len(wanted) > 1:
-            return [self._ended([one])[0] for one in wanted]
+            return [self._count_or_errors([one])[0] for one in wanted]
         if found is None:
             return [Outcome(error=EngineStopped())]
         return [Outcome(cells) for cells in found]
 
     def _counted(self, wanted: Sequence[CountRequest]) -> list[Sealed[Cells]] | None:
-        text = counts_of_scan([one.look for one in wanted])
-        total = sum(one.look.times for one in wanted)
+        text = counts_of_scan([one.scan for one in wanted])
+        total = sum(one.scan.times for one in wanted)
         layout = Layout(1, 0, (0,) * total)
         statement = Statement(text.sql, text.bound, tuple(range(total)))
         most_rows = max(one.most_rows for one in wanted)
@@ -153,14 +155,14 @@ class CountBatcher:
         if cells is None:
             return None
         parts = iter(cells.parts)
-        return [Sealed(Cells(tuple(next(parts) for _ in range(one.look.times)))) for one in wanted]
+        return [Sealed(Cells(tuple(next(parts) for _ in range(one.scan.times)))) for one in wanted]
 
 
-def _goes(wanted: Sequence[CountRequest]) -> Iterator[Sequence[CountRequest]]:
+def _batches(wanted: Sequence[CountRequest]) -> Iterator[Sequence[CountRequest]]:
     """Split the counts into batches that fit in one statement; long conditions run alone."""
     some: list[CountRequest] = []
     for one in wanted:
-        is_long = len(one.look.condition.sql) > _LONG
+        is_long = len(one.scan.condition.sql) > _LONG
         if some and (is_long or len(some) == MAX_BATCH):
             yield some
             some = []
@@ -303,11 +305,11 @@ class DuckDBEngine:
         self._salt = _secret(salt)
         self._limits = Limits(memory_mb, threads, deadline_s, prepare_deadline_s, idle_s)
         self._idle = IdleTimeout(idle_s, self._rest)
-        self._shelter = shelter
-        self._turn = Turn()
+        self._encryption = shelter
+        self._lock = WorkerLock()
         self._child: Child | None = None
         self._child_mb = 0  # memory limit of the running worker
-        self._looks = CountBatcher(self._looked)
+        self._batcher = CountBatcher(self._run_scan)
 
     def measure(self, table: str, measure: Measure) -> Sealed[Cells]:
         """Compute a measure over a prepared table; return its cells, sealed.
@@ -315,9 +317,9 @@ class DuckDBEngine:
         Empty cells of public keys are zero. Any failure raises `EngineStopped`, or `EngineLost` if
         the host ended the worker. The exception has no details and no chained exception.
         """
-        look = _look_at(table, measure)
-        if look is not None:
-            return self._looks.count(look)
+        count = _count_request(table, measure)
+        if count is not None:
+            return self._batcher.count(count)
         place, layout = str(Path(table).absolute()), Layout.of(measure)
         way = _quick_way(measure, read_prepared_table(Path(table)))
         if way is None:
@@ -332,8 +334,8 @@ class DuckDBEngine:
         self, wanted: Sequence[tuple[str, Measure]]
     ) -> list[Sealed[Cells] | EngineStopped]:
         """Run several COUNT queries by one scan; return a result or exception for each."""
-        looks = [_look_at(*one) for one in wanted]
-        counted = self._looks.count_all([one for one in looks if one is not None])
+        looks = [_count_request(*one) for one in wanted]
+        counted = self._batcher.count_all([one for one in looks if one is not None])
         if len(counted) < len(looks):
             raise Bug("what is no count of rows is not counted with others")
         return [_gives(one) for one in counted]
@@ -345,11 +347,11 @@ class DuckDBEngine:
         """
 
         def ask(asked: Header) -> Sealed[Cells] | None:
-            with work_for(self._shelter, Path(str(asked["spill"]))) as spill:
+            with work_for(self._encryption, Path(str(asked["spill"]))) as spill:
                 said = {**asked, "spill": str(spill)}
                 return self._measured(said, ONE_NUMBER, order.most_rows)
 
-        return carried_out(order, here(order), ask)
+        return carried_out(order, local_request(order), ask)
 
     def split(self, order: SplitOrder) -> tuple[str, ...]:
         """Write one file of rows per block into the private target folder; return the paths."""
@@ -367,12 +369,12 @@ class DuckDBEngine:
         turns = 0 if order.study is None else order.study.turns
         return tuple(path_of_turn(order.target, turn) for turn in range(turns))
 
-    def room(self, table: str) -> int:
+    def free_disk_bytes(self, table: str) -> int:
         """Return the free disk space, in bytes, in the folder of a table."""
         return shutil.disk_usage(Path(table).parent).free
 
     def _write_blocks(self, order: SplitOrder, do: str) -> None:
-        if self._shelter is not None and order.study is not None:
+        if self._encryption is not None and order.study is not None:
             raise EngineStopped  # people's folders are never encrypted: a sealed vault has none
         spill = Path(order.target, "spill")
         spill.mkdir(mode=0o700)
@@ -397,7 +399,7 @@ class DuckDBEngine:
 
     def prepare(self, order: PrepareOrder) -> Prepared:
         """Prepare a source in a temporary folder, then publish its table and people's sketch."""
-        check_sealable(self._shelter, order.card)
+        check_sealable(self._encryption, order.card)
         target, sketch = (Path(path).absolute() for path in (order.target, order.sketch))
         for source in order.sources:
             if not Path(source.path).is_file():
@@ -406,7 +408,7 @@ class DuckDBEngine:
             place.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         out = Path(tempfile.mkdtemp(prefix=".prepare-", dir=target.parent))  # 0700
         try:
-            with work_for(self._shelter, out) as work:
+            with work_for(self._encryption, out) as work:
                 answer = self._prepared(order, work, out)
             if answer is None:
                 raise stopped()
@@ -428,7 +430,7 @@ class DuckDBEngine:
     def describe(self, source: str, inner_table: str | None) -> Described:
         """Guess the names and types of a source's columns, for a proposed card; never a value."""
         request: Header = {"do": "describe", "source": str(Path(source).absolute())}
-        with work_for(self._shelter, Path()) as work:
+        with work_for(self._encryption, Path()) as work:
             request |= {"inner_table": inner_table, "work": str(work)}
             answer = self._once(request, self._limits.deadline_of(0))
         if answer is None or answer[0].get("ok") is not True:
@@ -491,13 +493,13 @@ class DuckDBEngine:
 
     def close(self) -> None:
         """Stop the worker process."""
-        with self._turn.lock:
+        with self._lock.lock:
             self._idle.stop()
             self._end_worker()
 
     def _rest(self) -> None:
         """Stop the worker if its idle period has passed."""
-        with self._turn.lock:
+        with self._lock.lock:
             if self._idle.is_over():
                 self._end_worker()
 
@@ -520,7 +522,9 @@ class DuckDBEngine:
         finally:
             child.kill()
 
-    def _looked(self, table: str, statement: Statement, layout: Layout, rows: int) -> bytes | None:
+    def _run_scan(
+        self, table: str, statement: Statement, layout: Layout, rows: int
+    ) -> bytes | None:
         request = _measure_header(table, layout, {"statements": [statement_json(statement)]})
         return self._ask(request, self._limits.deadline_of(rows), self._limits.memory_of(rows))
 
@@ -534,7 +538,7 @@ class DuckDBEngine:
 
         Raise `EngineLost` if the host ended the worker, or if it could not start.
         """
-        with self._turn.lock:
+        with self._lock.lock:
             child = self._ready(memory_mb)
             answer = None if child is None else child.ask(request, deadline_s)
             if child is not None and answer is not None and answer[0].get("ok") is True:
@@ -571,7 +575,7 @@ class DuckDBEngine:
                 "memory_mb": memory_mb,
                 "threads": self._limits.threads,
                 "spill": spill,
-                "at_rest": None if self._shelter is None else self._shelter.said(),
+                "at_rest": None if self._encryption is None else self._encryption.said(),
             },
             _START_S,
         )
@@ -614,7 +618,7 @@ def _quick_way(measure: Measure, tables: tuple[PreparedTable, ...]) -> Header | 
     stored = lower_stored(measure, known)
     if stored is not None:
         return {"statements": [statement_json(statement) for statement in stored]}
-    cold = lower_cold(measure, known)
+    cold = lower_to_kernel(measure, known)
     return None if cold is None else {"statements": [], "cold": cold.as_json()}
 
 
@@ -624,11 +628,11 @@ def _gives(ended: Outcome[Sealed[Cells]]) -> Sealed[Cells] | EngineStopped:
     return ended.error if isinstance(ended.error, EngineLost) else EngineStopped()
 
 
-def _look_at(table: str, measure: Measure) -> CountRequest | None:
+def _count_request(table: str, measure: Measure) -> CountRequest | None:
     """Return the measure as a batchable COUNT request, or None if it is not one."""
-    look = count_scan(measure, "duckdb")
+    scan = count_scan(measure, "duckdb")
     return (
-        None if look is None else CountRequest(str(Path(table).absolute()), look, measure.most_rows)
+        None if scan is None else CountRequest(str(Path(table).absolute()), scan, measure.most_rows)
     )
 
 

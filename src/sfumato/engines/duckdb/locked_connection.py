@@ -31,7 +31,7 @@ def open_locked(database: str, room: Room, *, read_only: bool) -> duckdb.DuckDBP
     return connection
 
 
-def restore_settings(connection: duckdb.DuckDBPyConnection) -> None:
+def checkpoint(connection: duckdb.DuckDBPyConnection) -> None:
     """Checkpoint: write all data into the database file; fail if the disk is full.
 
     Closing the connection would checkpoint too, but ignores a failure. The rest would then stay in

@@ -18,7 +18,7 @@ import duckdb
 import numpy as np
 from numpy.typing import NDArray
 
-from sfumato.engines.duckdb.locked_connection import Room, open_locked, quoted, restore_settings
+from sfumato.engines.duckdb.locked_connection import Room, checkpoint, open_locked, quoted
 from sfumato.engines.ingest.source_files import paths_of
 from sfumato.engines.shared.cell_assembly import Columns
 from sfumato.engines.shared.message_frames import Header
@@ -118,7 +118,7 @@ def _written(room: Room, body: dict[str, Any], paths: tuple[str, ...], count: _C
             connection.execute(statement)
         count(connection)
         cells = _block(connection, body)
-        restore_settings(connection)
+        checkpoint(connection)
         return cells
     finally:
         connection.close()

@@ -29,7 +29,7 @@ from sfumato.engines.duckdb.sealed_rows import (
 )
 from sfumato.engines.kernel.contribution_bounding import add_up
 from sfumato.engines.shared.cell_assembly import Assembly, Layout, cells_bytes
-from sfumato.engines.shared.cold_path import Cold
+from sfumato.engines.shared.cold_path import KernelPlan
 from sfumato.engines.shared.disk_full import NO_SPACE, is_full
 from sfumato.engines.shared.message_frames import Header, framed, read_frame
 from sfumato.engines.shared.process_hardening import harden_process
@@ -88,7 +88,7 @@ def main() -> None:
     _keep_pages()
     threading.Thread(target=_leave_with_parent, args=(read,), daemon=True).start()
     start, _ = read_frame(lambda count: _exactly(read, count))
-    worker = _begun(start)
+    worker = _start_worker(start)
     _say(write, framed({"ok": True}))
     while True:
         request, _ = read_frame(lambda count: _exactly(read, count))
@@ -115,7 +115,7 @@ def _leave_with_parent(read: int) -> None:
     os._exit(1)
 
 
-def _begun(start: Header) -> Worker:
+def _start_worker(start: Header) -> Worker:
     room = Room(
         int(str(start["memory_mb"])), int(str(start["threads"])), str(start.get("spill", "")), ()
     )
@@ -126,7 +126,7 @@ def _begun(start: Header) -> Worker:
 
 def _answer(worker: Worker, request: Header) -> bytes:
     try:
-        return _DEEDS[str(request["do"])](worker, request)
+        return _HANDLERS[str(request["do"])](worker, request)
     except Exception:  # noqa: BLE001  # any error text may quote a value, so none is passed on
         return framed({"ok": False})
 
@@ -135,7 +135,7 @@ def _measure(worker: Worker, request: Header) -> bytes:
     connection = worker.open(str(request["table"]))
     assembly = Assembly(Layout.read(request["layout"]))
     if request.get("cold") is not None:
-        cold = Cold.read(request["cold"])
+        cold = KernelPlan.read(request["cold"])
         tallies = range(len(cold.tallies))
         assembly.add(tallies, add_up(connection, cold, worker.salt, worker.room.threads))
     for statement in _list(request["statements"]):
@@ -149,19 +149,19 @@ def _prepare(worker: Worker, request: Header) -> bytes:
 
     room, salt, rest = worker.room, worker.salt, worker.rest
     if rest is not None:
-        return _told_of_space(lambda: prepared_sealed(rest, room, salt, request))
-    return _told_of_space(lambda: prepare(room, salt, request))
+        return _report_full_disk(lambda: prepared_sealed(rest, room, salt, request))
+    return _report_full_disk(lambda: prepare(room, salt, request))
 
 
-def _told_of_space(work: Callable[[], Header]) -> bytes:
+def _report_full_disk(work: Callable[[], Header]) -> bytes:
     """Run an owner's request; answer a full disk with a refusal that does not blame the source."""
-    said = NO_SPACE
+    answer = NO_SPACE
     try:
-        said = work()
+        answer = work()
     except (OSError, duckdb.Error) as error:
         if not is_full(error):
             raise
-    return framed({"ok": True, **said})
+    return framed({"ok": True, **answer})
 
 
 def _take(worker: Worker, request: Header) -> bytes:
@@ -221,8 +221,8 @@ def _describe(worker: Worker, request: Header) -> bytes:
 
     room, rest = worker.room, worker.rest
     if rest is not None:
-        return _told_of_space(lambda: described_sealed(rest, room, request))
-    return _told_of_space(lambda: column_types(room, request))
+        return _report_full_disk(lambda: described_sealed(rest, room, request))
+    return _report_full_disk(lambda: column_types(room, request))
 
 
 def _count(worker: Worker, request: Header) -> bytes:
@@ -232,7 +232,7 @@ def _count(worker: Worker, request: Header) -> bytes:
     return framed({"ok": True, **header}, body)
 
 
-_DEEDS: Final[dict[str, Callable[[Worker, Header], bytes]]] = {
+_HANDLERS: Final[dict[str, Callable[[Worker, Header], bytes]]] = {
     "measure": _measure,
     "prepare": _prepare,
     "describe": _describe,

@@ -79,7 +79,7 @@ class Child(ChildProcess):
             self._process.returncode = 0  # the parent waits for it, not this process
 
 
-class Turn:
+class WorkerLock:
     """Lock that serialises threads at one worker; it is unlocked in a forked process.
 
     The fork handler replaces the lock. If threads replaced it on first use, two threads could
@@ -89,16 +89,16 @@ class Turn:
     def __init__(self) -> None:
         """Create an unlocked lock."""
         self.lock = threading.Lock()
-        _TURNS.add(self)
+        _LOCKS.add(self)
 
 
 _CHILDREN: Final[weakref.WeakSet[Child]] = weakref.WeakSet()
-_TURNS: Final[weakref.WeakSet[Turn]] = weakref.WeakSet()
+_LOCKS: Final[weakref.WeakSet[WorkerLock]] = weakref.WeakSet()
 
 
 def _forget_after_fork() -> None:
     """Close the parent's worker pipes after a fork; else a fork would keep the workers alive."""
-    for turn in list(_TURNS):
+    for turn in list(_LOCKS):
         turn.lock = threading.Lock()
     for child in list(_CHILDREN):
         child.forget()

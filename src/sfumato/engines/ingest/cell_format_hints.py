@@ -11,7 +11,7 @@ from datetime import datetime
 from typing import Final
 
 from sfumato.engines.ingest.cell_format_sql import date_pattern
-from sfumato.engines.ingest.csv_layout import NOTHING
+from sfumato.engines.ingest.csv_layout import MISSING_MARKERS
 from sfumato.vault.card.cell_formats import PLAIN, THOUSANDS, NumberFormat
 from sfumato.vault.card.columns import Column
 
@@ -31,7 +31,7 @@ _SHORT_YEAR: Final = re.compile(r"\d{1,2}[-./]\d{1,2}[-./]\d{2}")
 
 def hint_of(column: Column, texts: Sequence[str]) -> str:
     """Return a hint which card setting would parse the texts of a column; "" if none is known."""
-    filled = [text for text in texts if text.casefold() not in NOTHING]
+    filled = [text for text in texts if text.casefold() not in MISSING_MARKERS]
     words = []
     if column.is_numeric:
         words.append(_number_hint(column, filled))

@@ -13,7 +13,7 @@ from sfumato.dp.refusal import Refused
 from sfumato.engines.duckdb.locked_connection import Room, open_locked
 from sfumato.engines.ingest.cell_format_hints import are_like_thousands, formats_of_dates
 from sfumato.engines.ingest.csv_layout import (
-    NOTHING,
+    MISSING_MARKERS,
     check_column_names,
     guessed_encoding,
     is_text_file,
@@ -93,7 +93,7 @@ def _texts(connection: duckdb.DuckDBPyConnection, column: str) -> list[str]:
 
 
 def _said(names: Sequence[str], texts: Sequence[Sequence[str]], encoding: str) -> Header:
-    found = [_type([t for t in column if t.casefold() not in NOTHING]) for column in texts]
+    found = [_type([t for t in column if t.casefold() not in MISSING_MARKERS]) for column in texts]
     has_commas = any(formats.get("decimal") == "," for _, formats in found)
     columns = [
         [name, kind, _COMMA_AND_POINT if has_commas and formats == _POINT else formats]

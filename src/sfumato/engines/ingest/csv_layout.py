@@ -29,7 +29,7 @@ _NUMBER: Final = re.compile(
 )
 _DAY: Final = re.compile(r"\d{1,4}[-./]\d{1,2}[-./]\d{1,4}([ T]\d{1,2}:\d{2}.*)?")
 _ADDRESS: Final = re.compile(r"[^@\s]+@[^@\s]+\.[^@\s]+")
-NOTHING: Final = frozenset(  # well-known missing-value markers
+MISSING_MARKERS: Final = frozenset(  # well-known missing-value markers
     {
         "", "-", "--", ".", "?", "na", "n/a", "#n/a", "#na", "nan", "null", "none", "nil", "nd",
         "n.d.", "missing", "unknown", "k.a.", "k. a.", "k.a", "keine angabe", "unbekannt", "n.b.",
@@ -211,7 +211,7 @@ def _separator(text: str) -> str:
 def _check_beginning(text: str, found: Mapping[str, Sequence[int]]) -> None:
     """Refuse a file with lines before the header: they would become a column name."""
     cells = [record[0].strip() for record in _records(text, "\0")][1:]
-    if all(_NUMBER.fullmatch(cell) or cell.casefold() in NOTHING for cell in cells):
+    if all(_NUMBER.fullmatch(cell) or cell.casefold() in MISSING_MARKERS for cell in cells):
         return  # numbers with decimal commas
     for sizes in found.values():
         if sizes[-1] > 1 and sizes.count(sizes[-1]) > len(sizes) / 2:
@@ -263,11 +263,11 @@ def check_header(names: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     typed = [
         (cell, kind)
         for cell, kind in zip(cells, kinds, strict=True)
-        if kind is not None and cell.casefold() not in NOTHING
+        if kind is not None and cell.casefold() not in MISSING_MARKERS
     ]
     is_all_typed = bool(typed) and all(_is_of(cell, kind) for cell, kind in typed)
     recurs = any(
-        kind is None and cell.casefold() not in NOTHING and cell in column
+        kind is None and cell.casefold() not in MISSING_MARKERS and cell in column
         for cell, kind, column in zip(cells, kinds, columns, strict=True)
     )
     is_row_alone = not rows and any(_NUMBER.fullmatch(c) or _DAY.fullmatch(c) for c in cells)
@@ -313,7 +313,7 @@ def _check_no_names(record: Sequence[str], rows: Sequence[Sequence[str]], file: 
         for cell, name in zip(cells, file.names or (), strict=True)
     )
     untyped = [
-        cell.casefold() not in NOTHING and not _is_of(cell, kind)
+        cell.casefold() not in MISSING_MARKERS and not _is_of(cell, kind)
         for cell, kind in zip(cells, kinds, strict=True)
         if kind is not None
     ]
@@ -330,7 +330,7 @@ def _check_no_names(record: Sequence[str], rows: Sequence[Sequence[str]], file: 
 
 def _kind(column: set[str]) -> re.Pattern[str] | None:
     """Return the pattern, number or date, that all values of a column match; else None."""
-    values = [value for value in column if value.casefold() not in NOTHING]
+    values = [value for value in column if value.casefold() not in MISSING_MARKERS]
     if not values:
         return None
     return next((p for p in (_NUMBER, _DAY) if all(p.fullmatch(v) for v in values)), None)

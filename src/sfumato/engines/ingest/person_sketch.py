@@ -228,13 +228,15 @@ def take_sketch(
     )
     connection.execute(f"CREATE OR REPLACE TEMP VIEW plain AS SELECT {cells} FROM texts")
     guesses = _guesses(connection, width)
-    naming = [i for i in range(width) if i == unit or _may_name(connection, i, guesses[i])]
-    telling = [i for i in range(width) if i not in naming and guesses[i][0] > 1]
-    telling = sorted(telling, key=lambda i: -guesses[i][0])[:_PAIRED]
+    identifiers = [i for i in range(width) if i == unit or _may_identify(connection, i, guesses[i])]
+    quasi_identifiers = [i for i in range(width) if i not in identifiers and guesses[i][0] > 1]
+    quasi_identifiers = sorted(quasi_identifiers, key=lambda i: -guesses[i][0])[:_PAIRED]
     rows = _rows(connection, width, salt)
-    _mark(connection, [*naming, *telling], salt)
-    columns = tuple(_column(connection, i) for i in naming)
-    parts = tuple(p for p in _parts(connection, naming, telling) if len(p.marks) >= FEW)
+    _mark(connection, [*identifiers, *quasi_identifiers], salt)
+    columns = tuple(_column(connection, i) for i in identifiers)
+    parts = tuple(
+        p for p in _parts(connection, identifiers, quasi_identifiers) if len(p.marks) >= FEW
+    )
     connection.execute("DROP TABLE marked")
     return Sketch((rows,), columns, parts)
 
@@ -275,7 +277,7 @@ def _guesses(connection: duckdb.DuckDBPyConnection, width: int) -> list[tuple[in
     return [found[2 * i : 2 * i + 2] for i in range(width)]
 
 
-def _may_name(connection: duckdb.DuckDBPyConnection, place: int, guess: Sequence[int]) -> bool:
+def _may_identify(connection: duckdb.DuckDBPyConnection, place: int, guess: Sequence[int]) -> bool:
     if guess[0] < (_NEAR_UNIQUE - 0.2) * guess[1]:
         return False
     numbers = _numbers(connection, place)
@@ -302,14 +304,16 @@ def _numbers(connection: duckdb.DuckDBPyConnection, place: int) -> _Numbers:
 
 
 def _parts(
-    connection: duckdb.DuckDBPyConnection, naming: Sequence[int], telling: Sequence[int]
+    connection: duckdb.DuckDBPyConnection,
+    identifiers: Sequence[int],
+    quasi_identifiers: Sequence[int],
 ) -> Iterator[Fingerprint]:
-    singles = {i: _part(connection, f"m{i} >> 2") for i in (*naming, *telling)}
-    for i in telling:
+    singles = {i: _part(connection, f"m{i} >> 2") for i in (*identifiers, *quasi_identifiers)}
+    for i in quasi_identifiers:
         if _is_even(singles[i]) and _numbers(connection, i).are_a_run(_NEARLY_ALL):
             del singles[i]
     yield from singles.values()
-    for i, j in combinations([i for i in telling if i in singles], 2):
+    for i, j in combinations([i for i in quasi_identifiers if i in singles], 2):
         yield _part(connection, f"((m{i} >> 2) + (m{j} >> 2)) & {_END - 1}")
 
 

@@ -13,7 +13,7 @@ from typing import Final
 import duckdb
 
 from sfumato.dp.refusal import Refused
-from sfumato.engines.duckdb.locked_connection import Room, open_locked, restore_settings
+from sfumato.engines.duckdb.locked_connection import Room, checkpoint, open_locked
 from sfumato.engines.ingest.bids_folders import take_folders
 from sfumato.engines.ingest.cell_format_sql import plain_spelling
 from sfumato.engines.ingest.cell_report import Cell, beyond, cells_report, staged, with_cuts
@@ -170,7 +170,7 @@ def _prepared(room: Room, salt: str, message: Header) -> Header:
     connection = open_locked(str(Path(order.work, "rows.duckdb")), room, read_only=False)
     try:
         people, report = _made(connection, order, salt)
-        restore_settings(connection)
+        checkpoint(connection)
         return {"same_people": list(people), "report": report_json(report)}
     finally:
         connection.close()

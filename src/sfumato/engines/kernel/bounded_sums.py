@@ -13,38 +13,38 @@ from numpy.typing import NDArray
 
 from sfumato.dp.refusal import Bug
 from sfumato.engines.kernel.row_arrays import (
-    MOST,
+    INDEX_BITS,
+    MAX_INT64,
     ORDER_BITS,
-    PLACE_BITS,
+    Int64Array,
     Part,
-    Places,
+    RowIndexes,
     Rows,
+    SortKeys,
     Summed,
-    Whole,
-    Words,
 )
-from sfumato.engines.shared.cold_path import NULL, Cold, ColdTally
+from sfumato.engines.shared.cold_path import NULL, KernelPlan, KernelTally
 
 _EXACT: Final = 2**53  # below this bound, float64 adds integers exactly
 _U: Final = np.uint64
 
 
-def part_of(rows: Rows, cold: Cold, cells: int | None) -> Part:
+def part_of(rows: Rows, cold: KernelPlan, cells: int | None) -> Part:
     """Bound these persons to `max_groups` cells and `max_rows` rows per cell; return their sums."""
-    place, head = _sorted(rows)
-    begins = _begins(place, head, rows.cell)
+    rows_sorted, head = _sorted(rows)
+    begins = _begins(rows_sorted, head, rows.cell)
     if rows.order is not None:
-        place, begins = _chosen(place, head, begins, cold.max_groups)
-    sizes = np.diff(np.append(begins, len(place)))
+        rows_sorted, begins = _chosen(rows_sorted, head, begins, cold.max_groups)
+    sizes = np.diff(np.append(begins, len(rows_sorted)))
     if len(sizes) and int(sizes.max()) > cold.max_rows:
-        place, begins, sizes = _first_rows(place, begins, sizes, cold.max_rows)
-    firsts = place[begins]
-    cell = np.zeros(len(begins), np.int64) if rows.cell is None else rows.cell[firsts]
-    amounts, most = _amounts(rows, cold, place, begins, sizes)
-    return by_cell(cell, tuple(key[firsts] for key in rows.keys), amounts, most, cells)
+        rows_sorted, begins, sizes = _first_rows(rows_sorted, begins, sizes, cold.max_rows)
+    first_rows = rows_sorted[begins]
+    cell = np.zeros(len(begins), np.int64) if rows.cell is None else rows.cell[first_rows]
+    amounts, most = _amounts(rows, cold, rows_sorted, begins, sizes)
+    return by_cell(cell, tuple(key[first_rows] for key in rows.keys), amounts, most, cells)
 
 
-def _sorted(rows: Rows) -> tuple[Places, Words]:
+def _sorted(rows: Rows) -> tuple[RowIndexes, SortKeys]:
     """Sort the rows by person, cell order and row index.
 
     Return the sorted row indexes, and for each row a word of its person and cell order.
@@ -54,24 +54,24 @@ def _sorted(rows: Rows) -> tuple[Places, Words]:
         words |= rows.order
     elif rows.cell is not None:
         words = _unchosen(rows.person, rows.cell)
-    words <<= _U(PLACE_BITS)
+    words <<= _U(INDEX_BITS)
     words |= np.arange(len(rows), dtype=_U)
     words.sort(kind="stable")  # fast here: the rows already are grouped by person
-    place = (words & _U((1 << PLACE_BITS) - 1)).astype(np.intp)
-    words >>= _U(PLACE_BITS)
+    indexes = (words & _U((1 << INDEX_BITS) - 1)).astype(np.intp)
+    words >>= _U(INDEX_BITS)
     if rows.order is not None and rows.cell is not None:
-        _parted(place, words, rows.cell)
-    return place, words
+        _parted(indexes, words, rows.cell)
+    return indexes, words
 
 
-def _unchosen(person: Words, cell: Whole) -> Words:
+def _unchosen(person: SortKeys, cell: Int64Array) -> SortKeys:
     """Return sort words for cells that are all kept: the order only has to separate cells."""
     if int(cell.max()) < 1 << ORDER_BITS:
         return (person << _U(ORDER_BITS)) | cell.astype(_U)
     raise Bug("more public cells than a question may have")
 
 
-def _parted(place: Places, head: Words, cell: Whole) -> None:
+def _parted(place: RowIndexes, head: SortKeys, cell: Int64Array) -> None:
     """Resolve ties of the cell order: sort such cells of one person by their value."""
     cells = cell[place]
     mixed_up = (head[1:] == head[:-1]) & (cells[1:] != cells[:-1])
@@ -82,7 +82,7 @@ def _parted(place: Places, head: Words, cell: Whole) -> None:
     place[which] = some[np.lexsort((some, cell[some], head[which]))]
 
 
-def _begins(place: Places, head: Words, cell: Whole | None) -> Places:
+def _begins(place: RowIndexes, head: SortKeys, cell: Int64Array | None) -> RowIndexes:
     """Return the start index of each person's cells in the sorted rows."""
     new = np.ones(len(place), bool)
     np.not_equal(head[1:], head[:-1], out=new[1:])
@@ -92,7 +92,9 @@ def _begins(place: Places, head: Words, cell: Whole | None) -> Places:
     return np.flatnonzero(new)
 
 
-def _chosen(place: Places, head: Words, begins: Places, max_groups: int) -> tuple[Places, Places]:
+def _chosen(
+    place: RowIndexes, head: SortKeys, begins: RowIndexes, max_groups: int
+) -> tuple[RowIndexes, RowIndexes]:
     """Keep the rows of each person's first `max_groups` cells; return them and cell starts."""
     person = head[begins] >> _U(ORDER_BITS)
     keep = np.ones(len(begins), bool)
@@ -105,8 +107,8 @@ def _chosen(place: Places, head: Words, begins: Places, max_groups: int) -> tupl
 
 
 def _first_rows(
-    place: Places, begins: Places, sizes: Places, max_rows: int
-) -> tuple[Places, Places, Places]:
+    place: RowIndexes, begins: RowIndexes, sizes: RowIndexes, max_rows: int
+) -> tuple[RowIndexes, RowIndexes, RowIndexes]:
     """Keep the first `max_rows` rows of each cell; return them with new starts and sizes."""
     nth = np.arange(len(place)) - np.repeat(begins, sizes)
     sizes = np.minimum(sizes, max_rows)
@@ -114,8 +116,8 @@ def _first_rows(
 
 
 def _amounts(
-    rows: Rows, cold: Cold, place: Places, begins: Places, sizes: Places
-) -> tuple[list[Whole], list[int]]:
+    rows: Rows, cold: KernelPlan, place: RowIndexes, begins: RowIndexes, sizes: RowIndexes
+) -> tuple[list[Int64Array], list[int]]:
     """Compute each tally for each person's cells, and an upper bound of any sum of them."""
     values = [_summed(column[place], begins) for column in rows.values]
     amounts, most = [], []
@@ -126,7 +128,7 @@ def _amounts(
     return amounts, most
 
 
-def _summed(column: NDArray[Any], begins: Places) -> Summed:
+def _summed(column: NDArray[Any], begins: RowIndexes) -> Summed:
     if not len(begins):
         nothing = np.zeros(0, np.int64)
         return Summed(nothing, nothing, 0, 0)
@@ -144,7 +146,9 @@ def _summed(column: NDArray[Any], begins: Places) -> Summed:
     return Summed(total, count, least, max(largest, least))
 
 
-def amount_of(tally: ColdTally, values: Sequence[Summed], sizes: Places) -> tuple[Whole, int]:
+def amount_of(
+    tally: KernelTally, values: Sequence[Summed], sizes: RowIndexes
+) -> tuple[Int64Array, int]:
     """Compute a tally for each person's cells, and the bound of one row's effect on it.
 
     Intermediate int64 results may wrap around. That is harmless, as long as the final result fits.
@@ -162,7 +166,7 @@ def amount_of(tally: ColdTally, values: Sequence[Summed], sizes: Places) -> tupl
             bound = _most_of_a_row(tally, value)
             if tally.low is None or tally.high is None:
                 return amount, bound
-            if bound * int(sizes.max(initial=0)) > MOST:
+            if bound * int(sizes.max(initial=0)) > MAX_INT64:
                 raise OverflowError
             clamped = np.clip(amount, tally.low, tally.high)
             clamped[value.count == 0] = 0  # an empty sum is 0, not clamped (soundness rule 15)
@@ -171,7 +175,7 @@ def amount_of(tally: ColdTally, values: Sequence[Summed], sizes: Places) -> tupl
             raise Bug("a kernel cannot add this up")
 
 
-def _most_of_a_row(tally: ColdTally, value: Summed) -> int:
+def _most_of_a_row(tally: KernelTally, value: Summed) -> int:
     """Return the largest absolute amount that a row adds to the sum; 1 if no row has a value.
 
     Without values the offset must not count. Otherwise an overflow error could reveal that a person
@@ -183,18 +187,19 @@ def _most_of_a_row(tally: ColdTally, value: Summed) -> int:
 
 
 def by_cell(
-    cell: Whole,
+    cell: Int64Array,
     keys: tuple[NDArray[Any], ...],
-    amounts: Sequence[Whole],
+    amounts: Sequence[Int64Array],
     most: Sequence[int],
     cells: int | None,
 ) -> Part:
     """Sum the persons' amounts per cell; raise `OverflowError` if a sum could pass 63 bits."""
-    if any(bound > MOST for bound in most):
+    if any(bound > MAX_INT64 for bound in most):
         raise OverflowError
     if cells is not None:
         sums = [
-            into(cell, amount, cells, bound) for amount, bound in zip(amounts, most, strict=True)
+            add_into_cells(cell, amount, cells, bound)
+            for amount, bound in zip(amounts, most, strict=True)
         ]
         return Part((), tuple(sums), tuple(most))
     order = np.argsort(cell, kind="stable")
@@ -205,10 +210,10 @@ def by_cell(
     return Part(tuple(key[firsts] for key in keys), tuple(sums), tuple(most))
 
 
-def into(cell: Whole, amount: Whole, cells: int, most: int) -> Whole:
+def add_into_cells(cell: Int64Array, amount: Int64Array, cells: int, bound: int) -> Int64Array:
     if not len(cell):
         return np.zeros(cells, np.int64)
-    if most < _EXACT:
+    if bound < _EXACT:
         return np.bincount(cell, weights=amount, minlength=cells).astype(np.int64)
     sums = np.zeros(cells, np.int64)
     np.add.at(sums, cell, amount)

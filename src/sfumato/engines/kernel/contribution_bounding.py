@@ -21,22 +21,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sfumato.dp.refusal import Bug
-from sfumato.engines.kernel.bounded_sums import amount_of, by_cell, into, part_of
+from sfumato.engines.kernel.bounded_sums import add_into_cells, amount_of, by_cell, part_of
 from sfumato.engines.kernel.keyed_order import Hashing, person_keys, text_keys
 from sfumato.engines.kernel.row_arrays import (
-    MOST,
+    INDEX_BITS,
+    MAX_INT64,
     PERSON_BITS,
-    PLACE_BITS,
     Columns,
+    Int64Array,
     Part,
-    Places,
+    RowIndexes,
     Rows,
+    SortKeys,
     Summed,
-    Whole,
-    Words,
-    chooses,
+    must_choose_cells,
 )
-from sfumato.engines.shared.cold_path import MOST_SLOTS, NULL, Cold, ColdKey
+from sfumato.engines.shared.cold_path import MAX_SLOTS, NULL, KernelKey, KernelPlan
 from sfumato.engines.shared.prepared_table import CROWD_BITS
 
 # --- Summing by stored ranks without sorting: one bit set per person has the person's groups
@@ -46,7 +46,7 @@ _BITS: Final = 64
 _U: Final = np.uint64
 
 
-def by_bits(columns: Columns, cold: Cold, cells: int) -> tuple[Part, Columns]:
+def by_bits(columns: Columns, cold: KernelPlan, cells: int) -> tuple[Part, Columns]:
     """Sum most persons' rows by bit sets; return the sums, and the rows of all other persons.
 
     A person's groups are the bits of one word, at their stored ranks. The lowest `max_groups` set
@@ -78,7 +78,7 @@ def _word(cells: int) -> type[np.unsignedinteger[Any]]:
     return next((w for w in (np.uint8, np.uint16, np.uint32) if cells < 8 * w().itemsize), _U)
 
 
-def _odd(columns: Columns, cold: Cold, cells: int) -> NDArray[np.bool_]:
+def _odd(columns: Columns, cold: KernelPlan, cells: int) -> NDArray[np.bool_]:
     """Flag rows whose person needs sorting: a row beyond `max_rows`, or a rank beyond 63.
 
     No rank exceeds the number of cells, so few cells need no test of ranks.
@@ -90,8 +90,8 @@ def _odd(columns: Columns, cold: Cold, cells: int) -> NDArray[np.bool_]:
 def _odd_ones(
     columns: Columns,
     odd: NDArray[np.bool_],
-    begins: Places,
-    sizes: Places,
+    begins: RowIndexes,
+    sizes: RowIndexes,
     limit: NDArray[np.uint8],
 ) -> Columns:
     """Return all rows of the flagged persons, and set their `limit` to 0 so none counts here."""
@@ -103,18 +103,18 @@ def _odd_ones(
     return {name: column[others] for name, column in columns.items()}
 
 
-def _persons_of(person: NDArray[Any]) -> tuple[Places, Places]:
+def _persons_of(person: NDArray[Any]) -> tuple[RowIndexes, RowIndexes]:
     """Return the start index and the number of each person's rows."""
     begins = np.concatenate(([0], np.flatnonzero(person[1:] != person[:-1]) + 1))
     return begins, np.diff(begins, append=len(person))
 
 
-def _nothing(cold: Cold, cells: int) -> Part:
+def _nothing(cold: KernelPlan, cells: int) -> Part:
     zero = np.zeros(cells, np.int64)
     return Part((), tuple(zero for _ in cold.tallies), tuple(0 for _ in cold.tallies))
 
 
-def _first_dropped(masks: Words, max_groups: int) -> NDArray[np.uint8]:
+def _first_dropped(masks: SortKeys, max_groups: int) -> NDArray[np.uint8]:
     """Return the rank of each person's first group that is dropped; 255 if none is."""
     for _ in range(max_groups):
         masks = masks & (masks - (masks > 0))
@@ -123,7 +123,7 @@ def _first_dropped(masks: Words, max_groups: int) -> NDArray[np.uint8]:
     return np.where(masks == 0, np.uint8(255), places).astype(np.uint8)
 
 
-def by_stored_slot(columns: Columns, cold: Cold, ends: tuple[int, int], cells: int) -> Part:
+def by_stored_slot(columns: Columns, cold: KernelPlan, ends: tuple[int, int], cells: int) -> Part:
     """Sum a range of persons whose rows the SQL has already bounded by stored ranks."""
     low, high = ends
     values = [columns[f"w{i}"] for i in range(cold.values)]
@@ -135,7 +135,11 @@ def by_stored_slot(columns: Columns, cold: Cold, ends: tuple[int, int], cells: i
 
 
 def by_slot(
-    cell: Whole, values: Sequence[NDArray[Any]], cold: Cold, slots: tuple[Whole, int], cells: int
+    cell: Int64Array,
+    values: Sequence[NDArray[Any]],
+    cold: KernelPlan,
+    slots: tuple[Int64Array, int],
+    cells: int,
 ) -> Part:
     """Sum rows per slot, then per cell; a slot is one group of one person."""
     slot, many = slots
@@ -152,7 +156,9 @@ def by_slot(
     return by_cell(cell_of[there].astype(np.int64), (), amounts, most, cells)
 
 
-def _in_slots(column: NDArray[Any], slot: Whole, sizes: Places, there: Places) -> Summed:
+def _in_slots(
+    column: NDArray[Any], slot: Int64Array, sizes: RowIndexes, there: RowIndexes
+) -> Summed:
     """Sum and count a column's values per slot, for the non-empty slots `there`."""
     slots, counts = len(sizes), sizes
     if column.dtype == np.bool_:
@@ -166,11 +172,11 @@ def _in_slots(column: NDArray[Any], slot: Whole, sizes: Places, there: Places) -
     if not len(column):
         return Summed(count, count, 0, 0)
     least, largest = int(column.min()), int(column.max())
-    total = into(slot, column, slots, max(abs(least), abs(largest)) * len(column))
+    total = add_into_cells(slot, column, slots, max(abs(least), abs(largest)) * len(column))
     return Summed(total[there], count, least, largest)
 
 
-def _by_row(cell: Whole, values: Sequence[NDArray[Any]], cold: Cold, cells: int) -> Part:
+def _by_row(cell: Int64Array, values: Sequence[NDArray[Any]], cold: KernelPlan, cells: int) -> Part:
     """Sum rows per cell directly, where no tally depends on a person's rows as a whole."""
     cell = cell.astype(np.intp)
     sizes = np.bincount(cell, minlength=cells)
@@ -181,7 +187,7 @@ def _by_row(cell: Whole, values: Sequence[NDArray[Any]], cold: Cold, cells: int)
         amount, bound = amount_of(tally, summed, sizes)
         tallies.append(amount)
         most.append(bound * len(cell))
-    if any(bound > MOST for bound in most):
+    if any(bound > MAX_INT64 for bound in most):
         raise OverflowError
     return Part((), tuple(tallies), tuple(most))
 
@@ -192,13 +198,15 @@ _VALUE: Final = re.compile(r"w[0-9]+")
 _EPOCH: Final = datetime(1970, 1, 1)
 
 
-def add_up(connection: duckdb.DuckDBPyConnection, cold: Cold, salt: str, threads: int) -> Columns:
+def add_up(
+    connection: duckdb.DuckDBPyConnection, cold: KernelPlan, salt: str, threads: int
+) -> Columns:
     """Run a kernel plan over all ranges; return the result columns.
 
     The columns are `cell` for public keys, or g0, g1, ... for private keys; then t0, t1, ...
     """
     hashing = Hashing(salt, text_keys(connection, cold))
-    ranges = person_ranges(connection, cold.crowds)
+    ranges = person_ranges(connection, cold.row_counts_table)
     cells = _codes(connection, cold) if cold.cells is None else cold.cells
 
     def part(low_high: tuple[int, int]) -> list[Part]:
@@ -210,11 +218,11 @@ def add_up(connection: duckdb.DuckDBPyConnection, cold: Cold, salt: str, threads
         if cold.cells is not None:
             return dense(parts, cold, cold.cells)
         if cells is not None:
-            return _named(connection, inhabited(dense(parts, cold, cells), cold), cold)
+            return _named(connection, without_empty_cells(dense(parts, cold, cells), cold), cold)
         return _named(connection, merged([*parts], cold), cold)
 
 
-def _codes(connection: duckdb.DuckDBPyConnection, cold: Cold) -> int | None:
+def _codes(connection: duckdb.DuckDBPyConnection, cold: KernelPlan) -> int | None:
     """Return the number of codes of a single private text key, if cells can be numbered by code.
 
     This needs a count of people, by which empty cells are removed later. Return None otherwise.
@@ -255,7 +263,7 @@ def person_ranges(connection: duckdb.DuckDBPyConnection, crowds: str) -> list[tu
 
 def _range_parts(  # noqa: PLR0913, PLR0917  # runs in a thread
     cursor: duckdb.DuckDBPyConnection,
-    cold: Cold,
+    cold: KernelPlan,
     hashing: Hashing,
     cells: int | None,
     low: int,
@@ -264,7 +272,7 @@ def _range_parts(  # noqa: PLR0913, PLR0917  # runs in a thread
     found = cursor.execute(cold.sql, [*cold.parameters, low, high]).fetchnumpy()
     columns = {name: _plain(name, column) for name, column in found.items()}
 
-    def order(some: Columns) -> Words:
+    def order(some: Columns) -> SortKeys:
         return hashing.order(person_keys(cursor, low, high), some, cold, low)
 
     return parts_of(columns, cold, cells, (low, high), order)
@@ -272,10 +280,10 @@ def _range_parts(  # noqa: PLR0913, PLR0917  # runs in a thread
 
 def parts_of(
     columns: Columns,
-    cold: Cold,
+    cold: KernelPlan,
     cells: int | None,
     ends: tuple[int, int],
-    ordered: Callable[[Columns], Words],
+    ordered: Callable[[Columns], SortKeys],
 ) -> list[Part]:
     """Bound and sum the persons of a range; `ordered` computes the cell order if none is stored."""
     if cold.has_slot and cells is not None:
@@ -283,7 +291,7 @@ def parts_of(
     if not len(columns["person"]):
         return []
     parts: list[Part] = []
-    if cold.has_rank and cells is not None and cold.max_groups <= MOST_SLOTS:
+    if cold.has_rank and cells is not None and cold.max_groups <= MAX_SLOTS:
         part, columns = by_bits(columns, cold, cells)
         parts.append(part)
         if not len(columns["person"]):
@@ -291,7 +299,7 @@ def parts_of(
     columns = _in_order(columns)
     cell = _cell_column(columns, cold)
     order = None
-    if chooses(cold):
+    if must_choose_cells(cold):
         order = columns["place"].astype(_U) if cold.has_rank else ordered(columns)
     rows = Rows(
         columns["person"].astype(_U) - _U(ends[0]),
@@ -316,7 +324,7 @@ def _plain(name: str, column: NDArray[Any]) -> NDArray[Any]:
 
 def _in_order(columns: Columns) -> Columns:
     """Sort the rows by person and row rank; skip the sort if they already are in this order."""
-    place = (columns["person"].astype(_U) << _U(PLACE_BITS)) | columns["rr"].astype(_U)
+    place = (columns["person"].astype(_U) << _U(INDEX_BITS)) | columns["rr"].astype(_U)
     if bool(np.all(place[1:] > place[:-1])):
         return columns
     order = np.argsort(place, kind="stable")
@@ -324,12 +332,12 @@ def _in_order(columns: Columns) -> Columns:
 
 
 def _slices(rows: Rows) -> list[Rows]:
-    """Split the rows between persons, so that every row index fits in PLACE_BITS."""
+    """Split the rows between persons, so that every row index fits in INDEX_BITS."""
     begins, begin = [0], 0
     if len(rows) and int(rows.person[-1]) >> PERSON_BITS:
         raise Bug("a range has more persons than a word can number")
-    while len(rows) - begin > 1 << PLACE_BITS:
-        begin = int(np.searchsorted(rows.person, rows.person[begin + (1 << PLACE_BITS)]))
+    while len(rows) - begin > 1 << INDEX_BITS:
+        begin = int(np.searchsorted(rows.person, rows.person[begin + (1 << INDEX_BITS)]))
         if begin == begins[-1]:
             raise Bug("a person has more rows than a card allows")
         begins.append(begin)
@@ -337,73 +345,73 @@ def _slices(rows: Rows) -> list[Rows]:
     return [rows.cut(begin, end) for begin, end in zip(begins, ends, strict=True)]
 
 
-def _cell_column(columns: Columns, cold: Cold) -> Whole | None:
+def _cell_column(columns: Columns, cold: KernelPlan) -> Int64Array | None:
     if cold.cells is not None:
         return columns["cell"].astype(np.int64) if "cell" in columns else None
     if len(cold.keys) == 1:
         return columns["g0"].astype(np.int64)
-    return folded([columns[f"g{i}"].astype(np.int64) for i in range(len(cold.keys))])
+    return combined_keys([columns[f"g{i}"].astype(np.int64) for i in range(len(cold.keys))])
 
 
-def folded(keys: Sequence[Whole]) -> Whole:
+def combined_keys(keys: Sequence[Int64Array]) -> Int64Array:
     """Combine several keys into one integer per tuple, in the order of the tuples."""
     cell = keys[0]
     for more in keys[1:]:
         codes = [_narrow(cell), _narrow(more)]
         size = int(codes[1].max()) + 1
-        if (int(codes[0].max()) + 1) * size >= MOST:
+        if (int(codes[0].max()) + 1) * size >= MAX_INT64:
             codes = [np.unique(code, return_inverse=True)[1].astype(np.int64) for code in codes]
             size = int(codes[1].max()) + 1
         cell = codes[0] * np.int64(size) + codes[1]
     return cell
 
 
-def _narrow(code: Whole) -> Whole:
+def _narrow(code: Int64Array) -> Int64Array:
     """Shift or renumber the codes to start at zero, in the same order."""
     least = int(code.min())
-    if int(code.max()) - least >= MOST:
+    if int(code.max()) - least >= MAX_INT64:
         return np.unique(code, return_inverse=True)[1].astype(np.int64)
     return code - np.int64(least)
 
 
-def dense(parts: Iterable[Part], cold: Cold, cells: int) -> Columns:
+def dense(parts: Iterable[Part], cold: KernelPlan, cells: int) -> Columns:
     """Add up parts over numbered cells, one part at a time to save memory."""
     totals = [np.zeros(cells, np.int64) for _ in cold.tallies]
-    most = [0 for _ in cold.tallies]
+    bounds = [0 for _ in cold.tallies]
     for part in parts:
-        for place, tally in enumerate(part.tallies):
-            most[place] += part.most[place]
-            if most[place] > MOST:
+        for index, tally in enumerate(part.tallies):
+            bounds[index] += part.bounds[index]
+            if bounds[index] > MAX_INT64:
                 raise OverflowError
-            totals[place] += tally
+            totals[index] += tally
     return {"cell": np.arange(cells), **{f"t{i}": total for i, total in enumerate(totals)}}
 
 
-def inhabited(columns: Columns, cold: Cold) -> Part:
+def without_empty_cells(columns: Columns, cold: KernelPlan) -> Part:
     """Drop empty cells: keep only the cells with at least one person."""
     people = next(i for i, tally in enumerate(cold.tallies) if tally.kind == "people")
     there = np.flatnonzero(columns[f"t{people}"])
     return Part((there,), tuple(columns[f"t{i}"][there] for i in range(len(cold.tallies))), ())
 
 
-def merged(parts: Sequence[Part], cold: Cold) -> Part:
+def merged(parts: Sequence[Part], cold: KernelPlan) -> Part:
     """Add up parts over private keys; the cells come back in the order of their keys."""
-    most = [sum(part.most[i] for part in parts) for i in range(len(cold.tallies))]
-    if any(bound > MOST for bound in most):
+    bounds = [sum(part.bounds[i] for part in parts) for i in range(len(cold.tallies))]
+    if any(bound > MAX_INT64 for bound in bounds):
         raise OverflowError
     if not parts:
         nothing = np.zeros(0, np.int64)
         return Part(tuple(nothing for _ in cold.keys), tuple(nothing for _ in cold.tallies), ())
     keys = [np.concatenate([part.keys[i] for part in parts]) for i in range(len(cold.keys))]
     amounts = [np.concatenate([p.tallies[i] for p in parts]) for i in range(len(cold.tallies))]
-    cell = folded([key.astype(np.int64) for key in keys])
-    return by_cell(cell, tuple(keys), amounts, most, None)
+    cell = combined_keys([key.astype(np.int64) for key in keys])
+    return by_cell(cell, tuple(keys), amounts, bounds, None)
 
 
 # --- codes back to key values --------------------------------------------------------------------
 
 
-def _named(connection: duckdb.DuckDBPyConnection, part: Part, cold: Cold) -> Columns:
+def _named(connection: duckdb.DuckDBPyConnection, part: Part, cold: KernelPlan) -> Columns:
     columns = {
         f"g{i}": _READ[key.kind](column) if key.texts is None else _texts(connection, column, key)
         for i, (key, column) in enumerate(zip(cold.keys, part.keys, strict=True))
@@ -412,7 +420,7 @@ def _named(connection: duckdb.DuckDBPyConnection, part: Part, cold: Cold) -> Col
 
 
 def _texts(
-    connection: duckdb.DuckDBPyConnection, codes: NDArray[Any], key: ColdKey
+    connection: duckdb.DuckDBPyConnection, codes: NDArray[Any], key: KernelKey
 ) -> NDArray[Any]:
     """Look up the texts of the given codes in the dictionary, and read no other text."""
     there, which = np.unique(codes, return_inverse=True)

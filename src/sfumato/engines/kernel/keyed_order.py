@@ -13,13 +13,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sfumato.dp.refusal import Bug
-from sfumato.engines.kernel.row_arrays import ORDER_BITS, Columns, Words
-from sfumato.engines.shared.cold_path import Cold, ColdKey
+from sfumato.engines.kernel.row_arrays import ORDER_BITS, Columns, SortKeys
+from sfumato.engines.shared.cold_path import KernelKey, KernelPlan
 
 _U: Final = np.uint64
 
 
-def mixed(words: Words) -> Words:
+def mixed(words: SortKeys) -> SortKeys:
     """Mix 64-bit words by a bijection: each output bit depends on all input bits (splitmix64)."""
     words = (words ^ (words >> _U(30))) * _U(0xBF58476D1CE4E5B9)
     words = (words ^ (words >> _U(27))) * _U(0x94D049BB133111EB)
@@ -30,12 +30,14 @@ def mixed(words: Words) -> Words:
 class Hashing:
     """Keyed PRF of persons and cells under one salt; it needs the hashes of private texts."""
 
-    def __init__(self, salt: str, texts: dict[str, Words]) -> None:
+    def __init__(self, salt: str, texts: dict[str, SortKeys]) -> None:
         secret = hashlib.blake2b(salt.encode("ascii"), person=b"sfumato-cells").digest()
         self._secrets = np.frombuffer(secret[:32], dtype="<u8").astype(_U)
         self._texts = texts
 
-    def order(self, person_keys: Words, columns: Columns, cold: Cold, low: int) -> Words:
+    def order(
+        self, person_keys: SortKeys, columns: Columns, cold: KernelPlan, low: int
+    ) -> SortKeys:
         """Return the first ORDER_BITS bits of the PRF of each row's person and cell."""
         first = mixed(person_keys ^ self._secrets[0])
         second = mixed(person_keys ^ self._secrets[1]) | _U(1)
@@ -45,11 +47,11 @@ class Hashing:
         hashes *= second[person]
         return mixed(hashes) >> _U(64 - ORDER_BITS)
 
-    def _cells(self, columns: Columns, cold: Cold) -> Words:
+    def _cells(self, columns: Columns, cold: KernelPlan) -> SortKeys:
         if cold.cells is not None:
             table = mixed(np.arange(cold.cells, dtype=_U) ^ self._secrets[2])
             return table[columns["cell"]]
-        whole: Words | None = None
+        whole: SortKeys | None = None
         for place, key in enumerate(cold.keys):
             one = self._key(columns[f"g{place}"], key)
             whole = one if whole is None else mixed(whole * self._secrets[3] + one)
@@ -57,13 +59,13 @@ class Hashing:
             raise Bug("a private cell without a key")
         return whole
 
-    def _key(self, column: NDArray[Any], key: ColdKey) -> Words:
+    def _key(self, column: NDArray[Any], key: KernelKey) -> SortKeys:
         if key.texts is not None:
             return np.asarray(self._texts[key.texts][column], dtype=_U)
         return mixed(column.astype(np.int64).view(_U) ^ self._secrets[2])
 
 
-def text_keys(connection: duckdb.DuckDBPyConnection, cold: Cold) -> dict[str, Words]:
+def text_keys(connection: duckdb.DuckDBPyConnection, cold: KernelPlan) -> dict[str, SortKeys]:
     """Return the stored PRF of each private text, by code; empty if the cell order is stored."""
     if cold.has_rank:
         return {}
@@ -79,7 +81,7 @@ def text_keys(connection: duckdb.DuckDBPyConnection, cold: Cold) -> dict[str, Wo
     }
 
 
-def person_keys(cursor: duckdb.DuckDBPyConnection, low: int, high: int) -> Words:
+def person_keys(cursor: duckdb.DuckDBPyConnection, low: int, high: int) -> SortKeys:
     found = cursor.execute(
         "SELECT person_key FROM people WHERE person >= ? AND person < ? ORDER BY person",
         [low, high],

@@ -25,18 +25,25 @@ from sfumato.dp.refusal import Bug
 from sfumato.engines.kernel.contribution_bounding import (
     MOST_CODES,
     dense,
-    inhabited,
     merged,
     parts_of,
+    without_empty_cells,
 )
 from sfumato.engines.kernel.keyed_order import Hashing
-from sfumato.engines.kernel.row_arrays import PERSON_BITS, PLACE_BITS, Columns, Part, Words, chooses
+from sfumato.engines.kernel.row_arrays import (
+    INDEX_BITS,
+    PERSON_BITS,
+    Columns,
+    Part,
+    SortKeys,
+    must_choose_cells,
+)
 from sfumato.engines.shared.cell_assembly import Columns as Answer
-from sfumato.engines.shared.cold_path import Cold
+from sfumato.engines.shared.cold_path import KernelPlan
 
-Ordered = Callable[[Columns], Words]  # rows -> the PRF order of their cells
+Ordered = Callable[[Columns], SortKeys]  # rows -> the PRF order of their cells
 
-_PLACES: Final = np.int64((1 << PLACE_BITS) - 1)
+_PLACES: Final = np.int64((1 << INDEX_BITS) - 1)
 _SIGN: Final = np.uint64(1 << 63)
 
 
@@ -57,7 +64,7 @@ class Extent:
         many = min(max(1, self.persons * rows // max(1, self.rows)), 1 << PERSON_BITS)
         return [(low, low + many) for low in range(0, self.persons, many)]
 
-    def cells(self, cold: Cold) -> int | None:
+    def cells(self, cold: KernelPlan) -> int | None:
         """Return the number of numbered cells, or None if cells are identified by their keys.
 
         Private keys are numbered by code only if people are counted, to remove empty cells later.
@@ -68,24 +75,24 @@ class Extent:
         return self.codes if counts_people and 0 < self.codes <= MOST_CODES else None
 
 
-def extent_sql(cold: Cold) -> str:
+def extent_sql(cold: KernelPlan) -> str:
     """Return the SQL query for a table's extent."""
     codes = f"coalesce(max({cold.keys[0].texts}) + 1, 0)" if cold.keys else "0"
-    return f"SELECT coalesce(max(person) + 1, 0), count(*), {codes} FROM {cold.crowds}"
+    return f"SELECT coalesce(max(person) + 1, 0), count(*), {codes} FROM {cold.row_counts_table}"
 
 
-def texts_sql(cold: Cold) -> str:
+def texts_sql(cold: KernelPlan) -> str:
     """Return the SQL query for codes and texts; it reads the first row of each person's cell."""
     place = str(cold.keys[0].texts)[1:]
-    return f"SELECT DISTINCT c{place}, v{place} FROM {cold.crowds} WHERE n{place} = 1"
+    return f"SELECT DISTINCT c{place}, v{place} FROM {cold.row_counts_table} WHERE n{place} = 1"
 
 
-def needs_keys(cold: Cold) -> bool:
+def needs_keys(cold: KernelPlan) -> bool:
     """Say whether cells have to be chosen and their order is not stored."""
-    return chooses(cold) and not cold.has_rank
+    return must_choose_cells(cold) and not cold.has_rank
 
 
-def keys_sql(cold: Cold, is_first: str) -> str:
+def keys_sql(cold: KernelPlan, is_first: str) -> str:
     """Return the SQL query for the persons of a range and their keys.
 
     `is_first` is the SQL condition for the first row of a person. A key is an unsigned 64-bit
@@ -93,10 +100,10 @@ def keys_sql(cold: Cold, is_first: str) -> str:
     """
     signed = f"CAST(CAST(person_key AS DECIMAL(20, 0)) - {1 << 63} AS BIGINT)"
     where = f"{is_first} AND person >= ? AND person < ?"
-    return f"SELECT person, {signed} AS person_key FROM {cold.crowds} WHERE {where}"
+    return f"SELECT person, {signed} AS person_key FROM {cold.row_counts_table} WHERE {where}"
 
 
-def ordered_by(salt: str, cold: Cold, keys: Columns, ends: tuple[int, int]) -> Ordered:
+def ordered_by(salt: str, cold: KernelPlan, keys: Columns, ends: tuple[int, int]) -> Ordered:
     """Return the function that computes the kernel's cell order for a range of persons."""
     low, high = ends
     person_keys = np.zeros(high - low, np.uint64)
@@ -104,30 +111,30 @@ def ordered_by(salt: str, cold: Cold, keys: Columns, ends: tuple[int, int]) -> O
     return partial(Hashing(salt, {}).order, person_keys, cold=cold, low=low)
 
 
-def unordered(_columns: Columns) -> Words:
+def unordered(_columns: Columns) -> SortKeys:
     """Raise `Bug`: the plan needs no cell order, so nothing may call this."""
     raise Bug("cells are chosen by a stored order only")
 
 
 def parts_of_rows(
-    packed: Columns, cold: Cold, ends: tuple[int, int], extent: Extent, ordered: Ordered
+    packed: Columns, cold: KernelPlan, ends: tuple[int, int], extent: Extent, ordered: Ordered
 ) -> list[Part]:
     """Unpack, bound and sum the rows of a range of persons."""
     return parts_of(_unpacked(packed, cold), cold, extent.cells(cold), ends, ordered)
 
 
-def whole_of(parts: Iterable[Part], cold: Cold, extent: Extent) -> Part:
+def whole_of(parts: Iterable[Part], cold: KernelPlan, extent: Extent) -> Part:
     """Add up all parts: over all cells for public keys, over non-empty cells for private keys."""
     cells = extent.cells(cold)
     if cells is None:
         return merged([*parts], cold)
     columns = dense(parts, cold, cells)
     if cold.cells is None:
-        return inhabited(columns, cold)
+        return without_empty_cells(columns, cold)
     return Part((columns["cell"],), tuple(columns[f"t{i}"] for i in range(len(cold.tallies))), ())
 
 
-def named(whole: Part, cold: Cold, texts: dict[int, str]) -> Answer:
+def named(whole: Part, cold: KernelPlan, texts: dict[int, str]) -> Answer:
     """Return the result columns: `cell`, or g0 with the texts of the codes; then t0, t1, ..."""
     (codes,) = whole.keys
     totals = {f"t{i}": tally for i, tally in enumerate(whole.tallies)}
@@ -140,7 +147,7 @@ def named(whole: Part, cold: Cold, texts: dict[int, str]) -> Answer:
 
 def slices(packed: Columns, rows: int) -> Iterator[tuple[Columns, tuple[int, int]]]:
     """Split a large range between persons into smaller ones; the rows may be in any order."""
-    person, begin = packed["a"] >> PLACE_BITS, 0
+    person, begin = packed["a"] >> INDEX_BITS, 0
     if not bool(np.all(person[1:] >= person[:-1])):
         order = np.argsort(person, kind="stable")
         person, packed = person[order], {name: rows[order] for name, rows in packed.items()}
@@ -152,13 +159,13 @@ def slices(packed: Columns, rows: int) -> Iterator[tuple[Columns, tuple[int, int
         begin = end
 
 
-def _unpacked(packed: Columns, cold: Cold) -> Columns:
-    columns: dict[str, NDArray[Any]] = {"person": packed["a"] >> PLACE_BITS}
+def _unpacked(packed: Columns, cold: KernelPlan) -> Columns:
+    columns: dict[str, NDArray[Any]] = {"person": packed["a"] >> INDEX_BITS}
     code = "cell" if cold.cells is not None else "g0"
     if cold.has_rank:
         columns["place"] = (packed["a"] & _PLACES).astype(np.uint32)
         columns["rr"] = (packed["b"] & _PLACES).astype(np.uint32)
-        columns[code] = packed["b"] >> PLACE_BITS
+        columns[code] = packed["b"] >> INDEX_BITS
     else:
         columns["rr"] = (packed["a"] & _PLACES).astype(np.uint32)
         columns |= {code: packed["b"]} if "b" in packed else {}

@@ -8,28 +8,28 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from sfumato.engines.shared.cold_path import Cold
+from sfumato.engines.shared.cold_path import KernelPlan
 
-Words = NDArray[np.uint64]
-Whole = NDArray[np.int64]
-Places = NDArray[np.intp]
+SortKeys = NDArray[np.uint64]
+Int64Array = NDArray[np.int64]
+RowIndexes = NDArray[np.intp]
 Columns = dict[str, NDArray[Any]]
 
-PLACE_BITS: Final = 20  # bits of a row's index in its slice; a person has at most 10**6 rows
+INDEX_BITS: Final = 20  # bits of a row's index in its slice; a person has at most 10**6 rows
 ORDER_BITS: Final = (
     24  # bits of the cell order; fixed, as a data-dependent width would couple people
 )
-PERSON_BITS: Final = 64 - ORDER_BITS - PLACE_BITS  # bits of a person's number in a range
-MOST: Final = 2**63 - 1
+PERSON_BITS: Final = 64 - ORDER_BITS - INDEX_BITS  # bits of a person's number in a range
+MAX_INT64: Final = 2**63 - 1
 
 
 @dataclass(frozen=True)
 class Rows:
     """Rows of a range of persons, sorted by person and row rank; person numbers start at zero."""
 
-    person: Words
-    cell: Whole | None  # identifies the row's cell, in value order; None if there is only one
-    order: Words | None  # order of the row's cell for its person; None if all cells are kept
+    person: SortKeys
+    cell: Int64Array | None  # identifies the row's cell, in value order; None if there is only one
+    order: SortKeys | None  # order of the row's cell for its person; None if all cells are kept
     keys: tuple[NDArray[Any], ...]
     values: tuple[NDArray[Any], ...]
 
@@ -56,20 +56,20 @@ class Part:
     """Partial sums per cell over some persons: the cells' keys, and one array per tally."""
 
     keys: tuple[NDArray[Any], ...]
-    tallies: tuple[Whole, ...]
-    most: tuple[int, ...]  # per tally: an upper bound of any sum of its numbers
+    tallies: tuple[Int64Array, ...]
+    bounds: tuple[int, ...]  # per tally: an upper bound of any sum of its numbers
 
 
 @dataclass(frozen=True)
 class Summed:
     """A value column's sum and count per cell, and its overall minimum and maximum."""
 
-    total: Whole
-    count: Whole
+    total: Int64Array
+    count: Int64Array
     least: int
     largest: int
 
 
-def chooses(cold: Cold) -> bool:
+def must_choose_cells(cold: KernelPlan) -> bool:
     """Say whether a person may have more cells than `max_groups` lets count."""
     return cold.cells is None or cold.max_groups < cold.cells

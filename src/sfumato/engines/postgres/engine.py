@@ -20,12 +20,12 @@ from typing import Any, Final
 from sfumato.dp.refusal import Refused
 from sfumato.engines.duckdb.engine import DuckDBEngine, statement_json
 from sfumato.engines.shared.cell_assembly import Layout
-from sfumato.engines.shared.driver_cold_path import lower_cold
-from sfumato.engines.shared.driver_process import START_S, HeldDriver
+from sfumato.engines.shared.driver_cold_path import lower_to_kernel
+from sfumato.engines.shared.driver_process import START_S, DriverHandle
 from sfumato.engines.shared.driver_rank_path import Stored, by_ranks, ranked_place
 from sfumato.engines.shared.message_frames import Header
 from sfumato.engines.shared.person_names import forget_names, publish_names
-from sfumato.engines.shared.stream_order import ONE_NUMBER, carried_out, elsewhere
+from sfumato.engines.shared.stream_order import ONE_NUMBER, carried_out, remote_request
 from sfumato.engines.shared.table_copy import order_mark
 from sfumato.query.measure import Cells, Measure
 from sfumato.query.printing.expressions import Dialect
@@ -97,7 +97,7 @@ class PostgresEngine:
             "salt": salt.hex(), "reader": place.reader, "owner": place.owner, "role": place.role,
             "schema": place.schema, "work_mem_mb": limits.work_mem_mb, "memory_mb": memory_mb,
         }  # fmt: skip
-        self._held = HeldDriver("postgres.worker", start)
+        self._held = DriverHandle("postgres.worker", start)
 
     def measure(self, table: str, measure: Measure) -> Sealed[Cells]:
         """Compute a measure over a prepared table; return its cells, sealed.
@@ -113,7 +113,7 @@ class PostgresEngine:
             request = measure_request(measure, "postgres", names, known, self._mark)
             deadline_s = self._limits.deadline_of(measure.most_rows)
             request["timeout_ms"] = int(deadline_s * 1000)
-            sealed = self._held.measured(request, layout, deadline_s + _GRACE_S)
+            sealed = self._held.measure(request, layout, deadline_s + _GRACE_S)
         if sealed is None:
             raise EngineStopped
         return sealed
@@ -128,10 +128,10 @@ class PostgresEngine:
         if known is None:
             raise EngineStopped
         deadline_s = self._limits.deadline_of(order.most_rows)
-        request = elsewhere(order, "postgres", self._names(known)[0], known)
+        request = remote_request(order, "postgres", self._names(known)[0], known)
         request["timeout_ms"] = int(deadline_s * 1000)
         return carried_out(
-            order, request, lambda r: self._held.measured(r, ONE_NUMBER, deadline_s + _GRACE_S)
+            order, request, lambda r: self._held.measure(r, ONE_NUMBER, deadline_s + _GRACE_S)
         )
 
     def _names(self, known: dict[str, Any]) -> tuple[str, ...]:
@@ -202,7 +202,7 @@ class PostgresEngine:
 
     def is_ready(self) -> bool:
         """Say whether the reader can connect and has no excess privileges."""
-        return self._held.can_begin(with_probe=True)
+        return self._held.can_start(with_probe=True)
 
     def make_reader(self, password: str | None) -> tuple[str, ...] | None:
         """Create the schema and the reader role; return the restrictions that could not be set.
@@ -249,7 +249,7 @@ def measure_request(
     if place is not None:
         statements = (by_ranks(measure, place, dialect, name),)
     else:
-        cold = lower_cold(measure, stored, dialect, name)
+        cold = lower_to_kernel(measure, stored, dialect, name)
     return {
         "do": "measure",
         "layout": Layout.of(measure).as_json(),

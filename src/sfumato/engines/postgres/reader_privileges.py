@@ -32,7 +32,7 @@ _WRITES: Final = f"""EXISTS (SELECT FROM pg_class c WHERE {_SEEN}
 _MINE: Final = "(SELECT oid FROM pg_roles WHERE rolname = session_user)"
 
 # name -> SQL condition, true if the role has the excess privilege; %(role)s and %(schema)s are ours
-DOORS: Final[dict[str, str]] = {
+EXCESS_PRIVILEGES: Final[dict[str, str]] = {
     "another-role": "session_user <> %(role)s OR current_user <> %(role)s",
     "superuser": f"(SELECT rolsuper OR rolbypassrls OR rolreplication FROM pg_roles"
     f" WHERE oid = {_MINE})",
@@ -63,8 +63,8 @@ DOORS: Final[dict[str, str]] = {
 
 def excess_privileges(link: psycopg.Connection[Any], role: str, schema: str) -> tuple[str, ...]:
     """Return the names of the excess privileges that a connection's role has."""
-    asked = ", ".join(f"coalesce(({condition}), true)" for condition in DOORS.values())
+    asked = ", ".join(f"coalesce(({condition}), true)" for condition in EXCESS_PRIVILEGES.values())
     known = {"role": role, "schema": schema, "hidden": list(_HIDDEN), "files": FILES}
     with link.cursor() as cursor:
         found = cursor.execute(f"SELECT {asked}".encode(), known).fetchone() or ()
-    return tuple(name for name, is_open in zip(DOORS, found, strict=True) if is_open)
+    return tuple(name for name, is_open in zip(EXCESS_PRIVILEGES, found, strict=True) if is_open)

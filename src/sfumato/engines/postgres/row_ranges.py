@@ -31,16 +31,16 @@ from sfumato.engines.kernel.packed_rows import (
     unordered,
     whole_of,
 )
-from sfumato.engines.kernel.row_arrays import PLACE_BITS, Columns, Part
+from sfumato.engines.kernel.row_arrays import INDEX_BITS, Columns, Part
 from sfumato.engines.shared.cell_assembly import Columns as Answer
-from sfumato.engines.shared.cold_path import Cold
+from sfumato.engines.shared.cold_path import KernelPlan
 
 Link = psycopg.Connection[tuple[Any, ...]]
 
 RANGE_ROWS: Final = 1 << 17
 _HEAD: Final = 20  # header bytes of a one-dimensional array in the binary protocol
 _ELEMENT: Final = np.dtype([("size", ">i4"), ("value", ">i8")])
-_IS_FIRST: Final = f"a & {(1 << PLACE_BITS) - 1} = 1"
+_IS_FIRST: Final = f"a & {(1 << INDEX_BITS) - 1} = 1"
 
 
 class _Numbers(Loader):
@@ -56,13 +56,13 @@ class _Numbers(Loader):
         return elements["value"].astype(np.int64)
 
 
-def extent_of(link: Link, cold: Cold) -> Extent:
+def extent_of(link: Link, cold: KernelPlan) -> Extent:
     """Return the extent of the plan's table: its numbers of persons, rows and codes."""
     found = link.execute(extent_sql(cold).encode()).fetchone()
     return Extent(*map(int, found or ()))
 
 
-def add_up(links: Sequence[Link], cold: Cold, extent: Extent, salt: str) -> Answer:
+def add_up(links: Sequence[Link], cold: KernelPlan, extent: Extent, salt: str) -> Answer:
     """Run a kernel plan over all ranges, in parallel over the connections; return the columns."""
     idle: SimpleQueue[Link] = SimpleQueue()
     for link in links:
@@ -90,7 +90,7 @@ def counted(link: Link, sql: str, bound: list[object]) -> Columns:
     return _fetched(link, f"SELECT {arrays} FROM ({sql}) AS c", bound)
 
 
-def _ordered(link: Link, cold: Cold, ends: tuple[int, int], salt: str) -> Ordered:
+def _ordered(link: Link, cold: KernelPlan, ends: tuple[int, int], salt: str) -> Ordered:
     if not needs_keys(cold):
         return unordered
     of_all = "array_agg(person) AS person, array_agg(person_key) AS person_key"

@@ -15,8 +15,8 @@ from typing import Any, Final, LiteralString
 import psycopg
 from psycopg import sql
 
-from sfumato.engines.postgres.reader_privileges import DOORS, FILES
-from sfumato.engines.shared.driver_process import Deed, serve
+from sfumato.engines.postgres.reader_privileges import EXCESS_PRIVILEGES, FILES
+from sfumato.engines.shared.driver_process import RequestHandler, serve
 from sfumato.engines.shared.message_frames import Header
 from sfumato.system.csv_writer import NO_VALUE
 
@@ -25,7 +25,7 @@ CLOSED: Final = (
     "superuser", "create-roles", "create-databases", "owner-of-something", "create-in-database",
     "create-in-schema", "write", "files",
 )  # fmt: skip
-_LINE: Final[dict[str, Any]] = {
+_CONNECTION_OPTIONS: Final[dict[str, Any]] = {
     "autocommit": True, "connect_timeout": 10, "keepalives_idle": 20, "keepalives_interval": 10,
     "keepalives_count": 3, "tcp_user_timeout": 60_000,
 }  # fmt: skip
@@ -59,7 +59,7 @@ _ZONED: Final = "timestamp with time zone"
 Link = psycopg.Connection[Any]
 
 
-class Told(Exception):
+class ReportedFailure(Exception):
     """A failure that is reported to the parent, as one of our own constant words."""
 
 
@@ -67,53 +67,53 @@ def columns(request: Header) -> bytes:
     """Return the table's columns from the catalogue, without reading a row."""
     with _linked(request) as link, link.transaction():
         found = _columns(link, request)
-    return _said(columns=[[name, _TYPES.get(kind, "text")] for name, kind in found])
+    return _answer(columns=[[name, _TYPES.get(kind, "text")] for name, kind in found])
 
 
 def fetch(request: Header) -> bytes:
     """Write the table's rows to the file as tab-separated text; too many bytes are refused."""
-    most = int(str(request["most"]))
-    resource.setrlimit(resource.RLIMIT_FSIZE, (most, most))
+    max_bytes = int(str(request["most"]))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (max_bytes, max_bytes))
     with (
         Path(str(request["target"])).open("r+b") as target,  # the parent has created it
         _linked(request) as link,
         link.transaction(),
     ):
         link.execute("SET TRANSACTION READ ONLY")
-        text, room = _copy(request, _columns(link, request)), most
+        text, bytes_left = _copy(request, _columns(link, request)), max_bytes
         with link.cursor() as cursor, cursor.copy(text) as copy:
             for piece in copy:
-                room -= len(piece)
-                if room < 0:
-                    raise Told("too-large")
+                bytes_left -= len(piece)
+                if bytes_left < 0:
+                    raise ReportedFailure("too-large")
                 target.write(piece)
-    return _said()
+    return _answer()
 
 
 def _linked(request: Header) -> Link:
     """Open a read-only connection; refuse a role with excess privileges."""
     try:
-        link = psycopg.connect(str(request["address"]), **_LINE)
+        link = psycopg.connect(str(request["address"]), **_CONNECTION_OPTIONS)
     except psycopg.Error:
-        raise Told("unreachable") from None
+        raise ReportedFailure("unreachable") from None
     settings = {**_SESSION, "statement_timeout": str(request["timeout_ms"])}
     for name, value in settings.items():
         link.execute("SELECT set_config(%s, %s, false)", (name, value))
-    asked = ", ".join(f"coalesce(({DOORS[name]}), true)" for name in CLOSED)
+    asked = ", ".join(f"coalesce(({EXCESS_PRIVILEGES[name]}), true)" for name in CLOSED)
     found = link.execute(f"SELECT {asked}".encode(), {"files": FILES}).fetchone() or ()
     if any(is_open for _, is_open in zip(CLOSED, found, strict=True)):
         link.close()
-        raise Told("unsafe")
+        raise ReportedFailure("unsafe")
     return link
 
 
 def _columns(link: Link, request: Header) -> list[tuple[str, str]]:
     row = link.execute(_TABLE, (request["schema"], request["table"])).fetchone()
     if row is None:
-        raise Told("no-table")
+        raise ReportedFailure("no-table")
     found = [(str(n), str(k)) for n, k in link.execute(_COLUMNS, (row[0],)).fetchall()]
     if not found or not all(name.isprintable() for name, _ in found):
-        raise Told("no-table")
+        raise ReportedFailure("no-table")
     return found
 
 
@@ -132,23 +132,23 @@ def _column(name: str, kind: str) -> sql.Composed:
     return sql.SQL(text).format(sql.Identifier(name))
 
 
-def _said(**facts: object) -> bytes:
+def _answer(**facts: object) -> bytes:
     return json.dumps({"why": None, **facts}).encode("ascii")
 
 
-def _told(deed: Deed) -> Deed:
-    """Wrap a request handler: a `Told` exception becomes an answer with its word."""
+def _told(deed: RequestHandler) -> RequestHandler:
+    """Wrap a request handler: a `ReportedFailure` exception becomes an answer with its word."""
 
     def done(request: Header) -> bytes:
         try:
             return deed(request)
-        except Told as told:
+        except ReportedFailure as told:
             return json.dumps({"why": str(told)}).encode("ascii")
 
     return done
 
 
-def _begun(start: Header) -> Mapping[str, Deed]:
+def _begun(start: Header) -> Mapping[str, RequestHandler]:
     space = int(str(start["memory_mb"])) << 20
     resource.setrlimit(resource.RLIMIT_AS, (space, space))
     return {"columns": _told(columns), "fetch": _told(fetch)}

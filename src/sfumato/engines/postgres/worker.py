@@ -22,17 +22,20 @@ from sfumato.engines.postgres.reader_privileges import excess_privileges
 from sfumato.engines.postgres.reader_role import make_reader, unmake_reader, welcome_reader
 from sfumato.engines.postgres.row_ranges import Link, add_up, counted, extent_of
 from sfumato.engines.shared.cell_assembly import Assembly, Columns, Layout, cells_bytes
-from sfumato.engines.shared.cold_path import Cold
-from sfumato.engines.shared.driver_process import Deed, HostEnded, serve
+from sfumato.engines.shared.cold_path import KernelPlan
+from sfumato.engines.shared.driver_process import HostEnded, RequestHandler, serve
 from sfumato.engines.shared.message_frames import Header
 from sfumato.engines.shared.table_copy import Copied, copy_out, copying_of
 from sfumato.vault.engine_port import SIGNAL, START
 
 _TYPES: Final = {"VARCHAR": 'TEXT COLLATE "C"', "TIMESTAMP": "TIMESTAMP(6)"}
 _PIECE: Final = 1 << 20
-LINES: Final = 2  # parallel connections that fetch rows; PostgreSQL gives a query two workers too
+CONNECTIONS: Final = (
+    2  # parallel connections that fetch rows; PostgreSQL gives a query two workers too
+)
 _OURS: Final = re.compile(r"rows_[0-9a-f]{24}_[0-9]{1,3}")
-_LINE: Final[dict[str, Any]] = {  # connection options; they detect a dead server within a minute
+# They detect a dead server within a minute.
+_CONNECTION_OPTIONS: Final[dict[str, Any]] = {
     "autocommit": True, "connect_timeout": 10, "keepalives_idle": 20, "keepalives_interval": 10,
     "keepalives_count": 3, "tcp_user_timeout": 60_000,
 }  # fmt: skip
@@ -57,7 +60,7 @@ _SESSION: Final = {
 
 
 @dataclass
-class Asker:
+class WorkerState:
     """State of the child between requests: start message, connections, extents of tables."""
 
     start: Header
@@ -76,16 +79,16 @@ class Asker:
         assembly = Assembly(Layout.read(request["layout"]))
         timeout, cold = str(request["timeout_ms"]), request["cold"]
         if cold is not None:
-            with self._lines(LINES, timeout) as links:
-                read = Cold.read(cold)
+            with self._transactions(CONNECTIONS, timeout) as links:
+                read = KernelPlan.read(cold)
                 assembly.add(range(len(read.tallies)), self._added_up(links, read))
             return assembly.as_bytes()
-        with self._lines(1, timeout) as links:
+        with self._transactions(1, timeout) as links:
             for statement in cast(list[dict[str, Any]], request["statements"]):
-                assembly.add(statement["tallies"], self._asked(links[0], statement))
+                assembly.add(statement["tallies"], self._run_statement(links[0], statement))
         return assembly.as_bytes()
 
-    def take(self, request: Header) -> bytes:
+    def count_period(self, request: Header) -> bytes:
         """Count one period of a stream, as bytes; the server counts rows per person.
 
         No connection stays in use while the counts are merged with the local state.
@@ -94,15 +97,15 @@ class Asker:
 
         def ask(low: int, high: int) -> Columns:
             bound = [*cast(list[object], request["parameters"]), low, high]
-            with self._lines(1, timeout) as (link,):
+            with self._transactions(1, timeout) as (link,):
                 return counted(link, str(request["sql"]), bound)
 
         return cells_bytes(count_period_elsewhere(Room(memory_mb, 2, "", ()), request, ask))
 
     @contextmanager
-    def _lines(self, count: int, timeout_ms: str) -> Iterator[list[Link]]:
+    def _transactions(self, count: int, timeout_ms: str) -> Iterator[list[Link]]:
         """Yield connections, each in its own read-only transaction with a timeout."""
-        links = [self._first(), *self._further(count)]
+        links = [self._first_connection(), *self._further_connections(count)]
         with ExitStack() as stack:
             for link in links:
                 stack.enter_context(link.transaction())
@@ -110,15 +113,17 @@ class Asker:
                 link.execute("SELECT set_config('statement_timeout', %s, true)", (timeout_ms,))
             yield links
 
-    def _added_up(self, links: list[Link], cold: Cold) -> Columns:
+    def _added_up(self, links: list[Link], cold: KernelPlan) -> Columns:
         asked = extent_sql(cold)
         if asked not in self.extents:
             self.extents[asked] = extent_of(links[0], cold)
         return add_up(links, cold, self.extents[asked], str(self.start["salt"]))
 
-    def _asked(self, link: Link, said: Mapping[str, Any]) -> Columns:
-        text = said["sql"].replace("%", "%%").replace("?", "%s")  # our SQL has no ? inside a string
-        bound = [self.start["salt"] if p is None else p for p in said["parameters"]]
+    def _run_statement(self, link: Link, statement: Mapping[str, Any]) -> Columns:
+        text = (
+            statement["sql"].replace("%", "%%").replace("?", "%s")
+        )  # our SQL has no ? inside a string
+        bound = [self.start["salt"] if p is None else p for p in statement["parameters"]]
         with link.cursor() as cursor:
             cursor.execute(cast(LiteralString, text), bound, prepare=False)
             names = [column.name for column in cursor.description or ()]
@@ -126,42 +131,42 @@ class Asker:
         columns = zip(*rows, strict=True) if rows else ((),) * len(names)
         return {n: _array(n, values) for n, values in zip(names, columns, strict=True)}
 
-    def _first(self) -> Link:
+    def _first_connection(self) -> Link:
         """Return the first connection; if it fails, no row was read, so raise `HostEnded`."""
         with suppress(psycopg.OperationalError):
-            return self._linked(0)
+            return self._connection(0)
         raise HostEnded(START)
 
-    def _further(self, count: int) -> Iterator[Link]:
+    def _further_connections(self, count: int) -> Iterator[Link]:
         """Yield further connections, as many as the server allows."""
         with suppress(psycopg.OperationalError):
-            for place in range(1, count):
-                yield self._linked(place)
+            for index in range(1, count):
+                yield self._connection(index)
 
-    def _linked(self, place: int) -> Link:
+    def _connection(self, index: int) -> Link:
         """Return a connection of the reader, reconnecting if it was lost."""
-        if place < len(self.links) and _is_alive(self.links[place]):
-            return self.links[place]
-        for old in self.links[place:]:
+        if index < len(self.links) and _is_alive(self.links[index]):
+            return self.links[index]
+        for old in self.links[index:]:
             old.close()
-        del self.links[place:]
-        link = psycopg.connect(str(self.start["reader"]), **_LINE)
+        del self.links[index:]
+        link = psycopg.connect(str(self.start["reader"]), **_CONNECTION_OPTIONS)
         settings = {**_SESSION, "work_mem": f"{self.start['work_mem_mb']}MB"}
         for name, value in settings.items():
             link.execute("SELECT set_config(%s, %s, false)", (name, value))
-        if self._doors(link):  # a reader with excess privileges never runs a query
+        if self._excess_privileges(link):  # a reader with excess privileges never runs a query
             link.close()
             raise PermissionError
         self.links.append(link)
         return link
 
-    def _doors(self, link: psycopg.Connection[Any]) -> tuple[str, ...]:
+    def _excess_privileges(self, link: psycopg.Connection[Any]) -> tuple[str, ...]:
         return excess_privileges(link, str(self.start["role"]), str(self.start["schema"]))
 
     def probe(self, _request: Header) -> bytes:
         """Return the reader's excess privileges, as JSON."""
-        with psycopg.connect(str(self.start["reader"]), **_LINE) as link:
-            return json.dumps(self._doors(link)).encode("ascii")
+        with psycopg.connect(str(self.start["reader"]), **_CONNECTION_OPTIONS) as link:
+            return json.dumps(self._excess_privileges(link)).encode("ascii")
 
     def reader(self, request: Header) -> bytes:
         """Create the schema and the reader, or admit an existing one; return unset restrictions."""
@@ -182,7 +187,7 @@ class Asker:
         names = cast(list[str], request["names"])
         if not all(_OURS.fullmatch(name) for name in names):
             raise ValueError
-        with psycopg.connect(str(self.start["owner"]), **_LINE) as link:
+        with psycopg.connect(str(self.start["owner"]), **_CONNECTION_OPTIONS) as link:
             link.execute("SET lock_timeout = '30s'")
             for name in names:
                 table = sql.Identifier(str(self.start["schema"]), name)
@@ -194,7 +199,7 @@ class Asker:
         copies = copy_out(copying_of(request, self.start, "csv"))
         named = list(zip(cast(list[str], request["names"]), copies, strict=True))
         try:
-            owner = psycopg.connect(str(self.start["owner"]), **_LINE)
+            owner = psycopg.connect(str(self.start["owner"]), **_CONNECTION_OPTIONS)
         except psycopg.OperationalError:
             return json.dumps({"tables": []}).encode("ascii")  # nothing has been made
         with owner as link:
@@ -249,14 +254,15 @@ def _copy_in(link: Link, table: sql.Identifier, file: Path) -> None:
             copy.write(piece)
 
 
-def _begun(start: Header) -> Mapping[str, Deed]:
-    asker = Asker(start)
+def _start_worker(start: Header) -> Mapping[str, RequestHandler]:
+    state = WorkerState(start)
     return {
-        "measure": asker.measure, "take": asker.take, "load": asker.load, "forget": asker.forget,
-        "probe": asker.probe, "reader": asker.reader, "unreader": asker.unreader,
+        "measure": state.measure, "take": state.count_period, "load": state.load,
+        "forget": state.forget, "probe": state.probe, "reader": state.reader,
+        "unreader": state.unreader,
     }  # fmt: skip
 
 
 def main() -> None:
     """Serve requests until the parent closes the pipe."""
-    serve(_begun)
+    serve(_start_worker)

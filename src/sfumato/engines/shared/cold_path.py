@@ -44,12 +44,12 @@ from sfumato.query.printing.from_clause import stored_name, table_name
 from sfumato.query.printing.statements import ADDED
 
 NULL: Final = -(2**63)  # marks a missing value; no physical number is beyond 2**62
-MOST_SLOTS: Final = 16  # most groups per person that the kernel separates without sorting
+MAX_SLOTS: Final = 16  # most groups per person that the kernel separates without sorting
 KeyKind = Literal["code", "number", "boolean", "date", "timestamp", "text"]
 
 
 @dataclass(frozen=True)
-class ColdKey:
+class KernelKey:
     """Type of a key column g0, g1, ... of the result.
 
     A text key is a code of the dictionary table `texts`. In a copy on PostgreSQL or Spark, `texts`
@@ -61,7 +61,7 @@ class ColdKey:
 
 
 @dataclass(frozen=True)
-class ColdTally:
+class KernelTally:
     """A tally over the column w{value}, with its scale, offset and clamping bounds.
 
     `value` is -1 if the tally needs no column. For a count of values, the column has only flags.
@@ -76,19 +76,19 @@ class ColdTally:
 
 
 @dataclass(frozen=True)
-class Cold:
+class KernelPlan:
     """Kernel plan of a query; the statement's last two parameters are a range of persons."""
 
     sql: str
     parameters: tuple[Bound, ...]
     cells: int | None  # number of cells if all keys are public; None if not, then see `keys`
-    keys: tuple[ColdKey, ...]
+    keys: tuple[KernelKey, ...]
     has_rank: bool  # whether the result has stored ranks of groups (place) and of their rows (rr)
     values: int
-    tallies: tuple[ColdTally, ...]
+    tallies: tuple[KernelTally, ...]
     max_groups: int
     max_rows: int
-    crowds: str  # the table of row counts by which persons are split into ranges
+    row_counts_table: str  # the table of row counts by which persons are split into ranges
     has_slot: bool = False  # the SQL already bounds contributions; each person has few groups
 
     def as_json(self) -> dict[str, Any]:
@@ -96,39 +96,39 @@ class Cold:
         return asdict(self)
 
     @staticmethod
-    def read(shape: Any) -> Cold:  # from the parent process, so it is trusted
+    def read(shape: Any) -> KernelPlan:  # from the parent process, so it is trusted
         """Parse a plan from its JSON."""
-        return Cold(
+        return KernelPlan(
             **{
                 **shape,
                 "parameters": tuple(shape["parameters"]),
-                "keys": tuple(ColdKey(**key) for key in shape["keys"]),
-                "tallies": tuple(ColdTally(**tally) for tally in shape["tallies"]),
+                "keys": tuple(KernelKey(**key) for key in shape["keys"]),
+                "tallies": tuple(KernelTally(**tally) for tally in shape["tallies"]),
             }
         )
 
 
-def lower_cold(measure: Measure, known: PreparedTable) -> Cold | None:
+def lower_to_kernel(measure: Measure, known: PreparedTable) -> KernelPlan | None:
     """Lower a measure to a kernel plan; return None if the kernel cannot compute it."""
     if not (known.by_person and measure.by_person) or measure.source is not None:
         return None
     if measure.joins or any(tally.kind not in ADDED for tally in measure.tallies):
         return None
-    keys = tuple(cold_key(key, known) for key in measure.keys)
+    keys = tuple(kernel_key(key, known) for key in measure.keys)
     read = tuple(key for key in keys if key is not None)
     if len(read) < len(keys):
         return None
     group = stored_group(measure, known)
     values = tuple(dict.fromkeys(t.value for t in measure.tallies if t.value is not None))
     text = _statement(measure, known, group, values)
-    return Cold(
+    return KernelPlan(
         text.sql,
         text.bound,
         measure.cells if measure.is_public else None,
         () if measure.is_public else read,
         group is not None and group.code is not None,
         len(values),
-        tuple(cold_tally(tally, values) for tally in measure.tallies),
+        tuple(kernel_tally(tally, values) for tally in measure.tallies),
         measure.max_groups,
         measure.max_rows,
         stored_name("crowds", measure.table),
@@ -140,26 +140,26 @@ def _has_slot(measure: Measure, group: Group | None) -> bool:
     """Say whether stored ranks alone decide which rows count, with few groups per person."""
     if group is None or group.code is None or measure.where is not None:
         return False
-    return measure.is_public and measure.max_groups <= MOST_SLOTS
+    return measure.is_public and measure.max_groups <= MAX_SLOTS
 
 
-def cold_key(key: Key, known: PreparedTable) -> ColdKey | None:
+def kernel_key(key: Key, known: PreparedTable) -> KernelKey | None:
     """Return the kernel type of a key; None for a computed text, which has no dictionary."""
     if key.size is not None:
-        return ColdKey("code")
+        return KernelKey("code")
     if isinstance(key.value, Ref) and key.value.column[0] == "v":
-        place = int(key.value.column[1:])
-        if known.is_coded(place):
-            return ColdKey("text", known.texts(place))
+        index = int(key.value.column[1:])
+        if known.is_coded(index):
+            return KernelKey("text", known.texts(index))
     kind = _kind(key.value, known)
-    return None if kind is None else ColdKey(kind)
+    return None if kind is None else KernelKey(kind)
 
 
 def _kind(expr: Expr, known: PreparedTable) -> KeyKind | None:
     match expr:
         case Ref(column=column):
-            place = int(column[1:])
-            return _KINDS.get(known.types[place]) if column[0] == "v" else "number"
+            index = int(column[1:])
+            return _KINDS.get(known.types[index]) if column[0] == "v" else "number"
         case Literally(constant=constant):
             return _KINDS.get(constant.kind)
         case Arithmetic() | Floor() | Clamp() | Since() | Part() | Curve() | Total():
@@ -232,7 +232,7 @@ def _key(key: Key, known: PreparedTable) -> Text:
         if isinstance(key.value, Ref) and key.value.column.startswith("k"):
             return code  # a stored code is in its range or null: no check is needed
         return filled(f"CASE WHEN {{}} BETWEEN 0 AND {key.size - 1} THEN {{}} END", code, code)
-    read = cold_key(key, known)
+    read = kernel_key(key, known)
     if read is None:
         raise Bug("a private key that a kernel cannot read")
     match read.kind:
@@ -252,15 +252,15 @@ def _code(key: Key) -> str:
     return f"c{key.value.column[1:]}"
 
 
-def _value(place: int, value: Expr, is_summed: bool) -> Text:
+def _value(index: int, value: Expr, is_summed: bool) -> Text:
     """Return SQL of a value column: a nullable number if it is summed, else a NOT NULL flag."""
     text = print_expr(value, "duckdb")
     form = "CAST({} AS BIGINT)" if is_summed else "({} IS NOT NULL)"
-    return filled(f"{form} AS w{place}", text)
+    return filled(f"{form} AS w{index}", text)
 
 
-def cold_tally(tally: Tally, values: Sequence[Expr]) -> ColdTally:
+def kernel_tally(tally: Tally, values: Sequence[Expr]) -> KernelTally:
     """Convert a tally for the kernel; `values` are the expressions of the columns w0, w1, ..."""
     low, high = tally.clamp or (None, None)
     value = -1 if tally.value is None else values.index(tally.value)
-    return ColdTally(tally.kind, value, tally.scale, tally.offset, low, high)
+    return KernelTally(tally.kind, value, tally.scale, tally.offset, low, high)

@@ -15,8 +15,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from sfumato.engines.kernel.row_arrays import PLACE_BITS
-from sfumato.engines.shared.cold_path import MOST_SLOTS, NULL, Cold, ColdKey, cold_tally
+from sfumato.engines.kernel.row_arrays import INDEX_BITS
+from sfumato.engines.shared.cold_path import MAX_SLOTS, NULL, KernelKey, KernelPlan, kernel_tally
 from sfumato.engines.shared.driver_rank_path import Stored, stored_place
 from sfumato.query.expression import Expr, Ref
 from sfumato.query.measure import Measure
@@ -32,10 +32,12 @@ from sfumato.query.printing.statements import ADDED
 
 # -2**63 as an expression: SQL parses the sign apart from the number, and 2**63 overflows 64 bits.
 _NOTHING: Final = f"({NULL + 1} - 1)"
-_PLACES: Final = 1 << PLACE_BITS
+_PLACES: Final = 1 << INDEX_BITS
 
 
-def lower_cold(measure: Measure, stored: Stored, dialect: Dialect, table: str) -> Cold | None:
+def lower_to_kernel(
+    measure: Measure, stored: Stored, dialect: Dialect, table: str
+) -> KernelPlan | None:
     """Lower a measure to a kernel plan for the driver; return None if plain SQL must answer it."""
     if not measure.by_person or measure.source is not None or measure.joins or not stored.is_packed:
         return None
@@ -46,14 +48,14 @@ def lower_cold(measure: Measure, stored: Stored, dialect: Dialect, table: str) -
         return None
     values = tuple(dict.fromkeys(t.value for t in measure.tallies if t.value is not None))
     text = _Printer(measure, place, values, dialect).statement(table)
-    return Cold(
+    return KernelPlan(
         text.sql,
         text.bound,
         measure.cells if measure.is_public else None,
-        () if measure.is_public else (ColdKey("text", f"c{place}"),),
+        () if measure.is_public else (KernelKey("text", f"c{place}"),),
         place is not None,
         len(values),
-        tuple(cold_tally(tally, values) for tally in measure.tallies),
+        tuple(kernel_tally(tally, values) for tally in measure.tallies),
         measure.max_groups,
         measure.max_rows,
         table,
@@ -64,7 +66,7 @@ def lower_cold(measure: Measure, stored: Stored, dialect: Dialect, table: str) -
 def _has_slot(measure: Measure, place: int | None) -> bool:
     if place is None or measure.where is not None:
         return False
-    return measure.is_public and measure.max_groups <= MOST_SLOTS
+    return measure.is_public and measure.max_groups <= MAX_SLOTS
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from sfumato.engines.duckdb.worker_process import Child, Turn
+from sfumato.engines.duckdb.worker_process import Child, WorkerLock
 from sfumato.engines.shared.cell_assembly import Layout, read_cells
 from sfumato.engines.shared.message_frames import Header, framed, read_frame
 from sfumato.engines.shared.process_hardening import harden_process
@@ -47,7 +47,7 @@ class DriverChild(Child):
         super().kill()
 
 
-class HeldDriver:
+class DriverHandle:
     """The single driver process of an engine, started on first use; a lock serialises requests.
 
     After a fork, the new process starts its own driver. The driver ends when this process ends.
@@ -56,17 +56,17 @@ class HeldDriver:
     def __init__(self, module: str, start: Header) -> None:
         """Keep the module and the driver's start message; the process starts later."""
         self._module = module
-        self._begin = start
-        self._turn = Turn()
+        self._start = start
+        self._lock = WorkerLock()
         self._child: DriverChild | None = None
 
-    def measured(self, request: Header, layout: Layout, deadline_s: float) -> Sealed[Cells] | None:
+    def measure(self, request: Header, layout: Layout, deadline_s: float) -> Sealed[Cells] | None:
         """Return the cells that the driver computed, sealed; None if the driver failed.
 
         A driver that gave no answer has been killed. Raise `EngineLost` if the host ended the
         driver, or if it could not start.
         """
-        answer, lost = self._asked(request, deadline_s)
+        answer, lost = self._ask(request, deadline_s)
         if lost is not None:
             raise EngineLost(lost)
         cells = None if answer is None else read_cells(layout, answer)
@@ -74,11 +74,11 @@ class HeldDriver:
 
     def ask(self, request: Header, deadline_s: float) -> bytes | None:
         """Return the body of the driver's answer; None if it failed, and the driver is killed."""
-        return self._asked(request, deadline_s)[0]
+        return self._ask(request, deadline_s)[0]
 
-    def _asked(self, request: Header, deadline_s: float) -> tuple[bytes | None, str | None]:
+    def _ask(self, request: Header, deadline_s: float) -> tuple[bytes | None, str | None]:
         """Return the body of the driver's answer; or None, and the host's cause if it has one."""
-        with self._turn.lock:
+        with self._lock.lock:
             child = self._ready()
             answer = None if child is None else child.ask(request, deadline_s)
             if child is not None and answer is not None and answer[0].get("ok") is True:
@@ -86,22 +86,22 @@ class HeldDriver:
             if child is not None:
                 child.kill()
             self._child = None
-            told = None if answer is None else answer[0].get("lost")
+            cause = None if answer is None else answer[0].get("lost")
             lost = START if child is None else child.lost
-            return None, told if told in {START, SIGNAL} else lost
+            return None, cause if cause in {START, SIGNAL} else lost
 
     def pid(self) -> int | None:
         """Return the process id of the driver, or None if none runs."""
         return None if self._child is None else self._child.pid
 
-    def can_begin(self, *, with_probe: bool) -> bool:
+    def can_start(self, *, with_probe: bool) -> bool:
         """Say whether a driver can be started; with a probe, also whether its self-test passes."""
         try:
             tried = DriverChild(self._module)
         except OSError:
             return False
         try:
-            tried.begin(self._begin, START_S)
+            tried.begin(self._start, START_S)
             if tried.lost is not None or not with_probe:
                 return tried.lost is None
             answer = tried.ask({"do": "probe"}, _PROBE_S)
@@ -111,7 +111,7 @@ class HeldDriver:
 
     def close(self) -> None:
         """Kill the driver process."""
-        with self._turn.lock:
+        with self._lock.lock:
             child, self._child = self._child, None
             if child is not None:
                 child.kill()
@@ -125,13 +125,13 @@ class HeldDriver:
                 self._child = DriverChild(self._module)
             except OSError:  # no process can be started; this depends on no row
                 return None
-            self._child.begin(self._begin, START_S)
+            self._child.begin(self._start, START_S)
         return self._child
 
 
 # --- inside the child ----------------------------------------------------------------------------
 
-Deed = Callable[[Header], bytes]
+RequestHandler = Callable[[Header], bytes]
 
 
 class HostEnded(Exception):
@@ -142,16 +142,16 @@ class HostEnded(Exception):
         self.cause = cause
 
 
-def serve(begun: Callable[[Header], Mapping[str, Deed]]) -> None:
+def serve(start_worker: Callable[[Header], Mapping[str, RequestHandler]]) -> None:
     """Serve requests until the parent closes the pipe; no error text is ever sent back."""
     read, write = harden_process()
     threading.Thread(target=_leave_with_parent, args=(read,), daemon=True).start()
     start, _ = read_frame(lambda count: _exactly(read, count))
-    deeds = begun(start)
+    handlers = start_worker(start)
     _say(write, framed({"ok": True}))
     while True:
         request, _ = read_frame(lambda count: _exactly(read, count))
-        _say(write, _answer(deeds, request))
+        _say(write, _answer(handlers, request))
 
 
 def _say(write: int, message: bytes) -> None:
@@ -160,9 +160,9 @@ def _say(write: int, message: bytes) -> None:
         view = view[os.write(write, view) :]
 
 
-def _answer(deeds: Mapping[str, Deed], request: Header) -> bytes:
+def _answer(handlers: Mapping[str, RequestHandler], request: Header) -> bytes:
     try:
-        return framed({"ok": True}, deeds[str(request["do"])](request))
+        return framed({"ok": True}, handlers[str(request["do"])](request))
     except HostEnded as error:
         return framed({"ok": False, "lost": error.cause})
     except Exception:  # noqa: BLE001  # any error text may quote a value, so none is passed on

@@ -12,7 +12,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final
 
-from sfumato.engines.shared.stored_parts import Parts, parts_of
+from sfumato.engines.shared.stored_parts import StoredPartsSpec, parts_of
 from sfumato.query.printing.from_clause import stored_name
 from sfumato.vault.card.columns import Column, ColumnType
 from sfumato.vault.card.data_card import Card, Table
@@ -29,7 +29,9 @@ class PreparedTable:
     by_person: bool
     types: tuple[ColumnType, ...]
     keyed: tuple[bool, ...]  # per column: whether the card declares its keys
-    parts: Parts | None = None  # precomputed per-person sums; None if rows belong to no person
+    parts: StoredPartsSpec | None = (
+        None  # precomputed per-person sums; None if rows belong to no person
+    )
 
     def is_coded(self, place: int) -> bool:
         """Say whether the column's private texts are dictionary-encoded: c3 and table texts3."""
@@ -104,5 +106,5 @@ def _read(shape: Any) -> PreparedTable:  # from our own file, so it is trusted
         shape["by_person"],
         tuple(shape["types"]),
         tuple(shape["keyed"]),
-        None if parts is None else Parts(**{**parts, "summed": tuple(parts["summed"])}),
+        None if parts is None else StoredPartsSpec(**{**parts, "summed": tuple(parts["summed"])}),
     )

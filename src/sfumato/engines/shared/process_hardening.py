@@ -17,7 +17,7 @@ _DUMPABLE: Final = 4  # PR_SET_DUMPABLE
 _OOM_SCORE: Final = "500"  # blocks of programs have 1000: the kernel kills them first
 
 
-def drop_output() -> None:
+def disable_dumps() -> None:
     """Disable core dumps, and stop other processes of the same user from reading our memory."""
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     if sys.platform == "linux" and ctypes.CDLL(None).prctl(_DUMPABLE, 0, 0, 0, 0) != 0:
@@ -31,7 +31,7 @@ def harden_process() -> tuple[int, int]:
     """
     os.umask(0o077)
     _raise_oom_score()
-    drop_output()
+    disable_dumps()
     read, write = os.dup(0), os.dup(1)
     nowhere = os.open(os.devnull, os.O_RDWR)
     os.dup2(nowhere, 0)

@@ -28,12 +28,14 @@ from sfumato.query.printing.from_clause import stored_name, table_name
 from sfumato.query.printing.statements import ADDED, Statement, linear
 from sfumato.vault.card.columns import Column
 
-_MOST: Final = 2**62  # bound of every stored sum, whatever the rows are
-MOST_FIRSTS: Final = 24  # most prefix sums that are stored; each can have as many rows as the table
+_MAX_SUM: Final = 2**62  # bound of every stored sum, whatever the rows are
+MAX_PREFIX_SUMS: Final = (
+    24  # most prefix sums that are stored; each can have as many rows as the table
+)
 
 
 @dataclass(frozen=True)
-class Parts:
+class StoredPartsSpec:
     """Description of a table's stored parts: their contribution bounds and summed columns."""
 
     max_groups: int
@@ -47,34 +49,36 @@ class Parts:
         return 1 if self.has_firsts else self.max_rows
 
 
-def parts_of(columns: Sequence[Column], max_groups: int, max_rows: int) -> Parts:
+def parts_of(columns: Sequence[Column], max_groups: int, max_rows: int) -> StoredPartsSpec:
     """Decide which parts to store for a table; a function of the card alone."""
     summed = tuple(i for i, column in enumerate(columns) if _fits(column, max_rows))
     groupings = 1 + sum(column.keys is not None for column in columns)
-    has_firsts = groupings * max(1, len(summed)) <= MOST_FIRSTS
-    return Parts(max_groups, max_rows, summed, has_firsts)
+    has_firsts = groupings * max(1, len(summed)) <= MAX_PREFIX_SUMS
+    return StoredPartsSpec(max_groups, max_rows, summed, has_firsts)
 
 
 def _fits(column: Column, max_rows: int) -> bool:
     if not (column.is_numeric and column.is_bounded):
         return False
-    return max_rows * max(map(abs, column.bounds())) <= _MOST
+    return max_rows * max(map(abs, column.bounds())) <= _MAX_SUM
 
 
-def parts_name(place: int | None, table: int) -> str:
+def parts_name(column: int | None, table: int) -> str:
     """Return the name of the table of parts, for a grouping by the column or for none."""
-    return stored_name("parts_all" if place is None else f"parts{place}", table)
+    return stored_name("parts_all" if column is None else f"parts{column}", table)
 
 
-def firsts_name(place: int | None, table: int) -> str:
+def prefix_sums_name(column: int | None, table: int) -> str:
     """Return the name of the table of prefix sums, for a grouping by the column or for none."""
-    return stored_name("firsts_all" if place is None else f"firsts{place}", table)
+    return stored_name("firsts_all" if column is None else f"firsts{column}", table)
 
 
 # --- written at preparation ----------------------------------------------------------------------
 
 
-def write_parts(columns: Sequence[Column], parts: Parts, table: int, kind: str) -> Iterator[str]:
+def write_parts(
+    columns: Sequence[Column], parts: StoredPartsSpec, table: int, kind: str
+) -> Iterator[str]:
     """Yield the CREATE TABLE statements of all stored parts; `kind` is the SQL type of counts."""
     yield from _write(None, parts, table, kind)
     for i, column in enumerate(columns):
@@ -82,37 +86,38 @@ def write_parts(columns: Sequence[Column], parts: Parts, table: int, kind: str) 
             yield from _write(i, parts, table, kind)
 
 
-def _write(place: int | None, parts: Parts, table: int, kind: str) -> Iterator[str]:
-    yield _written_parts(place, parts, table, kind)
+def _write(column: int | None, parts: StoredPartsSpec, table: int, kind: str) -> Iterator[str]:
+    yield _written_parts(column, parts, table, kind)
     if parts.has_firsts:
-        yield _written_firsts(place, parts, table, kind)
+        yield _written_prefix_sums(column, parts, table, kind)
 
 
-def _written_parts(place: int | None, parts: Parts, table: int, kind: str) -> str:
+def _written_parts(column: int | None, parts: StoredPartsSpec, table: int, kind: str) -> str:
     totals = "".join(f", {text}" for text in _totals(parts, kind, ""))
-    group = "" if place is None else f", gr{place}"
-    code = "" if place is None else f", k{place}"
+    group = "" if column is None else f", gr{column}"
+    code = "" if column is None else f", k{column}"
     return (
-        f"CREATE TABLE {parts_name(place, table)} AS SELECT {_named(place)}"
-        f"CAST(count(*) AS {kind}) AS n{totals} FROM {_counting(place, parts, table)}"
+        f"CREATE TABLE {parts_name(column, table)} AS SELECT {_named(column)}"
+        f"CAST(count(*) AS {kind}) AS n{totals} FROM {_counting(column, parts, table)}"
         f" GROUP BY person{group}{code} ORDER BY person{group}"
     )
 
 
-def _written_firsts(place: int | None, parts: Parts, table: int, kind: str) -> str:
+def _written_prefix_sums(column: int | None, parts: StoredPartsSpec, table: int, kind: str) -> str:
     """Return the CREATE TABLE statement of the prefix sums, sorted by prefix length.
 
     A query reads one prefix length, so its rows are next to each other. The order changes no
     result, because integer sums do not depend on the order.
     """
-    row = "rr" if place is None else f"rr{place}"
-    group = "" if place is None else f", gr{place}"
+    row = "rr" if column is None else f"rr{column}"
+    group = "" if column is None else f", gr{column}"
     order = f"(PARTITION BY person{group} ORDER BY {row}"
     so_far = f" OVER {order} ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW)"
     totals = "".join(f", {text}" for text in _totals(parts, kind, so_far))
     return (
-        f"CREATE TABLE {firsts_name(place, table)} AS SELECT {_named(place)}{row} AS n{totals}"
-        f" FROM {_counting(place, parts, table)}"
+        f"CREATE TABLE {prefix_sums_name(column, table)} AS SELECT {_named(column)}{row}"
+        f" AS n{totals}"
+        f" FROM {_counting(column, parts, table)}"
         f" QUALIFY lead({row}) OVER {order}) IS NOT NULL ORDER BY {row}, person{group}"
     )
 
@@ -121,13 +126,13 @@ def _named(place: int | None) -> str:
     return "" if place is None else f"k{place} AS code, gr{place} AS place, "
 
 
-def _totals(parts: Parts, kind: str, over: str) -> Iterator[str]:
+def _totals(parts: StoredPartsSpec, kind: str, over: str) -> Iterator[str]:
     for i in parts.summed:
         yield f"CAST(count(v{i}){over} AS {kind}) AS n{i}"
         yield f"CAST(sum(v{i}){over} AS BIGINT) AS s{i}"
 
 
-def _counting(place: int | None, parts: Parts, table: int) -> str:
+def _counting(place: int | None, parts: StoredPartsSpec, table: int) -> str:
     """Return the FROM and WHERE of the rows that the card's bounds let count."""
     rows = table_name("duckdb", table)
     if place is None:
@@ -138,10 +143,10 @@ def _counting(place: int | None, parts: Parts, table: int) -> str:
 # --- read by a query -----------------------------------------------------------------------------
 
 
-def lower_parts(measure: Measure, parts: Parts, place: int | None) -> Statement | None:
+def lower_parts(measure: Measure, parts: StoredPartsSpec, column: int | None) -> Statement | None:
     """Return the statement that sums stored parts, or None if they do not serve.
 
-    The caller passes a measure that stored ranks serve, grouped by the column `place` or by
+    The caller passes a measure that stored ranks serve, grouped by the column `column` or by
     nothing.
     """
     few = min(measure.max_groups, measure.cells)
@@ -152,29 +157,29 @@ def lower_parts(measure: Measure, parts: Parts, place: int | None) -> Statement 
     if len(printed) < len(texts):
         return None
     tallies = ", ".join(f"CAST({text} AS BIGINT) AS t{i}" for i, text in enumerate(printed))
-    cell = "0" if place is None else "code"
+    cell = "0" if column is None else "code"
     is_cut = few < min(parts.max_groups, measure.cells)
     where = f" WHERE place <= {few}" if is_cut else ""
-    grouping = "" if place is None else f"{where} GROUP BY code"
+    grouping = "" if column is None else f"{where} GROUP BY code"
     sql = (
         f"SELECT CAST({cell} AS BIGINT) AS cell, {tallies}"
-        f" FROM {_source(measure, parts, place)}{grouping}"
+        f" FROM {_source(measure, parts, column)}{grouping}"
     )
     return Statement(sql, (), tuple(range(len(texts))))
 
 
-def _source(measure: Measure, parts: Parts, place: int | None) -> str:
+def _source(measure: Measure, parts: StoredPartsSpec, column: int | None) -> str:
     """Return the FROM source with one row per person and group: whole parts or their prefixes."""
-    whole, few = parts_name(place, measure.table), measure.max_rows
-    if few == parts.max_rows:
+    whole, max_rows = parts_name(column, measure.table), measure.max_rows
+    if max_rows == parts.max_rows:
         return whole
     return (
-        f"(SELECT * FROM {whole} WHERE n <= {few} UNION ALL"
-        f" SELECT * FROM {firsts_name(place, measure.table)} WHERE n = {few}) AS p"
+        f"(SELECT * FROM {whole} WHERE n <= {max_rows} UNION ALL"
+        f" SELECT * FROM {prefix_sums_name(column, measure.table)} WHERE n = {max_rows}) AS p"
     )
 
 
-def _tally(tally: Tally, parts: Parts) -> str | None:
+def _tally(tally: Tally, parts: StoredPartsSpec) -> str | None:
     """Return the SQL of a tally over stored parts; None if the parts lack its column."""
     if tally.kind not in ADDED:
         return None

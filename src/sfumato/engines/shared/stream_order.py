@@ -33,7 +33,7 @@ def carried_out(
     spill.mkdir(mode=0o700)
     sealed = None
     try:
-        sealed = ask({**_said(order, target, spill), **request})
+        sealed = ask({**_common_request(order, target, spill), **request})
     finally:
         shutil.rmtree(spill, ignore_errors=True)
     if sealed is None or not is_whole(target):
@@ -43,7 +43,7 @@ def carried_out(
     return sealed
 
 
-def _said(order: CountPeriodOrder, target: Path, spill: Path) -> Header:
+def _common_request(order: CountPeriodOrder, target: Path, spill: Path) -> Header:
     return {
         "do": "take",
         "rows": order.rows,
@@ -55,7 +55,7 @@ def _said(order: CountPeriodOrder, target: Path, spill: Path) -> Header:
     }
 
 
-def here(order: CountPeriodOrder) -> Header:
+def local_request(order: CountPeriodOrder) -> Header:
     """Return the request part for DuckDB, which reads the table's file itself."""
     where = print_predicate(order.where, "duckdb")
     return {
@@ -65,7 +65,7 @@ def here(order: CountPeriodOrder) -> Header:
     }
 
 
-def elsewhere(
+def remote_request(
     order: CountPeriodOrder, dialect: Dialect, name: str, known: dict[str, Any]
 ) -> Header:
     """Return the request part for PostgreSQL or Spark: the counting SQL and the pseudonym file.

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from sfumato.engines.duckdb.locked_connection import Room, open_locked, quoted
 from sfumato.engines.ingest.cell_sql import without_nul
-from sfumato.engines.kernel.row_arrays import PLACE_BITS
+from sfumato.engines.kernel.row_arrays import INDEX_BITS
 from sfumato.engines.shared.message_frames import Header
 from sfumato.engines.shared.person_names import copy_names, names_in
 from sfumato.query.printing.from_clause import stored_name, table_name
@@ -193,11 +193,11 @@ def _column(name: str, types: dict[str, str]) -> str:
         case _, "row_key":  # unsigned 64 bits become signed, in the same order
             return "CAST(CAST(row_key AS HUGEINT) - 9223372036854775808 AS BIGINT)"
         case _, "a":
-            return f"CAST(person AS BIGINT) << {PLACE_BITS} | rr"
+            return f"CAST(person AS BIGINT) << {INDEX_BITS} | rr"
         case "a", _:
-            return f"CAST(person AS BIGINT) << {PLACE_BITS} | g{place}"
+            return f"CAST(person AS BIGINT) << {INDEX_BITS} | g{place}"
         case "b", _:
-            return f"CAST({_code(int(place), types)} AS BIGINT) << {PLACE_BITS} | n{place}"
+            return f"CAST({_code(int(place), types)} AS BIGINT) << {INDEX_BITS} | n{place}"
         case "c", _:
             return f"one{place}"
         case "v", _ if types[name] == "VARCHAR":

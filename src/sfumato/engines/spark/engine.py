@@ -16,9 +16,9 @@ from typing import Any, Final
 from sfumato.engines.duckdb.engine import DuckDBEngine
 from sfumato.engines.postgres.engine import measure_request, prepare_elsewhere, read_marker
 from sfumato.engines.shared.cell_assembly import Layout
-from sfumato.engines.shared.driver_process import START_S, HeldDriver
+from sfumato.engines.shared.driver_process import START_S, DriverHandle
 from sfumato.engines.shared.message_frames import Header
-from sfumato.engines.shared.stream_order import ONE_NUMBER, carried_out, elsewhere
+from sfumato.engines.shared.stream_order import ONE_NUMBER, carried_out, remote_request
 from sfumato.engines.shared.table_copy import order_mark
 from sfumato.query.measure import Cells, Measure
 from sfumato.query.printing.from_clause import stored_name, table_name
@@ -89,7 +89,7 @@ class SparkEngine:
             "salt": salt.hex(), "folder": folder, "host": place.host, "memory_mb": memory_mb,
             "conf": _settings(place, self._limits), "java_home": os.environ.get("JAVA_HOME", ""),
         }  # fmt: skip
-        self._held = HeldDriver("spark.worker", start)
+        self._held = DriverHandle("spark.worker", start)
 
     def measure(self, table: str, measure: Measure) -> Sealed[Cells]:
         """Compute a measure over a prepared table; return its cells, sealed.
@@ -105,7 +105,7 @@ class SparkEngine:
             request = measure_request(measure, "spark", names, known, self._mark)
             request["tables"] = _files(table, known)
             deadline_s = self._limits.deadline_of(measure.most_rows)
-            sealed = self._held.measured(request, Layout.of(measure), deadline_s)
+            sealed = self._held.measure(request, Layout.of(measure), deadline_s)
         if sealed is None:
             raise EngineStopped
         return sealed
@@ -125,9 +125,9 @@ class SparkEngine:
         """Raise `EngineStopped`: this engine does not store people's folders."""
         raise EngineStopped
 
-    def room(self, table: str) -> int:
+    def free_disk_bytes(self, table: str) -> int:
         """Return the free disk space, in bytes, in the folder of a table."""
-        return self._embedded.room(table)
+        return self._embedded.free_disk_bytes(table)
 
     def count_period(self, order: CountPeriodOrder) -> Sealed[Cells]:
         """Count one period of a stream; return the exact row count, sealed.
@@ -139,9 +139,9 @@ class SparkEngine:
         if known is None:
             raise EngineStopped
         deadline_s = self._limits.deadline_of(order.most_rows)
-        request = elsewhere(order, "spark", table_name("spark", 0), known)
+        request = remote_request(order, "spark", table_name("spark", 0), known)
         request["tables"] = _files(order.table, known)
-        return carried_out(order, request, lambda r: self._held.measured(r, ONE_NUMBER, deadline_s))
+        return carried_out(order, request, lambda r: self._held.measure(r, ONE_NUMBER, deadline_s))
 
     def prepare(self, order: PrepareOrder) -> Prepared:
         """Prepare a source and store it as Parquet."""
@@ -187,7 +187,7 @@ class SparkEngine:
 
     def is_ready(self) -> bool:
         """Say whether a driver process can be started; the test starts no JVM, which is large."""
-        return self._held.can_begin(with_probe=False)
+        return self._held.can_start(with_probe=False)
 
     def close(self) -> None:
         """Stop the driver and its JVM, and delete their settings folder."""

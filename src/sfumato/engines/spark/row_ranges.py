@@ -25,13 +25,13 @@ from sfumato.engines.kernel.packed_rows import (
 )
 from sfumato.engines.kernel.row_arrays import Columns, Part
 from sfumato.engines.shared.cell_assembly import Columns as Answer
-from sfumato.engines.shared.cold_path import Cold
+from sfumato.engines.shared.cold_path import KernelPlan
 
 _RANGE_NUMBERS: Final = 1 << 23  # integers per Spark job; it skips row groups of other persons
 _SLICE_ROWS: Final = 1 << 18
 
 
-def add_up(session: Any, cold: Cold, extent: Extent, salt: str) -> Answer:  # a SparkSession
+def add_up(session: Any, cold: KernelPlan, extent: Extent, salt: str) -> Answer:  # a SparkSession
     """Run a kernel plan over all ranges; return the result columns."""
 
     def parts() -> Iterator[Part]:
@@ -45,7 +45,7 @@ def add_up(session: Any, cold: Cold, extent: Extent, salt: str) -> Answer:  # a 
     return named(whole, cold, _texts(session, cold) if cold.keys else {})
 
 
-def _ordered(session: Any, cold: Cold, ends: tuple[int, int], salt: str) -> Ordered:
+def _ordered(session: Any, cold: KernelPlan, ends: tuple[int, int], salt: str) -> Ordered:
     if not needs_keys(cold):
         return unordered
     return ordered_by(salt, cold, fetched(session, keys_sql(cold, "rr = 1"), [*ends]), ends)
@@ -59,6 +59,6 @@ def fetched(session: Any, sql: str, bound: list[object]) -> Columns:  # a SparkS
     }
 
 
-def _texts(session: Any, cold: Cold) -> dict[int, str]:
+def _texts(session: Any, cold: KernelPlan) -> dict[int, str]:
     codes, texts = session.sql(texts_sql(cold)).toArrow().columns
     return dict(zip(codes.to_pylist(), texts.to_pylist(), strict=True))

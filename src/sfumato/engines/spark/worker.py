@@ -18,8 +18,8 @@ from sfumato.engines.duckdb.locked_connection import Room
 from sfumato.engines.duckdb.stream_period import count_period_elsewhere
 from sfumato.engines.kernel.packed_rows import Extent, extent_sql
 from sfumato.engines.shared.cell_assembly import Assembly, Columns, Layout, cells_bytes
-from sfumato.engines.shared.cold_path import Cold
-from sfumato.engines.shared.driver_process import Deed, serve
+from sfumato.engines.shared.cold_path import KernelPlan
+from sfumato.engines.shared.driver_process import RequestHandler, serve
 from sfumato.engines.shared.message_frames import Header
 from sfumato.engines.shared.table_copy import copy_out, copying_of
 from sfumato.engines.spark.row_ranges import add_up, fetched
@@ -45,7 +45,7 @@ _TUNED: Final = "spark.sql.files."  # settings of file partitions, which an owne
 
 
 @dataclass
-class Asker:
+class WorkerState:
     """State of the child between requests: start message, session, registered tables, extents."""
 
     start: Header
@@ -59,15 +59,15 @@ class Asker:
         tables: Any = request["tables"]  # Any: a message of the parent process
         self._open(tables)
         if request["cold"] is not None:
-            cold = Cold.read(request["cold"])
+            cold = KernelPlan.read(request["cold"])
             assembly.add(range(len(cold.tallies)), self._added_up(cold))
             return assembly.as_bytes()
         statements: Any = request["statements"]
         for statement in statements:
-            assembly.add(statement["tallies"], self._asked(statement))
+            assembly.add(statement["tallies"], self._run_statement(statement))
         return assembly.as_bytes()
 
-    def take(self, request: Header) -> bytes:
+    def count_period(self, request: Header) -> bytes:
         """Count one period of a stream, as bytes; Spark counts rows per person."""
         tables: Any = request["tables"]  # Any: a message of the parent process
         given: Any = request["parameters"]
@@ -88,13 +88,13 @@ class Asker:
         """Return the settings whose actual value differs; settings that only tune are ignored."""
         if self.session is None:
             self.session = _session(self.start)
-        said: Any = self.start["conf"]  # Any: a message of the parent process
+        given: Any = self.start["conf"]  # Any: a message of the parent process
         fixed = {name: value for name, value in _CONF.items() if not name.startswith(_TUNED)}
-        wanted = {**said, **fixed}
+        wanted = {**given, **fixed}
         conf = self.session.sparkContext.getConf()
         return json.dumps([name for name in wanted if conf.get(name) != wanted[name]]).encode()
 
-    def _asked(self, statement: Mapping[str, Any]) -> Columns:
+    def _run_statement(self, statement: Mapping[str, Any]) -> Columns:
         bound = [self.start["salt"] if p is None else p for p in statement["parameters"]]
         frame = self.session.sql(statement["sql"], args=bound)
         names = list(frame.columns)
@@ -102,7 +102,7 @@ class Asker:
         columns = zip(*rows, strict=True) if rows else ((),) * len(names)
         return {n: _array(n, values) for n, values in zip(names, columns, strict=True)}
 
-    def _added_up(self, cold: Cold) -> Columns:
+    def _added_up(self, cold: KernelPlan) -> Columns:
         """Run a kernel plan; table extents are cached as long as the tables stay the same."""
         asked = extent_sql(cold)
         if asked not in self.extents:
@@ -145,10 +145,10 @@ def _set_environment(start: Header) -> None:
         shutil.rmtree(old, ignore_errors=True)
     folder = Path(tempfile.mkdtemp(dir=base))  # 0700
     conf, local = folder / "conf", folder / "local"
-    for place in (conf, local):
-        place.mkdir(mode=0o700)
-    said: Any = start["conf"]  # Any: a message of the parent process
-    settings = {**_CONF, "spark.sql.warehouse.dir": str(folder / "none"), **said}
+    for path in (conf, local):
+        path.mkdir(mode=0o700)
+    given: Any = start["conf"]  # Any: a message of the parent process
+    settings = {**_CONF, "spark.sql.warehouse.dir": str(folder / "none"), **given}
     lines = [f"{name} {value}\n" for name, value in settings.items()]
     (conf / "spark-defaults.conf").write_text("".join(lines))
     (conf / "log4j2.properties").write_text(_SILENT)
@@ -167,13 +167,14 @@ def _set_environment(start: Header) -> None:
         os.environ["JAVA_HOME"] = str(start["java_home"])
 
 
-def _begun(start: Header) -> Mapping[str, Deed]:
-    asker = Asker(start)
+def _start_worker(start: Header) -> Mapping[str, RequestHandler]:
+    state = WorkerState(start)
     return {
-        "measure": asker.measure, "take": asker.take, "load": asker.load, "probe": asker.probe,
+        "measure": state.measure, "take": state.count_period, "load": state.load,
+        "probe": state.probe,
     }  # fmt: skip
 
 
 def main() -> None:
     """Serve requests until the parent closes the pipe."""
-    serve(_begun)
+    serve(_start_worker)

@@ -212,7 +212,7 @@ def _check_room(engine: SplitEngine, order: RunOrder) -> None:
     if folders is None or not order.run.turns:
         return
     needed = study_room(order.run.turns, folders.person_mb)
-    if engine.room(order.table) < needed:
+    if engine.free_disk_bytes(order.table) < needed:
         raise Refused(
             "sandbox-missing",
             f"What people's own runs may leave takes {needed >> 20:,} MB of disk, which are not"

@@ -79,7 +79,7 @@ class Unsplit:
         """Refuse, because this engine can't split rows."""
         raise _not_on(self.kind)
 
-    def room(self, table: str) -> int:
+    def free_disk_bytes(self, table: str) -> int:
         """Return 0: there is no disk space for blocks."""
         return 0
 
