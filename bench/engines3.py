@@ -21,9 +21,10 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Final
 
-from sfumato.engines.postgres.engine import PostgresEngine, PostgresLimits, PostgresPlace
+from sfumato.engines.postgres.engine import PostgresEngine, PostgresLimits, PostgresServer
 from sfumato.engines.postgres.reader_role import make_reader
-from sfumato.engines.spark.engine import SparkEngine, SparkLimits, SparkPlace
+from sfumato.engines.shared.engine_address import SparkAddress
+from sfumato.engines.spark.engine import SparkEngine, SparkLimits
 from sfumato.query.expression import Arithmetic, Compare, Constant, Literally, Ref
 from sfumato.query.measure import Key, Measure, Tally
 from sfumato.vault.card.data_card import read_card
@@ -101,14 +102,14 @@ def _postgres() -> Iterator[Engine]:
         database = server.own_database()
         owner = server.database_url(database)
         make_reader(owner, "sfumato", "reader")
-        place = PostgresPlace(owner, server.database_url(database, "reader"), "reader")
+        place = PostgresServer(owner, server.database_url(database, "reader"), "reader")
         engine = PostgresEngine(SALT, place, PostgresLimits(deadline_s=600))
         yield engine
         engine.close()
 
 
 @contextmanager
-def _spark(place: SparkPlace) -> Iterator[Engine]:
+def _spark(place: SparkAddress) -> Iterator[Engine]:
     engine = SparkEngine(SALT, place, SparkLimits(memory_mb=3072, partitions=4, deadline_s=600))
     yield engine
     engine.close()
@@ -123,7 +124,7 @@ def standalone() -> Iterator[Engine]:
 
 _ENGINES: Final[dict[str, Callable[[], AbstractContextManager[Engine]]]] = {
     "PostgreSQL": _postgres,
-    "Spark, local": lambda: _spark(SparkPlace()),
+    "Spark, local": lambda: _spark(SparkAddress()),
     "Spark, standalone": standalone,
 }
 

@@ -21,10 +21,10 @@ import duckdb
 import numpy as np
 from numpy.typing import NDArray
 
-from sfumato.engines.duckdb.locked_connection import Room, lock_statements
 from sfumato.engines.duckdb.worker import _keep_pages
 from sfumato.engines.ingest.cell_sql import stored, trimmed
 from sfumato.engines.ingest.prepare import typed_cell
+from sfumato.engines.shared.locked_connection import Room, lock_statements
 from sfumato.vault.card.columns import Column
 
 ROWS: Final = 3_000_000

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from sfumato.engines.duckdb.engine import DuckDBEngine
-from sfumato.engines.postgres.engine import PostgresEngine, PostgresPlace
+from sfumato.engines.postgres.engine import PostgresEngine, PostgresServer
 from sfumato.engines.postgres.reader_role import make_reader
 from sfumato.engines.spark.engine import SparkEngine
 from sfumato.vault.engine_port import Engine
@@ -26,12 +26,12 @@ def server() -> Iterator[postgres_server.Server]:
 
 
 @pytest.fixture(scope="session")
-def postgres_place(server: postgres_server.Server) -> PostgresPlace:
+def postgres_place(server: postgres_server.Server) -> PostgresServer:
     """Return a schema of its own, with a reader who can do nothing else."""
     database = server.own_database()
     owner = server.database_url(database)
     make_reader(owner, "sfumato", READER)
-    return PostgresPlace(owner, server.database_url(database, READER), READER)
+    return PostgresServer(owner, server.database_url(database, READER), READER)
 
 
 class LastingSpark(SparkEngine):
@@ -70,7 +70,7 @@ def kind(request: pytest.FixtureRequest) -> str:
 def make_engine(kind: str, request: pytest.FixtureRequest) -> Maker:
     """Return how an engine of that kind is made, for a people's secret."""
     if kind == "postgres":
-        place: PostgresPlace = request.getfixturevalue("postgres_place")
+        place: PostgresServer = request.getfixturevalue("postgres_place")
         return lambda salt: PostgresEngine(salt, place, memory_mb=1024)
     if kind == "spark":
         of: Maker = request.getfixturevalue("sparks")

@@ -13,7 +13,8 @@ import psycopg
 import pytest
 
 from sfumato.engines.duckdb.engine import DuckDBEngine
-from sfumato.engines.postgres.engine import PostgresPlace, measure_request, read_marker
+from sfumato.engines.postgres.engine import PostgresServer
+from sfumato.engines.shared.remote_tables import measure_request, read_marker
 from sfumato.engines.shared.table_copy import order_mark
 from sfumato.query.expression import (
     Among,
@@ -168,7 +169,7 @@ def moved(kind: str, table: str, request: pytest.FixtureRequest) -> Iterator[Non
     if kind != "postgres":
         yield
         return
-    place: PostgresPlace = request.getfixturevalue("postgres_place")
+    place: PostgresServer = request.getfixturevalue("postgres_place")
     known: Any = read_marker(table, "postgres")
     name = f"sfumato.{known['tables'][0]['table']}"
     with psycopg.connect(place.owner, autocommit=True) as link:

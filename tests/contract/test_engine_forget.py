@@ -8,7 +8,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from sfumato.engines.postgres.engine import PostgresPlace
+from sfumato.engines.postgres.engine import PostgresServer
 from sfumato.query.expression import Ref
 from sfumato.query.measure import Key, Measure, Tally
 from sfumato.vault.engine_port import Engine, EngineStopped
@@ -36,7 +36,7 @@ def stored(kind: str, request: pytest.FixtureRequest, tmp_path: Path) -> Callabl
 
     if kind != "postgres":
         return files
-    place: PostgresPlace = request.getfixturevalue("postgres_place")
+    place: PostgresServer = request.getfixturevalue("postgres_place")
 
     def tables() -> set[str]:
         with psycopg.connect(place.owner) as link:

@@ -20,12 +20,11 @@ from sfumato.engines.postgres import row_ranges
 from sfumato.engines.postgres.engine import (
     PostgresEngine,
     PostgresLimits,
-    PostgresPlace,
-    measure_request,
-    read_marker,
+    PostgresServer,
 )
 from sfumato.engines.postgres.worker import WorkerState
 from sfumato.engines.shared.cell_assembly import Layout, read_cells
+from sfumato.engines.shared.remote_tables import measure_request, read_marker
 from sfumato.engines.spark.engine import SparkLimits
 from sfumato.query.expression import Arithmetic, Compare, Constant, Literally, Ref
 from sfumato.query.measure import Key, Measure, Tally
@@ -57,7 +56,7 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def engine(postgres_place: PostgresPlace) -> Iterator[PostgresEngine]:
+def engine(postgres_place: PostgresServer) -> Iterator[PostgresEngine]:
     made = PostgresEngine(SALT, postgres_place, PostgresLimits(deadline_s=20), memory_mb=512)
     yield made
     made.close()
@@ -96,7 +95,7 @@ FORBIDDEN = [
 
 
 def test_the_reader_can_read_the_tables_and_do_nothing_else(
-    server: postgres_server.Server, postgres_place: PostgresPlace, table: str
+    server: postgres_server.Server, postgres_place: PostgresServer, table: str
 ) -> None:
     with psycopg.connect(postgres_place.owner, autocommit=True) as owner:
         owner.execute("CREATE TABLE public.elsewhere AS SELECT 1 AS x")
@@ -126,7 +125,7 @@ def test_the_reader_can_read_the_tables_and_do_nothing_else(
 
 def test_the_servers_log_learns_neither_the_secret_nor_a_row(
     server: postgres_server.Server,
-    postgres_place: PostgresPlace,
+    postgres_place: PostgresServer,
     engine: PostgresEngine,
     table: str,
 ) -> None:
@@ -150,7 +149,7 @@ def test_the_servers_log_learns_neither_the_secret_nor_a_row(
 
 
 def test_whatever_goes_wrong_is_one_constant_with_nothing_hanging_on_it(
-    postgres_place: PostgresPlace, table: str, tmp_path: Path
+    postgres_place: PostgresServer, table: str, tmp_path: Path
 ) -> None:
     nowhere = replace(postgres_place, reader="host=/nowhere user=nobody dbname=none")
     broken = PostgresEngine(SALT, nowhere, PostgresLimits(deadline_s=5), memory_mb=512)
@@ -165,7 +164,7 @@ def test_whatever_goes_wrong_is_one_constant_with_nothing_hanging_on_it(
 
 
 def test_a_preparation_that_cannot_be_copied_leaves_nothing(
-    postgres_place: PostgresPlace, source: Path, tmp_path: Path
+    postgres_place: PostgresServer, source: Path, tmp_path: Path
 ) -> None:
     nowhere = replace(postgres_place, owner="host=/nowhere user=nobody dbname=none")
     broken = PostgresEngine(SALT, nowhere, memory_mb=512)
@@ -183,7 +182,7 @@ def test_a_preparation_that_cannot_be_copied_leaves_nothing(
 
 def test_a_killed_driver_or_backend_stops_one_question_only(
     server: postgres_server.Server,
-    postgres_place: PostgresPlace,
+    postgres_place: PostgresServer,
     engine: PostgresEngine,
     table: str,
 ) -> None:
@@ -202,7 +201,7 @@ def test_a_killed_driver_or_backend_stops_one_question_only(
 
 
 def test_a_question_that_the_servers_operator_ends_is_lost_and_not_stopped(
-    postgres_place: PostgresPlace, engine: PostgresEngine, table: str
+    postgres_place: PostgresServer, engine: PostgresEngine, table: str
 ) -> None:
     before = answers(engine, table, COLD)
     waits = "SELECT pid FROM pg_stat_activity WHERE usename = %s AND wait_event_type = 'Lock'"
@@ -224,7 +223,7 @@ def test_a_question_that_the_servers_operator_ends_is_lost_and_not_stopped(
 
 
 def test_a_question_that_takes_too_long_is_stopped_and_the_next_one_works(
-    postgres_place: PostgresPlace, engine: PostgresEngine, table: str
+    postgres_place: PostgresServer, engine: PostgresEngine, table: str
 ) -> None:
     hasty = PostgresEngine(SALT, postgres_place, memory_mb=512)
     before, patient = answers(hasty, table, COLD), hasty._limits
@@ -254,7 +253,7 @@ def test_a_deadline_follows_the_card_and_stays_below_the_doors_patience() -> Non
 
 
 def test_many_ranges_of_persons_hold_everybody_once(
-    postgres_place: PostgresPlace,
+    postgres_place: PostgresServer,
     engine: PostgresEngine,
     table: str,
     monkeypatch: pytest.MonkeyPatch,
@@ -293,7 +292,7 @@ def test_many_ranges_of_persons_hold_everybody_once(
 
 
 def test_a_server_that_gives_one_connection_is_asked_over_that(
-    postgres_place: PostgresPlace, engine: PostgresEngine, table: str
+    postgres_place: PostgresServer, engine: PostgresEngine, table: str
 ) -> None:
     before = answers(engine, table, COLD)
     engine.close()
@@ -332,7 +331,7 @@ def test_threads_take_turns(engine: PostgresEngine, table: str) -> None:
 
 
 def test_ranks_are_used_only_under_the_secret_that_made_them(
-    postgres_place: PostgresPlace, engine: PostgresEngine, table: str
+    postgres_place: PostgresServer, engine: PostgresEngine, table: str
 ) -> None:
     """The quick way and the slow way count the same; another secret takes the slow way."""
     ranked = answers(engine, table, MEASURE)

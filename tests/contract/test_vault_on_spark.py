@@ -17,8 +17,8 @@ import pytest
 import sfumato
 from sfumato import Refused
 from sfumato.app.doctor import checkup
-from sfumato.engines.shared.engine_address import read_address
-from sfumato.engines.spark.engine import SparkEngine, SparkLimits, SparkPlace
+from sfumato.engines.shared.engine_address import SparkAddress, read_address
+from sfumato.engines.spark.engine import SparkEngine, SparkLimits
 from support.sandbox_blocks import hurry, needs_bubbles
 from support.small_vaults import PATIENTS_CARD, card, run, write_csv, write_patients
 from support.spark_cluster import QUICK, cluster, need_java
@@ -136,7 +136,7 @@ def test_a_vault_on_a_standalone_cluster_by_the_command_line(tmp_path: Path) -> 
 def test_a_spark_that_is_set_otherwise_is_seen() -> None:
     need_java()
     odd = (*QUICK, ("spark.sql.ansi.enabled", "false"), ("spark.io.encryption.enabled", "false"))
-    engine = SparkEngine(bytes(32), SparkPlace("local[1]", conf=odd), memory_mb=512)
+    engine = SparkEngine(bytes(32), SparkAddress("local[1]", conf=odd), memory_mb=512)
     assert set(engine.self_test()) == {"spark.sql.ansi.enabled", "spark.io.encryption.enabled"}
     engine.close()
 
@@ -163,10 +163,10 @@ def test_a_cluster_that_is_not_there_fails_one_question(tmp_path: Path) -> None:
 
 def test_an_address_says_where_and_how_much_and_nothing_else() -> None:
     assert read_address("duckdb") is None
-    assert read_address("local[2]") == SparkPlace("local[2]")
+    assert read_address("local[2]") == SparkAddress("local[2]")
     found = read_address("spark://:a%20b@host:7077?driver=10.0.0.2&spark.cores.max=4")
     conf = (("spark.cores.max", "4"),)
-    assert found == SparkPlace("spark://host:7077", "10.0.0.2", "a b", conf)
+    assert found == SparkAddress("spark://host:7077", "10.0.0.2", "a b", conf)
     assert "a b" not in repr(found)
 
 

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from sfumato.engines.kernel import keyed_order as order_module
-from sfumato.engines.postgres.engine import measure_request, read_marker
 from sfumato.engines.shared.cold_path import lower_to_kernel
 from sfumato.engines.shared.prepared_table import read_prepared_table
+from sfumato.engines.shared.remote_tables import measure_request, read_marker
 from sfumato.query.measure import Measure
 from sfumato.query.printing.expressions import Dialect
 

@@ -23,8 +23,9 @@ import pyarrow as pa
 
 from sfumato.engines.shared.cell_assembly import Layout, read_cells
 from sfumato.engines.shared.driver_process import DriverHandle
+from sfumato.engines.shared.engine_address import SparkAddress
 from sfumato.engines.shared.message_frames import Header
-from sfumato.engines.spark.engine import SparkEngine, SparkPlace
+from sfumato.engines.spark.engine import SparkEngine
 from sfumato.engines.spark.worker import WorkerState
 from sfumato.query.measure import Cells
 from sfumato.vault.sealed import Sealed
@@ -60,7 +61,7 @@ class SparkTogether(SparkEngine):
     def __init__(self, salt: bytes) -> None:
         """Hold the people's secret."""
         need_java()
-        place = SparkPlace("local[2]", conf=(*QUICK, *_ONE_STAGE))
+        place = SparkAddress("local[2]", conf=(*QUICK, *_ONE_STAGE))
         super().__init__(salt, place, SMALL, memory_mb=1024)
         self._held: Waiting = Waiting("spark_worker", vars(self._held)["_start"])
 

@@ -16,7 +16,8 @@ from pathlib import Path
 
 import pytest
 
-from sfumato.engines.spark.engine import SparkLimits, SparkPlace
+from sfumato.engines.shared.engine_address import SparkAddress
+from sfumato.engines.spark.engine import SparkLimits
 
 # For tables of a hundred rows, compiling every question costs more than asking it.
 QUICK = (
@@ -32,10 +33,10 @@ _HOST = "127.0.0.1"
 _SECRET = "a secret of the tests"  # noqa: S105  # of a cluster that lives for a minute
 
 
-def local_place() -> SparkPlace:
+def local_place() -> SparkAddress:
     """Return a Spark in one process, for small tables."""
     need_java()
-    return SparkPlace("local[2]", conf=(*QUICK, _SHORT))
+    return SparkAddress("local[2]", conf=(*QUICK, _SHORT))
 
 
 def need_java() -> None:
@@ -48,7 +49,7 @@ def need_java() -> None:
 
 
 @contextmanager
-def cluster() -> Iterator[SparkPlace]:
+def cluster() -> Iterator[SparkAddress]:
     """Start a master and two workers that know a secret; stop them in the end."""
     need_java()
     folder = Path(tempfile.mkdtemp(prefix="sfumato-cluster-"))
@@ -67,7 +68,7 @@ def cluster() -> Iterator[SparkPlace]:
             ("spark.cores.max", "2"),
             ("spark.executor.cores", "1"),
         )
-        yield SparkPlace(master, secret=_SECRET, conf=conf)
+        yield SparkAddress(master, secret=_SECRET, conf=conf)
 
 
 @contextmanager

@@ -17,10 +17,10 @@ from typing import Any, Final, Protocol
 from sfumato.dp.ports import Dice
 from sfumato.dp.refusal import Refused
 from sfumato.engines.duckdb.engine import DuckDBEngine
-from sfumato.engines.postgres.engine import PostgresEngine, PostgresPlace
-from sfumato.engines.shared.engine_address import PostgresAddress, read_address
+from sfumato.engines.postgres.engine import PostgresEngine, PostgresServer
+from sfumato.engines.shared.engine_address import PostgresAddress, SparkAddress, read_address
 from sfumato.engines.shared.memory_scratch import MemoryScratch
-from sfumato.engines.spark.engine import SparkEngine, SparkPlace
+from sfumato.engines.spark.engine import SparkEngine
 from sfumato.storage.key_files import read_private, write_private
 from sfumato.system.optional_packages import need_package
 from sfumato.vault.engine_port import Engine, EngineStopped, StreamEngine
@@ -76,7 +76,7 @@ def open_engine(
             return DuckDBEngine(salt=salt, shelter=shelter)
         case "postgres":
             need_package("psycopg", "postgres")
-            return _checked(PostgresEngine(salt, PostgresPlace(**_private(root))))
+            return _checked(PostgresEngine(salt, PostgresServer(**_private(root))))
         case "spark":
             need_package("pyspark", "spark")
             return SparkEngine(salt, _spark_place(_private(root)))
@@ -87,7 +87,7 @@ def open_engine(
     )
 
 
-def _made_place(owner: str, reader: str | None, dice: Dice) -> PostgresPlace:
+def _made_place(owner: str, reader: str | None, dice: Dice) -> PostgresServer:
     """Create this vault's own schema, and the role that alone may read it."""
     addresses = _addresses()
     addresses.check_network(owner)
@@ -98,7 +98,7 @@ def _made_place(owner: str, reader: str | None, dice: Dice) -> PostgresPlace:
     else:
         addresses.check_network(reader)
         role = addresses.role_of(reader)
-    place = PostgresPlace(owner, reader, role, name)
+    place = PostgresServer(owner, reader, role, name)
     engine = PostgresEngine(_NO_SALT, place)
     is_made = False
     try:
@@ -152,9 +152,9 @@ def _check(engine: Engine, *, must_answer: bool) -> None:
         )
 
 
-def _spark_place(private: Mapping[str, Any]) -> SparkPlace:  # Any: JSON of a file of ours
+def _spark_place(private: Mapping[str, Any]) -> SparkAddress:  # Any: JSON of a file of ours
     conf = tuple((str(name), str(value)) for name, value in private["conf"])
-    return SparkPlace(**{**private, "conf": conf})
+    return SparkAddress(**{**private, "conf": conf})
 
 
 def _file(root: Path) -> Path:

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from sfumato.engines.duckdb import stream_period
-from sfumato.engines.duckdb.locked_connection import Room
-from sfumato.engines.duckdb.stream_period import count_period_elsewhere
+from sfumato.engines.duckdb.stream_period import count_remote_period
 from sfumato.engines.shared.cell_assembly import Columns
+from sfumato.engines.shared.locked_connection import Room
 
 PERSONS = 10
 
@@ -49,7 +49,7 @@ def take(folder: Path, names: Path, elsewhere: Elsewhere, before: str | None = N
         "people": str(names), "rows": 3, "end": 1 if before is None else 2, "first": 1,
         "before": before, "target": str(folder / "used.duckdb"), "spill": str(folder / "spill"),
     }  # fmt: skip
-    (block,) = count_period_elsewhere(Room(512, 1, "", ()), request, elsewhere).parts
+    (block,) = count_remote_period(Room(512, 1, "", ()), request, elsewhere).parts
     return int(block[0])
 
 

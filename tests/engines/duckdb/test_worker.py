@@ -18,11 +18,11 @@ import pytest
 
 from sfumato.dp.refusal import Bug, Refused
 from sfumato.engines.duckdb import engine as engine_module
-from sfumato.engines.duckdb import locked_connection
 from sfumato.engines.duckdb.engine import DuckDBEngine
 from sfumato.engines.duckdb.lockdown_probes import PROBES
-from sfumato.engines.duckdb.locked_connection import Room, open_locked
+from sfumato.engines.shared import locked_connection
 from sfumato.engines.shared.driver_process import DriverHandle
+from sfumato.engines.shared.locked_connection import Room, open_locked
 from sfumato.query.measure import Measure, Tally
 from sfumato.query.printing.statements import Statement
 from sfumato.vault.engine_port import EngineStopped
@@ -301,7 +301,7 @@ def test_no_probe_gets_through(engine: DuckDBEngine) -> None:
 
 UNLOCKED = """
 import json, sys
-from sfumato.engines.duckdb import locked_connection as locked, lockdown_probes as probes
+from sfumato.engines.shared import locked_connection as locked, lockdown_probes as probes
 left_out, tried = json.loads(sys.argv[1]), json.loads(sys.argv[2])
 room = locked.Room(512, 1, "", ())
 keep = tuple(s for s in locked.lock_statements(room) if not any(w in s for w in left_out))

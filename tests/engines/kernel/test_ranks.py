@@ -18,10 +18,10 @@ from hypothesis import strategies as st
 from scipy.stats import chi2
 
 from sfumato.engines.duckdb.engine import DuckDBEngine, Limits
-from sfumato.engines.duckdb.locked_connection import Room
 from sfumato.engines.ingest import cell_sql
 from sfumato.engines.ingest import prepare as prepare_module
 from sfumato.engines.ingest.prepare_order import order_header
+from sfumato.engines.shared.locked_connection import Room
 from sfumato.engines.shared.prepared_table import path_of, prepared_table, read_prepared_table
 from sfumato.engines.shared.rank_path import lower_ranked
 from sfumato.query.expression import Arithmetic, Compare, Constant, Literally, Ref

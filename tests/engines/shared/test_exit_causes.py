@@ -13,13 +13,13 @@ from pathlib import Path
 import pytest
 
 from sfumato.engines.duckdb import engine as engine_module
-from sfumato.engines.duckdb import worker_process as child_module
 from sfumato.engines.duckdb.engine import DuckDBEngine
-from sfumato.engines.duckdb.worker_process import Child
 from sfumato.engines.shared import exit_causes
+from sfumato.engines.shared import worker_process as child_module
 from sfumato.engines.shared.cell_assembly import Layout
 from sfumato.engines.shared.driver_process import DriverHandle
 from sfumato.engines.shared.exit_causes import cause_of, oom_kills
+from sfumato.engines.shared.worker_process import Child
 from sfumato.query.measure import Measure, Tally
 from sfumato.query.printing.statements import Statement
 from sfumato.vault.engine_port import MEMORY, SIGNAL, START, EngineLost, EngineStopped

@@ -18,9 +18,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from sfumato.engines.duckdb.engine import DuckDBEngine
-from sfumato.engines.duckdb.locked_connection import Room
 from sfumato.engines.ingest import prepare as prepare_module
 from sfumato.engines.ingest.prepare_order import order_header
+from sfumato.engines.shared.locked_connection import Room
 from sfumato.engines.shared.prepared_table import (
     PreparedTable,
     path_of,

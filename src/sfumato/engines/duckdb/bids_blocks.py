@@ -22,11 +22,11 @@ from pathlib import Path
 from typing import Any, Final
 
 from sfumato.engines.duckdb.block_files import header_line, line_of, shows
-from sfumato.engines.duckdb.locked_connection import Room, open_locked
 from sfumato.engines.ingest.bids_folders import files_of
 from sfumato.engines.ingest.cell_sql import secret_number
 from sfumato.engines.ingest.prepare_order import folders_of, kept_of, path_of_block, path_of_turn
 from sfumato.engines.ingest.source_files import paths_of
+from sfumato.engines.shared.locked_connection import Room, open_locked
 from sfumato.engines.shared.message_frames import Header
 from sfumato.query.printing.from_clause import table_name
 from sfumato.sandbox.ports import KEPT_PROGRAMS, MOST_KEPT, said_path

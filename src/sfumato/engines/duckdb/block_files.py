@@ -14,10 +14,10 @@ from typing import Any, Final
 
 import duckdb
 
-from sfumato.engines.duckdb.locked_connection import Room, open_locked, quoted
 from sfumato.engines.ingest.cell_sql import secret_number
 from sfumato.engines.ingest.prepare_order import path_of_block
 from sfumato.engines.ingest.source_files import paths_of
+from sfumato.engines.shared.locked_connection import Room, open_locked, quoted
 from sfumato.engines.shared.message_frames import Header
 from sfumato.query.printing.from_clause import table_name
 

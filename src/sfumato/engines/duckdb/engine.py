@@ -22,7 +22,6 @@ from sfumato.dp.anonymity.coded_table import Table
 from sfumato.dp.ports import IntegerArray
 from sfumato.dp.refusal import Bug, Refused
 from sfumato.engines.duckdb.training import learn_header, read_learnt
-from sfumato.engines.duckdb.worker_process import Child, WorkerLock
 from sfumato.engines.ingest.prepare_order import (
     FOLDERS,
     folders_of,
@@ -45,7 +44,7 @@ from sfumato.engines.shared.atomic_publish import publish
 from sfumato.engines.shared.cell_assembly import Layout, read_cells
 from sfumato.engines.shared.cold_path import lower_to_kernel
 from sfumato.engines.shared.memory_scratch import MemoryScratch, check_sealable, work_for
-from sfumato.engines.shared.message_frames import Header
+from sfumato.engines.shared.message_frames import Header, statement_json
 from sfumato.engines.shared.prepared_table import (
     PreparedTable,
     path_of,
@@ -55,9 +54,10 @@ from sfumato.engines.shared.prepared_table import (
 )
 from sfumato.engines.shared.rank_path import lower_stored
 from sfumato.engines.shared.stream_order import ONE_NUMBER, carried_out, local_request
+from sfumato.engines.shared.worker_process import Child, WorkerLock
 from sfumato.query.measure import Cells, Measure
 from sfumato.query.printing.batched_counts import CountScan, count_scan, counts_of_scan
-from sfumato.query.printing.expressions import LONGEST, Secret
+from sfumato.query.printing.expressions import LONGEST
 from sfumato.query.printing.statements import Statement, lower
 from sfumato.sandbox.ports import SplitOrder
 from sfumato.system.group_commit import MAX_BATCH, GroupCommit, Outcome
@@ -634,12 +634,3 @@ def _count_request(table: str, measure: Measure) -> CountRequest | None:
     return (
         None if scan is None else CountRequest(str(Path(table).absolute()), scan, measure.most_rows)
     )
-
-
-def statement_json(statement: Statement) -> Header:
-    """Serialise a statement for a worker; null marks the parameters where it binds the salt."""
-    return {
-        "sql": statement.sql,
-        "parameters": [None if p is Secret.SALT else p for p in statement.parameters],
-        "tallies": list(statement.tallies),
-    }

@@ -14,7 +14,7 @@ from typing import Final
 import duckdb
 import numpy as np
 
-from sfumato.engines.duckdb.locked_connection import Room, lock_statements
+from sfumato.engines.shared.locked_connection import Room, lock_statements
 from sfumato.system.temporary_folders import temporary_folder
 
 # name -> statement; {f} is a folder that holds canary.csv, .txt, .json, .parquet and .duckdb.

@@ -14,9 +14,9 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any, BinaryIO, Final
 
-from sfumato.engines.duckdb.locked_connection import Room
 from sfumato.engines.shared.atomic_publish import is_whole
 from sfumato.engines.shared.disk_full import is_full
+from sfumato.engines.shared.locked_connection import Room
 from sfumato.engines.shared.message_frames import Header
 from sfumato.query.measure import Cells
 from sfumato.vault.encryption_at_rest import PIECE, AtRest, DecryptionError

@@ -18,9 +18,9 @@ import duckdb
 import numpy as np
 from numpy.typing import NDArray
 
-from sfumato.engines.duckdb.locked_connection import Room, checkpoint, open_locked, quoted
 from sfumato.engines.ingest.source_files import paths_of
 from sfumato.engines.shared.cell_assembly import Columns
+from sfumato.engines.shared.locked_connection import Room, checkpoint, open_locked, quoted
 from sfumato.engines.shared.message_frames import Header
 from sfumato.query.measure import Cells
 from sfumato.query.printing.from_clause import table_name
@@ -79,7 +79,7 @@ def count_period(room: Room, request: Header) -> Cells:
     return _written(room, body, paths_of(body["table"]), count)
 
 
-def count_period_elsewhere(room: Room, request: Header, ask: Ask) -> Cells:
+def count_remote_period(room: Room, request: Header, ask: Ask) -> Cells:
     """Count a period like `count_period`, where another engine counts the rows per person."""
     body: dict[str, Any] = request  # Any: a message of the parent process
     names = f"read_parquet({quoted(body['people'])})"

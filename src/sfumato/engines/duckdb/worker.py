@@ -10,8 +10,6 @@ from __future__ import annotations
 import ctypes
 import os
 import resource
-import select
-import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,7 +17,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 import duckdb
 
-from sfumato.engines.duckdb.locked_connection import Room, open_locked
 from sfumato.engines.duckdb.sealed_rows import (
     described_sealed,
     in_memory,
@@ -31,8 +28,9 @@ from sfumato.engines.kernel.contribution_bounding import add_up
 from sfumato.engines.shared.cell_assembly import Assembly, Layout, cells_bytes
 from sfumato.engines.shared.cold_path import KernelPlan
 from sfumato.engines.shared.disk_full import NO_SPACE, is_full
-from sfumato.engines.shared.message_frames import Header, framed, read_frame
-from sfumato.engines.shared.process_hardening import harden_process
+from sfumato.engines.shared.locked_connection import Room, open_locked
+from sfumato.engines.shared.message_frames import Header, framed
+from sfumato.engines.shared.worker_pipe import open_worker_pipe
 from sfumato.vault.encryption_at_rest import AtRest
 
 if TYPE_CHECKING:
@@ -84,15 +82,12 @@ class Worker:
 
 def main() -> None:
     """Serve requests until the parent closes the pipe."""
-    read, write = harden_process()
+    pipe = open_worker_pipe(os._exit)
     _keep_pages()
-    threading.Thread(target=_leave_with_parent, args=(read,), daemon=True).start()
-    start, _ = read_frame(lambda count: _exactly(read, count))
-    worker = _start_worker(start)
-    _say(write, framed({"ok": True}))
+    worker = _start_worker(pipe.receive())
+    pipe.send(framed({"ok": True}))
     while True:
-        request, _ = read_frame(lambda count: _exactly(read, count))
-        _say(write, _answer(worker, request))
+        pipe.send(_answer(worker, pipe.receive()))
 
 
 def _keep_pages() -> None:
@@ -101,18 +96,6 @@ def _keep_pages() -> None:
     if hasattr(libc, "mallopt"):  # glibc
         for what, value in ((_TRIM, 1 << 30), (_MMAP, 1 << 30), (_ARENAS, 1)):
             libc.mallopt(what, value)
-
-
-def _leave_with_parent(read: int) -> None:
-    """End this process when the parent's end of the pipe closes.
-
-    PR_SET_PDEATHSIG is no alternative: it fires when the *thread* that started us ends, and a
-    server's threads end often. DuckDB releases the GIL, so this thread always gets to run.
-    """
-    poll = select.poll()
-    poll.register(read, 0)  # hang-ups are always reported
-    poll.poll()
-    os._exit(1)
 
 
 def _start_worker(start: Header) -> Worker:
@@ -248,20 +231,3 @@ _HANDLERS: Final[dict[str, Callable[[Worker, Header], bytes]]] = {
 
 def _list(value: object) -> list[Any]:  # from a message of the parent process
     return value if isinstance(value, list) else []
-
-
-def _exactly(read: int, count: int) -> bytes:
-    parts: list[bytes] = []
-    while count > 0:
-        part = os.read(read, min(count, 1 << 20))
-        if not part:
-            os._exit(0)
-        parts.append(part)
-        count -= len(part)
-    return b"".join(parts)
-
-
-def _say(write: int, message: bytes) -> None:
-    view = memoryview(message)
-    while view:
-        view = view[os.write(write, view) :]

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from sfumato.engines.duckdb.locked_connection import quoted
+from sfumato.engines.shared.locked_connection import quoted
 from sfumato.vault.card.cell_formats import PLAIN, THOUSANDS, TOKEN, NumberFormat
 from sfumato.vault.card.columns import Column
 

@@ -13,11 +13,11 @@ from typing import Final
 import duckdb
 
 from sfumato.dp.refusal import Refused
-from sfumato.engines.duckdb.locked_connection import quoted
 from sfumato.engines.ingest.cell_format_hints import are_like_thousands, hint_of
 from sfumato.engines.ingest.cell_format_sql import TEXT
 from sfumato.engines.ingest.cell_sql import without_nulls
 from sfumato.engines.ingest.prepare_order import TableOrder
+from sfumato.engines.shared.locked_connection import quoted
 from sfumato.engines.shared.prepared_table import coded
 from sfumato.query.printing.from_clause import stored_name, table_name
 from sfumato.vault.add_report import BANDS, MOST_UNREADABLE, ColumnReport, TableReport, band

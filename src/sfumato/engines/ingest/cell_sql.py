@@ -11,7 +11,7 @@ from fractions import Fraction
 from typing import Final
 
 from sfumato.dp.refusal import Refused
-from sfumato.engines.duckdb.locked_connection import quoted
+from sfumato.engines.shared.locked_connection import quoted
 from sfumato.vault.card.columns import MAX_STEPS, Column
 
 # The white space of str.strip(), so that a card's constants and cells are trimmed in the same way.

@@ -10,7 +10,6 @@ from typing import Final
 import duckdb
 
 from sfumato.dp.refusal import Refused
-from sfumato.engines.duckdb.locked_connection import Room, open_locked
 from sfumato.engines.ingest.cell_format_hints import are_like_thousands, formats_of_dates
 from sfumato.engines.ingest.csv_layout import (
     MISSING_MARKERS,
@@ -21,6 +20,7 @@ from sfumato.engines.ingest.csv_layout import (
 )
 from sfumato.engines.ingest.prepare_order import TableOrder
 from sfumato.engines.ingest.source_files import open_source, paths_of
+from sfumato.engines.shared.locked_connection import Room, open_locked
 from sfumato.engines.shared.message_frames import Header
 from sfumato.vault.card.cell_formats import THOUSANDS, UTF8
 from sfumato.vault.card.data_card import Limits

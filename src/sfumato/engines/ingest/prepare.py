@@ -13,7 +13,6 @@ from typing import Final
 import duckdb
 
 from sfumato.dp.refusal import Refused
-from sfumato.engines.duckdb.locked_connection import Room, checkpoint, open_locked
 from sfumato.engines.ingest.bids_folders import take_folders
 from sfumato.engines.ingest.cell_format_sql import plain_spelling
 from sfumato.engines.ingest.cell_report import Cell, beyond, cells_report, staged, with_cuts
@@ -40,6 +39,7 @@ from sfumato.engines.ingest.person_sketch import (
 from sfumato.engines.ingest.prepare_order import FOLDERS, Order, TableOrder, read_order
 from sfumato.engines.ingest.source_errors import AS_TEXT, UNREADABLE
 from sfumato.engines.ingest.source_files import DECIMAL, decoded, open_source, paths_of
+from sfumato.engines.shared.locked_connection import Room, checkpoint, open_locked
 from sfumato.engines.shared.message_frames import Header
 from sfumato.engines.shared.prepared_table import CROWD_BITS, coded
 from sfumato.engines.shared.stored_parts import parts_of, write_parts

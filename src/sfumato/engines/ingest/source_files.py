@@ -11,11 +11,11 @@ from typing import Final
 import duckdb
 
 from sfumato.dp.refusal import Refused
-from sfumato.engines.duckdb.locked_connection import named, quoted
 from sfumato.engines.ingest.cell_format_sql import TEXT
 from sfumato.engines.ingest.cell_sql import trimmed
 from sfumato.engines.ingest.csv_layout import SUFFIXES, in_utf8, is_text_file, text_layout
 from sfumato.engines.ingest.prepare_order import TableOrder
+from sfumato.engines.shared.locked_connection import named, quoted
 from sfumato.system.csv_writer import NO_VALUE
 
 DECIMAL: Final = re.compile(r"DECIMAL\(([0-9]+),([0-9]+)\)")  # its width and scale

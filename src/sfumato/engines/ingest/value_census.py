@@ -14,10 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sfumato.dp.refusal import Refused
-from sfumato.engines.duckdb.locked_connection import Room, named, open_locked
 from sfumato.engines.ingest.csv_layout import check_utf8
 from sfumato.engines.ingest.prepare_order import TableOrder
 from sfumato.engines.ingest.source_files import Source, open_source, paths_of
+from sfumato.engines.shared.locked_connection import Room, named, open_locked
 from sfumato.engines.shared.message_frames import Header
 from sfumato.vault.card.data_card import Limits
 

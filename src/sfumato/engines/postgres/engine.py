@@ -8,29 +8,27 @@ child process.
 
 from __future__ import annotations
 
-import hashlib
 import json
-import shutil
-import tempfile
-from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from sfumato.dp.refusal import Refused
-from sfumato.engines.duckdb.engine import DuckDBEngine, statement_json
+from sfumato.engines.duckdb.engine import DuckDBEngine
 from sfumato.engines.shared.cell_assembly import Layout
-from sfumato.engines.shared.driver_cold_path import lower_to_kernel
 from sfumato.engines.shared.driver_process import START_S, DriverHandle
-from sfumato.engines.shared.driver_rank_path import Stored, by_ranks, ranked_place
 from sfumato.engines.shared.message_frames import Header
-from sfumato.engines.shared.person_names import forget_names, publish_names
+from sfumato.engines.shared.person_names import forget_names
+from sfumato.engines.shared.remote_tables import (
+    fresh_stem,
+    measure_request,
+    prepare_remote_table,
+    publish,
+    read_marker,
+)
 from sfumato.engines.shared.stream_order import ONE_NUMBER, carried_out, remote_request
 from sfumato.engines.shared.table_copy import order_mark
 from sfumato.query.measure import Cells, Measure
-from sfumato.query.printing.expressions import Dialect
-from sfumato.query.printing.statements import lower
-from sfumato.system.durable_files import sync, write_new
+from sfumato.system.durable_files import write_new
 from sfumato.vault.engine_port import (
     CountPeriodOrder,
     Described,
@@ -47,7 +45,7 @@ _ROW_S: Final = 5e-6  # time per row of the slowest query (SQL window functions)
 
 
 @dataclass(frozen=True)
-class PostgresPlace:
+class PostgresServer:
     """Addresses, role and schema of the PostgreSQL server that holds the tables."""
 
     # address of the schema's owner, who creates the tables
@@ -83,7 +81,7 @@ class PostgresEngine:
     def __init__(
         self,
         salt: bytes,
-        place: PostgresPlace,
+        place: PostgresServer,
         limits: PostgresLimits = PostgresLimits(),  # frozen
         *,
         memory_mb: int = 4096,
@@ -151,7 +149,7 @@ class PostgresEngine:
             names = _fresh_names(Path(work), sources)
             text = json.dumps({"engine": "postgres", "tables": [{"table": n} for n in names]})
             write_new(Path(work, "making"), text.encode())
-            _publish(Path(work, "making"), _making(target))
+            publish(Path(work, "making"), _making(target))
             known = self._loaded(prepared, work, names)
             if known is not None and not known["tables"]:  # the server was not reached
                 _making(target).unlink()
@@ -159,7 +157,9 @@ class PostgresEngine:
 
         made = False
         try:
-            prepared = prepare_elsewhere(self._embedded, order, load, ("postgres", self._mark))
+            prepared = prepare_remote_table(
+                self._embedded.prepare, order, load, ("postgres", self._mark)
+            )
             made = True
         finally:
             if not made:
@@ -231,76 +231,6 @@ class PostgresEngine:
         return self._held.pid()
 
 
-# --- what PostgreSQL and Spark share --------------------------------------------------------------
-
-
-def measure_request(
-    measure: Measure, dialect: Dialect, names: tuple[str, ...], known: dict[str, Any], mark: str
-) -> Header:
-    """Build the measure request for a driver, with its query path.
-
-    The measure, the card and the salt alone decide the path.
-    """
-    name = names[measure.table]
-    stored = Stored.read(known["tables"][measure.table], known["order"] == mark)
-    statements = lower(measure, dialect, names)  # validates the measure, whichever path is used
-    place = ranked_place(measure, stored)
-    cold = None
-    if place is not None:
-        statements = (by_ranks(measure, place, dialect, name),)
-    else:
-        cold = lower_to_kernel(measure, stored, dialect, name)
-    return {
-        "do": "measure",
-        "layout": Layout.of(measure).as_json(),
-        "statements": [] if cold else [statement_json(statement) for statement in statements],
-        "cold": None if cold is None else cold.as_json(),
-    }
-
-
-def prepare_elsewhere(
-    embedded: DuckDBEngine,
-    order: PrepareOrder,
-    load: Callable[[str, str], dict[str, Any] | None],
-    engine: tuple[str, str],
-) -> Prepared:
-    """Prepare a source with DuckDB, copy it by `load`, and write the marker file."""
-    if order.card.folders is not None:
-        raise Refused(
-            "bad-card",
-            "Folders of people's files are kept by a vault on DuckDB alone.",
-            "Leave bids.people out, or use a vault as `sfumato init` makes it by itself.",
-        )
-    target = Path(order.target).absolute()
-    target.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    work = Path(tempfile.mkdtemp(prefix=".copy-", dir=target.parent))  # 0700
-    try:
-        middle, sketch = str(work / "prepared.duckdb"), work / "people.json"
-        prepared = embedded.prepare(replace(order, target=middle, sketch=str(sketch)))
-        known = load(middle, str(work))
-        if known is None:
-            raise _not_copied()
-        name, mark = engine
-        known |= publish_names(work, target, _fresh_stem(work))
-        text = json.dumps({"engine": name, "order": mark, **known})
-        write_new(work / "marker", text.encode())
-        for made, place in ((work / "marker", target), (sketch, Path(order.sketch).absolute())):
-            _publish(made, place)
-        forget_names(target, known.get("people"))  # pseudonyms of the table that was replaced
-    finally:
-        shutil.rmtree(work, ignore_errors=True)
-    return prepared
-
-
-def read_marker(table: str, engine: str) -> dict[str, Any] | None:
-    """Read the marker file of a table on the given engine; None if there is none."""
-    try:
-        known = json.loads(Path(table).read_text("ascii"))
-    except (OSError, ValueError):
-        return None
-    return known if isinstance(known, dict) and known.get("engine") == engine else None
-
-
 def _making(target: Path) -> Path:
     """Return the file that lists the tables of a preparation in progress."""
     return target.with_name(f"{target.name}.making")
@@ -308,25 +238,4 @@ def _making(target: Path) -> Path:
 
 def _fresh_names(work: Path, tables: int) -> list[str]:
     """Return unique names for the new tables on the server."""
-    return [f"rows_{_fresh_stem(work)}_{place}" for place in range(tables)]
-
-
-def _fresh_stem(work: Path) -> str:
-    """Return a unique name, a hash of the work folder's path, inode and mtime."""
-    made = work.stat()
-    said = f"{work}:{made.st_dev}:{made.st_ino}:{made.st_mtime_ns}"
-    return hashlib.sha256(said.encode()).hexdigest()[:24]
-
-
-def _publish(made: Path, target: Path) -> None:
-    target.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    made.replace(target)
-    sync(target.parent)
-
-
-def _not_copied() -> Refused:
-    return Refused(
-        "engine-unavailable",
-        "The prepared rows could not be copied into the engine.",
-        "Look at the engine's address, rights and free space.",
-    )
+    return [f"rows_{fresh_stem(work)}_{place}" for place in range(tables)]

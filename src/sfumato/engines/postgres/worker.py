@@ -15,8 +15,7 @@ import numpy as np
 import psycopg
 from psycopg import sql
 
-from sfumato.engines.duckdb.locked_connection import Room
-from sfumato.engines.duckdb.stream_period import count_period_elsewhere
+from sfumato.engines.duckdb.stream_period import count_remote_period
 from sfumato.engines.kernel.packed_rows import Extent, extent_sql
 from sfumato.engines.postgres.reader_privileges import excess_privileges
 from sfumato.engines.postgres.reader_role import make_reader, unmake_reader, welcome_reader
@@ -24,6 +23,7 @@ from sfumato.engines.postgres.row_ranges import Link, add_up, counted, extent_of
 from sfumato.engines.shared.cell_assembly import Assembly, Columns, Layout, cells_bytes
 from sfumato.engines.shared.cold_path import KernelPlan
 from sfumato.engines.shared.driver_process import HostEnded, RequestHandler, serve
+from sfumato.engines.shared.locked_connection import Room
 from sfumato.engines.shared.message_frames import Header
 from sfumato.engines.shared.table_copy import Copied, copy_out, copying_of
 from sfumato.vault.engine_port import SIGNAL, START
@@ -100,7 +100,7 @@ class WorkerState:
             with self._transactions(1, timeout) as (link,):
                 return counted(link, str(request["sql"]), bound)
 
-        return cells_bytes(count_period_elsewhere(Room(memory_mb, 2, "", ()), request, ask))
+        return cells_bytes(count_remote_period(Room(memory_mb, 2, "", ()), request, ask))
 
     @contextmanager
     def _transactions(self, count: int, timeout_ms: str) -> Iterator[list[Link]]:

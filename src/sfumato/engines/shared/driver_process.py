@@ -8,16 +8,14 @@ from __future__ import annotations
 
 import contextlib
 import os
-import select
 import signal
-import threading
 from collections.abc import Callable, Mapping
-from typing import Final
+from typing import Final, NoReturn
 
-from sfumato.engines.duckdb.worker_process import Child, WorkerLock
 from sfumato.engines.shared.cell_assembly import Layout, read_cells
-from sfumato.engines.shared.message_frames import Header, framed, read_frame
-from sfumato.engines.shared.process_hardening import harden_process
+from sfumato.engines.shared.message_frames import Header, framed
+from sfumato.engines.shared.worker_pipe import open_worker_pipe
+from sfumato.engines.shared.worker_process import Child, WorkerLock
 from sfumato.query.measure import Cells
 from sfumato.vault.engine_port import SIGNAL, START, EngineLost
 from sfumato.vault.sealed import Sealed
@@ -144,20 +142,11 @@ class HostEnded(Exception):
 
 def serve(start_worker: Callable[[Header], Mapping[str, RequestHandler]]) -> None:
     """Serve requests until the parent closes the pipe; no error text is ever sent back."""
-    read, write = harden_process()
-    threading.Thread(target=_leave_with_parent, args=(read,), daemon=True).start()
-    start, _ = read_frame(lambda count: _exactly(read, count))
-    handlers = start_worker(start)
-    _say(write, framed({"ok": True}))
+    pipe = open_worker_pipe(_leave)
+    handlers = start_worker(pipe.receive())
+    pipe.send(framed({"ok": True}))
     while True:
-        request, _ = read_frame(lambda count: _exactly(read, count))
-        _say(write, _answer(handlers, request))
-
-
-def _say(write: int, message: bytes) -> None:
-    view = memoryview(message)
-    while view:
-        view = view[os.write(write, view) :]
+        pipe.send(_answer(handlers, pipe.receive()))
 
 
 def _answer(handlers: Mapping[str, RequestHandler], request: Header) -> bytes:
@@ -169,27 +158,8 @@ def _answer(handlers: Mapping[str, RequestHandler], request: Header) -> bytes:
         return framed({"ok": False})
 
 
-def _leave_with_parent(read: int) -> None:
-    """End this process, and the processes it started, when the parent's end of the pipe closes."""
-    poll = select.poll()
-    poll.register(read, 0)  # hang-ups are always reported
-    poll.poll()
-    _leave(1)
-
-
-def _leave(code: int) -> None:
+def _leave(code: int) -> NoReturn:
     """Exit, and kill our process group (a JVM) if we lead one."""
     if os.getpgid(0) == os.getpid():
         os.killpg(0, signal.SIGKILL)
     os._exit(code)
-
-
-def _exactly(read: int, count: int) -> bytes:
-    parts: list[bytes] = []
-    while count > 0:
-        part = os.read(read, min(count, 1 << 20))
-        if not part:
-            _leave(0)
-        parts.append(part)
-        count -= len(part)
-    return b"".join(parts)

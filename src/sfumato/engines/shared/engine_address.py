@@ -11,7 +11,6 @@ from typing import Final
 from urllib.parse import parse_qsl, unquote
 
 from sfumato.dp.refusal import Refused
-from sfumato.engines.spark.engine import SparkPlace
 
 _POSTGRES: Final = re.compile(r"postgres(ql)?://|\s*[a-z_]+\s*=", re.ASCII)
 _SPARK: Final = re.compile(
@@ -39,7 +38,19 @@ class PostgresAddress:
     url: str = field(repr=False)
 
 
-def read_address(text: str) -> PostgresAddress | SparkPlace | None:
+@dataclass(frozen=True)
+class SparkAddress:
+    """Address and settings of the Spark that runs the queries."""
+
+    master: str = "local[*]"
+    host: str = "127.0.0.1"  # the driver binds to this address only
+    secret: str | None = field(
+        default=None, repr=False
+    )  # spark.authenticate.secret of a standalone cluster
+    conf: tuple[tuple[str, str], ...] = ()  # further Spark settings
+
+
+def read_address(text: str) -> PostgresAddress | SparkAddress | None:
     """Parse an engine address; return None for the embedded DuckDB, or refuse a bad one."""
     if text == "duckdb":
         return None
@@ -55,7 +66,7 @@ def read_address(text: str) -> PostgresAddress | SparkPlace | None:
     return _spark(found)
 
 
-def _spark(found: re.Match[str]) -> SparkPlace:
+def _spark(found: re.Match[str]) -> SparkAddress:
     more = dict(parse_qsl(found["more"] or "", keep_blank_values=True))
     host = more.pop("driver", "127.0.0.1")
     secret = None if found["secret"] is None else unquote(found["secret"])
@@ -68,7 +79,7 @@ def _spark(found: re.Match[str]) -> SparkPlace:
         )
     conf = tuple(sorted(more.items()))
     if found["local"]:
-        return SparkPlace(found["local"], conf=conf)
+        return SparkAddress(found["local"], conf=conf)
     if secret is None:
         raise Refused(
             "engine-unsafe",
@@ -76,4 +87,4 @@ def _spark(found: re.Match[str]) -> SparkPlace:
             "Set spark.authenticate.secret on master and workers, and give spark://:SECRET@HOST:PORT.",
         )
     master = f"spark://{found['host']}:{found['port']}"
-    return SparkPlace(master, host, secret, conf)
+    return SparkAddress(master, host, secret, conf)

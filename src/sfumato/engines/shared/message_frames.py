@@ -7,6 +7,9 @@ import struct
 from collections.abc import Callable
 from typing import Final
 
+from sfumato.query.printing.expressions import Secret
+from sfumato.query.printing.statements import Statement
+
 Header = dict[str, object]
 _LENGTHS: Final = struct.Struct("<QQ")  # of the header, of the body
 
@@ -23,3 +26,12 @@ def read_frame(read: Callable[[int], bytes]) -> tuple[Header, bytes]:
     rest = read(header_length + body_length)
     header: Header = json.loads(rest[:header_length])
     return header, rest[header_length:]
+
+
+def statement_json(statement: Statement) -> Header:
+    """Serialise a statement for a worker; null marks the parameters where it binds the salt."""
+    return {
+        "sql": statement.sql,
+        "parameters": [None if p is Secret.SALT else p for p in statement.parameters],
+        "tallies": list(statement.tallies),
+    }

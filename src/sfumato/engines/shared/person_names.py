@@ -10,8 +10,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from sfumato.engines.duckdb.locked_connection import quoted
 from sfumato.engines.shared.atomic_publish import publish
+from sfumato.engines.shared.locked_connection import quoted
 
 if TYPE_CHECKING:
     import duckdb

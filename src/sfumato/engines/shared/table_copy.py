@@ -19,9 +19,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal
 
-from sfumato.engines.duckdb.locked_connection import Room, open_locked, quoted
 from sfumato.engines.ingest.cell_sql import without_nul
 from sfumato.engines.kernel.row_arrays import INDEX_BITS
+from sfumato.engines.shared.locked_connection import Room, open_locked, quoted
 from sfumato.engines.shared.message_frames import Header
 from sfumato.engines.shared.person_names import copy_names, names_in
 from sfumato.query.printing.from_clause import stored_name, table_name

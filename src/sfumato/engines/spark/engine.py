@@ -14,10 +14,11 @@ from pathlib import Path
 from typing import Any, Final
 
 from sfumato.engines.duckdb.engine import DuckDBEngine
-from sfumato.engines.postgres.engine import measure_request, prepare_elsewhere, read_marker
 from sfumato.engines.shared.cell_assembly import Layout
 from sfumato.engines.shared.driver_process import START_S, DriverHandle
+from sfumato.engines.shared.engine_address import SparkAddress
 from sfumato.engines.shared.message_frames import Header
+from sfumato.engines.shared.remote_tables import measure_request, prepare_remote_table, read_marker
 from sfumato.engines.shared.stream_order import ONE_NUMBER, carried_out, remote_request
 from sfumato.engines.shared.table_copy import order_mark
 from sfumato.query.measure import Cells, Measure
@@ -36,18 +37,6 @@ from sfumato.vault.sealed import Sealed
 _DEADLINE_S: Final = 300.0  # includes the start of the JVM by the first query
 _MOST_S: Final = 5400.0
 _ROW_S: Final = 5e-6  # time per row of the slowest query (SQL window functions) on one slow core
-
-
-@dataclass(frozen=True)
-class SparkPlace:
-    """Address and settings of the Spark that runs the queries."""
-
-    master: str = "local[*]"
-    host: str = "127.0.0.1"  # the driver binds to this address only
-    secret: str | None = field(
-        default=None, repr=False
-    )  # spark.authenticate.secret of a standalone cluster
-    conf: tuple[tuple[str, str], ...] = ()  # further Spark settings
 
 
 @dataclass(frozen=True)
@@ -72,7 +61,7 @@ class SparkEngine:
     def __init__(
         self,
         salt: bytes,
-        place: SparkPlace | None = None,
+        place: SparkAddress | None = None,
         limits: SparkLimits | None = None,
         *,
         memory_mb: int = 4096,
@@ -84,7 +73,7 @@ class SparkEngine:
         held = TemporaryFolder()  # settings, and spilled data (encrypted)
         folder = str(held.path)
         self._gone = weakref.finalize(self, held.remove)
-        place = place or SparkPlace()
+        place = place or SparkAddress()
         start: Header = {
             "salt": salt.hex(), "folder": folder, "host": place.host, "memory_mb": memory_mb,
             "conf": _settings(place, self._limits), "java_home": os.environ.get("JAVA_HOME", ""),
@@ -160,7 +149,9 @@ class SparkEngine:
 
         made, is_new = False, not target.exists()
         try:
-            prepared = prepare_elsewhere(self._embedded, order, load, ("spark", self._mark))
+            prepared = prepare_remote_table(
+                self._embedded.prepare, order, load, ("spark", self._mark)
+            )
             made = True
         finally:
             if is_new and not made:
@@ -211,7 +202,7 @@ def _rows_of(target: Path, place: int) -> Path:
     return target.with_name(f"{stored_name(target.name, place)}.parquet")
 
 
-def _settings(place: SparkPlace, limits: SparkLimits) -> dict[str, str]:
+def _settings(place: SparkAddress, limits: SparkLimits) -> dict[str, str]:
     settings = {
         "spark.master": place.master,
         "spark.driver.host": place.host,

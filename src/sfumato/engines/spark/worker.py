@@ -14,12 +14,12 @@ from typing import Any, Final
 
 import numpy as np
 
-from sfumato.engines.duckdb.locked_connection import Room
-from sfumato.engines.duckdb.stream_period import count_period_elsewhere
+from sfumato.engines.duckdb.stream_period import count_remote_period
 from sfumato.engines.kernel.packed_rows import Extent, extent_sql
 from sfumato.engines.shared.cell_assembly import Assembly, Columns, Layout, cells_bytes
 from sfumato.engines.shared.cold_path import KernelPlan
 from sfumato.engines.shared.driver_process import RequestHandler, serve
+from sfumato.engines.shared.locked_connection import Room
 from sfumato.engines.shared.message_frames import Header
 from sfumato.engines.shared.table_copy import copy_out, copying_of
 from sfumato.engines.spark.row_ranges import add_up, fetched
@@ -77,7 +77,7 @@ class WorkerState:
             return fetched(self.session, str(request["sql"]), [*given, low, high])
 
         room = Room(int(str(self.start["memory_mb"])), 2, "", ())
-        return cells_bytes(count_period_elsewhere(room, request, ask))
+        return cells_bytes(count_remote_period(room, request, ask))
 
     def load(self, request: Header) -> bytes:
         """Write each prepared table as Parquet; return the tables' marker entries."""
