@@ -17,7 +17,7 @@ from bench.page import table
 from sfumato.engines.duckdb.engine import DuckDBEngine
 from sfumato.engines.shared.memory_scratch import MemoryScratch
 from sfumato.storage.run_folders import FileDrafts
-from sfumato.system.randomness import SystemDice
+from sfumato.system.randomness import SystemRandomSource
 
 ROWS: Final = 1_000_000
 TURNS: Final = 5
@@ -29,7 +29,7 @@ def run(rows: int = ROWS, turns: int = TURNS) -> list[dict[str, object]]:
     """Return a row for each step: seconds unsealed and sealed, and the ratio."""
     with tempfile.TemporaryDirectory() as disk, tempfile.TemporaryDirectory(dir=MEMORY) as memory:
         source = source_of(Path(disk), rows)
-        dice = SystemDice()
+        dice = SystemRandomSource()
         shelter = MemoryScratch(dice.draw(32), dice.draw, FileDrafts(Path(memory)))
         plain, sealed = DuckDBEngine(SALT), DuckDBEngine(SALT, shelter=shelter)
         steps: dict[str, list[tuple[float, float]]] = {"prepare": [], "first": [], "next": []}

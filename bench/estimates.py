@@ -31,7 +31,7 @@ from sfumato.dp.local.piecewise_mechanism import Piecewise
 from sfumato.dp.local.projective_geometry_response import Projective
 from sfumato.dp.local.subset_selection import Subset
 from sfumato.dp.local.unary_encoding import Unary
-from sfumato.system.randomness import StretchedDice
+from sfumato.system.randomness import BulkRandomSource
 
 Integers = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -91,7 +91,7 @@ def _of_numbers(
 ) -> dict[str, object]:
     oracle, off, stated, held = make(STEPS, EPSILON), [], [], []
     for steps in _surveys(errors, people, _numbers):
-        counts = oracle.counts(randomise_numbers(oracle, steps, StretchedDice()))
+        counts = oracle.counts(randomise_numbers(oracle, steps, BulkRandomSource()))
         one = estimate_mean(NumberTally(oracle, people, counts))
         off.append(one.mean / STEPS - MEAN)
         stated.append((one.std / STEPS) ** 2)
@@ -120,7 +120,7 @@ def _numbers(generator: np.random.Generator, people: int) -> Integers:
 
 
 def _said(oracle: Oracle, values: Integers) -> Tally:
-    dice = StretchedDice()
+    dice = BulkRandomSource()
     if isinstance(oracle, Waves):  # everybody's lasting answer is drawn first
         values = randomise(oracle.permanent, values, dice)[:, 0].astype(np.int64)
     return simulate(oracle, values, dice)

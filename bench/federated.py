@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from sfumato.dp.secure_aggregation.collector import Collector
 from sfumato.dp.secure_aggregation.participant import Participant
 from sfumato.dp.secure_aggregation.round_terms import Member, Trust, terms_for
-from sfumato.system.randomness import SystemDice
+from sfumato.system.randomness import SystemRandomSource
 
 STAGES = ("join", "share", "mask", "agree", "reveal")
 TARGET_S = 3.0  # for ten sites and a million parameters
@@ -37,7 +37,7 @@ def cohort(
 ) -> dict[str, object]:
     """Return the line of one round of so many sites and numbers."""
     identities = {f"s{i:03}": Ed25519PrivateKey.generate() for i in range(sites)}
-    convener, dice = Ed25519PrivateKey.generate(), SystemDice()
+    convener, dice = Ed25519PrivateKey.generate(), SystemRandomSource()
     known = {name: key.public_key().public_bytes_raw() for name, key in identities.items()}
     agreed = terms_for(
         [Member(name, key) for name, key in known.items()],

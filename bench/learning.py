@@ -30,7 +30,7 @@ from sfumato.app.federation import FederatedVault
 from sfumato.app.site_demo import LocalSite, served
 from sfumato.dp.learning.integer_network import Network
 from sfumato.dp.mechanisms import gaussian, skellam
-from sfumato.system.randomness import StretchedDice
+from sfumato.system.randomness import BulkRandomSource
 
 SITES: Final = 10
 ROWS: Final = 2000  # of each site
@@ -75,7 +75,7 @@ def _dp_sgd(torch: Any) -> list[dict[str, object]]:  # Any: the module, which my
     numbers = list(net.parameters())
     size = sum(one.numel() for one in numbers)
     variance = Fraction(round((multiplier * 2**20) ** 2))  # of a clip of 1 in steps of 2**-20
-    dice = StretchedDice()
+    dice = BulkRandomSource()
 
     def step(batch: Any, way: str) -> None:
         said, wanted = rows[batch], classes[batch]
@@ -267,7 +267,7 @@ def _noise_s() -> float:
     """Return what one site's share of a round's noise takes, once its tables are made."""
     size = Network(WIDTHS, "relu", "classes").size
     share = Fraction(1 << 20)
-    return min(_timed(lambda: skellam.sample(share, size, StretchedDice()))[0] for _ in range(3))
+    return min(_timed(lambda: skellam.sample(share, size, BulkRandomSource()))[0] for _ in range(3))
 
 
 def _pss_mb(sites: list[LocalSite]) -> float:

@@ -21,7 +21,7 @@ from sfumato.dp.accounting.privacy_filter import Cap
 from sfumato.storage import sqlite_ledger
 from sfumato.storage.database import DatabaseLink
 from sfumato.storage.sql_ledger import SqlLedger
-from sfumato.system.randomness import SystemDice
+from sfumato.system.randomness import SystemRandomSource
 from sfumato.vault import hash_chain
 from sfumato.vault.ledger_entries import Charge, Charged, Debtor, Entry, LedgerHead
 
@@ -42,7 +42,9 @@ class Clock:
 def run(entries: int = ENTRIES) -> list[dict[str, object]]:
     """Return a line for each store and size: debits a second, and the ratio to an empty one."""
     with tempfile.TemporaryDirectory(dir=os.environ.get("SFUMATO_BENCH_DIR")) as folder:
-        ledger = sqlite_ledger.create_ledger(Path(folder) / "ledger.db", Clock(), SystemDice())
+        ledger = sqlite_ledger.create_ledger(
+            Path(folder) / "ledger.db", Clock(), SystemRandomSource()
+        )
         lines = _measure("sqlite", ledger, entries)
         for line in lines:
             line["fdatasync ms"] = round(sync_ms(Path(folder)), 3)
@@ -60,7 +62,7 @@ def _postgres(entries: int) -> list[dict[str, object]]:
     with postgres_server.running() as server:
         return _measure(
             "postgres",
-            postgres_ledger.create_ledger(server.fresh_url(), Clock(), SystemDice()),
+            postgres_ledger.create_ledger(server.fresh_url(), Clock(), SystemRandomSource()),
             entries,
         )
 

@@ -28,7 +28,7 @@ from sfumato.dp.local.k_ary_response import KAry
 from sfumato.dp.local.local_hashing import Hashing
 from sfumato.dp.local.subset_selection import Subset
 from sfumato.dp.local.unary_encoding import Unary
-from sfumato.system.randomness import StretchedDice
+from sfumato.system.randomness import BulkRandomSource
 
 Integers = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -71,7 +71,7 @@ def answers(size: int) -> Integers:
 
 def ours_on(oracle: Oracle, values: Integers) -> Floats:
     """Return the estimated shares, after all reports were made and counted."""
-    return estimate(simulate(oracle, values, StretchedDice())).shares
+    return estimate(simulate(oracle, values, BulkRandomSource())).shares
 
 
 def _plain_k_ary(values: Integers, size: int, generator: Generator) -> Floats:

@@ -12,7 +12,7 @@ import duckdb
 from sfumato.app.federation import FederatedVault, federation, new_convener
 from sfumato.app.site_demo import LocalSite
 from sfumato.client import remote_vault
-from sfumato.system.randomness import SystemDice
+from sfumato.system.randomness import SystemRandomSource
 
 
 def parquet(path: Path, lines: Iterable[Sequence[object]]) -> Path:
@@ -49,7 +49,7 @@ def federated(
 
 
 def _taken_up(held: ExitStack, url: str, invitation: str) -> remote_vault.RemoteVault:
-    draw = SystemDice().draw
+    draw = SystemRandomSource().draw
     nobody = held.enter_context(remote_vault.connect(url, token="", draw=draw))
     made = nobody.call("take-up", {"invitation": invitation, "password": draw(16).hex()})
     return held.enter_context(remote_vault.connect(url, token=str(made["token"]), draw=draw))

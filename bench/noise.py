@@ -17,7 +17,7 @@ import opendp.prelude as dp
 from sfumato.dp.mechanisms import gaussian, laplace
 from sfumato.dp.mechanisms.noise import Noise
 from sfumato.release.noise_pool import BLOCK
-from sfumato.system.randomness import StretchedDice
+from sfumato.system.randomness import BulkRandomSource
 
 Kind = Literal["laplace", "gaussian"]
 SCALES: Final = (10, 100, 1000, 10**4, 10**8, 10**12)
@@ -64,7 +64,7 @@ def _noise(kind: Kind, scale: int) -> Noise:
 
 def _cold_ms(kind: Kind, scale: int, draws: int) -> float:
     """Return what the first draws of a scale cost, its tables being built: the best of a few."""
-    noise, dice = _noise(kind, scale), StretchedDice()
+    noise, dice = _noise(kind, scale), BulkRandomSource()
     return min(_cold_s(lambda: noise.sample(draws, dice)) for _ in range(REPEATS)) * 1e3
 
 
@@ -79,7 +79,7 @@ def _cold_s(draw: Callable[[], object]) -> float:
 
 
 def _ours_ns(kind: Kind, scale: int) -> float:
-    noise, dice = _noise(kind, scale), StretchedDice()
+    noise, dice = _noise(kind, scale), BulkRandomSource()
     return min(_seconds(lambda: noise.sample(DRAWS, dice)) for _ in range(REPEATS)) / DRAWS * 1e9
 
 

@@ -12,7 +12,7 @@ from sfumato.sandbox.base_environment import environment
 from sfumato.sandbox.bubblewrap import Bubblewrap, slot_s
 from sfumato.sandbox.ports import BlockJob, SandboxLimits
 from sfumato.sandbox.program_outputs import read_outputs
-from sfumato.system.randomness import SystemDice
+from sfumato.system.randomness import SystemRandomSource
 
 BLOCKS, PEOPLE = 200, 50
 LIMITS = SandboxLimits(cpu_s=0.08)
@@ -25,7 +25,7 @@ def run() -> list[dict[str, object]]:
     began = time.perf_counter()
     made = environment()
     rows: list[dict[str, object]] = [_row("environment (copied once)", began)]
-    sandbox = Bubblewrap(lambda: made, SystemDice(), sleep=lambda _: None)
+    sandbox = Bubblewrap(lambda: made, SystemRandomSource(), sleep=lambda _: None)
     began = time.perf_counter()
     sandbox.check(LIMITS)
     rows.append(_row(f"{sandbox.lanes(LIMITS)} warm bubbles", began))

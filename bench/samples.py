@@ -21,7 +21,7 @@ from sfumato.engines.duckdb.engine import DuckDBEngine
 from sfumato.features.federated.agreement import Agreement
 from sfumato.features.federated.training_plan import TrainPlan, plan_training
 from sfumato.release.locks.secure_aggregation import learning_share
-from sfumato.system.randomness import StretchedDice
+from sfumato.system.randomness import BulkRandomSource
 from sfumato.vault.card.data_card import Card
 
 ROWS: Final = 60_000
@@ -70,7 +70,7 @@ def _beside(name: str, seconds: list[float]) -> dict[str, object]:
 def _gradients_s(vault: app.OpenVault, table: str, plan: TrainPlan) -> float:
     """Return the median of rounds after the first, which fetches the rows."""
     flat = np.random.default_rng(1).normal(size=plan.size).astype("<f4").tobytes()
-    dice, found, engine = StretchedDice(), [], vault.house.engine
+    dice, found, engine = BulkRandomSource(), [], vault.house.engine
     if not isinstance(engine, DuckDBEngine):
         raise TypeError("sites learn where rows lie in DuckDB")
     for _ in range(8):
@@ -82,7 +82,7 @@ def _gradients_s(vault: app.OpenVault, table: str, plan: TrainPlan) -> float:
 
 def _noise_s(plan: TrainPlan) -> float:
     """Return the same of a site's share of the noise; the first makes tables."""
-    dice, found = StretchedDice(), []
+    dice, found = BulkRandomSource(), []
     for _ in range(4):
         begun = time.perf_counter()
         learning_share(plan, dice)

@@ -25,7 +25,7 @@ from sfumato.features.synthetic.junction_tree import Clique, Floats
 from sfumato.features.synthetic.marginal_selection import METHODS
 from sfumato.features.synthetic.measurement_port import Choice, Integers, Merged
 from sfumato.features.synthetic.seeded_numbers import Seeded
-from sfumato.system.randomness import SystemDice
+from sfumato.system.randomness import SystemRandomSource
 
 SIZES: Final = (15, 8, 16, 7, 15, 6, 5, 2, 2)  # as Adult's age, workclass, education, ...
 ROWS: Final = 30_000
@@ -65,7 +65,7 @@ class InMemory:
     sizes: tuple[int, ...]
     rho: Fraction
     spent: Fraction = Fraction(0)
-    dice: SystemDice = field(default_factory=SystemDice)
+    dice: SystemRandomSource = field(default_factory=SystemRandomSource)
 
     def std(self, share: Fraction) -> float:
         return math.sqrt(1 / float(2 * self.rho * share))

@@ -15,7 +15,7 @@ from sfumato.dp.local.k_ary_response import KAry
 from sfumato.dp.local.local_hashing import Hashing
 from sfumato.dp.local.subset_selection import Subset
 from sfumato.dp.local.unary_encoding import Unary
-from sfumato.system.randomness import StretchedDice
+from sfumato.system.randomness import BulkRandomSource
 
 KINDS: Final[dict[str, Callable[[int, Fraction], Oracle]]] = {
     "k-ary": KAry.within,
@@ -28,7 +28,7 @@ KINDS: Final[dict[str, Callable[[int, Fraction], Oracle]]] = {
 
 def _survey(make: Callable[[int, Fraction], Oracle]) -> Survey:
     def survey(values: Any, size: int) -> Any:
-        return estimate(simulate(make(size, Fraction(EPSILON)), values, StretchedDice())).shares
+        return estimate(simulate(make(size, Fraction(EPSILON)), values, BulkRandomSource())).shares
 
     return survey
 

@@ -12,7 +12,7 @@ import sfumato
 from bench.peers import script
 from sfumato.app.vault import OpenVault
 from sfumato.dp.mechanisms.noise import Noise
-from sfumato.system.randomness import SystemDice
+from sfumato.system.randomness import SystemRandomSource
 
 _CARD: Final[dict[str, object]] = {
     "unit": "who",
@@ -48,7 +48,7 @@ def _private(vault: OpenVault) -> int:
 
 
 def _noise(_vault: object) -> int:
-    return len(Noise("laplace", Fraction(script.SCALE)).sample(script.DRAWS, SystemDice()))
+    return len(Noise("laplace", Fraction(script.SCALE)).sample(script.DRAWS, SystemRandomSource()))
 
 
 if __name__ == "__main__":

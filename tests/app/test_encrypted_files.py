@@ -14,19 +14,19 @@ from sfumato.features.surveys.ballot_key_store import FileBallotKeys
 from sfumato.storage.key_files import site_secret
 from sfumato.storage.run_folders import FileDrafts
 from sfumato.system.clock import SystemClock
-from sfumato.system.randomness import SystemDice
+from sfumato.system.randomness import SystemRandomSource
 from sfumato.vault.encryption_at_rest import MAGIC, PIECE, AtRest
 from sfumato.vault.users import Caller
 
 ADA = Caller("ada", frozenset({"own"}))
-REST = AtRest(bytes(range(32)), SystemDice().draw)
+REST = AtRest(bytes(range(32)), SystemRandomSource().draw)
 ROWS = b"who,what\nkanarienvogel,1\n" * (PIECE // 12)
 
 
 def uploads(folder: Path, most: int = 10**8) -> Uploads:
     drafts = FileDrafts(folder / "memory")
     place = folder / "incoming"
-    return Uploads(place, SystemDice(), SystemClock(), most, rest=REST, drafts=drafts)
+    return Uploads(place, SystemRandomSource(), SystemClock(), most, rest=REST, drafts=drafts)
 
 
 def test_what_another_process_fetches_is_sealed_and_what_it_wrote_is_gone(tmp_path: Path) -> None:
@@ -61,7 +61,7 @@ def test_a_sealed_upload_has_no_more_room_than_another(tmp_path: Path) -> None:
 def test_files_of_the_airlock_are_sealed_and_one_that_was_changed_is_missing(
     tmp_path: Path,
 ) -> None:
-    store = FileAirlock(tmp_path / "airlock", SystemDice(), REST)
+    store = FileAirlock(tmp_path / "airlock", SystemRandomSource(), REST)
     held = Held("ab" * 32, {"table.csv": b"kanarienvogel", "more.csv": b"1"}, "{}")
     place = store.put(held)
     assert store.read(place) == held
@@ -82,17 +82,17 @@ def test_files_of_the_airlock_are_sealed_and_one_that_was_changed_is_missing(
 
 
 def test_keys_of_ballots_and_of_a_site_are_sealed_and_serve(tmp_path: Path) -> None:
-    keys = FileBallotKeys(tmp_path / "ballots", SystemDice(), REST)
+    keys = FileBallotKeys(tmp_path / "ballots", SystemRandomSource(), REST)
     _, waiting = keys.make()
     keys.keep(waiting, "survey")
     (file,) = (tmp_path / "ballots").iterdir()
     assert file.read_bytes().startswith(MAGIC)
-    again = FileBallotKeys(tmp_path / "ballots", SystemDice(), REST)
+    again = FileBallotKeys(tmp_path / "ballots", SystemRandomSource(), REST)
     assert again.proof("survey")
     file.write_bytes(file.read_bytes()[:-1])
     with pytest.raises(Refused) as refused:
-        FileBallotKeys(tmp_path / "ballots", SystemDice(), REST).proof("survey")
+        FileBallotKeys(tmp_path / "ballots", SystemRandomSource(), REST).proof("survey")
     assert refused.value.code == "vault-missing"
-    secret = site_secret(tmp_path / "site", SystemDice(), REST)
-    assert site_secret(tmp_path / "site", SystemDice(), REST) == secret
+    secret = site_secret(tmp_path / "site", SystemRandomSource(), REST)
+    assert site_secret(tmp_path / "site", SystemRandomSource(), REST) == secret
     assert secret not in (tmp_path / "site").read_bytes()

@@ -16,7 +16,7 @@ from sfumato.app.vault import OpenVault
 from sfumato.dp.mechanisms.noise import Noise
 from sfumato.dp.refusal import Refused
 from sfumato.release.noise_pool import NoisePool
-from sfumato.system.randomness import SystemDice
+from sfumato.system.randomness import SystemRandomSource
 from support.small_vaults import card, make_vault, open_with, write_csv
 
 CARD = """
@@ -247,7 +247,7 @@ def test_a_new_version_never_renews_the_budget(tmp_path: Path) -> None:
 
 
 def test_a_fork_hands_out_no_noise_that_its_parent_has() -> None:
-    pool, noise = NoisePool(SystemDice()), Noise("laplace", Fraction(1000))
+    pool, noise = NoisePool(SystemRandomSource()), Noise("laplace", Fraction(1000))
     pool.take(noise, 1)  # the rest of the block waits in the pool
 
     def child(answers: SimpleQueue[list[int]]) -> None:

@@ -14,7 +14,7 @@ from sfumato.features.surveys.ballot_key_store import FileBallotKeys
 from sfumato.features.surveys.device_files import KeptDevice
 from sfumato.storage.key_files import site_secret
 from sfumato.system.durable_files import make_folder, sync, write_new
-from sfumato.system.randomness import SystemDice
+from sfumato.system.randomness import SystemRandomSource
 
 
 def test_a_new_file_is_private_whatever_the_umask(tmp_path: Path) -> None:
@@ -78,7 +78,7 @@ def test_a_folder_and_those_above_it_are_private_and_their_names_on_the_disk(
 
 
 def _ballot_key(folder: Path) -> None:
-    FileBallotKeys(folder, SystemDice()).make()
+    FileBallotKeys(folder, SystemRandomSource()).make()
 
 
 def _stream(folder: Path) -> None:
@@ -87,12 +87,12 @@ def _stream(folder: Path) -> None:
 
 
 def _request(folder: Path) -> None:
-    with FileAirlock(folder, SystemDice()).writing():
+    with FileAirlock(folder, SystemRandomSource()).writing():
         pass
 
 
 def _device(folder: Path) -> None:
-    KeptDevice(folder / "device", SystemDice().draw)._make()
+    KeptDevice(folder / "device", SystemRandomSource().draw)._make()
 
 
 @pytest.mark.parametrize("kept", [_ballot_key, _stream, _request, _device])
@@ -107,5 +107,5 @@ def test_the_name_of_a_folder_that_something_is_kept_in_is_on_the_disk(
 def test_the_name_of_a_sites_secret_is_on_the_disk_before_its_key_is_told(
     tmp_path: Path, synced: list[str]
 ) -> None:
-    site_secret(tmp_path / "site", SystemDice())
+    site_secret(tmp_path / "site", SystemRandomSource())
     assert synced[-1] == str(tmp_path)

@@ -89,7 +89,7 @@ def test_the_table_sees_the_imports_of_every_room() -> None:
         ("client/new.py", "from sfumato.vault.card.data_card import Card"),
         ("lab/new.py", "from sfumato.release import guarded_release"),
         ("lab/new.py", "from ..release import guarded_release"),
-        ("system/randomness.py", "from sfumato.dp.ports import Dice"),
+        ("system/randomness.py", "from sfumato.dp.ports import RandomSource"),
     ],
 )
 def test_a_planted_import_is_found(tmp_path: Path, room: str, line: str) -> None:

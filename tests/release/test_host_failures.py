@@ -14,7 +14,7 @@ import pytest
 from numpy.typing import NDArray
 
 from sfumato.app.vault import OpenVault
-from sfumato.dp.ports import Dice, IntegerArray
+from sfumato.dp.ports import IntegerArray, RandomSource
 from sfumato.dp.refusal import Refused
 from sfumato.query.measure import Cells, Measure
 from sfumato.query.price import Selection
@@ -220,7 +220,7 @@ def test_keys_are_chosen_once_whatever_is_read_again(
     chosen: list[bool] = []
     keep = Selection.keep
 
-    def counted(self: Selection, counts: IntegerArray, dice: Dice) -> NDArray[np.bool_]:
+    def counted(self: Selection, counts: IntegerArray, dice: RandomSource) -> NDArray[np.bool_]:
         chosen.append(True)
         return keep(self, counts, dice)
 

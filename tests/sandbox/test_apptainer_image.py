@@ -27,7 +27,7 @@ from sfumato.sandbox.environment_store import Environments
 from sfumato.sandbox.ports import SandboxLimits, TrialJob
 from sfumato.sandbox.program_environment import OwnEnvironment
 from sfumato.sandbox.program_outputs import read_outputs, read_said
-from sfumato.system.randomness import SystemDice
+from sfumato.system.randomness import SystemRandomSource
 from support.container_images import (
     DEFINITION,
     SIGNATURE,
@@ -356,7 +356,7 @@ def test_what_an_image_runs_is_run_as_apptainer_runs_it_with_what_it_sets(
     outputs = read_outputs([{"name": "m", "lower": 0, "upper": 98, "step": 1,
                              "path": "answer.json", "at": ["m"]}])  # fmt: skip
     said: list[bytes] = []
-    sandbox = Bubblewrap(environment, SystemDice(), own=kept)
+    sandbox = Bubblewrap(environment, SystemRandomSource(), own=kept)
     try:
         for source in ("", PROGRAM):
             told: dict[str, object] = {

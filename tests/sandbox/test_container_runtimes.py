@@ -24,7 +24,7 @@ from sfumato.sandbox.container_runtimes import BUBBLEWRAP, Wall, calls, command,
 from sfumato.sandbox.ports import SandboxLimits, SandboxStopped
 from sfumato.sandbox.sandbox_process import Ran
 from sfumato.sandbox.seccomp import ALLOWED
-from sfumato.system.randomness import SystemDice
+from sfumato.system.randomness import SystemRandomSource
 from support.sandbox_blocks import ROWS, bubble, needs_bubbles, ran_in, starts
 
 IMAGE = "sha256:" + "ab" * 32
@@ -114,7 +114,7 @@ def test_a_runtime_that_does_not_start_means_refused_and_nothing_else_is_started
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))  # where nothing is
     for name in ("apptainer", "podman:runc", f"docker:{IMAGE}"):
-        sandbox = Bubblewrap(environment, SystemDice(), runtime=read_runtime(name))
+        sandbox = Bubblewrap(environment, SystemRandomSource(), runtime=read_runtime(name))
         with pytest.raises(SandboxStopped):
             sandbox.check(SandboxLimits())
         assert sandbox.pids() == ()

@@ -20,7 +20,7 @@ from sfumato.sandbox.container_runtimes import read_runtime
 from sfumato.sandbox.ports import BlockJob, Laid, SandboxLimits, SandboxStopped
 from sfumato.sandbox.program_outputs import read_outputs
 from sfumato.sandbox.sandbox_process import DONE, LATE
-from sfumato.system.randomness import SystemDice
+from sfumato.system.randomness import SystemRandomSource
 from sfumato.vault.sealed import Sealed
 from support.covert_senders import BY_USE, SENDERS, source
 from support.sandbox_blocks import ROWS, bubble, needs_bubbles, ran_in
@@ -46,7 +46,7 @@ os._exit(0)
 @pytest.fixture(scope="module")
 def sandbox(runtime: str) -> Iterator[Bubblewrap]:
     chosen = read_runtime(runtime)
-    made = Bubblewrap(environment, SystemDice(), sleep=lambda _: None, runtime=chosen)
+    made = Bubblewrap(environment, SystemRandomSource(), sleep=lambda _: None, runtime=chosen)
     yield made
     made.close()
 
@@ -154,7 +154,7 @@ ATTEMPTS = 8  # of a host that is busy: what a block did would show in every one
 
 @pytest.mark.parametrize("victim", ["burn", "wait", "x"])
 def test_no_clock_and_no_lane_tells_what_another_block_did(victim: str) -> None:
-    patient = Bubblewrap(environment, SystemDice())
+    patient = Bubblewrap(environment, SystemRandomSource())
     kept_time = any(keeps_time(patient, victim) for _ in range(ATTEMPTS))
     lanes, inputs = patient.lanes(SandboxLimits(cpu_s=1.0)), victims(patient, victim)
     cpus = run(patient, NAMES_LANE, inputs, 1.0)
@@ -195,7 +195,7 @@ def test_a_host_that_misses_a_start_begins_the_job_anew() -> None:
             time.sleep(wait + turn_s(limits))
 
     limits = SandboxLimits(cpu_s=0.2)
-    slow = Bubblewrap(environment, SystemDice(), sleep=oversleeps)
+    slow = Bubblewrap(environment, SystemRandomSource(), sleep=oversleeps)
     many = ["id\nx\n"] * (2 * slow.lanes(limits))
     assert run(slow, BURNS, many, 0.2) == [100] * len(many)
     assert len(naps) > len(many) + 1
@@ -262,7 +262,7 @@ def test_a_block_is_late_by_its_own_processor_time_and_by_no_clock() -> None:
 
 def test_a_job_takes_its_slot_or_a_whole_number_of_them() -> None:
     waited: list[float] = []
-    sandbox = Bubblewrap(environment, SystemDice(), sleep=waited.append)
+    sandbox = Bubblewrap(environment, SystemRandomSource(), sleep=waited.append)
     began = time.monotonic()
     sandbox._wait_out(began, 50.0)
     sandbox._wait_out(began - 70.0, 50.0)
@@ -271,7 +271,7 @@ def test_a_job_takes_its_slot_or_a_whole_number_of_them() -> None:
 
 def test_nothing_begins_when_the_engine_is_done_but_when_it_must_be(tmp_path: Path) -> None:
     waited: list[float] = []
-    sandbox = Bubblewrap(environment, SystemDice(), sleep=waited.append)
+    sandbox = Bubblewrap(environment, SystemRandomSource(), sleep=waited.append)
     program: dict[str, object] = {
         "kind": "function", "source": BURNS, "name": "f", "outputs": ["m"]
     }  # fmt: skip

@@ -22,7 +22,7 @@ from sfumato.sandbox.environment_store import Environments, fetch_command, insta
 from sfumato.sandbox.ports import BlockJob, SandboxLimits, SandboxStopped
 from sfumato.sandbox.program_environment import own_of, read_lock
 from sfumato.sandbox.program_outputs import read_outputs
-from sfumato.system.randomness import SystemDice
+from sfumato.system.randomness import SystemRandomSource
 from support.container_images import PYTHON, layout, member, python_layer, tar_of
 from support.sandbox_blocks import needs_bubbles
 from support.small_vaults import card, make_vault, write_csv
@@ -329,7 +329,7 @@ def test_the_world_reads_it_and_nobody_writes_to_it(kept: Environments, tmp_path
 
 @pytest.fixture
 def sandbox(kept: Environments) -> Iterator[Bubblewrap]:
-    made = Bubblewrap(environment, SystemDice(), sleep=lambda _: None, own=kept)
+    made = Bubblewrap(environment, SystemRandomSource(), sleep=lambda _: None, own=kept)
     yield made
     made.close()
 

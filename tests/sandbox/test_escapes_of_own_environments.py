@@ -16,7 +16,7 @@ from sfumato.sandbox.bubblewrap import Bubblewrap
 from sfumato.sandbox.container_runtimes import read_runtime
 from sfumato.sandbox.environment_store import Environments
 from sfumato.sandbox.ports import BlockJob, SandboxLimits
-from sfumato.system.randomness import SystemDice
+from sfumato.system.randomness import SystemRandomSource
 from support.container_images import PYTHON, layout, python_layer
 from support.sandbox_blocks import ROWS, needs_bubbles
 from support.sandbox_escapes import BODIES, SECRET, source
@@ -48,7 +48,7 @@ def says(request: pytest.FixtureRequest, runtime: str) -> Iterator[Says]:
             own = kept.add_folder(Path(place, "mine")).name
         chosen = read_runtime(runtime)
         sandbox = Bubblewrap(
-            environment, SystemDice(), sleep=lambda _: None, own=kept, runtime=chosen
+            environment, SystemRandomSource(), sleep=lambda _: None, own=kept, runtime=chosen
         )
         rows = Path(place, "rows")
         rows.write_text(ROWS)

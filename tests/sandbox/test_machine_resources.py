@@ -15,7 +15,7 @@ from sfumato.sandbox.bubblewrap import Bubblewrap, turn_s
 from sfumato.sandbox.container_runtimes import Runtime
 from sfumato.sandbox.machine_resources import is_too_old, memory_mb, one_by_one
 from sfumato.sandbox.ports import SandboxLimits, SandboxStopped
-from sfumato.system.randomness import SystemDice
+from sfumato.system.randomness import SystemRandomSource
 from support.sandbox_blocks import ROWS, bubble, needs_bubbles, ran_in
 
 
@@ -62,7 +62,7 @@ def test_no_program_is_run_on_a_kernel_that_numbers_all_files_together(
 ) -> None:
     assert [is_too_old(one) for one in (OLD, "5.8.18", "4.18.0-553.el8")] == [True] * 3
     assert [is_too_old(one) for one in ("5.9.0", "5.10.0-8-amd64", "6.18.44-x")] == [False] * 3
-    here, sandbox = os.uname(), Bubblewrap(environment, SystemDice())
+    here, sandbox = os.uname(), Bubblewrap(environment, SystemRandomSource())
     assert sandbox.lanes(SandboxLimits(memory_mb=256)) > 0
     assert "5.9" not in why_not(Runtime())
     old = os.uname_result((here.sysname, here.nodename, OLD, here.version, here.machine))

@@ -13,14 +13,14 @@ from numpy.typing import NDArray
 from sfumato.features.pipelines.program_plan import MEDIAN, Program, Run
 from sfumato.lab.audit import audit
 from sfumato.lab.audit.auditor import MOST, Random
-from sfumato.lab.audit.shipped_mechanisms import Bytes
+from sfumato.lab.platform_noise import NumpyRandomSource
 from sfumato.release.locks.central_dp import blocks_added, blocks_in_the_middle
 from sfumato.release.unseal import unseal
 from sfumato.sandbox.base_environment import environment
 from sfumato.sandbox.bubblewrap import Bubblewrap
 from sfumato.sandbox.ports import BlockJob, SandboxLimits
 from sfumato.sandbox.program_outputs import read_outputs
-from sfumato.system.randomness import SystemDice
+from sfumato.system.randomness import SystemRandomSource
 from sfumato.vault.sealed import Sealed
 from support.sandbox_blocks import needs_bubbles
 
@@ -41,7 +41,7 @@ Recorded = NDArray[np.int64]
 @pytest.fixture(scope="module")
 def recorded(tmp_path_factory: pytest.TempPathFactory) -> tuple[Recorded, Recorded]:
     """What the program says of each block, without and with one person."""
-    sandbox = Bubblewrap(environment, SystemDice(), sleep=lambda _: None)
+    sandbox = Bubblewrap(environment, SystemRandomSource(), sleep=lambda _: None)
     found = []
     for place, blocks in enumerate((BLOCKS, MORE)):
         folder = tmp_path_factory.mktemp(f"blocks-{place}")
@@ -80,7 +80,7 @@ def test_sums_of_recorded_blocks_are_worth_their_price_and_no_more(
 
     def released(data: object, runs: int, dice: Random) -> Recorded:
         held = Sealed(np.asarray(data))
-        draws = [noise.sample(runs, Bytes(dice)).reshape(runs, 1) for noise in noises]
+        draws = [noise.sample(runs, NumpyRandomSource(dice)).reshape(runs, 1) for noise in noises]
         made = [blocks_added(held, 0, [draw[one] for draw in draws]) for one in range(runs)]
         return np.array(made, dtype=np.int64)
 
@@ -96,7 +96,7 @@ def test_medians_of_recorded_blocks_are_worth_their_price(
     steps = [output.steps for output in OUTPUTS]
 
     def released(data: object, runs: int, dice: Random) -> Recorded:
-        held, bits = Sealed(np.asarray(data)), Bytes(dice)
+        held, bits = Sealed(np.asarray(data)), NumpyRandomSource(dice)
         made = [blocks_in_the_middle(held, steps, asked.share, bits) for _ in range(runs)]
         return np.array(made, dtype=np.int64)
 

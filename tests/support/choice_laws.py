@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
-from sfumato.dp.ports import Dice
+from sfumato.dp.ports import RandomSource
 from support.noise_probabilities import decimal_exp
 
 Integers = NDArray[np.int64]
@@ -75,7 +75,7 @@ class HeadsDice:
 
 
 def measured_laws(
-    mechanism: Callable[[Dice], Integers], rows: int, candidates: int
+    mechanism: Callable[[RandomSource], Integers], rows: int, candidates: int
 ) -> list[list[Fraction]]:
     """The law of each row, found by bisection of the uniform number that the code is given."""
     sums = [np.zeros(rows, dtype=np.uint64)]
@@ -90,7 +90,7 @@ def measured_laws(
 
 
 def _heads_up_to(
-    mechanism: Callable[[Dice], Integers], place: int, rows: int
+    mechanism: Callable[[RandomSource], Integers], place: int, rows: int
 ) -> NDArray[np.uint64]:
     """How many of 2**STEPS equal parts of the uniform mean a candidate up to this place."""
     low = np.zeros(rows, dtype=np.uint64)

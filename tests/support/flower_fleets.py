@@ -18,7 +18,7 @@ from sfumato.features.federated.flower import join_fleet, new_site
 from sfumato.features.federated.flower.fleet_node import Node
 from sfumato.features.federated.flower.fleet_schedule import Plan, Schedule, schedule, task_digest
 from sfumato.features.federated.flower.round_stages import STAGES, Part
-from sfumato.system.randomness import SystemDice
+from sfumato.system.randomness import SystemRandomSource
 
 NAMES = ("east", "north", "south", "west")
 CONVENER = Ed25519PrivateKey.from_private_bytes(bytes(range(32)))
@@ -70,7 +70,7 @@ class Fleet:
     def __init__(self, folder: Path, **rules: Any) -> None:
         self.folder = folder
         self.agreement = made_sites(folder, **rules)
-        self.keys = {name: SystemDice().draw(32) for name in NAMES}
+        self.keys = {name: SystemRandomSource().draw(32) for name in NAMES}
         self.updates: dict[str, Update] = {
             name: partial(own_update, at) for at, name in enumerate(NAMES)
         }
@@ -79,13 +79,13 @@ class Fleet:
 
     def begin(self, wanted: Schedule, number: int = 1) -> Collector:
         plan = Plan(self.agreement, wanted)
-        terms = plan.terms(SystemDice().draw(32), number, self.task)
+        terms = plan.terms(SystemRandomSource().draw(32), number, self.task)
         self.wanted, self.collector = wanted, Collector(terms, CONVENER)
         self.box: Mapping[str, bytes] = dict.fromkeys(NAMES, self.collector.invitation())
         return self.collector
 
     def part(self, name: str) -> Part:
-        return Part(Node(self.folder / name), self.keys[name], SystemDice())
+        return Part(Node(self.folder / name), self.keys[name], SystemRandomSource())
 
     def say(self, name: str, stage: str, message: bytes) -> bytes:
         nonce, part = self.collector.terms.nonce, self.part(name)

@@ -12,7 +12,7 @@ from sfumato.dp.accounting.privacy_events import PrivacyCost
 from sfumato.dp.accounting.privacy_filter import Cap
 from sfumato.storage import sqlite_ledger
 from sfumato.storage.sql_ledger import SqlLedger
-from sfumato.system.randomness import SystemDice
+from sfumato.system.randomness import SystemRandomSource
 from sfumato.vault.ledger_entries import Charge, Debtor
 
 if TYPE_CHECKING:
@@ -53,10 +53,12 @@ class Place:
     def create(self) -> SqlLedger:
         """Make the ledger."""
         if self.kind == "sqlite":
-            return sqlite_ledger.create_ledger(Path(self.where), StoppedClock(), SystemDice())
+            return sqlite_ledger.create_ledger(
+                Path(self.where), StoppedClock(), SystemRandomSource()
+            )
         from sfumato.storage import postgres_ledger
 
-        return postgres_ledger.create_ledger(self.where, StoppedClock(), SystemDice())
+        return postgres_ledger.create_ledger(self.where, StoppedClock(), SystemRandomSource())
 
     def open(self, wait_s: float = 10) -> SqlLedger:
         """Open the ledger as another process would."""

@@ -35,7 +35,7 @@ from sfumato.release.release_order import Asker, Door, Order
 from sfumato.storage.anchor import FileAnchor
 from sfumato.storage.key_files import ReceiptKey
 from sfumato.storage.sqlite_ledger import create_ledger
-from sfumato.system.randomness import SystemDice
+from sfumato.system.randomness import SystemRandomSource
 from sfumato.vault.card.data_card import Card
 from sfumato.vault.engine_port import Engine
 from support.ledger_stores import StoppedClock
@@ -152,10 +152,10 @@ ASKER = Asker("owner")
 
 def door_to(engine: Engine, folder: Path) -> Door:
     """Return a door with a ledger of its own before that engine."""
-    store = create_ledger(folder / "ledger.sqlite", StoppedClock(), SystemDice())
+    store = create_ledger(folder / "ledger.sqlite", StoppedClock(), SystemRandomSource())
     ledger = Ledger(store, FileAnchor(folder / "anchor"), ReceiptKey(bytes(range(32))))
     ledger.begin("vault-created", {})
-    return Door(ledger, engine, FreshPool(SystemDice()))
+    return Door(ledger, engine, FreshPool(SystemRandomSource()))
 
 
 def asked(

@@ -17,7 +17,7 @@ from sfumato.sandbox.base_environment import environment
 from sfumato.sandbox.container_runtimes import read_runtime
 from sfumato.sandbox.ports import SandboxLimits
 from sfumato.sandbox.sandbox_process import Ran, SandboxProcess, SandboxProcessEnded
-from sfumato.system.randomness import SystemDice
+from sfumato.system.randomness import SystemRandomSource
 
 ROWS: Final = "id\theight\nann\t170\nbob\t180\n"
 needs_bubbles: Final = pytest.mark.skipif(
@@ -47,7 +47,7 @@ RUNTIMES: Final = _installed()
 def bubble(runtime: str = "bubblewrap") -> SandboxProcess:
     """Return a warm bubble on some processor."""
     chosen = read_runtime(runtime)
-    return SandboxProcess(environment(), min(os.sched_getaffinity(0)), SystemDice(), chosen)
+    return SandboxProcess(environment(), min(os.sched_getaffinity(0)), SystemRandomSource(), chosen)
 
 
 def hurry(vault: OpenVault) -> None:

@@ -8,9 +8,9 @@ from typing import Any, Final
 
 from sfumato.features.surveys.ballot import Truth
 from sfumato.features.surveys.respondent_client import Device
-from sfumato.system.randomness import SystemDice
+from sfumato.system.randomness import SystemRandomSource
 
-DICE: Final = SystemDice()
+DICE: Final = SystemRandomSource()
 
 
 def day(after: int) -> str:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sfumato.system.randomness import SystemDice
+from sfumato.system.randomness import SystemRandomSource
 from sfumato.vault.encryption_at_rest import MAGIC, PIECE, AtRest, DecryptionError
 
 KEY = bytes(range(32))
@@ -19,7 +19,7 @@ SIZES = (0, 1, 31, PIECE - 1, PIECE, PIECE + 1, 2 * PIECE, 2 * PIECE + 5)
 
 
 def rest(key: bytes = KEY) -> AtRest:
-    return AtRest(key, SystemDice().draw)
+    return AtRest(key, SystemRandomSource().draw)
 
 
 def content_of(size: int) -> bytes:

@@ -68,5 +68,5 @@ class CommandLine:
     @staticmethod
     def draw(count: int) -> bytes:
         """Return `count` fresh random bytes."""
-        drawn: bytes = _of("system.randomness", "SystemDice")().draw(count)
+        drawn: bytes = _of("system.randomness", "SystemRandomSource")().draw(count)
         return drawn

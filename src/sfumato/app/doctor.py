@@ -35,7 +35,7 @@ from sfumato.system.optional_packages import (
     make_of,
     pip_of,
 )
-from sfumato.system.randomness import SystemDice
+from sfumato.system.randomness import SystemRandomSource
 from sfumato.system.temporary_folders import temporary_folder
 from sfumato.vault.engine_port import EngineStopped
 
@@ -147,7 +147,7 @@ def _check_sqlite() -> Finding:
     """Create and open a ledger; that refuses an old SQLite and settings that lose entries."""
     with temporary_folder() as folder:
         try:
-            create_ledger(folder / "ledger.sqlite", SystemClock(), SystemDice()).close()
+            create_ledger(folder / "ledger.sqlite", SystemClock(), SystemRandomSource()).close()
         except (Refused, Bug) as wrong:
             return Finding("ledger", False, str(wrong))
     version = apsw.sqlite_lib_version()
@@ -179,7 +179,7 @@ def _check_sandbox(folder: str | None) -> Finding:
             return Finding("sandbox", False, why_not(runtime))
         says = "no bubblewrap, so strangers' programs are refused"
         return Finding("sandbox", True, says, f"sudo apt-get install {PACKAGES['sandbox']}")
-    sandbox = Bubblewrap(environment, SystemDice(), runtime=runtime)
+    sandbox = Bubblewrap(environment, SystemRandomSource(), runtime=runtime)
     try:
         sandbox.check(SandboxLimits())
         return Finding("sandbox", True, held_in_words(runtime))

@@ -17,13 +17,13 @@ from pathlib import Path
 from typing import Final
 
 from sfumato.app.settings import settings_of
-from sfumato.dp.ports import Dice
+from sfumato.dp.ports import RandomSource
 from sfumato.dp.refusal import Refused
 from sfumato.engines.shared.memory_scratch import MemoryScratch
 from sfumato.storage.run_folders import FileDrafts
 from sfumato.storage.vault_key import make_outer_key, outer_key
 from sfumato.system.durable_files import sync, write_new
-from sfumato.system.randomness import SystemDice
+from sfumato.system.randomness import SystemRandomSource
 from sfumato.vault.encryption_at_rest import KEY_BYTES, AtRest, DecryptionError
 
 SETTING: Final = "at_rest"
@@ -63,7 +63,7 @@ class Sealing:
         return MemoryScratch(self.rest.key, self.rest.draw, self.drafts)
 
 
-def check_sealable(engine: str | None, source: str, root: Path, dice: Dice) -> None:
+def check_sealable(engine: str | None, source: str, root: Path, dice: RandomSource) -> None:
     """Refuse what cannot be encrypted, before creating anything; make the owner's key if absent."""
     if engine is not None:
         raise Refused(
@@ -76,7 +76,7 @@ def check_sealable(engine: str | None, source: str, root: Path, dice: Dice) -> N
     outer_key(source, root)
 
 
-def new_rest(root: Path, source: str, dice: Dice) -> AtRest:
+def new_rest(root: Path, source: str, dice: RandomSource) -> AtRest:
     """Make the key of a new vault, and store it in `keys/` encrypted with the owner's key."""
     outer = AtRest(outer_key(source, root), dice.draw)
     key = dice.draw(KEY_BYTES)
@@ -101,7 +101,7 @@ def sealing_of(root: Path, source: str | None) -> Sealing | None:
             "This vault is sealed at rest, and nobody said where its key is.",
             f"Set {NAMED_BY} to the key's file, or to `command:` and what prints it.",
         )
-    dice = SystemDice()
+    dice = SystemRandomSource()
     rest = AtRest(_unwrapped(root, AtRest(outer_key(source, root), dice.draw)), dice.draw)
     FileDrafts(scratch_of(root)).sweep()
     return Sealing(rest, Scratch(root))
@@ -109,7 +109,7 @@ def sealing_of(root: Path, source: str | None) -> Sealing | None:
 
 def change_key(root: Path, old: str | None, new: str) -> None:
     """Encrypt the vault's key with another key of the owner; create its file if it is absent."""
-    sealing, dice = sealing_of(root, old), SystemDice()
+    sealing, dice = sealing_of(root, old), SystemRandomSource()
     if sealing is None:
         raise Refused(
             "at-rest-key", "This vault is not sealed at rest.", "Make a new one with a key."

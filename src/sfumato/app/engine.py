@@ -14,7 +14,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Final, Protocol
 
-from sfumato.dp.ports import Dice
+from sfumato.dp.ports import RandomSource
 from sfumato.dp.refusal import Refused
 from sfumato.engines.duckdb.engine import DuckDBEngine
 from sfumato.engines.postgres.engine import PostgresEngine, PostgresServer
@@ -50,7 +50,7 @@ class Chosen:
             write_private(_file(root), json.dumps(self.private))
 
 
-def choose_engine(address: str | None, reader: str | None, dice: Dice) -> Chosen:
+def choose_engine(address: str | None, reader: str | None, dice: RandomSource) -> Chosen:
     """Choose the engine at an address; for PostgreSQL, create its schema and read-only role."""
     found = None if address is None else read_address(address)
     if reader is not None and not isinstance(found, PostgresAddress):
@@ -87,7 +87,7 @@ def open_engine(
     )
 
 
-def _made_place(owner: str, reader: str | None, dice: Dice) -> PostgresServer:
+def _made_place(owner: str, reader: str | None, dice: RandomSource) -> PostgresServer:
     """Create this vault's own schema, and the role that alone may read it."""
     addresses = _addresses()
     addresses.check_network(owner)

@@ -39,7 +39,7 @@ from sfumato.features.federated.training.training_rounds import Course, Step, tr
 from sfumato.features.federated.training_release import TrainDoor
 from sfumato.release.release_order import Door
 from sfumato.storage.key_files import make_secret, read_secret, site_secret
-from sfumato.system.randomness import StretchedDice, SystemDice
+from sfumato.system.randomness import BulkRandomSource, SystemRandomSource
 from sfumato.vault.encryption_at_rest import AtRest
 from sfumato.wire.query_json import refusal_shape
 
@@ -58,7 +58,7 @@ def site_of(  # noqa: PLR0913, PLR0917  # the parts of a vault
     rest: AtRest | None = None,
 ) -> Sites:
     """Return a vault's service as a site; with `rooms`, it also serves remote tensors."""
-    dice = SystemDice()
+    dice = SystemRandomSource()
 
     @cache
     def identity() -> Ed25519PrivateKey:
@@ -69,7 +69,7 @@ def site_of(  # noqa: PLR0913, PLR0917  # the parts of a vault
     def nonces() -> SqlNonces:
         return SqlNonces(records)
 
-    many = StretchedDice()  # noise and dithers need a million bytes a round
+    many = BulkRandomSource()  # noise and dithers need a million bytes a round
     sums = SumDoor(door.ledger, door.engine, many, door.code)
     trainer = None
     if isinstance(door.engine, DuckDBEngine):
@@ -96,7 +96,7 @@ def new_convener(path: str | os.PathLike[str]) -> str:
         raise Refused(
             "vault-exists", f"{path} is there already.", "Choose a new place for the key."
         )
-    make_secret(Path(path), SystemDice())
+    make_secret(Path(path), SystemRandomSource())
     return _key(path).public_key().public_bytes_raw().hex()
 
 
@@ -169,7 +169,7 @@ def federation(
     if not isinstance(shape, dict):
         shape = {}
     read = read_agreement(shape)
-    return FederatedVault(Convener(read, _key(key), sites, SystemDice(), heard, patience_s))
+    return FederatedVault(Convener(read, _key(key), sites, SystemRandomSource(), heard, patience_s))
 
 
 class FederatedVault(Vault):

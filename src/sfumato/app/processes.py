@@ -383,12 +383,14 @@ def _be_edge(serving: Serving, line: Path, descriptor: int) -> None:
     from sfumato.server.http.edge_app import edge_app
     from sfumato.server.http.tls_event_loop import guarded_loop
     from sfumato.server.ipc.edge_client import DoorConnection
-    from sfumato.system.randomness import SystemDice
+    from sfumato.system.randomness import SystemRandomSource
 
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # one descriptor for each connection
     hosts = (*LOCAL, *serving.names)
-    app = edge_app(DoorConnection(line), hosts, SystemDice().draw, is_secure=serving.is_secure)
+    app = edge_app(
+        DoorConnection(line), hosts, SystemRandomSource().draw, is_secure=serving.is_secure
+    )
     limits = Limits(
         head_s=serving.head_s,
         body_s=serving.body_s,

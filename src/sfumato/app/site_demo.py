@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 from sfumato.app.federation import FederatedVault, federation, new_convener
 from sfumato.client import remote_vault
 from sfumato.dp.refusal import Refused
-from sfumato.system.randomness import SystemDice
+from sfumato.system.randomness import SystemRandomSource
 
 if TYPE_CHECKING:
     from sfumato.features.federated.convener import Progress
@@ -158,7 +158,7 @@ def _federated(held: ExitStack, root: Path, made: list[LocalSite], say: Say) -> 
 
 
 def _taken_up(held: ExitStack, url: str, invitation: str) -> remote_vault.RemoteVault:
-    draw = SystemDice().draw
+    draw = SystemRandomSource().draw
     nobody = held.enter_context(remote_vault.connect(url, token="", draw=draw))
     made = nobody.call("take-up", {"invitation": invitation, "password": draw(16).hex()})
     return held.enter_context(remote_vault.connect(url, token=str(made["token"]), draw=draw))

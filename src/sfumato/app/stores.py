@@ -31,7 +31,7 @@ from sfumato.storage.run_folders import FileDrafts
 from sfumato.storage.sqlite_ledger import open_forgetful_records, open_ledger, open_records
 from sfumato.system.clock import SystemClock
 from sfumato.system.optional_packages import need_package
-from sfumato.system.randomness import SystemDice
+from sfumato.system.randomness import SystemRandomSource
 from sfumato.vault.encryption_at_rest import AtRest
 from sfumato.vault.ports import Catalogue, LedgerStore
 
@@ -88,7 +88,7 @@ def surveys_of(
     root: Path, url: object, ledger: Ledger, salt: bytes, rest: AtRest | None
 ) -> Surveys:
     """Return the survey service; its store does not keep the order of the reports."""
-    dice = SystemDice()
+    dice = SystemRandomSource()
     records = records_of(root, url) if url else open_forgetful_records(root / SURVEYS)
     keys = FileBallotKeys(root / "keys" / "ballots", dice, rest)
     return Surveys(ledger, SqlSurveys(records, dice), keys, SystemClock(), dice, salt)
@@ -98,7 +98,7 @@ def pipelines_of(
     records: Records, door: PipelineDoor, catalogue: Catalogue, brought: Callable[[], Sequence[str]]
 ) -> Pipelines:
     """Return the service of programs, with the rules that approve some of them."""
-    clock, dice = SystemClock(), SystemDice()
+    clock, dice = SystemClock(), SystemRandomSource()
     rules = PipelineRules(door.ledger, SqlPipelineRules(records), clock, dice)
     return Pipelines(door, SqlPipelines(records), catalogue, clock, dice, rules, brought)
 
@@ -114,7 +114,7 @@ def airlock_of(
     root: Path, records: Records, door: PipelineDoor, catalogue: Catalogue, rest: AtRest | None
 ) -> Airlock:
     """Return the airlock service (output checking); delete drafts that killed runs left."""
-    clock, dice = SystemClock(), SystemDice()
+    clock, dice = SystemClock(), SystemRandomSource()
     files = FileAirlock(root / "airlock", dice, rest)
     made = Airlock(AirlockDoor(door, files), SqlAirlock(records), catalogue, clock, dice)
     made.sweep()

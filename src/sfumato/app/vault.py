@@ -85,7 +85,7 @@ from sfumato.storage.catalogue import SqlCatalogue
 from sfumato.storage.key_files import ReceiptKey, make_secret, read_secret
 from sfumato.storage.sqlite_ledger import create_ledger
 from sfumato.system.clock import SystemClock
-from sfumato.system.randomness import StretchedDice, SystemDice
+from sfumato.system.randomness import BulkRandomSource, SystemRandomSource
 from sfumato.system.temporary_folders import sweep
 from sfumato.vault.card.data_card import Card, read_card
 from sfumato.vault.users import ACTIONS, Caller
@@ -394,7 +394,7 @@ def create(  # noqa: PLR0913  # the options of `init`
         raise Refused(
             "vault-exists", f"The folder {root} is not empty.", "Choose a new folder for the vault."
         )
-    dice = SystemDice()
+    dice = SystemRandomSource()
     if at_rest_key is not None:
         check_sealable(engine, at_rest_key, root, dice)
     chosen = choose_engine(engine, engine_reader, dice)
@@ -415,7 +415,7 @@ def create(  # noqa: PLR0913  # the options of `init`
     store.close()
 
 
-def _make_store(root: Path, url: str | None, dice: SystemDice) -> LedgerStore:
+def _make_store(root: Path, url: str | None, dice: SystemRandomSource) -> LedgerStore:
     if url is None:
         return create_ledger(root / "ledger.sqlite", SystemClock(), dice)
     made: LedgerStore = postgres_store().create_ledger(url, SystemClock(), dice)
@@ -462,7 +462,7 @@ def connect(url: str, *, token: str) -> remote_vault.RemoteVault:
         Refused: `service-down`, `serve-unsafe` for a URL without encryption, or
             `not-signed-in`.
     """
-    return remote_vault.connect(url, token=token, draw=SystemDice().draw)
+    return remote_vault.connect(url, token=token, draw=SystemRandomSource().draw)
 
 
 def connect_async(url: str, *, token: str) -> AsyncVault:
@@ -478,7 +478,7 @@ def connect_async(url: str, *, token: str) -> AsyncVault:
     Raises:
         Refused: `serve-unsafe` for a URL without encryption.
     """
-    return AsyncVault(remote_vault.AsyncTransport(url, token, SystemDice().draw))
+    return AsyncVault(remote_vault.AsyncTransport(url, token, SystemRandomSource().draw))
 
 
 def local_survey(design: Mapping[str, object]) -> LocalSurvey:
@@ -493,7 +493,7 @@ def local_survey(design: Mapping[str, object]) -> LocalSurvey:
     Raises:
         Refused: `bad-survey` if the design is invalid.
     """
-    return LocalSurvey(design, SystemDice().draw)
+    return LocalSurvey(design, SystemRandomSource().draw)
 
 
 def open_house(
@@ -510,12 +510,16 @@ def open_house(
     rest = None if sealing is None else sealing.rest
     ledger, url = ledger_of(root, settings, rest), settings.get("ledger")
     check_catalogue(root, url)
-    salt, dice, clock = read_secret(root / "keys" / "salt", rest), SystemDice(), SystemClock()
+    salt, dice, clock = (
+        read_secret(root / "keys" / "salt", rest),
+        SystemRandomSource(),
+        SystemClock(),
+    )
     kind = str(settings.get("engine", "duckdb"))
     engine = open_engine(kind, root, salt, None if sealing is None else sealing.shelter)
     records = records_of(root, url)
     catalogue, users = SqlCatalogue(records, _read_stored_card, root), SqlAccess(records)
-    pool, kept = NoisePool(StretchedDice()), FileStreams(root / "streams")
+    pool, kept = NoisePool(BulkRandomSource()), FileStreams(root / "streams")
     door = Door(ledger, engine, pool, code_digest())
     brought = Environments()
     brought.sweep()
@@ -569,7 +573,7 @@ def open_house(
 
 def anonymity() -> Anonymity:
     """Return the tools that measure and recode an owner's tables (k-anonymity), without a vault."""
-    return Anonymity(DuckDBEngine(SystemDice().draw(SALT_BYTES)))
+    return Anonymity(DuckDBEngine(SystemRandomSource().draw(SALT_BYTES)))
 
 
 def _read_stored_card(name: str, text: str) -> Card:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 IntegerArray = NDArray[np.int64]
 
 
-class Dice(Protocol):
+class RandomSource(Protocol):
     """A source of uniform random bytes."""
 
     def draw(self, count: int) -> bytes:

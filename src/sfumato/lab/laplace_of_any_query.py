@@ -22,11 +22,11 @@ from numpy.typing import NDArray
 from sfumato.dp.anonymity.tables_in_memory import Tabular, array_of, library_of
 from sfumato.dp.budget import read_epsilon
 from sfumato.dp.mechanisms import laplace
-from sfumato.dp.ports import Dice
+from sfumato.dp.ports import RandomSource
 from sfumato.dp.refusal import Refused
 from sfumato.lab.empirical_sensitivity import Sensitivity, empirical_sensitivity
-from sfumato.lab.platform_noise import LabDice
-from sfumato.system.randomness import SystemDice
+from sfumato.lab.platform_noise import NumpyRandomSource
+from sfumato.system.randomness import SystemRandomSource
 
 Query = Callable[[Any], Any]  # Any: the query's own kinds of table and result
 Numbers = NDArray[Any]  # Any: integers or floats
@@ -95,7 +95,7 @@ def laplacian_mechanism(
         )
     distance, price = _distance(sensitivity), read_epsilon(_scalar(epsilon))
     result = _result(query(db), db)
-    drawn_by = SystemDice() if dice is None else LabDice(dice)
+    drawn_by = SystemRandomSource() if dice is None else NumpyRandomSource(dice)
     if result.digits is None:
         return result.rebuilt(_with_noise(result.numbers, math.ceil(distance), price, drawn_by))
     grid = Grid.of(distance, result.numbers.size, result.digits)
@@ -184,7 +184,9 @@ class _Result:
     rebuilt: Callable[[Numbers], Any]  # Any: the query's own kind of result
 
 
-def _with_noise(places: Numbers, steps: int, epsilon: Fraction, dice: Dice) -> NDArray[np.int64]:
+def _with_noise(
+    places: Numbers, steps: int, epsilon: Fraction, dice: RandomSource
+) -> NDArray[np.int64]:
     noise = laplace.sample(laplace.scale_for(steps, epsilon), places.size, dice)
     noisy: NDArray[np.int64] = places.astype(np.int64) + noise.reshape(places.shape)
     return noisy

@@ -20,7 +20,7 @@ from sfumato.client.plot import Plot
 from sfumato.dp.local.two_coins import FAIR
 from sfumato.dp.refusal import Refused
 from sfumato.lab.attack_report import ACCENT, BOUND
-from sfumato.lab.platform_noise import LabDice, private_sums
+from sfumato.lab.platform_noise import NumpyRandomSource, private_sums
 
 PEOPLE: Final = (30, 100, 300, 1000, 3000, 10_000, 30_000, 100_000)
 EPSILON: Final = float(FAIR.epsilon)  # of randomised response with two fair coins: ln 3
@@ -55,7 +55,7 @@ def _both(share: float, people: int, dice: np.random.Generator, tries: int) -> B
 
 
 def _coins(truths: np.ndarray, dice: np.random.Generator) -> int:
-    return int(FAIR.say(truths, LabDice(dice)).sum())
+    return int(FAIR.say(truths, NumpyRandomSource(dice)).sum())
 
 
 def _mean_error(found: Sequence[float], exact: float) -> float:

@@ -23,7 +23,7 @@ EPSILONS: Final = (0.1, 1.0, 10.0)  # of the releases that an attack tries by de
 
 
 @dataclass(frozen=True)
-class LabDice:
+class NumpyRandomSource:
     """Adapt a numpy generator to the random source that the mechanisms take."""
 
     generator: np.random.Generator
@@ -31,6 +31,9 @@ class LabDice:
     def draw(self, count: int) -> bytes:
         """Return `count` random bytes."""
         return self.generator.bytes(count)
+
+
+LabDice = NumpyRandomSource  # the name of version 0.1
 
 
 def private_sums(
@@ -49,7 +52,7 @@ def private_sums(
     """
     sums = whole_numbers(sums)
     scale = laplace.scale_for(whole_sensitivity(sensitivity), read_epsilon(epsilon))
-    noise = laplace.sample(scale, sums.size, LabDice(dice))
+    noise = laplace.sample(scale, sums.size, NumpyRandomSource(dice))
     released: NDArray[np.int64] = sums + noise.reshape(sums.shape)
     return released
 
@@ -108,6 +111,6 @@ def private_vectors(
     """
     vectors = whole_numbers(vectors)
     variance = variance_within(whole_sensitivity(sensitivity_squared), epsilon, delta)
-    noise = gaussian.sample(variance, vectors.size, LabDice(dice))
+    noise = gaussian.sample(variance, vectors.size, NumpyRandomSource(dice))
     released: NDArray[np.int64] = vectors + noise.reshape(vectors.shape)
     return released

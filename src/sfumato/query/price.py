@@ -35,7 +35,7 @@ from sfumato.dp.mechanisms.partition_selection import (
 )
 from sfumato.dp.mechanisms.private_choice import PrivateChoice
 from sfumato.dp.mechanisms.running_count import Running
-from sfumato.dp.ports import Dice
+from sfumato.dp.ports import RandomSource
 from sfumato.dp.refusal import Bug, Refused
 from sfumato.query.aggregates.aggregate import AskedAggregate, Mechanism, NoisyPart, Part
 from sfumato.query.aggregates.registry import aggregate_of
@@ -138,7 +138,7 @@ class Selection:
             return ApproximateEvent(self.epsilon, self.delta)
         return ThresholdEvent(self.threshold.rho, self.threshold.tail, self.epsilon, self.delta)
 
-    def keep(self, counts: NDArray[np.int64], dice: Dice) -> NDArray[np.bool_]:
+    def keep(self, counts: NDArray[np.int64], dice: RandomSource) -> NDArray[np.bool_]:
         """Select the keys that are shown, from the number of people with each key."""
         if self.threshold is None:
             return keep_partitions(counts, *self.per_key(), dice)

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sfumato.dp.mechanisms.noise import Noise
-from sfumato.dp.ports import Dice
+from sfumato.dp.ports import RandomSource
 
 BLOCK: Final = 4096
 KINDS: Final = 256  # how many distributions keep a block
@@ -26,7 +26,7 @@ KINDS: Final = 256  # how many distributions keep a block
 class NoisePool:
     """Blocks of unused draws per noise distribution; each draw is used once, in one process."""
 
-    def __init__(self, dice: Dice) -> None:
+    def __init__(self, dice: RandomSource) -> None:
         self.dice = dice
         self._begin()
         _POOLS.add(self)

@@ -17,7 +17,7 @@ from typing import Final
 
 import numpy as np
 
-from sfumato.dp.ports import Dice, IntegerArray
+from sfumato.dp.ports import IntegerArray, RandomSource
 from sfumato.dp.refusal import Refused
 from sfumato.sandbox.base_environment import Environment, environment_digest, with_own
 from sfumato.sandbox.container_runtimes import Runtime
@@ -107,7 +107,7 @@ class Bubblewrap:
     def __init__(
         self,
         made: Callable[[], Environment],
-        dice: Dice,
+        dice: RandomSource,
         *,
         own: Environments | None = None,
         sleep: Callable[[float], None] = time.sleep,

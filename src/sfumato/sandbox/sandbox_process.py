@@ -24,7 +24,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final, TypeVar
 
-from sfumato.dp.ports import Dice
+from sfumato.dp.ports import RandomSource
 from sfumato.sandbox.base_environment import Environment
 from sfumato.sandbox.container_root import listening
 from sfumato.sandbox.container_runtimes import BUBBLEWRAP, Runtime, command, program
@@ -74,7 +74,7 @@ class SandboxProcess:
     """A running sandbox: a zygote in bubblewrap or in a container."""
 
     def __init__(
-        self, made: Environment, cpu: int, dice: Dice, runtime: Runtime = _BUBBLEWRAP
+        self, made: Environment, cpu: int, dice: RandomSource, runtime: Runtime = _BUBBLEWRAP
     ) -> None:
         """Start the sandbox on a processor and wait until its libraries are loaded."""
         if shutil.which(program(runtime)) is None:
@@ -292,7 +292,7 @@ def arguments(made: Environment) -> list[str]:
     ]
 
 
-def own_uid(dice: Dice) -> int | None:
+def own_uid(dice: RandomSource) -> int | None:
     """Return a random unused uid if we are root; else None, because our own uid is enough.
 
     A sandbox that root started would be root outside of it, and no limit would apply.

@@ -10,7 +10,7 @@ import os
 from pathlib import Path
 from typing import Final
 
-from sfumato.dp.ports import Dice
+from sfumato.dp.ports import RandomSource
 from sfumato.dp.refusal import Refused
 from sfumato.system.durable_files import sync, write_new
 from sfumato.vault.encryption_at_rest import AtRest, DecryptionError
@@ -18,7 +18,7 @@ from sfumato.vault.encryption_at_rest import AtRest, DecryptionError
 _PRIVATE: Final = "private"  # the name in the encryption of texts, whose files may be renamed
 
 
-def make_secret(path: Path, dice: Dice, rest: AtRest | None = None) -> None:
+def make_secret(path: Path, dice: RandomSource, rest: AtRest | None = None) -> None:
     """Write 32 random bytes to a new file that only its owner can read."""
     write_new(path, encrypted_at_rest(rest, path.name, dice.draw(32)))
 
@@ -50,7 +50,7 @@ def read_secret(path: Path, rest: AtRest | None = None) -> bytes:
     return secret
 
 
-def site_secret(path: Path, dice: Dice, rest: AtRest | None = None) -> bytes:
+def site_secret(path: Path, dice: RandomSource, rest: AtRest | None = None) -> bytes:
     """Return the secret key of the vault's identity as a site; make it on first use."""
     if not path.exists():
         draft = path.with_name(f".{path.name}-{dice.draw(8).hex()}")

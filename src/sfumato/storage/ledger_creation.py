@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sfumato.dp.ports import Dice
+from sfumato.dp.ports import RandomSource
 from sfumato.dp.refusal import Refused
 from sfumato.storage import ledger_rows
 from sfumato.storage.database import Database, DatabaseLink, Fault, FaultCode, exception_of
@@ -13,7 +13,7 @@ from sfumato.vault.ledger_entries import LedgerHead
 from sfumato.vault.ports import Clock
 
 
-def create_ledger(database: Database, clock: Clock, dice: Dice) -> SqlLedger:
+def create_ledger(database: Database, clock: Clock, dice: RandomSource) -> SqlLedger:
     """Create a ledger; refuse if the database has one already."""
     code: FaultCode | None = None
     link: DatabaseLink | None = None
@@ -43,7 +43,7 @@ def open_ledger(database: Database, clock: Clock) -> SqlLedger:
     return ledger
 
 
-def _make(link: DatabaseLink, database: Database, clock: Clock, dice: Dice) -> None:
+def _make(link: DatabaseLink, database: Database, clock: Clock, dice: RandomSource) -> None:
     if link.rows(database.dialect.exists):
         raise Refused(
             "vault-exists", "A ledger lies here already.", "Open it, or choose another place."

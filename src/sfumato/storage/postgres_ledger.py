@@ -10,7 +10,7 @@ from typing import Any, Final
 import psycopg
 from psycopg import errors
 
-from sfumato.dp.ports import Dice
+from sfumato.dp.ports import RandomSource
 from sfumato.storage import ledger_creation
 from sfumato.storage.database import Dialect, Fault, FaultCode
 from sfumato.storage.ledger_tables import APPEND_ONLY
@@ -28,7 +28,7 @@ _ORIGIN: Final = """SELECT system_identifier,
     substr(pg_walfile_name(pg_current_wal_insert_lsn()), 1, 8) FROM pg_control_system()"""
 
 
-def create_ledger(url: str, clock: Clock, dice: Dice, *, wait_s: float = 10) -> SqlLedger:
+def create_ledger(url: str, clock: Clock, dice: RandomSource, *, wait_s: float = 10) -> SqlLedger:
     """Create a ledger in the connection's first schema; refuse a schema that has one."""
     return ledger_creation.create_ledger(_PostgresSchema(url, wait_s), clock, dice)
 

@@ -11,7 +11,7 @@ from typing import Any, Final, Literal
 
 import apsw
 
-from sfumato.dp.ports import Dice
+from sfumato.dp.ports import RandomSource
 from sfumato.dp.refusal import Bug, Refused
 from sfumato.storage import ledger_creation
 from sfumato.storage.database import Dialect, Fault, FaultCode
@@ -33,7 +33,7 @@ _SETTINGS: Final = (
 Journal = Literal["wal", "truncate"]
 
 
-def create_ledger(path: Path, clock: Clock, dice: Dice, *, wait_s: float = 10) -> SqlLedger:
+def create_ledger(path: Path, clock: Clock, dice: RandomSource, *, wait_s: float = 10) -> SqlLedger:
     """Create a ledger in a file that only its owner may read; refuse a file that has one."""
     _make_file(path)
     return ledger_creation.create_ledger(_SqliteFile(path, wait_s), clock, dice)

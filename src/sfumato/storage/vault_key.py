@@ -16,7 +16,7 @@ import subprocess
 from pathlib import Path
 from typing import Final
 
-from sfumato.dp.ports import Dice
+from sfumato.dp.ports import RandomSource
 from sfumato.dp.refusal import Refused
 from sfumato.system.durable_files import sync, write_new
 from sfumato.vault.encryption_at_rest import KEY_BYTES
@@ -42,7 +42,7 @@ def outer_key(source: str, root: Path) -> bytes:
     return bytes.fromhex(found[1].decode("ascii"))
 
 
-def make_outer_key(source: str, root: Path, dice: Dice) -> bool:
+def make_outer_key(source: str, root: Path, dice: RandomSource) -> bool:
     """Write a new key to the file and return True; False if it exists, or for a command."""
     path = Path(source)
     if source.startswith(COMMAND) or os.path.lexists(path):

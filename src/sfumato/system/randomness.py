@@ -1,4 +1,4 @@
-"""The only source of real randomness (cryptographic); other modules receive it as `Dice`."""
+"""The only source of real (cryptographic) randomness; other modules get it as a `RandomSource`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from functools import lru_cache
 _FEW = 4096
 
 
-class SystemDice:
+class SystemRandomSource:
     """Random bytes of the operating system; stateless, so safe under fork and threads."""
 
     __slots__ = ()
@@ -19,7 +19,7 @@ class SystemDice:
         return os.urandom(count)
 
 
-class StretchedDice:
+class BulkRandomSource:
     """Fast random bytes in bulk: AES-256-CTR with a fresh key of the operating system per draw.
 
     Each draw has its own key, so this has no state either. Draws of up to `_FEW` bytes come from
@@ -31,6 +31,9 @@ class StretchedDice:
     def draw(self, count: int) -> bytes:
         """Return that many fresh random bytes."""
         return os.urandom(count) if count <= _FEW else _stretching()(os.urandom(32), count)
+
+
+StretchedDice = BulkRandomSource  # the name of version 0.1
 
 
 @lru_cache(maxsize=1)

@@ -13,9 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sfumato.dp.mechanisms.laplace import epsilon_for, interval, sample, scale_for, std, tail
-from sfumato.dp.ports import Dice
+from sfumato.dp.ports import RandomSource
 from sfumato.dp.refusal import Refused
-from sfumato.system.randomness import StretchedDice, SystemDice
+from sfumato.system.randomness import BulkRandomSource, SystemRandomSource
 from support.noise_probabilities import ALARM, decimal_exp, laplace_bins, p_value
 from support.seeded_dice import CountingDice, ScriptedDice, SeededDice
 
@@ -156,7 +156,7 @@ def test_an_error_out_of_reach_is_refused(margin: Fraction) -> None:
         epsilon_for(10**6, margin, CONFIDENCE)
 
 
-def first_draws_of_a_fork(count: int, dice: Dice) -> bytes:
+def first_draws_of_a_fork(count: int, dice: RandomSource) -> bytes:
     """What a forked worker draws first."""
     read, write = os.pipe()
     child = os.fork()
@@ -171,9 +171,9 @@ def first_draws_of_a_fork(count: int, dice: Dice) -> bytes:
 
 
 @pytest.mark.parametrize(
-    "dice", [SystemDice(), StretchedDice()], ids=lambda one: type(one).__name__
+    "dice", [SystemRandomSource(), BulkRandomSource()], ids=lambda one: type(one).__name__
 )
-def test_no_forked_worker_repeats_the_noise_of_another(dice: Dice) -> None:
+def test_no_forked_worker_repeats_the_noise_of_another(dice: RandomSource) -> None:
     sample(Fraction(1000), 4000, dice)  # the tables are warm before the fork
     workers = [first_draws_of_a_fork(4000, dice) for _ in range(8)]
     assert len(workers[0]) == 8 * 4000

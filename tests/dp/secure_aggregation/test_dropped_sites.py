@@ -7,14 +7,14 @@ from hashlib import sha256
 import numpy as np
 import pytest
 
-from sfumato.dp.ports import Dice
+from sfumato.dp.ports import RandomSource
 from sfumato.dp.refusal import Refused
 from sfumato.dp.secure_aggregation.participant import Participant
 from support.secure_aggregation_rounds import Round, key_of
 from support.seeded_dice import SeededDice
 
 
-def resumed(play: Round, name: str, dice: Dice) -> Participant:
+def resumed(play: Round, name: str, dice: RandomSource) -> Participant:
     """The same site, from what it had kept, as a new process would have it."""
     anew = Participant(name, key_of(name), play.trust, dice, set())
     anew.resume(play.sites[name].kept())

@@ -21,7 +21,7 @@ from sfumato.query.measure import Measure, Tally
 from sfumato.release.unseal import unseal
 from sfumato.sandbox.ports import BlockColumn, SplitOrder
 from sfumato.storage.run_folders import FileDrafts
-from sfumato.system.randomness import SystemDice
+from sfumato.system.randomness import SystemRandomSource
 from sfumato.vault.encryption_at_rest import MAGIC, AtRest
 from sfumato.vault.engine_port import CountPeriodOrder, EngineStopped
 from support.encrypted_vaults import image, lies_open, memory
@@ -64,7 +64,7 @@ def scratch() -> Iterator[Path]:
 
 
 def engine_of(scratch: Path, key: bytes = KEY) -> DuckDBEngine:
-    shelter = MemoryScratch(key, SystemDice().draw, FileDrafts(scratch))
+    shelter = MemoryScratch(key, SystemRandomSource().draw, FileDrafts(scratch))
     return DuckDBEngine(SALT, memory_mb=1024, threads=2, shelter=shelter)
 
 
@@ -204,7 +204,11 @@ def engine_name(engine: DuckDBEngine, two: Two) -> str:
 
 
 def test_what_waits_in_a_log_is_not_put_away_without_it(tmp_path: Path) -> None:
-    rest, made, target = AtRest(KEY, SystemDice().draw), tmp_path / "used.duckdb", tmp_path / "out"
+    rest, made, target = (
+        AtRest(KEY, SystemRandomSource().draw),
+        tmp_path / "used.duckdb",
+        tmp_path / "out",
+    )
     made.write_bytes(b"all but the last rows")
     (tmp_path / "used.duckdb.wal").write_bytes(b"the last rows")
     with pytest.raises(OSError, match="waits in a log"):

@@ -13,7 +13,7 @@ from sfumato.dp.refusal import Refused
 from sfumato.engines.duckdb.engine import DuckDBEngine
 from sfumato.engines.shared.memory_scratch import MemoryScratch
 from sfumato.storage.run_folders import FileDrafts
-from sfumato.system.randomness import SystemDice
+from sfumato.system.randomness import SystemRandomSource
 from sfumato.vault.encryption_at_rest import AtRest
 from support.engine_rows import SALT, card_of, prepare
 
@@ -31,7 +31,7 @@ RUN: Final = (
 def main() -> None:
     """Describe and prepare a sealed source; say how each ended. Runs in a process of its own."""
     scratch, folder = map(Path, sys.argv[1:3])
-    shelter = MemoryScratch(KEY, SystemDice().draw, FileDrafts(scratch))
+    shelter = MemoryScratch(KEY, SystemRandomSource().draw, FileDrafts(scratch))
     engine = DuckDBEngine(SALT, memory_mb=1024, threads=1, shelter=shelter)
     source = folder / NAME
     for act in (lambda: engine.describe(str(source), None), lambda: prepare(engine, source, CARD)):
@@ -62,7 +62,7 @@ def ended(folder: Path, size: str) -> list[str]:
 def sealed(tmp_path: Path) -> Path:
     """Return a folder with a source of half a megabyte, sealed as an upload is."""
     rows = "".join(f"p{n},{n % 10}\n" for n in range(60_000))
-    text = AtRest(KEY, SystemDice().draw).encrypt(NAME, f"who,small\n{rows}".encode())
+    text = AtRest(KEY, SystemRandomSource().draw).encrypt(NAME, f"who,small\n{rows}".encode())
     (tmp_path / NAME).write_bytes(text)
     return tmp_path
 

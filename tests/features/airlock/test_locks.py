@@ -9,7 +9,7 @@ import pytest
 
 from sfumato.features.airlock import store as airlock_store
 from sfumato.features.airlock.store import FileAirlock
-from sfumato.system.randomness import SystemDice
+from sfumato.system.randomness import SystemRandomSource
 
 
 def test_a_sweep_takes_no_lock_that_was_made_while_it_looked(
@@ -19,7 +19,7 @@ def test_a_sweep_takes_no_lock_that_was_made_while_it_looked(
 
     What the sweep holds then is the first one's file, which lies nowhere any more.
     """
-    files, is_free = FileAirlock(tmp_path, SystemDice()), airlock_store._is_free
+    files, is_free = FileAirlock(tmp_path, SystemRandomSource()), airlock_store._is_free
     first, second = ExitStack(), ExitStack()
     first.enter_context(files.holding("request"))
 
@@ -37,7 +37,7 @@ def test_a_sweep_takes_no_lock_that_was_made_while_it_looked(
 
 
 def test_a_sweep_removes_what_the_killed_have_left(tmp_path: Path) -> None:
-    files = FileAirlock(tmp_path, SystemDice())
+    files = FileAirlock(tmp_path, SystemRandomSource())
     (tmp_path / "request.lock").touch()
     (tmp_path / "place").mkdir()
     files.sweep(set)

@@ -10,7 +10,7 @@ import pytest
 
 from sfumato import Refused
 from sfumato.features.data_sets.upload_service import Uploads
-from sfumato.system.randomness import SystemDice
+from sfumato.system.randomness import SystemRandomSource
 from sfumato.vault.users import Caller
 
 ADA, BOB = (Caller(name, frozenset({"own"})) for name in ("ada", "bob"))
@@ -30,7 +30,7 @@ class At:
 @pytest.fixture
 def uploads(tmp_path: Path) -> Uploads:
     """Return a place for files of a thousand bytes."""
-    return Uploads(tmp_path / "incoming", SystemDice(), At(), 1000)
+    return Uploads(tmp_path / "incoming", SystemRandomSource(), At(), 1000)
 
 
 def sent(uploads: Uploads, caller: Caller = ADA, size: int = 10) -> str:

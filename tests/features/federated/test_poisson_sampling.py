@@ -19,7 +19,7 @@ from sfumato.engines.duckdb.engine import DuckDBEngine
 from sfumato.features.federated.training.trained_model import TrainedModel
 from sfumato.features.federated.training.training_rounds import Step
 from sfumato.release.locks import secure_aggregation
-from sfumato.system.randomness import StretchedDice
+from sfumato.system.randomness import BulkRandomSource
 from sfumato.vault.training_port import LearnOrder
 from support.federated_sites import NAMES, Between, Sites, pooled, several
 
@@ -106,7 +106,7 @@ def test_every_site_draws_its_own_coins_for_every_round(
     assert len(keys) == len(orders) == 2 * 3 * 4
     assert {coins.below for coins in coins_of(orders)} == {most_below(Fraction(1, 2))}
     assert len(dice) == len(orders)
-    assert all(isinstance(one, StretchedDice) for one in dice)
+    assert all(isinstance(one, BulkRandomSource) for one in dice)
 
 
 def test_coins_are_in_no_file_no_reply_and_no_ledger(

@@ -13,7 +13,7 @@ from sfumato.dp.refusal import Bug, Refused
 from sfumato.features.federated.agreement import Agreement, read_agreement
 from sfumato.features.federated.sum_plan import FINE, Shares, Summand, SumPlan, _cost, plan_sum
 from sfumato.query.sql.select import read_sql
-from sfumato.system.randomness import SystemDice
+from sfumato.system.randomness import SystemRandomSource
 from sfumato.vault.card.data_card import Card, read_card
 from support.federated_sites import site_card
 
@@ -155,7 +155,7 @@ def test_the_noise_of_several_sites_is_drawn_by_none() -> None:
     (noise,) = planned().priced(4).noises
     assert isinstance(noise, Shares)
     with pytest.raises(Bug):
-        noise.sample(1, SystemDice())
+        noise.sample(1, SystemRandomSource())
 
 
 @pytest.mark.parametrize("variance", [1, 2, 3, 5, 10, 40, 200, 1000])

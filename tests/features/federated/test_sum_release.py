@@ -16,7 +16,7 @@ from scipy import stats
 from sfumato import Refused
 from sfumato.app.federation import new_convener
 from sfumato.client.ask_terms import Json
-from sfumato.dp.ports import Dice
+from sfumato.dp.ports import RandomSource
 from sfumato.dp.secure_aggregation.collector import Collector
 from sfumato.dp.secure_aggregation.message_encoding import decode_fields, encode_fields
 from sfumato.engines.duckdb.engine import DuckDBEngine
@@ -510,7 +510,7 @@ def test_a_freeze_while_a_site_draws_its_share_holds(
         west, drawn = sites.vaults["west"], shares_of
         froze: list[object] = []
 
-        def late(sum_: SumPlan, dice: Dice) -> Any:  # Any: shares
+        def late(sum_: SumPlan, dice: RandomSource) -> Any:  # Any: shares
             if dice is west.house.desk.sites.door.dice:
                 froze.append(west.call("freeze", {"data_set": "patients"}))
             return drawn(sum_, dice)
@@ -536,7 +536,7 @@ def test_a_right_that_is_taken_away_while_a_site_draws_its_share_pays_nothing(
             def call(self, verb: str, body: dict[str, Any]) -> dict[str, Any]:
                 return dict(desk.done(verb, zoe, body))
 
-        def late(sum_: SumPlan, dice: Dice) -> Any:  # Any: shares
+        def late(sum_: SumPlan, dice: RandomSource) -> Any:  # Any: shares
             if dice is desk.sites.door.dice:
                 taken.append(desk.policy.revoke_grant(OWNER, "patients", "zoe"))
             return drawn(sum_, dice)

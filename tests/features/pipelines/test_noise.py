@@ -18,7 +18,7 @@ from sfumato.release.locks.central_dp import blocks_added
 from sfumato.release.noise_pool import NoisePool
 from sfumato.sandbox.ports import SandboxLimits
 from sfumato.sandbox.program_outputs import read_outputs
-from sfumato.system.randomness import SystemDice
+from sfumato.system.randomness import SystemRandomSource
 from sfumato.vault.sealed import Sealed
 
 TRIES, BLOCKS = 20_000, 20
@@ -34,7 +34,7 @@ def run(epsilon: Fraction, outputs: int = 2, trim: int = 0) -> Run:
 
 @pytest.mark.parametrize("trim", [0, 3])
 def test_the_interval_holds_the_average_of_blocks_as_often_as_it_says(trim: int) -> None:
-    asked, pool = run(Fraction(1), trim=trim), NoisePool(SystemDice())
+    asked, pool = run(Fraction(1), trim=trim), NoisePool(SystemRandomSource())
     sealed = Sealed(np.full((BLOCKS, 2), 500, dtype=np.int64))
     average = asked.counted * 500
     margins = [asked.margins()[f"m{n}"] * asked.counted * 10 for n in range(2)]

@@ -14,7 +14,7 @@ from sfumato.sandbox.base_environment import environment
 from sfumato.sandbox.bubblewrap import Bubblewrap
 from sfumato.sandbox.ports import SandboxLimits, TrialJob, TrialResult
 from sfumato.sandbox.sandbox_process import MOST_PRINTED, Ran, SandboxProcess
-from sfumato.system.randomness import SystemDice
+from sfumato.system.randomness import SystemRandomSource
 from support.sandbox_blocks import ROWS, bubble, needs_bubbles
 
 LIMITS = SandboxLimits(cpu_s=0.5)
@@ -40,7 +40,7 @@ PROGRAMS = {
 
 @pytest.fixture(scope="module")
 def sandbox() -> Iterator[Bubblewrap]:
-    made = Bubblewrap(environment, SystemDice())
+    made = Bubblewrap(environment, SystemRandomSource())
     yield made
     made.close()
 

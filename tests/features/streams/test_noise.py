@@ -31,7 +31,7 @@ from sfumato.release.noise_pool import NoisePool
 from sfumato.storage.anchor import FileAnchor
 from sfumato.storage.key_files import ReceiptKey
 from sfumato.storage.sqlite_ledger import create_ledger
-from sfumato.system.randomness import SystemDice
+from sfumato.system.randomness import SystemRandomSource
 from sfumato.vault.card.data_card import Card
 from sfumato.vault.ports import Listing
 from support.engine_rows import card_of
@@ -62,10 +62,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 @pytest.fixture(scope="module")
 def door(folder: Path) -> Iterator[StreamDoor]:
-    store = create_ledger(folder / "ledger.sqlite", StoppedClock(), SystemDice())
+    store = create_ledger(folder / "ledger.sqlite", StoppedClock(), SystemRandomSource())
     ledger = Ledger(store, FileAnchor(folder / "anchor"), ReceiptKey(bytes(range(32))))
     ledger.begin("vault-created", {})
-    kept, pool = FileStreams(folder / "streams"), NoisePool(SystemDice())
+    kept, pool = FileStreams(folder / "streams"), NoisePool(SystemRandomSource())
     yield StreamDoor(ledger, CountedEngine(lambda _: {}), pool, kept)
     store.close()
 

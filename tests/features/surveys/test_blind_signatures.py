@@ -25,14 +25,14 @@ from sfumato.features.surveys.blind_signatures import (
     sign,
     unblind,
 )
-from sfumato.system.randomness import SystemDice
+from sfumato.system.randomness import SystemRandomSource
 
 # RFC 9474, appendix A.3; the salt is the one that its signature holds.
 RFC: Final[dict[str, Any]] = json.loads(Path(__file__).with_name("blind_vectors.json").read_text())
 N = int(RFC["n"], 16)
 PUBLIC: Final = PublicKey(N, 65537)
 PRIVATE: Final = PrivateKey(PUBLIC, int(RFC["p"], 16), int(RFC["q"], 16), int(RFC["d"], 16))
-DICE: Final = SystemDice()
+DICE: Final = SystemRandomSource()
 
 
 def _bytes(name: str) -> bytes:

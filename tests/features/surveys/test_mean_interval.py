@@ -16,7 +16,7 @@ from sfumato.dp.local.numeric_response import Numbers, variance
 from sfumato.dp.local.piecewise_mechanism import Piecewise
 from sfumato.dp.local.randomiser_choice import best_numbers
 from sfumato.features.surveys.mean_interval import _variance, _widest, mean_of
-from sfumato.system.randomness import StretchedDice
+from sfumato.system.randomness import BulkRandomSource
 
 STEPS, SURVEYS = 20, 500
 People = Mapping[int, float]  # step -> share; STEPS + 1 is silence
@@ -139,7 +139,7 @@ def test_few_reports_leave_nearly_everything_open_and_many_little() -> None:
     widths = []
     for people in (2, 30, 3_000, 100_000):
         numbers = np.full(people, 50)
-        found = mean_of(simulate_numbers(oracle, numbers, StretchedDice()), 0.95)
+        found = mean_of(simulate_numbers(oracle, numbers, BulkRandomSource()), 0.95)
         widths.append(found.high - found.low)
     assert widths[0] > 60
     assert widths == sorted(widths, reverse=True)

@@ -16,7 +16,7 @@ from sfumato.dp.refusal import Bug, Refused
 from sfumato.features.synthetic.choice_plan import Candidate, Distances, make_distances
 from sfumato.features.synthetic.choice_release import choose
 from sfumato.lab.audit import audit
-from sfumato.lab.audit.shipped_mechanisms import Bytes
+from sfumato.lab.platform_noise import NumpyRandomSource
 from sfumato.query.measure import Cells, Measure
 from sfumato.query.request import Request
 from sfumato.query.sql.select import read_sql
@@ -188,7 +188,7 @@ def chosen_at_the_lock(asked: Distances) -> Callable[..., NDArray[np.int64]]:
 
     def run(data: list[list[int]], runs: int, dice: np.random.Generator) -> NDArray[np.int64]:
         sealed = [Sealed(Cells((np.array(part, dtype=np.int64),))) for part in data]
-        bits = Bytes(dice)
+        bits = NumpyRandomSource(dice)
         return np.array([choose_farthest(sealed, asked, bits)[0] for _ in range(runs)])
 
     return run

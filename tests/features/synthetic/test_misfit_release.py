@@ -23,7 +23,7 @@ from sfumato.features.synthetic.misfit_plan import Misfit, Misfits, make_misfits
 from sfumato.features.synthetic.misfit_release import misfit
 from sfumato.features.synthetic.seeded_numbers import Seeded
 from sfumato.lab.audit import audit
-from sfumato.lab.audit.shipped_mechanisms import Bytes
+from sfumato.lab.platform_noise import NumpyRandomSource
 from sfumato.query.measure import Cells, Measure
 from sfumato.query.request import Request
 from sfumato.query.sql.select import read_sql
@@ -160,7 +160,7 @@ def test_the_numbers_that_leave_the_door_are_audited(
     asked = misfits(shared, sold, expected=(0, 0, 0))
 
     def run(data: list[tuple[int, int]], runs: int, dice: np.random.Generator) -> NDArray[np.int64]:
-        sealed, bits = counts(data), Bytes(dice)
+        sealed, bits = counts(data), NumpyRandomSource(dice)
         draws = [one.noise.sample(runs, bits) for one in asked.numbers]
         found = [
             noisy_misfits(sealed, asked, [one[n : n + 1] for one in draws]) for n in range(runs)

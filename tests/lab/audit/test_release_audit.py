@@ -16,7 +16,7 @@ from sfumato.app.vault import OpenVault
 from sfumato.client.budget_shares import Share
 from sfumato.dp.mechanisms import laplace
 from sfumato.dp.mechanisms.noise import Noise
-from sfumato.dp.ports import Dice
+from sfumato.dp.ports import RandomSource
 from sfumato.dp.refusal import Refused
 from sfumato.engines.duckdb.engine import DuckDBEngine
 from sfumato.features.regression import logistic
@@ -198,7 +198,7 @@ def test_the_door_is_bounded_from_close_below(house: Canaries) -> None:
 def test_a_door_that_draws_half_the_noise_is_accused(
     house: Canaries, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def half(noise: Noise, count: int, dice: Dice) -> object:
+    def half(noise: Noise, count: int, dice: RandomSource) -> object:
         return laplace.sample(noise.parameter / 2, count, dice)
 
     monkeypatch.setattr(Noise, "sample", half)

@@ -18,7 +18,7 @@ import sfumato.query.aggregates
 from sfumato.dp.learning.poisson_sampling import PoissonSample
 from sfumato.dp.mechanisms import laplace, partition_selection
 from sfumato.dp.mechanisms.noise import Noise
-from sfumato.dp.ports import Dice
+from sfumato.dp.ports import RandomSource
 from sfumato.lab.audit import audit, audit_order_2, audit_rho
 from sfumato.lab.audit.audit_page import page
 from sfumato.lab.audit.audit_suite import AT_THE_DOOR, bare, dice_of, whole_zoo
@@ -149,7 +149,7 @@ def test_a_twin_of_more_than_twice_the_epsilon_makes_no_audit_of_the_constant() 
 
 
 def test_noise_of_half_the_width_is_accused(monkeypatch: pytest.MonkeyPatch) -> None:
-    def half(noise: Noise, count: int, dice: Dice) -> object:
+    def half(noise: Noise, count: int, dice: RandomSource) -> object:
         return laplace.sample(noise.parameter / 2, count, dice)
 
     monkeypatch.setattr(Noise, "sample", half)
@@ -158,7 +158,7 @@ def test_noise_of_half_the_width_is_accused(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_noise_that_repeats_is_accused(monkeypatch: pytest.MonkeyPatch) -> None:
-    def stuck(noise: Noise, count: int, dice: Dice) -> object:
+    def stuck(noise: Noise, count: int, dice: RandomSource) -> object:
         return laplace.sample(noise.parameter, count, dice) * 0 + 3
 
     monkeypatch.setattr(Noise, "sample", stuck)
@@ -185,7 +185,7 @@ def test_coins_that_are_left_out_or_biased_are_accused(
 
 
 def test_keys_shown_by_their_true_count_are_accused(monkeypatch: pytest.MonkeyPatch) -> None:
-    def bold(counts: object, epsilon: Fraction, delta: Fraction, dice: Dice) -> object:
+    def bold(counts: object, epsilon: Fraction, delta: Fraction, dice: RandomSource) -> object:
         del epsilon, delta, dice
         return counts > 3  # type: ignore[operator]  # an array
 

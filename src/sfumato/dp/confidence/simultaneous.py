@@ -7,7 +7,7 @@ from fractions import Fraction
 
 from sfumato.dp.json_values import Json
 from sfumato.dp.mechanisms.noise import CONFIDENCE, Noise
-from sfumato.dp.ports import Dice, IntegerArray
+from sfumato.dp.ports import IntegerArray, RandomSource
 from sfumato.dp.refusal import Bug
 
 
@@ -42,7 +42,7 @@ class SimultaneousNoise(Noise):
         """Return the scale of the Laplace or the sigma of the Gaussian."""
         return self._noise().width()
 
-    def sample(self, count: int, dice: Dice) -> IntegerArray:
+    def sample(self, count: int, dice: RandomSource) -> IntegerArray:
         """Raise a Bug: the wrapped noise was sampled already."""
         raise Bug("a noise that is only read is never drawn")
 

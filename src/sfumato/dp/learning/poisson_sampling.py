@@ -18,7 +18,7 @@ from cryptography.hazmat.primitives.ciphers.algorithms import AES
 from cryptography.hazmat.primitives.ciphers.modes import CTR
 from numpy.typing import NDArray
 
-from sfumato.dp.ports import Dice
+from sfumato.dp.ports import RandomSource
 from sfumato.dp.refusal import Bug
 
 KEY_BYTES: Final = 32
@@ -38,7 +38,7 @@ class PoissonSample:
             raise Bug("coins have a key, and say both yes and no")
 
     @classmethod
-    def fresh(cls, chance: Fraction, dice: Dice) -> Self:
+    def fresh(cls, chance: Fraction, dice: RandomSource) -> Self:
         """Draw a fresh key; each person is sampled with probability `chance`, rounded down."""
         return cls(dice.draw(KEY_BYTES), most_below(chance))
 

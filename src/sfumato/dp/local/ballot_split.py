@@ -23,7 +23,7 @@ from sfumato.dp.local.frequency_oracle import Booleans, Parameters, Randomiser, 
 from sfumato.dp.local.k_ary_response import KAry
 from sfumato.dp.local.likelihood_ratio import epsilon_of
 from sfumato.dp.local.random_words import Integers, Words, among, drawn
-from sfumato.dp.ports import Dice
+from sfumato.dp.ports import RandomSource
 from sfumato.dp.refusal import Bug, Refused
 
 MOST: int = 1 << 16  # most questions, because two bytes name one
@@ -177,7 +177,7 @@ class Sampled:
         ]
 
 
-def randomise_ballots(ballot: Randomiser, values: Integers, dice: Dice) -> Reports:
+def randomise_ballots(ballot: Randomiser, values: Integers, dice: RandomSource) -> Reports:
     """Randomise rows of answers to packed ballots."""
     return ballot.say(values, drawn(dice, ballot.words, len(values)))
 

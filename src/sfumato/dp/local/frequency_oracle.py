@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from sfumato.dp.local.likelihood_ratio import Law
 from sfumato.dp.local.random_words import Integers, Words, drawn
-from sfumato.dp.ports import Dice
+from sfumato.dp.ports import RandomSource
 from sfumato.dp.refusal import Bug, Refused
 
 Booleans = NDArray[np.bool_]
@@ -119,7 +119,7 @@ class Tally:
         return Tally(self.oracle, self.people + other.people, self.counts + other.counts)
 
 
-def randomise(oracle: Oracle, values: Integers, dice: Dice) -> Reports:
+def randomise(oracle: Oracle, values: Integers, dice: RandomSource) -> Reports:
     """Randomise answers to packed reports."""
     return np.concatenate([_empty(oracle), *_said(oracle, values, dice)])
 
@@ -144,7 +144,7 @@ def nothing(oracle: Oracle) -> Tally:
     return Tally(oracle, 0, oracle.counts(_empty(oracle)))
 
 
-def simulate(oracle: Oracle, values: Integers, dice: Dice) -> Tally:
+def simulate(oracle: Oracle, values: Integers, dice: RandomSource) -> Tally:
     """Randomise the answers of all people and count the reports, block by block to save memory."""
     counts, kept = nothing(oracle).counts, [_empty(oracle)]
     for reports in _said(oracle, values, dice):
@@ -165,7 +165,7 @@ def _empty(oracle: Oracle) -> Reports:
     return np.zeros((0, oracle.width), dtype=np.uint8)
 
 
-def _said(oracle: Oracle, values: Integers, dice: Dice) -> Iterator[Reports]:
+def _said(oracle: Oracle, values: Integers, dice: RandomSource) -> Iterator[Reports]:
     step = max(64, _WORDS_AT_ONCE // oracle.words)
     for start in range(0, len(values), step):
         block = checked(oracle, values[start : start + step])

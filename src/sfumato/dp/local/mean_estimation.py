@@ -16,7 +16,7 @@ import numpy as np
 from sfumato.dp.local.frequency_oracle import Reports
 from sfumato.dp.local.numeric_response import Line, Numbers
 from sfumato.dp.local.random_words import Integers, drawn
-from sfumato.dp.ports import Dice
+from sfumato.dp.ports import RandomSource
 from sfumato.dp.refusal import Bug, Refused
 
 _WORDS_AT_ONCE = 1 << 18
@@ -67,14 +67,14 @@ def tally_numbers(oracle: Numbers, reports: Reports) -> NumberTally:
     return NumberTally(oracle, len(reports), oracle.counts(reports))
 
 
-def randomise_numbers(oracle: Numbers, values: Integers, dice: Dice) -> Reports:
+def randomise_numbers(oracle: Numbers, values: Integers, dice: RandomSource) -> Reports:
     """Randomise numbers to packed reports; the value `steps + 1` means silence."""
     if values.size and (values.min() < 0 or values.max() > oracle.steps + 1):
         raise Refused("bad-request", "There is no such step.", "Give a step of the grid.")
     return oracle.say(values, drawn(dice, oracle.words, len(values)))
 
 
-def simulate_numbers(oracle: Numbers, values: Integers, dice: Dice) -> NumberTally:
+def simulate_numbers(oracle: Numbers, values: Integers, dice: RandomSource) -> NumberTally:
     """Randomise the numbers of all people and count the reports, block by block."""
     step = max(64, _WORDS_AT_ONCE // oracle.words)
     tally = tally_numbers(oracle, randomise_numbers(oracle, values[:0], dice))

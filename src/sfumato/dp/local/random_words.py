@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sfumato.dp.local.likelihood_ratio import epsilon_of
-from sfumato.dp.ports import Dice
+from sfumato.dp.ports import RandomSource
 from sfumato.dp.refusal import Bug, Refused
 
 Words = NDArray[np.uint32]  # one row for each word of a report, one column for each report
@@ -29,7 +29,7 @@ _EXACT: Final = Context(prec=60)
 _HIGHEST: Final = Fraction(60)  # 32-bit words cannot resolve a larger epsilon
 
 
-def drawn(dice: Dice, rows: int, reports: int) -> Words:
+def drawn(dice: RandomSource, rows: int, reports: int) -> Words:
     """Draw fresh random words: `rows` words for each report, one column per report."""
     flat = np.frombuffer(dice.draw(4 * rows * reports), dtype="<u4")
     return flat.reshape(rows, reports)

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from sfumato.dp.local.likelihood_ratio import Law, epsilon_of, worst_ratio
 from sfumato.dp.local.proportion_intervals import intervals, into_shares
 from sfumato.dp.local.random_words import PARTS, boldest
-from sfumato.dp.ports import Dice
+from sfumato.dp.ports import RandomSource
 from sfumato.dp.refusal import Bug
 
 Booleans = NDArray[np.bool_]
@@ -79,7 +79,7 @@ class TwoCoins:
             raise Bug("both coins fall on both sides, so everything can be said")
         return epsilon_of(ratio)
 
-    def say(self, truths: Booleans, dice: Dice) -> Booleans:
+    def say(self, truths: Booleans, dice: RandomSource) -> Booleans:
         """Randomise true answers; both coins are flipped for everybody, whatever the answer."""
         words = np.frombuffer(dice.draw(8 * truths.size), dtype="<u4").reshape(2, *truths.shape)
         is_told = words[0].astype(np.int64) < self.truth

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from sfumato.dp.confidence.weighted_sum_of_draws import std_of, within_of
 from sfumato.dp.json_values import Json
 from sfumato.dp.mechanisms.noise import CONFIDENCE, Noise
-from sfumato.dp.ports import Dice
+from sfumato.dp.ports import RandomSource
 from sfumato.dp.refusal import Bug
 
 Floats = NDArray[np.float64]
@@ -59,7 +59,7 @@ class AveragedNoise(Noise):
         pairs = zip(self.weights(), self.draws, strict=True)
         return math.hypot(*(weight * draw.width() for weight, draw in pairs))
 
-    def sample(self, count: int, dice: Dice) -> Integers:
+    def sample(self, count: int, dice: RandomSource) -> Integers:
         """Raise a Bug: the mean has no noise of its own to sample."""
         raise Bug("the noise of a mean is never drawn")
 

@@ -14,7 +14,7 @@ from typing import Final
 import numpy as np
 
 from sfumato.dp.mechanisms import laplace
-from sfumato.dp.ports import Dice
+from sfumato.dp.ports import RandomSource
 from sfumato.dp.refusal import Bug
 from sfumato.dp.sampling.threshold_table import Integers
 
@@ -69,7 +69,7 @@ def threshold(epsilon: Fraction, rows: int, bins: int, false_positive: Fraction)
 
 
 def search(
-    counts: Integers, *, epsilon: Fraction, rows: int, false_positive: Fraction, dice: Dice
+    counts: Integers, *, epsilon: Fraction, rows: int, false_positive: Fraction, dice: RandomSource
 ) -> tuple[int, int] | None:
     """Return the lower and upper edge of the bins above the threshold, or None if there is none.
 

@@ -16,7 +16,7 @@ from typing import Final
 
 import numpy as np
 
-from sfumato.dp.ports import Dice
+from sfumato.dp.ports import RandomSource
 from sfumato.dp.refusal import Bug
 from sfumato.dp.sampling.certified_arithmetic import Interval, Uniform
 from sfumato.dp.sampling.exponential_powers import (
@@ -52,14 +52,14 @@ def rho_of(epsilon: Fraction) -> Fraction:
 
 
 def exponential_mechanism(
-    utilities: Integers, weights: Integers | None, rate: Fraction, dice: Dice
+    utilities: Integers, weights: Integers | None, rate: Fraction, dice: RandomSource
 ) -> int:
     """Draw one index with probability proportional to weight * exp(rate * utility)."""
     return int(exponential_mechanism_rows(utilities.reshape(1, -1), weights, rate, dice)[0])
 
 
 def exponential_mechanism_rows(
-    utilities: Integers, weights: Integers | None, rate: Fraction, dice: Dice
+    utilities: Integers, weights: Integers | None, rate: Fraction, dice: RandomSource
 ) -> Integers:
     """Draw one index independently for each row of `utilities`, of shape [cells, candidates].
 
@@ -105,7 +105,7 @@ def _scale(weights: Integers, rate: Fraction) -> _Scale:
     return _Scale(rate, words, slack, min(56, 62 - int(slack[-1]).bit_length()))
 
 
-def _choose_block(utilities: Integers, scale: _Scale, dice: Dice) -> Integers:
+def _choose_block(utilities: Integers, scale: _Scale, dice: RandomSource) -> Integers:
     """Choose for each row of a block: 32 random bytes a row, and more if those cannot decide."""
     size = 8 * _WORDS * utilities.shape[0]
     uniforms = np.frombuffer(dice.draw(size), dtype="<u8").reshape(-1, _WORDS)
@@ -139,7 +139,7 @@ def _uniform(words: Words) -> Uniform:
     return Uniform(int.from_bytes(words.astype(">u8").tobytes(), "big"), UNIFORM_BITS)
 
 
-def _choose_finely(gaps: Words, scale: _Scale, uniform: Uniform, dice: Dice) -> int:
+def _choose_finely(gaps: Words, scale: _Scale, uniform: Uniform, dice: RandomSource) -> int:
     """Choose one candidate with more random bits and finer sums, until a single one is left."""
     first, last = _bracket_finely(gaps, scale, uniform)
     while first != last:

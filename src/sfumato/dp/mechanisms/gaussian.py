@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sfumato.dp.confidence.price_for_error import smallest_step
-from sfumato.dp.ports import Dice
+from sfumato.dp.ports import RandomSource
 from sfumato.dp.refusal import Bug, Refused
 from sfumato.dp.sampling.certified_arithmetic import (
     Interval,
@@ -60,7 +60,7 @@ def variance_for(sensitivity_squared: int, rho: Fraction) -> Fraction:
     return Fraction(sensitivity_squared) / (2 * rho)
 
 
-def sample(variance: Fraction, count: int, dice: Dice) -> Integers:
+def sample(variance: Fraction, count: int, dice: RandomSource) -> Integers:
     """Draw `count` independent discrete Gaussian numbers."""
     _check_variance(variance)
     if variance < NARROW**2:
@@ -80,13 +80,13 @@ def _check_variance(variance: Fraction) -> None:
         )
 
 
-def _draw_narrow(variance: Fraction, count: int, dice: Dice) -> Integers:
+def _draw_narrow(variance: Fraction, count: int, dice: RandomSource) -> Integers:
     """Draw at a small sigma: a magnitude from one table, then a random sign (no effect on 0)."""
     magnitudes = draw_from(_magnitude_table(variance), count, dice)
     return signed(magnitudes, signs(count, dice))
 
 
-def _draw_wide(variance: Fraction, low_bits: int, count: int, dice: Dice) -> Whole:
+def _draw_wide(variance: Fraction, low_bits: int, count: int, dice: RandomSource) -> Whole:
     """Draw at a large sigma: make some more attempts than needed, and repeat if too few pass."""
     # blocks in one sigma; about one attempt in 2.5 * blocks fails
     blocks = math.isqrt(int(variance)) >> low_bits
@@ -106,7 +106,9 @@ def _filled(drawn: Whole, failed: Integers, count: int) -> Integers:
     return holes[filled:]
 
 
-def _attempts(variance: Fraction, low_bits: int, count: int, dice: Dice) -> tuple[Whole, Integers]:
+def _attempts(
+    variance: Fraction, low_bits: int, count: int, dice: RandomSource
+) -> tuple[Whole, Integers]:
     """Attempt `count` draws; return the numbers, and the sorted indices of failed attempts.
 
     At most 1 attempt in 20 fails. Table outcome k > 0 means block k - 1, in which all m numbers are
@@ -125,7 +127,7 @@ def _attempts(variance: Fraction, low_bits: int, count: int, dice: Dice) -> tupl
 
 
 def _above(
-    variance: Fraction, low_bits: int, count: int, dice: Dice
+    variance: Fraction, low_bits: int, count: int, dice: RandomSource
 ) -> tuple[Integers, NDArray[np.bool_]]:
     """Draw numbers from the weight above the blocks; return them and which ones are accepted."""
     blocks = draw_from(_above_table(variance / (1 << 2 * low_bits)), count, dice)
@@ -145,7 +147,7 @@ def bits_below(variance: Fraction, count: int) -> int:
     return usual if count < MANY else max(1, usual - 2)
 
 
-def _words(low_bits: int, count: int, dice: Dice) -> Whole:
+def _words(low_bits: int, count: int, dice: RandomSource) -> Whole:
     """Draw random words with more than `low_bits` bits: the low bits and the sign are used."""
     size = next(size for size in (2, 4, 8) if low_bits < 8 * size)
     return np.frombuffer(dice.draw(size * count), dtype=f"<i{size}")
@@ -192,7 +194,7 @@ class _Odds:
         return exp_minus(power / (2 * self.variance), bits)
 
 
-def _coins(odds: _Odds, blocks: Integers, rest: Integers, dice: Dice) -> NDArray[np.bool_]:
+def _coins(odds: _Odds, blocks: Integers, rest: Integers, dice: RandomSource) -> NDArray[np.bool_]:
     """Flip one exact coin for each number: heads with its acceptance probability."""
     heads = np.frombuffer(dice.draw(4 * blocks.size), dtype="<u4")
     chances = odds.estimate(blocks, rest)
@@ -203,7 +205,7 @@ def _coins(odds: _Odds, blocks: Integers, rest: Integers, dice: Dice) -> NDArray
     return kept
 
 
-def _exact_coin(odds: _Odds, block: int, rest: int, head: int, dice: Dice) -> bool:
+def _exact_coin(odds: _Odds, block: int, rest: int, head: int, dice: RandomSource) -> bool:
     uniform = Uniform(head, COIN_BITS)
     return is_uniform_below(uniform, lambda bits: odds.bounds(block, rest, bits), dice)
 

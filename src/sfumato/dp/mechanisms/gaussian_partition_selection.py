@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from sfumato.dp.accounting.composition import rho_within
 from sfumato.dp.mechanisms import gaussian
 from sfumato.dp.mechanisms.partition_selection import MAX_LENGTH
-from sfumato.dp.ports import Dice
+from sfumato.dp.ports import RandomSource
 from sfumato.dp.sampling.certified_arithmetic import exp_minus
 
 CONVERSION: Final = Fraction(
@@ -40,7 +40,7 @@ class Threshold:
     rho: Fraction  # for all groups of a person together
     tail: Fraction  # bound of the probability that any key with one person only is released
 
-    def keep(self, counts: NDArray[np.int64], dice: Dice) -> NDArray[np.bool_]:
+    def keep(self, counts: NDArray[np.int64], dice: RandomSource) -> NDArray[np.bool_]:
         """Select the keys to release; a key without people is never released."""
         noise = gaussian.sample(self.variance, counts.size, dice).reshape(counts.shape)
         return np.asarray((counts > 0) & (counts + noise >= self.least))

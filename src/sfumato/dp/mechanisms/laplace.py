@@ -14,7 +14,7 @@ from typing import Final
 
 from sfumato.dp.budget import MAX_EPSILON
 from sfumato.dp.confidence.price_for_error import smallest_step
-from sfumato.dp.ports import Dice
+from sfumato.dp.ports import RandomSource
 from sfumato.dp.sampling.certified_arithmetic import (
     Interval,
     exp_minus,
@@ -42,20 +42,20 @@ def scale_for(sensitivity: int, epsilon: Fraction) -> Fraction:
     return Fraction(sensitivity) / epsilon
 
 
-def sample(scale: Fraction, count: int, dice: Dice) -> Integers:
+def sample(scale: Fraction, count: int, dice: RandomSource) -> Integers:
     """Draw `count` independent discrete Laplace numbers."""
     check_scale(scale)
     draw = _draw_wide if bits_below(scale) else _draw_narrow
     return in_chunks(lambda size: draw(scale, size, dice), count)
 
 
-def _draw_narrow(scale: Fraction, count: int, dice: Dice) -> Integers:
+def _draw_narrow(scale: Fraction, count: int, dice: RandomSource) -> Integers:
     """Draw at a small scale: a magnitude from one table, then a random sign (no effect on 0)."""
     magnitudes = draw_from(_magnitude_table(scale), count, dice)
     return signed(magnitudes, signs(count, dice))
 
 
-def _draw_wide(scale: Fraction, count: int, dice: Dice) -> Integers:
+def _draw_wide(scale: Fraction, count: int, dice: RandomSource) -> Integers:
     """Draw at a large scale: first whether it is zero, then 1 + geometric, then a random sign."""
     is_other = draw_from(_zero_table(scale), count, dice)
     magnitudes = (draw_geometric(scale, count, dice) + 1) * is_other

@@ -16,14 +16,14 @@ import numpy as np
 from sfumato.dp.mechanisms.exponential import MAX_WEIGHT, exponential_mechanism, rate_for
 from sfumato.dp.mechanisms.permute_and_flip import pick_below
 from sfumato.dp.mechanisms.quantile import rank_error
-from sfumato.dp.ports import Dice
+from sfumato.dp.ports import RandomSource
 from sfumato.dp.sampling.threshold_table import Integers
 
 SENSITIVITY: Final = 2  # of a utility, in half ranks, to replacing one value by another
 MOST_STEPS: Final = MAX_WEIGHT - 2  # largest grid
 
 
-def choose_median(values: Integers, steps: int, epsilon: Fraction, dice: Dice) -> int:
+def choose_median(values: Integers, steps: int, epsilon: Fraction, dice: RandomSource) -> int:
     """Choose a private median on the grid 0..steps, which contains all values; costs epsilon."""
     starts, lengths, utilities = _stretches(np.sort(values), steps)
     place = exponential_mechanism(

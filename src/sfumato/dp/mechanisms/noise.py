@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from sfumato.dp.json_values import Json
 from sfumato.dp.mechanisms import gaussian, laplace
-from sfumato.dp.ports import Dice
+from sfumato.dp.ports import RandomSource
 
 CONFIDENCE = Fraction(95, 100)
 WIDEST = 2**50
@@ -57,7 +57,7 @@ class Noise:
             return self.parameter <= WIDEST
         return self.parameter <= WIDEST**2
 
-    def sample(self, count: int, dice: Dice) -> NDArray[np.int64]:
+    def sample(self, count: int, dice: RandomSource) -> NDArray[np.int64]:
         """Draw `count` independent exact samples of the noise."""
         if self.kind == "laplace":
             return laplace.sample(self.parameter, count, dice)

@@ -16,7 +16,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from sfumato.dp.ports import Dice
+from sfumato.dp.ports import RandomSource
 from sfumato.dp.refusal import Bug, Refused
 from sfumato.dp.sampling.certified_arithmetic import exp_minus
 
@@ -75,7 +75,7 @@ def _too_small() -> Refused:
 
 
 def keep_partitions(
-    counts: NDArray[np.int64], epsilon: Fraction, delta: Fraction, dice: Dice
+    counts: NDArray[np.int64], epsilon: Fraction, delta: Fraction, dice: RandomSource
 ) -> NDArray[np.bool_]:
     """Select the keys to keep; every key takes the same number of random bits."""
     certain, odds = _odds(epsilon, delta)

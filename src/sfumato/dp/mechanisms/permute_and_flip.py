@@ -14,7 +14,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from sfumato.dp.ports import Dice
+from sfumato.dp.ports import RandomSource
 from sfumato.dp.refusal import Bug
 from sfumato.dp.sampling.certified_arithmetic import Uniform, exp_minus, is_uniform_below
 from sfumato.dp.sampling.exponential_powers import MOST_OFF, Words, lower_powers
@@ -32,7 +32,7 @@ def rho_of(epsilon: Fraction) -> Fraction:
     return Fraction(epsilon) ** 2 / 2
 
 
-def permute_and_flip(utilities: Integers, rate: Fraction, dice: Dice) -> int:
+def permute_and_flip(utilities: Integers, rate: Fraction, dice: RandomSource) -> int:
     """Choose one index by permute-and-flip; take the rate from `exponential.rate_for`."""
     if utilities.ndim != 1 or utilities.size == 0:
         raise Bug("permute-and-flip needs at least one candidate")
@@ -46,7 +46,7 @@ def _gaps(utilities: Integers) -> Words:
     return np.asarray(best - utilities.view(np.uint64), dtype=np.uint64)
 
 
-def _coins(rate: Fraction, gaps: Words, dice: Dice) -> NDArray[np.bool_]:
+def _coins(rate: Fraction, gaps: Words, dice: RandomSource) -> NDArray[np.bool_]:
     """Flip one exact coin for each gap: heads with probability exp(-rate * gap)."""
     uniforms = np.frombuffer(dice.draw(8 * gaps.size), dtype="<u8")
     heads = uniforms >> np.uint64(1)
@@ -58,12 +58,12 @@ def _coins(rate: Fraction, gaps: Words, dice: Dice) -> NDArray[np.bool_]:
     return kept
 
 
-def _exact_coin(rate: Fraction, gap: int, head: int, dice: Dice) -> bool:
+def _exact_coin(rate: Fraction, gap: int, head: int, dice: RandomSource) -> bool:
     uniform = Uniform(head, _COIN_BITS)
     return is_uniform_below(uniform, lambda bits: exp_minus(rate * gap, bits), dice)
 
 
-def pick_below(count: int, dice: Dice) -> int:
+def pick_below(count: int, dice: RandomSource) -> int:
     """Pick a uniform integer below the count, exactly: floor(u * count) for a uniform u."""
     uniform = Uniform(int.from_bytes(dice.draw(PICK_BITS // 8), "little"), PICK_BITS)
     while (first := _floor_of(uniform.prefix * count, uniform)) != _floor_of(

@@ -20,7 +20,7 @@ from sfumato.dp.mechanisms.permute_and_flip import permute_and_flip
 from sfumato.dp.mechanisms.quantile import choose_quantiles, rank_error, rank_sensitivity
 from sfumato.dp.mechanisms.sparse_vector import first_above, sparse_vector_for_rows
 from sfumato.dp.mechanisms.top_k import most_frequent
-from sfumato.dp.ports import Dice
+from sfumato.dp.ports import RandomSource
 
 Integers = NDArray[np.int64]
 BY_CHANCE: Final = Fraction(1, 1000)  # false-positive probability of bounds search
@@ -46,7 +46,7 @@ class PrivateChoice:
         """Return True: the exact sampler supports every epsilon."""
         return True
 
-    def choose(self, histograms: Integers, dice: Dice) -> Integers:
+    def choose(self, histograms: Integers, dice: RandomSource) -> Integers:
         """Choose for each cell; return one row of integers for each cell.
 
         - quantile, above: one index in the public list (above: -1 for none).
@@ -63,19 +63,19 @@ class PrivateChoice:
         found = [choose(counts, dice) for counts in histograms]
         return np.array(found, dtype=np.int64).reshape(len(found), width)
 
-    def _top(self, counts: Integers, dice: Dice) -> tuple[int, ...]:
+    def _top(self, counts: Integers, dice: RandomSource) -> tuple[int, ...]:
         if self.names == 1:
             rate = rate_for(self.epsilon, self.rows, monotone=True)
             return (permute_and_flip(counts, rate, dice),)
         return most_frequent(counts, self.names, epsilon=self.epsilon, values=self.rows, dice=dice)
 
-    def _bounds(self, counts: Integers, dice: Dice) -> tuple[int, int, int]:
+    def _bounds(self, counts: Integers, dice: RandomSource) -> tuple[int, int, int]:
         found = search(
             counts, epsilon=self.epsilon, rows=self.rows, false_positive=BY_CHANCE, dice=dice
         )
         return (0, 0, 0) if found is None else (1, *found)
 
-    def _above(self, counts: Integers, dice: Dice) -> tuple[int]:
+    def _above(self, counts: Integers, dice: RandomSource) -> tuple[int]:
         watch = sparse_vector_for_rows(self.epsilon, 1, self.rows)
         yes = np.flatnonzero(first_above(counts, self.threshold, watch, dice))
         return (int(yes[0]) if yes.size else -1,)

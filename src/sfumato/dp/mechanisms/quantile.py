@@ -15,7 +15,7 @@ import numpy as np
 
 from sfumato.dp.mechanisms import exponential
 from sfumato.dp.mechanisms.exponential import exponential_mechanism_rows, rate_for
-from sfumato.dp.ports import Dice
+from sfumato.dp.ports import RandomSource
 from sfumato.dp.refusal import Bug
 from sfumato.dp.sampling.certified_arithmetic import Interval, exp_minus, is_at_most
 from sfumato.dp.sampling.threshold_table import Integers
@@ -62,7 +62,7 @@ def is_monotone(p: Fraction) -> bool:
 
 
 def choose_quantiles(
-    histograms: Integers, p: Fraction, *, epsilon: Fraction, rows: int, dice: Dice
+    histograms: Integers, p: Fraction, *, epsilon: Fraction, rows: int, dice: RandomSource
 ) -> Integers:
     """Choose one grid index for each histogram [cells, grid]; each cell costs epsilon."""
     rate = rate_for(epsilon, sensitivity(p, rows), monotone=is_monotone(p))

@@ -19,7 +19,7 @@ import numpy as np
 
 from sfumato.dp.accounting.poisson_subsampling import Curve, subsampled_renyi
 from sfumato.dp.accounting.renyi import epsilon_at
-from sfumato.dp.ports import Dice
+from sfumato.dp.ports import RandomSource
 from sfumato.dp.refusal import Bug, Refused
 from sfumato.dp.sampling.certified_arithmetic import Interval, ratio
 from sfumato.dp.sampling.threshold_table import Integers, Law, Table, draw_from, in_chunks, table_of
@@ -31,7 +31,7 @@ ALWAYS: Final = Fraction(1)  # sampling probability without subsampling
 _MARGIN: Final = Decimal("1e-9")
 
 
-def sample(variance: Fraction, count: int, dice: Dice) -> Integers:
+def sample(variance: Fraction, count: int, dice: RandomSource) -> Integers:
     """Draw `count` independent numbers of centred Skellam noise with this variance."""
     check_variance(variance)
     mean = variance / 2
@@ -50,7 +50,7 @@ def check_variance(variance: Fraction) -> None:
         )
 
 
-def poisson(mean: Fraction, count: int, dice: Dice) -> Integers:
+def poisson(mean: Fraction, count: int, dice: RandomSource) -> Integers:
     """Draw `count` independent Poisson numbers, each as a sum of draws of equal smaller means."""
     parts = max(1, math.ceil(mean / LARGEST_MEAN))
     table = _poisson_table(mean / parts)

@@ -13,17 +13,17 @@ from fractions import Fraction
 import numpy as np
 
 from sfumato.dp.mechanisms.exponential import exponential_mechanism
-from sfumato.dp.ports import Dice
+from sfumato.dp.ports import RandomSource
 from sfumato.dp.sampling.threshold_table import Integers
 
 
-def choose_worst(utilities: Integers, rate: Fraction, dice: Dice) -> int:
+def choose_worst(utilities: Integers, rate: Fraction, dice: RandomSource) -> int:
     """Choose one index by the exponential mechanism; a larger utility is more likely."""
     return exponential_mechanism(utilities, None, rate, dice)
 
 
 def choose_tree(
-    utilities: Integers, pairs: Sequence[tuple[int, ...]], rate: Fraction, dice: Dice
+    utilities: Integers, pairs: Sequence[tuple[int, ...]], rate: Fraction, dice: RandomSource
 ) -> tuple[int, ...]:
     """Choose a spanning tree; return the indices of its pairs. Each round uses `rate`."""
     group = {end: end for pair in pairs for end in pair}

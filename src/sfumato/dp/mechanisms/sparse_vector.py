@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sfumato.dp.mechanisms import laplace
-from sfumato.dp.ports import Dice
+from sfumato.dp.ports import RandomSource
 from sfumato.dp.refusal import Bug
 from sfumato.dp.sampling.threshold_table import Integers
 
@@ -81,7 +81,7 @@ def _two_thirds_power(number: int) -> Fraction:
 
 
 def first_above(
-    answers: Integers, threshold: int, watch: SparseVector, dice: Dice
+    answers: Integers, threshold: int, watch: SparseVector, dice: RandomSource
 ) -> NDArray[np.bool_]:
     """Return for each answer whether it is above the noisy threshold, up to the last allowed yes.
 
@@ -97,7 +97,7 @@ def first_above(
     return is_above[: yes[watch.positives - 1] + 1]
 
 
-def _of_threshold(watch: SparseVector, dice: Dice) -> int:
+def _of_threshold(watch: SparseVector, dice: RandomSource) -> int:
     """Draw the noise of the threshold, or return 0 if the threshold has no epsilon."""
     if not watch.threshold_scale:
         return 0

@@ -13,13 +13,13 @@ import numpy as np
 
 from sfumato.dp.mechanisms import exponential, laplace
 from sfumato.dp.mechanisms.exponential import exponential_mechanism, rate_for
-from sfumato.dp.ports import Dice
+from sfumato.dp.ports import RandomSource
 from sfumato.dp.refusal import Bug
 from sfumato.dp.sampling.threshold_table import Integers
 
 
 def most_frequent(
-    counts: Integers, k: int, *, epsilon: Fraction, values: int, dice: Dice
+    counts: Integers, k: int, *, epsilon: Fraction, values: int, dice: RandomSource
 ) -> tuple[int, ...]:
     """Return the indices of k candidates, in the order in which peeling chose them.
 
@@ -43,7 +43,7 @@ def rho_of(epsilon: Fraction, k: int) -> Fraction:
     return k * exponential.rho_of(epsilon / k)
 
 
-def noisy_max(counts: Integers, *, epsilon: Fraction, values: int, dice: Dice) -> int:
+def noisy_max(counts: Integers, *, epsilon: Fraction, values: int, dice: RandomSource) -> int:
     """Report noisy max: return the index of the largest count plus discrete Laplace noise.
 
     The first index wins a tie. The cost is epsilon, and rho = epsilon**2 / 2. The noisy counts

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Final
 
-from sfumato.dp.ports import Dice
+from sfumato.dp.ports import RandomSource
 
 Interval = tuple[int, int]
 Bounds = Callable[[int], Interval]  # maps a number of bits to the interval at that precision
@@ -101,7 +101,7 @@ class Uniform:
     prefix: int
     bits: int
 
-    def longer(self, dice: Dice) -> Uniform:
+    def longer(self, dice: RandomSource) -> Uniform:
         """Return the same number with twice as many bits drawn."""
         fresh = int.from_bytes(dice.draw(self.bits // 8), "little")
         return Uniform(self.prefix << self.bits | fresh, 2 * self.bits)
@@ -120,7 +120,7 @@ class Uniform:
         return self.bits + SLACK_BITS
 
 
-def is_uniform_below(uniform: Uniform, bounds: Bounds, dice: Dice) -> bool:
+def is_uniform_below(uniform: Uniform, bounds: Bounds, dice: RandomSource) -> bool:
     """Return whether the uniform is below the number; draw more bits until that is certain."""
     while True:
         verdict = uniform.is_below(bounds(uniform.fine_bits))

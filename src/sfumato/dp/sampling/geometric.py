@@ -13,7 +13,7 @@ from fractions import Fraction
 from functools import lru_cache
 from typing import Final
 
-from sfumato.dp.ports import Dice
+from sfumato.dp.ports import RandomSource
 from sfumato.dp.refusal import Bug, Refused
 from sfumato.dp.sampling.certified_arithmetic import Interval, exp_minus, one_minus, ratio
 from sfumato.dp.sampling.threshold_table import Integers, Law, Table, draw_from, in_chunks, table_of
@@ -23,13 +23,13 @@ TOP_SCALE: Final = 8  # from this scale on, the low digits are drawn separately
 DIGIT_BITS: Final = 7  # at most
 
 
-def sample(scale: Fraction, count: int, dice: Dice) -> Integers:
+def sample(scale: Fraction, count: int, dice: RandomSource) -> Integers:
     """Draw `count` independent geometric numbers."""
     check_scale(scale)
     return in_chunks(lambda size: draw_geometric(scale, size, dice), count)
 
 
-def draw_geometric(scale: Fraction, count: int, dice: Dice) -> Integers:
+def draw_geometric(scale: Fraction, count: int, dice: RandomSource) -> Integers:
     """Draw one chunk of geometric numbers: the high digits first, then each group of low digits."""
     low_bits = bits_below(scale)
     numbers = draw_from(_top_table(scale / (1 << low_bits)), count, dice)

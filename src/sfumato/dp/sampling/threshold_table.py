@@ -23,7 +23,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from sfumato.dp.ports import Dice
+from sfumato.dp.ports import RandomSource
 from sfumato.dp.refusal import Bug
 from sfumato.dp.sampling.certified_arithmetic import Interval, Uniform
 
@@ -90,12 +90,12 @@ def _guide(floors: NDArray[np.uint64]) -> NDArray[np.int16]:
     return guide
 
 
-def draw_from(table: Table, count: int, dice: Dice) -> Integers:
+def draw_from(table: Table, count: int, dice: RandomSource) -> Integers:
     """Draw `count` independent outcomes, as 64-bit integers."""
     return places_from(table, count, dice).astype(np.int64)
 
 
-def places_from(table: Table, count: int, dice: Dice) -> NDArray[np.int16]:
+def places_from(table: Table, count: int, dice: RandomSource) -> NDArray[np.int16]:
     """Draw `count` independent outcomes, as 16-bit integers, in which MAX_OUTCOME fits."""
     cells = np.frombuffer(dice.draw(2 * count), dtype="<u2")
     found = table.guide.take(cells, mode="clip")  # no cell is ever clipped
@@ -105,7 +105,7 @@ def places_from(table: Table, count: int, dice: Dice) -> NDArray[np.int16]:
     return found
 
 
-def _search(table: Table, cells: NDArray[np.uint16], dice: Dice) -> Integers:
+def _search(table: Table, cells: NDArray[np.uint16], dice: RandomSource) -> Integers:
     """Decide the draws whose first 16 bits were not enough, by 48 more bits or, on a tie, more."""
     uniforms = (cells.astype(np.uint64) << np.uint64(REST_BITS)) | _rests(cells.size, dice)
     places: Integers = np.searchsorted(table.floors, uniforms, side="left").astype(np.int64)
@@ -116,14 +116,14 @@ def _search(table: Table, cells: NDArray[np.uint16], dice: Dice) -> Integers:
     return places
 
 
-def _rests(count: int, dice: Dice) -> NDArray[np.uint64]:
+def _rests(count: int, dice: RandomSource) -> NDArray[np.uint64]:
     """Draw `count` uniform 48-bit integers."""
     padded = np.zeros((count, 8), dtype=np.uint8)
     padded[:, :6] = np.frombuffer(dice.draw(6 * count), dtype=np.uint8).reshape(count, 6)
     return padded.reshape(-1).view("<u8")
 
 
-def resolve(law: Law, outcome: int, uniform: Uniform, dice: Dice) -> int:
+def resolve(law: Law, outcome: int, uniform: Uniform, dice: RandomSource) -> int:
     """Decide a tie: draw more bits of the uniform until the outcome, at least this, is certain."""
     decided = False
     while not decided:
@@ -157,7 +157,7 @@ def in_chunks(draw: Callable[[int], NDArray[np.signedinteger[Any]]], count: int)
     return drawn
 
 
-def signs(count: int, dice: Dice) -> Integers:
+def signs(count: int, dice: RandomSource) -> Integers:
     """Draw `count` fair random signs: 0 for plus, -1 for minus."""
     octets = np.frombuffer(dice.draw((count + 7) // 8), dtype=np.uint8)
     return -np.unpackbits(octets, count=count).astype(np.int64)

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from sfumato.dp.accounting.poisson_subsampling import Curve
 from sfumato.dp.accounting.renyi import epsilon_beside, failure_within
 from sfumato.dp.mechanisms import skellam
-from sfumato.dp.ports import Dice
+from sfumato.dp.ports import RandomSource
 from sfumato.dp.refusal import Bug
 from sfumato.dp.secure_aggregation.dithered_rounding import DitheredGrid
 from sfumato.dp.secure_aggregation.round_terms import LEAST_BITS, MOST_BITS
@@ -94,7 +94,7 @@ class NoisySum:
             *_sensitivity(self.grid, self.moves), self.variance, chance=self.chance
         )
 
-    def noisy(self, update: Numbers, dice: Dice) -> NDArray[np.int64]:
+    def noisy(self, update: Numbers, dice: RandomSource) -> NDArray[np.int64]:
         """Clip and round an update, and add this site's share of the noise."""
         if isinstance(self.grid, DitheredGrid):
             raise Bug("exact sums are rounded where their noise was drawn before they were known")

@@ -19,7 +19,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from sfumato.dp.ports import Dice
+from sfumato.dp.ports import RandomSource
 from sfumato.dp.refusal import Bug
 from sfumato.dp.secure_aggregation.participant import bad_update
 
@@ -77,7 +77,7 @@ class DitheredGrid:
         """Return the largest absolute value of one integer."""
         return math.ceil(self.steps * self.people) + 1
 
-    def rounded(self, update: NDArray[np.int64], dice: Dice) -> NDArray[np.int64]:
+    def rounded(self, update: NDArray[np.int64], dice: RandomSource) -> NDArray[np.int64]:
         """Round a sum to steps; each number rounds up with probability of its fractional part."""
         if update.shape != (self.size,) or update.dtype != np.int64:
             raise bad_update("It is no sum of clipped parts.")

@@ -21,7 +21,7 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 from numpy.typing import NDArray
 
-from sfumato.dp.ports import Dice
+from sfumato.dp.ports import RandomSource
 from sfumato.dp.refusal import Refused
 from sfumato.dp.secure_aggregation import secret_sharing
 from sfumato.dp.secure_aggregation.masks import (
@@ -68,7 +68,7 @@ class Participant:
         name: str,
         identity: Ed25519PrivateKey,
         trust: Trust,
-        dice: Dice,
+        dice: RandomSource,
         used: set[bytes],
     ) -> None:
         """Create the participant; `used` has the nonces of all rounds that the site ever joined."""

@@ -7,7 +7,7 @@ from functools import lru_cache
 from math import prod
 from typing import Final
 
-from sfumato.dp.ports import Dice
+from sfumato.dp.ports import RandomSource
 from sfumato.dp.refusal import Bug
 
 PRIME: Final = (
@@ -19,7 +19,9 @@ MOST_PLACES: Final = 1 << 14  # size of the cache of modular inverses
 _DRAWN_BYTES: Final = 48  # 384 bits modulo a 257-bit prime are uniform up to 2**-127
 
 
-def split(secret: bytes, threshold: int, places: Sequence[int], dice: Dice) -> dict[int, bytes]:
+def split(
+    secret: bytes, threshold: int, places: Sequence[int], dice: RandomSource
+) -> dict[int, bytes]:
     """Split a secret into one share for each place; any `threshold` shares recover it.
 
     A place is an integer from 1: the x coordinate of the share.
@@ -31,7 +33,7 @@ def split(secret: bytes, threshold: int, places: Sequence[int], dice: Dice) -> d
     return {place: _value_at(coefficients, place) for place in places}
 
 
-def _uniform(dice: Dice) -> int:
+def _uniform(dice: RandomSource) -> int:
     return int.from_bytes(dice.draw(_DRAWN_BYTES), "little") % PRIME
 
 

@@ -15,7 +15,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from sfumato.dp.ports import Dice
+from sfumato.dp.ports import RandomSource
 from sfumato.dp.refusal import Bug
 from sfumato.dp.secure_aggregation.participant import bad_update
 
@@ -63,7 +63,7 @@ class Grid:
         """Return the largest absolute value of one integer."""
         return math.isqrt(self.most_squared)
 
-    def rounded(self, update: Numbers, dice: Dice) -> NDArray[np.int64]:
+    def rounded(self, update: Numbers, dice: RandomSource) -> NDArray[np.int64]:
         """Clip an update and round it to steps; its squared norm is at most `most_squared`."""
         scaled = self._scaled(update)
         for _ in range(ATTEMPTS):
@@ -97,7 +97,7 @@ class Grid:
         return np.asarray(total * (float(self.clip) / self.steps))
 
 
-def _at_random(scaled: Numbers, dice: Dice) -> NDArray[np.int64]:
+def _at_random(scaled: Numbers, dice: RandomSource) -> NDArray[np.int64]:
     """Round stochastically: up with probability equal to the fractional part, otherwise down."""
     low = np.floor(scaled)
     words = np.frombuffer(dice.draw(8 * scaled.size), dtype="<u8") >> np.uint64(_SPARE)
@@ -165,7 +165,7 @@ class PeopleGrid:
         found = np.rint(gradient * factor).astype(np.int64)
         return found if squared_norm(found) <= self.most_squared else nothing
 
-    def rounded(self, update: Numbers, dice: Dice) -> NDArray[np.int64]:
+    def rounded(self, update: Numbers, dice: RandomSource) -> NDArray[np.int64]:
         """Round a sum of clipped parts to steps; refuse an array of another shape or not finite."""
         del dice  # this rounding is deterministic
         if update.shape != (self.size,) or not np.isfinite(update).all():

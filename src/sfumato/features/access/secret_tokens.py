@@ -10,7 +10,7 @@ import base64
 import hashlib
 from typing import Final
 
-from sfumato.dp.ports import Dice
+from sfumato.dp.ports import RandomSource
 
 PREFIX: Final = "sfm1_"
 SECRET_BYTES: Final = 32
@@ -18,7 +18,7 @@ _CHECK: Final = b"sfumato-token-check/1\n"
 _DIGEST: Final = b"sfumato-token/1\n"
 
 
-def make_secret_text(dice: Dice) -> str:
+def make_secret_text(dice: RandomSource) -> str:
     """Make a new token: 256 random bits and their checksum."""
     secret = base64.urlsafe_b64encode(dice.draw(SECRET_BYTES)).decode().rstrip("=")
     return f"{PREFIX}{secret}{_checksum(secret)}"

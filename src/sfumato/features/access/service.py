@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from sfumato.dp.json_values import Json
-from sfumato.dp.ports import Dice
+from sfumato.dp.ports import RandomSource
 from sfumato.dp.refusal import Refused
 from sfumato.features.access.secret_tokens import make_secret_text, token_digest
 from sfumato.features.access.sign_in_limits import Attempts, device_proof, is_known_device
@@ -47,7 +47,7 @@ class Access:
     store: AccessStore
     ledger: Ledger
     passwords: Passwords
-    dice: Dice
+    dice: RandomSource
     clock: Clock
     admission: Admission
     attempts: Attempts = field(default_factory=Attempts)

@@ -14,7 +14,7 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from sfumato.dp.json_values import Json
-from sfumato.dp.ports import Dice
+from sfumato.dp.ports import RandomSource
 from sfumato.dp.refusal import Refused
 from sfumato.features.airlock import model as airlock_model
 from sfumato.features.airlock.declared_tables import Earlier
@@ -60,7 +60,7 @@ class Airlock:
     store: AirlockStore
     catalogue: Catalogue
     clock: Clock
-    dice: Dice
+    dice: RandomSource
 
     # --- author -------------------------------------------------------------------------------
 

@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from sfumato.dp.ports import Dice
+from sfumato.dp.ports import RandomSource
 from sfumato.features.airlock.model import Held, Request
 from sfumato.storage.key_files import decrypted_at_rest, encrypted_at_rest
 from sfumato.storage.records_database import Records
@@ -81,7 +81,7 @@ class SqlAirlock:
 class FileAirlock:
     """An AirlockFiles in a folder of the vault."""
 
-    def __init__(self, folder: Path, dice: Dice, rest: AtRest | None = None) -> None:
+    def __init__(self, folder: Path, dice: RandomSource, rest: AtRest | None = None) -> None:
         self._folder = folder
         self._dice = dice
         self._rest = rest

@@ -14,7 +14,7 @@ from typing import Final
 from sfumato.dp.accounting.privacy_filter import Cap, cap_of, is_raised
 from sfumato.dp.budget import EPSILON_UNITS, Budget, read_delta, read_epsilon
 from sfumato.dp.json_values import Json
-from sfumato.dp.ports import Dice
+from sfumato.dp.ports import RandomSource
 from sfumato.dp.refusal import Refused
 from sfumato.features.data_sets.add_lock import add_lock, one_at_a_time
 from sfumato.features.data_sets.add_report_files import AddReports
@@ -57,7 +57,7 @@ class DataSets:
     ledger: Ledger
     engine: Engine
     catalogue: Catalogue
-    dice: Dice
+    dice: RandomSource
     salt: bytes
     folder: Path
     rest: AtRest | None = None  # encrypts the reports next to the rows, if the rows are encrypted

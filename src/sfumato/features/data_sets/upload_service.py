@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Final
 
 from sfumato.dp.json_values import Json
-from sfumato.dp.ports import Dice
+from sfumato.dp.ports import RandomSource
 from sfumato.dp.refusal import Refused
 from sfumato.sandbox.ports import Drafts
 from sfumato.vault.encryption_at_rest import PIECE, AtRest, FileEncryptor
@@ -56,7 +56,7 @@ class Uploads:
     """The uploaded files of one vault on this machine."""
 
     folder: Path
-    dice: Dice
+    dice: RandomSource
     clock: Clock
     most: int = MOST
     coming: Counter[str] = field(default_factory=Counter)  # uploads in progress, by owner

@@ -16,7 +16,7 @@ from typing import Any, Final, Protocol, cast
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from sfumato.dp.ports import Dice
+from sfumato.dp.ports import RandomSource
 from sfumato.dp.refusal import Refused
 from sfumato.dp.secure_aggregation.collector import Collector
 from sfumato.dp.secure_aggregation.round_terms import NONCE_BYTES
@@ -75,7 +75,7 @@ class Convener:
     agreement: Agreement
     key: Ed25519PrivateKey
     sites: Mapping[str, Site]
-    dice: Dice
+    dice: RandomSource
     heard: Callable[[Progress], None] = lambda _: None
     patience_s: float = PATIENCE_S
 

@@ -24,7 +24,7 @@ from sfumato.dp.accounting.renyi import epsilon_at, failure_within
 from sfumato.dp.json_values import Json
 from sfumato.dp.mechanisms import skellam
 from sfumato.dp.mechanisms.noise import Noise
-from sfumato.dp.ports import Dice, IntegerArray
+from sfumato.dp.ports import IntegerArray, RandomSource
 from sfumato.dp.refusal import Bug, Refused
 from sfumato.dp.secure_aggregation.round_terms import LEAST_BITS, MOST_BITS
 from sfumato.features.federated.agreement import Agreement
@@ -60,7 +60,7 @@ class Shares(Noise):
         """Return True: the shares were checked when the plan was made."""
         return True
 
-    def sample(self, count: int, dice: Dice) -> IntegerArray:
+    def sample(self, count: int, dice: RandomSource) -> IntegerArray:
         """Raise: each site draws its share, and no site draws the whole noise."""
         raise Bug("noise of several sites is drawn in shares")
 

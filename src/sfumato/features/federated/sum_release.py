@@ -14,7 +14,7 @@ from sfumato.dp.accounting.privacy_events import Event, privacy_cost
 from sfumato.dp.accounting.privacy_filter import accepts
 from sfumato.dp.budget import DELTA_UNITS, EPSILON_UNITS
 from sfumato.dp.json_values import Json
-from sfumato.dp.ports import Dice, IntegerArray
+from sfumato.dp.ports import IntegerArray, RandomSource
 from sfumato.dp.refusal import Refused
 from sfumato.dp.secure_aggregation.participant import Participant
 from sfumato.features.federated.agreement import Agreement
@@ -48,7 +48,7 @@ class SumDoor:
 
     ledger: Ledger
     engine: Engine
-    dice: Dice
+    dice: RandomSource
     code: str = ""
 
 

@@ -27,7 +27,7 @@ from sfumato.dp.learning.training_task import (
     bad_lesson,
 )
 from sfumato.dp.mechanisms import skellam
-from sfumato.dp.ports import Dice
+from sfumato.dp.ports import RandomSource
 from sfumato.dp.refusal import Bug, Refused
 from sfumato.dp.secure_aggregation.distributed_noise import NoisySum, noisy_sum_for
 from sfumato.dp.secure_aggregation.dithered_rounding import MOST_UNITS, UNIT_BITS, DitheredGrid
@@ -105,7 +105,7 @@ class TrainPlan:
         """Return the text that identifies one round: its number and its initial weights."""
         return f"{self.about} {number} {hashlib.sha256(weights).hexdigest()}"
 
-    def coins(self, dice: Dice) -> PoissonSample | None:
+    def coins(self, dice: RandomSource) -> PoissonSample | None:
         """Return a fresh Poisson sample for one round; None if the sampling rate is 1."""
         return None if self.lesson.sample == 1 else PoissonSample.fresh(self.lesson.sample, dice)
 

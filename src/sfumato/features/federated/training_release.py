@@ -17,7 +17,7 @@ from sfumato.dp.accounting.privacy_events import privacy_cost
 from sfumato.dp.accounting.privacy_filter import accepts
 from sfumato.dp.budget import DELTA_UNITS, EPSILON_UNITS
 from sfumato.dp.json_values import Json
-from sfumato.dp.ports import Dice, IntegerArray
+from sfumato.dp.ports import IntegerArray, RandomSource
 from sfumato.dp.refusal import Refused
 from sfumato.dp.secure_aggregation.participant import Participant
 from sfumato.features.federated.agreement import Agreement
@@ -49,7 +49,7 @@ class TrainDoor:
 
     ledger: Ledger
     engine: LearnEngine
-    dice: Dice
+    dice: RandomSource
     is_new: Callable[[bytes], bool]  # stores a round; durable when it returns
     code: str = ""
     turn: threading.Lock = field(default_factory=threading.Lock)  # one round reads rows at a time

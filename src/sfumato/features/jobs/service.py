@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from sfumato.dp.json_values import Json
-from sfumato.dp.ports import Dice
+from sfumato.dp.ports import RandomSource
 from sfumato.dp.refusal import Refused
 from sfumato.features.jobs.model import (
     ADD,
@@ -35,7 +35,7 @@ class Jobs:
     """The jobs of one vault."""
 
     store: JobStore
-    dice: Dice
+    dice: RandomSource
     clock: Clock
 
     def begin(self, caller: Caller, kind: str, data_set: str, body: str, op: str | None) -> Job:

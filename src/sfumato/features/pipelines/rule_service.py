@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from sfumato.dp.json_values import Json
-from sfumato.dp.ports import Dice
+from sfumato.dp.ports import RandomSource
 from sfumato.dp.refusal import Refused
 from sfumato.features.pipelines.approval_rule import (
     HandedIn,
@@ -47,7 +47,7 @@ class PipelineRules:
     ledger: Ledger
     store: RuleStore
     clock: Clock
-    dice: Dice
+    dice: RandomSource
 
     def set(self, caller: Caller, card: Card, shape: object) -> Json:
         """Create a rule for future submissions; it is noted in the ledger before it applies."""

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from sfumato.dp.budget import read_epsilon
 from sfumato.dp.json_values import Json
-from sfumato.dp.ports import Dice
+from sfumato.dp.ports import RandomSource
 from sfumato.dp.refusal import Refused
 from sfumato.features.pipelines.model import APPROVED, WAITING, PipelineStore, Submitted
 from sfumato.features.pipelines.program_plan import (
@@ -92,7 +92,7 @@ class Pipelines:
     store: PipelineStore
     catalogue: Catalogue
     clock: Clock
-    dice: Dice
+    dice: RandomSource
     rules: PipelineRules
     brought: Callable[[], Sequence[str]]  # the names of this machine's program environments
     # Only one plan at a time holds its synthetic people in memory.

@@ -11,7 +11,7 @@ from fractions import Fraction
 from sfumato.dp.accounting.privacy_filter import Cap, cap_of, is_raised
 from sfumato.dp.budget import DELTA_UNITS, Budget, read_delta, read_epsilon
 from sfumato.dp.json_values import Json
-from sfumato.dp.ports import Dice
+from sfumato.dp.ports import RandomSource
 from sfumato.dp.refusal import Refused
 from sfumato.features.policy.approvals import (
     APPROVED,
@@ -61,7 +61,7 @@ class Caps:
     ledger: Ledger
     catalogue: Catalogue
     approvals: ApprovalStore
-    dice: Dice
+    dice: RandomSource
     clock: Clock
 
     def set(self, caller: Caller, asked: CapAsked) -> Json:

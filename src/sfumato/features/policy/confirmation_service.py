@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from sfumato.dp.json_values import Json
-from sfumato.dp.ports import Dice
+from sfumato.dp.ports import RandomSource
 from sfumato.dp.refusal import Refused
 from sfumato.features.policy.approvals import APPROVED, DECLINED, WAITING
 from sfumato.features.policy.confirmations import Confirmation, ConfirmationStore
@@ -30,7 +30,7 @@ class Confirmations:
 
     ledger: Ledger
     store: ConfirmationStore
-    dice: Dice
+    dice: RandomSource
     clock: Clock
 
     def ask(self, caller: Caller, user: User, job: str, said: tuple[str, str]) -> Confirmation:

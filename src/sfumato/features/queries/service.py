@@ -13,7 +13,7 @@ from sfumato.dp.accounting.privacy_events import PrivacyCost, privacy_cost
 from sfumato.dp.accounting.privacy_filter import accepts
 from sfumato.dp.budget import DELTA_UNITS, EPSILON_UNITS, read_delta, read_epsilon, read_positive
 from sfumato.dp.json_values import Json
-from sfumato.dp.ports import Dice
+from sfumato.dp.ports import RandomSource
 from sfumato.dp.refusal import Refused
 from sfumato.features.queries.history import asked_before, history
 from sfumato.query.contribution_bounds import bounds_advice, bounds_json
@@ -87,7 +87,7 @@ class Queries:
 
     door: Door
     catalogue: Catalogue
-    dice: Dice
+    dice: RandomSource
 
     def ask(self, caller: Caller, asked: Asked) -> Release:
         """Run a query: charge it, read rows, and release its answer; or refuse."""

@@ -21,7 +21,7 @@ from cryptography.hazmat.primitives.serialization import (
     load_pem_private_key,
 )
 
-from sfumato.dp.ports import Dice
+from sfumato.dp.ports import RandomSource
 from sfumato.dp.refusal import Bug, Refused
 from sfumato.features.surveys import blind_signatures
 from sfumato.storage.key_files import read_private, write_private
@@ -35,7 +35,7 @@ _PSS: Final = padding.PSS(padding.MGF1(SHA384()), blind_signatures.HASH_BYTES)
 class FileBallotKeys:
     """A BallotKeys in a folder that all nodes of the vault share."""
 
-    def __init__(self, folder: Path, dice: Dice, rest: AtRest | None = None) -> None:
+    def __init__(self, folder: Path, dice: RandomSource, rest: AtRest | None = None) -> None:
         self._folder = folder
         self._rest = rest
         self._dice = dice

@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from math import gcd
 from typing import Final
 
-from sfumato.dp.ports import Dice
+from sfumato.dp.ports import RandomSource
 from sfumato.dp.refusal import Bug, Refused
 
 HASH_BYTES: Final = 48  # of SHA-384, and of the salt
@@ -66,7 +66,7 @@ class Blinded:
     inverse: int
 
 
-def blind(key: PublicKey, token: bytes, dice: Dice) -> Blinded:
+def blind(key: PublicKey, token: bytes, dice: RandomSource) -> Blinded:
     """Blind a token with a random factor; without the inverse it is a uniformly random number."""
     salt = dice.draw(HASH_BYTES)
     while True:
@@ -92,7 +92,7 @@ def read_blinded(key: PublicKey, message: bytes) -> int:
     return number
 
 
-def sign(key: PrivateKey, message: bytes, dice: Dice) -> bytes:
+def sign(key: PrivateKey, message: bytes, dice: RandomSource) -> bytes:
     """Sign a blinded token; refuse a number that is no token.
 
     Python's pow is not constant-time. So the number is first multiplied by the public power of a
@@ -118,7 +118,7 @@ def unblind(key: PublicKey, signed: bytes, inverse: int) -> bytes:
     return (number * inverse % key.modulus).to_bytes(key.size, "big")
 
 
-def prove(key: PrivateKey, dice: Dice) -> tuple[bytes, ...]:
+def prove(key: PrivateKey, dice: RandomSource) -> tuple[bytes, ...]:
     """Compute the proof that the key can't mark people: roots of numbers derived from it."""
     size = key.public.size
     return tuple(sign(key, number.to_bytes(size, "big"), dice) for number in _nobodys(key.public))

@@ -8,7 +8,7 @@ import contextlib
 import hashlib
 from typing import Final
 
-from sfumato.dp.ports import Dice
+from sfumato.dp.ports import RandomSource
 from sfumato.dp.refusal import Refused
 
 CODE_BYTES: Final = 10  # 80 bits: sixteen letters
@@ -18,7 +18,7 @@ _FROM_ADDRESS: Final = bytes.maketrans(b"-_", b"+/")
 _LETTERS: Final = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZ234567")
 
 
-def make_code(dice: Dice) -> str:
+def make_code(dice: RandomSource) -> str:
     """Create a random invitation code, in groups of four letters."""
     letters = base64.b32encode(dice.draw(CODE_BYTES)).decode("ascii")
     return "-".join(letters[at : at + 4] for at in range(0, 16, 4))

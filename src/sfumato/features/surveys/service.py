@@ -17,7 +17,7 @@ from typing import Final
 from unicodedata import normalize
 
 from sfumato.dp.json_values import Json
-from sfumato.dp.ports import Dice
+from sfumato.dp.ports import RandomSource
 from sfumato.dp.refusal import Refused
 from sfumato.features.surveys.ballot import (
     Published,
@@ -72,7 +72,7 @@ class Surveys:
     store: SurveyStore
     keys: BallotKeys
     clock: Clock
-    dice: Dice
+    dice: RandomSource
     salt: bytes
     published: dict[str, Published] = field(default_factory=dict)
     # Dice reports that were charged and not counted yet, by invitation; kept in memory alone.

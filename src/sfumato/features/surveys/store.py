@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from sfumato.dp.ports import Dice
+from sfumato.dp.ports import RandomSource
 from sfumato.dp.refusal import Bug
 from sfumato.features.surveys.ports import Ballot, Fits, Invited, Kept, Standing, State, Taken
 from sfumato.features.surveys.tally import Tally, read_tally
@@ -68,7 +68,7 @@ class _Open:
 class SqlSurveys:
     """A SurveyStore in an SQL database: a separate one, or the ledger's PostgreSQL."""
 
-    def __init__(self, records: Records, dice: Dice) -> None:
+    def __init__(self, records: Records, dice: RandomSource) -> None:
         self._records = records
         self._dice = dice
         self._lock = records.lock_rows

@@ -16,7 +16,7 @@ from sfumato.dp.accounting.privacy_events import PrivacyCost
 from sfumato.dp.accounting.privacy_filter import accepts
 from sfumato.dp.budget import read_delta, read_epsilon
 from sfumato.dp.json_values import Json
-from sfumato.dp.ports import Dice
+from sfumato.dp.ports import RandomSource
 from sfumato.dp.refusal import Refused
 from sfumato.features.synthetic.counted_marginals import (
     Counted,
@@ -72,7 +72,7 @@ class PrivateTwins:
 
     door: Door
     catalogue: Catalogue
-    dice: Dice
+    dice: RandomSource
 
     def make(self, caller: Caller, wanted: Bought) -> Json:
         """Create and pay for a twin; the same operation again is free and returns the same twin.

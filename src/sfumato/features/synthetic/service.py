@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from sfumato.dp.json_values import Json
-from sfumato.dp.ports import Dice
+from sfumato.dp.ports import RandomSource
 from sfumato.features.synthetic.matching_rows import matching_rows
 from sfumato.features.synthetic.schema_twin import Beside, schema_tables
 from sfumato.features.synthetic.seeded_numbers import Seeded
@@ -43,7 +43,7 @@ class Twins:
     """The schema twins of one vault."""
 
     catalogue: Catalogue
-    dice: Dice
+    dice: RandomSource
 
     def schema(self, caller: Caller, wanted: Wanted) -> Json:
         """Create a schema twin; with a query, it also has rows that pass the query's filter."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from sfumato.dp.ports import Dice
+from sfumato.dp.ports import RandomSource
 from sfumato.dp.refusal import Refused
 from sfumato.features.synthetic.schema_twin import most_rows
 from sfumato.vault.card.data_card import Card
@@ -13,7 +13,7 @@ MOST_VALUES: Final = 2_000_000  # over all tables
 MOST_FILES: Final = 20_000  # of a BIDS folder
 
 
-def seed_of(seed: str | None, dice: Dice) -> str:
+def seed_of(seed: str | None, dice: RandomSource) -> str:
     """Return the given seed, or a new random one; the twin's stamp records it."""
     if seed is None:
         return dice.draw(8).hex()

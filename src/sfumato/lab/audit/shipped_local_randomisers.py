@@ -31,7 +31,7 @@ from sfumato.dp.local.ranking_response import answers_by_pairs, by_pairs
 from sfumato.dp.local.subset_selection import Subset
 from sfumato.dp.local.unary_encoding import Unary
 from sfumato.lab.audit.auditor import Mechanism, Random
-from sfumato.lab.platform_noise import LabDice
+from sfumato.lab.platform_noise import NumpyRandomSource
 
 Integers = NDArray[np.int64]
 ANSWERS: Final = 6
@@ -60,7 +60,7 @@ def waves(epsilon: Fraction) -> Mechanism:
     response = Waves.within(ANSWERS, ever=epsilon, wave=epsilon * Fraction(3, 5))
 
     def run(data: int, runs: int, dice: Random) -> Integers:
-        values, bits = np.full(runs, data, dtype=np.int64), LabDice(dice)
+        values, bits = np.full(runs, data, dtype=np.int64), NumpyRandomSource(dice)
         kept = response.permanent.say(values, drawn(bits, 2, runs))[:, 0].astype(np.int64)
         said = [response.say(kept, drawn(bits, response.words, runs)) for _ in range(8)]
         counts = np.concatenate(said, axis=1)
@@ -96,7 +96,7 @@ def _said(randomiser: Randomiser) -> Mechanism:
     def run(data: object, runs: int, dice: Random) -> Integers:
         one = np.asarray(data, dtype=np.int64)
         values = np.broadcast_to(one, (runs, *one.shape))
-        words = drawn(LabDice(dice), randomiser.words, runs)
+        words = drawn(NumpyRandomSource(dice), randomiser.words, runs)
         return _seen(randomiser, randomiser.say(values, words))
 
     return run

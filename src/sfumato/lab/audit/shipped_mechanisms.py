@@ -34,6 +34,7 @@ from sfumato.dp.mechanisms.top_k import noisy_max
 from sfumato.dp.refusal import Bug
 from sfumato.lab.audit.auditor import MOST, Mechanism, Random
 from sfumato.lab.audit.shipped_local_randomisers import LOCAL
+from sfumato.lab.platform_noise import NumpyRandomSource
 
 Integers = NDArray[np.int64]
 DELTA: Final = Fraction(1, 100)
@@ -42,17 +43,6 @@ FEW: Final = 8192  # runs of a mechanism that draws one answer at a time
 PERIODS: Final = 8
 HALF: Final = Fraction(1, 2)  # the rate of the Poisson subsampling
 PART: Final = 16  # a person's contribution to the subsampled sum
-
-
-class Bytes:
-    """Adapt a numpy generator to the random source that the mechanisms take."""
-
-    def __init__(self, generator: Random) -> None:
-        self._generator = generator
-
-    def draw(self, count: int) -> bytes:
-        """Return the next bytes."""
-        return self._generator.bytes(count)
 
 
 @dataclass(frozen=True)
@@ -85,7 +75,7 @@ def _many(data: object, runs: int) -> Integers:
 def _noise(sensitivity: int) -> Callable[[Fraction], Mechanism]:
     def make(epsilon: Fraction) -> Mechanism:
         noise = Noise("laplace", laplace.scale_for(sensitivity, epsilon))
-        return lambda data, runs, dice: data + noise.sample(runs, Bytes(dice))
+        return lambda data, runs, dice: data + noise.sample(runs, NumpyRandomSource(dice))
 
     return make
 
@@ -93,7 +83,7 @@ def _noise(sensitivity: int) -> Callable[[Fraction], Mechanism]:
 def _gaussian(sensitivity: int) -> Callable[[Fraction], Mechanism]:
     def make(rho: Fraction) -> Mechanism:
         noise = Noise("gaussian", gaussian.variance_for(sensitivity**2, rho))
-        return lambda data, runs, dice: data + noise.sample(runs, Bytes(dice))
+        return lambda data, runs, dice: data + noise.sample(runs, NumpyRandomSource(dice))
 
     return make
 
@@ -107,7 +97,7 @@ def _skellam(rho: Fraction) -> Mechanism:
     share = skellam.share_of(Fraction(steps, 50), 3, 0)
 
     def run(data: int, runs: int, dice: Random) -> Integers:
-        shares = [skellam.sample(share, runs, Bytes(dice)) for _ in range(3)]
+        shares = [skellam.sample(share, runs, NumpyRandomSource(dice)) for _ in range(3)]
         return np.asarray(data + np.sum(shares, axis=0))
 
     return run
@@ -124,8 +114,8 @@ def _drawn(divergence: Fraction) -> Mechanism:
     share = skellam.share_of(Fraction(variance), 3, 0)
 
     def run(data: int, runs: int, dice: Random) -> Integers:
-        is_in = PoissonSample.fresh(HALF, Bytes(dice)).tossed(runs)
-        shares = [skellam.sample(share, runs, Bytes(dice)) for _ in range(3)]
+        is_in = PoissonSample.fresh(HALF, NumpyRandomSource(dice)).tossed(runs)
+        shares = [skellam.sample(share, runs, NumpyRandomSource(dice)) for _ in range(3)]
         return np.asarray(data * is_in + np.sum(shares, axis=0))
 
     return run
@@ -136,7 +126,7 @@ def _topped_up(epsilon: Fraction) -> Mechanism:
     draws = [Noise("laplace", 1 / (epsilon * share)) for share in (Fraction(1, 3), Fraction(2, 3))]
 
     def run(data: int, runs: int, dice: Random) -> NDArray[np.float64]:
-        first, second = (data + draw.sample(runs, Bytes(dice)) for draw in draws)
+        first, second = (data + draw.sample(runs, NumpyRandomSource(dice)) for draw in draws)
         return np.column_stack([first, mean_of(draws, [first, second])])
 
     return run
@@ -149,7 +139,7 @@ def _running(epsilon: Fraction) -> Mechanism:
     def run(data: object, runs: int, dice: Random) -> Integers:
         running = Running(noise, tree, Axis(runs, PERIODS, 1))
         blocks = running.blocks(_many(data, runs).ravel())
-        noisy = blocks + noise.sample(blocks.size, Bytes(dice))
+        noisy = blocks + noise.sample(blocks.size, NumpyRandomSource(dice))
         return running.prefixes(noisy).reshape(runs, PERIODS)
 
     return run
@@ -160,7 +150,7 @@ def _chooser(kind: Any, **terms: Any) -> Callable[[Fraction], Mechanism]:  # see
         def run(data: object, runs: int, dice: Random) -> Integers:
             histograms = _many(data, runs)
             chooser = PrivateChoice(kind, epsilon, 1, histograms.shape[1], **terms)
-            return chooser.choose(histograms, Bytes(dice))
+            return chooser.choose(histograms, NumpyRandomSource(dice))
 
         return run
 
@@ -170,7 +160,7 @@ def _chooser(kind: Any, **terms: Any) -> Callable[[Fraction], Mechanism]:  # see
 def _exponential(epsilon: Fraction) -> Mechanism:
     rate = rate_for(epsilon, 1, monotone=False)
     return lambda data, runs, dice: exponential_mechanism_rows(
-        _many(data, runs), None, rate, Bytes(dice)
+        _many(data, runs), None, rate, NumpyRandomSource(dice)
     )
 
 
@@ -179,7 +169,7 @@ def _tree(epsilon: Fraction) -> Mechanism:
     rate, pairs = rate_for(epsilon / 2, 1, monotone=False), ((0, 1), (0, 2), (1, 2))
 
     def run(data: object, runs: int, dice: Random) -> Integers:
-        utilities, bits = np.asarray(data, dtype=np.int64), Bytes(dice)
+        utilities, bits = np.asarray(data, dtype=np.int64), NumpyRandomSource(dice)
         found = [choose_tree(utilities, pairs, rate, bits) for _ in range(runs)]
         return np.array(found, dtype=np.int64)
 
@@ -194,7 +184,7 @@ def _blocks(epsilon: Fraction) -> Mechanism:
     noise = Noise("laplace", laplace.scale_for(2 * WIDTH, epsilon))
 
     def run(data: object, runs: int, dice: Random) -> Integers:
-        return _many(data, runs) + noise.sample(2 * runs, Bytes(dice)).reshape(runs, 2)
+        return _many(data, runs) + noise.sample(2 * runs, NumpyRandomSource(dice)).reshape(runs, 2)
 
     return run
 
@@ -203,7 +193,7 @@ def _median(epsilon: Fraction) -> Mechanism:
     """Return the private median of two blocks on a grid of nine points."""
 
     def run(data: object, runs: int, dice: Random) -> Integers:
-        values, bits = np.asarray(data, dtype=np.int64), Bytes(dice)
+        values, bits = np.asarray(data, dtype=np.int64), NumpyRandomSource(dice)
         found = [choose_median(values, 8, epsilon, bits) for _ in range(runs)]
         return np.array(found, dtype=np.int64)
 
@@ -215,14 +205,14 @@ def _block_vector(rho: Fraction) -> Mechanism:
     noise = Noise("gaussian", gaussian.variance_for(WIDTH**2, rho / 4))
 
     def run(data: object, runs: int, dice: Random) -> Integers:
-        return _many(data, runs) + noise.sample(4 * runs, Bytes(dice)).reshape(runs, 4)
+        return _many(data, runs) + noise.sample(4 * runs, NumpyRandomSource(dice)).reshape(runs, 4)
 
     return run
 
 
 def _noisy_max(epsilon: Fraction) -> Mechanism:
     def run(data: object, runs: int, dice: Random) -> Integers:
-        counts, bits = np.asarray(data, dtype=np.int64), Bytes(dice)
+        counts, bits = np.asarray(data, dtype=np.int64), NumpyRandomSource(dice)
         found = [noisy_max(counts, epsilon=epsilon, values=1, dice=bits) for _ in range(runs)]
         return np.array(found, dtype=np.int64)
 
@@ -234,7 +224,7 @@ def _above(epsilon: Fraction) -> Mechanism:
     watch = sparse_vector_for(epsilon, 2, 1, monotone=False)
 
     def run(data: object, runs: int, dice: Random) -> NDArray[np.float64]:
-        answers, bits = np.asarray(data, dtype=np.int64), Bytes(dice)
+        answers, bits = np.asarray(data, dtype=np.int64), NumpyRandomSource(dice)
         made = np.full((runs, answers.size), np.nan)
         for row in made:
             said = first_above(answers, 1, watch, bits)
@@ -247,9 +237,9 @@ def _above(epsilon: Fraction) -> Mechanism:
 def _selection(epsilon: Fraction) -> Mechanism:
     def run(data: int, runs: int, dice: Random) -> NDArray[np.int64]:
         counts = np.full(runs, data, dtype=np.int64)
-        return partition_selection.keep_partitions(counts, epsilon, DELTA, Bytes(dice)).astype(
-            np.int64
-        )
+        return partition_selection.keep_partitions(
+            counts, epsilon, DELTA, NumpyRandomSource(dice)
+        ).astype(np.int64)
 
     return run
 
@@ -269,7 +259,7 @@ def _threshold(rho: Fraction) -> Mechanism:
 
     def run(data: int, runs: int, dice: Random) -> NDArray[np.int64]:
         counts = np.full(runs, found.least + data, dtype=np.int64)
-        return found.keep(counts, Bytes(dice)).astype(np.int64)
+        return found.keep(counts, NumpyRandomSource(dice)).astype(np.int64)
 
     return run
 
@@ -288,7 +278,9 @@ def _coins(epsilon: Fraction) -> Mechanism:
     coins = TwoCoins.within(epsilon)
 
     def run(data: bool, runs: int, dice: Random) -> NDArray[np.int64]:
-        return coins.say(np.full(runs, data, dtype=np.bool_), Bytes(dice)).astype(np.int64)
+        return coins.say(np.full(runs, data, dtype=np.bool_), NumpyRandomSource(dice)).astype(
+            np.int64
+        )
 
     return run
 

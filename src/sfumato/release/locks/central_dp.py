@@ -17,7 +17,7 @@ from sfumato.dp.mechanisms.median_of_blocks import choose_median
 from sfumato.dp.mechanisms.private_choice import PrivateChoice
 from sfumato.dp.mechanisms.running_count import Running
 from sfumato.dp.mechanisms.spanning_tree import choose_tree, choose_worst
-from sfumato.dp.ports import Dice, IntegerArray
+from sfumato.dp.ports import IntegerArray, RandomSource
 from sfumato.dp.refusal import Bug
 from sfumato.query.measure import Cells
 from sfumato.query.price import Selection
@@ -47,7 +47,7 @@ class Choosing:
     people: int  # the tally that counts the people of a key
     selection: Selection
     draw: Callable[[int, int], Drawn]  # part, count -> fresh noise, or a mechanism that chooses
-    dice: Dice
+    dice: RandomSource
     further: Callable[[Keys], Iterable[Sealed[Cells]]] = lambda _: ()  # histograms of kept keys
 
 
@@ -114,7 +114,7 @@ class Kept:
 
     keys: Sequence[str]
     spelled: Callable[[tuple[object, ...]], str]
-    dice: Dice
+    dice: RandomSource
 
 
 @dataclass(frozen=True)
@@ -126,7 +126,7 @@ class NoisyCells:
 
 
 def add_noise(
-    sealed: Sealed[Cells], tallies: Sequence[int], drawn: Sequence[Drawn], dice: Dice
+    sealed: Sealed[Cells], tallies: Sequence[int], drawn: Sequence[Drawn], dice: RandomSource
 ) -> NoisyCells:
     """Add each part's noise, one fresh draw per cell, or run the part's mechanism that chooses."""
     exact = unseal(sealed)
@@ -213,7 +213,7 @@ def blocks_added(
 
 
 def blocks_in_the_middle(
-    sealed: Sealed[IntegerArray], steps: Sequence[int], epsilon: Fraction, dice: Dice
+    sealed: Sealed[IntegerArray], steps: Sequence[int], epsilon: Fraction, dice: RandomSource
 ) -> tuple[int, ...]:
     """Choose a private median over the blocks for each output, at `epsilon` per output.
 
@@ -229,7 +229,7 @@ def _at(part: IntegerArray, places: Sequence[int | None]) -> IntegerArray:
     return np.array(found, dtype=np.int64)
 
 
-def _softened(part: IntegerArray, drawn: Drawn, dice: Dice) -> IntegerArray:
+def _softened(part: IntegerArray, drawn: Drawn, dice: RandomSource) -> IntegerArray:
     if isinstance(drawn, PrivateChoice):
         return drawn.choose(part, dice)
     if isinstance(drawn, BlockDraws):
@@ -246,7 +246,7 @@ def _sum(part: IntegerArray, drawn: NDArray[np.int64]) -> IntegerArray:
 
 
 def choose_farthest(
-    sealed: Sequence[Sealed[Cells]], distances: Distances, dice: Dice
+    sealed: Sequence[Sealed[Cells]], distances: Distances, dice: RandomSource
 ) -> tuple[int, ...]:
     """Choose candidates by the exponential mechanism over their distances, which don't leave."""
     utilities = np.array(

@@ -13,7 +13,7 @@ from typing import Final, Generic, Protocol, TypeVar
 import numpy as np
 
 from sfumato.dp.mechanisms import skellam
-from sfumato.dp.ports import Dice, IntegerArray
+from sfumato.dp.ports import IntegerArray, RandomSource
 from sfumato.dp.refusal import Bug
 from sfumato.dp.secure_aggregation.distributed_noise import NoisySum
 from sfumato.dp.secure_aggregation.dithered_rounding import UNIT_BITS, DitheredGrid
@@ -67,7 +67,7 @@ class Lesson(Protocol):
     def lesson(self) -> Task: ...
 
 
-def shares_of(sum_: NoisyQuestion[S], dice: Dice) -> list[IntegerArray]:
+def shares_of(sum_: NoisyQuestion[S], dice: RandomSource) -> list[IntegerArray]:
     """Draw this site's share of each part's noise, one fresh draw per cell."""
     cells = sum_.plan.measure.cells
     return [skellam.sample(sum_.share(summand), cells, dice) for summand in sum_.summands]
@@ -101,7 +101,7 @@ def mask_exact(sealed: Sealed[Cells], sum_: Question, participant: Participant) 
     return participant.masked(np.concatenate(parts).astype(np.int64))
 
 
-def learning_share(plan: Lesson, dice: Dice) -> IntegerArray:
+def learning_share(plan: Lesson, dice: RandomSource) -> IntegerArray:
     """Draw this site's share of a training round's noise."""
     return skellam.sample(plan.sum.share, plan.size, dice)
 
@@ -111,7 +111,7 @@ def learning_masked(
     plan: Lesson,
     participant: Participant,
     share: IntegerArray,
-    dice: Dice,
+    dice: RandomSource,
 ) -> bytes:
     """Round a site's gradients or update, then add its share of the noise and its masks.
 

@@ -26,7 +26,7 @@ from sfumato.features.federated.flower.fleet_schedule import (
     task_digest,
 )
 from sfumato.features.federated.flower.round_stages import Numbers, Part
-from sfumato.system.randomness import StretchedDice
+from sfumato.system.randomness import BulkRandomSource
 
 KEY_BYTES: Final = 32
 Next = Callable[[Message, Context], Message]
@@ -54,7 +54,7 @@ def _said(setting: str, message: Message, context: Context, call_next: Next) -> 
     if not isinstance(asked, ConfigRecord) or not isinstance(folder, str):
         raise refused(f"It is none of a secure sum, or the node has no setting {setting!r}.")
     stage, nonce, heard = (_bytes(asked, name) for name in ("stage", "nonce", "message"))
-    part = Part(Node(Path(folder)), _key(context, stage == b"join"), StretchedDice())
+    part = Part(Node(Path(folder)), _key(context, stage == b"join"), BulkRandomSource())
     if stage == b"join":
         return {"message": part.join(heard, _bytes(asked, "schedule").decode())}
     if stage != b"mask":
@@ -72,7 +72,7 @@ def _said(setting: str, message: Message, context: Context, call_next: Next) -> 
 def _key(context: Context, is_new: bool) -> bytes:
     """Return the key in the SuperNode's memory; each round gets a new one."""
     if is_new:
-        context.state[OURS] = ConfigRecord({"key": StretchedDice().draw(KEY_BYTES)})
+        context.state[OURS] = ConfigRecord({"key": BulkRandomSource().draw(KEY_BYTES)})
     held = context.state.get(OURS)
     key = held.get("key") if isinstance(held, ConfigRecord) else None
     if not isinstance(key, bytes) or len(key) != KEY_BYTES:

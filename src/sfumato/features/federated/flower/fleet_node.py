@@ -22,7 +22,7 @@ from sfumato.dp.refusal import Refused
 from sfumato.dp.secure_aggregation.round_terms import not_trusted
 from sfumato.features.federated.agreement import Agreement, bad_federation, read_agreement
 from sfumato.features.federated.flower.fleet_schedule import Plan
-from sfumato.system.randomness import SystemDice
+from sfumato.system.randomness import SystemRandomSource
 
 KEY, RULES, AGREEMENT, SPENT = "site.key", "site.json", "agreement.json", "spent.sqlite"
 KEY_BYTES: Final = 32
@@ -59,7 +59,7 @@ def new_site(
         raise Refused("vault-exists", f"{folder} is not empty.", "Choose another folder.")
     rules = {"name": name, "epsilon": str(epsilon), "delta": str(delta), "average": lets_average}
     (folder / RULES).write_text(json.dumps(rules, indent=2), "utf-8")
-    secret = SystemDice().draw(KEY_BYTES)
+    secret = SystemRandomSource().draw(KEY_BYTES)
     (folder / KEY).touch(mode=0o600)
     (folder / KEY).write_bytes(secret)
     database = sqlite3.connect(folder / SPENT, isolation_level=None)

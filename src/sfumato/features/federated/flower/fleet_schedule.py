@@ -18,7 +18,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from sfumato.dp.ports import Dice
+from sfumato.dp.ports import RandomSource
 from sfumato.dp.refusal import Refused
 from sfumato.dp.secure_aggregation.distributed_noise import NoisySum, noisy_sum_for
 from sfumato.dp.secure_aggregation.message_encoding import refused
@@ -199,7 +199,7 @@ class Plan:
         about = f"{self.digest}/{number}/{task}"
         return self.cohort.terms(nonce, self.schedule.size, self.bits, about)
 
-    def integers(self, update: NDArray[np.float64], dice: Dice) -> NDArray[np.int64]:
+    def integers(self, update: NDArray[np.float64], dice: RandomSource) -> NDArray[np.int64]:
         """Clip and round the update, and add this site's share of the noise."""
         if self.noise is None:
             return self.grid.rounded(update, dice)

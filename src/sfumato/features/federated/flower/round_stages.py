@@ -17,7 +17,7 @@ from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 from numpy.typing import NDArray
 
-from sfumato.dp.ports import Dice
+from sfumato.dp.ports import RandomSource
 from sfumato.dp.secure_aggregation.message_encoding import decode_fields, encode_fields, refused
 from sfumato.dp.secure_aggregation.participant import Participant, bad_update
 from sfumato.dp.secure_aggregation.round_terms import not_trusted
@@ -32,7 +32,7 @@ _NONCE_BYTES: Final = 12
 class Part:
     """One site's part in a fleet's rounds; `key` encrypts its state between stages."""
 
-    def __init__(self, node: Node, key: bytes, dice: Dice) -> None:
+    def __init__(self, node: Node, key: bytes, dice: RandomSource) -> None:
         self._node = node
         self._key = key
         self._dice = dice

@@ -32,7 +32,7 @@ from sfumato.features.federated.flower.fleet_schedule import (
     moved,
     task_digest,
 )
-from sfumato.system.randomness import SystemDice
+from sfumato.system.randomness import SystemRandomSource
 
 POLL_S: Final = 0.5
 _LOG: Final = logging.getLogger("flwr")
@@ -106,7 +106,7 @@ class SecureAverage(Strategy):
         self._arrays = {name: array.numpy() for name, array in arrays.items()}
         settings = ConfigRecord({**config, "server-round": server_round})
         task = task_digest(self._arrays, settings)
-        terms = self.plan.terms(SystemDice().draw(KEY_BYTES), self._number, task)
+        terms = self.plan.terms(SystemRandomSource().draw(KEY_BYTES), self._number, task)
         self._collector, self._refusals = Collector(terms, self._convener), []
         try:
             box = self._stage("share", self._begin())

@@ -26,12 +26,12 @@ import torch
 from sfumato.features.federated.tensors.local_tensor import LocalTensor, local
 from sfumato.features.federated.tensors.remote_tensor import RemoteTensor, put, refused
 from sfumato.features.federated.tensors.worker import Worker
-from sfumato.system.randomness import StretchedDice
+from sfumato.system.randomness import BulkRandomSource
 
 PLACES: Final = 3
 MOST: Final = (1 << 63) - 1
 WHOLE: Final = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
-_DICE: Final = StretchedDice()
+_DICE: Final = BulkRandomSource()
 
 
 class Uncompared:

@@ -18,7 +18,7 @@ import torch
 from sfumato.dp.refusal import Refused
 from sfumato.features.federated.tensors.tensor_messages import answered, encode
 from sfumato.features.federated.tensors.worker import Worker
-from sfumato.system.randomness import SystemDice
+from sfumato.system.randomness import SystemRandomSource
 
 PART: Final = 500_000  # message bytes per request
 _SQL: Final = {"mean": "AVG", "sum": "SUM"}
@@ -46,7 +46,7 @@ class Site(Worker):
     def __init__(self, url: str, *, token: str, id: str | None = None) -> None:  # noqa: A002
         from sfumato.client import remote_vault
 
-        draw = SystemDice().draw
+        draw = SystemRandomSource().draw
         self.id = id or urlsplit(url).hostname or url
         self.vault: Served = remote_vault.connect(url, token=token, draw=draw)
         self._session = draw(16).hex()

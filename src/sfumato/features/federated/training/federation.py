@@ -13,7 +13,7 @@ import torch
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from sfumato.dp.accounting.renyi import ORDERS
-from sfumato.dp.ports import Dice
+from sfumato.dp.ports import RandomSource
 from sfumato.dp.refusal import Refused
 from sfumato.dp.secure_aggregation.collector import Collector
 from sfumato.dp.secure_aggregation.distributed_noise import NoisySum, noisy_sum_for
@@ -24,7 +24,7 @@ from sfumato.features.federated.tensors.tensor_messages import malformed
 from sfumato.features.federated.tensors.virtual_worker import VirtualWorker
 from sfumato.features.federated.training.layers import words_of
 from sfumato.features.federated.training.training_site import Lesson, Offer, sum_words
-from sfumato.system.randomness import SystemDice
+from sfumato.system.randomness import SystemRandomSource
 
 STAGES: Final = ("join", "share", "mask", "agree", "reveal")
 STEPS_OF_ROOT: Final = 16  # of the clip: rounding then adds an eighth to the sensitivity
@@ -56,7 +56,7 @@ class Federation:
     epsilon: Fraction
     delta: Fraction
     people: int
-    dice: Dice
+    dice: RandomSource
 
     def train(  # noqa: PLR0913  # a training task and its privacy
         self,
@@ -169,7 +169,7 @@ def federate(  # noqa: PLR0913  # the facts of a card
     shares masks with `neighbours` others (an even number); None means all others. This is for
     learning and testing: the workers follow the rules of sites, but share this process's memory.
     """
-    dice = SystemDice()
+    dice = SystemRandomSource()
     names = sorted(tables)
     if len(names) == 2:
         raise malformed(

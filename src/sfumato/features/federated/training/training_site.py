@@ -18,7 +18,7 @@ import torch
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from sfumato.dp.accounting.renyi import ORDERS, epsilon_beside
-from sfumato.dp.ports import Dice
+from sfumato.dp.ports import RandomSource
 from sfumato.dp.refusal import Bug, Refused
 from sfumato.dp.secure_aggregation.distributed_noise import NoisySum
 from sfumato.dp.secure_aggregation.participant import Participant
@@ -46,7 +46,7 @@ class Offer:
     epsilon: Fraction
     delta: Fraction
     people: int
-    dice: Dice
+    dice: RandomSource
 
 
 @dataclass(frozen=True)
