@@ -32,10 +32,10 @@ from sfumato.dp.anonymity.global_recoding import every_node, judge
 from sfumato.dp.anonymity.privacy_criteria import Goal
 from sfumato.dp.anonymity.recoded_table import (
     Recoded,
-    Way,
+    RecodingSettings,
     recode_by_class,
-    recode_by_halves,
     recode_globally,
+    recode_mondrian,
 )
 from sfumato.dp.anonymity.recoding_task import task_of
 from sfumato.lab.census_like_table import QUASI, SENSITIVE, adult_like, hierarchies
@@ -72,14 +72,14 @@ def _check(people: Table) -> Row:
 
 
 def _recodings(people: Table, made: dict[str, Hierarchy], name: str, goal: Goal) -> list[Row]:
-    way = Way(made, goal, [SENSITIVE] if goal.needs_sensitive else [])
+    way = RecodingSettings(made, goal, [SENSITIVE] if goal.needs_sensitive else [])
     task = task_of(people, made, way.sensitive, goal)
     limit = int(SUPPRESS * people.rows)
     every_s, judged = _best(lambda: [judge(task, node, limit) for node in every_node(task)], 1)
     least = min(one.loss for one in judged if one.is_reached)
     global_s, found = _best(lambda: recode_globally(people, way, SUPPRESS), REPEATS)
     local_s, local = _best(lambda: recode_by_class(people, way), REPEATS)
-    halves_s, halves = _best(lambda: recode_by_halves(people, way), REPEATS)
+    halves_s, halves = _best(lambda: recode_mondrian(people, way), REPEATS)
     is_least = "the least of all" if abs(found.loss - least) < 1e-9 else f"NOT THE LEAST: {least}"
     return [
         _row(f"global, {name}", global_s, found,
@@ -91,7 +91,7 @@ def _recodings(people: Table, made: dict[str, Hierarchy], name: str, goal: Goal)
 
 def _large(people: Table) -> list[Row]:
     made = hierarchies(people)
-    way = Way(made, GOALS["k = 10"])
+    way = RecodingSettings(made, GOALS["k = 10"])
     global_s, found = _best(lambda: recode_globally(people, way, SUPPRESS), 1)
     local_s, local = _best(lambda: recode_by_class(people, way), 1)
     name = f"k = 10, {people.rows:,} rows"

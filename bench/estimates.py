@@ -26,7 +26,7 @@ from sfumato.dp.local.k_ary_response import KAry
 from sfumato.dp.local.local_hashing import Hashing
 from sfumato.dp.local.mean_estimation import NumberTally, estimate_mean, randomise_numbers
 from sfumato.dp.local.numeric_response import Numbers
-from sfumato.dp.local.permanent_response import Waves
+from sfumato.dp.local.permanent_response import PermanentResponse
 from sfumato.dp.local.piecewise_mechanism import Piecewise
 from sfumato.dp.local.projective_geometry_response import Projective
 from sfumato.dp.local.subset_selection import Subset
@@ -43,8 +43,8 @@ STEPS: Final = 100  # of a number's grid
 MEAN: Final = 0.3  # of the numbers, as a share of the range
 
 
-def _waves(size: int, epsilon: Fraction) -> Waves:
-    return Waves.within(size, ever=4 * epsilon, wave=epsilon)
+def _waves(size: int, epsilon: Fraction) -> PermanentResponse:
+    return PermanentResponse.within(size, ever=4 * epsilon, wave=epsilon)
 
 
 TASKS: Final[tuple[tuple[str, int, int, Make], ...]] = (
@@ -121,7 +121,7 @@ def _numbers(generator: np.random.Generator, people: int) -> Integers:
 
 def _said(oracle: Oracle, values: Integers) -> Tally:
     dice = BulkRandomSource()
-    if isinstance(oracle, Waves):  # everybody's lasting answer is drawn first
+    if isinstance(oracle, PermanentResponse):  # everybody's lasting answer is drawn first
         values = randomise(oracle.permanent, values, dice)[:, 0].astype(np.int64)
     return simulate(oracle, values, dice)
 

@@ -20,7 +20,7 @@ from sfumato.dp.accounting.composition import rho_within
 from sfumato.dp.mechanisms import gaussian
 from sfumato.dp.mechanisms.exponential import rate_for
 from sfumato.dp.mechanisms.noise import Noise
-from sfumato.dp.mechanisms.spanning_tree import choose_tree, choose_worst
+from sfumato.dp.mechanisms.spanning_tree import choose_highest_utility, choose_tree
 from sfumato.features.synthetic.junction_tree import Clique, Floats
 from sfumato.features.synthetic.marginal_selection import METHODS
 from sfumato.features.synthetic.measurement_port import Choice, Integers, Merged
@@ -99,7 +99,7 @@ class InMemory:
         rate = rate_for(epsilon, most, monotone=False)
         if choice.kind == "tree":
             return choose_tree(utilities, pairs, rate, self.dice)
-        return (choose_worst(utilities, rate, self.dice),)
+        return (choose_highest_utility(utilities, rate, self.dice),)
 
 
 def distance(one: Integers, other: Integers, columns: Clique) -> float:

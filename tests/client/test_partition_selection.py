@@ -313,9 +313,9 @@ def test_many_groups_a_person_are_chosen_by_a_threshold(vault: OpenVault) -> Non
     half, quarter = Fraction(2), Fraction(1, 4 * 10**5)
     found = threshold_for(half, 2 * quarter, 60)
     assert found is not None
-    assert choice["threshold"] == found.least
+    assert choice["threshold"] == found.threshold
     odds = keep_probabilities(*per_key(half, 2 * quarter, 60))
-    assert odds[found.least] < ONE // 2  # the optimal choice would need more people
+    assert odds[found.threshold] < ONE // 2  # the optimal choice would need more people
     assert Fraction(count["variance"]) == 4 * 60 / (2 * rho_within(half, 2 * quarter))
 
 
@@ -348,7 +348,7 @@ def test_keys_of_one_and_of_many_people_are_shown_as_often_as_a_threshold_says()
         return np.zeros(count, dtype=np.int64)
 
     sigma = float(selection.threshold.variance) ** 0.5
-    least = selection.threshold.least
+    least = selection.threshold.threshold
     for people in (1, least - 9, least, least + 9):
         exact = Cells((np.full(keys, people, dtype=np.int64),), tuple((n,) for n in range(keys)))
         kept = select_partitions(

@@ -19,7 +19,7 @@ from hypothesis.stateful import (
 )
 
 from sfumato.dp.accounting.privacy_events import PrivacyCost
-from sfumato.dp.accounting.privacy_filter import Cap, accepts
+from sfumato.dp.accounting.privacy_filter import Cap, fits_under_cap
 from sfumato.dp.refusal import Refused
 from sfumato.vault.ledger_entries import (
     Charge,
@@ -76,7 +76,7 @@ class Model:
         owing = [n for n in names if answer is None or n not in self.payers[asked.answer_key]]
         caps = {d.account: self.caps.get(d.account, d.cap) for d in asked.debtors}
         for name in owing:
-            if not accepts(caps[name], self.spent.get(name, PrivacyCost()), asked.debt):
+            if not fits_under_cap(caps[name], self.spent.get(name, PrivacyCost()), asked.debt):
                 return Exceeded, name
         for name in owing:
             self.caps[name] = caps[name]

@@ -12,10 +12,10 @@ import pytest
 from sfumato.client.column_expressions import col
 from sfumato.client.query_builder import Builder, Target
 from sfumato.dp.accounting.privacy_events import GaussianEvent
-from sfumato.dp.confidence.sum_of_draws import margin_of_several
+from sfumato.dp.confidence.sum_of_draws import margin_95_of_sum
 from sfumato.dp.mechanisms.binary_tree import Tree
 from sfumato.dp.mechanisms.noise import Noise
-from sfumato.dp.mechanisms.running_count import Axis, Running
+from sfumato.dp.mechanisms.running_count import Axis, TreeMechanism
 from sfumato.dp.refusal import Refused
 from sfumato.query.expression import Ref, Since
 from sfumato.query.model import Aggregate, Query, query_json, read_query
@@ -58,8 +58,8 @@ def plan(sql: str, text: str = CARD, groups: int | None = None, rows: int | None
     return make_plan(card(text), read_sql(sql, "t", max_groups=groups, max_rows=rows))
 
 
-def running(priced: Priced) -> Running:
-    (found,) = [noise for noise in priced.noises if isinstance(noise, Running)]
+def running(priced: Priced) -> TreeMechanism:
+    (found,) = [noise for noise in priced.noises if isinstance(noise, TreeMechanism)]
     return found
 
 
@@ -225,7 +225,7 @@ def test_the_error_is_the_one_of_the_least_certain_period() -> None:
     priced = price_at(plan(BY_DAY), Fraction(1), Fraction(0))
     (of,) = priced.plan.question.aggregates
     found = running(priced)
-    assert priced.margin(of, None) == margin_of_several(found.noise, found.tree.most_blocks)
+    assert priced.margin(of, None) == margin_95_of_sum(found.noise, found.tree.most_blocks)
     assert priced.margin(of, None) == max(found.margins())
 
 

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sfumato.dp.mechanisms.binary_tree import Tree
-from sfumato.dp.mechanisms.running_count import Running
+from sfumato.dp.mechanisms.running_count import TreeMechanism
 from sfumato.engines.shared.cell_assembly import Assembly, Layout
 from sfumato.query.plan import Plan, make_plan
 from sfumato.query.price import Priced, price_at
@@ -71,7 +71,7 @@ def counts(plan: Plan, rows: Sequence[Person]) -> Integers:
 def moved(priced: Priced, rows: Sequence[Person], who: str) -> tuple[int, int]:
     """Return the sums of changes, and of squared changes, of the blocks when somebody is gone."""
     (running,) = priced.noises
-    assert isinstance(running, Running)
+    assert isinstance(running, TreeMechanism)
     without = [r for r in rows if r.who != who]
     change = running.blocks(counts(priced.plan, rows)) - running.blocks(
         counts(priced.plan, without)
@@ -99,7 +99,7 @@ def test_nobody_moves_the_blocks_by_more_than_is_claimed() -> None:
 
 def _whole(made: Priced, cells: int, per_cell: int) -> int:
     (running,) = made.noises
-    assert isinstance(running, Running)
+    assert isinstance(running, TreeMechanism)
     return running.tree.l2_squared(cells, per_cell)
 
 
@@ -119,7 +119,7 @@ def test_the_engines_cells_become_the_running_counts_of_each_place() -> None:
     made = priced(1, 1)
     rows = [row(f"p{n}", rng.choice("ab"), rng.randrange(DAYS)) for n in range(300)]
     (running,) = made.noises
-    assert isinstance(running, Running)
+    assert isinstance(running, TreeMechanism)
     assert running.tree == Tree(DAYS, 8)
     found = running.prefixes(running.blocks(counts(made.plan, rows)))
     keys = [str(key.of) for key in made.plan.keys]

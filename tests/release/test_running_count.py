@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from sfumato import col
 from sfumato.app.vault import OpenVault
 from sfumato.client.tidy import RISEN
-from sfumato.dp.confidence.sum_of_draws import margin_of_several
+from sfumato.dp.confidence.sum_of_draws import margin_95_of_sum
 from sfumato.dp.mechanisms.binary_tree import Tree
 from sfumato.dp.mechanisms.noise import Noise
 from sfumato.dp.refusal import Refused
@@ -181,7 +181,7 @@ def test_the_interval_is_the_margin_of_as_many_draws_as_the_prefix_has(vault: Op
     bars = np.array([bar[2] for bar in answer.interval]).reshape(SERIES, DAYS, 2)
     noise = Noise("laplace", Fraction(3 * 2 * 2) / Fraction("0.3"))
     blocks = tree_of(answer).blocks_of_prefixes().tolist()
-    margins = np.array([margin_of_several(noise, count) for count in blocks])
+    margins = np.array([margin_95_of_sum(noise, count) for count in blocks])
     assert np.array_equal(bars[:, :, 0], found - margins)
     assert np.array_equal(bars[:, :, 1], found + margins)
 

@@ -22,7 +22,7 @@ from sfumato.dp.local.hybrid_mechanism import Hybrid
 from sfumato.dp.local.k_ary_response import KAry
 from sfumato.dp.local.local_hashing import Hashing
 from sfumato.dp.local.numeric_response import Numbers
-from sfumato.dp.local.permanent_response import Waves
+from sfumato.dp.local.permanent_response import PermanentResponse
 from sfumato.dp.local.piecewise_mechanism import Piecewise
 from sfumato.dp.local.projective_geometry_response import Projective
 from sfumato.dp.local.ranking_response import by_pairs
@@ -43,7 +43,7 @@ def oracles() -> list[Oracle]:
         for size in SIZES:
             kinds = (KAry, Unary, Hadamard, Hashing, Subset, Projective)
             made += [kind.within(size, epsilon) for kind in kinds]
-    made.append(Waves.within(7, ever=Fraction(3), wave=Fraction(1)))
+    made.append(PermanentResponse.within(7, ever=Fraction(3), wave=Fraction(1)))
     return made
 
 
@@ -66,7 +66,7 @@ def ballots() -> list[Randomiser]:
 
 def cases(randomiser: Randomiser, answers: list[Any], seed: int) -> list[dict[str, object]]:
     """Random words, the smallest, the largest, and those at the edge of the chances."""
-    generator, count = np.random.default_rng(seed), randomiser.words
+    generator, count = np.random.default_rng(seed), randomiser.words_per_report
     columns = [[0] * count, [TOP] * count]
     if count <= LONG:
         edges = [n for n in randomiser.parameters.values() if isinstance(n, int) and 0 < n <= TOP]
@@ -81,14 +81,14 @@ def cases(randomiser: Randomiser, answers: list[Any], seed: int) -> list[dict[st
 
 def report(randomiser: Randomiser, value: Any, words: list[int]) -> str:
     column = np.array(words, dtype=np.uint32).reshape(-1, 1)
-    return randomiser.say(np.array([value]), column).tobytes().hex()
+    return randomiser.randomise(np.array([value]), column).tobytes().hex()
 
 
 def vectors() -> list[dict[str, object]]:
     generator = np.random.default_rng(1)
     found: list[dict[str, object]] = []
     for oracle in oracles():
-        count = 11 if oracle.words <= LONG else 1
+        count = 11 if oracle.words_per_report <= LONG else 1
         answers = [*generator.integers(0, oracle.size, count).tolist(), oracle.size - 1]
         found.append(vector(oracle, answers, len(found)))
     for one in numbers():
@@ -103,7 +103,7 @@ def vectors() -> list[dict[str, object]]:
 def vector(randomiser: Randomiser, answers: list[Any], seed: int) -> dict[str, object]:
     return {
         "parameters": dict(randomiser.parameters),
-        "words": randomiser.words,
+        "words": randomiser.words_per_report,
         "width": randomiser.width,
         "ratio": str(randomiser.ratio),
         "epsilon": f"{float(randomiser.epsilon):.9f}",

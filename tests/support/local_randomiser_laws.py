@@ -31,7 +31,7 @@ def law_by_words(randomiser: Randomiser, value: int, cuts: Sequence[Cut]) -> dic
     for choice in product(*intervals):
         first = np.array([[low] for low, _ in choice], dtype=np.uint32)
         last = np.array([[high - 1] for _, high in choice], dtype=np.uint32)
-        said = {randomiser.say(np.array([value]), words).tobytes() for words in (first, last)}
+        said = {randomiser.randomise(np.array([value]), words).tobytes() for words in (first, last)}
         assert len(said) == 1, "a report changes inside of an interval"
         chance = Fraction(1)
         for (low, high), cut in zip(choice, cuts, strict=True):

@@ -164,7 +164,7 @@ def arity(question: Given) -> int:
 
 
 def words_of(question: Given) -> int:
-    return randomiser_of(question).words
+    return randomiser_of(question).words_per_report
 
 
 def width_of(question: Given) -> int:

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from sfumato.dp.accounting.privacy_events import PrivacyCost
 from sfumato.dp.budget import DELTA_UNITS, EPSILON_UNITS, RHO_UNITS
 from sfumato.dp.mechanisms import gaussian, laplace, private_choice, quantile, top_k
-from sfumato.dp.mechanisms.gaussian_partition_selection import Threshold
+from sfumato.dp.mechanisms.gaussian_partition_selection import GaussianThreshold
 from sfumato.dp.mechanisms.noise import Noise
 from sfumato.dp.mechanisms.private_choice import PrivateChoice
 from sfumato.query import price
@@ -140,7 +140,11 @@ def drawn_by() -> Iterator[Draws]:
             patch, price, "keep_partitions", "keep", lambda counts, e, d, dice: (e, counts.size, d)
         )
         record(
-            patch, Threshold, "keep", "least", lambda self, counts, dice: (self.least, counts.size)
+            patch,
+            GaussianThreshold,
+            "keep",
+            "least",
+            lambda self, counts, dice: (self.least, counts.size),
         )
         mark(patch, PrivateChoice, "choose", "choice")
         mark(patch, Selection, "keep", "selection")

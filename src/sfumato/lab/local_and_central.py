@@ -55,7 +55,7 @@ def _both(share: float, people: int, dice: np.random.Generator, tries: int) -> B
 
 
 def _coins(truths: np.ndarray, dice: np.random.Generator) -> int:
-    return int(FAIR.say(truths, NumpyRandomSource(dice)).sum())
+    return int(FAIR.randomise(truths, NumpyRandomSource(dice)).sum())
 
 
 def _mean_error(found: Sequence[float], exact: float) -> float:

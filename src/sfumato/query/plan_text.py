@@ -8,7 +8,7 @@ from fractions import Fraction
 
 from sfumato.dp.json_values import Json
 from sfumato.dp.mechanisms.private_choice import PrivateChoice
-from sfumato.dp.mechanisms.running_count import Running
+from sfumato.dp.mechanisms.running_count import TreeMechanism
 from sfumato.query.aggregates.aggregate import Mechanism
 from sfumato.query.aggregates.registry import aggregate_of
 from sfumato.query.expression import renamed
@@ -115,7 +115,7 @@ def split_text(priced: Priced) -> list[Json]:
 
 def _sensitivity(bounded: Bounded, mechanism: Mechanism) -> int:
     """Return the L1 sensitivity of what gets the noise: the cells, or the blocks of its tree."""
-    if isinstance(mechanism, Running):
+    if isinstance(mechanism, TreeMechanism):
         return mechanism.tree.l1(bounded.cells, bounded.per_cell)
     return bounded.l1
 
@@ -124,7 +124,7 @@ def _threshold_in_words(selection: Selection) -> Json:
     found = selection.threshold
     if found is None:
         return {}
-    return {"threshold": found.least, "variance": str(found.variance)}
+    return {"threshold": found.threshold, "variance": str(found.variance)}
 
 
 def odds_text(epsilon: float, delta: float, unit: str) -> str:

@@ -24,17 +24,17 @@ from sfumato.dp.accounting.privacy_events import (
 from sfumato.dp.budget import MAX_EPSILON, MIN_EPSILON
 from sfumato.dp.mechanisms import gaussian, laplace
 from sfumato.dp.mechanisms.averaged_noise import average_noise
-from sfumato.dp.mechanisms.gaussian_partition_selection import Threshold, threshold_for
+from sfumato.dp.mechanisms.gaussian_partition_selection import GaussianThreshold, threshold_for
 from sfumato.dp.mechanisms.noise import Noise
 from sfumato.dp.mechanisms.partition_selection import (
     ONE,
-    half_shown_from,
     keep_partitions,
     keep_probabilities,
+    people_for_even_odds,
     per_key,
 )
 from sfumato.dp.mechanisms.private_choice import PrivateChoice
-from sfumato.dp.mechanisms.running_count import Running
+from sfumato.dp.mechanisms.running_count import TreeMechanism
 from sfumato.dp.ports import RandomSource
 from sfumato.dp.refusal import Bug, Refused
 from sfumato.query.aggregates.aggregate import AskedAggregate, Mechanism, NoisyPart, Part
@@ -129,7 +129,7 @@ class Selection:
     epsilon: Fraction
     delta: Fraction
     groups: int
-    threshold: Threshold | None = None  # None: optimal selection, key by key
+    threshold: GaussianThreshold | None = None  # None: optimal selection, key by key
 
     @property
     def event(self) -> SingleEvent:
@@ -148,7 +148,7 @@ class Selection:
         """Return a stable text that identifies the selection method; it must never change."""
         if self.threshold is None:
             return str(self.epsilon)
-        return f"{self.epsilon}, threshold {self.threshold.least} at {self.threshold.variance}"
+        return f"{self.epsilon}, threshold {self.threshold.threshold} at {self.threshold.variance}"
 
     def per_key(self) -> tuple[Fraction, Fraction]:
         """Return the epsilon and delta for each key (soundness rule 16)."""
@@ -157,7 +157,7 @@ class Selection:
     def shown_from(self, odds: Fraction) -> int:
         """Return the smallest number of people at which a key is shown with probability `odds`."""
         if self.threshold is not None:
-            return self.threshold.shown_from(odds)
+            return self.threshold.people_for_odds(odds)
         kept = keep_probabilities(*self.per_key())
         return next(n for n, p in enumerate(kept) if p >= odds * ONE)
 
@@ -225,7 +225,7 @@ class Priced:
             return predicted_margin(self.plan, of, self.means, size)
         for place in self.plan.parts_of(of):
             mechanism = self.noises[place]
-            if isinstance(mechanism, Running):
+            if isinstance(mechanism, TreeMechanism):
                 return mechanism.margin()
         asked = self.plan.asked_of(of)
         return aggregate_of(of.verb).margin(asked, self.noises_of(of), size)
@@ -380,11 +380,11 @@ def _pure_mechanism(plan: Plan, bounded: Bounded, epsilon: Fraction) -> Mechanis
     )
 
 
-def _laid_out(bounded: Bounded, noise: Noise) -> Noise | Running:
+def _laid_out(bounded: Bounded, noise: Noise) -> Noise | TreeMechanism:
     """Return the noise for every cell, or for the blocks of a running count."""
     if bounded.axis is None:
         return noise
-    return Running(noise, bounded.tree(noise.kind), bounded.axis)
+    return TreeMechanism(noise, bounded.tree(noise.kind), bounded.axis)
 
 
 def _with_gaussian(plan: Plan, event: GaussianEvent) -> Priced:
@@ -410,7 +410,7 @@ def selection_for(epsilon: Fraction, delta: Fraction, groups: int) -> Selection:
     """
     optimal = Selection(epsilon, delta, groups)
     threshold = threshold_for(epsilon, delta, groups)
-    if threshold is None or half_shown_from(*optimal.per_key()) <= threshold.least:
+    if threshold is None or people_for_even_odds(*optimal.per_key()) <= threshold.threshold:
         return optimal
     return Selection(epsilon, delta, groups, threshold)
 

@@ -6,7 +6,12 @@ from collections.abc import Iterable
 from fractions import Fraction
 
 from sfumato.dp.accounting.privacy_events import PrivacyCost
-from sfumato.dp.accounting.privacy_filter import Cap, cap_of, largest_next_units, left
+from sfumato.dp.accounting.privacy_filter import (
+    Cap,
+    cap_from_budget,
+    largest_next_units,
+    remaining_budget,
+)
 from sfumato.dp.budget import DELTA_UNITS, EPSILON_UNITS, RHO_UNITS, Budget
 from sfumato.dp.json_values import Json
 from sfumato.dp.refusal import Refused
@@ -42,12 +47,12 @@ def debtors(card: Card, user: str, groups: tuple[str, ...]) -> tuple[Debtor, ...
     the user.
     """
     shared = [people_account(card.people), data_set_account(card.name)]
-    whole = cap_of(card.budget)
+    whole = cap_from_budget(card.budget)
     paying = [(account, whole) for account in shared]
     if card.group_cap is not None:
-        cap = cap_of(card.group_cap)
+        cap = cap_from_budget(card.group_cap)
         paying += [(group_account(card.name, group), cap) for group in groups]
-    own = whole if card.user_cap is None else cap_of(card.user_cap)
+    own = whole if card.user_cap is None else cap_from_budget(card.user_cap)
     paying.append((user_account(card.name, user), own))
     if card.window is None:
         return tuple(Debtor(account, cap) for account, cap in paying)
@@ -63,7 +68,7 @@ def budget_of(account: Account) -> Budget:
 
 def cap_in_all(card: Card, budget: Budget) -> Cap:
     """Return an account's cap over all time: unbounded if each budget window has its own cap."""
-    return cap_of(budget) if card.window is None else UNBOUNDED
+    return cap_from_budget(budget) if card.window is None else UNBOUNDED
 
 
 def cap_json(account: Account) -> Json:
@@ -81,7 +86,7 @@ def left_json(account: Account) -> Json:
 
     See soundness rule 3.
     """
-    rest = left(account.cap, account.spent)
+    rest = remaining_budget(account.cap, account.spent)
     delta = max(2 * account.cap.delta - account.spent.delta, 0)  # the whole cap: see `budget_of`
     return {
         "epsilon": rest.epsilon / EPSILON_UNITS,

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from sfumato.dp.json_values import Json
 from sfumato.dp.mechanisms.private_choice import PrivateChoice
-from sfumato.dp.mechanisms.running_count import Running
+from sfumato.dp.mechanisms.running_count import TreeMechanism
 from sfumato.dp.refusal import Refused
 from sfumato.query.aggregates.aggregate import Mechanism
 from sfumato.query.expression import spelled
@@ -49,7 +49,7 @@ LETTERS: Final = 4_000  # longest plan text that may be batched; longer plans ar
 
 def draw_noise(pool: NoisePool, mechanism: Mechanism, cells: int) -> Drawn:
     """Draw noise for that many cells, or return the mechanism if it chooses instead."""
-    if isinstance(mechanism, Running):  # as many blocks as cells
+    if isinstance(mechanism, TreeMechanism):  # as many blocks as cells
         return BlockDraws(mechanism, pool.take(mechanism.noise, cells))
     return mechanism if isinstance(mechanism, PrivateChoice) else pool.take(mechanism, cells)
 

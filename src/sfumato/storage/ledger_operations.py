@@ -8,7 +8,7 @@ from dataclasses import astuple, replace
 from datetime import datetime, timedelta
 
 from sfumato.dp.accounting.privacy_events import PrivacyCost
-from sfumato.dp.accounting.privacy_filter import accepts
+from sfumato.dp.accounting.privacy_filter import fits_under_cap
 from sfumato.dp.refusal import Bug
 from sfumato.storage import ledger_rows
 from sfumato.storage.ledger_rows import Operation
@@ -304,7 +304,7 @@ def set_cap(work: LedgerTransaction, name: str, cap: Cap, before: Cap | None = N
     if before is not None and found.cap != before:
         return found
     work.append("cap-set", {"account": name, "cap": hash_chain.cap_list(cap)})
-    lowered = 0 if accepts(cap, found.spent, PrivacyCost()) else 1
+    lowered = 0 if fits_under_cap(cap, found.spent, PrivacyCost()) else 1
     columns = ", ".join(f"cap_{part} = ?" for part in SUMS)
     sql = f"UPDATE ledger_accounts SET {columns}, lowered = ? WHERE name = ?"
     work.link.change(sql, (*hash_chain.cap_list(cap), lowered, name))
@@ -351,7 +351,7 @@ def _go_on(
     for name, debt in debits.items():
         found = _account(work, name)
         spent = hash_chain.add(found.spent, debt)
-        lowered = 0 if accepts(found.cap, spent, PrivacyCost()) else 1
+        lowered = 0 if fits_under_cap(found.cap, spent, PrivacyCost()) else 1
         columns = ", ".join(f"spent_{part} = ?" for part in SUMS)
         sql = f"UPDATE ledger_accounts SET {columns}, lowered = ? WHERE name = ?"
         work.link.change(sql, (*hash_chain.debt_list(spent), lowered, name))

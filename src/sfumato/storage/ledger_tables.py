@@ -10,7 +10,7 @@ from sfumato.vault.hash_chain import MAX_SUM
 APPEND_ONLY: Final = ("ledger_entries", "ledger_answers", "ledger_payers")
 SUMS: Final = ("epsilon", "delta", "rho", "rho_delta")
 
-# The two tests of the privacy filter (soundness rule 3), the same as in `accepts`.
+# The two tests of the privacy filter (soundness rule 3), the same as in `fits_under_cap`.
 _WITHIN: Final = (
     "(spent_epsilon <= cap_epsilon AND spent_delta <= cap_delta)"
     " OR (spent_rho <= cap_rho AND spent_rho_delta <= cap_rho_delta)"

@@ -165,7 +165,7 @@ class LedgerTransaction:
 
         Returns the debited accounts, in the order of `names`.
 
-        The UPDATE's WHERE is the privacy filter (`accepts`), so test and debit are one step.
+        The UPDATE's WHERE is the privacy filter (`fits_under_cap`), so test and debit are one step.
         With a SELECT before the UPDATE, two processes could both pay (soundness rule 3).
         """
         amounts = debt_list(debt)

@@ -32,7 +32,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from sfumato.dp.accounting.privacy_events import PrivacyCost
-from sfumato.dp.accounting.privacy_filter import accepts
+from sfumato.dp.accounting.privacy_filter import fits_under_cap
 from sfumato.dp.refusal import Bug, Refused
 from sfumato.vault.ledger_entries import Account, AnchorMark, Cap, Entry, LedgerHead
 
@@ -216,7 +216,7 @@ class _Replay:
         """Add an entry's debits; return a fault if the privacy filter rejects one."""
         for account, amounts in debits.items():
             debt = PrivacyCost(*_four(amounts))
-            if not accepts(self.caps[account], self.spent[account], debt):
+            if not fits_under_cap(self.caps[account], self.spent[account], debt):
                 return "its debit passes the cap in both tests"
             self.spent[account] = add(self.spent[account], debt)
         return None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-from sfumato.dp.learning.input_layers import Front
+from sfumato.dp.learning.input_layers import InputLayers
 from sfumato.dp.learning.poisson_sampling import PoissonSample
 from sfumato.dp.learning.training_task import CLASSES
 from sfumato.dp.ports import IntegerArray
@@ -45,7 +45,7 @@ class LearnOrder:
     rate: float = 0.0
     proximal: float = 0.0
     coins: PoissonSample | None = None  # Poisson subsampling of this round; None: all rows
-    front: Front | None = None  # the input layers, before the linear ones
+    front: InputLayers | None = None  # the input layers, before the linear ones
 
     @property
     def is_of_people(self) -> bool:

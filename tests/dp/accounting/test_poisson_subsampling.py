@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy import stats
 
-from sfumato.dp.accounting.poisson_subsampling import MOST_ORDER, subsampled_renyi, weights
+from sfumato.dp.accounting.poisson_subsampling import MAX_ORDER, subsampled_renyi, weights
 from sfumato.dp.mechanisms import skellam
 from sfumato.dp.refusal import Bug
 
@@ -86,7 +86,7 @@ def test_skellam_noise_is_no_farther_apart_than_is_said(
     kept = np.isfinite(logs) & np.isfinite(other) & (logs > -600) & (other > -600)
     without, beside = logs[kept], other[kept]
     mixture = mixed(chance, without, beside)
-    charged = skellam.curve_of(shift, shift**2, Fraction(variance), chance)
+    charged = skellam.renyi_curve(shift, shift**2, Fraction(variance), chance)
     closest = subsampled_renyi(curve_between(without, beside), chance)
     for order in ORDERS[:5]:
         true = both_ways(order, mixture, without)
@@ -160,12 +160,12 @@ def test_the_chances_of_so_many_coins_are_one_together(chance: Fraction) -> None
 def test_a_sample_never_costs_more_than_everybody(
     chance: Fraction, order: int, variance: int
 ) -> None:
-    whole = skellam.curve_of(100, 300, Fraction(variance))
+    whole = skellam.renyi_curve(100, 300, Fraction(variance))
     assert 0 <= subsampled_renyi(whole, chance)(order) <= whole(order)
 
 
 def test_a_smaller_sample_costs_less_and_everybody_what_they_cost() -> None:
-    whole = skellam.curve_of(10, 30, Fraction(2000))
+    whole = skellam.renyi_curve(10, 30, Fraction(2000))
     costs = [subsampled_renyi(whole, chance)(16) for chance in (*CHANCES, Fraction(1))]
     assert costs == sorted(costs)
     assert len(set(costs)) == len(costs)
@@ -174,10 +174,10 @@ def test_a_smaller_sample_costs_less_and_everybody_what_they_cost() -> None:
 
 def test_beyond_the_orders_that_are_counted_nothing_is_claimed() -> None:
     """Nor of divergences so large that they promise nothing."""
-    whole = skellam.curve_of(10, 30, Fraction(2000))
-    assert subsampled_renyi(whole, Fraction(1, 10))(MOST_ORDER) < whole(MOST_ORDER)
-    assert subsampled_renyi(whole, Fraction(1, 10))(MOST_ORDER + 1) == whole(MOST_ORDER + 1)
-    bare = skellam.curve_of(10**6, 10**12, Fraction(1))
+    whole = skellam.renyi_curve(10, 30, Fraction(2000))
+    assert subsampled_renyi(whole, Fraction(1, 10))(MAX_ORDER) < whole(MAX_ORDER)
+    assert subsampled_renyi(whole, Fraction(1, 10))(MAX_ORDER + 1) == whole(MAX_ORDER + 1)
+    bare = skellam.renyi_curve(10**6, 10**12, Fraction(1))
     assert subsampled_renyi(bare, Fraction(1, 10))(2) == bare(2)
 
 

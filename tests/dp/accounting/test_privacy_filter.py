@@ -23,12 +23,12 @@ from sfumato.dp.accounting.privacy_events import (
 from sfumato.dp.accounting.privacy_filter import (
     SPLIT,
     Cap,
-    Left,
+    RemainingBudget,
     _pure_debt,
-    accepts,
-    cap_of,
+    cap_from_budget,
+    fits_under_cap,
     largest_next_epsilon,
-    left,
+    remaining_budget,
 )
 from sfumato.dp.budget import Budget
 from sfumato.vault.hash_chain import cap_list
@@ -65,7 +65,7 @@ def kept(cap: Cap, asked: list[Event]) -> list[Event]:
     spent = PrivacyCost()
     for event in asked:
         debt = privacy_cost(event)
-        if accepts(cap, spent, debt):
+        if fits_under_cap(cap, spent, debt):
             accepted.append(event)
             spent = spent + debt
     return accepted
@@ -84,8 +84,8 @@ def kept(cap: Cap, asked: list[Event]) -> list[Event]:
     ],
 )
 def test_one_whole_test_must_hold(debt: PrivacyCost, fits: bool) -> None:
-    assert accepts(Cap(10, 5, 20, 3), PrivacyCost(), debt) is fits
-    assert accepts(Cap(10, 5, 20, 3), debt, PrivacyCost()) is fits
+    assert fits_under_cap(Cap(10, 5, 20, 3), PrivacyCost(), debt) is fits
+    assert fits_under_cap(Cap(10, 5, 20, 3), debt, PrivacyCost()) is fits
 
 
 @SEEDED
@@ -93,14 +93,14 @@ def test_one_whole_test_must_hold(debt: PrivacyCost, fits: bool) -> None:
 def test_the_filter_looks_at_the_new_sums_alone(
     cap: Cap, spent: PrivacyCost, debt: PrivacyCost
 ) -> None:
-    assert accepts(cap, spent, debt) == accepts(cap, debt, spent)
-    assert accepts(cap, spent, debt) == accepts(cap, PrivacyCost(), spent + debt)
+    assert fits_under_cap(cap, spent, debt) == fits_under_cap(cap, debt, spent)
+    assert fits_under_cap(cap, spent, debt) == fits_under_cap(cap, PrivacyCost(), spent + debt)
 
 
 @SEEDED
 @given(caps, debts, debts)
 def test_once_over_both_caps_always_over(cap: Cap, spent: PrivacyCost, debt: PrivacyCost) -> None:
-    assert accepts(cap, spent, PrivacyCost()) or not accepts(cap, spent, debt)
+    assert fits_under_cap(cap, spent, PrivacyCost()) or not fits_under_cap(cap, spent, debt)
 
 
 @SEEDED
@@ -108,7 +108,7 @@ def test_once_over_both_caps_always_over(cap: Cap, spent: PrivacyCost, debt: Pri
 def test_whatever_was_accepted_in_turn_stays_within_one_test(
     budget: Budget, asked: list[Event]
 ) -> None:
-    accepted = kept(cap_of(budget), asked)
+    accepted = kept(cap_from_budget(budget), asked)
     epsilon = sum((e.epsilon for e in accepted), Fraction(0))
     delta = sum((e.delta for e in accepted if not isinstance(e, PureEvent)), Fraction(0))
     rho = sum(
@@ -126,18 +126,18 @@ def test_whatever_was_accepted_in_turn_stays_within_one_test(
 def test_what_fits_together_fits_in_any_order(
     budget: Budget, asked: list[Event], order: Any
 ) -> None:
-    cap = cap_of(budget)
+    cap = cap_from_budget(budget)
     other = list(asked)
     order.shuffle(other)
-    together = accepts(cap, PrivacyCost(), total_privacy_cost(asked))
-    assert accepts(cap, PrivacyCost(), total_privacy_cost(other)) is together
+    together = fits_under_cap(cap, PrivacyCost(), total_privacy_cost(asked))
+    assert fits_under_cap(cap, PrivacyCost(), total_privacy_cost(other)) is together
     assert not together or kept(cap, other) == other
 
 
 @SEEDED
 @given(budgets)
 def test_a_cap_never_promises_more_than_the_card(budget: Budget) -> None:
-    cap = cap_of(budget)
+    cap = cap_from_budget(budget)
     assert cap.epsilon * EPSILON_UNIT <= budget.epsilon
     # delta_A for one test, delta_B and delta_C for the other: all three at once
     conversion = delta_at(cap.rho * RHO_UNIT, budget.epsilon)
@@ -147,7 +147,7 @@ def test_a_cap_never_promises_more_than_the_card(budget: Budget) -> None:
 @SEEDED
 @given(budgets)
 def test_a_cap_wastes_no_more_than_rounding(budget: Budget) -> None:
-    cap = cap_of(budget)
+    cap = cap_from_budget(budget)
     assert (cap.epsilon + 1) * EPSILON_UNIT > budget.epsilon
     assert (cap.delta + 1) * DELTA_UNIT > budget.delta / 2
     assert (cap.rho_delta + 1) * DELTA_UNIT > budget.delta / 4
@@ -157,16 +157,16 @@ def test_a_cap_wastes_no_more_than_rounding(budget: Budget) -> None:
 @SEEDED
 @given(budgets)
 def test_the_ledger_can_count_every_cap(budget: Budget) -> None:
-    assert cap_list(cap_of(budget))
+    assert cap_list(cap_from_budget(budget))
 
 
 def test_the_cap_of_a_card_stays_as_it_is() -> None:
-    assert cap_of(CARD) == Cap(2 * 10**9, 5 * 10**11, 79_193_343_317, 25 * 10**10)
+    assert cap_from_budget(CARD) == Cap(2 * 10**9, 5 * 10**11, 79_193_343_317, 25 * 10**10)
 
 
 def test_the_shares_of_delta_are_those_of_their_name() -> None:
     assert SPLIT.name == "half-quarter-quarter/1"
-    assert (SPLIT.pure, SPLIT.conversion, SPLIT.events) == (
+    assert (SPLIT.first_test, SPLIT.conversion, SPLIT.events) == (
         Fraction(1, 2),
         Fraction(1, 4),
         Fraction(1, 4),
@@ -174,7 +174,7 @@ def test_the_shares_of_delta_are_those_of_their_name() -> None:
 
 
 def test_a_card_without_delta_takes_pure_releases_up_to_its_epsilon() -> None:
-    cap = cap_of(Budget(Fraction(1), Fraction(0)))
+    cap = cap_from_budget(Budget(Fraction(1), Fraction(0)))
     assert cap == Cap(10**9, 0, 0, 0)
     assert kept(cap, [PureEvent(Fraction(1, 10))] * 12) == [PureEvent(Fraction(1, 10))] * 10
 
@@ -182,28 +182,28 @@ def test_a_card_without_delta_takes_pure_releases_up_to_its_epsilon() -> None:
 @SEEDED
 @given(cap_epsilons, events)
 def test_a_card_without_delta_never_uses_the_second_test(epsilon: Fraction, event: Event) -> None:
-    cap = cap_of(Budget(epsilon, Fraction(0)))
+    cap = cap_from_budget(Budget(epsilon, Fraction(0)))
     pure = isinstance(event, PureEvent) and privacy_cost(event).epsilon <= cap.epsilon
-    assert accepts(cap, PrivacyCost(), privacy_cost(event)) is pure
+    assert fits_under_cap(cap, PrivacyCost(), privacy_cost(event)) is pure
 
 
 def test_a_gaussian_question_at_the_card_s_whole_delta_fits_the_second_test_alone() -> None:
-    cap, debt = cap_of(CARD), privacy_cost(gaussian(Fraction(1), CARD.delta))
+    cap, debt = cap_from_budget(CARD), privacy_cost(gaussian(Fraction(1), CARD.delta))
     assert debt.delta > cap.delta
     assert debt.rho <= cap.rho
-    assert accepts(cap, PrivacyCost(), debt)
+    assert fits_under_cap(cap, PrivacyCost(), debt)
 
 
 def test_a_gaussian_question_at_the_whole_epsilon_and_delta_fits_neither_test() -> None:
     whole = gaussian(CARD.epsilon, CARD.delta)
-    assert not accepts(cap_of(CARD), PrivacyCost(), privacy_cost(whole))
+    assert not fits_under_cap(cap_from_budget(CARD), PrivacyCost(), privacy_cost(whole))
     a_little_less = gaussian(CARD.epsilon * Fraction(9, 10), CARD.delta)
-    assert accepts(cap_of(CARD), PrivacyCost(), privacy_cost(a_little_less))
+    assert fits_under_cap(cap_from_budget(CARD), PrivacyCost(), privacy_cost(a_little_less))
 
 
 def test_many_small_questions_go_further_by_rho() -> None:
     asked: list[Event] = [PureEvent(Fraction(1, 100))] * 2000
-    assert len(kept(cap_of(CARD), asked)) == 1583  # 200 by the sum of epsilons
+    assert len(kept(cap_from_budget(CARD), asked)) == 1583  # 200 by the sum of epsilons
 
 
 @SEEDED
@@ -212,18 +212,18 @@ def test_the_largest_next_epsilon_is_accepted_and_one_unit_more_is_not(
     cap: Cap, spent: PrivacyCost
 ) -> None:
     epsilon = largest_next_epsilon(cap, spent)
-    assert epsilon == 0 or accepts(cap, spent, privacy_cost(PureEvent(epsilon)))
-    assert not accepts(cap, spent, privacy_cost(PureEvent(epsilon + EPSILON_UNIT)))
+    assert epsilon == 0 or fits_under_cap(cap, spent, privacy_cost(PureEvent(epsilon)))
+    assert not fits_under_cap(cap, spent, privacy_cost(PureEvent(epsilon + EPSILON_UNIT)))
 
 
 @SEEDED
 @given(budgets, st.lists(events, max_size=10))
 def test_it_is_so_in_the_course_of_an_account_too(budget: Budget, asked: list[Event]) -> None:
-    cap = cap_of(budget)
+    cap = cap_from_budget(budget)
     spent = total_privacy_cost(kept(cap, asked))
     epsilon = largest_next_epsilon(cap, spent)
-    assert epsilon == 0 or accepts(cap, spent, privacy_cost(PureEvent(epsilon)))
-    assert not accepts(cap, spent, privacy_cost(PureEvent(epsilon + EPSILON_UNIT)))
+    assert epsilon == 0 or fits_under_cap(cap, spent, privacy_cost(PureEvent(epsilon)))
+    assert not fits_under_cap(cap, spent, privacy_cost(PureEvent(epsilon + EPSILON_UNIT)))
 
 
 @pytest.mark.parametrize(
@@ -248,14 +248,14 @@ def test_the_largest_next_epsilon_is_the_better_of_the_two_tests(
 
 
 def test_what_is_left_is_shown_for_both_tests() -> None:
-    rest = left(Cap(10, 8, 6, 4), PrivacyCost(1, 2, 3, 4))
-    assert rest == Left(9, 6, 3, 0, Fraction(math.isqrt(6 * 10**6), 10**9))
+    rest = remaining_budget(Cap(10, 8, 6, 4), PrivacyCost(1, 2, 3, 4))
+    assert rest == RemainingBudget(9, 6, 3, 0, Fraction(math.isqrt(6 * 10**6), 10**9))
 
 
 @SEEDED
 @given(caps, debts)
 def test_nothing_that_is_left_is_ever_negative(cap: Cap, spent: PrivacyCost) -> None:
-    rest = left(cap, spent)
+    rest = remaining_budget(cap, spent)
     assert min(rest.epsilon, rest.delta, rest.rho, rest.rho_delta) >= 0
     assert rest.next_epsilon >= 0
 

@@ -10,24 +10,24 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sfumato.dp.anonymity.coarsening import (
-    averaged,
-    averaged_together,
-    cut_ends,
-    near_rows,
+    mdav_groups,
+    microaggregate,
+    microaggregate_rows,
     pseudonyms,
     rounded,
+    top_and_bottom_code,
 )
 from sfumato.dp.anonymity.coded_table import Codes, Column, Table, table_of
 from sfumato.dp.anonymity.leakage_check import leaks
 from sfumato.dp.anonymity.privacy_criteria import Goal
-from sfumato.dp.anonymity.recoded_table import Recoded, Way, recode_by_class
+from sfumato.dp.anonymity.recoded_table import Recoded, RecodingSettings, recode_by_class
 from sfumato.dp.anonymity.table_utility import learnt, utility_of
 from sfumato.dp.refusal import Refused
 from sfumato.lab.census_like_table import QUASI, SENSITIVE, adult_like, hierarchies
 
 
 def test_ends_are_cut() -> None:
-    assert cut_ends([17, 30, 90, None, "x"], 20, 80) == ["<20", 30, ">80", None, "x"]
+    assert top_and_bottom_code([17, 30, 90, None, "x"], 20, 80) == ["<20", 30, ">80", None, "x"]
 
 
 def test_numbers_are_rounded_without_floats_slipping() -> None:
@@ -38,7 +38,7 @@ def test_numbers_are_rounded_without_floats_slipping() -> None:
 @settings(deadline=None)
 @given(st.lists(st.integers(-50, 50), min_size=1, max_size=40), st.integers(1, 6))
 def test_every_mean_stands_for_k_neighbours(values: list[int], k: int) -> None:
-    made = averaged(values, k)
+    made = microaggregate(values, k)
     assert sum(float(str(v)) for v in made) == pytest.approx(sum(values))
     counts = [made.count(value) for value in made]
     assert min(counts) >= min(k, len(values))
@@ -52,9 +52,9 @@ def test_every_mean_stands_for_k_neighbours(values: list[int], k: int) -> None:
     st.integers(1, 5),
 )
 def test_groups_in_several_columns_have_k_rows(rows: list[tuple[int, int]], k: int) -> None:
-    group = near_rows(np.array(rows, np.float64), k)
+    group = mdav_groups(np.array(rows, np.float64), k)
     assert np.bincount(group).min() >= min(k, len(rows))
-    both = averaged_together([*zip(*rows, strict=True)], k)
+    both = microaggregate_rows([*zip(*rows, strict=True)], k)
     for made, values in zip(both, zip(*rows, strict=True), strict=True):
         for number in set(group.tolist()):
             inside = np.flatnonzero(group == number)
@@ -66,18 +66,18 @@ def test_near_rows_are_the_same_however_they_lie_in_memory() -> None:
     """Many are equally near: sums rounded in another order would choose others."""
     for seed in range(40):
         rows = np.random.default_rng(seed).integers(0, 10, (30, 3)).astype(np.float64)
-        assert near_rows(rows, 3).tolist() == near_rows(np.asfortranarray(rows), 3).tolist()
+        assert mdav_groups(rows, 3).tolist() == mdav_groups(np.asfortranarray(rows), 3).tolist()
 
 
 def test_near_rows_are_near_in_all_columns() -> None:
     low, high = [(n, 100 * n) for n in range(5)], [(50 + n, 9_000 + n) for n in range(5)]
-    group = near_rows(np.array([*low, *high], np.float64), 5).tolist()
+    group = mdav_groups(np.array([*low, *high], np.float64), 5).tolist()
     assert len(set(group[:5])) == len(set(group[5:])) == 1
     assert group[0] != group[9]
     with pytest.raises(Refused, match="a number in each"):
-        averaged_together([[1, 2], [1, None]], 1)
+        microaggregate_rows([[1, 2], [1, None]], 1)
     with pytest.raises(Refused, match="At most 50,000"):
-        averaged_together([range(50_001), range(50_001)], 3)
+        microaggregate_rows([range(50_001), range(50_001)], 3)
 
 
 def test_a_name_is_the_same_for_the_same_key_and_no_other() -> None:
@@ -180,7 +180,7 @@ def test_empty_tables_leak_nothing() -> None:
 
 def test_utility_is_counted_as_defined() -> None:
     table = adult_like(800)
-    found = recode_by_class(table, Way(hierarchies(table), Goal(5), [SENSITIVE]))
+    found = recode_by_class(table, RecodingSettings(hierarchies(table), Goal(5), [SENSITIVE]))
     figures = utility_of(table, found, QUASI)
     assert (figures.loss, figures.suppressed) == (found.loss, 0)
     assert figures.mean_class == pytest.approx(800 / figures.classes)
@@ -219,11 +219,14 @@ def test_the_model_is_a_naive_bayes_as_counted_by_hand() -> None:
 
 def test_a_model_learns_less_from_a_recoded_table_but_more_than_nothing() -> None:
     table = adult_like(4000)
-    way = Way(hierarchies(table), Goal(5), [SENSITIVE])
+    way = RecodingSettings(hierarchies(table), Goal(5), [SENSITIVE])
     found = learnt(table, recode_by_class(table, way), QUASI, SENSITIVE)
     assert found.guessing + 0.01 < found.after <= found.before + 0.02
     top = learnt(
-        table, recode_by_class(table, Way(hierarchies(table), Goal(4000))), QUASI, SENSITIVE
+        table,
+        recode_by_class(table, RecodingSettings(hierarchies(table), Goal(4000))),
+        QUASI,
+        SENSITIVE,
     )
     assert top.after == pytest.approx(top.guessing)
 

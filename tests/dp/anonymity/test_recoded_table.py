@@ -25,10 +25,10 @@ from sfumato.dp.anonymity.local_recoding import loss_of, recode_locally
 from sfumato.dp.anonymity.privacy_criteria import Goal
 from sfumato.dp.anonymity.recoded_table import (
     Recoded,
-    Way,
+    RecodingSettings,
     recode_by_class,
-    recode_by_halves,
     recode_globally,
+    recode_mondrian,
 )
 from sfumato.dp.anonymity.recoding_task import task_of
 from sfumato.dp.refusal import Refused
@@ -61,11 +61,11 @@ GOALS = st.sampled_from([
     Goal(2, alpha=0.7), Goal(2, beta=2.0), Goal(2, recursive=(3.0, 2)), Goal(2, delta=1.0),
     Goal(2, enhanced_beta=1.0),
 ])  # fmt: skip
-WAYS: dict[str, Callable[[Table, Way], Recoded]] = {
+WAYS: dict[str, Callable[[Table, RecodingSettings], Recoded]] = {
     "global": lambda table, way: recode_globally(table, way, 0.2),
     "global, nothing suppressed": recode_globally,
     "local": recode_by_class,
-    "mondrian": recode_by_halves,
+    "mondrian": recode_mondrian,
 }
 
 
@@ -137,7 +137,7 @@ def test_of_6480_nodes_the_best_is_found_and_local_is_far_below_it(
     assert len(judged) == found.nodes == 6480
     assert found.best.loss == pytest.approx(min(one.loss for one in judged if one.is_reached))
     assert found.looked < 6480 / 2
-    local = recode_by_class(table, Way(hierarchies(table), goal, [SENSITIVE]))
+    local = recode_by_class(table, RecodingSettings(hierarchies(table), goal, [SENSITIVE]))
     assert local.loss <= most * found.best.loss
     assert_reached(local.table, QUASI, [SENSITIVE], goal)
 
@@ -147,7 +147,7 @@ def test_of_6480_nodes_the_best_is_found_and_local_is_far_below_it(
 def test_the_loss_is_that_of_the_cells(table: Table) -> None:
     hierarchies_of = made(table)
     try:
-        found = recode_by_class(table, Way(hierarchies_of, Goal(2)))
+        found = recode_by_class(table, RecodingSettings(hierarchies_of, Goal(2)))
     except Refused:
         return
     rows, total = rows_of(found.table), 0.0
@@ -162,11 +162,11 @@ def test_an_impossible_request_says_how_close_one_can_get() -> None:
     table = table_of({"zip": ["10", "11", "20"], "s": ["p", "q", "p"]})
     ways = {"zip": built(table.columns["zip"], Prefixes((1,)))}
     with pytest.raises(Refused, match=r"nearest found leaves out 3 of 3 rows") as refused:
-        recode_globally(table, Way(ways, Goal(4)))
+        recode_globally(table, RecodingSettings(ways, Goal(4)))
     assert refused.value.facts == {"suppressed": 3, "rows": 3}
-    for way in (recode_by_class, recode_by_halves):
+    for way in (recode_by_class, recode_mondrian):
         with pytest.raises(Refused, match="out-of-reach"):
-            way(table, Way(ways, Goal(2, l=3), ["s"]))
+            way(table, RecodingSettings(ways, Goal(2, l=3), ["s"]))
 
 
 def test_how_close_one_gets_counts_what_misses_any_of_the_goal() -> None:
@@ -174,9 +174,9 @@ def test_how_close_one_gets_counts_what_misses_any_of_the_goal() -> None:
     table = table_of({"n": [*range(10), 50, 51], "s": [*range(12)]})
     ways = {"n": built(table.columns["n"], Intervals((10,)))}
     with pytest.raises(Refused, match=r"leaves out 12 of 12 .* Ask for less, or"):
-        recode_globally(table, Way(ways, Goal(5, alpha=0.01), ["s"]))
+        recode_globally(table, RecodingSettings(ways, Goal(5, alpha=0.01), ["s"]))
     other = Table({**table.columns, "s": table_of({"s": ["p"] * 5 + ["q"] * 7}).columns["s"]}, 12)
-    way = Way(ways, Goal(3, alpha=0.5), ["s"])
+    way = RecodingSettings(ways, Goal(3, alpha=0.5), ["s"])
     with pytest.raises(Refused, match="Let more rows be suppressed") as refused:
         recode_globally(other, way)
     assert refused.value.facts["suppressed"] == 2
@@ -187,15 +187,15 @@ def test_a_cell_of_many_texts_names_the_first_and_the_last() -> None:
     """A class of all of a million names would write them all into each of its cells."""
     names = [f"name {n:04d}" for n in range(1000)]
     table = table_of({"name": names})
-    way = Way({"name": built(table.columns["name"], EVERYTHING)}, Goal(500))
-    cells = {str(row["name"]) for row in rows_of(recode_by_halves(table, way).table)}
+    way = RecodingSettings({"name": built(table.columns["name"], EVERYTHING)}, Goal(500))
+    cells = {str(row["name"]) for row in rows_of(recode_mondrian(table, way).table)}
     assert cells == {"{name 0000 .. name 0499}", "{name 0500 .. name 0999}"}
 
 
 def test_more_may_be_suppressed_than_that_says() -> None:
     """One of three is alone at every level but the last; with a third suppressed that is enough."""
     table = table_of({"zip": ["10", "11", "20"]})
-    way = Way({"zip": built(table.columns["zip"], Prefixes((1,)))}, Goal(2))
+    way = RecodingSettings({"zip": built(table.columns["zip"], Prefixes((1,)))}, Goal(2))
     assert recode_globally(table, way, 0.34).kept.tolist() == [0, 1]
     assert recode_globally(table, way).levels == (2,)
 
@@ -203,7 +203,9 @@ def test_more_may_be_suppressed_than_that_says() -> None:
 @pytest.mark.parametrize("name", WAYS)
 def test_a_table_without_rows_stays_without_rows(name: str) -> None:
     table = table_of({"n": [], "s": []})
-    found = WAYS[name](table, Way({"n": built(table.columns["n"], EVERYTHING)}, Goal(5)))
+    found = WAYS[name](
+        table, RecodingSettings({"n": built(table.columns["n"], EVERYTHING)}, Goal(5))
+    )
     assert (found.table.rows, found.loss) == (0, 0.0)
 
 
@@ -211,16 +213,16 @@ def test_a_table_without_rows_stays_without_rows(name: str) -> None:
 def test_one_row_is_one_anonymous_and_never_two(name: str) -> None:
     table = table_of({"n": [7]})
     ways = {"n": built(table.columns["n"], EVERYTHING)}
-    assert rows_of(WAYS[name](table, Way(ways, Goal(1))).table) == [{"n": 7}]
+    assert rows_of(WAYS[name](table, RecodingSettings(ways, Goal(1))).table) == [{"n": 7}]
     with pytest.raises(Refused, match="out-of-reach"):
-        WAYS[name](table, Way(ways, Goal(2)))
+        WAYS[name](table, RecodingSettings(ways, Goal(2)))
 
 
 @pytest.mark.parametrize("name", WAYS)
 def test_rows_that_are_all_alike_lose_nothing(name: str) -> None:
     table = table_of({"n": [7] * 5, "zip": ["a"] * 5})
     ways = {c: built(table.columns[c], EVERYTHING) for c in ("n", "zip")}
-    found = WAYS[name](table, Way(ways, Goal(5)))
+    found = WAYS[name](table, RecodingSettings(ways, Goal(5)))
     assert (found.loss, rows_of(found.table)) == (0.0, [{"n": 7, "zip": "a"}] * 5)
 
 
@@ -229,7 +231,7 @@ def test_rows_that_are_all_different_become_alike() -> None:
     ways = {"n": built(table.columns["n"], Intervals((4, 8, 16), 0))}
     ways["zip"] = built(table.columns["zip"], Prefixes((1,)))
     for way in WAYS.values():
-        found = way(table, Way(ways, Goal(4)))
+        found = way(table, RecodingSettings(ways, Goal(4)))
         assert_reached(found.table, ("n", "zip"), [], Goal(4))
         assert found.loss < 1
 
@@ -237,7 +239,9 @@ def test_rows_that_are_all_different_become_alike() -> None:
 def test_a_goal_about_secrets_needs_secrets() -> None:
     table = table_of({"n": [1, 2]})
     with pytest.raises(Refused, match="none is named"):
-        recode_globally(table, Way({"n": built(table.columns["n"], EVERYTHING)}, Goal(2, l=2)))
+        recode_globally(
+            table, RecodingSettings({"n": built(table.columns["n"], EVERYTHING)}, Goal(2, l=2))
+        )
 
 
 def test_local_keeps_weights_apart() -> None:
@@ -254,7 +258,7 @@ def test_local_keeps_weights_apart() -> None:
 def recoded_or_none(name: str, table: Table, goal: Goal) -> Recoded | None:
     """Return the recoding; what is refused has to be out of reach."""
     try:
-        return WAYS[name](table, Way(made(table), goal, ["s", "m"]))
+        return WAYS[name](table, RecodingSettings(made(table), goal, ["s", "m"]))
     except Refused as refused:
         code = refused.code
     assert code == "out-of-reach"
@@ -338,7 +342,9 @@ def test_levels_that_tell_nothing_do_not_stop_a_local_recoding() -> None:
     zips = [f"0031{n}" for n in range(10) for _ in range(4)]
     table = table_of({"zip": zips})
     rule = Prefixes((4, 3, 2, 1))
-    found = recode_by_class(table, Way({"zip": built(table.columns["zip"], rule)}, Goal(4)))
+    found = recode_by_class(
+        table, RecodingSettings({"zip": built(table.columns["zip"], rule)}, Goal(4))
+    )
     assert found.loss == 0
 
 

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sfumato.dp.confidence.ratio_of_sums import Quotient, _rays, laplace_tail, plausible
-from sfumato.dp.confidence.simultaneous import simultaneous
-from sfumato.dp.confidence.weighted_sum_of_draws import within_of
+from sfumato.dp.confidence.simultaneous import bonferroni
+from sfumato.dp.confidence.weighted_sum_of_draws import margin_of_weighted_sum
 from sfumato.dp.mechanisms.noise import Noise
 
 MISS = Fraction(5, 100)
@@ -84,7 +84,7 @@ def test_scales_that_tie_are_moved_apart_and_never_narrow_the_tail() -> None:
 @pytest.mark.parametrize("weights", [(1.0, -1.0), (0.01, 1.2, -3.0), (1.0,) * 12])
 def test_the_margin_of_a_sum_is_exact(kind: str, weights: tuple[float, ...]) -> None:
     of = tuple(Noise(n.kind, n.parameter * 100) for n in noises(kind, len(weights)))
-    margin = within_of(weights, of, 1 - MISS)
+    margin = margin_of_weighted_sum(weights, of, 1 - MISS)
     dice = np.random.default_rng(3)
     sums = sum(w * drawn(dice, n, 400_000) for w, n in zip(weights, of, strict=True))
     assert np.mean(np.abs(sums) <= margin) == pytest.approx(0.95, abs=0.004)
@@ -92,11 +92,11 @@ def test_the_margin_of_a_sum_is_exact(kind: str, weights: tuple[float, ...]) -> 
 
 def test_a_surer_noise_misses_so_many_times_less_often() -> None:
     noise = Noise("laplace", Fraction(20))
-    surer = simultaneous(noise, 5)
+    surer = bonferroni(noise, 5)
     assert surer.margin() == noise.within(Fraction(99, 100)) > noise.margin()
     assert surer.miss() == Fraction(1, 100)
     assert (surer.std(), surer.width()) == (noise.std(), noise.width())
-    assert simultaneous(noise, 1) is noise
+    assert bonferroni(noise, 1) is noise
 
 
 @given(

@@ -8,7 +8,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from sfumato.dp.confidence.sum_of_draws import std_of_sum, within_of_sum
+from sfumato.dp.confidence.sum_of_draws import margin_of_sum, std_of_sum
 from sfumato.dp.mechanisms.averaged_noise import average_noise
 from sfumato.dp.mechanisms.noise import Noise
 from sfumato.dp.refusal import Bug
@@ -51,7 +51,7 @@ def exact_inside(noise: Noise, count: int, reach: float) -> float:
 def test_the_sum_is_within_as_often_as_is_said(
     noise: Noise, count: int, confidence: Fraction
 ) -> None:
-    reach = within_of_sum(noise, count, confidence)
+    reach = margin_of_sum(noise, count, confidence)
     assert exact_inside(noise, count, reach) >= float(confidence) - 1e-9
     less = reach - 1 - 0.03 * std_of_sum(noise, count)
     assert exact_inside(noise, count, less) < float(confidence)
@@ -60,16 +60,16 @@ def test_the_sum_is_within_as_often_as_is_said(
 @pytest.mark.parametrize("kind", ["laplace", "gaussian"])
 def test_very_many_draws_are_as_one_normal_number(kind: str) -> None:
     noise = Noise("laplace" if kind == "laplace" else "gaussian", Fraction(10**6))
-    reach = within_of_sum(noise, 50_000, Fraction(95, 100))
+    reach = margin_of_sum(noise, 50_000, Fraction(95, 100))
     assert reach == pytest.approx(1.95996 * std_of_sum(noise, 50_000), rel=0.01)
 
 
 def test_a_sum_of_means_is_at_least_as_wide_as_one_normal_number() -> None:
     mean = average_noise([Noise("laplace", Fraction(20)), Noise("laplace", Fraction(10))])
-    reach = within_of_sum(mean, 100, Fraction(95, 100))
+    reach = margin_of_sum(mean, 100, Fraction(95, 100))
     assert 1.95 * std_of_sum(mean, 100) < reach < 4 * std_of_sum(mean, 100)
 
 
 def test_a_confidence_beyond_the_grid_is_a_bug() -> None:
     with pytest.raises(Bug, match="does not reach that far"):
-        within_of_sum(Noise("laplace", Fraction(1)), 1000, 1 - Fraction(1, 10**20))
+        margin_of_sum(Noise("laplace", Fraction(1)), 1000, 1 - Fraction(1, 10**20))

@@ -16,28 +16,30 @@ import pytest
 
 from sfumato.dp.learning import integer_network as network_module
 from sfumato.dp.learning.input_layers import (
-    MOST_ADDED,
-    MOST_PATCH,
-    MOST_PLACES,
+    MAX_ADDED,
+    MAX_PATCH,
+    MAX_PLACES,
     Backs,
     Conv,
-    Front,
-    Opening,
+    InputLayers,
+    InputLayersSpec,
     Table,
     passed,
-    read_front,
+    read_input_layers,
 )
 from sfumato.dp.learning.integer_network import SUM_BITS, Network, Numbers, People, Walk
 from sfumato.dp.refusal import Refused
 
 Whole = list[int]
 FRONTS = {
-    "padded": Front(36, (1, 6, 6), (Conv(3, 3, 1, 1),)),
-    "strided": Front(51, (1, 7, 7), (Conv(4, 3, 2, 1),), (Table(50, 5, 2),)),
-    "pooled": Front(66, (1, 8, 8), (Conv(3, 3, 1, 1, 2), Conv(2, 3, 1, 0)), (Table(64, 9, 3),)),
-    "strided twice": Front(81, (1, 9, 9), (Conv(2, 2, 1, 0), Conv(2, 3, 2, 1))),
-    "odd": Front(70, (2, 5, 7), (Conv(2, 2, 1, 0, 3), Conv(3, 1)), ()),
-    "tables": Front(4, (), (), (Table(1, 3, 2), Table(3, 300, 4))),
+    "padded": InputLayers(36, (1, 6, 6), (Conv(3, 3, 1, 1),)),
+    "strided": InputLayers(51, (1, 7, 7), (Conv(4, 3, 2, 1),), (Table(50, 5, 2),)),
+    "pooled": InputLayers(
+        66, (1, 8, 8), (Conv(3, 3, 1, 1, 2), Conv(2, 3, 1, 0)), (Table(64, 9, 3),)
+    ),
+    "strided twice": InputLayers(81, (1, 9, 9), (Conv(2, 2, 1, 0), Conv(2, 3, 2, 1))),
+    "odd": InputLayers(70, (2, 5, 7), (Conv(2, 2, 1, 0, 3), Conv(3, 1)), ()),
+    "tables": InputLayers(4, (), (), (Table(1, 3, 2), Table(3, 300, 4))),
 }
 HIDDEN = {
     "padded": (5,),
@@ -294,7 +296,7 @@ def test_neither_order_nor_batch_nor_who_is_beside_moves_a_sum_by_one_bit(
 
 def test_what_cancels_over_the_places_of_a_row_adds_nothing_however_short_it_is_made() -> None:
     """Cut at each place it would: 1024 times 1, where the whole is 3 - 1 - 1 - 1."""
-    front = Front(4096, (1, 64, 64), (Conv(1, 1),))
+    front = InputLayers(4096, (1, 64, 64), (Conv(1, 1),))
     made = Network((front.outs, 2), "relu", "classes", front)
     through = passed(front, made.weights(np.ones(made.size)), np.full((1, 4096), 4096.0), "relu")
     kernels = [np.tile([3.0, -1.0, -1.0, -1.0], 1024).reshape(1, 4096, 1)]
@@ -323,7 +325,7 @@ def test_random_shapes_add_up_to_their_rows() -> None:
         )
         count = math.prod(image) + 2
         try:
-            front = Opening(image, convs, (("x", 3),)).front(
+            front = InputLayersSpec(image, convs, (("x", 3),)).front(
                 ["x" if n == count - 1 else f"p{n}" for n in range(count)], [7] * count
             )
         except Refused:
@@ -414,16 +416,16 @@ def test_a_table_has_the_row_that_was_chosen_and_no_other_learns() -> None:
 
 def test_no_partial_sum_of_a_front_can_pass_what_a_double_counts() -> None:
     """The limits at their largest numbers, as exact_arithmetic.proof.md adds them up."""
-    largest = Front(4096, (1, 64, 64), (Conv(1, 1),))
-    assert largest.most_places == MOST_PLACES
+    largest = InputLayers(4096, (1, 64, 64), (Conv(1, 1),))
+    assert largest.most_places == MAX_PLACES
     for front in FRONTS.values():
         made = Network((front.outs, 2), "relu", "classes", front)
-        assert made._at_once(1 << 60) * front.most_places <= MOST_ADDED
+        assert made._at_once(1 << 60) * front.most_places <= MAX_ADDED
     assert Network((4096, 2), "relu", "classes", largest)._at_once(1 << 60) == 16
-    assert MOST_PATCH * 2**17 * 2**21 + 2**33 < 2**53  # what a kernel gives
-    assert MOST_PATCH * 2**20 * 2**21 < 2**53  # what comes back to the picture
-    assert MOST_PLACES * 2**17 * 2**20 < 2**53  # a row's gradient
-    assert MOST_ADDED * 2**17 * 2**20 <= 2**53  # that of several rows
+    assert MAX_PATCH * 2**17 * 2**21 + 2**33 < 2**53  # what a kernel gives
+    assert MAX_PATCH * 2**20 * 2**21 < 2**53  # what comes back to the picture
+    assert MAX_PLACES * 2**17 * 2**20 < 2**53  # a row's gradient
+    assert MAX_ADDED * 2**17 * 2**20 <= 2**53  # that of several rows
     assert 4096 * 2**17 * 2**21 + 2**33 < 2**53  # what the first linear layer gives
 
 
@@ -436,7 +438,7 @@ def test_the_largest_shapes_are_exact_at_their_largest_numbers(over: str) -> Non
         "back": ((1, 12, 12), (Conv(41, 7, 1, 3), Conv(41, 7, 1, 0))),
     }
     image, layers = convs[over]
-    front = Opening(image, layers).front([""] * math.prod(image), [2] * math.prod(image))
+    front = InputLayersSpec(image, layers).front([""] * math.prod(image), [2] * math.prod(image))
     assert front is not None
     made = Network((front.outs, 2), "relu", "classes", front)
     flat = np.full(made.size, 31.99)
@@ -466,18 +468,18 @@ WRONG: list[tuple[str, tuple[Any, ...]]] = [
 @pytest.mark.parametrize(("why", "terms"), WRONG)
 def test_what_exact_sums_have_no_room_for_is_refused(why: str, terms: tuple[Any, ...]) -> None:
     with pytest.raises(Refused, match=rf"bad-request.*{why}"):
-        Opening(*terms).places([f"p{n}" for n in range(66)])
+        InputLayersSpec(*terms).places([f"p{n}" for n in range(66)])
 
 
 def test_a_table_of_too_many_values_or_of_one_is_refused() -> None:
     for count in (1, 4097):
         with pytest.raises(Refused, match=r"bad-request.*has 2 to 4,096 values"):
-            Opening((), (), (("a", 2),)).front(["a"], [count])
+            InputLayersSpec((), (), (("a", 2),)).front(["a"], [count])
 
 
 @NAMES
 def test_a_front_is_read_as_it_was_written(name: str) -> None:
-    assert read_front(FRONTS[name].as_json()) == FRONTS[name]
+    assert read_input_layers(FRONTS[name].as_json()) == FRONTS[name]
     for key, value in {"tables": [[1, 2]], "image": [1], "features": 0, "conv": [{}]}.items():
         with pytest.raises(Refused, match="bad-request"):
-            read_front({**FRONTS[name].as_json(), key: value})
+            read_input_layers({**FRONTS[name].as_json(), key: value})

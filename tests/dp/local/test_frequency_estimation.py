@@ -25,7 +25,7 @@ from sfumato.dp.local.frequency_oracle import (
 from sfumato.dp.local.hadamard_response import Hadamard
 from sfumato.dp.local.k_ary_response import KAry
 from sfumato.dp.local.local_hashing import Hashing
-from sfumato.dp.local.permanent_response import Waves
+from sfumato.dp.local.permanent_response import PermanentResponse
 from sfumato.dp.local.projective_geometry_response import Projective
 from sfumato.dp.local.proportion_intervals import OFTEN, exact, intervals
 from sfumato.dp.local.randomiser_registry import oracle_of, randomiser_of
@@ -38,7 +38,7 @@ Integers = NDArray[np.int64]
 ONE = Fraction(1)
 SIZE, PEOPLE, REPEATS = 41, 1500, 500  # 20,500 squared errors for each oracle
 KINDS: tuple[Any, ...] = (KAry, Unary, Hadamard, Hashing, Subset, Projective)
-WAVES = Waves.within(SIZE, ever=Fraction(4), wave=Fraction(3, 2))
+WAVES = PermanentResponse.within(SIZE, ever=Fraction(4), wave=Fraction(3, 2))
 ORACLES: tuple[Oracle, ...] = (
     *(kind.within(SIZE, ONE) for kind in KINDS),
     *(kind.within(SIZE, Fraction(3)) for kind in KINDS),
@@ -60,7 +60,7 @@ def people_of(shares: NDArray[np.float64], count: int, seed: int) -> Integers:
 
 
 def said_of(oracle: Oracle, values: Integers, dice: SeededDice) -> Tally:
-    if isinstance(oracle, Waves):  # everybody's permanent answer is drawn first
+    if isinstance(oracle, PermanentResponse):  # everybody's permanent answer is drawn first
         kept = randomise(oracle.permanent, values, dice)
         values = kept[:, 0].astype(np.int64)
     return simulate(oracle, values, dice)
@@ -125,7 +125,7 @@ def test_the_same_words_are_drawn_whatever_the_answers(oracle: Oracle) -> None:
     dice = [CountingDice(1), CountingDice(1)]
     randomise(oracle, np.zeros(99, dtype=np.int64), dice[0])
     randomise(oracle, np.full(99, oracle.size - 1), dice[1])
-    assert dice[0].given == dice[1].given == 99 * 4 * oracle.words
+    assert dice[0].given == dice[1].given == 99 * 4 * oracle.words_per_report
 
 
 @pytest.mark.parametrize("oracle", ORACLES, ids=named)
@@ -174,8 +174,10 @@ def test_set_bits_are_counted_as_they_are() -> None:
 
 def test_a_report_of_one_answer_is_the_one_among_many() -> None:
     oracle = Subset.within(9, ONE)
-    words = np.random.default_rng(1).integers(0, 2**32, (oracle.words, 9), dtype=np.uint32)
-    many = oracle.say(np.arange(9), words)
+    words = np.random.default_rng(1).integers(
+        0, 2**32, (oracle.words_per_report, 9), dtype=np.uint32
+    )
+    many = oracle.randomise(np.arange(9), words)
     for value in range(9):
         assert randomise_one(oracle, value, words[:, value].tolist()) == many[value].tobytes()
 
@@ -248,7 +250,7 @@ SURVEYS = 20_000
 COVERED: tuple[Oracle, ...] = (
     Binary.within(ONE), KAry.within(3, ONE), KAry.within(4, Fraction(3)), Hadamard.within(4, ONE),
     Subset.within(5, ONE), Hashing.within(4, ONE), Projective.within(6, ONE), Unary.within(3, ONE),
-    Waves.within(3, ever=Fraction(3), wave=ONE),
+    PermanentResponse.within(3, ever=Fraction(3), wave=ONE),
 )  # fmt: skip
 
 
@@ -259,10 +261,10 @@ def test_intervals_hold_in_twenty_thousand_surveys(oracle: Oracle, people: int) 
     """Between 94.2 and 95.8 % where all is seen often; nowhere below 94.2 %."""
     shares = shares_of(oracle.size)
     seen = supports_of(oracle, shares, people)
-    back = float(oracle.contrast)
+    back = float(oracle.p_minus_q)
     for answer, share in enumerate(shares):
         low, high = intervals(seen[:, answer], people)
-        ends = ((end - oracle.by_chance[answer]) / back for end in (low, high))
+        ends = ((end - oracle.q[answer]) / back for end in (low, high))
         least, most = ends
         held = float(((least <= share) & (share <= most)).mean())
         assert held >= 0.942, (answer, held)
@@ -278,7 +280,7 @@ def supports_of(oracle: Oracle, shares: NDArray[np.float64], people: int) -> Int
     for start in range(0, SURVEYS, each):
         count = min(each, SURVEYS - start)
         values = people_of(shares, people * count, 100 + start)
-        if isinstance(oracle, Waves):
+        if isinstance(oracle, PermanentResponse):
             values = randomise(oracle.permanent, values, dice)[:, 0].astype(np.int64)
         reports = randomise(oracle, values, dice)
         for some in reports.reshape(count, people, oracle.width):

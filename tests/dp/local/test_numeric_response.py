@@ -58,7 +58,7 @@ def surveys(one: Numbers, repeats: int, people: int = PEOPLE) -> list[Mean]:
 @pytest.mark.parametrize("one", ALL, ids=named)
 def test_the_mean_and_who_gave_a_number_are_right_on_average(one: Numbers) -> None:
     found = surveys(one, 200, 5000)
-    for said, true in (([f.mean for f in found], TRUE), ([f.gave for f in found], 0.8)):
+    for said, true in (([f.mean for f in found], TRUE), ([f.response_rate for f in found], 0.8)):
         error = np.std(said) / np.sqrt(len(said))
         assert abs(np.mean(said) - true) < 4.5 * error
     spread = float(np.std([f.mean for f in found]))
@@ -107,7 +107,7 @@ def many(one: Numbers, people: int) -> list[Mean]:
 def test_where_nobody_gives_a_number_the_interval_says_nothing(one: Numbers) -> None:
     found = estimate_mean(simulate_numbers(one, np.full(5000, STEPS + 1), SeededDice(4)))
     assert (found.low, found.high) == (0, STEPS)
-    assert abs(found.gave) < 4.5 * found.gave_std
+    assert abs(found.response_rate) < 4.5 * found.gave_std
 
 
 @pytest.mark.parametrize("one", ALL, ids=named)
@@ -115,7 +115,7 @@ def test_the_same_words_are_drawn_for_a_number_and_for_silence(one: Numbers) -> 
     dice = [CountingDice(1), CountingDice(1)]
     randomise_numbers(one, np.zeros(50, dtype=np.int64), dice[0])
     randomise_numbers(one, np.full(50, STEPS + 1), dice[1])
-    assert dice[0].given == dice[1].given == 200 * one.words
+    assert dice[0].given == dice[1].given == 200 * one.words_per_report
 
 
 @pytest.mark.parametrize("one", ALL, ids=named)
@@ -163,7 +163,7 @@ def test_chances_that_are_off_by_a_tenth_would_be_seen(factor: float) -> None:
     other = Piecewise(STEPS, honest.window, int(honest.truth * factor))
     made = simulate_numbers(other, np.full(300_000, STEPS), SeededDice(8))
     read = estimate_mean(NumberTally(honest, made.people, made.counts))
-    assert abs(read.gave - 1) > 4.5 * read.gave_std
+    assert abs(read.response_rate - 1) > 4.5 * read.gave_std
 
 
 def test_a_tally_refuses_what_would_not_fit_and_never_wraps() -> None:

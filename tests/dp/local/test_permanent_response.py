@@ -11,13 +11,13 @@ import pytest
 
 from sfumato.dp.local.k_ary_response import KAry
 from sfumato.dp.local.likelihood_ratio import epsilon_of, worst_ratio
-from sfumato.dp.local.permanent_response import Device, Kept, Waves, lifetime
+from sfumato.dp.local.permanent_response import Device, PermanentResponse, PrivacyLoss, lifetime
 from sfumato.dp.local.random_words import PARTS
 from sfumato.dp.refusal import Bug, Refused
 from support.seeded_dice import SeededDice
 
 DEVICE = Device(bytes(range(32)))
-WAVES = Waves.within(5, ever=Fraction(2), wave=Fraction(1))
+WAVES = PermanentResponse.within(5, ever=Fraction(2), wave=Fraction(1))
 
 
 def test_the_words_of_a_value_are_the_same_for_ever() -> None:
@@ -69,23 +69,25 @@ def test_a_wave_and_all_waves_are_within_their_prices() -> None:
     assert WAVES.epsilon <= 1
     assert WAVES.epsilon_ever <= 2
     assert worst_ratio(WAVES.law) == WAVES.ratio
-    bolder = Waves(WAVES.permanent, KAry(5, WAVES.momentary.truth + 64))
+    bolder = PermanentResponse(WAVES.permanent, KAry(5, WAVES.momentary.truth + 64))
     assert bolder.epsilon > 1
 
 
 @pytest.mark.parametrize("waves", [1, 2, 3, 4])
 def test_many_waves_stay_within_the_permanent_price(waves: int) -> None:
-    response = Waves.within(3, ever=Fraction(1), wave=Fraction(4, 5))
+    response = PermanentResponse.within(3, ever=Fraction(1), wave=Fraction(4, 5))
     assert epsilon_of(ratio_of_waves(response, waves)) <= response.epsilon_ever
 
 
 def test_the_sum_of_the_prices_of_waves_is_no_bound() -> None:
-    response = Waves(KAry(200, PARTS // 2), KAry(200, PARTS // 20))
+    response = PermanentResponse(KAry(200, PARTS // 2), KAry(200, PARTS // 20))
     two = epsilon_of(ratio_of_waves(response, 2, answers=(0,)))
     assert two > 2 * response.epsilon
 
 
-def ratio_of_waves(response: Waves, waves: int, answers: tuple[int, ...] = (0, 1, 2)) -> Fraction:
+def ratio_of_waves(
+    response: PermanentResponse, waves: int, answers: tuple[int, ...] = (0, 1, 2)
+) -> Fraction:
     """The largest ratio of so many waves of the answers 0 and 1, by the whole law."""
     kept, said = response.permanent.law, response.momentary.law
     worst = Fraction(1)
@@ -103,8 +105,8 @@ def ratio_of_waves(response: Waves, waves: int, answers: tuple[int, ...] = (0, 1
 
 
 def test_a_lifetime_is_the_sum_over_questions_and_values() -> None:
-    once = Kept(WAVES, frozenset({1}), 40)
-    changed = Kept(WAVES, frozenset({1, 2}), 40)
+    once = PrivacyLoss(WAVES, frozenset({1}), 40)
+    changed = PrivacyLoss(WAVES, frozenset({1, 2}), 40)
     assert once.epsilon == WAVES.epsilon_ever
     assert changed.epsilon == 2 * WAVES.epsilon_ever
     assert once.epsilon_of_changes == 40 * WAVES.momentary.epsilon
@@ -113,8 +115,8 @@ def test_a_lifetime_is_the_sum_over_questions_and_values() -> None:
 
 def test_a_wave_that_costs_as_much_as_all_of_them_is_refused() -> None:
     with pytest.raises(Refused, match="less than all"):
-        Waves.within(3, ever=Fraction(1), wave=Fraction(1))
+        PermanentResponse.within(3, ever=Fraction(1), wave=Fraction(1))
     with pytest.raises(Refused, match="unfair"):
-        Waves.within(3, ever=Fraction(1), wave=Fraction(1, 10**10))
+        PermanentResponse.within(3, ever=Fraction(1), wave=Fraction(1, 10**10))
     with pytest.raises(Bug):
-        Waves(KAry(3, 5), KAry(4, 5))
+        PermanentResponse(KAry(3, 5), KAry(4, 5))

@@ -20,10 +20,10 @@ from sfumato.dp.local.hybrid_mechanism import Hybrid
 from sfumato.dp.local.k_ary_response import KAry
 from sfumato.dp.local.likelihood_ratio import epsilon_of, worst_ratio
 from sfumato.dp.local.local_hashing import Hashing, cells_of
-from sfumato.dp.local.permanent_response import Waves
+from sfumato.dp.local.permanent_response import PermanentResponse
 from sfumato.dp.local.piecewise_mechanism import Piecewise
 from sfumato.dp.local.projective_geometry_response import Projective
-from sfumato.dp.local.random_words import PARTS, boldest, words_each
+from sfumato.dp.local.random_words import PARTS, largest_probability_within, words_each
 from sfumato.dp.local.subset_selection import Subset
 from sfumato.dp.local.unary_encoding import HALF, Unary
 from sfumato.dp.refusal import Bug, Refused
@@ -89,7 +89,7 @@ def test_each_bit_of_a_unary_report_has_its_exact_chance(value: int) -> None:
         for word, is_set in ((0, True), (limit - 1, True), (limit, False), (PARTS - 1, False)):
             planes = [(~word >> plane & 1) << bit for plane in range(32)]
             words = np.array(planes, dtype=np.uint32).reshape(-1, 1)
-            said = one.say(np.array([value]), words)
+            said = one.randomise(np.array([value]), words)
             assert bool(said[0, 0] >> bit & 1) == is_set
 
 
@@ -136,7 +136,7 @@ def test_the_ratio_of_numbers_is_the_largest_of_the_law(kind: str, epsilon: Frac
 
 
 def test_the_ratio_of_a_wave_is_the_largest_of_its_law() -> None:
-    waves = Waves.within(5, ever=Fraction(3), wave=Fraction(1))
+    waves = PermanentResponse.within(5, ever=Fraction(3), wave=Fraction(1))
     assert worst_ratio(waves.law) == waves.ratio
     assert waves.epsilon <= 1
     assert waves.epsilon_ever <= 3
@@ -191,7 +191,7 @@ def test_the_boldest_part_is_the_last_that_fits() -> None:
     def ratio(part: int) -> Fraction:
         return Fraction(PARTS + part, PARTS - part)
 
-    part = boldest(ratio, Fraction(1))
+    part = largest_probability_within(ratio, Fraction(1))
     assert epsilon_of(ratio(part)) <= 1 < epsilon_of(ratio(part + 1)) + Fraction(1, 10**9)
 
 

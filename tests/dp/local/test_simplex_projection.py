@@ -20,7 +20,7 @@ from sfumato.dp.local.duchi import Duchi
 from sfumato.dp.local.frequency_estimation import estimate
 from sfumato.dp.local.frequency_oracle import Tally, randomise, simulate, tally
 from sfumato.dp.local.hadamard_response import Hadamard
-from sfumato.dp.local.heavy_hitters import Growing, grow, growing_of
+from sfumato.dp.local.heavy_hitters import PrefixOracle, grow, prefix_oracle_of
 from sfumato.dp.local.hybrid_mechanism import Hybrid
 from sfumato.dp.local.k_ary_response import KAry
 from sfumato.dp.local.mean_estimation import NumberTally, estimate_mean, randomise_numbers
@@ -29,10 +29,10 @@ from sfumato.dp.local.projective_geometry_response import Projective
 from sfumato.dp.local.random_words import drawn
 from sfumato.dp.local.randomiser_choice import best_ballot, best_numbers, best_oracle, candidates
 from sfumato.dp.local.sample_size import (
+    influence_on_mean,
+    influence_on_share,
     margin_of,
     margin_of_mean,
-    moved_mean,
-    moved_share,
     people_for,
     people_for_mean,
 )
@@ -130,7 +130,7 @@ def test_liars_reach_the_bound_and_do_not_pass_it(kind: Any) -> None:
     lies = honest.copy()
     lies[:liars] = loudest(oracle)
     moved = estimate(tally(oracle, lies)).shares[0] - before
-    bound = float(moved_share(oracle, Fraction(liars, people)))
+    bound = float(influence_on_share(oracle, Fraction(liars, people)))
     assert 0.4 * bound < moved <= bound + 1e-12
 
 
@@ -145,7 +145,7 @@ def test_liars_move_a_sum_no_further_than_their_reach(kind: Any) -> None:
     one = kind.within(50, ONE)
     people, liars = 4000, 200
     honest = randomise_numbers(one, np.zeros(people, dtype=np.int64), SeededDice(1))
-    bound = float(moved_mean(one, Fraction(liars, people)))
+    bound = float(influence_on_mean(one, Fraction(liars, people)))
     base = total(one, honest)
     furthest = 0.0
     for report in np.unique(randomise_numbers(one, np.arange(3000) % 51, SeededDice(3)), axis=0):
@@ -166,7 +166,7 @@ def total(one: Any, reports: Any) -> float:
 @pytest.mark.parametrize("share", [Fraction(-1), Fraction(2)])
 def test_a_share_of_liars_is_a_share(share: Fraction) -> None:
     with pytest.raises(Refused):
-        moved_share(KAry.within(3, ONE), share)
+        influence_on_share(KAry.within(3, ONE), share)
 
 
 def test_the_best_oracle_is_k_ary_for_few_answers_and_a_set_for_many() -> None:
@@ -274,12 +274,12 @@ WORDS = ["salt", "sea", "sand", "stone", "sun", None]
 
 
 def test_texts_that_many_have_are_found_and_rare_ones_are_not() -> None:
-    oracle = Growing.within("adelnostu", 5, Fraction(3))
+    oracle = PrefixOracle.within("adelnostu", 5, Fraction(3))
     generator = np.random.default_rng(1)
     chances = [0.4, 0.25, 0.15, 0.001, 0.1, 0.099]
     kept = [WORDS[i] for i in generator.choice(6, 200_000, p=chances)]
     values = oracle.encoded(kept)
-    reports = oracle.say(values, drawn(SeededDice(2), oracle.words, len(values)))
+    reports = oracle.randomise(values, drawn(SeededDice(2), oracle.words_per_report, len(values)))
     found = grow(oracle, reports)
     assert [one.text for one in found] == ["salt", "sea", "sand", "sun"]
     for one, share in zip(found, chances[:3], strict=False):
@@ -288,27 +288,27 @@ def test_texts_that_many_have_are_found_and_rare_ones_are_not() -> None:
 
 
 def test_a_text_is_encoded_as_it_is_decoded_and_a_strange_one_is_refused() -> None:
-    oracle = Growing.within("ab", 3, ONE, step=2)
+    oracle = PrefixOracle.within("ab", 3, ONE, step=2)
     rows = oracle.encoded(["ab", "", "babab", None])
     assert [oracle.decoded(row) for row in rows[:3].tolist()] == ["ab", "", "bab"]
     assert rows[3].tolist() == [3, 0, 0]
     with pytest.raises(Refused, match="symbol"):
         oracle.encoded(["abc"])
     with pytest.raises(Bug):
-        Growing("aa", 3, 1, 4, 5)
+        PrefixOracle("aa", 3, 1, 4, 5)
 
 
 @pytest.mark.parametrize("text", ["", "a", "acbc", "cccc", None])
 def test_a_report_on_a_text_is_that_of_the_page(text: str | None) -> None:
-    oracle, generator = Growing.within("abc", 4, ONE, step=3), np.random.default_rng(5)
+    oracle, generator = PrefixOracle.within("abc", 4, ONE, step=3), np.random.default_rng(5)
     symbols = oracle.encoded([text])
     for _ in range(30):
-        words = generator.integers(0, 2**32, oracle.words, dtype=np.uint32)
-        said = oracle.say(symbols, words.reshape(-1, 1)).tobytes()
+        words = generator.integers(0, 2**32, oracle.words_per_report, dtype=np.uint32)
+        said = oracle.randomise(symbols, words.reshape(-1, 1)).tobytes()
         assert said == plain_growing(oracle, symbols[0].tolist(), words.tolist())
 
 
-def plain_growing(oracle: Growing, symbols: list[int], w: list[int]) -> bytes:
+def plain_growing(oracle: PrefixOracle, symbols: list[int], w: list[int]) -> bytes:
     level = w[0] * oracle.levels >> 32
     some = symbols[: (level + 1) * oracle.step]
     hashed = (sum(a * s for a, s in zip(w[1:], some, strict=False)) + w[oracle.length + 1]) % 2**32
@@ -320,27 +320,29 @@ def plain_growing(oracle: Growing, symbols: list[int], w: list[int]) -> bytes:
 
 
 def test_parameters_lead_back_to_the_texts() -> None:
-    oracle = Growing.within("abc", 4, ONE)
+    oracle = PrefixOracle.within("abc", 4, ONE)
     good = dict(oracle.parameters)
-    assert growing_of(good) == oracle
+    assert prefix_oracle_of(good) == oracle
     for bad in ({}, good | {"more": 1}, good | {"kind": "k-ary"}, good | {"alphabet": 5},
                 good | {"alphabet": "aa"}, good | {"step": True}, good | {"cells": 1}):  # fmt: skip
         with pytest.raises(Refused, match="no parameters"):
-            growing_of(bad)
+            prefix_oracle_of(bad)
 
 
 def test_noise_alone_names_no_text() -> None:
-    oracle = Growing.within("abcdefgh", 4, ONE)
+    oracle = PrefixOracle.within("abcdefgh", 4, ONE)
     generator, found = np.random.default_rng(3), 0
     for seed in range(20):
         values = generator.integers(1, 9, (20_000, 4))  # all texts are equally rare
-        reports = oracle.say(values, drawn(SeededDice(seed), oracle.words, len(values)))
+        reports = oracle.randomise(
+            values, drawn(SeededDice(seed), oracle.words_per_report, len(values))
+        )
         found += bool(grow(oracle, reports))
     assert found <= 2
 
 
 def test_a_report_on_texts_that_nobody_makes_is_refused() -> None:
-    oracle = Growing.within("ab", 2, ONE)
+    oracle = PrefixOracle.within("ab", 2, ONE)
     with pytest.raises(Refused, match="No client"):
         grow(oracle, np.full((1, oracle.width), 255, dtype=np.uint8))
 

@@ -27,7 +27,7 @@ def words(*numbers: int) -> bytes:
 
 
 def share_said(coins: TwoCoins, truth: bool, seed: int) -> int:
-    return int(coins.say(np.full(PEOPLE, truth), SeededDice(seed)).sum())
+    return int(coins.randomise(np.full(PEOPLE, truth), SeededDice(seed)).sum())
 
 
 def test_seventy_percent_truth_is_seen_as_sixty_and_comes_back_as_seventy() -> None:
@@ -95,7 +95,7 @@ def test_a_word_just_below_the_chance_is_heads_and_one_at_it_is_tails() -> None:
     coins = TwoCoins(5, 9)
     first, second = [4, 5, 5, 4], [9, 8, 9, 8]
     dice = ColumnDice(words(*first, *second))
-    assert coins.say(np.array([True, False, True, False]), dice).tolist() == [
+    assert coins.randomise(np.array([True, False, True, False]), dice).tolist() == [
         True, True, False, False,
     ]  # fmt: skip
 
@@ -104,7 +104,7 @@ def test_the_same_bytes_are_drawn_whatever_the_truth() -> None:
     given_bytes = set()
     for truth in (np.zeros(1000, bool), np.ones(1000, bool)):
         dice = CountingDice(3)
-        FAIR.say(truth, dice)
+        FAIR.randomise(truth, dice)
         given_bytes.add(dice.given)
     assert given_bytes == {8000}
 
@@ -123,7 +123,7 @@ def test_coins_that_are_off_by_a_tenth_would_be_seen(factor: Fraction) -> None:
 
 
 def test_neighbours_coins_are_thrown_apart() -> None:
-    said = FAIR.say(np.ones(PEOPLE, bool), SeededDice(4))
+    said = FAIR.randomise(np.ones(PEOPLE, bool), SeededDice(4))
     both = int((said[:-1] & said[1:]).sum())
     assert stats.binomtest(both, PEOPLE - 1, 9 / 16).pvalue > ALARM
 
@@ -133,7 +133,7 @@ def test_the_interval_holds_as_often_as_it_says(share: float) -> None:
     rounds, people = 1500, 300
     generator = np.random.default_rng(5)
     truths = generator.random((rounds, people)) < share
-    said = FAIR.say(truths, SeededDice(6)).sum(axis=1)
+    said = FAIR.randomise(truths, SeededDice(6)).sum(axis=1)
     found = [FAIR.estimate(int(yes), people) for yes in said]
     holds = sum(one.low <= share <= one.high for one in found)
     assert holds / rounds > 0.93

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from sfumato.dp.mechanisms.bounds_search import bin_count, bins_of, edges, search, threshold
+from sfumato.dp.mechanisms.bounds_search import bin_count, bins_of, edges, search_bounds, threshold
 from sfumato.dp.refusal import Bug
 from support.choice_laws import CHOOSING_ALARM, is_private, law_p_value
 from support.seeded_dice import CountingDice, SeededDice
@@ -76,7 +76,7 @@ def test_the_edges_found_follow_the_law(rows: int) -> None:
     places = {found: i for i, found in enumerate(law)}
     drawn = [
         places[
-            search(
+            search_bounds(
                 np.array(counts),
                 epsilon=ONE,
                 rows=rows,
@@ -106,14 +106,16 @@ def test_the_law_is_private_for_a_person_of_so_many_rows(rows: int) -> None:
 def test_most_of_the_rows_are_between_the_edges_that_are_found() -> None:
     values = np.random.default_rng(2).integers(-900, 5000, 20_000)
     counts = np.bincount(bins_of(values, 40), minlength=bin_count(40))
-    found = search(counts, epsilon=ONE, rows=1, false_positive=FALSE_POSITIVE, dice=SeededDice(3))
+    found = search_bounds(
+        counts, epsilon=ONE, rows=1, false_positive=FALSE_POSITIVE, dice=SeededDice(3)
+    )
     assert found == (-1024, 8192)
 
 
 def test_without_rows_nothing_is_found_as_often_as_was_asked() -> None:
     dice, counts = SeededDice(4), np.zeros(81, dtype=np.int64)
     found = [
-        search(counts, epsilon=ONE, rows=1, false_positive=FALSE_POSITIVE, dice=dice)
+        search_bounds(counts, epsilon=ONE, rows=1, false_positive=FALSE_POSITIVE, dice=dice)
         for _ in range(3000)
     ]
     share = sum(one is not None for one in found) / 3000
@@ -124,7 +126,7 @@ def test_without_rows_nothing_is_found_as_often_as_was_asked() -> None:
 def test_the_bytes_drawn_do_not_depend_on_the_counts(level: int) -> None:
     asked, silent = CountingDice(5), CountingDice(5)
     for dice, counts in ((asked, np.full(81, level)), (silent, np.zeros(81, dtype=np.int64))):
-        search(counts, epsilon=ONE, rows=2, false_positive=FALSE_POSITIVE, dice=dice)
+        search_bounds(counts, epsilon=ONE, rows=2, false_positive=FALSE_POSITIVE, dice=dice)
     assert asked.given == silent.given
 
 
@@ -134,7 +136,7 @@ def test_bins_or_chances_that_are_none_are_our_own_fault() -> None:
     with pytest.raises(Bug):
         threshold(ONE, 1, 5, Fraction(0))
     with pytest.raises(Bug):
-        search(
+        search_bounds(
             np.zeros(4, dtype=np.int64),
             epsilon=ONE,
             rows=1,

@@ -22,11 +22,15 @@ from sfumato.dp.accounting.privacy_events import (
     ThresholdEvent,
     privacy_cost,
 )
-from sfumato.dp.mechanisms.gaussian_partition_selection import Threshold, tail_above, threshold_for
+from sfumato.dp.mechanisms.gaussian_partition_selection import (
+    GaussianThreshold,
+    tail_above,
+    threshold_for,
+)
 from sfumato.dp.mechanisms.partition_selection import (
     ONE,
-    half_shown_from,
     keep_probabilities,
+    people_for_even_odds,
     per_key,
 )
 from support.seeded_dice import ScriptedDice, SeededDice
@@ -40,7 +44,7 @@ PRICES = [
 ]
 
 
-def made(epsilon: Fraction, delta: Fraction, groups: int) -> Threshold:
+def made(epsilon: Fraction, delta: Fraction, groups: int) -> GaussianThreshold:
     found = threshold_for(epsilon, delta, groups)
     assert found is not None
     return found
@@ -54,12 +58,12 @@ def weights(variance: Fraction) -> tuple[NDArray[np.int64], Floats]:
     return places, found / found.sum()
 
 
-def shown(found: Threshold, people: int) -> float:
+def shown(found: GaussianThreshold, people: int) -> float:
     """Return the chance that a key with so many people is shown."""
     if people == 0:
         return 0.0
     places, chances = weights(found.variance)
-    return float(chances[places + people >= found.least].sum())
+    return float(chances[places + people >= found.threshold].sum())
 
 
 def divergence(one: list[float], other: list[float], epsilon: float) -> float:
@@ -78,7 +82,7 @@ def test_all_subsets_of_keys_keep_the_promise_in_both_directions(
     epsilon: Fraction, delta: Fraction, groups: int
 ) -> None:
     found = made(epsilon, delta, groups)
-    reach = found.least + math.ceil(2 * math.sqrt(found.variance))
+    reach = found.threshold + math.ceil(2 * math.sqrt(found.variance))
     old = {n: shown(found, n) for n in range(reach + 2)}
     counts = range(1, reach, max(1, reach // 25))
     worst = 0.0
@@ -99,7 +103,7 @@ def test_the_noise_is_for_all_groups_of_a_person_together(
     assert found.rho == rho_within(epsilon, delta - found.tail)
     assert found.variance == groups / (2 * found.rho)
     places, chances = weights(found.variance)
-    real = float(chances[1 + places >= found.least].sum())
+    real = float(chances[1 + places >= found.threshold].sum())
     assert groups * real <= float(found.tail)
     assert 0 < found.tail < delta
 
@@ -113,10 +117,10 @@ def test_the_threshold_is_the_least_but_for_one_part_in_a_hundred(
     places, chances = weights(found.variance)
     tails = np.cumsum(chances[::-1])[::-1]  # P(noise >= place)
     least = 1 + int(places[np.flatnonzero(groups * tails <= float(found.tail))[0]])
-    assert least <= found.least <= least * 1.01 + 1
-    assert groups * tail_above(found.variance, found.least - 1) <= found.tail
-    if found.least > 2:
-        assert groups * tail_above(found.variance, found.least - 2) > found.tail
+    assert least <= found.threshold <= least * 1.01 + 1
+    assert groups * tail_above(found.variance, found.threshold - 1) <= found.tail
+    if found.threshold > 2:
+        assert groups * tail_above(found.variance, found.threshold - 2) > found.tail
 
 
 @pytest.mark.parametrize("groups", [10, 100])
@@ -130,7 +134,7 @@ def test_the_threshold_is_near_the_best_over_all_splits(
         sigma = math.sqrt(groups / (2 * rho))
         tail = float(delta) * (1 - share / 100) / groups
         best = min(best, 1 + sigma * float(stats.norm.isf(tail)))
-    assert made(epsilon, delta, groups).least <= 1.03 * best + 1
+    assert made(epsilon, delta, groups).threshold <= 1.03 * best + 1
 
 
 @settings(deadline=None, max_examples=60)
@@ -149,7 +153,7 @@ def test_the_bound_of_the_tail_is_above_it_and_close_far_out(variance: Fraction,
 
 def test_keys_are_shown_as_often_as_the_law_says() -> None:
     found = made(Fraction(1), Fraction(1, 100), 3)
-    for people in range(0, found.least + 12, 3):
+    for people in range(0, found.threshold + 12, 3):
         draws = found.keep(np.full(20_000, people, dtype=np.int64), SeededDice(people))
         chance = shown(found, people)
         assert stats.binomtest(int(draws.sum()), 20_000, chance).pvalue > 1e-5
@@ -157,14 +161,14 @@ def test_keys_are_shown_as_often_as_the_law_says() -> None:
 
 def test_a_key_at_the_threshold_is_shown_with_even_odds_and_not_one_below() -> None:
     found = made(Fraction(1), Fraction(1, 10**6), 50)
-    assert found.shown_from(Fraction(1, 2)) == found.least
-    assert shown(found, found.least) >= 0.5 > shown(found, found.least - 1)
-    nearly = found.shown_from(Fraction(99, 100))
+    assert found.people_for_odds(Fraction(1, 2)) == found.threshold
+    assert shown(found, found.threshold) >= 0.5 > shown(found, found.threshold - 1)
+    nearly = found.people_for_odds(Fraction(99, 100))
     assert shown(found, nearly) >= 0.99 > shown(found, nearly - 2)
 
 
 def test_a_key_with_nobody_is_never_shown() -> None:
-    certain = Threshold(Fraction(10**6), 1, Fraction(1), Fraction(1, 2))
+    certain = GaussianThreshold(Fraction(10**6), 1, Fraction(1), Fraction(1, 2))
     kept = certain.keep(np.zeros(5000, dtype=np.int64), SeededDice(1))
     assert not kept.any()
 
@@ -182,7 +186,7 @@ def test_even_odds_of_optimal_selection_by_formula_are_those_of_its_table(
     price = per_key(epsilon, delta, groups)
     table = keep_probabilities(*price)
     real = next(n for n, p in enumerate(table) if p >= ONE / 2)
-    assert abs(half_shown_from(*price) - real) <= 1
+    assert abs(people_for_even_odds(*price) - real) <= 1
 
 
 def test_choosing_costs_its_rho_and_its_tail_in_the_second_test() -> None:
@@ -201,6 +205,8 @@ def test_two_events_under_one_price_add_and_are_rounded_up_once() -> None:
 
 
 def test_the_comparison_with_the_threshold_is_at_it() -> None:
-    sure = Threshold(Fraction(1, 10**6), 7, Fraction(1), Fraction(1, 2))  # no noise to speak of
+    sure = GaussianThreshold(
+        Fraction(1, 10**6), 7, Fraction(1), Fraction(1, 2)
+    )  # no noise to speak of
     counts = np.array([5, 6, 7, 8], dtype=np.int64)
     assert sure.keep(counts, ScriptedDice(b"")).tolist() == [False, False, True, True]

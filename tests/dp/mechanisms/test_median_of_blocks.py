@@ -12,7 +12,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from sfumato.dp.mechanisms.median_of_blocks import (
-    MOST_STEPS,
+    MAX_STEPS,
     SENSITIVITY,
     _stretches,
     choose_median,
@@ -79,9 +79,9 @@ def test_neighbours_are_as_close_as_the_price_says() -> None:
 
 
 def test_a_wide_grid_is_drawn_from_with_the_same_bytes_whatever_the_values() -> None:
-    for values in ([5] * 20, list(range(0, 20_000, 1000)), [0] * 10 + [MOST_STEPS] * 10):
+    for values in ([5] * 20, list(range(0, 20_000, 1000)), [0] * 10 + [MAX_STEPS] * 10):
         dice = CountingDice(1)
-        assert 0 <= choose_median(np.array(values), MOST_STEPS, ONE, dice) <= MOST_STEPS
+        assert 0 <= choose_median(np.array(values), MAX_STEPS, ONE, dice) <= MAX_STEPS
         assert dice.given == 64
 
 

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from sfumato.dp.accounting.renyi import ORDERS, epsilon_at, failure_within
+from sfumato.dp.accounting.renyi import ORDERS, epsilon_at, failure_budget
 from sfumato.dp.mechanisms import skellam
 from sfumato.dp.refusal import Bug, Refused
 from sfumato.dp.sampling.threshold_table import certified_floors
@@ -58,10 +58,10 @@ def test_repeated_noise_does_not_pass_for_fresh_noise(variance: Fraction) -> Non
 
 def test_the_widest_noise_takes_no_more_memory_than_its_numbers() -> None:
     """A draw of the widest is a sum of thousands; a hundred thousand of them took gigabytes."""
-    skellam.sample(skellam.MOST_VARIANCE, 1, SeededDice(5))  # makes the tables
+    skellam.sample(skellam.MAX_VARIANCE, 1, SeededDice(5))  # makes the tables
     count = 1 << 12
     tracemalloc.start()
-    skellam.sample(skellam.MOST_VARIANCE, count, SeededDice(6))
+    skellam.sample(skellam.MAX_VARIANCE, count, SeededDice(6))
     _, most = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert most < 50 * 8 * count
@@ -83,15 +83,17 @@ def test_the_thresholds_are_those_of_the_poisson_law() -> None:
     for mean in (Fraction(1, 7), Fraction(5, 2), Fraction(40)):
         terms = [mean**k / math.factorial(k) for k in range(400)]
         whole = sum(terms)
-        for k, (low, high) in enumerate(islice(skellam.poisson_law(mean)(128), 60)):
+        for k, (low, high) in enumerate(islice(skellam.poisson_distribution(mean)(128), 60)):
             true = sum(terms[: k + 1]) / whole
             assert Fraction(low - 1, 2**128) <= true <= Fraction(high + 1, 2**128)
             assert high - low < 2**28
 
 
 def test_a_long_table_is_certain_in_every_floor() -> None:
-    mean = Fraction(skellam.LARGEST_MEAN)
-    floors = np.array(certified_floors(skellam.poisson_law(mean)), dtype=np.float64) / 2.0**64
+    mean = Fraction(skellam.MAX_MEAN)
+    floors = (
+        np.array(certified_floors(skellam.poisson_distribution(mean)), dtype=np.float64) / 2.0**64
+    )
     true = stats.poisson(float(mean)).cdf(np.arange(floors.size))
     assert np.abs(floors - true).max() < 1e-9
     assert (np.diff(floors) >= 0).all()
@@ -99,7 +101,7 @@ def test_a_long_table_is_certain_in_every_floor() -> None:
 
 def test_noise_that_cannot_be_drawn_is_refused() -> None:
     with pytest.raises(Refused, match="noise-out-of-range"):
-        skellam.sample(skellam.MOST_VARIANCE + 1, 1, SeededDice(5))
+        skellam.sample(skellam.MAX_VARIANCE + 1, 1, SeededDice(5))
     with pytest.raises(Refused, match="noise-out-of-range"):
         skellam.variance_for(10**6, 10**12, Fraction(1, 100), Fraction(1, 10**9))
     with pytest.raises(Bug):
@@ -153,7 +155,7 @@ def test_a_delta_that_is_no_chance_is_a_bug(delta: int) -> None:
 def test_a_failure_takes_the_delta_that_is_left_for_it_and_wastes_little(
     epsilon: Fraction, delta: Fraction
 ) -> None:
-    whole = delta / failure_within(epsilon, delta)
+    whole = delta / failure_budget(epsilon, delta)
     assert 1 + math.exp(epsilon) <= whole * (1 + Fraction(1, 10**12))
     assert whole <= 4 * Fraction(4) ** math.floor(epsilon)
 
@@ -183,7 +185,7 @@ def test_the_variance_for_a_price_is_the_least(rounds: int) -> None:
 def test_noise_reaches_its_bound_as_rarely_as_is_said(
     variance: Fraction, failure: Fraction
 ) -> None:
-    far = skellam.reach(variance, failure)
+    far = skellam.noise_bound(variance, failure)
     law = stats.skellam(float(variance) / 2, float(variance) / 2)
     assert 2 * law.sf(far - 1) <= float(failure)
     assert 2 * law.sf(far // 2 - 1) > float(failure)

@@ -8,7 +8,7 @@ from itertools import combinations, permutations
 import numpy as np
 import pytest
 
-from sfumato.dp.mechanisms.spanning_tree import choose_tree, choose_worst
+from sfumato.dp.mechanisms.spanning_tree import choose_highest_utility, choose_tree
 from support.choice_laws import CHOOSING_ALARM, law_p_value, softmax
 from support.seeded_dice import SeededDice
 
@@ -66,5 +66,5 @@ def test_a_tree_joins_everything_with_no_ring() -> None:
 
 def test_the_worst_is_likelier() -> None:
     dice = SeededDice(3)
-    found = [choose_worst(np.array([0, 9]), Fraction(1), dice) for _ in range(200)]
+    found = [choose_highest_utility(np.array([0, 9]), Fraction(1), dice) for _ in range(200)]
     assert np.mean(found) > 0.95

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from sfumato.dp.refusal import Bug
 from sfumato.dp.sampling.exponential_powers import (
-    MOST_OFF,
+    MAX_ERROR,
     fine_powers,
     high_word,
     lower_powers,
@@ -42,13 +42,13 @@ def some_gaps(rate: Fraction) -> list[int]:
 def test_powers_are_never_too_high_and_less_than_the_margin_too_low(rate: Fraction) -> None:
     gaps = some_gaps(rate)
     for gap, low in zip(gaps, lower_powers(rate, np.array(gaps, dtype=np.uint64)), strict=True):
-        assert int(low) <= weight(rate * gap) * 2**63 < int(low) + MOST_OFF
+        assert int(low) <= weight(rate * gap) * 2**63 < int(low) + MAX_ERROR
 
 
 @pytest.mark.parametrize("rate", RATES)
 def test_what_is_farther_than_the_last_gap_counts_as_nothing(rate: Fraction) -> None:
     last = powers_of(rate).last
-    assert weight(rate * (last + 1)) < Fraction(MOST_OFF, 2**63)
+    assert weight(rate * (last + 1)) < Fraction(MAX_ERROR, 2**63)
     gaps = np.array([last + 1, 2**63, 2**64 - 1], dtype=np.uint64)
     assert lower_powers(rate, gaps).tolist() == [0, 0, 0]
 

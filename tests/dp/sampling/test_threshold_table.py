@@ -18,10 +18,10 @@ from sfumato.dp.sampling.certified_arithmetic import Interval, Uniform
 from sfumato.dp.sampling.geometric import digit_law, geometric_law
 from sfumato.dp.sampling.threshold_table import (
     MAX_OUTCOME,
-    Law,
+    Distribution,
     Table,
     draw_from,
-    resolve,
+    resolve_tie,
     table_of,
 )
 from support.noise_probabilities import decimal_exp, gaussian_masses
@@ -45,7 +45,7 @@ def laplace_floor(scale: Fraction, k: int) -> Decimal:
 )
 def test_every_floor_of_a_table_is_that_of_the_exact_probability(
     scale: Fraction,
-    law: Callable[[Fraction], Law],
+    law: Callable[[Fraction], Distribution],
     threshold: Callable[[Fraction, int], Decimal],
 ) -> None:
     floors = table_of(law(scale)).floors.tolist()
@@ -93,7 +93,7 @@ def test_every_floor_of_a_gaussian_table_is_that_of_the_exact_probability(
 
 
 @pytest.mark.parametrize("law", [geometric_law(Fraction(10)), magnitude_law(Fraction(100))])
-def test_a_table_ends_where_64_bits_cannot_tell_the_rest_from_one(law: Law) -> None:
+def test_a_table_ends_where_64_bits_cannot_tell_the_rest_from_one(law: Distribution) -> None:
     floors = table_of(law).floors.tolist()
     assert floors[-1] == TOP
     assert floors[-2] < TOP
@@ -140,7 +140,7 @@ LAWS = [
 
 @pytest.mark.parametrize("law", LAWS)
 @pytest.mark.parametrize("bits", [128, 256, 512])
-def test_a_tie_is_decided_by_the_bits_that_follow(law: Law, bits: int) -> None:
+def test_a_tie_is_decided_by_the_bits_that_follow(law: Distribution, bits: int) -> None:
     table = table_of(law)
     for k, (low, _) in islice(enumerate(law(bits + 128)), 12):
         threshold = low >> 128  # the first bits of the threshold, exactly
@@ -149,7 +149,7 @@ def test_a_tie_is_decided_by_the_bits_that_follow(law: Law, bits: int) -> None:
 
 
 @pytest.mark.parametrize("law", LAWS)
-def test_a_draw_just_beside_a_floor_needs_no_further_bits(law: Law) -> None:
+def test_a_draw_just_beside_a_floor_needs_no_further_bits(law: Distribution) -> None:
     table = table_of(law)
     floors = [floor for floor in table.floors[:12].tolist() if floor < TOP]
     for k, floor in enumerate(floors):
@@ -203,7 +203,7 @@ def test_a_draw_that_would_not_fit_into_64_bits_is_our_own_fault() -> None:
         return repeat((0, 0), MAX_OUTCOME + 2)
 
     with pytest.raises(Bug, match="64 bits"):
-        resolve(endless, 0, Uniform(1, 64), SeededDice(1))
+        resolve_tie(endless, 0, Uniform(1, 64), SeededDice(1))
 
 
 def test_a_table_too_long_for_its_guide_is_our_own_fault() -> None:
@@ -218,7 +218,7 @@ def test_thresholds_enclose_the_exact_probability_at_every_precision(
 ) -> None:
     masses = gaussian_masses(scale, reach=200)
     sums = list(accumulate([masses[0], *(2 * mass for mass in masses[1:])]))
-    laws: list[tuple[Law, Callable[[int], Decimal]]] = [
+    laws: list[tuple[Distribution, Callable[[int], Decimal]]] = [
         (geometric_law(scale), lambda k: geometric_floor(scale, k)),
         (laplace_law(scale), lambda k: laplace_floor(scale, k)),
         (magnitude_law(scale), lambda k: sums[k]),

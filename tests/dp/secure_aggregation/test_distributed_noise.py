@@ -79,7 +79,7 @@ def test_a_person_behind_an_update_needs_about_four_times_the_variance_of_an_upd
 
 def test_the_width_leaves_room_for_all_sites_and_their_noise() -> None:
     made = plan()
-    far = skellam.reach(made.share, made.failure / (6 * 4000))
+    far = skellam.noise_bound(made.share, made.failure / (6 * 4000))
     most = (2 ** (made.bits - 1) - 1) // 6
     assert made.grid.most_each + far <= most
     assert made.grid.most_each + far > (2 ** (made.bits - 2) - 1) // 6

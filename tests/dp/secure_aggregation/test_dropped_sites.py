@@ -17,7 +17,7 @@ from support.seeded_dice import SeededDice
 def resumed(play: Round, name: str, dice: RandomSource) -> Participant:
     """The same site, from what it had kept, as a new process would have it."""
     anew = Participant(name, key_of(name), play.trust, dice, set())
-    anew.resume(play.sites[name].kept())
+    anew.resume(play.sites[name].serialise())
     return anew
 
 
@@ -50,10 +50,10 @@ def test_what_is_kept_after_a_refusal_holds_no_secret() -> None:
     play = Round().up_to("agree")
     site = play.sites["s00"]
     secrets = [site._seed, site._mask_secret, *(x for both in site._held.values() for x in both)]
-    assert all(secret in site.kept() for secret in secrets)
+    assert all(secret in site.serialise() for secret in secrets)
     with pytest.raises(Refused):
         site.agree(b"nonsense")
-    assert not any(secret in site.kept() for secret in secrets)
+    assert not any(secret in site.serialise() for secret in secrets)
     anew = resumed(play, "s00", SeededDice(1))
     with pytest.raises(Refused, match="not at that stage of the round: it is 'over'"):
         anew.agree(play.box["s00"])
@@ -62,11 +62,11 @@ def test_what_is_kept_after_a_refusal_holds_no_secret() -> None:
 def test_a_site_goes_on_only_where_nothing_was_begun() -> None:
     play = Round().up_to("share")
     with pytest.raises(Refused, match="gone on with"):
-        play.sites["s00"].resume(play.sites["s01"].kept())
+        play.sites["s00"].resume(play.sites["s01"].serialise())
 
 
 def test_a_site_of_another_name_cannot_go_on_from_it() -> None:
     play = Round().up_to("share")
     other = Participant("elsewhere", key_of("elsewhere"), play.trust, SeededDice(1), set())
     with pytest.raises(Refused, match="not of the cohort"):
-        other.resume(play.sites["s00"].kept())
+        other.resume(play.sites["s00"].serialise())

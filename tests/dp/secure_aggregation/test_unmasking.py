@@ -19,8 +19,8 @@ from sfumato.dp.refusal import Refused
 from sfumato.dp.secure_aggregation import secret_sharing
 from sfumato.dp.secure_aggregation.masks import (
     add_mask,
+    commitment,
     own_key,
-    promise_of,
     reduced,
     take_mask,
     to_signed,
@@ -95,7 +95,7 @@ def secret(round_: Round, shares: dict[int, bytes], *, is_seed: bool) -> bytes |
 
 def _is_true(round_: Round, found: bytes, *, is_seed: bool) -> bool:
     if is_seed:
-        return promise_of(found, round_.terms.digest) == round_.collector._promises[VICTIM]
+        return commitment(found, round_.terms.digest) == round_.collector._promises[VICTIM]
     public = X25519PrivateKey.from_private_bytes(found).public_key().public_bytes_raw()
     return public == round_.collector._keys[VICTIM]
 

@@ -262,7 +262,7 @@ def test_the_file_alone_tells_no_secret(tmp_path: Path) -> None:
     secrets = [west._seed, west._mask_secret, *(x for both in west._held.values() for x in both)]
     assert len(secrets) == 8
     assert not any(secret in on_disk for secret in secrets)
-    assert player.kept() not in on_disk
+    assert player.serialise() not in on_disk
 
 
 @pytest.mark.parametrize("name", ["other model", "other settings"])

@@ -146,7 +146,7 @@ def test_without_a_delta_it_is_refused() -> None:
 def test_the_width_has_room_for_every_site_at_its_largest_and_its_noise() -> None:
     made = planned(card=a_card(more="limits = { rows = 1000 }"))
     (summand,) = made.summands
-    far = skellam.reach(made.share(summand), made.failure / 4)
+    far = skellam.noise_bound(made.share(summand), made.failure / 4)
     assert (1 << (made.bits - 1)) - 1 >= 4 * (1000 + far)
     assert planned().bits > made.bits
 

@@ -64,7 +64,7 @@ def covered(
 ) -> float:
     """Return in which share of so many surveys the interval holds the truth."""
     coin = KAry.within(3, Fraction(epsilon))
-    chances = coin.by_chance + float(coin.contrast) * np.array(shares)
+    chances = coin.q + float(coin.p_minus_q) * np.array(shares)
     true = shares[places[0]] / (shares[0] + shares[1])
     drawn = np.random.default_rng(5).multinomial(people, chances / chances.sum(), surveys)
 
@@ -125,11 +125,11 @@ def test_liars_who_all_pick_one_slot_move_it_no_further_than_is_said(
     if slots * questions > 1:
         assert moved > after.liars / 8
         scale = 60 if question is NUMBER else 1
-        assert after.liars > scale * 0.01 / float(coin.contrast)
+        assert after.liars > scale * 0.01 / float(coin.p_minus_q)
     said = expected(survey.survey)[0].liars
     scale = 60 if question is NUMBER else 1
     share = min(1, slots * questions * LIARS / REPORTS)
-    assert said == pytest.approx(scale * share / float(coin.contrast), rel=0.01)
+    assert said == pytest.approx(scale * share / float(coin.p_minus_q), rel=0.01)
 
 
 def _first_slot(survey: Published, slots: int, counts: list[int]) -> Estimate:

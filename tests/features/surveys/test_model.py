@@ -12,7 +12,7 @@ import pytest
 
 from sfumato.dp.local.k_ary_response import KAry
 from sfumato.dp.local.likelihood_ratio import epsilon_of
-from sfumato.dp.local.permanent_response import Waves
+from sfumato.dp.local.permanent_response import PermanentResponse
 from sfumato.dp.local.subset_selection import Subset
 from sfumato.dp.refusal import Refused
 from sfumato.features.surveys.ballot import (
@@ -62,7 +62,7 @@ def test_no_promise_is_smaller_than_the_truth() -> None:
         sure = 100 / (1 + exp(-float(yes.epsilon)))
         assert sure <= told["guess"] < 100
         (odds,) = told["questions"]
-        assert odds["told"] >= 100 * coin_of(yes).contrast
+        assert odds["told"] >= 100 * coin_of(yes).p_minus_q
         assert odds["told"] + odds["chance"] == 100
 
 
@@ -150,7 +150,7 @@ def test_dice_cost_no_more_than_the_epsilon_either() -> None:
         sides = sides_of(coin)
         ratio = 1 + Fraction(sides * coin.size, 36 - sides)
         assert float(epsilon_of(ratio)) <= 2
-        assert abs(float(coin.contrast) - sides / 36) < 1e-9
+        assert abs(float(coin.p_minus_q) - sides / 36) < 1e-9
 
 
 @pytest.mark.parametrize("series", ["", "yearly"])
@@ -288,9 +288,8 @@ def test_where_an_answer_is_needed_there_is_no_category_for_none(
     epsilon: int, changed: dict[str, Any]
 ) -> None:
     survey = made(questions=NEEDED, epsilon=epsilon, lifetime=10, **changed)
-    assert [coin.size for coin in survey.coins if isinstance(coin, KAry | Subset | Waves)] == [
-        2, 2, 18,
-    ]  # fmt: skip
+    kinds = KAry | Subset | PermanentResponse
+    assert [coin.size for coin in survey.coins if isinstance(coin, kinds)] == [2, 2, 18]
     assert float(survey.epsilon) <= epsilon
     assert read_survey(survey.survey.shape()) == survey.survey
     found = results(survey, _told(survey, SAID, 400))
@@ -350,8 +349,7 @@ def test_the_error_that_was_announced_is_the_error_that_comes() -> None:
     for _ in range(2000):
         seen = rng.multinomial(
             400,
-            [0.5 * float(coin.contrast) + c for c in coin.by_chance[:2]]
-            + [float(coin.by_chance[2])],
+            [0.5 * float(coin.p_minus_q) + c for c in coin.q[:2]] + [float(coin.q[2])],
         )
         tally = Tally(400, ((tuple(map(int, seen)),),))
         found.append(results(survey, tally)[0].estimates[0].value)
@@ -375,7 +373,7 @@ def test_liars_move_a_share_by_no_more_than_is_said() -> None:
     moved = results(survey, lying)[0].estimates[0].value
     moved -= results(survey, honest)[0].estimates[0].value
     assert moved <= said + 1e-12
-    assert abs(said - 0.01 / float(coin.contrast)) < 1e-12
+    assert abs(said - 0.01 / float(coin.p_minus_q)) < 1e-12
 
 
 def test_the_words_are_those_of_an_hmac_and_hang_on_every_part_of_the_label() -> None:

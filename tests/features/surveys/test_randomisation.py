@@ -17,7 +17,7 @@ from sfumato.dp.local.ballot_split import Sampled
 from sfumato.dp.local.frequency_estimation import variances
 from sfumato.dp.local.k_ary_response import KAry
 from sfumato.dp.local.likelihood_ratio import worst_ratio
-from sfumato.dp.local.permanent_response import Waves
+from sfumato.dp.local.permanent_response import PermanentResponse
 from sfumato.dp.local.piecewise_mechanism import Piecewise
 from sfumato.dp.local.randomiser_choice import best_ballot, best_oracle
 from sfumato.dp.local.subset_selection import Subset
@@ -263,7 +263,7 @@ def test_waves_of_one_device_differ_and_are_all_about_one_lasting_lie() -> None:
     """Who averages all waves of somebody finds what the lasting coins said, true or not."""
     daily = waves(240, SMOKES)
     coin = daily[0].coins[0]
-    assert isinstance(coin, Waves)
+    assert isinstance(coin, PermanentResponse)
     found = []
     for n in range(12):
         secret = bytes([n]) * 32
@@ -279,9 +279,9 @@ def test_waves_of_one_device_differ_and_are_all_about_one_lasting_lie() -> None:
 def test_a_wave_costs_its_fresh_coins_and_all_of_them_the_lasting_ones() -> None:
     """The wave's own ratio is no price that may be added up (permanent_response.proof.md)."""
     (wave,) = waves(1, SMOKES, HOURS)
-    assert all(isinstance(coin, Waves) for coin in wave.coins)
-    ever = [coin.epsilon_ever for coin in wave.coins if isinstance(coin, Waves)]
-    fresh = [coin.momentary.epsilon for coin in wave.coins if isinstance(coin, Waves)]
+    assert all(isinstance(coin, PermanentResponse) for coin in wave.coins)
+    ever = [coin.epsilon_ever for coin in wave.coins if isinstance(coin, PermanentResponse)]
+    fresh = [coin.momentary.epsilon for coin in wave.coins if isinstance(coin, PermanentResponse)]
     assert sum(ever) <= 4
     assert wave.costs == tuple(fresh)
     assert 0.99 < float(wave.epsilon) <= 1

@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from sfumato.dp.anonymity.hierarchy_rules import built
 from sfumato.dp.anonymity.privacy_criteria import Goal
-from sfumato.dp.anonymity.recoded_table import Way, recode_by_class
+from sfumato.dp.anonymity.recoded_table import RecodingSettings, recode_by_class
 from sfumato.lab.attacks import attack
 from sfumato.lab.attacks.k_anonymity import ILLNESSES, ONE, OTHER, Town, drawn_town, possible
 
@@ -15,7 +15,7 @@ from sfumato.lab.attacks.k_anonymity import ILLNESSES, ONE, OTHER, Town, drawn_t
 def plainly(town: Town, goal: Goal) -> NDArray[np.bool_]:
     """Return what each person's secret can be, from the released labels alone."""
     made = {name: built(town.table.columns[name], rule) for name, rule in ONE.items()}
-    released = recode_by_class(town.table, Way(made, goal, ["illness"])).table
+    released = recode_by_class(town.table, RecodingSettings(made, goal, ["illness"])).table
     cells = {n: [released.columns[n].values[c] for c in released.columns[n].codes] for n in made}
     found = np.zeros((town.people, ILLNESSES), bool)
     for person in range(town.people):

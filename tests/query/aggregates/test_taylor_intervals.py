@@ -12,7 +12,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from sfumato.dp.confidence.ratio_of_sums import MOST_SUMMED, edge, is_within
+from sfumato.dp.confidence.ratio_of_sums import MAX_NOISES, edge, is_within
 from sfumato.dp.mechanisms.noise import Noise
 from sfumato.query.aggregates.aggregate import Floats
 from sfumato.query.aggregates.result_ranges import Range
@@ -153,7 +153,7 @@ def test_the_second_order_is_given_away_whatever_the_bends(
     assert np.mean((np.abs(off) > half) & is_said) <= 0.05
 
 
-@pytest.mark.parametrize("count", range(1, MOST_SUMMED + 1))
+@pytest.mark.parametrize("count", range(1, MAX_NOISES + 1))
 @pytest.mark.parametrize("kind", ["laplace", "gaussian"])
 @pytest.mark.parametrize("spread", [1.0, 1.3, 10.0])
 def test_the_quantile_of_a_sum_is_what_is_drawn(

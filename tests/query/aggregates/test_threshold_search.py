@@ -11,10 +11,10 @@ import pytest
 
 from sfumato import Refused
 from sfumato.app.vault import OpenVault
-from sfumato.dp.mechanisms.bounds_search import bin_starts, bins_of, search
+from sfumato.dp.mechanisms.bounds_search import bin_starts, bins_of, search_bounds
 from sfumato.dp.mechanisms.exponential import rate_for
 from sfumato.dp.mechanisms.permute_and_flip import permute_and_flip
-from sfumato.dp.mechanisms.private_choice import BY_CHANCE, PrivateChoice
+from sfumato.dp.mechanisms.private_choice import FALSE_POSITIVE, PrivateChoice
 from sfumato.dp.mechanisms.sparse_vector import first_above, sparse_vector_for_rows
 from sfumato.query.plan import Plan, make_plan
 from sfumato.query.price import price_at
@@ -110,7 +110,9 @@ def test_bounds_are_those_of_the_noisy_search() -> None:
     for seed in range(50):
         dice, expected = SeededDice(seed), []
         for row in counts:
-            one = search(row, epsilon=Fraction(6), rows=3, false_positive=BY_CHANCE, dice=dice)
+            one = search_bounds(
+                row, epsilon=Fraction(6), rows=3, false_positive=FALSE_POSITIVE, dice=dice
+            )
             expected.append([0, 0, 0] if one is None else [1, *one])
         assert made.choose(counts, SeededDice(seed)).tolist() == expected
     assert expected[0] == [1, 2, 32]

@@ -10,7 +10,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from sfumato.dp.confidence.ratio_of_sums import MOST
+from sfumato.dp.confidence.ratio_of_sums import MAX_NUMBERS
 from sfumato.dp.mechanisms.noise import Noise
 from sfumato.dp.refusal import Refused
 from sfumato.query.contribution_bounds import bounds_text
@@ -435,7 +435,7 @@ def quotient_of(count: int) -> tuple[Arithmetic, dict[str, Linear]]:
 
 
 def test_a_quotient_of_more_numbers_than_its_tail_is_known_for_is_made_of_units() -> None:
-    few, many = quotient_of(MOST), quotient_of(MOST + 1)
+    few, many = quotient_of(MAX_NUMBERS), quotient_of(MAX_NUMBERS + 1)
     assert isinstance(linear_form(*few), Ratio)
     assert linear_form(*many) is None
     assert len(list(units_of(*few))) == 1

@@ -48,9 +48,9 @@ _MARGIN: Final = Decimal("1e-9")  # relative safety margin of epsilon_at and rho
 _GRID: Final = 10**12  # epsilon_at rounds up to a multiple of 1e-12
 _LOG_T: Final = (-100.0, 60.0)  # the range of ln t that _best searches
 _HALVINGS: Final = 64
-_LEAST_LOG_DELTA: Final = Decimal(-230)  # a delta below e^-230 is rounded up to e^-230
+_MIN_LOG_DELTA: Final = Decimal(-230)  # a delta below e^-230 is rounded up to e^-230
 _BUCKETS: Final = 100_000  # of a privacy-loss distribution, over the plain sum of epsilons
-_MOST_EPSILON: Final = 500  # of one release; above about 700 exp() overflows a float
+_MAX_EPSILON: Final = 500  # of one release; above about 700 exp() overflows a float
 
 Number = TypeVar("Number", float, Decimal)
 
@@ -64,7 +64,7 @@ def delta_at(rho: Fraction, epsilon: Fraction) -> Fraction:
     with localcontext(_EXACT):
         t = _best(lambda t: _slope(t, r, e))
         exponent = t * (1 + t) * _decimal(rho) - t * _decimal(epsilon) - _kappa(t)
-        delta = max(exponent, _LEAST_LOG_DELTA).exp() * (1 + _DECIMAL_MARGIN)
+        delta = max(exponent, _MIN_LOG_DELTA).exp() * (1 + _DECIMAL_MARGIN)
     return min(Fraction(delta), Fraction(1))
 
 
@@ -136,7 +136,7 @@ def pld_epsilon(events: Iterable[Event], delta: Fraction) -> Fraction:
     pairs = _worst_pairs(batch, delta)
     if not pairs:
         return Fraction(0)
-    if max(epsilon for epsilon, _ in pairs) > _MOST_EPSILON:
+    if max(epsilon for epsilon, _ in pairs) > _MAX_EPSILON:
         raise _too_large_an_epsilon()
     epsilon = _composed(pairs, float(delta))
     if not math.isfinite(epsilon):
@@ -242,6 +242,6 @@ def _too_small_a_delta() -> Refused:
 def _too_large_an_epsilon() -> Refused:
     return Refused(
         "bad-budget",
-        f"A release of more than epsilon {_MOST_EPSILON} has no useful privacy-loss distribution.",
+        f"A release of more than epsilon {_MAX_EPSILON} has no useful privacy-loss distribution.",
         "Add up by epsilon or by rho instead.",
     )

@@ -18,8 +18,10 @@ from typing import Final
 from sfumato.dp.refusal import Bug
 
 Curve = Callable[[int], Fraction]  # maps an integer order >= 2 to a bound of the divergence
-MOST_ORDER: Final = 512  # above this order no amplification is claimed
-FAR: Final = 10_000  # largest (order - 1) * divergence; above it, no amplification is claimed
+MAX_ORDER: Final = 512  # above this order no amplification is claimed
+MAX_SCALED_DIVERGENCE: Final = (
+    10_000  # largest (order - 1) * divergence; above it, no amplification is claimed
+)
 _UP: Final = Context(prec=50, rounding=ROUND_CEILING)
 _MARGIN: Final = Decimal("1e-40")  # because exp and ln round to nearest, not up
 
@@ -37,12 +39,12 @@ def subsampled_renyi(curve: Curve, chance: Fraction) -> Curve:
 
     def bound(order: int) -> Fraction:
         whole = curve(order)
-        if order > MOST_ORDER or chance == 1:
+        if order > MAX_ORDER or chance == 1:
             return whole
         with localcontext(_UP):
             while len(grown) <= order:
                 exponent = (len(grown) - 1) * curve(len(grown))
-                if exponent > FAR:
+                if exponent > MAX_SCALED_DIVERGENCE:
                     return whole
                 grown.append(_decimal(exponent).exp() * (1 + _MARGIN))
             mean = sum(map(mul, weights(chance, order), grown), Decimal(0))
@@ -63,9 +65,9 @@ def weights(chance: Fraction, order: int) -> tuple[Decimal, ...]:
         )
 
 
-def _powers(number: Decimal, most: int) -> list[Decimal]:
+def _powers(number: Decimal, max_power: int) -> list[Decimal]:
     found = [Decimal(1)]
-    for _ in range(most):
+    for _ in range(max_power):
         found.append(found[-1] * number)
     return found
 

@@ -29,11 +29,11 @@ class Cap:
 
 
 @dataclass(frozen=True)
-class Split:
+class DeltaSplit:
     """The shares of a card's delta: first test, zCDP conversion, events of the second test."""
 
     name: str
-    pure: Fraction  # delta_A
+    first_test: Fraction  # delta_A
     conversion: Fraction  # delta_B
     events: Fraction  # delta_C
 
@@ -41,11 +41,11 @@ class Split:
 # The ledger stores the name, so other shares need another name. The first test gets half, because
 # every release with a delta pays there. The conversion needs only a quarter, because rho depends
 # on delta only through ln(1/delta).
-SPLIT: Final = Split("half-quarter-quarter/1", Fraction(1, 2), Fraction(1, 4), Fraction(1, 4))
+SPLIT: Final = DeltaSplit("half-quarter-quarter/1", Fraction(1, 2), Fraction(1, 4), Fraction(1, 4))
 
 
 @dataclass(frozen=True)
-class Left:
+class RemainingBudget:
     """The budget left for each sum, in whole units, and the largest pure epsilon that fits next."""
 
     epsilon: int
@@ -55,7 +55,7 @@ class Left:
     next_epsilon: Fraction
 
 
-def accepts(cap: Cap, spent: PrivacyCost, debt: PrivacyCost) -> bool:
+def fits_under_cap(cap: Cap, spent: PrivacyCost, debt: PrivacyCost) -> bool:
     """Return whether the account can pay: the new sums pass at least one of the two tests."""
     after = spent + debt
     pure = after.epsilon <= cap.epsilon and after.delta <= cap.delta
@@ -64,7 +64,7 @@ def accepts(cap: Cap, spent: PrivacyCost, debt: PrivacyCost) -> bool:
 
 
 @lru_cache(maxsize=1024)
-def cap_of(budget: Budget) -> Cap:
+def cap_from_budget(budget: Budget) -> Cap:
     """Return the limits of both tests that together guarantee the budget.
 
     The proof is in privacy_filter.proof.md. SPLIT divides the budget's delta, and each share is
@@ -80,7 +80,7 @@ def cap_of(budget: Budget) -> Cap:
     conversion = budget.delta * SPLIT.conversion
     return Cap(
         units_down(budget.epsilon, EPSILON_UNITS),
-        units_down(budget.delta * SPLIT.pure, DELTA_UNITS),
+        units_down(budget.delta * SPLIT.first_test, DELTA_UNITS),
         units_down(rho_within(budget.epsilon, conversion), RHO_UNITS),
         units_down(budget.delta * SPLIT.events, DELTA_UNITS),
     )
@@ -93,13 +93,13 @@ def is_raised(before: Cap, after: Cap) -> bool:
 
 
 def largest_next_epsilon(cap: Cap, spent: PrivacyCost) -> Fraction:
-    """Return the largest pure epsilon that `accepts` allows next; 0 if none."""
+    """Return the largest pure epsilon that `fits_under_cap` allows next; 0 if none."""
     return Fraction(largest_next_units(cap, spent), EPSILON_UNITS)
 
 
 @lru_cache(maxsize=1024)  # several accounts of one charge often have the same cap and sums
 def largest_next_units(cap: Cap, spent: PrivacyCost) -> int:
-    """Return the largest pure epsilon that `accepts` allows next, in whole units; 0 if none."""
+    """Return the largest pure epsilon that fits under the cap next, in whole units; 0 if none."""
     by_sum = cap.epsilon - spent.epsilon
     # the largest epsilon with epsilon^2 / 2 <= the rho left, converted between the two units
     by_rho = math.isqrt(2 * max(cap.rho - spent.rho, 0) * EPSILON_UNITS**2 // RHO_UNITS)
@@ -107,9 +107,9 @@ def largest_next_units(cap: Cap, spent: PrivacyCost) -> int:
     return max(fitting, default=0)
 
 
-def left(cap: Cap, spent: PrivacyCost) -> Left:
+def remaining_budget(cap: Cap, spent: PrivacyCost) -> RemainingBudget:
     """Return the budget left under both tests; no number is negative."""
-    return Left(
+    return RemainingBudget(
         max(cap.epsilon - spent.epsilon, 0),
         max(cap.delta - spent.delta, 0),
         max(cap.rho - spent.rho, 0),
@@ -121,7 +121,7 @@ def left(cap: Cap, spent: PrivacyCost) -> Left:
 def _takes_pure(cap: Cap, spent: PrivacyCost, units: int) -> bool:
     if units <= 0:
         return False
-    return accepts(cap, spent, _pure_debt(units))
+    return fits_under_cap(cap, spent, _pure_debt(units))
 
 
 def _pure_debt(units: int) -> PrivacyCost:

@@ -38,7 +38,7 @@ def epsilon_at(curve: Callable[[int], Fraction], delta: Fraction) -> Fraction:
     return max(Fraction(math.ceil(raised * _GRID), _GRID), Fraction(0))
 
 
-def failure_within(epsilon: Fraction, delta: Fraction) -> Fraction:
+def failure_budget(epsilon: Fraction, delta: Fraction) -> Fraction:
     """Return the failure probability that costs at most this delta at this epsilon.
 
     A failure of probability f, on the data and on its neighbour, adds f(1 + e**epsilon) to delta.
@@ -47,7 +47,7 @@ def failure_within(epsilon: Fraction, delta: Fraction) -> Fraction:
     return delta / (1 << 2 * math.ceil(epsilon))
 
 
-def epsilon_beside(
+def epsilon_with_failures(
     curve: Callable[[int], Fraction], delta: Fraction, failure: Fraction, parts: int = 1
 ) -> Fraction | None:
     """Return the epsilon at delta of a release that also fails with probability `failure`.

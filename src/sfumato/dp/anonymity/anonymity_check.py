@@ -55,10 +55,10 @@ class Check:
         found = [numbers[measure] for numbers in self.sensitive.values()]
         if not found:
             return math.nan
-        return min(found) if measure in LEAST else max(found)
+        return min(found) if measure in SMALLER_IS_WORSE else max(found)
 
 
-LEAST: Final = ("l", "entropy_l")  # measures for which a smaller value is worse
+SMALLER_IS_WORSE: Final = ("l", "entropy_l")  # measures for which a smaller value is worse
 
 
 def check(

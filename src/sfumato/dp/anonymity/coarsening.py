@@ -15,11 +15,11 @@ from sfumato.dp.anonymity.coded_table import Codes, Floats, Value, bound_text, i
 from sfumato.dp.refusal import Refused
 
 KEY_BYTES: Final = 32
-MOST_TOGETHER: Final = 50_000  # rows; the time is quadratic
+MAX_ROWS: Final = 50_000  # rows; the time is quadratic
 SHOWN_LETTERS: Final = 16  # hex digits, 64 bits: a collision among 1e9 people has probability 3 %
 
 
-def cut_ends(values: Sequence[Value], low: float, high: float) -> list[Value]:
+def top_and_bottom_code(values: Sequence[Value], low: float, high: float) -> list[Value]:
     """Bottom-code and top-code numbers: below `low` becomes `<low`, above `high` `>high`."""
     if not (low <= high and low < math.inf and high > -math.inf):
         raise Refused("bad-request", "The lower end is above the upper.", "Give low, then high.")
@@ -34,7 +34,7 @@ def rounded(values: Sequence[Value], step: float) -> list[Value]:
     return [_nearest(value, exact) if is_number(value) else value for value in values]
 
 
-def averaged(values: Sequence[Value], k: int) -> list[Value]:
+def microaggregate(values: Sequence[Value], k: int) -> list[Value]:
     """Microaggregate one column: replace each number by the mean of its group of k similar numbers.
 
     The numbers are sorted and cut into groups of k; the last group has up to 2k - 1. Missing values
@@ -52,7 +52,7 @@ def averaged(values: Sequence[Value], k: int) -> list[Value]:
     return made
 
 
-def averaged_together(columns: Sequence[Sequence[Value]], k: int) -> list[list[Value]]:
+def microaggregate_rows(columns: Sequence[Sequence[Value]], k: int) -> list[list[Value]]:
     """Microaggregate several columns together: rows get the means of their group of k or more."""
     if not all(is_number(value) for column in columns for value in column):
         raise Refused(
@@ -60,14 +60,14 @@ def averaged_together(columns: Sequence[Sequence[Value]], k: int) -> list[list[V
             "Columns are averaged together only where every row has a number in each.",
             "Average each by itself, or leave out what has gaps.",
         )
-    if len(columns[0]) > MOST_TOGETHER:
+    if len(columns[0]) > MAX_ROWS:
         raise Refused(
             "bad-request",
-            f"At most {MOST_TOGETHER:,} rows are averaged together: each is held against each.",
+            f"At most {MAX_ROWS:,} rows are averaged together: each is held against each.",
             "Average each column by itself, or recode with --method mondrian.",
         )
     numbers = np.array([[float(value) for value in column] for column in columns])  # type: ignore[arg-type]  # numbers
-    group = near_rows(numbers.T, k)
+    group = mdav_groups(numbers.T, k)
     return [_group_means(column, group) for column in numbers]
 
 
@@ -79,7 +79,7 @@ def _group_means(column: Floats, group: Codes) -> list[Value]:
     return [means[one] for one in group.tolist()]
 
 
-def near_rows(rows: Floats, k: int) -> Codes:
+def mdav_groups(rows: Floats, k: int) -> Codes:
     """Group rows that are close in all columns, k or more in a group, by MDAV.
 
     MDAV (Domingo-Ferrer 2005) repeats two steps until fewer than 2k rows are left. First, the row

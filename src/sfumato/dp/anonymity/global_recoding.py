@@ -105,7 +105,7 @@ class Kinds:
 
 
 @dataclass(frozen=True)
-class Look:
+class NodeEvaluation:
     """The evaluation of a node: the equivalence classes of the rows, and their contents.
 
     `alike` groups rows that are equal in class and sensitive values.
@@ -134,7 +134,7 @@ def packed_rows(task: Task) -> PackedRows:
     """Pack the distinct rows of a task."""
     tuples = task.tuples
     packs, numbers = [], []
-    for axes in _together([len(h.domain) for h in task.hierarchies], min(_WIDE, tuples.rows)):
+    for axes in _packs([len(h.domain) for h in task.hierarchies], min(_WIDE, tuples.rows)):
         pack = Pack(axes, tuple(task.hierarchies[axis] for axis in axes))
         columns = [(tuples.places[axis], len(task.hierarchies[axis].domain)) for axis in axes]
         packs.append(pack)
@@ -144,19 +144,19 @@ def packed_rows(task: Task) -> PackedRows:
     return PackedRows(tuple(packs), tuple(numbers), codes, secret, tuples.weights)
 
 
-def look_at(rows: PackedRows, node: Node) -> Look:
+def evaluate(rows: PackedRows, node: Node) -> NodeEvaluation:
     """Compute the equivalence classes of the rows at a node, and their sensitive contents."""
     classes = alike = _kinds(*_key(rows, node), rows.weights)
     contents = []
     for column, codes in zip(rows.columns, rows.secrets, strict=True):
-        pairs = _beside(classes, column, codes, rows.weights)
+        pairs = _refined(classes, column, codes, rows.weights)
         contents.append(_contents(classes, pairs, column))
         more = len(contents) > 1
-        alike = _beside(alike, column, codes, rows.weights) if more else pairs
-    return Look(rows, classes, tuple(contents), alike)
+        alike = _refined(alike, column, codes, rows.weights) if more else pairs
+    return NodeEvaluation(rows, classes, tuple(contents), alike)
 
 
-def _together(domains: Sequence[int], most: int) -> list[tuple[int, ...]]:
+def _packs(domains: Sequence[int], most: int) -> list[tuple[int, ...]]:
     """Group adjacent columns into packs of at most `most` distinct integers, or of one column."""
     packs: list[tuple[int, ...]] = []
     size = 0
@@ -183,7 +183,7 @@ def _key(rows: PackedRows, node: Node) -> tuple[Codes, int]:
     return key, span
 
 
-def _beside(kinds: Kinds, column: Column, codes: Codes, weights: Codes) -> Kinds:
+def _refined(kinds: Kinds, column: Column, codes: Codes, weights: Codes) -> Kinds:
     """Split each group by the values of a sensitive column."""
     values = max(1, len(column.values))
     return _kinds(kinds.key * values + codes, kinds.span * values, weights)
@@ -209,10 +209,10 @@ def _kinds(key: Codes, span: int, weights: Codes) -> Kinds:
     return Kinds(key, span, keys, every[keys].astype(np.int64), keys)
 
 
-MOST_NODES = 2_000_000
+MAX_NODES = 2_000_000
 _SMALLER = 0.5  # a rolled-up table is stored if it has at most this share of its source's rows
 _EQUAL = 1e-12  # extra cost of one level, to break ties between nodes of equal loss
-_FEW = 400  # tables with at most this many rows are not rolled up
+_SMALL_TABLE = 400  # tables with at most this many rows are not rolled up
 _RETRIED = 200  # most hopeless nodes that a refusal evaluates to report the nearest one
 _ROLLED = 12  # all rolled-up tables together have at most this many times the distinct rows
 
@@ -260,10 +260,10 @@ def search(task: Task, suppress: float = 0.0) -> Found:
     `suppress` is a share of all rows, from 0 to 1.
     """
     nodes = int(np.prod([float(height) for height in task.heights]))
-    if nodes > MOST_NODES:
+    if nodes > MAX_NODES:
         raise Refused(
             "bad-request",
-            f"The hierarchies make {nodes:,} ways to generalise; at most {MOST_NODES:,} are tried.",
+            f"The hierarchies make {nodes:,} ways to generalise; at most {MAX_NODES:,} are tried.",
             "Leave out some levels or columns, or recode locally.",
         )
     state = _begun(task, int(suppress * task.people + 1e-9))
@@ -391,7 +391,7 @@ def _raised(node: Node, axis: int) -> Node:
 
 
 def _look(state: _Search, node: Node) -> Judged:
-    look = look_at(_smallest_source(state, node), node)
+    look = evaluate(_smallest_source(state, node), node)
 
     def loss(kept: Bits) -> float:
         more = look.rows.loss_of(look.outside(kept), node) / max(1, state.task.people)
@@ -440,11 +440,11 @@ def _smallest_source(state: _Search, node: Node) -> PackedRows:
     return min(rows, key=lambda one: one.rows, default=state.rows)
 
 
-def _keep_rolled_up(state: _Search, node: Node, look: Look) -> None:
+def _keep_rolled_up(state: _Search, node: Node, look: NodeEvaluation) -> None:
     """Store the rolled-up rows of a node, if they are much fewer and the memory limit allows it."""
     rows, made = look.rows.rows, len(look.alike.sizes)
     room = _ROLLED * state.rows.rows - state.rolled_rows
-    if rows <= _FEW or made > min(room, _SMALLER * rows):
+    if rows <= _SMALL_TABLE or made > min(room, _SMALLER * rows):
         return
     state.rolled.append(look.merged)
     state.rolled_rows += made

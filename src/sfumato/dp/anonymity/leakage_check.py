@@ -28,7 +28,7 @@ from sfumato.dp.anonymity.equivalence_classes import key_of
 from sfumato.dp.refusal import Refused
 
 _PAIRS: Final = 3_000_000_000  # limit for the number of cell comparisons
-_LEAST_TRIED: Final = 200  # smallest sample of rows, whatever the size of the other tables
+_MIN_SAMPLE: Final = 200  # smallest sample of rows, whatever the size of the other tables
 _TIE: Final = 1e-6  # distances that differ by less are ties, because of float rounding
 _AT_ONCE: Final = 2_000_000  # distances in memory at a time
 
@@ -191,7 +191,7 @@ def _tried(rows: _Rows, real: _Rows, others: Sequence[_Rows]) -> _Rows:
     Only these rows are sampled; each is compared with every row of the other tables.
     """
     against = max(1, len(real.codes), *(len(other.codes) for other in others))
-    most = max(_LEAST_TRIED, _PAIRS // (against * len(rows.columns)))
+    most = max(_MIN_SAMPLE, _PAIRS // (against * len(rows.columns)))
     if len(rows.codes) <= most:
         return rows
     return rows.at(np.linspace(0, len(rows.codes) - 1, most).astype(np.int64))

@@ -88,7 +88,7 @@ def _halved(task: Task, ids: Codes, open_classes: Bits) -> tuple[Codes, Bits]:
         if not tried.any():
             continue
         half = _upper_half(task, ids, axis_of, tried)
-        good = tried & _both_reach(task, ids, half, count)
+        good = tried & _both_satisfy(task, ids, half, count)
         upper |= half & good[ids]
         done |= good
     _, numbers = np.unique(ids * 2 + upper, return_inverse=True)
@@ -115,7 +115,7 @@ def _upper_half(task: Task, ids: Codes, axis_of: Codes, tried: Bits) -> Bits:
     return upper
 
 
-def _both_reach(task: Task, ids: Codes, upper: Bits, count: int) -> Bits:
+def _both_satisfy(task: Task, ids: Codes, upper: Bits, count: int) -> Bits:
     halves = ids * 2 + upper
     sizes = counted(halves, 2 * count, task.tuples.weights)
     there = sizes > 0

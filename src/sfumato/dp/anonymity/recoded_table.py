@@ -35,7 +35,7 @@ class Recoded:
 
 
 @dataclass(frozen=True)
-class Way:
+class RecodingSettings:
     """Settings of a recoding: hierarchies of the quasi-identifiers, criteria, sensitive columns."""
 
     hierarchies: Mapping[str, Hierarchy]
@@ -43,7 +43,7 @@ class Way:
     sensitive: Sequence[str] = ()
 
 
-def recode_globally(table: Table, way: Way, suppress: float = 0.0) -> Recoded:
+def recode_globally(table: Table, way: RecodingSettings, suppress: float = 0.0) -> Recoded:
     """Recode globally: generalise whole columns, with the smallest possible loss."""
     task = task_of(table, way.hierarchies, way.sensitive, way.goal)
     found = search(task, suppress)
@@ -57,7 +57,7 @@ def recode_globally(table: Table, way: Way, suppress: float = 0.0) -> Recoded:
     )  # fmt: skip
 
 
-def recode_by_class(table: Table, way: Way) -> Recoded:
+def recode_by_class(table: Table, way: RecodingSettings) -> Recoded:
     """Recode locally: generalise each class separately, as little as the search finds."""
     task = task_of(table, way.hierarchies, way.sensitive, way.goal)
     cells = recode_locally(task)
@@ -67,7 +67,7 @@ def recode_by_class(table: Table, way: Way) -> Recoded:
     )
 
 
-def recode_by_halves(table: Table, way: Way) -> Recoded:
+def recode_mondrian(table: Table, way: RecodingSettings) -> Recoded:
     """Recode by Mondrian: split classes at medians; cells become ranges of ordered values."""
     task = task_of(table, way.hierarchies, way.sensitive, way.goal)
     halves = divide(task)

@@ -18,7 +18,7 @@ from sfumato.dp.anonymity.coded_table import Bits, Codes, Floats, Table
 from sfumato.dp.anonymity.equivalence_classes import counted, key_of
 from sfumato.dp.refusal import Refused
 
-MOST_CHOICES = 20_000
+MAX_SUBSETS = 20_000
 
 
 @dataclass(frozen=True)
@@ -30,11 +30,11 @@ class SpecialUniques:
     by_column: dict[str, float]  # share of all scores that comes from sets with the column
 
 
-def special_uniques(table: Table, columns: Sequence[str], most: int = 3) -> SpecialUniques:
-    """Compute SUDA scores of all rows, from sets of at most `most` of these columns."""
+def special_uniques(table: Table, columns: Sequence[str], max_columns: int = 3) -> SpecialUniques:
+    """Compute SUDA scores of all rows, from sets of at most `max_columns` of these columns."""
     named = table.of(columns)
-    most = min(most, len(named))
-    if sum(comb(len(named), size) for size in range(1, most + 1)) > MOST_CHOICES:
+    max_columns = min(max_columns, len(named))
+    if sum(comb(len(named), size) for size in range(1, max_columns + 1)) > MAX_SUBSETS:
         raise Refused(
             "bad-request",
             "That many columns have too many choices.",
@@ -44,12 +44,12 @@ def special_uniques(table: Table, columns: Sequence[str], most: int = 3) -> Spec
     scores, fewest = np.zeros(table.rows), np.zeros(table.rows, np.int64)
     share = np.zeros(len(named))
     alone: dict[tuple[int, ...], Bits] = {}  # only for sets of one size, to save memory
-    for size in range(1, most + 1):
-        weight = _weight(len(named), size, most)
+    for size in range(1, max_columns + 1):
+        weight = _weight(len(named), size, max_columns)
         below, alone = alone, {}
         for choice in combinations(range(len(named)), size):
             is_alone = _alone([small[i] for i in choice], table)
-            if size < most:  # the largest sets are no subset of another
+            if size < max_columns:  # the largest sets are no subset of another
                 alone[choice] = is_alone
             minimal = is_alone.copy()
             for part in combinations(choice, size - 1):
@@ -57,7 +57,7 @@ def special_uniques(table: Table, columns: Sequence[str], most: int = 3) -> Spec
             scores += minimal * weight
             fewest[minimal & (fewest == 0)] = size
             share[list(choice)] += minimal.sum() * weight
-    total = _weight(len(named), 1, most) * len(named)
+    total = _weight(len(named), 1, max_columns) * len(named)
     every = scores.sum()
     by_column = {
         c.name: float(s / every) if every else 0.0 for c, s in zip(named, share, strict=True)
@@ -65,9 +65,9 @@ def special_uniques(table: Table, columns: Sequence[str], most: int = 3) -> Spec
     return SpecialUniques(scores / total if total else scores, fewest, by_column)
 
 
-def _weight(columns: int, size: int, most: int) -> int:
-    """Return a minimal set's score: in how many ordered ways it extends to `most` columns."""
-    return prod(columns - i for i in range(size, most))
+def _weight(columns: int, size: int, max_columns: int) -> int:
+    """Return a minimal set's score: in how many ordered ways it extends to so many columns."""
+    return prod(columns - i for i in range(size, max_columns))
 
 
 def _alone(columns: Sequence[tuple[Codes, int]], table: Table) -> Bits:

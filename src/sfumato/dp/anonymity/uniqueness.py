@@ -19,8 +19,8 @@ from sfumato.dp.anonymity.equivalence_classes import counted
 from sfumato.dp.refusal import Refused
 
 Values = Sequence[str | int | float | bool] | NDArray[np.generic]
-MOST_COLUMNS: Final = 12
-MOST_CHOICES: Final = 4095  # 2**12 - 1: the subsets of 12 columns
+MAX_COLUMNS: Final = 12
+MAX_SUBSETS: Final = 4095  # 2**12 - 1: the subsets of 12 columns
 
 
 @dataclass(frozen=True)
@@ -130,9 +130,9 @@ def _codes(values: NDArray[np.generic]) -> Codes:
 
 def _check(table: Mapping[str, Values], most: int) -> None:
     choices = sum(comb(len(table), size) for size in range(1, min(most, len(table)) + 1))
-    if choices > MOST_CHOICES:
+    if choices > MAX_SUBSETS:
         raise Refused(
             "bad-request",
             f"{len(table)} columns have {choices:,} choices.",
-            f"Name at most {MOST_COLUMNS} columns, or look at smaller choices (--most).",
+            f"Name at most {MAX_COLUMNS} columns, or look at smaller choices (--most).",
         )

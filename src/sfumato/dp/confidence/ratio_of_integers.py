@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
 MISS: Final = 0.05  # for intervals at 95 % confidence
-_MANY: Final = (2, 60)  # search: pieces per step, number of steps; 2**60 exhausts a float
-_FEW: Final = (32, 12)  # the same for few cells, where numpy's call overhead dominates
+_MANY_STEPS: Final = (2, 60)  # search: pieces per step, number of steps; 2**60 exhausts a float
+_FEW_STEPS: Final = (32, 12)  # the same for few cells, where numpy's call overhead dominates
 _FEW_CELLS: Final = 64
 
 
@@ -33,7 +33,7 @@ class Spread:
     bottom: float
     miss: float = MISS
 
-    def reach(self, scale: float, miss: float) -> float:
+    def noise_bound(self, scale: float, miss: float) -> float:
         """Return a distance that one noise exceeds with probability at most `miss`."""
         if self.kind == "laplace":
             return scale * math.log(1 / miss) + 1
@@ -48,8 +48,8 @@ def ratio_interval(
     The confidence is 95 % unless `spread.miss` is smaller. Where the denominator may be zero, the
     interval is the whole range.
     """
-    far_top = spread.reach(spread.top, spread.miss / 2)
-    far_bottom = spread.reach(spread.bottom, spread.miss / 2)
+    far_top = spread.noise_bound(spread.top, spread.miss / 2)
+    far_bottom = spread.noise_bound(spread.bottom, spread.miss / 2)
     known = bottom > far_bottom
     divisor = np.where(known, bottom, far_bottom + 1)
     centre = top / divisor
@@ -64,7 +64,7 @@ def _edges(top: Floats, bottom: Floats, spread: Spread, centre: Floats, width: F
     """Search for both ends of the plausible ratios, from the centre outwards."""
     outside = centre + width
     inside = np.broadcast_to(centre, outside.shape)
-    pieces, times = _FEW if centre.size <= _FEW_CELLS else _MANY
+    pieces, times = _FEW_STEPS if centre.size <= _FEW_CELLS else _MANY_STEPS
     places = np.arange(1.0, pieces).reshape(-1, *(1 for _ in outside.shape))
     for _ in range(times):
         far = outside - inside

@@ -19,16 +19,16 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from sfumato.dp.confidence.weighted_sum_of_draws import within_of
+from sfumato.dp.confidence.weighted_sum_of_draws import margin_of_weighted_sum
 from sfumato.dp.mechanisms.noise import Noise
 
 Floats = NDArray[np.float64]
 Mask = NDArray[np.bool_]
-MOST: Final = 4  # most noisy numbers of a ratio for which the closed form is used
-MOST_SUMMED: Final = 8  # most noises of a sum for which the closed form is accurate enough
+MAX_NUMBERS: Final = 4  # most noisy numbers of a ratio for which the closed form is used
+MAX_NOISES: Final = 8  # most noises of a sum for which the closed form is accurate enough
 # Smallest relative difference between two scales, by the number of scales.
-_APART: Final = (0.0, 0.0, 1e-6, 1e-4, 1e-3, 3e-3, 6e-3, 1e-2, 1.5e-2)
-_LEAST: Final = 1e-9  # smaller scales, relative to the largest, are raised to this
+_MIN_DIFFERENCE: Final = (0.0, 0.0, 1e-6, 1e-4, 1e-3, 3e-3, 6e-3, 1e-2, 1.5e-2)
+_MIN_SCALE: Final = 1e-9  # smaller scales, relative to the largest, are raised to this
 _DOUBLINGS: Final = 40  # of the first width, until a ratio is not plausible
 _HALVINGS: Final = 34  # bisection steps: to 1e-10 of the last width, rounded outwards
 
@@ -47,12 +47,12 @@ class Quotient:
         pairs = zip(self.top, self.bottom, strict=True)
         return [np.asarray(np.abs(t - theta * b)) for t, b in pairs]
 
-    def reach(self, weights: tuple[float, ...], miss: Fraction) -> float:
+    def margin(self, weights: tuple[float, ...], miss: Fraction) -> float:
         """Return the error that a weighted sum exceeds with probability at most `miss`.
 
         One unit of each number is added for the discrete noise.
         """
-        return within_of(weights, self.noises, 1 - miss) + sum(map(abs, weights))
+        return margin_of_weighted_sum(weights, self.noises, 1 - miss) + sum(map(abs, weights))
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,7 @@ def is_known(bottom: Floats, of: Quotient) -> NDArray[np.bool_]:
 def plausible(top: Floats, bottom: Floats, of: Quotient) -> Plausible:
     """Return the plausible ratios in each cell at confidence 1 - of.miss (Fieller's method)."""
     known, sign = is_known(bottom, of), np.where(bottom < 0, -1.0, 1.0)
-    far_top, far_bottom = (of.reach(w, of.miss / 2) for w in (of.top, of.bottom))
+    far_top, far_bottom = (of.margin(w, of.miss / 2) for w in (of.top, of.bottom))
     divisor = np.where(known, np.abs(bottom), far_bottom + 1)
     centre = sign * top / divisor
     width = (far_top + np.abs(centre) * far_bottom) / divisor
@@ -162,7 +162,9 @@ def laplace_tail(distance: Floats, scales: Sequence[Floats]) -> Floats:
     """Return P(|X1 + ... + Xn| > distance), or slightly more, for independent Laplace noise."""
     count = len(scales)
     largest = np.maximum(np.max(scales, axis=0), np.finfo(float).tiny)
-    apart = _moved_apart([np.maximum(s / largest, _LEAST) for s in scales], _APART[count])
+    apart = _separated(
+        [np.maximum(s / largest, _MIN_SCALE) for s in scales], _MIN_DIFFERENCE[count]
+    )
     total = np.zeros(distance.shape)
     for place, scale in enumerate(apart):
         others = [scale**2 - other**2 for p, other in enumerate(apart) if p != place]
@@ -178,7 +180,7 @@ def _sorted(scales: Sequence[Floats]) -> Sequence[Floats]:
     return list(np.sort(np.array(scales), axis=0))
 
 
-def _moved_apart(scales: Sequence[Floats], by: float) -> list[Floats]:
+def _separated(scales: Sequence[Floats], by: float) -> list[Floats]:
     made: list[Floats] = []
     for scale in _sorted(scales):
         made.append(scale if not made else np.maximum(scale, made[-1] * (1 + by)))

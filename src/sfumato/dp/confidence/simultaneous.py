@@ -56,6 +56,6 @@ class SimultaneousNoise(Noise):
         return self.noise
 
 
-def simultaneous(noise: Noise, times: int) -> Noise:
+def bonferroni(noise: Noise, times: int) -> Noise:
     """Wrap a noise so that `times` intervals hold simultaneously at 95 % (Bonferroni)."""
     return noise if times == 1 else SimultaneousNoise(noise.kind, noise.parameter, noise, times)

@@ -15,7 +15,11 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from sfumato.dp.confidence.weighted_sum_of_draws import GIVEN_AWAY, SEVERAL, within_of
+from sfumato.dp.confidence.weighted_sum_of_draws import (
+    CONFIDENCE_SLACK,
+    FEW_DRAWS,
+    margin_of_weighted_sum,
+)
 from sfumato.dp.mechanisms.averaged_noise import AveragedNoise
 from sfumato.dp.mechanisms.noise import CONFIDENCE, Noise
 from sfumato.dp.refusal import Bug
@@ -29,12 +33,7 @@ ONE_BY_ONE: Final = 64  # counts up to this have a margin each; larger ones are 
 SLACK: Final = 1e-9  # bound of the error of floats and of the truncated tails
 
 
-def std_of_several(noise: Noise, count: int) -> float:
-    """Return the standard deviation of the sum of `count` draws."""
-    return noise.std() * math.sqrt(count)
-
-
-def margin_of_several(noise: Noise, count: int) -> int:
+def margin_95_of_sum(noise: Noise, count: int) -> int:
     """Return a t with |sum of `count` draws| <= t at 95 % confidence.
 
     It is the smallest such t, or up to 2 % more for many draws or wide noise. A larger count never
@@ -56,7 +55,7 @@ def _margin(noise: Noise, count: int) -> int:
 
     Noise that is too wide for the grid uses a coarser unit, and the margin is two units larger.
     """
-    deviation = std_of_several(noise, count)
+    deviation = std_of_sum(noise, count)
     unit = 1 << max(0, math.ceil(math.log2(max(deviation, 1.0) / FINEST)))
     law = _folded(_coarser(noise, unit), count)
     within = np.cumsum(law[: SIZE // 2]) * 2 - law[0]
@@ -88,7 +87,7 @@ def _transformed(noise: Noise) -> NDArray[np.complex128]:
 
 Floats = NDArray[np.float64]
 POINTS: Final = 1 << 13  # points of the grid
-REACH: Final = 40  # width of the grid in standard deviations of the sum
+GRID_STDS: Final = 40  # width of the grid in standard deviations of the sum
 NARROW: Final = 1.0  # below this sigma, the characteristic function is a sum over the weights
 
 
@@ -98,14 +97,14 @@ def std_of_sum(noise: Noise, count: int) -> float:
 
 
 @lru_cache(maxsize=1024)
-def within_of_sum(noise: Noise, count: int, confidence: Fraction) -> float:
+def margin_of_sum(noise: Noise, count: int, confidence: Fraction) -> float:
     """Return a t with |sum of `count` draws| <= t at the given confidence."""
     if isinstance(noise, AveragedNoise):
         return _of_means(noise, count, confidence)
     if count == 1:
         return noise.within(confidence)
-    if count <= SEVERAL:
-        return within_of((1.0,) * count, (noise,) * count, confidence)
+    if count <= FEW_DRAWS:
+        return margin_of_weighted_sum((1.0,) * count, (noise,) * count, confidence)
     return _of_many(noise, count, confidence)
 
 
@@ -113,15 +112,15 @@ def _of_means(noise: AveragedNoise, count: int, confidence: Fraction) -> float:
     """Return the margin of a sum of averaged noises: a union bound over the draws of the mean."""
     miss = (1 - confidence) / len(noise.draws)
     pairs = zip(noise.weights(), noise.draws, strict=True)
-    return sum(abs(w) * within_of_sum(draw, count, 1 - miss) for w, draw in pairs)
+    return sum(abs(w) * margin_of_sum(draw, count, 1 - miss) for w, draw in pairs)
 
 
 def _of_many(noise: Noise, count: int, confidence: Fraction) -> float:
-    cell = max(1, math.floor(REACH * std_of_sum(noise, count) / POINTS))
+    cell = max(1, math.floor(GRID_STDS * std_of_sum(noise, count) / POINTS))
     angles = 2 * math.pi * np.fft.fftfreq(POINTS) / cell
     law = np.maximum(np.fft.ifft(_characteristic(noise, angles) ** count).real, 0.0)
     inside = law[0] + 2 * np.concatenate([[0.0], np.cumsum(law[1 : POINTS // 2])])
-    enough = np.flatnonzero(inside >= float(confidence) + GIVEN_AWAY)
+    enough = np.flatnonzero(inside >= float(confidence) + CONFIDENCE_SLACK)
     if not enough.size:
         raise Bug("the grid of a sum's noise does not reach that far")
     return float((enough[0] + (cell > 1)) * cell)

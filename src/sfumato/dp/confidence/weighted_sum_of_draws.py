@@ -21,35 +21,39 @@ from sfumato.dp.mechanisms.noise import Noise
 Floats = NDArray[np.float64]
 FINE: Final = 1000  # grid cells per standard deviation
 COARSEST: Final = 100  # grid cells per standard deviation for a sum of very many draws
-SEVERAL: Final = 8  # up to this many draws the grid has FINE cells
-FAR: Final = 15  # standard deviations from the centre of the grid to each end
-LEAST: Final = 1e-150  # a standard deviation below this counts as zero
-GIVEN_AWAY: Final = 1e-6  # added to the confidence; more than floats and a finite grid can lose
+FEW_DRAWS: Final = 8  # up to this many draws the grid has FINE cells
+GRID_STDS: Final = 15  # standard deviations from the centre of the grid to each end
+MIN_STD: Final = 1e-150  # a standard deviation below this counts as zero
+CONFIDENCE_SLACK: Final = (
+    1e-6  # added to the confidence; more than floats and a finite grid can lose
+)
 LISTED: Final = 1 << 12  # up to this sigma the Gaussian weights are summed one by one
 
 
-def std_of(weights: Sequence[float], draws: Sequence[Noise]) -> float:
+def std_of_weighted_sum(weights: Sequence[float], draws: Sequence[Noise]) -> float:
     """Return the standard deviation of the weighted sum of independent draws."""
     return math.hypot(*(w * draw.std() for w, draw in zip(weights, draws, strict=True)))
 
 
 @lru_cache(maxsize=1024)
-def within_of(weights: tuple[float, ...], draws: tuple[Noise, ...], confidence: Fraction) -> float:
+def margin_of_weighted_sum(
+    weights: tuple[float, ...], draws: tuple[Noise, ...], confidence: Fraction
+) -> float:
     """Return a t with |weighted sum| <= t at the given confidence.
 
     The t on the grid is increased by the largest error of rounding to the grid.
     """
-    std = std_of(weights, draws)
-    if std < LEAST:
+    std = std_of_weighted_sum(weights, draws)
+    if std < MIN_STD:
         return 0.0
     pairs = [(abs(w), d) for w, d in zip(weights, draws, strict=True) if w * d.std()]
-    cell = std / max(FINE * min(len(pairs), SEVERAL) // len(pairs), COARSEST)
+    cell = std / max(FINE * min(len(pairs), FEW_DRAWS) // len(pairs), COARSEST)
     law = _convolved([_on_grid(w, d, cell, std) for w, d in pairs])
     middle = len(law) // 2
     inside = law[middle] + np.cumsum(
         np.concatenate([[0.0], law[middle + 1 :] + law[:middle][::-1]])
     )
-    enough = np.flatnonzero(inside >= float(confidence) + GIVEN_AWAY)
+    enough = np.flatnonzero(inside >= float(confidence) + CONFIDENCE_SLACK)
     if not enough.size:  # the confidence is too high for the grid: union bound over the draws
         each = 1 - (1 - confidence) / len(pairs)
         return math.fsum(w * draw.within(each) for w, draw in pairs)
@@ -58,7 +62,7 @@ def within_of(weights: tuple[float, ...], draws: tuple[Noise, ...], confidence: 
 
 def _on_grid(weight: float, draw: Noise, cell: float, std: float) -> Floats:
     """Return the probability that the weighted draw rounds to each point of the grid."""
-    far = round(FAR * std / cell)
+    far = round(GRID_STDS * std / cell)
     edges = (np.arange(-far, far + 2) - 0.5) * cell / weight
     return np.diff(_below(draw, np.floor(edges)))
 

@@ -28,8 +28,8 @@ from sfumato.dp.learning.integer_grid import (
     Numbers,
     Weights,
     activate,
+    apply_linear,
     inputs_of,
-    leave,
     norms_of,
     on_back_grid,
     slope_of,
@@ -37,18 +37,18 @@ from sfumato.dp.learning.integer_grid import (
 )
 from sfumato.dp.refusal import Refused
 
-MOST_OUTS: Final = 4096  # inputs of the first linear layer
-MOST_SIDE: Final = 256
-MOST_CONVS: Final = 4
-MOST_CHANNELS: Final = 64
-MOST_KERNEL: Final = 7
-MOST_POOL: Final = 8
-MOST_PLACES: Final = 4096  # positions of a kernel: 2**12 products of 2**37
-MOST_PATCH: Final = 2048  # numbers in a patch, or backpropagated to one number
-MOST_CUT: Final = 1 << 20  # numbers in all patches of one row
-MOST_ADDED: Final = 1 << 16  # positions times rows per batch: 2**16 products of 2**37 are 2**53
-MOST_ENTRIES: Final = 4096  # entries of a table
-MOST_TABLE: Final = 256  # numbers per entry
+MAX_OUTS: Final = 4096  # inputs of the first linear layer
+MAX_SIDE: Final = 256
+MAX_CONVS: Final = 4
+MAX_CHANNELS: Final = 64
+MAX_KERNEL: Final = 7
+MAX_POOL: Final = 8
+MAX_PLACES: Final = 4096  # positions of a kernel: 2**12 products of 2**37
+MAX_PATCH: Final = 2048  # numbers in a patch, or backpropagated to one number
+MAX_CUT: Final = 1 << 20  # numbers in all patches of one row
+MAX_ADDED: Final = 1 << 16  # positions times rows per batch: 2**16 products of 2**37 are 2**53
+MAX_ENTRIES: Final = 4096  # entries of a table
+MAX_TABLE: Final = 256  # numbers per entry
 _CONV_KEYS: Final = ("channels", "kernel", "stride", "padding", "pool")
 
 
@@ -68,7 +68,7 @@ class Conv:
 
 
 @dataclass(frozen=True)
-class Opening:
+class InputLayersSpec:
     """The input layers as a training task declares them; usually there are none."""
 
     image: tuple[int, ...] = ()  # channels, height, width
@@ -89,7 +89,7 @@ class Opening:
         """Return the columns that have embedding tables."""
         return frozenset(name for name, _ in self.embed)
 
-    def front(self, features: Sequence[str], counts: Sequence[int]) -> Front | None:
+    def front(self, features: Sequence[str], counts: Sequence[int]) -> InputLayers | None:
         """Build the input layers for these features; refuse ones that do not fit.
 
         `counts` is the number of values of each feature, from the card.
@@ -102,17 +102,17 @@ class Opening:
             for place, name in enumerate(features)
             if name in wide
         )
-        return _checked(Front(len(features), self.image, self.conv, tables))
+        return _checked(InputLayers(len(features), self.image, self.conv, tables))
 
     def places(self, features: Sequence[str]) -> int:
         """Return the largest number of positions of a kernel; refuse layers that do not fit."""
         if self.columns - set(features):
-            raise bad_front("a column with a table is one of the features")
+            raise bad_input_layers("a column with a table is one of the features")
         front = self.front(features, [2] * len(features))  # 2: the table sizes do not matter here
         return 1 if front is None else front.most_places
 
 
-NOTHING: Final = Opening()
+NO_INPUT_LAYERS: Final = InputLayersSpec()
 
 
 @dataclass(frozen=True)
@@ -170,7 +170,7 @@ class Table:
 
 
 @dataclass(frozen=True)
-class Front:
+class InputLayers:
     """The input layers of a network with known sizes: convolutions and embedding tables."""
 
     features: int
@@ -244,65 +244,65 @@ class Front:
         }
 
 
-def read_front(said: object) -> Front | None:
-    """Read input layers from the JSON of `Front.as_json`; refuse malformed ones."""
+def read_input_layers(said: object) -> InputLayers | None:
+    """Read input layers from the JSON of `InputLayers.as_json`; refuse malformed ones."""
     if said is None:
         return None
     tables = said.get("tables") if isinstance(said, Mapping) else None
     if not isinstance(said, Mapping) or not isinstance(tables, list):
-        raise bad_front("a front is an object of features, image, conv and tables")
+        raise bad_input_layers("a front is an object of features, image, conv and tables")
     if not all(_is_table(one) for one in tables):
-        raise bad_front("tables are places, entries and widths")
+        raise bad_input_layers("tables are places, entries and widths")
     image, conv = _image(said.get("image") or None), _convs(said.get("conv") or None)
-    front = Front(
-        _count(said.get("features"), "features", 1, MOST_OUTS),
+    front = InputLayers(
+        _count(said.get("features"), "features", 1, MAX_OUTS),
         image, conv, tuple(Table(*one) for one in tables),
     )  # fmt: skip
     return _checked(front)
 
 
-def read_opening(shape: Mapping[str, object]) -> Opening:
-    """Read the input layers of a training task's JSON; `Opening.places` checks the sizes."""
+def read_input_layers_spec(shape: Mapping[str, object]) -> InputLayersSpec:
+    """Read a training task's input layers from JSON; `InputLayersSpec.places` checks the sizes."""
     image, conv = _image(shape.get("image")), _convs(shape.get("conv"))
-    return Opening(image, conv, _embed(shape.get("embed")))
+    return InputLayersSpec(image, conv, _embed(shape.get("embed")))
 
 
-def entered(rows: Numbers, front: Front | None) -> Numbers:
+def entered(rows: Numbers, front: InputLayers | None) -> Numbers:
     """Convert features from 0 to 1 to network inputs, with or without input layers."""
     return inputs_of(rows) if front is None else front.entered(rows)
 
 
-def packed(rows: Numbers, front: Front | None) -> Inputs:
+def packed(rows: Numbers, front: InputLayers | None) -> Inputs:
     """Convert features from 0 to 1 to network inputs stored as uint16; each is at most 2**12."""
     return entered(rows, front).astype(np.uint16)
 
 
-def bad_front(why: str) -> Refused:
+def bad_input_layers(why: str) -> Refused:
     """Build the refusal of input layers that are malformed, or too large for exact sums."""
     return Refused(
         "bad-request", f"The lesson's layers are malformed: {why}.", "See docs/sites.md on them."
     )
 
 
-def _checked(front: Front) -> Front:
+def _checked(front: InputLayers) -> InputLayers:
     """Return the input layers unchanged if all their sums stay below 2**53, or refuse."""
     if bool(front.image) != bool(front.convs):
-        raise bad_front("convolutions are over an image, and an image is for convolutions")
+        raise bad_input_layers("convolutions are over an image, and an image is for convolutions")
     pixels = int(np.prod(front.image)) if front.image else 0
     if pixels > front.features or any(one.place < pixels for one in front.tables):
-        raise bad_front("an image is the first of the features, and none of it has a table")
+        raise bad_input_layers("an image is the first of the features, and none of it has a table")
     cut, enters = 0, front.image
     for conv in front.convs:
         stage = Stage(conv, enters)
         _check_stage(stage)
         cut, enters = cut + stage.places * stage.patch, stage.leaves
-    if cut > MOST_CUT:
-        raise bad_front(f"under all kernels lie at most {MOST_CUT:,} numbers of a row")
+    if cut > MAX_CUT:
+        raise bad_input_layers(f"under all kernels lie at most {MAX_CUT:,} numbers of a row")
     for table in front.tables:
         _check_table(table, front.features)
-    if front.outs > MOST_OUTS:
-        raise bad_front(
-            f"{front.outs:,} numbers go into the first linear layer, {MOST_OUTS:,} are the most"
+    if front.outs > MAX_OUTS:
+        raise bad_input_layers(
+            f"{front.outs:,} numbers go into the first linear layer, {MAX_OUTS:,} are the most"
         )
     return front
 
@@ -311,19 +311,19 @@ def _check_stage(stage: Stage) -> None:
     conv = stage.conv
     padded = min(stage.enters[1:]) + 2 * conv.padding
     if padded < conv.kernel or min(stage.leaves) < 1:
-        raise bad_front("a kernel, and what is pooled, fit into the picture")
-    if stage.places > MOST_PLACES:
-        raise bad_front(f"a kernel is laid at {MOST_PLACES:,} places at most")
-    if max(stage.patch, conv.channels * conv.kernel**2) > MOST_PATCH:
-        raise bad_front(f"channels times the kernel's square are at most {MOST_PATCH:,}")
+        raise bad_input_layers("a kernel, and what is pooled, fit into the picture")
+    if stage.places > MAX_PLACES:
+        raise bad_input_layers(f"a kernel is laid at {MAX_PLACES:,} places at most")
+    if max(stage.patch, conv.channels * conv.kernel**2) > MAX_PATCH:
+        raise bad_input_layers(f"channels times the kernel's square are at most {MAX_PATCH:,}")
 
 
 def _check_table(table: Table, features: int) -> None:
-    if not 0 <= table.place < features or not 1 <= table.width <= MOST_TABLE:
-        raise bad_front(f"a table's entries have 1 to {MOST_TABLE} numbers")
-    if not 2 <= table.entries <= MOST_ENTRIES:
-        raise bad_front(
-            f"a column with a table has 2 to {MOST_ENTRIES:,} values by its card, and not "
+    if not 0 <= table.place < features or not 1 <= table.width <= MAX_TABLE:
+        raise bad_input_layers(f"a table's entries have 1 to {MAX_TABLE} numbers")
+    if not 2 <= table.entries <= MAX_ENTRIES:
+        raise bad_input_layers(
+            f"a column with a table has 2 to {MAX_ENTRIES:,} values by its card, and not "
             f"{table.entries:,}"
         )
 
@@ -332,31 +332,31 @@ def _image(found: object) -> tuple[int, ...]:
     if found is None:
         return ()
     if not isinstance(found, list) or len(found) != 3:
-        raise bad_front("an image is channels, height and width")
+        raise bad_input_layers("an image is channels, height and width")
     return (
-        _count(found[0], "an image's channels", 1, MOST_CHANNELS),
-        *(_count(side, "an image's side", 1, MOST_SIDE) for side in found[1:]),
+        _count(found[0], "an image's channels", 1, MAX_CHANNELS),
+        *(_count(side, "an image's side", 1, MAX_SIDE) for side in found[1:]),
     )
 
 
 def _convs(found: object) -> tuple[Conv, ...]:
     if found is None:
         return ()
-    if not isinstance(found, list) or not 1 <= len(found) <= MOST_CONVS:
-        raise bad_front(f"conv is a list of 1 to {MOST_CONVS} convolutions")
+    if not isinstance(found, list) or not 1 <= len(found) <= MAX_CONVS:
+        raise bad_input_layers(f"conv is a list of 1 to {MAX_CONVS} convolutions")
     return tuple(_conv(one) for one in found)
 
 
 def _conv(found: object) -> Conv:
     if not isinstance(found, Mapping) or not set(found) <= set(_CONV_KEYS):
-        raise bad_front(f"a convolution is an object of {', '.join(_CONV_KEYS)}")
-    kernel = _count(found.get("kernel"), "a kernel", 1, MOST_KERNEL)
+        raise bad_input_layers(f"a convolution is an object of {', '.join(_CONV_KEYS)}")
+    kernel = _count(found.get("kernel"), "a kernel", 1, MAX_KERNEL)
     return Conv(
-        channels=_count(found.get("channels"), "channels", 1, MOST_CHANNELS),
+        channels=_count(found.get("channels"), "channels", 1, MAX_CHANNELS),
         kernel=kernel,
-        stride=_count(found.get("stride", 1), "a stride", 1, MOST_KERNEL),
+        stride=_count(found.get("stride", 1), "a stride", 1, MAX_KERNEL),
         padding=_count(found.get("padding", 0), "a padding", 0, kernel - 1),
-        pool=_count(found.get("pool", 1), "pool", 1, MOST_POOL),
+        pool=_count(found.get("pool", 1), "pool", 1, MAX_POOL),
     )
 
 
@@ -364,9 +364,9 @@ def _embed(found: object) -> tuple[tuple[str, int], ...]:
     if found is None:
         return ()
     if not isinstance(found, Mapping) or not found:
-        raise bad_front("embed is an object of columns and how many numbers an entry has")
+        raise bad_input_layers("embed is an object of columns and how many numbers an entry has")
     return tuple(
-        sorted((str(name), _count(one, "an entry", 1, MOST_TABLE)) for name, one in found.items())
+        sorted((str(name), _count(one, "an entry", 1, MAX_TABLE)) for name, one in found.items())
     )
 
 
@@ -376,7 +376,7 @@ def _is_table(found: object) -> bool:
 
 def _count(found: object, name: str, least: int, most: int) -> int:
     if isinstance(found, bool) or not isinstance(found, int) or not least <= found <= most:
-        raise bad_front(f"{name} is a whole number from {least} to {most:,}")
+        raise bad_input_layers(f"{name} is a whole number from {least} to {most:,}")
     return found
 
 
@@ -392,7 +392,7 @@ def _count(found: object, name: str, least: int, most: int) -> int:
 class Passed:
     """The forward state of the input layers, for rows or for people x rows."""
 
-    front: Front
+    front: InputLayers
     patches: list[Numbers]  # per convolution: rows x positions x patch
     after: list[Numbers]  # per convolution, output before pooling: rows x height x width x channels
     entries: list[NDArray[np.intp]]  # per table: the selected entry
@@ -424,7 +424,7 @@ class Passed:
             if number:
                 under = _in_a_row(found[-1]) @ weights[number][0]
                 under *= 2.0**-WEIGHT_BITS
-                back = laid_down(under.reshape(*lead, stage.places, stage.patch), stage)
+                back = col2im(under.reshape(*lead, stage.places, stage.patch), stage)
         return found[::-1]
 
 
@@ -479,7 +479,7 @@ class Backs:
         return [_added_by_entry(table, entries, back) for table, entries, back in tables]
 
 
-def passed(front: Front, weights: Weights, entered: Numbers, activation: str) -> Passed:
+def passed(front: InputLayers, weights: Weights, entered: Numbers, activation: str) -> Passed:
     """Run the forward pass of the input layers, on the input grid."""
     lead = entered.shape[:-1]
     patches, after = list[Numbers](), list[Numbers]()
@@ -489,7 +489,7 @@ def passed(front: Front, weights: Weights, entered: Numbers, activation: str) ->
         value = np.moveaxis(pixels, -3, -1)
         for stage, (matrix, bias) in zip(front.stages, weights, strict=False):
             patches.append(patches_of(value, stage))
-            found = leave(_in_a_row(patches[-1]), matrix, bias)
+            found = apply_linear(_in_a_row(patches[-1]), matrix, bias)
             activate(activation, found)
             after.append(found.reshape(*lead, *stage.sides, stage.conv.channels))
             value = pooled(after[-1], stage)
@@ -512,7 +512,7 @@ def patches_of(value: Numbers, stage: Stage) -> Numbers:
     )
 
 
-def laid_down(under: Numbers, stage: Stage) -> Numbers:
+def col2im(under: Numbers, stage: Stage) -> Numbers:
     """Backpropagate patches to the image (col2im); values of overlapping patches are added."""
     conv, (channels, height, width) = stage.conv, stage.enters
     lead, (down, across) = under.shape[:-2], stage.sides

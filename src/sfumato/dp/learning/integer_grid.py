@@ -17,8 +17,8 @@ INPUT_BITS: Final = 12  # layer inputs are multiples of 2**-12, up to 2**5
 WEIGHT_BITS: Final = 16  # weights are multiples of 2**-16, up to 2**5
 BACK_BITS: Final = 18  # backpropagated values are multiples of 2**-18, up to 2**2
 SUM_BITS: Final = INPUT_BITS + BACK_BITS  # so gradients are multiples of 2**-30
-FARTHEST: Final = 32.0  # weights and outputs are clamped to this magnitude
-EDGE: Final = 4.0 * 2.0**BACK_BITS  # backpropagated values are clamped to this many units
+MAX_MAGNITUDE: Final = 32.0  # weights and outputs are clamped to this magnitude
+MAX_BACK: Final = 4.0 * 2.0**BACK_BITS  # backpropagated values are clamped to this many units
 _NORM_BITS: Final = 17  # bits of the largest number in a norm: 2**16 squares of 2**34 are < 2**53
 
 
@@ -27,12 +27,12 @@ def inputs_of(rows: Numbers) -> Numbers:
     return np.floor(np.clip(rows, 0.0, 1.0) * 2.0**INPUT_BITS)
 
 
-def cut(numbers: Numbers, bits: int) -> Numbers:
+def to_grid(numbers: Numbers, bits: int) -> Numbers:
     """Clamp numbers to +-2**5 and round them to integers in units of 2**-bits."""
-    return np.asarray(np.rint(np.clip(numbers, -FARTHEST, FARTHEST) * 2.0**bits))
+    return np.asarray(np.rint(np.clip(numbers, -MAX_MAGNITUDE, MAX_MAGNITUDE) * 2.0**bits))
 
 
-def leave(value: Numbers, matrix: Numbers, bias: Numbers) -> Numbers:
+def apply_linear(value: Numbers, matrix: Numbers, bias: Numbers) -> Numbers:
     """Apply a linear layer to integer inputs; the outputs are real numbers."""
     found = np.asarray(value @ np.swapaxes(matrix, -1, -2))  # changed in place below
     found += bias[..., None, :] * 2.0**INPUT_BITS
@@ -45,7 +45,7 @@ def activate(activation: str, value: Numbers) -> None:
     if activation == "tanh":
         np.tanh(value, out=value)
     else:
-        np.clip(value, 0.0, FARTHEST, out=value)
+        np.clip(value, 0.0, MAX_MAGNITUDE, out=value)
     value *= 2.0**INPUT_BITS
     np.floor(value, out=value)
 
@@ -59,7 +59,7 @@ def slope_of(activation: str, after: Numbers) -> Numbers | NDArray[np.bool_]:
 
 def on_back_grid(back: Numbers) -> None:
     """Clamp backpropagated values and truncate them towards zero, in place."""
-    np.clip(back, -EDGE, EDGE, out=back)
+    np.clip(back, -MAX_BACK, MAX_BACK, out=back)
     np.trunc(back, out=back)
 
 

@@ -18,27 +18,27 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from sfumato.dp.learning.input_layers import MOST_ADDED, Backs, Front, Passed, passed
+from sfumato.dp.learning.input_layers import MAX_ADDED, Backs, InputLayers, Passed, passed
 from sfumato.dp.learning.input_layers import entered as entered_in
 from sfumato.dp.learning.input_layers import packed as packed_in
 from sfumato.dp.learning.integer_grid import (
     BACK_BITS,
-    EDGE,
-    FARTHEST,
     INPUT_BITS,
+    MAX_BACK,
+    MAX_MAGNITUDE,
     SUM_BITS,
     WEIGHT_BITS,
     Inputs,
     Numbers,
     Weights,
     activate,
-    cut,
+    apply_linear,
     inputs_of,
-    leave,
     norms_of,
     on_back_grid,
     slope_of,
     squared,
+    to_grid,
 )
 from sfumato.dp.learning.training_task import SQUARES
 from sfumato.dp.refusal import Refused
@@ -135,7 +135,7 @@ class Network:
     widths: tuple[int, ...]
     activation: str
     loss: str
-    front: Front | None = None
+    front: InputLayers | None = None
 
     @property
     def sides(self) -> tuple[tuple[int, int, int], ...]:
@@ -162,7 +162,7 @@ class Network:
             matrix = matrix.reshape(*flat.shape[:-1], rows, columns)
             start += rows * columns
             bias = flat[..., start : start + biases]
-            made.append((cut(matrix, WEIGHT_BITS), cut(bias, WEIGHT_BITS)))
+            made.append((to_grid(matrix, WEIGHT_BITS), to_grid(bias, WEIGHT_BITS)))
             start += biases
         return made
 
@@ -211,7 +211,7 @@ class Network:
         """Return the batch size for which sums stay exact and memory stays within `room`."""
         if self.front is None:
             return AT_ONCE
-        places = MOST_ADDED // self.front.most_places
+        places = MAX_ADDED // self.front.most_places
         return max(1, min(AT_ONCE, places, room // self.front.through))
 
     def _few(self, entered: Numbers) -> Iterator[Numbers]:
@@ -262,10 +262,10 @@ class Network:
         ins, value = [], entered if through is None else through.out
         for place, (matrix, bias) in enumerate(linear):
             ins.append(value)
-            value = leave(value, matrix, bias)
+            value = apply_linear(value, matrix, bias)
             if place < len(linear) - 1:
                 activate(self.activation, value)
-        return ins, np.clip(value, -FARTHEST, FARTHEST, out=value), through
+        return ins, np.clip(value, -MAX_MAGNITUDE, MAX_MAGNITUDE, out=value), through
 
     def _gradients(self, weights: Weights, entered: Numbers, target: Numbers) -> Gradients:
         """Run forward and backward pass; return the inputs and backpropagated values of layers."""
@@ -290,7 +290,7 @@ class Network:
         """Return the derivative of the loss by the network's outputs, in units of 2**-18."""
         if self.loss == SQUARES:
             off = 2 * (said - inputs_of(target[..., None]) * 2.0**-INPUT_BITS)
-            return np.trunc(np.clip(off * 2.0**BACK_BITS, -EDGE, EDGE))
+            return np.trunc(np.clip(off * 2.0**BACK_BITS, -MAX_BACK, MAX_BACK))
         grown = np.floor(np.exp(said - said.max(axis=-1, keepdims=True)) * 2.0**_EXP_BITS)
         share = grown / grown.sum(axis=-1, keepdims=True)  # an exact sum of integers
         wanted = np.arange(said.shape[-1]) == target[..., None]

@@ -9,12 +9,12 @@ from typing import Any, Final
 
 import numpy as np
 
-from sfumato.dp.learning.input_layers import Front, read_front
+from sfumato.dp.learning.input_layers import InputLayers, read_input_layers
 from sfumato.dp.learning.integer_network import Numbers
 from sfumato.dp.refusal import Refused
 
 _LENGTH: Final = 8
-_MOST_HEADER: Final = 1 << 20
+_MAX_HEADER: Final = 1 << 20
 _ALIGNED: Final = 8
 
 
@@ -51,14 +51,14 @@ def read_model(found: bytes) -> tuple[tuple[int, ...], Numbers, dict[str, str]]:
     return model
 
 
-def front_in(says: Mapping[str, str]) -> Front | None:
+def front_in(says: Mapping[str, str]) -> InputLayers | None:
     """Read the input layers from a model's metadata; refuse malformed ones."""
-    return read_front(json.loads(says["front"])) if "front" in says else None
+    return read_input_layers(json.loads(says["front"])) if "front" in says else None
 
 
 def _read(found: bytes) -> tuple[tuple[int, ...], Numbers, dict[str, str]]:
     size = int.from_bytes(found[:_LENGTH], "little")
-    if len(found) < _LENGTH or size > min(_MOST_HEADER, len(found) - _LENGTH):
+    if len(found) < _LENGTH or size > min(_MAX_HEADER, len(found) - _LENGTH):
         raise ValueError
     header = json.loads(found[_LENGTH : _LENGTH + size])
     says = {str(key): str(value) for key, value in header.pop("__metadata__").items()}
@@ -75,7 +75,9 @@ def _read(found: bytes) -> tuple[tuple[int, ...], Numbers, dict[str, str]]:
     return widths, flat, says
 
 
-def _shapes(widths: tuple[int, ...], front: Front | None) -> list[tuple[str, tuple[int, ...]]]:
+def _shapes(
+    widths: tuple[int, ...], front: InputLayers | None
+) -> list[tuple[str, tuple[int, ...]]]:
     """Return tensor names and shapes, as PyTorch names those of a Sequential of layers.
 
     The input layers come first, as `conv.0.weight` and so on, then `embed.0.weight` and so on.

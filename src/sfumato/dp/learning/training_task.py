@@ -13,22 +13,27 @@ from typing import Final
 
 from sfumato.dp.budget import read_number
 from sfumato.dp.json_values import Json
-from sfumato.dp.learning.input_layers import MOST_ADDED, NOTHING, Opening, read_opening
+from sfumato.dp.learning.input_layers import (
+    MAX_ADDED,
+    NO_INPUT_LAYERS,
+    InputLayersSpec,
+    read_input_layers_spec,
+)
 from sfumato.dp.refusal import Refused
 
 CLASSES, SQUARES = "classes", "squares"
 SITE, PERSON = "site", "person"
 ACTIVATIONS: Final = ("relu", "tanh")
-MOST_FEATURES: Final = 4096
-MOST_WIDTH: Final = 1024  # of hidden layers and classes; sums stay exact (integer_network.py)
-MOST_HIDDEN: Final = 8
-MOST_SIZE: Final = 60_000  # parameters of a model, so that it fits in one service message
-MOST_ROUNDS: Final = 10_000
-MOST_LOCAL: Final = 1000
-MOST_CLIP: Final = 4
-LEAST_SAMPLE: Final = Fraction(1, 10**6)
-MOST_OF_ONE: Final = 4096  # rows of one person, if local steps are per person
-MOST_CELLS: Final = 1 << 22  # cells of one such person, which an engine fetches at once
+MAX_FEATURES: Final = 4096
+MAX_WIDTH: Final = 1024  # of hidden layers and classes; sums stay exact (integer_network.py)
+MAX_HIDDEN: Final = 8
+MAX_SIZE: Final = 60_000  # parameters of a model, so that it fits in one service message
+MAX_ROUNDS: Final = 10_000
+MAX_LOCAL: Final = 1000
+MAX_CLIP: Final = 4
+MIN_SAMPLE: Final = Fraction(1, 10**6)
+MAX_OF_ONE: Final = 4096  # rows of one person, if local steps are per person
+MAX_CELLS: Final = 1 << 22  # cells of one such person, which an engine fetches at once
 NAME_DIGITS: Final = 64
 _KEYS: Final = {
     "name", "features", "target", "hidden", "activation", "loss", "rounds", "clip", "local",
@@ -65,7 +70,7 @@ class TrainingTask:
     weights: tuple[tuple[str, Fraction], ...] = ()  # public weight of each site, at most 1
     each: str = SITE  # whose update is clipped as a whole, with local steps
     sample: Fraction = Fraction(1)  # probability that a person is in a round
-    opening: Opening = NOTHING  # the layers before the linear ones
+    opening: InputLayersSpec = NO_INPUT_LAYERS  # the layers before the linear ones
 
     def weight_of(self, site: str) -> Fraction:
         """Return the weight of a site's update; 1 if the task does not name the site."""
@@ -109,8 +114,8 @@ def read_training_task(shape: object) -> TrainingTask:
     if not isinstance(shape, Mapping) or not set(shape) <= _KEYS:
         raise bad_lesson(f"it is an object of {', '.join(sorted(_KEYS))}")
     features, target = _texts(shape.get("features"), "features"), _text(shape.get("target"))
-    if not 1 <= len(features) <= MOST_FEATURES or len(set(features)) < len(features):
-        raise bad_lesson(f"features are 1 to {MOST_FEATURES} columns, each of them once")
+    if not 1 <= len(features) <= MAX_FEATURES or len(set(features)) < len(features):
+        raise bad_lesson(f"features are 1 to {MAX_FEATURES} columns, each of them once")
     made = TrainingTask(
         name=_name(shape.get("name")),
         features=features,
@@ -118,16 +123,16 @@ def read_training_task(shape: object) -> TrainingTask:
         hidden=_hidden(shape.get("hidden", [])),
         activation=_one_of(shape.get("activation", "relu"), ACTIVATIONS, "activation"),
         loss=_one_of(shape.get("loss", CLASSES), (CLASSES, SQUARES), "loss"),
-        rounds=_count(shape.get("rounds"), "rounds", 1, MOST_ROUNDS),
-        clip=_number(shape.get("clip"), "clip", Fraction(1, 1000), Fraction(MOST_CLIP)),
-        local=_count(shape.get("local", 0), "local", 0, MOST_LOCAL),
+        rounds=_count(shape.get("rounds"), "rounds", 1, MAX_ROUNDS),
+        clip=_number(shape.get("clip"), "clip", Fraction(1, 1000), Fraction(MAX_CLIP)),
+        local=_count(shape.get("local", 0), "local", 0, MAX_LOCAL),
         rate=_number(shape.get("rate", 0), "rate", Fraction(0), Fraction(100)),
         proximal=_number(shape.get("proximal", 0), "proximal", Fraction(0), Fraction(100)),
         max_rows=_count(shape.get("max_rows", 1), "max_rows", 1, 10**6),
         weights=_weights(shape.get("weights", {})),
         each=_one_of(shape.get("each", SITE), (SITE, PERSON), "each"),
-        sample=_number(shape.get("sample", 1), "sample", LEAST_SAMPLE, Fraction(1)),
-        opening=read_opening(shape),
+        sample=_number(shape.get("sample", 1), "sample", MIN_SAMPLE, Fraction(1)),
+        opening=read_input_layers_spec(shape),
     )
     places = made.opening.places(features)
     if bool(made.local) != bool(made.rate):
@@ -146,19 +151,19 @@ def read_training_task(shape: object) -> TrainingTask:
 
 def _check_person(lesson: TrainingTask, places: int) -> None:
     """Refuse a per-person task in which one person's rows could need too much memory."""
-    if lesson.weights or not lesson.local or lesson.max_rows > MOST_OF_ONE:
+    if lesson.weights or not lesson.local or lesson.max_rows > MAX_OF_ONE:
         raise bad_lesson(
             "each person's update is of local steps, of sites without weights, and of at most"
-            f" {MOST_OF_ONE:,} rows"
+            f" {MAX_OF_ONE:,} rows"
         )
-    if lesson.max_rows * len(lesson.features) > MOST_CELLS:
+    if lesson.max_rows * len(lesson.features) > MAX_CELLS:
         raise bad_lesson(
-            f"max_rows times the features are at most {MOST_CELLS:,} where each person's update is"
+            f"max_rows times the features are at most {MAX_CELLS:,} where each person's update is"
             " clipped"
         )
-    if lesson.max_rows * places > MOST_ADDED:
+    if lesson.max_rows * places > MAX_ADDED:
         raise bad_lesson(
-            f"max_rows times the places of a kernel ({places:,}) are at most {MOST_ADDED:,} where"
+            f"max_rows times the places of a kernel ({places:,}) are at most {MAX_ADDED:,} where"
             " each person's update is clipped"
         )
 
@@ -210,13 +215,13 @@ def _number(found: object, name: str, least: Fraction, most: Fraction) -> Fracti
 
 
 def _hidden(found: object) -> tuple[int, ...]:
-    if not isinstance(found, list) or len(found) > MOST_HIDDEN:
-        raise bad_lesson(f"hidden is a list of at most {MOST_HIDDEN} widths")
-    return tuple(_count(width, "a hidden layer's width", 1, MOST_WIDTH) for width in found)
+    if not isinstance(found, list) or len(found) > MAX_HIDDEN:
+        raise bad_lesson(f"hidden is a list of at most {MAX_HIDDEN} widths")
+    return tuple(_count(width, "a hidden layer's width", 1, MAX_WIDTH) for width in found)
 
 
 def _weights(found: object) -> tuple[tuple[str, Fraction], ...]:
-    if not isinstance(found, Mapping) or len(found) > MOST_WIDTH:
+    if not isinstance(found, Mapping) or len(found) > MAX_WIDTH:
         raise bad_lesson("weights are an object of sites and numbers")
     low, high = Fraction(1, 1000), Fraction(1)
     pairs = ((_text(site), _number(one, "a weight", low, high)) for site, one in found.items())

@@ -31,14 +31,14 @@ from sfumato.dp.local.mean_estimation import (
     tally_numbers,
 )
 from sfumato.dp.local.numeric_response import Numbers
-from sfumato.dp.local.permanent_response import Device, Kept, Waves, lifetime
+from sfumato.dp.local.permanent_response import Device, PermanentResponse, PrivacyLoss, lifetime
 from sfumato.dp.local.randomiser_choice import best_ballot, best_numbers, best_oracle, candidates
 from sfumato.dp.local.randomiser_registry import numbers_of, oracle_of, randomiser_of
 from sfumato.dp.local.sample_size import (
+    influence_on_mean,
+    influence_on_share,
     margin_of,
     margin_of_mean,
-    moved_mean,
-    moved_share,
     people_for,
     people_for_mean,
 )
@@ -46,25 +46,29 @@ from sfumato.dp.local.shuffle_amplification import amplified
 from sfumato.dp.local.simplex_projection import likeliest, nearest
 from sfumato.dp.local.two_coins import FAIR, Estimate, TwoCoins
 
-best = best_oracle  # the name of version 0.1
+# names of version 0.1
+best = best_oracle
+Waves = PermanentResponse
+moved_share = influence_on_share
+moved_mean = influence_on_mean
 
 __all__ = [
     "FAIR",
     "Device",
     "Estimate",
-    "Kept",
     "Law",
     "Mean",
     "NumberTally",
     "Numbers",
     "Oracle",
+    "PermanentResponse",
+    "PrivacyLoss",
     "Randomiser",
     "Sampled",
     "Shares",
     "Split",
     "Tally",
     "TwoCoins",
-    "Waves",
     "amplified",
     "best_ballot",
     "best_numbers",
@@ -73,13 +77,13 @@ __all__ = [
     "choices",
     "epsilon_of",
     "estimate_mean",
+    "influence_on_mean",
+    "influence_on_share",
     "leaves",
     "lifetime",
     "likeliest",
     "margin_of",
     "margin_of_mean",
-    "moved_mean",
-    "moved_share",
     "nearest",
     "nothing",
     "numbers_of",

@@ -26,7 +26,7 @@ from sfumato.dp.local.random_words import Integers, Words, among, drawn
 from sfumato.dp.ports import RandomSource
 from sfumato.dp.refusal import Bug, Refused
 
-MOST: int = 1 << 16  # most questions, because two bytes name one
+MAX_QUESTIONS: int = 1 << 16  # most questions, because two bytes name one
 
 
 @dataclass(frozen=True)
@@ -49,9 +49,9 @@ class Split:
         return sum(map(arity, self.questions))
 
     @property
-    def words(self) -> int:
+    def words_per_report(self) -> int:
         """Return the random words per ballot, for all questions."""
-        return sum(question.words for question in self.questions)
+        return sum(question.words_per_report for question in self.questions)
 
     @property
     def width(self) -> int:
@@ -73,12 +73,12 @@ class Split:
         """Return the local epsilon of the whole ballot."""
         return epsilon_of(self.ratio)
 
-    def say(self, values: Integers, words: Words) -> Reports:
+    def randomise(self, values: Integers, words: Words) -> Reports:
         """Randomise all answers; the reports of the questions are concatenated."""
         columns = _columns(values, self.questions)
-        rows = _cut([question.words for question in self.questions])
+        rows = _cut([question.words_per_report for question in self.questions])
         said = [
-            question.say(column, words[some])
+            question.randomise(column, words[some])
             for question, column, some in zip(self.questions, columns, rows, strict=True)
         ]
         return np.concatenate(said, axis=1)
@@ -121,9 +121,9 @@ class Sampled:
         return sum(map(arity, self.questions))
 
     @property
-    def words(self) -> int:
+    def words_per_report(self) -> int:
         """Return the random words per ballot: one to choose, and the most of any question."""
-        return 1 + max(question.words for question in self.questions)
+        return 1 + max(question.words_per_report for question in self.questions)
 
     @cached_property
     def width(self) -> int:
@@ -145,7 +145,7 @@ class Sampled:
         """Return the local epsilon of the whole ballot."""
         return epsilon_of(self.ratio)
 
-    def say(self, values: Integers, words: Words) -> Reports:
+    def randomise(self, values: Integers, words: Words) -> Reports:
         """Randomise one answer of each row; shorter reports are padded with zeros."""
         which = among(words[0], len(self.questions))
         reports = np.zeros((len(values), self.width), dtype=np.uint8)
@@ -154,8 +154,8 @@ class Sampled:
             zip(self.questions, _columns(values, self.questions), strict=True)
         ):
             asked = np.flatnonzero(which == number)
-            some = np.ascontiguousarray(words[1 : 1 + question.words, asked])
-            reports[asked, 2 : 2 + question.width] = question.say(column[asked], some)
+            some = np.ascontiguousarray(words[1 : 1 + question.words_per_report, asked])
+            reports[asked, 2 : 2 + question.width] = question.randomise(column[asked], some)
         return reports
 
     def are_valid(self, reports: Reports) -> Booleans:
@@ -179,7 +179,7 @@ class Sampled:
 
 def randomise_ballots(ballot: Randomiser, values: Integers, dice: RandomSource) -> Reports:
     """Randomise rows of answers to packed ballots."""
-    return ballot.say(values, drawn(dice, ballot.words, len(values)))
+    return ballot.randomise(values, drawn(dice, ballot.words_per_report, len(values)))
 
 
 def leaves(ballot: Randomiser, reports: Reports) -> list[tuple[Randomiser, Reports]]:
@@ -208,7 +208,7 @@ def choices(count: int, epsilon: Fraction) -> Sampled:
 
 
 def _check(questions: tuple[Randomiser, ...]) -> None:
-    if not 1 <= len(questions) <= MOST:
+    if not 1 <= len(questions) <= MAX_QUESTIONS:
         raise Bug("a ballot has one question at least")
 
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from sfumato.dp.local.frequency_oracle import Booleans, Floats, Parameters, Reports
 from sfumato.dp.local.likelihood_ratio import Law, epsilon_of, worst_ratio
-from sfumato.dp.local.random_words import PARTS, Integers, Words, boldest
+from sfumato.dp.local.random_words import PARTS, Integers, Words, largest_probability_within
 from sfumato.dp.refusal import Bug
 
 
@@ -26,7 +26,7 @@ class Binary:
     other: int
 
     size: ClassVar[int] = 2
-    words: ClassVar[int] = 1
+    words_per_report: ClassVar[int] = 1
     width: ClassVar[int] = 1
 
     def __post_init__(self) -> None:
@@ -37,7 +37,9 @@ class Binary:
     def within(epsilon: Fraction) -> Binary:
         """Build the most accurate symmetric randomiser whose epsilon is at most this."""
         half = PARTS // 2
-        bold = boldest(lambda part: Fraction(half + part, half - part), epsilon, half - 1)
+        bold = largest_probability_within(
+            lambda part: Fraction(half + part, half - part), epsilon, half - 1
+        )
         return Binary(half + bold, half - bold)
 
     @property
@@ -65,16 +67,16 @@ class Binary:
         return epsilon_of(self.ratio)
 
     @property
-    def contrast(self) -> Fraction:
+    def p_minus_q(self) -> Fraction:
         """Return P(report yes | yes) - P(report yes | no)."""
         return Fraction(self.yes - self.other, PARTS)
 
     @property
-    def by_chance(self) -> Floats:
+    def q(self) -> Floats:
         """Return P(report no | yes) and P(report yes | no)."""
         return np.array([(PARTS - self.yes) / PARTS, self.other / PARTS])
 
-    def say(self, values: Integers, words: Words) -> Reports:
+    def randomise(self, values: Integers, words: Words) -> Reports:
         """Randomise answers to 1 (yes) or 0 (no), with one random word each."""
         chances = np.array([self.other, self.yes], dtype=np.uint32)[values]
         return np.asarray(words[0] < chances).astype(np.uint8).reshape(-1, 1)

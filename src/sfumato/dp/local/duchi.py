@@ -14,7 +14,7 @@ import numpy as np
 
 from sfumato.dp.local.frequency_oracle import Booleans, Parameters, Reports
 from sfumato.dp.local.k_ary_response import KAry
-from sfumato.dp.local.likelihood_ratio import Law, Says, epsilon_of
+from sfumato.dp.local.likelihood_ratio import Law, ReportProbabilities, epsilon_of
 from sfumato.dp.local.numeric_response import Line, moments
 from sfumato.dp.local.random_words import PARTS, Integers, Words, among, among_64, below, words_each
 from sfumato.dp.refusal import Bug
@@ -30,7 +30,7 @@ class Duchi:
     steps: int
     truth: int
 
-    words: ClassVar[int] = 4
+    words_per_report: ClassVar[int] = 4
     width: ClassVar[int] = 1
 
     def __post_init__(self) -> None:
@@ -72,7 +72,7 @@ class Duchi:
         rest = (high * steps, high * steps**2)
         return (Line(Fraction(1), told, Fraction(0), squares, *rest, quiet, steps),)
 
-    def say(self, values: Integers, words: Words) -> Reports:
+    def randomise(self, values: Integers, words: Words) -> Reports:
         """Randomise numbers to ends; the probability of the upper end is value / steps."""
         is_up = among_64(words[0], words[1], self.steps) < np.minimum(values, self.steps)
         end = np.where(values > self.steps, SILENT, is_up).astype(np.uint8)
@@ -88,7 +88,7 @@ class Duchi:
         ends = reports[:, 0].astype(np.int64)
         return moments(ends * self.steps, ends == SILENT)[np.newaxis]
 
-    def _says(self, value: int) -> Says:
+    def _says(self, value: int) -> ReportProbabilities:
         told, up = Fraction(self.truth, PARTS), self._up(min(value, self.steps))
         ends = (
             [Fraction(0), Fraction(0), Fraction(1)] if value > self.steps else [1 - up, up, 0 * up]

@@ -1,6 +1,6 @@
 """Unbiased frequency estimates from a tally, with exact variances and confidence intervals.
 
-A report supports an answer with probability lambda = by_chance + contrast * share, where share is
+A report supports an answer with probability lambda = q + (p - q) * share, where share is
 the share of people with that answer. This is linear, so inverting it gives an unbiased estimate.
 For a random sample of people the count is binomial, so the variance is lambda * (1 - lambda) /
 (people * contrast**2), for every kind of oracle (frequency_estimation.proof.md).
@@ -39,11 +39,11 @@ def estimate(tally: Tally, confidence: float = 0.95) -> Shares:
     if people < 2:
         raise Refused("bad-request", "Nobody can be hidden among so few.", "Wait for more reports.")
     supports = oracle.supports(tally.counts)
-    seen, contrast = supports / people, float(oracle.contrast)
-    ends = ((end - oracle.by_chance) / contrast for end in intervals(supports, people, confidence))
+    seen, contrast = supports / people, float(oracle.p_minus_q)
+    ends = ((end - oracle.q) / contrast for end in intervals(supports, people, confidence))
     return Shares(
         people,
-        (seen - oracle.by_chance) / contrast,
+        (seen - oracle.q) / contrast,
         seen * (1 - seen) / ((people - 1) * contrast**2),
         *into_shares(*ends),
     )
@@ -51,10 +51,10 @@ def estimate(tally: Tally, confidence: float = 0.95) -> Shares:
 
 def observed(oracle: Oracle, shares: Floats) -> Floats:
     """Return the expected support of each answer, given the true shares."""
-    return np.asarray(oracle.by_chance + float(oracle.contrast) * shares)
+    return np.asarray(oracle.q + float(oracle.p_minus_q) * shares)
 
 
 def variances(oracle: Oracle, shares: Floats, people: int) -> Floats:
     """Return the variance of each estimate, for a random sample of `people`."""
     seen = observed(oracle, shares)
-    return np.asarray(seen * (1 - seen) / (people * float(oracle.contrast) ** 2))
+    return np.asarray(seen * (1 - seen) / (people * float(oracle.p_minus_q) ** 2))

@@ -35,7 +35,7 @@ class Randomiser(Protocol):
     """The common interface of randomisers for one answer, for numbers and for ballots."""
 
     @property
-    def words(self) -> int:
+    def words_per_report(self) -> int:
         """Return the number of random 32-bit words per report, the same for every answer."""
         ...
 
@@ -59,7 +59,7 @@ class Randomiser(Protocol):
         """Return the local epsilon: the logarithm of `ratio`, rounded up to 1e-9."""
         ...
 
-    def say(self, values: Integers, words: Words) -> Reports:
+    def randomise(self, values: Integers, words: Words) -> Reports:
         """Randomise answers to reports, with one column of random words for each report."""
         ...
 
@@ -90,12 +90,12 @@ class Oracle(Counting, Protocol):
         ...
 
     @property
-    def contrast(self) -> Fraction:
+    def p_minus_q(self) -> Fraction:
         """Return P(a report supports its true answer) - P(it supports another answer)."""
         ...
 
     @property
-    def by_chance(self) -> Floats:
+    def q(self) -> Floats:
         """Return for each answer the probability that a report of another answer supports it."""
         ...
 
@@ -121,13 +121,13 @@ class Tally:
 
 def randomise(oracle: Oracle, values: Integers, dice: RandomSource) -> Reports:
     """Randomise answers to packed reports."""
-    return np.concatenate([_empty(oracle), *_said(oracle, values, dice)])
+    return np.concatenate([_empty(oracle), *_reports_in_blocks(oracle, values, dice)])
 
 
 def randomise_one(oracle: Oracle, value: int, words: list[int]) -> bytes:
     """Randomise one answer with given random words; test vectors are made with it."""
-    column = np.array(words, dtype=np.uint32).reshape(oracle.words, 1)
-    return oracle.say(checked(oracle, np.array([value])), column).tobytes()
+    column = np.array(words, dtype=np.uint32).reshape(oracle.words_per_report, 1)
+    return oracle.randomise(checked(oracle, np.array([value])), column).tobytes()
 
 
 def tally(oracle: Oracle, reports: Reports) -> Tally:
@@ -147,7 +147,7 @@ def nothing(oracle: Oracle) -> Tally:
 def simulate(oracle: Oracle, values: Integers, dice: RandomSource) -> Tally:
     """Randomise the answers of all people and count the reports, block by block to save memory."""
     counts, kept = nothing(oracle).counts, [_empty(oracle)]
-    for reports in _said(oracle, values, dice):
+    for reports in _reports_in_blocks(oracle, values, dice):
         kept.append(reports)
         if sum(some.size for some in kept) >= _BYTES_AT_ONCE:
             counts, kept = counts + oracle.counts(np.concatenate(kept)), [_empty(oracle)]
@@ -165,11 +165,11 @@ def _empty(oracle: Oracle) -> Reports:
     return np.zeros((0, oracle.width), dtype=np.uint8)
 
 
-def _said(oracle: Oracle, values: Integers, dice: RandomSource) -> Iterator[Reports]:
-    step = max(64, _WORDS_AT_ONCE // oracle.words)
+def _reports_in_blocks(oracle: Oracle, values: Integers, dice: RandomSource) -> Iterator[Reports]:
+    step = max(64, _WORDS_AT_ONCE // oracle.words_per_report)
     for start in range(0, len(values), step):
         block = checked(oracle, values[start : start + step])
-        yield oracle.say(block, drawn(dice, oracle.words, len(block)))
+        yield oracle.randomise(block, drawn(dice, oracle.words_per_report, len(block)))
 
 
 def packed(columns: list[NDArray[np.unsignedinteger]], sizes: list[int]) -> Reports:
@@ -179,9 +179,9 @@ def packed(columns: list[NDArray[np.unsignedinteger]], sizes: list[int]) -> Repo
     return np.ascontiguousarray(np.concatenate(cut, axis=1))
 
 
-def bytes_for(most: int) -> int:
-    """Return how many bytes hold every number up to `most`: 1, 2 or 4."""
-    return next(size for size in (1, 2, 4) if most < 1 << 8 * size)
+def bytes_for(max_number: int) -> int:
+    """Return how many bytes hold every number up to `max_number`: 1, 2 or 4."""
+    return next(size for size in (1, 2, 4) if max_number < 1 << 8 * size)
 
 
 def numbers(reports: Reports) -> NDArray[np.unsignedinteger]:

@@ -23,7 +23,14 @@ from sfumato.dp.local.frequency_oracle import (
     numbers,
 )
 from sfumato.dp.local.likelihood_ratio import Law, epsilon_of
-from sfumato.dp.local.random_words import MOST_OUTCOMES, PARTS, Integers, Words, below, boldest
+from sfumato.dp.local.random_words import (
+    MAX_OUTCOMES,
+    PARTS,
+    Integers,
+    Words,
+    below,
+    largest_probability_within,
+)
 from sfumato.dp.refusal import Bug
 
 
@@ -35,20 +42,18 @@ class Hadamard:
     rows: int  # a power of two above the number of answers, because row 0 is constant
     truth: int
 
-    words: ClassVar[int] = 2
+    words_per_report: ClassVar[int] = 2
 
     def __post_init__(self) -> None:
         is_power = self.rows & (self.rows - 1) == 0
-        if not (
-            2 <= self.size < self.rows <= MOST_OUTCOMES and is_power and 0 < self.truth < PARTS
-        ):
+        if not (2 <= self.size < self.rows <= MAX_OUTCOMES and is_power and 0 < self.truth < PARTS):
             raise Bug("the matrix has a power of two of rows, more than there are answers")
 
     @staticmethod
     def within(size: int, epsilon: Fraction) -> Hadamard:
         """Build the most accurate randomiser whose epsilon is at most this."""
         rows = 1 << size.bit_length()
-        return Hadamard(size, rows, boldest(_ratio, epsilon))
+        return Hadamard(size, rows, largest_probability_within(_ratio, epsilon))
 
     @property
     def width(self) -> int:
@@ -81,7 +86,7 @@ class Hadamard:
         return epsilon_of(self.ratio)
 
     @property
-    def contrast(self) -> Fraction:
+    def p_minus_q(self) -> Fraction:
         """Return P(true answer's row is +1 in the reported column) - 1/2.
 
         The row of another answer is +1 there with probability one half.
@@ -89,11 +94,11 @@ class Hadamard:
         return Fraction(self.truth, 2 * PARTS)
 
     @property
-    def by_chance(self) -> Floats:
+    def q(self) -> Floats:
         """Return 1/2 for each answer: the probability that its row is +1 when another is true."""
         return np.full(self.size, 0.5)
 
-    def say(self, values: Integers, words: Words) -> Reports:
+    def randomise(self, values: Integers, words: Words) -> Reports:
         """Randomise answers to columns: a uniform column, moved to a +1 if the coin is heads."""
         places = words[1] >> np.uint32(32 - self.rows.bit_length() + 1)
         rows = values.astype(np.uint32) + np.uint32(1)

@@ -45,7 +45,7 @@ class Hitter:
 
 
 @dataclass(frozen=True)
-class Growing:
+class PrefixOracle:
     """Parameters: alphabet, longest text, symbols per step of a prefix, and the k-ary response.
 
     Symbol 0 ends a text, symbol i is the i-th of the alphabet, and the next one after the alphabet
@@ -58,19 +58,19 @@ class Growing:
     cells: int
     truth: int
 
-    MOST: ClassVar[int] = 64
+    MAX_LENGTH: ClassVar[int] = 64
 
     def __post_init__(self) -> None:
         are_apart = len(set(self.alphabet)) == len(self.alphabet) > 0
-        if not (are_apart and 1 <= self.step <= self.length <= self.MOST):
+        if not (are_apart and 1 <= self.step <= self.length <= self.MAX_LENGTH):
             raise Bug("symbols differ, and a prefix grows by no more than a text is long")
         Hashing(2, self.cells, self.truth)  # validates cells and truth
 
     @staticmethod
-    def within(alphabet: str, length: int, epsilon: Fraction, *, step: int = 1) -> Growing:
+    def within(alphabet: str, length: int, epsilon: Fraction, *, step: int = 1) -> PrefixOracle:
         """Build the randomiser with the least error whose epsilon is at most this."""
         hashing = Hashing.within(2, epsilon)
-        return Growing(alphabet, length, step, hashing.cells, hashing.truth)
+        return PrefixOracle(alphabet, length, step, hashing.cells, hashing.truth)
 
     @property
     def levels(self) -> int:
@@ -78,7 +78,7 @@ class Growing:
         return -(-self.length // self.step)
 
     @property
-    def words(self) -> int:
+    def words_per_report(self) -> int:
         """Return the random words per report.
 
         One word chooses the level, `length` + 1 words the hash, and two randomise the cell.
@@ -137,7 +137,7 @@ class Growing:
         """Decode a row of symbols to its text."""
         return "".join(self.alphabet[symbol - 1] for symbol in symbols if symbol != END)
 
-    def say(self, values: Integers, words: Words) -> Reports:
+    def randomise(self, values: Integers, words: Words) -> Reports:
         """Randomise encoded texts to reports of level, hash and cell.
 
         The hash ignores the symbols after the prefix length of the level.
@@ -161,7 +161,7 @@ class Growing:
         """Return which reports have a valid level and cell."""
         return np.asarray((reports[:, 0] < self.levels) & (reports[:, -1] < self.cells))
 
-    def spoken_for(self, reports: Reports, prefixes: Integers) -> Booleans:
+    def supports_prefixes(self, reports: Reports, prefixes: Integers) -> Booleans:
         """Return for each report and prefix whether the report's cell is that of the prefix."""
         seeds = np.ascontiguousarray(reports[:, 1:-1]).view("<u4")
         hashed = np.repeat(seeds[:, self.length :], len(prefixes), axis=1)
@@ -171,7 +171,10 @@ class Growing:
         return np.asarray(_cells(hashed, self.cells) == reports[:, -1:])
 
 
-def growing_of(parameters: Parameters) -> Growing:
+Growing = PrefixOracle  # the name of version 0.1
+
+
+def prefix_oracle_of(parameters: Parameters) -> PrefixOracle:
     """Build the randomiser from its parameters; refuse missing or unknown ones."""
     names = ("alphabet", "length", "step", "cells", "truth")
     numbers = [parameters.get(name) for name in names[1:]]
@@ -185,9 +188,9 @@ def growing_of(parameters: Parameters) -> Growing:
     return made
 
 
-def _made(alphabet: str, numbers: list[int]) -> Growing | None:
+def _made(alphabet: str, numbers: list[int]) -> PrefixOracle | None:
     try:
-        return Growing(alphabet, *numbers)
+        return PrefixOracle(alphabet, *numbers)
     except Bug:  # here the invalid numbers come from the caller, so it is no bug of ours
         return None
 
@@ -199,7 +202,7 @@ def _unreadable() -> Refused:
 
 
 def grow(
-    oracle: Growing, reports: Reports, *, most: int = 50, confidence: float = 0.95
+    oracle: PrefixOracle, reports: Reports, *, most: int = 50, confidence: float = 0.95
 ) -> tuple[Hitter, ...]:
     """Find the heavy hitters: at most `most` frequent texts, the most frequent first.
 
@@ -222,7 +225,9 @@ def grow(
     return _hitters(oracle, kept, *seen, confidence)
 
 
-def _longer(oracle: Growing, kept: list[tuple[int, ...]], level: int) -> Iterator[tuple[int, ...]]:
+def _longer(
+    oracle: PrefixOracle, kept: list[tuple[int, ...]], level: int
+) -> Iterator[tuple[int, ...]]:
     """Yield all extensions of the kept prefixes; a text that has ended is only padded."""
     more = min(oracle.step, oracle.length - level * oracle.step)
     tails = [tail for tail in product(range(oracle.silence), repeat=more) if _is_text(tail)]
@@ -236,16 +241,16 @@ def _is_text(tail: tuple[int, ...]) -> bool:
     return END not in tail or not any(tail[tail.index(END) :])
 
 
-def _supports(oracle: Growing, reports: Reports, prefixes: Integers) -> Integers:
+def _supports(oracle: PrefixOracle, reports: Reports, prefixes: Integers) -> Integers:
     counts = np.zeros(len(prefixes), dtype=np.int64)
     step = max(1, _AT_ONCE // len(prefixes))
     for start in range(0, len(reports), step):
-        counts += oracle.spoken_for(reports[start : start + step], prefixes).sum(axis=0)
+        counts += oracle.supports_prefixes(reports[start : start + step], prefixes).sum(axis=0)
     return counts
 
 
 def _standing_out(
-    oracle: Growing, supports: Integers, people: int, most: int, confidence: float
+    oracle: PrefixOracle, supports: Integers, people: int, most: int, confidence: float
 ) -> Integers:
     """Return the indices of the prefixes whose counts are significantly above the noise."""
     another, _ = _chances(oracle)
@@ -256,7 +261,7 @@ def _standing_out(
 
 
 def _hitters(
-    oracle: Growing, kept: list[tuple[int, ...]], supports: Integers, people: int,
+    oracle: PrefixOracle, kept: list[tuple[int, ...]], supports: Integers, people: int,
     confidence: float,
 ) -> tuple[Hitter, ...]:  # fmt: skip
     another, contrast = _chances(oracle)
@@ -273,10 +278,10 @@ def _back(seen: Floats, another: float, contrast: float) -> list[float]:
     return shares
 
 
-def _chances(oracle: Growing) -> tuple[float, float]:
+def _chances(oracle: PrefixOracle) -> tuple[float, float]:
     """Return the support probability of another prefix, and how much higher the true one's is."""
     hashing = Hashing(2, oracle.cells, oracle.truth)
-    return float(hashing.by_chance[0]), float(hashing.contrast)
+    return float(hashing.q[0]), float(hashing.p_minus_q)
 
 
 def _cells(hashed: Unsigned, cells: int) -> Unsigned:

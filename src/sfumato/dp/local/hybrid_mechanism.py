@@ -15,7 +15,7 @@ import numpy as np
 
 from sfumato.dp.local.duchi import Duchi
 from sfumato.dp.local.frequency_oracle import Booleans, Parameters, Reports
-from sfumato.dp.local.likelihood_ratio import Law, Says, epsilon_of
+from sfumato.dp.local.likelihood_ratio import Law, ReportProbabilities, epsilon_of
 from sfumato.dp.local.numeric_response import Line
 from sfumato.dp.local.piecewise_mechanism import Piecewise
 from sfumato.dp.local.random_words import PARTS, Integers, Words, below
@@ -34,7 +34,7 @@ class Hybrid:
     truth: int  # probability of the truth in the piecewise mechanism
     ends: int  # probability of the truth in Duchi's mechanism
 
-    words: ClassVar[int] = 5
+    words_per_report: ClassVar[int] = 5
 
     def __post_init__(self) -> None:
         if not 0 < self.share < PARTS:
@@ -96,15 +96,15 @@ class Hybrid:
         (window,), (ends,) = self.by_window.lines, self.by_ends.lines
         return replace(window, share=share), replace(ends, share=1 - share)
 
-    def say(self, values: Integers, words: Words) -> Reports:
+    def randomise(self, values: Integers, words: Words) -> Reports:
         """Randomise numbers; the first byte is 0 for piecewise, 1 for Duchi.
 
         Both mechanisms are computed for every report.
         """
         is_window = below(words[0], self.share)[:, np.newaxis]
-        windows = self.by_window.say(values, words[1:3])
+        windows = self.by_window.randomise(values, words[1:3])
         ends = np.zeros_like(windows)
-        ends[:, :1] = self.by_ends.say(values, words[1:])
+        ends[:, :1] = self.by_ends.randomise(values, words[1:])
         said = np.where(is_window, windows, ends)
         return np.concatenate([(~is_window).astype(np.uint8), said], axis=1)
 
@@ -127,7 +127,7 @@ class Hybrid:
         )
         return np.concatenate([windows, ends])
 
-    def _says(self, window: Says, ends: Says) -> Says:
+    def _says(self, window: ReportProbabilities, ends: ReportProbabilities) -> ReportProbabilities:
         share = Fraction(self.share, PARTS)
         said = {("window", place): share * chance for place, chance in window.items()}
         return said | {("ends", end): (1 - share) * chance for end, chance in ends.items()}

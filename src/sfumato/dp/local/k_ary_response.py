@@ -22,13 +22,13 @@ from sfumato.dp.local.frequency_oracle import (
 )
 from sfumato.dp.local.likelihood_ratio import Law, epsilon_of
 from sfumato.dp.local.random_words import (
-    MOST_OUTCOMES,
+    MAX_OUTCOMES,
     PARTS,
     Integers,
     Words,
     among,
     below,
-    boldest,
+    largest_probability_within,
     words_each,
 )
 from sfumato.dp.refusal import Bug
@@ -41,16 +41,18 @@ class KAry:
     size: int
     truth: int
 
-    words: ClassVar[int] = 2
+    words_per_report: ClassVar[int] = 2
 
     def __post_init__(self) -> None:
-        if not (2 <= self.size <= MOST_OUTCOMES and 0 < self.truth < PARTS):
+        if not (2 <= self.size <= MAX_OUTCOMES and 0 < self.truth < PARTS):
             raise Bug("there are two answers at least, and the truth is told at times")
 
     @staticmethod
     def within(size: int, epsilon: Fraction) -> KAry:
         """Build the most accurate randomiser whose epsilon is at most this."""
-        return KAry(size, boldest(lambda truth: KAry(size, truth).ratio, epsilon))
+        return KAry(
+            size, largest_probability_within(lambda truth: KAry(size, truth).ratio, epsilon)
+        )
 
     @property
     def width(self) -> int:
@@ -83,16 +85,16 @@ class KAry:
         return epsilon_of(self.ratio)
 
     @property
-    def contrast(self) -> Fraction:
+    def p_minus_q(self) -> Fraction:
         """Return P(report is v | v is true) - P(report is v | another is true): truth / 2**32."""
         return Fraction(self.truth, PARTS)
 
     @property
-    def by_chance(self) -> Floats:
+    def q(self) -> Floats:
         """Return the probability that the random branch reports each answer."""
         return words_each(self.size) / PARTS * ((PARTS - self.truth) / PARTS)
 
-    def say(self, values: Integers, words: Words) -> Reports:
+    def randomise(self, values: Integers, words: Words) -> Reports:
         """Randomise answers; every report uses both random words."""
         size = self.width
         drawn = among(words[1], self.size).astype(f"<u{size}")

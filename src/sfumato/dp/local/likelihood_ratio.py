@@ -9,8 +9,10 @@ from typing import Any, Final
 
 from sfumato.dp.refusal import Bug
 
-Says = Mapping[Any, Fraction]  # report -> its probability; Any: yes, a number, a set of bits
-Law = Mapping[Any, Says]  # true answer -> probabilities of the reports
+ReportProbabilities = Mapping[
+    Any, Fraction
+]  # report -> its probability; Any: yes, a number, a set of bits
+Law = Mapping[Any, ReportProbabilities]  # true answer -> probabilities of the reports
 _EXACT: Final = Context(prec=60)
 _MARGIN: Final = Decimal("1e-40")  # the error of 60-digit arithmetic is below this
 _GRID: Final = Decimal("1e-9")
@@ -23,7 +25,7 @@ def worst_ratio(law: Law) -> Fraction | None:
     """
     _check(law)
     worst = Fraction(1)
-    for said in _everything_said(law):
+    for said in _possible_reports(law):
         chances = [says.get(said, Fraction(0)) for says in law.values()]
         if min(chances) == 0:
             return None
@@ -42,7 +44,7 @@ def epsilon_of(ratio: Fraction) -> Fraction:
     return Fraction(exact.quantize(_GRID, rounding=ROUND_CEILING, context=_EXACT))
 
 
-def _everything_said(law: Law) -> list[object]:
+def _possible_reports(law: Law) -> list[object]:
     said: dict[object, None] = {}
     for says in law.values():
         said.update(dict.fromkeys(one for one, chance in says.items() if chance))

@@ -26,8 +26,8 @@ from sfumato.dp.refusal import Bug
 
 Unsigned = NDArray[np.uint32]
 HASHED: Final = 1 << 16  # the hash has 16 bits before it is scaled to a cell
-MOST_ANSWERS: Final = 1 << 17  # answers have 17 bits; the proof needs 17 + 16 - 1 = 32
-MOST_CELLS: Final = 1 << 8
+MAX_ANSWERS: Final = 1 << 17  # answers have 17 bits; the proof needs 17 + 16 - 1 = 32
+MAX_CELLS: Final = 1 << 8
 _AT_ONCE: Final = 1 << 17  # hashes per block, which fit in the CPU cache
 
 
@@ -39,18 +39,18 @@ class Hashing:
     cells: int
     truth: int
 
-    words: ClassVar[int] = 4
+    words_per_report: ClassVar[int] = 4
     width: ClassVar[int] = 9
 
     def __post_init__(self) -> None:
-        is_sized = 2 <= self.size <= MOST_ANSWERS and 2 <= self.cells <= MOST_CELLS
+        is_sized = 2 <= self.size <= MAX_ANSWERS and 2 <= self.cells <= MAX_CELLS
         if not (is_sized and 0 < self.truth < PARTS):
             raise Bug("hashes have 2 to 256 cells, for 2 to 2**17 answers")
 
     @staticmethod
     def within(size: int, epsilon: Fraction) -> Hashing:
         """Build the most accurate randomiser at this epsilon: about exp(epsilon) + 1 cells."""
-        cells = max(2, min(MOST_CELLS, round(odds_of(epsilon) + 1)))
+        cells = max(2, min(MAX_CELLS, round(odds_of(epsilon) + 1)))
         return Hashing(size, cells, KAry.within(cells, epsilon).truth)
 
     @property
@@ -82,17 +82,17 @@ class Hashing:
         return epsilon_of(self.ratio)
 
     @property
-    def contrast(self) -> Fraction:
+    def p_minus_q(self) -> Fraction:
         """Return P(reported cell is that of the true answer) - P(it is that of another answer)."""
         return Fraction(self.truth, PARTS) * (1 - self._same)
 
     @property
-    def by_chance(self) -> Floats:
+    def q(self) -> Floats:
         """Return for each answer the probability that the report of another answer supports it."""
         told = Fraction(self.truth, PARTS)
         return np.full(self.size, float(told * self._same + (1 - told) * self._drawn))
 
-    def say(self, values: Integers, words: Words) -> Reports:
+    def randomise(self, values: Integers, words: Words) -> Reports:
         """Randomise answers to reports of the two hash words and a cell."""
         cells = cells_of(words[0], words[1], values.astype(np.uint32), self.cells)
         drawn = among(words[3], self.cells).astype(np.uint8)

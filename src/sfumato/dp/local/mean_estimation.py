@@ -55,7 +55,7 @@ class Mean:
     low: float  # from 0 to the last step
     high: float
     std: float
-    gave: float  # unbiased estimate of the share of people who gave a number
+    response_rate: float  # unbiased estimate of the share of people who gave a number
     gave_std: float
 
 
@@ -71,12 +71,12 @@ def randomise_numbers(oracle: Numbers, values: Integers, dice: RandomSource) -> 
     """Randomise numbers to packed reports; the value `steps + 1` means silence."""
     if values.size and (values.min() < 0 or values.max() > oracle.steps + 1):
         raise Refused("bad-request", "There is no such step.", "Give a step of the grid.")
-    return oracle.say(values, drawn(dice, oracle.words, len(values)))
+    return oracle.randomise(values, drawn(dice, oracle.words_per_report, len(values)))
 
 
 def simulate_numbers(oracle: Numbers, values: Integers, dice: RandomSource) -> NumberTally:
     """Randomise the numbers of all people and count the reports, block by block."""
-    step = max(64, _WORDS_AT_ONCE // oracle.words)
+    step = max(64, _WORDS_AT_ONCE // oracle.words_per_report)
     tally = tally_numbers(oracle, randomise_numbers(oracle, values[:0], dice))
     for start in range(0, len(values), step):
         reports = randomise_numbers(oracle, values[start : start + step], dice)
@@ -103,13 +103,13 @@ def estimate_mean(tally: NumberTally, confidence: float = 0.95) -> Mean:
     )  # fmt: skip
 
 
-def fieller(total: float, gave: float, cov: np.ndarray, z: float) -> tuple[float, float]:
+def fieller(total: float, response_rate: float, cov: np.ndarray, z: float) -> tuple[float, float]:
     """Return Fieller's interval: all ratios r with |total - r * gave| <= z standard deviations."""
-    a = gave**2 - z**2 * cov[1, 1]
-    b = total * gave - z**2 * cov[0, 1]
+    a = response_rate**2 - z**2 * cov[1, 1]
+    b = total * response_rate - z**2 * cov[0, 1]
     c = total**2 - z**2 * cov[0, 0]
     inside = b * b - a * c
-    if a <= 0 or gave <= 0 or inside < 0:
+    if a <= 0 or response_rate <= 0 or inside < 0:
         return float("-inf"), float("inf")
     arm = sqrt(inside)
     return (b - arm) / a, (b + arm) / a

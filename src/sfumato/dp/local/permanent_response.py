@@ -20,7 +20,7 @@ import numpy as np
 
 from sfumato.dp.local.frequency_oracle import Booleans, Floats, Parameters, Reports
 from sfumato.dp.local.k_ary_response import KAry
-from sfumato.dp.local.likelihood_ratio import Law, Says, epsilon_of
+from sfumato.dp.local.likelihood_ratio import Law, ReportProbabilities, epsilon_of
 from sfumato.dp.local.random_words import PARTS, Integers, Words, words_each
 from sfumato.dp.refusal import Bug, Refused
 
@@ -30,10 +30,10 @@ _PER_BLOCK: Final = 8  # words of a SHA-256
 
 
 @dataclass(frozen=True)
-class Waves:
+class PermanentResponse:
     """A frequency oracle of two k-ary responses: the permanent one, and that of each wave.
 
-    `say` takes permanent answers, as `Device.permanent_answer` returns them.
+    `randomise` takes permanent answers, as `Device.permanent_answer` returns them.
     """
 
     permanent: KAry
@@ -44,7 +44,7 @@ class Waves:
             raise Bug("a wave has the answers of the permanent response")
 
     @staticmethod
-    def within(size: int, *, ever: Fraction, wave: Fraction) -> Waves:
+    def within(size: int, *, ever: Fraction, wave: Fraction) -> PermanentResponse:
         """Build the randomiser that costs at most `ever` for all waves, and `wave` for each."""
         if not 0 < wave < ever:
             raise Refused(
@@ -52,13 +52,13 @@ class Waves:
             )
         permanent = KAry.within(size, ever)
         low, high = 1, PARTS - 1
-        if Waves(permanent, KAry(size, low)).epsilon > wave:
+        if PermanentResponse(permanent, KAry(size, low)).epsilon > wave:
             raise Refused("bad-budget", "No coin is so unfair.", "Raise the epsilon of a wave.")
         while low < high:
             middle = (low + high + 1) // 2
-            is_within = Waves(permanent, KAry(size, middle)).epsilon <= wave
+            is_within = PermanentResponse(permanent, KAry(size, middle)).epsilon <= wave
             low, high = (middle, high) if is_within else (low, middle - 1)
-        return Waves(permanent, KAry(size, low))
+        return PermanentResponse(permanent, KAry(size, low))
 
     @property
     def size(self) -> int:
@@ -66,9 +66,9 @@ class Waves:
         return self.permanent.size
 
     @property
-    def words(self) -> int:
+    def words_per_report(self) -> int:
         """Return the number of random words per report in a wave."""
-        return self.momentary.words
+        return self.momentary.words_per_report
 
     @property
     def width(self) -> int:
@@ -111,19 +111,19 @@ class Waves:
         return self.permanent.epsilon
 
     @property
-    def contrast(self) -> Fraction:
+    def p_minus_q(self) -> Fraction:
         """Return P(report is v | v is true) - P(report is v | another answer is true)."""
-        return self.permanent.contrast * self.momentary.contrast
+        return self.permanent.p_minus_q * self.momentary.p_minus_q
 
     @property
-    def by_chance(self) -> Floats:
+    def q(self) -> Floats:
         """Return the probability that a report is each answer when another answer is true."""
-        through = float(self.momentary.contrast) * self.permanent.by_chance
-        return np.asarray(self.momentary.by_chance + through)
+        through = float(self.momentary.p_minus_q) * self.permanent.q
+        return np.asarray(self.momentary.q + through)
 
-    def say(self, values: Integers, words: Words) -> Reports:
+    def randomise(self, values: Integers, words: Words) -> Reports:
         """Randomise permanent answers for one wave."""
-        return self.momentary.say(values, words)
+        return self.momentary.randomise(values, words)
 
     def are_valid(self, reports: Reports) -> Booleans:
         """Return which reports are one of the answers."""
@@ -164,8 +164,10 @@ class Device:
 
     def permanent_answer(self, response: KAry, survey: str, question: str, value: int) -> int:
         """Return the permanent answer for this value to this question of the survey."""
-        words = np.array(self.words(survey, question, value, response.words), dtype=np.uint32)
-        said = response.say(np.array([value]), words.reshape(-1, 1))
+        words = np.array(
+            self.words(survey, question, value, response.words_per_report), dtype=np.uint32
+        )
+        said = response.randomise(np.array([value]), words.reshape(-1, 1))
         return int.from_bytes(said.tobytes(), "little")
 
     def _block(self, survey: str, question: str, value: int, block: int) -> bytes:
@@ -175,10 +177,10 @@ class Device:
 
 
 @dataclass(frozen=True)
-class Kept:
+class PrivacyLoss:
     """The privacy loss of one person for one question: values reported, and number of waves."""
 
-    response: Waves
+    response: PermanentResponse
     values: frozenset[int]
     waves: int
 
@@ -197,12 +199,12 @@ class Kept:
         return self.response.momentary.epsilon * self.waves
 
 
-def lifetime(questions: Mapping[str, Kept]) -> Fraction:
+def lifetime(questions: Mapping[str, PrivacyLoss]) -> Fraction:
     """Return a person's lifetime epsilon: the sum over all questions (soundness rule 32)."""
     return sum((kept.epsilon for kept in questions.values()), Fraction(0))
 
 
-def _mixed(kept: Says, said: Law) -> Says:
+def _mixed(kept: ReportProbabilities, said: Law) -> ReportProbabilities:
     mixed: dict[object, Fraction] = {}
     for permanent, chance in kept.items():
         for what, then in said[permanent].items():

@@ -23,7 +23,7 @@ from sfumato.dp.local.frequency_oracle import (
     bytes_for,
     numbers,
 )
-from sfumato.dp.local.likelihood_ratio import Law, Says, epsilon_of
+from sfumato.dp.local.likelihood_ratio import Law, ReportProbabilities, epsilon_of
 from sfumato.dp.local.numeric_response import Line, moments
 from sfumato.dp.local.random_words import (
     PARTS,
@@ -31,7 +31,7 @@ from sfumato.dp.local.random_words import (
     Words,
     among,
     below,
-    boldest,
+    largest_probability_within,
     odds_of,
     words_each,
 )
@@ -46,7 +46,7 @@ class Piecewise:
     window: int
     truth: int
 
-    words: ClassVar[int] = 2
+    words_per_report: ClassVar[int] = 2
 
     def __post_init__(self) -> None:
         is_sized = 1 <= self.window <= max(1, self.steps) and 1 <= self.steps <= LONGEST
@@ -58,7 +58,9 @@ class Piecewise:
         """Build the randomiser with nearly the least error whose epsilon is at most this."""
         window = max(1, round(steps / sqrt(odds_of(epsilon))))
         pairs = _pairs(steps, window)
-        return Piecewise(steps, window, boldest(lambda part: _ratio(part, pairs), epsilon))
+        return Piecewise(
+            steps, window, largest_probability_within(lambda part: _ratio(part, pairs), epsilon)
+        )
 
     @property
     def silent(self) -> int:
@@ -107,7 +109,7 @@ class Piecewise:
         quiet, last = 1 - told - seen, self.silent - 1
         return (Line(Fraction(1), told, middle, squares, rest, rest_squares, quiet, last),)
 
-    def say(self, values: Integers, words: Words) -> Reports:
+    def randomise(self, values: Integers, words: Words) -> Reports:
         """Randomise numbers to places; every report uses both random words."""
         starts = np.where(values > self.steps, self.silent, values).astype(np.uint64)
         told = starts + among(words[1], self.window)
@@ -123,7 +125,7 @@ class Piecewise:
         places = numbers(reports).astype(np.int64)
         return moments(places, places >= self.silent)[np.newaxis]
 
-    def _says(self, value: int) -> Says:
+    def _says(self, value: int) -> ReportProbabilities:
         told = Fraction(self.truth, PARTS)
         anywhere = words_each(self.places).tolist()
         says = {place: (1 - told) * Fraction(n, PARTS) for place, n in enumerate(anywhere)}

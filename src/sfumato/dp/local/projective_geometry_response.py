@@ -26,13 +26,21 @@ from sfumato.dp.local.frequency_oracle import (
     bytes_for,
     numbers,
 )
-from sfumato.dp.local.likelihood_ratio import Law, Says, epsilon_of
-from sfumato.dp.local.random_words import PARTS, Integers, Words, among_64, below, boldest, odds_of
+from sfumato.dp.local.likelihood_ratio import Law, ReportProbabilities, epsilon_of
+from sfumato.dp.local.random_words import (
+    PARTS,
+    Integers,
+    Words,
+    among_64,
+    below,
+    largest_probability_within,
+    odds_of,
+)
 from sfumato.dp.local.subset_selection import is_prime
 from sfumato.dp.refusal import Bug, Refused
 
 LARGEST: Final = 1 << 14  # most points, because every answer is compared with every point
-MOST_DIMENSIONS: Final = 32
+MAX_DIMENSIONS: Final = 32
 _VECTORS: Final = 1 << 22
 _PRIMES: Final = tuple(number for number in range(2, 1 << 12) if is_prime(number))
 
@@ -49,10 +57,10 @@ class Projective:
     dimension: int
     truth: int
 
-    words: ClassVar[int] = 3
+    words_per_report: ClassVar[int] = 3
 
     def __post_init__(self) -> None:
-        is_small = 2 <= self.prime <= LARGEST and 2 <= self.dimension <= MOST_DIMENSIONS
+        is_small = 2 <= self.prime <= LARGEST and 2 <= self.dimension <= MAX_DIMENSIONS
         if not (
             is_small
             and is_prime(self.prime)
@@ -71,7 +79,9 @@ class Projective:
             raise Refused("bad-request", "There are too many answers.", "Use another oracle.")
         odds = odds_of(epsilon)
         prime, dimension = min(spaces, key=lambda space: _error(*space, odds=odds))
-        truth = boldest(lambda part: Projective(size, prime, dimension, part).ratio, epsilon)
+        truth = largest_probability_within(
+            lambda part: Projective(size, prime, dimension, part).ratio, epsilon
+        )
         return Projective(size, prime, dimension, truth)
 
     @property
@@ -112,18 +122,18 @@ class Projective:
         return epsilon_of(self.ratio)
 
     @property
-    def contrast(self) -> Fraction:
+    def p_minus_q(self) -> Fraction:
         """Return P(report is on the true answer's plane) - P(it is on another plane)."""
         return Fraction(self.truth, PARTS) * (1 - self._shared)
 
     @property
-    def by_chance(self) -> Floats:
+    def q(self) -> Floats:
         """Return for each answer the probability that the report of another is on its plane."""
         told = Fraction(self.truth, PARTS)
         anywhere = Fraction(self.on_plane, self.points)
         return np.full(self.size, float(told * self._shared + (1 - told) * anywhere))
 
-    def say(self, values: Integers, words: Words) -> Reports:
+    def randomise(self, values: Integers, words: Words) -> Reports:
         """Randomise answers to points: on the answer's plane with probability `truth`, or any."""
         places = among_64(words[1], words[2], self.on_plane).astype(np.int64)
         anywhere = among_64(words[1], words[2], self.points).astype(np.int64)
@@ -172,7 +182,7 @@ class Projective:
         shared = _points(self.prime, self.dimension - 2)
         return Fraction(shared, self.on_plane)
 
-    def _says(self, value: int) -> Says:
+    def _says(self, value: int) -> ReportProbabilities:
         inside, anywhere = _words_64(self.on_plane), _words_64(self.points)
         told = Fraction(self.truth, PARTS)
         says = {y: (1 - told) * Fraction(words, PARTS**2) for y, words in enumerate(anywhere)}
@@ -188,7 +198,7 @@ def _points(prime: int, dimension: int) -> int:
 
 def _space(prime: int, size: int) -> tuple[int, int] | None:
     """Return the smallest space over this prime with at least `size` points; None if too large."""
-    dimension = next(d for d in range(2, MOST_DIMENSIONS) if _points(prime, d) >= size)
+    dimension = next(d for d in range(2, MAX_DIMENSIONS) if _points(prime, d) >= size)
     is_small = _points(prime, dimension) <= LARGEST and prime**dimension <= _VECTORS
     return (prime, dimension) if is_small else None
 

@@ -23,7 +23,7 @@ from sfumato.dp.refusal import Bug, Refused
 Words = NDArray[np.uint32]  # one row for each word of a report, one column for each report
 Integers = NDArray[np.int64]
 PARTS: Final = 1 << 32  # probabilities are integers over this
-MOST_OUTCOMES: Final = 1 << 21
+MAX_OUTCOMES: Final = 1 << 21
 _SHIFT: Final = np.uint64(32)
 _EXACT: Final = Context(prec=60)
 _HIGHEST: Final = Fraction(60)  # 32-bit words cannot resolve a larger epsilon
@@ -54,17 +54,19 @@ def among_64(high: Words, low: Words, outcomes: int) -> NDArray[np.uint64]:
 
 def words_each(outcomes: int) -> Integers:
     """Return how many of the 2**32 words give each outcome of `among`."""
-    if not 1 <= outcomes <= MOST_OUTCOMES:
+    if not 1 <= outcomes <= MAX_OUTCOMES:
         raise Bug("a draw is among one to 2**21")
     first = -((-np.arange(outcomes + 1, dtype=np.int64) * PARTS) // outcomes)
     return np.diff(first)
 
 
-def boldest(ratio: Callable[[int], Fraction], epsilon: Fraction, most: int = PARTS - 1) -> int:
-    """Return the largest probability T (1 to `most`) whose likelihood ratio costs at most epsilon.
+def largest_probability_within(
+    ratio: Callable[[int], Fraction], epsilon: Fraction, max_probability: int = PARTS - 1
+) -> int:
+    """Return the largest probability T whose likelihood ratio costs at most epsilon.
 
-    `ratio` must increase with T. The comparison uses the same rounded epsilon that users see: the
-    logarithm of the ratio, rounded up.
+    T is from 1 to `max_probability`, and `ratio` must increase with T. The comparison uses the same
+    rounded epsilon that users see: the logarithm of the ratio, rounded up.
     """
     if epsilon <= 0:
         raise Refused("bad-budget", "epsilon must be above zero.", "Write 1, for example.")
@@ -72,7 +74,7 @@ def boldest(ratio: Callable[[int], Fraction], epsilon: Fraction, most: int = PAR
         raise Refused(
             "bad-budget", "No coin is as unfair as this epsilon asks.", "Ask with a larger epsilon."
         )
-    low, high = 1, most
+    low, high = 1, max_probability
     while low < high:
         middle = (low + high + 1) // 2
         low, high = (middle, high) if epsilon_of(ratio(middle)) <= epsilon else (low, middle - 1)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from sfumato.dp.local.ballot_split import MOST, Sampled, Split
+from sfumato.dp.local.ballot_split import MAX_QUESTIONS, Sampled, Split
 from sfumato.dp.local.binary_response import Binary
 from sfumato.dp.local.duchi import Duchi
 from sfumato.dp.local.frequency_oracle import Oracle, Parameters, Randomiser
@@ -14,7 +14,7 @@ from sfumato.dp.local.hybrid_mechanism import Hybrid
 from sfumato.dp.local.k_ary_response import KAry
 from sfumato.dp.local.local_hashing import Hashing
 from sfumato.dp.local.numeric_response import Numbers
-from sfumato.dp.local.permanent_response import Waves
+from sfumato.dp.local.permanent_response import PermanentResponse
 from sfumato.dp.local.piecewise_mechanism import Piecewise
 from sfumato.dp.local.projective_geometry_response import Projective
 from sfumato.dp.local.subset_selection import Subset
@@ -25,8 +25,8 @@ _Maker = Callable[..., Any]  # Any: a frequency oracle, or a randomiser of numbe
 _Table = Mapping[str, tuple[_Maker, tuple[str, ...]]]
 
 
-def _waves(size: int, permanent: int, momentary: int) -> Waves:
-    return Waves(KAry(size, permanent), KAry(size, momentary))
+def _waves(size: int, permanent: int, momentary: int) -> PermanentResponse:
+    return PermanentResponse(KAry(size, permanent), KAry(size, momentary))
 
 
 KINDS: Final[_Table] = {
@@ -72,7 +72,7 @@ def randomiser_of(parameters: Parameters, depth: int = 0) -> Randomiser:
     if not isinstance(questions, list) or set(parameters) != {"kind", "questions"}:
         raise _unreadable()
     are_read = all(isinstance(question, dict) for question in questions)
-    if not are_read or depth >= DEEPEST or not 1 <= len(questions) <= MOST:
+    if not are_read or depth >= DEEPEST or not 1 <= len(questions) <= MAX_QUESTIONS:
         raise _unreadable()
     return BALLOTS[kind](tuple(randomiser_of(question, depth + 1) for question in questions))
 

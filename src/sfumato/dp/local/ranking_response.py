@@ -19,13 +19,13 @@ from sfumato.dp.local.frequency_oracle import Floats
 from sfumato.dp.local.k_ary_response import KAry
 from sfumato.dp.refusal import Refused
 
-MOST_AS_ONE: Final = 5
+MAX_AS_ONE: Final = 5
 BEFORE, AFTER, SILENT = 0, 1, 2  # the answers to a pair of items
 
 
 def orders(things: int) -> tuple[tuple[int, ...], ...]:
     """Return all orders of the items; the index of an order is its answer number."""
-    if not 2 <= things <= MOST_AS_ONE:
+    if not 2 <= things <= MAX_AS_ONE:
         raise Refused("bad-request", "There are too many orders.", "Ask by pairs, or rank fewer.")
     return tuple(permutations(range(things)))
 

@@ -48,16 +48,16 @@ def margin_of_mean(oracle: Numbers, people: int, *, confidence: float = 0.95) ->
     return _z(confidence) * sqrt(float(worst_variance(oracle)) / people)
 
 
-def moved_share(oracle: Oracle, liars: Fraction) -> Fraction:
+def influence_on_share(oracle: Oracle, liars: Fraction) -> Fraction:
     """Return how much malicious respondents can change the share of any answer: L / (p - q).
 
     L is their share of all respondents. They may send any report, so all or none of their reports
     may support an answer.
     """
-    return _share(liars) / oracle.contrast
+    return _share(liars) / oracle.p_minus_q
 
 
-def moved_mean(oracle: Numbers, liars: Fraction) -> Fraction:
+def influence_on_mean(oracle: Numbers, liars: Fraction) -> Fraction:
     """Return how much malicious respondents can change the sum of numbers, per person, in steps.
 
     It is their share L times the range of a report's estimate. If some people are silent, divide it
@@ -78,8 +78,8 @@ def _variance(oracle: Oracle, share: float | None) -> float:
     """Return the variance of one report at this share, or at the worst share if None."""
     if share is not None and not 0 <= share <= 1:
         raise Refused("bad-request", "A share is from 0 to 1.", "Write 0.7, for example.")
-    contrast = float(oracle.contrast)
-    worst = np.clip((0.5 - oracle.by_chance) / contrast, 0, 1)
+    contrast = float(oracle.p_minus_q)
+    worst = np.clip((0.5 - oracle.q) / contrast, 0, 1)
     shares = worst if share is None else np.full(oracle.size, share)
     return float(variances(oracle, shares, 1).max())
 

@@ -64,11 +64,11 @@ def delta_of(epsilon: float, local: float, people: int) -> float:
     fewest, chances = _clones(people - 1, exp(-local))
     total = _LEFT_OUT
     for clones, chance in zip(fewest.tolist(), chances.tolist(), strict=True):
-        total += chance * _apart(clones, epsilon, local)
+        total += chance * _hockey_stick(clones, epsilon, local)
     return min(1.0, total * (1 + _SAFE))
 
 
-def _apart(clones: int, epsilon: float, local: float) -> float:
+def _hockey_stick(clones: int, epsilon: float, local: float) -> float:
     """Return the hockey-stick divergence at exp(epsilon) for a given number of clones.
 
     The observation is the number h of heads among the clones' fair coins and one coin more. That

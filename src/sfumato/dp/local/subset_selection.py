@@ -18,7 +18,7 @@ from typing import ClassVar, Final
 import numpy as np
 
 from sfumato.dp.local.frequency_oracle import Booleans, Floats, Parameters, Reports, numbers
-from sfumato.dp.local.likelihood_ratio import Law, Says, epsilon_of
+from sfumato.dp.local.likelihood_ratio import Law, ReportProbabilities, epsilon_of
 from sfumato.dp.local.random_words import (
     PARTS,
     Integers,
@@ -26,7 +26,7 @@ from sfumato.dp.local.random_words import (
     among,
     among_64,
     below,
-    boldest,
+    largest_probability_within,
     odds_of,
     words_each,
 )
@@ -48,7 +48,7 @@ class Subset:
     chosen: int
     truth: int
 
-    words: ClassVar[int] = 4
+    words_per_report: ClassVar[int] = 4
     width: ClassVar[int] = 4
 
     def __post_init__(self) -> None:
@@ -61,7 +61,9 @@ class Subset:
         """Build the randomiser with the least error whose epsilon is at most this."""
         field = next_prime(size)
         chosen = max(1, min(field - 1, round(field / (odds_of(epsilon) + 1))))
-        truth = boldest(lambda part: Subset(size, field, chosen, part).ratio, epsilon)
+        truth = largest_probability_within(
+            lambda part: Subset(size, field, chosen, part).ratio, epsilon
+        )
         return Subset(size, field, chosen, truth)
 
     @property
@@ -99,16 +101,16 @@ class Subset:
         return epsilon_of(self.ratio)
 
     @property
-    def contrast(self) -> Fraction:
+    def p_minus_q(self) -> Fraction:
         """Return P(true answer in the set) - P(another answer in the set)."""
         return self._own - self._another
 
     @property
-    def by_chance(self) -> Floats:
+    def q(self) -> Floats:
         """Return for each answer the probability that the set of another answer contains it."""
         return np.full(self.size, float(self._another))
 
-    def say(self, values: Integers, words: Words) -> Reports:
+    def randomise(self, values: Integers, words: Words) -> Reports:
         """Randomise answers: draw `a` and the place of the true answer, and solve for `b`."""
         field = np.uint64(self.field)
         times = among_64(words[0], words[1], self.field - 1) + np.uint64(1)
@@ -171,7 +173,7 @@ class Subset:
         """Return the probability that another answer is in the set."""
         return (self.chosen - self._own) / (self.field - 1)
 
-    def _says(self, value: int, places: tuple[Fraction, ...]) -> Says:
+    def _says(self, value: int, places: tuple[Fraction, ...]) -> ReportProbabilities:
         return {
             (times, (place - times * value) % self.field): chance / (self.field - 1)
             for times in range(1, self.field)

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from sfumato.dp.local.likelihood_ratio import Law, epsilon_of, worst_ratio
 from sfumato.dp.local.proportion_intervals import intervals, into_shares
-from sfumato.dp.local.random_words import PARTS, boldest
+from sfumato.dp.local.random_words import PARTS, largest_probability_within
 from sfumato.dp.ports import RandomSource
 from sfumato.dp.refusal import Bug
 
@@ -58,7 +58,9 @@ class TwoCoins:
         tanh(epsilon / 2), rounded down. Bisection finds it, because that needs no exponential,
         however large epsilon is.
         """
-        truth = boldest(lambda part: Fraction(PARTS + part, PARTS - part), epsilon)
+        truth = largest_probability_within(
+            lambda part: Fraction(PARTS + part, PARTS - part), epsilon
+        )
         return TwoCoins(truth, PARTS // 2)
 
     def chance(self, truth: bool) -> Fraction:
@@ -79,13 +81,15 @@ class TwoCoins:
             raise Bug("both coins fall on both sides, so everything can be said")
         return epsilon_of(ratio)
 
-    def say(self, truths: Booleans, dice: RandomSource) -> Booleans:
+    def randomise(self, truths: Booleans, dice: RandomSource) -> Booleans:
         """Randomise true answers; both coins are flipped for everybody, whatever the answer."""
         words = np.frombuffer(dice.draw(8 * truths.size), dtype="<u4").reshape(2, *truths.shape)
         is_told = words[0].astype(np.int64) < self.truth
         says_yes = words[1].astype(np.int64) < self.yes
         said: Booleans = (is_told & truths) | (~is_told & says_yes)
         return said
+
+    say = randomise  # the name of version 0.1
 
     def observed(self, share: Fraction) -> Fraction:
         """Return the expected share of yes reports, given the share of true yes answers."""

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from sfumato.dp.local.frequency_oracle import Booleans, Floats, Parameters, Reports
 from sfumato.dp.local.likelihood_ratio import Law, epsilon_of
-from sfumato.dp.local.random_words import PARTS, Integers, Words, boldest
+from sfumato.dp.local.random_words import PARTS, Integers, Words, largest_probability_within
 from sfumato.dp.refusal import Bug
 
 PLANES = 32
@@ -40,7 +40,10 @@ class Unary:
     @staticmethod
     def within(size: int, epsilon: Fraction) -> Unary:
         """Build the most accurate randomiser whose epsilon is at most this."""
-        return Unary(size, HALF - boldest(lambda less: _ratio(HALF - less), epsilon, HALF - 1))
+        return Unary(
+            size,
+            HALF - largest_probability_within(lambda less: _ratio(HALF - less), epsilon, HALF - 1),
+        )
 
     @property
     def groups(self) -> int:
@@ -48,7 +51,7 @@ class Unary:
         return -(-self.size // 32)
 
     @property
-    def words(self) -> int:
+    def words_per_report(self) -> int:
         """Return the random words per report: 32 bit planes for each group."""
         return PLANES * self.groups
 
@@ -78,16 +81,16 @@ class Unary:
         return epsilon_of(self.ratio)
 
     @property
-    def contrast(self) -> Fraction:
+    def p_minus_q(self) -> Fraction:
         """Return P(bit of the true answer is set) - P(bit of another answer is set)."""
         return Fraction(HALF - self.other, PARTS)
 
     @property
-    def by_chance(self) -> Floats:
+    def q(self) -> Floats:
         """Return for each answer the probability that its bit is set when another is true."""
         return np.full(self.size, self.other / PARTS)
 
-    def say(self, values: Integers, words: Words) -> Reports:
+    def randomise(self, values: Integers, words: Words) -> Reports:
         """Randomise answers to bit patterns; compare with the probability from the lowest plane."""
         planes = words.reshape(PLANES, self.groups, len(values))
         bits = np.zeros(planes.shape[1:], dtype=np.uint32)

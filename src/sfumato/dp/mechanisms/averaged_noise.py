@@ -17,7 +17,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from sfumato.dp.confidence.weighted_sum_of_draws import std_of, within_of
+from sfumato.dp.confidence.weighted_sum_of_draws import margin_of_weighted_sum, std_of_weighted_sum
 from sfumato.dp.json_values import Json
 from sfumato.dp.mechanisms.noise import CONFIDENCE, Noise
 from sfumato.dp.ports import RandomSource
@@ -25,7 +25,7 @@ from sfumato.dp.refusal import Bug
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
-LEAST: Final = 1e-300  # smallest variance, to avoid division by zero in the weights
+MIN_VARIANCE: Final = 1e-300  # smallest variance, to avoid division by zero in the weights
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class AveragedNoise(Noise):
 
     def std(self) -> float:
         """Return the standard deviation of the mean, in steps."""
-        return std_of(self.weights(), self.draws)
+        return std_of_weighted_sum(self.weights(), self.draws)
 
     def margin(self) -> float:
         """Return a t with |noise| <= t at 95 % confidence, in steps."""
@@ -95,9 +95,9 @@ def mean_of(draws: Sequence[Noise], parts: Sequence[Integers]) -> Floats:
 
 @lru_cache(maxsize=1024)
 def _weights(draws: tuple[Noise, ...]) -> tuple[float, ...]:
-    precise = [1 / max(draw.std() ** 2, LEAST) for draw in draws]
+    precise = [1 / max(draw.std() ** 2, MIN_VARIANCE) for draw in draws]
     return tuple(one / math.fsum(precise) for one in precise)
 
 
 def _within(noise: AveragedNoise, confidence: Fraction) -> float:
-    return within_of(noise.weights(), noise.draws, confidence)
+    return margin_of_weighted_sum(noise.weights(), noise.draws, confidence)

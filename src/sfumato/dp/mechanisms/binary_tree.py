@@ -123,12 +123,12 @@ def _digits(number: int, base: int) -> list[int]:
     return digits
 
 
-def _largest_digit_sum(most: int, base: int) -> int:
-    """Return the largest digit sum of the numbers up to `most`.
+def _largest_digit_sum(maximum: int, base: int) -> int:
+    """Return the largest digit sum of the numbers up to `maximum`.
 
-    A number below `most` has the same leading digits, then a smaller digit, then any digits.
+    A number below `maximum` has the same leading digits, then a smaller digit, then any digits.
     """
-    digits = _digits(most, base)
+    digits = _digits(maximum, base)
     found = sum(digits)
     for place, digit in enumerate(digits):
         if digit:

@@ -68,7 +68,7 @@ def threshold(epsilon: Fraction, rows: int, bins: int, false_positive: Fraction)
     return laplace.interval(scale, 1 - 2 * false_positive / bins)
 
 
-def search(
+def search_bounds(
     counts: Integers, *, epsilon: Fraction, rows: int, false_positive: Fraction, dice: RandomSource
 ) -> tuple[int, int] | None:
     """Return the lower and upper edge of the bins above the threshold, or None if there is none.

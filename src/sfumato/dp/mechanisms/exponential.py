@@ -21,8 +21,9 @@ from sfumato.dp.refusal import Bug
 from sfumato.dp.sampling.certified_arithmetic import Interval, Uniform
 from sfumato.dp.sampling.exponential_powers import (
     UNIT_BITS,
-    Words,
+    UintArray,
     fine_powers,
+    gaps_to_best,
     high_word,
     lower_powers,
 )
@@ -93,8 +94,8 @@ class _Scale:
     """The settings that all rows share: rate, weights, and the unit 2**-bits of partial sums."""
 
     rate: Fraction
-    weights: Words
-    slack: Words  # largest rounding error of each partial sum; sums are rounded down
+    weights: UintArray
+    slack: UintArray  # largest rounding error of each partial sum; sums are rounded down
     bits: int
 
 
@@ -109,20 +110,14 @@ def _choose_block(utilities: Integers, scale: _Scale, dice: RandomSource) -> Int
     """Choose for each row of a block: 32 random bytes a row, and more if those cannot decide."""
     size = 8 * _WORDS * utilities.shape[0]
     uniforms = np.frombuffer(dice.draw(size), dtype="<u8").reshape(-1, _WORDS)
-    gaps = _gaps(utilities)
+    gaps = gaps_to_best(utilities)
     first, last = _bracket(gaps, scale, uniforms[:, 0])
     for row in np.flatnonzero(first != last):
         first[row] = _choose_finely(gaps[row], scale, _uniform(uniforms[row]), dice)
     return first
 
 
-def _gaps(utilities: Integers) -> Words:
-    """Return how far each utility is below the best of its row; unsigned, so no overflow."""
-    best: Words = utilities.max(axis=1).view(np.uint64)
-    return best[:, np.newaxis] - utilities.view(np.uint64)
-
-
-def _bracket(gaps: Words, scale: _Scale, heads: Words) -> tuple[Integers, Integers]:
+def _bracket(gaps: UintArray, scale: _Scale, heads: UintArray) -> tuple[Integers, Integers]:
     """Return the first and last candidate that each row's first 64 random bits can choose."""
     powers = lower_powers(scale.rate, gaps) >> np.uint64(UNIT_BITS - scale.bits)
     lows = np.cumsum(powers * scale.weights, axis=1, dtype=np.uint64)
@@ -134,12 +129,12 @@ def _bracket(gaps: Words, scale: _Scale, heads: Words) -> tuple[Integers, Intege
     return first.astype(np.int64), np.minimum(last, gaps.shape[1] - 1).astype(np.int64)
 
 
-def _uniform(words: Words) -> Uniform:
+def _uniform(words: UintArray) -> Uniform:
     """Join 64-bit words to one uniform number; the first word has its highest bits."""
     return Uniform(int.from_bytes(words.astype(">u8").tobytes(), "big"), UNIFORM_BITS)
 
 
-def _choose_finely(gaps: Words, scale: _Scale, uniform: Uniform, dice: RandomSource) -> int:
+def _choose_finely(gaps: UintArray, scale: _Scale, uniform: Uniform, dice: RandomSource) -> int:
     """Choose one candidate with more random bits and finer sums, until a single one is left."""
     first, last = _bracket_finely(gaps, scale, uniform)
     while first != last:
@@ -148,7 +143,7 @@ def _choose_finely(gaps: Words, scale: _Scale, uniform: Uniform, dice: RandomSou
     return first
 
 
-def _bracket_finely(gaps: Words, scale: _Scale, uniform: Uniform) -> tuple[int, int]:
+def _bracket_finely(gaps: UintArray, scale: _Scale, uniform: Uniform) -> tuple[int, int]:
     """Return the first and last candidate that all drawn bits of the uniform can choose."""
     powers = list(fine_powers(scale.rate, gaps.tolist(), uniform.fine_bits))
     lows, highs = _partial_sums(powers, scale.weights.tolist())

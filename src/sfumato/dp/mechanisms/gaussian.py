@@ -32,12 +32,12 @@ from sfumato.dp.sampling.certified_arithmetic import (
     ratio,
 )
 from sfumato.dp.sampling.threshold_table import (
+    Distribution,
     Integers,
-    Law,
     Table,
     draw_from,
+    draw_from_int16,
     in_chunks,
-    places_from,
     signed,
     signs,
     table_of,
@@ -115,7 +115,7 @@ def _attempts(
     equally likely. Outcome 0 means the weight between the blocks and the Gaussian curve; there
     `_above` draws the number.
     """
-    tops = places_from(_half_table(variance / (1 << 2 * low_bits)), count, dice)
+    tops = draw_from_int16(_half_table(variance / (1 << 2 * low_bits)), count, dice)
     words = _words(low_bits, count, dice)
     numbers: Whole = tops.astype(np.int32 if low_bits <= NARROW_BITS else np.int64)
     numbers <<= low_bits
@@ -225,17 +225,17 @@ def _above_table(variance: Fraction) -> Table:
     return table_of(above_law(variance))
 
 
-def magnitude_law(variance: Fraction) -> Law:
+def magnitude_law(variance: Fraction) -> Distribution:
     """Return the thresholds P(|X| <= k); the weight of every k > 0 counts twice."""
     return lambda bits: _thresholds(variance, 2, bits)
 
 
-def half_law(variance: Fraction) -> Law:
+def half_law(variance: Fraction) -> Distribution:
     """Return the thresholds of the half Gaussian: k >= 0 with weights exp(-k**2 / (2 variance))."""
     return lambda bits: _thresholds(variance, 1, bits)
 
 
-def above_law(variance: Fraction) -> Law:
+def above_law(variance: Fraction) -> Distribution:
     """Return the thresholds 1 - w(k + 1): the fall of the curve over the blocks 0 to k."""
     return lambda bits: _falls(variance, bits)
 

@@ -32,31 +32,31 @@ _BITS: Final = 320
 
 
 @dataclass(frozen=True)
-class Threshold:
+class GaussianThreshold:
     """Gaussian thresholding: the noise variance of each count of people, and the threshold."""
 
     variance: Fraction
-    least: int
+    threshold: int
     rho: Fraction  # for all groups of a person together
     tail: Fraction  # bound of the probability that any key with one person only is released
 
     def keep(self, counts: NDArray[np.int64], dice: RandomSource) -> NDArray[np.bool_]:
         """Select the keys to release; a key without people is never released."""
         noise = gaussian.sample(self.variance, counts.size, dice).reshape(counts.shape)
-        return np.asarray((counts > 0) & (counts + noise >= self.least))
+        return np.asarray((counts > 0) & (counts + noise >= self.threshold))
 
-    def shown_from(self, odds: Fraction) -> int:
+    def people_for_odds(self, odds: Fraction) -> int:
         """Return how many people a key needs to be released with probability `odds` or more.
 
         In rare cases the result is one too large.
         """
         if odds <= Fraction(1, 2):  # P(noise >= 0) is above one half
-            return self.least
-        return self.least + gaussian.interval(self.variance, 2 * odds - 1)
+            return self.threshold
+        return self.threshold + gaussian.interval(self.variance, 2 * odds - 1)
 
 
 @lru_cache(maxsize=1024)
-def threshold_for(epsilon: Fraction, delta: Fraction, groups: int) -> Threshold | None:
+def threshold_for(epsilon: Fraction, delta: Fraction, groups: int) -> GaussianThreshold | None:
     """Return the smallest threshold at (epsilon, delta) for `groups` keys of a person.
 
     The result is None if no key would be released.
@@ -69,7 +69,7 @@ def threshold_for(epsilon: Fraction, delta: Fraction, groups: int) -> Threshold 
     least = _least(variance, tail / groups)
     if least is None or variance > gaussian.MAX_VARIANCE:
         return None
-    return Threshold(variance, least, rho, tail)
+    return GaussianThreshold(variance, least, rho, tail)
 
 
 def _least(variance: Fraction, limit: Fraction) -> int | None:

@@ -24,8 +24,8 @@ from sfumato.dp.sampling.certified_arithmetic import (
 )
 from sfumato.dp.sampling.geometric import bits_below, check_scale, draw_geometric, falling
 from sfumato.dp.sampling.threshold_table import (
+    Distribution,
     Integers,
-    Law,
     Table,
     draw_from,
     in_chunks,
@@ -72,7 +72,7 @@ def _zero_table(scale: Fraction) -> Table:
     return table_of(zero_law(scale))
 
 
-def magnitude_law(scale: Fraction) -> Law:
+def magnitude_law(scale: Fraction) -> Distribution:
     """Return the thresholds P(|X| <= k) = 1 - 2 a**(k+1) / (1+a)."""
 
     def law(bits: int) -> Iterator[Interval]:
@@ -82,7 +82,7 @@ def magnitude_law(scale: Fraction) -> Law:
     return law
 
 
-def zero_law(scale: Fraction) -> Law:
+def zero_law(scale: Fraction) -> Distribution:
     """Return the one threshold P(X = 0) = (1-a)/(1+a)."""
 
     def law(bits: int) -> Iterator[Interval]:

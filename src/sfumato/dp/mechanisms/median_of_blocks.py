@@ -20,7 +20,7 @@ from sfumato.dp.ports import RandomSource
 from sfumato.dp.sampling.threshold_table import Integers
 
 SENSITIVITY: Final = 2  # of a utility, in half ranks, to replacing one value by another
-MOST_STEPS: Final = MAX_WEIGHT - 2  # largest grid
+MAX_STEPS: Final = MAX_WEIGHT - 2  # largest grid
 
 
 def choose_median(values: Integers, steps: int, epsilon: Fraction, dice: RandomSource) -> int:

@@ -16,7 +16,7 @@ from sfumato.dp.mechanisms import gaussian, laplace
 from sfumato.dp.ports import RandomSource
 
 CONFIDENCE = Fraction(95, 100)
-WIDEST = 2**50
+MAX_WIDTH = 2**50
 
 
 @dataclass(frozen=True)
@@ -54,8 +54,8 @@ class Noise:
     def is_drawable(self) -> bool:
         """Return whether the noise is small enough for the exact samplers."""
         if self.kind == "laplace":
-            return self.parameter <= WIDEST
-        return self.parameter <= WIDEST**2
+            return self.parameter <= MAX_WIDTH
+        return self.parameter <= MAX_WIDTH**2
 
     def sample(self, count: int, dice: RandomSource) -> NDArray[np.int64]:
         """Draw `count` independent exact samples of the noise."""

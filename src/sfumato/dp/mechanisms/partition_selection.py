@@ -46,7 +46,7 @@ def keep_probabilities(epsilon: Fraction, delta: Fraction) -> tuple[int, ...]:
     return tuple(kept)
 
 
-def half_shown_from(epsilon: Fraction, delta: Fraction) -> float:
+def people_for_even_odds(epsilon: Fraction, delta: Fraction) -> float:
     """Return how many people a key needs to be kept with probability one half.
 
     Up to one half, p(n) is a geometric sum. The result only compares mechanisms, so a float is

@@ -17,7 +17,12 @@ from numpy.typing import NDArray
 from sfumato.dp.ports import RandomSource
 from sfumato.dp.refusal import Bug
 from sfumato.dp.sampling.certified_arithmetic import Uniform, exp_minus, is_uniform_below
-from sfumato.dp.sampling.exponential_powers import MOST_OFF, Words, lower_powers
+from sfumato.dp.sampling.exponential_powers import (
+    MAX_ERROR,
+    UintArray,
+    gaps_to_best,
+    lower_powers,
+)
 from sfumato.dp.sampling.threshold_table import Integers
 
 PICK_BITS: Final = 256  # random bits to pick one of the heads
@@ -36,23 +41,17 @@ def permute_and_flip(utilities: Integers, rate: Fraction, dice: RandomSource) ->
     """Choose one index by permute-and-flip; take the rate from `exponential.rate_for`."""
     if utilities.ndim != 1 or utilities.size == 0:
         raise Bug("permute-and-flip needs at least one candidate")
-    heads = np.flatnonzero(_coins(rate, _gaps(utilities), dice))
+    heads = np.flatnonzero(_coins(rate, gaps_to_best(utilities), dice))
     return int(heads[pick_below(heads.size, dice)])
 
 
-def _gaps(utilities: Integers) -> Words:
-    """Return how far each utility is below the best one; unsigned, so it cannot overflow."""
-    best: np.uint64 = utilities.max().view(np.uint64)
-    return np.asarray(best - utilities.view(np.uint64), dtype=np.uint64)
-
-
-def _coins(rate: Fraction, gaps: Words, dice: RandomSource) -> NDArray[np.bool_]:
+def _coins(rate: Fraction, gaps: UintArray, dice: RandomSource) -> NDArray[np.bool_]:
     """Flip one exact coin for each gap: heads with probability exp(-rate * gap)."""
     uniforms = np.frombuffer(dice.draw(8 * gaps.size), dtype="<u8")
     heads = uniforms >> np.uint64(1)
     lows = lower_powers(rate, gaps)
     kept = np.asarray(heads < lows)
-    is_open = ~kept & (heads < lows + np.uint64(MOST_OFF))
+    is_open = ~kept & (heads < lows + np.uint64(MAX_ERROR))
     for place in np.flatnonzero(is_open):
         kept[place] = _exact_coin(rate, int(gaps[place]), int(uniforms[place]), dice)
     return kept

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sfumato.dp.json_values import Json
-from sfumato.dp.mechanisms.bounds_search import search
+from sfumato.dp.mechanisms.bounds_search import search_bounds
 from sfumato.dp.mechanisms.exponential import rate_for
 from sfumato.dp.mechanisms.noise import CONFIDENCE
 from sfumato.dp.mechanisms.permute_and_flip import permute_and_flip
@@ -23,7 +23,7 @@ from sfumato.dp.mechanisms.top_k import most_frequent
 from sfumato.dp.ports import RandomSource
 
 Integers = NDArray[np.int64]
-BY_CHANCE: Final = Fraction(1, 1000)  # false-positive probability of bounds search
+FALSE_POSITIVE: Final = Fraction(1, 1000)  # false-positive probability of bounds search
 
 
 @dataclass(frozen=True)
@@ -70,8 +70,8 @@ class PrivateChoice:
         return most_frequent(counts, self.names, epsilon=self.epsilon, values=self.rows, dice=dice)
 
     def _bounds(self, counts: Integers, dice: RandomSource) -> tuple[int, int, int]:
-        found = search(
-            counts, epsilon=self.epsilon, rows=self.rows, false_positive=BY_CHANCE, dice=dice
+        found = search_bounds(
+            counts, epsilon=self.epsilon, rows=self.rows, false_positive=FALSE_POSITIVE, dice=dice
         )
         return (0, 0, 0) if found is None else (1, *found)
 
@@ -84,8 +84,8 @@ class PrivateChoice:
         """Return the largest rank error of a quantile, in rows, at 95 % confidence; else None."""
         if self.kind != "quantile":
             return None
-        reach = rank_sensitivity(self.at, self.rows)
-        return rank_error(self.epsilon, reach, self.points, CONFIDENCE)
+        sensitivity = rank_sensitivity(self.at, self.rows)
+        return rank_error(self.epsilon, sensitivity, self.points, CONFIDENCE)
 
     def as_json(self) -> Json:
         """Return the mechanism and its exact epsilon as JSON for the receipt."""

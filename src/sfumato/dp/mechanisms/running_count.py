@@ -9,10 +9,10 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from sfumato.dp.confidence.sum_of_draws import margin_of_several, std_of_several
+from sfumato.dp.confidence.sum_of_draws import margin_95_of_sum, std_of_sum
 from sfumato.dp.json_values import Json
 from sfumato.dp.mechanisms.binary_tree import Tree
-from sfumato.dp.mechanisms.noise import WIDEST, Noise
+from sfumato.dp.mechanisms.noise import MAX_WIDTH, Noise
 
 Integers = NDArray[np.int64]
 Number = TypeVar("Number", int, float)
@@ -34,7 +34,7 @@ class Axis:
 
 
 @dataclass(frozen=True)
-class Running:
+class TreeMechanism:
     """The tree mechanism of one aggregate: noise of each block, and the error of each prefix."""
 
     noise: Noise  # of each block
@@ -54,26 +54,26 @@ class Running:
 
     def std(self) -> float:
         """Return the standard deviation of the noisiest cell."""
-        return std_of_several(self.noise, self.tree.most_blocks)
+        return std_of_sum(self.noise, self.tree.most_blocks)
 
     def stds(self) -> list[float]:
         """Return the standard deviation of every cell."""
         counts = self.tree.blocks_of_prefixes().tolist()
-        return self.axis.for_each_cell([std_of_several(self.noise, n) for n in counts])
+        return self.axis.for_each_cell([std_of_sum(self.noise, n) for n in counts])
 
     def margin(self) -> int:
         """Return the half-width of the 95 % interval of the noisiest cell."""
-        return margin_of_several(self.noise, self.tree.most_blocks)
+        return margin_95_of_sum(self.noise, self.tree.most_blocks)
 
     def margins(self) -> list[int]:
         """Return the half-width of the 95 % interval of every cell."""
         counts = self.tree.blocks_of_prefixes().tolist()
-        return self.axis.for_each_cell([margin_of_several(self.noise, n) for n in counts])
+        return self.axis.for_each_cell([margin_95_of_sum(self.noise, n) for n in counts])
 
     def is_drawable(self) -> bool:
         """Return whether the noise can be sampled exactly and a prefix's sum fits in 64 bits."""
         widest = self.noise.width() * math.sqrt(self.tree.most_blocks)
-        return self.noise.is_drawable() and widest <= WIDEST
+        return self.noise.is_drawable() and widest <= MAX_WIDTH
 
     def as_json(self) -> Json:
         """Return the mechanism and its exact parameters as JSON for the receipt."""

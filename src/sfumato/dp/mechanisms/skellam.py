@@ -22,12 +22,19 @@ from sfumato.dp.accounting.renyi import epsilon_at
 from sfumato.dp.ports import RandomSource
 from sfumato.dp.refusal import Bug, Refused
 from sfumato.dp.sampling.certified_arithmetic import Interval, ratio
-from sfumato.dp.sampling.threshold_table import Integers, Law, Table, draw_from, in_chunks, table_of
+from sfumato.dp.sampling.threshold_table import (
+    Distribution,
+    Integers,
+    Table,
+    draw_from,
+    in_chunks,
+    table_of,
+)
 
-MOST_VARIANCE: Final = Fraction(1 << 26)  # above it a draw would be a sum of too many draws
-LARGEST_MEAN: Final = 1 << 14  # largest Poisson mean of one table
-LEAST_ORDER: Final = 2
-ALWAYS: Final = Fraction(1)  # sampling probability without subsampling
+MAX_VARIANCE: Final = Fraction(1 << 26)  # above it a draw would be a sum of too many draws
+MAX_MEAN: Final = 1 << 14  # largest Poisson mean of one table
+MIN_ORDER: Final = 2
+NO_SUBSAMPLING: Final = Fraction(1)  # sampling probability without subsampling
 _MARGIN: Final = Decimal("1e-9")
 
 
@@ -42,7 +49,7 @@ def check_variance(variance: Fraction) -> None:
     """Refuse a variance that cannot be sampled exactly."""
     if variance <= 0:
         raise Bug("noise must have a variance above zero")
-    if variance > MOST_VARIANCE:
+    if variance > MAX_VARIANCE:
         raise Refused(
             "noise-out-of-range",
             "The noise would be wider than can be drawn exactly.",
@@ -52,7 +59,7 @@ def check_variance(variance: Fraction) -> None:
 
 def poisson(mean: Fraction, count: int, dice: RandomSource) -> Integers:
     """Draw `count` independent Poisson numbers, each as a sum of draws of equal smaller means."""
-    parts = max(1, math.ceil(mean / LARGEST_MEAN))
+    parts = max(1, math.ceil(mean / MAX_MEAN))
     table = _poisson_table(mean / parts)
     total = np.zeros(count, dtype=np.int64)
     for _ in range(parts):  # one part at a time; all parts at once would need gigabytes
@@ -62,10 +69,10 @@ def poisson(mean: Fraction, count: int, dice: RandomSource) -> Integers:
 
 @lru_cache(maxsize=16)
 def _poisson_table(mean: Fraction) -> Table:
-    return table_of(poisson_law(mean))
+    return table_of(poisson_distribution(mean))
 
 
-def poisson_law(mean: Fraction) -> Law:
+def poisson_distribution(mean: Fraction) -> Distribution:
     """Return the thresholds P(X <= k) of the Poisson distribution."""
     return lambda bits: _thresholds(mean, bits)
 
@@ -133,14 +140,16 @@ def renyi(order: int, l1: int, l2_squared: int, variance: Fraction) -> Fraction:
     Neighbouring data sets give vectors that differ by at most the norms `l1` and `l2_squared`.
     Each coordinate has noise of at least `variance`.
     """
-    if order < LEAST_ORDER or l1 < 0 or l2_squared < 0 or variance <= 0:
+    if order < MIN_ORDER or l1 < 0 or l2_squared < 0 or variance <= 0:
         raise Bug("the bound holds for whole orders from 2 on")
     narrow = Fraction((2 * order - 1) * l2_squared + 6 * l1) / (4 * variance**2)
     wide = Fraction(3 * l1) / (2 * variance)
     return Fraction(order * l2_squared) / (2 * variance) + min(narrow, wide)
 
 
-def curve_of(l1: int, l2_squared: int, variance: Fraction, chance: Fraction = ALWAYS) -> Curve:
+def renyi_curve(
+    l1: int, l2_squared: int, variance: Fraction, chance: Fraction = NO_SUBSAMPLING
+) -> Curve:
     """Return the Rényi curve of Skellam noise, under Poisson subsampling if chance is below 1."""
     own = partial(renyi, l1=l1, l2_squared=l2_squared, variance=variance)
     return own if chance == 1 else subsampled_renyi(own, chance)
@@ -152,10 +161,10 @@ def epsilon_of(  # noqa: PLR0913, PLR0917  # the price depends on all of these
     variance: Fraction,
     delta: Fraction,
     rounds: int = 1,
-    chance: Fraction = ALWAYS,
+    chance: Fraction = NO_SUBSAMPLING,
 ) -> Fraction:
     """Return the epsilon at delta of `rounds` releases with Skellam noise, rounded up."""
-    curve = curve_of(l1, l2_squared, variance, chance)
+    curve = renyi_curve(l1, l2_squared, variance, chance)
     return epsilon_at(lambda order: rounds * curve(order), delta)
 
 
@@ -165,16 +174,16 @@ def variance_for(  # noqa: PLR0913, PLR0917  # as above
     epsilon: Fraction,
     delta: Fraction,
     rounds: int = 1,
-    chance: Fraction = ALWAYS,
-    most: Fraction = MOST_VARIANCE,
+    chance: Fraction = NO_SUBSAMPLING,
+    max_variance: Fraction = MAX_VARIANCE,
 ) -> Fraction:
     """Return the smallest integer variance at which `rounds` releases cost at most epsilon.
 
-    A variance above `most` is refused, and so is one above MOST_VARIANCE, which cannot be drawn.
+    A variance above `max_variance` is refused. So is one above MAX_VARIANCE, which cannot be drawn.
     """
-    low, high = 0, int(min(most, MOST_VARIANCE))
+    low, high = 0, int(min(max_variance, MAX_VARIANCE))
     if epsilon_of(l1, l2_squared, Fraction(high), delta, rounds, chance) > epsilon:
-        check_variance(MOST_VARIANCE + 1)
+        check_variance(MAX_VARIANCE + 1)
     while high - low > 1:
         middle = (low + high) // 2
         is_enough = epsilon_of(l1, l2_squared, Fraction(middle), delta, rounds, chance) <= epsilon
@@ -194,7 +203,7 @@ def share_of(variance: Fraction, floor: int, colluders: int) -> Fraction:
 
 
 @lru_cache(maxsize=64)
-def reach(variance: Fraction, failure: Fraction) -> int:
+def noise_bound(variance: Fraction, failure: Fraction) -> int:
     """Return a tail bound of the noise: an x with P(|noise| >= x) <= `failure`.
 
     Chernoff: P(X >= x) <= exp(v (cosh s - 1) - s x) for every s; the best s is asinh(x / v).

@@ -17,7 +17,7 @@ from sfumato.dp.ports import RandomSource
 from sfumato.dp.sampling.threshold_table import Integers
 
 
-def choose_worst(utilities: Integers, rate: Fraction, dice: RandomSource) -> int:
+def choose_highest_utility(utilities: Integers, rate: Fraction, dice: RandomSource) -> int:
     """Choose one index by the exponential mechanism; a larger utility is more likely."""
     return exponential_mechanism(utilities, None, rate, dice)
 

@@ -2,7 +2,7 @@
 
 A gap is split into digits of eight bits, and exp(-rate * gap) is the product of one table entry
 per digit. The table entries are certified lower bounds and every product is rounded down. So the
-result is a lower bound, less than `MOST_OFF` units too low (dp/mechanisms/exponential.proof.md).
+result is a lower bound, less than `MAX_ERROR` units too low (dp/mechanisms/exponential.proof.md).
 Where a draw needs more precision, the same digits are multiplied as intervals of any precision.
 """
 
@@ -17,16 +17,17 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from sfumato.dp.ports import IntegerArray
 from sfumato.dp.refusal import Bug
 from sfumato.dp.sampling.certified_arithmetic import Interval, exp_minus, product
 
-Words = NDArray[np.uint64]
+UintArray = NDArray[np.uint64]
 
 UNIT_BITS: Final = 63  # a result is an integer in units of 2**-63, so that 1.0 fits in 64 bits
-MOST_OFF: Final = 24  # largest error in units: eight digits with an error below three each
+MAX_ERROR: Final = 24  # largest error in units: eight digits with an error below three each
 DIGIT_BITS: Final = 8
 DIGITS: Final = 1 << DIGIT_BITS
-VANISHED: Final = 46  # a rate * gap above this counts as zero: exp(-46) < 2**-66
+MAX_EXPONENT: Final = 46  # a rate * gap above this counts as zero: exp(-46) < 2**-66
 _HALF: Final = np.uint64(32)
 _LOW_HALF: Final = np.uint64((1 << 32) - 1)
 _WORD: Final = 1 << 64
@@ -40,7 +41,7 @@ class Powers:
     """
 
     last: int
-    tables: tuple[Words, ...]
+    tables: tuple[UintArray, ...]
 
 
 @lru_cache(maxsize=64)
@@ -48,7 +49,7 @@ def powers_of(rate: Fraction) -> Powers:
     """Build and cache the tables for a rate."""
     if rate <= 0:
         raise Bug("a rate of choosing must be above zero")
-    last = min(_WORD - 1, VANISHED * rate.denominator // rate.numerator)
+    last = min(_WORD - 1, MAX_EXPONENT * rate.denominator // rate.numerator)
     return Powers(last, tuple(_table(rate, place) for place in range(_places(last))))
 
 
@@ -57,7 +58,7 @@ def _places(last: int) -> int:
     return max(1, -(-last.bit_length() // DIGIT_BITS))
 
 
-def _table(rate: Fraction, place: int) -> Words:
+def _table(rate: Fraction, place: int) -> UintArray:
     """Return lower bounds of exp(-rate * digit * 256**place), too low by little over one unit."""
     bits = UNIT_BITS + 64
     lows = [low >> 64 for low, _ in _fine_table(rate, place, bits)]
@@ -69,28 +70,34 @@ def _fine_table(rate: Fraction, place: int, bits: int) -> list[Interval]:
     return [exp_minus(step * digit, bits) for digit in range(DIGITS)]
 
 
-def lower_powers(rate: Fraction, gaps: Words) -> Words:
-    """Return lower bounds of 2**63 exp(-rate * gap), each less than `MOST_OFF` too low."""
+def gaps_to_best(utilities: IntegerArray) -> UintArray:
+    """Return how far each utility is below the best of its row; unsigned, so no overflow."""
+    best: UintArray = utilities.max(axis=-1, keepdims=True).view(np.uint64)
+    return np.asarray(best - utilities.view(np.uint64))
+
+
+def lower_powers(rate: Fraction, gaps: UintArray) -> UintArray:
+    """Return lower bounds of 2**63 exp(-rate * gap), each less than `MAX_ERROR` too low."""
     powers = powers_of(rate)
     inside = np.minimum(gaps, np.uint64(powers.last))
-    found: Words = powers.tables[0][_digit(inside, 0)]
+    found: UintArray = powers.tables[0][_digit(inside, 0)]
     for place, table in enumerate(powers.tables[1:], start=1):
         found = high_word(found, table[_digit(inside, place)]) << np.uint64(1)
     found[gaps > np.uint64(powers.last)] = 0
     return found
 
 
-def _digit(gaps: Words, place: int) -> NDArray[np.intp]:
+def _digit(gaps: UintArray, place: int) -> NDArray[np.intp]:
     return ((gaps >> np.uint64(DIGIT_BITS * place)) & np.uint64(DIGITS - 1)).astype(np.intp)
 
 
-def high_word(a: Words, b: Words) -> Words:
+def high_word(a: UintArray, b: UintArray) -> UintArray:
     """Return the high 64 bits of the 128-bit product: floor(a * b / 2**64), exactly."""
     a_low, a_high = a & _LOW_HALF, a >> _HALF
     b_low, b_high = b & _LOW_HALF, b >> _HALF
     one, other = a_high * b_low, a_low * b_high
     middle = (a_low * b_low >> _HALF) + (one & _LOW_HALF) + (other & _LOW_HALF)
-    carried: Words = (one >> _HALF) + (other >> _HALF) + (middle >> _HALF)
+    carried: UintArray = (one >> _HALF) + (other >> _HALF) + (middle >> _HALF)
     return np.asarray(a_high * b_high + carried)
 
 

@@ -16,7 +16,14 @@ from typing import Final
 from sfumato.dp.ports import RandomSource
 from sfumato.dp.refusal import Bug, Refused
 from sfumato.dp.sampling.certified_arithmetic import Interval, exp_minus, one_minus, ratio
-from sfumato.dp.sampling.threshold_table import Integers, Law, Table, draw_from, in_chunks, table_of
+from sfumato.dp.sampling.threshold_table import (
+    Distribution,
+    Integers,
+    Table,
+    draw_from,
+    in_chunks,
+    table_of,
+)
 
 MAX_SCALE: Final = Fraction(1 << 50)
 TOP_SCALE: Final = 8  # from this scale on, the low digits are drawn separately
@@ -81,7 +88,7 @@ def _digit_table(scale: Fraction, width: int) -> Table:
     return table_of(digit_law(scale, width))
 
 
-def geometric_law(scale: Fraction) -> Law:
+def geometric_law(scale: Fraction) -> Distribution:
     """Return the thresholds P(X <= k) = 1 - a**(k+1) of the geometric distribution."""
 
     def law(bits: int) -> Iterator[Interval]:
@@ -91,7 +98,7 @@ def geometric_law(scale: Fraction) -> Law:
     return law
 
 
-def digit_law(scale: Fraction, width: int) -> Law:
+def digit_law(scale: Fraction, width: int) -> Distribution:
     """Return the thresholds of a geometric truncated below m: (1 - a**(k+1)) / (1 - a**m).
 
     Here m = 2**width.

@@ -30,7 +30,7 @@ from sfumato.dp.sampling.certified_arithmetic import Interval, Uniform
 Integers = NDArray[np.int64]
 # A distribution: maps a number of bits to bounds of P(X <= k) for k = 0, 1, 2, ..., each below 1.
 # For infinitely many outcomes the iterator never ends; for finitely many it omits the last one.
-Law = Callable[[int], Iterator[Interval]]
+Distribution = Callable[[int], Iterator[Interval]]
 
 CELL_BITS: Final = 16
 REST_BITS: Final = 48
@@ -46,32 +46,32 @@ _OPEN: Final = -1
 class Table:
     """A distribution ready for sampling: the guide over 16-bit cells, and the threshold floors."""
 
-    law: Law
+    distribution: Distribution
     floors: NDArray[np.uint64]
     guide: NDArray[np.int16]
 
 
-def table_of(law: Law) -> Table:
+def table_of(distribution: Distribution) -> Table:
     """Build the sampling table of a distribution."""
-    floors = np.array(certified_floors(law), dtype=np.uint64)
+    floors = np.array(certified_floors(distribution), dtype=np.uint64)
     if floors.size >= 1 << 15:
         raise Bug("a table of noise is too long for its guide")
-    return Table(law, floors, _guide(floors))
+    return Table(distribution, floors, _guide(floors))
 
 
-def certified_floors(law: Law) -> list[int]:
+def certified_floors(distribution: Distribution) -> list[int]:
     """Return the certain floor(2**64 P(X <= k)) for k = 0, 1, ..., up to the first 2**64 - 1."""
     bits = _FIRST_BITS
-    while (floors := _floors_at(law, bits)) is None:
+    while (floors := _floors_at(distribution, bits)) is None:
         bits *= 2
     return floors
 
 
-def _floors_at(law: Law, bits: int) -> list[int] | None:
+def _floors_at(distribution: Distribution, bits: int) -> list[int] | None:
     """Return the floors, or None if this precision cannot decide one of them."""
     shift = bits - FLOOR_BITS
     floors: list[int] = []
-    for low, high in law(bits):
+    for low, high in distribution(bits):
         floor = low >> shift
         if floor != min(high >> shift, _TOP):  # a threshold is below 1, so its floor is <= _TOP
             return None
@@ -92,10 +92,10 @@ def _guide(floors: NDArray[np.uint64]) -> NDArray[np.int16]:
 
 def draw_from(table: Table, count: int, dice: RandomSource) -> Integers:
     """Draw `count` independent outcomes, as 64-bit integers."""
-    return places_from(table, count, dice).astype(np.int64)
+    return draw_from_int16(table, count, dice).astype(np.int64)
 
 
-def places_from(table: Table, count: int, dice: RandomSource) -> NDArray[np.int16]:
+def draw_from_int16(table: Table, count: int, dice: RandomSource) -> NDArray[np.int16]:
     """Draw `count` independent outcomes, as 16-bit integers, in which MAX_OUTCOME fits."""
     cells = np.frombuffer(dice.draw(2 * count), dtype="<u2")
     found = table.guide.take(cells, mode="clip")  # no cell is ever clipped
@@ -112,7 +112,7 @@ def _search(table: Table, cells: NDArray[np.uint16], dice: RandomSource) -> Inte
     nearest = table.floors[np.minimum(places, table.floors.size - 1)]
     for tie in np.flatnonzero(nearest == uniforms):
         known = Uniform(int(uniforms[tie]), FLOOR_BITS)
-        places[tie] = resolve(table.law, int(places[tie]), known, dice)
+        places[tie] = resolve_tie(table.distribution, int(places[tie]), known, dice)
     return places
 
 
@@ -123,20 +123,22 @@ def _rests(count: int, dice: RandomSource) -> NDArray[np.uint64]:
     return padded.reshape(-1).view("<u8")
 
 
-def resolve(law: Law, outcome: int, uniform: Uniform, dice: RandomSource) -> int:
+def resolve_tie(
+    distribution: Distribution, outcome: int, uniform: Uniform, dice: RandomSource
+) -> int:
     """Decide a tie: draw more bits of the uniform until the outcome, at least this, is certain."""
     decided = False
     while not decided:
         uniform = uniform.longer(dice)
-        outcome, decided = _advance(law, outcome, uniform)
+        outcome, decided = _advance(distribution, outcome, uniform)
     if outcome > MAX_OUTCOME:
         raise Bug("a draw of noise does not fit into 64 bits")  # see geometric.proof.md, the tail
     return outcome
 
 
-def _advance(law: Law, outcome: int, uniform: Uniform) -> tuple[int, bool]:
+def _advance(distribution: Distribution, outcome: int, uniform: Uniform) -> tuple[int, bool]:
     """Advance to the outcome that the drawn bits allow; return it and whether it is final."""
-    for threshold in islice(law(uniform.fine_bits), outcome, None):
+    for threshold in islice(distribution(uniform.fine_bits), outcome, None):
         verdict = uniform.is_below(threshold)
         if verdict is None:
             return outcome, False

@@ -23,8 +23,8 @@ from sfumato.dp.secure_aggregation.masks import (
     KEY_BYTES,
     add_mask,
     check_key,
+    commitment,
     own_key,
-    promise_of,
     reduced,
     take_mask,
     to_signed,
@@ -42,7 +42,7 @@ from sfumato.dp.secure_aggregation.round_terms import Terms, invitation, opened
 
 STAGES: Final = ("keys", "shares", "update", "agreement", "revealed", "over")
 _PLACE: Final = 8
-MOST_TRIES: Final = 1000  # most subsets of shares to try, if some shares are wrong
+MAX_TRIES: Final = 1000  # most subsets of shares to try, if some shares are wrong
 
 
 class Collector:
@@ -195,7 +195,7 @@ class Collector:
         if len(shares) < self.terms.threshold:
             self.stage = "over"
             raise too_few(len(shares), self.terms.threshold, "shares of a site's secret")
-        for chosen in islice(_choices(sorted(shares), self.terms.threshold), MOST_TRIES):
+        for chosen in islice(_choices(sorted(shares), self.terms.threshold), MAX_TRIES):
             secret = secret_sharing.join({one: shares[one] for one in chosen}, self.terms.threshold)
             if secret is not None and self._is_true(place, secret):
                 self._note_wrong(place, shares, chosen)
@@ -212,12 +212,12 @@ class Collector:
         """
         right = {one: shares[one] for one in chosen}
         for other in shares.keys() - set(chosen):
-            if not secret_sharing.is_beside(right, other, shares[other]):
+            if not secret_sharing.is_consistent_share(right, other, shares[other]):
                 self._wrong.add((other - 1, of))
 
     def _is_true(self, place: int, secret: bytes) -> bool:
         if place in self._left:
-            return promise_of(secret, self.terms.digest) == self._promises[place]
+            return commitment(secret, self.terms.digest) == self._promises[place]
         public = X25519PrivateKey.from_private_bytes(secret).public_key().public_bytes_raw()
         return public == self._keys[place]
 

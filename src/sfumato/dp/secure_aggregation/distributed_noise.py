@@ -13,12 +13,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sfumato.dp.accounting.poisson_subsampling import Curve
-from sfumato.dp.accounting.renyi import epsilon_beside, failure_within
+from sfumato.dp.accounting.renyi import epsilon_with_failures, failure_budget
 from sfumato.dp.mechanisms import skellam
 from sfumato.dp.ports import RandomSource
 from sfumato.dp.refusal import Bug
 from sfumato.dp.secure_aggregation.dithered_rounding import DitheredGrid
-from sfumato.dp.secure_aggregation.round_terms import LEAST_BITS, MOST_BITS
+from sfumato.dp.secure_aggregation.round_terms import MAX_BITS, MIN_BITS
 from sfumato.dp.secure_aggregation.stochastic_rounding import Grid, Numbers, PeopleGrid
 
 AnyGrid = Grid | PeopleGrid | DitheredGrid
@@ -46,7 +46,7 @@ class NoisySum:
     variance: Fraction  # of the total noise of a floor's honest sites, in steps squared
     failure: Fraction  # probability that some site's noisy numbers exceed the width
     moves: int = 2
-    chance: Fraction = skellam.ALWAYS  # sampling probability of a person in each round
+    chance: Fraction = skellam.NO_SUBSAMPLING  # sampling probability of a person in each round
 
     def __post_init__(self) -> None:
         if not 0 <= self.colluders < self.floor <= self.sites or not 0 < self.failure < 1:
@@ -70,17 +70,19 @@ class NoisySum:
         (participant.py). So no sum wraps around. `failure` is the probability that a site's silence
         depends on its data; delta includes it, for the data and for its neighbour.
         """
-        far = skellam.reach(self.share, self.failure / (self.sites * self.grid.size))
+        far = skellam.noise_bound(self.share, self.failure / (self.sites * self.grid.size))
         need = self.sites * (self.grid.most_each + far) + 1
-        bits = max(LEAST_BITS, need.bit_length() + 1)
-        if bits > MOST_BITS:
+        bits = max(MIN_BITS, need.bit_length() + 1)
+        if bits > MAX_BITS:
             raise Bug("noise that can be drawn fits into 64 bits")
         return bits
 
     def epsilon(self, delta: Fraction, rounds: int = 1) -> Fraction:
         """Return the epsilon of `rounds` rounds; delta also covers the failures of all rounds."""
         curve = self._curve()
-        found = epsilon_beside(lambda order: rounds * curve(order), delta, rounds * self.failure)
+        found = epsilon_with_failures(
+            lambda order: rounds * curve(order), delta, rounds * self.failure
+        )
         if found is None:
             raise Bug("delta is less than the chance that a round does not fit")
         return found
@@ -90,7 +92,7 @@ class NoisySum:
         return self._curve()(order)
 
     def _curve(self) -> Curve:
-        return skellam.curve_of(
+        return skellam.renyi_curve(
             *_sensitivity(self.grid, self.moves), self.variance, chance=self.chance
         )
 
@@ -112,12 +114,12 @@ def noisy_sum_for(  # noqa: PLR0913  # what a card says of a federation
     delta: Fraction,
     rounds: int = 1,
     moves: int = 2,
-    chance: Fraction = skellam.ALWAYS,
-    most: Fraction = skellam.MOST_VARIANCE,
+    chance: Fraction = skellam.NO_SUBSAMPLING,
+    most: Fraction = skellam.MAX_VARIANCE,
 ) -> NoisySum:
     """Return the parameters with the least noise at which `rounds` rounds cost at most epsilon."""
     failing = delta / FAILS
-    failure = failure_within(epsilon, failing) / rounds
+    failure = failure_budget(epsilon, failing) / rounds
     l1, l2_squared = _sensitivity(grid, moves)
     rest = delta - failing
     variance = skellam.variance_for(l1, l2_squared, epsilon, rest, rounds, chance, most)

@@ -24,7 +24,7 @@ from sfumato.dp.refusal import Bug
 from sfumato.dp.secure_aggregation.participant import bad_update
 
 UNIT_BITS: Final = 30  # inputs are integers in units of 2**-30
-MOST_UNITS: Final = 1 << 62
+MAX_UNITS: Final = 1 << 62
 _WORD: Final = 8
 
 
@@ -43,7 +43,7 @@ class DitheredGrid:
             raise Bug("a grid has a norm above zero, a shift, a size and people")
         if not 0 < self.chance < 1:
             raise Bug("a chance lies inside (0, 1)")
-        if self.clip * self.people * (1 << UNIT_BITS) >= MOST_UNITS:
+        if self.clip * self.people * (1 << UNIT_BITS) >= MAX_UNITS:
             raise Bug("the sum of so many people does not fit into 62 bits")
 
     @property

@@ -67,7 +67,7 @@ def own_key(seed: bytes, digest: bytes) -> bytes:
     return HKDF(SHA256(), KEY_BYTES, salt=digest, info=b"sfumato sum self").derive(seed)
 
 
-def promise_of(seed: bytes, digest: bytes) -> bytes:
+def commitment(seed: bytes, digest: bytes) -> bytes:
     """Return the commitment of a site to its seed: a hash that does not reveal it."""
     return sha256(b"sfumato sum seed" + digest + seed).digest()
 

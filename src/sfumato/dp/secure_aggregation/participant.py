@@ -29,9 +29,9 @@ from sfumato.dp.secure_aggregation.masks import (
     Words,
     add_mask,
     agreed_key,
+    commitment,
     from_signed,
     own_key,
-    promise_of,
     reduced,
     take_mask,
 )
@@ -79,7 +79,7 @@ class Participant:
         self._used = used
         self._stage = "invited"
 
-    def kept(self) -> bytes:
+    def serialise(self) -> bytes:
         """Serialise the state, secrets included, for a process that ends between two stages.
 
         The caller must use it at most once. Running a stage twice from one state could reveal both
@@ -98,7 +98,7 @@ class Participant:
         return encode_fields("kept", *fields)
 
     def resume(self, kept: bytes) -> None:
-        """Restore the state that `kept` serialised, and continue the round."""
+        """Restore the state that `serialise` returned, and continue the round."""
         stage, terms, channel, *rest = decode_fields(kept, "kept", 3 + _KEPT_FIELDS)
         if self._stage != "invited" or not terms:
             raise refused("The site is not at a stage at which a round is gone on with.")
@@ -146,7 +146,7 @@ class Participant:
                 raise too_few(len(near), self.terms.threshold, "neighbours")
             self._seed = self._dice.draw(KEY_BYTES)
             sealed = self._sealed_for(near)
-            promise = promise_of(self._seed, self.terms.digest)
+            promise = commitment(self._seed, self.terms.digest)
             return self._signed("shares", promise, encode_fields("sealed", *sealed))
 
     def _sealed_for(self, near: list[int]) -> Iterator[bytes]:
@@ -164,10 +164,10 @@ class Participant:
 
     def mask(self, delivery: bytes, values: NDArray[np.int64]) -> bytes:
         """Process the delivered shares, and return the masked integers of this site."""
-        self.hear(delivery)
+        self.receive_shares(delivery)
         return self.masked(values)
 
-    def hear(self, delivery: bytes) -> None:
+    def receive_shares(self, delivery: bytes) -> None:
         """Process the list of sharers and the neighbours' shares, before this site has its data."""
         with self._step("shared", "heard"):
             self._take_shares(delivery)

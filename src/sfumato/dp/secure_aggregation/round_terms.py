@@ -27,11 +27,11 @@ from sfumato.dp.secure_aggregation.message_encoding import (
 
 NONCE_BYTES: Final = 32
 IDENTITY_BYTES: Final = 32
-MOST_SITES: Final = 4096
-MOST_SIZE: Final = 1 << 28
-MOST_ABOUT: Final = 1000  # bytes
-LEAST_BITS: Final = 8
-MOST_BITS: Final = 64
+MAX_SITES: Final = 4096
+MAX_SIZE: Final = 1 << 28
+MAX_ABOUT: Final = 1000  # bytes
+MIN_BITS: Final = 8
+MAX_BITS: Final = 64
 _INVITATION: Final = "invitation"
 _TERMS: Final = "terms"
 _NUMBER: Final = 8
@@ -207,7 +207,7 @@ def _faults(terms: Terms) -> Sequence[str]:
     names = [member.name for member in terms.members]
     checks = (
         (len(terms.nonce) == NONCE_BYTES, "a round's nonce has 32 bytes"),
-        (3 <= count <= MOST_SITES, f"a cohort has 3 to {MOST_SITES} sites"),
+        (3 <= count <= MAX_SITES, f"a cohort has 3 to {MAX_SITES} sites"),
         (all(a < b for a, b in pairwise(names)), "sites are named once each, in order"),
         (len({member.identity for member in terms.members}) == count, "two sites share a key"),
         (all(len(m.identity) == IDENTITY_BYTES for m in terms.members), "a key has 32 bytes"),
@@ -227,9 +227,9 @@ def _faults(terms: Terms) -> Sequence[str]:
         ),
         # colluders have shares of both secrets of a site, whatever honest sites reveal
         (terms.colluders < terms.threshold <= terms.neighbours, "colluders could unmask a site"),
-        (1 <= terms.size <= MOST_SIZE, "an update has too few or too many numbers"),
-        (LEAST_BITS <= terms.bits <= MOST_BITS, "sums are modulo 2**8 to 2**64"),
-        (len(terms.about.encode()) <= MOST_ABOUT, "what the round is about is too long"),
+        (1 <= terms.size <= MAX_SIZE, "an update has too few or too many numbers"),
+        (MIN_BITS <= terms.bits <= MAX_BITS, "sums are modulo 2**8 to 2**64"),
+        (len(terms.about.encode()) <= MAX_ABOUT, "what the round is about is too long"),
     )
     return [fault for holds, fault in checks if not holds]
 

@@ -15,7 +15,7 @@ PRIME: Final = (
 ) + 297  # the least prime above 2**256 (tests/dp/secure_aggregation/test_secret_sharing.py)
 SECRET_BYTES: Final = 32
 SHARE_BYTES: Final = 33
-MOST_PLACES: Final = 1 << 14  # size of the cache of modular inverses
+MAX_PLACES: Final = 1 << 14  # size of the cache of modular inverses
 _DRAWN_BYTES: Final = 48  # 384 bits modulo a 257-bit prime are uniform up to 2**-127
 
 
@@ -54,7 +54,7 @@ def join(shares: Mapping[int, bytes], threshold: int) -> bytes | None:
     return None if secret >> (8 * SECRET_BYTES) else secret.to_bytes(SECRET_BYTES, "little")
 
 
-def is_beside(shares: Mapping[int, bytes], place: int, share: bytes) -> bool:
+def is_consistent_share(shares: Mapping[int, bytes], place: int, share: bytes) -> bool:
     """Return whether a share is consistent with `threshold` correct shares of the same secret."""
     values = {one: int.from_bytes(held, "little") for one, held in shares.items()}
     return _value_through(values, place) == int.from_bytes(share, "little")
@@ -77,6 +77,6 @@ def _weights(places: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(pow(product, -1, PRIME) for product in products)
 
 
-@lru_cache(maxsize=MOST_PLACES)
+@lru_cache(maxsize=MAX_PLACES)
 def _inverse(distance: int) -> int:
     return pow(distance, -1, PRIME)

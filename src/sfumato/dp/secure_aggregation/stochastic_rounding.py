@@ -22,7 +22,7 @@ from sfumato.dp.secure_aggregation.participant import bad_update
 Numbers = NDArray[np.float64]
 ATTEMPTS: Final = 16
 CLIPS: Final = (Fraction(1, 10**30), Fraction(10**30))  # outside, squares over- or underflow
-MOST_STEPS: Final = 1 << 40  # largest norm in steps for which floats are precise enough
+MAX_STEPS: Final = 1 << 40  # largest norm in steps for which floats are precise enough
 _COIN_BITS: Final = 53
 _SPARE: Final = 11
 
@@ -36,7 +36,7 @@ class Grid:
     size: int
 
     def __post_init__(self) -> None:
-        if self.clip <= 0 or not 1 <= self.steps <= MOST_STEPS or self.size < 1:
+        if self.clip <= 0 or not 1 <= self.steps <= MAX_STEPS or self.size < 1:
             raise Bug("a grid has a norm above zero, 1 to 2**40 steps and a size")
 
     @property
@@ -97,10 +97,10 @@ class Grid:
         return np.asarray(total * (float(self.clip) / self.steps))
 
 
-def _at_random(scaled: Numbers, dice: RandomSource) -> NDArray[np.int64]:
+def _at_random(scaled: Numbers, rng: RandomSource) -> NDArray[np.int64]:
     """Round stochastically: up with probability equal to the fractional part, otherwise down."""
     low = np.floor(scaled)
-    words = np.frombuffer(dice.draw(8 * scaled.size), dtype="<u8") >> np.uint64(_SPARE)
+    words = np.frombuffer(rng.draw(8 * scaled.size), dtype="<u8") >> np.uint64(_SPARE)
     is_up = words.astype(np.float64) < (scaled - low) * 2.0**_COIN_BITS
     return low.astype(np.int64) + is_up
 
@@ -131,7 +131,7 @@ class PeopleGrid:
             raise Bug("a grid has steps, a size and people")
         if not CLIPS[0] <= self.clip <= CLIPS[1]:
             raise Bug("a norm is above zero, from 1e-30 to 1e30")
-        if self.steps * self.people > MOST_STEPS:
+        if self.steps * self.people > MAX_STEPS:
             raise Bug("the sum of so many people in such small steps is more than a double tells")
 
     @property

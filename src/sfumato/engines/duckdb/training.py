@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from sfumato.dp.learning.input_layers import entered, packed, read_front
+from sfumato.dp.learning.input_layers import entered, packed, read_input_layers
 from sfumato.dp.learning.integer_network import (
     SUM_BITS,
     Inputs,
@@ -26,7 +26,7 @@ from sfumato.dp.learning.integer_network import (
     unpacked,
 )
 from sfumato.dp.learning.poisson_sampling import PoissonSample
-from sfumato.dp.learning.training_task import CLASSES, MOST_CELLS
+from sfumato.dp.learning.training_task import CLASSES, MAX_CELLS
 from sfumato.engines.shared.message_frames import Header
 from sfumato.query.printing.from_clause import table_name
 from sfumato.vault.training_port import Field, LearnOrder
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     import duckdb
 
 AT_ONCE: Final = 1 << 16  # most rows per slice
-_CELLS: Final = MOST_CELLS  # most numbers per slice: memory depends on the order, not on the rows
+_CELLS: Final = MAX_CELLS  # most numbers per slice: memory depends on the order, not on the rows
 _HELD: Final = 1 << 24  # most numbers, by the card, that are cached for later steps and rounds
 _OWN: Final = 1 << 20  # most numbers of per-person models (and their activations) at once
 _LONG: Final = 1 << 28  # rows times parameters for which a further thread pays off
@@ -82,7 +82,7 @@ def read_learn(request: Header) -> LearnOrder:
     if body["coins"] is not None:
         key, below = body["coins"]
         body["coins"] = PoissonSample(bytes.fromhex(key), below)
-    body["front"] = read_front(body["front"])
+    body["front"] = read_input_layers(body["front"])
     return LearnOrder(**body)
 
 

@@ -5,7 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from sfumato.dp.anonymity.coarsening import averaged, averaged_together, cut_ends, rounded
+from sfumato.dp.anonymity.coarsening import (
+    microaggregate,
+    microaggregate_rows,
+    rounded,
+    top_and_bottom_code,
+)
 from sfumato.dp.anonymity.coded_table import Column, Table, coded, replaced, written_as
 from sfumato.dp.refusal import Refused
 
@@ -36,7 +41,7 @@ def _together(named: Sequence[Column], one: Blunting) -> list[Column]:
     match one.kind, one.numbers:
         case "average", (k,) if k.is_integer() and len({*one.columns}) > 1:
             values = [[column.values[code] for code in column.codes.tolist()] for column in named]
-            means = averaged_together(values, int(k))
+            means = microaggregate_rows(values, int(k))
             pairs = zip(named, means, strict=True)
             return [written_as(column, coded(column.name, mean)) for column, mean in pairs]
     raise _nothing(one)
@@ -45,12 +50,12 @@ def _together(named: Sequence[Column], one: Blunting) -> list[Column]:
 def _made(column: Column, one: Blunting) -> Column:
     match one.kind, one.numbers:
         case "cut", (low, high):
-            return replaced(column, cut_ends(column.values, low, high))
+            return replaced(column, top_and_bottom_code(column.values, low, high))
         case "round", (step,):
             return replaced(column, rounded(column.values, step))
         case "average", (k,) if k.is_integer():
             values = [column.values[code] for code in column.codes.tolist()]
-            return written_as(column, coded(column.name, averaged(values, int(k))))
+            return written_as(column, coded(column.name, microaggregate(values, int(k))))
     raise _nothing(one)
 
 

@@ -21,11 +21,11 @@ from sfumato.dp.anonymity.privacy_criteria import Goal
 from sfumato.dp.anonymity.recoded_table import (
     GUARANTEE,
     Recoded,
-    Way,
+    RecodingSettings,
     class_sizes,
     recode_by_class,
-    recode_by_halves,
     recode_globally,
+    recode_mondrian,
 )
 from sfumato.dp.anonymity.reidentification_risk import risks_of
 from sfumato.dp.anonymity.special_uniques import special_uniques
@@ -291,11 +291,11 @@ class Anonymity:
 
 
 def _recoded(table: Table, how: Recoding, goal: Goal) -> Recoded:
-    way = Way(_hierarchies(table, how), goal, how.sensitive)
+    way = RecodingSettings(_hierarchies(table, how), goal, how.sensitive)
     recode: dict[str, Callable[[], Recoded]] = {
         "global": lambda: recode_globally(table, way, how.suppress),
         "local": lambda: recode_by_class(table, way),
-        "mondrian": lambda: recode_by_halves(table, way),
+        "mondrian": lambda: recode_mondrian(table, way),
     }
     if how.method not in recode:
         raise Refused(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sfumato.dp.accounting.privacy_filter import cap_of, is_raised
+from sfumato.dp.accounting.privacy_filter import cap_from_budget, is_raised
 from sfumato.dp.budget import Budget
 from sfumato.dp.refusal import Refused
 from sfumato.vault.card.data_card import Card
@@ -68,7 +68,9 @@ def _check_window(card: Card, signed: Card) -> None:
             + f" (see {signed.name!r}).",
             f'Write window = "{signed.window}".' if signed.window else "Take window off the card.",
         )
-    if card.window is not None and is_raised(cap_of(signed.budget), cap_of(card.budget)):
+    if card.window is not None and is_raised(
+        cap_from_budget(signed.budget), cap_from_budget(card.budget)
+    ):
         raise Refused(
             "bad-card",
             f"The people {card.people!r} were promised less in each {card.window} "
@@ -117,7 +119,7 @@ def _is_more(new: Budget | None, old: Budget | None) -> bool:
     """Say whether a cap was raised or removed; None means that there is no cap."""
     if new is None or old is None:
         return new is None and old is not None
-    return is_raised(cap_of(old), cap_of(new))
+    return is_raised(cap_from_budget(old), cap_from_budget(new))
 
 
 def _check_tables(card: Card, signed: Card) -> None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
-from sfumato.dp.accounting.privacy_filter import Cap, cap_of, is_raised
+from sfumato.dp.accounting.privacy_filter import Cap, cap_from_budget, is_raised
 from sfumato.dp.budget import EPSILON_UNITS, Budget, read_delta, read_epsilon
 from sfumato.dp.json_values import Json
 from sfumato.dp.ports import RandomSource
@@ -249,10 +249,10 @@ class DataSets:
                 "This ledger has lost entries, so nobody knows what these people have spent.",
                 "Their budget cannot be extended.",
             )
-        self.ledger.set_cap(account, cap_of(budget))
+        self.ledger.set_cap(account, cap_from_budget(budget))
         for card in self.catalogue.cards():
             if card.people == people:
-                self.ledger.set_cap(data_set_account(card.name), cap_of(budget))
+                self.ledger.set_cap(data_set_account(card.name), cap_from_budget(budget))
         self.ledger.note("cap-raised", {"people": people, "why": why, "approver": approver})
 
     def acknowledge(self, why: str) -> LedgerHead:
@@ -433,8 +433,8 @@ class DataSets:
             (user_account(card.name, ""), _user_cap_of),
             (group_account(card.name, ""), _group_cap_of),
         ):
-            cap = cap_of(of(card))
-            if before is not None and cap == cap_of(of(before)):
+            cap = cap_from_budget(of(card))
+            if before is not None and cap == cap_from_budget(of(before)):
                 continue
             of_stem = [a for a in accounts if a.name == stem or _is_under(a.name, stem)]
             found += [(a.name, cap) for a in of_stem if a.cap != cap]

@@ -19,7 +19,7 @@ from sfumato.dp.json_values import Json
 from sfumato.dp.mechanisms.noise import Noise
 from sfumato.dp.ports import IntegerArray
 from sfumato.dp.refusal import Refused
-from sfumato.dp.secure_aggregation.round_terms import LEAST_BITS, MOST_BITS
+from sfumato.dp.secure_aggregation.round_terms import MAX_BITS, MIN_BITS
 from sfumato.features.federated.agreement import Agreement
 from sfumato.features.federated.sum_plan import MOST_SIZE, check_additive, most_of, too_large
 from sfumato.query.expression import Ref, spelled
@@ -71,13 +71,13 @@ class AveragePlan:
         """Return the bit width that fits every sum."""
         most = max(most_of(self.plan.card, bounded) for bounded in self.plan.parts)
         bits = (len(self.joined.members) * most + 1).bit_length() + 1
-        if bits > MOST_BITS:
+        if bits > MAX_BITS:
             raise Refused(
                 "numbers-too-large",
                 "The sum can grow beyond what is added up exactly.",
                 "Ask the owners for coarser steps, or for a card with smaller limits.rows.",
             )
-        return max(LEAST_BITS, bits)
+        return max(MIN_BITS, bits)
 
     @cached_property
     def about(self) -> str:

@@ -11,7 +11,7 @@ from decimal import Decimal
 from typing import Any, Final, cast
 
 from sfumato.dp.refusal import Refused
-from sfumato.dp.secure_aggregation.round_terms import LEAST_BITS, MOST_BITS, MOST_SIZE
+from sfumato.dp.secure_aggregation.round_terms import MAX_BITS, MAX_SIZE, MIN_BITS
 from sfumato.vault.card.secure_average_terms import GUARANTEE
 
 Json = dict[str, Any]  # Any: JSON
@@ -58,8 +58,8 @@ def _parts(one: object) -> Iterable[object]:
 def is_price(said: Json) -> bool:
     """Return True if an untrusted reply is a valid price."""
     return (
-        _is_within(said.get("bits"), LEAST_BITS, MOST_BITS)
-        and _is_within(said.get("size"), 1, MOST_SIZE)
+        _is_within(said.get("bits"), MIN_BITS, MAX_BITS)
+        and _is_within(said.get("size"), 1, MAX_SIZE)
         and isinstance(said.get("about"), str)
         and isinstance(said.get("fits"), bool)
         and _is_left(said.get("left"))

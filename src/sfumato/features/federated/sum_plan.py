@@ -20,13 +20,13 @@ import numpy as np
 
 from sfumato.dp.accounting.composition import rho_within
 from sfumato.dp.accounting.privacy_events import ApproximateEvent
-from sfumato.dp.accounting.renyi import epsilon_at, failure_within
+from sfumato.dp.accounting.renyi import epsilon_at, failure_budget
 from sfumato.dp.json_values import Json
 from sfumato.dp.mechanisms import skellam
 from sfumato.dp.mechanisms.noise import Noise
 from sfumato.dp.ports import IntegerArray, RandomSource
 from sfumato.dp.refusal import Bug, Refused
-from sfumato.dp.secure_aggregation.round_terms import LEAST_BITS, MOST_BITS
+from sfumato.dp.secure_aggregation.round_terms import MAX_BITS, MIN_BITS
 from sfumato.features.federated.agreement import Agreement
 from sfumato.query.expression import spelled
 from sfumato.query.model import Aggregate, Formula, Query
@@ -112,7 +112,7 @@ class SumPlan:
     @property
     def failure(self) -> Fraction:
         """Return the chance, covered by delta, that overflow makes a site send nothing."""
-        return failure_within(self.epsilon, self.delta / FAILS)
+        return failure_budget(self.epsilon, self.delta / FAILS)
 
     @property
     def event(self) -> ApproximateEvent:
@@ -136,14 +136,14 @@ class SumPlan:
         most = max(
             most_of(self.plan.card, bounded) // summand.grid
             + 1
-            + skellam.reach(self.share(summand), each)
+            + skellam.noise_bound(self.share(summand), each)
             for bounded, summand in pairs
         )
         steps = self._coarsest * (most + 1)
         if len(self.agreement.members) * steps >= MOST_STEPS:
             raise _too_wide()
-        bits = max(LEAST_BITS, (len(self.agreement.members) * most + 1).bit_length() + 1)
-        if bits > MOST_BITS:
+        bits = max(MIN_BITS, (len(self.agreement.members) * most + 1).bit_length() + 1)
+        if bits > MAX_BITS:
             raise _too_wide()
         return bits
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from sfumato.dp.accounting.privacy_events import Event, privacy_cost
-from sfumato.dp.accounting.privacy_filter import accepts
+from sfumato.dp.accounting.privacy_filter import fits_under_cap
 from sfumato.dp.budget import DELTA_UNITS, EPSILON_UNITS
 from sfumato.dp.json_values import Json
 from sfumato.dp.ports import IntegerArray, RandomSource
@@ -87,7 +87,7 @@ def check_fits(ledger: Ledger, card: Card, asker: Asker, event: Event) -> None:
     """Refuse an event that exceeds any paying account's cap; charges nothing."""
     debt = privacy_cost(event)
     for account in accounts_paying(ledger, card, asker):
-        if not accepts(account.cap, account.spent, debt):
+        if not fits_under_cap(account.cap, account.spent, debt):
             raise exceeded(account, debt)
 
 
@@ -101,7 +101,7 @@ def price_of(door: SumDoor, card: Card, asker: Asker, sum_: SumPlan) -> Json:
         "epsilon": float(sum_.epsilon),
         "delta": float(sum_.delta),
         "error": sum_.margins(),
-        "fits": all(accepts(account.cap, account.spent, debt) for account in accounts),
+        "fits": all(fits_under_cap(account.cap, account.spent, debt) for account in accounts),
         "left": left_to_pay(accounts[1], accounts),
         "noise": list(noise_json(sum_)),
         "says": says(sum_),

@@ -21,8 +21,8 @@ from sfumato.dp.learning.integer_network import Network
 from sfumato.dp.learning.poisson_sampling import PoissonSample, most_below
 from sfumato.dp.learning.training_task import (
     CLASSES,
-    MOST_SIZE,
-    MOST_WIDTH,
+    MAX_SIZE,
+    MAX_WIDTH,
     TrainingTask,
     bad_lesson,
 )
@@ -30,8 +30,8 @@ from sfumato.dp.mechanisms import skellam
 from sfumato.dp.ports import RandomSource
 from sfumato.dp.refusal import Bug, Refused
 from sfumato.dp.secure_aggregation.distributed_noise import NoisySum, noisy_sum_for
-from sfumato.dp.secure_aggregation.dithered_rounding import MOST_UNITS, UNIT_BITS, DitheredGrid
-from sfumato.dp.secure_aggregation.round_terms import MOST_BITS
+from sfumato.dp.secure_aggregation.dithered_rounding import MAX_UNITS, UNIT_BITS, DitheredGrid
+from sfumato.dp.secure_aggregation.round_terms import MAX_BITS
 from sfumato.dp.secure_aggregation.stochastic_rounding import Grid
 from sfumato.features.federated.agreement import Agreement
 from sfumato.query.expression import spelled
@@ -153,10 +153,10 @@ def plan_training(
     front = lesson.opening.front(lesson.features, counts)
     ins = len(features) if front is None else front.outs
     network = Network((ins, *lesson.hidden, outs), lesson.activation, lesson.loss, front)
-    if network.size > MOST_SIZE:
+    if network.size > MAX_SIZE:
         raise Refused(
             "question-too-large",
-            f"The model has {network.size:,} numbers; {MOST_SIZE:,} are the most.",
+            f"The model has {network.size:,} numbers; {MAX_SIZE:,} are the most.",
             "Leave out layers, make them narrower, or learn from fewer columns.",
         )
     sum_ = _sum(card, lesson, agreement, network.size, epsilon, delta)
@@ -199,8 +199,8 @@ def _target(card: Card, lesson: TrainingTask) -> tuple[Field, int]:
     else:
         field = _number(place, column)
     count = field.upper - field.lower + 1
-    if not 2 <= count <= MOST_WIDTH:
-        raise bad_lesson(f"classes are 2 to {MOST_WIDTH}, and {column.name!r} has {count:,}")
+    if not 2 <= count <= MAX_WIDTH:
+        raise bad_lesson(f"classes are 2 to {MAX_WIDTH}, and {column.name!r} has {count:,}")
     return field, count
 
 
@@ -231,7 +231,7 @@ def _sum(  # noqa: PLR0913, PLR0917  # inputs of the noise
                 rounds=lesson.rounds,
                 moves=moves,
                 chance=lesson.sample,
-                most=skellam.MOST_VARIANCE if is_last else Fraction(FINE),
+                most=skellam.MAX_VARIANCE if is_last else Fraction(FINE),
             )
         except Refused:
             if is_last:
@@ -251,7 +251,7 @@ def _grids(
         steps = lesson.clip * (1 << UNIT_BITS)
         return lambda shift: Grid(lesson.clip, max(1, int(steps / (1 << shift))), size), 2
     people = card.limits.rows if lesson.local else -(-card.limits.rows // lesson.max_rows)
-    if lesson.clip * people * (1 << UNIT_BITS) >= MOST_UNITS:
+    if lesson.clip * people * (1 << UNIT_BITS) >= MAX_UNITS:
         raise Refused(
             "numbers-too-large",
             "The gradients of as many rows as the card lets in do not fit into 62 bits.",
@@ -262,9 +262,9 @@ def _grids(
 
 
 def _fits(sum_: NoisySum) -> bool:
-    far = skellam.reach(sum_.share, sum_.failure / (sum_.sites * sum_.grid.size))
+    far = skellam.noise_bound(sum_.share, sum_.failure / (sum_.sites * sum_.grid.size))
     need = sum_.sites * (sum_.grid.most_each + far) + 1
-    return need.bit_length() + 1 <= MOST_BITS
+    return need.bit_length() + 1 <= MAX_BITS
 
 
 def too_wide() -> Refused:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Final, Never
 
 from sfumato.dp.accounting.privacy_events import privacy_cost
-from sfumato.dp.accounting.privacy_filter import accepts
+from sfumato.dp.accounting.privacy_filter import fits_under_cap
 from sfumato.dp.budget import DELTA_UNITS, EPSILON_UNITS
 from sfumato.dp.json_values import Json
 from sfumato.dp.ports import IntegerArray, RandomSource
@@ -103,7 +103,7 @@ def price_of_training(door: TrainDoor, card: Card, asker: Asker, plan: TrainPlan
     return {
         "epsilon": float(plan.epsilon),
         "delta": float(plan.delta),
-        "fits": all(accepts(account.cap, account.spent, debt) for account in accounts),
+        "fits": all(fits_under_cap(account.cap, account.spent, debt) for account in accounts),
         "left": left_to_pay(accounts[1], accounts),
         "noise": _noise(plan),
         "says": says(plan),

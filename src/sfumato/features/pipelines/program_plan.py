@@ -27,7 +27,7 @@ from sfumato.dp.accounting.privacy_events import (
 from sfumato.dp.budget import read_delta, read_epsilon
 from sfumato.dp.json_values import Json
 from sfumato.dp.mechanisms import gaussian, laplace
-from sfumato.dp.mechanisms.median_of_blocks import MOST_STEPS, ranks_off
+from sfumato.dp.mechanisms.median_of_blocks import MAX_STEPS, ranks_off
 from sfumato.dp.mechanisms.noise import CONFIDENCE, Noise
 from sfumato.dp.refusal import Refused
 from sfumato.features.synthetic.twin_files import description_of, study_files
@@ -343,7 +343,7 @@ def _check_median(program: Program, take: str, trim: int) -> None:
         return
     if trim:
         raise bad_pipeline("a median needs no blocks cut off")
-    if any(output.steps > MOST_STEPS for output in program.outputs):
+    if any(output.steps > MAX_STEPS for output in program.outputs):
         raise bad_pipeline("a median needs a coarser step")
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import astuple, dataclass
 from fractions import Fraction
 
-from sfumato.dp.accounting.privacy_filter import Cap, cap_of, is_raised
+from sfumato.dp.accounting.privacy_filter import Cap, cap_from_budget, is_raised
 from sfumato.dp.budget import DELTA_UNITS, Budget, read_delta, read_epsilon
 from sfumato.dp.json_values import Json
 from sfumato.dp.ports import RandomSource
@@ -72,7 +72,7 @@ class Caps:
         budget, account = _wanted(card, asked)
         now = self._opened(card, account, asked)
         budget = budget if asked.delta is not None else Budget(budget.epsilon, _delta_of(now))
-        cap = cap_of(budget)
+        cap = cap_from_budget(budget)
         if not is_raised(now.cap, cap):
             return self._changed(card, now, cap, "cap-lowered", {"by": caller.user})
         self._check_raise(account, asked.why)
@@ -125,7 +125,7 @@ class Caps:
             "approver": caller.user,
             "why": found.why,
         }
-        cap = cap_of(Budget(found.epsilon, found.delta))
+        cap = cap_from_budget(Budget(found.epsilon, found.delta))
         made = self.ledger.set_cap(found.account, cap, found.before)
         is_raised_now = made.cap == cap
         if is_raised_now:
@@ -144,7 +144,7 @@ class Caps:
     def _opened(self, card: Card, account: str, asked: CapAsked) -> Account:
         """Return the account; open it with the card's cap if it does not exist yet."""
         by_kind = {"group": card.group_cap, "user": card.user_cap}
-        cap = cap_of(by_kind.get(asked.of) or card.budget)
+        cap = cap_from_budget(by_kind.get(asked.of) or card.budget)
         return self.ledger.open_account(account, cap)
 
     def _changed(self, card: Card, now: Account, cap: Cap, kind: str, said: Json) -> Json:

@@ -10,7 +10,7 @@ from fractions import Fraction
 from functools import partial
 
 from sfumato.dp.accounting.privacy_events import PrivacyCost, privacy_cost
-from sfumato.dp.accounting.privacy_filter import accepts
+from sfumato.dp.accounting.privacy_filter import fits_under_cap
 from sfumato.dp.budget import DELTA_UNITS, EPSILON_UNITS, read_delta, read_epsilon, read_positive
 from sfumato.dp.json_values import Json
 from sfumato.dp.ports import RandomSource
@@ -360,7 +360,7 @@ def sure_at(spent: int, epsilon: Fraction) -> float:
 
 
 def _fits(accounts: list[Account], debt: PrivacyCost) -> bool:
-    return all(accepts(account.cap, account.spent, debt) for account in accounts)
+    return all(fits_under_cap(account.cap, account.spent, debt) for account in accounts)
 
 
 def _groups(caller: Caller, opened: Opened) -> tuple[str, ...] | None:

@@ -14,7 +14,7 @@ from sfumato.dp.json_values import Json
 from sfumato.dp.mechanisms import laplace
 from sfumato.dp.mechanisms.binary_tree import tree_for_laplace
 from sfumato.dp.mechanisms.noise import Noise
-from sfumato.dp.mechanisms.running_count import Axis, Running
+from sfumato.dp.mechanisms.running_count import Axis, TreeMechanism
 from sfumato.dp.refusal import Refused
 from sfumato.query.expression import All, Compare, Constant, Expr, Predicate, Ref, Since, Unit
 from sfumato.query.grouping_keys import LISTED
@@ -48,11 +48,11 @@ class Stream:
         return _period_of(self.question).unit
 
     @property
-    def running(self) -> Running:
+    def running(self) -> TreeMechanism:
         """Return the tree mechanism with the noise of its blocks; one price covers all periods."""
         tree = tree_for_laplace(self.periods)
         scale = laplace.scale_for(tree.l1(1, self.rows), self.epsilon)
-        return Running(Noise("laplace", scale), tree, Axis(1, self.periods, 1))
+        return TreeMechanism(Noise("laplace", scale), tree, Axis(1, self.periods, 1))
 
     def day(self, end: int) -> str:
         """Return the first day of period `end`, counted from 1; one after the last is allowed."""

@@ -26,7 +26,7 @@ from typing import Any, Final
 import numpy as np
 
 from sfumato.dp.local.k_ary_response import KAry
-from sfumato.dp.local.permanent_response import Waves
+from sfumato.dp.local.permanent_response import PermanentResponse
 from sfumato.dp.local.random_words import PARTS
 from sfumato.dp.refusal import Refused
 from sfumato.features.surveys.blind_signatures import PublicKey
@@ -128,7 +128,7 @@ class Published:
 
     def _odds(self, coin: Coin) -> object:
         """Return the parameters that fix a permanent response: of waves, the permanent ones."""
-        if isinstance(coin, Waves):
+        if isinstance(coin, PermanentResponse):
             return dict(coin.permanent.parameters)
         if self.survey.format == 1 and isinstance(coin, KAry):
             return coin.truth
@@ -285,7 +285,7 @@ def _answered(published: Published, number: int, truth: Truth, secret: bytes) ->
     slot = drawn_among(words_of(secret, ["slot", scope, memo])[0], question.slots)
     value = value_of(question, slot, truth)
     words = words_of(secret, ["said", scope, memo, slot, value])
-    if isinstance(coin, Waves):
+    if isinstance(coin, PermanentResponse):
         kept = said_of(coin.permanent, category_of(question, value, words[2]), words)
         words = words_of(secret, ["wave", published.id, memo, slot, kept])
         return RandomisedAnswer(number, slot, said_of(coin.momentary, kept, words))
@@ -300,8 +300,10 @@ def _answered(published: Published, number: int, truth: Truth, secret: bytes) ->
 
 def said_of(coin: Coin, value: int, words: Sequence[int]) -> int:
     """Run the randomiser on an answer or grid step, with the first of these random words."""
-    column = np.array(words[: coin.words], dtype=np.uint32).reshape(coin.words, 1)
-    return int.from_bytes(coin.say(np.array([value]), column).tobytes(), "little")
+    column = np.array(words[: coin.words_per_report], dtype=np.uint32).reshape(
+        coin.words_per_report, 1
+    )
+    return int.from_bytes(coin.randomise(np.array([value]), column).tobytes(), "little")
 
 
 def words_of(secret: bytes, label: list[object]) -> list[int]:

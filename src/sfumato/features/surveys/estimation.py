@@ -25,9 +25,9 @@ from sfumato.dp.local.frequency_oracle import Tally as Counts
 from sfumato.dp.local.k_ary_response import KAry
 from sfumato.dp.local.mean_estimation import NumberTally
 from sfumato.dp.local.numeric_response import worst_variance
-from sfumato.dp.local.permanent_response import Waves
+from sfumato.dp.local.permanent_response import PermanentResponse
 from sfumato.dp.local.proportion_intervals import OFTEN, intervals
-from sfumato.dp.local.sample_size import moved_mean
+from sfumato.dp.local.sample_size import influence_on_mean
 from sfumato.dp.local.simplex_projection import nearest
 from sfumato.dp.local.subset_selection import Subset
 from sfumato.dp.refusal import Bug, Refused
@@ -155,7 +155,7 @@ def _mean(question: Question, coin: Numbers, counts: tuple[int, ...], reports: i
     people, unit = people_of(coin, counts), unit_of(question)
     tally = NumberTally(coin, people, np.array(counts, dtype=np.int64).reshape(-1, 4))
     found = mean_of(tally, CONFIDENCE)
-    liars = _moved_number(question, coin, people, reports) / max(_LEAST, found.gave)
+    liars = _moved_number(question, coin, people, reports) / max(_LEAST, found.response_rate)
     value, low, high = (
         min(float(question.high), question.low + unit * end)
         for end in (found.mean, found.low, found.high)
@@ -207,9 +207,9 @@ def _ratio(
     """Estimate a / (a + b) for two outcomes a and b of one question, without "no answer"."""
     if isinstance(coin, Subset):
         raise Bug("a ratio is of one thing that was said and another")
-    people, contrast = sum(counts), float(coin.contrast)
+    people, contrast = sum(counts), float(coin.p_minus_q)
     seen = np.array(counts) / people
-    shares = (seen - coin.by_chance) / contrast
+    shares = (seen - coin.q) / contrast
     over = 1 / ((people - 1) * contrast**2)
     top, other = places
     a, s = float(shares[top]), float(shares[top] + shares[other])
@@ -232,12 +232,12 @@ def _moved(coin: Answers, people: int, reports: int) -> float:
     They choose their slot, so they can be a larger share of that slot than of all reports
     (soundness rule 35).
     """
-    return float(_in_slot(people, reports) / coin.contrast)
+    return float(_in_slot(people, reports) / coin.p_minus_q)
 
 
 def _moved_number(question: Question, coin: Numbers, people: int, reports: int) -> float:
     """Bound how far false reports can change the sum of numbers, per respondent of the slot."""
-    return float(moved_mean(coin, _in_slot(people, reports)) * unit_of(question))
+    return float(influence_on_mean(coin, _in_slot(people, reports)) * unit_of(question))
 
 
 def _in_slot(people: int, reports: int) -> Fraction:
@@ -245,7 +245,9 @@ def _in_slot(people: int, reports: int) -> Fraction:
     return min(Fraction(1), LIARS * reports / people)
 
 
-def _joined(coin: KAry | Waves, counts: tuple[int, int], people: int) -> tuple[float, float]:
+def _joined(
+    coin: KAry | PermanentResponse, counts: tuple[int, int], people: int
+) -> tuple[float, float]:
     """Return an interval for the ratio that is valid for any number of reports.
 
     Let p be the probability that a report is the first outcome, given that it is one of the two:
@@ -255,7 +257,7 @@ def _joined(coin: KAry | Waves, counts: tuple[int, int], people: int) -> tuple[f
     the ends of the intervals for p and for the share.
     """
     said = sum(counts)
-    chance, contrast = float(coin.by_chance[0]), float(coin.contrast)
+    chance, contrast = float(coin.q[0]), float(coin.p_minus_q)
     which = _between(counts[0], said, _SURE_WHICH) if said else (0.0, 1.0)
     seen = _between(said, people, _SURE_WHO_ANSWERED)
     answered = [min(1.0, max(_LEAST, (end - 2 * chance) / contrast)) for end in seen]
@@ -358,4 +360,4 @@ def _width(question: Question) -> int:
 
 def _truths(coin: Answers) -> float:
     """Return the probability that a report states or lists the truth, by design or by chance."""
-    return float(coin.contrast) + float(coin.by_chance[0])
+    return float(coin.p_minus_q) + float(coin.q[0])

@@ -30,8 +30,11 @@ _OFTEN: Final = 200  # Fieller needs a total variance of so many squared largest
 def mean_of(tally: NumberTally, confidence: float) -> Mean:
     """Estimate the mean, with its interval, from a tally of at least two people."""
     found = estimate_mean(tally, confidence)
-    squares = tally.people * (found.gave * found.std) ** 2 * tally.people
-    if found.gave > 0 and squares >= _OFTEN * _widest(tally.oracle, np.array([found.mean]))[0] ** 2:
+    squares = tally.people * (found.response_rate * found.std) ** 2 * tally.people
+    if (
+        found.response_rate > 0
+        and squares >= _OFTEN * _widest(tally.oracle, np.array([found.mean]))[0] ** 2
+    ):
         return found
     low, high = _bounded(tally, confidence)
     return replace(found, low=min(low, found.mean), high=max(high, found.mean))

@@ -7,7 +7,7 @@ from math import ceil, exp, floor, log10
 from typing import Final
 
 from sfumato.dp.local.k_ary_response import KAry
-from sfumato.dp.local.permanent_response import Waves
+from sfumato.dp.local.permanent_response import PermanentResponse
 from sfumato.dp.local.piecewise_mechanism import Piecewise
 from sfumato.dp.local.subset_selection import Subset
 from sfumato.features.surveys.ballot import Published
@@ -45,7 +45,7 @@ def _odds(question: Question, coin: Coin, paper: bool) -> dict[str, object]:
         "id": question.id,
         "told": told,
         "chance": 100 - told,
-        "ways": coin.size if isinstance(coin, KAry | Waves) else None,
+        "ways": coin.size if isinstance(coin, KAry | PermanentResponse) else None,
         "sent": _sent(question, coin),
         "required": question.is_required,
         "epsilon": float(coin.epsilon),
@@ -58,7 +58,7 @@ def _sent(question: Question, coin: Coin) -> str:
     """Describe a report in words if it is not simply one of the answers; else return ""."""
     if question.kind in _DRAWN:
         return _DRAWN[question.kind]
-    if isinstance(coin, KAry | Waves) and question.kind != "number":
+    if isinstance(coin, KAry | PermanentResponse) and question.kind != "number":
         return ""
     if isinstance(coin, Subset):
         some = round(coin.chosen * coin.size / coin.field)
@@ -66,7 +66,7 @@ def _sent(question: Question, coin: Coin) -> str:
         return f"a list of about {max(1, some)} of the {coin.size} answers{among}"
     if isinstance(coin, Piecewise):
         return _stretch(question, coin.window)
-    if isinstance(coin, KAry | Waves) or not hasattr(coin, "window"):
+    if isinstance(coin, KAry | PermanentResponse) or not hasattr(coin, "window"):
         return "the lowest or the highest number, or “no answer”"
     return f"{_stretch(question, coin.window)}; at times only the lowest or the highest number"
 

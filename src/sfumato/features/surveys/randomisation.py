@@ -23,7 +23,7 @@ from sfumato.dp.local.frequency_oracle import Parameters
 from sfumato.dp.local.hybrid_mechanism import Hybrid
 from sfumato.dp.local.k_ary_response import KAry
 from sfumato.dp.local.likelihood_ratio import epsilon_of
-from sfumato.dp.local.permanent_response import Waves
+from sfumato.dp.local.permanent_response import PermanentResponse
 from sfumato.dp.local.piecewise_mechanism import Piecewise
 from sfumato.dp.local.random_words import PARTS, Integers
 from sfumato.dp.local.randomiser_choice import best_numbers, best_oracle
@@ -35,7 +35,7 @@ from sfumato.features.surveys.model import NO_ANSWER, Question, Survey, bad_surv
 SIDES: Final = 36  # two dice
 MOST_STEPS: Final = 1000  # of a number's grid
 CHOOSABLE: Final = ("k-ary", "subset")  # their reports read as one option or a set of options
-Answers = KAry | Subset | Waves  # randomisers of one answer among several
+Answers = KAry | Subset | PermanentResponse  # randomisers of one answer among several
 Numbers = Duchi | Piecewise | Hybrid
 Coin = Answers | Numbers
 NUMBERS: Final = (Duchi, Piecewise, Hybrid)
@@ -69,7 +69,7 @@ def coin_of(parameters: Parameters) -> Coin:
         made = randomiser_of(parameters)
     except Refused:
         made = None
-    if not isinstance(made, KAry | Subset | Waves | Duchi | Piecewise | Hybrid):
+    if not isinstance(made, KAry | Subset | PermanentResponse | Duchi | Piecewise | Hybrid):
         raise bad_survey("the coins are of no kind that a survey has")
     return made
 
@@ -82,7 +82,7 @@ def cost_of(coin: Coin, *, is_dice: bool = False) -> Fraction:
     epsilon, not the wave's own privacy loss, may be summed over waves. The sum holds whatever the
     answers were and whenever they changed.
     """
-    if isinstance(coin, Waves):
+    if isinstance(coin, PermanentResponse):
         return coin.momentary.epsilon
     if is_dice and isinstance(coin, KAry):
         return max(coin.epsilon, epsilon_of(dice_ratio(coin.size, sides_of(coin))))
@@ -92,8 +92,8 @@ def cost_of(coin: Coin, *, is_dice: bool = False) -> Fraction:
 def told_of(coin: Coin) -> Fraction:
     """Return the probability that the report is determined by the true answer."""
     match coin:
-        case Waves():
-            return coin.contrast
+        case PermanentResponse():
+            return coin.p_minus_q
         case Hybrid():
             share = Fraction(coin.share, PARTS)
             by_window = share * Fraction(coin.truth, PARTS)
@@ -136,7 +136,7 @@ def sides_of(coin: KAry) -> int:
 @lru_cache(maxsize=1 << 16)
 def is_said(coin: Coin, number: int) -> bool:
     """Say whether a device can produce this report; `number` is its bytes, little-endian."""
-    if isinstance(coin, (KAry, Waves)):
+    if isinstance(coin, (KAry, PermanentResponse)):
         return number < coin.size
     if number >= 1 << 8 * coin.width:
         return False
@@ -165,7 +165,7 @@ def people_of(coin: Coin, counts: tuple[int, ...]) -> int:
 def in_words(question: Question, coin: Coin, slot: int, number: int) -> str:
     """Return one randomised answer in words."""
     match coin:
-        case KAry() | Waves():
+        case KAry() | PermanentResponse():
             return question.said(slot, number)
         case Subset():
             return _listed(question, coin, number)
@@ -184,7 +184,7 @@ def _coin(question: Question, survey: Survey) -> Coin:
     if survey.ever is not None:
         ever = survey.ever / len(survey.questions) if survey.budget == "split" else survey.ever
         size = question.categories
-        return Waves(KAry.within(size, ever), KAry.within(size, survey.epsilon_each))
+        return PermanentResponse(KAry.within(size, ever), KAry.within(size, survey.epsilon_each))
     if survey.format == 1:
         return KAry.within(question.categories, survey.epsilon_each)
     return _best(question, survey.epsilon_each)
@@ -221,7 +221,9 @@ def _are_fitting(survey: Survey, coins: Sequence[Coin]) -> bool:
     if not all(_is_of(question, coin, survey) for question, coin in pairs):
         return False
     spent = [units_up(cost_of(coin, is_dice=survey.paper), EPSILON_UNITS) for coin in coins]
-    ever = [units_up(c.epsilon_ever, EPSILON_UNITS) for c in coins if isinstance(c, Waves)]
+    ever = [
+        units_up(c.epsilon_ever, EPSILON_UNITS) for c in coins if isinstance(c, PermanentResponse)
+    ]
     whole = sum if survey.budget == "split" else max
     if ever and (survey.ever is None or whole(ever) > units_up(survey.ever, EPSILON_UNITS)):
         return False
@@ -230,7 +232,7 @@ def _are_fitting(survey: Survey, coins: Sequence[Coin]) -> bool:
 
 def _is_of(question: Question, coin: Coin, survey: Survey) -> bool:
     if survey.ever is not None:
-        return isinstance(coin, Waves) and coin.size == question.categories
+        return isinstance(coin, PermanentResponse) and coin.size == question.categories
     if survey.format == 1 or survey.paper:
         return isinstance(coin, KAry) and coin.size == question.categories
     if question.kind == "number":

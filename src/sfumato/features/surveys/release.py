@@ -14,7 +14,7 @@ from fractions import Fraction
 from typing import Final
 
 from sfumato.dp.accounting.privacy_events import PureEvent, privacy_cost
-from sfumato.dp.accounting.privacy_filter import cap_of
+from sfumato.dp.accounting.privacy_filter import cap_from_budget
 from sfumato.dp.budget import Budget
 from sfumato.dp.refusal import Refused
 from sfumato.release.ledger_guard import Ledger
@@ -47,7 +47,7 @@ def open_respondents(ledger: Ledger, accounts: Sequence[str], lifetime: Fraction
     A cap never changes. A person who was promised one lifetime cap can't be invited under another,
     because one of the two promises would be wrong.
     """
-    cap = cap_of(Budget(lifetime, Fraction(0)))
+    cap = cap_from_budget(Budget(lifetime, Fraction(0)))
     found = [ledger.store.account(account) for account in accounts]
     if not all(one is None or one.cap == cap for one in found) or not all(
         ledger.open_account(account, cap).cap == cap for account in accounts
@@ -94,7 +94,7 @@ def _charge(asked: BallotCharge) -> Charge:
         request=hashlib.sha256(said.encode("ascii")).hexdigest(),
         answer_key=f"ballot/{asked.survey}/{asked.account}",
         shape=_SHAPE,
-        debtors=(Debtor(asked.account, cap_of(Budget(asked.lifetime, Fraction(0)))),),
+        debtors=(Debtor(asked.account, cap_from_budget(Budget(asked.lifetime, Fraction(0)))),),
         debt=privacy_cost(PureEvent(asked.epsilon)),
         body={
             "survey": asked.survey,

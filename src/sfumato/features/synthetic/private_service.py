@@ -13,7 +13,7 @@ from functools import partial
 from typing import Final
 
 from sfumato.dp.accounting.privacy_events import PrivacyCost
-from sfumato.dp.accounting.privacy_filter import accepts
+from sfumato.dp.accounting.privacy_filter import fits_under_cap
 from sfumato.dp.budget import read_delta, read_epsilon
 from sfumato.dp.json_values import Json
 from sfumato.dp.ports import RandomSource
@@ -233,4 +233,4 @@ def _error(
 
 
 def _fits(account: Account, debt: PrivacyCost) -> bool:
-    return accepts(account.cap, account.spent, debt)
+    return fits_under_cap(account.cap, account.spent, debt)

@@ -19,11 +19,11 @@ from sfumato.dp.local.binary_response import Binary
 from sfumato.dp.local.duchi import Duchi
 from sfumato.dp.local.frequency_oracle import Randomiser, Reports
 from sfumato.dp.local.hadamard_response import Hadamard
-from sfumato.dp.local.heavy_hitters import Growing
+from sfumato.dp.local.heavy_hitters import PrefixOracle
 from sfumato.dp.local.hybrid_mechanism import Hybrid
 from sfumato.dp.local.k_ary_response import KAry
 from sfumato.dp.local.local_hashing import Hashing
-from sfumato.dp.local.permanent_response import Waves
+from sfumato.dp.local.permanent_response import PermanentResponse
 from sfumato.dp.local.piecewise_mechanism import Piecewise
 from sfumato.dp.local.projective_geometry_response import Projective
 from sfumato.dp.local.random_words import drawn
@@ -57,12 +57,14 @@ def binary(epsilon: Fraction) -> Mechanism:
 
 def waves(epsilon: Fraction) -> Mechanism:
     """Return eight reports of one permanent answer, for the price of unlimited reports."""
-    response = Waves.within(ANSWERS, ever=epsilon, wave=epsilon * Fraction(3, 5))
+    response = PermanentResponse.within(ANSWERS, ever=epsilon, wave=epsilon * Fraction(3, 5))
 
     def run(data: int, runs: int, dice: Random) -> Integers:
         values, bits = np.full(runs, data, dtype=np.int64), NumpyRandomSource(dice)
-        kept = response.permanent.say(values, drawn(bits, 2, runs))[:, 0].astype(np.int64)
-        said = [response.say(kept, drawn(bits, response.words, runs)) for _ in range(8)]
+        kept = response.permanent.randomise(values, drawn(bits, 2, runs))[:, 0].astype(np.int64)
+        said = [
+            response.randomise(kept, drawn(bits, response.words_per_report, runs)) for _ in range(8)
+        ]
         counts = np.concatenate(said, axis=1)
         return np.column_stack([(counts == answer).sum(axis=1) for answer in range(ANSWERS)])
 
@@ -86,7 +88,7 @@ def ranked(epsilon: Fraction) -> Mechanism:
 
 def growing(epsilon: Fraction) -> Mechanism:
     """Return a randomiser of a prefix of a one-letter text, as the texts that it supports."""
-    return _said(Growing.within("abc", 1, epsilon))
+    return _said(PrefixOracle.within("abc", 1, epsilon))
 
 
 RANKED: Final = (answers_by_pairs((0, 1, 2), 3), answers_by_pairs((2, 1, 0), 3))
@@ -96,8 +98,8 @@ def _said(randomiser: Randomiser) -> Mechanism:
     def run(data: object, runs: int, dice: Random) -> Integers:
         one = np.asarray(data, dtype=np.int64)
         values = np.broadcast_to(one, (runs, *one.shape))
-        words = drawn(NumpyRandomSource(dice), randomiser.words, runs)
-        return _seen(randomiser, randomiser.say(values, words))
+        words = drawn(NumpyRandomSource(dice), randomiser.words_per_report, runs)
+        return _seen(randomiser, randomiser.randomise(values, words))
 
     return run
 
@@ -108,9 +110,9 @@ def _seen(randomiser: Randomiser, reports: Reports) -> Integers:
         return np.array([randomiser.counts(report) for report in reports[:, np.newaxis]])
     if isinstance(randomiser, Unary):
         return np.unpackbits(reports, axis=1, bitorder="little")[:, :ANSWERS].astype(np.int64)
-    if isinstance(randomiser, Growing):
+    if isinstance(randomiser, PrefixOracle):
         texts = np.arange(randomiser.silence)[:, np.newaxis]
-        return randomiser.spoken_for(reports, texts).astype(np.int64)
+        return randomiser.supports_prefixes(reports, texts).astype(np.int64)
     if isinstance(randomiser, Split):
         return reports.astype(np.int64)
     return reports.astype(np.int64) @ (256 ** np.arange(reports.shape[1]))

@@ -26,8 +26,8 @@ from sfumato.dp.mechanisms.exponential import exponential_mechanism_rows, rate_f
 from sfumato.dp.mechanisms.gaussian_partition_selection import threshold_for
 from sfumato.dp.mechanisms.median_of_blocks import choose_median
 from sfumato.dp.mechanisms.noise import Noise
-from sfumato.dp.mechanisms.private_choice import BY_CHANCE, PrivateChoice
-from sfumato.dp.mechanisms.running_count import Axis, Running
+from sfumato.dp.mechanisms.private_choice import FALSE_POSITIVE, PrivateChoice
+from sfumato.dp.mechanisms.running_count import Axis, TreeMechanism
 from sfumato.dp.mechanisms.spanning_tree import choose_tree
 from sfumato.dp.mechanisms.sparse_vector import first_above, sparse_vector_for
 from sfumato.dp.mechanisms.top_k import noisy_max
@@ -109,7 +109,7 @@ def _drawn(divergence: Fraction) -> Mechanism:
     The person is in it with a chance of 1/2. Each run uses another coin of the same key, as each
     person of a site does.
     """
-    curves = (skellam.curve_of(PART, PART**2, Fraction(n), HALF) for n in range(1, 10**5))
+    curves = (skellam.renyi_curve(PART, PART**2, Fraction(n), HALF) for n in range(1, 10**5))
     variance = 1 + next(place for place, curve in enumerate(curves) if curve(2) <= divergence)
     share = skellam.share_of(Fraction(variance), 3, 0)
 
@@ -137,7 +137,7 @@ def _running(epsilon: Fraction) -> Mechanism:
     noise = Noise("laplace", laplace.scale_for(tree.l1(1, 1), epsilon))
 
     def run(data: object, runs: int, dice: Random) -> Integers:
-        running = Running(noise, tree, Axis(runs, PERIODS, 1))
+        running = TreeMechanism(noise, tree, Axis(runs, PERIODS, 1))
         blocks = running.blocks(_many(data, runs).ravel())
         noisy = blocks + noise.sample(blocks.size, NumpyRandomSource(dice))
         return running.prefixes(noisy).reshape(runs, PERIODS)
@@ -247,7 +247,7 @@ def _selection(epsilon: Fraction) -> Mechanism:
 def _bounds(epsilon: Fraction) -> Mechanism:
     """Return the bounds found when one bin has about as many rows as the threshold."""
     choose = _chooser("bounds")(epsilon)
-    limit = bounds_search.threshold(epsilon, 1, 5, BY_CHANCE)
+    limit = bounds_search.threshold(epsilon, 1, 5, FALSE_POSITIVE)
     return lambda data, runs, dice: choose((0, 0, limit + data, 0, 0), runs, dice)
 
 
@@ -258,7 +258,7 @@ def _threshold(rho: Fraction) -> Mechanism:
         raise Bug("no threshold at this price")
 
     def run(data: int, runs: int, dice: Random) -> NDArray[np.int64]:
-        counts = np.full(runs, found.least + data, dtype=np.int64)
+        counts = np.full(runs, found.threshold + data, dtype=np.int64)
         return found.keep(counts, NumpyRandomSource(dice)).astype(np.int64)
 
     return run
@@ -278,7 +278,7 @@ def _coins(epsilon: Fraction) -> Mechanism:
     coins = TwoCoins.within(epsilon)
 
     def run(data: bool, runs: int, dice: Random) -> NDArray[np.int64]:
-        return coins.say(np.full(runs, data, dtype=np.bool_), NumpyRandomSource(dice)).astype(
+        return coins.randomise(np.full(runs, data, dtype=np.bool_), NumpyRandomSource(dice)).astype(
             np.int64
         )
 

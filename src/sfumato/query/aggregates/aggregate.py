@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from sfumato.dp.mechanisms.noise import Noise
 from sfumato.dp.mechanisms.private_choice import PrivateChoice
-from sfumato.dp.mechanisms.running_count import Running
+from sfumato.dp.mechanisms.running_count import TreeMechanism
 from sfumato.dp.refusal import Bug, Refused
 from sfumato.query.expression import Expr
 from sfumato.query.expression_text import expression_text
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 Integers = NDArray[np.int64]
 Floats = NDArray[np.float64]
-Mechanism = Noise | PrivateChoice | Running
+Mechanism = Noise | PrivateChoice | TreeMechanism
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from sfumato.dp.mechanisms.noise import Noise
-from sfumato.dp.mechanisms.running_count import Running
+from sfumato.dp.mechanisms.running_count import TreeMechanism
 from sfumato.dp.refusal import Bug
 from sfumato.dp.sensitivity import of_count
 from sfumato.query.aggregates.aggregate import (
@@ -31,7 +31,7 @@ def _parts(asked: AskedAggregate) -> tuple[Part, ...]:
 
 def _finish(_asked: AskedAggregate, parts: Sequence[NoisyPart]) -> Estimate:
     (part,) = parts
-    if not isinstance(part.noise, Running):
+    if not isinstance(part.noise, TreeMechanism):
         raise Bug("a running count with the noise of something else")
     values, margins = [int(v) for v in part.values.tolist()], part.noise.margins()
     return Estimate(

@@ -20,7 +20,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from sfumato.dp.confidence.ratio_of_sums import MOST_SUMMED, edge, is_within
+from sfumato.dp.confidence.ratio_of_sums import MAX_NOISES, edge, is_within
 from sfumato.dp.mechanisms.noise import Noise
 from sfumato.query.aggregates.result_ranges import Floats, Range, exactly
 
@@ -200,7 +200,7 @@ def taylor_interval(
     """
     count, cells = len(values), values[0].size
     unknown = Range(np.full(cells, -np.inf), np.full(cells, np.inf))
-    if count > MOST_SUMMED:
+    if count > MAX_NOISES:
         return unknown.low, unknown.high
     law = Law(tuple(noises), np.array(rounding), miss)
     with np.errstate(all="ignore"):  # what is not finite is unknown

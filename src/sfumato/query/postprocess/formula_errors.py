@@ -14,10 +14,10 @@ from functools import cached_property
 
 import numpy as np
 
-from sfumato.dp.confidence.ratio_of_sums import MOST_SUMMED, Plausible, Quotient, plausible
-from sfumato.dp.confidence.simultaneous import simultaneous
-from sfumato.dp.confidence.sum_of_draws import within_of_sum
-from sfumato.dp.confidence.weighted_sum_of_draws import within_of
+from sfumato.dp.confidence.ratio_of_sums import MAX_NOISES, Plausible, Quotient, plausible
+from sfumato.dp.confidence.simultaneous import bonferroni
+from sfumato.dp.confidence.sum_of_draws import margin_of_sum
+from sfumato.dp.confidence.weighted_sum_of_draws import margin_of_weighted_sum
 from sfumato.dp.mechanisms.averaged_noise import AveragedNoise
 from sfumato.dp.mechanisms.noise import CONFIDENCE, Noise
 from sfumato.dp.refusal import Bug
@@ -204,7 +204,7 @@ class FormulaErrors:
         if not self.smooth_units or not self._smooth.is_smooth(expr):
             return False
         parts = [self.noisy[part].noise for part in self._smooth.parts(expr)]
-        if len(parts) > MOST_SUMMED or not all(isinstance(noise, Noise) for noise in parts):
+        if len(parts) > MAX_NOISES or not all(isinstance(noise, Noise) for noise in parts):
             return False
         return len(set(units_of(expr, self.sums))) > 1
 
@@ -346,13 +346,13 @@ class FormulaErrors:
             ((part, weight),) = form.weights
             return abs(float(weight)) * self.noise(part).within(1 - miss)
         weights, draws = self._draws(form)
-        return within_of(weights, draws, 1 - miss)
+        return margin_of_weighted_sum(weights, draws, 1 - miss)
 
     def _margin_of_total(self, unit: Total, miss: Fraction) -> Floats:
         ((part, weight),) = self.part_of(unit).weights
         noise = self.noise(part)
         return self.rows[unit].each(
-            lambda count: abs(float(weight)) * within_of_sum(noise, count, 1 - miss)
+            lambda count: abs(float(weight)) * margin_of_sum(noise, count, 1 - miss)
         )
 
     def _draws(self, form: Linear) -> tuple[tuple[float, ...], tuple[Noise, ...]]:
@@ -380,7 +380,7 @@ class FormulaErrors:
             nothing = [None] * len(parts[0].values)
             return Estimate(nothing, nothing, nothing, nothing)
         surer = [
-            replace(p, noise=simultaneous(p.noise, times)) if isinstance(p.noise, Noise) else p
+            replace(p, noise=bonferroni(p.noise, times)) if isinstance(p.noise, Noise) else p
             for p in parts
         ]
         return aggregate_of(aggregate.verb).finish(self.plan.asked_of(aggregate), surer)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Final
 
-from sfumato.dp.confidence.ratio_of_sums import MOST
+from sfumato.dp.confidence.ratio_of_sums import MAX_NUMBERS
 from sfumato.query.expression import (
     Arithmetic,
     Case,
@@ -153,7 +153,7 @@ def _divided(left: Form, right: Form) -> Form | None:
 
 def _few(form: Form | None) -> Form | None:
     """Return the form; None for a quotient of more parts than its tail is known for."""
-    return None if isinstance(form, Ratio) and len(form.parts) > MOST else form
+    return None if isinstance(form, Ratio) and len(form.parts) > MAX_NUMBERS else form
 
 
 # A sum, a quotient, an aggregate by output name, a total, or a smooth expression of several units

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from sfumato.dp.mechanisms.median_of_blocks import choose_median
 from sfumato.dp.mechanisms.private_choice import PrivateChoice
-from sfumato.dp.mechanisms.running_count import Running
-from sfumato.dp.mechanisms.spanning_tree import choose_tree, choose_worst
+from sfumato.dp.mechanisms.running_count import TreeMechanism
+from sfumato.dp.mechanisms.spanning_tree import choose_highest_utility, choose_tree
 from sfumato.dp.ports import IntegerArray, RandomSource
 from sfumato.dp.refusal import Bug
 from sfumato.query.measure import Cells
@@ -33,7 +33,7 @@ Keys = tuple[tuple[object, ...], ...]
 class BlockDraws:
     """Noise for the tree mechanism of running counts: one draw per block."""
 
-    running: Running
+    running: TreeMechanism
     draws: NDArray[np.int64]
 
 
@@ -261,7 +261,7 @@ def choose_farthest(
     if distances.kind == "tree":
         ends = [one.ends for one in distances.candidates]
         return choose_tree(utilities, ends, distances.rate, dice)
-    return (choose_worst(utilities, distances.rate, dice),)
+    return (choose_highest_utility(utilities, distances.rate, dice),)
 
 
 def noisy_misfits(

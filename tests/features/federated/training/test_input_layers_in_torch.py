@@ -12,7 +12,7 @@ torch = pytest.importorskip("torch", reason="torch is not installed: make .venv/
 
 from torch import nn  # noqa: E402
 
-from sfumato.dp.learning.input_layers import Conv, Front, Opening  # noqa: E402
+from sfumato.dp.learning.input_layers import Conv, InputLayers, InputLayersSpec  # noqa: E402
 from sfumato.dp.learning.integer_network import SUM_BITS, Network, Numbers  # noqa: E402
 from sfumato.features.federated.training.training_rounds import first_weights  # noqa: E402
 
@@ -82,13 +82,13 @@ def made_for(name: str, activation: str, loss: str) -> Network:
     image, convs, embed, rest = SHAPES[name]
     pixels = math.prod(image) if image else 0
     names = [*(f"p{n}" for n in range(pixels + rest)), *(column for column, _ in embed)]
-    front = Opening(image, convs, embed).front(names, [VALUES] * len(names))
+    front = InputLayersSpec(image, convs, embed).front(names, [VALUES] * len(names))
     assert front is not None
     outs = 3 if loss == "classes" else 1
     return Network((front.outs, 6, outs), activation, loss, front)
 
 
-def rows_for(front: Front, loss: str) -> tuple[Numbers, Numbers]:
+def rows_for(front: InputLayers, loss: str) -> tuple[Numbers, Numbers]:
     drawn = np.random.default_rng(5)
     rows = drawn.integers(0, 17, (ROWS, front.features)) / 16
     for table in front.tables:

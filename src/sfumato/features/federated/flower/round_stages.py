@@ -78,7 +78,7 @@ class Part:
         """
         player, spelled = self._resumed(nonce)
         plan = Plan(self._node.agreement(), read_schedule(spelled))
-        player.hear(message)
+        player.receive_shares(message)
         number, agreed_task = number_and_task(player.terms.about)
         if task != agreed_task:
             raise not_trusted("the model or its settings are not those that all sites have signed")
@@ -104,7 +104,7 @@ class Part:
 
     def _sealed(self, player: Participant, spelled: str) -> bytes:
         at = self._dice.draw(_NONCE_BYTES)
-        words = encode_fields("part", player.kept(), spelled.encode())
+        words = encode_fields("part", player.serialise(), spelled.encode())
         return at + ChaCha20Poly1305(self._key).encrypt(at, words, player.terms.nonce)
 
     def _resumed(self, nonce: bytes) -> tuple[Participant, str]:

@@ -18,7 +18,7 @@ from sfumato.dp.refusal import Refused
 from sfumato.dp.secure_aggregation.collector import Collector
 from sfumato.dp.secure_aggregation.distributed_noise import NoisySum, noisy_sum_for
 from sfumato.dp.secure_aggregation.round_terms import Member, Trust, terms_for
-from sfumato.dp.secure_aggregation.stochastic_rounding import CLIPS, MOST_STEPS, PeopleGrid
+from sfumato.dp.secure_aggregation.stochastic_rounding import CLIPS, MAX_STEPS, PeopleGrid
 from sfumato.features.federated.number_checks import count, number
 from sfumato.features.federated.tensors.tensor_messages import malformed
 from sfumato.features.federated.tensors.virtual_worker import VirtualWorker
@@ -92,7 +92,7 @@ class Federation:
         if size == 0:
             raise malformed("the model has nothing to learn")
         steps = STEPS_OF_ROOT * (math.isqrt(size - 1) + 1)
-        most = count("people", self.people, 1, MOST_STEPS // steps)
+        most = count("people", self.people, 1, MAX_STEPS // steps)
         grid = PeopleGrid(number("clip", clip, *map(float, CLIPS)), steps, size, most)
         return noisy_sum_for(
             grid,
@@ -183,7 +183,7 @@ def federate(  # noqa: PLR0913  # the facts of a card
     known = {name: key.public_key().public_bytes_raw() for name, key in keys.items()}
     least = max(-(-2 * len(names) // 3), (len(names) + colluders) // 2 + 1, colluders + 2)
     least = least if floor is None else count("floor", floor, colluders + 2, len(names))
-    count("people", people, 1, MOST_STEPS)
+    count("people", people, 1, MAX_STEPS)
     everyone = len(names) - 1
     near = everyone if neighbours is None else count("neighbours", neighbours, 2, everyone)
     trust = Trust(convener.public_key().public_bytes_raw(), known, least, colluders, near)

@@ -18,9 +18,9 @@ from typing import Any, Final
 
 import numpy as np
 
-from sfumato.dp.learning.input_layers import read_opening
+from sfumato.dp.learning.input_layers import read_input_layers_spec
 from sfumato.dp.learning.integer_network import Network, Numbers
-from sfumato.dp.learning.training_task import CLASSES, LEAST_SAMPLE, SITE
+from sfumato.dp.learning.training_task import CLASSES, MIN_SAMPLE, SITE
 from sfumato.dp.refusal import Refused
 from sfumato.features.federated.convener import Convener, Round
 from sfumato.features.federated.number_checks import count, number
@@ -159,7 +159,7 @@ def _check_numbers(course: Course) -> None:
     number("rate", course.rate, 0, MOST_RATE)
     number("momentum", course.momentum, 0, 1)
     count("people", course.people, 1, MOST_PEOPLE)
-    number("sample", course.sample, float(LEAST_SAMPLE), 1)
+    number("sample", course.sample, float(MIN_SAMPLE), 1)
 
 
 def _check_public(model: TrainedModel, public: Sequence[Mapping[str, Any]]) -> None:
@@ -310,7 +310,7 @@ def _network(convener: Convener, course: Course) -> tuple[Network, tuple[Scale, 
     target = scales[-1]
     outs = target.entries if course.loss == CLASSES else 1
     counts = [one.entries for one in scales[:-1]]
-    front = read_opening(course.opening()).front(course.features, counts)
+    front = read_input_layers_spec(course.opening()).front(course.features, counts)
     widths = (len(course.features) if front is None else front.outs, *course.hidden, outs)
     return Network(widths, course.activation, course.loss, front), scales
 

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from sfumato.dp.accounting.renyi import ORDERS, epsilon_beside
+from sfumato.dp.accounting.renyi import ORDERS, epsilon_with_failures
 from sfumato.dp.ports import RandomSource
 from sfumato.dp.refusal import Bug, Refused
 from sfumato.dp.secure_aggregation.distributed_noise import NoisySum
@@ -148,7 +148,7 @@ class Trainee:
             return Fraction(0)
         failure = sum((plan.failure for plan in plans), Fraction(0))
         rounds = Counter(plans)
-        return epsilon_beside(
+        return epsilon_with_failures(
             lambda order: sum((n * p.renyi(order) for p, n in rounds.items()), Fraction(0)),
             self._offer.delta,
             failure,
