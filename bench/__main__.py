@@ -66,7 +66,9 @@ if __name__ == "__main__":
         nargs="*",
         help=f"of {', '.join(BENCHES)}; by name alone, as they are long: {', '.join(LONG)}",
     )
-    parser.add_argument("--page", action="store_true", help="write them into docs/figures.md too")
+    parser.add_argument(
+        "--page", action="store_true", help="write them into docs/reference/figures.md too"
+    )
     asked = parser.parse_args()
     if unknown := sorted({*asked.names} - {*BENCHES, *LONG}):
         parser.error(f"there is no bench {unknown[0]}")

@@ -178,7 +178,9 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--peers", action="store_true")
     parser.add_argument("--small", action="store_true", help="without the million rows")
-    parser.add_argument("--page", action="store_true", help="write it into docs/figures.md too")
+    parser.add_argument(
+        "--page", action="store_true", help="write it into docs/reference/figures.md too"
+    )
     asked = parser.parse_args()
     show(
         "anonymity beside other libraries" if asked.peers else "crowd",

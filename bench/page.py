@@ -1,7 +1,7 @@
-"""One page of figures: each bench writes its section of docs/figures.md, and keeps the others.
+"""One page of figures: each bench writes its section of docs/reference/figures.md.
 
-A section says how it was made, when, on what, and how busy the machine was before: a figure that
-was taken beside other work is not worth as much as one that was not.
+The other sections stay. A section says how it was made, when, on what, and how busy the machine was
+before: a figure that was taken beside other work is not worth as much as one that was not.
 """
 
 from __future__ import annotations
@@ -17,12 +17,13 @@ from pathlib import Path
 from typing import Final
 
 Rows = Sequence[dict[str, object]]
-PAGE: Final = Path(__file__).parents[1] / "docs" / "figures.md"
+PAGE: Final = Path(__file__).parents[1] / "docs" / "reference" / "figures.md"
 HEAD: Final = """# Figures
 
 What `make bench` and `make bench-peers` measured, each section when it was last run. Compare
 figures of one section only: they were taken in one run. "Busy" is the load just before; 0 is
-idle. What was tried, and how the libraries differ, is in [notebook 0014](notebook/0014-benches.md).
+idle. What was tried, and how the libraries differ, is in
+[notebook 0014](../notebook/0014-benches.md).
 """
 _SECTION: Final = re.compile(r"^## (.+)\n((?:(?!^## ).*\n?)*)", re.M)
 _PARTS: Final = ("duckdb", "numpy")

@@ -1,4 +1,4 @@
-"""The README's figures, taken from docs/figures.md and from nowhere else: `make figures`.
+"""The README's figures, taken from docs/reference/figures.md and from nowhere else: `make figures`.
 
 A quote names a section of that page, a row of it, and how its cells are said. A row that has not
 been measured is left out, and named here on stderr; nothing is typed by hand.
@@ -20,9 +20,10 @@ README: Final = Path(__file__).parents[1] / "README.md"
 HEADING: Final = "## Figures\n"
 _HEAD: Final = re.compile(r"`(?P<command>[^`]+)`, (?P<day>[\d-]+), .*?busy (?P<busy>[\d.]+)")
 _INTRO: Final = """
-Quoted from [the page of figures](docs/figures.md) by `make figures`, and by nobody's hand. Compare
-figures of one line; busy is the load of the two virtual cores just before, 0 is idle. How the
-libraries differ, and how all was taken, is in [benches](docs/notebook/0014-benches.md).
+Quoted from [the page of figures](docs/reference/figures.md) by `make figures`, and by nobody's
+hand. Compare figures of one line; busy is the load of the two virtual cores just before, 0 is
+idle. How the libraries differ, and how all was taken, is in
+[benches](docs/notebook/0014-benches.md).
 """
 _LIMITS: Final = """
 Ours are fast because rows are prepared once; whoever asks one single question of ten million rows

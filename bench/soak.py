@@ -216,7 +216,9 @@ def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(prog="python -m bench.soak", description=__doc__)
     parser.add_argument("--minutes", type=float, default=10.0)
-    parser.add_argument("--page", action="store_true", help="write it into docs/figures.md too")
+    parser.add_argument(
+        "--page", action="store_true", help="write it into docs/reference/figures.md too"
+    )
     asked = parser.parse_args()
     show("soak", "python -m bench.soak", lambda: run(asked.minutes), asked.page)
 

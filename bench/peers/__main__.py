@@ -128,7 +128,9 @@ if __name__ == "__main__":
     parser.add_argument("--sizes", type=int, nargs="+", default=SIZES)
     parser.add_argument("--tasks", nargs="+", choices=tuple(TASKS), default=tuple(TASKS))
     parser.add_argument("--timeout", type=float, default=TIMEOUT_S)
-    parser.add_argument("--page", action="store_true", help="write it into docs/figures.md too")
+    parser.add_argument(
+        "--page", action="store_true", help="write it into docs/reference/figures.md too"
+    )
     asked = parser.parse_args()
     show(
         "beside other libraries",

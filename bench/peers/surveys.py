@@ -117,7 +117,9 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("peers", nargs="*", default=PEERS)
     parser.add_argument("--tasks", nargs="+", choices=tuple(TASKS), default=tuple(TASKS))
-    parser.add_argument("--page", action="store_true", help="write it into docs/figures.md too")
+    parser.add_argument(
+        "--page", action="store_true", help="write it into docs/reference/figures.md too"
+    )
     asked = parser.parse_args()
     show(
         "surveys beside other libraries",

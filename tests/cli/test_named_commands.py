@@ -13,7 +13,15 @@ from sfumato.cli.main import cli
 
 ROOT: Final = Path(__file__).parents[2]
 NAMED: Final = re.compile(r"`sfumato ((?:[a-z][a-z-]*)(?: [a-z][a-z-]*)*)")
-PAGES: Final = ("*.md", "docs/*.md", "docs/codes/*.md", "docs/explanation/*.md", "src/**/*.py")
+PAGES: Final = (
+    "*.md",
+    "docs/*.md",
+    "docs/tutorials/*.md",
+    "docs/how-to/*.md",
+    "docs/reference/**/*.md",
+    "docs/explanation/*.md",
+    "src/**/*.py",
+)
 
 
 def named() -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""The card, the commands and the Python of docs/airlock.md run, and what it links is there."""
+"""The card, the commands and the Python of docs/how-to/airlock.md run; its links lead somewhere."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from sfumato.vault.card.airlock_terms import AirlockTerms
 from support.sandbox_blocks import hurry, needs_bubbles
 from support.small_vaults import card, make_vault, run_hurried, write_csv
 
-PAGE = Path(__file__).parents[2] / "docs" / "airlock.md"
+PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "airlock.md"
 TEXT = PAGE.read_text("utf-8")
 (TERMS,) = re.findall(r"```toml\n(.*?)```", TEXT, re.S)
 CARD = f"""

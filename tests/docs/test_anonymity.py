@@ -1,4 +1,4 @@
-"""The commands of docs/anonymity.md run as they stand, and its figures are the attack's."""
+"""The commands of docs/how-to/anonymity.md run as they stand, and its figures are the attack's."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from sfumato.cli.main import run
 from sfumato.lab.attacks import attack
 from support.small_vaults import make_vault, write_csv
 
-PAGE = Path(__file__).parents[2] / "docs" / "anonymity.md"
+PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "anonymity.md"
 TEXT = PAGE.read_text("utf-8").replace("\\\n       ", "")
 COMMANDS = re.findall(r"^    (sfumato anonymity .+)$", TEXT, re.M)
 CARD = """

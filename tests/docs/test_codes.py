@@ -7,7 +7,7 @@ from pathlib import Path
 
 from sfumato.dp.refusal import CODES
 
-FOLDER = Path(__file__).parents[2] / "docs" / "codes"
+FOLDER = Path(__file__).parents[2] / "docs" / "reference" / "codes"
 LINES = re.findall(
     r"^\| \[([a-z-]+)\]\(([a-z-]+)\.md\) \| (.*) \|$",
     (FOLDER / "index.md").read_text("utf-8"),

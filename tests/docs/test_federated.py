@@ -1,4 +1,4 @@
-"""The Python of docs/federated.md runs; what it links is there."""
+"""The Python of docs/how-to/federated.md runs; what it links is there."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-PAGE = Path(__file__).parents[2] / "docs" / "federated.md"
+PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "federated.md"
 TEXT = PAGE.read_text("utf-8")
 
 

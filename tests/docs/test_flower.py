@@ -1,4 +1,4 @@
-"""The Python of docs/flower.md runs without Flower; what it links and shows is there."""
+"""The Python of docs/how-to/flower.md runs without Flower; what it links and shows is there."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 from sfumato.features.federated import flower
 
-PAGE = Path(__file__).parents[2] / "docs" / "flower.md"
+PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "flower.md"
 TEXT = PAGE.read_text("utf-8")
 
 

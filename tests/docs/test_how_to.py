@@ -16,8 +16,8 @@ from support.small_vaults import card, write_patients
 
 ROOT = Path(__file__).parents[2]
 ROLES = ("owner", "researcher", "respondent", "auditor", "teacher")
-PAGES = ("start-here", *(f"how-to-{role}" for role in ROLES))
-ROWS_ARE_THERE = ("how-to-researcher", "how-to-auditor")  # somebody else has published them
+PAGES = ("tutorials/start-here", *(f"how-to/{role}" for role in ROLES))
+ROWS_ARE_THERE = ("how-to/researcher", "how-to/auditor")  # somebody else has published them
 
 
 def blocks(page: str) -> list[tuple[str, str]]:
@@ -38,7 +38,7 @@ def run(place: Path, *command: str) -> None:
 
 def publish(place: Path) -> None:
     """Do what the owner's page does, for the pages of those who come after."""
-    text, *_ = [text for kind, text in blocks("how-to-owner") if kind == "toml"]
+    text, *_ = [text for kind, text in blocks("how-to/owner") if kind == "toml"]
     sfumato.create(place / "clinic-vault", anchor=place / "anchor")
     with sfumato.open(place / "clinic-vault") as vault:
         vault.add("clinic", place / "patients.csv", card(text))
@@ -61,5 +61,5 @@ def test_a_page_runs_from_top_to_bottom(page: str, tmp_path: Path) -> None:
 
 
 def test_every_role_has_its_page() -> None:
-    start = (ROOT / "docs" / "start-here.md").read_text("utf-8")
-    assert [page for page in PAGES[1:] if f"({page}.md)" not in start] == []
+    start = (ROOT / "docs" / "tutorials" / "start-here.md").read_text("utf-8")
+    assert [page for page in PAGES[1:] if f"(../{page}.md)" not in start] == []

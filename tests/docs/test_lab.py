@@ -1,4 +1,4 @@
-"""The exercises of docs/lab.md run and answer as the page says; what it links is there."""
+"""The exercises of docs/tutorials/lab.md run and answer as the page says; its links hold."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-PAGE = Path(__file__).parents[2] / "docs" / "lab.md"
+PAGE = Path(__file__).parents[2] / "docs" / "tutorials" / "lab.md"
 TEXT = PAGE.read_text("utf-8")
 
 

@@ -1,4 +1,4 @@
-"""The commands and the Python of docs/lab-attacks.md run."""
+"""The commands and the Python of docs/tutorials/lab-attacks.md run."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import sfumato
 from sfumato.lab.attacks import FILES, attack
 from support.small_vaults import patients_vault
 
-PAGE = Path(__file__).parents[2] / "docs" / "lab-attacks.md"
+PAGE = Path(__file__).parents[2] / "docs" / "tutorials" / "lab-attacks.md"
 TEXT = PAGE.read_text("utf-8")
 NAMES = re.findall(r"^    sfumato attack (\w+)$", TEXT, re.M)
 SMALL = {"ratings": {"people": "2000", "films": "200"}}

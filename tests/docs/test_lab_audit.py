@@ -1,4 +1,4 @@
-"""The examples of docs/lab-audit.md run, and say what the page says."""
+"""The examples of docs/how-to/lab-audit.md run, and say what the page says."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-TEXT = (Path(__file__).parents[2] / "docs" / "lab-audit.md").read_text("utf-8")
+TEXT = (Path(__file__).parents[2] / "docs" / "how-to" / "lab-audit.md").read_text("utf-8")
 
 
 def test_the_example_finds_what_the_page_says(capsys: pytest.CaptureFixture[str]) -> None:

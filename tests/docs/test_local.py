@@ -1,4 +1,4 @@
-"""The example of docs/local.md runs, and its table of kinds has every kind."""
+"""The example of docs/reference/local.md runs, and its table of kinds has every kind."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 from sfumato.dp.local.randomiser_registry import BALLOTS, KINDS, NUMBERS
 
-TEXT = (Path(__file__).parents[2] / "docs" / "local.md").read_text("utf-8")
+TEXT = (Path(__file__).parents[2] / "docs" / "reference" / "local.md").read_text("utf-8")
 
 
 def test_the_example_runs(capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,4 +1,4 @@
-"""The Python and the commands of docs/pipelines.md run, and what it links is there."""
+"""The Python and the commands of docs/how-to/pipelines.md run, and what it links is there."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import sfumato
 from support.sandbox_blocks import hurry, needs_bubbles
 from support.small_vaults import card, make_vault, run_hurried, write_csv
 
-PAGE = Path(__file__).parents[2] / "docs" / "pipelines.md"
+PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "pipelines.md"
 TEXT = PAGE.read_text("utf-8")
 CARD = """
 unit = "participant_id"

@@ -1,4 +1,4 @@
-"""Every question in docs/questions.md is answered."""
+"""Every question in docs/reference/questions.md is answered."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 from sfumato.app.vault import OpenVault
 from support.small_vaults import open_with, write_csv
 
-TEXT = (Path(__file__).parents[2] / "docs" / "questions.md").read_text("utf-8")
+TEXT = (Path(__file__).parents[2] / "docs" / "reference" / "questions.md").read_text("utf-8")
 BLOCKS = re.findall(r"```(\w+)\n(.*?)```", TEXT, re.S)
 QUESTIONS = [line for kind, text in BLOCKS if kind == "sql" for line in text.splitlines()]
 

@@ -1,4 +1,4 @@
-"""The blocks of docs/serving.md do what the page says: with curl, from Python, from a database."""
+"""The blocks of docs/how-to/serving.md do what the page says."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from support.served_vault import Service, served
 from support.small_vaults import PATIENTS_CARD, card, make_vault, run, write_patients
 
 ROOT = Path(__file__).parents[2]
-PAGE = (ROOT / "docs" / "serving.md").read_text("utf-8")
+PAGE = (ROOT / "docs" / "how-to" / "serving.md").read_text("utf-8")
 BLOCKS = re.findall(r"```(\w+)\n(.*?)```", PAGE, re.S)
 HOUSE = "http://localhost:8765"  # as the page has it
 

@@ -1,4 +1,4 @@
-"""The examples of docs/surveys.md run, and its table names every field."""
+"""The examples of docs/how-to/surveys.md run, and its table names every field."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from sfumato.features.surveys.model import read_survey
 from support.small_vaults import SFUMATO, run
 from support.survey_fixtures import design
 
-TEXT = (Path(__file__).parents[2] / "docs" / "surveys.md").read_text("utf-8")
+TEXT = (Path(__file__).parents[2] / "docs" / "how-to" / "surveys.md").read_text("utf-8")
 
 
 def test_the_python_of_the_page_runs(capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,4 +1,4 @@
-"""The examples of docs/twins.md run, and its card is read."""
+"""The examples of docs/how-to/twins.md run, and its card is read."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from sfumato.dp.refusal import CODES
 from sfumato.vault.card.data_card import read_card
 from support.small_vaults import open_with, write_csv
 
-TEXT = (Path(__file__).parents[2] / "docs" / "twins.md").read_text("utf-8")
+TEXT = (Path(__file__).parents[2] / "docs" / "how-to" / "twins.md").read_text("utf-8")
 BLOCKS = re.findall(r"```(\w+)\n(.*?)```", TEXT, re.S)
 CARD = """
 unit = "who"

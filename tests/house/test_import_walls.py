@@ -113,7 +113,7 @@ def test_what_opens_rows_is_imported_by_the_release_alone() -> None:
 
 
 def test_no_measured_sensitivity_comes_near_a_mechanism_that_is_private() -> None:
-    """Measured on rows, it is a lower bound (docs/lab.md): the lab alone may know of it."""
+    """Measured on rows, it is a lower bound (docs/tutorials/lab.md): only the lab knows it."""
     uses: dict[str, set[str]] = {
         "lab.empirical_sensitivity": set(),
         "lab.laplace_of_any_query": set(),

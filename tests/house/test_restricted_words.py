@@ -81,7 +81,7 @@ def test_every_code_in_the_table_is_raised_somewhere() -> None:
 
 
 def test_every_code_has_a_page() -> None:
-    pages = {path.stem for path in (ROOT / "docs" / "codes").glob("*.md")} - {"index"}
+    pages = {path.stem for path in (ROOT / "docs" / "reference" / "codes").glob("*.md")} - {"index"}
     assert pages == set(CODES)
 
 

@@ -31,7 +31,7 @@ def bare(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_extras_are_those_of_the_package() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
     extras = project["optional-dependencies"]
-    del extras["flower"]  # in an environment of its own, so never here (docs/flower.md)
+    del extras["flower"]  # in an environment of its own, so never here (docs/how-to/flower.md)
     for extra, wanted in extras.items():
         names = [line.split(">")[0].split("=")[0].split("[")[0] for line in wanted]
         assert EXTRAS[extra] == tuple(MODULES.get(name, name) for name in names)

@@ -16,7 +16,7 @@ from sfumato.lab.attack_bounds import Bounds, Row, all_against_ours
 from sfumato.lab.attack_report import Report, SuccessRate
 from sfumato.lab.attacks import attacks
 
-PAGE = Path(__file__).parents[2] / "docs" / "lab-bounds.md"
+PAGE = Path(__file__).parents[2] / "docs" / "reference" / "lab-bounds.md"
 
 
 def row(hits: int, tries: int, bound: float) -> Row:

@@ -1,4 +1,4 @@
-"""Every randomiser as docs/local.md says it, one report at a time, with plain whole numbers."""
+"""Every randomiser as docs/reference/local.md says it, with plain whole numbers."""
 
 from __future__ import annotations
 

@@ -219,8 +219,8 @@ def _check_flower() -> Finding:
 def fleet() -> str:
     """Return the command that installs Flower; its pins clash with those of `serve`.
 
-    See docs/flower.md. A checkout is installed by its path, since an index may lack this package or
-    have another one of its name.
+    See docs/how-to/flower.md. A checkout is installed by its path, since an index may lack this
+    package or have another one of its name.
     """
     what = f"{CHECKOUT if is_checkout() else 'sfumato'}[flower]"
     return f"python3 -m venv fleet && fleet/bin/pip install {shlex.quote(what)}"

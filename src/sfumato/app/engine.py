@@ -148,7 +148,8 @@ def _check(engine: Engine, *, must_answer: bool) -> None:
         raise Refused(
             "engine-unsafe",
             f"The engine's reader may do more than read: {', '.join(doors)}.",
-            "docs/codes/engine-unsafe.md says what each word means, and how to take it away.",
+            "docs/reference/codes/engine-unsafe.md says what each word means, and how to take it "
+            "away.",
         )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import TracebackType
 from typing import Final
 
-# code -> what it means. The table feeds the CLI, the client, HTTP and docs/codes/.
+# code -> what it means. The table feeds the CLI, the client, HTTP and docs/reference/codes/.
 CODES: Final[dict[str, str]] = {
     "airlock-changed": "The files of a request are not what was looked at, or what was released.",
     "airlock-closed": "The card lets nothing out without noise, or names too few reviewers.",

@@ -106,8 +106,8 @@ class Bounds:
 
 PAGE: Final = f"""# Every attack against our releases
 
-Made by `sfumato attack --all --seed {SEED} --save docs/lab-bounds.md`; each attack alone is
-`sfumato attack NAME`. "Right" is how often the attacker was right, "at least" the lower end of
+Made by `sfumato attack --all --seed {SEED} --save docs/reference/lab-bounds.md`; each attack alone
+is `sfumato attack NAME`. "Right" is how often the attacker was right, "at least" the lower end of
 its exact interval (Clopper and Pearson), with the chance of a mistake shared by all rows
 (Bonferroni). "At most, by theory" is what (epsilon, delta) allows. Where one of two equally likely
 truths is told, it holds for anybody, whatever they know. Where there is more to guess (`loo`,

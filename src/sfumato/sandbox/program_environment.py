@@ -101,5 +101,5 @@ def bad_environment(says: str) -> Refused:
     return Refused(
         "bad-environment",
         f"This is no environment for programs: {says}.",
-        "See docs/pipelines.md, environments of a program's own.",
+        "See docs/how-to/pipelines.md, environments of a program's own.",
     )

@@ -33,7 +33,7 @@ def test_the_slope_is_how_the_distance_changes() -> None:
 
 
 def test_most_pairs_of_pictures_come_back_from_their_one_gradient() -> None:
-    """Of 30 pairs 22 came back whole (docs/lab-attacks-models.md); the others are not nearly it."""
+    """Of 30 pairs 22 came back, the others not nearly: docs/tutorials/lab-attacks-models.md."""
     whole = 0
     for seed in range(5):
         random = dice(seed)

@@ -165,7 +165,7 @@ def test_a_number_is_right_within_a_twentieth_and_a_word_only_if_it_is_the_word(
 
 
 def test_the_example_of_the_docs_runs() -> None:
-    page = Path(__file__).parents[3] / "docs" / "lab-attacks-models.md"
+    page = Path(__file__).parents[3] / "docs" / "tutorials" / "lab-attacks-models.md"
     (block,) = [
         one for one in re.findall(r"(?:^    .*\n)+", page.read_text("utf-8"), re.M)
         if "Tables(" in one

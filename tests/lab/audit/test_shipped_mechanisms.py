@@ -33,7 +33,7 @@ HOMES = [THEORY / name for name in ("mechanisms", "sampling", "confidence", "loc
 ELSEWHERE = {"ratio_of_integers", "ratio_of_sums"}  # intervals, by arithmetic
 VERBS = Path(sfumato.query.aggregates.__file__).parent
 FITTING = Path(sfumato.features.regression.__file__).parent
-PAGE = Path(__file__).parents[3] / "docs" / "audit.md"
+PAGE = Path(__file__).parents[3] / "docs" / "reference" / "audit.md"
 
 
 def files_of(folder: Path) -> set[str]:

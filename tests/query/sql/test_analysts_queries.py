@@ -16,7 +16,7 @@ from sfumato.query.sql.select import read_sql
 from sfumato.vault.card.data_card import Card, read_card
 from support.small_vaults import card as toml
 
-PAGE = (Path(__file__).parents[3] / "docs" / "questions.md").read_text("utf-8")
+PAGE = (Path(__file__).parents[3] / "docs" / "reference" / "questions.md").read_text("utf-8")
 SEEN = '[columns.seen]\ntype = "timestamp"\nlower = 2026-01-01\nupper = 2026-12-31\n'
 
 ROWS = (

@@ -280,7 +280,9 @@ def packed(rows: Numbers, front: InputLayers | None) -> Inputs:
 def bad_input_layers(why: str) -> Refused:
     """Build the refusal of input layers that are malformed, or too large for exact sums."""
     return Refused(
-        "bad-request", f"The lesson's layers are malformed: {why}.", "See docs/sites.md on them."
+        "bad-request",
+        f"The lesson's layers are malformed: {why}.",
+        "See docs/how-to/sites.md on them.",
     )
 
 

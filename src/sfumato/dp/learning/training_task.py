@@ -171,7 +171,7 @@ def _check_person(lesson: TrainingTask, places: int) -> None:
 def bad_lesson(why: str) -> Refused:
     """Build the refusal of a malformed training task."""
     return Refused(
-        "bad-request", f"The lesson is malformed: {why}.", "See docs/sites.md on training."
+        "bad-request", f"The lesson is malformed: {why}.", "See docs/how-to/sites.md on training."
     )
 
 

@@ -6,7 +6,7 @@
 - `randomiser_registry.py`: builds a randomiser from its parameters
 - `randomiser_choice.py`: chooses the most accurate randomiser
 
-For clients in other languages, docs/local.md specifies how each random word is used.
+For clients in other languages, docs/reference/local.md specifies how each random word is used.
 """
 
 from sfumato.dp.local.ballot_split import Sampled, Split, choices, leaves, randomise_ballots

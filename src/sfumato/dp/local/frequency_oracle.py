@@ -5,7 +5,7 @@ the last one, so that silence is randomised like any answer (soundness rule 31).
 of bytes of fixed width. Counts of reports are integers and can be added in any order, so the
 server's storage does not grow with the number of respondents.
 
-For clients in other languages, docs/local.md specifies how each random word is used.
+For clients in other languages, docs/reference/local.md specifies how each random word is used.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The terms of a secure aggregation round: fixed and signed in advance, checked by every site.
 
-The terms are safe against any `colluders` sites that work with the server. docs/federated.md has
-the argument; each condition of `_faults` is one of its steps.
+The terms are safe against any `colluders` sites that work with the server. docs/how-to/federated.md
+has the argument; each condition of `_faults` is one of its steps.
 """
 
 from __future__ import annotations

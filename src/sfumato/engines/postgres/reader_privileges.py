@@ -4,7 +4,7 @@ The check runs in the driver, on the same connection as the queries and before a
 at the effective privileges on all objects, so it also finds an unexpected grant.
 
 It ignores what every role may do and only a superuser can revoke: sleep, advisory locks, empty
-large objects (docs/sharp-edges.md).
+large objects (docs/explanation/sharp-edges.md).
 """
 
 from __future__ import annotations

@@ -75,7 +75,7 @@ def _spark(found: re.Match[str]) -> SparkAddress:
         raise Refused(
             "engine-unavailable",
             "A setting of Spark is none that may be set, or has an odd value.",
-            "docs/sharp-edges.md lists what may stand after the question mark.",
+            "docs/explanation/sharp-edges.md lists what may stand after the question mark.",
         )
     conf = tuple(sorted(more.items()))
     if found["local"]:

@@ -1,7 +1,7 @@
 """Check files automatically before review: small groups, exact numbers, dominance, differencing.
 
-A check that finds nothing proves nothing (docs/sharp-edges.md). Reviewers decide on the release; a
-file of a wrong kind is never released.
+A check that finds nothing proves nothing (docs/explanation/sharp-edges.md). Reviewers decide on the
+release; a file of a wrong kind is never released.
 """
 
 from __future__ import annotations

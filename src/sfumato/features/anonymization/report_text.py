@@ -9,7 +9,8 @@ from sfumato.client.text_tables import printable, table_text
 
 Shape = Mapping[str, Any]  # Any: the service's JSON
 WHAT_IT_IS_NOT: Final = (
-    "k-anonymous is not differentially private: see docs/anonymity.md for what it lets through."
+    "k-anonymous is not differentially private: see docs/how-to/anonymity.md for what it lets "
+    "through."
 )
 _MEASURES: Final = ("l", "entropy_l", "recursive_c", "alpha", "t", "beta", "enhanced_beta", "delta")
 SHOWN: Final = 12

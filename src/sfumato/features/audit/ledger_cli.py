@@ -75,7 +75,9 @@ def verify(shell: Shell, receipt: str | None) -> None:
         text += f"\n  The vault's key, by which receipts and sheets are verified: {verdict['key']}"
     if not whole:
         verdict |= refusal_shape(
-            Refused("ledger-frozen", f"{said}: {why}.", "See docs/codes/ledger-frozen.md.")
+            Refused(
+                "ledger-frozen", f"{said}: {why}.", "See docs/reference/codes/ledger-frozen.md."
+            )
         )
     shell.show(verdict, text + (f"\n  {why}" if why else ""))
     if not whole:

@@ -47,7 +47,9 @@ from sfumato.vault.ledger_entries import LedgerHead
 from sfumato.vault.ports import Catalogue, Listing
 from sfumato.vault.users import Caller
 
-OWNER: Final = "owner"  # the user name of an embedded vault's owner; see docs/sharp-edges.md
+OWNER: Final = (
+    "owner"  # the user name of an embedded vault's owner; see docs/explanation/sharp-edges.md
+)
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,9 @@ _SITE: Final = "sfumato.features.federated.Site(url, token=...)"
 _SERVE: Final = "sfumato site --vault ... --data ... in a shell"
 _SHARE: Final = "x.fix_precision().share(bob, alice)"
 _SEND: Final = "x.send(bob), which returns the reference itself"
-_PROGRAM: Final = "a function, and vault['name'].run(...), which runs it there (docs/pipelines.md)"
+_PROGRAM: Final = (
+    "a function, and vault['name'].run(...), which runs it there (docs/how-to/pipelines.md)"
+)
 _TRAIN: Final = "sfumato.features.federated.federate(...), or `sfumato federate` over real sites"
 INSTEAD: Final = {  # names of PySyft 0.2 that do not exist here
     "AdditiveSharingTensor": _SHARE,

@@ -68,5 +68,7 @@ class Tensors:
 
 def _no(why: str) -> Refused:
     return Refused(
-        "remote-refused", f"There are no tensors here: {why}.", "See docs/federated.md on sites."
+        "remote-refused",
+        f"There are no tensors here: {why}.",
+        "See docs/how-to/federated.md on sites.",
     )

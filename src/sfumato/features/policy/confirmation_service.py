@@ -2,7 +2,7 @@
 
 The second person is another owner or an operator. Without their confirmation no row of the add is
 read. Embedded vaults have no users, so there the owner's statement is enough (see
-docs/sharp-edges.md).
+docs/explanation/sharp-edges.md).
 """
 
 from __future__ import annotations

@@ -281,7 +281,7 @@ def _read(path: str) -> dict[str, object]:
     except (ValueError, RecursionError):
         read = None
     if not isinstance(read, dict):
-        raise Refused("bad-survey", f"{path} is no JSON object.", "See docs/surveys.md.")
+        raise Refused("bad-survey", f"{path} is no JSON object.", "See docs/how-to/surveys.md.")
     return read
 
 

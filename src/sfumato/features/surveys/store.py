@@ -4,7 +4,8 @@ The reports of a survey are a set of lines "token said", partitioned by the firs
 token's digest. Each part is one sorted text, which is rewritten when a line is added. When the
 number of reports doubles, every part is split in two. So the same set of reports gives the same
 rows, in whatever order they arrived: a report has no row of its own, no serial number and no time.
-(docs/surveys.md describes what a journal, a backup in between or PostgreSQL's bookkeeping adds.)
+(docs/how-to/surveys.md describes what a journal, a backup in between or PostgreSQL's bookkeeping
+adds.)
 
 Public reports, and the counts behind the estimates, are updated in steps of at least 25 reports.
 So frequent readers can't tell whose report has just arrived. At each step 25 reports, drawn from

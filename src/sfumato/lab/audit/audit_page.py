@@ -1,4 +1,4 @@
-"""Format audits as tables for the terminal, and as the page docs/audit.md."""
+"""Format audits as tables for the terminal, and as the page docs/reference/audit.md."""
 
 from __future__ import annotations
 
@@ -19,8 +19,9 @@ _TOP: Final = """# What the auditor found
 
 The auditor runs a mechanism many times and proves a *lower* bound: "epsilon is at least so much,
 at confidence 99.99 %". No number on this page says that something is private.
-[lab-audit.md](lab-audit.md) says what the auditor can and cannot show. The command
-`sfumato audit --page docs/audit.md` makes this page, with one `--engine` for each further engine.
+[lab-audit.md](../how-to/lab-audit.md) says what the auditor can and cannot show. The command
+`sfumato audit --page docs/reference/audit.md` makes this page, with one `--engine` for each further
+engine.
 
 ## What ships
 

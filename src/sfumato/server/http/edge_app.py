@@ -85,7 +85,7 @@ def not_ready(said: Json) -> Refused:
     return Refused(
         "service-down",
         f"The service is not ready: {', '.join(missing) or 'its door does not say why'}.",
-        "See docs/serving.md for what each word means.",
+        "See docs/how-to/serving.md for what each word means.",
         missing=missing,
     )
 

@@ -35,10 +35,10 @@ def openapi(version: str) -> Json:
             "title": "sfumato",
             "version": version,
             "description": "Private answers from a guarded budget. A refusal has a code, a cause "
-            "and a next step; the codes are those of docs/codes. Where no route is, 404 or 405 "
-            "has the code `unknown-page`. Before it is known which route is meant, a connection "
-            "may end with a line of plain text: 400 (no HTTP), 408 (the request came too slowly), "
-            "431 (its head is too large), 503 (too many connections).",
+            "and a next step; the codes are those of docs/reference/codes. Where no route is, 404 "
+            "or 405 has the code `unknown-page`. Before it is known which route is meant, a "
+            "connection may end with a line of plain text: 400 (no HTTP), 408 (the request came "
+            "too slowly), 431 (its head is too large), 503 (too many connections).",
         },
         "paths": paths,
         "components": {

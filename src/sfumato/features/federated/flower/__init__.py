@@ -1,4 +1,4 @@
-"""Clipping, noise and secure aggregation for an existing Flower fleet (docs/flower.md).
+"""Clipping, noise and secure aggregation for an existing Flower fleet (docs/how-to/flower.md).
 
 Flower needs an environment of its own. It is imported only when the mod or the strategy is used.
 """
@@ -31,7 +31,7 @@ def __getattr__(name: str) -> object:
         raise Refused(
             "not-installed",
             "A fleet of Flower's needs the package flwr.",
-            "Install it in an environment of its own: docs/flower.md.",
+            "Install it in an environment of its own: docs/how-to/flower.md.",
         )
     return getattr(
         importlib.import_module(f"sfumato.features.federated.flower.{_WHERE[name]}"), name

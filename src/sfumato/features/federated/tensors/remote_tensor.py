@@ -341,5 +341,5 @@ def refused(why: str) -> Refused:
     return Refused(
         "remote-refused",
         f"That is not done with remote tensors: {why}.",
-        "docs/federated.md lists what is; bring back what is yours with .get().",
+        "docs/how-to/federated.md lists what is; bring back what is yours with .get().",
     )

@@ -143,7 +143,7 @@ class SiteStore:
             raise Refused(
                 "remote-private",
                 "The site's door prices sums and means of a table's columns, and this is neither.",
-                "Ask the site's vault in SQL, or let several sites train (docs/federated.md).",
+                "Ask the site's vault in SQL, or let sites train (docs/how-to/federated.md).",
             )
         return found.words()
 
