@@ -15,6 +15,8 @@ SECTIONS = re.split(r"^### Rule (\d+a?)$", RULES.read_text("utf-8"), flags=re.M)
 RULE = dict(zip(SECTIONS[1::2], SECTIONS[2::2], strict=True))
 # Chapters of the public specification of OCI images, which oci_layers.py reads.
 PUBLIC = {"image-layout.md", "layer.md"}
+# Pages that tools/docs_site makes from the tables of the code.
+GENERATED = {"reference/commands.md", "reference/routes.md"}
 OLD_NAMES = "docs/notebook/0136-old-and-new-names.md"  # it lists the paths that are gone
 
 Cited = tuple[str, str]  # where, what
@@ -61,7 +63,7 @@ def documents() -> set[str]:
 
 def missing_documents(text: str) -> Iterator[str]:
     for cited in re.findall(r"(?<![\w.*/-])(?:\.{1,2}/)*([\w][\w./-]*\.md)\b", text):
-        if cited not in documents() | PUBLIC:
+        if cited not in documents() | PUBLIC | GENERATED:
             yield cited
 
 
