@@ -25,7 +25,7 @@ from typing import Final
 from sfumato.engines.duckdb import engine as engine_module
 from sfumato.engines.duckdb.engine import DuckDBEngine
 from sfumato.engines.shared.message_frames import Header
-from sfumato.query.expression import Arithmetic, Compare, Constant, Literally, Predicate, Ref
+from sfumato.query.expression import Arithmetic, Compare, Constant, LiteralValue, Predicate, Ref
 from sfumato.query.measure import Key, Measure, Tally
 from sfumato.vault.card.data_card import read_card
 from sfumato.vault.engine_port import PrepareOrder, SourceFile
@@ -65,7 +65,7 @@ COUNT_SUM: Final = (Tally("rows"), Tally("sum", _COST))
 MEAN: Final = (Tally("sum", _COST), Tally("values", _COST))
 CLAMPED: Final = (Tally("rows"), Tally("sum", _COST, clamp=(0, 5 * TOP)))
 _POINTS: Final = TOP // 16 + 1  # the finest grid that a quantile by ten keys is chosen from
-_GRID: Final = Arithmetic("/", _COST, Literally(Constant("number", "16")))
+_GRID: Final = Arithmetic("/", _COST, LiteralValue(Constant("number", "16")))
 QUANTILE: Final = (Tally("histogram", _GRID, size=_POINTS),)
 
 

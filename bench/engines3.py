@@ -25,7 +25,7 @@ from sfumato.engines.postgres.engine import PostgresEngine, PostgresLimits, Post
 from sfumato.engines.postgres.reader_role import make_reader
 from sfumato.engines.shared.engine_address import SparkAddress
 from sfumato.engines.spark.engine import SparkEngine, SparkLimits
-from sfumato.query.expression import Arithmetic, Compare, Constant, Literally, Ref
+from sfumato.query.expression import Arithmetic, Compare, Constant, LiteralValue, Ref
 from sfumato.query.measure import Key, Measure, Tally
 from sfumato.vault.card.data_card import read_card
 from sfumato.vault.engine_port import Engine, PrepareOrder, SourceFile
@@ -57,7 +57,7 @@ FROM range({rows}) r(i)) TO '{path}' (FORMAT parquet)
 _TALLIES: Final = (Tally("rows"), Tally("people"), Tally("sum", Ref("v1")))
 _CLINIC: Final = Measure(None, (Key(Ref("k0"), 10),), _TALLIES, True, 3, 20)
 _CLAMPED: Final = (*_TALLIES[:2], Tally("sum", Ref("v1"), clamp=(0, 5 * TOP)))
-_COMPUTED: Final = (Key(Arithmetic("+", Ref("k0"), Literally(Constant.of(0))), 10),)
+_COMPUTED: Final = (Key(Arithmetic("+", Ref("k0"), LiteralValue(Constant.of(0))), 10),)
 _ICD: Final = replace(_CLINIC, keys=(Key(Ref("v2"), None),))
 _PAID: Final = Compare(Ref("v1"), ">=", Constant.of(0))
 MEASURES: Final = {

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from sfumato.cli.audit_shipped import Asked, _count
-from sfumato.lab.audit.audit_suite import AT_THE_DOOR, names
+from sfumato.lab.audit.audit_suite import END_TO_END, names
 from sfumato.lab.audit.shipped_mechanisms import SHIPPED
 from sfumato.lab.broken.zoo import ZOO
 from support import postgres_server
@@ -61,10 +61,10 @@ def test_how_many_audits_are_announced_is_how_many_are_made() -> None:
     for asked in (Asked(("MEDIAN", "f5"), False, None, 1), Asked(("f5", "f3"), True, None, 1)):
         assert _count(asked) == 2
     short = Asked((), False, None, 1, ("local[2]",))
-    of_door = sum(one.is_short for one in AT_THE_DOOR)
+    of_door = sum(one.is_short for one in END_TO_END)
     assert _count(short) == len(SHIPPED) + 2 * of_door
     everything = Asked((), False, "page.md", 1)
-    assert _count(everything) == len(SHIPPED) + len(AT_THE_DOOR) + len(ZOO)
+    assert _count(everything) == len(SHIPPED) + len(END_TO_END) + len(ZOO)
 
 
 @pytest.mark.slow

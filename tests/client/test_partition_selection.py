@@ -22,8 +22,8 @@ from sfumato.dp.mechanisms.noise import Noise
 from sfumato.dp.mechanisms.partition_selection import ONE, keep_probabilities, per_key
 from sfumato.dp.refusal import Refused
 from sfumato.query.measure import Cells
-from sfumato.query.price import Selection, selection_for
-from sfumato.release.locks.central_dp import Choosing, select_partitions
+from sfumato.query.price import PricedPartitionSelection, selection_for
+from sfumato.release.locks.central_dp import PartitionSelection, select_partitions
 from sfumato.system.randomness import SystemRandomSource
 from sfumato.vault.sealed import Sealed
 from support.noise_judge import accusations
@@ -269,7 +269,9 @@ def test_a_key_of_one_person_is_shown_with_the_delta_of_its_share() -> None:
     def draw(_part: int, count: int) -> Any:  # integers, as the pool hands them out
         return np.zeros(count, dtype=np.int64)
 
-    choosing = Choosing(0, Selection(Fraction(1), delta, groups), draw, SystemRandomSource())
+    choosing = PartitionSelection(
+        0, PricedPartitionSelection(Fraction(1), delta, groups), draw, SystemRandomSource()
+    )
     kept = select_partitions(Sealed(exact), [0], choosing)
     assert kept.keys is not None
     expected = keys * float(delta) / groups
@@ -289,9 +291,9 @@ def test_kept_keys_are_in_an_order_of_their_own_whatever_the_engine_found_first(
         random.shuffle(names)
         people = np.array([many + int(name[4:]) for name in names], dtype=np.int64)
         exact = Cells((people,), tuple((name,) for name in names))
-        selection = Selection(Fraction(1), Fraction(1, 10**6), 1)
+        selection = PricedPartitionSelection(Fraction(1), Fraction(1, 10**6), 1)
         kept = select_partitions(
-            Sealed(exact), [0], Choosing(0, selection, draw, SystemRandomSource())
+            Sealed(exact), [0], PartitionSelection(0, selection, draw, SystemRandomSource())
         )
         answers.append((kept.keys, kept.parts[0].tolist()))
     assert len(answers[0][0] or ()) == 40
@@ -352,7 +354,7 @@ def test_keys_of_one_and_of_many_people_are_shown_as_often_as_a_threshold_says()
     for people in (1, least - 9, least, least + 9):
         exact = Cells((np.full(keys, people, dtype=np.int64),), tuple((n,) for n in range(keys)))
         kept = select_partitions(
-            Sealed(exact), [0], Choosing(0, selection, draw, SystemRandomSource())
+            Sealed(exact), [0], PartitionSelection(0, selection, draw, SystemRandomSource())
         )
         odds = float(norm.sf((least - people - 0.5) / sigma))
         assert kept.keys is not None

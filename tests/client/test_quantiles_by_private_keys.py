@@ -131,7 +131,7 @@ class Stopping:
     engine: Engine
 
     def measure(self, table: str, measure: Measure) -> Sealed[Cells]:
-        if measure.wanted is not None:
+        if measure.selected_keys is not None:
             raise EngineStopped
         return self.engine.measure(table, measure)
 

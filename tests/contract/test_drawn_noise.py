@@ -26,7 +26,7 @@ from sfumato.query.expression import Ref
 from sfumato.query.model import Aggregate, Output, Query, Verb, query_json
 from sfumato.query.plan import Plan
 from sfumato.query.request import Request
-from sfumato.release.release_order import Door
+from sfumato.release.release_order import ReleaseContext
 from sfumato.release.unseal import unseal
 from sfumato.vault.engine_port import Engine
 from support.engine_rows import SALT
@@ -104,7 +104,7 @@ class Judge:
         having = Counter(row.who for rows in dealt.rows.values() for row in rows if row.who)
         return max(self.rng.choices(sorted(having), k=3), key=having.__getitem__)
 
-    def _judge(self, door: Door, dealt: Dealt, tables: tuple[str, str]) -> None:
+    def _judge(self, door: ReleaseContext, dealt: Dealt, tables: tuple[str, str]) -> None:
         question = pose(dealt).question if self.rng.random() < 0.6 else choice(self.rng)
         plan = planned(dealt.made, tight(self.rng, question, dealt.made.unit))
         if plan is None:

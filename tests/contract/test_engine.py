@@ -28,18 +28,18 @@ from sfumato.query.expression import (
     Coalesce,
     Compare,
     Constant,
+    DateField,
+    DateTrunc,
     Expr,
     IsNull,
-    Literally,
+    LiteralValue,
     Not,
     Operator,
-    Part,
     Predicate,
     Ref,
-    Since,
     StartsWith,
 )
-from sfumato.query.measure import Key, Measure, PerPerson, Reduced, Tally
+from sfumato.query.measure import Key, Measure, PhysicalPersonColumn, PhysicalPersonTable, Tally
 from sfumato.vault.card.data_card import Card
 from sfumato.vault.engine_port import Engine, EngineStopped
 from support.engine_rows import (
@@ -152,7 +152,7 @@ def random_rows(dice: random.Random, count: int) -> list[list[str]]:
 
 
 def whole(value: int) -> Expr:
-    return Literally(Constant.of(value))
+    return LiteralValue(Constant.of(value))
 
 
 def random_number(dice: random.Random, given: Given, depth: int = 2) -> Expr:
@@ -178,9 +178,9 @@ def _any_number(dice: random.Random, given: Given, depth: int) -> Bounded:
         if dice.random() < 0.5:
             units = UNITS if given.moments else UNITS[:-1]
             of = given.moments if given.moments else times
-            return Since(dice.choice(units), dice.choice(of)), 10**8
+            return DateTrunc(dice.choice(units), dice.choice(of)), 10**8
         fields = FIELDS if given.moments else FIELDS[:-1]
-        return Part(dice.choice(fields), dice.choice(given.moments or times)), 9999
+        return DateField(dice.choice(fields), dice.choice(given.moments or times)), 9999
     one, most = _number(dice, given, depth - 1)
     other, more = _number(dice, given, depth - 1)
     if kind == "clamp":
@@ -200,12 +200,12 @@ def _any_number(dice: random.Random, given: Given, depth: int) -> Bounded:
 
 
 def random_text(dice: random.Random, given: Given) -> Expr:
-    constant = Literally(Constant("text", dice.choice(WORDS)))
+    constant = LiteralValue(Constant("text", dice.choice(WORDS)))
     return _chosen(dice, given, dice.choice(given.texts), constant)
 
 
 def random_flag(dice: random.Random, given: Given) -> Expr:
-    constant = Literally(Constant.of(dice.random() < 0.5))
+    constant = LiteralValue(Constant.of(dice.random() < 0.5))
     return _chosen(dice, given, dice.choice(given.flags), constant)
 
 
@@ -291,7 +291,7 @@ def random_tallies(dice: random.Random, given: Given, by_person: bool) -> tuple[
         Tally("sum", number, dice.randint(-3, 3), dice.randint(-9, 9)),
         Tally("sum", number, dice.randint(1, 3), dice.randint(-2, 2), clamp=(low, high)),
         Tally("histogram", random_number(dice, given, 1), size=dice.randint(1, 8)),
-        Tally("distinct", random_value(dice, given), most=dice.choice((1, 2, WIDE))),
+        Tally("distinct", random_value(dice, given), max_distinct=dice.choice((1, 2, WIDE))),
     ]
     dice.shuffle(tallies)
     some = tallies[: dice.randint(1, 4)]
@@ -300,16 +300,23 @@ def random_tallies(dice: random.Random, given: Given, by_person: bool) -> tuple[
     return tuple(dict.fromkeys(some))
 
 
-def random_people(dice: random.Random, max_rows: int) -> tuple[PerPerson, Given]:
+def random_people(dice: random.Random, max_rows: int) -> tuple[PhysicalPersonTable, Given]:
     """Return a table with one row for each person, and what can be computed of it."""
     kinds: tuple[Literal["sum", "min", "max"], ...] = ("sum", "min", "max")
-    columns = [Reduced("rows"), Reduced("values", random_value(dice, ROWS))]
-    columns += [Reduced(dice.choice(kinds), random_number(dice, ROWS, 1)) for _ in range(2)]
-    columns += [Reduced(dice.choice(kinds[1:]), Ref("v5"))]
+    columns = [
+        PhysicalPersonColumn("rows"),
+        PhysicalPersonColumn("values", random_value(dice, ROWS)),
+    ]
+    columns += [
+        PhysicalPersonColumn(dice.choice(kinds), random_number(dice, ROWS, 1)) for _ in range(2)
+    ]
+    columns += [PhysicalPersonColumn(dice.choice(kinds[1:]), Ref("v5"))]
     where = random_condition(dice, ROWS) if dice.random() < 0.6 else None
     numbers = tuple((ref(f"u{i}"), 2**20) for i in range(2))
     numbers += tuple((Clamp(Ref(f"u{i}"), Constant.of(-99), Constant.of(99)), 99) for i in (2, 3))
-    return PerPerson(where, tuple(columns), max_rows), Given(numbers, (), (), (ref("u4"),), ())
+    return PhysicalPersonTable(where, tuple(columns), max_rows), Given(
+        numbers, (), (), (ref("u4"),), ()
+    )
 
 
 def random_measure(
@@ -333,7 +340,9 @@ def random_measure(
 
 def without_few(measure: Measure) -> Measure:
     """Return the measure counting every different value that a person has."""
-    tallies = [replace(t, most=WIDE) if t.kind == "distinct" else t for t in measure.tallies]
+    tallies = [
+        replace(t, max_distinct=WIDE) if t.kind == "distinct" else t for t in measure.tallies
+    ]
     return replace(measure, tallies=tuple(dict.fromkeys(tallies)))
 
 
@@ -628,7 +637,7 @@ def test_a_sum_of_nothing_is_nothing_however_far_from_zero_its_bounds_lie(
     rows = [[f"p{who}", str(who % 9)] for who in range(40)]
     table, _ = prepare(engine, write_source(tmp_path / "s.csv", ["who", "v"], rows), card)
     of_nobody = Case(
-        ((Compare(Ref("v0"), "=", Constant.of(9)), Literally(Constant.of(10**18))),), None
+        ((Compare(Ref("v0"), "=", Constant.of(9)), LiteralValue(Constant.of(10**18))),), None
     )
     centred = Tally("sum", of_nobody, 2, -2 * 10**18)
     for where in (None, Compare(Ref("v0"), ">=", Constant.of(0))):

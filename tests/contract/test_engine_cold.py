@@ -22,7 +22,7 @@ from sfumato.query.expression import (
     Compare,
     Constant,
     IsNull,
-    Literally,
+    LiteralValue,
     Not,
     Ref,
 )
@@ -63,7 +63,7 @@ TALLIES = (
 PAID = Compare(COST, ">", Constant.of(0))
 SOME = Among(Ref("v2"), tuple(Constant("text", f"w{i}") for i in range(40)))
 PLACE, WORD = Key(Ref("k0"), 90), Key(Ref("v2"), None)
-HALF = Key(Arithmetic("-", Ref("k0"), Literally(Constant.of(45))), 45)
+HALF = Key(Arithmetic("-", Ref("k0"), LiteralValue(Constant.of(45))), 45)
 
 
 def _rows() -> list[list[object]]:

@@ -26,10 +26,10 @@ from sfumato.engines.postgres.worker import WorkerState
 from sfumato.engines.shared.cell_assembly import Layout, read_cells
 from sfumato.engines.shared.remote_tables import measure_request, read_marker
 from sfumato.engines.spark.engine import SparkLimits
-from sfumato.query.expression import Arithmetic, Compare, Constant, Literally, Ref
+from sfumato.query.expression import Arithmetic, Compare, Constant, LiteralValue, Ref
 from sfumato.query.measure import Key, Measure, Tally
 from sfumato.release.unseal import unseal
-from sfumato.release.wait_limit import PATIENCE_S
+from sfumato.release.wait_limit import BASE_LIMIT_S
 from sfumato.vault.engine_port import SIGNAL, EngineLost, EngineStopped
 from support import postgres_server
 from support.engine_rows import SALT, answers, card_of, prepare, write_source
@@ -248,7 +248,7 @@ def test_a_deadline_follows_the_card_and_stays_below_the_doors_patience() -> Non
     for limits, least in ((PostgresLimits(), 60), (SparkLimits(), 300)):
         assert limits.deadline_of(10**5) == least
         assert limits.deadline_of(10**8) == 5000
-        assert limits.deadline_of(10**10) == 5400 < PATIENCE_S
+        assert limits.deadline_of(10**10) == 5400 < BASE_LIMIT_S
     assert PostgresLimits(deadline_s=3).deadline_of(10**10) == 3
 
 
@@ -268,7 +268,7 @@ def test_many_ranges_of_persons_hold_everybody_once(
     unbounded = replace(COLD, max_groups=3, max_rows=10)
     clamped = replace(MEASURE, tallies=(Tally("sum", Ref("v1"), clamp=(0, 9)), Tally("people")))
     texts = replace(COLD, keys=(Key(Ref("v2"), None),), tallies=(Tally("rows"), Tally("people")))
-    nothing = Literally(Constant.of(0))
+    nothing = LiteralValue(Constant.of(0))
     computed = replace(COLD, keys=(Key(Arithmetic("+", Ref("k0"), nothing), 3),))
     counted = replace(texts, tallies=(Tally("rows"),))
     for rows in (1, 37, 100):

@@ -119,7 +119,7 @@ def as_text(rng: random.Random, question: Query) -> tuple[Query, str]:
 def _sayable(of: Aggregate | Expr | Formula) -> Aggregate | Expr | Formula:
     """Return it without the bounds for which SQL has no word; nobody here reaches them."""
     if isinstance(of, Aggregate) and of.verb in ("sum", "count_distinct"):
-        return replace(of, within=None, most=None)
+        return replace(of, person_sum_bounds=None, most=None)
     return of
 
 
@@ -197,7 +197,7 @@ class Exam:
         plan = planned(dealt.made, tight(self.rng, pose(dealt).question, dealt.made.unit))
         if plan is None:
             return None
-        measure = plan.measure if plan.measure.is_public else plan.measure.counted
+        measure = plan.measure if plan.measure.is_public else plan.measure.without_histograms
         order = kernel_order if orders_by_kernel(table, measure, self.kind) else None
 
         def check() -> Asked:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from sfumato.query.expression import Arithmetic, Case, Compare, Constant, Expr, Literally, Ref
+from sfumato.query.expression import Arithmetic, Case, Compare, Constant, Expr, LiteralValue, Ref
 from sfumato.query.measure import Integers, Key, Measure, Tally
 from sfumato.release.unseal import unseal
 from sfumato.vault.engine_port import Engine
@@ -79,7 +79,7 @@ def by_hand(columns: Sequence[int], wanted: Sequence[Sequence[str]]) -> list[lis
     return [[found[(*key, str(size))] for size in range(4)] for key in wanted]
 
 
-LATE = Case(((Compare(Ref("v1"), ">", whole(0)), Literally(text("late"))),), Ref("v0"))
+LATE = Case(((Compare(Ref("v1"), ">", whole(0)), LiteralValue(text("late"))),), Ref("v0"))
 CASES: list[tuple[str, tuple[Expr, ...], list[tuple[Constant, ...]], list[list[int]]]] = [
     ("texts", (Ref("v0"),), [(text(t),) for t in reversed(TOWNS)],
      by_hand([1], [(t,) for t in reversed(TOWNS)])),
@@ -91,7 +91,7 @@ CASES: list[tuple[str, tuple[Expr, ...], list[tuple[Constant, ...]], list[list[i
      by_hand([4], [(d,) for d in DAYS])),
     ("moments", (Ref("v4"),), [(Constant("timestamp", m),) for m in MOMENTS],
      by_hand([5], [(m,) for m in MOMENTS])),
-    ("a sum", (Arithmetic("+", Ref("v1"), Literally(whole(5))),), [(whole(4),)],
+    ("a sum", (Arithmetic("+", Ref("v1"), LiteralValue(whole(5))),), [(whole(4),)],
      by_hand([2], [("-1",)])),
     ("two", (Ref("v0"), Ref("v1")), [(text("b c"), whole(0)), (text("A"), whole(2))],
      by_hand([1, 2], [("b c", "0"), ("A", "2")])),
@@ -110,7 +110,7 @@ def test_the_lists_of_wanted_keys_are_as_by_hand_and_in_their_order(
     wanted: list[tuple[Constant, ...]],
     expected: list[list[int]],
 ) -> None:
-    measure = measure_of(keys).listed(tuple(wanted))
+    measure = measure_of(keys).histograms_of(tuple(wanted))
     assert lists(engine, table, measure).tolist() == expected
 
 
@@ -122,10 +122,12 @@ def test_a_person_is_in_no_more_groups_because_keys_are_asked_one_by_one(
     source = write_source(tmp_path / "t.csv", HEADER, theirs)
     table, _ = prepare(engine, source, CARD)
     measure = measure_of((Ref("v0"),), groups, rows=3)
-    alone = [lists(engine, table, measure.listed(((text(town),),)))[0].tolist() for town in TOWNS]
+    alone = [
+        lists(engine, table, measure.histograms_of(((text(town),),)))[0].tolist() for town in TOWNS
+    ]
     assert sum(any(one) for one in alone) == groups
     assert [sum(one) for one in alone if any(one)] == [3] * groups
-    together = lists(engine, table, measure.listed(tuple((text(town),) for town in TOWNS)))
+    together = lists(engine, table, measure.histograms_of(tuple((text(town),) for town in TOWNS)))
     assert together.tolist() == alone
 
 
@@ -136,13 +138,13 @@ def test_a_filter_and_a_row_as_unit_are_kept_to(engine: Engine, tmp_path: Path) 
     where = Compare(Ref("v2"), "=", Constant.of(True))
     measure = replace(measure_of((Ref("v0"),), 1, 1), by_person=False, where=where)
     expected = Counter(row[6] for row in ROWS if row[1] == "a" and row[3] == "yes")
-    found = lists(engine, table, measure.listed(((text("a"),),)))
+    found = lists(engine, table, measure.histograms_of(((text("a"),),)))
     assert found.tolist() == [[expected[str(size)] for size in range(4)]]
 
 
 def test_a_thousand_keys_are_one_statement(engine: Engine, table: str) -> None:
     wanted = (*((text(f"town {i}"),) for i in range(999)), (text("a"),))
-    found = lists(engine, table, measure_of((Ref("v0"),)).listed(wanted))
+    found = lists(engine, table, measure_of((Ref("v0"),)).histograms_of(wanted))
     assert found.shape == (1000, 4)
     assert found[:999].sum() == 0
     assert found[999].tolist() == by_hand([1], [("a",)])[0]

@@ -16,8 +16,8 @@ import pytest
 
 from sfumato.engines.duckdb.engine import DuckDBEngine
 from sfumato.engines.spark.engine import SparkEngine, SparkLimits
-from sfumato.query.expression import All, Arithmetic, Compare, Constant, Literally, Ref
-from sfumato.query.measure import Key, Measure, PerPerson, Reduced, Tally
+from sfumato.query.expression import All, Arithmetic, Compare, Constant, LiteralValue, Ref
+from sfumato.query.measure import Key, Measure, PhysicalPersonColumn, PhysicalPersonTable, Tally
 from sfumato.vault.card.data_card import Card
 from sfumato.vault.engine_port import CountPeriodOrder, EngineStopped
 from support.engine_rows import (
@@ -49,12 +49,17 @@ PRIVATE = replace(
     RANKED, keys=(Key(Ref("v0"), None), Key(Arithmetic("/", Ref("v1"), Ref("v1")), None))
 )
 CLAMPED = replace(COLD, tallies=(Tally("sum", Ref("v1"), clamp=(0, 10**9)), Tally("people")))
-FEW = replace(COLD, tallies=(Tally("distinct", Ref("v0"), most=1), Tally("people")), keys=())
+FEW = replace(
+    COLD, tallies=(Tally("distinct", Ref("v0"), max_distinct=1), Tally("people")), keys=()
+)
 PEOPLE = Measure(
     Compare(Ref("u0"), ">", Constant.of(3)), (Key(Ref("u0"), 30),), (Tally("sum", Ref("u1")),),
-    True, 1, 1, PerPerson(None, (Reduced("rows"), Reduced("max", Ref("v1"))), 5),
+    True, 1, 1,
+    PhysicalPersonTable(
+        None, (PhysicalPersonColumn("rows"), PhysicalPersonColumn("max", Ref("v1"))), 5
+    ),
 )  # fmt: skip
-COMPUTED = replace(COLD, keys=(Key(Arithmetic("+", Ref("k0"), Literally(Constant.of(0))), 5),))
+COMPUTED = replace(COLD, keys=(Key(Arithmetic("+", Ref("k0"), LiteralValue(Constant.of(0))), 5),))
 MEASURES = (RANKED, COLD, PRIVATE, CLAMPED, FEW, PEOPLE, COMPUTED)
 
 

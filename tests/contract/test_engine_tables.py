@@ -14,7 +14,15 @@ import pytest
 from sfumato.dp.refusal import Refused
 from sfumato.engines.duckdb.engine import DuckDBEngine
 from sfumato.query.expression import Arithmetic, Compare, Constant, IsNull, Not, Predicate, Ref
-from sfumato.query.measure import Join, JoinPeople, Key, Measure, PerPerson, Reduced, Tally
+from sfumato.query.measure import (
+    Join,
+    Key,
+    Measure,
+    PhysicalPersonColumn,
+    PhysicalPersonJoin,
+    PhysicalPersonTable,
+    Tally,
+)
 from sfumato.vault.engine_port import Engine
 from support.engine_rows import (
     SALT,
@@ -148,7 +156,7 @@ class Asking:
                 True,
                 1,
                 1,
-                PerPerson(self.where(places), self.columns(places), max_rows),
+                PhysicalPersonTable(self.where(places), self.columns(places), max_rows),
                 first,
                 tuple(joins),
             ))  # fmt: skip
@@ -185,7 +193,7 @@ class Asking:
             where=self.dice.choice(wheres),
             keys=self.dice.choice(((), (key,))),
             tallies=tuple(tallies),
-            beside=tuple(beside),
+            joined_person_tables=tuple(beside),
         )
         return self.looking_up(made, start) if self.dice.random() < 0.6 else made
 
@@ -209,14 +217,16 @@ class Asking:
             lookups=(join,),
         )
 
-    def beside(self) -> JoinPeople:
+    def beside(self) -> PhysicalPersonJoin:
         table = self.dice.choice((0, 1, 2))
         joins = tuple(self.joins(table))
         seen = [table, *(join.table for join in joins)]
         columns = [(t, c) for t in seen for c in range(WIDTHS[t])]
         places = {pair: i for i, pair in enumerate(columns)}
-        source = PerPerson(self.where(places), self.columns(places), self.dice.choice((1, 3, WIDE)))
-        return JoinPeople(source, table, joins, self.keeps_all())
+        source = PhysicalPersonTable(
+            self.where(places), self.columns(places), self.dice.choice((1, 3, WIDE))
+        )
+        return PhysicalPersonJoin(source, table, joins, self.keeps_all())
 
     def joins(self, first: int) -> Iterator[Join]:
         start, town, seen = WIDTHS[first], 0 if first == 0 else None, [first]
@@ -255,14 +265,18 @@ class Asking:
                 value = Ref(f"v{places[pair]}")
                 yield Tally("sum", value, clamp=self.dice.choice((None, (0, 100))))
                 yield Tally("values", value)
-                yield Tally("distinct", value, most=self.dice.choice((1, 2, WIDE)))
+                yield Tally("distinct", value, max_distinct=self.dice.choice((1, 2, WIDE)))
 
-    def columns(self, places: dict[tuple[int, int], int]) -> tuple[Reduced, ...]:
+    def columns(self, places: dict[tuple[int, int], int]) -> tuple[PhysicalPersonColumn, ...]:
         numbers = [Ref(f"v{places[pair]}") for pair in NUMBERS if pair in places]
         value = self.dice.choice(numbers) if numbers else None
         texts = [Ref(f"v{places[pair]}") for pair in TEXTS if pair in places]
-        text = Reduced(self.dice.choice(("min", "max")), self.dice.choice(texts))
-        return Reduced("rows"), Reduced("rows") if value is None else Reduced("max", value), text
+        text = PhysicalPersonColumn(self.dice.choice(("min", "max")), self.dice.choice(texts))
+        return (
+            PhysicalPersonColumn("rows"),
+            PhysicalPersonColumn("rows") if value is None else PhysicalPersonColumn("max", value),
+            text,
+        )
 
     def where(self, places: dict[tuple[int, int], int]) -> Predicate | None:
         if self.dice.random() < 0.5:
@@ -306,7 +320,9 @@ KINDS = ("rows", "people", "rows", "joined", "looked up")
 def kind_of(measure: Measure) -> str:
     if measure.source is None:
         return "rows"
-    return "looked up" if measure.lookups else "joined" if measure.beside else "people"
+    return (
+        "looked up" if measure.lookups else "joined" if measure.joined_person_tables else "people"
+    )
 
 
 ByHand = Callable[[Measure], Numbers]
@@ -357,13 +373,13 @@ def looking(dice: random.Random) -> Measure:
     asking = Asking(dice)
     first, *others = dice.sample((0, 1, 2), dice.choice((1, 2)))
 
-    def each(table: int) -> PerPerson:
+    def each(table: int) -> PhysicalPersonTable:
         columns = asking.columns({(table, c): c for c in range(WIDTHS[table])})
-        return PerPerson(None, columns, dice.choice((1, 3, WIDE)))
+        return PhysicalPersonTable(None, columns, dice.choice((1, 3, WIDE)))
 
     tallies = (Tally("rows"), Tally("sum", Ref("u0")))
-    beside = tuple(JoinPeople(each(table), table, (), keeps_all=True) for table in others)
-    made = Measure(None, (), tallies, True, 1, 1, each(first), first, beside=beside)
+    beside = tuple(PhysicalPersonJoin(each(table), table, (), keeps_all=True) for table in others)
+    made = Measure(None, (), tallies, True, 1, 1, each(first), first, joined_person_tables=beside)
     made = asking.looking_up(made, WIDTH * (1 + len(beside)))
     return replace(made, where=dice.choice((made.where, None, None)))
 

@@ -26,7 +26,7 @@ def beside(store: SqlLedger, folder: Path) -> Ledger:
     anchor = FileAnchor(folder / "anchor")
     store.mark_with(anchor.advance)
     ledger = Ledger(store, anchor, ReceiptKey(b"k" * 32))
-    if anchor.read() is not None and ledger.history() is None:
+    if anchor.read() is not None and ledger.history_fault() is None:
         ledger.keep_sums()
     return ledger
 
@@ -69,7 +69,7 @@ def test_a_standby_that_lacks_nothing_goes_on_when_it_is_promoted(
             there(url, primary, standby).open()  # a standby is not written, nor known to be whole
         standby.promote()
         new = beside(there(url, primary, standby).open(), tmp_path)
-        assert new.history() is None
+        assert new.history_fault() is None
         assert [entry.kind for entry in new.store.entries()][-1] == "moved"
         charged(new, "4")
         assert spent(new) == 40
@@ -117,12 +117,12 @@ def test_a_dump_that_is_restored_goes_on_or_is_charged_what_it_lacks(
     schema = url.split("search_path=")[1].rstrip("'")
     with primary.restored(primary.dump(schema)) as other:
         new = beside(there(url, primary, other).open(), tmp_path)
-        assert new.history() is None
+        assert new.history_fault() is None
         charged(new, "2")
         assert spent(new) == 20
         with primary.restored(primary.dump(schema)) as third:  # the old one, dumped once more
             late = beside(there(url, primary, third).open(), tmp_path)
-            assert late.history() is not None
+            assert late.history_fault() is not None
             late.acknowledge("an old dump")
             assert spent(late) == 20
             assert late.verified()["ok"] is True
@@ -146,7 +146,7 @@ def test_a_server_that_was_upgraded_goes_on(tmp_path: Path) -> None:
         with server.upgraded() as other:
             assert other.run("SELECT system_identifier FROM pg_control_system()") != before
             new = beside(there(url, server, other).open(), tmp_path)
-            assert new.history() is None
+            assert new.history_fault() is None
             charged(new, "2")
             assert spent(new) == 20
             new.store.close()

@@ -76,7 +76,7 @@ class Disk:
         if anchor:
             shutil.copy(self.folder / f"{name}-anchor", self.folder / "anchor")
         self.ledger = self._beside(self.place.open())
-        if self.ledger.history() is None:
+        if self.ledger.history_fault() is None:
             self.ledger.keep_sums()
         return self.ledger
 
@@ -184,7 +184,7 @@ def test_a_backup_that_lacks_nothing_goes_on_by_itself(disk: Disk) -> None:
     disk.charge("1")
     disk.save("backup")
     ledger = disk.restore("backup")
-    assert ledger.history() is None
+    assert ledger.history_fault() is None
     disk.charge("2")
     assert disk.spent()["people"] == times(2)
 
@@ -234,7 +234,7 @@ def test_a_receipt_of_the_lost_part_changes_nothing(disk: Disk) -> None:
     head = disk.charge("2").head
     receipt = disk.ledger.sign({"seq": head.seq, "epoch": head.epoch, "head": head.hash})
     ledger = disk.restore("backup")
-    assert ledger.present(receipt) is False
+    assert ledger.has_receipt(receipt) is False
     ledger.acknowledge("restored")
     assert measured(ledger)
     assert disk.spent()["people"] == times(2)
@@ -246,8 +246,8 @@ def test_a_receipt_that_the_anchor_never_saw_spends_everything(disk: Disk) -> No
     head = disk.charge("2").head
     receipt = disk.ledger.sign({"seq": head.seq, "epoch": head.epoch, "head": head.hash})
     ledger = disk.restore("backup", anchor=True)  # together: the anchor knows nothing of it
-    assert ledger.history() is None
-    assert ledger.present(receipt) is False
+    assert ledger.history_fault() is None
+    assert ledger.has_receipt(receipt) is False
     ledger.acknowledge("restored")
     assert not measured(ledger)
     assert ledger.has_lost()
@@ -282,7 +282,7 @@ def test_an_anchor_of_an_older_version_begins_to_hold_sums_when_it_is_opened(dis
     _as_older_versions_wrote_it(disk.folder / "anchor")
     disk.save("backup")
     ledger = disk.restore("backup")
-    assert ledger.history() is None
+    assert ledger.history_fault() is None
     disk.charge("2", "bob")
     ledger = disk.restore("backup")
     ledger.acknowledge("restored")
@@ -402,7 +402,7 @@ def test_whatever_was_charged_is_charged_after_a_restore(
         disk.save("backup")
     truth = disk.spent()
     ledger = disk.restore("backup")
-    if ledger.history() is not None:
+    if ledger.history_fault() is not None:
         ledger.acknowledge("restored")
         assert measured(ledger)
     assert disk.spent() == truth
@@ -474,7 +474,7 @@ def test_a_receipt_of_another_history_than_the_anchors_spends_everything(disk: D
     for op in ("5", "6", "7", "8"):
         disk.charge(op)
     ledger = disk.restore("night")  # the anchor knows what is lost of this history, not of that
-    assert ledger.present(receipt) is False
+    assert ledger.has_receipt(receipt) is False
     ledger.acknowledge("restored twice")
     assert not measured(ledger)
     assert disk.spent()["people"] == PrivacyCost(1000, 1000, 1000, 1000)

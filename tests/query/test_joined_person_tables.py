@@ -21,14 +21,14 @@ from sfumato.client.query_builder import Builder
 from sfumato.dp.refusal import Refused
 from sfumato.features.synthetic.matching_rows import matching_rows
 from sfumato.features.synthetic.seeded_numbers import Seeded
-from sfumato.query.expression import Arithmetic, Coalesce, Compare, Constant, Literally, Ref
+from sfumato.query.expression import Arithmetic, Coalesce, Compare, Constant, LiteralValue, Ref
 from sfumato.query.model import (
     Aggregate,
-    EachPerson,
-    JoinedPeople,
+    JoinedPersonTable,
     Output,
+    PersonColumn,
+    PersonTable,
     Query,
-    Reduce,
     query_json,
     read_query,
 )
@@ -85,9 +85,11 @@ def test_nobody_moves_a_part_of_many_joined_people_further_than_claimed(seed: in
 
 HERE = [Person("one", cells_of(0, zip="a", pay="9")) for _ in range(4)]
 N, M = Ref("n"), Ref("m")
-EACH = EachPerson((Reduce("n", "count"), Reduce("s", "sum", Ref("pay"))), None, "who")
-OTHER = EachPerson((Reduce("m", "count"), Reduce("r", "sum", Ref("rate"))), None, "who")
-NOTHING = Coalesce((M, Literally(number(-20))))
+EACH = PersonTable((PersonColumn("n", "count"), PersonColumn("s", "sum", Ref("pay"))), None, "who")
+OTHER = PersonTable(
+    (PersonColumn("m", "count"), PersonColumn("r", "sum", Ref("rate"))), None, "who"
+)
+NOTHING = Coalesce((M, LiteralValue(number(-20))))
 ATTAINED: list[tuple[str, Aggregate, list[str]]] = [
     ("people", Aggregate("count"), ["1 of 1"]),
     ("rows here", Aggregate("sum", (N,)), ["3 of 3"]),
@@ -98,7 +100,7 @@ ATTAINED: list[tuple[str, Aggregate, list[str]]] = [
     ("product", Aggregate("sum", (Arithmetic("*", N, M),)), ["9 of 9"]),
     ("mean", Aggregate("mean", (M,)), ["2 of 2", "1 of 1"]),
     ("different", Aggregate("count_distinct", (M,)), ["1 of 1"]),
-    ("within", Aggregate("sum", (M,), within=(number(0), number(2))), ["2 of 2"]),
+    ("within", Aggregate("sum", (M,), person_sum_bounds=(number(0), number(2))), ["2 of 2"]),
 ]
 
 
@@ -119,8 +121,8 @@ def reach(plan: Plan, here: Rows, there: Rows) -> list[str]:
 
 
 def of_both(of: Aggregate, *, keeps_all: bool = False) -> Query:
-    other = JoinedPeople(OTHER, "more", keeps_all=keeps_all)
-    return Query("t", (Output("x", of),), max_rows=3, source=EACH, beside=(other,))
+    other = JoinedPersonTable(OTHER, "more", keeps_all=keeps_all)
+    return Query("t", (Output("x", of),), max_rows=3, source=EACH, joined_person_tables=(other,))
 
 
 @pytest.mark.parametrize("keeps_all", [False, True], ids=["join", "left"])
@@ -147,7 +149,7 @@ def test_what_stands_beside_lets_nobody_count_more() -> None:
     made = tables_card(2, 2)
     for of in (Aggregate("count"), Aggregate("sum", (N,)), Aggregate("mean", (Ref("s"),))):
         beside_another = of_both(of)
-        alone = replace(beside_another, beside=())
+        alone = replace(beside_another, joined_person_tables=())
         claims = [
             [(b.part, b.cells, b.per_cell) for b in make_plan(made, q).parts]
             for q in (alone, beside_another)
@@ -234,26 +236,27 @@ def test_a_question_of_joined_people_is_told_in_words() -> None:
 
 
 def test_tables_of_people_that_are_too_many_or_stand_alone_are_refused() -> None:
-    other = JoinedPeople(OTHER, "more")
+    other = JoinedPersonTable(OTHER, "more")
     outputs = (Output("x", Aggregate("count")),)
     for question, code in (
-        (Query("t", outputs, source=EACH, beside=(other,) * 9), "question-too-large"),
-        (Query("t", outputs, beside=(other,)), "not-in-language"),
-        (Query("t", outputs, source=EACH, beside=(other, other)), "not-in-language"),
+        (Query("t", outputs, source=EACH, joined_person_tables=(other,) * 9), "question-too-large"),
+        (Query("t", outputs, joined_person_tables=(other,)), "not-in-language"),
+        (Query("t", outputs, source=EACH, joined_person_tables=(other, other)), "not-in-language"),
         (
-            Query("t", outputs, source=EACH, beside=(replace(other, table="x"),)),
+            Query("t", outputs, source=EACH, joined_person_tables=(replace(other, table="x"),)),
             "unknown-data-set",
         ),
         (
             Query(
                 "t", outputs, source=EACH,
-                beside=(replace(other, each=replace(OTHER, by="drug")),),
+                joined_person_tables=(replace(other, each=replace(OTHER, by="drug")),),
             ),
             "not-in-language",
         ),
         (
             Query(
-                "t", outputs, source=EACH, beside=(replace(other, each=replace(OTHER, columns=())),)
+                "t", outputs, source=EACH,
+                joined_person_tables=(replace(other, each=replace(OTHER, columns=())),),
             ),
             "not-in-language",
         ),
@@ -265,13 +268,15 @@ def test_tables_of_people_that_are_too_many_or_stand_alone_are_refused() -> None
 def test_more_counts_of_a_person_than_anybody_writes_are_refused() -> None:
     """They have no expressions, so nothing else would bound them; each is read again and again."""
 
-    def counts(name: str, count: int) -> EachPerson:
-        return EachPerson(tuple(Reduce(f"{name}{i}", "count") for i in range(count)), None, "who")
+    def counts(name: str, count: int) -> PersonTable:
+        return PersonTable(
+            tuple(PersonColumn(f"{name}{i}", "count") for i in range(count)), None, "who"
+        )
 
     outputs = (Output("x", Aggregate("count")),)
     alone = Query("t", outputs, source=counts("n", 2001))
-    several = tuple(JoinedPeople(counts(name, 250), "more") for name in "abcdefgh")
-    for question in (alone, replace(alone, source=counts("n", 1), beside=several)):
+    several = tuple(JoinedPersonTable(counts(name, 250), "more") for name in "abcdefgh")
+    for question in (alone, replace(alone, source=counts("n", 1), joined_person_tables=several)):
         with pytest.raises(Refused, match="question-too-large"):
             make_plan(CARD, question)
     make_plan(CARD, replace(alone, source=counts("n", 2000)))
@@ -281,4 +286,4 @@ def test_a_twin_for_several_tables_of_people_is_refused_and_not_made_wrongly() -
     question = of_both(Aggregate("count"))
     with pytest.raises(Refused, match="twin-not-possible"):
         matching_rows(CARD, question, Seeded("k"))
-    assert matching_rows(CARD, replace(question, beside=()), Seeded("k")).people
+    assert matching_rows(CARD, replace(question, joined_person_tables=()), Seeded("k")).people

@@ -19,7 +19,7 @@ from query.test_sensitivity import literally, number
 from sfumato.features.synthetic.matching_rows import matching_rows
 from sfumato.features.synthetic.seeded_numbers import Seeded
 from sfumato.query.expression import Arithmetic, Case, Compare, Constant, Ref
-from sfumato.query.model import Aggregate, EachPerson, Joined, Output, Query, Reduce
+from sfumato.query.model import Aggregate, Joined, Output, PersonColumn, PersonTable, Query
 from sfumato.query.plan import make_plan
 from sfumato.vault.card.data_card import Card
 from support.query_oracle import (
@@ -107,7 +107,7 @@ ATTAINED: list[tuple[str, Aggregate, list[str]]] = [
     ("sum of both", Aggregate("sum", (BOTH,)), ["240 of 240"]),
     ("product", Aggregate("sum", (Arithmetic("*", PAY, RATE),)), ["1200 of 1200"]),
     ("mean", Aggregate("mean", (RATE,)), ["192 of 192", "12 of 12"]),
-    ("within", Aggregate("sum", (BOTH,), within=(number(-1), number(9))), ["36 of 36"]),
+    ("within", Aggregate("sum", (BOTH,), person_sum_bounds=(number(-1), number(9))), ["36 of 36"]),
     ("distinct", Aggregate("count_distinct", (Ref("dose"),), most=3), ["6 of 6"]),
 ]
 
@@ -145,7 +145,7 @@ def test_a_person_can_move_a_part_of_a_join_as_far_as_claimed(
 def test_a_person_moves_a_table_of_people_over_a_join_by_one_row_of_it() -> None:
     """Every row there beside every row here, 400 at most by the card's limits."""
     made = tables_card(2, 2)
-    source = EachPerson((Reduce("n", "count"), Reduce("s", "sum", RATE)), None, "who")
+    source = PersonTable((PersonColumn("n", "count"), PersonColumn("s", "sum", RATE)), None, "who")
     outputs = (
         Output("n", Aggregate("sum", (Ref("n"),))),
         Output("s", Aggregate("sum", (Ref("s"),))),

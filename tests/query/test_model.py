@@ -25,28 +25,28 @@ from sfumato.query.expression import (
     Coalesce,
     Compare,
     Constant,
+    DateField,
+    DateTrunc,
     Expr,
     Floor,
     IsNull,
-    Literally,
+    LiteralValue,
     Not,
-    Part,
     Predicate,
     Ref,
-    Since,
     StartsWith,
 )
 from sfumato.query.model import (
     REDUCTIONS,
     VERBS,
     Aggregate,
-    EachPerson,
     Joined,
-    JoinedPeople,
+    JoinedPersonTable,
     Order,
     Output,
+    PersonColumn,
+    PersonTable,
     Query,
-    Reduce,
     query_json,
     read_query,
 )
@@ -55,7 +55,7 @@ NAMES = st.sampled_from(["age", "zip", "salary"])
 TEXTS = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=20)
 CONSTANTS = st.one_of(st.booleans(), st.integers(-99, 99), st.fractions(), TEXTS).map(Constant.of)
 EXPRESSIONS: st.SearchStrategy[Expr] = st.recursive(
-    st.one_of(st.builds(Ref, NAMES), st.builds(Literally, CONSTANTS)),
+    st.one_of(st.builds(Ref, NAMES), st.builds(LiteralValue, CONSTANTS)),
     lambda inner: st.one_of(
         st.builds(Arithmetic, st.sampled_from(SIGNS), inner, inner),
         st.builds(Floor, inner),
@@ -66,8 +66,8 @@ EXPRESSIONS: st.SearchStrategy[Expr] = st.recursive(
             st.tuples(st.tuples(st.builds(IsNull, inner), inner)),
             st.none() | inner,
         ),
-        st.builds(Since, st.sampled_from(UNITS), inner),
-        st.builds(Part, st.sampled_from(FIELDS), inner),
+        st.builds(DateTrunc, st.sampled_from(UNITS), inner),
+        st.builds(DateField, st.sampled_from(FIELDS), inner),
     ),
     max_leaves=4,
 )
@@ -96,9 +96,10 @@ AGGREGATES = st.builds(
 )
 OUTPUTS = st.builds(Output, TEXTS, st.one_of(EXPRESSIONS, AGGREGATES), st.booleans())
 SOURCES = st.builds(
-    EachPerson,
+    PersonTable,
     st.lists(
-        st.builds(Reduce, TEXTS, st.sampled_from(REDUCTIONS), st.none() | EXPRESSIONS), max_size=2
+        st.builds(PersonColumn, TEXTS, st.sampled_from(REDUCTIONS), st.none() | EXPRESSIONS),
+        max_size=2,
     ).map(tuple),
     st.none() | PREDICATES,
     NAMES,
@@ -109,14 +110,14 @@ JOINS = st.lists(
     st.builds(Joined, NAMES, st.lists(NAMES, max_size=2).map(tuple), st.booleans()), max_size=1
 ).map(tuple)
 SMALL = st.builds(
-    EachPerson,
+    PersonTable,
     st.lists(
-        st.builds(Reduce, TEXTS, st.sampled_from(REDUCTIONS), st.none() | REFS), max_size=2
+        st.builds(PersonColumn, TEXTS, st.sampled_from(REDUCTIONS), st.none() | REFS), max_size=2
     ).map(tuple),
     st.none() | st.builds(IsNull, REFS),
     NAMES,
 )
-BESIDE = st.lists(st.builds(JoinedPeople, SMALL, NAMES, JOINS, st.booleans()), max_size=2)
+BESIDE = st.lists(st.builds(JoinedPersonTable, SMALL, NAMES, JOINS, st.booleans()), max_size=2)
 QUESTIONS = st.builds(
     Query,
     st.just("clinic"),

@@ -389,7 +389,7 @@ def test_lists_of_private_keys_leave_room_for_so_many_keys_at_once(verb: str) ->
     made = plan(f"SELECT free, {verb} FROM t GROUP BY free")
     lists = [b.part.tally.size for b in made.parts]
     assert 0 < KEYS_AT_ONCE * sum(lists) <= MAX_COUNTS
-    assert made.measure.counted.tallies == (PEOPLE,)
+    assert made.measure.without_histograms.tallies == (PEOPLE,)
     with pytest.raises(Refused) as refused:
         price_at(made, Fraction(1), Fraction(0))
     assert refused.value.code == "keys-needed"

@@ -23,12 +23,12 @@ from sfumato.features.synthetic.seeded_numbers import Seeded
 from sfumato.query.expression import Arithmetic, Compare, Constant, Ref
 from sfumato.query.model import (
     Aggregate,
-    EachPerson,
     Joined,
-    JoinedPeople,
+    JoinedPersonTable,
     Output,
+    PersonColumn,
+    PersonTable,
     Query,
-    Reduce,
     Reduction,
     query_json,
     read_query,
@@ -142,8 +142,8 @@ def some_question(of: Dealt) -> Posed:
         source=sources[0],
         table=table,
         joins=joins,
-        beside=tuple(
-            JoinedPeople(source, table, joins, rng.random() < 0.5)
+        joined_person_tables=tuple(
+            JoinedPersonTable(source, table, joins, rng.random() < 0.5)
             for source, (table, joins) in zip(sources[1:], made[1:], strict=True)
         ),
         lookups=lookups,
@@ -158,18 +158,21 @@ def some_question(of: Dealt) -> Posed:
 _NUMBERS = ("size", "decade", "years", "rank")
 
 
-def _source(rng: random.Random, asking: Asking, called: str) -> EachPerson:
+def _source(rng: random.Random, asking: Asking, called: str) -> PersonTable:
     """Return what a table of people says of each: among it a text, and a number like a key."""
     text, number = Ref(rng.choice(asking.texts)), Ref("age" if "age" in asking.numbers else "dose")
     ends: tuple[Reduction, ...] = ("minimum", "maximum")
     extremes = [rng.choice(ends) for _ in range(2)]
-    more = (Reduce(f"z{called}", extremes[0], text), Reduce(f"y{called}", extremes[1], number))
+    more = (
+        PersonColumn(f"z{called}", extremes[0], text),
+        PersonColumn(f"y{called}", extremes[1], number),
+    )
     source = asking.source(called)
     where = source.where if rng.random() < 0.3 else None
-    return EachPerson((*source.columns, *more), where, "who")
+    return PersonTable((*source.columns, *more), where, "who")
 
 
-def _lookups(rng: random.Random, sources: Sequence[EachPerson]) -> tuple[Joined, ...]:
+def _lookups(rng: random.Random, sources: Sequence[PersonTable]) -> tuple[Joined, ...]:
     texts = [c.name for s in sources for c in s.columns if c.name[0] == "z"]
     numbers = [c.name for s in sources for c in s.columns if c.name[0] == "y"]
     zips = Joined("zips", (rng.choice(texts),), rng.random() < 0.5)
@@ -225,8 +228,12 @@ def test_nobody_moves_many_parts_of_what_people_look_up_further_than_claimed(see
 # --- the claims are attained ----------------------------------------------------------------------
 
 N, SIZE = Ref("n"), Ref("zips.size")
-EACH = EachPerson((Reduce("n", "count"), Reduce("z", "maximum", Ref("zip"))), None, "who")
-OTHER = EachPerson((Reduce("m", "count"), Reduce("y", "minimum", Ref("dose"))), None, "who")
+EACH = PersonTable(
+    (PersonColumn("n", "count"), PersonColumn("z", "maximum", Ref("zip"))), None, "who"
+)
+OTHER = PersonTable(
+    (PersonColumn("m", "count"), PersonColumn("y", "minimum", Ref("dose"))), None, "who"
+)
 ZIPS, AGES = Joined("zips", ("z",)), Joined("ages", ("y",))
 ATTAINED: list[tuple[str, Aggregate, list[str]]] = [
     ("people", Aggregate("count"), ["1 of 1"]),
@@ -238,7 +245,11 @@ ATTAINED: list[tuple[str, Aggregate, list[str]]] = [
     ("mean", Aggregate("mean", (SIZE,)), ["9 of 9", "1 of 1"]),
     ("different texts", Aggregate("count_distinct", (Ref("z"),)), ["1 of 1"]),
     ("different regions", Aggregate("count_distinct", (Ref("zips.region"),)), ["1 of 1"]),
-    ("within", Aggregate("sum", (SIZE,), within=(Constant.of(0), Constant.of(5))), ["5 of 5"]),
+    (
+        "within",
+        Aggregate("sum", (SIZE,), person_sum_bounds=(Constant.of(0), Constant.of(5))),
+        ["5 of 5"],
+    ),
     ("most frequent", Aggregate("top", (Ref("zips.region"),), most=1), ["1 of 1"]),
 ]
 
@@ -275,8 +286,8 @@ def test_what_is_looked_up_lets_nobody_count_more() -> None:
     """Every claim is that over the tables of people alone."""
     made = four_tables(2, 2)
     for of in (Aggregate("count"), Aggregate("sum", (N,)), Aggregate("mean", (Ref("m"),))):
-        beside = (JoinedPeople(OTHER, "more"),)
-        alone = Query("t", (Output("x", of),), source=EACH, beside=beside)
+        beside = (JoinedPersonTable(OTHER, "more"),)
+        alone = Query("t", (Output("x", of),), source=EACH, joined_person_tables=beside)
         claims = [
             [(b.part, b.cells, b.per_cell) for b in make_plan(made, q).parts]
             for q in (alone, replace(alone, lookups=(ZIPS, AGES)))

@@ -16,7 +16,7 @@ import pytest
 
 from sfumato.dp.refusal import Refused
 from sfumato.query.expression import (
-    spelled,
+    canonical_json,
 )
 from sfumato.query.model import Aggregate, Order, Output, Query, query_json, read_query
 from sfumato.query.plan import Plan, make_plan
@@ -79,7 +79,7 @@ def test_two_plans_of_one_canonical_form_add_up_the_same() -> None:
         plan = planned(made, small_question(asking))
         if plan is None:
             continue
-        form = spelled(plan.canonical())
+        form = canonical_json(plan.canonical())
         measure = repr((plan.measure, [(b.part, b.l1, b.l2_squared) for b in plan.parts]))
         again += form in seen
         assert seen.setdefault(form, measure) == measure, form

@@ -17,7 +17,7 @@ from sfumato.dp.mechanisms.binary_tree import Tree
 from sfumato.dp.mechanisms.noise import Noise
 from sfumato.dp.mechanisms.running_count import Axis, TreeMechanism
 from sfumato.dp.refusal import Refused
-from sfumato.query.expression import Ref, Since
+from sfumato.query.expression import DateTrunc, Ref
 from sfumato.query.model import Aggregate, Query, query_json, read_query
 from sfumato.query.plan import Plan, make_plan
 from sfumato.query.plan_text import plan_text, split_text
@@ -44,7 +44,7 @@ upper = 2026-12-31
 [columns.late]
 type = "date"
 """
-MONTH = Since("month", Ref("day"))
+MONTH = DateTrunc("month", Ref("day"))
 BY_MONTH = "SELECT date_trunc('month', day) AS month, RUNNING_COUNT(*) FROM t GROUP BY 1"
 BY_DAY = "SELECT date_trunc('day', day) AS d, RUNNING_COUNT(*) AS n FROM t GROUP BY d"
 OVER = "SUM(COUNT(*)) OVER ({}ORDER BY date_trunc('month', day)) AS n"
@@ -85,7 +85,7 @@ def test_every_spelling_is_one_question() -> None:
 
 
 def test_it_runs_along_the_last_period_unless_a_window_says_another() -> None:
-    week = Since("week", Ref("day"))
+    week = DateTrunc("week", Ref("day"))
     keys = "date_trunc('week', day), date_trunc('month', day)"
     last = plan(f"SELECT RUNNING_COUNT(*) FROM t GROUP BY {keys}")
     first = plan(

@@ -19,11 +19,11 @@ from sfumato.query.expression import (
     Expr,
     Floor,
     IsNull,
-    Literally,
+    LiteralValue,
     Not,
     Ref,
 )
-from sfumato.query.model import Aggregate, EachPerson, Output, Query, Reduce
+from sfumato.query.model import Aggregate, Output, PersonColumn, PersonTable, Query
 from sfumato.query.plan import make_plan
 from sfumato.vault.card.data_card import Card
 from support.query_oracle import Person, Value, added_up, card, meaning, prepare
@@ -89,7 +89,7 @@ def number(value: int) -> Constant:
 
 
 def literally(value: int) -> Expr:
-    return Literally(number(value))
+    return LiteralValue(number(value))
 
 
 SPREAD = [cells(zip=z, pay=p, town=t) for z in "ab" for p, t in (("9", "x"), ("9", "y"))]
@@ -124,8 +124,10 @@ ATTAINED: list[tuple[str, Aggregate, list[dict[str, Value]], list[str]]] = [
     ),
     ("mean", Aggregate("mean", (PAY,)), LOW, ["64 of 64", "4 of 4"]),
     ("mean above", Aggregate("mean", (TALL,)), SPREAD, ["40 of 40", "4 of 4"]),
-    ("within", Aggregate("sum", (PAY,), within=(number(-1), number(6))), SPREAD, ["24 of 24"]),
-    ("within below", Aggregate("sum", (PAY,), within=(number(-4), number(3))), LOW, ["16 of 16"]),
+    ("within", Aggregate("sum", (PAY,), person_sum_bounds=(number(-1), number(6))), SPREAD,
+     ["24 of 24"]),
+    ("within below", Aggregate("sum", (PAY,), person_sum_bounds=(number(-4), number(3))), LOW,
+     ["16 of 16"]),
 ]  # fmt: skip
 
 
@@ -160,25 +162,25 @@ def test_a_row_can_move_a_part_as_far_as_claimed() -> None:
     made = card("row")
     question = Query("t", (Output("s", Aggregate("sum", (PAY,))),))
     assert reach(made, question, [cells(pay="99")]) == ["10 of 10"]
-    within = Aggregate("sum", (PAY,), within=(number(-2), number(1)))
+    within = Aggregate("sum", (PAY,), person_sum_bounds=(number(-2), number(1)))
     assert reach(made, Query("t", (Output("s", within),)), [cells(pay="-9")]) == ["4 of 4"]
 
 
 @pytest.mark.parametrize(
     ("column", "cell", "expected"),
     [
-        (Reduce("m", "count"), "0", "3 of 3"),
-        (Reduce("m", "count_values", PAY), "0", "3 of 3"),
-        (Reduce("m", "sum", PAY), "99", "30 of 30"),
-        (Reduce("m", "sum", Clamp(PAY, number(-3), number(0))), "-99", "18 of 18"),
-        (Reduce("m", "minimum", PAY), "99", "10 of 10"),
-        (Reduce("m", "maximum", Clamp(PAY, number(-3), number(0))), "-9", "6 of 6"),
+        (PersonColumn("m", "count"), "0", "3 of 3"),
+        (PersonColumn("m", "count_values", PAY), "0", "3 of 3"),
+        (PersonColumn("m", "sum", PAY), "99", "30 of 30"),
+        (PersonColumn("m", "sum", Clamp(PAY, number(-3), number(0))), "-99", "18 of 18"),
+        (PersonColumn("m", "minimum", PAY), "99", "10 of 10"),
+        (PersonColumn("m", "maximum", Clamp(PAY, number(-3), number(0))), "-9", "6 of 6"),
     ],
 )
 def test_a_person_moves_a_table_of_people_by_one_row_of_it(
-    column: Reduce, cell: str, expected: str
+    column: PersonColumn, cell: str, expected: str
 ) -> None:
-    source = EachPerson((column,), None, "who")
+    source = PersonTable((column,), None, "who")
     outputs = (Output("s", Aggregate("sum", (Ref("m"),))),)
     question = Query("t", outputs, source=source, max_rows=3)
     assert reach(card(), question, [cells(pay=cell)] * 5) == [expected]
@@ -190,7 +192,7 @@ def test_the_least_of_numbers_that_may_be_negative_is_bounded_by_the_lower_end()
     made = card("row")
     plan = make_plan(made, question)
     (bounded,) = plan.parts
-    assert Fraction(bounded.l1) * plan.asked[0].side.step >= 2  # 1 / 0.5, half a step of pay
+    assert Fraction(bounded.l1) * plan.asked[0].operand.step >= 2  # 1 / 0.5, half a step of pay
     (seen,) = reach(made, question, [cells(pay="0.5")])
     attained, claimed = map(int, seen.split(" of "))
     assert claimed - attained <= 1

@@ -20,9 +20,9 @@ from sfumato.query.expression import (
     Case,
     Compare,
     Constant,
-    Curve,
     Expr,
-    Literally,
+    FunctionCall,
+    LiteralValue,
     Ref,
     walk,
 )
@@ -32,7 +32,7 @@ from sfumato.query.size_limits import MAX_NODES, check_parts, count_up_to
 from sfumato.query.sql.select import read_sql
 
 MOST_CALLS = 2_000_000  # a second or two; of what was found here some texts took hours
-ONE = Literally(Constant.of(1))
+ONE = LiteralValue(Constant.of(1))
 NESTED: dict[str, Callable[[str], str]] = {
     "NULLIF": lambda x: f"NULLIF({x}, 7)",
     "CASE": lambda x: f"CASE {x} WHEN 1 THEN 2 WHEN 3 THEN 4 WHEN 5 THEN 6 ELSE 9 END",
@@ -129,7 +129,7 @@ def topped(of: Expr) -> Query:
 
 
 def size(of: Expr, _place: int) -> Expr:
-    return Curve("abs", Arithmetic("-", of, ONE))
+    return FunctionCall("abs", Arithmetic("-", of, ONE))
 
 
 def quotient(of: Expr, _place: int) -> Expr:
@@ -137,7 +137,7 @@ def quotient(of: Expr, _place: int) -> Expr:
 
 
 def another(of: Expr, place: int) -> Expr:
-    key = Literally(Constant.of(f"k{place}"))
+    key = LiteralValue(Constant.of(f"k{place}"))
     return Case(((Compare(Ref("age"), "=", Constant.of(place)), key),), of)
 
 

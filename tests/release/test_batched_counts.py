@@ -17,7 +17,7 @@ from sfumato.app.vault import OpenVault
 from sfumato.dp.refusal import Refused
 from sfumato.features.queries.batch_verbs import begun, counted
 from sfumato.query.measure import Cells, Measure
-from sfumato.release.release_order import Begun
+from sfumato.release.release_order import PaidOrder
 from sfumato.server.dispatch import Dispatcher
 from sfumato.server.ipc.call_metrics import CallMetrics, to_nowhere
 from sfumato.server.ipc.door_server import Call, DoorEnd
@@ -79,15 +79,15 @@ def by_hand(above: int) -> int:
     return sum(age > above and paid < 50 for age, paid in ROWS)
 
 
-def paid_for(desk: Dispatcher, tokens: Sequence[str]) -> list[Begun]:
+def paid_for(desk: Dispatcher, tokens: Sequence[str]) -> list[PaidOrder]:
     """Return a count of each of them, charged, with no row read."""
     several = [(token, asking(above)) for token, above in zip(tokens, ABOVE, strict=True)]
-    found = [one for one in begun(desk, several) if isinstance(one, Begun)]
+    found = [one for one in begun(desk, several) if isinstance(one, PaidOrder)]
     assert len(found) == 3
     return found
 
 
-def told(paid: Begun, answer: Any) -> int:  # Any: JSON of the answer
+def told(paid: PaidOrder, answer: Any) -> int:  # Any: JSON of the answer
     """Return what was counted: the answer without the noise that was drawn for it."""
     return int(answer["rows"][0][0]) - int(paid.noise[0][0])  # type: ignore[index]
 
@@ -135,7 +135,7 @@ def test_each_is_counted_in_one_pass_once_all_have_paid(
     engine = Noting(vault)
     desk = asked_of(vault, engine)
     paid = paid_for(desk, tokens)
-    assert all(one.is_look for one in paid)
+    assert all(one.is_batchable for one in paid)
     assert engine.passes == []
     answers = counted(desk, paid)
     assert (engine.passes, engine.alone) == ([3], 0)
@@ -146,7 +146,7 @@ def test_each_is_counted_in_one_pass_once_all_have_paid(
     for one, answer in zip(tokens, answers, strict=True):
         assert isinstance(answer, dict)
         assert not answer["receipt"]["free"]  # type: ignore[index]
-        assert vault.house.ledger.present(dict(answer["receipt"]))  # type: ignore[call-overload]
+        assert vault.house.ledger.has_receipt(dict(answer["receipt"]))  # type: ignore[call-overload]
         again = desk.done("ask", desk.admitted("ask", one), asking(ABOVE[tokens.index(one)]))
         assert again["rows"] == answer["rows"]
 
@@ -199,10 +199,10 @@ def test_what_is_no_short_count_of_rows_is_read_alone(vault: OpenVault, tokens: 
             f"age = {n} AND paid = {n}" for n in range(60))),
     )  # fmt: skip
     paid = begun(vault.house.desk, [(tokens[0], body) for body in several])
-    assert [isinstance(one, Begun) and one.is_look for one in paid] == [False] * 4
+    assert [isinstance(one, PaidOrder) and one.is_batchable for one in paid] == [False] * 4
     (plain,) = begun(asked_of(vault, Plain()), [(tokens[1], asking(3))])
-    assert isinstance(plain, Begun)
-    assert not plain.is_look
+    assert isinstance(plain, PaidOrder)
+    assert not plain.is_batchable
 
 
 def test_the_door_reads_what_waits_in_one_pass(vault: OpenVault, tokens: list[str]) -> None:

@@ -19,7 +19,7 @@ from sfumato.features.jobs.verbs import asked_of
 from sfumato.features.queries.batch_verbs import begun, ended
 from sfumato.query.measure import Cells, Measure
 from sfumato.release.ledger_guard import Ledger
-from sfumato.release.release_order import Begun
+from sfumato.release.release_order import PaidOrder
 from sfumato.server.dispatch import Dispatcher
 from sfumato.server.ipc.call_metrics import CallMetrics, to_nowhere
 from sfumato.server.ipc.door_server import DoorEnd
@@ -77,7 +77,7 @@ def alone(vault: OpenVault, token: str, **changes: object) -> dict[str, object]:
 def asked_again(desk: Dispatcher, several: Sequence[tuple[str, Json]]) -> list[Any]:
     """Return what each is told, where nobody's rows are read."""
     told = begun(desk, several)
-    assert not [one for one in told if isinstance(one, Begun | Exception)]
+    assert not [one for one in told if isinstance(one, PaidOrder | Exception)]
     return told
 
 
@@ -108,7 +108,7 @@ def test_each_is_told_what_they_would_have_been_told_alone(
     assert spent(vault, "bob") == spent(vault, "eve") == spent(vault, "ada")
     assert receipts[2]["left"] == alone(vault, tokens["bob"])["receipt"]["left"]  # type: ignore[index]
     for one in receipts:
-        assert vault.house.ledger.present(one)
+        assert vault.house.ledger.has_receipt(one)
 
 
 def test_what_was_not_answered_yet_is_read(vault: OpenVault, tokens: dict[str, str]) -> None:
@@ -116,10 +116,14 @@ def test_what_was_not_answered_yet_is_read(vault: OpenVault, tokens: dict[str, s
     fresh = {**BODY, "fresh": True}
     several = [(tokens["ada"], BODY), (tokens["ada"], fresh), (tokens["ada"], BODY)]
     paid = begun(desk, several)
-    assert [type(one) for one in paid] == [Begun, Begun, type(None)]  # the third is being read
+    assert [type(one) for one in paid] == [
+        PaidOrder,
+        PaidOrder,
+        type(None),
+    ]  # the third is being read
     assert vault.house.ledger.store.head().seq > 0
     before = spent(vault, "ada")
-    read = [(one, desk.queries.read(one)) for one in paid if isinstance(one, Begun)]
+    read = [(one, desk.queries.read(one)) for one in paid if isinstance(one, PaidOrder)]
     first, other = ended(desk, read)
     assert isinstance(first, dict)
     assert isinstance(other, dict)
@@ -127,7 +131,7 @@ def test_what_was_not_answered_yet_is_read(vault: OpenVault, tokens: dict[str, s
     assert first["rows"] == asked_again(desk, [(tokens["bob"], BODY)])[0]["rows"]
     assert first["rows"] == alone(vault, tokens["ada"])["rows"]
     assert not dict(first["receipt"])["free"]  # type: ignore[call-overload]
-    assert vault.house.ledger.present(dict(other["receipt"]))  # type: ignore[call-overload]
+    assert vault.house.ledger.has_receipt(dict(other["receipt"]))  # type: ignore[call-overload]
 
 
 class Watched:
@@ -148,7 +152,7 @@ def test_no_row_is_read_before_all_have_paid(vault: OpenVault, tokens: dict[str,
     desk = replace(vault.house.desk, queries=replace(queries, door=door))
     (paid,) = begun(desk, [(tokens["ada"], BODY)])
     assert engine.paid == []
-    assert isinstance(paid, Begun)
+    assert isinstance(paid, PaidOrder)
     desk.queries.read(paid)
     assert engine.paid == [spent(vault, "ada")]
     assert engine.paid != [None]
@@ -160,8 +164,8 @@ def test_a_question_whose_rows_cannot_be_read_is_nobody_elses(
     desk = vault.house.desk
     other = {**BODY, "sql": "SELECT COUNT(*) AS n FROM patients"}
     one, two = begun(desk, [(tokens["ada"], BODY), (tokens["bob"], other)])
-    assert isinstance(one, Begun)
-    assert isinstance(two, Begun)
+    assert isinstance(one, PaidOrder)
+    assert isinstance(two, PaidOrder)
     gone = replace(one, order=replace(one.order, table="no_such_table"))
     with pytest.raises(Refused) as refused:
         desk.queries.read(gone)
@@ -201,7 +205,7 @@ def test_an_answer_that_cannot_be_shown_is_its_askers_alone(
 ) -> None:
     desk, ledger = vault.house.desk, vault.house.ledger
     (paid,) = begun(desk, [(tokens["ada"], BODY)])
-    assert isinstance(paid, Begun)
+    assert isinstance(paid, PaidOrder)
     ledger.settle("ada", paid.charge.op, "{}")  # damaged, or of a release that we read no more
     end = DoorEnd(desk, quantum_s=0, tally=CallMetrics(to_nowhere))
     fresh = {**BODY, "fresh": True}  # without an operation id: asked twice, it pays twice
@@ -211,7 +215,7 @@ def test_an_answer_that_cannot_be_shown_is_its_askers_alone(
         asked = ((tokens["bob"], BODY), (tokens["eve"], fresh), (tokens["ada"], other))
         return await asyncio.gather(*map(end._begins.done, asked), return_exceptions=True)
 
-    async def over(*read: tuple[Begun, str]) -> list[Any]:
+    async def over(*read: tuple[PaidOrder, str]) -> list[Any]:
         return await asyncio.gather(*map(end._ends.done, read), return_exceptions=True)
 
     before = ledger.store.accounts()
@@ -236,7 +240,11 @@ def test_nobody_waits_for_a_long_answer_to_another(
     private = "SELECT age, COUNT(*) AS n FROM patients GROUP BY age"
     keys = {**BODY, "sql": private, "delta": Decimal("1e-8")}  # nobody knows how many before
     asked = [(tokens["bob"], body) for body in (short, long, keys)]
-    assert [type(one) for one in begun(vault.house.desk, asked)] == [Begun, type(None), type(None)]
+    assert [type(one) for one in begun(vault.house.desk, asked)] == [
+        PaidOrder,
+        type(None),
+        type(None),
+    ]
     for body in (long, keys):
         alone(vault, tokens["bob"], **body)
     assert asked_again(vault.house.desk, asked[1:]) == [None, None]
@@ -291,7 +299,7 @@ def test_what_an_owner_does_while_a_question_is_planned_holds(
     assert spent(vault, "zoe") is None
     policy.thaw(OWNER, "patients")
     policy.grant(OWNER, "patients", "zoe", "researchers")
-    assert isinstance(desk.queries.begin([(zoe, asked)])[0], Begun)
+    assert isinstance(desk.queries.begin([(zoe, asked)])[0], PaidOrder)
 
 
 def test_a_token_that_may_not_ask_is_told_nothing(vault: OpenVault, tokens: dict[str, str]) -> None:
@@ -313,7 +321,7 @@ def test_an_amended_card_is_another_question(
     halved = PATIENTS_CARD.replace("upper = 110", "upper = 55").replace("2026-11", "2026-12")
     vault.add("patients", tmp_path / "p.csv", card(halved))
     (paid,) = begun(vault.house.desk, [(tokens["bob"], BODY)])
-    assert isinstance(paid, Begun)
+    assert isinstance(paid, PaidOrder)
     assert paid.order.card.version == "2026-12"
 
 

@@ -30,7 +30,7 @@ from sfumato.query.plan import Plan, make_plan
 from sfumato.query.price import price_at
 from sfumato.query.request import Request
 from sfumato.query.sql.select import read_sql
-from sfumato.release.release_order import Door
+from sfumato.release.release_order import ReleaseContext
 from sfumato.vault.sealed import Sealed
 from support.privacy_loss_oracle import (
     Draws,
@@ -153,7 +153,7 @@ Asking = Callable[[Plan, Fraction], tuple[Draws, PrivacyCost]]
 def ask(tiny: Tiny, tmp_path_factory: pytest.TempPathFactory) -> Asking:
     (_, whole), *_ = reversed(tiny.pairs)
     engine = ScriptedEngine(lambda m: Sealed(answered(tiny.database, whole[-1], m)))
-    door: Door = door_to(engine, tmp_path_factory.mktemp("charged"))
+    door: ReleaseContext = door_to(engine, tmp_path_factory.mktemp("charged"))
 
     def made(plan: Plan, delta: Fraction) -> tuple[Draws, PrivacyCost]:
         request = Request(plan.question, epsilon=EPSILON, delta=delta)

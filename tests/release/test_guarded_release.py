@@ -26,7 +26,7 @@ from sfumato.query.sql.select import read_sql
 from sfumato.release import ledger_guard as ledger_module
 from sfumato.release.guarded_release import release
 from sfumato.release.ledger_guard import Ledger
-from sfumato.release.release_order import Asker, Door, Order
+from sfumato.release.release_order import Asker, Order, ReleaseContext
 from sfumato.vault.engine_port import EngineStopped
 from sfumato.vault.ledger_entries import Charge, Outcome
 from sfumato.vault.sealed import Sealed
@@ -73,7 +73,7 @@ def order_of(vault: OpenVault, op: str, sql: str = COUNT, epsilon: str = "0.5") 
     )
 
 
-def door_of(vault: OpenVault, reading: Reading) -> tuple[Door, ScriptedEngine]:
+def door_of(vault: OpenVault, reading: Reading) -> tuple[ReleaseContext, ScriptedEngine]:
     engine = ScriptedEngine(reading)
     return replace(vault.house.queries.door, engine=engine), engine
 

@@ -17,13 +17,13 @@ from sfumato.app.vault import OpenVault
 from sfumato.dp.ports import IntegerArray, RandomSource
 from sfumato.dp.refusal import Refused
 from sfumato.query.measure import Cells, Measure
-from sfumato.query.price import Selection
+from sfumato.query.price import PricedPartitionSelection
 from sfumato.query.request import Request
 from sfumato.query.sql.select import read_sql
 from sfumato.release import charged_reads as looking_module
 from sfumato.release.charged_reads import LOST, MEMORY_DEATHS, PAUSES_S
 from sfumato.release.guarded_release import answer_all, begin_all, release
-from sfumato.release.release_order import Asker, Begun, Door, Order, Release
+from sfumato.release.release_order import Asker, Order, PaidOrder, Release, ReleaseContext
 from sfumato.vault.engine_port import MEMORY, SIGNAL, START, EngineLost, EngineStopped
 from sfumato.vault.sealed import Sealed
 from support.scripted_engine import Reading, ScriptedEngine
@@ -78,7 +78,7 @@ class Dying:
         return Sealed(Cells(tuple(np.zeros(measure.cells, np.int64) for _ in measure.tallies)))
 
 
-def door_of(vault: OpenVault, reading: Reading) -> Door:
+def door_of(vault: OpenVault, reading: Reading) -> ReleaseContext:
     return replace(vault.house.queries.door, engine=ScriptedEngine(reading))
 
 
@@ -206,7 +206,7 @@ def test_want_of_memory_in_a_pass_counts_for_every_shape_in_it(vault: OpenVault)
         texts = [f"ward = 'w{number}'", f"ward = 'w{number}' AND zip = '10001'"]
         sql = [f"SELECT COUNT(*) AS n FROM clinic WHERE {text}" for text in texts]
         paid = begin_all(door, [order_of(vault, f"t{number}{n}", one) for n, one in enumerate(sql)])
-        answers = answer_all(door, [one for one in paid if isinstance(one, Begun)])
+        answers = answer_all(door, [one for one in paid if isinstance(one, PaidOrder)])
         ended.append([one.code if isinstance(one, Refused) else "answered" for one in answers])
     assert ended == [*[["answered"] * 2] * MEMORY_DEATHS, ["question-failed"] * 2]
     assert len(vault.house.data_sets.frozen_shapes()) == 2
@@ -218,9 +218,11 @@ def test_keys_are_chosen_once_whatever_is_read_again(
 ) -> None:
     """A second choice would be a second look at the odds: only the reading is done again."""
     chosen: list[bool] = []
-    keep = Selection.keep
+    keep = PricedPartitionSelection.keep
 
-    def counted(self: Selection, counts: IntegerArray, dice: RandomSource) -> NDArray[np.bool_]:
+    def counted(
+        self: PricedPartitionSelection, counts: IntegerArray, dice: RandomSource
+    ) -> NDArray[np.bool_]:
         chosen.append(True)
         return keep(self, counts, dice)
 
@@ -235,7 +237,7 @@ def test_keys_are_chosen_once_whatever_is_read_again(
         vault, f"keys {lose}", "SELECT ward, MEDIAN(age) AS m FROM clinic GROUP BY ward"
     )
     sure = replace(order.request, epsilon=Fraction(60), delta=Fraction(1, 10**7))
-    monkeypatch.setattr(Selection, "keep", counted)
+    monkeypatch.setattr(PricedPartitionSelection, "keep", counted)
     answer = release(door_of(vault, reading), replace(order, request=sure)).answer
     assert (chosen, len(lost(vault)) >= len(lose)) == ([True], True)
     assert [row[0] for row in cast(Any, answer["rows"])] == ["north", "south"]

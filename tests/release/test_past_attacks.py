@@ -418,7 +418,7 @@ def test_an_old_receipt_does_not_freeze_what_was_acknowledged(tmp_path: Path, so
         assert isinstance(was, dict)
         signed: dict[str, object] = {**was, "head": "0" * 64}
         lost = vault.house.ledger.sign(signed)
-        assert vault.house.ledger.present(lost) is False
+        assert vault.house.ledger.has_receipt(lost) is False
         assert vault.house.ledger.store.frozen() is None
 
 

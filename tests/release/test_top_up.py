@@ -25,7 +25,7 @@ from sfumato.query.measure import Cells, Measure
 from sfumato.query.request import Request
 from sfumato.query.sql.select import read_sql
 from sfumato.release.guarded_release import release
-from sfumato.release.release_order import Asker, Door, Order
+from sfumato.release.release_order import Asker, Order, ReleaseContext
 from sfumato.vault.sealed import Sealed
 from support.noise_judge import accusations
 from support.scripted_engine import ScriptedEngine
@@ -412,7 +412,7 @@ def test_a_top_up_that_was_killed_while_reading_pays_once(clinic: OpenVault) -> 
             Cells(tuple(np.zeros(measure.cells, dtype=np.int64) for _ in measure.tallies))
         )
 
-    def door(reading: Any) -> Door:  # a reading that may never return
+    def door(reading: Any) -> ReleaseContext:  # a reading that may never return
         return replace(clinic.house.queries.door, engine=ScriptedEngine(reading))
 
     request = Request(read_sql(COUNT, "clinic"), Fraction(3), delta=Fraction(0), top_up="first")

@@ -9,7 +9,7 @@ import pytest
 from sfumato.query.plan import make_plan
 from sfumato.query.price import price_at
 from sfumato.query.sql.select import read_sql
-from sfumato.release.wait_limit import LONGEST_S, PATIENCE_S, wait_limit
+from sfumato.release.wait_limit import BASE_LIMIT_S, MAX_LIMIT_S, wait_limit
 from sfumato.vault.card.data_card import read_card
 from support.small_vaults import card as toml
 
@@ -39,11 +39,11 @@ def patience(rows: int, select: str, key: str) -> int:
 
 @pytest.mark.parametrize("select", ["COUNT(*)", "MEDIAN(pay)"])
 def test_what_is_read_once_is_waited_for_as_before(select: str) -> None:
-    assert patience(10**6, select, "sex") == PATIENCE_S
-    assert patience(10**6, "COUNT(*)", "town") == PATIENCE_S
+    assert patience(10**6, select, "sex") == BASE_LIMIT_S
+    assert patience(10**6, "COUNT(*)", "town") == BASE_LIMIT_S
 
 
 def test_lists_by_private_keys_are_waited_for_longer_but_for_no_more_than_a_day() -> None:
     few, many = (patience(rows, "MEDIAN(pay)", "town") for rows in (10**6, 10**7))
-    assert PATIENCE_S < few < many <= LONGEST_S
-    assert patience(5 * 10**8, "MEDIAN(pay)", "town") == LONGEST_S
+    assert BASE_LIMIT_S < few < many <= MAX_LIMIT_S
+    assert patience(5 * 10**8, "MEDIAN(pay)", "town") == MAX_LIMIT_S

@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 
 from sfumato.features.pipelines.program_plan import MEDIAN, Program, Run
 from sfumato.lab.audit import audit
-from sfumato.lab.audit.auditor import MOST, Random
+from sfumato.lab.audit.auditor import MAX_RUNS, Random
 from sfumato.lab.platform_noise import NumpyRandomSource
-from sfumato.release.locks.central_dp import blocks_added, blocks_in_the_middle
+from sfumato.release.locks.central_dp import medians_of_blocks, noisy_sums_of_blocks
 from sfumato.release.unseal import unseal
 from sfumato.sandbox.base_environment import environment
 from sfumato.sandbox.bubblewrap import Bubblewrap
@@ -81,11 +81,11 @@ def test_sums_of_recorded_blocks_are_worth_their_price_and_no_more(
     def released(data: object, runs: int, dice: Random) -> Recorded:
         held = Sealed(np.asarray(data))
         draws = [noise.sample(runs, NumpyRandomSource(dice)).reshape(runs, 1) for noise in noises]
-        made = [blocks_added(held, 0, [draw[one] for draw in draws]) for one in range(runs)]
+        made = [noisy_sums_of_blocks(held, 0, [draw[one] for draw in draws]) for one in range(runs)]
         return np.array(made, dtype=np.int64)
 
     found = audit(released, *recorded, epsilon=1.0, dice=np.random.default_rng(11))
-    assert found.samples >= MOST or found.is_violated
+    assert found.samples >= MAX_RUNS or found.is_violated
     assert found.is_violated == is_found
 
 
@@ -97,7 +97,7 @@ def test_medians_of_recorded_blocks_are_worth_their_price(
 
     def released(data: object, runs: int, dice: Random) -> Recorded:
         held, bits = Sealed(np.asarray(data)), NumpyRandomSource(dice)
-        made = [blocks_in_the_middle(held, steps, asked.share, bits) for _ in range(runs)]
+        made = [medians_of_blocks(held, steps, asked.share, bits) for _ in range(runs)]
         return np.array(made, dtype=np.int64)
 
     found = audit(released, *recorded, epsilon=1.0, most=8192, dice=np.random.default_rng(12))

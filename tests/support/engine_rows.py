@@ -30,18 +30,25 @@ from sfumato.query.expression import (
     Coalesce,
     Compare,
     Constant,
+    DateField,
+    DateTrunc,
     Expr,
     Floor,
     IsNull,
-    Literally,
+    LiteralValue,
     Not,
-    Part,
     Predicate,
     Ref,
-    Since,
     StartsWith,
 )
-from sfumato.query.measure import Cells, Join, Measure, PerPerson, Reduced, Tally
+from sfumato.query.measure import (
+    Cells,
+    Join,
+    Measure,
+    PhysicalPersonColumn,
+    PhysicalPersonTable,
+    Tally,
+)
 from sfumato.query.printing.from_clause import table_name
 from sfumato.release.unseal import unseal
 from sfumato.vault.card.columns import Column
@@ -254,7 +261,7 @@ def worth(expr: Expr, row: Row) -> Any:  # a number, a text, a truth value, a da
     match expr:
         case Ref(column=column):
             return row[column]
-        case Literally(constant=constant):
+        case LiteralValue(constant=constant):
             return plain(constant)
         case Arithmetic(sign=sign, left=left, right=right):
             return _reckoned(sign, worth(left, row), worth(right, row))
@@ -272,10 +279,10 @@ def worth(expr: Expr, row: Row) -> Any:  # a number, a text, a truth value, a da
                 if holds(condition, row) is True:
                     return worth(then, row)
             return None if otherwise is None else worth(otherwise, row)
-        case Since(unit=unit, of=of):
+        case DateTrunc(unit=unit, of=of):
             moment = worth(of, row)
             return None if moment is None else _since(unit, moment)
-        case Part(field=field, of=of):
+        case DateField(field=field, of=of):
             moment = worth(of, row)
             return None if moment is None else _field(field, moment)
         case Floor():
@@ -544,7 +551,9 @@ def _distinct(measure: Measure, tally: Tally, salt: bytes) -> Adding:
         if not measure.by_person or measure.source is not None:
             return values
         key = rows[0].get("person_key", 0)
-        return set(sorted(values, key=lambda v: (prf(salt, "value", key, v), v))[: tally.most])
+        return set(
+            sorted(values, key=lambda v: (prf(salt, "value", key, v), v))[: tally.max_distinct]
+        )
 
     return lambda rows: len({v for part in _people_of(measure, rows) for v in first(part)})
 
@@ -566,16 +575,18 @@ def rows_beside(measure: Measure, tables: Sequence[Sequence[Row]]) -> list[list[
     """Return the rows of which tables are made that stand beside the first; public ones last."""
     of_people = [
         joined_rows(replace(measure, table=one.table, joins=one.joins), tables)
-        for one in measure.beside
+        for one in measure.joined_person_tables
     ]
     return [*of_people, *(list(tables[join.table]) for join in measure.lookups)]
 
 
-def _met(measure: Measure, source: PerPerson, tables: Sequence[Sequence[Row]]) -> list[Row]:
+def _met(
+    measure: Measure, source: PhysicalPersonTable, tables: Sequence[Sequence[Row]]
+) -> list[Row]:
     """Return one row for each person of the first table, with their row of the others."""
     first, *others = tables
     made, start = _people(source, first), len(source.columns)
-    for one, rows in zip(measure.beside, others, strict=False):
+    for one, rows in zip(measure.joined_person_tables, others, strict=False):
         theirs = _people(one.source, rows, start)
         nothing: Row = {f"u{start + i}": None for i in range(len(one.source.columns))}
         made = {
@@ -585,12 +596,14 @@ def _met(measure: Measure, source: PerPerson, tables: Sequence[Sequence[Row]]) -
         }
         start += len(one.source.columns)
     met = list(made.values())
-    for join, rows in zip(measure.lookups, others[len(measure.beside) :], strict=True):
+    for join, rows in zip(
+        measure.lookups, others[len(measure.joined_person_tables) :], strict=True
+    ):
         met = [both for row in met for both in _beside(row, join, rows)]
     return met
 
 
-def _people(source: PerPerson, rows: Sequence[Row], start: int = 0) -> dict[object, Row]:
+def _people(source: PhysicalPersonTable, rows: Sequence[Row], start: int = 0) -> dict[object, Row]:
     of: dict[object, list[Row]] = {}
     for row in sorted(rows, key=lambda r: int(str(r.get("row_key", 0)))):
         fits = source.where is None or holds(source.where, row) is True
@@ -599,11 +612,11 @@ def _people(source: PerPerson, rows: Sequence[Row], start: int = 0) -> dict[obje
     return {who: _person(source, mine[: source.max_rows], start) for who, mine in of.items()}
 
 
-def _person(source: PerPerson, rows: Sequence[Row], start: int) -> Row:
+def _person(source: PhysicalPersonTable, rows: Sequence[Row], start: int) -> Row:
     return {f"u{start + i}": _reduced(column, rows) for i, column in enumerate(source.columns)}
 
 
-def _reduced(column: Reduced, rows: Sequence[Row]) -> Value:
+def _reduced(column: PhysicalPersonColumn, rows: Sequence[Row]) -> Value:
     if column.value is None:
         return len(rows)
     values = [v for row in rows if (v := worth(column.value, row)) is not None]

@@ -71,9 +71,11 @@ def exact_parts(plan: Plan) -> list[int]:
     for asked in plan.asked:
         for place in plan.parts_of(asked.aggregate):
             tally = plan.parts[place].part.tally
-            of = asked.aggregate.of
+            of = asked.aggregate.operands
             column = 1 if of and of[0] == Ref("b") else 0
-            steps = [round(Fraction(row[column]) / asked.side.step) for row in ROWS] if of else []
+            steps = (
+                [round(Fraction(row[column]) / asked.operand.step) for row in ROWS] if of else []
+            )
             total = sum(tally.scale * s + tally.offset for s in steps)
             made.append((place, total if tally.kind == "sum" else len(ROWS)))
     return [value for _, value in sorted(dict(made).items())]

@@ -26,7 +26,7 @@ from sfumato.query.expression import (
     Compare,
     Expr,
     Floor,
-    Literally,
+    LiteralValue,
     Ref,
 )
 from sfumato.query.model import Aggregate
@@ -176,7 +176,7 @@ class Quick:
         values = []
         for output, std in zip(outputs, stds, strict=True):
             assert isinstance(output.of, Aggregate)
-            of, size = output.of.of, len(self.columns["age"])
+            of, size = output.of.operands, len(self.columns["age"])
             true = float(evaluated(of[0], self.columns).sum()) if of else float(size)
             values.append(true + float(self.rng.laplace(0, std / np.sqrt(2))))
         receipt = {"mechanism": mechanism, "free": False, "epsilon": float(terms["epsilon"])}
@@ -203,7 +203,7 @@ class Quick:
 def _std(priced: Priced, of: object) -> float:
     assert isinstance(of, Aggregate)
     (noise,), asked = priced.noises_of(of), priced.plan.asked_of(of)
-    return noise.std() * (float(asked.side.step) if asked.sides else 1.0)
+    return noise.std() * (float(asked.operand.step) if asked.operands else 1.0)
 
 
 def evaluated(expr: Expr, columns: Mapping[str, Floats]) -> Floats:
@@ -211,7 +211,7 @@ def evaluated(expr: Expr, columns: Mapping[str, Floats]) -> Floats:
     match expr:
         case Ref(column=name):
             return columns[name]
-        case Literally(constant=constant):
+        case LiteralValue(constant=constant):
             return np.full(len(columns["age"]), float(constant.number))
         case Arithmetic(sign=sign, left=left, right=right):
             a, b = evaluated(left, columns), evaluated(right, columns)

@@ -26,12 +26,12 @@ from sfumato.dp.mechanisms.noise import Noise
 from sfumato.dp.mechanisms.private_choice import PrivateChoice
 from sfumato.query import price
 from sfumato.query.plan import PEOPLE, Plan
-from sfumato.query.price import Selection
+from sfumato.query.price import PricedPartitionSelection
 from sfumato.query.request import Request
 from sfumato.release.guarded_release import accounts_paying, release
 from sfumato.release.ledger_guard import Ledger
 from sfumato.release.noise_pool import NoisePool
-from sfumato.release.release_order import Asker, Door, Order
+from sfumato.release.release_order import Asker, Order, ReleaseContext
 from sfumato.storage.anchor import FileAnchor
 from sfumato.storage.key_files import ReceiptKey
 from sfumato.storage.sqlite_ledger import create_ledger
@@ -147,23 +147,23 @@ def drawn_by() -> Iterator[Draws]:
             lambda self, counts, dice: (self.least, counts.size),
         )
         mark(patch, PrivateChoice, "choose", "choice")
-        mark(patch, Selection, "keep", "selection")
+        mark(patch, PricedPartitionSelection, "keep", "selection")
         yield draws
 
 
 ASKER = Asker("owner")
 
 
-def door_to(engine: Engine, folder: Path) -> Door:
+def door_to(engine: Engine, folder: Path) -> ReleaseContext:
     """Return a door with a ledger of its own before that engine."""
     store = create_ledger(folder / "ledger.sqlite", StoppedClock(), SystemRandomSource())
     ledger = Ledger(store, FileAnchor(folder / "anchor"), ReceiptKey(bytes(range(32))))
     ledger.begin("vault-created", {})
-    return Door(ledger, engine, FreshPool(SystemRandomSource()))
+    return ReleaseContext(ledger, engine, FreshPool(SystemRandomSource()))
 
 
 def asked(
-    door: Door, card: Card, table: str, request: Request, op: str
+    door: ReleaseContext, card: Card, table: str, request: Request, op: str
 ) -> tuple[Draws, PrivacyCost]:
     """Release an answer; return what was drawn, and what the people were charged for it."""
     order = Order(card, table, request, ASKER, op, lambda _: card, fresh=True)

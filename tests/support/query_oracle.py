@@ -41,31 +41,39 @@ from sfumato.query.expression import (
     Coalesce,
     Compare,
     Constant,
-    Curve,
+    DateField,
+    DateTrunc,
     Expr,
     Floor,
+    FunctionCall,
     IsNull,
-    Literally,
+    LiteralValue,
     Not,
-    Part,
     Predicate,
     Ref,
     Sign,
-    Since,
     StartsWith,
     Unit,
 )
 from sfumato.query.grouping_keys import plan_key
 from sfumato.query.join import View, joined_view
 from sfumato.query.measure import Cells, Measure, Tally
-from sfumato.query.model import Aggregate, EachPerson, Joined, JoinedPeople, Query, Reduce, Verb
-from sfumato.query.number_types import plain as in_its_grid
+from sfumato.query.model import (
+    Aggregate,
+    Joined,
+    JoinedPersonTable,
+    PersonColumn,
+    PersonTable,
+    Query,
+    Verb,
+)
+from sfumato.query.number_types import with_zero_origin as in_its_grid
 from sfumato.query.plan import PEOPLE, Plan, make_plan
 from sfumato.query.printing.expressions import Secret
 from sfumato.query.printing.statements import lower
 from sfumato.query.resolve import card_scope, resolved_scope
 from sfumato.query.typecheck import typecheck
-from sfumato.query.typed_expression import Scope, Typed
+from sfumato.query.typed_expression import ExpressionType, Scope
 from sfumato.vault.card.columns import Column
 from sfumato.vault.card.data_card import Card, read_card
 
@@ -273,19 +281,21 @@ def measured(plan: Plan, ask: Ask) -> Cells:
     """Return what the measure adds up; histograms of private keys once those are known."""
     if plan.measure.is_public:
         return ask(plan.measure)
-    counted, listed = ask(plan.measure.counted), None
-    if plan.has_lists and counted.keys:
-        listed = ask(plan.measure.listed(tuple(plan.wanted(key) for key in counted.keys)))
+    counted, listed = ask(plan.measure.without_histograms), None
+    if plan.has_histograms and counted.keys:
+        listed = ask(
+            plan.measure.histograms_of(tuple(plan.key_constants(key) for key in counted.keys))
+        )
     parts = tuple(_part(plan, tally, counted, listed) for tally in plan.measure.tallies)
     return Cells(parts, counted.keys)
 
 
 def _part(plan: Plan, tally: Tally, counted: Cells, listed: Cells | None) -> NDArray[np.int64]:
     if tally.kind != "histogram":
-        return counted.parts[plan.measure.counted.tallies.index(tally)]
+        return counted.parts[plan.measure.without_histograms.tallies.index(tally)]
     if listed is None:
         return np.zeros((0, tally.size), dtype=np.int64)
-    return listed.parts[plan.measure.listed(()).tallies.index(tally)]
+    return listed.parts[plan.measure.histograms_of(()).tallies.index(tally)]
 
 
 def answered(database: duckdb.DuckDBPyConnection, table: Tables, measure: Measure) -> Cells:
@@ -330,10 +340,10 @@ def exact_value(plan: Plan, aggregate: Aggregate, numbers: Sequence[Any]) -> Fra
     if aggregate.verb in MOMENTS:
         return tuple(map(Fraction, parts))
     if aggregate.verb == "mean":
-        lower_and_upper = asked.side.lower + asked.side.upper
-        return (Fraction(parts[0] + lower_and_upper * parts[1], 2) * asked.side.step,
+        lower_and_upper = asked.operand.lower + asked.operand.upper
+        return (Fraction(parts[0] + lower_and_upper * parts[1], 2) * asked.operand.step,
                 Fraction(parts[1]))  # fmt: skip
-    step = asked.side.step if aggregate.verb == "sum" else Fraction(1)
+    step = asked.operand.step if aggregate.verb == "sum" else Fraction(1)
     return Fraction(parts[0]) * step
 
 
@@ -345,9 +355,9 @@ class Reading:
     """Reads expressions and conditions of one scope on a row, as the language's pages say."""
 
     scope: Scope
-    known: dict[Expr, Typed] = field(default_factory=dict)
+    known: dict[Expr, ExpressionType] = field(default_factory=dict)
 
-    def type(self, expr: Expr) -> Typed:
+    def type(self, expr: Expr) -> ExpressionType:
         if expr not in self.known:
             self.known[expr] = typecheck(expr, self.scope)
         return self.known[expr]
@@ -367,7 +377,7 @@ class Reading:
         match expr:
             case Ref(column=column):
                 return row[column]
-            case Literally(constant=constant):
+            case LiteralValue(constant=constant):
                 return constant_value(constant, None)
             case Arithmetic(sign=sign, left=left, right=right):
                 return _reckoned(sign, self.value(left, row), self.value(right, row))
@@ -384,10 +394,10 @@ class Reading:
                     if self.holds(condition, row) is True:
                         return self.value(then, row)
                 return None if otherwise is None else self.value(otherwise, row)
-            case Since() | Part():
+            case DateTrunc() | DateField():
                 moment = self.value(expr.of, row)
                 return _of_time(expr, moment) if isinstance(moment, datetime) else None
-            case Curve(name="abs", of=of):
+            case FunctionCall(name="abs", of=of):
                 number = self.value(of, row)
                 return abs(number) if isinstance(number, Fraction) else None
             case _:
@@ -410,8 +420,8 @@ class Reading:
                 return _simple(predicate, self.value(predicate.of, row))
 
 
-def _of_time(expr: Since | Part, moment: datetime) -> Value:
-    if isinstance(expr, Since):
+def _of_time(expr: DateTrunc | DateField, moment: datetime) -> Value:
+    if isinstance(expr, DateTrunc):
         return begin(expr.unit, moment)
     return Fraction(_field(expr.field, moment))
 
@@ -472,7 +482,7 @@ def _field(name: str, moment: datetime) -> int:
 
 def _view(plan: Plan) -> View:
     """Return what the rows are of: one table, even if several were joined to it."""
-    alone = replace(plan.question, table="", joins=(), beside=(), lookups=())
+    alone = replace(plan.question, table="", joins=(), joined_person_tables=(), lookups=())
     beside = tuple(joined_view(card, Query(card.name, ()))[0] for card in plan.beside)
     return replace(joined_view(plan.card, alone)[0], beside=beside, lookups=plan.lookups)
 
@@ -495,7 +505,9 @@ def read_plainly(
     where = question.where
     if question.source is not None:
         rows = _people(view, question.source, rows)
-        for one, its, theirs in zip(question.beside, view.beside, others, strict=True):
+        for one, its, theirs in zip(
+            question.joined_person_tables, view.beside, others, strict=True
+        ):
             rows = _meeting(one, rows, _people(its, one.each, theirs))
         for joined, look_up in zip(question.lookups, plan.lookups, strict=True):
             rows = _looked_up(joined, look_up.key.name, rows, public[joined.table])
@@ -509,7 +521,9 @@ def read_plainly(
     return cells
 
 
-def _meeting(one: JoinedPeople, rows: Sequence[Person], others: Sequence[Person]) -> list[Person]:
+def _meeting(
+    one: JoinedPersonTable, rows: Sequence[Person], others: Sequence[Person]
+) -> list[Person]:
     """Return the people who are in both, or all of the first, with the columns of both."""
     theirs = {other.who: other.cells for other in others}
     nothing = dict.fromkeys(column.name for column in one.each.columns)
@@ -545,11 +559,11 @@ def _is_answered(key: Any, value: Value) -> bool:  # a key of a plan, and what a
         return True
     keys = [_key_value(key.kind, key.unit, constant) for constant in key.keys]
     if value not in keys:  # only a declared column has values that are no keys
-        assert value in UNDECLARED or isinstance(key.of, Ref | Curve), (key.of, value)
+        assert value in UNDECLARED or isinstance(key.of, Ref | FunctionCall), (key.of, value)
     return value in keys
 
 
-def _people(view: View, source: EachPerson, rows: Sequence[Person]) -> list[Person]:
+def _people(view: View, source: PersonTable, rows: Sequence[Person]) -> list[Person]:
     reading = Reading(card_scope(view))
     people = []
     for who in sorted({row.who for row in rows}):
@@ -561,7 +575,9 @@ def _people(view: View, source: EachPerson, rows: Sequence[Person]) -> list[Pers
     return people
 
 
-def _reduced(reading: Reading, column: Reduce, rows: Sequence[LogicalRow], card: Card) -> Value:
+def _reduced(
+    reading: Reading, column: PersonColumn, rows: Sequence[LogicalRow], card: Card
+) -> Value:
     if column.of is None:
         return Fraction(len(rows))
     values: list[Any] = [v for r in rows if (v := reading.value(column.of, r)) is not None]
@@ -588,7 +604,7 @@ def said_plainly(plan: Plan, aggregate: Aggregate, rows: Sequence[Person]) -> Fr
     reading = Reading(resolved_scope(_view(plan), plan.question))
     if aggregate.verb in MOMENTS:
         return _moments(plan.asked_of(aggregate), reading, rows)
-    (of,) = aggregate.of
+    (of,) = aggregate.operands
     pairs = [(r.who, v) for r in rows if (v := reading.value(of, r.cells)) is not None]
     values: list[Any] = [v for _, v in pairs]
     if aggregate.verb == "count_values":
@@ -601,9 +617,9 @@ def said_plainly(plan: Plan, aggregate: Aggregate, rows: Sequence[Person]) -> Fr
         return tuple(map(Fraction, _listed(plan.asked_of(aggregate), values)))
     if aggregate.verb != "sum":
         raise AssertionError(aggregate.verb)
-    if aggregate.within is None:
+    if aggregate.person_sum_bounds is None:
         return Fraction(sum(values))
-    low, high = (c.number for c in aggregate.within)
+    low, high = (c.number for c in aggregate.person_sum_bounds)
     one_by_one = not plan.card.by_person or plan.question.source is not None
     totals: dict[object, Any] = defaultdict(Fraction)
     for place, (who, value) in enumerate(pairs):
@@ -616,9 +632,9 @@ def said_plainly(plan: Plan, aggregate: Aggregate, rows: Sequence[Person]) -> Fr
 
 def _listed(asked: AskedAggregate, values: Sequence[Any]) -> list[int]:
     """Return how many values count for each point of the public list, from the first on."""
-    side = asked.side
+    side = asked.operand
     if asked.aggregate.verb in ("top", "first_above"):
-        key = plan_key(asked.aggregate.of[0], side)
+        key = plan_key(asked.aggregate.operands[0], side)
         return [values.count(_key_value(key.kind, key.unit, name)) for name in key.keys or ()]
     steps = [int(value / side.step) for value in values]
     if asked.aggregate.verb == "bounds":  # 0 in the middle, then by their binary digits
@@ -626,7 +642,7 @@ def _listed(asked: AskedAggregate, values: Sequence[Any]) -> list[int]:
         places = [digits + (1 if n > 0 else -1) * abs(n).bit_length() for n in steps]
         return _counted(places, 2 * digits + 1)
     width = side.upper - side.lower
-    stride = -(-(width + 1) // asked.most_points)
+    stride = -(-(width + 1) // asked.max_points)
     return _counted([(n - side.lower) // stride for n in steps], width // stride + 1)
 
 
@@ -640,7 +656,7 @@ def _counted(places: Sequence[int], size: int) -> list[int]:
 class Grid:
     """A bounded number as a whole one from 0 to `top`; rounded where it has too many steps."""
 
-    side: Typed
+    side: ExpressionType
     room: int  # what a row may add, so that all of them fit
 
     @property
@@ -658,8 +674,8 @@ class Grid:
 
 def _moments(asked: AskedAggregate, reading: Reading, rows: Sequence[Person]) -> Cell:
     """Return the rows where all is known, and their central sums (noisy_moments.proof.md)."""
-    of, room = asked.aggregate.of, (2**62 - 1) // asked.card.limits.rows
-    grids = [Grid(side, room) for side in asked.sides]
+    of, room = asked.aggregate.operands, (2**62 - 1) // asked.card.limits.rows
+    grids = [Grid(side, room) for side in asked.operands]
     read: list[list[Any]] = [[reading.value(one, row.cells) for one in of] for row in rows]
     known = [
         [grid.place(value) for grid, value in zip(grids, values, strict=True)]

@@ -21,17 +21,17 @@ from sfumato.query.expression import (
     Coalesce,
     Compare,
     Constant,
-    Curve,
+    DateField,
+    DateTrunc,
     Expr,
     Floor,
+    FunctionCall,
     IsNull,
-    Literally,
+    LiteralValue,
     Not,
     Operator,
-    Part,
     Predicate,
     Ref,
-    Since,
     StartsWith,
     Total,
     Unit,
@@ -40,12 +40,12 @@ from sfumato.query.expression import (
 from sfumato.query.model import (
     REDUCTIONS,
     Aggregate,
-    EachPerson,
     Formula,
     Joined,
     Output,
+    PersonColumn,
+    PersonTable,
     Query,
-    Reduce,
     Verb,
 )
 from support.query_oracle import CELLS
@@ -113,12 +113,12 @@ class Asking:
             return Ref(self.rng.choice(self.numbers))
         deeper = depth - 1
         made: Expr = self.one(
-            lambda: Literally(self.constant()),
+            lambda: LiteralValue(self.constant()),
             lambda: Arithmetic(self.one(lambda: "+", lambda: "-", lambda: "*"),
                                self.number(deeper), self.number(deeper)),
             lambda: self.quotient(deeper),
             lambda: Floor(self.number(deeper)),
-            lambda: Curve("abs", self.number(deeper)),
+            lambda: FunctionCall("abs", self.number(deeper)),
             lambda: self.clamp(deeper),
             lambda: Coalesce(tuple(self.number(deeper) for _ in range(self.rng.randint(1, 3)))),
             lambda: self.case(self.number, deeper),
@@ -128,7 +128,7 @@ class Asking:
 
     def quotient(self, depth: int) -> Expr:
         by = Constant("number", self.rng.choice(("2", "1/2", "-4", "8")))
-        right = Literally(by) if self.is_tame or self.rng.random() < 0.5 else self.number(depth)
+        right = LiteralValue(by) if self.is_tame or self.rng.random() < 0.5 else self.number(depth)
         return Arithmetic("/", self.number(depth), right)
 
     def clamp(self, depth: int) -> Expr:
@@ -148,18 +148,18 @@ class Asking:
             return self.number(0)
         time_of = Ref(self.rng.choice(self.times))
         fields = [f for f in FIELDS if f != "hour" or time_of.column == "seen"]
-        return Part(self.rng.choice(fields), time_of)
+        return DateField(self.rng.choice(fields), time_of)
 
     def period(self) -> Expr:
         time_of = Ref(self.rng.choice(self.times))
         units: list[Unit] = ["year", "quarter", "month", "week", "day"]
-        return Since(self.rng.choice(units + (["hour"] * 3 if time_of.column == "seen" else [])),
-                     time_of)  # fmt: skip
+        hours: list[Unit] = ["hour"] * 3 if time_of.column == "seen" else []
+        return DateTrunc(self.rng.choice(units + hours), time_of)
 
     def text(self, depth: int = 2) -> Expr:
         if depth == 0 or self.rng.random() < 0.4:
             return Ref(self.rng.choice(self.texts))
-        word = Literally(Constant("text", self.rng.choice(("x", "b", "it's", "other"))))
+        word = LiteralValue(Constant("text", self.rng.choice(("x", "b", "it's", "other"))))
         made: Expr = self.one(
             lambda: Coalesce((self.text(depth - 1), word)),
             lambda: Coalesce((self.text(depth - 1), self.text(depth - 1))),
@@ -170,7 +170,7 @@ class Asking:
     def truth(self, depth: int = 1) -> Expr:
         if depth == 0 or self.rng.random() < 0.6:
             return Ref(self.rng.choice(self.truths))
-        no = Literally(Constant.of(self.rng.random() < 0.5))
+        no = LiteralValue(Constant.of(self.rng.random() < 0.5))
         return self.case(lambda d: self.one(lambda: no, lambda: self.truth(d)), 0)
 
     def anything(self, depth: int = 1) -> Expr:
@@ -255,7 +255,7 @@ class Asking:
             return Aggregate(verb, (of,), most=None if self.is_tame else 1000)
         if verb == "sum" and not self.is_tame and self.rng.random() < 0.3:
             grid = Constant("number", "-4"), Constant("number", str(self.rng.choice((0, 1, 6))))
-            return Aggregate(verb, (of,), within=grid)
+            return Aggregate(verb, (of,), person_sum_bounds=grid)
         return Aggregate(verb, (of,))
 
     def bounded_number(self) -> Expr:
@@ -289,12 +289,12 @@ class Asking:
 
     def bin(self) -> Expr:
         """Return a number in bins, most of which begin below zero or between two steps."""
-        by = Literally(
+        by = LiteralValue(
             Constant("number", self.rng.choice(("2", "-2", "3/2" if not self.is_tame else "8")))
         )
         return Floor(Arithmetic("/", self.number(0), by))
 
-    def source(self, called: str = "m") -> EachPerson:
+    def source(self, called: str = "m") -> PersonTable:
         where = None if self.rng.random() < 0.5 else self.condition(1)
         # a person's own mean is rounded down to parts of a step, which SQL does not
         verbs = [verb for verb in REDUCTIONS if verb != "mean" or not self.is_tame]
@@ -302,10 +302,10 @@ class Asking:
         for place in range(self.rng.randint(1, 3)):
             verb = self.rng.choice(verbs)
             of = None if verb == "count" else self.bounded_number()
-            columns.append(Reduce(f"{called}{place}", verb, of))
-        return EachPerson(tuple(columns), where, "who")
+            columns.append(PersonColumn(f"{called}{place}", verb, of))
+        return PersonTable(tuple(columns), where, "who")
 
-    def of_people(self, *sources: EachPerson) -> Asking:
+    def of_people(self, *sources: PersonTable) -> Asking:
         names = [column.name for source in sources for column in source.columns]
         return replace(self, numbers=names, texts=(), times=(), truths=(), listed=names)
 
@@ -336,7 +336,7 @@ def sql_of(expr: Expr, plain: bool) -> str:
     match expr:
         case Ref(column=column):
             return column
-        case Literally(constant=constant):
+        case LiteralValue(constant=constant):
             return _literal(constant)
         case Arithmetic(sign=sign, left=left, right=right):
             return f"({sql_of(left, plain)} {sign} {sql_of(right, plain)})"
@@ -355,12 +355,12 @@ def sql_of(expr: Expr, plain: bool) -> str:
             )
             rest = "" if otherwise is None else f" ELSE {sql_of(otherwise, plain)}"
             return f"CASE{pairs}{rest} END"
-        case Since(unit=unit, of=of):
+        case DateTrunc(unit=unit, of=of):
             return f"date_trunc('{unit}', {sql_of(of, plain)})"
-        case Part(field=name, of=of):
+        case DateField(field=name, of=of):
             spelt = "isodow" if name == "weekday" else name
             return f"extract({spelt} FROM {sql_of(of, plain)})"
-        case Curve(name=name, of=of):
+        case FunctionCall(name=name, of=of):
             return f"{name.upper()}({sql_of(of, plain)})"
         case Total():
             raise AssertionError("not of rows")
@@ -424,9 +424,9 @@ def aggregate_sql(aggregate: Aggregate, plain: bool, who: str = "who") -> str:
     if aggregate.verb == "count":
         return "COUNT(*)"
     word = _word(aggregate)
-    if len(aggregate.of) == 2:
-        return word.format(*(sql_of(of, plain) for of in aggregate.of))
-    (of,) = aggregate.of
+    if len(aggregate.operands) == 2:
+        return word.format(*(sql_of(of, plain) for of in aggregate.operands))
+    (of,) = aggregate.operands
     if isinstance(of, Case) and len(of.whens) == 1 and of.otherwise is None:
         condition, inner = of.whens[0]
         if aggregate.verb != "count_distinct":
@@ -467,13 +467,13 @@ def _from_sql(question: Query, plain: bool) -> tuple[str, str]:
     sources = [(question.source, question.table, question.joins, "")]
     sources += [
         (one.each, one.table, one.joins, "LEFT JOIN" if one.keeps_all else "JOIN")
-        for one in question.beside
+        for one in question.joined_person_tables
     ]
     text = ""
     for place, (source, table, joins, word) in enumerate(sources):
         on = f" ON p{place}.who = p0.who" if place else ""
         text += f" {word} ({_inner_sql(source, table, joins, plain)}) AS p{place}{on}"
-    return text.strip(), "p0.who" if question.beside else "who"
+    return text.strip(), "p0.who" if question.joined_person_tables else "who"
 
 
 def _tables_sql(table: str, joins: Sequence[Joined]) -> tuple[str, str]:
@@ -486,7 +486,7 @@ def _tables_sql(table: str, joins: Sequence[Joined]) -> tuple[str, str]:
     return text, f"{first}.who" if joins else "who"
 
 
-def _inner_sql(source: EachPerson, table: str, joins: Sequence[Joined], plain: bool) -> str:
+def _inner_sql(source: PersonTable, table: str, joins: Sequence[Joined], plain: bool) -> str:
     tables, who = _tables_sql(table, joins)
     columns = [who]
     for column in source.columns:

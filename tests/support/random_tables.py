@@ -12,7 +12,7 @@ from decimal import Decimal
 
 import duckdb
 
-from sfumato.query.model import Joined, JoinedPeople, Query, query_json
+from sfumato.query.model import Joined, JoinedPersonTable, Query, query_json
 from sfumato.vault.card.data_card import Card
 from support.query_oracle import (
     Person,
@@ -207,13 +207,15 @@ class Dealt:
             sources = [replace(source, where=None) for source in sources]
         question = self.asking("t").of_people(*sources).of_rows(is_by_person=True)
         others = tuple(
-            JoinedPeople(source, table, joins, rng.random() < 0.5)
+            JoinedPersonTable(source, table, joins, rng.random() < 0.5)
             for source, (table, joins) in zip(sources[1:], made[1:], strict=True)
         )
         if rng.random() < 0.6:  # else hardly anybody is left in all of them
             question = replace(question, where=None)
         (table, joins), *_ = made
-        question = replace(question, source=sources[0], table=table, joins=joins, beside=others)
+        question = replace(
+            question, source=sources[0], table=table, joins=joins, joined_person_tables=others
+        )
         first, *further = (rows_of(self.rows, table, joins) for table, joins in made)
         return Posed(question, first, tuple(further))
 

@@ -79,12 +79,12 @@ def _tight(rng: random.Random, of: Aggregate | Expr | Formula) -> Aggregate | Ex
         return of
     if of.verb in ("sum", "mean") and rng.random() < 0.4:
         numbers = ("pay", "age", "m0", "m1")
-        return of_another_verb(rng, of.of[0], numbers, ("zip", "grade"))
+        return of_another_verb(rng, of.operands[0], numbers, ("zip", "grade"))
     if of.verb == "count_distinct":
         return replace(of, most=rng.choice((None, 1, 2)))
     if of.verb == "sum" and rng.random() < 0.4:
         low, high = rng.choice((("-4", "2"), ("0", "1"), ("2", "6"), ("-6", "-2")))
-        return replace(of, within=(Constant("number", low), Constant("number", high)))
+        return replace(of, person_sum_bounds=(Constant("number", low), Constant("number", high)))
     return of
 
 

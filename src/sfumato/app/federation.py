@@ -37,7 +37,7 @@ from sfumato.features.federated.tensors.tensor_processes import RoomLimits, Tens
 from sfumato.features.federated.training.trained_model import TrainedModel
 from sfumato.features.federated.training.training_rounds import Course, Step, train
 from sfumato.features.federated.training_release import TrainDoor
-from sfumato.release.release_order import Door
+from sfumato.release.release_order import ReleaseContext
 from sfumato.storage.key_files import make_secret, read_secret, site_secret
 from sfumato.system.randomness import BulkRandomSource, SystemRandomSource
 from sfumato.vault.encryption_at_rest import AtRest
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 
 def site_of(  # noqa: PLR0913, PLR0917  # the parts of a vault
     root: Path,
-    door: Door,
+    door: ReleaseContext,
     catalogue: Catalogue,
     records: Records,
     rooms: RoomLimits | None = None,

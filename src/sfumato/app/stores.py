@@ -47,7 +47,7 @@ def ledger_of(root: Path, settings: Mapping[str, object], rest: AtRest | None) -
     store.mark_with(anchor.advance)
     ledger = Ledger(store, anchor, signer)
     anchor.check_with(ledger.has)
-    if ledger.history() is None:  # freeze a rolled-back ledger now, before its first use
+    if ledger.history_fault() is None:  # freeze a rolled-back ledger now, before its first use
         ledger.keep_sums()
     return ledger
 

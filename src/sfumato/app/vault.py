@@ -73,7 +73,7 @@ from sfumato.features.synthetic.service import Twins
 from sfumato.query.model import query_json
 from sfumato.release.ledger_guard import Ledger
 from sfumato.release.noise_pool import NoisePool
-from sfumato.release.release_order import Door
+from sfumato.release.release_order import ReleaseContext
 from sfumato.sandbox.base_environment import environment
 from sfumato.sandbox.bubblewrap import Bubblewrap
 from sfumato.sandbox.container_runtimes import read_runtime
@@ -520,7 +520,7 @@ def open_house(
     records = records_of(root, url)
     catalogue, users = SqlCatalogue(records, _read_stored_card, root), SqlAccess(records)
     pool, kept = NoisePool(BulkRandomSource()), FileStreams(root / "streams")
-    door = Door(ledger, engine, pool, code_digest())
+    door = ReleaseContext(ledger, engine, pool, code_digest())
     brought = Environments()
     brought.sweep()
     sweep()  # folders of killed processes in the temporary directory

@@ -15,17 +15,17 @@ from sfumato.client.text_tables import table_text
 from sfumato.dp.refusal import Refused
 from sfumato.lab.audit.audit_page import FOUND, HELD, found_row, held_row, page, shape_of
 from sfumato.lab.audit.audit_suite import (
-    AT_THE_DOOR,
-    Found,
-    Held,
-    all_at_the_door,
-    all_bare,
+    END_TO_END,
+    MechanismAudit,
+    SpecimenAudit,
+    audit_all_directly,
+    audit_all_end_to_end,
+    audit_zoo,
     mechanisms,
     specimens,
-    whole_zoo,
 )
 from sfumato.lab.audit.audit_suite import names as all_names
-from sfumato.lab.audit.canaries import Asked as AtTheDoor
+from sfumato.lab.audit.canaries import AuditedQuestion as AtTheDoor
 from sfumato.system.temporary_folders import temporary_folder
 
 
@@ -46,14 +46,14 @@ def run(shell: Shell, asked: Asked) -> bool:
     for engine in asked.engines:  # refuse an unavailable engine now, not after minutes
         with _fresh(shell, engine):
             pass
-    made: list[Held | Found] = []
+    made: list[MechanismAudit | SpecimenAudit] = []
     begun = time.monotonic()
     with working("auditing") as doing:  # the data are synthetic, so the progress may be shown
         for one in _audits(shell, asked):
             made.append(one)
             doing.what = f"auditing, {len(made)} of {_count(asked)} done"
-    held = [one for one in made if isinstance(one, Held)]
-    found = [one for one in made if isinstance(one, Found)]
+    held = [one for one in made if isinstance(one, MechanismAudit)]
+    found = [one for one in made if isinstance(one, SpecimenAudit)]
     if asked.path:
         _write(Path(asked.path), asked, held, found)
     _show(shell, held, found, time.monotonic() - begun)
@@ -62,7 +62,7 @@ def run(shell: Shell, asked: Asked) -> bool:
 
 def show_names(shell: Shell) -> None:
     """Print the names of everything that can be audited; run nothing."""
-    bare, asked = [one.name for one in mechanisms()], [one.name for one in AT_THE_DOOR]
+    bare, asked = [one.name for one in mechanisms()], [one.name for one in END_TO_END]
     zoo = [f"{one.id}  {one.name}" for one in specimens()]
     parts = {"Bare": bare, "Through the door of a fresh vault": asked, "The zoo, by either": zoo}
     lines = [line for title, names in parts.items() for line in (title, *_indented(names), "")]
@@ -74,11 +74,11 @@ def _indented(names: Sequence[str]) -> list[str]:
     return [f"  {name}" for name in names]
 
 
-def _audits(shell: Shell, asked: Asked) -> Iterator[Held | Found]:
+def _audits(shell: Shell, asked: Asked) -> Iterator[MechanismAudit | SpecimenAudit]:
     if not asked.zoo:
         yield from _held(shell, asked)
     if _has_zoo(asked):
-        yield from whole_zoo(asked.seed, asked.names)
+        yield from audit_zoo(asked.seed, asked.names)
 
 
 def _count(asked: Asked) -> int:
@@ -97,11 +97,13 @@ def _questions(asked: Asked) -> list[AtTheDoor]:
     """Return the questions to audit: the named ones, all for a page, else the short ones."""
     wanted = {name.casefold() for name in asked.names}
     if wanted:
-        return [one for one in AT_THE_DOOR if one.name.casefold() in wanted]
-    return [one for one in AT_THE_DOOR if one.is_short or asked.path]
+        return [one for one in END_TO_END if one.name.casefold() in wanted]
+    return [one for one in END_TO_END if one.is_short or asked.path]
 
 
-def _write(path: Path, asked: Asked, held: Sequence[Held], found: Sequence[Found]) -> None:
+def _write(
+    path: Path, asked: Asked, held: Sequence[MechanismAudit], found: Sequence[SpecimenAudit]
+) -> None:
     """Write the page of results; a partial audit keeps the page's other lines."""
     is_part = bool(asked.names) or asked.zoo
     before = path.read_text("utf-8") if is_part and path.exists() else ""
@@ -126,13 +128,13 @@ def _check(asked: Asked) -> None:
             )
 
 
-def _held(shell: Shell, asked: Asked) -> Iterator[Held]:
-    yield from all_bare(asked.seed, asked.names)
+def _held(shell: Shell, asked: Asked) -> Iterator[MechanismAudit]:
+    yield from audit_all_directly(asked.seed, asked.names)
     chosen = _questions(asked)
     for engine in (None, *asked.engines) if chosen else ():
         with _fresh(shell, engine) as (vault, folder):
             where = f"door, {_name_of(engine)}"
-            yield from all_at_the_door(vault, folder, where, seed=asked.seed, questions=chosen)
+            yield from audit_all_end_to_end(vault, folder, where, seed=asked.seed, questions=chosen)
 
 
 def _name_of(engine: str | None) -> str:
@@ -151,11 +153,13 @@ def _fresh(shell: Shell, engine: str | None) -> Iterator[tuple[Any, Path]]:  # A
             yield vault, folder
 
 
-def _is_well(held: Sequence[Held], found: Sequence[Found]) -> bool:
+def _is_well(held: Sequence[MechanismAudit], found: Sequence[SpecimenAudit]) -> bool:
     return all(one.is_well for one in held) and all(one.is_well for one in found)
 
 
-def _show(shell: Shell, held: Sequence[Held], found: Sequence[Found], seconds: float) -> None:
+def _show(
+    shell: Shell, held: Sequence[MechanismAudit], found: Sequence[SpecimenAudit], seconds: float
+) -> None:
     shapes = [shape_of(one.name, one.audited, one.verdict) | {"where": one.where} for one in held]
     shapes += [shape_of(one.specimen.id, one.audited, one.verdict) for one in found]
     lines: list[str] = []
@@ -168,7 +172,7 @@ def _show(shell: Shell, held: Sequence[Held], found: Sequence[Found], seconds: f
     shell.show(shape, "\n".join(lines))
 
 
-def _next(held: Sequence[Held], found: Sequence[Found]) -> str:
+def _next(held: Sequence[MechanismAudit], found: Sequence[SpecimenAudit]) -> str:
     """Return the line that says what to do next."""
     if any(one.audited.is_violated for one in held):
         return "Release nothing by what is ACCUSED, and report it: chance says so once in 10,000."
@@ -179,7 +183,7 @@ def _next(held: Sequence[Held], found: Sequence[Found]) -> str:
     return "Next: sfumato audit --zoo has it catch what is broken on purpose."
 
 
-def _sum_of(held: Sequence[Held], found: Sequence[Found]) -> str:
+def _sum_of(held: Sequence[MechanismAudit], found: Sequence[SpecimenAudit]) -> str:
     parts = []
     if held:
         accused = sum(one.audited.is_violated for one in held)

@@ -23,19 +23,19 @@ from sfumato.query.expression import (
     Coalesce,
     Compare,
     Constant,
-    Curve,
+    DateField,
+    DateTrunc,
     Expr,
     Field,
     Floor,
+    FunctionCall,
     IsNull,
-    Literally,
+    LiteralValue,
     Not,
     Operator,
-    Part,
     Predicate,
     Ref,
     Sign,
-    Since,
     StartsWith,
     Total,
     Unit,
@@ -103,7 +103,7 @@ class Column(Hinted):
         return _reckoned("-", 0, self)
 
     def __abs__(self) -> Column:
-        return Column(Curve("abs", self.expr))
+        return Column(FunctionCall("abs", self.expr))
 
     def __pow__(self, exponent: object) -> Column:
         constant = Constant.of(exponent)
@@ -160,15 +160,15 @@ class Column(Hinted):
 
     def sqrt(self) -> Column:
         """Return the square root of a number of the answer; null for a negative number."""
-        return Column(Curve("sqrt", self.expr))
+        return Column(FunctionCall("sqrt", self.expr))
 
     def ln(self) -> Column:
         """Return the natural logarithm of a number of the answer; null for zero and below."""
-        return Column(Curve("ln", self.expr))
+        return Column(FunctionCall("ln", self.expr))
 
     def exp(self) -> Column:
         """Return e to the power of a number of the answer."""
-        return Column(Curve("exp", self.expr))
+        return Column(FunctionCall("exp", self.expr))
 
     def total(self, *by: str) -> Column:
         """Return the total of a count or sum over the rows of the answer.
@@ -233,7 +233,7 @@ class Column(Hinted):
         Raises:
             Refused: `not-in-language` for another unit.
         """
-        return Column(Since(_unit(unit), self.expr))
+        return Column(DateTrunc(_unit(unit), self.expr))
 
     def part(self, field: str) -> Column:
         """Return a field of a date as a number.
@@ -247,7 +247,7 @@ class Column(Hinted):
         Raises:
             Refused: `not-in-language` for another field.
         """
-        return Column(Part(_field(field), self.expr))
+        return Column(DateField(_field(field), self.expr))
 
     def is_in(self, values: Iterable[object]) -> Condition:
         """Return the condition that the value is one of a list (IN).
@@ -321,7 +321,7 @@ def case(*whens: tuple[Condition | Column, object], otherwise: object = None) ->
 
 def expression(value: object) -> Expr:
     """Convert a column or a plain value to an expression."""
-    return value.expr if isinstance(value, Column) else Literally(value_of(value))
+    return value.expr if isinstance(value, Column) else LiteralValue(value_of(value))
 
 
 def expr_of(of: object) -> Expr:

@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING
 
 from sfumato.client.column_expressions import expr_of
 from sfumato.dp.refusal import Refused
-from sfumato.query.model import REDUCTIONS, Joined, JoinedPeople, Query, Reduce
+from sfumato.query.model import REDUCTIONS, Joined, JoinedPersonTable, PersonColumn, Query
 
 if TYPE_CHECKING:
     from sfumato.client.column_expressions import Column
     from sfumato.client.query_builder import Builder
 
 
-def reduced(name: str, column: str | tuple[str, str | Column]) -> Reduce:
+def reduced(name: str, column: str | tuple[str, str | Column]) -> PersonColumn:
     """Parse a column with one value per person: "count", or (aggregate, column); or refuse."""
     if not isinstance(column, str) and not (isinstance(column, tuple) and len(column) == 2):
         raise Refused(
@@ -24,7 +24,7 @@ def reduced(name: str, column: str | tuple[str, str | Column]) -> Reduce:
     verb, of = (column, None) if isinstance(column, str) else column
     for known in REDUCTIONS:
         if known == verb:
-            return Reduce(name, known, None if of is None else expr_of(of))
+            return PersonColumn(name, known, None if of is None else expr_of(of))
     raise Refused(
         "not-in-language",
         f"{verb!r} is not answered for each person.",
@@ -32,7 +32,7 @@ def reduced(name: str, column: str | tuple[str, str | Column]) -> Reduce:
     )
 
 
-def joined_people(begun: Builder, other: Builder, *, keep_all: bool) -> JoinedPeople:
+def joined_people(begun: Builder, other: Builder, *, keep_all: bool) -> JoinedPersonTable:
     """Return the join of another table with one row per person, or refuse."""
     if begun.source is None or other.source is None:
         raise Refused(
@@ -53,7 +53,7 @@ def joined_people(begun: Builder, other: Builder, *, keep_all: bool) -> JoinedPe
             "What stands beside is a table with one row for each person, and nothing more yet.",
             "Narrow, group and ask after join_people(...).",
         )
-    return JoinedPeople(other.source, other.table, other.joins, keep_all)
+    return JoinedPersonTable(other.source, other.table, other.joins, keep_all)
 
 
 def looked_up(begun: Builder, public: Joined) -> Joined:

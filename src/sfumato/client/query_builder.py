@@ -30,12 +30,12 @@ from sfumato.query.expression import (
 )
 from sfumato.query.model import (
     Aggregate,
-    EachPerson,
     Formula,
     Joined,
-    JoinedPeople,
+    JoinedPersonTable,
     Order,
     Output,
+    PersonTable,
     Query,
     Verb,
 )
@@ -155,7 +155,7 @@ class Steps(CompoundSteps):
         if where is None:
             return self._with(name or "people", Aggregate("count_people"))
         once = Constant.of(0), Constant.of(1)
-        of = Aggregate("sum", (one_where(condition(where)),), within=once)
+        of = Aggregate("sum", (one_where(condition(where)),), person_sum_bounds=once)
         return self._with(name or "people", of)
 
     def running_count(self, *, name: str | None = None) -> Builder:
@@ -198,7 +198,9 @@ class Steps(CompoundSteps):
             The question, with this column added.
         """
         ends = None if within is None else ends_of(within)
-        return self._with(name or f"sum_{_name(of)}", Aggregate("sum", (expr_of(of),), within=ends))
+        return self._with(
+            name or f"sum_{_name(of)}", Aggregate("sum", (expr_of(of),), person_sum_bounds=ends)
+        )
 
     def mean(self, of: Of, *, name: str | None = None) -> Builder:
         """Average a column (AVG).
@@ -505,14 +507,14 @@ class Builder(Steps):
     keys: tuple[tuple[str, Expr], ...] = ()
     groups: int | None = None
     rows: int | None = None
-    source: EachPerson | None = None
+    source: PersonTable | None = None
     kept: tuple[Predicate, ...] = ()
     order: tuple[Order, ...] = ()
     most: int | None = None
     shown: tuple[str, ...] | None = None
     table: str = ""
     joins: tuple[Joined, ...] = ()
-    beside: tuple[JoinedPeople, ...] = ()
+    beside: tuple[JoinedPersonTable, ...] = ()
     lookups: tuple[Joined, ...] = ()
 
     def __repr__(self) -> str:
@@ -540,7 +542,7 @@ class Builder(Steps):
             limit=self.most,
             table=self.table,
             joins=self.joins,
-            beside=self.beside,
+            joined_person_tables=self.beside,
             lookups=self.lookups,
         )
 

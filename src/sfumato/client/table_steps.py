@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, ClassVar
 from sfumato.client.conditions import Equal, equal_pairs, joined
 from sfumato.client.pandas_hints import QUESTION_HINTS, Hinted
 from sfumato.client.person_rows import joined_people, looked_up, reduced
-from sfumato.query.model import EachPerson, Joined
+from sfumato.query.model import Joined, PersonTable
 
 if TYPE_CHECKING:
     from sfumato.client.column_expressions import Column
@@ -75,7 +75,7 @@ class OfTables(Hinted):
         """
         begun = self.begun()
         made = tuple(reduced(name, column) for name, column in columns.items())
-        source = EachPerson(made, joined(begun.conditions))
+        source = PersonTable(made, joined(begun.conditions))
         return replace(begun, conditions=(), source=source)
 
     def join_people(self, other: OfTables, *, keep_all: bool = False) -> Builder:

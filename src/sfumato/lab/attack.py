@@ -14,8 +14,8 @@ from sfumato.lab.attack_report import Report
 
 Texts = Mapping[str, str]
 EPSILONS: Final = "0.1,1,10"
-LEAST: Final = 0.01  # smallest epsilon; below it, noise is wider than the lab allows for
-MOST: Final = 100
+MIN_EPSILON: Final = 0.01  # smallest epsilon; below it, noise is wider than the lab allows for
+MAX_EPSILON: Final = 100
 EPSILONS_OPTION: Final = {"epsilons": f"the promises it is tried against, like {EPSILONS}"}
 
 
@@ -62,10 +62,12 @@ class Setting:
             found = tuple(float(one) for one in typed.split(","))
         except ValueError:
             found = ()
-        if found and all(LEAST <= one <= MOST for one in found):
+        if found and all(MIN_EPSILON <= one <= MAX_EPSILON for one in found):
             return tuple(dict.fromkeys(found))
         raise Refused(
-            "bad-request", f"epsilons are numbers from {LEAST} to {MOST}.", f"Write {EPSILONS}."
+            "bad-request",
+            f"epsilons are numbers from {MIN_EPSILON} to {MAX_EPSILON}.",
+            f"Write {EPSILONS}.",
         )
 
 

@@ -28,7 +28,7 @@ from sfumato.lab.sample_data import medical_rows
 from sfumato.lab.utility_curves import repeated_trials, utility_curve
 
 EPSILONS: Final = (0.1, 0.2, 0.3, 0.5, 0.7, 1.0, 1.5, 2.0, 3.0, 5.0, 7.0, 10.0, 20.0, 30.0)
-MOST_SEEDS: Final = 1000
+MAX_SEEDS: Final = 1000
 Chosen = Mapping[str, float]
 
 
@@ -63,8 +63,8 @@ class Exhibit:
 
     def shown(self, places: Mapping[str, int], seed: int = 0) -> Plot:
         """Draw the exhibit for these slider indices; another seed draws other noise."""
-        if not 0 <= seed < MOST_SEEDS:
-            raise Refused("bad-request", "No such seed.", f"Take one below {MOST_SEEDS:,}.")
+        if not 0 <= seed < MAX_SEEDS:
+            raise Refused("bad-request", "No such seed.", f"Take one below {MAX_SEEDS:,}.")
         return _shown(self.name, tuple(places[one.name] for one in self.sliders), seed)
 
 

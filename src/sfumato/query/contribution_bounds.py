@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from sfumato.dp.json_values import Json
-from sfumato.query.expression import Case, Constant, Literally
+from sfumato.query.expression import Case, Constant, LiteralValue
 from sfumato.query.model import Aggregate
 from sfumato.query.plan import Plan
 from sfumato.query.price import Priced
@@ -112,9 +112,11 @@ def _is_of_people(aggregate: Aggregate) -> bool:
     Such a count is a sum of ones, clamped to 1 per person (resolve.py).
     """
     ends = (Constant.of(0), Constant.of(1))
-    match aggregate.of:
-        case (Case(whens=((_, Literally(one)),), otherwise=None),):
-            return aggregate.verb == "sum" and aggregate.within == ends and one == ends[1]
+    match aggregate.operands:
+        case (Case(whens=((_, LiteralValue(one)),), otherwise=None),):
+            return (
+                aggregate.verb == "sum" and aggregate.person_sum_bounds == ends and one == ends[1]
+            )
         case _:
             return False
 

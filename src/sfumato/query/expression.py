@@ -30,8 +30,8 @@ Unit = Literal["year", "quarter", "month", "week", "day", "hour"]
 UNITS: Final[tuple[Unit, ...]] = ("year", "quarter", "month", "week", "day", "hour")
 Field = Literal["year", "quarter", "month", "day", "weekday", "hour"]
 FIELDS: Final[tuple[Field, ...]] = ("year", "quarter", "month", "day", "weekday", "hour")
-CurveName = Literal["abs", "sqrt", "ln", "exp"]
-CURVES: Final[tuple[CurveName, ...]] = ("abs", "sqrt", "ln", "exp")
+FunctionName = Literal["abs", "sqrt", "ln", "exp"]
+CURVES: Final[tuple[FunctionName, ...]] = ("abs", "sqrt", "ln", "exp")
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ class Ref:
 
 
 @dataclass(frozen=True)
-class Literally:
+class LiteralValue:
     """A constant as an expression, the same for every row."""
 
     constant: Constant
@@ -126,7 +126,7 @@ class Case:
 
 
 @dataclass(frozen=True)
-class Since:
+class DateTrunc:
     """The period of a date or timestamp, as a number counted from 1970 (date_trunc)."""
 
     unit: Unit
@@ -134,7 +134,7 @@ class Since:
 
 
 @dataclass(frozen=True)
-class Part:
+class DateField:
     """A field of a date or timestamp (EXTRACT); weekday 1 is Monday."""
 
     field: Field
@@ -142,10 +142,10 @@ class Part:
 
 
 @dataclass(frozen=True)
-class Curve:
+class FunctionCall:
     """A function of one number; NULL where it is undefined. On rows, only `abs` is allowed."""
 
-    name: CurveName
+    name: FunctionName
     of: Expr
 
 
@@ -162,10 +162,22 @@ class Total:
     @property
     def called(self) -> str:
         """Return the total's name in an answer row; it is unprintable, so no output has it."""
-        return "\n" + spelled([*sorted(columns_of(self.of)), *self.by])
+        return "\n" + canonical_json([*sorted(columns_of(self.of)), *self.by])
 
 
-Expr = Ref | Literally | Arithmetic | Floor | Clamp | Coalesce | Case | Since | Part | Curve | Total
+Expr = (
+    Ref
+    | LiteralValue
+    | Arithmetic
+    | Floor
+    | Clamp
+    | Coalesce
+    | Case
+    | DateTrunc
+    | DateField
+    | FunctionCall
+    | Total
+)
 
 
 # --- conditions -------------------------------------------------------------------------------
@@ -225,13 +237,13 @@ class AnyOf:
 
 
 Predicate = Compare | Among | StartsWith | IsNull | Not | All | AnyOf
-MOST_POWER: Final = 8  # the largest power that is computed by multiplication
+MAX_POWER: Final = 8  # the largest power that is computed by multiplication
 
 
 def parts_of(value: Expr | Predicate) -> tuple[Expr | Predicate, ...]:
     """Return the direct operands of an expression or condition."""
     match value:
-        case Ref() | Literally():
+        case Ref() | LiteralValue():
             return ()
         case Arithmetic(left=left, right=right):
             return (left, right)
@@ -263,20 +275,20 @@ def columns_of(value: Expr | Predicate) -> frozenset[str]:
 def truth_of(condition: Predicate) -> Expr:
     """Return the truth value of a condition as an expression: true, false or NULL."""
     sides = [(condition, Constant.of(True)), (Not(condition), Constant.of(False))]
-    return Case(tuple((when, Literally(constant)) for when, constant in sides), None)
+    return Case(tuple((when, LiteralValue(constant)) for when, constant in sides), None)
 
 
 def one_where(condition: Predicate) -> Expr:
     """Return an expression that is 1 where the condition holds, and NULL elsewhere."""
-    return Case(((condition, Literally(Constant.of(1))),), None)
+    return Case(((condition, LiteralValue(Constant.of(1))),), None)
 
 
 def rounded(of: Expr, digits: int) -> Expr:
     """Round a number to `digits` decimals, or to tens or hundreds if negative; halves go up."""
-    half = Literally(Constant.of(Fraction(1, 2)))
+    half = LiteralValue(Constant.of(Fraction(1, 2)))
     if digits == 0:
         return Floor(Arithmetic("+", of, half))
-    fine = Literally(Constant.of(Fraction(10) ** digits))
+    fine = LiteralValue(Constant.of(Fraction(10) ** digits))
     whole = Floor(Arithmetic("+", Arithmetic("*", of, fine), half))
     return Arithmetic("/", whole, fine)
 
@@ -288,16 +300,18 @@ def power(of: Expr, exponent: Fraction) -> Expr:
     multiply absolute values.
     """
     if exponent < 0:
-        return Arithmetic("/", Literally(Constant.of(1)), power(of, -exponent))
+        return Arithmetic("/", LiteralValue(Constant.of(1)), power(of, -exponent))
     if exponent.denominator != 1:
         if exponent == Fraction(1, 2):
-            return Curve("sqrt", of)
-        return Curve("exp", Arithmetic("*", Literally(Constant.of(exponent)), Curve("ln", of)))
-    if exponent > MOST_POWER:
-        raise malformed(f"A power above {MOST_POWER}")
+            return FunctionCall("sqrt", of)
+        return FunctionCall(
+            "exp", Arithmetic("*", LiteralValue(Constant.of(exponent)), FunctionCall("ln", of))
+        )
+    if exponent > MAX_POWER:
+        raise malformed(f"A power above {MAX_POWER}")
     if exponent == 0:  # it is one, except for NULL
         raise malformed("A power of zero")
-    size: Expr = Curve("abs", of)
+    size: Expr = FunctionCall("abs", of)
     made: Expr = of if exponent % 2 else size
     for _ in range(int(exponent) - 1):
         made = Arithmetic("*", made, size)
@@ -316,9 +330,9 @@ def renamed(value: Expr, names: Mapping[str, str]) -> Expr:
         case Case(whens=whens, otherwise=otherwise):
             pairs = tuple((_renamed(when, names), renamed(then, names)) for when, then in whens)
             return Case(pairs, None if otherwise is None else renamed(otherwise, names))
-        case Literally():
+        case LiteralValue():
             return value
-        case Floor() | Clamp() | Since() | Part() | Curve():
+        case Floor() | Clamp() | DateTrunc() | DateField() | FunctionCall():
             return replace(value, of=renamed(value.of, names))
         case Total(of=of, by=by):
             return Total(renamed(of, names), tuple(names.get(n.casefold(), n) for n in by))
@@ -334,7 +348,7 @@ def _renamed(value: Predicate, names: Mapping[str, str]) -> Predicate:
             return replace(value, of=renamed(value.of, names))
 
 
-def spelled(value: object) -> str:
+def canonical_json(value: object) -> str:
     """Return the canonical JSON text of a value, which is hashed and stored."""
     return _SPELLING.encode(value)
 

@@ -22,16 +22,16 @@ from sfumato.query.expression import (
     Coalesce,
     Compare,
     Constant,
-    Curve,
+    DateField,
+    DateTrunc,
     Expr,
     Floor,
+    FunctionCall,
     IsNull,
-    Literally,
+    LiteralValue,
     Not,
-    Part,
     Predicate,
     Ref,
-    Since,
     StartsWith,
     Total,
     malformed,
@@ -47,7 +47,7 @@ def expression_json(expr: Expr) -> Json:
     match expr:
         case Ref(column=column):
             return {"is": "column", "name": column}
-        case Literally(constant=constant):
+        case LiteralValue(constant=constant):
             return {"is": "constant", "value": constant_json(constant)}
         case Arithmetic(sign=sign, left=left, right=right):
             of = [expression_json(left), expression_json(right)]
@@ -69,11 +69,11 @@ def expression_json(expr: Expr) -> Json:
                 "of": [[predicate_json(p), expression_json(e)] for p, e in whens],
                 "else": None if otherwise is None else expression_json(otherwise),
             }
-        case Since(unit=unit, of=of_since):
+        case DateTrunc(unit=unit, of=of_since):
             return {"is": "since", "unit": unit, "of": expression_json(of_since)}
-        case Part(field=field, of=of_part):
+        case DateField(field=field, of=of_part):
             return {"is": "part", "field": field, "of": expression_json(of_part)}
-        case Curve(name=name, of=of_curve):
+        case FunctionCall(name=name, of=of_curve):
             return {"is": "curve", "name": name, "of": expression_json(of_curve)}
         case Total(of=of_total, by=by):
             return {"is": "total", "of": expression_json(of_total), "by": list(by)}
@@ -183,7 +183,7 @@ def _column(body: _Body, _depth: int) -> Expr:
 
 def _literally(body: _Body, _depth: int) -> Expr:
     read_object(body, {"is", "value"})
-    return Literally(read_constant_json(body.get("value")))
+    return LiteralValue(read_constant_json(body.get("value")))
 
 
 def _arithmetic(body: _Body, depth: int) -> Expr:
@@ -231,7 +231,7 @@ def _since(body: _Body, depth: int) -> Expr:
     read_object(body, {"is", "unit", "of"})
     for unit in UNITS:
         if body.get("unit") == unit:
-            return Since(unit, read_expression(body.get("of"), depth))
+            return DateTrunc(unit, read_expression(body.get("of"), depth))
     raise malformed("a unit of time")
 
 
@@ -239,7 +239,7 @@ def _part(body: _Body, depth: int) -> Expr:
     read_object(body, {"is", "field", "of"})
     for field in FIELDS:
         if body.get("field") == field:
-            return Part(field, read_expression(body.get("of"), depth))
+            return DateField(field, read_expression(body.get("of"), depth))
     raise malformed("a field of time")
 
 
@@ -247,7 +247,7 @@ def _curve(body: _Body, depth: int) -> Expr:
     read_object(body, {"is", "name", "of"})
     for name in CURVES:
         if body.get("name") == name:
-            return Curve(name, read_expression(body.get("of"), depth))
+            return FunctionCall(name, read_expression(body.get("of"), depth))
     raise malformed("a function")
 
 

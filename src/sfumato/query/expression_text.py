@@ -12,16 +12,16 @@ from sfumato.query.expression import (
     Coalesce,
     Compare,
     Constant,
-    Curve,
+    DateField,
+    DateTrunc,
     Expr,
     Floor,
+    FunctionCall,
     IsNull,
-    Literally,
+    LiteralValue,
     Not,
-    Part,
     Predicate,
     Ref,
-    Since,
     StartsWith,
     Total,
 )
@@ -33,7 +33,7 @@ def expression_text(expr: Expr) -> str:
     match expr:
         case Ref(column=column):
             return column
-        case Literally(constant=constant):
+        case LiteralValue(constant=constant):
             return constant_text(constant)
         case Arithmetic(sign=sign, left=left, right=right):
             return f"({expression_text(left)} {sign} {expression_text(right)})"
@@ -47,11 +47,11 @@ def expression_text(expr: Expr) -> str:
             pairs = [f"{expression_text(e)} if {condition_text(p)}" for p, e in whens]
             rest = "" if otherwise is None else f", else {expression_text(otherwise)}"
             return f"({', '.join(pairs)}{rest})"
-        case Since(unit=unit, of=of):
+        case DateTrunc(unit=unit, of=of):
             return f"the {unit} of {expression_text(of)}"
-        case Part(field=field, of=of):
+        case DateField(field=field, of=of):
             return f"the {field} number of {expression_text(of)}"
-        case Curve(name=name, of=of):
+        case FunctionCall(name=name, of=of):
             return f"{name}({expression_text(of)})"
         case Total(of=of, by=by):
             within = f" with the same {', '.join(by)}" if by else ""

@@ -12,7 +12,7 @@ from typing import Final
 from sfumato.query.expression import Arithmetic, Constant, Expr, Ref, Unit
 from sfumato.query.measure import Key
 from sfumato.query.time_periods import first_of_period
-from sfumato.query.typed_expression import Typed, number, whole
+from sfumato.query.typed_expression import ExpressionType, number, whole
 from sfumato.vault.card.card_json import key_value
 from sfumato.vault.card.columns import ColumnType
 
@@ -74,7 +74,7 @@ class PlanKey:
         return Constant("text", str(value)[:10] if self.kind == "date" else str(value))
 
 
-def plan_key(of: Expr, side: Typed) -> PlanKey:
+def plan_key(of: Expr, side: ExpressionType) -> PlanKey:
     """Return the key of a GROUP BY expression: public if its values are public and can be listed.
 
     A plain column is public only if the owner declared its keys. A computed expression (bins, CASE,
@@ -91,16 +91,16 @@ def plan_key(of: Expr, side: Typed) -> PlanKey:
     return _made(of, side, Key(side.physical, None), None)
 
 
-def _is_stored(side: Typed) -> bool:
+def _is_stored(side: ExpressionType) -> bool:
     """Check whether this is a column of the card, not one of a per-person table."""
     return isinstance(side.physical, Ref) and side.physical.column.startswith("v")
 
 
-def _made(of: Expr, side: Typed, key: Key, keys: tuple[Constant, ...] | None) -> PlanKey:
+def _made(of: Expr, side: ExpressionType, key: Key, keys: tuple[Constant, ...] | None) -> PlanKey:
     return PlanKey(of, key, keys, side.kind, side.step, side.origin, side.unit)
 
 
-def _listed(side: Typed) -> tuple[Constant, ...]:
+def _listed(side: ExpressionType) -> tuple[Constant, ...]:
     places = range(side.lower, side.upper + 1)
     if side.unit is not None:
         return tuple(Constant("text", first_of_period(side.unit, place)) for place in places)

@@ -19,7 +19,7 @@ from sfumato.query.lru_cache import LruCacheByCard
 from sfumato.query.measure import Join
 from sfumato.query.model import Joined, Query
 from sfumato.query.public_lookup_tables import LookUp, bare_names, check_lengths, look_ups
-from sfumato.query.typed_expression import Typed
+from sfumato.query.typed_expression import ExpressionType
 from sfumato.vault.card.columns import Column
 from sfumato.vault.card.data_card import Card, Limits, Table
 
@@ -75,7 +75,7 @@ class View:
         return self.table, *(join.table for join in self.joins)
 
     @cached_property
-    def types(self) -> dict[str, Typed]:
+    def types(self) -> dict[str, ExpressionType]:
         """Return the cache of column types by name."""
         return {}
 
@@ -106,19 +106,21 @@ _VIEWS: Final[LruCacheByCard[Viewed]] = LruCacheByCard(16 * 1024 * 1024)
 
 def joined_view(card: Card, question: Query) -> tuple[View, Query]:
     """Return the view that a query reads, and the query with canonical table names."""
-    if max(len(question.beside), len(question.lookups)) > MAX_JOINS:
+    if max(len(question.joined_person_tables), len(question.lookups)) > MAX_JOINS:
         raise _too_many()
     view, table, joins = _view(card, question.table, question.joins)
-    if not (question.beside or question.lookups):
+    if not (question.joined_person_tables or question.lookups):
         return view, replace(question, table=table, joins=joins)
-    beside = [(one, *_view(card, one.table, one.joins)) for one in question.beside]
+    beside = [(one, *_view(card, one.table, one.joins)) for one in question.joined_person_tables]
     lookups = look_ups(card, question, partial(_place, card, _places(card)))
     view = replace(view, beside=tuple(its for _, its, _, _ in beside), lookups=lookups)
     of_people = [card.every_table[i] for its in (view, *view.beside) for i in its.places]
     check_lengths(lookups, {table.limits.text_length for table in of_people})
     others = tuple(replace(one, table=name, joins=made) for one, _, name, made in beside)
     looked_up = tuple(one.joined for one in lookups)
-    return view, replace(question, table=table, joins=joins, beside=others, lookups=looked_up)
+    return view, replace(
+        question, table=table, joins=joins, joined_person_tables=others, lookups=looked_up
+    )
 
 
 def _view(card: Card, name: str, joins: tuple[Joined, ...]) -> Viewed:
@@ -161,11 +163,13 @@ def check_table_names(view: View, question: Query) -> None:
     """Refuse GROUP BY a computed alias that is also a column: SQL would group by the column."""
     columns = {name.partition(".")[2] or name for name in view.names} | view.people
     if question.source is not None:
-        each = [question.source, *(one.each for one in question.beside)]
+        each = [question.source, *(one.each for one in question.joined_person_tables)]
         names = {column.name.casefold() for source in each for column in source.columns}
-        columns = names | {name.rpartition(".")[2] for name in names if question.beside}
+        columns = names | {
+            name.rpartition(".")[2] for name in names if question.joined_person_tables
+        }
         columns |= bare_names(view.lookups)
-    twice = sorted(question.called & columns)
+    twice = sorted(question.grouped_aliases & columns)
     if twice:
         raise Refused(
             "not-in-language",

@@ -26,7 +26,7 @@ class Tally:
     `rows` and `people` are counts. `values` counts the rows in which `value` is not NULL. `sum`
     adds up scale*value + offset over those rows; `clamp` clamps each person's sum per cell.
     `histogram` counts rows by their code in `value`, from 0 to size-1, and ignores other codes.
-    `distinct` counts different values, at most `most` per person and cell.
+    `distinct` counts different values, at most `max_distinct` per person and cell.
     """
 
     kind: TallyKind
@@ -35,7 +35,7 @@ class Tally:
     offset: int = 0
     clamp: tuple[int, int] | None = None
     size: int = 0
-    most: int = 0
+    max_distinct: int = 0
 
 
 @dataclass(frozen=True)
@@ -50,11 +50,11 @@ class Key:
 
 
 @dataclass(frozen=True)
-class PerPerson:
+class PhysicalPersonTable:
     """A per-person table: one row per person with a matching row; its columns are u0, u1, ..."""
 
     where: Predicate | None
-    columns: tuple[Reduced, ...]
+    columns: tuple[PhysicalPersonColumn, ...]
     max_rows: int
 
     @property
@@ -64,7 +64,7 @@ class PerPerson:
 
 
 @dataclass(frozen=True)
-class Reduced:
+class PhysicalPersonColumn:
     """A column of a per-person table: a count, sum, minimum or maximum of the person's rows."""
 
     kind: Literal["rows", "values", "sum", "min", "max"]
@@ -91,14 +91,14 @@ class Join:
 
 
 @dataclass(frozen=True)
-class JoinPeople:
+class PhysicalPersonJoin:
     """A further per-person table, joined by the person to the measure's source.
 
     The numbers of its columns continue those of the tables before it. People without a row in it
     are dropped, unless `keeps_all`.
     """
 
-    source: PerPerson
+    source: PhysicalPersonTable
     table: int
     joins: tuple[Join, ...] = ()
     keeps_all: bool = False
@@ -114,12 +114,14 @@ class Measure:
     by_person: bool
     max_groups: int
     max_rows: int
-    source: PerPerson | None = None
+    source: PhysicalPersonTable | None = None
     table: int = 0  # index of the card's table that rows come from
     joins: tuple[Join, ...] = ()
-    most_rows: int = 0  # of these tables, by the card; resource limits follow from it
-    wanted: tuple[tuple[Constant, ...], ...] | None = None  # only these private keys
-    beside: tuple[JoinPeople, ...] = ()  # further per-person tables; only with a source
+    max_table_rows: int = 0  # of these tables, by the card; resource limits follow from it
+    selected_keys: tuple[tuple[Constant, ...], ...] | None = None  # only these private keys
+    joined_person_tables: tuple[
+        PhysicalPersonJoin, ...
+    ] = ()  # further per-person tables; only with a source
     lookups: tuple[Join, ...] = ()  # public tables joined to it; columns numbered after the last u
 
     @property
@@ -136,19 +138,19 @@ class Measure:
         return count
 
     @property
-    def counted(self) -> Measure:
+    def without_histograms(self) -> Measure:
         """Return all but the histograms: the counts for partition selection, and the sums."""
         kept = tuple(tally for tally in self.tallies if tally.kind != "histogram")
         return replace(self, tallies=kept)
 
-    def listed(self, keys: tuple[tuple[Constant, ...], ...]) -> Measure:
+    def histograms_of(self, keys: tuple[tuple[Constant, ...], ...]) -> Measure:
         """Return only the histograms, for these private keys as cells in that order.
 
         The groups of a person are bounded among all of theirs first. Otherwise a person could count
         in more of these groups because their other groups are not wanted (soundness rule 16).
         """
         kept = tuple(tally for tally in self.tallies if tally.kind == "histogram")
-        return replace(self, tallies=kept, wanted=keys)
+        return replace(self, tallies=kept, selected_keys=keys)
 
 
 @dataclass(frozen=True)

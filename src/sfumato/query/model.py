@@ -13,7 +13,15 @@ from typing import Final, Literal
 
 from sfumato.dp.json_values import Json
 from sfumato.dp.refusal import Refused
-from sfumato.query.expression import Constant, Expr, Predicate, Ref, malformed, plain_text, spelled
+from sfumato.query.expression import (
+    Constant,
+    Expr,
+    Predicate,
+    Ref,
+    canonical_json,
+    malformed,
+    plain_text,
+)
 from sfumato.query.expression_json import (
     constant_json,
     expression_json,
@@ -49,16 +57,16 @@ class Aggregate:
     """An aggregate function (`verb`) over expressions; a count of rows or of people has none.
 
     `at` is the p of a quantile. `most` depends on the verb: the distinct values counted per person,
-    the length of a top list, or the count that `first_above` looks for. `within` clamps each
-    person's sum per cell. A running count runs along the period in `of`. If `of` is empty, it runs
-    along the last period of GROUP BY.
+    the length of a top list, or the count that `first_above` looks for. `person_sum_bounds`
+    clamps each person's sum per cell. A running count runs along the period in `operands`. Without
+    operands, it runs along the last period of GROUP BY.
     """
 
     verb: Verb
-    of: tuple[Expr, ...] = ()
+    operands: tuple[Expr, ...] = ()
     at: Fraction | None = None
     most: int | None = None
-    within: tuple[Constant, Constant] | None = None
+    person_sum_bounds: tuple[Constant, Constant] | None = None
 
 
 @dataclass(frozen=True)
@@ -86,7 +94,7 @@ class Order:
 
 
 @dataclass(frozen=True)
-class Reduce:
+class PersonColumn:
     """A column of a per-person table: one named aggregate of that person's rows."""
 
     name: str
@@ -95,10 +103,10 @@ class Reduce:
 
 
 @dataclass(frozen=True)
-class EachPerson:
+class PersonTable:
     """A per-person table: one row for each person who has a row that meets `where`."""
 
-    columns: tuple[Reduce, ...]
+    columns: tuple[PersonColumn, ...]
     where: Predicate | None = None
     by: str = ""  # the column that identifies the person (the card's unit)
 
@@ -123,14 +131,14 @@ class Joined:
 
 
 @dataclass(frozen=True)
-class JoinedPeople:
+class JoinedPersonTable:
     """A further per-person table, joined to the first one by the person.
 
     It is made of its own table and of the tables joined to that one. With `keeps_all` (LEFT JOIN),
     people without a row in it stay, and its columns are NULL for them.
     """
 
-    each: EachPerson
+    each: PersonTable
     table: str = ""
     joins: tuple[Joined, ...] = ()
     keeps_all: bool = False
@@ -146,16 +154,20 @@ class Query:
     group_by: tuple[Expr, ...] = ()
     max_groups: int | None = None
     max_rows: int | None = None
-    source: EachPerson | None = None
+    source: PersonTable | None = None
     having: Predicate | None = None  # over released outputs, by name
     order: tuple[Order, ...] = ()
     limit: int | None = None
     table: str = ""  # a table of the data set; empty means the one with its name
     joins: tuple[Joined, ...] = ()
-    beside: tuple[JoinedPeople, ...] = ()  # further per-person tables; only with `source`
+    joined_person_tables: tuple[
+        JoinedPersonTable, ...
+    ] = ()  # further per-person tables; only with `source`
     lookups: tuple[Joined, ...] = ()  # public tables joined to the per-person tables
-    called: frozenset[str] = frozenset()  # aliases of computed columns that GROUP BY uses
-    bare: frozenset[str] = frozenset()  # per-person columns that the text leaves unqualified
+    grouped_aliases: frozenset[str] = frozenset()  # aliases of computed columns that GROUP BY uses
+    unqualified_columns: frozenset[str] = (
+        frozenset()
+    )  # per-person columns that the text leaves unqualified
     places: Places | None = field(default=None, compare=False, repr=False)  # in the SQL text
 
     @cached_property
@@ -167,7 +179,7 @@ class Query:
 
 def aggregate_text(aggregate: Aggregate) -> str:
     """Return the canonical text of an aggregate, which is its key in stored answers."""
-    return spelled(aggregate_json(aggregate))
+    return canonical_json(aggregate_json(aggregate))
 
 
 # --- as JSON, and back ------------------------------------------------------------------------
@@ -175,13 +187,13 @@ def aggregate_text(aggregate: Aggregate) -> str:
 
 def aggregate_json(aggregate: Aggregate) -> Json:
     """Return the aggregate as plain JSON, without fields that are None."""
-    made: Json = {"verb": aggregate.verb, "of": [expression_json(e) for e in aggregate.of]}
+    made: Json = {"verb": aggregate.verb, "of": [expression_json(e) for e in aggregate.operands]}
     if aggregate.at is not None:
         made["at"] = str(aggregate.at)
     if aggregate.most is not None:
         made["most"] = aggregate.most
-    if aggregate.within is not None:
-        made["within"] = [constant_json(c) for c in aggregate.within]
+    if aggregate.person_sum_bounds is not None:
+        made["within"] = [constant_json(c) for c in aggregate.person_sum_bounds]
     return made
 
 
@@ -201,14 +213,16 @@ def query_json(question: Query) -> Json:
         "table": question.table,
         "joins": joins_json(question.joins),
     }
-    if question.beside:  # omitted if empty, so that digests of older queries stay the same
-        made["beside"] = [beside_json(one) for one in question.beside]
+    if (
+        question.joined_person_tables
+    ):  # omitted if empty, so that digests of older queries stay the same
+        made["beside"] = [joined_person_table_json(one) for one in question.joined_person_tables]
     if question.lookups:
         made["lookups"] = joins_json(question.lookups)
     return made
 
 
-def beside_json(one: JoinedPeople) -> Json:
+def joined_person_table_json(one: JoinedPersonTable) -> Json:
     """Return the further per-person table as plain JSON."""
     return {
         "source": source_json(one.each),
@@ -230,7 +244,7 @@ def _join_json(joined: Joined) -> Json:
     return made
 
 
-def source_json(source: EachPerson) -> Json:
+def source_json(source: PersonTable) -> Json:
     """Return the per-person table as plain JSON."""
     columns = [
         {
@@ -277,19 +291,21 @@ def read_query(shape: object) -> Query:
         limit=_read_bound(body.get("limit")),
         table=plain_text(body.get("table", "")),
         joins=tuple(_read_join(join) for join in read_items(body.get("joins", []))),
-        beside=tuple(_read_beside(one) for one in read_items(body.get("beside", []))),
+        joined_person_tables=tuple(
+            _read_joined_person_table(one) for one in read_items(body.get("beside", []))
+        ),
         lookups=tuple(_read_join(join) for join in read_items(body.get("lookups", []))),
     )
 
 
-def _read_beside(shape: object) -> JoinedPeople:
+def _read_joined_person_table(shape: object) -> JoinedPersonTable:
     body = read_object(shape, {"source", "table", "joins", "keeps_all"})
     keeps_all = body.get("keeps_all", False)
     if not isinstance(keeps_all, bool):
         raise malformed("a further table of people")
     joins = tuple(_read_join(join) for join in read_items(body.get("joins", [])))
     source = _read_source(body.get("source"))
-    return JoinedPeople(source, plain_text(body.get("table", "")), joins, keeps_all)
+    return JoinedPersonTable(source, plain_text(body.get("table", "")), joins, keeps_all)
 
 
 def _read_join(shape: object) -> Joined:
@@ -341,7 +357,7 @@ def _read_aggregate(body: Mapping[str, object]) -> Aggregate:
                 tuple(_read_key(e) for e in read_items(body.get("of", []))),
                 at=_read_share(body.get("at")),
                 most=_read_bound(body.get("most")),
-                within=(ends[0], ends[1]) if ends else None,
+                person_sum_bounds=(ends[0], ends[1]) if ends else None,
             )
     raise malformed("an aggregate")
 
@@ -362,18 +378,20 @@ def _read_order(shape: object) -> Order:
     return Order(plain_text(pair[0]), pair[1])
 
 
-def _read_source(shape: object) -> EachPerson:
+def _read_source(shape: object) -> PersonTable:
     body = read_object(shape, {"columns", "where", "by"})
     columns = tuple(_read_reduce(column) for column in read_items(body.get("columns")))
-    return EachPerson(columns, _read_optional(body.get("where")), plain_text(body.get("by", "")))
+    return PersonTable(columns, _read_optional(body.get("where")), plain_text(body.get("by", "")))
 
 
-def _read_reduce(shape: object) -> Reduce:
+def _read_reduce(shape: object) -> PersonColumn:
     body = read_object(shape, {"name", "verb", "of"})
     of = body.get("of")
     for verb in REDUCTIONS:
         if body.get("verb") == verb:
-            return Reduce(plain_text(body.get("name")), verb, None if of is None else _read_key(of))
+            return PersonColumn(
+                plain_text(body.get("name")), verb, None if of is None else _read_key(of)
+            )
     raise malformed("a column of a per-person table")
 
 

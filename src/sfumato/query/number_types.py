@@ -20,16 +20,16 @@ from sfumato.query.expression import (
     Compare,
     Constant,
     Expr,
-    Literally,
+    LiteralValue,
 )
-from sfumato.query.typed_expression import Typed, number, whole
+from sfumato.query.typed_expression import ExpressionType, number, whole
 
 LARGEST: Final = 2**61  # the largest whole number in an intermediate result
 FINEST: Final = Fraction(1, 10**100)  # the finest step; its inverse is the coarsest
 QUOTIENT_STEPS: Final = 10**6  # at least, up to the largest quotient of two columns
 
 
-def as_number(side: Typed, what: str) -> Typed:
+def as_number(side: ExpressionType, what: str) -> ExpressionType:
     if not side.is_number:
         raise Refused(
             "type-mismatch",
@@ -39,33 +39,33 @@ def as_number(side: Typed, what: str) -> Typed:
     return side
 
 
-def plain(side: Typed) -> Typed:
+def with_zero_origin(side: ExpressionType) -> ExpressionType:
     """Return the same number with an origin of zero."""
     if side.origin == 0:
         return side
     step = common_step(side.step, side.origin)
     fine, start = scaled(replace(side, origin=Fraction(0)), step), int(side.origin / step)
     moved = Arithmetic("+", fine.physical, whole(start))
-    return within_reach(
+    return check_exact(
         replace(fine, physical=moved, lower=fine.lower + start, upper=fine.upper + start)
     )
 
 
-def _is_constant(side: Typed) -> bool:
-    return isinstance(side.physical, Literally)
+def _is_constant(side: ExpressionType) -> bool:
+    return isinstance(side.physical, LiteralValue)
 
 
-def _moved(side: Typed, by: Fraction) -> Typed:
+def _moved(side: ExpressionType, by: Fraction) -> ExpressionType:
     """Return the number plus a constant, which changes only its origin."""
     return replace(side, origin=side.origin + by, keys=None, code=None, kind="number")
 
 
-def _value(side: Typed) -> Fraction:
+def _value(side: ExpressionType) -> Fraction:
     """Return the value of a constant."""
     return side.lower * side.step + side.origin
 
 
-def within_reach(made: Typed) -> Typed:
+def check_exact(made: ExpressionType) -> ExpressionType:
     """Return the number; refuse it if its sums could not be computed exactly."""
     if not FINEST <= made.step <= 1 / FINEST:
         raise _too_large()
@@ -92,13 +92,13 @@ def _times(of: Expr, factor: int) -> Expr:
     return of if factor == 1 else Arithmetic("*", of, whole(factor))
 
 
-def scaled(side: Typed, step: Fraction) -> Typed:
+def scaled(side: ExpressionType, step: Fraction) -> ExpressionType:
     """Return the same number counted in a finer step, which must divide its own."""
     factor = side.step / step
     if factor.denominator != 1:
         raise Bug("a number was scaled to a step that does not divide its own")
     by = int(factor)
-    return within_reach(
+    return check_exact(
         replace(
             side,
             physical=_times(side.physical, by),
@@ -117,15 +117,15 @@ def common_step(*steps: Fraction) -> Fraction:
     return Fraction(math.gcd(*(int(step * below) for step in steps)), below)
 
 
-def _sum(left: Typed, right: Typed) -> Typed:
+def _sum(left: ExpressionType, right: ExpressionType) -> ExpressionType:
     if _is_constant(right):
         return _moved(left, _value(right))
     if _is_constant(left):
         return _moved(right, _value(left))
-    left, right = plain(left), plain(right)
+    left, right = with_zero_origin(left), with_zero_origin(right)
     step = common_step(left.step, right.step)
     a, b = scaled(left, step), scaled(right, step)
-    return within_reach(
+    return check_exact(
         number_between(
             Arithmetic("+", a.physical, b.physical), a.lower + b.lower, a.upper + b.upper, step,
             a, b,
@@ -133,13 +133,13 @@ def _sum(left: Typed, right: Typed) -> Typed:
     )  # fmt: skip
 
 
-def _difference(left: Typed, right: Typed) -> Typed:
+def _difference(left: ExpressionType, right: ExpressionType) -> ExpressionType:
     if _is_constant(right):
         return _moved(left, -_value(right))
-    left, right = plain(left), plain(right)
+    left, right = with_zero_origin(left), with_zero_origin(right)
     step = common_step(left.step, right.step)
     a, b = scaled(left, step), scaled(right, step)
-    return within_reach(
+    return check_exact(
         number_between(
             Arithmetic("-", a.physical, b.physical), a.lower - b.upper, a.upper - b.lower, step,
             a, b,
@@ -147,29 +147,29 @@ def _difference(left: Typed, right: Typed) -> Typed:
     )  # fmt: skip
 
 
-def _product(left: Typed, right: Typed) -> Typed:
-    left, right = plain(left), plain(right)
+def _product(left: ExpressionType, right: ExpressionType) -> ExpressionType:
+    left, right = with_zero_origin(left), with_zero_origin(right)
     ends = [x * y for x in (left.lower, left.upper) for y in (right.lower, right.upper)]
     step = left.step * right.step
     physical = _physical_product(left, right)
-    return within_reach(number_between(physical, min(ends), max(ends), step, left, right))
+    return check_exact(number_between(physical, min(ends), max(ends), step, left, right))
 
 
-def _physical_product(left: Typed, right: Typed) -> Expr:
-    if right.lower == right.upper == 1 and isinstance(right.physical, Literally):
+def _physical_product(left: ExpressionType, right: ExpressionType) -> Expr:
+    if right.lower == right.upper == 1 and isinstance(right.physical, LiteralValue):
         return left.physical
-    if left.lower == left.upper == 1 and isinstance(left.physical, Literally):
+    if left.lower == left.upper == 1 and isinstance(left.physical, LiteralValue):
         return right.physical
     return Arithmetic("*", left.physical, right.physical)
 
 
-def _quotient(left: Typed, right: Typed) -> Typed:
+def _quotient(left: ExpressionType, right: ExpressionType) -> ExpressionType:
     """Return left / right: NULL if right is zero, exact for a constant, else rounded half up."""
     if _is_constant(right):
-        return _over_constant(plain(left), _value(right))
-    left, right = plain(left), plain(right)
+        return _over_constant(with_zero_origin(left), _value(right))
+    left, right = with_zero_origin(left), with_zero_origin(right)
     least = min(abs(right.lower), abs(right.upper)) if right.lower * right.upper > 0 else 1
-    ratio = within_reach(replace(left, step=left.step / right.step)).step
+    ratio = check_exact(replace(left, step=left.step / right.step)).step
     most = Fraction(max(abs(left.lower), abs(left.upper), 1), least) * ratio
     step = Fraction(10) ** math.floor(math.log10(most / QUOTIENT_STEPS))
     up, down = (ratio / step).numerator, (ratio / step).denominator
@@ -178,13 +178,13 @@ def _quotient(left: Typed, right: Typed) -> Typed:
     large = 2 * up * max(abs(left.lower), abs(left.upper))
     large += 2 * down * max(abs(right.lower), abs(right.upper))
     if large > LARGEST:
-        within_reach(replace(left, lower=-large, upper=large))
+        check_exact(replace(left, lower=-large, upper=large))
     physical = Arithmetic("/", Arithmetic("+", top, bottom), Arithmetic("*", bottom, whole(2)))
     reach = math.ceil(most / step)
     return number_between(physical, -reach, reach, step, left, right)
 
 
-def _over_constant(left: Typed, by: Fraction) -> Typed:
+def _over_constant(left: ExpressionType, by: Fraction) -> ExpressionType:
     if by == 0:
         raise Refused(
             "type-mismatch", "This divides by zero.", "Divide by a number other than zero."
@@ -193,23 +193,25 @@ def _over_constant(left: Typed, by: Fraction) -> Typed:
     if by < 0:
         turned = Arithmetic("-", whole(0), left.physical)
         made = replace(made, physical=turned, lower=-left.upper, upper=-left.lower)
-    return within_reach(made)  # else a step that is divided often would be no float
+    return check_exact(made)  # else a step that is divided often would be no float
 
 
-def number_between(physical: Expr, lower: int, upper: int, step: Fraction, *sides: Typed) -> Typed:
+def number_between(
+    physical: Expr, lower: int, upper: int, step: Fraction, *sides: ExpressionType
+) -> ExpressionType:
     bounded = all(side.is_bounded for side in sides)
-    return Typed("number", physical, lower, upper, step, is_bounded=bounded)
+    return ExpressionType("number", physical, lower, upper, step, is_bounded=bounded)
 
 
-SIGNS: Final[dict[str, Callable[[Typed, Typed], Typed]]] = {
+SIGNS: Final[dict[str, Callable[[ExpressionType, ExpressionType], ExpressionType]]] = {
     "+": _sum, "-": _difference, "*": _product, "/": _quotient,
 }  # fmt: skip
 
 
-def floored(side: Typed) -> Typed:
-    side = plain(side)
+def floored(side: ExpressionType) -> ExpressionType:
+    side = with_zero_origin(side)
     up, down = side.step.numerator, side.step.denominator
-    times = within_reach(
+    times = check_exact(
         replace(side, lower=side.lower * up, upper=side.upper * up, step=side.step / up)
     )
     physical = _times(side.physical, up)
@@ -224,12 +226,12 @@ def floored(side: Typed) -> Typed:
     )
 
 
-def size_of(side: Typed) -> Typed:
+def absolute(side: ExpressionType) -> ExpressionType:
     """Return the absolute value; a number that can't be negative is returned unchanged.
 
     This keeps powers short.
     """
-    side = plain(side)
+    side = with_zero_origin(side)
     if side.lower >= 0:
         return side
     turned = Arithmetic("-", whole(0), side.physical)
@@ -239,8 +241,8 @@ def size_of(side: Typed) -> Typed:
     return number_between(physical, least, max(ends), side.step, side)
 
 
-def clamped(side: Typed, lower: Constant | None, upper: Constant | None) -> Typed:
-    side = plain(side)
+def clamped(side: ExpressionType, lower: Constant | None, upper: Constant | None) -> ExpressionType:
+    side = with_zero_origin(side)
     ends = [c for c in (lower, upper) if c is not None]
     if any(c.kind != "number" for c in ends):
         raise Refused("type-mismatch", "A bound is not a number.", "Give numbers as bounds.")
@@ -259,7 +261,7 @@ def clamped(side: Typed, lower: Constant | None, upper: Constant | None) -> Type
         None if lower is None else number(low),
         None if upper is None else number(high),
     )
-    return Typed(
+    return ExpressionType(
         "number",
         physical,
         min(max(fine.lower, low), high),

@@ -17,19 +17,32 @@ from sfumato.dp.refusal import Bug, Refused
 from sfumato.query.aggregates.aggregate import AskedAggregate, Part
 from sfumato.query.aggregates.registry import aggregate_of
 from sfumato.query.budget_split import wanted_of, weights_of
-from sfumato.query.expression import Constant, Expr, Predicate, Since, columns_of, spelled
+from sfumato.query.expression import (
+    Constant,
+    DateTrunc,
+    Expr,
+    Predicate,
+    canonical_json,
+    columns_of,
+)
 from sfumato.query.expression_json import expression_json, predicate_json
 from sfumato.query.expression_text import expression_text
 from sfumato.query.grouping_keys import PlanKey, plan_key
 from sfumato.query.join import View, check_table_names, joined_view
-from sfumato.query.measure import JoinPeople, Measure, PerPerson, Reduced, Tally
+from sfumato.query.measure import (
+    Measure,
+    PhysicalPersonColumn,
+    PhysicalPersonJoin,
+    PhysicalPersonTable,
+    Tally,
+)
 from sfumato.query.model import (
     Aggregate,
     Formula,
     Output,
     Query,
     aggregate_json,
-    beside_json,
+    joined_person_table_json,
     joins_json,
     source_json,
 )
@@ -39,7 +52,7 @@ from sfumato.query.printing.statements import lower
 from sfumato.query.public_lookup_tables import LookUp, measured
 from sfumato.query.refusal_positions import with_position
 from sfumato.query.resolve import (
-    PeopleTable,
+    ResolvedPersonTable,
     card_scope,
     in_card_spelling,
     people_tables,
@@ -73,15 +86,15 @@ def with_period_axis(question: Query) -> Query:
 def _with_period(output: Output, question: Query) -> Output:
     if not isinstance(output.of, Aggregate) or output.of.verb != "running_count":
         return output
-    periods = [key for key in question.group_by if isinstance(key, Since)]
-    wanted = output.of.of or tuple(periods[-1:])
+    periods = [key for key in question.group_by if isinstance(key, DateTrunc)]
+    wanted = output.of.operands or tuple(periods[-1:])
     if len(wanted) != 1 or wanted[0] not in periods:
         raise Refused(
             "not-in-language",
             "A running count runs along a period that stands in GROUP BY.",
             "Write GROUP BY date_trunc('month', day), or another unit and column.",
         )
-    return replace(output, of=replace(output.of, of=wanted))
+    return replace(output, of=replace(output.of, operands=wanted))
 
 
 def axis_of(keys: Sequence[PlanKey], along: Expr | None) -> Axis | None:
@@ -118,27 +131,27 @@ _KINDS: Final = {
 }  # fmt: skip
 
 
-def measured_people(view: View, question: Query) -> tuple[JoinPeople, ...]:
+def measured_people(view: View, question: Query) -> tuple[PhysicalPersonJoin, ...]:
     """Return the query's per-person tables in physical form, in order; or refuse."""
     tables = people_tables(view, question)
     for table in tables[1:]:
         is_of_people(table.view.card, table.source)
-    keeps = [False, *(one.keeps_all for one in question.beside)]
+    keeps = [False, *(one.keeps_all for one in question.joined_person_tables)]
     return tuple(
-        JoinPeople(_made(table), table.view.table, table.view.joins, keeps_all)
+        PhysicalPersonJoin(_made(table), table.view.table, table.view.joins, keeps_all)
         for table, keeps_all in zip(tables, keeps, strict=False)  # a query may have no source
     )
 
 
-def _made(table: PeopleTable) -> PerPerson:
+def _made(table: ResolvedPersonTable) -> PhysicalPersonTable:
     scope, source = card_scope(table.view), table.source
     columns = []
     for column in source.columns:
         value = None if column.of is None else typecheck_plain(column.of, scope).physical
         verbs = ("sum", "count_values") if column.verb == "mean" else (column.verb,)
-        columns += [Reduced(_KINDS[verb], value) for verb in verbs]  # type: ignore[arg-type]  # of a closed table
+        columns += [PhysicalPersonColumn(_KINDS[verb], value) for verb in verbs]  # type: ignore[arg-type]  # of a closed table
     where = None if source.where is None else resolve_expression(source.where, scope)
-    return PerPerson(where, tuple(columns), table.most_rows)
+    return PhysicalPersonTable(where, tuple(columns), table.most_rows)
 
 
 MAX_TOTAL: Final = 2**62  # no sum, even of every row at its bound, may pass this
@@ -151,7 +164,7 @@ PEOPLE: Final = Tally("people")
 
 
 @dataclass(frozen=True)
-class Bounded:
+class PartSensitivity:
     """A part with its sensitivity: how far one privacy unit changes it over all cells."""
 
     part: Part
@@ -190,7 +203,7 @@ class Plan:
     card: Card
     question: Query
     measure: Measure
-    parts: tuple[Bounded, ...]
+    parts: tuple[PartSensitivity, ...]
     keys: tuple[PlanKey, ...]  # in canonical order
     asked: tuple[AskedAggregate, ...]  # in the order of the query's aggregates
     beside: tuple[Card, ...] = ()  # cards of the views below further per-person tables
@@ -222,11 +235,11 @@ class Plan:
         return self.measure.tallies.index(self.parts[place].part.tally)
 
     @property
-    def has_lists(self) -> bool:
+    def has_histograms(self) -> bool:
         """Check whether a private choice is made from a public list, by histogram counts."""
         return any(tally.kind == "histogram" for tally in self.measure.tallies)
 
-    def wanted(self, cell: Sequence[object]) -> tuple[Constant, ...]:
+    def key_constants(self, cell: Sequence[object]) -> tuple[Constant, ...]:
         """Convert a private key, as the engine found it, to the constants that select it."""
         pairs = zip(self.keys, cell, strict=True)
         return tuple(key.physical(value) for key, value in pairs)
@@ -250,12 +263,14 @@ class Plan:
             "group_by": [expression_json(key.of) for key in self.keys],
             "aggregates": [aggregate_json(a) for a in self.aggregates],
             "columns": [_promise(column) for column in self._columns()],
-            "reach": [_reach(bounded) for bounded in self.parts],
+            "reach": [_sensitivity_text(bounded) for bounded in self.parts],
             "max_groups": self.measure.max_groups,
             "max_rows": self.measure.max_rows,
             "inner_rows": None if self.measure.source is None else self.measure.source.max_rows,
         }
-        if question.beside:  # omitted if empty, so that digests of older plans stay the same
+        if (
+            question.joined_person_tables
+        ):  # omitted if empty, so that digests of older plans stay the same
             made["beside"] = self._beside()
         if question.lookups:
             made["lookups"] = self._lookups()
@@ -269,13 +284,13 @@ class Plan:
     def _digest(self) -> str:
         return hashlib.sha256(self._spelled.encode()).hexdigest()
 
-    def letters(self) -> int:
+    def canonical_length(self) -> int:
         """Return the length of the canonical plan as text."""
         return len(self._spelled)
 
     @cached_property
     def _spelled(self) -> str:
-        return spelled(self.canonical())
+        return canonical_json(self.canonical())
 
     def shape(self) -> Json:
         """Return the query without its constants; a query that is stopped freezes its shape."""
@@ -288,12 +303,14 @@ class Plan:
             "columns": sorted({name for w in where for name in columns_of(w)}),
             "group_by": [sorted(columns_of(key.of)) for key in self.keys],
             "aggregates": [
-                [a.verb, [sorted(columns_of(of)) for of in a.of]] for a in self.aggregates
+                [a.verb, [sorted(columns_of(of)) for of in a.operands]] for a in self.aggregates
             ],
             "people": question.source is not None,
         }
-        if question.beside:
-            beside = [[one.table, *(j.table for j in one.joins)] for one in question.beside]
+        if question.joined_person_tables:
+            beside = [
+                [one.table, *(j.table for j in one.joins)] for one in question.joined_person_tables
+            ]
             made["beside"] = beside
         if question.lookups:
             made["lookups"] = [joined.table for joined in question.lookups]
@@ -303,10 +320,15 @@ class Plan:
         return _named(self.card, of_rows(self.question))
 
     def _beside(self) -> list[Json]:
-        several = zip(self.question.beside, self.measure.beside, self.beside, strict=True)
+        several = zip(
+            self.question.joined_person_tables,
+            self.measure.joined_person_tables,
+            self.beside,
+            strict=True,
+        )
         return [
             {
-                **beside_json(one),
+                **joined_person_table_json(one),
                 "columns": [_promise(column) for column in _named(card, of_source(one.each))],
                 "inner_rows": made.source.max_rows,
             }
@@ -371,11 +393,15 @@ def _plan(card: Card, question: Query, split: Mapping[str, Fraction] | None = No
         source=people[0].source if people else None,
         table=view.table,
         joins=view.joins,
-        most_rows=card.limits.rows + sum(its.card.limits.rows for its in view.beside),
-        beside=people[1:],
+        max_table_rows=card.limits.rows + sum(its.card.limits.rows for its in view.beside),
+        joined_person_tables=people[1:],
         lookups=measured(view.lookups, scope, sum(len(one.source.columns) for one in people)),
     )
-    for part in (measure,) if measure.is_public else (measure.counted, *_of_any_key(measure, keys)):
+    for part in (
+        (measure,)
+        if measure.is_public
+        else (measure.without_histograms, *_of_any_key(measure, keys))
+    ):
         lower(part, "duckdb")  # refuses a statement that is too long before it is paid
     beside = tuple(its.card for its in view.beside)
     return Plan(card, question, measure, parts, keys, asked, beside, view.lookups)
@@ -385,7 +411,7 @@ def _of_any_key(measure: Measure, keys: Sequence[PlanKey]) -> list[Measure]:
     """Return the histograms of an example private key as a measure; empty if there are none."""
     if all(tally.kind != "histogram" for tally in measure.tallies):
         return []
-    return [measure.listed((tuple(key.any_constant for key in keys),))]
+    return [measure.histograms_of((tuple(key.any_constant for key in keys),))]
 
 
 def _keys(question: Query, scope: Scope) -> tuple[PlanKey, ...]:
@@ -441,9 +467,9 @@ def _asked(
     asked = AskedAggregate(
         card,
         aggregate,
-        tuple(typecheck_plain(of, scope) for of in aggregate.of),
+        tuple(typecheck_plain(of, scope) for of in aggregate.operands),
         max_rows=most[0],
-        most_points=most[1],
+        max_points=most[1],
         is_of_people=question.source is not None,
     )
     aggregate_of(aggregate.verb).check(asked)
@@ -455,13 +481,15 @@ def _parts(
     every: Sequence[AskedAggregate],
     bounds: tuple[int, int],
     wanted: Mapping[Aggregate, Fraction],
-) -> tuple[Bounded, ...]:
+) -> tuple[PartSensitivity, ...]:
     used = [(asked.aggregate, aggregate_of(asked.aggregate.verb).parts(asked)) for asked in every]
     weights = weights_of(used, wanted)
-    return tuple(_bounded(card, part, *bounds, weight) for part, weight in weights.items())
+    return tuple(_sensitivity_of(card, part, *bounds, weight) for part, weight in weights.items())
 
 
-def _bounded(card: Card, part: Part, groups: int, rows: int, weight: Fraction) -> Bounded:
+def _sensitivity_of(
+    card: Card, part: Part, groups: int, rows: int, weight: Fraction
+) -> PartSensitivity:
     if card.limits.rows * max(part.per_row, part.per_person or 1, 1) >= MAX_TOTAL:
         raise Refused(
             "noise-out-of-range",
@@ -469,10 +497,10 @@ def _bounded(card: Card, part: Part, groups: int, rows: int, weight: Fraction) -
             "Ask the owner for a coarser step or a lower limits.rows.",
         )
     per_cell = part.per_row * rows if part.per_person is None else part.per_person
-    return Bounded(part, per_cell, groups, weight)
+    return PartSensitivity(part, per_cell, groups, weight)
 
 
-def _reach(bounded: Bounded) -> list[str | int]:
+def _sensitivity_text(bounded: PartSensitivity) -> list[str | int]:
     made: list[str | int] = [bounded.part.tally.kind, bounded.cells, bounded.per_cell]
     return made if bounded.axis is None else [*made, bounded.axis.periods]
 

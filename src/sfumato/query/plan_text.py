@@ -13,9 +13,9 @@ from sfumato.query.aggregates.aggregate import Mechanism
 from sfumato.query.aggregates.registry import aggregate_of
 from sfumato.query.expression import renamed
 from sfumato.query.expression_text import condition_text, expression_text
-from sfumato.query.model import EachPerson, Formula, Joined, JoinedPeople, Output, Query
-from sfumato.query.plan import Bounded, Plan
-from sfumato.query.price import Priced, Selection
+from sfumato.query.model import Formula, Joined, JoinedPersonTable, Output, PersonTable, Query
+from sfumato.query.plan import PartSensitivity, Plan
+from sfumato.query.price import Priced, PricedPartitionSelection
 
 
 def plan_text(plan: Plan) -> str:
@@ -33,7 +33,7 @@ def plan_text(plan: Plan) -> str:
         )
     if question.source is not None:
         parts.append(f"over one row for each person ({_source_in_words(question.source)})")
-    parts += [_beside_in_words(question, one) for one in question.beside]
+    parts += [_beside_in_words(question, one) for one in question.joined_person_tables]
     parts += [f"looked up in {_joined_in_words(joined)}" for joined in question.lookups]
     return ", ".join(parts)
 
@@ -52,7 +52,7 @@ def _is_ours(output: Output) -> bool:
     return not output.is_shown and output.name.startswith("(")
 
 
-def _beside_in_words(question: Query, one: JoinedPeople) -> str:
+def _beside_in_words(question: Query, one: JoinedPersonTable) -> str:
     tables = _tables_in_words(one.table or question.data_set, one.joins)
     who = "beside their row, if any," if one.keeps_all else "beside their row"
     return f"{who} from {tables} ({_source_in_words(one.each)})"
@@ -68,7 +68,7 @@ def _joined_in_words(joined: Joined) -> str:
     return f"{joined.table} {how}" + (", if any" if joined.keeps_all else "")
 
 
-def _source_in_words(source: EachPerson) -> str:
+def _source_in_words(source: PersonTable) -> str:
     columns = [
         f"{c.name} = {c.verb.replace('_', ' ')}"
         + ("" if c.of is None else f" of {expression_text(c.of)}")
@@ -92,8 +92,8 @@ def split_text(priced: Priced) -> list[Json]:
                 "epsilon": float(selection.epsilon),
                 "delta": float(selection.delta),
                 "shown_from_people": {
-                    "half": selection.shown_from(Fraction(1, 2)),
-                    "nearly always": selection.shown_from(Fraction(99, 100)),
+                    "half": selection.people_for_odds(Fraction(1, 2)),
+                    "nearly always": selection.people_for_odds(Fraction(99, 100)),
                 },
                 **_threshold_in_words(selection),
             }
@@ -113,14 +113,14 @@ def split_text(priced: Priced) -> list[Json]:
     ]
 
 
-def _sensitivity(bounded: Bounded, mechanism: Mechanism) -> int:
+def _sensitivity(bounded: PartSensitivity, mechanism: Mechanism) -> int:
     """Return the L1 sensitivity of what gets the noise: the cells, or the blocks of its tree."""
     if isinstance(mechanism, TreeMechanism):
         return mechanism.tree.l1(bounded.cells, bounded.per_cell)
     return bounded.l1
 
 
-def _threshold_in_words(selection: Selection) -> Json:
+def _threshold_in_words(selection: PricedPartitionSelection) -> Json:
     found = selection.threshold
     if found is None:
         return {}

@@ -43,7 +43,7 @@ from sfumato.query.earlier_answer import Earlier
 from sfumato.query.expression import Total
 from sfumato.query.expression_text import expression_text
 from sfumato.query.model import Aggregate, Formula
-from sfumato.query.plan import Bounded, Plan
+from sfumato.query.plan import PartSensitivity, Plan
 from sfumato.query.postprocess.formula_errors import FormulaErrors
 from sfumato.query.postprocess.formulas import interval_of
 from sfumato.query.postprocess.linear_forms import Linear, linear_form
@@ -106,7 +106,7 @@ def _value(asked: AskedAggregate, part: Part, size: int) -> float:
     tally = part.tally
     if tally.kind != "sum":
         return float(size)
-    side = asked.side
+    side = asked.operand
     usual = Fraction(side.lower + 3 * side.upper, 4)
     each = tally.scale * usual + tally.offset
     if tally.clamp is not None:
@@ -114,12 +114,11 @@ def _value(asked: AskedAggregate, part: Part, size: int) -> float:
     return float(each * size)
 
 
-Wanted = Mapping[Aggregate | Formula, Fraction]  # margins at 95 %
 STEP: Final = Fraction(1, 10**6)  # an epsilon found for a wanted error is a multiple of this
 
 
 @dataclass(frozen=True)
-class Selection:
+class PricedPartitionSelection:
     """Partition selection of private keys, with its price.
 
     `epsilon` and `delta` are for all keys of one person, who has at most `groups` of them.
@@ -154,7 +153,7 @@ class Selection:
         """Return the epsilon and delta for each key (soundness rule 16)."""
         return per_key(self.epsilon, self.delta, self.groups)
 
-    def shown_from(self, odds: Fraction) -> int:
+    def people_for_odds(self, odds: Fraction) -> int:
         """Return the smallest number of people at which a key is shown with probability `odds`."""
         if self.threshold is not None:
             return self.threshold.people_for_odds(odds)
@@ -171,12 +170,12 @@ class Priced:
     delta: Fraction
     event: Event
     noises: tuple[Mechanism, ...]
-    selection: Selection | None = None
+    selection: PricedPartitionSelection | None = None
     earlier: Earlier | None = None  # the answer that this tops up; the price is the difference
     total: Fraction | None = None  # the total price after the top-up
 
     @property
-    def means(self) -> tuple[Mechanism, ...]:
+    def effective_noises(self) -> tuple[Mechanism, ...]:
         """Return the noise in each released part; after a top-up, that of the mean of all draws."""
         if self.earlier is None:
             return self.noises
@@ -187,7 +186,7 @@ class Priced:
     @property
     def mechanism(self) -> str:
         """Return the names of all mechanisms that the answer uses."""
-        names = [str(noise.as_json()["kind"]) for noise in self.means]
+        names = [str(noise.as_json()["kind"]) for noise in self.effective_noises]
         if self.selection is not None:
             is_optimal = self.selection.threshold is None
             names.append("partition selection" + ("" if is_optimal else " by a threshold"))
@@ -195,7 +194,7 @@ class Priced:
 
     def noises_of(self, aggregate: Aggregate) -> tuple[Noise, ...]:
         """Return the noise of the aggregate's parts; a private choice has none."""
-        found = (self.means[place] for place in self.plan.parts_of(aggregate))
+        found = (self.effective_noises[place] for place in self.plan.parts_of(aggregate))
         return tuple(noise for noise in found if isinstance(noise, Noise))
 
     def rank_error(self, aggregate: Aggregate | Formula) -> int | None:
@@ -222,7 +221,7 @@ class Priced:
 
     def _margin(self, of: Aggregate | Formula, size: int | None) -> float | None:
         if isinstance(of, Formula):
-            return predicted_margin(self.plan, of, self.means, size)
+            return predicted_margin(self.plan, of, self.effective_noises, size)
         for place in self.plan.parts_of(of):
             mechanism = self.noises[place]
             if isinstance(mechanism, TreeMechanism):
@@ -234,21 +233,21 @@ class Priced:
 LADDER: Final = tuple(Fraction(n, 10) for n in (1, 2, 5, 10, 20))  # epsilons to choose among
 
 
-def offers(plan: Plan, priced: Priced) -> tuple[Priced, ...]:
+def prices_on_ladder(plan: Plan, priced: Priced) -> tuple[Priced, ...]:
     """Return the given price and the plan's prices at the other epsilons of LADDER.
 
     `plan` must be the plan for an epsilon. A price for several errors may have its own split.
     """
     if priced.earlier is not None:
         return (priced,)
-    made = [_offer(plan, at, priced.delta) for at in LADDER if at != priced.epsilon]
+    made = [_price_on_ladder(plan, at, priced.delta) for at in LADDER if at != priced.epsilon]
     found = [priced, *(offer for offer in made if _is_drawable(offer))]
     return tuple(sorted(found, key=lambda offer: offer.epsilon))
 
 
 def price_at(plan: Plan, epsilon: Fraction, delta: Fraction) -> Priced:
     """Price the plan at this epsilon and delta; refuse noise too wide to be drawn exactly."""
-    priced = _offer(plan, epsilon, delta)
+    priced = _price_on_ladder(plan, epsilon, delta)
     if priced.selection is not None and priced.selection.threshold is None:
         keep_probabilities(*priced.selection.per_key())  # refuses if no key could be shown
     if not _is_drawable(priced):
@@ -260,7 +259,7 @@ def price_at(plan: Plan, epsilon: Fraction, delta: Fraction) -> Priced:
     return priced
 
 
-def _offer(plan: Plan, epsilon: Fraction, delta: Fraction) -> Priced:
+def _price_on_ladder(plan: Plan, epsilon: Fraction, delta: Fraction) -> Priced:
     """Price the plan, unchecked; delta is spent on values only if it buys less noise."""
     if plan.selects_keys:
         return _with_selection(plan, epsilon, delta)
@@ -304,7 +303,7 @@ def price_for_errors(
     low, high = int(MIN_EPSILON / STEP) - 1, int(MAX_EPSILON / STEP)
     while high - low > 1:
         middle = (low + high) // 2
-        if _meets(_offer(plan, middle * STEP, delta), wanted, people):
+        if _meets(_price_on_ladder(plan, middle * STEP, delta), wanted, people):
             high = middle
         else:
             low = middle
@@ -330,7 +329,7 @@ def _check_reach(
         if priced.margin(of, people) is None:
             raise Refused(
                 "error-needs-size",
-                f"The error of {_said(priced.plan, of)} depends on how many people "
+                f"The error of {_output_name(priced.plan, of)} depends on how many people "
                 "it covers, and that number is private.",
                 "Give your own guess with --people N, or name an epsilon.",
             )
@@ -342,7 +341,7 @@ def _check_reach(
         )
 
 
-def _said(plan: Plan, of: Aggregate | Formula) -> str:
+def _output_name(plan: Plan, of: Aggregate | Formula) -> str:
     if isinstance(of, Formula):
         return expression_text(of.expr)
     return aggregate_of(of.verb).says(plan.asked_of(of))
@@ -365,10 +364,10 @@ def _with_laplace(plan: Plan, epsilon: Fraction) -> Priced:
     return Priced(plan, epsilon, Fraction(0), PureEvent(epsilon), noises)
 
 
-def _pure_mechanism(plan: Plan, bounded: Bounded, epsilon: Fraction) -> Mechanism:
+def _pure_mechanism(plan: Plan, bounded: PartSensitivity, epsilon: Fraction) -> Mechanism:
     choice = bounded.part.choice
     if choice is None:
-        return _laid_out(bounded, Noise("laplace", laplace.scale_for(bounded.l1, epsilon)))
+        return _noise_of_part(bounded, Noise("laplace", laplace.scale_for(bounded.l1, epsilon)))
     return PrivateChoice(  # each cell of a person has its own choice (soundness rule 18)
         choice.kind,
         epsilon / bounded.cells,
@@ -380,7 +379,7 @@ def _pure_mechanism(plan: Plan, bounded: Bounded, epsilon: Fraction) -> Mechanis
     )
 
 
-def _laid_out(bounded: Bounded, noise: Noise) -> Noise | TreeMechanism:
+def _noise_of_part(bounded: PartSensitivity, noise: Noise) -> Noise | TreeMechanism:
     """Return the noise for every cell, or for the blocks of a running count."""
     if bounded.axis is None:
         return noise
@@ -388,7 +387,9 @@ def _laid_out(bounded: Bounded, noise: Noise) -> Noise | TreeMechanism:
 
 
 def _with_gaussian(plan: Plan, event: GaussianEvent) -> Priced:
-    noises = tuple(_laid_out(b, Noise("gaussian", _variance(b, event.rho))) for b in plan.parts)
+    noises = tuple(
+        _noise_of_part(b, Noise("gaussian", _variance(b, event.rho))) for b in plan.parts
+    )
     return Priced(plan, event.epsilon, event.delta, event, noises)
 
 
@@ -403,16 +404,16 @@ def _with_selection(plan: Plan, epsilon: Fraction, delta: Fraction) -> Priced:
     return Priced(plan, epsilon, delta, event, values.noises, selection)
 
 
-def selection_for(epsilon: Fraction, delta: Fraction, groups: int) -> Selection:
+def selection_for(epsilon: Fraction, delta: Fraction, groups: int) -> PricedPartitionSelection:
     """Choose the better of optimal and threshold partition selection.
 
     The better one needs fewer people to show a key with probability one half.
     """
-    optimal = Selection(epsilon, delta, groups)
+    optimal = PricedPartitionSelection(epsilon, delta, groups)
     threshold = threshold_for(epsilon, delta, groups)
     if threshold is None or people_for_even_odds(*optimal.per_key()) <= threshold.threshold:
         return optimal
-    return Selection(epsilon, delta, groups, threshold)
+    return PricedPartitionSelection(epsilon, delta, groups, threshold)
 
 
 def _single(event: Event) -> SingleEvent:
@@ -434,7 +435,7 @@ def _needs_delta(plan: Plan) -> Refused:
     )
 
 
-def _variance(bounded: Bounded, rho: Fraction) -> Fraction:
+def _variance(bounded: PartSensitivity, rho: Fraction) -> Fraction:
     return gaussian.variance_for(bounded.l2_squared, rho * bounded.weight)
 
 

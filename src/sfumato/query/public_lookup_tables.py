@@ -14,7 +14,7 @@ from sfumato.dp.refusal import Refused
 from sfumato.query.expression import Ref
 from sfumato.query.measure import Join
 from sfumato.query.model import Joined, Query
-from sfumato.query.typed_expression import Scope, Typed, typed_column
+from sfumato.query.typed_expression import ExpressionType, Scope, typed_column
 from sfumato.vault.card.columns import Column
 from sfumato.vault.card.data_card import Card, Table
 
@@ -101,7 +101,7 @@ def _before(table: Table, wanted: Joined, question: Query, before: Sequence[Look
 
 def _check_apart(question: Query, lookups: Sequence[LookUp]) -> None:
     """Refuse a name that could be a public table's column or another column."""
-    for name in sorted(question.bare & bare_names(lookups)):
+    for name in sorted(question.unqualified_columns & bare_names(lookups)):
         raise not_given(name, {name: SEVERAL})
     taken = _of_people(question)
     for name in (one.called(column) for one in lookups for column in one.table.columns):
@@ -133,7 +133,7 @@ def check_lengths(lookups: Sequence[LookUp], of_people: Collection[int]) -> None
 
 def _of_people(question: Query) -> dict[str, str]:
     sources = () if question.source is None else (question.source,)
-    every = (*sources, *(one.each for one in question.beside))
+    every = (*sources, *(one.each for one in question.joined_person_tables))
     return {column.name.casefold(): column.name for each in every for column in each.columns}
 
 
@@ -171,9 +171,9 @@ def not_given(name: str, known: Mapping[str, str]) -> Refused:
 # --- physical form --------------------------------------------------------------------------------
 
 
-def typed_columns(lookups: Sequence[LookUp], start: int) -> dict[str, Typed]:
+def typed_columns(lookups: Sequence[LookUp], start: int) -> dict[str, ExpressionType]:
     """Return the type of each column by its canonical name; they are numbered from `start`."""
-    made: dict[str, Typed] = {}
+    made: dict[str, ExpressionType] = {}
     for one in lookups:
         for place, column in enumerate(one.table.columns, start=start):
             made[one.called(column)] = typed_column(column, place)
@@ -192,7 +192,7 @@ def measured(lookups: Sequence[LookUp], scope: Scope, start: int) -> tuple[Join,
     return tuple(made)
 
 
-def _place(one: LookUp, side: Typed) -> int:
+def _place(one: LookUp, side: ExpressionType) -> int:
     """Return the number of the column that is looked up, which must be stored like the key."""
     key, of = typed_column(one.key, 0), side.physical
     is_alike = side.step == key.step if side.is_number else side.kind == key.kind

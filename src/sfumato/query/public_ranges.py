@@ -102,7 +102,7 @@ def _bounds(plan: Plan, place: int) -> tuple[Fraction, Fraction]:
     tally = plan.parts[place].part.tally
     if tally.kind == "values":
         return Fraction(1), Fraction(1)
-    sides = (side for asked in plan.asked for side in asked.sides)
+    sides = (side for asked in plan.asked for side in asked.operands)
     side = next((side for side in sides if side.physical == tally.value), None)
     if side is None:
         raise Bug("a sum of what nobody asked")

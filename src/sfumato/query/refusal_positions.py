@@ -16,11 +16,11 @@ from sfumato.dp.refusal import Refused
 from sfumato.query.expression import Expr, Predicate, columns_of, walk
 from sfumato.query.expression_text import expression_text
 from sfumato.query.join import View, joined_view
-from sfumato.query.model import Aggregate, EachPerson, Output, Query, Reduce
+from sfumato.query.model import Aggregate, Output, PersonColumn, PersonTable, Query
 from sfumato.query.resolve import (
-    PeopleTable,
+    ResolvedPersonTable,
     card_scope,
-    most_inner_rows,
+    max_inner_rows,
     people_scope,
     resolve_expression,
     resolved_scope,
@@ -34,7 +34,7 @@ from sfumato.query.validation import of_source, tables_of_people
 from sfumato.vault.card.data_card import Card
 
 _NAMED: Final = re.compile(r"'([^']+)'")
-MOST_PLANS: Final = 100  # the most queries that are planned to find the part
+MAX_PLANS: Final = 100  # the most queries that are planned to find the part
 Planned = Callable[[Card, Query], object]
 
 
@@ -97,7 +97,7 @@ class _Alone:
     card: Card
     question: Query
     planned: Planned
-    left: int = MOST_PLANS
+    left: int = MAX_PLANS
 
     def of_tables(self) -> Refused | None:
         """Return the refusal of the tables themselves; None if they are accepted."""
@@ -141,7 +141,7 @@ class _Alone:
         if isinstance(part, Aggregate):
             if not is_inner:
                 self._plan(self._asking(part))
-        elif is_inner or isinstance(part, Reduce):
+        elif is_inner or isinstance(part, PersonColumn):
             for view in self._of_tables(part):
                 self._check_inner(part, view)
         else:
@@ -150,9 +150,9 @@ class _Alone:
             _check_value(part, resolved_scope(self._view, self.question))
 
     def _check_inner(self, part: object, view: View) -> None:
-        if isinstance(part, Reduce):
-            most = most_inner_rows(view.card, self.question)
-            people_scope([PeopleTable(view, EachPerson((part,)), most)])
+        if isinstance(part, PersonColumn):
+            most = max_inner_rows(view.card, self.question)
+            people_scope([ResolvedPersonTable(view, PersonTable((part,)), most)])
         else:
             _check_value(part, card_scope(view))
 
@@ -188,9 +188,9 @@ class _Alone:
         return joined_view(self.card, self.question)[0]
 
 
-def _stands_in(part: object, each: EachPerson) -> bool:
+def _stands_in(part: object, each: PersonTable) -> bool:
     """Check whether the per-person table is made with this part, whatever its column name."""
-    if isinstance(part, Reduce):
+    if isinstance(part, PersonColumn):
         return (part.verb, part.of) in [(column.verb, column.of) for column in each.columns]
     return any(part == value for whole in of_source(each) for value in walk(whole))
 

@@ -20,27 +20,27 @@ from sfumato.query.expression import (
     Coalesce,
     Compare,
     Constant,
-    Curve,
+    DateField,
+    DateTrunc,
     Expr,
     Floor,
+    FunctionCall,
     IsNull,
-    Literally,
+    LiteralValue,
     Not,
-    Part,
     Predicate,
     Ref,
-    Since,
     StartsWith,
     Total,
     one_where,
 )
 from sfumato.query.join import View
-from sfumato.query.model import Aggregate, EachPerson, Formula, Output, Query, Reduce
-from sfumato.query.number_types import LARGEST, plain, within_reach
+from sfumato.query.model import Aggregate, Formula, Output, PersonColumn, PersonTable, Query
+from sfumato.query.number_types import LARGEST, check_exact, with_zero_origin
 from sfumato.query.public_lookup_tables import LookUp, not_given, spellings, typed_columns
 from sfumato.query.time_periods import first_of_period, period_of_text
 from sfumato.query.typecheck import not_of_rows, typecheck
-from sfumato.query.typed_expression import Scope, Typed, column_type, number, whole
+from sfumato.query.typed_expression import ExpressionType, Scope, column_type, number, whole
 from sfumato.vault.card.columns import read_constant
 from sfumato.vault.card.data_card import Card
 
@@ -51,13 +51,13 @@ from sfumato.vault.card.data_card import Card
 
 
 FINE: Final = (10_000, 1_000, 100)  # a person's mean is rounded down to such a part of a step
-MOST_KEYS: Final = 1_000  # most public keys of a per-person text; with more it stays private
+MAX_KEYS: Final = 1_000  # most public keys of a per-person text; with more it stays private
 _ROOM: Final = 8  # headroom for arithmetic before the sum over all people
 
 
 def reduced_columns(
-    source: EachPerson, inner: Scope, most: int, people: int, *, start: int = 0
-) -> dict[str, Typed]:
+    source: PersonTable, inner: Scope, most: int, people: int, *, start: int = 0
+) -> dict[str, ExpressionType]:
     """Return the types of a per-person table's columns, by name in lower case.
 
     A person has at most `most` rows, and there are at most `people` people.
@@ -69,7 +69,7 @@ def reduced_columns(
     }
 
 
-def inner_places(columns: Sequence[Reduce], start: int = 0) -> list[int]:
+def inner_places(columns: Sequence[PersonColumn], start: int = 0) -> list[int]:
     """Return the index of each column's first tally; a mean has two, a sum and a count."""
     places, place = [], start
     for column in columns:
@@ -78,29 +78,29 @@ def inner_places(columns: Sequence[Reduce], start: int = 0) -> list[int]:
     return places
 
 
-def width_of(column: Reduce) -> int:
+def width_of(column: PersonColumn) -> int:
     """Return the number of tallies that a column needs."""
     return 2 if column.verb == "mean" else 1
 
 
-def _reduced(column: Reduce, inner: Scope, at: int, most: int, people: int) -> Typed:
+def _reduced(column: PersonColumn, inner: Scope, at: int, most: int, people: int) -> ExpressionType:
     place = Ref(f"u{at}")
     if column.of is None:
         if column.verb != "count":
             raise Refused("not-in-language", f"{column.verb} needs a column.", "Name a column.")
-        return Typed("integer", place, 1, most, is_bounded=True)
+        return ExpressionType("integer", place, 1, most, is_bounded=True)
     if column.verb == "count":
         raise Refused(
             "not-in-language", "count takes no expression.", "Count values with count_values."
         )
     side = typecheck(column.of, inner)
     if side.is_number:
-        side = plain(side)
+        side = with_zero_origin(side)
     if column.verb == "count_values":
-        return Typed("integer", place, 0, most, is_bounded=True)
+        return ExpressionType("integer", place, 0, most, is_bounded=True)
     has_order = side.unit is None and (side.is_number or side.kind in ("date", "timestamp"))
     if column.verb in ("minimum", "maximum") and (has_order or side.kind == "text"):
-        keys = side.keys if side.kind == "text" and len(side.keys or ()) <= MOST_KEYS else None
+        keys = side.keys if side.kind == "text" and len(side.keys or ()) <= MAX_KEYS else None
         return replace(side, physical=place, keys=keys, code=_code(place, keys))
     if column.verb not in ("sum", "mean") or not side.is_number:
         raise Refused(
@@ -111,7 +111,7 @@ def _reduced(column: Reduce, inner: Scope, at: int, most: int, people: int) -> T
     _check_bounded(side)
     lower, upper = min(side.lower, side.lower * most), max(side.upper, side.upper * most)
     made = replace(side, physical=place, lower=lower, upper=upper, keys=None, code=None)
-    return within_reach(
+    return check_exact(
         made
         if column.verb == "sum"
         else _mean(side, made, Ref(f"u{at + 1}"), _parts_of_step(side, most, people))
@@ -125,10 +125,10 @@ def _code(place: Ref, keys: Sequence[Constant] | None) -> Expr | None:
     return Case(tuple((Compare(place, "=", key), whole(i)) for i, key in enumerate(keys)), None)
 
 
-def _mean(side: Typed, total: Typed, count: Ref, fine: int) -> Typed:
+def _mean(side: ExpressionType, total: ExpressionType, count: Ref, fine: int) -> ExpressionType:
     """Return a person's mean, rounded down to a part of the column's step; NULL without values."""
     wide = replace(total, lower=total.lower * fine, upper=total.upper * fine)
-    above = Arithmetic("*", within_reach(wide).physical, whole(fine))
+    above = Arithmetic("*", check_exact(wide).physical, whole(fine))
     return replace(
         total,
         physical=Arithmetic("/", above, count),
@@ -138,13 +138,13 @@ def _mean(side: Typed, total: Typed, count: Ref, fine: int) -> Typed:
     )
 
 
-def _parts_of_step(side: Typed, most: int, people: int) -> int:
+def _parts_of_step(side: ExpressionType, most: int, people: int) -> int:
     """Return how many parts a step can have, so that each person's sum and the total stay exact."""
     size = max(abs(side.lower), abs(side.upper), 1) * max(most, people) * _ROOM
     return next((fine for fine in FINE if size * fine <= LARGEST), FINE[-1])
 
 
-def _check_bounded(side: Typed) -> None:
+def _check_bounded(side: ExpressionType) -> None:
     if not side.is_bounded:
         raise Refused(
             "no-bounds",
@@ -157,18 +157,18 @@ def _check_bounded(side: Typed) -> None:
 
 
 @dataclass(frozen=True)
-class PeopleTable:
+class ResolvedPersonTable:
     """A per-person table, with the view of joined tables that it is made from."""
 
     view: View
-    source: EachPerson
+    source: PersonTable
     most_rows: int  # of a person, at most
 
 
 def card_scope(view: View) -> Scope:
     """Return the columns of the view as a scope."""
 
-    def find(name: str) -> Typed:
+    def find(name: str) -> ExpressionType:
         column = view.name(name)
         found = view.types.get(column)
         if found is None:
@@ -183,7 +183,7 @@ def card_scope(view: View) -> Scope:
 
 
 def people_scope(
-    tables: Sequence[PeopleTable],
+    tables: Sequence[ResolvedPersonTable],
     lookups: Sequence[LookUp] = (),
     names: Mapping[str, str] = MappingProxyType({}),
 ) -> Scope:
@@ -191,7 +191,7 @@ def people_scope(
 
     `names` maps every spelling of a name to its canonical name.
     """
-    columns: dict[str, Typed] = {}
+    columns: dict[str, ExpressionType] = {}
     start = 0
     for table in tables:
         source, card = table.source, table.view.card
@@ -200,7 +200,7 @@ def people_scope(
         start += sum(map(width_of, source.columns))
     columns |= {name.casefold(): of for name, of in typed_columns(lookups, start).items()}
 
-    def find(name: str) -> Typed:
+    def find(name: str) -> ExpressionType:
         found = columns.get(names.get(name.casefold(), name).casefold())
         if found is None:
             given = {c.name: c.name for table in tables for c in table.source.columns}
@@ -253,7 +253,7 @@ def resolve_expression(predicate: Predicate, scope: Scope) -> Predicate:
             return AnyOf(tuple(resolve_expression(part, scope) for part in parts))
 
 
-def _stored(side: Typed, constant: Constant) -> Constant:
+def _stored(side: ExpressionType, constant: Constant) -> Constant:
     """Return the constant as the prepared table stores it: in steps, as a period, or as a date."""
     spelt = _spelled_constant(side, constant)
     if side.unit is not None:
@@ -273,7 +273,7 @@ def _stored(side: Typed, constant: Constant) -> Constant:
 # --- the card's own spelling -------------------------------------------------------------------
 
 
-def _spelled_constant(side: Typed, constant: Constant) -> Constant:
+def _spelled_constant(side: ExpressionType, constant: Constant) -> Constant:
     """Return the constant in the type's own spelling; refuse a constant of another type."""
     if constant.kind == "boolean":
         if side.kind != "boolean":
@@ -295,17 +295,17 @@ def as_boolean(constant: Constant) -> bool | Fraction:
     return bool(constant.number) if constant.number in (0, 1) else constant.number
 
 
-def spelled_expr(expr: Expr, scope: Scope, names: Mapping[str, str]) -> Expr:
+def in_stored_spelling(expr: Expr, scope: Scope, names: Mapping[str, str]) -> Expr:
     """Return the expression with columns and constants in the card's spelling."""
 
     def inner(part: Expr) -> Expr:
-        return spelled_expr(part, scope, names)
+        return in_stored_spelling(part, scope, names)
 
     match expr:
         case Ref(column=column):
             scope.find(column)
             return Ref(names.get(column.casefold(), column))
-        case Literally():
+        case LiteralValue():
             return expr
         case Arithmetic(sign=sign, left=left, right=right):
             return Arithmetic(sign, inner(left), inner(right))
@@ -318,12 +318,12 @@ def spelled_expr(expr: Expr, scope: Scope, names: Mapping[str, str]) -> Expr:
         case Case(whens=whens, otherwise=otherwise):
             pairs = tuple((spelled_predicate(p, scope, names), inner(e)) for p, e in whens)
             return Case(pairs, None if otherwise is None else inner(otherwise))
-        case Since(unit=unit, of=of):
-            return Since(unit, inner(of))
-        case Part(field=field, of=of):
-            return Part(field, inner(of))
-        case Curve(name=name, of=of):
-            return Curve(name, inner(of))
+        case DateTrunc(unit=unit, of=of):
+            return DateTrunc(unit, inner(of))
+        case DateField(field=field, of=of):
+            return DateField(field, inner(of))
+        case FunctionCall(name=name, of=of):
+            return FunctionCall(name, inner(of))
         case Total():
             raise not_of_rows("A total over the answer's rows")
 
@@ -370,16 +370,16 @@ def _spelled(predicate: Predicate, scope: Scope, names: Mapping[str, str]) -> Pr
         case Compare(of=of, operator=operator, constant=constant):
             side = typecheck(of, scope)
             return Compare(
-                spelled_expr(of, scope, names), operator, _spelled_constant(side, constant)
+                in_stored_spelling(of, scope, names), operator, _spelled_constant(side, constant)
             )
         case Among(of=of, constants=constants):
             side = typecheck(of, scope)
             listed = tuple(_spelled_constant(side, c) for c in constants)
-            return Among(spelled_expr(of, scope, names), listed)
+            return Among(in_stored_spelling(of, scope, names), listed)
         case StartsWith(of=of, letters=letters):
-            return StartsWith(spelled_expr(of, scope, names), letters)
+            return StartsWith(in_stored_spelling(of, scope, names), letters)
         case IsNull(of=of):
-            return IsNull(spelled_expr(of, scope, names))
+            return IsNull(in_stored_spelling(of, scope, names))
         case Not(predicate=inner):
             return Not(_spelled(inner, scope, names))
         case All(predicates=parts):
@@ -396,18 +396,18 @@ def resolved_scope(view: View, question: Query) -> Scope:
     return people_scope(people_tables(view, question), view.lookups, names)
 
 
-def people_tables(view: View, question: Query) -> list[PeopleTable]:
+def people_tables(view: View, question: Query) -> list[ResolvedPersonTable]:
     """Return the query's per-person tables, in order."""
     if question.source is None:
         return []
-    sources = [question.source, *(one.each for one in question.beside)]
+    sources = [question.source, *(one.each for one in question.joined_person_tables)]
     return [
-        PeopleTable(each, source, most_inner_rows(each.card, question))
+        ResolvedPersonTable(each, source, max_inner_rows(each.card, question))
         for each, source in zip((view, *view.beside), sources, strict=True)
     ]
 
 
-def most_inner_rows(card: Card, question: Query) -> int:
+def max_inner_rows(card: Card, question: Query) -> int:
     """Return the most rows of a person that a per-person table is made of."""
     return min(question.max_rows or card.limits.rows_per_person, card.limits.rows_per_person)
 
@@ -415,11 +415,13 @@ def most_inner_rows(card: Card, question: Query) -> int:
 def in_card_spelling(view: View, question: Query) -> Query:
     """Return the query with columns and constants spelled as on the card, or refuse."""
     if question.source is not None:
-        beside = zip(view.beside, question.beside, strict=True)
+        beside = zip(view.beside, question.joined_person_tables, strict=True)
         question = replace(
             question,
             source=_each(view, question.source),
-            beside=tuple(replace(one, each=_each(its, one.each)) for its, one in beside),
+            joined_person_tables=tuple(
+                replace(one, each=_each(its, one.each)) for its, one in beside
+            ),
         )
     scope, names = resolved_scope(view, question), _names(view, question)
     return replace(
@@ -427,29 +429,30 @@ def in_card_spelling(view: View, question: Query) -> Query:
         data_set=view.card.name,
         outputs=tuple(_output(view, question, o, scope) for o in question.outputs),
         where=None if question.where is None else spelled_predicate(question.where, scope, names),
-        group_by=tuple(spelled_expr(key, scope, names) for key in question.group_by),
+        group_by=tuple(in_stored_spelling(key, scope, names) for key in question.group_by),
     )
 
 
-def _each(view: View, source: EachPerson) -> EachPerson:
+def _each(view: View, source: PersonTable) -> PersonTable:
     inner, names = card_scope(view), view.names
     counted = [_reduced_rows(view, column) for column in source.columns]
     columns = tuple(
-        replace(c, of=None if c.of is None else spelled_expr(c.of, inner, names)) for c in counted
+        replace(c, of=None if c.of is None else in_stored_spelling(c.of, inner, names))
+        for c in counted
     )
     where = None if source.where is None else spelled_predicate(source.where, inner, names)
     is_person = source.by.casefold() in ("", *view.people)
-    return EachPerson(columns, where, view.card.unit if is_person else source.by)
+    return PersonTable(columns, where, view.card.unit if is_person else source.by)
 
 
-def _reduced_rows(view: View, column: Reduce) -> Reduce:
+def _reduced_rows(view: View, column: PersonColumn) -> PersonColumn:
     """Rewrite COUNT(person) in an inner SELECT as a count of the person's rows."""
     if column.verb != "count_values" or column.of is None:
         return column
     made = _of_rows(view, Aggregate("count_values", (column.of,)))
     if made.verb == "count":
         return replace(column, verb="count", of=None)
-    return replace(column, of=made.of[0])
+    return replace(column, of=made.operands[0])
 
 
 def _names(view: View, question: Query) -> Mapping[str, str]:
@@ -464,7 +467,7 @@ def _output(view: View, question: Query, output: Output, scope: Scope) -> Output
     if isinstance(output.of, Formula):
         return output  # it names outputs, not columns
     if not isinstance(output.of, Aggregate):
-        return replace(output, of=spelled_expr(output.of, scope, names))
+        return replace(output, of=in_stored_spelling(output.of, scope, names))
     is_inner = question.source is not None and any(name in names for name in view.people)
     if not is_inner and _counts_people(view, output.of):
         return replace(output, of=Aggregate("count_people"))
@@ -472,8 +475,8 @@ def _output(view: View, question: Query, output: Output, scope: Scope) -> Output
     if narrowed is not None:
         return replace(output, of=_have_a_row(spelled_predicate(narrowed, scope, names)))
     aggregate = output.of if is_inner else _of_rows(view, output.of)
-    of = tuple(spelled_expr(side, scope, names) for side in aggregate.of)
-    return replace(output, of=replace(aggregate, of=of))
+    of = tuple(in_stored_spelling(side, scope, names) for side in aggregate.operands)
+    return replace(output, of=replace(aggregate, operands=of))
 
 
 def _of_rows(view: View, aggregate: Aggregate) -> Aggregate:
@@ -482,10 +485,10 @@ def _of_rows(view: View, aggregate: Aggregate) -> Aggregate:
     Every row has a person: rows without one are dropped before any query.
     """
     match aggregate:
-        case Aggregate(verb="count_values", of=(Ref() as of,)) if _is_person(view, of):
+        case Aggregate(verb="count_values", operands=(Ref() as of,)) if _is_person(view, of):
             return Aggregate("count")
         case Aggregate(
-            verb="count_values", of=(Case(whens=((when, Ref() as of),), otherwise=None),)
+            verb="count_values", operands=(Case(whens=((when, Ref() as of),), otherwise=None),)
         ) if _is_person(view, of):
             return Aggregate("count_values", (one_where(when),))
         case _:
@@ -498,7 +501,9 @@ def _people_where(view: View, aggregate: Aggregate) -> Predicate | None:
     `COUNT(DISTINCT person) FILTER (WHERE condition)` is read as that too.
     """
     match aggregate:
-        case Aggregate(verb="count_distinct", of=(Case(whens=((when, then),), otherwise=None),)):
+        case Aggregate(
+            verb="count_distinct", operands=(Case(whens=((when, then),), otherwise=None),)
+        ):
             is_person = _counts_people(view, Aggregate("count_distinct", (then,)))
             return when if is_person else None
         case _:
@@ -507,13 +512,15 @@ def _people_where(view: View, aggregate: Aggregate) -> Predicate | None:
 
 def _have_a_row(condition: Predicate) -> Aggregate:
     """Count people with such a row: a sum of ones, clamped to 1 per person and cell."""
-    return Aggregate("sum", (one_where(condition),), within=(Constant.of(0), Constant.of(1)))
+    return Aggregate(
+        "sum", (one_where(condition),), person_sum_bounds=(Constant.of(0), Constant.of(1))
+    )
 
 
 def _counts_people(view: View, aggregate: Aggregate) -> bool:
     """Check whether the aggregate is COUNT(DISTINCT person), by the card's unit alone."""
-    is_distinct = aggregate.verb == "count_distinct" and len(aggregate.of) == 1
-    return is_distinct and _is_person(view, aggregate.of[0])
+    is_distinct = aggregate.verb == "count_distinct" and len(aggregate.operands) == 1
+    return is_distinct and _is_person(view, aggregate.operands[0])
 
 
 def _is_person(view: View, of: Expr) -> bool:

@@ -24,20 +24,20 @@ from sfumato.query.expression import (
     Coalesce,
     Compare,
     Constant,
-    Curve,
-    CurveName,
+    DateField,
+    DateTrunc,
     Expr,
     Field,
     Floor,
+    FunctionCall,
+    FunctionName,
     IsNull,
-    Literally,
+    LiteralValue,
     Not,
     Operator,
-    Part,
     Predicate,
     Ref,
     Sign,
-    Since,
     StartsWith,
     Total,
 )
@@ -56,9 +56,9 @@ class Reading:
 
     number: Callable[[Constant], Any]  # of a constant
     two: Callable[[Sign, Any, Any], Any]
-    curve: Callable[[CurveName, Any], Any]
+    curve: Callable[[FunctionName, Any], Any]
     floor: Callable[[Any], Any]
-    of_time: Callable[[Since | Part, Any], Any]
+    of_time: Callable[[DateTrunc | DateField, Any], Any]
     order: Callable[[Expr, Any, Constant], int]  # -1, 0 or 1: the value compared with the constant
 
 
@@ -67,7 +67,7 @@ def value_of(expr: Expr, row: Values, by: Reading) -> Any:
     match expr:
         case Ref(column=column):
             return row[column]
-        case Literally(constant=constant):
+        case LiteralValue(constant=constant):
             return by.number(constant)
         case Arithmetic(sign=sign, left=left, right=right):
             a, b = value_of(left, row, by), value_of(right, row, by)
@@ -84,14 +84,16 @@ def value_of(expr: Expr, row: Values, by: Reading) -> Any:
             return None if otherwise is None else value_of(otherwise, row, by)
         case Total():
             return row[expr.called]
-        case Floor() | Clamp() | Since() | Part() | Curve():
+        case Floor() | Clamp() | DateTrunc() | DateField() | FunctionCall():
             of = value_of(expr.of, row, by)
             return None if of is None else _of_one(expr, of, by)
         case _:
             assert_never(expr)
 
 
-def _of_one(expr: Floor | Clamp | Since | Part | Curve, of: Any, by: Reading) -> Any:
+def _of_one(
+    expr: Floor | Clamp | DateTrunc | DateField | FunctionCall, of: Any, by: Reading
+) -> Any:
     match expr:
         case Floor():
             return by.floor(of)
@@ -99,9 +101,9 @@ def _of_one(expr: Floor | Clamp | Since | Part | Curve, of: Any, by: Reading) ->
             if lower is not None and of < lower.number:
                 return by.number(lower)
             return by.number(upper) if upper is not None and of > upper.number else of
-        case Curve(name=name):
+        case FunctionCall(name=name):
             return by.curve(name, of)
-        case Since() | Part():
+        case DateTrunc() | DateField():
             return by.of_time(expr, of)
 
 
@@ -179,16 +181,16 @@ def _two(sign: Sign, left: Value, right: Value) -> Fraction | None:
             return left / right
 
 
-def _curve(name: CurveName, of: Fraction) -> Fraction:
+def _curve(name: FunctionName, of: Fraction) -> Fraction:
     if name != "abs":
         raise Bug(f"{name} is not reckoned of rows")
     return abs(of)
 
 
-def _of_time(expr: Since | Part, moment: Value) -> Value:
+def _of_time(expr: DateTrunc | DateField, moment: Value) -> Value:
     if not isinstance(moment, str):
         return None
-    if isinstance(expr, Part):
+    if isinstance(expr, DateField):
         return Fraction(_field(expr.field, moment))
     return first_of_period(expr.unit, period_of_text(expr.unit, moment))
 
@@ -211,7 +213,7 @@ def _order(of: Expr, here: Any, constant: Constant) -> int:  # Any: checked to b
 
 def _alike(of: Expr, constant: Constant) -> Value:
     """Return the constant; if it is compared with a period, the period that contains it."""
-    if isinstance(of, Since) and constant.kind == "text":
+    if isinstance(of, DateTrunc) and constant.kind == "text":
         return first_of_period(of.unit, period_of_text(of.unit, constant.text))
     return constant_value(constant)
 

@@ -9,13 +9,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
-from sfumato.query.expression import Constant, Expr, Literally, Predicate, Ref, Unit
+from sfumato.query.expression import Constant, Expr, LiteralValue, Predicate, Ref, Unit
 from sfumato.vault.card.columns import MAX_STEPS, Column, ColumnType
 from sfumato.vault.card.data_card import Card
 
 
 @dataclass(frozen=True)
-class Typed:
+class ExpressionType:
     """An expression with everything that is publicly known about it.
 
     A number is `origin` plus `lower` to `upper` whole steps. `is_bounded` says whether its bounds
@@ -45,7 +45,7 @@ class Scope:
     """The columns that an expression may name."""
 
     place: str  # the name of the table, for refusals
-    find: Callable[[str], Typed]
+    find: Callable[[str], ExpressionType]
     condition: Callable[[Predicate], Predicate]  # a condition in physical form
     nulls: frozenset[str] = frozenset()  # spellings of NULL, which no text column contains
 
@@ -57,19 +57,19 @@ def number(value: Fraction | int) -> Constant:
 
 def whole(value: int) -> Expr:
     """Return the whole number as an expression."""
-    return Literally(number(value))
+    return LiteralValue(number(value))
 
 
-def column_type(card: Card, name: str) -> Typed:
+def column_type(card: Card, name: str) -> ExpressionType:
     """Return the type of a column of the card."""
     place = card.index(name)
     return typed_column(card.columns[place], place)
 
 
-def typed_column(column: Column, place: int) -> Typed:
+def typed_column(column: Column, place: int) -> ExpressionType:
     """Return the type of a stored column; `place` is its index."""
     code = None if column.keys is None else Ref(f"k{place}")
-    made = Typed(column.type, Ref(f"v{place}"), keys=column.keys, code=code)
+    made = ExpressionType(column.type, Ref(f"v{place}"), keys=column.keys, code=code)
     if column.is_numeric:
         return _numeric_column(made, column)
     if column.lower is not None and column.upper is not None:  # dates and times, in days
@@ -77,7 +77,7 @@ def typed_column(column: Column, place: int) -> Typed:
     return made
 
 
-def _numeric_column(made: Typed, column: Column) -> Typed:
+def _numeric_column(made: ExpressionType, column: Column) -> ExpressionType:
     if column.lower is None or column.upper is None:
         return replace(made, lower=-MAX_STEPS, upper=MAX_STEPS, step=column.step)
     return replace(made, lower=column.lower, upper=column.upper, step=column.step, is_bounded=True)

@@ -8,7 +8,7 @@ from typing import Final
 from sfumato.dp.refusal import Refused
 from sfumato.query.expression import Expr, Predicate, columns_of
 from sfumato.query.expression_text import expression_text
-from sfumato.query.model import Aggregate, EachPerson, Formula, Query
+from sfumato.query.model import Aggregate, Formula, PersonTable, Query
 from sfumato.query.postprocess.formula_rules import check_formula, is_number
 from sfumato.query.postprocess.totals import check_totals
 from sfumato.query.size_limits import check_parts
@@ -54,22 +54,22 @@ def of_rows(question: Query) -> tuple[Expr | Predicate, ...]:
     outer: list[Expr | Predicate | None] = [question.where, *question.group_by]
     for output in question.outputs:
         if isinstance(output.of, Aggregate):
-            outer += output.of.of
+            outer += output.of.operands
         elif not isinstance(output.of, Formula):
             outer.append(output.of)
     return (*inner, *(value for value in outer if value is not None))
 
 
-def of_source(source: EachPerson) -> tuple[Expr | Predicate, ...]:
+def of_source(source: PersonTable) -> tuple[Expr | Predicate, ...]:
     """Return every expression and condition of a per-person table."""
     found = (source.where, *(column.of for column in source.columns))
     return tuple(value for value in found if value is not None)
 
 
-def tables_of_people(question: Query) -> tuple[EachPerson, ...]:
+def tables_of_people(question: Query) -> tuple[PersonTable, ...]:
     """Return the query's per-person tables, in order."""
     first = () if question.source is None else (question.source,)
-    return (*first, *(one.each for one in question.beside))
+    return (*first, *(one.each for one in question.joined_person_tables))
 
 
 def names_are_distinct(_card: Card, question: Query) -> None:
@@ -144,7 +144,7 @@ def totals_are_of_counts_and_sums(_card: Card, question: Query) -> None:
 def a_table_of_people_needs_people(card: Card, question: Query) -> None:
     """Refuse a per-person table if the card does not name the person of each row."""
     if question.source is None:
-        if question.beside:
+        if question.joined_person_tables:
             raise Refused(
                 "not-in-language",
                 "A table with one row for each person stands beside another such table only.",
@@ -154,7 +154,7 @@ def a_table_of_people_needs_people(card: Card, question: Query) -> None:
     is_of_people(card, question.source)
 
 
-def is_of_people(card: Card, source: EachPerson) -> None:
+def is_of_people(card: Card, source: PersonTable) -> None:
     """Refuse a per-person table that is not grouped by the person, or that has no columns."""
     if not card.by_person:
         raise Refused(

@@ -16,13 +16,13 @@ from sfumato.dp.refusal import Bug, Refused
 from sfumato.query.price import Priced
 from sfumato.release.accounts import debtors
 from sfumato.release.ledger_guard import Ledger
-from sfumato.release.locks.central_dp import Drawn
+from sfumato.release.locks.central_dp import NoiseOrMechanism
 from sfumato.release.noise_pool import NoisePool
 from sfumato.release.noisy_answers import can_batch, draw_noise, read_all, read_rows
 from sfumato.release.payment import on_card
 from sfumato.release.plan_description import PlanDescription, PlanPaper, digest
 from sfumato.release.receipts import answer_version, receipt, shown_answer
-from sfumato.release.release_order import Asker, Begun, Door, Order, Release
+from sfumato.release.release_order import Asker, Order, PaidOrder, Release, ReleaseContext
 from sfumato.release.top_up_source import priced_for
 from sfumato.release.wait_limit import wait_limit
 from sfumato.vault.card.data_card import Card
@@ -37,7 +37,9 @@ from sfumato.vault.ledger_entries import (
     Settled,
 )
 
-FEW: Final = 1_000  # most numbers of an answer in a batch; each takes 5 microseconds or more
+MAX_BATCHED_NUMBERS: Final = (
+    1_000  # most numbers of an answer in a batch; each takes 5 microseconds or more
+)
 
 
 def accounts_paying(ledger: Ledger, card: Card, asker: Asker) -> list[Account]:
@@ -46,7 +48,7 @@ def accounts_paying(ledger: Ledger, card: Card, asker: Asker) -> list[Account]:
     return list(ledger.paying(paying).values())
 
 
-def release(door: Door, order: Order) -> Release:
+def release(door: ReleaseContext, order: Order) -> Release:
     """Release the answer to one order: charge it durably, then read rows and add noise.
 
     A repeated operation returns its stored answer and pays nothing.
@@ -59,7 +61,7 @@ def release(door: Door, order: Order) -> Release:
         outcome = door.ledger.charge(charge)
     if isinstance(outcome, Pending):
         raise Bug("an operation waits for itself")
-    begun = Begun(order, priced, noise, charge, outcome)
+    begun = PaidOrder(order, priced, noise, charge, outcome)
     if isinstance(outcome, OperationState):
         return _as_it_stands(door, begun, outcome)
     settled = _settling(begun, read_rows(door, begun))
@@ -67,7 +69,9 @@ def release(door: Door, order: Order) -> Release:
     return _as_it_stands(door, begun, _standing(outcome, stands))
 
 
-def begin_all(door: Door, orders: Sequence[Order]) -> list[Begun | Release | Exception | None]:
+def begin_all(
+    door: ReleaseContext, orders: Sequence[Order]
+) -> list[PaidOrder | Release | Exception | None]:
     """Charge several orders in one ledger transaction, before any row is read.
 
     Each order returns the paid question, its stored answer, its error, or None. None means that
@@ -78,27 +82,29 @@ def begin_all(door: Door, orders: Sequence[Order]) -> list[Begun | Release | Exc
     return [None if one is None else _begun(door, one, next(paid)) for one in ready]
 
 
-_Ready = tuple[Order, Priced, list[Drawn], Charge]
+_Ready = tuple[Order, Priced, list[NoiseOrMechanism], Charge]
 
 
-def _ready_to_pay(door: Door, order: Order) -> _Ready | None:
+def _ready_to_pay(door: ReleaseContext, order: Order) -> _Ready | None:
     """Prepare an order for a batch; None if it is refused, or too slow for the others to wait."""
     with contextlib.suppress(Refused):
         priced = _priced(door, order, order.card)
         measure = priced.plan.measure
-        if measure.is_public and measure.cells * len(priced.noises) <= FEW:
+        if measure.is_public and measure.cells * len(priced.noises) <= MAX_BATCHED_NUMBERS:
             return order, priced, _drawn(door.pool, priced), _charge(door, order, priced)
     return None
 
 
-def _begun(door: Door, ready: _Ready, paid: Paid) -> Begun | Release | Exception | None:
+def _begun(
+    door: ReleaseContext, ready: _Ready, paid: Paid
+) -> PaidOrder | Release | Exception | None:
     if not isinstance(paid, Charged | OperationState):
         return paid
-    begun = Begun(*ready, paid, can_batch(door.engine, ready[1].plan))
+    begun = PaidOrder(*ready, paid, can_batch(door.engine, ready[1].plan))
     return begun if isinstance(paid, Charged) else _by_itself(door, begun, paid)
 
 
-def answer_all(door: Door, several: Sequence[Begun]) -> list[Release | Exception]:
+def answer_all(door: ReleaseContext, several: Sequence[PaidOrder]) -> list[Release | Exception]:
     """Answer several paid counts with one scan of the rows and one ledger transaction."""
     read = read_all(door, several)
     pairs = zip(several, read, strict=True)
@@ -106,13 +112,17 @@ def answer_all(door: Door, several: Sequence[Begun]) -> list[Release | Exception
     return [next(ended) if isinstance(text, str) else text for text in read]
 
 
-def end_all(door: Door, read: Sequence[tuple[Begun, str]]) -> list[Release | Exception]:
+def end_all(
+    door: ReleaseContext, read: Sequence[tuple[PaidOrder, str]]
+) -> list[Release | Exception]:
     """Store several answers in one ledger transaction; return each release, or its own error."""
     ended = door.ledger.settle_all([_settling(begun, text) for begun, text in read])
     return [_ended(door, begun, settled) for (begun, _), settled in zip(read, ended, strict=True)]
 
 
-def _ended(door: Door, begun: Begun, settled: Settled | Exception) -> Release | Exception:
+def _ended(
+    door: ReleaseContext, begun: PaidOrder, settled: Settled | Exception
+) -> Release | Exception:
     if not isinstance(settled, Settled):
         return settled
     if not isinstance(begun.outcome, Charged):
@@ -120,7 +130,9 @@ def _ended(door: Door, begun: Begun, settled: Settled | Exception) -> Release | 
     return _by_itself(door, begun, _standing(begun.outcome, settled))
 
 
-def _by_itself(door: Door, begun: Begun, standing: OperationState) -> Release | Exception:
+def _by_itself(
+    door: ReleaseContext, begun: PaidOrder, standing: OperationState
+) -> Release | Exception:
     """Return the release, or the error as a value: an error must not stop the rest of the batch."""
     try:
         return _as_it_stands(door, begun, standing)
@@ -128,13 +140,13 @@ def _by_itself(door: Door, begun: Begun, standing: OperationState) -> Release | 
         return error
 
 
-def _as_it_stands(door: Door, begun: Begun, standing: OperationState) -> Release:
+def _as_it_stands(door: ReleaseContext, begun: PaidOrder, standing: OperationState) -> Release:
     """Return the stored answer with the asker's columns and names, and its receipt."""
     priced = _as_answered(door, begun.order, begun.priced, standing.answer)
     return _released(door, begun.charge, priced, standing)
 
 
-def _settling(begun: Begun, text: str) -> AnswerToStore:
+def _settling(begun: PaidOrder, text: str) -> AnswerToStore:
     charge = begun.charge
     known = {account.name: account.window for account in begun.outcome.accounts}
     names = [d.account for d in charge.debtors]
@@ -142,11 +154,11 @@ def _settling(begun: Begun, text: str) -> AnswerToStore:
     return AnswerToStore(charge.user, charge.op, text, (*names, *windows))
 
 
-def _priced(door: Door, order: Order, card: Card) -> Priced:
+def _priced(door: ReleaseContext, order: Order, card: Card) -> Priced:
     return priced_for(door.ledger, door.plans, order.asker.user, card, order.request)
 
 
-def _prepared(door: Door, order: Order) -> tuple[Order, Priced, list[Drawn]]:
+def _prepared(door: ReleaseContext, order: Order) -> tuple[Order, Priced, list[NoiseOrMechanism]]:
     """Price the order and draw its noise, before anything is charged.
 
     If the current card refuses the order, a retry uses the card version of its stored answer. If
@@ -164,22 +176,22 @@ def _prepared(door: Door, order: Order) -> tuple[Order, Priced, list[Drawn]]:
     return again, *_ready(door, again)
 
 
-def _ready(door: Door, order: Order) -> tuple[Priced, list[Drawn]]:
+def _ready(door: ReleaseContext, order: Order) -> tuple[Priced, list[NoiseOrMechanism]]:
     priced = _priced(door, order, order.card)
     return priced, _drawn(door.pool, priced)
 
 
-def _on_the_card_it_was_answered_on(door: Door, order: Order) -> Order:
+def _on_the_card_it_was_answered_on(door: ReleaseContext, order: Order) -> Order:
     """Return the order, and for a retry with the card version of its stored answer."""
     answer = door.ledger.answer_of(order.asker.user, order.op)
     if answer is None:
         return order
     version = answer_version(answer)
-    card = order.earlier(version)  # None where the operation was about another data set
+    card = order.card_of_version(version)  # None where the operation was about another data set
     return order if card is None else replace(order, card=card)
 
 
-def _drawn(pool: NoisePool, priced: Priced) -> list[Drawn]:
+def _drawn(pool: NoisePool, priced: Priced) -> list[NoiseOrMechanism]:
     """Draw the noise before the charge, so that noise that can't be drawn is refused unpaid.
 
     The number of private keys in the answer isn't known yet. One draw per mechanism shows that
@@ -191,7 +203,7 @@ def _drawn(pool: NoisePool, priced: Priced) -> list[Drawn]:
     return [draw_noise(pool, mechanism, cells) for mechanism in priced.noises]
 
 
-def _charge(door: Door, order: Order, priced: Priced) -> Charge:
+def _charge(door: ReleaseContext, order: Order, priced: Priced) -> Charge:
     said = door.plans.said(priced)
     fresh: Json = {"fresh": [order.asker.user, order.op]} if order.fresh else {}
     raised = _raised(priced)
@@ -208,11 +220,11 @@ def _charge(door: Door, order: Order, priced: Priced) -> Charge:
         debt=said.debt,
         wait_limit_s=wait_limit(priced),
         body=paper.body,
-        check_access=order.may_still,
+        check_access=order.check_access,
     )
 
 
-def is_free(door: Door, priced: Priced, card: Card, asker: Asker) -> bool:
+def is_free(door: ReleaseContext, priced: Priced, card: Card, asker: Asker) -> bool:
     """Say whether all paying accounts, the asker's own included, have paid for this answer before.
 
     It doesn't reveal another user's questions: for those, the asker's own account hasn't paid.
@@ -231,7 +243,7 @@ def _raised(priced: Priced) -> Json:
     return {} if priced.earlier is None else {"top_up_of": priced.earlier.digest}
 
 
-def _paper(door: Door, order: Order, priced: Priced) -> PlanPaper:
+def _paper(door: ReleaseContext, order: Order, priced: Priced) -> PlanPaper:
     """Return the ledger entry's body for the request, without the asker."""
     request: Json = {**order.request.as_json(), "fresh": order.fresh}
     body = {
@@ -250,18 +262,20 @@ def _standing(charged: Charged, settled: Settled) -> OperationState:
     return OperationState(settled.head, charged.seq, settled.answer, settled.accounts, paid_now)
 
 
-def _as_answered(door: Door, order: Order, priced: Priced, answer: str) -> Priced:
+def _as_answered(door: ReleaseContext, order: Order, priced: Priced, answer: str) -> Priced:
     """Return the plan of the card version that the answer has: the owner may have a newer one."""
     version = door.plans.version(answer, answer_version)
     if version == order.card.version:
         return priced
-    card = order.earlier(version)
+    card = order.card_of_version(version)
     if card is None:
         raise Bug("an answer stands under a version that nobody signed")
     return _priced(door, order, card)
 
 
-def _released(door: Door, charge: Charge, priced: Priced, standing: OperationState) -> Release:
+def _released(
+    door: ReleaseContext, charge: Charge, priced: Priced, standing: OperationState
+) -> Release:
     if not standing.answer:
         raise Bug("an answer that stands is empty")
     answer = door.plans.shown(priced, standing.answer, shown_answer)

@@ -18,7 +18,7 @@ from typing import Final
 from sfumato.dp.accounting.privacy_events import PrivacyCost
 from sfumato.dp.json_values import Json
 from sfumato.dp.refusal import Refused
-from sfumato.query.expression import spelled
+from sfumato.query.expression import canonical_json
 from sfumato.release.accounts import exceeded
 from sfumato.vault.budget_windows import (
     UNBOUNDED,
@@ -140,7 +140,7 @@ def _lost(one: AnchoredAccount, then: PrivacyCost) -> Account:
 # --- Limit the ledger entries of one user per day, because free answers add entries too
 
 
-MOST_A_DAY: Final = 100_000  # entries; about 300 MB
+MAX_ENTRIES_A_DAY: Final = 100_000  # entries; about 300 MB
 DAY_S: Final = 86_400.0
 
 
@@ -151,14 +151,16 @@ class EntryQuota:
     counted on a monotonic clock.
     """
 
-    def __init__(self, most: int = MOST_A_DAY, now: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, max_entries: int = MAX_ENTRIES_A_DAY, now: Callable[[], float] = time.monotonic
+    ) -> None:
         """Create a quota of which nothing is used.
 
         Args:
             most: The entries that a user may add in a day.
             now: A monotonic clock, in seconds.
         """
-        self._most, self._now = most, now
+        self._most, self._now = max_entries, now
         self._lock = threading.Lock()
         self._day = -1
         self._added: Counter[str] = Counter()
@@ -216,11 +218,11 @@ class Ledger:
 
     def check_history(self) -> None:
         """Refuse if the ledger is frozen, was rolled back, or has no anchor."""
-        refusal = self.history()
+        refusal = self.history_fault()
         if refusal is not None:
             raise refusal
 
-    def history(self) -> Refused | None:
+    def history_fault(self) -> Refused | None:
         """Return why the ledger takes no charge, or None; freeze a ledger that was rolled back.
 
         Opening, verify, budget, health and acknowledge all use this one check. A missing anchor
@@ -261,7 +263,7 @@ class Ledger:
         Runs when a vault is opened, because anchors of older versions hold only a mark.
         """
         mark = self.anchor.read()
-        if mark is not None and self.history() is None and self.anchor.sums() is None:
+        if mark is not None and self.history_fault() is None and self.anchor.sums() is None:
             head, accounts = self.store.head_and_accounts()
             self.anchor.keep_sums(accounts, head, mark)
 
@@ -480,7 +482,7 @@ class Ledger:
 
     def check_broken(self) -> None:
         """Refuse if the ledger isn't broken, so that there is nothing to acknowledge."""
-        if self.history() is None:
+        if self.history_fault() is None:
             raise Refused(
                 "not-allowed", "The ledger is not frozen.", "There is nothing to acknowledge."
             )
@@ -508,7 +510,7 @@ class Ledger:
         ends = (json.loads(entry.body) for entry in self.store.notes("acknowledged"))
         return not all("measured" in said for said in ends)
 
-    def present(self, receipt: Json) -> bool:
+    def has_receipt(self, receipt: Json) -> bool:
         """Say whether the ledger has a receipt's entry; freeze it if a signed receipt's is gone.
 
         A signed receipt whose entry is beyond the head, or has another hash, proves that entries
@@ -520,7 +522,7 @@ class Ledger:
         seq, epoch, digest = signed.get("seq"), signed.get("epoch"), signed.get("head")
         if not isinstance(seq, int) or not isinstance(epoch, int) or not isinstance(digest, str):
             raise _no_receipt("That is signed by this vault's key, but it is no receipt.")
-        self.history()  # first, so that a ledger that was rolled back is frozen for that reason
+        self.history_fault()  # first, so that a rolled-back ledger is frozen for that reason
         entry = self.store.entry(seq)
         stands = entry is not None and entry.hash == digest
         if not stands and epoch >= self.store.head().epoch:
@@ -536,7 +538,7 @@ class Ledger:
 
     def sign(self, charged: Json) -> Json:
         """Sign this part of a receipt; return it with the signature and the public key."""
-        signature = self.signer.sign(spelled(charged).encode())
+        signature = self.signer.sign(canonical_json(charged).encode())
         return {"signed": charged, "signature": signature, "key": self.signer.public_key()}
 
     def verified(self) -> Json:
@@ -547,7 +549,7 @@ class Ledger:
         verdict = self.store.verify()
         if verdict.fault is not None:
             self.store.freeze(f"its chain does not hold ({verdict.fault})")
-        refusal = self.history()
+        refusal = self.history_fault()
         return {
             "ok": verdict.fault is None and refusal is None,
             "entries": verdict.head.seq,
@@ -560,7 +562,7 @@ class Ledger:
         }
 
     def _is_ours(self, signed: Json, signature: object) -> bool:
-        wanted = self.signer.sign(spelled(signed).encode())
+        wanted = self.signer.sign(canonical_json(signed).encode())
         given = signature.encode() if isinstance(signature, str) and signature.isascii() else b""
         return hmac.compare_digest(wanted.encode(), given)  # in constant time
 

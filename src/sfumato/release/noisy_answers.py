@@ -16,24 +16,24 @@ from sfumato.dp.mechanisms.private_choice import PrivateChoice
 from sfumato.dp.mechanisms.running_count import TreeMechanism
 from sfumato.dp.refusal import Refused
 from sfumato.query.aggregates.aggregate import Mechanism
-from sfumato.query.expression import spelled
+from sfumato.query.expression import canonical_json
 from sfumato.query.measure import Cells, Measure
 from sfumato.query.plan import KEYS_AT_ONCE, PEOPLE, Plan
-from sfumato.query.price import Selection
+from sfumato.query.price import PricedPartitionSelection
 from sfumato.query.printing.batched_counts import is_batchable
 from sfumato.release.charged_reads import RowReader, note_lost_pass, read_for_charge
 from sfumato.release.locks.central_dp import (
     BlockDraws,
-    Choosing,
-    Drawn,
-    Kept,
+    HistogramIndex,
     Keys,
-    Listed,
+    NoiseOrMechanism,
     NoisyCells,
-    Place,
+    PartitionSelection,
+    ReleasedKeys,
+    TallyIndex,
     add_noise,
+    add_noise_to_released_keys,
     select_partitions,
-    selected_before,
 )
 from sfumato.release.noise_pool import NoisePool
 from sfumato.release.receipts import answer_text, key_text
@@ -42,12 +42,12 @@ from sfumato.vault.ports import BatchingEngine
 from sfumato.vault.sealed import Sealed
 
 if TYPE_CHECKING:
-    from sfumato.release.release_order import Begun, Door
+    from sfumato.release.release_order import PaidOrder, ReleaseContext
 
-LETTERS: Final = 4_000  # longest plan text that may be batched; longer plans are read alone
+MAX_PLAN_LENGTH: Final = 4_000  # longest plan text that may be batched; longer plans are read alone
 
 
-def draw_noise(pool: NoisePool, mechanism: Mechanism, cells: int) -> Drawn:
+def draw_noise(pool: NoisePool, mechanism: Mechanism, cells: int) -> NoiseOrMechanism:
     """Draw noise for that many cells, or return the mechanism if it chooses instead."""
     if isinstance(mechanism, TreeMechanism):  # as many blocks as cells
         return BlockDraws(mechanism, pool.take(mechanism.noise, cells))
@@ -56,11 +56,11 @@ def draw_noise(pool: NoisePool, mechanism: Mechanism, cells: int) -> Drawn:
 
 def can_batch(engine: Engine, plan: Plan) -> bool:
     """Say whether the plan is a short count, and the engine can batch counts into one scan."""
-    is_short = is_batchable(plan.measure) and plan.letters() <= LETTERS
+    is_short = is_batchable(plan.measure) and plan.canonical_length() <= MAX_PLAN_LENGTH
     return is_short and isinstance(engine, BatchingEngine)
 
 
-def read_rows(door: Door, begun: Begun) -> str:
+def read_rows(door: ReleaseContext, begun: PaidOrder) -> str:
     """Read the rows of one paid question; return its noisy answer as text, or refuse.
 
     A refusal is first noted in the ledger.
@@ -68,12 +68,12 @@ def read_rows(door: Door, begun: Begun) -> str:
     return _text(door, begun, partial(_measured, door, begun))
 
 
-def read_all(door: Door, several: Sequence[Begun]) -> list[str | Exception]:
+def read_all(door: ReleaseContext, several: Sequence[PaidOrder]) -> list[str | Exception]:
     """Batch several paid counts into one scan; return each answer's text, or its error.
 
     If the host ends the scan, each count is read alone.
     """
-    found = _looked(door.engine, several)
+    found = _batch_result(door.engine, several)
     if found is None:
         return [_each(door, one, None) for one in several]
     own = _noted(door, several, found)
@@ -82,7 +82,9 @@ def read_all(door: Door, several: Sequence[Begun]) -> list[str | Exception]:
 
 
 def _noted(
-    door: Door, several: Sequence[Begun], found: Sequence[Sealed[Cells] | EngineStopped]
+    door: ReleaseContext,
+    several: Sequence[PaidOrder],
+    found: Sequence[Sealed[Cells] | EngineStopped],
 ) -> frozenset[str]:
     """Note in the ledger which reads the host ended; return the shapes that count as the cause."""
     lost: defaultdict[tuple[str, str], list[str]] = defaultdict(list)
@@ -108,8 +110,8 @@ def _read_alone(
     return EngineStopped() if is_own else None
 
 
-def _looked(
-    engine: Engine, several: Sequence[Begun]
+def _batch_result(
+    engine: Engine, several: Sequence[PaidOrder]
 ) -> Sequence[Sealed[Cells] | EngineStopped] | None:
     """Return the engine's result of the batch, one per count; None if it has none."""
     if not isinstance(engine, BatchingEngine):
@@ -120,7 +122,9 @@ def _looked(
         return None
 
 
-def _each(door: Door, begun: Begun, found: Sealed[Cells] | EngineStopped | None) -> str | Exception:
+def _each(
+    door: ReleaseContext, begun: PaidOrder, found: Sealed[Cells] | EngineStopped | None
+) -> str | Exception:
     """Return the answer's text, or the error as a value: it must not stop the rest of the batch."""
     make = partial(_measured, door, begun)
     if found is not None:
@@ -132,14 +136,14 @@ def _each(door: Door, begun: Begun, found: Sealed[Cells] | EngineStopped | None)
 
 
 def _made_of(
-    door: Door, begun: Begun, found: Sealed[Cells] | EngineStopped, _reader: RowReader
+    door: ReleaseContext, begun: PaidOrder, found: Sealed[Cells] | EngineStopped, _reader: RowReader
 ) -> NoisyCells:
     if isinstance(found, EngineStopped):
         raise found
-    return _softened(door, begun, found)
+    return _noisy(door, begun, found)
 
 
-def _text(door: Door, begun: Begun, make: Callable[[RowReader], NoisyCells]) -> str:
+def _text(door: ReleaseContext, begun: PaidOrder, make: Callable[[RowReader], NoisyCells]) -> str:
     """Read, add noise and write the answer's text; every error becomes one constant code."""
 
     def look(reader: RowReader) -> str:
@@ -148,58 +152,69 @@ def _text(door: Door, begun: Begun, make: Callable[[RowReader], NoisyCells]) -> 
     return read_for_charge(door.ledger, begun.charge, look)
 
 
-def _measured(door: Door, begun: Begun, reader: RowReader) -> NoisyCells:
+def _measured(door: ReleaseContext, begun: PaidOrder, reader: RowReader) -> NoisyCells:
     selection = begun.priced.selection
     if selection is not None:
         return _selected(door, begun, selection, reader)
     measure = begun.priced.plan.measure
-    return _softened(door, begun, _read(door, begun, reader, measure))
+    return _noisy(door, begun, _read(door, begun, reader, measure))
 
 
-def _read(door: Door, begun: Begun, reader: RowReader, measure: Measure) -> Sealed[Cells]:
+def _read(
+    door: ReleaseContext, begun: PaidOrder, reader: RowReader, measure: Measure
+) -> Sealed[Cells]:
     return reader.read(lambda: door.engine.measure(begun.order.table, measure))
 
 
-def _softened(door: Door, begun: Begun, sealed: Sealed[Cells]) -> NoisyCells:
+def _noisy(door: ReleaseContext, begun: PaidOrder, sealed: Sealed[Cells]) -> NoisyCells:
     plan, earlier = begun.priced.plan, begun.priced.earlier
     tallies = [plan.tally_of(place) for place in range(len(plan.parts))]
     if earlier is not None and earlier.keys is not None:
-        return selected_before(sealed, tallies, begun.noise, _kept(door, plan, earlier.keys))
+        return add_noise_to_released_keys(
+            sealed, tallies, begun.noise, _released_keys(door, plan, earlier.keys)
+        )
     return add_noise(sealed, tallies, begun.noise, door.pool.dice)
 
 
-def _selected(door: Door, begun: Begun, selection: Selection, reader: RowReader) -> NoisyCells:
+def _selected(
+    door: ReleaseContext, begun: PaidOrder, selection: PricedPartitionSelection, reader: RowReader
+) -> NoisyCells:
     """Select partitions, and return the kept keys with their noisy parts.
 
     Histograms are read for kept keys alone, `KEYS_AT_ONCE` at a time. So the number of reads
     depends only on how many keys are released. Selection runs once, even if a read is retried.
     """
     plan = begun.priced.plan
-    counted = plan.measure.counted
+    counted = plan.measure.without_histograms
 
     def further(keys: Keys) -> Iterator[Sealed[Cells]]:
-        wanted = [plan.wanted(key) for key in keys] if plan.has_lists else []
+        wanted = [plan.key_constants(key) for key in keys] if plan.has_histograms else []
         for start in range(0, len(wanted), KEYS_AT_ONCE):
             block = tuple(wanted[start : start + KEYS_AT_ONCE])
-            yield _read(door, begun, reader, plan.measure.listed(block))
+            yield _read(door, begun, reader, plan.measure.histograms_of(block))
 
-    def draw(part: int, count: int) -> Drawn:
+    def draw(part: int, count: int) -> NoiseOrMechanism:
         return draw_noise(door.pool, begun.priced.noises[part], count)
 
     people = counted.tallies.index(PEOPLE)
-    choosing = Choosing(people, selection, draw, door.pool.dice, further)
+    choosing = PartitionSelection(people, selection, draw, door.pool.dice, further)
     sealed = _read(door, begun, reader, counted)
-    return select_partitions(sealed, _places(plan), choosing)
+    return select_partitions(sealed, _tally_indexes(plan), choosing)
 
 
-def _places(plan: Plan) -> list[Place]:
+def _tally_indexes(plan: Plan) -> list[TallyIndex]:
     """Return the index of each part's tally, among the sums or among the histograms."""
-    counted, lists = plan.measure.counted.tallies, plan.measure.listed(()).tallies
+    counted, lists = plan.measure.without_histograms.tallies, plan.measure.histograms_of(()).tallies
     tallies = [bounded.part.tally for bounded in plan.parts]
     return [
-        Listed(lists.index(tally)) if tally in lists else counted.index(tally) for tally in tallies
+        HistogramIndex(lists.index(tally)) if tally in lists else counted.index(tally)
+        for tally in tallies
     ]
 
 
-def _kept(door: Door, plan: Plan, keys: Sequence[Sequence[Json]]) -> Kept:
-    return Kept([spelled(list(key)) for key in keys], partial(key_text, plan), door.pool.dice)
+def _released_keys(
+    door: ReleaseContext, plan: Plan, keys: Sequence[Sequence[Json]]
+) -> ReleasedKeys:
+    return ReleasedKeys(
+        [canonical_json(list(key)) for key in keys], partial(key_text, plan), door.pool.dice
+    )

@@ -11,7 +11,7 @@ from sfumato.vault.ports import Catalogue, Listing
 from sfumato.vault.users import Caller
 
 
-def asked_listing(
+def listing_to_query(
     catalogue: Catalogue, caller: Caller, data_set: str
 ) -> tuple[Listing, tuple[str, ...]]:
     """Return a data set that the caller may query, and the groups that allow it; or refuse."""
@@ -51,7 +51,7 @@ def no_data_set(data_set: str, user: str) -> Refused:
     )
 
 
-def check_thawed(catalogue: Catalogue, listing: Listing, user: str) -> None:
+def check_not_frozen(catalogue: Catalogue, listing: Listing, user: str) -> None:
     """Refuse while the owner has frozen the data set."""
     if catalogue.is_frozen(listing.card.name):
         raise data_set_frozen(listing, user)
@@ -81,7 +81,7 @@ def question_of(card: Card, shape: object) -> Query:
     return question
 
 
-def earlier_card(catalogue: Catalogue, name: str, version: str) -> Card | None:
+def card_of_version(catalogue: Catalogue, name: str, version: str) -> Card | None:
     """Return the card of that version of a data set, or None if it doesn't exist."""
     found = (one for one in catalogue.cards() if (one.name, one.version) == (name, version))
     return next(found, None)

@@ -146,4 +146,4 @@ def _size(offer: _Offer) -> int:
 
 def _size_of(priced: Priced) -> int:
     plan = priced.plan
-    return _OF_A_LETTER * plan.letters() + _OF_A_CELL * plan.measure.cells
+    return _OF_A_LETTER * plan.canonical_length() + _OF_A_CELL * plan.measure.cells

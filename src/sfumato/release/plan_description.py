@@ -14,7 +14,7 @@ from typing import Any
 from sfumato.dp.accounting.privacy_events import PrivacyCost, privacy_cost
 from sfumato.dp.json_values import Json
 from sfumato.query.contribution_bounds import bounds_advice, bounds_of, bounds_text
-from sfumato.query.expression import spelled
+from sfumato.query.expression import canonical_json
 from sfumato.query.model import query_json
 from sfumato.query.plan_text import plan_text, split_text
 from sfumato.query.price import Priced
@@ -109,4 +109,4 @@ _HOLDING = (dict, list)
 
 def digest(value: Json) -> str:
     """Return the SHA-256 of the value's canonical JSON."""
-    return hashlib.sha256(spelled(value).encode()).hexdigest()
+    return hashlib.sha256(canonical_json(value).encode()).hexdigest()

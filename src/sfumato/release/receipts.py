@@ -16,7 +16,7 @@ from sfumato.dp.mechanisms.averaged_noise import AveragedNoise, mean_of
 from sfumato.dp.refusal import Bug
 from sfumato.query.aggregates.aggregate import Estimate, Integers, NoisyPart
 from sfumato.query.aggregates.registry import aggregate_of
-from sfumato.query.expression import Constant, Expr, spelled
+from sfumato.query.expression import Constant, Expr, canonical_json
 from sfumato.query.expression_json import constant_json
 from sfumato.query.grouping_keys import PlanKey
 from sfumato.query.model import Aggregate, Formula, aggregate_text
@@ -34,7 +34,7 @@ from sfumato.query.price import Priced
 from sfumato.release.accounts import people_account
 from sfumato.release.ledger_guard import Ledger
 from sfumato.release.locks.central_dp import GUARANTEE, Keys, NoisyCells
-from sfumato.release.locks.k_anonymity import beside_dp
+from sfumato.release.locks.k_anonymity import warning_beside_dp
 from sfumato.release.payment import Payment, payment_json, relation, signed_payment, unit_of
 from sfumato.release.plan_description import PlanDescription, copy_description
 from sfumato.release.top_up_source import RAISED, paid_json, top_up_json
@@ -56,7 +56,7 @@ def answer_text(priced: Priced, released: NoisyCells) -> str:
     if priced.earlier is not None:
         keys = priced.earlier.keys
     noisy = _with_all_draws(priced, parts)
-    return spelled(
+    return canonical_json(
         {
             "format": RAISED,
             "version": plan.card.version,
@@ -76,7 +76,7 @@ def _with_all_draws(priced: Priced, parts: Sequence[Integers]) -> list[NoisyPart
     if priced.earlier is None:
         return [NoisyPart(c, n) for c, n in zip(parts, priced.noises, strict=True)]
     made = []
-    for place, noise in enumerate(priced.means):
+    for place, noise in enumerate(priced.effective_noises):
         draws = [draw.parts[place] for draw in priced.earlier.draws]
         if not isinstance(noise, AveragedNoise):
             raise Bug("a top-up of what has no mean")
@@ -97,7 +97,7 @@ def _ordered_keys(
 def key_text(plan: Plan, cell: Sequence[object]) -> str:
     """Return the text by which stored answers spell a private key that the engine found."""
     pairs = zip(plan.keys, cell, strict=True)
-    return spelled([constant_json(_key(key, value)) for key, value in pairs])
+    return canonical_json([constant_json(_key(key, value)) for key, value in pairs])
 
 
 def _key(key: PlanKey, value: object) -> Constant:
@@ -311,7 +311,7 @@ def _accounts(
 
 def not_dp_json(ledger: Ledger, people: str, head: LedgerHead | None = None) -> Json:
     """Return the note that non-DP releases about these people exist; {} if there are none."""
-    said = beside_dp(ledger.not_dp(people, head))
+    said = warning_beside_dp(ledger.not_dp(people, head))
     return {} if said is None else {"not_dp": said}
 
 

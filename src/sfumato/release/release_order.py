@@ -9,7 +9,7 @@ from sfumato.dp.json_values import Json
 from sfumato.query.price import Priced
 from sfumato.query.request import Request
 from sfumato.release.ledger_guard import Ledger
-from sfumato.release.locks.central_dp import Drawn
+from sfumato.release.locks.central_dp import NoiseOrMechanism
 from sfumato.release.noise_pool import NoisePool
 from sfumato.release.plan_cache import PlanCache
 from sfumato.vault.card.data_card import Card
@@ -30,7 +30,7 @@ class Asker:
 
 
 @dataclass(frozen=True)
-class Door:
+class ReleaseContext:
     """What a release needs: the ledger to charge, the engine that reads rows, the noise pool."""
 
     ledger: Ledger
@@ -49,9 +49,9 @@ class Order:
     request: Request
     asker: Asker
     op: str
-    earlier: Callable[[str], Card | None]  # card of another version, for a stored answer
+    card_of_version: Callable[[str], Card | None]  # card of another version, for a stored answer
     fresh: bool = False
-    may_still: Callable[[], None] = lambda: None  # refuses if the asker lost the right to ask
+    check_access: Callable[[], None] = lambda: None  # refuses if the asker lost the right to ask
 
 
 @dataclass(frozen=True)
@@ -63,12 +63,12 @@ class Release:
 
 
 @dataclass(frozen=True)
-class Begun:
+class PaidOrder:
     """A paid question whose rows are not read yet; its answer may be in the ledger already."""
 
     order: Order
     priced: Priced
-    noise: list[Drawn]
+    noise: list[NoiseOrMechanism]
     charge: Charge
     outcome: Charged | OperationState
-    is_look: bool = False  # a count that can share one scan of the rows with others
+    is_batchable: bool = False  # a count that can share one scan of the rows with others

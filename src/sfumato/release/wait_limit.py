@@ -11,10 +11,10 @@ from typing import Final
 from sfumato.query.plan import KEYS_AT_ONCE
 from sfumato.query.price import Priced
 
-PATIENCE_S: Final = 2 * 3600  # twice the engine's limit: an older read has ended
-PATIENT_ROWS: Final = 100_000  # rows a second, for the most rows that the card allows
-LONGEST_S: Final = 24 * 3600  # the longest wait for the histograms of many private keys
-FEW: Final = Fraction(1, 1000)  # probability of being shown
+BASE_LIMIT_S: Final = 2 * 3600  # twice the engine's limit: an older read has ended
+ROWS_A_SECOND: Final = 100_000  # rows a second, for the most rows that the card allows
+MAX_LIMIT_S: Final = 24 * 3600  # the longest wait for the histograms of many private keys
+SHOWN_PROBABILITY: Final = Fraction(1, 1000)  # probability of being shown
 
 
 def wait_limit(priced: Priced) -> int:
@@ -22,13 +22,13 @@ def wait_limit(priced: Priced) -> int:
 
     Histograms of private keys are read `KEYS_AT_ONCE` at a time, so the limit grows with the
     number of keys. It uses an upper estimate, not the real keys: with fewer people than
-    `shown_from(FEW)` a key is hardly ever shown, and each person has a row. So the card's rows
-    bound the number of keys. No wait is longer than a day.
+    SHOWN_PROBABILITY asks for, a key is hardly ever shown, and each person has a row. So the card's
+    rows bound the number of keys. No wait is longer than a day.
     """
-    rows = priced.plan.measure.most_rows
-    once = max(PATIENCE_S, rows // PATIENT_ROWS)
-    if priced.selection is None or not priced.plan.has_lists:
+    rows = priced.plan.measure.max_table_rows
+    once = max(BASE_LIMIT_S, rows // ROWS_A_SECOND)
+    if priced.selection is None or not priced.plan.has_histograms:
         return once
-    keys = rows // priced.selection.shown_from(FEW)
-    further = -(-keys // KEYS_AT_ONCE) * max(rows // PATIENT_ROWS, 1)
-    return max(once, min(once + further, LONGEST_S))
+    keys = rows // priced.selection.people_for_odds(SHOWN_PROBABILITY)
+    further = -(-keys // KEYS_AT_ONCE) * max(rows // ROWS_A_SECOND, 1)
+    return max(once, min(once + further, MAX_LIMIT_S))

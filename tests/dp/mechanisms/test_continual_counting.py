@@ -12,7 +12,7 @@ import pytest
 from sfumato.dp.budget import MIN_EPSILON
 from sfumato.dp.mechanisms.binary_tree import Tree
 from sfumato.features.streams.stream_plan import MOST_ROWS, Stream
-from sfumato.query.expression import Ref, Since, Unit
+from sfumato.query.expression import DateTrunc, Ref, Unit
 from sfumato.query.grouping_keys import LISTED
 from sfumato.query.model import Aggregate, Output, Query
 from support.stream_oracle import Day, taken_by_hand
@@ -27,7 +27,7 @@ def blocks(tree: Tree, counts: list[int]) -> list[int]:
 
 
 def stream(periods: int, rows: int, epsilon: Fraction) -> Stream:
-    along = Since("day", Ref("day"))
+    along = DateTrunc("day", Ref("day"))
     outputs = (Output("day", along), Output("n", Aggregate("running_count", (along,))))
     question = Query("visits", outputs, None, (along,))
     return Stream("visits", "s", question, "2026-01-01", periods, rows, epsilon)
@@ -110,7 +110,7 @@ def test_a_shorter_stream_is_a_beginning_of_the_longer_one() -> None:
 
 
 def by(unit: Unit, start: str) -> Stream:
-    along = Since(unit, Ref("day"))
+    along = DateTrunc(unit, Ref("day"))
     outputs = (Output("d", along), Output("n", Aggregate("running_count", (along,))))
     return Stream("v", "s", Query("v", outputs, None, (along,)), start, 3, 1, Fraction(1))
 

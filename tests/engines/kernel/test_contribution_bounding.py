@@ -30,9 +30,9 @@ from sfumato.query.expression import (
     Case,
     Compare,
     Constant,
+    DateField,
     Expr,
-    Literally,
-    Part,
+    LiteralValue,
     Ref,
 )
 from sfumato.query.measure import Key, Measure, Tally
@@ -68,7 +68,9 @@ TALLIES = (
     Tally("sum", Arithmetic("*", Ref("v1"), Ref("v1")), 1, 0, (-9, 40_000)),
 )
 NEGATIVE = Compare(Ref("v1"), "<", Constant("number", "0"))
-EVEN = Case(((NEGATIVE, Literally(Constant("number", "1"))),), Literally(Constant("number", "0")))
+EVEN = Case(
+    ((NEGATIVE, LiteralValue(Constant("number", "1"))),), LiteralValue(Constant("number", "0"))
+)
 
 
 def key(name: str, size: int | None = None) -> Key:
@@ -89,7 +91,7 @@ KEYS: dict[str, tuple[Key, ...]] = {
     "three": (key("v2"), key("v3"), key("v6")),
     "two declared": (key("k0", 4), key("k4", 2)),
     "computed and public": (Key(EVEN, 2),),
-    "computed and private": (Key(Part("month", Ref("v3")), None),),
+    "computed and private": (Key(DateField("month", Ref("v3")), None),),
 }
 ONE_OF_THREE = Measure(None, (key("v0", 3),), (Tally("people"), Tally("rows")), True, 1, 1)
 WHERES = {"everything": None, "some": Compare(Ref("v1"), ">", Constant("number", "0"))}
@@ -496,7 +498,7 @@ def test_no_value_at_all_fits_however_far_from_zero_its_bounds_lie() -> None:
 def test_a_private_text_that_is_no_column_is_left_to_plain_sql(
     engine: DuckDBEngine, table: str
 ) -> None:
-    word: Expr = Case(((NEGATIVE, Ref("v2")),), Literally(Constant("text", "else")))
+    word: Expr = Case(((NEGATIVE, Ref("v2")),), LiteralValue(Constant("text", "else")))
     measure = Measure(None, (Key(word, None),), (Tally("rows"),), True, MANY, MANY)
     assert lower_to_kernel(measure, known_of_table(table)) is None
     assert lower(measure, "duckdb")

@@ -24,8 +24,8 @@ from sfumato.engines.ingest.prepare_order import order_header
 from sfumato.engines.shared.locked_connection import Room
 from sfumato.engines.shared.prepared_table import path_of, prepared_table, read_prepared_table
 from sfumato.engines.shared.rank_path import lower_ranked
-from sfumato.query.expression import Arithmetic, Compare, Constant, Literally, Ref
-from sfumato.query.measure import Key, Measure, PerPerson, Reduced, Tally
+from sfumato.query.expression import Arithmetic, Compare, Constant, LiteralValue, Ref
+from sfumato.query.measure import Key, Measure, PhysicalPersonColumn, PhysicalPersonTable, Tally
 from sfumato.release.unseal import unseal
 from sfumato.vault.engine_port import PrepareOrder, SourceFile
 from support.engine_rows import SALT, card_of, prepare, write_source
@@ -241,7 +241,7 @@ NOT_BY_RANKS = {
     "two keys": Measure(None, (*GOOD.keys, Key(Ref("k3"), 2)), ROWS, True, 1, 1),
     "an expression of a key": Measure(
         None,
-        (Key(Arithmetic("+", Ref("k0"), Literally(Constant("number", "0"))), 3),),
+        (Key(Arithmetic("+", Ref("k0"), LiteralValue(Constant("number", "0"))), 3),),
         ROWS,
         True,
         1,
@@ -254,7 +254,7 @@ NOT_BY_RANKS = {
         None, GOOD.keys, (Tally("sum", Ref("v1"), clamp=(0, 1)),), True, 1, 1
     ),
     "a table of people": Measure(
-        None, (), ROWS, True, 1, 1, PerPerson(None, (Reduced("rows"),), 5)
+        None, (), ROWS, True, 1, 1, PhysicalPersonTable(None, (PhysicalPersonColumn("rows"),), 5)
     ),
 }
 
@@ -334,7 +334,9 @@ def test_a_question_of_more_rows_starts_a_worker_with_more_memory(tmp_path: Path
     measure = Measure(None, (Key(Ref("k0"), 3),), ROWS, True, 1, 2)
     pids = []
     for rows in (10, 10**9, 10):
-        assert unseal(engine.measure(table, replace(measure, most_rows=rows))).parts[0].sum() == 2
+        assert (
+            unseal(engine.measure(table, replace(measure, max_table_rows=rows))).parts[0].sum() == 2
+        )
         pids.append(engine.worker_pid())
     engine.close()
     assert pids[0] != pids[1] == pids[2]

@@ -29,8 +29,8 @@ from sfumato.engines.shared.prepared_table import (
 )
 from sfumato.engines.shared.rank_path import lower_stored
 from sfumato.engines.shared.stored_parts import MAX_PREFIX_SUMS, lower_parts, parts_of
-from sfumato.query.expression import Arithmetic, Compare, Constant, Expr, Literally, Ref
-from sfumato.query.measure import Key, Measure, PerPerson, Reduced, Tally
+from sfumato.query.expression import Arithmetic, Compare, Constant, Expr, LiteralValue, Ref
+from sfumato.query.measure import Key, Measure, PhysicalPersonColumn, PhysicalPersonTable, Tally
 from sfumato.vault.engine_port import PrepareOrder, SourceFile
 from support.engine_rows import SALT, added_up, card_of, numbers, prepare, stored_rows, write_source
 
@@ -69,7 +69,7 @@ Rows = Sequence[Sequence[object]]
 
 
 def word(number: int) -> Expr:
-    return Literally(Constant("number", str(number)))
+    return LiteralValue(Constant("number", str(number)))
 
 
 HALVES = Arithmetic("/", Arithmetic("-", Ref("v1"), word(-6)), word(2))
@@ -227,11 +227,17 @@ OTHERS = {
     "a code": replace(GOOD, tallies=(Tally("sum", Ref("k0")),)),
     "a column without bounds": replace(GOOD, tallies=(Tally("sum", Ref("v4")),)),
     "a column of texts": replace(GOOD, tallies=(Tally("values", Ref("v3")),)),
-    "different values": replace(GOOD, tallies=(Tally("distinct", Ref("v1"), most=1),)),
+    "different values": replace(GOOD, tallies=(Tally("distinct", Ref("v1"), max_distinct=1),)),
     "one of several": replace(GOOD, tallies=(*TALLIES, Tally("values", Ref("v3")))),
     "rows for people": replace(GOOD, by_person=False),
     "a table of people": Measure(
-        None, (), (Tally("rows"),), True, GROUPS, MOST, PerPerson(None, (Reduced("rows"),), 5)
+        None,
+        (),
+        (Tally("rows"),),
+        True,
+        GROUPS,
+        MOST,
+        PhysicalPersonTable(None, (PhysicalPersonColumn("rows"),), 5),
     ),
 }
 

@@ -10,7 +10,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from sfumato.features.audit.sheet_verification import check_receipt, check_sheet
-from sfumato.query.expression import spelled
+from sfumato.query.expression import canonical_json
 from support.small_vaults import patients_vault, run
 
 SQL = "SELECT COUNT(*) AS n FROM patients"
@@ -97,7 +97,7 @@ def made_up(**signed: object) -> dict[str, Any]:
     """A receipt that whoever made it up has signed as well."""
     own = Ed25519PrivateKey.generate()
     body: dict[str, object] = {"op": "x", "charged": [], **signed}
-    signature = own.sign(spelled(body).encode()).hex()
+    signature = own.sign(canonical_json(body).encode()).hex()
     key = own.public_key().public_bytes_raw().hex()
     return {"op": "x", "charged": {}, "epsilon": 1, "signed": body, "signature": signature,
             "key": key}  # fmt: skip

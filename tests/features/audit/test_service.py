@@ -143,7 +143,7 @@ def test_a_sheet_that_was_signed_again_after_an_entry_was_changed_is_found(
 ) -> None:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-    from sfumato.query.expression import spelled
+    from sfumato.query.expression import canonical_json
 
     sheet = _sheet(service)
     body = json.loads(sheet["entries"][0]["body"])
@@ -151,11 +151,11 @@ def test_a_sheet_that_was_signed_again_after_an_entry_was_changed_is_found(
     sheet["entries"][0]["body"] = json.dumps(body)
     key = Ed25519PrivateKey.generate()
     said = {name: value for name, value in sheet.items() if name != "proof"}
-    digest = hashlib.sha256(spelled(said).encode()).hexdigest()
+    digest = hashlib.sha256(canonical_json(said).encode()).hexdigest()
     signed = {"sheet": "sheet/1", "sha256": digest}
     sheet["proof"] = {
         "signed": signed,
-        "signature": key.sign(spelled(signed).encode()).hex(),
+        "signature": key.sign(canonical_json(signed).encode()).hex(),
         "key": key.public_key().public_bytes_raw().hex(),
     }
     assert any("hash" in fault for fault in check_sheet(sheet))

@@ -14,7 +14,7 @@ from scipy.stats import binom
 
 from sfumato.dp.accounting.privacy_events import GaussianEvent, PrivacyCost, privacy_cost
 from sfumato.features.pipelines.program_plan import Program, Run
-from sfumato.release.locks.central_dp import blocks_added
+from sfumato.release.locks.central_dp import noisy_sums_of_blocks
 from sfumato.release.noise_pool import NoisePool
 from sfumato.sandbox.ports import SandboxLimits
 from sfumato.sandbox.program_outputs import read_outputs
@@ -41,7 +41,7 @@ def test_the_interval_holds_the_average_of_blocks_as_often_as_it_says(trim: int)
     hits = np.zeros(2)
     for _ in range(TRIES):
         drawn = [pool.take(noise, 1) for noise in asked.noises]
-        sums = blocks_added(sealed, trim, drawn)
+        sums = noisy_sums_of_blocks(sealed, trim, drawn)
         hits += [abs(s - average) <= m + 1e-9 for s, m in zip(sums, margins, strict=True)]
     low, high = binom.ppf([5e-7, 1 - 5e-7], TRIES, 0.95)  # 0.9427 and 0.9573 of them
     assert np.all(hits >= low)  # 1.1 of the noise would hold 0.934
@@ -96,7 +96,7 @@ def test_one_block_moves_a_sum_by_the_range_at_most(
     nothing = [np.zeros(1, dtype=np.int64)]
     changed = [other if i == place else block for i, block in enumerate(blocks)]
     sums = [
-        blocks_added(Sealed(np.array(one, dtype=np.int64).reshape(-1, 1)), trim, nothing)[0]
+        noisy_sums_of_blocks(Sealed(np.array(one, dtype=np.int64).reshape(-1, 1)), trim, nothing)[0]
         for one in (blocks, changed)
     ]
     assert abs(sums[0] - sums[1]) <= abs(other - blocks[place]) <= 1000

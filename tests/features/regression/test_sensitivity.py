@@ -89,6 +89,6 @@ def test_a_square_costs_half_of_a_product() -> None:
     for name, column in (("z1z1", "z1"), ("z2z2", "z2")):
         asked_of = plan.asked_of(outputs[name])  # type: ignore[arg-type]  # aggregates all
         (place,) = plan.parts_of(outputs[name])  # type: ignore[arg-type]
-        claimed = plan.parts[place].per_cell * float(asked_of.side.step)
+        claimed = plan.parts[place].per_cell * float(asked_of.operand.step)
         assert claimed == reach[column] ** 2 / 2
         assert by_name[name].pattern.max() == 1 / reach[column] ** 2

@@ -24,7 +24,7 @@ from sfumato.features.streams.release import (
 )
 from sfumato.features.streams.store import FileStreams
 from sfumato.features.streams.stream_plan import Stream
-from sfumato.query.expression import Ref, Since
+from sfumato.query.expression import DateTrunc, Ref
 from sfumato.query.model import Aggregate, Output, Query
 from sfumato.release.ledger_guard import Ledger
 from sfumato.release.noise_pool import NoisePool
@@ -40,7 +40,7 @@ from support.noise_judge import accusations
 from support.stream_oracle import CountedEngine, Day, taken_by_hand
 
 DRAWS = 8000
-ALONG = Since("day", Ref("day"))
+ALONG = DateTrunc("day", Ref("day"))
 OUTPUTS = (Output("day", ALONG), Output("n", Aggregate("running_count", (ALONG,))))
 
 

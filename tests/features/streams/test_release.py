@@ -546,7 +546,7 @@ def test_it_reads_as_an_answer_does(vault: OpenVault) -> None:
         "epsilon": "800",
         "closed": 3,
     }
-    assert vault.house.ledger.present(answer.receipt) is True
+    assert vault.house.ledger.has_receipt(answer.receipt) is True
     assert [row[1] for row in answer.tidy().rows] == [2, 3, 4]
     assert '"temporal"' in json.dumps(answer.plot().spec)
 

@@ -20,8 +20,8 @@ from sfumato.lab.platform_noise import NumpyRandomSource
 from sfumato.query.measure import Cells, Measure
 from sfumato.query.request import Request
 from sfumato.query.sql.select import read_sql
-from sfumato.release.locks.central_dp import LARGEST, add_noise, choose_farthest
-from sfumato.release.release_order import Asker, Door, Order
+from sfumato.release.locks.central_dp import MAX_PART, add_noise, choose_farthest
+from sfumato.release.release_order import Asker, Order, ReleaseContext
 from sfumato.vault.engine_port import EngineStopped
 from sfumato.vault.sealed import Sealed
 from support.scripted_engine import ScriptedEngine
@@ -74,7 +74,7 @@ def order(vault: OpenVault, op: str) -> Order:
     return Order(listing.card, listing.table, request, Asker("owner"), op, lambda _: listing.card)
 
 
-def door_of(vault: OpenVault, reading: Callable[[Measure], Sealed[Cells]]) -> Door:
+def door_of(vault: OpenVault, reading: Callable[[Measure], Sealed[Cells]]) -> ReleaseContext:
     return replace(vault.house.queries.door, engine=ScriptedEngine(reading))
 
 
@@ -217,6 +217,6 @@ def test_a_part_beyond_what_a_plan_may_prove_is_a_bug(sign: int) -> None:
         sealed = Sealed(Cells((np.array([part], dtype=np.int64),)))
         return int(add_noise(sealed, [0], [drawn], SeededDice(1)).parts[0][0])
 
-    assert total(sign * LARGEST) == sign * LARGEST
+    assert total(sign * MAX_PART) == sign * MAX_PART
     with pytest.raises(Bug, match="passed the bound"):
-        total(sign * LARGEST + sign)
+        total(sign * MAX_PART + sign)

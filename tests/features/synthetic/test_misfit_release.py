@@ -28,7 +28,7 @@ from sfumato.query.measure import Cells, Measure
 from sfumato.query.request import Request
 from sfumato.query.sql.select import read_sql
 from sfumato.release.locks.central_dp import noisy_misfits
-from sfumato.release.release_order import Asker, Door, Order
+from sfumato.release.release_order import Asker, Order, ReleaseContext
 from sfumato.vault.engine_port import EngineStopped
 from sfumato.vault.sealed import Sealed
 from support.scripted_engine import ScriptedEngine
@@ -72,7 +72,7 @@ def order(vault: OpenVault, op: str) -> Order:
     return Order(listing.card, listing.table, request, Asker("owner"), op, lambda _: listing.card)
 
 
-def door_of(vault: OpenVault, reading: Callable[[Measure], Sealed[Cells]]) -> Door:
+def door_of(vault: OpenVault, reading: Callable[[Measure], Sealed[Cells]]) -> ReleaseContext:
     return replace(vault.house.queries.door, engine=ScriptedEngine(reading))
 
 

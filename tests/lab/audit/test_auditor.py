@@ -18,7 +18,7 @@ from scipy import stats
 
 from sfumato.dp.refusal import Refused
 from sfumato.lab.audit import Audited, audit, audit_order_2, audit_rho, auditor
-from sfumato.lab.audit.auditor import could_prove, held_against, runs_of
+from sfumato.lab.audit.auditor import could_prove, run_audit, runs_of
 from sfumato.lab.audit.correct_mechanisms import CONTROLS, discrete_laplace, randomised_response
 from sfumato.lab.audit.epsilon_lower_bounds import (
     Score,
@@ -125,8 +125,10 @@ def test_a_claimed_rho_that_looks_wrong_is_pursued_too(seed: int) -> None:
         return np.rint(random.normal(scale=0.4, size=runs) * 1024) / 1024 + data  # rho is 3.1
 
     run = runs_of(narrow, 0, 1, dice(seed))
-    few = held_against(RhoClaim(1.0), run, alpha=1e-4, most=1024, dice=dice(seed))
-    more = held_against(RhoClaim(1.0), run, alpha=1e-4, most=1024, pursue=131_072, dice=dice(seed))
+    few = run_audit(RhoClaim(1.0), run, alpha=1e-4, most=1024, dice=dice(seed))
+    more = run_audit(
+        RhoClaim(1.0), run, alpha=1e-4, most=1024, max_runs_if_suspicious=131_072, dice=dice(seed)
+    )
     assert (few.is_violated, few.samples, more.is_violated) == (False, 1024, True)
 
 
@@ -149,7 +151,9 @@ def test_going_on_accuses_a_right_mechanism_no_more_often_than_alpha(
 
     def audited(seed: int) -> Audited:
         run, claim = runs_of(mechanism, 0, 1, dice(seed)), EpsilonClaim(1.0)
-        return held_against(claim, run, alpha=0.05, most=512, pursue=8192, dice=dice(seed))
+        return run_audit(
+            claim, run, alpha=0.05, most=512, max_runs_if_suspicious=8192, dice=dice(seed)
+        )
 
     found = [audited(seed) for seed in range(200)]
     assert sum(one.is_violated for one in found) <= most_alarms(200, 0.05)
@@ -278,7 +282,7 @@ def test_an_auditor_that_proves_on_what_it_searched_would_be_noticed() -> None:
     for seed in range(20):
         random = dice(seed)
         run = runs_of(noise_alone(12), 0, 1, random)
-        found = held_against(Peeking(0), run, alpha=0.05, most=1024, dice=random)
+        found = run_audit(Peeking(0), run, alpha=0.05, most=1024, dice=random)
         lower.append(found.lower)
     assert sum(bound > 0 for bound in lower) > most_alarms(20, 0.05)
 
@@ -319,7 +323,7 @@ def test_any_kind_of_output_gives_its_difference_away(
     one: object, other: object, view: str
 ) -> None:
     assert caught(lambda data: data, one, other).is_violated
-    marks = read_outputs([one, other], 2).marks
+    marks = read_outputs([one, other], 2).codes
     numbers = read_outputs([one, other], 2).numbers
     found = (marks | numbers)[view]
     is_told = found[0] != found[1] or math.copysign(1, found[0]) != math.copysign(1, found[1])

@@ -177,7 +177,7 @@ def endless(data: int) -> Iterator[int]:
 def test_what_a_generator_yields_is_an_output(
     made: Callable[[int], Iterator[int]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(auditor, "TAKEN", 64)  # of thousands an audit takes minutes
+    monkeypatch.setattr(auditor, "MAX_ITEMS", 64)  # of thousands an audit takes minutes
 
     def mechanism(data: int) -> Iterator[int]:
         return made(data)
@@ -240,7 +240,7 @@ def test_what_has_no_end_is_refused(made: Callable[[], object]) -> None:
 def test_keys_that_are_never_the_same_do_not_fill_the_memory(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(outputs, "MOST_KEPT", 1 << 16)  # or the test would fill much of it itself
+    monkeypatch.setattr(outputs, "MAX_NUMBERS", 1 << 16)  # or the test would fill much of it itself
 
     def mechanism(data: int, random: Random) -> dict[str, int]:
         return {f"{place} {random.random()}": 0 for place in range(10)}

@@ -20,11 +20,11 @@ from scipy.stats import binom
 
 import sfumato
 from sfumato.app.vault import OpenVault
-from sfumato.lab.audit.audit_suite import AT_THE_DOOR
-from sfumato.lab.audit.canaries import Asked, Canaries, Seen
+from sfumato.lab.audit.audit_suite import END_TO_END
+from sfumato.lab.audit.canaries import AuditedQuestion, Canaries, CanaryReleases
 from sfumato.lab.audit.one_run_audit import OneRunClaim, coins, judged
 from sfumato.lab.audit.regression_audit import FITS
-from sfumato.lab.audit.release_audit import held, put_canaries
+from sfumato.lab.audit.release_audit import audit_question, put_canaries
 from sfumato.lab.audit.stream_audit import STREAMS
 from support.small_vaults import make_vault, write_csv
 
@@ -128,7 +128,7 @@ TELLING = SIZES[-1]  # keys that are enough to tell twice the price of any quest
 OF_A_FIT = 20_000  # of whose twin 5,000 keys tell half of the times
 HOUSES = 2  # of twenty thousand keys each
 # A stream is closed day by day, for minutes: its audits are the long ones.
-ASKED_AT_ONCE = [one for one in AT_THE_DOOR if one not in STREAMS]
+ASKED_AT_ONCE = [one for one in END_TO_END if one not in STREAMS]
 
 
 @pytest.fixture(scope="module")
@@ -143,30 +143,32 @@ def _house(stack: ExitStack, folder: Path, number: int) -> Canaries:
     return put_canaries(vault, folder, np.random.default_rng([3, number]))
 
 
-def released_of(question: Asked, houses: list[Canaries]) -> list[Seen]:
+def released_of(question: AuditedQuestion, houses: list[Canaries]) -> list[CanaryReleases]:
     """Return what is released in as many houses as two hundred short audits take."""
-    found: list[Seen] = []
+    found: list[CanaryReleases] = []
     for house in houses:
-        found.append(question.seen(house, 1))
+        found.append(question.release(house, 1))
         if sum(len(seen.is_in) for seen in found) >= SHORT * SIZES[0]:
             break
     return found
 
 
-def pieces(seen: Seen, size: int) -> Iterator[Seen]:
+def pieces(seen: CanaryReleases, size: int) -> Iterator[CanaryReleases]:
     """Yield what was released of so many keys, and of the next ones, and so on."""
     for start in range(0, len(seen.is_in), size):
         keys = range(start, start + size)
         released: dict[Hashable, Sequence[object]] = {
             key - start: seen.released[key] for key in keys if key in seen.released
         }
-        yield Seen(released, seen.is_in[start : start + size])
+        yield CanaryReleases(released, seen.is_in[start : start + size])
 
 
-def alarms_of(question: Asked, found: list[Seen], size: int) -> tuple[int, int]:
+def alarms_of(question: AuditedQuestion, found: list[CanaryReleases], size: int) -> tuple[int, int]:
     """Return how many audits of so many keys accuse the door, and how many they were."""
     alarms = [
-        held(question, piece, np.random.default_rng([4, number, place]), alpha=ALPHA).is_violated
+        audit_question(
+            question, piece, np.random.default_rng([4, number, place]), alpha=ALPHA
+        ).is_violated
         for number, seen in enumerate(found)
         for place, piece in enumerate(pieces(seen, size))
     ]
@@ -176,7 +178,7 @@ def alarms_of(question: Asked, found: list[Seen], size: int) -> tuple[int, int]:
 @pytest.mark.slow
 @pytest.mark.parametrize("question", ASKED_AT_ONCE, ids=lambda one: one.name)
 def test_two_hundred_short_audits_of_a_question_alarm_no_more_often_than_alpha(
-    houses: list[Canaries], question: Asked
+    houses: list[Canaries], question: AuditedQuestion
 ) -> None:
     found = released_of(question, houses)
     alarms = {size: alarms_of(question, found, size) for size in SIZES}
@@ -186,8 +188,10 @@ def test_two_hundred_short_audits_of_a_question_alarm_no_more_often_than_alpha(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("question", ASKED_AT_ONCE, ids=lambda one: one.name)
-def test_short_audits_of_too_little_noise_do_alarm(houses: list[Canaries], question: Asked) -> None:
+def test_short_audits_of_too_little_noise_do_alarm(
+    houses: list[Canaries], question: AuditedQuestion
+) -> None:
     """At twice the price, held against the price: else quiet audits would show nothing."""
     keys = OF_A_FIT if question in FITS else TELLING
-    alarms, audits = alarms_of(question, [question.seen(houses[0], question.factor)], keys)
+    alarms, audits = alarms_of(question, [question.release(houses[0], question.factor)], keys)
     assert alarms > audits / 2

@@ -21,8 +21,8 @@ from sfumato.dp.refusal import Refused
 from sfumato.engines.duckdb.engine import DuckDBEngine
 from sfumato.features.regression import logistic
 from sfumato.lab.audit import regression_audit, stream_audit
-from sfumato.lab.audit.audit_suite import AT_THE_DOOR, at_the_door
-from sfumato.lab.audit.canaries import Asked, Canaries, Seen
+from sfumato.lab.audit.audit_suite import END_TO_END, audit_end_to_end
+from sfumato.lab.audit.canaries import AuditedQuestion, Canaries, CanaryReleases
 from sfumato.lab.audit.one_run_audit import ENOUGH, NOT_SHOWN, OneRunClaim, audit_one_run, judged
 from sfumato.lab.audit.out_of_bounds_canaries import (
     BEYOND,
@@ -33,11 +33,11 @@ from sfumato.lab.audit.out_of_bounds_canaries import (
     Totalled,
 )
 from sfumato.lab.audit.regression_audit import FITS
-from sfumato.lab.audit.release_audit import QUESTIONS, Question, held, put_canaries
+from sfumato.lab.audit.release_audit import QUESTIONS, Question, audit_question, put_canaries
+from sfumato.lab.audit.stream_audit import CANARIES_A_PERIOD, STREAMS, closed
 from sfumato.lab.audit.stream_audit import ROWS as COUNTED
-from sfumato.lab.audit.stream_audit import STREAMS, TOGETHER, closed
 from sfumato.query.measure import Cells, Measure
-from sfumato.query.plan import Bounded
+from sfumato.query.plan import PartSensitivity
 from sfumato.vault.engine_port import Prepared, PrepareOrder
 from sfumato.vault.sealed import Sealed
 from support import postgres_server
@@ -130,37 +130,44 @@ def test_a_delta_makes_one_run_say_less() -> None:
 # --- canaries that share a draw -----------------------------------------------------------------
 
 
-def shared(epsilon: float, seed: int, *, forgets: bool = False) -> Seen:
+def shared(epsilon: float, seed: int, *, forgets: bool = False) -> CanaryReleases:
     """Return what streams release of canaries that share their days, two by two."""
-    random, days, chance = dice(seed), -(-ENOUGH // TOGETHER), 1 - np.exp(-epsilon / COUNTED)
-    is_in = random.integers(0, 2, size=days * TOGETHER).astype(np.bool_)
-    own = COUNTED * is_in.reshape(days, TOGETHER).sum(axis=1)
+    random, days, chance = (
+        dice(seed),
+        -(-ENOUGH // CANARIES_A_PERIOD),
+        1 - np.exp(-epsilon / COUNTED),
+    )
+    is_in = random.integers(0, 2, size=days * CANARIES_A_PERIOD).astype(np.bool_)
+    own = COUNTED * is_in.reshape(days, CANARIES_A_PERIOD).sum(axis=1)
     counts = random.geometric(chance, size=days + 1) - random.geometric(chance, size=days + 1)
     counts[:-1] += own
     if forgets:
         counts[1:] += own
     released: dict[Hashable, list[object]] = {
-        key: counts[key // TOGETHER : key // TOGETHER + 2].tolist() for key in range(len(is_in))
+        key: counts[key // CANARIES_A_PERIOD : key // CANARIES_A_PERIOD + 2].tolist()
+        for key in range(len(is_in))
     }
-    return Seen(released, is_in)
+    return CanaryReleases(released, is_in)
 
 
 def test_canaries_that_share_a_day_bound_an_honest_stream_from_close_below() -> None:
     (stream,) = STREAMS
-    found = [held(stream, shared(1.0, s), dice(s), alpha=RARELY) for s in range(4)]
+    found = [audit_question(stream, shared(1.0, s), dice(s), alpha=RARELY) for s in range(4)]
     assert not any(one.is_violated for one in found)
     assert max(one.lower for one in found) > 0.5
 
 
 def test_canaries_that_share_a_day_tell_twice_the_epsilon_and_rows_that_count_twice() -> None:
     (stream,) = STREAMS
-    assert held(stream, shared(2.0, 1), dice()).is_violated
-    assert held(stream, shared(1.0, 1, forgets=True), dice()).is_violated
+    assert audit_question(stream, shared(2.0, 1), dice()).is_violated
+    assert audit_question(stream, shared(1.0, 1, forgets=True), dice()).is_violated
 
 
 def test_canaries_that_share_a_day_alarm_no_more_often_than_alpha() -> None:
     (stream,) = STREAMS
-    alarms = [held(stream, shared(1.0, s), dice(s), alpha=0.2).is_violated for s in range(12)]
+    alarms = [
+        audit_question(stream, shared(1.0, s), dice(s), alpha=0.2).is_violated for s in range(12)
+    ]
     assert sum(alarms) <= binom.ppf(1 - 1e-5, 12, 0.2)
 
 
@@ -181,17 +188,17 @@ def question(name: str) -> Question:
 
 @pytest.mark.parametrize("name", ["COUNT(*)", "AVG"])
 def test_the_door_is_not_accused_and_its_twin_is(house: Canaries, name: str) -> None:
-    found = at_the_door(house, question(name), "DuckDB", seed=1, alpha=RARELY)
+    found = audit_end_to_end(house, question(name), "DuckDB", seed=1, alpha=RARELY)
     assert not found.audited.is_violated, found.audited.finding
     assert found.audited.samples == 20_000
-    assert found.counts, found.twin.finding
+    assert found.counts, found.positive_control.finding
 
 
 def test_the_door_is_bounded_from_close_below(house: Canaries) -> None:
     """One way in twenty of halving the keys is unlucky, whatever the noise: so ten are taken."""
     one = question("COUNT(*)")
-    seen = one.seen(house, 1)
-    found = [held(one, seen, dice(s)) for s in range(10)]
+    seen = one.release(house, 1)
+    found = [audit_question(one, seen, dice(s)) for s in range(10)]
     assert max(one.lower for one in found) > 0.5
 
 
@@ -203,17 +210,17 @@ def test_a_door_that_draws_half_the_noise_is_accused(
 
     monkeypatch.setattr(Noise, "sample", half)
     asked = replace(question("COUNT(*)"), sql="SELECT k, COUNT(x) FROM canaries GROUP BY k")
-    assert held(asked, asked.seen(house, 1), dice()).is_violated
+    assert audit_question(asked, asked.release(house, 1), dice()).is_violated
 
 
 # --- beyond every bound -----------------------------------------------------------------------
 
 
 def test_of_who_brings_too_much_no_more_shows_than_is_paid_for(house: Canaries) -> None:
-    found = at_the_door(house, BEYOND[0], "DuckDB", seed=1, alpha=RARELY)
+    found = audit_end_to_end(house, BEYOND[0], "DuckDB", seed=1, alpha=RARELY)
     assert not found.audited.is_violated, found.audited.finding
     assert found.audited.samples == 20_000
-    assert found.counts, found.twin.finding
+    assert found.counts, found.positive_control.finding
 
 
 @pytest.mark.parametrize("bound", ["rows", "groups", "clamp"])
@@ -236,7 +243,7 @@ def test_a_door_that_forgets_a_bound_is_accused(
         monkeypatch.setattr(DuckDBEngine, "prepare", prepared)
     some = [one for one in BEYOND if one.groups < GROUPS and is_lost(bound, one)]
     loose = [replace(one, data_set=f"without_{bound}", keys=ENOUGH) for one in some]
-    found = {one.name: held(one, one.seen(house, 1), dice()) for one in loose}
+    found = {one.name: audit_question(one, one.release(house, 1), dice()) for one in loose}
     assert [name for name, audited in found.items() if not audited.is_violated] == []
 
 
@@ -246,10 +253,10 @@ def test_a_door_that_forgets_a_bound_is_accused(
 def test_many_groups_and_a_persons_sum_are_not_accused_and_their_twins_are(
     house: Canaries, name: str
 ) -> None:
-    found = at_the_door(house, beyond(name), "DuckDB", seed=1, alpha=RARELY)
+    found = audit_end_to_end(house, beyond(name), "DuckDB", seed=1, alpha=RARELY)
     assert not found.audited.is_violated, found.audited.finding
     assert found.audited.samples == 20_000
-    assert found.counts, found.twin.finding
+    assert found.counts, found.positive_control.finding
 
 
 def test_a_door_that_does_not_cut_a_persons_sum_is_accused(
@@ -263,7 +270,7 @@ def test_a_door_that_does_not_cut_a_persons_sum_is_accused(
 
     monkeypatch.setattr(DuckDBEngine, "measure", measured)
     loose = replace(beyond("SUM within a person's bounds"), data_set="uncut", keys=ENOUGH)
-    assert held(loose, loose.seen(house, 1), dice()).is_violated
+    assert audit_question(loose, loose.release(house, 1), dice()).is_violated
 
 
 @pytest.mark.parametrize(
@@ -274,14 +281,14 @@ def test_a_price_that_forgets_a_persons_groups_is_accused(
     house: Canaries, monkeypatch: pytest.MonkeyPatch, norm: str, name: str
 ) -> None:
     """The noise is for one group of a person, and more of them count."""
-    honest = vars(Bounded)[norm].fget
+    honest = vars(PartSensitivity)[norm].fget
 
-    def of_one_group(bounded: Bounded) -> int:
+    def of_one_group(bounded: PartSensitivity) -> int:
         return int(honest(replace(bounded, cells=1)))
 
-    monkeypatch.setattr(Bounded, norm, property(of_one_group))
+    monkeypatch.setattr(PartSensitivity, norm, property(of_one_group))
     cheap = replace(beyond(name), data_set=f"cheap_{norm}")
-    assert held(cheap, cheap.seen(house, 1), dice()).is_violated
+    assert audit_question(cheap, cheap.release(house, 1), dice()).is_violated
 
 
 def beyond(name: str) -> OutOfBoundsCanaries:
@@ -309,10 +316,10 @@ def test_a_whole_line_is_not_accused_and_its_twin_is(
 ) -> None:
     fit_of_few(monkeypatch, 2 * ENOUGH)
     (line,) = (one for one in FITS if one.maker == "linear")
-    found = at_the_door(house, line, "DuckDB", seed=1, alpha=RARELY)
+    found = audit_end_to_end(house, line, "DuckDB", seed=1, alpha=RARELY)
     assert not found.audited.is_violated, found.audited.finding
     assert found.audited.samples == 20_000
-    assert found.counts, found.twin.finding
+    assert found.counts, found.positive_control.finding
 
 
 def test_rounds_of_a_fit_that_each_pay_all_are_accused(
@@ -327,14 +334,19 @@ def test_rounds_of_a_fit_that_each_pay_all_are_accused(
     monkeypatch.setattr(logistic, "shares", whole)
     fit_of_few(monkeypatch, ENOUGH)
     (odds,) = (one for one in FITS if one.maker == "logistic")
-    assert held(odds, odds.seen(house, 1), dice()).is_violated
+    assert audit_question(odds, odds.release(house, 1), dice()).is_violated
 
 
 def test_a_stream_is_closed_day_by_day_and_only_what_counts_shows(
     house: Canaries, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     days = 6
-    shorter = {"PERIODS": days, "IN_ONE": TOGETHER * days, "HALF": days // 2, "EXTRA": days + 1}
+    shorter = {
+        "PERIODS": days,
+        "IN_ONE": CANARIES_A_PERIOD * days,
+        "HALF": days // 2,
+        "EXTRA": days + 1,
+    }
     for name, instead in shorter.items():
         monkeypatch.setattr(stream_audit, name, instead)
     for _ in range(2):  # the second time it is about other people, as a twin is
@@ -348,21 +360,26 @@ def test_a_stream_of_as_many_days_as_are_audited_is_too(house: Canaries) -> None
 
 def check_days(canaries: Canaries) -> None:
     """At an epsilon at which the noise is nothing: two rows of three, and none of the next day."""
-    many = stream_audit.IN_ONE + 2 * TOGETHER
+    many = stream_audit.IN_ONE + 2 * CANARIES_A_PERIOD
     seen = closed(canaries, 200, many)  # of all its days, and of two
-    periods = [seen.is_in[key : key + TOGETHER].sum() for key in range(0, many, TOGETHER)]
+    periods = [
+        seen.is_in[key : key + CANARIES_A_PERIOD].sum() for key in range(0, many, CANARIES_A_PERIOD)
+    ]
     last = {stream_audit.PERIODS - 1, len(periods) - 1}
     after = [0 if n in last else 2 * periods[n + 1] for n in range(len(periods))]
     assert seen.released == {
-        key: [2 * periods[key // TOGETHER], after[key // TOGETHER]] for key in range(many)
+        key: [2 * periods[key // CANARIES_A_PERIOD], after[key // CANARIES_A_PERIOD]]
+        for key in range(many)
     }
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("one", AT_THE_DOOR, ids=lambda one: one.name)
-def test_no_question_on_duckdb_is_accused_and_all_twins_are(house: Canaries, one: Asked) -> None:
-    found = at_the_door(house, one, "DuckDB", seed=1, alpha=RARELY)
-    assert found.is_well, (found.audited.finding, found.twin.finding)
+@pytest.mark.parametrize("one", END_TO_END, ids=lambda one: one.name)
+def test_no_question_on_duckdb_is_accused_and_all_twins_are(
+    house: Canaries, one: AuditedQuestion
+) -> None:
+    found = audit_end_to_end(house, one, "DuckDB", seed=1, alpha=RARELY)
+    assert found.is_well, (found.audited.finding, found.positive_control.finding)
 
 
 @pytest.fixture(scope="module")
@@ -388,10 +405,10 @@ def _open(folder: Path, engine: str) -> OpenVault:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("one", AT_THE_DOOR, ids=lambda one: one.name)
-def test_no_question_on_postgres_is_accused(on_postgres: Canaries, one: Asked) -> None:
-    found = at_the_door(on_postgres, one, "PostgreSQL", seed=1, alpha=RARELY)
-    assert found.is_well, (found.audited.finding, found.twin.finding)
+@pytest.mark.parametrize("one", END_TO_END, ids=lambda one: one.name)
+def test_no_question_on_postgres_is_accused(on_postgres: Canaries, one: AuditedQuestion) -> None:
+    found = audit_end_to_end(on_postgres, one, "PostgreSQL", seed=1, alpha=RARELY)
+    assert found.is_well, (found.audited.finding, found.positive_control.finding)
 
 
 @pytest.mark.slow
@@ -401,6 +418,6 @@ def test_a_stream_on_spark_is_closed_day_by_day_too(on_spark: Canaries) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("one", [*QUESTIONS, *BEYOND, *FITS], ids=lambda one: one.name)
-def test_no_question_on_spark_is_accused(on_spark: Canaries, one: Asked) -> None:
-    found = at_the_door(on_spark, one, "Spark", seed=1, alpha=RARELY)
-    assert found.is_well, (found.audited.finding, found.twin.finding)
+def test_no_question_on_spark_is_accused(on_spark: Canaries, one: AuditedQuestion) -> None:
+    found = audit_end_to_end(on_spark, one, "Spark", seed=1, alpha=RARELY)
+    assert found.is_well, (found.audited.finding, found.positive_control.finding)

@@ -21,11 +21,11 @@ from sfumato.dp.mechanisms.noise import Noise
 from sfumato.dp.ports import RandomSource
 from sfumato.lab.audit import audit, audit_order_2, audit_rho
 from sfumato.lab.audit.audit_page import page
-from sfumato.lab.audit.audit_suite import AT_THE_DOOR, bare, dice_of, whole_zoo
-from sfumato.lab.audit.canaries import Asked
+from sfumato.lab.audit.audit_suite import END_TO_END, audit_directly, audit_zoo, dice_of
+from sfumato.lab.audit.canaries import AuditedQuestion
 from sfumato.lab.audit.regression_audit import FITS
 from sfumato.lab.audit.release_audit import QUESTIONS
-from sfumato.lab.audit.shipped_mechanisms import NO_MECHANISM, SHIPPED, TWIN, Shipped
+from sfumato.lab.audit.shipped_mechanisms import CONTROL_FACTOR, NO_MECHANISM, SHIPPED, Shipped
 from sfumato.lab.audit.stream_audit import STREAMS
 
 THEORY = Path(sfumato.dp.local.__file__).parents[1]
@@ -88,10 +88,10 @@ def test_every_fit_is_asked_at_the_door() -> None:
 
 @pytest.mark.parametrize("one", SHIPPED, ids=lambda one: one.name)
 def test_a_shipped_mechanism_is_not_accused_and_its_twin_is(one: Shipped) -> None:
-    held = bare(one, seed=1)
+    held = audit_directly(one, seed=1)
     assert held.audited.confidence == 0.9999
     assert not held.audited.is_violated, held.audited.finding
-    assert held.is_well, held.twin.finding
+    assert held.is_well, held.positive_control.finding
     assert held.counts
 
 
@@ -99,7 +99,7 @@ def test_a_shipped_mechanism_is_not_accused_and_its_twin_is(one: Shipped) -> Non
 @pytest.mark.parametrize("one", SHIPPED, ids=lambda one: one.name)
 def test_no_dice_make_the_auditor_accuse_what_ships(one: Shipped) -> None:
     """Twenty audits of each at alpha 1e-4: one alarm in all 700 has a chance of 1 in 14."""
-    audits = [bare(one, seed=seed) for seed in range(1000, 1020)]
+    audits = [audit_directly(one, seed=seed) for seed in range(1000, 1020)]
     assert sum(held.audited.is_violated for held in audits) == 0
     assert all(held.counts for held in audits)
 
@@ -131,19 +131,19 @@ def by_name(name: str) -> Shipped:
 
 
 def test_whatever_ships_has_a_twin_of_twice_its_epsilon() -> None:
-    everything: list[Shipped | Asked] = [*SHIPPED, *AT_THE_DOOR]
-    assert [one.name for one in everything if one.factor != TWIN] == []
+    everything: list[Shipped | AuditedQuestion] = [*SHIPPED, *END_TO_END]
+    assert [one.name for one in everything if one.factor != CONTROL_FACTOR] == []
 
 
 def test_a_twin_of_more_than_twice_the_epsilon_makes_no_audit_of_the_constant() -> None:
-    held = bare(by_name("key selection"), seed=1)
+    held = audit_directly(by_name("key selection"), seed=1)
     assert held.counts
     assert held.verdict == "not accused"
     more = replace(held, factor=3)
     assert more.is_well
     assert not more.counts
     assert more.verdict == "not accused; no audit of the constant"
-    silent = replace(held, twin=held.audited)
+    silent = replace(held, positive_control=held.audited)
     assert not silent.is_well
     assert silent.verdict.startswith("SHOWS NOTHING")
 
@@ -154,7 +154,7 @@ def test_noise_of_half_the_width_is_accused(monkeypatch: pytest.MonkeyPatch) -> 
 
     monkeypatch.setattr(Noise, "sample", half)
     for name in ("discrete Laplace", "discrete Laplace, wide", "running counts"):
-        assert bare(by_name(name), seed=1).audited.is_violated, name
+        assert audit_directly(by_name(name), seed=1).audited.is_violated, name
 
 
 def test_noise_that_repeats_is_accused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -162,7 +162,7 @@ def test_noise_that_repeats_is_accused(monkeypatch: pytest.MonkeyPatch) -> None:
         return laplace.sample(noise.parameter, count, dice) * 0 + 3
 
     monkeypatch.setattr(Noise, "sample", stuck)
-    assert bare(by_name("discrete Laplace"), seed=1).audited.is_violated
+    assert audit_directly(by_name("discrete Laplace"), seed=1).audited.is_violated
 
 
 def everybody(coins: PoissonSample, people: int) -> object:
@@ -181,7 +181,9 @@ def test_coins_that_are_left_out_or_biased_are_accused(
     toss: object, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(PoissonSample, "tossed", toss)
-    assert bare(by_name("Skellam shares over a secret sample"), seed=1).audited.is_violated
+    assert audit_directly(
+        by_name("Skellam shares over a secret sample"), seed=1
+    ).audited.is_violated
 
 
 def test_keys_shown_by_their_true_count_are_accused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -190,12 +192,12 @@ def test_keys_shown_by_their_true_count_are_accused(monkeypatch: pytest.MonkeyPa
         return counts > 3  # type: ignore[operator]  # an array
 
     monkeypatch.setattr(partition_selection, "keep_partitions", bold)
-    assert bare(by_name("key selection"), seed=1).audited.is_violated
+    assert audit_directly(by_name("key selection"), seed=1).audited.is_violated
 
 
 def test_the_page_has_a_line_for_everything() -> None:
-    found = list(whole_zoo(1, ["F5", "L1"]))
-    held = [bare(by_name("key selection"), seed=1)]
+    found = list(audit_zoo(1, ["F5", "L1"]))
+    held = [audit_directly(by_name("key selection"), seed=1)]
     text = page(held, found)
     assert "| key selection | bare | epsilon 1, delta 0.01 |" in text
     assert text.count("caught |") == 3
@@ -205,7 +207,7 @@ def test_the_page_has_a_line_for_everything() -> None:
 def test_a_page_that_is_made_in_part_keeps_its_other_lines() -> None:
     before = PAGE.read_text("utf-8")
     assert page([], [], before) == before
-    held, found = bare(by_name("key selection"), seed=2), next(whole_zoo(2, ["F5"]))
+    held, found = audit_directly(by_name("key selection"), seed=2), next(audit_zoo(2, ["F5"]))
     lines = page([held], [found], before).splitlines()
     places = {place for place, line in enumerate(before.splitlines()) if line != lines[place]}
     assert len(lines) == len(before.splitlines())
@@ -217,20 +219,20 @@ def test_a_page_that_is_made_in_part_keeps_its_other_lines() -> None:
 
 
 def test_a_page_that_is_none_yet_has_what_is_audited_alone() -> None:
-    text = page([], list(whole_zoo(1, ["F5", "F3"])), "something else")
+    text = page([], list(audit_zoo(1, ["F5", "F3"])), "something else")
     assert [line[:4] for line in text.splitlines() if line.endswith("caught |")] == ["| F3", "| F5"]
 
 
 def test_the_page_in_the_docs_has_every_question_at_every_door() -> None:
     text = PAGE.read_text("utf-8")
     doors = ("door, DuckDB", "door, PostgreSQL", "door, Spark")
-    asked = {(one.name, where) for one in AT_THE_DOOR for where in doors}
+    asked = {(one.name, where) for one in END_TO_END for where in doors}
     assert [one for one in asked if f"| {one[0]} | {one[1]} |" not in text] == []
 
 
 def test_the_page_in_the_docs_names_all_that_ships_and_the_whole_zoo() -> None:
     text = PAGE.read_text("utf-8")
-    names = [one.name for one in SHIPPED] + [one.name for one in AT_THE_DOOR]
+    names = [one.name for one in SHIPPED] + [one.name for one in END_TO_END]
     assert [name for name in names if f"| {name} |" not in text] == []
     assert "ACCUSED" not in text
     assert "SHOWS NOTHING" not in text

@@ -9,7 +9,7 @@ import pytest
 
 import sfumato.lab.broken
 from sfumato.lab.audit import Audited
-from sfumato.lab.audit.audit_suite import looked_at
+from sfumato.lab.audit.audit_suite import audit_specimen
 from sfumato.lab.broken.specimen import Specimen
 from sfumato.lab.broken.zoo import ZOO
 
@@ -17,7 +17,7 @@ FOLDER = Path(sfumato.lab.broken.__file__).parent
 
 
 def audited(specimen: Specimen, seed: int) -> Audited:
-    return looked_at(specimen, np.random.default_rng(seed))
+    return audit_specimen(specimen, np.random.default_rng(seed))
 
 
 def test_the_zoo_has_more_than_forty_specimens_with_names_of_their_own() -> None:

@@ -20,7 +20,7 @@ from sfumato.dp.mechanisms.noise import Noise
 from sfumato.dp.refusal import Refused
 from sfumato.query.aggregates.aggregate import AskedAggregate, Estimate, Floats, NoisyPart, Part
 from sfumato.query.aggregates.noisy_moments import (
-    MOST_TOTAL,
+    SUM_LIMIT,
     Moment,
     Statistic,
     first_of,
@@ -32,7 +32,7 @@ from sfumato.query.aggregates.noisy_moments import (
 )
 from sfumato.query.aggregates.registry import aggregate_of
 from sfumato.query.aggregates.result_ranges import Range
-from sfumato.query.expression import Arithmetic, Case, Expr, IsNull, Literally, Not, Ref
+from sfumato.query.expression import Arithmetic, Case, Expr, IsNull, LiteralValue, Not, Ref
 from sfumato.query.measure import Tally
 from sfumato.query.model import VERBS, Aggregate
 from sfumato.query.number_types import LARGEST
@@ -118,7 +118,7 @@ def reckoned(expr: Expr, row: Sequence[Cell], seen: list[int]) -> Cell:
     match expr:
         case Ref(column=column):
             made = row[int(column.removeprefix("v"))]
-        case Literally(constant=constant):
+        case LiteralValue(constant=constant):
             made = int(constant.number)
         case Arithmetic(sign=sign, left=left, right=right):
             made = _combined(sign, reckoned(left, row, seen), reckoned(right, row, seen))
@@ -214,7 +214,7 @@ def test_all_rows_at_their_bound_can_be_added_up(rows: int | None) -> None:
     of = card(rows)
     for what in [f.format("wide") for f in ONE] + [f.format("wide", "pay") for f in TWO]:
         for bounded in plan(what, rows).parts:
-            assert of.limits.rows * bounded.part.per_row < MAX_TOTAL == MOST_TOTAL
+            assert of.limits.rows * bounded.part.per_row < MAX_TOTAL == SUM_LIMIT
 
 
 def test_a_number_of_two_values_needs_no_sum_of_squares() -> None:
@@ -258,7 +258,7 @@ def numbers_of(rows: Rows, name: str) -> Floats:
 
 def truth(of: Aggregate, rows: Rows) -> float:
     """Return what numpy makes of the raw rows."""
-    names = [side.column for side in of.of if isinstance(side, Ref)]
+    names = [side.column for side in of.operands if isinstance(side, Ref)]
     columns = [numbers_of(rows, name) for name in names]
     known = ~np.any(np.isnan(columns), axis=0)
     y, *rest = (column[known] for column in columns)
@@ -354,12 +354,12 @@ def test_no_row_is_rounded_by_more_than_is_counted_and_some_by_a_third(
     name: str, rows: int | None
 ) -> None:
     of = asked(f"VAR_SAMP({name})", rows)
-    grid = grid_of(of, of.side, name)
+    grid = grid_of(of, of.operand, name)
     first, second = first_of(grid), second_of(of, grid)
     missed: dict[str, list[Fraction]] = {"first": [], "second": []}
     for value in values_of(name)[1:]:
         assert value is not None
-        row, exact = row_of(**{name: value}), Fraction(value - of.side.lower, grid.stride)
+        row, exact = row_of(**{name: value}), Fraction(value - of.operand.lower, grid.stride)
         missed["first"].append(added(first.part.tally, row, []) - (2 * exact - grid.top))
         if second is not None:
             thinned = added(second.part.tally, row, []) - second.part.tally.offset
@@ -379,7 +379,7 @@ def test_no_product_is_rounded_by_more_than_is_counted(
     pair: tuple[str, str], rows: int | None
 ) -> None:
     of = asked("COVAR_SAMP({}, {})".format(*pair), rows)
-    one, other = (grid_of(of, side, name) for side, name in zip(of.sides, pair, strict=True))
+    one, other = (grid_of(of, side, name) for side, name in zip(of.operands, pair, strict=True))
     product = product_of(of, one, other)
     known = [[value for value in values_of(name) if value is not None] for name in pair]
     for values in itertools.product(*(some[:40] + some[-40:] for some in known)):
@@ -423,7 +423,7 @@ class Shape:
 
     def right(self, of: AskedAggregate) -> float:
         """Return the true answer: of the rows many times over, n - 1 and all."""
-        names = [side.column for side in of.aggregate.of if isinstance(side, Ref)]
+        names = [side.column for side in of.aggregate.operands if isinstance(side, Ref)]
         known = [r for r in self.rows if all(r[PLACES[n]] is not None for n in names)]
         fewer, all_of_them = len(known), len(known) * self.times
         made = truth(of.aggregate, known)

@@ -17,7 +17,7 @@ from sfumato.dp.mechanisms.noise import Noise
 from sfumato.query.aggregates.aggregate import Floats
 from sfumato.query.aggregates.result_ranges import Range
 from sfumato.query.aggregates.taylor_intervals import (
-    MOST_BENT,
+    MAX_CURVATURE,
     Law,
     Taylor,
     parts_at,
@@ -80,7 +80,7 @@ def test_value_slopes_and_bends_are_those_of_the_function(
             corners = [plain(here + a * moves[i] + b * moves[j]) * a * b
                        for a in (1, -1) for b in (1, -1)]  # fmt: skip
             bend = math.fsum(corners) / (4 * step**2)
-            assert made.bends[i, j] == pytest.approx(bend, rel=1e-2, abs=1e-2)
+            assert made.second_derivatives[i, j] == pytest.approx(bend, rel=1e-2, abs=1e-2)
 
 
 def test_what_may_divide_by_zero_or_be_a_root_of_less_is_not_known() -> None:
@@ -127,7 +127,7 @@ def test_where_the_second_order_is_much_of_the_first_nothing_is_said(
 @given(
     slopes=st.lists(st.floats(-1, 1), min_size=3, max_size=3),
     bends=st.lists(st.floats(-1, 1), min_size=9, max_size=9),
-    share=st.floats(0, MOST_BENT),
+    share=st.floats(0, MAX_CURVATURE),
 )
 @settings(max_examples=40)
 def test_the_second_order_is_given_away_whatever_the_bends(
@@ -149,7 +149,7 @@ def test_the_second_order_is_given_away_whatever_the_bends(
     there = Taylor(off, off, moved, np.broadcast_to((bend + bend.T)[..., None], (3, 3, 20_000)),
                    np.zeros((3, 1)))  # fmt: skip
     half = sum_quantile(list(np.abs(moved)), kind, law.miss) + law.second_order(there)
-    is_said = law.second_order(there) <= MOST_BENT * law.first_order(there)
+    is_said = law.second_order(there) <= MAX_CURVATURE * law.first_order(there)
     assert np.mean((np.abs(off) > half) & is_said) <= 0.05
 
 

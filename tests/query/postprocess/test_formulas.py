@@ -14,7 +14,7 @@ from sfumato.dp.confidence.ratio_of_sums import MAX_NUMBERS
 from sfumato.dp.mechanisms.noise import Noise
 from sfumato.dp.refusal import Refused
 from sfumato.query.contribution_bounds import bounds_text
-from sfumato.query.expression import Arithmetic, Case, Compare, Constant, Floor, Literally, Ref
+from sfumato.query.expression import Arithmetic, Case, Compare, Constant, Floor, LiteralValue, Ref
 from sfumato.query.model import Aggregate, Formula, Output, Query, query_json, read_query
 from sfumato.query.plan import Plan, make_plan
 from sfumato.query.postprocess.formula_errors import FormulaErrors
@@ -54,7 +54,7 @@ def test_each_aggregate_of_a_formula_is_an_output_that_is_paid_once(card: Card) 
     plan = plan_of(card, "SUM(a) / COUNT(*) AS r, SUM(a) * 2 AS twice, SUM(a) AS s")
     assert shown(plan) == ["r", "twice", "s"]
     assert len(plan.parts) == 2
-    assert formula_of(plan, "twice").expr == Arithmetic("*", Ref("s"), Literally(Constant.of(2)))
+    assert formula_of(plan, "twice").expr == Arithmetic("*", Ref("s"), LiteralValue(Constant.of(2)))
 
 
 @pytest.mark.parametrize(
@@ -155,7 +155,7 @@ def test_a_formula_of_a_formula_is_refused_in_every_spelling(card: Card) -> None
 
 def test_a_formula_alone_asks_for_rows_no_more_than_a_constant_does(card: Card) -> None:
     with pytest.raises(Refused, match="no-aggregate"):
-        make_plan(card, Query("t", (Output("r", Formula(Literally(Constant.of(1)))),)))
+        make_plan(card, Query("t", (Output("r", Formula(LiteralValue(Constant.of(1)))),)))
 
 
 # --- values ------------------------------------------------------------------------------------
@@ -172,7 +172,7 @@ def test_null_stays_null_and_over_zero_is_null() -> None:
 
 def test_a_case_takes_the_first_branch_that_holds() -> None:
     many = Compare(Ref("n"), ">", Constant.of(10))
-    case = Case(((many, Arithmetic("/", Ref("s"), Ref("n"))),), Literally(Constant.of(0)))
+    case = Case(((many, Arithmetic("/", Ref("s"), Ref("n"))),), LiteralValue(Constant.of(0)))
     assert evaluate_released(case, {"s": 40, "n": 20}) == 2
     assert evaluate_released(case, {"s": 40, "n": 10}) == 0
 
@@ -448,7 +448,7 @@ def test_a_sum_within_bounds_of_a_person_is_foreseen_within_them(card: Card) -> 
     def margin(upper: int) -> float:
         bounds = Constant.of(0), Constant.of(upper)
         outputs = tuple(
-            replace(o, of=replace(o.of, within=bounds))
+            replace(o, of=replace(o.of, person_sum_bounds=bounds))
             if isinstance(o.of, Aggregate) and o.of.verb == "sum"
             else o
             for o in question.outputs

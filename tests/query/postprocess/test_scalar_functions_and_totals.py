@@ -12,9 +12,9 @@ import pytest
 from sfumato.dp.mechanisms.noise import Noise
 from sfumato.dp.refusal import Refused
 from sfumato.query.aggregates.aggregate import NoisyPart
-from sfumato.query.expression import Curve, Ref, Total, power
+from sfumato.query.expression import FunctionCall, Ref, Total, power
 from sfumato.query.model import Aggregate, Formula, Output, Query, query_json, read_query
-from sfumato.query.number_types import size_of
+from sfumato.query.number_types import absolute
 from sfumato.query.plan import Plan, make_plan
 from sfumato.query.postprocess.formula_errors import FormulaErrors
 from sfumato.query.postprocess.formulas import evaluate_formula
@@ -22,7 +22,7 @@ from sfumato.query.postprocess.released_conditions import evaluate_released
 from sfumato.query.postprocess.totals import rows_of_totals
 from sfumato.query.price import price_at
 from sfumato.query.sql.select import read_sql
-from sfumato.query.typed_expression import Typed
+from sfumato.query.typed_expression import ExpressionType
 from sfumato.vault.card.data_card import Card, read_card
 from support.formula_answers import (
     CARD,
@@ -64,7 +64,9 @@ def card() -> Card:
     ],
 )
 def test_a_function_has_its_value_or_none(name: str, of: object, made: object) -> None:
-    (curve,) = (Curve(known, Ref("x")) for known in ("abs", "sqrt", "ln", "exp") if known == name)
+    (curve,) = (
+        FunctionCall(known, Ref("x")) for known in ("abs", "sqrt", "ln", "exp") if known == name
+    )
     assert evaluate_released(curve, {"x": of}) == made
 
 
@@ -313,7 +315,7 @@ def test_what_is_written_in_two_ways_is_one_question(card: Card, one: str, other
 
 def test_a_size_of_rows_has_the_bounds_that_it_can_have(card: Card) -> None:
     plan = planned(card, "SELECT AVG(ABS(b)), AVG(ABS(a - 200)) FROM t")
-    sides = [(asked.side.lower, asked.side.upper, asked.side.step) for asked in plan.asked]
+    sides = [(asked.operand.lower, asked.operand.upper, asked.operand.step) for asked in plan.asked]
     assert sorted(sides) == [(0, 10, Fraction(1, 2)), (100, 200, Fraction(1))]
 
 
@@ -334,7 +336,7 @@ def test_nothing_to_the_power_of_zero_is_nothing_so_it_is_not_said_to_be_one() -
 
 
 def test_sizes_of_sizes_stay_short() -> None:
-    x = Typed("integer", Ref("v1"), -9, 9)
-    size = size_of(x)
+    x = ExpressionType("integer", Ref("v1"), -9, 9)
+    size = absolute(x)
     assert (size.lower, size.upper) == (0, 9)
-    assert size_of(size) == size
+    assert absolute(size) == size

@@ -26,13 +26,13 @@ from sfumato.query.expression import (
     Expr,
     Floor,
     IsNull,
-    Literally,
+    LiteralValue,
     Not,
     Predicate,
     Ref,
     StartsWith,
 )
-from sfumato.query.measure import Key, Measure, PerPerson, Reduced, Tally
+from sfumato.query.measure import Key, Measure, PhysicalPersonColumn, PhysicalPersonTable, Tally
 from sfumato.query.printing.expressions import Dialect, Secret
 from sfumato.query.printing.statements import LOWERED, Statement, lower
 
@@ -125,7 +125,7 @@ FROM picked""",
                     Compare(Ref("v0"), ">", number("5/2")),
                 )
             ),
-            (Key(Ref("k1"), 3), Key(Arithmetic("-", Ref("v0"), Literally(number(3))), 3)),
+            (Key(Ref("k1"), 3), Key(Arithmetic("-", Ref("v0"), LiteralValue(number(3))), 3)),
             (Tally("values", Ref("v0")), Tally("sum", Ref("v0"), 2, -7)),
             False,
             1,
@@ -231,7 +231,9 @@ GROUP BY g0, w0""",
         [("a", 0, 1), ("b", 0, 1)],
     ),
     (
-        Measure(None, (Key(Ref("k1"), 3),), (Tally("distinct", Ref("v1"), most=1),), True, 3, 1),
+        Measure(
+            None, (Key(Ref("k1"), 3),), (Tally("distinct", Ref("v1"), max_distinct=1),), True, 3, 1
+        ),
         """\
 WITH picked AS (
   SELECT * FROM (
@@ -371,7 +373,7 @@ def test_no_text_has_a_float_a_volatile_function_or_a_ranking_without_an_order()
 
 def number_of(expr: Expr) -> list[object]:
     """Return the value of the expression for every row, in order."""
-    keys = (Key(Coalesce((expr, Literally(number(-99)))), None),)
+    keys = (Key(Coalesce((expr, LiteralValue(number(-99)))), None),)
     return [
         row[0]
         for row in run(Measure(None, keys, (Tally("rows"),), False, 1, 1))
@@ -381,26 +383,26 @@ def number_of(expr: Expr) -> list[object]:
 
 @pytest.mark.parametrize("bottom", [-7, -3, -1, 1, 2, 3, 7, 10**12])
 def test_a_division_is_the_floor_whatever_the_signs(bottom: int) -> None:
-    over = Arithmetic("/", Ref("v0"), Literally(number(bottom)))
+    over = Arithmetic("/", Ref("v0"), LiteralValue(number(bottom)))
     assert number_of(over) == sorted([*(v // bottom for v in NUMBERS), -99])
-    turned = Arithmetic("/", Literally(number(bottom)), Ref("v0"))
+    turned = Arithmetic("/", LiteralValue(number(bottom)), Ref("v0"))
     assert number_of(turned) == sorted([*(bottom // v for v in NUMBERS), -99])
 
 
 def test_over_zero_is_null() -> None:
-    for zero in (Literally(number(0)), Arithmetic("-", Ref("v0"), Ref("v0"))):
+    for zero in (LiteralValue(number(0)), Arithmetic("-", Ref("v0"), Ref("v0"))):
         assert number_of(Arithmetic("/", Ref("v0"), zero)) == [-99] * 6
 
 
 def test_constants_are_reckoned_with_in_64_bits() -> None:
-    large = Case(((Compare(Ref("v0"), ">", number(4)), Literally(number(3 * 10**6))),), None)
-    found = number_of(Arithmetic("*", large, Literally(number(1000))))
+    large = Case(((Compare(Ref("v0"), ">", number(4)), LiteralValue(number(3 * 10**6))),), None)
+    found = number_of(Arithmetic("*", large, LiteralValue(number(1000))))
     assert found == [-99] * 4 + [3 * 10**9] * 2
 
 
 def test_two_signs_in_a_row_are_no_comment() -> None:
     twice = Arithmetic(
-        "/", Literally(number(-7)), Arithmetic("-", Literally(number(-5)), Ref("v0"))
+        "/", LiteralValue(number(-7)), Arithmetic("-", LiteralValue(number(-5)), Ref("v0"))
     )
     assert number_of(twice) == sorted([*(-7 // (-5 - v) for v in NUMBERS), -99])
 
@@ -419,9 +421,9 @@ def test_what_grows_with_every_nesting_is_refused_before_it_is_large() -> None:
 
 
 ALWAYS_SMALL = Case(
-    ((Compare(Ref("v0"), ">", number(99)), Literally(Constant("text", "x"))),), None
+    ((Compare(Ref("v0"), ">", number(99)), LiteralValue(Constant("text", "x"))),), None
 )
-NULL_OR_X = Case(((IsNull(Ref("v1")), Literally(Constant("text", "x"))),), None)
+NULL_OR_X = Case(((IsNull(Ref("v1")), LiteralValue(Constant("text", "x"))),), None)
 X = Constant("text", "x")
 
 
@@ -444,7 +446,11 @@ def test_what_happens_to_be_in_the_table_changes_no_meaning(where: Predicate, co
 
 
 def test_no_number_with_a_fraction_reaches_the_text() -> None:
-    for liar in (Clamp(Ref("v0"), number("1/2"), None), Literally(number("1/2")), Floor(Ref("v0"))):
+    for liar in (
+        Clamp(Ref("v0"), number("1/2"), None),
+        LiteralValue(number("1/2")),
+        Floor(Ref("v0")),
+    ):
         with pytest.raises(Bug):
             lower(replace(ROWS, tallies=(Tally("sum", liar),)), "duckdb")
 
@@ -470,8 +476,12 @@ def test_the_three_dialects_differ_in_words_only() -> None:
 
 
 def test_a_table_of_people_is_made_first() -> None:
-    columns = (Reduced("rows"), Reduced("sum", Ref("v0")), Reduced("max", Ref("v0")))
-    source = PerPerson(Not(IsNull(Ref("v0"))), columns, 9)
+    columns = (
+        PhysicalPersonColumn("rows"),
+        PhysicalPersonColumn("sum", Ref("v0")),
+        PhysicalPersonColumn("max", Ref("v0")),
+    )
+    source = PhysicalPersonTable(Not(IsNull(Ref("v0"))), columns, 9)
     measure = Measure(
         Compare(Ref("u0"), ">=", number(2)),
         (Key(Ref("u2"), None),),
@@ -527,7 +537,7 @@ WANTED = Measure(
 def test_wanted_keys_are_rows_that_a_bounded_grouping_meets_also_if_there_is_one(
     texts: list[str], expected: list[tuple[object, ...]]
 ) -> None:
-    measure = WANTED.listed(tuple((Constant("text", text),) for text in texts))
+    measure = WANTED.histograms_of(tuple((Constant("text", text),) for text in texts))
     assert run(measure) == expected
     for dialect in ("duckdb", "postgres", "spark"):
         statement = only(measure, dialect)
@@ -540,4 +550,4 @@ def test_wanted_keys_are_rows_that_a_bounded_grouping_meets_also_if_there_is_one
 
 def test_no_wanted_key_is_a_fault_of_ours() -> None:
     with pytest.raises(Bug):
-        only(replace(WANTED, wanted=()))
+        only(replace(WANTED, selected_keys=()))

@@ -109,7 +109,7 @@ def planned(text: str) -> Plan | None:
 
 def ours(plan: Plan, engine: DuckDBEngine, table: str) -> Answer:
     """Return the house's numbers by key, before any noise."""
-    measure = plan.measure if plan.measure.is_public else plan.measure.counted
+    measure = plan.measure if plan.measure.is_public else plan.measure.without_histograms
     shown = [o.of for o in plan.question.outputs if isinstance(o.of, Aggregate) and o.is_shown]
     keyed = [o.of for o in plan.question.outputs if not isinstance(o.of, Aggregate) and o.is_shown]
     found: Answer = {}
@@ -124,7 +124,7 @@ def ours(plan: Plan, engine: DuckDBEngine, table: str) -> Answer:
 
 def _number(plan: Plan, aggregate: Aggregate, tallies: Sequence[Any]) -> Fraction:
     (part,) = plan.parts_of(aggregate)
-    step = plan.asked_of(aggregate).side.step if aggregate.verb == "sum" else 1
+    step = plan.asked_of(aggregate).operand.step if aggregate.verb == "sum" else 1
     return Fraction(tallies[plan.tally_of(part)]) * step
 
 

@@ -288,7 +288,7 @@ def test_an_inner_sum_that_can_overflow_is_refused() -> None:
 def test_a_clamp_that_can_overflow_is_refused() -> None:
     ends = Constant.of(10**13), Constant.of(2 * 10**13)
     of = Aggregate("sum", (read_sql("SELECT age, COUNT(*) FROM t GROUP BY 1", "t").group_by[0],),
-                   within=ends)  # fmt: skip
+                   person_sum_bounds=ends)  # fmt: skip
     assert refused(lambda: make_plan(CLINIC, Query("t", (Output("s", of),)))) is not None
 
 

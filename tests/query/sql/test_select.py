@@ -19,17 +19,17 @@ from sfumato.query.expression import (
     Coalesce,
     Compare,
     Constant,
+    DateField,
+    DateTrunc,
     Expr,
     Floor,
     IsNull,
-    Literally,
+    LiteralValue,
     Not,
-    Part,
     Ref,
-    Since,
     StartsWith,
 )
-from sfumato.query.model import Aggregate, EachPerson, Order, Output, Query, Reduce, Verb
+from sfumato.query.model import Aggregate, Order, Output, PersonColumn, PersonTable, Query, Verb
 from sfumato.query.sql.select import MAX_DEPTH, MAX_TEXT, MAX_TOKENS, read_sql
 
 
@@ -135,7 +135,7 @@ AGE, PAY = Ref("age"), Ref("pay")
 
 
 def literally(value: object) -> Expr:
-    return Literally(Constant.of(value))
+    return LiteralValue(Constant.of(value))
 
 
 @pytest.mark.parametrize(
@@ -158,9 +158,9 @@ def literally(value: object) -> Expr:
         ),
         ("case age when 1 then 2 end", Case(((Compare(AGE, "=", number(1)), literally(2)),), None)),
         ("nullif(age, 0)", Case(((Not(Compare(AGE, "=", number(0))), AGE),), None)),
-        ("date_trunc('month', day)", Since("month", Ref("day"))),
-        ("extract(year FROM day)", Part("year", Ref("day"))),
-        ("isodow(day)", Part("weekday", Ref("day"))),
+        ("date_trunc('month', day)", DateTrunc("month", Ref("day"))),
+        ("extract(year FROM day)", DateField("year", Ref("day"))),
+        ("isodow(day)", DateField("weekday", Ref("day"))),
     ],
 )
 def test_an_expression_is_read(text: str, expected: Expr) -> None:
@@ -245,8 +245,8 @@ def test_what_comes_after_the_release_is_read_and_its_aggregates_become_outputs(
 )
 def test_a_table_of_people_is_read(text: str) -> None:
     question = read_sql(text, "clinic")
-    assert question.source == EachPerson(
-        (Reduce("n", "count"), Reduce("s", "sum", PAY)),
+    assert question.source == PersonTable(
+        (PersonColumn("n", "count"), PersonColumn("s", "sum", PAY)),
         Compare(Ref("sick"), "=", Constant.of(True)),
         "who",
     )

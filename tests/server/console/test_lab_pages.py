@@ -17,7 +17,7 @@ import pytest
 from playwright.sync_api import Browser, expect
 
 from sfumato.dp.refusal import Refused
-from sfumato.lab.exhibits import EXHIBITS, MOST_SEEDS, exhibit
+from sfumato.lab.exhibits import EXHIBITS, MAX_SEEDS, exhibit
 from support.browser import Watched, bring
 from support.process_tree import waited
 from support.served_vault import Service
@@ -112,7 +112,7 @@ def test_the_same_seed_draws_the_same_and_another_does_not() -> None:
     assert found.shown(places, 3) == found.shown(places, 3)
     assert found.shown(places, 3).cells != found.shown(places, 4).cells
     with pytest.raises(Refused):
-        found.shown(places, MOST_SEEDS)
+        found.shown(places, MAX_SEEDS)
 
 
 def test_a_slider_moves_picture_sentence_and_table(browser: Browser, lab: str) -> None:

@@ -325,7 +325,7 @@ class DuckDBEngine:
         if way is None:
             way = {"statements": [statement_json(one) for one in lower(measure, "duckdb")]}
         request = _measure_header(place, layout, way)
-        sealed = self._measured(request, layout, measure.most_rows)
+        sealed = self._measured(request, layout, measure.max_table_rows)
         if sealed is None:
             raise EngineStopped
         return sealed
@@ -632,5 +632,7 @@ def _count_request(table: str, measure: Measure) -> CountRequest | None:
     """Return the measure as a batchable COUNT request, or None if it is not one."""
     scan = count_scan(measure, "duckdb")
     return (
-        None if scan is None else CountRequest(str(Path(table).absolute()), scan, measure.most_rows)
+        None
+        if scan is None
+        else CountRequest(str(Path(table).absolute()), scan, measure.max_table_rows)
     )

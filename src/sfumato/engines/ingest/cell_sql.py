@@ -187,7 +187,7 @@ def secret_number(tag: str, *texts: str) -> str:
     bit string.
 
     The input is unambiguous: the salt has a fixed length, and the tag contains no colon. Only the
-    last text may contain a colon, or it is an injective encoding itself (`spelled`).
+    last text may contain a colon, or it is an injective encoding itself (`canonical_json`).
     """
     whole = f"? || ':{tag}:' || " + " || ':' || ".join(texts)
     return f"CAST(md5_number({whole}) >> 64 AS UBIGINT)"

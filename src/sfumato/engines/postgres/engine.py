@@ -109,7 +109,7 @@ class PostgresEngine:
         if known is not None:
             names = self._names(known)
             request = measure_request(measure, "postgres", names, known, self._mark)
-            deadline_s = self._limits.deadline_of(measure.most_rows)
+            deadline_s = self._limits.deadline_of(measure.max_table_rows)
             request["timeout_ms"] = int(deadline_s * 1000)
             sealed = self._held.measure(request, layout, deadline_s + _GRACE_S)
         if sealed is None:

@@ -35,8 +35,8 @@ class Layout:
         """Return the layout of a measure's answer."""
         sizes = tuple(t.size if t.kind == "histogram" else 0 for t in measure.tallies)
         cells = measure.cells if measure.is_public else None
-        if measure.wanted is not None:
-            cells = len(measure.wanted)
+        if measure.selected_keys is not None:
+            cells = len(measure.selected_keys)
         return Layout(cells, len(measure.keys), sizes)
 
     def as_json(self) -> Header:

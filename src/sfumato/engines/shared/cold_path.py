@@ -22,13 +22,13 @@ from sfumato.query.expression import (
     Case,
     Clamp,
     Coalesce,
-    Curve,
+    DateField,
+    DateTrunc,
     Expr,
     Floor,
-    Literally,
-    Part,
+    FunctionCall,
+    LiteralValue,
     Ref,
-    Since,
     Total,
 )
 from sfumato.query.measure import Key, Measure, Tally
@@ -160,9 +160,11 @@ def _kind(expr: Expr, known: PreparedTable) -> KeyKind | None:
         case Ref(column=column):
             index = int(column[1:])
             return _KINDS.get(known.types[index]) if column[0] == "v" else "number"
-        case Literally(constant=constant):
+        case LiteralValue(constant=constant):
             return _KINDS.get(constant.kind)
-        case Arithmetic() | Floor() | Clamp() | Since() | Part() | Curve() | Total():
+        case (
+            Arithmetic() | Floor() | Clamp() | DateTrunc() | DateField() | FunctionCall() | Total()
+        ):
             return "number"
         case Coalesce(parts=parts):
             return _same([_kind(part, known) for part in parts])

@@ -59,7 +59,7 @@ def stored_place(measure: Measure, stored: Stored) -> int | None:
 
 def ranked_place(measure: Measure, stored: Stored) -> int | None:
     """Return the index of the column whose ranks alone answer the measure, or None."""
-    if measure.wanted is not None:
+    if measure.selected_keys is not None:
         return None
     if measure.where is not None or any(not _is_served(tally) for tally in measure.tallies):
         return None

@@ -41,7 +41,7 @@ def lower_stored(measure: Measure, known: PreparedTable) -> tuple[Statement, ...
     Counts and sums use stored parts if these serve, else stored ranks. Each histogram has its own
     statement over ranks. If one tally cannot be served, the result is None.
     """
-    if measure.wanted is not None:
+    if measure.selected_keys is not None:
         return None
     added = tuple(i for i, t in enumerate(measure.tallies) if t.kind in ADDED)
     others = tuple(i for i in range(len(measure.tallies)) if i not in added)

@@ -93,7 +93,7 @@ class SparkEngine:
             names = tuple(table_name("spark", place) for place in places)
             request = measure_request(measure, "spark", names, known, self._mark)
             request["tables"] = _files(table, known)
-            deadline_s = self._limits.deadline_of(measure.most_rows)
+            deadline_s = self._limits.deadline_of(measure.max_table_rows)
             sealed = self._held.measure(request, Layout.of(measure), deadline_s)
         if sealed is None:
             raise EngineStopped

@@ -13,7 +13,7 @@ from sfumato.dp.json_values import Json
 from sfumato.features.airlock.declared_tables import Asked
 from sfumato.features.airlock.file_types import MOST_FILES, bad_airlock, do_clash, is_airlock_path
 from sfumato.features.pipelines.program_plan import MOST_SOURCE
-from sfumato.query.expression import spelled
+from sfumato.query.expression import canonical_json
 from sfumato.sandbox.block_columns import block_columns
 from sfumato.sandbox.ports import SandboxLimits
 from sfumato.vault.card.data_card import ROW, Card
@@ -55,7 +55,7 @@ class AirlockProgram:
     @property
     def digest(self) -> str:
         """Return a SHA-256 that identifies the program with its files, limits and libraries."""
-        return hashlib.sha256(spelled(self.as_json()).encode()).hexdigest()
+        return hashlib.sha256(canonical_json(self.as_json()).encode()).hexdigest()
 
 
 def read_airlock_program(

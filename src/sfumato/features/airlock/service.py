@@ -43,9 +43,14 @@ from sfumato.features.airlock.request_json import (
     too_few,
     why_of,
 )
-from sfumato.query.expression import spelled
+from sfumato.query.expression import canonical_json
 from sfumato.release.independent_approver import SecondPerson
-from sfumato.release.permissions import asked_listing, check_thawed, groups_that_ask, no_data_set
+from sfumato.release.permissions import (
+    check_not_frozen,
+    groups_that_ask,
+    listing_to_query,
+    no_data_set,
+)
 from sfumato.vault.ports import Catalogue, Clock, Listing
 from sfumato.vault.users import Caller
 
@@ -66,7 +71,7 @@ class Airlock:
 
     def submit(self, caller: Caller, data_set: str, shape: Mapping[str, object]) -> Json:
         """Submit a program and its declared files; the request waits for the data set's owner."""
-        listing, _ = asked_listing(self.catalogue, caller, data_set)
+        listing, _ = listing_to_query(self.catalogue, caller, data_set)
         terms = listing.card.airlock
         if terms is None:
             raise closed()
@@ -88,7 +93,7 @@ class Airlock:
             owner=listing.owner,
             reviewers=terms.reviewers,
             needed=terms.needed,
-            program=spelled(program.as_json()),
+            program=canonical_json(program.as_json()),
             why=why,
             at=now,
             expires=ends.isoformat(),
@@ -124,7 +129,7 @@ class Airlock:
                 "airlock-waits", "The libraries or the rows are others than when it was handed in.",
                 "Its author hands it in again.",
             )  # fmt: skip
-        check_thawed(self.catalogue, listing, caller.user)
+        check_not_frozen(self.catalogue, listing, caller.user)
         self._check_author(listing, found)
         check_airlock(self.door, program)
         with self.door.files.holding(found.lock), self.door.files.writing():
@@ -229,7 +234,7 @@ class Airlock:
         if found.state == RELEASED and not has_left(self.door, found):
             found = self._as_the_card_says(listing, airlock_model.not_out(found))
         airlock_model.check_reviewed(found, caller.user)
-        check_thawed(self.catalogue, listing, caller.user)
+        check_not_frozen(self.catalogue, listing, caller.user)
         self._check_author(listing, found)
         draft = self._draft(listing, found)
         made = airlock_model.let_out(found, caller.user, self.clock.now(), draft.seal)
@@ -251,7 +256,7 @@ class Airlock:
         seen = [shown_to(one, caller) for one in mine]
         terms = listing.card.airlock
         if not seen and (terms is None or caller.user not in terms.reviewers):
-            asked_listing(self.catalogue, caller, data_set)  # refuses callers without access
+            listing_to_query(self.catalogue, caller, data_set)  # refuses callers without access
         return {"requests": seen}
 
     # --- helpers ------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ import json
 from typing import Any, Final
 
 from sfumato.dp.json_values import Json
-from sfumato.query.expression import spelled
+from sfumato.query.expression import canonical_json
 from sfumato.release.accounts import people_account, spent_json
 from sfumato.release.ledger_guard import Ledger
 from sfumato.vault.budget_windows import parts_of
@@ -114,7 +114,7 @@ def _words(ledger: Ledger, released: Entry, body: dict[str, Any]) -> list[Entry]
 
 
 def _signed(ledger: Ledger, made: Json) -> Json:
-    digest = hashlib.sha256(spelled(made).encode()).hexdigest()
+    digest = hashlib.sha256(canonical_json(made).encode()).hexdigest()
     return {**made, "proof": ledger.sign({"sheet": made["format"], "sha256": digest})}
 
 

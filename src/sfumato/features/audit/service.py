@@ -56,7 +56,7 @@ class Audit:
 
     def present(self, receipt: Json) -> Json:
         """Say whether the ledger has a receipt's entry; freeze it if a signed receipt's is gone."""
-        return {"stands": self.ledger.present(receipt)}
+        return {"stands": self.ledger.has_receipt(receipt)}
 
     def releases(self, before: int, limit: int, data_set: str | None) -> Json:
         """Return a page of charged releases and airlock releases, newest first.
@@ -94,7 +94,7 @@ class Audit:
         `history` is None, or the reason why the real spending may be more than the accounts'.
         """
         listings = [self.catalogue.find(name) for name in self.catalogue.names()]
-        refusal = self.ledger.history()
+        refusal = self.ledger.history_fault()
         return {
             "history": None if refusal is None else refusal.cause,
             "cards": [card_json(card) for card in self.catalogue.cards()],

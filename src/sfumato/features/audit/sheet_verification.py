@@ -10,7 +10,7 @@ from fractions import Fraction
 from typing import Any, Final
 
 from sfumato.features.audit.answer_sheet import FORMAT, OF_REVIEWED, REVIEWED
-from sfumato.query.expression import spelled
+from sfumato.query.expression import canonical_json
 from sfumato.release.ledger_guard import NOT_DP
 from sfumato.vault.hash_chain import entry_hash
 
@@ -59,7 +59,7 @@ def _faults(sheet: Sheet, key: str | None) -> list[str]:
     found = []
     proof = sheet["proof"]
     said = {name: value for name, value in sheet.items() if name != "proof"}
-    digest = hashlib.sha256(spelled(said).encode()).hexdigest()
+    digest = hashlib.sha256(canonical_json(said).encode()).hexdigest()
     if proof["signed"] != {"sheet": form, "sha256": digest}:
         found.append("it was changed after it was signed")
     if not _is_signed(proof):
@@ -147,7 +147,7 @@ def _is_signed(proof: Mapping[str, Any]) -> bool:
 
     key = Ed25519PublicKey.from_public_bytes(bytes.fromhex(proof["key"]))
     try:
-        key.verify(bytes.fromhex(proof["signature"]), spelled(proof["signed"]).encode())
+        key.verify(bytes.fromhex(proof["signature"]), canonical_json(proof["signed"]).encode())
     except InvalidSignature:
         return False
     return True

@@ -25,7 +25,7 @@ from sfumato.dp.secure_aggregation.round_terms import (
     not_trusted,
     terms_for,
 )
-from sfumato.query.expression import spelled
+from sfumato.query.expression import canonical_json
 
 NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,62}")
 MOST_SITES: Final = 200  # if every site shares masks and secrets with every other
@@ -69,7 +69,7 @@ class Agreement:
     @cached_property
     def digest(self) -> str:
         """Return the SHA-256 of the agreement (hex)."""
-        return sha256(spelled(self.as_json()).encode()).hexdigest()
+        return sha256(canonical_json(self.as_json()).encode()).hexdigest()
 
     def as_json(self) -> Json:
         """Return the agreement as JSON, for storage and exchange.

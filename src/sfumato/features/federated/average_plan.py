@@ -22,7 +22,7 @@ from sfumato.dp.refusal import Refused
 from sfumato.dp.secure_aggregation.round_terms import MAX_BITS, MIN_BITS
 from sfumato.features.federated.agreement import Agreement
 from sfumato.features.federated.sum_plan import MOST_SIZE, check_additive, most_of, too_large
-from sfumato.query.expression import Ref, spelled
+from sfumato.query.expression import Ref, canonical_json
 from sfumato.query.model import Aggregate, Formula, Query
 from sfumato.query.plan import Plan, make_plan
 from sfumato.query.price import Priced
@@ -89,19 +89,19 @@ class AveragePlan:
             "question": kept,
             "agreement": self.joined.digest,
         }
-        return f"{FORMAT} {hashlib.sha256(spelled(said).encode()).hexdigest()}"
+        return f"{FORMAT} {hashlib.sha256(canonical_json(said).encode()).hexdigest()}"
 
     @cached_property
     def cohort(self) -> str:
         """Return the hash of the sites' keys; it does not depend on the agreement's name."""
         keys = sorted(member.identity.hex() for member in self.joined.members)
-        return hashlib.sha256(spelled({"sites": keys}).encode()).hexdigest()
+        return hashlib.sha256(canonical_json({"sites": keys}).encode()).hexdigest()
 
     @cached_property
     def shape(self) -> str:
         """Return the query's shape hash; an engine stop freezes it for this version of the card."""
         said: Json = {"average": self.plan.shape(), "version": self.plan.card.version}
-        return hashlib.sha256(spelled(said).encode()).hexdigest()
+        return hashlib.sha256(canonical_json(said).encode()).hexdigest()
 
     def unpriced(self) -> Priced:
         """Return a placeholder price, needed only to format an answer; nothing is charged."""
@@ -157,8 +157,8 @@ def _is_plain(of: object) -> bool:
     """Return True for a verb over plain columns, or a formula of released numbers."""
     if isinstance(of, Formula):
         return True
-    return isinstance(of, Aggregate) and of == Aggregate(of.verb, of.of) and _all_columns(of)
+    return isinstance(of, Aggregate) and of == Aggregate(of.verb, of.operands) and _all_columns(of)
 
 
 def _all_columns(aggregate: Aggregate) -> bool:
-    return all(isinstance(expr, Ref) for expr in aggregate.of)
+    return all(isinstance(expr, Ref) for expr in aggregate.operands)

@@ -62,7 +62,7 @@ from sfumato.features.federated.training_release import (
     training_part,
 )
 from sfumato.query.model import Query
-from sfumato.release.permissions import asked_listing, check_thawed, no_data_set, question_of
+from sfumato.release.permissions import check_not_frozen, listing_to_query, no_data_set, question_of
 from sfumato.release.plan_cache import PlanCache
 from sfumato.release.release_order import Asker
 from sfumato.vault.card.data_card import Card
@@ -363,7 +363,7 @@ class Sites:
     def _check_still(self, caller: Caller, data_set: str) -> None:
         """Refuse a caller who has lost access, and every caller while the data set is frozen."""
         listing, _ = self._listing(caller, data_set)
-        check_thawed(self.catalogue, listing, caller.user)
+        check_not_frozen(self.catalogue, listing, caller.user)
 
     def _own(self, caller: Caller, data_set: str) -> Listing:
         found = self.catalogue.find(data_set) if caller.reaches(data_set) else None
@@ -373,7 +373,7 @@ class Sites:
 
     def _listing(self, caller: Caller, data_set: str) -> tuple[Listing, Asker]:
         """Return a data set that the caller owns or may query, or refuse."""
-        found, groups = asked_listing(self.catalogue, caller, data_set)
+        found, groups = listing_to_query(self.catalogue, caller, data_set)
         return found, Asker(caller.user, groups)
 
 

@@ -28,9 +28,9 @@ from sfumato.dp.ports import IntegerArray, RandomSource
 from sfumato.dp.refusal import Bug, Refused
 from sfumato.dp.secure_aggregation.round_terms import MAX_BITS, MIN_BITS
 from sfumato.features.federated.agreement import Agreement
-from sfumato.query.expression import spelled
+from sfumato.query.expression import canonical_json
 from sfumato.query.model import Aggregate, Formula, Query
-from sfumato.query.plan import Bounded, Plan, make_plan
+from sfumato.query.plan import PartSensitivity, Plan, make_plan
 from sfumato.query.price import Priced
 from sfumato.vault.card.data_card import Card
 
@@ -163,7 +163,7 @@ class SumPlan:
             "delta": str(self.delta),
             "parts": [[s.grid, s.cells, s.per_cell, s.variance] for s in self.summands],
         }
-        return f"{FORMAT} {hashlib.sha256(spelled(said).encode()).hexdigest()}"
+        return f"{FORMAT} {hashlib.sha256(canonical_json(said).encode()).hexdigest()}"
 
     def priced(self, sites: int) -> Priced:
         """Return the plan with the noise of `sites` sites, to format an answer."""
@@ -229,7 +229,9 @@ def check_additive(plan: Plan) -> None:
         )
 
 
-def _summands(parts: Sequence[Bounded], epsilon: Fraction, delta: Fraction) -> tuple[Summand, ...]:
+def _summands(
+    parts: Sequence[PartSensitivity], epsilon: Fraction, delta: Fraction
+) -> tuple[Summand, ...]:
     """Return the least noise with which all parts fit the price.
 
     A bisection finds it, as a multiple of 1/1024 of the variance that Gaussian noise would need.
@@ -256,7 +258,7 @@ def _summands(parts: Sequence[Bounded], epsilon: Fraction, delta: Fraction) -> t
     return found
 
 
-def _grid(bounded: Bounded, rho: Fraction) -> int:
+def _grid(bounded: PartSensitivity, rho: Fraction) -> int:
     """Return a power of two on which the noise variance is small.
 
     It is 1, or less than twice the sensitivity per cell.
@@ -267,7 +269,7 @@ def _grid(bounded: Bounded, rho: Fraction) -> int:
     return grid
 
 
-def _summand(bounded: Bounded, grid: int, rho: Fraction) -> Summand:
+def _summand(bounded: PartSensitivity, grid: int, rho: Fraction) -> Summand:
     per_cell = -(-bounded.per_cell // grid)  # rounded sums differ by at most this
     l2_squared = bounded.cells * per_cell**2
     needed = Fraction(l2_squared) / (2 * rho * bounded.weight)
@@ -285,7 +287,7 @@ def _cost(summands: Sequence[Summand], delta: Fraction) -> Fraction:
     return epsilon_at(curve, delta)
 
 
-def most_of(card: Card, bounded: Bounded) -> int:
+def most_of(card: Card, bounded: PartSensitivity) -> int:
     """Return the largest value that a cell can have at a site with this card."""
     part = bounded.part
     return card.limits.rows * max(part.per_row, part.per_person or 0)

@@ -20,7 +20,7 @@ from sfumato.dp.secure_aggregation.participant import Participant
 from sfumato.features.federated.agreement import Agreement
 from sfumato.features.federated.sum_plan import FORMAT, SumPlan
 from sfumato.query.contribution_bounds import bounds_json, bounds_text
-from sfumato.query.expression import spelled
+from sfumato.query.expression import canonical_json
 from sfumato.query.model import query_json
 from sfumato.query.plan_text import odds_text, plan_text
 from sfumato.release.accounts import debtors, exceeded, left_to_pay
@@ -134,7 +134,9 @@ def sum_part(door: SumDoor, order: SumOrder, participant: Participant) -> SumPar
             "Convene another round.",
         )
     message = _read(door, order, charge, participant, shares)
-    stands = spelled({"format": FORMAT, "version": order.card.version, "about": order.sum.about})
+    stands = canonical_json(
+        {"format": FORMAT, "version": order.card.version, "about": order.sum.about}
+    )
     settled = door.ledger.settle(charge.user, charge.op, stands)
     names = tuple(account.name for account in outcome.accounts)
     paid = Payment(charge.op, order.sum.epsilon, order.sum.delta, names)

@@ -34,7 +34,7 @@ from sfumato.dp.secure_aggregation.dithered_rounding import MAX_UNITS, UNIT_BITS
 from sfumato.dp.secure_aggregation.round_terms import MAX_BITS
 from sfumato.dp.secure_aggregation.stochastic_rounding import Grid
 from sfumato.features.federated.agreement import Agreement
-from sfumato.query.expression import spelled
+from sfumato.query.expression import canonical_json
 from sfumato.vault.card.columns import Column
 from sfumato.vault.card.data_card import Card
 from sfumato.vault.training_port import Field, LearnOrder
@@ -99,7 +99,7 @@ class TrainPlan:
             "variance": str(self.sum.variance),
             "steps": str(self.sum.grid.steps),
         }
-        return f"{FORMAT} {hashlib.sha256(spelled(said).encode()).hexdigest()}"
+        return f"{FORMAT} {hashlib.sha256(canonical_json(said).encode()).hexdigest()}"
 
     def about_round(self, number: int, weights: bytes) -> str:
         """Return the text that identifies one round: its number and its initial weights."""

@@ -23,7 +23,7 @@ from sfumato.dp.secure_aggregation.participant import Participant
 from sfumato.features.federated.agreement import Agreement
 from sfumato.features.federated.sum_release import MECHANISM, SumPart, against, check_fits
 from sfumato.features.federated.training_plan import FORMAT, TrainPlan
-from sfumato.query.expression import spelled
+from sfumato.query.expression import canonical_json
 from sfumato.query.plan_text import odds_text
 from sfumato.release.accounts import debtors, left_to_pay
 from sfumato.release.charged_reads import RowReader, attempt_read
@@ -135,7 +135,9 @@ def training_part(door: TrainDoor, order: TrainOrder, participant: Participant) 
     with door.turn:
         _check_shape(door.ledger, charge)
         message = _read(door, order, charge, participant, share, learn)
-    stands = spelled({"format": FORMAT, "version": order.card.version, "about": order.plan.about})
+    stands = canonical_json(
+        {"format": FORMAT, "version": order.card.version, "about": order.plan.about}
+    )
     settled = door.ledger.settle(charge.user, charge.op, stands)
     paid_now = isinstance(outcome, Charged) and not outcome.paid_before
     names = tuple(sorted(a.name for a in outcome.accounts)) if paid_now else ()

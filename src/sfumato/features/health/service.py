@@ -92,7 +92,7 @@ class Readiness:
     def _refusal(self) -> str | None:
         """Return the code of the refusal that a charge would get, or None."""
         try:
-            refused = self.ledger.history()
+            refused = self.ledger.history_fault()
         except Refused as error:  # the ledger's database can't be reached
             return error.code
         return None if refused is None else refused.code

@@ -31,7 +31,7 @@ from sfumato.dp.mechanisms.median_of_blocks import MAX_STEPS, ranks_off
 from sfumato.dp.mechanisms.noise import CONFIDENCE, Noise
 from sfumato.dp.refusal import Refused
 from sfumato.features.synthetic.twin_files import description_of, study_files
-from sfumato.query.expression import spelled
+from sfumato.query.expression import canonical_json
 from sfumato.sandbox.block_columns import block_columns, folder_columns, folder_tables
 from sfumato.sandbox.ports import SandboxLimits
 from sfumato.sandbox.program_environment import is_image, own_of
@@ -95,7 +95,7 @@ class Program:
     @property
     def digest(self) -> str:
         """Return a SHA-256 of the program with its inputs, outputs and environment."""
-        return hashlib.sha256(spelled(self.as_json()).encode()).hexdigest()
+        return hashlib.sha256(canonical_json(self.as_json()).encode()).hexdigest()
 
     def inside(self) -> dict[str, object]:
         """Return the instructions for the process inside the sandbox."""

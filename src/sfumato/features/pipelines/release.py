@@ -21,11 +21,11 @@ from sfumato.dp.accounting.privacy_events import privacy_cost
 from sfumato.dp.json_values import Json
 from sfumato.dp.refusal import Bug, Refused
 from sfumato.features.pipelines.program_plan import GROUP, MEDIAN, PARTICIPANT, Run, inside_at
-from sfumato.query.expression import spelled
+from sfumato.query.expression import canonical_json
 from sfumato.release.accounts import data_set_account, debtors, people_account
 from sfumato.release.charged_reads import attempt_read
 from sfumato.release.ledger_guard import Ledger, question_failed
-from sfumato.release.locks.central_dp import GUARANTEE, blocks_added, blocks_in_the_middle
+from sfumato.release.locks.central_dp import GUARANTEE, medians_of_blocks, noisy_sums_of_blocks
 from sfumato.release.noise_pool import NoisePool
 from sfumato.release.payment import (
     Payment,
@@ -238,7 +238,7 @@ def _text(
     if sums is None:
         _failed(door.ledger, charge)
     said: Json = {"format": FORMAT, "version": order.card.version, "sums": list(sums)}
-    return spelled(said)
+    return canonical_json(said)
 
 
 def _failed(ledger: Ledger, charge: Charge) -> Never:
@@ -258,8 +258,8 @@ def _sums(door: PipelineDoor, order: RunOrder, drawn: list[NDArray[np.int64]]) -
         said = door.sandbox.run(job)
         if run.take == MEDIAN:
             steps = [o.steps for o in run.program.outputs for _ in range(o.count)]
-            return blocks_in_the_middle(said, steps, run.share, door.pool.dice)
-        return blocks_added(said, run.trim, drawn)
+            return medians_of_blocks(said, steps, run.share, door.pool.dice)
+        return noisy_sums_of_blocks(said, run.trim, drawn)
 
 
 def _split_order(order: RunOrder, target: str, key: bytes) -> SplitOrder:

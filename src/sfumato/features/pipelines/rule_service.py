@@ -24,7 +24,7 @@ from sfumato.features.pipelines.approval_rule import (
 from sfumato.features.pipelines.model import APPROVED, Submitted
 from sfumato.features.pipelines.program_plan import Program, Run
 from sfumato.features.pipelines.release import RunOrder
-from sfumato.query.expression import spelled
+from sfumato.query.expression import canonical_json
 from sfumato.release.ledger_guard import Ledger
 from sfumato.release.release_order import Asker
 from sfumato.sandbox.program_outputs import bad_pipeline
@@ -168,8 +168,8 @@ def _short(text: str) -> str:
 
 def _run_key(run: Run, version: str) -> str:
     """Return a key of the run's terms and the version; equal runs count once."""
-    said = json.loads(spelled(run.as_json()))
-    return hashlib.sha256(spelled({"run": said, "version": version}).encode()).hexdigest()
+    said = json.loads(canonical_json(run.as_json()))
+    return hashlib.sha256(canonical_json({"run": said, "version": version}).encode()).hexdigest()
 
 
 def _others(rule: Rule) -> Refused:

@@ -7,7 +7,7 @@ from fractions import Fraction
 from typing import Final
 
 from sfumato.features.pipelines.approval_rule import Rule, Spending
-from sfumato.query.expression import spelled
+from sfumato.query.expression import canonical_json
 from sfumato.storage.database import DatabaseLink
 from sfumato.storage.records_database import Records
 
@@ -33,7 +33,7 @@ class SqlPipelineRules:
 
     def add(self, rule: Rule) -> None:
         """Store a new rule."""
-        values = rule.id, rule.data_set, spelled(rule.as_json()), rule.at
+        values = rule.id, rule.data_set, canonical_json(rule.as_json()), rule.at
         with self._records.change() as link:
             link.change(
                 "INSERT INTO pipeline_rules (id, data_set, body, made_at) VALUES (?, ?, ?, ?)",
@@ -56,7 +56,7 @@ class SqlPipelineRules:
         with self._records.change() as link:
             link.change(
                 "UPDATE pipeline_rules SET body = ? WHERE id = ?",
-                (spelled(rule.as_json()), rule.id),
+                (canonical_json(rule.as_json()), rule.id),
             )
 
     def spent(self, rule: str) -> Fraction:

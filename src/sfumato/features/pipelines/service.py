@@ -41,8 +41,8 @@ from sfumato.features.pipelines.program_warnings import (
 )
 from sfumato.features.pipelines.release import PipelineDoor, RunOrder, no_sandbox, run_pipeline
 from sfumato.features.pipelines.rule_service import PipelineRules, by_rule
-from sfumato.query.expression import spelled
-from sfumato.release.permissions import asked_listing, check_thawed
+from sfumato.query.expression import canonical_json
+from sfumato.release.permissions import check_not_frozen, listing_to_query
 from sfumato.release.release_order import Asker, Release
 from sfumato.sandbox.ports import SandboxStopped, SplitOrder
 from sfumato.sandbox.program_environment import kind_and_digest, read_own
@@ -252,7 +252,7 @@ class Pipelines:
                 f"{MOST_WAITING} programs of yours wait for the owner.",
                 "Wait until some are decided.",
             )
-        text = spelled(program.as_json())
+        text = canonical_json(program.as_json())
         now = self.clock.now()
         made = Submitted(program.digest, listing.card.name, text, asker.user, now)
         if not self.store.add(made):  # added concurrently; a decision on it may be stored already
@@ -319,12 +319,12 @@ class Pipelines:
     def _thawed(self, caller: Caller, data_set: str) -> tuple[Listing, Asker]:
         """Return the same as `_listing`; refuse while the data set is frozen."""
         listing, asker = self._listing(caller, data_set)
-        check_thawed(self.catalogue, listing, caller.user)
+        check_not_frozen(self.catalogue, listing, caller.user)
         return listing, asker
 
     def _listing(self, caller: Caller, data_set: str) -> tuple[Listing, Asker]:
         """Return a data set that the caller owns or may query, or refuse."""
-        found, groups = asked_listing(self.catalogue, caller, data_set)
+        found, groups = listing_to_query(self.catalogue, caller, data_set)
         return found, Asker(caller.user, groups)
 
 

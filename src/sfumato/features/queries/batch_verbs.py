@@ -13,7 +13,7 @@ from typing import Final
 from sfumato.dp.refusal import Refused
 from sfumato.features.jobs.verbs import asked_of, release_json
 from sfumato.features.queries.service import Asked
-from sfumato.release.release_order import Begun, Release
+from sfumato.release.release_order import PaidOrder, Release
 from sfumato.server.dispatch import Dispatcher
 from sfumato.vault.users import Caller
 from sfumato.wire.query_json import Json
@@ -24,19 +24,19 @@ ASKED: Final = "ask"  # the verb
 
 def begun(
     desk: Dispatcher, several: Sequence[tuple[str, Body]]
-) -> list[Begun | Json | Exception | None]:
+) -> list[PaidOrder | Json | Exception | None]:
     """Authenticate and charge several queries; each is paid, answered, an error, or None."""
     looked = [_looked_at(desk, token, body) for token, body in several]
     found = iter(desk.queries.begin([one for one in looked if one is not None]))
     return [None if one is None else _told(next(found)) for one in looked]
 
 
-def counted(desk: Dispatcher, paid: Sequence[Begun]) -> list[Json | Exception]:
+def counted(desk: Dispatcher, paid: Sequence[PaidOrder]) -> list[Json | Exception]:
     """Answer several paid counts with one scan of the rows and one ledger transaction."""
     return [_answer(one) for one in desk.queries.answer_all(paid)]
 
 
-def ended(desk: Dispatcher, read: Sequence[tuple[Begun, str]]) -> list[Json | Exception]:
+def ended(desk: Dispatcher, read: Sequence[tuple[PaidOrder, str]]) -> list[Json | Exception]:
     """Store several answers in one ledger transaction; return each, or its own error."""
     return [_answer(one) for one in desk.queries.end(read)]
 
@@ -52,5 +52,5 @@ def _looked_at(desk: Dispatcher, token: str, body: Body) -> tuple[Caller, Asked]
     return None
 
 
-def _told(one: Begun | Release | Exception | None) -> Begun | Json | Exception | None:
+def _told(one: PaidOrder | Release | Exception | None) -> PaidOrder | Json | Exception | None:
     return release_json(one) if isinstance(one, Release) else one

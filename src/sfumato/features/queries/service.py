@@ -21,7 +21,7 @@ from sfumato.query.expression import columns_of
 from sfumato.query.model import Aggregate, Formula, Query
 from sfumato.query.plan import make_plan
 from sfumato.query.plan_text import odds_text, plan_text, split_text
-from sfumato.query.price import Priced, offers
+from sfumato.query.price import Priced, prices_on_ladder
 from sfumato.query.request import Request, read_request
 from sfumato.query.top_up import one_draw_at
 from sfumato.release.accounts import (
@@ -42,15 +42,15 @@ from sfumato.release.guarded_release import (
 )
 from sfumato.release.noisy_answers import read_rows
 from sfumato.release.permissions import (
+    card_of_version,
     data_set_frozen,
-    earlier_card,
     groups_that_ask,
     no_data_set,
     question_of,
 )
 from sfumato.release.plan_cache import PlanCache
 from sfumato.release.receipts import not_dp_json
-from sfumato.release.release_order import Asker, Begun, Door, Order, Release
+from sfumato.release.release_order import Asker, Order, PaidOrder, Release, ReleaseContext
 from sfumato.release.top_up_source import priced_for, top_up_json
 from sfumato.vault.budget_windows import spent_in_all
 from sfumato.vault.card.card_json import card_json
@@ -85,7 +85,7 @@ class Asked:
 class Queries:
     """The query service of one vault."""
 
-    door: Door
+    door: ReleaseContext
     catalogue: Catalogue
     dice: RandomSource
 
@@ -95,7 +95,7 @@ class Queries:
 
     def begin(
         self, several: Sequence[tuple[Caller, Asked]]
-    ) -> list[Begun | Release | Exception | None]:
+    ) -> list[PaidOrder | Release | Exception | None]:
         """Charge several queries in one ledger transaction, before any row is read.
 
         Each query returns itself as paid, its stored answer, its error, or None. None means that
@@ -105,15 +105,15 @@ class Queries:
         begun = iter(begin_all(self.door, [order for order in orders if order is not None]))
         return [None if order is None else next(begun) for order in orders]
 
-    def read(self, begun: Begun) -> str:
+    def read(self, begun: PaidOrder) -> str:
         """Read the rows of one paid query; return its noisy answer as text, or refuse."""
         return read_rows(self.door, begun)
 
-    def end(self, read: Sequence[tuple[Begun, str]]) -> list[Release | Exception]:
+    def end(self, read: Sequence[tuple[PaidOrder, str]]) -> list[Release | Exception]:
         """Store several answers in one ledger transaction; return each release, or its error."""
         return end_all(self.door, read)
 
-    def answer_all(self, several: Sequence[Begun]) -> list[Release | Exception]:
+    def answer_all(self, several: Sequence[PaidOrder]) -> list[Release | Exception]:
         """Answer several paid counts with one scan of the rows and one ledger transaction."""
         return answer_all(self.door, several)
 
@@ -129,7 +129,7 @@ class Queries:
             self._thawed(caller, asked.data_set)
 
         order = self._order(*self._thawed(caller, asked.data_set), asked)
-        return replace(order, may_still=may_still)
+        return replace(order, check_access=may_still)
 
     def _order(self, asker: Asker, listing: Listing, asked: Asked) -> Order:
         return Order(
@@ -138,7 +138,7 @@ class Queries:
             request=self._request(listing.card, asked),
             asker=asker,
             op=self._operation(asked.op),
-            earlier=partial(earlier_card, self.catalogue, listing.card.name),
+            card_of_version=partial(card_of_version, self.catalogue, listing.card.name),
             fresh=asked.fresh,
         )
 
@@ -192,7 +192,7 @@ class Queries:
             request=read_request(body["request"]),
             asker=asker,
             op=op,
-            earlier=partial(earlier_card, self.catalogue, listing.card.name),
+            card_of_version=partial(card_of_version, self.catalogue, listing.card.name),
             fresh=bool(body["request"]["fresh"]),
         )
         return release(self.door, order)
@@ -289,7 +289,7 @@ class Queries:
                     "error": {name: _margin(offer, of, people) for name, of in named.items()},
                     "sure": sure_at(spent_in_all(accounts[0]).epsilon, offer.epsilon),
                 }
-                for offer in offers(by_epsilon, priced)
+                for offer in prices_on_ladder(by_epsilon, priced)
             ],
             "assumed_people": (people or card.size)
             if any(priced.assumes_size(of, people) for of in named.values())

@@ -76,7 +76,7 @@ def gradient_question(model: Model, weights: Sequence[Fraction]) -> tuple[Builde
 
 
 def _nodes(built: Builder) -> int:
-    parts = [*built.conditions, *(of for o in built.outputs for of in o.of.of)]  # type: ignore[union-attr]  # aggregates all
+    parts = [*built.conditions, *(of for o in built.outputs for of in o.of.operands)]  # type: ignore[union-attr]  # aggregates all
     return sum(1 for part in parts for _ in walk(part))
 
 

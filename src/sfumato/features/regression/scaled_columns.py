@@ -19,7 +19,7 @@ from sfumato.query.expression import (
     Expr,
     Floor,
     IsNull,
-    Literally,
+    LiteralValue,
     Not,
     Ref,
 )
@@ -72,7 +72,7 @@ class Model:
 
 def literally(value: Fraction | int) -> Expr:
     """Return the number as an expression."""
-    return Literally(Constant.of(value))
+    return LiteralValue(Constant.of(value))
 
 
 def model_of(rows: Builder, card: CardView, y: str, xs: Sequence[str]) -> Model:

@@ -26,7 +26,7 @@ from sfumato.features.streams.stream_plan import (
     stream_in_words,
     stream_of,
 )
-from sfumato.query.expression import spelled
+from sfumato.query.expression import canonical_json
 from sfumato.query.model import query_json
 from sfumato.release.accounts import data_set_account, debtors, people_account
 from sfumato.release.charged_reads import attempt_read
@@ -129,7 +129,7 @@ def _opening(ledger: Ledger, card: Card, stream: Stream, charge: Charge, seq: in
     if entry is None:
         raise Bug("a charge is not in the ledger")
     said = {"format": FORMAT, "version": card.version, "seq": seq, "epoch": entry.epoch}
-    return spelled({**said, "says": charge.body["says"], "stream": stream.as_json()})
+    return canonical_json({**said, "says": charge.body["says"], "stream": stream.as_json()})
 
 
 def find_stream(ledger: Ledger, opener: str, data_set: str, name: str) -> Opened | None:
@@ -257,7 +257,7 @@ def _taken(
                 opened.stream.first_of_block(end),
                 used,
                 target,
-                plan.measure.most_rows,
+                plan.measure.max_table_rows,
             )
             block = _blurred(doors, opened.stream, order)
             return doors.kept.save(opened.id, end, target, {**words, "block": block})

@@ -18,7 +18,7 @@ from sfumato.features.streams.release import (
 from sfumato.features.streams.stream_plan import Terms, bound_in_words, make_stream
 from sfumato.query.model import Query
 from sfumato.query.sql.select import read_sql
-from sfumato.release.permissions import asked_listing, check_thawed, question_of
+from sfumato.release.permissions import check_not_frozen, listing_to_query, question_of
 from sfumato.vault.card.columns import read_constant
 from sfumato.vault.card.data_card import Card
 from sfumato.vault.ports import Catalogue, Clock, Listing
@@ -51,7 +51,7 @@ class Streams:
         """Open a stream: fix its terms, charge the whole price; the same terms again are free."""
         listing = self._own(caller, opening.data_set)
         card = listing.card
-        check_thawed(self.catalogue, listing, caller.user)
+        check_not_frozen(self.catalogue, listing, caller.user)
         terms = Terms(
             opening.name,
             opening.start,
@@ -82,7 +82,7 @@ class Streams:
         stream = found.stream
         wanted = stream.ends_by(until)
         self._check_begun(until)
-        may_still = partial(check_thawed, self.catalogue, listing, caller.user)
+        may_still = partial(check_not_frozen, self.catalogue, listing, caller.user)
         closed = close_periods(self.door, listing, found, wanted, may_still=may_still)
         return {
             "stream": stream.name,
@@ -128,7 +128,7 @@ class Streams:
 
     def _listing(self, caller: Caller, data_set: str) -> Listing:
         """Return a data set that the caller owns or may query; or refuse."""
-        return asked_listing(self.catalogue, caller, data_set)[0]
+        return listing_to_query(self.catalogue, caller, data_set)[0]
 
 
 def _question(card: Card, opening: Opening) -> Query:

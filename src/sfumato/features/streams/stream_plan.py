@@ -16,7 +16,7 @@ from sfumato.dp.mechanisms.binary_tree import tree_for_laplace
 from sfumato.dp.mechanisms.noise import Noise
 from sfumato.dp.mechanisms.running_count import Axis, TreeMechanism
 from sfumato.dp.refusal import Refused
-from sfumato.query.expression import All, Compare, Constant, Expr, Predicate, Ref, Since, Unit
+from sfumato.query.expression import All, Compare, Constant, DateTrunc, Expr, Predicate, Ref, Unit
 from sfumato.query.grouping_keys import LISTED
 from sfumato.query.model import Aggregate, Output, Query, query_json, read_query
 from sfumato.query.plan import Plan, make_plan
@@ -170,10 +170,10 @@ def _check_card(card: Card, terms: Terms) -> None:
             )
 
 
-def _period_of(question: Query) -> Since:
+def _period_of(question: Query) -> DateTrunc:
     """Return the period of the question's running count; refuse any other kind of question."""
     keys = question.group_by
-    if len(keys) == 1 and isinstance(keys[0], Since) and isinstance(keys[0].of, Ref):
+    if len(keys) == 1 and isinstance(keys[0], DateTrunc) and isinstance(keys[0].of, Ref):
         key = keys[0]
         if key.unit in UNITS and _asks_only(question, key):
             return key
@@ -204,7 +204,7 @@ def _spelled(card: Card, stream: Stream) -> Query:
     key = _period_of(stream.question)
     checked = plan_of_period(card, stream, 1).question  # refuses a column that is no date
     name = key.of.column if isinstance(key.of, Ref) else ""
-    along = Since(key.unit, Ref(card.column(name).name))
+    along = DateTrunc(key.unit, Ref(card.column(name).name))
     where = None
     if stream.question.where is not None:
         counted = Query(card.name, (Output("n", Aggregate("count")),), stream.question.where)

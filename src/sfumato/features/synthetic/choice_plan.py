@@ -21,7 +21,7 @@ from sfumato.dp.accounting.privacy_events import Event, ExponentialEvent, JointE
 from sfumato.dp.json_values import Json
 from sfumato.dp.mechanisms.exponential import rate_for
 from sfumato.dp.refusal import Bug, Refused
-from sfumato.query.expression import spelled
+from sfumato.query.expression import canonical_json
 from sfumato.query.model import Query
 from sfumato.query.plan import Plan, make_plan
 from sfumato.vault.card.data_card import Card
@@ -130,4 +130,4 @@ def in_order_of_cells(plan: Plan, expected: Integers) -> Integers:
 
 def digest_of(expected: Integers) -> str:
     """Return the hash of the expected counts."""
-    return hashlib.sha256(spelled(expected.tolist()).encode()).hexdigest()
+    return hashlib.sha256(canonical_json(expected.tolist()).encode()).hexdigest()

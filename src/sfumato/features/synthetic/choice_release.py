@@ -17,7 +17,7 @@ from sfumato.dp.json_values import Json
 from sfumato.dp.refusal import Bug
 from sfumato.features.synthetic.choice_plan import Distances
 from sfumato.query.contribution_bounds import bounds_text
-from sfumato.query.expression import spelled
+from sfumato.query.expression import canonical_json
 from sfumato.query.model import query_json
 from sfumato.query.plan import Plan
 from sfumato.release.accounts import debtors
@@ -25,8 +25,8 @@ from sfumato.release.charged_reads import RowReader, read_for_charge
 from sfumato.release.locks.central_dp import GUARANTEE, choose_farthest
 from sfumato.release.payment import on_card
 from sfumato.release.plan_description import digest
-from sfumato.release.release_order import Door, Order
-from sfumato.release.wait_limit import PATIENCE_S
+from sfumato.release.release_order import Order, ReleaseContext
+from sfumato.release.wait_limit import BASE_LIMIT_S
 from sfumato.vault.ledger_entries import Charge, Charged, Pending
 
 FORMAT: Final = "choice/1"
@@ -59,7 +59,7 @@ class Wanted(Protocol):
         ...
 
 
-def choose(door: Door, order: Order, distances: Distances) -> tuple[int, ...]:
+def choose(door: ReleaseContext, order: Order, distances: Distances) -> tuple[int, ...]:
     """Charge, read the rows, and return the indices of the chosen candidates; or refuse."""
     noise: Json = {"kind": MECHANISM, "epsilon_a_round": str(distances.epsilon)}
     charge = charge_for(door, order, distances, ("choice", MECHANISM, [noise]))
@@ -78,7 +78,9 @@ def choose(door: Door, order: Order, distances: Distances) -> tuple[int, ...]:
     return tuple(int(place) for place in of_format(stored, FORMAT)["chosen"])
 
 
-def looked(door: Door, order: Order, charge: Charge, look: Callable[[RowReader], Json]) -> str:
+def looked(
+    door: ReleaseContext, order: Order, charge: Charge, look: Callable[[RowReader], Json]
+) -> str:
     """Return the stored result, or charge, read once and store it.
 
     The charge is durable before `look` reads a row.
@@ -100,17 +102,19 @@ def of_format(answer: str, form: str) -> dict[str, Any]:  # Any: JSON of our own
     return stored
 
 
-def _read(door: Door, order: Order, charge: Charge, look: Callable[[RowReader], Json]) -> str:
+def _read(
+    door: ReleaseContext, order: Order, charge: Charge, look: Callable[[RowReader], Json]
+) -> str:
     """Read and compute; every failure on the rows gives the same refusal code."""
 
     def text(reader: RowReader) -> str:
-        return spelled({**look(reader), "version": order.card.version})
+        return canonical_json({**look(reader), "version": order.card.version})
 
     return read_for_charge(door.ledger, charge, text)
 
 
 def charge_for(
-    door: Door, order: Order, wanted: Wanted, how: tuple[str, str, list[Json]]
+    door: ReleaseContext, order: Order, wanted: Wanted, how: tuple[str, str, list[Json]]
 ) -> Charge:
     """Build the ledger charge of one release; `how` is its kind, mechanism and noise."""
     kind, mechanism, noise = how
@@ -124,7 +128,7 @@ def charge_for(
         shape=shape,
         debtors=debtors(card, order.asker.user, order.asker.groups),
         debt=privacy_cost(event),
-        wait_limit_s=PATIENCE_S,
+        wait_limit_s=BASE_LIMIT_S,
         body={
             kind: identity,
             "question": query_json(first.question),
@@ -141,5 +145,5 @@ def charge_for(
             "noise": noise,
             "selection": None,
         },
-        check_access=order.may_still,
+        check_access=order.check_access,
     )

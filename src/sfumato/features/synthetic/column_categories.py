@@ -22,7 +22,7 @@ from sfumato.query.expression import (
     Constant,
     Expr,
     IsNull,
-    Literally,
+    LiteralValue,
     Predicate,
     Ref,
 )
@@ -115,4 +115,4 @@ def _keys_of(
 
 
 def _whole(number: int) -> Expr:
-    return Literally(Constant("number", str(number)))
+    return LiteralValue(Constant("number", str(number)))

@@ -31,7 +31,7 @@ from sfumato.query.expression import (
     walk,
 )
 from sfumato.query.measure import Join
-from sfumato.query.model import EachPerson, Query, Reduce
+from sfumato.query.model import PersonColumn, PersonTable, Query
 from sfumato.query.plan import Plan, make_plan
 from sfumato.query.row_evaluation import Value, constant_value, holds_on, value_on
 from sfumato.query.size_limits import MAX_NODES, count_up_to
@@ -254,7 +254,7 @@ class MatchingRows:
 def matching_rows(card: Card, question: Query, stream: Seeded) -> MatchingRows:
     """Create people for every group of the query; refuse if the card allows none."""
     plan = make_plan(card, question)
-    if question.beside or question.lookups:
+    if question.joined_person_tables or question.lookups:
         raise Refused(
             "twin-not-possible",
             "Rows are made up for one table with one row for each person, and this question has "
@@ -331,7 +331,7 @@ class _Garden:
             rows[place] = rows[place] if again is None else again
         return None
 
-    def _most(self, _source: EachPerson) -> int:
+    def _most(self, _source: PersonTable) -> int:
         source = self.plan.measure.source
         return 1 if source is None else source.max_rows
 
@@ -424,11 +424,11 @@ def _both(where: Predicate | None, group: Sequence[Predicate]) -> Predicate | No
 # --- tables of people ---------------------------------------------------------------------------
 
 
-def _reduced(source: EachPerson, rows: Sequence[Mapping[str, Value]]) -> dict[str, Value]:
+def _reduced(source: PersonTable, rows: Sequence[Mapping[str, Value]]) -> dict[str, Value]:
     return {column.name: _reduce(column, rows) for column in source.columns}
 
 
-def _reduce(column: Reduce, rows: Sequence[Mapping[str, Value]]) -> Value:
+def _reduce(column: PersonColumn, rows: Sequence[Mapping[str, Value]]) -> Value:
     if column.of is None:
         return Constant.of(len(rows)).number
     found = [v for v in (value_on(column.of, row) for row in rows) if v is not None]

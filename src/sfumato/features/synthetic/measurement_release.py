@@ -27,12 +27,12 @@ from sfumato.features.synthetic.measurement_port import Choice, Merged
 from sfumato.features.synthetic.misfit_plan import Misfits
 from sfumato.features.synthetic.misfit_release import misfit
 from sfumato.features.synthetic.private_bins import uncut
-from sfumato.query.expression import Case, Compare, Constant, Expr, Literally, Ref
-from sfumato.query.model import Aggregate, EachPerson, Joined, Output, Query, Reduce
+from sfumato.query.expression import Case, Compare, Constant, Expr, LiteralValue, Ref
+from sfumato.query.model import Aggregate, Joined, Output, PersonColumn, PersonTable, Query
 from sfumato.query.plan import make_plan
 from sfumato.query.request import Request
 from sfumato.release.guarded_release import release
-from sfumato.release.release_order import Asker, Door, Order
+from sfumato.release.release_order import Asker, Order, ReleaseContext
 from sfumato.vault.card.data_card import Card
 from sfumato.vault.ports import Listing
 
@@ -92,7 +92,7 @@ def price_of(epsilon: Fraction, delta: Fraction, events: int = EVENTS) -> Price:
 class AtTheDoor:
     """One table of a vault, measured by releases; counts its releases."""
 
-    door: Door
+    door: ReleaseContext
     listing: Listing
     asker: Asker
     op: str
@@ -223,8 +223,8 @@ class AtTheDoor:
             request=request,
             asker=self.asker,
             op=look_op(self.op, self.table, self.done),
-            earlier=self.earlier,
-            may_still=self.may_still,
+            card_of_version=self.earlier,
+            check_access=self.may_still,
         )
 
     def _medians_of(self, coded: Coded) -> Query:
@@ -243,7 +243,7 @@ class AtTheDoor:
             outputs=(Output("k0", key), Output("n", Aggregate("count"))),
             group_by=(key,),
             max_rows=most,
-            source=EachPerson((Reduce("times", "count"),), by=self._unit()),
+            source=PersonTable((PersonColumn("times", "count"),), by=self._unit()),
             table=self._other(),
         )
 
@@ -274,4 +274,4 @@ def look_op(op: str, table: str, place: int) -> str:
 
 
 def _number(value: int) -> Expr:
-    return Literally(Constant.of(value))
+    return LiteralValue(Constant.of(value))

@@ -14,13 +14,13 @@ from sfumato.features.synthetic.choice_release import charge_for, looked, of_for
 from sfumato.features.synthetic.misfit_plan import Misfits
 from sfumato.release.charged_reads import RowReader
 from sfumato.release.locks.central_dp import noisy_misfits
-from sfumato.release.release_order import Door, Order
+from sfumato.release.release_order import Order, ReleaseContext
 
 FORMAT: Final = "misfit/1"
 MECHANISM: Final = "discrete laplace"
 
 
-def misfit(door: Door, order: Order, misfits: Misfits) -> tuple[int, ...]:
+def misfit(door: ReleaseContext, order: Order, misfits: Misfits) -> tuple[int, ...]:
     """Charge, read the rows, and return the noisy numbers; or refuse."""
     noise = [one.noise.as_json() for one in misfits.numbers]
     drawn = [door.pool.take(one.noise, 1) for one in misfits.numbers]

@@ -35,9 +35,9 @@ from sfumato.features.synthetic.twin_files import Stamp, twin_json
 from sfumato.features.synthetic.twin_limits import check_rows, largest, seed_of
 from sfumato.release.accounts import exceeded
 from sfumato.release.guarded_release import accounts_paying
-from sfumato.release.permissions import asked_listing, check_thawed, earlier_card
+from sfumato.release.permissions import card_of_version, check_not_frozen, listing_to_query
 from sfumato.release.receipts import answer_version, not_dp_json
-from sfumato.release.release_order import Asker, Door
+from sfumato.release.release_order import Asker, ReleaseContext
 from sfumato.vault.card.data_card import Card
 from sfumato.vault.ledger_entries import Account
 from sfumato.vault.ports import Catalogue, Listing
@@ -70,7 +70,7 @@ class Bought:
 class PrivateTwins:
     """The DP twins of one vault."""
 
-    door: Door
+    door: ReleaseContext
     catalogue: Catalogue
     dice: RandomSource
 
@@ -80,8 +80,8 @@ class PrivateTwins:
         The twin is of the data version at its first release, even if the owner has added rows
         since.
         """
-        now, groups = asked_listing(self.catalogue, caller, wanted.data_set)
-        check_thawed(self.catalogue, now, caller.user)
+        now, groups = listing_to_query(self.catalogue, caller, wanted.data_set)
+        check_not_frozen(self.catalogue, now, caller.user)
         op, asker = self._op(wanted.op), Asker(caller.user, groups)
         begun = self.door.ledger.answer_of(caller.user, look_op(op, now.card.name, 1))
         listing = self._as_begun(now, begun)
@@ -91,7 +91,7 @@ class PrivateTwins:
         devices = {
             one.table.name: AtTheDoor(
                 self.door, listing, asker, op, price, one.columns, one.table.name,
-                partial(earlier_card, self.catalogue, card.name),
+                partial(card_of_version, self.catalogue, card.name),
                 partial(self._check_still, caller, wanted.data_set),
                 _may if is_of_now else partial(self._check_answered, caller.user),
             )
@@ -122,7 +122,7 @@ class PrivateTwins:
 
     def price(self, caller: Caller, wanted: Bought) -> Json:
         """Return the twin's price and whether it fits the budget; spends nothing."""
-        listing, groups = asked_listing(self.catalogue, caller, wanted.data_set)
+        listing, groups = listing_to_query(self.catalogue, caller, wanted.data_set)
         card, (price, tables) = listing.card, _priced(listing.card, wanted)
         accounts = accounts_paying(self.door.ledger, card, Asker(caller.user, groups))
         error = _error_epsilon(wanted)
@@ -145,14 +145,14 @@ class PrivateTwins:
 
     def _check_still(self, caller: Caller, data_set: str) -> None:
         """Refuse a caller who has lost access, and every caller while the data set is frozen."""
-        listing, _ = asked_listing(self.catalogue, caller, data_set)
-        check_thawed(self.catalogue, listing, caller.user)
+        listing, _ = listing_to_query(self.catalogue, caller, data_set)
+        check_not_frozen(self.catalogue, listing, caller.user)
 
     def _as_begun(self, listing: Listing, begun: str | None) -> Listing:
         """Return the listing with the card of the version that the first release read."""
         if begun is None:
             return listing
-        card = earlier_card(self.catalogue, listing.card.name, answer_version(begun))
+        card = card_of_version(self.catalogue, listing.card.name, answer_version(begun))
         return listing if card is None else replace(listing, card=card)
 
     def _check_answered(self, user: str, op: str) -> None:

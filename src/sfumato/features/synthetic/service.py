@@ -14,7 +14,7 @@ from sfumato.features.synthetic.twin_files import Stamp, twin_json
 from sfumato.features.synthetic.twin_limits import check_rows, seed_of
 from sfumato.query.model import Query, query_json
 from sfumato.query.sql.select import read_sql
-from sfumato.release.permissions import asked_listing, question_of
+from sfumato.release.permissions import listing_to_query, question_of
 from sfumato.vault.card.data_card import Card
 from sfumato.vault.ports import Catalogue
 from sfumato.vault.users import Caller
@@ -47,7 +47,7 @@ class Twins:
 
     def schema(self, caller: Caller, wanted: Wanted) -> Json:
         """Create a schema twin; with a query, it also has rows that pass the query's filter."""
-        card = asked_listing(self.catalogue, caller, wanted.data_set)[0].card
+        card = listing_to_query(self.catalogue, caller, wanted.data_set)[0].card
         rows = min(ROWS, card.size or ROWS) if wanted.rows is None else wanted.rows
         check_rows(card, rows)
         seed = seed_of(wanted.seed, self.dice)

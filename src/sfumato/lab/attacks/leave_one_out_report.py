@@ -27,7 +27,7 @@ from sfumato.lab.table_files import numbers
 EXACT: Final = "the exact release"
 SHARED: Final = "one noise for all (the notebook)"
 STD: Final = "noise as wide as the means are apart"
-MOST_GUESSES: Final = 5_000_000  # guesses per release, at most
+MAX_GUESSES: Final = 5_000_000  # guesses per release, at most
 KNOWN: Final = 0  # index of the person known to the attacker of the first two releases
 TITLE: Final = "People rebuilt from means that leave one out"
 KNOWS: Final = (
@@ -90,8 +90,8 @@ def attack_means(
 
 
 def _check(asked: Values, runs: int) -> None:
-    if runs * len(asked.values) > MOST_GUESSES:
-        most = MOST_GUESSES // len(asked.values)
+    if runs * len(asked.values) > MAX_GUESSES:
+        most = MAX_GUESSES // len(asked.values)
         raise Refused(
             "bad-request", "So many guesses do not fit.", f"Repeat {most:,} times at most."
         )

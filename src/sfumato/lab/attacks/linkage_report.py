@@ -28,7 +28,7 @@ from sfumato.lab.table_files import table
 
 COLUMNS: Final = ("zip", "age", "salary")
 SHOWN: Final = 3  # further sets of columns that the finding names
-MOST_BY_ITSELF: Final = 8  # columns of a table that are used by default
+MAX_DEFAULT_COLUMNS: Final = 8  # columns of a table that are used by default
 TRIALS: Final = 10_000  # trials; in each, a coin decides whether the target is ill
 
 
@@ -151,7 +151,7 @@ def _run_on_file(setting: Setting) -> Report:
     counts = _counts(setting, secret)
     return attack_table(
         rows,
-        _split(setting.text("columns", "")) or tuple(rows[0] if rows else ())[:MOST_BY_ITSELF],
+        _split(setting.text("columns", "")) or tuple(rows[0] if rows else ())[:MAX_DEFAULT_COLUMNS],
         found=_looked_for(rows, _knowledge(knows)) if knows else None,
         beside=(replace(counts, knows=f"A model, which reads no row of the file: {counts.knows}"),),
     )

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from itertools import takewhile
 from typing import Final
 
-from sfumato.lab.audit.audit_suite import Found, Held, names
+from sfumato.lab.audit.audit_suite import MechanismAudit, SpecimenAudit, names
 from sfumato.lab.audit.auditor import Audited
 from sfumato.lab.broken.zoo import ZOO
 
@@ -57,7 +57,7 @@ and not how bad the fault is.
 """
 
 
-def held_row(one: Held) -> Row:
+def held_row(one: MechanismAudit) -> Row:
     """Return the table row of an audit of a shipped mechanism."""
     twin = f"{one.factor}x {'caught' if one.tells else 'PASSED'}"
     found = one.audited
@@ -65,7 +65,7 @@ def held_row(one: Held) -> Row:
             one.verdict)  # fmt: skip
 
 
-def found_row(one: Found) -> Row:
+def found_row(one: SpecimenAudit) -> Row:
     """Return the table row of an audit of a broken mechanism."""
     found, specimen = one.audited, one.specimen
     return (specimen.id, specimen.name, _claim(found), specimen.relation, _bound(found),
@@ -81,7 +81,7 @@ def _bound(found: Audited) -> str:
     return f"{found.lower:.3g}"
 
 
-def page(held: Sequence[Held], found: Sequence[Found], before: str = "") -> str:
+def page(held: Sequence[MechanismAudit], found: Sequence[SpecimenAudit], before: str = "") -> str:
     """Return the Markdown page; rows that were not audited again come from the old page."""
     shipped = {line[:2]: line for line in (*_lines_of(before, HELD), *map(held_row, held))}
     zoo = {line[0]: line for line in (*_lines_of(before, FOUND), *map(found_row, found))}

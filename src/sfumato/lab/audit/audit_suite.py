@@ -22,38 +22,38 @@ from sfumato.lab.audit.auditor import (
     audit_order_2,
     audit_rho,
 )
-from sfumato.lab.audit.canaries import Asked, Canaries, Vault
+from sfumato.lab.audit.canaries import AuditedQuestion, Canaries, Vault
 from sfumato.lab.audit.out_of_bounds_canaries import BEYOND
 from sfumato.lab.audit.regression_audit import FITS
-from sfumato.lab.audit.release_audit import KEYS, QUESTIONS, held, put_canaries
-from sfumato.lab.audit.shipped_mechanisms import SHIPPED, TWIN, Shipped
+from sfumato.lab.audit.release_audit import KEYS, QUESTIONS, audit_question, put_canaries
+from sfumato.lab.audit.shipped_mechanisms import CONTROL_FACTOR, SHIPPED, Shipped
 from sfumato.lab.audit.stream_audit import STREAMS
 from sfumato.lab.broken.specimen import Specimen
 from sfumato.lab.broken.zoo import ZOO
 
-RUNS, TWINS, CANARIES = range(3)  # uses of randomness; each has an independent generator
-AT_THE_DOOR: Final[tuple[Asked, ...]] = (*QUESTIONS, *BEYOND, *FITS, *STREAMS)
+RUNS, CONTROLS, CANARIES = range(3)  # uses of randomness; each has an independent generator
+END_TO_END: Final[tuple[AuditedQuestion, ...]] = (*QUESTIONS, *BEYOND, *FITS, *STREAMS)
 
 
 @dataclass(frozen=True)
-class Held:
+class MechanismAudit:
     """An audit of a mechanism, and the audit of its twin, which must be caught."""
 
     name: str
     where: str
     audited: Audited
     factor: int  # the twin's true epsilon divided by its claimed epsilon
-    twin: Audited
+    positive_control: Audited
 
     @property
     def tells(self) -> bool:
         """Say whether the twin was caught: otherwise the audit shows nothing."""
-        return self.twin.is_violated
+        return self.positive_control.is_violated
 
     @property
     def counts(self) -> bool:
         """Say whether the audit is sharp: it caught a twin of twice the epsilon or less."""
-        return self.tells and self.factor <= TWIN
+        return self.tells and self.factor <= CONTROL_FACTOR
 
     @property
     def is_well(self) -> bool:
@@ -71,7 +71,7 @@ class Held:
 
 
 @dataclass(frozen=True)
-class Found:
+class SpecimenAudit:
     """A broken mechanism and its audit."""
 
     specimen: Specimen
@@ -92,7 +92,7 @@ class Found:
 
 def names() -> tuple[str, ...]:
     """Return the names of all audits that can be run."""
-    held = [one.name for one in SHIPPED] + [one.name for one in AT_THE_DOOR]
+    held = [one.name for one in SHIPPED] + [one.name for one in END_TO_END]
     return (*held, *(word for one in ZOO for word in (one.id, one.name)))
 
 
@@ -101,14 +101,14 @@ def dice_of(seed: int, use: int = 0) -> Random:
     return np.random.default_rng([seed, use])
 
 
-def bare(one: Shipped, seed: int) -> Held:
+def audit_directly(one: Shipped, seed: int) -> MechanismAudit:
     """Audit one mechanism by direct calls, outside the platform, and its twin."""
-    claimed = _held(one, one.make(one.price), dice_of(seed, RUNS))
-    twin = _held(one, one.twin(), dice_of(seed, TWINS))
-    return Held(one.name, "bare", claimed, one.factor, twin)
+    claimed = _audited(one, one.make(one.price), dice_of(seed, RUNS))
+    twin = _audited(one, one.positive_control(), dice_of(seed, CONTROLS))
+    return MechanismAudit(one.name, "bare", claimed, one.factor, twin)
 
 
-def _held(one: Shipped, mechanism: Mechanism, dice: Random) -> Audited:
+def _audited(one: Shipped, mechanism: Mechanism, dice: Random) -> Audited:
     price = float(one.price)
     if one.is_order_2:
         return audit_order_2(mechanism, *one.pair, divergence=price, most=one.most, dice=dice)
@@ -117,16 +117,20 @@ def _held(one: Shipped, mechanism: Mechanism, dice: Random) -> Audited:
     return audit(mechanism, *one.pair, epsilon=price, delta=one.delta, most=one.most, dice=dice)
 
 
-def at_the_door(
-    canaries: Canaries, question: Asked, where: str, seed: int, *, alpha: float = ALPHA
-) -> Held:
+def audit_end_to_end(
+    canaries: Canaries, question: AuditedQuestion, where: str, seed: int, *, alpha: float = ALPHA
+) -> MechanismAudit:
     """Audit one question through the release of an engine, and its twin.
 
     `alpha` is the chance that a correct release is accused.
     """
-    audited = held(question, question.seen(canaries, 1), dice_of(seed, RUNS), alpha=alpha)
-    twin = held(question, question.seen(canaries, question.factor), dice_of(seed, TWINS))
-    return Held(question.name, where, audited, question.factor, twin)
+    audited = audit_question(
+        question, question.release(canaries, 1), dice_of(seed, RUNS), alpha=alpha
+    )
+    twin = audit_question(
+        question, question.release(canaries, question.factor), dice_of(seed, CONTROLS)
+    )
+    return MechanismAudit(question.name, where, audited, question.factor, twin)
 
 
 def mechanisms(chosen: Iterable[str] = ()) -> tuple[Shipped, ...]:
@@ -135,25 +139,25 @@ def mechanisms(chosen: Iterable[str] = ()) -> tuple[Shipped, ...]:
     return tuple(one for one in SHIPPED if not wanted or one.name.casefold() in wanted)
 
 
-def all_bare(seed: int, chosen: Iterable[str] = ()) -> Iterator[Held]:
+def audit_all_directly(seed: int, chosen: Iterable[str] = ()) -> Iterator[MechanismAudit]:
     """Yield the audit of each shipped mechanism, or of the named ones."""
     for one in mechanisms(chosen):
-        yield bare(one, seed)
+        yield audit_directly(one, seed)
 
 
-def all_at_the_door(  # noqa: PLR0913  # where, with what, which
+def audit_all_end_to_end(  # noqa: PLR0913  # where, with what, which
     vault: Vault,
     folder: Path,
     where: str,
     *,
     seed: int,
-    questions: Iterable[Asked] = AT_THE_DOOR,
+    questions: Iterable[AuditedQuestion] = END_TO_END,
     keys: int = KEYS,
-) -> Iterator[Held]:
+) -> Iterator[MechanismAudit]:
     """Yield the audit of each question in a fresh vault, all with the same canaries."""
     canaries = put_canaries(vault, folder, dice_of(seed, CANARIES), keys=keys)
     for question in questions:
-        yield at_the_door(canaries, question, where, seed)
+        yield audit_end_to_end(canaries, question, where, seed)
 
 
 def specimens(chosen: Iterable[str] = ()) -> tuple[Specimen, ...]:
@@ -164,13 +168,13 @@ def specimens(chosen: Iterable[str] = ()) -> tuple[Specimen, ...]:
     )
 
 
-def whole_zoo(seed: int, chosen: Iterable[str] = ()) -> Iterator[Found]:
+def audit_zoo(seed: int, chosen: Iterable[str] = ()) -> Iterator[SpecimenAudit]:
     """Yield the audit of each broken mechanism, or of the named ones."""
     for one in specimens(chosen):
-        yield Found(one, looked_at(one, dice_of(seed)))
+        yield SpecimenAudit(one, audit_specimen(one, dice_of(seed)))
 
 
-def looked_at(one: Specimen, dice: Random) -> Audited:
+def audit_specimen(one: Specimen, dice: Random) -> Audited:
     """Audit a broken mechanism against its own claim."""
     if one.rho is not None:
         return audit_rho(one.mechanism, *one.pair, rho=one.rho, dice=dice)

@@ -28,10 +28,10 @@ Mechanism = Callable[..., Any]  # Any: the audited code has its own inputs and o
 Run = Callable[[NDArray[np.bool_]], Outputs]  # for each run, whether it uses D2 -> outputs
 FIRST: Final = 128  # runs before the first guess
 ALPHA: Final = 1e-4
-MOST: Final = 131_072  # runs at most, unless these look suspicious
-PURSUED: Final = 8 * MOST  # runs at most, if they do
-SUSPECT: Final = 0.05  # the lenient alpha that makes an audit go on; it proves nothing
-TAKEN: Final = 4096  # items read from a generator, at most
+MAX_RUNS: Final = 131_072  # runs at most, unless these look suspicious
+MAX_RUNS_IF_SUSPICIOUS: Final = 8 * MAX_RUNS  # runs at most, if they do
+SUSPICION_ALPHA: Final = 0.05  # the lenient alpha that makes an audit go on; it proves nothing
+MAX_ITEMS: Final = 4096  # items read from a generator, at most
 ERRORS: Final = (Exception, SystemExit)  # an error that the mechanism raises is an output
 
 
@@ -162,18 +162,28 @@ def audit_order_2(  # noqa: PLR0913  # an auditor's terms
 
 
 def audit_on(claim: Claim, run: Run, *, alpha: float, most: int | None, dice: Random) -> Audited:
-    """Audit with the default limits: continue beyond `MOST` runs only if these look suspicious.
+    """Audit with the default limits: continue beyond `MAX_RUNS` only if these look suspicious.
 
     An explicit `most` is the only limit.
     """
-    limits = {"most": MOST, "pursue": PURSUED} if most is None else {"most": most, "pursue": most}
-    return held_against(claim, run, alpha=alpha, dice=dice, **limits)
+    limits = (
+        {"most": MAX_RUNS, "max_runs_if_suspicious": MAX_RUNS_IF_SUSPICIOUS}
+        if most is None
+        else {"most": most, "max_runs_if_suspicious": most}
+    )
+    return run_audit(claim, run, alpha=alpha, dice=dice, **limits)
 
 
-def held_against(  # noqa: PLR0913  # an auditor's terms
-    claim: Claim, run: Run, *, alpha: float, most: int, dice: Random, pursue: int = 0
+def run_audit(  # noqa: PLR0913  # an auditor's terms
+    claim: Claim,
+    run: Run,
+    *,
+    alpha: float,
+    most: int,
+    dice: Random,
+    max_runs_if_suspicious: int = 0,
 ) -> Audited:
-    """Audit a claim with at most `most` runs, or up to `pursue` runs if they look suspicious.
+    """Audit a claim with at most `most` runs, or with more of them if they look suspicious.
 
     Past runs alone decide whether to go on. Each epoch has its own share of alpha, used or not, so
     all bounds hold together wherever the audit ends.
@@ -182,7 +192,7 @@ def held_against(  # noqa: PLR0913  # an auditor's terms
     past = _trials(run, FIRST, dice)
     found = Audited(0.0, claim.value, claim.delta, past.size, "nothing", 1 - alpha, claim.words)
     epoch = 0
-    while 2 * past.size <= max(most, pursue) and not found.is_violated:
+    while 2 * past.size <= max(most, max_runs_if_suspicious) and not found.is_violated:
         event = claim.event(past, found.lower)
         if 2 * past.size > most and not _is_suspicious(claim, event, past):
             break
@@ -201,7 +211,7 @@ def _is_suspicious(claim: Claim, event: Event, past: Trials) -> bool:
 
     It proves nothing, because the same runs chose the event.
     """
-    return claim.proved(event, past.half(1), SUSPECT) > claim.value
+    return claim.proved(event, past.half(1), SUSPICION_ALPHA) > claim.value
 
 
 def could_prove(most: int, delta: float, alpha: float = ALPHA) -> float:
@@ -292,7 +302,7 @@ def _taken(found: object) -> object:
         return found
     taken: list[object] = []
     try:
-        for one in islice(found, TAKEN):
+        for one in islice(found, MAX_ITEMS):
             taken.append(one)  # items before an error are output, too
     except ERRORS as error:
         taken.append(error)

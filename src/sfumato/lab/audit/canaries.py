@@ -2,7 +2,7 @@
 
 All end-to-end audits share this module. It declares what a vault must support. It numbers
 canaries, flips their coins, writes their rows and cards, and keeps what was released of them. A new
-audit defines what a canary contributes (a `Table`), and what is asked about it (an `Asked`).
+audit defines what a canary contributes (a `Table`), and asks about it (an `AuditedQuestion`).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from sfumato.lab.audit.privacy_claim import Claim
 
 Bools = NDArray[np.bool_]
 Released = Mapping[Hashable, Sequence[object]]  # key -> the released numbers
-APART: Final = 10**7  # offset between the numbers of different sets of canaries
+SET_OFFSET: Final = 10**7  # offset between the numbers of different sets of canaries
 BUDGET: Final = {"epsilon": 1000, "delta": Decimal("0.1")}  # enough for all audits of a vault
 
 
@@ -60,14 +60,14 @@ class Vault(Protocol):
 
 
 @dataclass(frozen=True, eq=False)
-class Seen:
+class CanaryReleases:
     """The released numbers of each key, and which keys have a canary."""
 
     released: Released
     is_in: Bools
 
 
-class Asked(Protocol):
+class AuditedQuestion(Protocol):
     """What an audit asks about all canaries at once, in one release or in several."""
 
     @property
@@ -90,7 +90,7 @@ class Asked(Protocol):
         """Return the claim about all that is released of one key."""
         ...
 
-    def seen(self, canaries: Canaries, factor: int) -> Seen:
+    def release(self, canaries: Canaries, factor: int) -> CanaryReleases:
         """Return what is released at `factor` times the price."""
         ...
 
@@ -121,7 +121,7 @@ class Table:
 
 
 @dataclass(frozen=True, eq=False)
-class Placed:
+class CanaryFlips:
     """The coin flips of some canaries; they and their keys are numbered from `first`."""
 
     first: int
@@ -142,13 +142,13 @@ class Canaries:
     is_in: Bools
     folder: Path
     dice: Random  # of coins
-    others: dict[str, Placed] = field(default_factory=dict)  # of data sets added later
+    others: dict[str, CanaryFlips] = field(default_factory=dict)  # of data sets added later
 
-    def put_once(self, name: str, keys: int, table: Callable[[Placed], Table]) -> Placed:
+    def put_once(self, name: str, keys: int, table: Callable[[CanaryFlips], Table]) -> CanaryFlips:
         """Return the canaries of another data set, which the first call adds to the vault."""
         if name not in self.others:
-            first = APART * (1 + len(self.others))
-            placed = Placed(first, coins(max(keys, ENOUGH), self.dice)[:keys])
+            first = SET_OFFSET * (1 + len(self.others))
+            placed = CanaryFlips(first, coins(max(keys, ENOUGH), self.dice)[:keys])
             table(placed).put(self.vault, self.folder, name)
             self.others[name] = placed
         return self.others[name]

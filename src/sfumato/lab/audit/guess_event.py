@@ -23,8 +23,8 @@ from sfumato.lab.audit.outputs import Columns, Floats, Outputs
 
 
 Bools = NDArray[np.bool_]
-MOST: Final = 12  # columns of numbers that get a view of their own, at most
-MOST_MARKS: Final = 24  # columns of marks that do, at most
+MAX_NUMBER_VIEWS: Final = 12  # columns of numbers that get a view of their own, at most
+MAX_CODE_VIEWS: Final = 24  # columns of marks that do, at most
 PAIRED: Final = 4  # first columns whose pairs get a view, too
 _NOTHING: Final = -1e300  # replaces a missing number in a maximum
 
@@ -39,23 +39,25 @@ class View:
 
 def views(seen: Outputs, is_second: Bools) -> tuple[View, ...]:
     """Return the views of such outputs; the past runs that choose them prove nothing."""
-    names = _telling(seen.numbers, is_second, MOST)
-    marks = list(seen.marks)
-    if len(marks) > MOST_MARKS:
-        marks = _telling({name: _places(seen.marks[name]) for name in marks}, is_second, MOST_MARKS)
+    names = _most_separating(seen.numbers, is_second, MAX_NUMBER_VIEWS)
+    marks = list(seen.codes)
+    if len(marks) > MAX_CODE_VIEWS:
+        marks = _most_separating(
+            {name: _places(seen.codes[name]) for name in marks}, is_second, MAX_CODE_VIEWS
+        )
     found = [*map(_coordinate, names), *map(_coordinate, marks)]
     found += [*map(_low_bit, names[:PAIRED]), *_pairs(names)]
     if len(seen.numbers) > 1:
-        found += _together(tuple(seen.numbers))
+        found += _joint_views(tuple(seen.numbers))
     return tuple(found)
 
 
-def _telling(columns: Columns, is_second: Bools, most: int) -> list[str]:
+def _most_separating(columns: Columns, is_second: Bools, most: int) -> list[str]:
     """Return the columns that differ most between the sides, plus the first and last, in order."""
     names = list(columns)
     if len(names) <= most:
         return names
-    apart = {name: _apart(columns[name], is_second) for name in names}
+    apart = {name: _separation(columns[name], is_second) for name in names}
     kept = set(sorted(names, key=lambda name: -apart[name])[: most - 2]) | {names[0], names[-1]}
     return [name for name in names if name in kept]
 
@@ -65,7 +67,7 @@ def _places(marks: Floats) -> Floats:
     return np.unique(marks, return_inverse=True)[1].astype(np.float64)
 
 
-def _apart(column: Floats, is_second: Bools) -> float:
+def _separation(column: Floats, is_second: Bools) -> float:
     """Return how far a column's clipped means on the two sides differ, in standard deviations.
 
     The difference of the shares of missing values is added.
@@ -120,7 +122,7 @@ def _ratio(one: Floats, other: Floats) -> Floats:
         return one / other
 
 
-def _together(names: tuple[str, ...]) -> list[View]:
+def _joint_views(names: tuple[str, ...]) -> list[View]:
     """Return the views that use all numbers of a run: extremes, sum, range, repeats, order."""
     makers: dict[str, Callable[[Floats], Floats]] = {
         "the largest output": lambda all_: _filled(all_).max(axis=1),

@@ -19,9 +19,9 @@ from typing import Final
 from sfumato.dp.accounting.composition import rho_within
 from sfumato.lab.audit.canaries import (
     Canaries,
-    Placed,
+    CanaryFlips,
+    CanaryReleases,
     Released,
-    Seen,
     Table,
     between,
     by_key,
@@ -35,7 +35,7 @@ GROUPS: Final = 2  # groups of a canary, of which one counts, or all
 MANY: Final = 4  # the same where a rho is claimed: half of a rho does not show
 ROWS: Final = 3  # rows of a canary in each group, of which one counts
 VALUE: Final = 1000  # the value of each row, of which 100 counts
-MOST: Final = 100
+MAX_KEYS: Final = 100
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class OutOfBoundsCanaries:
             return RhoClaim(float(rho_within(Fraction(self.epsilon), Fraction(self.delta))))
         return OneRunClaim(float(self.epsilon))
 
-    def seen(self, canaries: Canaries, factor: int) -> Seen:
+    def release(self, canaries: Canaries, factor: int) -> CanaryReleases:
         """Return what is released of all groups of each canary."""
         placed = self.put(canaries)
         answer = canaries.vault[self.data_set].ask(
@@ -72,38 +72,38 @@ class OutOfBoundsCanaries:
         )
         return self._together(by_key(answer.rows), placed)
 
-    def put(self, canaries: Canaries) -> Placed:
+    def put(self, canaries: Canaries) -> CanaryFlips:
         """Add the canaries to the vault if needed, and return which are present."""
         return canaries.put_once(self.data_set, self.keys, partial(_too_much, self.of))
 
-    def _together(self, found: Released, placed: Placed) -> Seen:
+    def _together(self, found: Released, placed: CanaryFlips) -> CanaryReleases:
         def all_of(place: int) -> Sequence[object]:
             return [number for key in _keys_of(placed, self.of, place) for number in found[key]]
 
         places = range(len(placed.is_in))
-        return Seen({place: all_of(place) for place in places}, placed.is_in)
+        return CanaryReleases({place: all_of(place) for place in places}, placed.is_in)
 
 
 @dataclass(frozen=True)
 class Totalled(OutOfBoundsCanaries):
     """The same question about per-person sums: it clamps the sum, not the rows, which all count."""
 
-    def seen(self, canaries: Canaries, factor: int) -> Seen:
+    def release(self, canaries: Canaries, factor: int) -> CanaryReleases:
         """Return what is released of all groups of each canary."""
         placed = self.put(canaries)
-        sums = canaries.vault[self.data_set].group_by("k").sum("x", within=(0, MOST))
+        sums = canaries.vault[self.data_set].group_by("k").sum("x", within=(0, MAX_KEYS))
         answer = sums.ask(
             epsilon=factor * self.epsilon, delta=0, max_groups=self.groups, max_rows=ROWS
         )
         return self._together(by_key(answer.rows), placed)
 
 
-def _keys_of(placed: Placed, groups: int, place: int) -> range:
+def _keys_of(placed: CanaryFlips, groups: int, place: int) -> range:
     """Return the groups of one canary."""
     return range(placed.first + groups * place, placed.first + groups * (place + 1))
 
 
-def _too_much(groups: int, placed: Placed) -> Table:
+def _too_much(groups: int, placed: CanaryFlips) -> Table:
     """Return canaries that exceed the bounds on values, rows and groups."""
     rows = (
         (f"b{placed.first + place}", key, VALUE, "d", row)
@@ -114,9 +114,9 @@ def _too_much(groups: int, placed: Placed) -> Table:
     keys = range(placed.first, placed.first + groups * len(placed.is_in))
     columns = {
         "k": listed(keys),
-        "x": between(0, MOST),
+        "x": between(0, MAX_KEYS),
         "c": listed(("a", "d"), "text"),
-        "w": between(0, MOST),
+        "w": between(0, MAX_KEYS),
     }
     return Table(f"canaries-{placed.first}", columns, rows, {"size": 20_000})
 

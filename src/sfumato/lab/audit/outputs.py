@@ -38,7 +38,7 @@ LAST: Final = 256  # such integers keep their remainder modulo LAST as a mark
 IN_A_TEXT: Final = 8  # numbers in a text that become parts of their own, at most
 LONGEST: Final = 10_000  # characters of a text that are searched for numbers
 BEHIND: Final = 8  # errors in an error's chain that are read, at most
-MOST_PARTS: Final = 1 << 17  # marks of one output, at most
+MAX_PARTS: Final = 1 << 17  # marks of one output, at most
 _UNREADABLE: Final = (RecursionError, NotImplementedError, ValueError)  # recursive, or too long
 _NUMBER: Final = re.compile(  # a separate number: the digits inside a digest are none
     r"(?<![\w.])[-+]?\d{1,40}(?:\.\d{1,40})?(?:[eE][-+]?\d\d?)?(?![\w.]*\w)"
@@ -52,17 +52,17 @@ class Parts:
 
     def __init__(self, one: object) -> None:
         self.numbers: dict[str, float] = {}
-        self.marks: dict[str, float] = {WHOLE: 0.0}
+        self.codes: dict[str, float] = {WHOLE: 0.0}
         try:
             self._add(one, OUTPUT)
-            self.marks[WHOLE] = mark_of(_spelled(one))
+            self.codes[WHOLE] = code_of(_spelled(one))
         except _UNREADABLE as error:
             raise _unreadable(one) from error
 
     def _add(self, one: object, name: str) -> None:
-        if len(self.marks) >= MOST_PARTS:
+        if len(self.codes) >= MAX_PARTS:
             raise _unreadable(one)
-        self.marks[f"the kind of {name}"] = mark_of(type(one).__name__)
+        self.codes[f"the kind of {name}"] = code_of(type(one).__name__)
         match one:
             case str() | bytes() | bytearray():
                 self._add_text(one, name)
@@ -79,7 +79,7 @@ class Parts:
             case bool() | int() | float() | Decimal() | Fraction() | np.generic():
                 self._add_number(one, name)
             case date() | timedelta():
-                self.marks[name] = mark_of(repr(one))
+                self.codes[name] = code_of(repr(one))
                 self.numbers[f"the days of {name}"] = _days(one)
             case BaseException():
                 self._add_error(one, name)
@@ -92,21 +92,21 @@ class Parts:
     def _add_number(self, one: Any, name: str) -> None:  # Any: any argument of float()
         number = self.numbers[name] = _number(one)
         if isinstance(one, (int, np.integer)) and abs(int(one)) >= EXACT:
-            self.marks[f"the last bits of {name}"] = float(int(one) % LAST)
+            self.codes[f"the last bits of {name}"] = float(int(one) % LAST)
         if isinstance(one, (Decimal, Fraction)):
-            self.marks[f"how long {name} is"] = float(len(str(one)))
+            self.codes[f"how long {name} is"] = float(len(str(one)))
         if number == 0 or math.isnan(number):
-            self.marks[f"the bits of {name}"] = mark_of(struct.pack(">d", number).hex())
+            self.codes[f"the bits of {name}"] = code_of(struct.pack(">d", number).hex())
 
     def _add_text(self, one: str | bytes | bytearray, name: str) -> None:
         text = one if isinstance(one, str) else repr(one)
-        self.marks[name] = mark_of(text)
-        self.marks[f"the length of {name}"] = float(len(one))
+        self.codes[name] = code_of(text)
+        self.codes[f"the length of {name}"] = float(len(one))
         numbers = list(islice(_NUMBER.finditer(text[:LONGEST]), IN_A_TEXT))
         for place, found in enumerate(numbers):
             self.numbers[f"number {place + 1} of {name}"] = float(found.group())
         if numbers:
-            self.marks[f"the words of {name}"] = mark_of(_NUMBER.sub("#", text[:LONGEST]))
+            self.codes[f"the words of {name}"] = code_of(_NUMBER.sub("#", text[:LONGEST]))
 
     def _add_error(self, one: BaseException, name: str) -> None:
         self._add_text(_spelled(one), name)
@@ -118,16 +118,16 @@ class Parts:
         match one:
             case Mapping():
                 self._add_text(_written(list(one)), f"the keys of {name}")
-                self.marks[f"the length of {name}"] = float(len(one))
+                self.codes[f"the length of {name}"] = float(len(one))
                 for key, value in _by_name(one).items():
                     self._add(value, f"{name}[{key}]")
             case Sequence() | np.ndarray():
-                self.marks[f"the length of {name}"] = float(len(one))
+                self.codes[f"the length of {name}"] = float(len(one))
                 for place, value in enumerate(one):
                     self._add(value, f"{name}[{place}]")
             case Set():
                 self._add_text(" ".join(sorted(map(_written, one))), name)
-                self.marks[f"the length of {name}"] = float(len(one))
+                self.codes[f"the length of {name}"] = float(len(one))
             case _:
                 self._add_thing(one, name)
 
@@ -173,7 +173,7 @@ def _number(one: Any) -> float:  # Any: a numpy scalar may be a date, which is n
     try:
         return float(one)
     except (OverflowError, TypeError, ValueError):
-        return mark_of(str(one))
+        return code_of(str(one))
 
 
 def _days(one: date | timedelta) -> float:
@@ -223,7 +223,7 @@ def _written(one: object) -> str:
 
 
 @lru_cache(maxsize=1 << 16)
-def mark_of(text: str) -> float:
+def code_of(text: str) -> float:
     """Hash a text to a number below 2**48."""
     digest = hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=6).digest()
     return float(int.from_bytes(digest, "big"))
@@ -232,7 +232,7 @@ def mark_of(text: str) -> float:
 Floats = NDArray[np.float64]
 Places = NDArray[np.intp]
 Columns = dict[str, Floats]
-MOST_KEPT: Final = 1 << 27  # numbers of all runs together, at most: a gigabyte
+MAX_NUMBERS: Final = 1 << 27  # numbers of all runs together, at most: a gigabyte
 _PRIME: Final = np.uint64(0x9E3779B97F4A7C15)
 _LOW: Final = np.uint64((1 << 12) - 1)
 _KEPT: Final = np.uint64(12)  # bits dropped of a 64-bit hash, so that a float holds it exactly
@@ -244,18 +244,18 @@ class Outputs:
 
     runs: int
     numbers: Columns
-    marks: Columns
+    codes: Columns
 
     def column(self, name: str) -> Floats:
         """Return a column; one that never occurred is all NaN."""
         found = self.numbers.get(name)
-        found = self.marks.get(name) if found is None else found
+        found = self.codes.get(name) if found is None else found
         return np.full(self.runs, np.nan) if found is None else found
 
     def at(self, places: Places | slice) -> Outputs:
         """Return the runs at these indices."""
         numbers = {name: column[places] for name, column in self.numbers.items()}
-        marks = {name: column[places] for name, column in self.marks.items()}
+        marks = {name: column[places] for name, column in self.codes.items()}
         runs = len(np.arange(self.runs)[places])
         return Outputs(runs, numbers, marks)
 
@@ -266,7 +266,7 @@ def merged(parts: Sequence[tuple[Places, Outputs]]) -> Outputs:
     return Outputs(
         runs,
         _scattered(runs, [(places, part.numbers) for places, part in parts]),
-        _scattered(runs, [(places, part.marks) for places, part in parts]),
+        _scattered(runs, [(places, part.codes) for places, part in parts]),
     )
 
 
@@ -404,7 +404,7 @@ def _hashes(rows: NDArray[Any]) -> Floats:
 def _of_objects(found: Sequence[object]) -> Outputs:
     parts = [Parts(one) for one in found]
     numbers = _as_columns([one.numbers for one in parts])
-    return Outputs(len(found), numbers, _as_columns([one.marks for one in parts]))
+    return Outputs(len(found), numbers, _as_columns([one.codes for one in parts]))
 
 
 def _as_columns(rows: Sequence[Mapping[str, float]]) -> Columns:
@@ -412,7 +412,7 @@ def _as_columns(rows: Sequence[Mapping[str, float]]) -> Columns:
     for place, row in enumerate(rows):
         for name, value in row.items():
             made.setdefault(name, np.full(len(rows), np.nan))[place] = value
-        if len(made) * len(rows) > MOST_KEPT:
+        if len(made) * len(rows) > MAX_NUMBERS:
             raise Refused(
                 "bad-request",
                 "The auditor cannot look at so many parts of so many outputs.",

@@ -15,8 +15,8 @@ from sfumato.lab.audit.epsilon_lower_bounds import (
 )
 from sfumato.lab.audit.guess_event import Event, Trials, best_event
 
-SURELY: Final = (0.0, 2.0, 4.0)  # target epsilons of the search for a divergence's event
-LIKELY: Final = 0.01  # the alpha of the bounds that choose among these events
+TARGET_EPSILONS: Final = (0.0, 2.0, 4.0)  # target epsilons of the search for a divergence's event
+SEARCH_ALPHA: Final = 0.01  # the alpha of the bounds that choose among these events
 
 
 class Claim(Protocol):
@@ -78,9 +78,9 @@ class RhoClaim:
         Frequent events are not enough: of one-sided noise, only one output in six reveals the side.
         """
         del lower
-        found = [best_event(past, target=target, delta=0.0) for target in SURELY]
+        found = [best_event(past, target=target, delta=0.0) for target in TARGET_EPSILONS]
         found += [event.with_the_rest for event in found]
-        return max(found, key=lambda event: self.proved(event, past, LIKELY))
+        return max(found, key=lambda event: self.proved(event, past, SEARCH_ALPHA))
 
     def proved(self, event: Event, fresh: Trials, alpha: float) -> float:
         """Return the relative entropy of the event "the guess is the second side"."""

@@ -18,7 +18,15 @@ from sfumato.client.display import Budget, CardView, Price
 from sfumato.client.query_builder import Builder
 from sfumato.client.vault import DataSet
 from sfumato.features.regression.fit_result import Fit
-from sfumato.lab.audit.canaries import Canaries, Placed, Seen, Table, between, by_key, listed
+from sfumato.lab.audit.canaries import (
+    Canaries,
+    CanaryFlips,
+    CanaryReleases,
+    Table,
+    between,
+    by_key,
+    listed,
+)
 from sfumato.lab.audit.one_run_audit import OneRunClaim
 from sfumato.lab.audit.privacy_claim import Claim
 from sfumato.query.expression import Ref
@@ -98,16 +106,16 @@ class Fitted:
         """Return the price of the whole fit."""
         return OneRunClaim(float(self.epsilon))
 
-    def seen(self, canaries: Canaries, factor: int) -> Seen:
+    def release(self, canaries: Canaries, factor: int) -> CanaryReleases:
         """Return what all questions of a fit release of each key."""
         placed = canaries.put_once(NAME, KEYS, _in_a_crowd)
         grouped = Grouped(canaries.vault[NAME], placed.first + KEYS)
         self.fit(grouped.begun(), factor * self.epsilon)
-        return Seen({key: grouped.released[placed.first + key] for key in range(KEYS)},
+        return CanaryReleases({key: grouped.released[placed.first + key] for key in range(KEYS)},
                     placed.is_in)  # fmt: skip
 
 
-def _in_a_crowd(placed: Placed) -> Table:
+def _in_a_crowd(placed: CanaryFlips) -> Table:
     """Return one canary per key, at a corner of all columns, and a crowd that avoids that corner.
 
     So the fit finds the canary's value unlikely, and the canary changes the gradients by nearly the

@@ -19,10 +19,10 @@ from typing import Final
 from sfumato.dp.accounting.composition import rho_within
 from sfumato.lab.audit.auditor import ALPHA, Audited, Random
 from sfumato.lab.audit.canaries import (
-    Asked,
+    AuditedQuestion,
     Canaries,
-    Placed,
-    Seen,
+    CanaryFlips,
+    CanaryReleases,
     Table,
     Vault,
     between,
@@ -62,7 +62,7 @@ class Question:
             return RhoClaim(float(rho_within(Fraction(self.epsilon), Fraction(self.delta))))
         return OneRunClaim(float(self.epsilon), float(self.delta))
 
-    def seen(self, canaries: Canaries, factor: int) -> Seen:
+    def release(self, canaries: Canaries, factor: int) -> CanaryReleases:
         """Return what is released at `factor` times the price."""
         answer = canaries.vault[self.data_set].ask(
             self.sql, epsilon=factor * self.epsilon, delta=Decimal(self.delta)
@@ -70,10 +70,12 @@ class Question:
         found, is_in = by_key(answer.rows), canaries.is_in
         if self.data_set == CROWDS:
             found = {key: found[f"z{key}"] for key in range(len(is_in)) if f"z{key}" in found}
-        return Seen(found, is_in)
+        return CanaryReleases(found, is_in)
 
 
-def held(question: Asked, seen: Seen, dice: Random, *, alpha: float = ALPHA) -> Audited:
+def audit_question(
+    question: AuditedQuestion, seen: CanaryReleases, dice: Random, *, alpha: float = ALPHA
+) -> Audited:
     """Test the claim on what was released; keys that were not shown are outputs, too."""
     keys = range(len(seen.is_in))
     return judged(question.claim, seen.released, keys, seen.is_in, alpha=alpha, dice=dice)
@@ -81,7 +83,7 @@ def held(question: Asked, seen: Seen, dice: Random, *, alpha: float = ALPHA) -> 
 
 def put_canaries(vault: Vault, folder: Path, dice: Random, *, keys: int = KEYS) -> Canaries:
     """Add the three data sets to a fresh vault; a coin flip decides on each key's canary."""
-    placed = Placed(0, coins(keys, dice))
+    placed = CanaryFlips(0, coins(keys, dice))
     for name, table in ((NAME, _alone), (COMPANY, _in_company), (CROWDS, _in_crowds)):
         table(placed.here, keys).put(vault, folder, name)
     return Canaries(vault, placed.is_in, folder, dice)

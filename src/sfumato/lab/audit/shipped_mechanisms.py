@@ -32,14 +32,16 @@ from sfumato.dp.mechanisms.spanning_tree import choose_tree
 from sfumato.dp.mechanisms.sparse_vector import first_above, sparse_vector_for
 from sfumato.dp.mechanisms.top_k import noisy_max
 from sfumato.dp.refusal import Bug
-from sfumato.lab.audit.auditor import MOST, Mechanism, Random
+from sfumato.lab.audit.auditor import MAX_RUNS, Mechanism, Random
 from sfumato.lab.audit.shipped_local_randomisers import LOCAL
 from sfumato.lab.platform_noise import NumpyRandomSource
 
 Integers = NDArray[np.int64]
 DELTA: Final = Fraction(1, 100)
-TWIN: Final = 2  # the twin's epsilon over its claim: an audit that misses it does not count
-FEW: Final = 8192  # runs of a mechanism that draws one answer at a time
+CONTROL_FACTOR: Final = (
+    2  # the twin's epsilon over its claim: an audit that misses it does not count
+)
+FEW_RUNS: Final = 8192  # runs of a mechanism that draws one answer at a time
 PERIODS: Final = 8
 HALF: Final = Fraction(1, 2)  # the rate of the Poisson subsampling
 PART: Final = 16  # a person's contribution to the subsampled sum
@@ -57,10 +59,10 @@ class Shipped:
     delta: float = 0.0
     is_rho: bool = False  # the price is a rho or a divergence: it grows by the factor's square
     is_order_2: bool = False
-    most: int = MOST
-    factor: int = TWIN  # if larger, the audit detects something, but does not count
+    most: int = MAX_RUNS
+    factor: int = CONTROL_FACTOR  # if larger, the audit detects something, but does not count
 
-    def twin(self) -> Mechanism:
+    def positive_control(self) -> Mechanism:
         """Return the twin: the mechanism with the noise of `factor` times its epsilon.
 
         A rho grows by the square of the factor.
@@ -314,28 +316,30 @@ SHIPPED: Final[tuple[Shipped, ...]] = (
     Shipped("an array over blocks", ("gaussian",), _block_vector, ((0,) * 4, (WIDTH,) * 4), RHO,
             is_rho=True),
     Shipped("median of blocks", ("median_of_blocks", "exponential", "permute_and_flip"), _median,
-            ((0, 7), (7, 8)), most=4 * FEW),
+            ((0, 7), (7, 8)), most=4 * FEW_RUNS),
     Shipped("exponential mechanism", ("exponential",), _exponential, UP_AND_DOWN, most=32_768),
     Shipped("a tree of pairs", ("spanning_tree", "exponential"), _tree, TWO_RARE, Fraction(3),
-            most=2 * FEW),
+            most=2 * FEW_RUNS),
     Shipped("quantile", ("quantile", "exponential", "private_choice"),
             _chooser("quantile", at=Fraction(1, 2)), AROUND_A_MEDIAN, most=32_768),
     Shipped("least value", ("quantile", "exponential", "private_choice"),
             _chooser("quantile", at=Fraction(0)), ((0,) * 16, (1, *(0,) * 15)), most=32_768),
     Shipped("permute-and-flip", ("permute_and_flip", "private_choice"), _chooser("top", names=1),
-            ((0, 1), (1, 1)), most=FEW),
+            ((0, 1), (1, 1)), most=FEW_RUNS),
     Shipped("the two most frequent", ("top_k", "exponential", "private_choice"), _chooser("top", names=2),  # noqa: E501
-            ((1, *(0,) * 7), (2, *(0,) * 7)), Fraction(2), most=2 * FEW),
-    Shipped("noisy maximum", ("top_k", "laplace"), _noisy_max, ((0, 1), (1, 1)), most=FEW),
-    Shipped("search for bounds", ("bounds_search", "private_choice"), _bounds, (0, 1), most=FEW),
+            ((1, *(0,) * 7), (2, *(0,) * 7)), Fraction(2), most=2 * FEW_RUNS),
+    Shipped("noisy maximum", ("top_k", "laplace"), _noisy_max, ((0, 1), (1, 1)), most=FEW_RUNS),
+    Shipped(
+        "search for bounds", ("bounds_search", "private_choice"), _bounds, (0, 1), most=FEW_RUNS
+    ),
     Shipped("first above", ("sparse_vector", "private_choice"), _chooser("above", threshold=1),
-            ((0, 0), (1, 0)), most=FEW),
+            ((0, 0), (1, 0)), most=FEW_RUNS),
     Shipped("two above", ("sparse_vector",), _above, ((0, 0, 0, 0, 1, 1, 1), (1, 1, 1, 1, 0, 0, 0)),
-            Fraction(3), most=4 * FEW),
+            Fraction(3), most=4 * FEW_RUNS),
     Shipped("key selection", ("partition_selection",), _selection, (3, 4), delta=float(DELTA)),
     Shipped("key threshold", ("gaussian_partition_selection", "gaussian"), _threshold, (-1, 0), RHO, is_rho=True),  # noqa: E501
     Shipped("two coins", ("two_coins",), _coins, (False, True)),
-    *(replace(Shipped(*one), most=FEW) for one in LOCAL),
+    *(replace(Shipped(*one), most=FEW_RUNS) for one in LOCAL),
 )  # fmt: skip
 
 # The other files of the two folders, and why none of them is a mechanism of its own.

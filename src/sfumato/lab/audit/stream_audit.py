@@ -22,20 +22,22 @@ from typing import Final, cast
 
 import numpy as np
 
-from sfumato.lab.audit.canaries import Canaries, Placed, Seen, Table, between
+from sfumato.lab.audit.canaries import Canaries, CanaryFlips, CanaryReleases, Table, between
 from sfumato.lab.audit.one_run_audit import ENOUGH, OneRunClaim
 from sfumato.lab.audit.privacy_claim import Claim
 
-TOGETHER: Final = 2  # canaries per period: with more, two periods reveal too little of each
+CANARIES_A_PERIOD: Final = (
+    2  # canaries per period: with more, two periods reveal too little of each
+)
 PERIODS: Final = 38  # canary periods per stream: few, so that each has its own noise draw
-IN_ONE: Final = TOGETHER * PERIODS  # canaries per stream
+IN_ONE: Final = CANARIES_A_PERIOD * PERIODS  # canaries per stream
 HALF: Final = PERIODS // 2  # periods that are closed on the first version
 EXTRA: Final = PERIODS + 1  # all periods: the last has only rows of the canary before it
 ROWS: Final = 2  # the contribution bound: rows of a person that count, over all periods
 BROUGHT: Final = 3  # rows of a canary in its own period, and again in the next
 FIRST: Final = date(2020, 1, 1)
 STRANGERS: Final = 100  # new people in version 2, to change nearly all internal numbers
-TWINS: Final = 30 * IN_ONE  # keys of the twin: if fewer catch it, all keys do, too
+CONTROL_KEYS: Final = 30 * IN_ONE  # keys of the twin: if fewer catch it, all keys do, too
 
 
 @dataclass(frozen=True)
@@ -52,12 +54,12 @@ class Streamed:
         """Return the price of a stream, which is all that a person pays."""
         return OneRunClaim(float(self.epsilon))
 
-    def seen(self, canaries: Canaries, factor: int) -> Seen:
+    def release(self, canaries: Canaries, factor: int) -> CanaryReleases:
         """Return what each canary's period and the next one add to the running count."""
-        return closed(canaries, factor * self.epsilon, TWINS if factor > 1 else ENOUGH)
+        return closed(canaries, factor * self.epsilon, CONTROL_KEYS if factor > 1 else ENOUGH)
 
 
-def closed(canaries: Canaries, epsilon: int, keys: int) -> Seen:
+def closed(canaries: Canaries, epsilon: int, keys: int) -> CanaryReleases:
     """Open and close streams of that price, and return what is released of `keys` canaries."""
     name = f"streamed{len(canaries.others)}"
     placed = canaries.put_once(name, keys, partial(_by_day, name, 1))
@@ -71,9 +73,9 @@ def closed(canaries: Canaries, epsilon: int, keys: int) -> Seen:
         canaries.vault.close_days(name, f"s{stream}", until=str(_day(EXTRA - 1)))
         counts = _counts(canaries, name, stream)
         for key in range(stream * IN_ONE, min((stream + 1) * IN_ONE, keys)):
-            own = key % IN_ONE // TOGETHER
+            own = key % IN_ONE // CANARIES_A_PERIOD
             found[key] = counts[own : own + 2]
-    return Seen(found, placed.is_in)
+    return CanaryReleases(found, placed.is_in)
 
 
 def _open(canaries: Canaries, name: str, stream: int, epsilon: int) -> None:
@@ -97,14 +99,14 @@ def _day(place: int) -> date:
     return FIRST + timedelta(days=place)
 
 
-def _by_day(name: str, version: int, placed: Placed) -> Table:
+def _by_day(name: str, version: int, placed: CanaryFlips) -> Table:
     """Return the canaries' rows; later versions begin with new people, who are in no stream."""
     unused = len(placed.is_in) // IN_ONE + 1
     # of this data set alone: the same people in two would share one budget
     others = range(placed.first, placed.first + STRANGERS * (version - 1))
     strangers = ((f"a{n}", unused, FIRST) for n in others)
     rows = (
-        (f"d{placed.first + key}", key // IN_ONE, _day(key % IN_ONE // TOGETHER + later))
+        (f"d{placed.first + key}", key // IN_ONE, _day(key % IN_ONE // CANARIES_A_PERIOD + later))
         for key in placed.here
         for later in (0, 1)
         for _ in range(BROUGHT)

@@ -10,7 +10,7 @@ import numpy as np
 from sfumato.lab.broken.specimen import Floats, Random, Specimen, laplace, on_grid
 
 Values = Sequence[float]
-FAR: Final = 2.0  # in standard deviations
+TAIL_STDS: Final = 2.0  # in standard deviations
 
 
 def deviation(rho: float) -> float:
@@ -46,7 +46,9 @@ def same_noise(data: Values, runs: int, dice: Random) -> Floats:
 def pulled_in(data: float, runs: int, dice: Random) -> Floats:
     """Return x with noise that is clamped to two standard deviations."""
     sigma = deviation(0.02)
-    return data + on_grid(np.clip(gaussian(dice, sigma, runs), -FAR * sigma, FAR * sigma))
+    return data + on_grid(
+        np.clip(gaussian(dice, sigma, runs), -TAIL_STDS * sigma, TAIL_STDS * sigma)
+    )
 
 
 def rate_of_another(data: float, runs: int, dice: Random) -> Floats:

@@ -25,7 +25,7 @@ class Specimen:
 
     id: str
     name: str
-    what_is_wrong: str
+    flaw: str
     pair: tuple[Any, Any]  # Any: each mechanism has data of its own kind
     mechanism: Mechanism
     epsilon: float = 1.0  # as claimed

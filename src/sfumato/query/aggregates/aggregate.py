@@ -22,7 +22,7 @@ from sfumato.query.expression import Expr
 from sfumato.query.expression_text import expression_text
 from sfumato.query.measure import Tally
 from sfumato.query.model import Aggregate
-from sfumato.query.typed_expression import Typed
+from sfumato.query.typed_expression import ExpressionType
 from sfumato.vault.card.data_card import Card
 
 if TYPE_CHECKING:
@@ -93,28 +93,28 @@ class AskedAggregate:
 
     card: Card
     aggregate: Aggregate
-    sides: tuple[Typed, ...]
+    operands: tuple[ExpressionType, ...]
     max_rows: int  # per person and cell
-    most_points: int  # most points in the public list of a private choice
+    max_points: int  # most points in the public list of a private choice
     is_of_people: bool  # each row is a person: the query has an inner SELECT
 
     @property
-    def side(self) -> Typed:
+    def operand(self) -> ExpressionType:
         """Return the type of the aggregate's only expression."""
-        if len(self.sides) != 1:
+        if len(self.operands) != 1:
             raise Bug("an aggregate over another number of expressions")
-        return self.sides[0]
+        return self.operands[0]
 
     @property
     def values(self) -> tuple[Expr | None, ...]:
         """Return the physical operands, and their key codes if keys are chosen from a list."""
         is_of_list = self.aggregate.verb in ("top", "first_above")
-        codes = (side.code for side in self.sides if is_of_list)
-        return (*(side.physical for side in self.sides), *codes)
+        codes = (side.code for side in self.operands if is_of_list)
+        return (*(side.physical for side in self.operands), *codes)
 
     def in_words(self) -> str:
         """Return the operands in plain words."""
-        return " and ".join(expression_text(of) for of in self.aggregate.of)
+        return " and ".join(expression_text(of) for of in self.aggregate.operands)
 
 
 @dataclass(frozen=True)
@@ -153,7 +153,7 @@ def one_each(_asked: AskedAggregate) -> Fraction:
 
 def check_sides(asked: AskedAggregate, count: int) -> None:
     """Refuse an aggregate with a wrong number of operands."""
-    if len(asked.sides) != count:
+    if len(asked.operands) != count:
         raise Refused(
             "not-in-language",
             f"{asked.aggregate.verb} takes {count} expressions.",
@@ -169,7 +169,7 @@ _INSTEAD: Final = {
 }
 
 
-def check_number(asked: AskedAggregate, side: Typed) -> None:
+def check_number(asked: AskedAggregate, side: ExpressionType) -> None:
     """Refuse an operand that is not a number with both bounds known."""
     name = asked.in_words()
     if not side.is_number:

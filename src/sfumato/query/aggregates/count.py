@@ -46,7 +46,9 @@ def _row_parts(_asked: AskedAggregate) -> tuple[Part, ...]:
 
 
 def _value_parts(asked: AskedAggregate) -> tuple[Part, ...]:
-    return (Part(f"count of {asked.in_words()}", Tally("values", asked.side.physical), of_count()),)
+    return (
+        Part(f"count of {asked.in_words()}", Tally("values", asked.operand.physical), of_count()),
+    )
 
 
 def _people_parts(_asked: AskedAggregate) -> tuple[Part, ...]:
@@ -61,7 +63,7 @@ def _distinct_parts(asked: AskedAggregate) -> tuple[Part, ...]:
     return (
         Part(
             f"count of different {asked.in_words()}",
-            Tally("distinct", asked.side.physical, most=most),
+            Tally("distinct", asked.operand.physical, max_distinct=most),
             of_count(),
             per_person=most,
         ),

@@ -33,8 +33,8 @@ from sfumato.query.measure import Tally
 
 def _check(asked: AskedAggregate) -> None:
     check_sides(asked, 1)
-    check_number(asked, asked.side)
-    if asked.side.lower >= asked.side.upper:
+    check_number(asked, asked.operand)
+    if asked.operand.lower >= asked.operand.upper:
         raise Refused(
             "type-mismatch",
             f"{asked.in_words()!r} is the same number for everyone.",
@@ -43,7 +43,7 @@ def _check(asked: AskedAggregate) -> None:
 
 
 def _parts(asked: AskedAggregate) -> tuple[Part, ...]:
-    side = asked.side
+    side = asked.operand
     lower, upper = side.lower, side.upper
     centred = Tally("sum", side.physical, scale=2, offset=-(lower + upper))
     counted = Tally("values", side.physical)
@@ -56,7 +56,7 @@ def _parts(asked: AskedAggregate) -> tuple[Part, ...]:
 
 def _finish(asked: AskedAggregate, parts: Sequence[NoisyPart]) -> Estimate:
     centred, counted = parts
-    side = asked.side
+    side = asked.operand
     lower, upper = side.lower, side.upper
     half, middle, step = (upper - lower) / 2, (lower + upper) / 2, float(side.step)
     top = centred.values.astype(np.float64) / 2
@@ -89,11 +89,11 @@ def _margin(asked: AskedAggregate, noises: Sequence[Noise], size: int | None) ->
     """
     if size is None:
         return None
-    half = (asked.side.upper - asked.side.lower) / 2
+    half = (asked.operand.upper - asked.operand.lower) / 2
     shift = half / 2
     top, bottom = np.array([shift * size]), np.array([float(size)])
     low, high = ratio_interval(top, bottom, _spread(noises[0], noises[1]), lower=-half, upper=half)
-    return float(high[0] - low[0]) / 2 * float(asked.side.step)
+    return float(high[0] - low[0]) / 2 * float(asked.operand.step)
 
 
 def _says(asked: AskedAggregate) -> str:
@@ -101,7 +101,7 @@ def _says(asked: AskedAggregate) -> str:
 
 
 def _smooth(asked: AskedAggregate) -> Smooth:
-    side = asked.side
+    side = asked.operand
     middle, step = (side.lower + side.upper) / 2, float(side.step)
 
     def of(parts: Sequence[Taylor]) -> Range:

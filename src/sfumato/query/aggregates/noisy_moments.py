@@ -34,13 +34,13 @@ from sfumato.query.aggregates.taylor_intervals import BOX, taylor_interval
 from sfumato.query.expression import Arithmetic, Case, Expr, IsNull, Not
 from sfumato.query.measure import Tally
 from sfumato.query.number_types import LARGEST
-from sfumato.query.typed_expression import Typed, whole
+from sfumato.query.typed_expression import ExpressionType, whole
 from sfumato.vault.card.data_card import Card
 
 FINEST: Final = 2**30  # the most steps that a value is kept in
 FINEST_PRODUCT: Final = 2**28  # the most steps of a product: rounding is less than noise
-MOST_TOTAL: Final = 2**62  # plan.py refuses sums that could reach this
-LEAST_ROWS: Final = 2.0  # a sample variance needs two rows
+SUM_LIMIT: Final = 2**62  # plan.py refuses sums that could reach this
+MIN_ROWS: Final = 2.0  # a sample variance needs two rows
 NORMAL: Final = 1.96  # half of a normal 95 % interval, in standard deviations
 PIECES: Final = 16  # of the range of plausible counts, to tighten an interval
 
@@ -52,7 +52,7 @@ PIECES: Final = 16  # of the range of plausible counts, to tighten an interval
 class Grid:
     """A bounded number as a whole w from 0 to `top`: x = lower + stride*w steps, rounded."""
 
-    side: Typed
+    side: ExpressionType
     name: str
     stride: int
     top: int
@@ -92,7 +92,7 @@ class Grid:
         return _rounded(above, self.stride)
 
 
-def grid_of(asked: AskedAggregate, side: Typed, name: str) -> Grid:
+def grid_of(asked: AskedAggregate, side: ExpressionType, name: str) -> Grid:
     """Return the finest grid whose sums and products stay exact, from public numbers alone."""
     width = side.upper - side.lower
     if 2 * width > LARGEST:
@@ -108,7 +108,7 @@ def grid_of(asked: AskedAggregate, side: Typed, name: str) -> Grid:
 
 def _finest(card: Card, most: int) -> int:
     """Return the most steps that a row may add, so that all rows at their bound add up exactly."""
-    return min(most, (MOST_TOTAL - 1) // card.limits.rows)
+    return min(most, (SUM_LIMIT - 1) // card.limits.rows)
 
 
 def _rounded(value: Expr, divisor: int) -> Expr:
@@ -228,7 +228,7 @@ def estimated(
     noises = [part.spread() for part in parts]
     values = [part.values.astype(np.float64) for part in parts]
     low, high = interval(statistic, moments, values, noises)
-    values[0] = np.maximum(values[0], LEAST_ROWS)
+    values[0] = np.maximum(values[0], MIN_ROWS)
     lower, upper = statistic.bounds(values[0])
     unknown, half = np.isinf(low), (upper - lower) / 2
     value = _point(statistic, moments, values, noises)
@@ -265,7 +265,7 @@ def _within(
     statistic: Statistic, least: Floats, low: Floats, high: Floats
 ) -> tuple[Floats, Floats]:
     """Clamp the interval to the public range for `least` rows or more."""
-    lower, upper = statistic.bounds(np.maximum(least, LEAST_ROWS))
+    lower, upper = statistic.bounds(np.maximum(least, MIN_ROWS))
     return np.clip(low, lower, upper), np.clip(high, lower, upper)
 
 
@@ -308,8 +308,8 @@ def _of_box(
     It is computed for each piece of the plausible counts, which only makes it narrower.
     """
     least, margin = _least_rows(values[0], noises), margin_of(noises[0], len(noises))
-    few = least < LEAST_ROWS
-    start = np.maximum(least, LEAST_ROWS)
+    few = least < MIN_ROWS
+    start = np.maximum(least, MIN_ROWS)
     width = (np.maximum(values[0] + margin, start) - start) / PIECES
     low, high = np.full(few.shape, np.inf), np.full(few.shape, -np.inf)
     for piece in range(PIECES):
@@ -350,7 +350,7 @@ def _point(
         more = noise**2 / np.where(is_some, divisor.low, 1.0)
         return exactly(np.where(is_some, divisor.low + more, divisor.low))
 
-    rows = np.maximum(values[0], LEAST_ROWS)
+    rows = np.maximum(values[0], MIN_ROWS)
     made = statistic.of([exactly(value) for value in (rows, *values[1:])], ridge)
     return np.clip(made.low, *statistic.bounds(rows))
 

@@ -27,7 +27,7 @@ from sfumato.query.aggregates.aggregate import (
 from sfumato.query.expression import Arithmetic, Constant, Expr
 from sfumato.query.grouping_keys import plan_key
 from sfumato.query.measure import Tally
-from sfumato.query.typed_expression import Typed, whole
+from sfumato.query.typed_expression import ExpressionType, whole
 from sfumato.vault.card.card_json import plain_number
 
 
@@ -55,7 +55,7 @@ class Grid:
         return (first + min(first + self.stride - 1, self.upper)) // 2
 
 
-def grid_of(side: Typed, most_points: int) -> Grid:
+def grid_of(side: ExpressionType, most_points: int) -> Grid:
     """Return the finest grid of at most `most_points` points, from public numbers alone."""
     steps = side.upper - side.lower + 1
     return Grid(side.lower, side.upper, -(-steps // most_points))
@@ -63,7 +63,7 @@ def grid_of(side: Typed, most_points: int) -> Grid:
 
 def _check_quantile(asked: AskedAggregate) -> None:
     check_sides(asked, 1)
-    check_number(asked, asked.side)
+    check_number(asked, asked.operand)
     if _at(asked).denominator > 10_000:
         raise Refused(
             "not-in-language", "A quantile has at most four decimals.", "Write 0.9 or 0.9999."
@@ -85,17 +85,17 @@ def _at(asked: AskedAggregate) -> Fraction:
 
 
 def _quantile_parts(asked: AskedAggregate) -> tuple[Part, ...]:
-    grid = grid_of(asked.side, asked.most_points)
-    tally = Tally("histogram", grid.code(asked.side.physical), size=grid.points)
+    grid = grid_of(asked.operand, asked.max_points)
+    tally = Tally("histogram", grid.code(asked.operand.physical), size=grid.points)
     at = _at(asked)
     says = f"choice of {_named(asked, at)}"
     return (Part(says, tally, 1, choice=Choice("quantile", at=at)),)
 
 
 def _finish_quantile(asked: AskedAggregate, parts: Sequence[NoisyPart]) -> Estimate:
-    grid = grid_of(asked.side, asked.most_points)
+    grid = grid_of(asked.operand, asked.max_points)
     places = parts[0].values[:, 0].tolist()
-    values = [plain_number(grid.value(int(place)) * asked.side.step) for place in places]
+    values = [plain_number(grid.value(int(place)) * asked.operand.step) for place in places]
     return without_bars(values)
 
 
@@ -106,7 +106,7 @@ def bounds_of_choice(asked: AskedAggregate) -> tuple[float, float]:
     """
     if asked.aggregate.verb not in ("quantile", "minimum", "maximum"):
         return -math.inf, math.inf
-    side = asked.side
+    side = asked.operand
     return float(side.lower * side.step), float(side.upper * side.step)
 
 
@@ -137,7 +137,7 @@ def _says_quantile(asked: AskedAggregate) -> str:
 def _check_top(asked: AskedAggregate) -> None:
     check_sides(asked, 1)
     names = _names(asked)
-    if len(names) > asked.most_points or (asked.aggregate.most or 1) > len(names):
+    if len(names) > asked.max_points or (asked.aggregate.most or 1) > len(names):
         raise Refused(
             "not-in-language",
             f"{asked.in_words()!r} has {len(names)} public values, which is too few or too many.",
@@ -146,7 +146,7 @@ def _check_top(asked: AskedAggregate) -> None:
 
 
 def _names(asked: AskedAggregate) -> tuple[Constant, ...]:
-    key = plan_key(asked.aggregate.of[0], asked.side)
+    key = plan_key(asked.aggregate.operands[0], asked.operand)
     if key.keys is None:
         raise Refused(
             "keys-needed",
@@ -158,7 +158,7 @@ def _names(asked: AskedAggregate) -> tuple[Constant, ...]:
 
 
 def _top_parts(asked: AskedAggregate) -> tuple[Part, ...]:
-    key = plan_key(asked.aggregate.of[0], asked.side)
+    key = plan_key(asked.aggregate.operands[0], asked.operand)
     tally = Tally("histogram", key.key.value, size=len(_names(asked)))
     names = asked.aggregate.most or 1
     says = f"choice of the {names} most frequent {asked.in_words()}"
@@ -166,7 +166,7 @@ def _top_parts(asked: AskedAggregate) -> tuple[Part, ...]:
 
 
 def _finish_top(asked: AskedAggregate, parts: Sequence[NoisyPart]) -> Estimate:
-    key = plan_key(asked.aggregate.of[0], asked.side)
+    key = plan_key(asked.aggregate.operands[0], asked.operand)
     if key.keys is None:
         raise Bug("a choice without a list")
     shown = [key.shown(constant) for constant in key.keys]

@@ -24,7 +24,7 @@ def _check(asked: AskedAggregate) -> None:
 
 
 def _parts(asked: AskedAggregate) -> tuple[Part, ...]:
-    (along,) = asked.aggregate.of
+    (along,) = asked.aggregate.operands
     says = f"running count of rows along {asked.in_words()}"
     return (Part(says, Tally("rows"), of_count(), runs_along=along),)
 

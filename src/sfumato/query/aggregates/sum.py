@@ -28,34 +28,34 @@ from sfumato.query.measure import Tally
 
 def _check(asked: AskedAggregate) -> None:
     check_sides(asked, 1)
-    if asked.aggregate.within is None:
-        check_number(asked, asked.side)
+    if asked.aggregate.person_sum_bounds is None:
+        check_number(asked, asked.operand)
     else:
         _clamp(asked)
 
 
 def _clamp(asked: AskedAggregate) -> tuple[int, int]:
     """Return the bounds on each person's sum of a cell, in steps; or refuse."""
-    check_number(asked, asked.side)
-    within = asked.aggregate.within or ()
-    steps = [c.number / asked.side.step for c in within if c.kind == "number"]
+    check_number(asked, asked.operand)
+    within = asked.aggregate.person_sum_bounds or ()
+    steps = [c.number / asked.operand.step for c in within if c.kind == "number"]
     if len(steps) != 2 or any(s.denominator != 1 for s in steps) or steps[0] >= steps[1]:
         raise Refused(
             "not-in-language",
             "The bounds on a person's sum are not two numbers, the lower first, on the "
-            f"expression's grid of {asked.side.step}.",
+            f"expression's grid of {asked.operand.step}.",
             "Write within=(0, 500).",
         )
     return int(steps[0]), int(steps[1])
 
 
 def _parts(asked: AskedAggregate) -> tuple[Part, ...]:
-    side = asked.side
+    side = asked.operand
     per_row = (
         max(of_sum(side.lower, side.upper), 1) if side.lower < side.upper else _even(side.upper)
     )
     says = f"sum of {asked.in_words()}"
-    if asked.aggregate.within is None:
+    if asked.aggregate.person_sum_bounds is None:
         return (Part(says, Tally("sum", side.physical), per_row),)
     low, high = _clamp(asked)
     tally = Tally("sum", side.physical, clamp=(low, high))
@@ -69,9 +69,9 @@ def _even(value: int) -> int:
 
 def _finish(asked: AskedAggregate, parts: Sequence[NoisyPart]) -> Estimate:
     (part,) = parts
-    step = float(asked.side.step)
+    step = float(asked.operand.step)
     margin = part.spread().margin() * step
-    values = in_units(part.values, asked.side.step)
+    values = in_units(part.values, asked.operand.step)
     return Estimate(
         values,
         spread_evenly(part.spread().std() * step, len(values)),
@@ -81,7 +81,7 @@ def _finish(asked: AskedAggregate, parts: Sequence[NoisyPart]) -> Estimate:
 
 
 def _margin(asked: AskedAggregate, noises: Sequence[Noise], _size: int | None) -> float | None:
-    return noises[0].margin() * float(asked.side.step)
+    return noises[0].margin() * float(asked.operand.step)
 
 
 def _says(asked: AskedAggregate) -> str:
@@ -89,7 +89,7 @@ def _says(asked: AskedAggregate) -> str:
 
 
 def _unit(asked: AskedAggregate) -> Fraction:
-    return asked.side.step
+    return asked.operand.step
 
 
 SUM = AggregateKind(_check, _parts, _finish, _margin, _says, _unit)

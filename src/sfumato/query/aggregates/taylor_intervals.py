@@ -25,7 +25,7 @@ from sfumato.dp.mechanisms.noise import Noise
 from sfumato.query.aggregates.result_ranges import Floats, Range, exactly
 
 BOX: Final = 5  # 1/BOX of the chance to miss goes to the enclosure that is intersected
-MOST_BENT: Final = 1 / 3  # the largest ratio of the second order to the first
+MAX_CURVATURE: Final = 1 / 3  # the largest ratio of the second order to the first
 Made = Callable[[Sequence["Taylor"]], Range]
 
 
@@ -34,25 +34,29 @@ class Taylor(Range):
     """A number per cell, with its first and second derivatives by the noisy parts.
 
     Both ends of the range are the number. `slopes` are the first derivatives, [parts, cells].
-    `bends` are the second, [parts, parts, cells]. `reach` is the margin of each part's noise. A
+    `second_derivatives` is [parts, parts, cells]. `margins` has the margin of each part's noise. A
     number that can't be told from zero has no logarithm, root or reciprocal: these are NaN.
     """
 
     slopes: Floats
-    bends: Floats
-    reach: Floats
+    second_derivatives: Floats
+    margins: Floats
 
     @property
     def is_above_zero(self) -> NDArray[np.bool_]:
         """Check where the number is above zero by more than its noise."""
-        return np.asarray(self.low > np.sqrt(np.sum((self.slopes * self.reach) ** 2, axis=0)))
+        return np.asarray(self.low > np.sqrt(np.sum((self.slopes * self.margins) ** 2, axis=0)))
 
     def plus(self, other: Range) -> Taylor:
         """Return the sum."""
-        if isinstance(other, Over) and not isinstance(self, Over):
+        if isinstance(other, Quotient) and not isinstance(self, Quotient):
             return other.plus(self)
         one = _beside(other, self)
-        return self._made(self.low + one.low, self.slopes + one.slopes, self.bends + one.bends)
+        return self._made(
+            self.low + one.low,
+            self.slopes + one.slopes,
+            self.second_derivatives + one.second_derivatives,
+        )
 
     def minus(self, other: Range) -> Taylor:
         """Return the difference."""
@@ -60,19 +64,23 @@ class Taylor(Range):
 
     def scaled(self, factor: float) -> Taylor:
         """Return the multiple."""
-        return self._made(self.low * factor, self.slopes * factor, self.bends * factor)
+        return self._made(self.low * factor, self.slopes * factor, self.second_derivatives * factor)
 
     def shifted(self, by: float) -> Taylor:
         """Return the sum with a constant."""
-        return self._made(self.low + by, self.slopes, self.bends)
+        return self._made(self.low + by, self.slopes, self.second_derivatives)
 
     def times(self, other: Range) -> Taylor:
         """Return the product."""
-        if isinstance(other, Over) and not isinstance(self, Over):
+        if isinstance(other, Quotient) and not isinstance(self, Quotient):
             return other.times(self)
         one = _beside(other, self)
         slopes = self.slopes * one.low + one.slopes * self.low
-        bends = self.bends * one.low + one.bends * self.low + _crossed(self.slopes, one.slopes)
+        bends = (
+            self.second_derivatives * one.low
+            + one.second_derivatives * self.low
+            + _crossed(self.slopes, one.slopes)
+        )
         return self._made(self.low * one.low, slopes, bends)
 
     def squared(self) -> Taylor:
@@ -94,7 +102,9 @@ class Taylor(Range):
         """Return the quotient, which keeps its numerator and denominator."""
         below = _beside(divisor, self)
         made = self.times(below.inverse())
-        return Over(made.low, made.high, made.slopes, made.bends, self.reach, self, below)
+        return Quotient(
+            made.low, made.high, made.slopes, made.second_derivatives, self.margins, self, below
+        )
 
     def logarithm(self) -> Taylor:
         """Return the natural logarithm."""
@@ -113,26 +123,32 @@ class Taylor(Range):
 
     def known_where(self, is_known: NDArray[np.bool_]) -> Taylor:
         """Return the number, and NaN where it is not known."""
-        return self._made(np.where(is_known, self.low, np.nan), self.slopes, self.bends)
+        return self._made(
+            np.where(is_known, self.low, np.nan), self.slopes, self.second_derivatives
+        )
 
     def _bent(self, value: Floats, first: Floats, second: Floats, ends: Ends) -> Taylor:
         """Return an increasing function of the number, given its first and second derivative."""
         made = self._curved(value, first, second)
-        return Risen(made.low, made.high, made.slopes, made.bends, self.reach, self, ends)
+        return Increasing(
+            made.low, made.high, made.slopes, made.second_derivatives, self.margins, self, ends
+        )
 
     def _made(self, value: Floats, slopes: Floats, bends: Floats) -> Taylor:
-        return Taylor(value, value, slopes, bends, self.reach)
+        return Taylor(value, value, slopes, bends, self.margins)
 
     def _curved(self, value: Floats, first: Floats, second: Floats) -> Taylor:
         cross = self.slopes[:, None] * self.slopes[None]
-        return self._made(value, self.slopes * first, self.bends * first + cross * second)
+        return self._made(
+            value, self.slopes * first, self.second_derivatives * first + cross * second
+        )
 
 
 Ends = Callable[[Range], Range]  # applies an increasing function to both ends
 
 
 @dataclass(frozen=True)
-class Risen(Taylor):
+class Increasing(Taylor):
     """An increasing function of a number, whose interval it maps end by end."""
 
     of: Taylor
@@ -140,7 +156,7 @@ class Risen(Taylor):
 
 
 @dataclass(frozen=True)
-class Over(Taylor):
+class Quotient(Taylor):
     """A quotient that keeps its numerator and denominator."""
 
     top: Taylor
@@ -159,7 +175,15 @@ class Over(Taylor):
         """Return the multiple."""
         made = super().scaled(factor)
         top = self.top.scaled(factor)
-        return Over(made.low, made.high, made.slopes, made.bends, self.reach, top, self.bottom)
+        return Quotient(
+            made.low,
+            made.high,
+            made.slopes,
+            made.second_derivatives,
+            self.margins,
+            top,
+            self.bottom,
+        )
 
     def shifted(self, by: float) -> Taylor:
         """Return the sum with a constant."""
@@ -234,7 +258,10 @@ class Law:
 
     def second_order(self, of: Taylor) -> Floats:
         """Return the rms of the second-order error where the first-order error is largest."""
-        slopes, bends = of.slopes * self.stds, of.bends * self.stds[:, None] * self.stds[None]
+        slopes, bends = (
+            of.slopes * self.stds,
+            of.second_derivatives * self.stds[:, None] * self.stds[None],
+        )
         total = np.sqrt(np.sum(slopes**2, axis=0))
         along = slopes / np.where(total > 0, total, 1.0)
         turned = np.einsum("ijc,jc->ic", bends, along)
@@ -264,22 +291,22 @@ class Law:
 
     def rounded(self, of: Taylor) -> Floats:
         """Return the largest effect of rounding on a number, for any slopes within the noise."""
-        moved = np.einsum("ijc,jz->ic", np.abs(of.bends), self.far * self.stds)
+        moved = np.einsum("ijc,jz->ic", np.abs(of.second_derivatives), self.far * self.stds)
         return np.asarray(np.sum(self.rounding * (np.abs(of.slopes) + moved), axis=0))
 
 
 def _interval(of: Taylor, law: Law) -> Range:
     """Return the range of theta for which top - theta*bottom can be noise alone."""
-    if isinstance(of, Risen):
+    if isinstance(of, Increasing):
         return of.ends(_interval(of.of, law))
-    top, bottom = (of.top, of.bottom) if isinstance(of, Over) else (of, _one(of))
+    top, bottom = (of.top, of.bottom) if isinstance(of, Quotient) else (of, _one(of))
     value = top.low / bottom.low
     widths = law.widths(_less(top, value, bottom), bottom)
     there = [_less(top, value + width, bottom) for width in widths]
     known = np.isfinite(sum(widths)) & (widths[1] > widths[0])
-    known &= law.second_order(bottom) <= MOST_BENT * bottom.low
+    known &= law.second_order(bottom) <= MAX_CURVATURE * bottom.low
     for one in there:
-        known &= law.second_order(one) <= MOST_BENT * law.first_order(one)
+        known &= law.second_order(one) <= MAX_CURVATURE * law.first_order(one)
     cells = np.flatnonzero(known)
     top, bottom = _of_cells(top, cells), _of_cells(bottom, cells)
     low, high = (
@@ -304,13 +331,19 @@ def _end(top: Taylor, bottom: Taylor, law: Law, width: Floats, more: Floats) -> 
 
 def _of_cells(of: Taylor, cells: NDArray[np.int64]) -> Taylor:
     """Return the number in these cells only, without bends, which are no longer needed."""
-    nothing = np.zeros((*of.bends.shape[:2], 1))
-    return Taylor(of.low[cells], of.low[cells], of.slopes[:, cells], nothing, of.reach)
+    nothing = np.zeros((*of.second_derivatives.shape[:2], 1))
+    return Taylor(of.low[cells], of.low[cells], of.slopes[:, cells], nothing, of.margins)
 
 
 def _less(top: Taylor, times: Floats, bottom: Taylor) -> Taylor:
     value, slopes = top.low - times * bottom.low, top.slopes - times * bottom.slopes
-    return Taylor(value, value, slopes, top.bends - times * bottom.bends, top.reach)
+    return Taylor(
+        value,
+        value,
+        slopes,
+        top.second_derivatives - times * bottom.second_derivatives,
+        top.margins,
+    )
 
 
 def _one(like: Taylor) -> Taylor:
@@ -319,7 +352,7 @@ def _one(like: Taylor) -> Taylor:
 
 def _plain(of: Taylor) -> Taylor:
     """Return the number without its form as a quotient or a function."""
-    return Taylor(of.low, of.high, of.slopes, of.bends, of.reach)
+    return Taylor(of.low, of.high, of.slopes, of.second_derivatives, of.margins)
 
 
 def _logarithms(of: Range) -> Range:
@@ -340,5 +373,5 @@ def _beside(other: Range, like: Taylor) -> Taylor:
     """Return the other number as a Taylor number; a plain range has zero slopes."""
     if isinstance(other, Taylor):
         return other
-    slopes, bends = np.zeros(like.slopes.shape), np.zeros(like.bends.shape)
-    return Taylor(other.low, other.high, slopes, bends, like.reach)
+    slopes, bends = np.zeros(like.slopes.shape), np.zeros(like.second_derivatives.shape)
+    return Taylor(other.low, other.high, slopes, bends, like.margins)

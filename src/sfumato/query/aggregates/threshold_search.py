@@ -23,7 +23,7 @@ from sfumato.query.aggregates.aggregate import (
     check_sides,
 )
 from sfumato.query.aggregates.order_statistics import no_margin, without_bars
-from sfumato.query.expression import Case, Compare, Constant, Expr, IsNull, Literally, Not
+from sfumato.query.expression import Case, Compare, Constant, Expr, IsNull, LiteralValue, Not
 from sfumato.query.grouping_keys import PlanKey, plan_key
 from sfumato.query.measure import Tally
 from sfumato.vault.card.card_json import plain_number
@@ -38,24 +38,24 @@ def _whole(value: int) -> Constant:
 
 def _check_bounds(asked: AskedAggregate) -> None:
     check_sides(asked, 1)
-    if not asked.side.is_number:
+    if not asked.operand.is_number:
         raise Refused(
             "type-mismatch",
-            f"{asked.in_words()!r} is {asked.side.kind}, and bounds are of numbers.",
+            f"{asked.in_words()!r} is {asked.operand.kind}, and bounds are of numbers.",
             "Name a column of type integer or number.",
         )
-    if bin_count(_digits(asked)) > asked.most_points:
+    if bin_count(_digits(asked)) > asked.max_points:
         raise Refused("question-too-large", "Too many cells for bounds.", "Group by fewer keys.")
 
 
 def _digits(asked: AskedAggregate) -> int:
     """Return the most binary digits of a value, in steps."""
-    return max(1, max(abs(asked.side.lower), abs(asked.side.upper)).bit_length())
+    return max(1, max(abs(asked.operand.lower), abs(asked.operand.upper)).bit_length())
 
 
 def _bounds_parts(asked: AskedAggregate) -> tuple[Part, ...]:
     digits = _digits(asked)
-    tally = Tally("histogram", _bin(asked.side.physical, digits), size=bin_count(digits))
+    tally = Tally("histogram", _bin(asked.operand.physical, digits), size=bin_count(digits))
     return (Part(_says_bounds(asked), tally, 1, choice=Choice("bounds")),)
 
 
@@ -63,15 +63,15 @@ def _bin(value: Expr, digits: int) -> Expr:
     """Return the bin of a value, between two powers of two; NULL is in no bin."""
     starts = list(enumerate(bin_starts(digits)))
     whens = tuple(
-        (Compare(value, ">=", _whole(start)), Literally(_whole(place)))
+        (Compare(value, ">=", _whole(start)), LiteralValue(_whole(place)))
         for place, start in reversed(starts[1:])
     )
-    inner = Case(whens, Literally(_whole(0)))
+    inner = Case(whens, LiteralValue(_whole(0)))
     return Case(((Not(IsNull(value)), inner),), None)
 
 
 def _finish_bounds(asked: AskedAggregate, parts: Sequence[NoisyPart]) -> Estimate:
-    step = asked.side.step
+    step = asked.operand.step
     values = [
         [plain_number(end * step) for end in (low, high)] if is_found else None
         for is_found, low, high in parts[0].values.tolist()
@@ -87,13 +87,13 @@ def _says_bounds(asked: AskedAggregate) -> str:
 
 
 def _key(asked: AskedAggregate) -> PlanKey:
-    return plan_key(asked.aggregate.of[0], asked.side)
+    return plan_key(asked.aggregate.operands[0], asked.operand)
 
 
 def _check_above(asked: AskedAggregate) -> None:
     check_sides(asked, 1)
     key = _key(asked)
-    if key.keys is None or len(key.keys) > asked.most_points:
+    if key.keys is None or len(key.keys) > asked.max_points:
         raise Refused(
             "keys-needed",
             f"{asked.in_words()!r} has no public list of values to look through, or a long one.",

@@ -51,9 +51,9 @@ Change = Callable[[Range], Range]
 
 def check_spread(asked: AskedAggregate) -> None:
     """Refuse an operand that is no number, has no bounds, or is the same for everyone."""
-    for one in alone(asked):
-        check_number(one, one.side)
-        if one.side.lower >= one.side.upper:
+    for one in per_operand(asked):
+        check_number(one, one.operand)
+        if one.operand.lower >= one.operand.upper:
             name = one.in_words()
             raise Refused(
                 "type-mismatch",
@@ -61,21 +61,21 @@ def check_spread(asked: AskedAggregate) -> None:
                 "It does not vary, which is known without a question.",
                 column=name,
             )
-        grid_of(one, one.side, one.in_words())
+        grid_of(one, one.operand, one.in_words())
 
 
-def alone(asked: AskedAggregate) -> tuple[AskedAggregate, ...]:
+def per_operand(asked: AskedAggregate) -> tuple[AskedAggregate, ...]:
     """Return one single-operand aggregate for each of the operands."""
-    pairs = zip(asked.aggregate.of, asked.sides, strict=True)
+    pairs = zip(asked.aggregate.operands, asked.operands, strict=True)
     return tuple(
-        replace(asked, aggregate=replace(asked.aggregate, of=(of,)), sides=(side,))
+        replace(asked, aggregate=replace(asked.aggregate, operands=(of,)), operands=(side,))
         for of, side in pairs
     )
 
 
 def grids_of(asked: AskedAggregate) -> tuple[Grid, ...]:
     """Return the grid of each operand."""
-    return tuple(grid_of(one, one.side, one.in_words()) for one in alone(asked))
+    return tuple(grid_of(one, one.operand, one.in_words()) for one in per_operand(asked))
 
 
 # --- the statistics ----------------------------------------------------------------------------

@@ -28,9 +28,9 @@ from sfumato.query.aggregates.result_ranges import Range, exactly
 from sfumato.query.aggregates.taylor_intervals import BOX, Taylor, taylor_interval
 from sfumato.query.expression import (
     Arithmetic,
-    Curve,
     Expr,
-    Literally,
+    FunctionCall,
+    LiteralValue,
     Ref,
     Sign,
     Total,
@@ -60,13 +60,13 @@ class SmoothFormula:
     def is_smooth(self, expr: Expr) -> bool:
         """Check whether the expression is smooth wherever it has a value."""
         match expr:
-            case Literally():
+            case LiteralValue():
                 return True
             case Ref(column=column):
                 return column in self.sums or column in self.aggregates
             case Arithmetic(left=left, right=right):
                 return self.is_smooth(left) and self.is_smooth(divisor_of(right))
-            case Curve(name=name, of=inner):
+            case FunctionCall(name=name, of=inner):
                 return name != "abs" and self.is_smooth(inner)
             case _:
                 return False
@@ -80,7 +80,7 @@ class SmoothFormula:
                 return self.aggregates[column][1]
             case Arithmetic(left=left, right=right):
                 return tuple(sorted({*self.parts(left), *self.parts(divisor_of(right))}))
-            case Curve(of=inner):
+            case FunctionCall(of=inner):
                 return self.parts(inner)
             case _:
                 return ()
@@ -114,7 +114,7 @@ class SmoothFormula:
 
     def _made(self, expr: Expr, numbers: Mapping[int, Taylor]) -> Range:
         match expr:
-            case Literally(constant=constant):
+            case LiteralValue(constant=constant):
                 return _constant(float(constant.number), numbers)
             case Ref(column=column) if column in self.sums:
                 return _sum(self.sums[column], numbers)
@@ -124,9 +124,9 @@ class SmoothFormula:
             case Arithmetic(sign=sign, left=left, right=right):
                 one, other = self._made(left, numbers), self._made(divisor_of(right), numbers)
                 return _of_two(sign, one, other)
-            case Curve(name="sqrt", of=inner):
+            case FunctionCall(name="sqrt", of=inner):
                 return self._made(inner, numbers).root()
-            case Curve(name=name, of=inner):
+            case FunctionCall(name=name, of=inner):
                 made = self._made(inner, numbers)
                 if not isinstance(made, Taylor):
                     raise Bug("a function of a constant")
@@ -199,7 +199,7 @@ class FormulaErrors:
         """Return the same formula with each smooth unit split into its pieces."""
         return replace(self, smooth_units=False) if self.smooth_units else self
 
-    def _is_smooth(self, expr: Arithmetic | Curve) -> bool:
+    def _is_smooth(self, expr: Arithmetic | FunctionCall) -> bool:
         """Check whether the expression is smooth and has several units, so that it is one unit."""
         if not self.smooth_units or not self._smooth.is_smooth(expr):
             return False
@@ -228,7 +228,7 @@ class FormulaErrors:
         miss = self.miss / max(1, len(self.units))
         found: dict[Unit, tuple[FormulaErrors, Range]] = {}
         for unit in self.units:
-            if isinstance(unit, Arithmetic | Curve):
+            if isinstance(unit, Arithmetic | FunctionCall):
                 alone = replace(self, formula=Formula(unit), miss=miss / BOX, smooth_units=False)
                 line = self._smooth.interval(unit, self.noisy, miss * (BOX - 1) / BOX)
                 found[unit] = (alone, line)
@@ -267,10 +267,10 @@ class FormulaErrors:
 
     def estimate(self, name: str) -> Estimate:
         """Return the estimate of an aggregate, with its own interval instead of a joint one."""
-        return self.alone[name]
+        return self.separate_estimates[name]
 
     @cached_property
-    def alone(self) -> Mapping[str, Estimate]:
+    def separate_estimates(self) -> Mapping[str, Estimate]:
         """Return the estimates of the aggregates that are units by themselves."""
         units = units_of(self.formula.expr, self.sums)
         names = [unit for unit in units if isinstance(unit, str)]
@@ -323,7 +323,7 @@ class FormulaErrors:
         if isinstance(unit, Total):
             totals, margins = self.total(unit), self._margin_of_total(unit, miss)
             return Range(totals - margins, totals + margins)
-        if isinstance(unit, Arithmetic | Curve):
+        if isinstance(unit, Arithmetic | FunctionCall):
             alone, line = self._smooths[unit]
             return line.common(interval_of_formula(unit, alone.wide).range)
         return self._of_aggregate(unit)
@@ -332,7 +332,7 @@ class FormulaErrors:
         """Return a unit's interval within its public range."""
         if isinstance(unit, Ratio):
             return Range(*self._quotients[unit].within(*public_range(unit, self.plan)))
-        if isinstance(unit, Arithmetic | Curve):
+        if isinstance(unit, Arithmetic | FunctionCall):
             alone, line = self._smooths[unit]
             return line.common(interval_of_formula(unit, alone.tight).range)
         form = self.part_of(unit) if isinstance(unit, Total) else unit

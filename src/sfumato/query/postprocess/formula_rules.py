@@ -16,11 +16,11 @@ from sfumato.query.expression import (
     Coalesce,
     Compare,
     Constant,
-    Curve,
     Expr,
     Floor,
+    FunctionCall,
     IsNull,
-    Literally,
+    LiteralValue,
     Not,
     Predicate,
     Ref,
@@ -31,7 +31,7 @@ from sfumato.query.model import Aggregate, Formula, Output
 
 NO_NUMBERS: Final = ("top", "bounds", "first_above")  # released as lists or keys
 _ALLOWED: Final = (
-    Ref, Literally, Arithmetic, Floor, Clamp, Coalesce, Case, Curve, Total,
+    Ref, LiteralValue, Arithmetic, Floor, Clamp, Coalesce, Case, FunctionCall, Total,
     Compare, Among, IsNull, Not, All, AnyOf,
 )  # fmt: skip
 
@@ -70,7 +70,7 @@ def _check_column(name: str, kinds: Mapping[str, str]) -> None:
 
 def _constants(part: Expr | Predicate) -> tuple[Constant, ...]:
     match part:
-        case Literally(constant=constant) | Compare(constant=constant):
+        case LiteralValue(constant=constant) | Compare(constant=constant):
             return (constant,)
         case Among(constants=constants):
             return constants

@@ -25,10 +25,10 @@ from sfumato.query.expression import (
     Case,
     Clamp,
     Coalesce,
-    Curve,
     Expr,
     Floor,
-    Literally,
+    FunctionCall,
+    LiteralValue,
     Ref,
     Total,
 )
@@ -187,7 +187,7 @@ def _slope(expr: Expr, of: FormulaErrors) -> _Slope | None:
         case Total():
             value = of.total(expr)
             return value, {expr: np.ones(value.shape)}
-        case Curve(name=name, of=inner):
+        case FunctionCall(name=name, of=inner):
             made = _slope(inner, of)
             return (
                 None
@@ -198,7 +198,7 @@ def _slope(expr: Expr, of: FormulaErrors) -> _Slope | None:
             made = _slope(parts[0], of)
             nulls = interval_of_formula(parts[0], of.wide).may_be_null
             return None if made is None else (np.where(nulls, np.nan, made[0]), made[1])
-        case Literally() | Floor() | Clamp() | Case():
+        case LiteralValue() | Floor() | Clamp() | Case():
             return None
         case _:
             raise Bug("a formula that nobody checked")

@@ -22,9 +22,9 @@ from sfumato.query.expression import (
     Case,
     Clamp,
     Coalesce,
-    Curve,
     Expr,
     Floor,
+    FunctionCall,
     Ref,
     Sign,
     Total,
@@ -71,7 +71,7 @@ def interval_of_formula(expr: Expr, of: Units) -> Enclosure:
         return Enclosure(exactly(np.full(of.cells, float(form.constant))), of.never)
     if form is not None:
         return _unit(form, of)
-    if isinstance(expr, Arithmetic | Curve) and expr in of.ranges:
+    if isinstance(expr, Arithmetic | FunctionCall) and expr in of.ranges:
         return _unit(expr, of)
     match expr:
         case Ref(column=column):
@@ -82,7 +82,7 @@ def interval_of_formula(expr: Expr, of: Units) -> Enclosure:
             )
         case Total():
             return _unit(expr, of)
-        case Curve(name=name, of=inner):
+        case FunctionCall(name=name, of=inner):
             made = _domain(expr, interval_of_formula(inner, of), of)
             nulls = made.may_be_null | CURVE[name].may_be_null(made.range)
             return Enclosure(_ordered(CURVE[name].ends(made.range)), nulls)
@@ -142,7 +142,7 @@ def _reciprocal(of: Range) -> Range:
     return Range(np.where(open_, -np.inf, low), np.where(open_, np.inf, high))
 
 
-def _domain(curve: Curve, inner: Enclosure, of: Units) -> Enclosure:
+def _domain(curve: FunctionCall, inner: Enclosure, of: Units) -> Enclosure:
     """Return the enclosure of a function's argument.
 
     A sum of whole parts has a least positive value, so the argument of LN begins there.

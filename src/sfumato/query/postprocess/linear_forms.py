@@ -19,10 +19,10 @@ from sfumato.query.expression import (
     Coalesce,
     Compare,
     Constant,
-    Curve,
     Expr,
     Floor,
-    Literally,
+    FunctionCall,
+    LiteralValue,
     Not,
     Ref,
     Total,
@@ -80,7 +80,7 @@ def linear_form(expr: Expr, sums: Mapping[str, Linear]) -> Form | None:
     match expr:
         case Ref(column=column):
             return sums.get(column)
-        case Literally(constant=constant):
+        case LiteralValue(constant=constant):
             return Linear(constant.number)
         case Coalesce(parts=parts):
             form = linear_form(parts[0], sums)
@@ -157,13 +157,13 @@ def _few(form: Form | None) -> Form | None:
 
 
 # A sum, a quotient, an aggregate by output name, a total, or a smooth expression of several units
-Unit = Form | str | Total | Arithmetic | Curve
+Unit = Form | str | Total | Arithmetic | FunctionCall
 
 
 def units_of(
     expr: Expr,
     sums: Mapping[str, Linear],
-    is_smooth: Callable[[Arithmetic | Curve], bool] = lambda _: False,
+    is_smooth: Callable[[Arithmetic | FunctionCall], bool] = lambda _: False,
 ) -> Iterator[Unit]:
     """Yield the units of a formula: its largest pieces that have an interval of their own."""
     form = linear_form(expr, sums)
@@ -172,7 +172,9 @@ def units_of(
             yield form
     elif isinstance(expr, Ref):
         yield expr.column
-    elif isinstance(expr, Total) or (isinstance(expr, Arithmetic | Curve) and is_smooth(expr)):
+    elif isinstance(expr, Total) or (
+        isinstance(expr, Arithmetic | FunctionCall) and is_smooth(expr)
+    ):
         yield expr
     else:
         for inner in _values_in(expr):
@@ -184,7 +186,7 @@ def _values_in(expr: Expr) -> tuple[Expr, ...]:
     match expr:
         case Arithmetic(left=left, right=right):
             return (left, right)
-        case Floor(of=of) | Clamp(of=of) | Curve(of=of):
+        case Floor(of=of) | Clamp(of=of) | FunctionCall(of=of):
             return (of,)
         case Coalesce(parts=parts):
             return parts

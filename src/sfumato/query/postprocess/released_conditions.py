@@ -12,7 +12,7 @@ from functools import lru_cache
 from typing import Any, Final, Never
 
 from sfumato.dp.refusal import Bug
-from sfumato.query.expression import Constant, Expr, Part, Predicate, Sign, Since
+from sfumato.query.expression import Constant, DateField, DateTrunc, Expr, Predicate, Sign
 from sfumato.query.postprocess.scalar_functions import CURVE, LARGEST, Number
 from sfumato.query.row_evaluation import Reading, Values, holds_of, value_of
 from sfumato.vault.card.card_json import plain_number
@@ -48,7 +48,7 @@ def _two(sign: Sign, left: Number, right: Number) -> Number | None:
     return made if abs(made) <= LARGEST else None
 
 
-def _of_time(expr: Since | Part, _value: object) -> Never:
+def _of_time(expr: DateTrunc | DateField, _value: object) -> Never:
     raise Bug(f"a formula that nobody checked: {type(expr).__name__}")
 
 

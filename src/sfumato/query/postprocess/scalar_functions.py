@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from sfumato.query.aggregates.aggregate import Floats
 from sfumato.query.aggregates.result_ranges import Range
-from sfumato.query.expression import CurveName
+from sfumato.query.expression import FunctionName
 
 Number = int | float
 LARGEST: Final = 1e300
@@ -66,7 +66,7 @@ def _exp(of: Number) -> float | None:
     return math.exp(of) if of <= math.log(LARGEST) else None
 
 
-CURVE: Final[Mapping[CurveName, ScalarFunction]] = {
+CURVE: Final[Mapping[FunctionName, ScalarFunction]] = {
     "abs": ScalarFunction(
         abs,
         _abs_ends,

@@ -25,10 +25,10 @@ class CountScan:
 
 def is_batchable(measure: Measure) -> bool:
     """Check whether the measure only counts the rows of one cell by a condition."""
-    is_plain = not (measure.keys or measure.by_person or measure.beside)
+    is_plain = not (measure.keys or measure.by_person or measure.joined_person_tables)
     if not is_plain or measure.source is not None or measure.where is None:
         return False
-    return measure.wanted is None and all(tally.kind == "rows" for tally in measure.tallies)
+    return measure.selected_keys is None and all(tally.kind == "rows" for tally in measure.tallies)
 
 
 def count_scan(

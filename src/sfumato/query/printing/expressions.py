@@ -26,18 +26,18 @@ from sfumato.query.expression import (
     Coalesce,
     Compare,
     Constant,
-    Curve,
+    DateField,
+    DateTrunc,
     Expr,
     Field,
     Floor,
+    FunctionCall,
     IsNull,
-    Literally,
+    LiteralValue,
     Not,
     Operator,
-    Part,
     Predicate,
     Ref,
-    Since,
     StartsWith,
     Total,
     Unit,
@@ -92,7 +92,7 @@ def print_expr(expr: Expr, dialect: Dialect) -> Text:
     match expr:
         case Ref(column=column):
             return Text(_column(column))
-        case Literally(constant=constant):
+        case LiteralValue(constant=constant):
             return _constant(constant, dialect)
         case Arithmetic(sign="/", left=left, right=right):
             return _divided(print_expr(left, dialect), right, dialect)
@@ -106,13 +106,13 @@ def print_expr(expr: Expr, dialect: Dialect) -> Text:
             return filled("coalesce({})", joined(", ", [print_expr(p, dialect) for p in parts]))
         case Case(whens=whens, otherwise=otherwise):
             return _case(whens, otherwise, dialect)
-        case Since(unit=unit, of=of):
+        case DateTrunc(unit=unit, of=of):
             return _since(unit, print_expr(of, dialect), dialect)
-        case Part(field=field, of=of):
+        case DateField(field=field, of=of):
             return _part(field, print_expr(of, dialect), dialect)
         case Floor():
             raise Bug("a floor of a whole number reached the printer")
-        case Curve() | Total():
+        case FunctionCall() | Total():
             raise Bug("what is reckoned of released numbers reached the printer")
 
 
@@ -125,7 +125,7 @@ def _column(column: str) -> str:
 def _divided(top: Text, right: Expr, dialect: Dialect) -> Text:
     """Print floor(top / right), NULL where right is zero."""
     bottom = print_expr(right, dialect)
-    if not isinstance(right, Literally) or right.constant.number == 0:
+    if not isinstance(right, LiteralValue) or right.constant.number == 0:
         bottom = filled("nullif({}, 0)", bottom)
     return _floor_division(top, bottom, dialect)
 

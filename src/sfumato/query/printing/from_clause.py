@@ -8,7 +8,13 @@ from typing import Final
 
 from sfumato.dp.refusal import Bug
 from sfumato.query.expression import Expr, Predicate, columns_of
-from sfumato.query.measure import Join, JoinPeople, Measure, PerPerson, Reduced
+from sfumato.query.measure import (
+    Join,
+    Measure,
+    PhysicalPersonColumn,
+    PhysicalPersonJoin,
+    PhysicalPersonTable,
+)
 from sfumato.query.printing.expressions import (
     COLUMN,
     Dialect,
@@ -43,7 +49,10 @@ def stored_name(name: str, table: int) -> str:
 
 def last_table(measure: Measure) -> int:
     """Return the largest index on the card of a table in the measure."""
-    every = ((measure.table, measure.joins), *((one.table, one.joins) for one in measure.beside))
+    every = (
+        (measure.table, measure.joins),
+        *((one.table, one.joins) for one in measure.joined_person_tables),
+    )
     looked_up = (join.table for join in measure.lookups)
     places = (place for table, joins in every for place in (table, *(j.table for j in joins)))
     return max((*places, *looked_up))
@@ -129,13 +138,13 @@ def people_of(measure: Measure, names: tuple[str, ...], dialect: Dialect) -> Tex
     if measure.source is None:
         raise Bug("a measure of rows has no table of people")
     rows = rows_of(measure, names)
-    if not measure.beside and not measure.lookups:
+    if not measure.joined_person_tables and not measure.lookups:
         return _people(measure.source, rows, dialect, _Called())
     texts = [_people(measure.source, rows, dialect, _Called("0"))]
     start = len(measure.source.columns)
     columns = [f"p0.u{place}" for place in range(start)]
     tables = "people0 AS p0"
-    for i, one in enumerate(measure.beside, start=1):
+    for i, one in enumerate(measure.joined_person_tables, start=1):
         its = replace(measure, source=one.source, table=one.table, joins=one.joins)
         texts.append(_people(one.source, rows_of(its, names), dialect, _Called(str(i), start)))
         columns += [f"p{i}.u{start + n}" for n in range(len(one.source.columns))]
@@ -169,7 +178,7 @@ def _looked_up_columns(measure: Measure) -> Iterator[str]:
             yield f"{place} AS {name}"
 
 
-def _word(one: Join | JoinPeople) -> str:
+def _word(one: Join | PhysicalPersonJoin) -> str:
     return "LEFT JOIN" if one.keeps_all else "JOIN"
 
 
@@ -181,7 +190,7 @@ class _Called:
     start: int = 0
 
 
-def _people(source: PerPerson, rows: Rows, dialect: Dialect, called: _Called) -> Text:
+def _people(source: PhysicalPersonTable, rows: Rows, dialect: Dialect, called: _Called) -> Text:
     values = tuple(dict.fromkeys(c.value for c in source.columns if c.value is not None))
     columns = [Text(name) for name in ("person", *rows.order)]
     columns += [
@@ -206,7 +215,7 @@ def _people(source: PerPerson, rows: Rows, dialect: Dialect, called: _Called) ->
     )
 
 
-def _reduced(column: Reduced, values: Sequence[Expr]) -> str:
+def _reduced(column: PhysicalPersonColumn, values: Sequence[Expr]) -> str:
     """Print a column of a per-person table over the values x0, x1, ... of the person's rows."""
     if column.value is None:
         return "count(*)"

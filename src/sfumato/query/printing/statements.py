@@ -13,7 +13,7 @@ from sys import getsizeof
 from typing import Final
 
 from sfumato.dp.refusal import Bug
-from sfumato.query.expression import Constant, Expr, Literally, Ref
+from sfumato.query.expression import Constant, Expr, LiteralValue, Ref
 from sfumato.query.lru_cache import LruCache
 from sfumato.query.measure import Key, Measure, Tally
 from sfumato.query.printing.batched_counts import count_scan, counts_of_scan
@@ -54,7 +54,7 @@ def print_wanted(keys: Sequence[tuple[Constant, ...]], dialect: Dialect) -> Want
 
 
 def _row(place: int, key: tuple[Constant, ...], dialect: Dialect) -> Text:
-    texts = joined(", ", [print_expr(Literally(constant), dialect) for constant in key])
+    texts = joined(", ", [print_expr(LiteralValue(constant), dialect) for constant in key])
     return Text(f"(CAST({place} AS BIGINT), {texts.sql})", texts.bound)
 
 
@@ -129,12 +129,12 @@ def _lowered(
 
 
 def _check(measure: Measure) -> None:
-    if measure.wanted is not None and any(t.kind != "histogram" for t in measure.tallies):
+    if measure.selected_keys is not None and any(t.kind != "histogram" for t in measure.tallies):
         raise Bug("only histograms are counted of wanted keys")
     bounds = [measure.max_groups, measure.max_rows]
     bounds += [key.size for key in measure.keys if key.size is not None]
     bounds += [t.size for t in measure.tallies if t.kind == "histogram"]
-    bounds += [t.most for t in measure.tallies if t.kind == "distinct"]
+    bounds += [t.max_distinct for t in measure.tallies if t.kind == "distinct"]
     whole = [*bounds, *(n for t in measure.tallies for n in (t.scale, t.offset, *(t.clamp or ())))]
     if any(type(number) is not int for number in whole) or min(bounds) < 1:
         raise Bug("a bound of a measure is not a whole number from 1")
@@ -166,7 +166,7 @@ class _Printer:
     def histogram(self, place: int) -> Statement:
         tally = self.measure.tallies[place]
         code = self._column(tally)
-        if self.measure.wanted is not None:
+        if self.measure.selected_keys is not None:
             return self._of_wanted(place, tally.size, code)
         body = (
             f"\nSELECT {self._cells}, CAST({code} AS BIGINT) AS code, count(*) AS t0\n"
@@ -177,7 +177,7 @@ class _Printer:
 
     def _of_wanted(self, place: int, size: int, code: str) -> Statement:
         """Print the histogram of the wanted keys, after each person's groups were bounded."""
-        wanted = print_wanted(self.measure.wanted or (), self.dialect)
+        wanted = print_wanted(self.measure.selected_keys or (), self.dialect)
         body = (
             f"\nSELECT wanted.cell AS cell, CAST({code} AS BIGINT) AS code, count(*) AS t0\n"
             f"FROM (SELECT * FROM {self._kept}) AS kept JOIN wanted ON {wanted.on}\n"
@@ -207,7 +207,7 @@ class _Printer:
             f"few AS (\n  SELECT *, row_number() OVER (PARTITION BY person, {self._cells}"
             f" ORDER BY {order}, {value}) AS nth\n  FROM seen\n)\n"
             f"SELECT {self._cells}, count(DISTINCT {value}) AS t0\nFROM few\n"
-            f"WHERE nth <= {tally.most}\nGROUP BY {self._cells}"
+            f"WHERE nth <= {tally.max_distinct}\nGROUP BY {self._cells}"
         )
         return self._statement(body, (place,), more=(Secret.SALT,))
 

@@ -10,7 +10,7 @@ from sqlglot import exp
 
 from sfumato.dp.refusal import Refused
 from sfumato.query.expression import Case, Constant, Expr, Predicate, one_where
-from sfumato.query.model import Aggregate, Reduce, Reduction, Verb
+from sfumato.query.model import Aggregate, PersonColumn, Reduction, Verb
 from sfumato.query.sql.columns_and_constants import (
     constant_of,
     found_at,
@@ -311,11 +311,11 @@ def _filtered(node: exp.Expr) -> tuple[Aggregate, ...]:
 def _narrowed(node: exp.Expr, aggregate: Aggregate, condition: Predicate) -> Aggregate:
     if aggregate.verb == "count":
         return Aggregate("count_values", (one_where(condition),))
-    if len(aggregate.of) != 1 or aggregate.verb == "running_count":
+    if len(aggregate.operands) != 1 or aggregate.verb == "running_count":
         raise refuse_unsupported(
             node, "this aggregate takes no FILTER", "Put the condition into WHERE."
         )
-    of = Case(((condition, aggregate.of[0]),), None)
+    of = Case(((condition, aggregate.operands[0]),), None)
     return Aggregate(aggregate.verb, (of,), at=aggregate.at, most=aggregate.most)
 
 
@@ -360,7 +360,7 @@ _REDUCTIONS: Final[Mapping[Verb, Reduction]] = {
 }
 
 
-def reduction(node: exp.Expr, name: str, aggregate: Aggregate) -> Reduce:
+def reduction(node: exp.Expr, name: str, aggregate: Aggregate) -> PersonColumn:
     """Return the aggregate as a column of a per-person table, or refuse."""
     verb = _REDUCTIONS.get(aggregate.verb)
     if verb is None or aggregate.most is not None:
@@ -369,4 +369,6 @@ def reduction(node: exp.Expr, name: str, aggregate: Aggregate) -> Reduce:
             "this is not answered for each person",
             "Use COUNT, SUM, AVG, MIN or MAX in the inner SELECT.",
         )
-    return recorded_positions(Reduce(name, verb, aggregate.of[0] if aggregate.of else None), node)
+    return recorded_positions(
+        PersonColumn(name, verb, aggregate.operands[0] if aggregate.operands else None), node
+    )

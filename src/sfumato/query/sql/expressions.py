@@ -21,18 +21,18 @@ from sfumato.query.expression import (
     Coalesce,
     Compare,
     Constant,
+    DateField,
+    DateTrunc,
     Expr,
     Field,
     Floor,
     IsNull,
-    Literally,
+    LiteralValue,
     Not,
     Operator,
-    Part,
     Predicate,
     Ref,
     Sign,
-    Since,
     StartsWith,
     Unit,
     rounded,
@@ -74,7 +74,7 @@ def _trunc(node: exp.Expr, read: Reader) -> Expr:
         raise refuse_unsupported(
             node, "this unit of time is not answered", f"Use {', '.join(_UNITS)}."
         )
-    return Since(unit, read(node.this))
+    return DateTrunc(unit, read(node.this))
 
 
 def _extract(node: exp.Expr, read: Reader) -> Expr:
@@ -84,7 +84,7 @@ def _extract(node: exp.Expr, read: Reader) -> Expr:
         raise refuse_unsupported(
             node, "this field of time is not answered", f"Use {', '.join(_FIELDS)}."
         )
-    return Part(field, read(node.expression))
+    return DateField(field, read(node.expression))
 
 
 def _date_part(node: exp.Expr, read: Reader) -> Expr:
@@ -98,17 +98,17 @@ def _date_part(node: exp.Expr, read: Reader) -> Expr:
         raise refuse_unsupported(
             node, "this field of time is not answered", f"Use {', '.join(_FIELDS)}."
         )
-    return Part(field, read(parts[1]))
+    return DateField(field, read(parts[1]))
 
 
 def _field(node: exp.Expr, read: Reader) -> Expr:
     only(node, {"this"})
-    return Part(_FIELD_CALLS[type(node)], read(node.this))
+    return DateField(_FIELD_CALLS[type(node)], read(node.this))
 
 
 def _date(node: exp.Expr, read: Reader) -> Expr:
     only(node, {"this"})
-    return Since("day", read(node.this))
+    return DateTrunc("day", read(node.this))
 
 
 OF_A_TIME: Final[Mapping[type[exp.Expr], OfNumber]] = {
@@ -124,7 +124,7 @@ OF_A_TIME: Final[Mapping[type[exp.Expr], OfNumber]] = {
 
 MAX_AMONG: Final = 500
 MAX_WHENS: Final = 100
-MOST_DIGITS: Final = 15  # the most digits in ROUND
+MAX_DIGITS: Final = 15  # the most digits in ROUND
 
 
 def expression(node: exp.Expr, depth: int = 0) -> Expr:
@@ -140,7 +140,7 @@ def _expression(node: exp.Expr, depth: int) -> Expr:
     if depth > MAX_DEPTH:
         raise too_large(f"{MAX_DEPTH} levels of expressions")
     if is_constant(node):
-        return Literally(constant_of(node))
+        return LiteralValue(constant_of(node))
     reader = _READERS.get(type(node))
     if reader is None:
         raise refuse_unsupported(node, hint_for_call(node), hint_of(node, EXPRESSIONS))
@@ -195,7 +195,7 @@ def _arithmetic(node: exp.Expr, depth: int) -> Expr:
 
 def _negative(node: exp.Expr, depth: int) -> Expr:
     only(node, {"this"})
-    return Arithmetic("-", Literally(Constant.of(0)), expression(node.this, depth))
+    return Arithmetic("-", LiteralValue(Constant.of(0)), expression(node.this, depth))
 
 
 def _floor(node: exp.Expr, depth: int) -> Expr:
@@ -210,9 +210,9 @@ def _rounded(node: exp.Expr, depth: int) -> Expr:
     given = None if digits is None else constant_of(digits)
     is_number = given is None or given.kind == "number"
     number = given.number if given is not None and is_number else Fraction(0)
-    if not is_number or number.denominator != 1 or abs(number) > MOST_DIGITS:
+    if not is_number or number.denominator != 1 or abs(number) > MAX_DIGITS:
         raise refuse_unsupported(
-            node, f"ROUND takes at most {MOST_DIGITS} digits", "Write ROUND(x, 2)."
+            node, f"ROUND takes at most {MAX_DIGITS} digits", "Write ROUND(x, 2)."
         )
     return rounded(expression(node.this, depth), int(number))
 
@@ -283,7 +283,7 @@ def _null_if(node: exp.Expr, depth: int) -> Expr:
 
 def _ceiled(node: exp.Expr, depth: int) -> Expr:
     only(node, {"this"})
-    below = Literally(Constant.of(0))
+    below = LiteralValue(Constant.of(0))
     return Arithmetic("-", below, Floor(Arithmetic("-", below, expression(node.this, depth))))
 
 
@@ -298,14 +298,14 @@ def _cast(node: exp.Expr, depth: int) -> Expr:
     if node.args["to"].expressions:
         raise refuse_unsupported(node, "a type has no digits here", "Write ROUND(x, 2).")
     if kind is exp.DataType.Type.DATE:
-        return Since("day", expression(of, depth))
+        return DateTrunc("day", expression(of, depth))
     if kind in exp.DataType.INTEGER_TYPES:
         return _one_or_zero(of, depth)
     above = _above(node)
     if kind in _FLOATS and isinstance(above, _OF_NUMBERS):
         made = expression(of, depth)  # numbers only: in a comparison, + 0 refuses a text
         is_compared = isinstance(above, exp.Predicate)
-        return Arithmetic("+", made, Literally(Constant.of(0))) if is_compared else made
+        return Arithmetic("+", made, LiteralValue(Constant.of(0))) if is_compared else made
     raise refuse_unsupported(node, "casts are not answered", hint_of(node, EXPRESSIONS))
 
 
@@ -321,7 +321,7 @@ def _one_or_zero(node: exp.Expr, depth: int) -> Expr:
     when = predicate(node, depth) if _is_condition(node.unnest()) else None
     when = when or Compare(expression(node, depth), "=", Constant.of(True))
     check_parts([when, when])
-    one, zero = (Literally(Constant.of(number)) for number in (1, 0))
+    one, zero = (LiteralValue(Constant.of(number)) for number in (1, 0))
     return Case(((when, one), (Not(when), zero)), None)
 
 

@@ -9,7 +9,7 @@ from typing import Final
 from sqlglot import exp
 
 from sfumato.dp.refusal import Refused
-from sfumato.query.model import EachPerson, Joined, JoinedPeople
+from sfumato.query.model import Joined, JoinedPersonTable, PersonTable
 from sfumato.query.sql.columns_and_constants import (
     column_of,
     found_at,
@@ -32,18 +32,18 @@ from sfumato.query.sql.person_subqueries import (
 from sfumato.query.sql.row_subqueries import Source, rows_of, substitute_row_subquery
 from sfumato.vault.card.data_card import NAME
 
-MOST_INNER: Final = 8  # nested inner SELECTs
+MAX_INNER: Final = 8  # nested inner SELECTs
 
 
 @dataclass(frozen=True)
 class From:
     """The FROM clause of a SELECT, as it was read."""
 
-    each_person: EachPerson | None
+    each_person: PersonTable | None
     table: str
     joins: tuple[Joined, ...] = ()
     names: frozenset[str] = frozenset()  # of tables and persons; no computed key may have one
-    beside: tuple[JoinedPeople, ...] = ()
+    beside: tuple[JoinedPersonTable, ...] = ()
     called: tuple[str, ...] = ()  # aliases of joined per-person tables, and public tables
     lookups: tuple[Joined, ...] = ()
     bare: frozenset[str] = frozenset()  # per-person columns that the text leaves unqualified
@@ -158,8 +158,8 @@ class _Reader:
 
         An entry is None for a plain table. The first entry is always a SELECT.
         """
-        if depth >= MOST_INNER:
-            raise found_at(too_large(f"{MOST_INNER} inner SELECTs"), select)
+        if depth >= MAX_INNER:
+            raise found_at(too_large(f"{MAX_INNER} inner SELECTs"), select)
         if select.args.get("from_") is None:
             raise refuse_unsupported(
                 select, "the question names no data set", f"Add FROM {self.data_set}."

@@ -9,12 +9,12 @@ from sqlglot import exp
 
 from sfumato.dp.refusal import Refused
 from sfumato.query.expression import (
-    MOST_POWER,
+    MAX_POWER,
     Arithmetic,
-    Curve,
-    CurveName,
     Expr,
-    Literally,
+    FunctionCall,
+    FunctionName,
+    LiteralValue,
     Total,
     power,
 )
@@ -33,7 +33,7 @@ TOTALS: Final = (
     "Write SUM(COUNT(*)) OVER () for a total, or RUNNING_COUNT(*) for a running count; ranks and "
     "steps from row to row are free to reckon from the answer."
 )
-_CURVES: Final[Mapping[type[exp.Expr], CurveName]] = {
+_CURVES: Final[Mapping[type[exp.Expr], FunctionName]] = {
     exp.Abs: "abs", exp.Sqrt: "sqrt", exp.Ln: "ln", exp.Exp: "exp",
 }  # fmt: skip
 _OF_ROWS: Final = "Take it of an aggregate, as in SQRT(AVG(x)), or group rows by bins or CASE."
@@ -46,7 +46,7 @@ def _curve(node: exp.Expr, read: Reader) -> Expr:
     name = _CURVES[type(node)]
     if name != "abs":
         _check_released(node)
-    return Curve(name, read(node.this))
+    return FunctionCall(name, read(node.this))
 
 
 def _check_released(node: exp.Expr) -> None:
@@ -64,7 +64,9 @@ def _log(node: exp.Expr, read: Reader) -> Expr:
     base = constant_of(node.this)
     if base.kind != "number" or base.number <= 1:
         raise refuse_unsupported(node, "a logarithm has a base above 1", _LOG)
-    return Arithmetic("/", Curve("ln", read(node.expression)), Curve("ln", Literally(base)))
+    return Arithmetic(
+        "/", FunctionCall("ln", read(node.expression)), FunctionCall("ln", LiteralValue(base))
+    )
 
 
 def _power(node: exp.Expr, read: Reader) -> Expr:
@@ -72,8 +74,8 @@ def _power(node: exp.Expr, read: Reader) -> Expr:
     if not is_constant(node.expression) or type(node.this) is exp.Neg:
         raise refuse_unsupported(node, "a power is of a number in brackets, and a constant", _POWER)
     exponent = constant_of(node.expression)
-    if exponent.kind != "number" or abs(exponent.number) > MOST_POWER:
-        raise refuse_unsupported(node, f"a power is from -{MOST_POWER} to {MOST_POWER}", _POWER)
+    if exponent.kind != "number" or abs(exponent.number) > MAX_POWER:
+        raise refuse_unsupported(node, f"a power is from -{MAX_POWER} to {MAX_POWER}", _POWER)
     if exponent.number == 0:
         raise refuse_unsupported(
             node, "to the power of zero everything is one", "Write 1 or COUNT(x)."

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from sqlglot import exp
 
 from sfumato.dp.refusal import Refused
-from sfumato.query.model import EachPerson, Joined, JoinedPeople
+from sfumato.query.model import Joined, JoinedPersonTable, PersonTable
 from sfumato.query.sql.aggregates import is_in_aggregate
 from sfumato.query.sql.columns_and_constants import bare, only, place_of, refuse_unsupported
 from sfumato.query.sql.person_subqueries import Inner, narrowed
@@ -101,8 +101,8 @@ class Each:
 class Beside:
     """Per-person tables joined to each other, and the public tables joined to them."""
 
-    first: EachPerson
-    beside: tuple[JoinedPeople, ...]
+    first: PersonTable
+    beside: tuple[JoinedPersonTable, ...]
     lookups: tuple[Joined, ...]
     bare: frozenset[str]  # unqualified per-person columns, but those of USING
 
@@ -132,19 +132,19 @@ def substitute_joined_subqueries(
         one.narrow(select)
     first, *others = (one.table for one in found)
     beside = tuple(
-        JoinedPeople(table, each.table, each.joins, each.keeps_all)
+        JoinedPersonTable(table, each.table, each.joins, each.keeps_all)
         for each, table in zip(several[1:], others, strict=True)
     )
     return Beside(first, beside, lookups, frozenset(tables_here.bare) - used_by(public))
 
 
-def _all(each: Each, table: EachPerson) -> list[str]:
+def _all(each: Each, table: PersonTable) -> list[str]:
     """Return every column name of the table, and its names for the person, in lower case."""
     people = sorted({each.person, bare(each.made.by)})
     return [*(column.name.casefold() for column in table.columns), *each.made.formulas, *people]
 
 
-def _names(each: Each, table: EachPerson, taken: Sequence[str]) -> dict[str, str]:
+def _names(each: Each, table: PersonTable, taken: Sequence[str]) -> dict[str, str]:
     """Map each column of the table to its name in the outer SELECT."""
     names = [column.name for column in table.columns]
     return {
@@ -158,11 +158,11 @@ class _Named:
     """A per-person table; `names` maps its lower-case columns to their outer names."""
 
     each: Each
-    made: EachPerson
+    made: PersonTable
     names: Mapping[str, str]
 
     @property
-    def table(self) -> EachPerson:
+    def table(self) -> PersonTable:
         columns = (replace(c, name=self.names[c.name.casefold()]) for c in self.made.columns)
         return replace(self.made, columns=tuple(columns))
 

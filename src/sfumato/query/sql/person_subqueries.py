@@ -12,14 +12,14 @@ from typing import Final
 from sqlglot import exp
 
 from sfumato.query.expression import Expr
-from sfumato.query.model import Aggregate, EachPerson, Reduce
+from sfumato.query.model import Aggregate, PersonColumn, PersonTable
 from sfumato.query.sql.aggregates import NAMES, is_aggregate, is_in_aggregate, reduction
 from sfumato.query.sql.columns_and_constants import bare, column_of, only, refuse_unsupported
 from sfumato.query.sql.expressions import predicate
 from sfumato.query.sql.formulas import formula_of_aggregate, outer_aggregates, with_names
 from sfumato.query.sql.hints import ARGUMENTS
 
-MOST_NODES: Final = 60  # of arithmetic in an inner SELECT, which may be substituted many times
+MAX_NODES: Final = 60  # of arithmetic in an inner SELECT, which may be substituted many times
 
 
 @dataclass
@@ -28,7 +28,7 @@ class Inner:
 
     select: exp.Select
     by: str
-    columns: list[Reduce] = field(default_factory=list)
+    columns: list[PersonColumn] = field(default_factory=list)
     formulas: dict[str, exp.Expr] = field(default_factory=dict)
     having: exp.Expr | None = None
     names: set[str] = field(default_factory=set)
@@ -42,16 +42,16 @@ class Inner:
             )
         self.names.add(name.casefold())
 
-    def table(self) -> EachPerson:
+    def table(self) -> PersonTable:
         """Return the per-person table; without any aggregate, it counts the person's rows."""
-        columns = self.columns or [Reduce("(1) count", "count")]
+        columns = self.columns or [PersonColumn("(1) count", "count")]
         where = self.select.args.get("where")
         condition = None if where is None else predicate(where.this)
-        return EachPerson(tuple(columns), condition, self.by)
+        return PersonTable(tuple(columns), condition, self.by)
 
     def over_columns(self, node: exp.Expr) -> exp.Expr:
         """Return the node with each aggregate as a column of the table, added if missing."""
-        if sum(1 for _ in node.walk()) > MOST_NODES:
+        if sum(1 for _ in node.walk()) > MAX_NODES:
             raise refuse_unsupported(
                 node, "this is too long for an inner SELECT", "Ask for less at once."
             )
@@ -75,7 +75,7 @@ class _OfPerson:
                 return column.name
         name = f"({len(columns) + 1}) {NAMES[of.verb].format('of')}"
         self.made.take(name, self.node)
-        columns.append(Reduce(name, reduced.verb, reduced.of))
+        columns.append(PersonColumn(name, reduced.verb, reduced.of))
         return name
 
     def key(self, _of: Expr) -> str | None:

@@ -20,7 +20,7 @@ from sfumato.query.sql.columns_and_constants import column_of, found_at, only, r
 from sfumato.query.sql.formulas import outer_aggregates
 from sfumato.query.sql.parse import too_large
 
-MOST_NODES: Final = 5000  # of all substituted columns together
+MAX_NODES: Final = 5000  # of all substituted columns together
 _AFTER: Final = ("group", "having", "order")  # clauses that may use aliases of SELECT
 
 
@@ -326,8 +326,8 @@ def _put_in(select: exp.Select, tables: Sequence[_Table]) -> None:
         if owner is not None:
             found.append((column, owner))
     made = [(c, t, (t.columns or {}).get(c.name.casefold())) for c, t in found]
-    if sum(_size(node) for _, _, node in made) > MOST_NODES:
-        most = too_large(f"{MOST_NODES:,} parts once its inner SELECTs are put in")
+    if sum(_size(node) for _, _, node in made) > MAX_NODES:
+        most = too_large(f"{MAX_NODES:,} parts once its inner SELECTs are put in")
         raise found_at(most, select)
     for column, table, node in made:
         if node is None:

@@ -19,7 +19,7 @@ from sfumato.query.expression import (
     All,
     AnyOf,
     Expr,
-    Literally,
+    LiteralValue,
     Not,
     Predicate,
     Ref,
@@ -236,7 +236,7 @@ def automatic_name(of: Aggregate | Expr | Formula | None, tables: Sequence[str] 
         return _without_table(of.column, tables)[:100]
     if not isinstance(of, Aggregate):
         return expression_text(of)[:100]
-    columns = [_without_table(c, tables) for side in of.of for c in sorted(columns_of(side))]
+    columns = [_without_table(c, tables) for side in of.operands for c in sorted(columns_of(side))]
     return NAMES[of.verb].format("_".join(columns))[:100]
 
 
@@ -296,16 +296,16 @@ def _question(text_read: Parsed, data_set: str) -> Query:
         outputs=tuple(reader.outputs),
         where=wanted,
         group_by=groups,
-        called=called,
+        grouped_aliases=called,
         source=source.each_person,
         having=made_having,
         order=order,
         limit=limit,
         table="" if source.table.casefold() == data_set.casefold() else source.table,
         joins=source.joins,
-        beside=source.beside,
+        joined_person_tables=source.beside,
         lookups=source.lookups,
-        bare=source.bare,
+        unqualified_columns=source.bare,
     )
 
 
@@ -508,7 +508,7 @@ def _limit(node: exp.Expr | None) -> int | None:
         return None
     only(node, {"expression"})
     made = expression(node.expression)
-    if isinstance(made, Literally) and made.constant.kind == "number":
+    if isinstance(made, LiteralValue) and made.constant.kind == "number":
         number = constant_of(node.expression).number
         if number.denominator == 1 and 1 <= number <= 10**6:
             return int(number)

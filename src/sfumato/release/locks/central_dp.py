@@ -20,12 +20,12 @@ from sfumato.dp.mechanisms.spanning_tree import choose_highest_utility, choose_t
 from sfumato.dp.ports import IntegerArray, RandomSource
 from sfumato.dp.refusal import Bug
 from sfumato.query.measure import Cells
-from sfumato.query.price import Selection
+from sfumato.query.price import PricedPartitionSelection
 from sfumato.release.unseal import unseal
 from sfumato.vault.sealed import Sealed
 
 GUARANTEE: Final = "central-dp"
-LARGEST: Final = 2**62
+MAX_PART: Final = 2**62
 Keys = tuple[tuple[object, ...], ...]
 
 
@@ -37,25 +37,29 @@ class BlockDraws:
     draws: NDArray[np.int64]
 
 
-Drawn = NDArray[np.int64] | BlockDraws | PrivateChoice  # noise, or a mechanism that chooses
+NoiseOrMechanism = (
+    NDArray[np.int64] | BlockDraws | PrivateChoice
+)  # noise, or a mechanism that chooses
 
 
 @dataclass(frozen=True)
-class Choosing:
+class PartitionSelection:
     """The settings of partition selection: which tally counts people, its price, the noise."""
 
     people: int  # the tally that counts the people of a key
-    selection: Selection
-    draw: Callable[[int, int], Drawn]  # part, count -> fresh noise, or a mechanism that chooses
+    selection: PricedPartitionSelection
+    draw: Callable[
+        [int, int], NoiseOrMechanism
+    ]  # part, count -> fresh noise, or a mechanism that chooses
     dice: RandomSource
-    further: Callable[[Keys], Iterable[Sealed[Cells]]] = lambda _: ()  # histograms of kept keys
+    histograms: Callable[[Keys], Iterable[Sealed[Cells]]] = lambda _: ()  # histograms of kept keys
 
 
 @dataclass(frozen=True)
-class Listed:
+class HistogramIndex:
     """The index of a part's histogram among the histograms of kept keys."""
 
-    among_lists: int
+    index: int
 
 
 class Weighted(Protocol):
@@ -105,11 +109,11 @@ class Misfits(Protocol):
     def numbers(self) -> Sequence[Misfit]: ...
 
 
-Place = int | Listed  # index of a part's tally among the sums, or among the histograms
+TallyIndex = int | HistogramIndex  # index of a part's tally among the sums, or among the histograms
 
 
 @dataclass(frozen=True)
-class Kept:
+class ReleasedKeys:
     """The private keys that an earlier answer released, and the function that spells a key."""
 
     keys: Sequence[str]
@@ -126,18 +130,21 @@ class NoisyCells:
 
 
 def add_noise(
-    sealed: Sealed[Cells], tallies: Sequence[int], drawn: Sequence[Drawn], dice: RandomSource
+    sealed: Sealed[Cells],
+    tallies: Sequence[int],
+    drawn: Sequence[NoiseOrMechanism],
+    dice: RandomSource,
 ) -> NoisyCells:
     """Add each part's noise, one fresh draw per cell, or run the part's mechanism that chooses."""
     exact = unseal(sealed)
     if exact.keys is not None:
         raise Bug("the engine answered private keys that nobody chose from")
     pairs = zip(tallies, drawn, strict=True)
-    return NoisyCells(tuple(_softened(exact.parts[tally], with_, dice) for tally, with_ in pairs))
+    return NoisyCells(tuple(_noisy(exact.parts[tally], with_, dice) for tally, with_ in pairs))
 
 
 def select_partitions(
-    sealed: Sealed[Cells], tallies: Sequence[Place], choosing: Choosing
+    sealed: Sealed[Cells], tallies: Sequence[TallyIndex], choosing: PartitionSelection
 ) -> NoisyCells:
     """Select partitions, and return the kept keys' parts with noise.
 
@@ -155,25 +162,27 @@ def select_partitions(
     lists = _chosen_of_lists(keys, tallies, choosing)
     parts = tuple(
         lists[part]
-        if isinstance(tally, Listed)
-        else _softened(exact.parts[tally][places], choosing.draw(part, len(places)), choosing.dice)
+        if isinstance(tally, HistogramIndex)
+        else _noisy(exact.parts[tally][places], choosing.draw(part, len(places)), choosing.dice)
         for part, tally in enumerate(tallies)
     )
     return NoisyCells(parts, keys)
 
 
 def _chosen_of_lists(
-    keys: Keys, tallies: Sequence[Place], choosing: Choosing
+    keys: Keys, tallies: Sequence[TallyIndex], choosing: PartitionSelection
 ) -> dict[int, IntegerArray]:
     """Choose a value from each kept key's histogram, by part, with one block of keys in memory."""
-    listed = {part: tally for part, tally in enumerate(tallies) if isinstance(tally, Listed)}
+    listed = {
+        part: tally for part, tally in enumerate(tallies) if isinstance(tally, HistogramIndex)
+    }
     found: dict[int, list[IntegerArray]] = {part: [] for part in listed}
-    for sealed in choosing.further(keys):
+    for sealed in choosing.histograms(keys):
         exact = unseal(sealed)
         for part, tally in listed.items():
-            counts = exact.parts[tally.among_lists]
+            counts = exact.parts[tally.index]
             drawn = choosing.draw(part, len(counts))
-            found[part].append(_softened(counts, drawn, choosing.dice))
+            found[part].append(_noisy(counts, drawn, choosing.dice))
     if any(sum(map(len, several)) != len(keys) for several in found.values()):
         raise Bug("the engine answered other keys than were kept")
     return {
@@ -182,8 +191,11 @@ def _chosen_of_lists(
     }
 
 
-def selected_before(
-    sealed: Sealed[Cells], tallies: Sequence[int], drawn: Sequence[Drawn], kept: Kept
+def add_noise_to_released_keys(
+    sealed: Sealed[Cells],
+    tallies: Sequence[int],
+    drawn: Sequence[NoiseOrMechanism],
+    kept: ReleasedKeys,
 ) -> NoisyCells:
     """Return new noisy parts of exactly the keys that an earlier answer released (a top-up).
 
@@ -195,11 +207,11 @@ def selected_before(
     place_of = {kept.spelled(key): place for place, key in enumerate(exact.keys)}
     places = [place_of.get(key) for key in kept.keys]
     pairs = zip(tallies, drawn, strict=True)
-    parts = (_softened(_at(exact.parts[tally], places), with_, kept.dice) for tally, with_ in pairs)
+    parts = (_noisy(_at(exact.parts[tally], places), with_, kept.dice) for tally, with_ in pairs)
     return NoisyCells(tuple(parts))
 
 
-def blocks_added(
+def noisy_sums_of_blocks(
     sealed: Sealed[IntegerArray], trim: int, drawn: Sequence[NDArray[np.int64]]
 ) -> tuple[int, ...]:
     """Sum each output over the blocks, without the `trim` lowest and highest, and add noise.
@@ -212,7 +224,7 @@ def blocks_added(
     return tuple(_sum(sums, np.concatenate(drawn)).tolist())
 
 
-def blocks_in_the_middle(
+def medians_of_blocks(
     sealed: Sealed[IntegerArray], steps: Sequence[int], epsilon: Fraction, dice: RandomSource
 ) -> tuple[int, ...]:
     """Choose a private median over the blocks for each output, at `epsilon` per output.
@@ -229,7 +241,7 @@ def _at(part: IntegerArray, places: Sequence[int | None]) -> IntegerArray:
     return np.array(found, dtype=np.int64)
 
 
-def _softened(part: IntegerArray, drawn: Drawn, dice: RandomSource) -> IntegerArray:
+def _noisy(part: IntegerArray, drawn: NoiseOrMechanism, dice: RandomSource) -> IntegerArray:
     if isinstance(drawn, PrivateChoice):
         return drawn.choose(part, dice)
     if isinstance(drawn, BlockDraws):
@@ -240,7 +252,7 @@ def _softened(part: IntegerArray, drawn: Drawn, dice: RandomSource) -> IntegerAr
 def _sum(part: IntegerArray, drawn: NDArray[np.int64]) -> IntegerArray:
     if part.shape != drawn.shape or part.dtype != np.int64:
         raise Bug("the engine answered other cells than were asked")
-    if np.any((part > LARGEST) | (part < -LARGEST)):  # not abs: abs(-2**63) overflows
+    if np.any((part > MAX_PART) | (part < -MAX_PART)):  # not abs: abs(-2**63) overflows
         raise Bug("a part passed the bound that the plan proved")
     return np.add(part, drawn)
 

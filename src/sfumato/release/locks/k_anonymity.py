@@ -47,10 +47,10 @@ def hand_out(ledger: Ledger, card: Card, *, by: str, says: str) -> Json:
         "says": says,
     }
     head = ledger.note(NOT_DP, body)
-    return {"seq": head.seq, **body, "note": beside_dp(ledger.not_dp(card.people))}
+    return {"seq": head.seq, **body, "note": warning_beside_dp(ledger.not_dp(card.people))}
 
 
-def beside_dp(count: int) -> str | None:
+def warning_beside_dp(count: int) -> str | None:
     """Return the note on receipts and cards that non-DP releases exist, or None.
 
     See soundness rule 9.

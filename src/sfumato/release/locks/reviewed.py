@@ -13,7 +13,7 @@ from typing import Any, Final
 from sfumato.dp.json_values import Json
 from sfumato.features.airlock.model import AirlockFiles, Held, Request, changed, seal_of, sum_of
 from sfumato.release.ledger_guard import NOT_DP, Ledger
-from sfumato.release.locks.k_anonymity import beside_dp
+from sfumato.release.locks.k_anonymity import warning_beside_dp
 from sfumato.release.payment import stands_at
 from sfumato.release.unseal import unseal
 from sfumato.vault.ledger_entries import Entry
@@ -87,7 +87,7 @@ def receipt(ledger: Ledger, request: Request) -> Json:
         **{key: body[key] for key in ("data_set", "version", "people", "reviewers", "files")},
         "request": request.id,
         "seq": entry.seq,
-        "not_dp": beside_dp(ledger.not_dp(request.people)),
+        "not_dp": warning_beside_dp(ledger.not_dp(request.people)),
         **ledger.sign(signed),
     }
 

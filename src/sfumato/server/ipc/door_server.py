@@ -16,7 +16,7 @@ from sfumato.dp.refusal import Refused
 from sfumato.features.jobs.service import ADD, ASK
 from sfumato.features.queries.batch_verbs import ASKED, begun, counted, ended
 from sfumato.features.surveys.verbs import take_reports
-from sfumato.release.release_order import Begun
+from sfumato.release.release_order import PaidOrder
 from sfumato.server.dispatch import Dispatcher
 from sfumato.server.ipc.call_metrics import CallMetrics
 from sfumato.server.ipc.fair_semaphore import FairSemaphore, Limit
@@ -370,20 +370,20 @@ class DoorEnd:
             return await self._long.done(self._still, call, body)
         if isinstance(paid, str):  # a stored answer
             return paid
-        if paid.is_look:
+        if paid.is_batchable:
             return await self._counts.done(paid)
         async with self._reading.turn(user):
             text = await self._long.done(self._desk.queries.read, paid)
         return await self._ends.done((paid, text))
 
-    def _begun(self, asked: Sequence[tuple[str, Json]]) -> list[Begun | str | Exception | None]:
+    def _begun(self, asked: Sequence[tuple[str, Json]]) -> list[PaidOrder | str | Exception | None]:
         found = begun(self._desk, asked)
         return [json_text(one) if isinstance(one, dict) else one for one in found]
 
-    def _counts_of(self, paid: Sequence[Begun]) -> list[str | Exception]:
+    def _counts_of(self, paid: Sequence[PaidOrder]) -> list[str | Exception]:
         return _texts(counted(self._desk, paid))
 
-    def _ended(self, read: Sequence[tuple[Begun, str]]) -> list[str | Exception]:
+    def _ended(self, read: Sequence[tuple[PaidOrder, str]]) -> list[str | Exception]:
         return _texts(ended(self._desk, read))
 
     def _still(self, call: Call, body: bytes) -> str:
