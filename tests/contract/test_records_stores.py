@@ -248,6 +248,20 @@ def test_another_nodes_version_is_seen_at_once(node: Node) -> None:
         assert second.find("patients") == found.listing
 
 
+def test_the_cards_of_one_data_set_are_read_without_the_others(node: Node) -> None:
+    read: list[str] = []
+
+    def card(name: str, _: str) -> Card:
+        read.append(name)
+        return _card_of(name)
+
+    catalogue = SqlCatalogue(node(), card)
+    for name, text in (("patients", "1"), ("wards", "1"), ("patients", "2")):
+        catalogue.put(Listing(_card_of(name), "t", "ada"), text, "people", "")
+    assert [one.name for one in catalogue.cards_of("Patients")] == ["patients", "patients"]
+    assert set(read) == {"patients"}
+
+
 def test_an_id_that_a_restored_catalogue_gives_again_shows_nobody_anothers(
     tmp_path: Path,
 ) -> None:

@@ -83,5 +83,5 @@ def question_of(card: Card, shape: object) -> Query:
 
 def card_of_version(catalogue: Catalogue, name: str, version: str) -> Card | None:
     """Return the card of that version of a data set, or None if it doesn't exist."""
-    found = (one for one in catalogue.cards() if (one.name, one.version) == (name, version))
+    found = (one for one in catalogue.cards_of(name) if (one.name, one.version) == (name, version))
     return next(found, None)

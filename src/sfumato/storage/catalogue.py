@@ -76,6 +76,12 @@ class SqlCatalogue:
         self._cards = found = {o: known[o] if o in known else self._read(*o) for o in texts}
         return tuple(found[one] for one in texts)
 
+    def cards_of(self, name: str) -> tuple[Card, ...]:
+        """Return the signed cards of one data set, all versions; it reads no other card."""
+        sql = "SELECT name, card FROM versions WHERE lower(name) = lower(?) ORDER BY id"
+        texts = [(str(name), str(card)) for name, card in self._records.rows(sql, (name,))]
+        return tuple(self._cards.get(one) or self._read(*one) for one in texts)
+
     def text(self, name: str) -> str:
         """Return the stored text of a data set's current card, with exact numbers."""
         sql = "SELECT card FROM versions WHERE lower(name) = lower(?) ORDER BY id DESC LIMIT 1"

@@ -273,6 +273,10 @@ class Catalogue(Protocol):
         """Return every signed card, all versions."""
         ...
 
+    def cards_of(self, name: str) -> tuple[Card, ...]:
+        """Return the signed cards of one data set, all versions."""
+        ...
+
     def text(self, name: str) -> str:
         """Return the stored text of a data set's current card, with exact numbers."""
         ...
