@@ -20,7 +20,7 @@ from sfumato.dp.secure_aggregation.round_terms import Member
 from sfumato.engines.duckdb.engine import DuckDBEngine
 from sfumato.features.federated.agreement import Agreement
 from sfumato.features.federated.training_plan import TrainPlan, plan_training
-from sfumato.release.locks.secure_aggregation import learning_share
+from sfumato.release.guarantees.secure_aggregation import learning_share
 from sfumato.system.randomness import BulkRandomSource
 from sfumato.vault.card.data_card import Card
 

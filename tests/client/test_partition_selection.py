@@ -23,7 +23,7 @@ from sfumato.dp.mechanisms.partition_selection import ONE, keep_probabilities, p
 from sfumato.dp.refusal import Refused
 from sfumato.query.measure import Cells
 from sfumato.query.price import PricedPartitionSelection, selection_for
-from sfumato.release.locks.central_dp import PartitionSelection, select_partitions
+from sfumato.release.guarantees.central_dp import PartitionSelection, select_partitions
 from sfumato.system.randomness import SystemRandomSource
 from sfumato.vault.sealed import Sealed
 from support.noise_judge import accusations

@@ -84,7 +84,11 @@ OF_KIND: Final[Mapping[str, str]] = {
     "features.synthetic.distance_to_rows": "release",
     "features.synthetic.linked_marginals": "release",
 }
-NOT_PUBLIC: Final = ("release.unseal", "release.locks.central_dp", "release.locks.reviewed")
+NOT_PUBLIC: Final = (
+    "release.unseal",
+    "release.guarantees.central_dp",
+    "release.guarantees.reviewed",
+)
 
 
 @dataclass(frozen=True)

@@ -44,7 +44,7 @@ EXCEPTIONS: Final = {
     ("features.synthetic.cli", "features.anonymization"): "leaks are a command of anonymization",
     ("features.synthetic.cli", "features.anonymization.report_text"): "the same",
     ("lab.audit.regression_audit", "features.regression.fit_result"): "ask through the client",
-    ("release.locks.reviewed", "features.airlock.model"): _PLAN_TYPES,
+    ("release.guarantees.reviewed", "features.airlock.model"): _PLAN_TYPES,
     ("server.ipc.door_server", "release.release_order"): "let queries.batch_verbs pass it on",
 }
 
@@ -109,7 +109,7 @@ def test_what_opens_rows_is_imported_by_the_release_alone() -> None:
     }
     assert users == {"release", "features"}
     opened = {f.importer for f in imports_of(PACKAGE) if f.imported.startswith("release.unseal")}
-    assert {one.rpartition(".")[0] for one in opened} == {"release.locks"}
+    assert {one.rpartition(".")[0] for one in opened} == {"release.guarantees"}
 
 
 def test_no_measured_sensitivity_comes_near_a_mechanism_that_is_private() -> None:

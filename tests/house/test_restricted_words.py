@@ -26,7 +26,7 @@ def places(pattern: str) -> set[str]:
 
 def test_only_the_door_opens_a_sealed_value() -> None:
     names = ("central_dp", "k_anonymity", "reviewed", "secure_aggregation")
-    locks = {f"release/locks/{name}.py" for name in names}
+    locks = {f"release/guarantees/{name}.py" for name in names}
     assert places(r"\bunseal\b") == {"release/unseal.py", *locks}
 
 

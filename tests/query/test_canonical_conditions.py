@@ -23,8 +23,8 @@ from sfumato.query.expression import (
 )
 from sfumato.query.join import joined_view
 from sfumato.query.model import Query
+from sfumato.query.name_resolution import card_scope
 from sfumato.query.plan import make_plan
-from sfumato.query.resolve import card_scope
 from sfumato.query.sql.select import read_sql
 from support.query_oracle import Reading, card, some_rows
 from support.random_queries import Asking

@@ -14,7 +14,7 @@ from sfumato.features.pipelines.program_plan import MEDIAN, Program, Run
 from sfumato.lab.audit import audit
 from sfumato.lab.audit.auditor import MAX_RUNS, Random
 from sfumato.lab.platform_noise import NumpyRandomSource
-from sfumato.release.locks.central_dp import medians_of_blocks, noisy_sums_of_blocks
+from sfumato.release.guarantees.central_dp import medians_of_blocks, noisy_sums_of_blocks
 from sfumato.release.unseal import unseal
 from sfumato.sandbox.base_environment import environment
 from sfumato.sandbox.bubblewrap import Bubblewrap

@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 
 from sfumato.dp.refusal import Refused
 from sfumato.engines.shared.cell_assembly import Assembly, Layout
-from sfumato.query import resolve as scope
+from sfumato.query import name_resolution as scope
 from sfumato.query.aggregates.aggregate import AskedAggregate
 from sfumato.query.expression import (
     All,
@@ -67,11 +67,11 @@ from sfumato.query.model import (
     Query,
     Verb,
 )
+from sfumato.query.name_resolution import card_scope, resolved_scope
 from sfumato.query.number_types import with_zero_origin as in_its_grid
 from sfumato.query.plan import PEOPLE, Plan, make_plan
 from sfumato.query.printing.expressions import Secret
 from sfumato.query.printing.statements import lower
-from sfumato.query.resolve import card_scope, resolved_scope
 from sfumato.query.typecheck import typecheck
 from sfumato.query.typed_expression import ExpressionType, Scope
 from sfumato.vault.card.columns import Column

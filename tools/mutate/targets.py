@@ -102,8 +102,8 @@ TARGETS = (
             "dp/accounting/poisson_subsampling": "dp/accounting/poisson_subsampling",
             "dp/sensitivity": "dp/sensitivity",
             "release/ledger_guard": "release/guarded_release release/batched_release features/anonymization/hand_out_service vault/budget_windows contract/recovery",  # noqa: E501
-            "release/locks/central_dp": "release/guarded_release features/pipelines/noise client/partition_selection features/synthetic/misfit_release features/synthetic/choice_release release/top_up release/running_count",  # noqa: E501
-            "release/locks/secure_aggregation": "features/federated/sum_release features/federated/poisson_sampling features/federated/training/training_rounds",  # noqa: E501
+            "release/guarantees/central_dp": "release/guarded_release features/pipelines/noise client/partition_selection features/synthetic/misfit_release features/synthetic/choice_release release/top_up release/running_count",  # noqa: E501
+            "release/guarantees/secure_aggregation": "features/federated/sum_release features/federated/poisson_sampling features/federated/training/training_rounds",  # noqa: E501
             "release/noise_pool": "release/noise_pool",
         },
     ),

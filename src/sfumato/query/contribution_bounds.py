@@ -109,7 +109,7 @@ def _of_all(bounds: ContributionBounds) -> str:
 def _is_of_people(aggregate: Aggregate) -> bool:
     """Check whether the aggregate counts people who meet a condition.
 
-    Such a count is a sum of ones, clamped to 1 per person (resolve.py).
+    Such a count is a sum of ones, clamped to 1 per person (name_resolution.py).
     """
     ends = (Constant.of(0), Constant.of(1))
     match aggregate.operands:

@@ -46,12 +46,7 @@ from sfumato.query.model import (
     joins_json,
     source_json,
 )
-from sfumato.query.postprocess.formula_rules import is_number
-from sfumato.query.postprocess.having_order_limit import check_having, having_in_kinds
-from sfumato.query.printing.statements import lower
-from sfumato.query.public_lookup_tables import LookUp, measured
-from sfumato.query.refusal_positions import with_position
-from sfumato.query.resolve import (
+from sfumato.query.name_resolution import (
     ResolvedPersonTable,
     card_scope,
     in_card_spelling,
@@ -59,6 +54,11 @@ from sfumato.query.resolve import (
     resolve_expression,
     resolved_scope,
 )
+from sfumato.query.postprocess.formula_rules import is_number
+from sfumato.query.postprocess.having_order_limit import check_having, having_in_kinds
+from sfumato.query.printing.statements import lower
+from sfumato.query.public_lookup_tables import LookUp, measured
+from sfumato.query.refusal_positions import with_position
 from sfumato.query.size_limits import check_physical
 from sfumato.query.typecheck import typecheck, typecheck_plain
 from sfumato.query.typed_expression import Scope

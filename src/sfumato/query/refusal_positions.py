@@ -17,7 +17,7 @@ from sfumato.query.expression import Expr, Predicate, columns_of, walk
 from sfumato.query.expression_text import expression_text
 from sfumato.query.join import View, joined_view
 from sfumato.query.model import Aggregate, Output, PersonColumn, PersonTable, Query
-from sfumato.query.resolve import (
+from sfumato.query.name_resolution import (
     ResolvedPersonTable,
     card_scope,
     max_inner_rows,

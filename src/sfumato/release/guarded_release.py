@@ -15,8 +15,8 @@ from sfumato.dp.json_values import Json
 from sfumato.dp.refusal import Bug, Refused
 from sfumato.query.price import Priced
 from sfumato.release.accounts import debtors
+from sfumato.release.guarantees.central_dp import NoiseOrMechanism
 from sfumato.release.ledger_guard import Ledger
-from sfumato.release.locks.central_dp import NoiseOrMechanism
 from sfumato.release.noise_pool import NoisePool
 from sfumato.release.noisy_answers import can_batch, draw_noise, read_all, read_rows
 from sfumato.release.payment import on_card

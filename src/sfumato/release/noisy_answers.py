@@ -22,7 +22,7 @@ from sfumato.query.plan import KEYS_AT_ONCE, PEOPLE, Plan
 from sfumato.query.price import PricedPartitionSelection
 from sfumato.query.printing.batched_counts import is_batchable
 from sfumato.release.charged_reads import RowReader, note_lost_pass, read_for_charge
-from sfumato.release.locks.central_dp import (
+from sfumato.release.guarantees.central_dp import (
     BlockDraws,
     HistogramIndex,
     Keys,

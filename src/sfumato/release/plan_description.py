@@ -18,7 +18,7 @@ from sfumato.query.expression import canonical_json
 from sfumato.query.model import query_json
 from sfumato.query.plan_text import plan_text, split_text
 from sfumato.query.price import Priced
-from sfumato.release.locks.central_dp import GUARANTEE
+from sfumato.release.guarantees.central_dp import GUARANTEE
 
 
 @dataclass(frozen=True)

@@ -32,9 +32,9 @@ from sfumato.query.postprocess.having_order_limit import (
 from sfumato.query.postprocess.totals import rows_of_totals
 from sfumato.query.price import Priced
 from sfumato.release.accounts import people_account
+from sfumato.release.guarantees.central_dp import GUARANTEE, Keys, NoisyCells
+from sfumato.release.guarantees.k_anonymity import warning_beside_dp
 from sfumato.release.ledger_guard import Ledger
-from sfumato.release.locks.central_dp import GUARANTEE, Keys, NoisyCells
-from sfumato.release.locks.k_anonymity import warning_beside_dp
 from sfumato.release.payment import Payment, payment_json, relation, signed_payment, unit_of
 from sfumato.release.plan_description import PlanDescription, copy_description
 from sfumato.release.top_up_source import RAISED, paid_json, top_up_json

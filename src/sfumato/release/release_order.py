@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from sfumato.dp.json_values import Json
 from sfumato.query.price import Priced
 from sfumato.query.request import Request
+from sfumato.release.guarantees.central_dp import NoiseOrMechanism
 from sfumato.release.ledger_guard import Ledger
-from sfumato.release.locks.central_dp import NoiseOrMechanism
 from sfumato.release.noise_pool import NoisePool
 from sfumato.release.plan_cache import PlanCache
 from sfumato.vault.card.data_card import Card

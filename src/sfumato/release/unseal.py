@@ -1,4 +1,4 @@
-"""Open a Sealed value. Only the modules in `release/locks` import this function."""
+"""Open a Sealed value. Only the modules in `release/guarantees` import this function."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """A sealed value, Sealed[T]: a wrapper that hides a value computed from rows.
 
-Only the modules in `release/locks` can open it, so it can't leave by accident.
+Only the modules in `release/guarantees` can open it, so it can't leave by accident.
 """
 
 from __future__ import annotations

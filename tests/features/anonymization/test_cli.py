@@ -18,7 +18,7 @@ from sfumato.app.command_line import CommandLine
 from sfumato.cli.main import run
 from sfumato.dp.refusal import Refused
 from sfumato.lab.sample_data import MEDICAL, MEDICAL_CARD
-from sfumato.release.locks.k_anonymity import OWNER_ONLY
+from sfumato.release.guarantees.k_anonymity import OWNER_ONLY
 from support.small_vaults import make_vault, write_csv
 
 Say = Callable[..., tuple[int, str, str]]

@@ -10,7 +10,7 @@ import pytest
 import sfumato
 from sfumato.app.vault import OpenVault
 from sfumato.dp.json_values import Json
-from sfumato.release.locks.k_anonymity import hand_out
+from sfumato.release.guarantees.k_anonymity import hand_out
 from sfumato.release.receipts import not_dp_json
 from sfumato.storage.sql_ledger import SqlLedger
 from sfumato.vault.ledger_entries import Entry

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from sfumato.release.locks import secure_aggregation
+from sfumato.release.guarantees import secure_aggregation
 from support.tensor_workers import AGES, Make, RealSite, real_site
 
 if TYPE_CHECKING:

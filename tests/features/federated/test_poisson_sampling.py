@@ -18,7 +18,7 @@ from sfumato.dp.learning.poisson_sampling import PoissonSample, most_below
 from sfumato.engines.duckdb.engine import DuckDBEngine
 from sfumato.features.federated.training.trained_model import TrainedModel
 from sfumato.features.federated.training.training_rounds import Step
-from sfumato.release.locks import secure_aggregation
+from sfumato.release.guarantees import secure_aggregation
 from sfumato.system.randomness import BulkRandomSource
 from sfumato.vault.training_port import LearnOrder
 from support.federated_sites import NAMES, Between, Sites, pooled, several

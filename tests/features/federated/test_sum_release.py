@@ -21,7 +21,7 @@ from sfumato.dp.secure_aggregation.collector import Collector
 from sfumato.dp.secure_aggregation.message_encoding import decode_fields, encode_fields
 from sfumato.engines.duckdb.engine import DuckDBEngine
 from sfumato.features.federated.sum_plan import SumPlan
-from sfumato.release.locks.secure_aggregation import shares_of
+from sfumato.release.guarantees.secure_aggregation import shares_of
 from sfumato.vault.card.secure_average_terms import GUARANTEE as AVERAGE
 from sfumato.vault.engine_port import EngineStopped
 from sfumato.vault.users import Caller

@@ -14,7 +14,7 @@ from scipy.stats import binom
 
 from sfumato.dp.accounting.privacy_events import GaussianEvent, PrivacyCost, privacy_cost
 from sfumato.features.pipelines.program_plan import Program, Run
-from sfumato.release.locks.central_dp import noisy_sums_of_blocks
+from sfumato.release.guarantees.central_dp import noisy_sums_of_blocks
 from sfumato.release.noise_pool import NoisePool
 from sfumato.sandbox.ports import SandboxLimits
 from sfumato.sandbox.program_outputs import read_outputs

@@ -20,7 +20,7 @@ from sfumato.dp.accounting.composition import rho_within
 from sfumato.dp.ports import IntegerArray
 from sfumato.dp.refusal import Refused
 from sfumato.features.pipelines.release import PipelineDoor
-from sfumato.release.locks.k_anonymity import hand_out
+from sfumato.release.guarantees.k_anonymity import hand_out
 from sfumato.release.receipts import not_dp_json
 from sfumato.sandbox.ports import (
     BlockJob,

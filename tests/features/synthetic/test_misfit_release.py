@@ -27,7 +27,7 @@ from sfumato.lab.platform_noise import NumpyRandomSource
 from sfumato.query.measure import Cells, Measure
 from sfumato.query.request import Request
 from sfumato.query.sql.select import read_sql
-from sfumato.release.locks.central_dp import noisy_misfits
+from sfumato.release.guarantees.central_dp import noisy_misfits
 from sfumato.release.release_order import Asker, Order, ReleaseContext
 from sfumato.vault.engine_port import EngineStopped
 from sfumato.vault.sealed import Sealed

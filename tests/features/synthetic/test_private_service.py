@@ -20,7 +20,7 @@ from sfumato.dp.budget import EPSILON_UNITS, RHO_UNITS
 from sfumato.features.synthetic.column_categories import coded
 from sfumato.features.synthetic.measurement_port import unmerged
 from sfumato.features.synthetic.measurement_release import AtTheDoor, price_of
-from sfumato.release.locks.k_anonymity import hand_out
+from sfumato.release.guarantees.k_anonymity import hand_out
 from sfumato.release.release_order import Asker
 from support.small_vaults import (
     PATIENTS_CARD,

@@ -1,6 +1,6 @@
 """Run airlock programs on the real rows, show the files to reviewers, and release them.
 
-The files stay inside the vault, labelled for reviewers, until `locks/reviewed.py` releases them.
+The files stay inside the vault, labelled for reviewers, until `guarantees/reviewed.py` opens them.
 Until then the author's replies don't depend on what the program did, so a failure tells nothing.
 """
 
@@ -40,8 +40,15 @@ from sfumato.features.pipelines.program_plan import GROUP
 from sfumato.features.pipelines.release import KEY_BYTES, PipelineDoor, check_sandbox
 from sfumato.features.synthetic.twin_files import study_files
 from sfumato.release.charged_reads import attempt_read
-from sfumato.release.locks.reviewed import GUARANTEE, REVIEWERS_ONLY, keep, noted, receipt, released
-from sfumato.release.locks.reviewed import release_files as let_out
+from sfumato.release.guarantees.reviewed import (
+    GUARANTEE,
+    REVIEWERS_ONLY,
+    keep,
+    noted,
+    receipt,
+    released,
+)
+from sfumato.release.guarantees.reviewed import release_files as let_out
 from sfumato.sandbox.block_columns import block_columns
 from sfumato.sandbox.ports import BlockJob, Laid, SplitOrder, StudyOrder, said_path
 from sfumato.vault.card.data_card import Card

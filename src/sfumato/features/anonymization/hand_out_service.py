@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from sfumato.dp.json_values import Json
 from sfumato.features.anonymization.service import Recoding
+from sfumato.release.guarantees.k_anonymity import hand_out
 from sfumato.release.ledger_guard import Ledger
-from sfumato.release.locks.k_anonymity import hand_out
 from sfumato.release.permissions import own_listing
 from sfumato.vault.ports import Catalogue
 from sfumato.vault.users import Caller

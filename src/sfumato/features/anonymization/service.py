@@ -43,7 +43,7 @@ from sfumato.features.anonymization.result_json import (
     risks_json,
     rows_in_order,
 )
-from sfumato.release.locks.k_anonymity import OWNER_ONLY, owners_view
+from sfumato.release.guarantees.k_anonymity import OWNER_ONLY, owners_view
 from sfumato.vault.table_reader_port import ReadOrder, TableReader
 
 METHODS: Final = ("global", "local", "mondrian")

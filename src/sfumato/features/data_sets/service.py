@@ -33,8 +33,8 @@ from sfumato.release.accounts import (
     user_account,
 )
 from sfumato.release.charged_reads import losses
+from sfumato.release.guarantees.k_anonymity import OWNER_ONLY, owners_report
 from sfumato.release.ledger_guard import Ledger
-from sfumato.release.locks.k_anonymity import OWNER_ONLY, owners_report
 from sfumato.release.permissions import own_listing
 from sfumato.system.csv_writer import of_values
 from sfumato.vault.add_report import TableReport

@@ -25,10 +25,10 @@ from sfumato.query.model import query_json
 from sfumato.query.plan_text import plan_text
 from sfumato.release.accounts import data_set_account, left_to_pay
 from sfumato.release.charged_reads import RowReader, attempt_read
+from sfumato.release.guarantees.central_dp import NoisyCells
+from sfumato.release.guarantees.secure_aggregation import mask_exact
 from sfumato.release.guarded_release import accounts_paying
 from sfumato.release.ledger_guard import NOT_DP, Ledger, question_failed, question_frozen
-from sfumato.release.locks.central_dp import NoisyCells
-from sfumato.release.locks.secure_aggregation import mask_exact
 from sfumato.release.payment import stands_at
 from sfumato.release.receipts import answer_text, not_dp_json, shown_answer
 from sfumato.release.release_order import Asker

@@ -25,10 +25,10 @@ from sfumato.query.model import query_json
 from sfumato.query.plan_text import odds_text, plan_text
 from sfumato.release.accounts import debtors, exceeded, left_to_pay
 from sfumato.release.charged_reads import RowReader, read_for_charge
+from sfumato.release.guarantees.central_dp import NoisyCells
+from sfumato.release.guarantees.secure_aggregation import GUARANTEE, mask_noisy, shares_of
 from sfumato.release.guarded_release import accounts_paying
 from sfumato.release.ledger_guard import Ledger
-from sfumato.release.locks.central_dp import NoisyCells
-from sfumato.release.locks.secure_aggregation import GUARANTEE, mask_noisy, shares_of
 from sfumato.release.payment import Payment, on_card, payment_json, relation, signed_payment
 from sfumato.release.plan_description import digest
 from sfumato.release.receipts import answer_text, not_dp_json, shown_answer

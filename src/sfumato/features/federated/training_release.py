@@ -27,9 +27,9 @@ from sfumato.query.expression import canonical_json
 from sfumato.query.plan_text import odds_text
 from sfumato.release.accounts import debtors, left_to_pay
 from sfumato.release.charged_reads import RowReader, attempt_read
+from sfumato.release.guarantees.secure_aggregation import GUARANTEE, learning_masked, learning_share
 from sfumato.release.guarded_release import accounts_paying
 from sfumato.release.ledger_guard import Ledger, question_failed, question_frozen
-from sfumato.release.locks.secure_aggregation import GUARANTEE, learning_masked, learning_share
 from sfumato.release.payment import Payment, on_card, payment_json, relation, signed_payment
 from sfumato.release.plan_description import digest
 from sfumato.release.receipts import not_dp_json

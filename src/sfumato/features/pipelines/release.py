@@ -24,8 +24,8 @@ from sfumato.features.pipelines.program_plan import GROUP, MEDIAN, PARTICIPANT, 
 from sfumato.query.expression import canonical_json
 from sfumato.release.accounts import data_set_account, debtors, people_account
 from sfumato.release.charged_reads import attempt_read
+from sfumato.release.guarantees.central_dp import GUARANTEE, medians_of_blocks, noisy_sums_of_blocks
 from sfumato.release.ledger_guard import Ledger, question_failed
-from sfumato.release.locks.central_dp import GUARANTEE, medians_of_blocks, noisy_sums_of_blocks
 from sfumato.release.noise_pool import NoisePool
 from sfumato.release.payment import (
     Payment,

@@ -30,8 +30,8 @@ from sfumato.query.expression import canonical_json
 from sfumato.query.model import query_json
 from sfumato.release.accounts import data_set_account, debtors, people_account
 from sfumato.release.charged_reads import attempt_read
+from sfumato.release.guarantees.central_dp import GUARANTEE, add_noise
 from sfumato.release.ledger_guard import Ledger
-from sfumato.release.locks.central_dp import GUARANTEE, add_noise
 from sfumato.release.noise_pool import NoisePool
 from sfumato.release.payment import (
     Payment,

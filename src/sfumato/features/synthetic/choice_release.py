@@ -22,7 +22,7 @@ from sfumato.query.model import query_json
 from sfumato.query.plan import Plan
 from sfumato.release.accounts import debtors
 from sfumato.release.charged_reads import RowReader, read_for_charge
-from sfumato.release.locks.central_dp import GUARANTEE, choose_farthest
+from sfumato.release.guarantees.central_dp import GUARANTEE, choose_farthest
 from sfumato.release.payment import on_card
 from sfumato.release.plan_description import digest
 from sfumato.release.release_order import Order, ReleaseContext

@@ -13,7 +13,7 @@ from sfumato.dp.json_values import Json
 from sfumato.features.synthetic.choice_release import charge_for, looked, of_format
 from sfumato.features.synthetic.misfit_plan import Misfits
 from sfumato.release.charged_reads import RowReader
-from sfumato.release.locks.central_dp import noisy_misfits
+from sfumato.release.guarantees.central_dp import noisy_misfits
 from sfumato.release.release_order import Order, ReleaseContext
 
 FORMAT: Final = "misfit/1"

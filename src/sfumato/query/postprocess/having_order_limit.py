@@ -25,10 +25,10 @@ from sfumato.query.expression import (
     parts_of,
 )
 from sfumato.query.model import Aggregate, Formula, Query
+from sfumato.query.name_resolution import as_boolean
 from sfumato.query.postprocess.formula_rules import check_formula
 from sfumato.query.postprocess.linear_forms import divisor_of
 from sfumato.query.postprocess.released_conditions import holds
-from sfumato.query.resolve import as_boolean
 
 
 @dataclass(frozen=True)

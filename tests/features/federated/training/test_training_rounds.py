@@ -22,7 +22,7 @@ from sfumato.engines.duckdb.engine import DuckDBEngine
 from sfumato.features.federated.training import training_rounds
 from sfumato.features.federated.training.trained_model import TrainedModel
 from sfumato.features.federated.training.training_rounds import Step
-from sfumato.release.locks import secure_aggregation
+from sfumato.release.guarantees import secure_aggregation
 from sfumato.vault.engine_port import EngineStopped
 from sfumato.vault.training_port import LearnOrder
 from support.federated_sites import NAMES, Between, Rows, Sites, pooled, rows_of, several, site_card

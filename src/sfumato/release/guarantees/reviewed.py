@@ -12,8 +12,8 @@ from typing import Any, Final
 
 from sfumato.dp.json_values import Json
 from sfumato.features.airlock.model import AirlockFiles, Held, Request, changed, seal_of, sum_of
+from sfumato.release.guarantees.k_anonymity import warning_beside_dp
 from sfumato.release.ledger_guard import NOT_DP, Ledger
-from sfumato.release.locks.k_anonymity import warning_beside_dp
 from sfumato.release.payment import stands_at
 from sfumato.release.unseal import unseal
 from sfumato.vault.ledger_entries import Entry
