@@ -22,7 +22,7 @@ from sfumato.dp.mechanisms.noise import Noise
 from sfumato.dp.mechanisms.partition_selection import ONE, keep_probabilities, per_key
 from sfumato.dp.refusal import Refused
 from sfumato.query.measure import Cells
-from sfumato.query.price import PricedPartitionSelection, selection_for
+from sfumato.query.partition_selection_price import PricedPartitionSelection, selection_for
 from sfumato.release.guarantees.central_dp import PartitionSelection, select_partitions
 from sfumato.system.randomness import SystemRandomSource
 from sfumato.vault.sealed import Sealed

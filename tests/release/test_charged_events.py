@@ -86,10 +86,8 @@ MAKERS: Final[dict[str, tuple[set[str], bool]]] = {
         {"ExponentialEvent", "GaussianEvent", "JointEvent", "PureEvent"},
         False,
     ),
-    "query/price.py": (
-        {"ApproximateEvent", "GaussianEvent", "JointEvent", "PureEvent", "ThresholdEvent"},
-        False,
-    ),
+    "query/price.py": ({"GaussianEvent", "JointEvent", "PureEvent"}, False),
+    "query/partition_selection_price.py": ({"ApproximateEvent", "ThresholdEvent"}, False),
     "features/federated/sum_plan.py": (
         {"ApproximateEvent"},
         True,

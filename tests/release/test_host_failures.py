@@ -17,7 +17,7 @@ from sfumato.app.vault import OpenVault
 from sfumato.dp.ports import IntegerArray, RandomSource
 from sfumato.dp.refusal import Refused
 from sfumato.query.measure import Cells, Measure
-from sfumato.query.price import PricedPartitionSelection
+from sfumato.query.partition_selection_price import PricedPartitionSelection
 from sfumato.query.request import Request
 from sfumato.query.sql.select import read_sql
 from sfumato.release import charged_reads as looking_module

@@ -24,9 +24,9 @@ from sfumato.dp.mechanisms import gaussian, laplace, private_choice, quantile, t
 from sfumato.dp.mechanisms.gaussian_partition_selection import GaussianThreshold
 from sfumato.dp.mechanisms.noise import Noise
 from sfumato.dp.mechanisms.private_choice import PrivateChoice
-from sfumato.query import price
+from sfumato.query import partition_selection_price
+from sfumato.query.partition_selection_price import PricedPartitionSelection
 from sfumato.query.plan import PEOPLE, Plan
-from sfumato.query.price import PricedPartitionSelection
 from sfumato.query.request import Request
 from sfumato.release.guarded_release import accounts_paying, release
 from sfumato.release.ledger_guard import Ledger
@@ -137,14 +137,18 @@ def drawn_by() -> Iterator[Draws]:
         )
         record(patch, private_choice, "permute_and_flip", "flip", lambda u, rate, dice: (rate, 1))
         record(
-            patch, price, "keep_partitions", "keep", lambda counts, e, d, dice: (e, counts.size, d)
+            patch,
+            partition_selection_price,
+            "keep_partitions",
+            "keep",
+            lambda counts, e, d, dice: (e, counts.size, d),
         )
         record(
             patch,
             GaussianThreshold,
             "keep",
             "least",
-            lambda self, counts, dice: (self.least, counts.size),
+            lambda self, counts, dice: (self.threshold, counts.size),
         )
         mark(patch, PrivateChoice, "choose", "choice")
         mark(patch, PricedPartitionSelection, "keep", "selection")

@@ -67,6 +67,7 @@ TARGETS = (
         PRICE,
         {
             "query/price": "query/plan query/error_targets query/aggregates/noisy_moments query/aggregates/threshold_search release/top_up client/partition_selection release/charged_events query/postprocess/formulas",  # noqa: E501
+            "query/partition_selection_price": "client/partition_selection release/charged_events release/host_failures",  # noqa: E501
             "query/budget_split": "query/plan query/error_targets query/aggregates/noisy_moments",
             "query/plan": "query/aggregates/sensitivity_attained query/error_targets query/aggregates/noisy_moments query/plan release/charged_events",  # noqa: E501
             "query/top_up": "release/top_up",

@@ -14,8 +14,9 @@ from sfumato.query.aggregates.registry import aggregate_of
 from sfumato.query.expression import renamed
 from sfumato.query.expression_text import condition_text, expression_text
 from sfumato.query.model import Formula, Joined, JoinedPersonTable, Output, PersonTable, Query
+from sfumato.query.partition_selection_price import PricedPartitionSelection
 from sfumato.query.plan import PartSensitivity, Plan
-from sfumato.query.price import Priced, PricedPartitionSelection
+from sfumato.query.price import Priced
 
 
 def plan_text(plan: Plan) -> str:

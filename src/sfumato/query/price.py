@@ -9,33 +9,24 @@ from fractions import Fraction
 from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from sfumato.dp.accounting.composition import epsilon_at, rho_within
 from sfumato.dp.accounting.privacy_events import (
-    ApproximateEvent,
     Event,
     GaussianEvent,
     JointEvent,
     PureEvent,
     SingleEvent,
-    ThresholdEvent,
 )
 from sfumato.dp.budget import MAX_EPSILON, MIN_EPSILON
 from sfumato.dp.mechanisms import gaussian, laplace
 from sfumato.dp.mechanisms.averaged_noise import average_noise
-from sfumato.dp.mechanisms.gaussian_partition_selection import GaussianThreshold, threshold_for
 from sfumato.dp.mechanisms.noise import Noise
 from sfumato.dp.mechanisms.partition_selection import (
-    ONE,
-    keep_partitions,
     keep_probabilities,
-    people_for_even_odds,
-    per_key,
 )
 from sfumato.dp.mechanisms.private_choice import PrivateChoice
 from sfumato.dp.mechanisms.running_count import TreeMechanism
-from sfumato.dp.ports import RandomSource
 from sfumato.dp.refusal import Bug, Refused
 from sfumato.query.aggregates.aggregate import AskedAggregate, Mechanism, NoisyPart, Part
 from sfumato.query.aggregates.registry import aggregate_of
@@ -43,6 +34,7 @@ from sfumato.query.earlier_answer import Earlier
 from sfumato.query.expression import Total
 from sfumato.query.expression_text import expression_text
 from sfumato.query.model import Aggregate, Formula
+from sfumato.query.partition_selection_price import PricedPartitionSelection, selection_for
 from sfumato.query.plan import PartSensitivity, Plan
 from sfumato.query.postprocess.formula_errors import FormulaErrors
 from sfumato.query.postprocess.formulas import interval_of
@@ -115,50 +107,6 @@ def _value(asked: AskedAggregate, part: Part, size: int) -> float:
 
 
 STEP: Final = Fraction(1, 10**6)  # an epsilon found for a wanted error is a multiple of this
-
-
-@dataclass(frozen=True)
-class PricedPartitionSelection:
-    """Partition selection of private keys, with its price.
-
-    `epsilon` and `delta` are for all keys of one person, who has at most `groups` of them.
-    `per_key` gives the share of each key.
-    """
-
-    epsilon: Fraction
-    delta: Fraction
-    groups: int
-    threshold: GaussianThreshold | None = None  # None: optimal selection, key by key
-
-    @property
-    def event(self) -> SingleEvent:
-        """Return the privacy event of the partition selection alone."""
-        if self.threshold is None:
-            return ApproximateEvent(self.epsilon, self.delta)
-        return ThresholdEvent(self.threshold.rho, self.threshold.tail, self.epsilon, self.delta)
-
-    def keep(self, counts: NDArray[np.int64], dice: RandomSource) -> NDArray[np.bool_]:
-        """Select the keys that are shown, from the number of people with each key."""
-        if self.threshold is None:
-            return keep_partitions(counts, *self.per_key(), dice)
-        return self.threshold.keep(counts, dice)
-
-    def as_text(self) -> str:
-        """Return a stable text that identifies the selection method; it must never change."""
-        if self.threshold is None:
-            return str(self.epsilon)
-        return f"{self.epsilon}, threshold {self.threshold.threshold} at {self.threshold.variance}"
-
-    def per_key(self) -> tuple[Fraction, Fraction]:
-        """Return the epsilon and delta for each key (soundness rule 16)."""
-        return per_key(self.epsilon, self.delta, self.groups)
-
-    def people_for_odds(self, odds: Fraction) -> int:
-        """Return the smallest number of people at which a key is shown with probability `odds`."""
-        if self.threshold is not None:
-            return self.threshold.people_for_odds(odds)
-        kept = keep_probabilities(*self.per_key())
-        return next(n for n, p in enumerate(kept) if p >= odds * ONE)
 
 
 @dataclass(frozen=True)
@@ -402,18 +350,6 @@ def _with_selection(plan: Plan, epsilon: Fraction, delta: Fraction) -> Priced:
     selection = selection_for(epsilon * share, delta - values.delta, plan.measure.max_groups)
     event = JointEvent((selection.event, _single(values.event)))
     return Priced(plan, epsilon, delta, event, values.noises, selection)
-
-
-def selection_for(epsilon: Fraction, delta: Fraction, groups: int) -> PricedPartitionSelection:
-    """Choose the better of optimal and threshold partition selection.
-
-    The better one needs fewer people to show a key with probability one half.
-    """
-    optimal = PricedPartitionSelection(epsilon, delta, groups)
-    threshold = threshold_for(epsilon, delta, groups)
-    if threshold is None or people_for_even_odds(*optimal.per_key()) <= threshold.threshold:
-        return optimal
-    return PricedPartitionSelection(epsilon, delta, groups, threshold)
 
 
 def _single(event: Event) -> SingleEvent:

@@ -18,8 +18,8 @@ from sfumato.dp.refusal import Refused
 from sfumato.query.aggregates.aggregate import Mechanism
 from sfumato.query.expression import canonical_json
 from sfumato.query.measure import Cells, Measure
+from sfumato.query.partition_selection_price import PricedPartitionSelection
 from sfumato.query.plan import KEYS_AT_ONCE, PEOPLE, Plan
-from sfumato.query.price import PricedPartitionSelection
 from sfumato.query.printing.batched_counts import is_batchable
 from sfumato.release.charged_reads import RowReader, note_lost_pass, read_for_charge
 from sfumato.release.guarantees.central_dp import (

@@ -127,7 +127,7 @@ def test_sampling_beats_splitting_where_epsilon_is_small() -> None:
 
 
 def one_contrast(ballot: Any) -> float:
-    return float(ballot.questions[0].contrast)
+    return float(ballot.questions[0].p_minus_q)
 
 
 def test_a_ranking_by_pairs_gives_the_mean_places_back() -> None:

@@ -20,7 +20,7 @@ from sfumato.dp.mechanisms.spanning_tree import choose_highest_utility, choose_t
 from sfumato.dp.ports import IntegerArray, RandomSource
 from sfumato.dp.refusal import Bug
 from sfumato.query.measure import Cells
-from sfumato.query.price import PricedPartitionSelection
+from sfumato.query.partition_selection_price import PricedPartitionSelection
 from sfumato.release.unseal import unseal
 from sfumato.vault.sealed import Sealed
 
