@@ -318,7 +318,7 @@ def test_no_table_stands_twice(table: str) -> None:
         "joins": [{"table": "visits"}, {"table": "zips"}, {"table": table}],
         "outputs": [{"name": "count", "verb": "count", "of": []}],
     }
-    with pytest.raises(Refused, match="stands twice"):
+    with pytest.raises(Refused, match=r"joins .* twice"):
         make_plan(CARD, read_query(shape))
 
 

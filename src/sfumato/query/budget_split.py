@@ -56,7 +56,7 @@ def wanted_of(question: Query, split: Mapping[str, Fraction]) -> dict[Aggregate,
             raise Refused(
                 "bad-budget",
                 f"The share of {name!r} is not between 1/{LARGEST} and {LARGEST}.",
-                "Give each column its share beside the others, such as 3 and 1.",
+                "Give each column a share relative to the others, such as 3 and 1.",
             )
     return made
 
@@ -69,7 +69,11 @@ def _named(question: Query, name: str) -> Aggregate:
     raise Refused(
         "unknown-column",
         f"The answer has no aggregate named {name!r}.",
-        "Name one of: " + (", ".join(names) or "none") + "; a formula's aggregates are named by "
-        "asking for them too: SUM(x) AS s, COUNT(*) AS n, s / n AS r.",
+        "Name one of: "
+        + (", ".join(names) or "none")
+        + (
+            "; name a formula's aggregates by asking for them too: SUM(x) AS s, COUNT(*) AS n, s "
+            "/ n AS r."
+        ),
         column=name,
     )

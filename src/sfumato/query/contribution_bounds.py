@@ -146,8 +146,8 @@ def _to_set(bounds: ContributionBounds) -> Iterator[str]:
     people = " or ".join(what[name] for name in bounds.may_cut)
     options = [f"{name} (--{name.replace('_', '-')})" for name in bounds.may_cut]
     yield (
-        f"A person {people} is cut, and no error bar says by how much. To count more of them, set "
-        f"{' and '.join(options)} higher, for more noise; where nobody has more, nothing is cut."
+        f"A person {people} counts only in part, and no error bar says how much is missing. To "
+        f"count more of them, raise {' and '.join(options)}; the noise grows too."
     )
 
 
@@ -167,7 +167,7 @@ def _public_instead(priced: Priced) -> Iterator[str]:
     noise = "half the noise" if share == 1 / 2 else f"about {100 * share:.0f} % of the noise"
     yield (
         f"GROUP BY {instead} instead of {', '.join(names)} shows all {cells:,} groups, with "
-        f"{noise}: the card has the bounds, so nothing is paid to choose which groups to show."
+        f"{noise}. The card declares the bounds, so partition selection costs nothing."
     )
 
 

@@ -371,5 +371,7 @@ def _is_unicode(text: str) -> bool:
 def malformed(what: str) -> Refused:
     """Return the refusal of a malformed part of a query."""
     return Refused(
-        "not-in-language", f"{what} is not as the language has it.", "Use SQL or the builder."
+        "not-in-language",
+        f"{what} is not valid in the query language.",
+        "Write the question in SQL or with the query builder.",
     )

@@ -41,8 +41,8 @@ def limits_of(private: Sequence[Table]) -> Limits:
     if rows > MAX_ROWS or per_person > MAX_ROWS_PER_PERSON:
         raise Refused(
             "question-too-large",
-            f"By the card's limits these tables make up to {rows:,} rows together, and "
-            f"{per_person:,} of one person; {MAX_ROWS:,} and {MAX_ROWS_PER_PERSON:,} are the most.",
+            f"By the card's limits, the join can have {rows:,} rows, and {per_person:,} of one "
+            f"person. At most {MAX_ROWS:,} and {MAX_ROWS_PER_PERSON:,} are allowed.",
             "Ask the owner to declare limits.rows and limits.rows_per_person for each table.",
         )
     return Limits(rows, per_person, max(table.limits.text_length for table in private))
@@ -92,7 +92,7 @@ class View:
         if found == _LACKING:
             raise Refused(
                 "not-in-language",
-                f"{spelling!r} is nothing where {self.first!r} has no partner.",
+                f"{spelling!r} is NULL in rows of {self.first!r} without a match.",
                 "Name the person by the first table's column, or write JOIN instead of LEFT JOIN.",
                 column=spelling,
             )
@@ -139,8 +139,8 @@ def _seen(card: Card, name: str, joins: Sequence[Joined]) -> Viewed:
     if first.is_public:
         raise Refused(
             "not-in-language",
-            f"{first.name!r} is public, and only what people's rows say is answered.",
-            f"Begin with a table of people and join {first.name} to it.",
+            f"{first.name!r} is public, and a question must start from a table of people.",
+            f"Start with a table of people and join {first.name} to it.",
         )
     if len(joins) > MAX_JOINS:
         raise _too_many()
@@ -155,7 +155,9 @@ def _places(card: Card) -> dict[str, int]:
 
 def _too_many() -> Refused:
     return Refused(
-        "question-too-large", f"More than {MAX_JOINS} joins.", "Ask in several questions."
+        "question-too-large",
+        f"The question has more than {MAX_JOINS} joins.",
+        "Split it into several questions.",
     )
 
 
@@ -173,9 +175,9 @@ def check_table_names(view: View, question: Query) -> None:
     if twice:
         raise Refused(
             "not-in-language",
-            f"SELECT gives the name {twice[0]!r} to something computed, and a column has it: SQL "
-            "groups by the column.",
-            "Take another name.",
+            f"SELECT gives the name {twice[0]!r} to a computed value, but a column has this name "
+            "too, and SQL groups by the column.",
+            "Choose another name.",
         )
 
 
@@ -207,13 +209,15 @@ class _Seen:
         table = self.card.every_table[place]
         if place in (seen for seen, _ in self.tables):
             raise Refused(
-                "not-in-language", f"{table.name!r} stands twice.", "Join each table once."
+                "not-in-language",
+                f"The question joins {table.name!r} twice.",
+                "Join each table once.",
             )
         if len(wanted.also) > MAX_EQUAL:
             raise Refused(
                 "question-too-large",
-                f"More than {MAX_EQUAL} further columns are to be equal.",
-                "Join by fewer, and put the others into WHERE.",
+                f"The join compares more than {MAX_EQUAL} further columns.",
+                "Compare fewer columns, and put the other conditions into WHERE.",
             )
         sides = [self._sides(table, pair) for pair in (wanted.on, *wanted.also)]
         if table.is_public:
@@ -252,8 +256,9 @@ class _Seen:
         if sides[0][0] == sides[1][0]:
             raise Refused(
                 "not-in-language",
-                f"It is not clear which column is of {table.name!r}.",
-                f"Write ON {table.name}.{own} = the column of another table, its name before it.",
+                f"It is not clear which column belongs to {table.name!r}.",
+                f"Write ON {table.name}.{own} = OTHER.COLUMN, with the other table's name before "
+                "its column.",
             )
         mine, theirs = sides if sides[0][0] else reversed(sides)
         return mine[1], theirs[1]
@@ -267,10 +272,10 @@ class _Seen:
             return
         raise Refused(
             "not-in-language",
-            f"{table.name!r} holds people's rows, so it is joined by the person, whatever else is "
-            "equal.",
-            f"Write ON {table.name}.{table.unit} = {self.tables[0][1].name}."
-            f"{self.tables[0][1].unit}, and AND before what else is equal.",
+            f"{table.name!r} holds people's rows, so the join must also compare the person.",
+            f"Write ON {table.name}.{table.unit} = "
+            f"{self.tables[0][1].name}.{self.tables[0][1].unit}, and add further equal columns "
+            "with AND.",
         )
 
     def _equal(self, table: Table, mine: str, theirs: str) -> tuple[int, int]:
@@ -279,7 +284,7 @@ class _Seen:
         if mine.casefold() not in places:
             raise Refused(
                 "unknown-column",
-                f"{table.name!r} has no column {mine!r} that a join can hold equal.",
+                f"{table.name!r} has no column {mine!r} that a join can compare.",
                 "It has: " + ", ".join(column.name for column in table.columns) + ".",
                 column=mine,
             )
@@ -291,7 +296,7 @@ class _Seen:
         if mine.casefold() != (table.key or "").casefold():
             raise Refused(
                 "not-in-language",
-                f"{table.name!r} is looked up by its key, {table.key!r}.",
+                f"{table.name!r} must be joined by its key, {table.key!r}.",
                 f"Write ON {table.name}.{table.key} = a column of the tables before it.",
             )
         return self._before(table, _column(table, mine), theirs)
@@ -306,7 +311,7 @@ class _Seen:
             raise Refused(
                 "type-mismatch",
                 f"{column.name!r} and {table.name}.{key.name} differ in type, step or text_length.",
-                "The owner declares both alike.",
+                "Ask the owner to declare both alike.",
                 column=column.name,
             )
         return view.card.index(column.name)

@@ -401,7 +401,7 @@ def _read_bound(value: object) -> int | None:
     if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= 10**6:
         raise Refused(
             "not-in-language",
-            "max_groups, max_rows, limit and most are whole numbers from 1 to 1,000,000.",
-            "Leave them out to take the card's.",
+            "max_groups, max_rows, limit and most must be whole numbers from 1 to 1,000,000.",
+            "Leave them out to use the card's values.",
         )
     return value

@@ -106,7 +106,7 @@ def _reduced(column: PersonColumn, inner: Scope, at: int, most: int, people: int
         raise Refused(
             "type-mismatch",
             f"The inner SELECT cannot take {column.verb} of a {side.kind}.",
-            "Count it, or take MIN or MAX of a number, text or date, or SUM of a number.",
+            "Count it, or use MIN or MAX of a number, text or date, or SUM of a number.",
         )
     _check_bounded(side)
     lower, upper = min(side.lower, side.lower * most), max(side.upper, side.upper * most)
@@ -231,7 +231,7 @@ def resolve_expression(predicate: Predicate, scope: Scope) -> Predicate:
             if side.kind in ("text", "boolean") and operator not in ("=", "!="):
                 raise Refused(
                     "type-mismatch",
-                    f"A {side.kind} has no order here.",
+                    f"A {side.kind} has no order.",
                     "Compare it with = or IN.",
                 )
             return Compare(side.physical, operator, _stored(side, constant))
@@ -241,7 +241,7 @@ def resolve_expression(predicate: Predicate, scope: Scope) -> Predicate:
         case StartsWith(of=of, letters=letters):
             side = typecheck(of, scope)
             if side.kind != "text":
-                raise Refused("type-mismatch", "LIKE is for text.", "Compare it with =, < or >.")
+                raise Refused("type-mismatch", "LIKE takes a text.", "Compare it with =, < or >.")
             return StartsWith(side.physical, letters)
         case IsNull(of=of):
             return IsNull(typecheck(of, scope).physical)
@@ -360,7 +360,7 @@ def _check_is_some(of: Ref, constants: Sequence[Constant], scope: Scope) -> None
     if found and side.kind == "text":
         raise Refused(
             "not-in-language",
-            f"By the card {found[0]!r} says that there is no value, and nothing is equal to that.",
+            f"By the card, {found[0]!r} marks a missing value, and a missing value equals nothing.",
             "Write IS NULL, or IS NOT NULL.",
         )
 

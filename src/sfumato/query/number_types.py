@@ -33,8 +33,8 @@ def as_number(side: ExpressionType, what: str) -> ExpressionType:
     if not side.is_number:
         raise Refused(
             "type-mismatch",
-            f"{what} takes numbers, and one of them is a {side.kind}.",
-            "Use a column of type integer or number; a text or a date is compared with a constant.",
+            f"{what} takes numbers, and one of its arguments is a {side.kind}.",
+            "Use a column of type integer or number; compare a text or a date with a constant.",
         )
     return side
 
@@ -73,7 +73,7 @@ def check_exact(made: ExpressionType) -> ExpressionType:
         if not made.is_bounded:
             raise Refused(
                 "no-bounds",
-                "A number without declared bounds cannot be reckoned with.",
+                "A number without declared bounds cannot be used in arithmetic.",
                 "Bound it first: LEAST(GREATEST(x, low), high).",
             )
         raise _too_large()
@@ -83,8 +83,8 @@ def check_exact(made: ExpressionType) -> ExpressionType:
 def _too_large() -> Refused:
     return Refused(
         "numbers-too-large",
-        "The expression can grow beyond what is added up exactly.",
-        "Bound it on the way: LEAST(GREATEST(x, low), high), or use coarser steps.",
+        "The expression can become too large for an exact sum.",
+        "Bound it first: LEAST(GREATEST(x, low), high), or use coarser steps.",
     )
 
 
@@ -187,7 +187,9 @@ def _quotient(left: ExpressionType, right: ExpressionType) -> ExpressionType:
 def _over_constant(left: ExpressionType, by: Fraction) -> ExpressionType:
     if by == 0:
         raise Refused(
-            "type-mismatch", "This divides by zero.", "Divide by a number other than zero."
+            "type-mismatch",
+            "The expression divides by zero.",
+            "Divide by a number other than zero.",
         )
     made = replace(left, step=left.step / abs(by), keys=None, code=None, kind="number")
     if by < 0:
@@ -255,7 +257,9 @@ def clamped(side: ExpressionType, lower: Constant | None, upper: Constant | None
     if upper is None:
         high = max(low, high)
     if low > high:
-        raise Refused("type-mismatch", "The lower bound is above the upper.", "Swap the bounds.")
+        raise Refused(
+            "type-mismatch", "The lower bound is above the upper bound.", "Swap the bounds."
+        )
     physical = Clamp(
         fine.physical,
         None if lower is None else number(low),

@@ -91,7 +91,7 @@ def _with_period(output: Output, question: Query) -> Output:
     if len(wanted) != 1 or wanted[0] not in periods:
         raise Refused(
             "not-in-language",
-            "A running count runs along a period that stands in GROUP BY.",
+            "A running count needs a period in GROUP BY.",
             "Write GROUP BY date_trunc('month', day), or another unit and column.",
         )
     return replace(output, of=replace(output.of, operands=wanted))
@@ -421,7 +421,7 @@ def _keys(question: Query, scope: Scope) -> tuple[PlanKey, ...]:
     if cells > MAX_CELLS:
         raise Refused(
             "question-too-large",
-            f"The keys make {cells:,} cells; {MAX_CELLS:,} are the most.",
+            f"The keys make {cells:,} cells; at most {MAX_CELLS:,} are allowed.",
             "Group by fewer columns.",
         )
     return tuple(sorted(keys, key=lambda key: repr(key.of)))
@@ -493,7 +493,7 @@ def _sensitivity_of(
     if card.limits.rows * max(part.per_row, part.per_person or 1, 1) >= MAX_TOTAL:
         raise Refused(
             "noise-out-of-range",
-            "The column's step is too fine, or the card's maximum of rows too large, to add up.",
+            "The column's step is too fine, or the card's limits.rows too large, for an exact sum.",
             "Ask the owner for a coarser step or a lower limits.rows.",
         )
     per_cell = part.per_row * rows if part.per_person is None else part.per_person

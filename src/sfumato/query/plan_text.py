@@ -133,8 +133,8 @@ def odds_text(epsilon: float, delta: float, unit: str) -> str:
     sure = 100 / (1 + math.exp(-epsilon))
     chance = f", except with chance {delta:g}" if delta else ""
     return (
-        "with everything asked of these people so far, someone who would be 50 % sure of a fact "
-        f"about a {unit} if that {unit} were absent can be at most {_percent(sure)} % sure{chance}"
+        f"someone 50 % sure of a fact about a {unit} without that {unit}'s data is at most "
+        f"{_percent(sure)} % sure after all answers about these people{chance}"
     )
 
 

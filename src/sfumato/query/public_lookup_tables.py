@@ -51,8 +51,8 @@ def look_ups(card: Card, question: Query, place_of: Callable[[str], int]) -> tup
     if question.lookups and question.source is None:
         raise Refused(
             "not-in-language",
-            "A public table is looked up by people's columns beside a table of people only.",
-            "Join it to the rows, or make one row for each person.",
+            "The question looks up a public table, but has no table with one row for each person.",
+            "Join the public table to the rows, or make one row for each person first.",
         )
     made: list[LookUp] = []
     people = frozenset(table.unit.casefold() for table in card.every_table if table.unit)
@@ -70,20 +70,22 @@ def _check(table: Table, wanted: Joined, before: Sequence[LookUp]) -> None:
     if not table.is_public:
         raise Refused(
             "not-in-language",
-            f"{table.name!r} holds people's rows; beside a table with one row for each person "
-            "stand such tables and public ones.",
+            f"{table.name!r} holds people's rows, and a table with one row for each person joins "
+            "only such tables and public ones.",
             f"Give it one row for each person too: JOIN (SELECT {table.unit}, MAX(x) AS x FROM "
-            f"{table.name} GROUP BY {table.unit}) z ON z.{table.unit} = …; or join the tables "
+            f"{table.name} GROUP BY {table.unit}) z ON z.{table.unit} = …. Or join the tables "
             "inside one inner SELECT, and group by the person.",
             table=table.name,
         )
     if table.name in (one.table.name for one in before):
-        raise Refused("not-in-language", f"{table.name!r} stands twice.", "Join each table once.")
+        raise Refused(
+            "not-in-language", f"The question joins {table.name!r} twice.", "Join each table once."
+        )
     own = wanted.on[1] if len(wanted.on) > 1 else str(table.key)
     if own.casefold() != str(table.key).casefold() or wanted.also:
         raise Refused(
             "not-in-language",
-            f"{table.name!r} is looked up by its key, {table.key!r}.",
+            f"{table.name!r} must be joined by its key, {table.key!r}.",
             f"Write ON {table.name}.{table.key} = a column of a table before it.",
             table=table.name,
         )
@@ -108,8 +110,8 @@ def _check_apart(question: Query, lookups: Sequence[LookUp]) -> None:
         if name.casefold() in taken:
             raise Refused(
                 "not-in-language",
-                f"A table of people and a public one both have a column {name!r}.",
-                "Call the table of people by another name.",
+                f"A table of people and a public table both have a column {name!r}.",
+                "Give the table of people another name.",
                 column=name,
             )
 
@@ -125,8 +127,8 @@ def check_lengths(lookups: Sequence[LookUp], of_people: Collection[int]) -> None
         if set(of_people) != {one.table.limits.text_length}:
             raise Refused(
                 "type-mismatch",
-                f"{one.table.name!r} and the tables of people differ in text_length.",
-                "The owner declares them alike.",
+                f"{one.table.name!r} and the tables of people have different text_length.",
+                "Ask the owner to declare them alike.",
                 table=one.table.name,
             )
 
@@ -156,7 +158,7 @@ def not_given(name: str, known: Mapping[str, str]) -> Refused:
         return Refused(
             "unknown-column",
             f"More than one of these tables has a column {name!r}.",
-            "Write the table before it.",
+            "Write the table's name before it.",
             column=name,
         )
     given = dict.fromkeys(filter(None, known.values()))
@@ -199,9 +201,9 @@ def _place(one: LookUp, side: ExpressionType) -> int:
     if not isinstance(of, Ref) or side.is_number != key.is_number or not is_alike:
         raise Refused(
             "type-mismatch",
-            f"{one.joined.on[0]!r} is not stored as {one.called(one.key)} is: they differ in type "
-            "or step, or it is a mean.",
-            "Take MIN or MAX of a column that the owner declares like the key.",
+            f"{one.joined.on[0]!r} is not stored like {one.called(one.key)}: type or step "
+            "differ, or it is a mean.",
+            "Use MIN or MAX of a column that the owner declares like the key.",
             column=one.joined.on[0],
         )
     return int(of.column[1:])

@@ -179,8 +179,8 @@ def _priced(card: Card, request: Request, plan: Plan, earlier: Earlier | None) -
         raise Refused(
             "bad-budget",
             "A question needs either an epsilon or an error.",
-            "Give an epsilon, such as 0.5, or how far off a column may be (--error COLUMN=X;"
-            ' in Python error={"COLUMN": X}).',
+            "Give an epsilon, such as 0.5, or the largest error of a column (--error COLUMN=X; "
+            'in Python error={"COLUMN": X}).',
         )
     if request.epsilon is not None:
         return price_at(plan, request.epsilon, delta)
@@ -209,7 +209,7 @@ def _whole(request: Request) -> Fraction:
     if request.epsilon is None or request.margins:
         raise Refused(
             "bad-budget",
-            "A top-up needs an epsilon: the whole price that the earlier answer is raised to.",
+            "A top-up needs an epsilon: the whole price after the top-up.",
             "Give --epsilon 2 to raise an answer of epsilon 1 to 2; --error does not go with it.",
         )
     return request.epsilon

@@ -30,7 +30,9 @@ def check_parts(values: Iterable[Expr | Predicate], besides: int = 0) -> None:
     """Refuse expressions with more than MAX_NODES nodes, counting `besides` further ones."""
     if besides + count_up_to(MAX_NODES, values) > MAX_NODES:
         raise Refused(
-            "question-too-large", f"More than {MAX_NODES} parts.", "Ask in several questions."
+            "question-too-large",
+            f"The question has more than {MAX_NODES} parts.",
+            "Split it into several questions.",
         )
 
 

@@ -35,7 +35,7 @@ def top_up_at(plan: Plan, earlier: Earlier, epsilon: Fraction, delta: Fraction |
         total=epsilon,
     )
     if not all(noise.is_drawable() for noise in noises):
-        _refuse("The difference is too small for its noise to be drawn exactly.")
+        _refuse("The difference in epsilon is too small for its noise to be drawn exactly.")
     return priced
 
 
@@ -62,7 +62,7 @@ def _gaussian(plan: Plan, earlier: Earlier, epsilon: Fraction) -> tuple[Event, t
     before, after = (rho_within(whole - chosen, delta) for whole in (earlier.epsilon, epsilon))
     rho = after - before
     if rho <= 0:
-        _refuse("The difference is too small for its noise to be drawn exactly.")
+        _refuse("The difference in epsilon is too small for its noise to be drawn exactly.")
     noises = [
         Noise("gaussian", gaussian.variance_for(b.l2_squared, rho * b.weight)) for b in plan.parts
     ]
@@ -73,25 +73,29 @@ def _check(plan: Plan, earlier: Earlier, epsilon: Fraction, delta: Fraction | No
     if plan.digest() != earlier.plan:
         raise Refused(
             "top-up-unknown",
-            "That earlier answer is to another question, or of another version or other bounds.",
-            "Give the very question, max_groups and max_rows it was given to; a new version of "
+            "The earlier answer is to another question, or has another version or other "
+            "contribution bounds.",
+            "Repeat the same question with the same max_groups and max_rows. A new version of "
             "the data needs a new answer.",
         )
     if any(bounded.part.choice is not None for bounded in plan.parts):
-        _refuse("Quantiles, least, largest and most frequent values are choices, not sums.")
+        _refuse(
+            "Quantiles, minimum, maximum and most frequent values are choices, not sums, so they "
+            "cannot be raised."
+        )
     if any(bounded.axis is not None for bounded in plan.parts):
-        _refuse("Neighbouring running counts share noise, and their mean is not built.")
+        _refuse("Running counts cannot be raised, because neighbouring ones share their noise.")
     if earlier.keys is not None and not earlier.keys:
         _refuse("The earlier answer shows no key, so there is nothing to raise.")
     if epsilon <= earlier.epsilon:
-        _refuse("The whole price is not above what the earlier answer cost.")
+        _refuse("The new price is not above the price of the earlier answer.")
     if delta is not None and earlier.delta not in (0, delta):
-        _refuse("The earlier answer was given at another delta.")
+        _refuse("The earlier answer has another delta.")
 
 
 def _refuse(cause: str) -> Never:
     raise Refused(
         "top-up-impossible",
         cause,
-        "Name a larger epsilon, the whole price and not the difference; or ask without a top-up.",
+        "Give a larger epsilon: the whole price, not the difference. Or ask without a top-up.",
     )

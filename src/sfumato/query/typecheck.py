@@ -92,8 +92,8 @@ def not_of_rows(what: str) -> Refused:
     """Return the refusal of a function that works on released numbers only."""
     return Refused(
         "not-in-language",
-        f"{what} is reckoned of numbers of the answer, not of rows: rows are added up exactly.",
-        "Take it of an aggregate, as in SQRT(AVG(x)), or group rows by bins or CASE.",
+        f"{what} takes numbers of the answer, not rows, because rows are added up exactly.",
+        "Apply it to an aggregate, as in SQRT(AVG(x)), or group rows by bins or CASE.",
     )
 
 
@@ -169,7 +169,7 @@ def _same_kind(parts: Sequence[ExpressionType]) -> None:
     if len({part.kind for part in parts}) > 1 or any(part.unit for part in parts):
         raise Refused(
             "type-mismatch",
-            "The values of one expression are of different types.",
+            "The values of one expression have different types.",
             "Give all of them one type.",
         )
 
@@ -201,7 +201,7 @@ def _code_in(part: ExpressionType, keys: Sequence[Constant]) -> Expr:
 def _since(unit: Unit, of: ExpressionType) -> ExpressionType:
     if of.kind not in ("date", "timestamp") or of.unit is not None:
         raise Refused(
-            "type-mismatch", f"A {unit} is taken of dates, and this is a {of.kind}.", "Use a date."
+            "type-mismatch", f"A {unit} is part of a date, and this is a {of.kind}.", "Use a date."
         )
     if unit == "hour" and of.kind == "date":
         raise Refused("type-mismatch", "A date has no hours.", "Use day, week, month or year.")
@@ -216,7 +216,7 @@ def _since(unit: Unit, of: ExpressionType) -> ExpressionType:
 def _part(expr: Expr, field: str, of: ExpressionType) -> ExpressionType:
     if of.kind not in ("date", "timestamp") or of.unit is not None:
         raise Refused(
-            "type-mismatch", f"A {field} is taken of dates, and this is a {of.kind}.", "Use a date."
+            "type-mismatch", f"A {field} is part of a date, and this is a {of.kind}.", "Use a date."
         )
     if field == "hour" and of.kind == "date":
         raise Refused("type-mismatch", "A date has no hours.", "Use day, month or year.")

@@ -23,12 +23,14 @@ def asks_for_an_aggregate(_card: Card, question: Query) -> None:
     if not question.aggregates:
         raise Refused(
             "no-aggregate",
-            "The question asks for no aggregate, and rows never leave.",
+            "The question asks for no aggregate, and rows never leave the vault.",
             "Ask for COUNT, SUM or AVG.",
         )
     if len(question.outputs) > MAX_OUTPUTS:
         raise Refused(
-            "question-too-large", f"More than {MAX_OUTPUTS} columns.", "Ask in several questions."
+            "question-too-large",
+            f"The question has more than {MAX_OUTPUTS} columns.",
+            "Split it into several questions.",
         )
 
 
@@ -90,11 +92,15 @@ def names_are_distinct(_card: Card, question: Query) -> None:
 def groups_are_distinct(_card: Card, question: Query) -> None:
     """Refuse a GROUP BY key that is repeated or names no column."""
     if len(set(question.group_by)) < len(question.group_by):
-        raise Refused("not-in-language", "A grouping stands twice.", "Name each column once.")
+        raise Refused(
+            "not-in-language", "GROUP BY names the same thing twice.", "Name each column once."
+        )
     for key in question.group_by:
         if not columns_of(key):
             raise Refused(
-                "not-in-language", "A grouping names no column.", "Group by a column of the card."
+                "not-in-language",
+                "A part of GROUP BY contains no column.",
+                "Group by a column of the card.",
             )
 
 
@@ -106,8 +112,8 @@ def outputs_are_grouped(_card: Card, question: Query) -> None:
         if output.of not in question.group_by:
             raise Refused(
                 "not-in-language",
-                f"{expression_text(output.of)!r} stands in the answer but not in GROUP BY.",
-                "Group by it, or take an aggregate of it.",
+                f"{expression_text(output.of)!r} is in SELECT but not in GROUP BY.",
+                "Group by it, or use an aggregate of it.",
                 column=expression_text(output.of),
             )
 
@@ -147,7 +153,7 @@ def a_table_of_people_needs_people(card: Card, question: Query) -> None:
         if question.joined_person_tables:
             raise Refused(
                 "not-in-language",
-                "A table with one row for each person stands beside another such table only.",
+                "A table with one row for each person can only stand beside another such table.",
                 "Make one row for each person of the first table too.",
             )
         return
@@ -159,8 +165,8 @@ def is_of_people(card: Card, source: PersonTable) -> None:
     if not card.by_person:
         raise Refused(
             "not-in-language",
-            f"The unit of {card.name!r} is a row, so there is no table of its people.",
-            "Ask the data set itself.",
+            f"The privacy unit of {card.name!r} is a row, so the data set has no table of people.",
+            "Ask about the data set itself.",
         )
     if source.by.casefold() not in ("", card.unit.casefold()):
         raise Refused(
@@ -171,7 +177,7 @@ def is_of_people(card: Card, source: PersonTable) -> None:
         )
     if not source.columns:
         raise Refused(
-            "not-in-language", "The inner SELECT takes no aggregate.", "Add COUNT(*) AS n to it."
+            "not-in-language", "The inner SELECT has no aggregate.", "Add COUNT(*) AS n to it."
         )
 
 
@@ -181,13 +187,16 @@ def bounds_are_sensible(card: Card, question: Query) -> None:
     if asked and not card.by_person:
         raise Refused(
             "not-in-language",
-            f"The unit of {card.name!r} is a row, so a person's part has no bounds to choose.",
+            f"The privacy unit of {card.name!r} is a row, so there are no contribution bounds to "
+            "choose.",
             "Leave out max_groups and max_rows.",
         )
     most = card.limits.rows_per_person
     if (question.max_rows or 1) > most or card.max_rows > most:
         raise Refused(
-            "not-in-language", f"At most {most} rows a person are kept.", "Ask for fewer rows."
+            "not-in-language",
+            f"At most {most} rows of a person can be kept.",
+            "Ask for fewer rows.",
         )
 
 

@@ -293,7 +293,7 @@ def test_each_of_several_units_is_surer_so_that_all_hold_at_once(card: Card) -> 
 
 
 def test_a_running_count_has_its_interval_alone_and_none_beside_others(card: Card) -> None:
-    with pytest.raises(Refused, match="along a period"):
+    with pytest.raises(Refused, match="needs a period"):
         plan_of(card, "RUNNING_COUNT(*) * 2 AS r")
 
 

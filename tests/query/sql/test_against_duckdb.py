@@ -211,7 +211,7 @@ def test_a_name_of_something_computed_that_is_a_tables_or_a_persons_is_refused(t
 
 @pytest.mark.parametrize("text", GIVEN_TWICE)
 def test_a_name_of_something_computed_that_is_a_columns_is_refused(text: str) -> None:
-    with pytest.raises(Refused, match="a column has it") as refused:
+    with pytest.raises(Refused, match="a column has this name too") as refused:
         make_plan(CARD, read_sql(text, "clinic"))
     assert refused.value.facts["place"]
 

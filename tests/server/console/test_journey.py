@@ -94,7 +94,7 @@ def test_the_price_is_shown_live_and_nothing_is_spent(ada: Watched, service: Ser
     expect(page.locator("[data-slot=epsilon]")).to_have_text("0.25")
     expect(page.locator("[data-slot=says]")).to_contain_text("the mean of age, for each zip")
     expect(page.locator("[data-slot=errors]")).to_contain_text("± 36")
-    expect(page.locator("[data-slot=odds]")).to_contain_text("can be at most")
+    expect(page.locator("[data-slot=odds]")).to_contain_text("is at most")
     assert spent(service) == before
     assert ada.complaints == []
 

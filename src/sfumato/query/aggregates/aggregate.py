@@ -175,7 +175,7 @@ def check_number(asked: AskedAggregate, side: ExpressionType) -> None:
     if not side.is_number:
         raise Refused(
             "type-mismatch",
-            f"{name!r} is {side.kind}, and this is of numbers alone.",
+            f"{name!r} is {side.kind}, and this aggregate takes only numbers.",
             _INSTEAD.get(
                 side.kind, "Count it instead, or choose a column of type integer or number."
             ),

@@ -35,8 +35,8 @@ def _check_people(asked: AskedAggregate) -> None:
     if not asked.card.by_person:
         raise Refused(
             "type-mismatch",
-            f"The unit of {asked.card.name!r} is a row: it does not say which rows are one "
-            "person's.",
+            f"The privacy unit of {asked.card.name!r} is a row: the card does not say which rows "
+            "are one person's.",
             "Ask COUNT(*), which counts rows.",
         )
 

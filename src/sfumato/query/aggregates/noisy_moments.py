@@ -98,8 +98,8 @@ def grid_of(asked: AskedAggregate, side: ExpressionType, name: str) -> Grid:
     if 2 * width > LARGEST:
         raise Refused(
             "numbers-too-large",
-            f"The bounds of {name!r} are further apart than is added up exactly.",
-            "Bound it on the way: LEAST(GREATEST(x, low), high), or use coarser steps.",
+            f"The bounds of {name!r} are too far apart for an exact sum.",
+            "Bound it more narrowly: LEAST(GREATEST(x, low), high), or use coarser steps.",
             column=name,
         )
     stride = -(-width // _finest(asked.card, FINEST))

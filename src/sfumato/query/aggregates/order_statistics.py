@@ -79,7 +79,9 @@ def _at(asked: AskedAggregate) -> Fraction:
         case _:
             if asked.aggregate.at is None:
                 raise Refused(
-                    "not-in-language", "A quantile needs a share.", "Write QUANTILE_CONT(x, 0.9)."
+                    "not-in-language",
+                    "A quantile needs a share from 0 to 1.",
+                    "Write QUANTILE_CONT(x, 0.9).",
                 )
             return asked.aggregate.at
 
@@ -141,7 +143,7 @@ def _check_top(asked: AskedAggregate) -> None:
         raise Refused(
             "not-in-language",
             f"{asked.in_words()!r} has {len(names)} public values, which is too few or too many.",
-            "Ask for fewer names, or group by it and order by COUNT(*).",
+            "Ask for fewer values, or group by it and order by COUNT(*).",
         )
 
 

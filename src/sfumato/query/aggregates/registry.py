@@ -60,7 +60,7 @@ def aggregate_of(name: VerbName) -> AggregateKind:
     if verb is None:
         raise Refused(
             "not-in-language",
-            f"{name} is not answered yet.",
+            f"{name} is not supported yet.",
             "Ask for COUNT, SUM, AVG, VAR_SAMP, STDDEV_SAMP, CORR or REGR_SLOPE.",
         )
     return verb

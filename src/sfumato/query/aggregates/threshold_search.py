@@ -41,11 +41,15 @@ def _check_bounds(asked: AskedAggregate) -> None:
     if not asked.operand.is_number:
         raise Refused(
             "type-mismatch",
-            f"{asked.in_words()!r} is {asked.operand.kind}, and bounds are of numbers.",
+            f"{asked.in_words()!r} is {asked.side.kind}, and BOUNDS takes only numbers.",
             "Name a column of type integer or number.",
         )
-    if bin_count(_digits(asked)) > asked.max_points:
-        raise Refused("question-too-large", "Too many cells for bounds.", "Group by fewer keys.")
+    if bin_count(_digits(asked)) > asked.most_points:
+        raise Refused(
+            "question-too-large",
+            "The question has too many cells for BOUNDS.",
+            "Group by fewer keys.",
+        )
 
 
 def _digits(asked: AskedAggregate) -> int:
@@ -96,12 +100,13 @@ def _check_above(asked: AskedAggregate) -> None:
     if key.keys is None or len(key.keys) > asked.max_points:
         raise Refused(
             "keys-needed",
-            f"{asked.in_words()!r} has no public list of values to look through, or a long one.",
-            "Take declared keys, bins such as FLOOR(x / 10) * 10, or months of a bounded date.",
+            f"{asked.in_words()!r} has no public list of values to search, or one that is too "
+            "long.",
+            "Use declared keys, bins such as FLOOR(x / 10) * 10, or months of a bounded date.",
         )
     if asked.aggregate.most is None:
         raise Refused(
-            "not-in-language", "It needs a count to reach.", "Write FIRST_ABOVE(key, 100)."
+            "not-in-language", "FIRST_ABOVE needs a count to reach.", "Write FIRST_ABOVE(key, 100)."
         )
 
 

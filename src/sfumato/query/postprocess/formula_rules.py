@@ -47,11 +47,11 @@ def check_formula(expr: Expr, kinds: Mapping[str, str]) -> None:
     """Refuse all but arithmetic over released numbers; `kinds` has the kind of each output."""
     for part in walk(expr):
         if not isinstance(part, _ALLOWED):
-            raise _outside("dates and texts are not reckoned with")
+            raise _outside("it contains a date or a text")
         if isinstance(part, Ref):
             _check_column(part.column, kinds)
         if any(constant.kind != "number" for constant in _constants(part)):
-            raise _outside("its constants are numbers")
+            raise _outside("all constants must be numbers")
 
 
 def _check_column(name: str, kinds: Mapping[str, str]) -> None:
@@ -61,8 +61,9 @@ def _check_column(name: str, kinds: Mapping[str, str]) -> None:
     if kind is None:
         raise Refused(
             "unknown-column",
-            f"A formula names {name!r}, which is no number of the answer.",
-            "A formula is of aggregates alone: take one of it, or put it into an aggregate.",
+            f"A formula names {name!r}, which is not a number of the answer.",
+            "A formula contains only aggregates. Write an aggregate of the column, such as "
+            "SUM(x), or move the formula into the aggregate.",
             column=name,
         )
     raise _outside(f"{name!r} is a {kind}")
@@ -83,6 +84,6 @@ def _constants(part: Expr | Predicate) -> tuple[Constant, ...]:
 def _outside(why: str) -> Refused:
     return Refused(
         "not-in-language",
-        f"A formula is arithmetic over the answer's own numbers: {why}.",
+        f"A formula is arithmetic on the answer's own numbers: {why}.",
         "Write SUM(x) / COUNT(*), AVG(x) - AVG(y), ROUND(100.0 * COUNT(x) / COUNT(*), 1).",
     )

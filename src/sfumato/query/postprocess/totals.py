@@ -82,9 +82,9 @@ def check_totals(question: Query) -> None:
     if totals and question.having is not None:
         raise Refused(
             "not-in-language",
-            "A total over the answer's rows does not go together with HAVING, which leaves some "
-            "of them out by their own noise.",
-            "Ask without HAVING and leave rows out yourself; the totals are then of all rows.",
+            "A total over the answer's rows cannot be combined with HAVING, because HAVING drops "
+            "rows by their noisy values.",
+            "Ask without HAVING, and drop rows yourself. The totals then cover all rows.",
         )
     for total in totals:
         _check(question, total)
@@ -96,14 +96,14 @@ def _check(question: Query, total: Total) -> None:
     if not isinstance(of, Aggregate) or aggregate_of(of.verb).unit is None:
         raise Refused(
             "not-in-language",
-            "A total over the answer's rows is of a count or a sum, and of nothing else.",
+            "A total over the answer's rows takes a count or a sum, and nothing else.",
             "Write SUM(COUNT(*)) OVER (), or SUM(SUM(x)) OVER (PARTITION BY a key).",
         )
     for name in total.by:
         if by_name.get(name) not in question.group_by:
             raise Refused(
                 "unknown-column",
-                f"A total is by keys of the answer, and {name!r} is none.",
-                "Partition by what stands in GROUP BY.",
+                f"A total is by keys of the answer, and {name!r} is not one.",
+                "Partition by a column of GROUP BY.",
                 column=name,
             )

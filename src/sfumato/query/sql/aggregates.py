@@ -23,7 +23,7 @@ from sfumato.query.sql.expressions import expression, predicate
 from sfumato.query.sql.functions import TOTALS
 from sfumato.query.sql.source_positions import recorded_positions
 
-_WHAT_IS: Final = "Ask for COUNT, SUM, AVG of columns, or a column that stands in GROUP BY."
+_WHAT_IS: Final = "Ask for COUNT, SUM, AVG of columns, or a column that is in GROUP BY."
 _WITHIN: Final = "Write PERCENTILE_CONT(0.5) WITHIN GROUP (ORDER BY x)."
 _RUNNING: Final = "Write RUNNING_COUNT(*), or SUM(COUNT(*)) OVER (ORDER BY the period)."
 NAMES: Final[Mapping[Verb, str]] = {
@@ -80,7 +80,7 @@ def aggregates(node: exp.Expr) -> tuple[Aggregate, ...]:
     """Read an aggregate (several for a list of quantiles), or refuse."""
     reader = _READERS.get(type(node))
     if reader is None:
-        raise refuse_unsupported(node, "this is not answered in SELECT", _WHAT_IS)
+        raise refuse_unsupported(node, "this is not supported in SELECT", _WHAT_IS)
     try:
         made = reader(node)
     except Refused as found:
@@ -156,7 +156,7 @@ def _within_group(node: exp.Expr) -> tuple[Aggregate, ...]:
     called, order = node.this, node.expression
     only(order, {"expressions"})
     if type(called) not in (exp.PercentileCont, exp.PercentileDisc, exp.Mode):
-        raise refuse_unsupported(node, "WITHIN GROUP is of quantiles and of MODE", _WITHIN)
+        raise refuse_unsupported(node, "WITHIN GROUP goes with quantiles and MODE only", _WITHIN)
     if len(order.expressions) != 1:
         raise refuse_unsupported(node, "WITHIN GROUP takes one column", _WITHIN)
     (ordered,) = order.expressions
@@ -195,7 +195,7 @@ def _top(node: exp.Expr) -> tuple[Aggregate, ...]:
     only(node, {"this", "expression"})
     constant = constant_of(node.expression)
     if constant.kind != "number" or constant.number.denominator != 1 or constant.number < 1:
-        raise refuse_unsupported(node, "how many names is a whole number from 1")
+        raise refuse_unsupported(node, "the number of values must be a whole number from 1")
     return (Aggregate("top", (expression(node.this),), most=int(constant.number)),)
 
 
@@ -209,7 +209,7 @@ def _anonymous(node: exp.Expr) -> tuple[Aggregate, ...]:
     only(node, {"this", "expressions"})
     reader = _OURS.get(node.name.casefold())
     if reader is None:
-        raise refuse_unsupported(node, "this is not answered in SELECT", _WHAT_IS)
+        raise refuse_unsupported(node, "this is not supported in SELECT", _WHAT_IS)
     return (reader(node),)
 
 
@@ -236,11 +236,11 @@ def _first_above(node: exp.Expr) -> Aggregate:
     constant = constant_of(count)
     if constant.kind != "number" or constant.number.denominator != 1:
         raise refuse_unsupported(
-            node, "the count is a whole number from 1", "Write FIRST_ABOVE(key, 100)."
+            node, "the count must be a whole number from 1", "Write FIRST_ABOVE(key, 100)."
         )
     if not 1 <= constant.number <= 10**6:
         raise refuse_unsupported(
-            node, "the count is from 1 to 1,000,000", "Write FIRST_ABOVE(key, 100)."
+            node, "the count must be from 1 to 1,000,000", "Write FIRST_ABOVE(key, 100)."
         )
     return Aggregate("first_above", (expression(key),), most=int(constant.number))
 
@@ -266,20 +266,20 @@ def _window(node: exp.Expr) -> tuple[Aggregate, ...]:
     summed = node.this
     is_count = type(summed) is exp.Sum and type(summed.this) is exp.Count
     if not is_count:
-        raise refuse_unsupported(node, "this window is not answered", TOTALS)
+        raise refuse_unsupported(node, "this window is not supported", TOTALS)
     only(summed, {"this"})
     if _count(summed.this) != (Aggregate("count"),):
-        raise refuse_unsupported(node, "this window is not answered", TOTALS)
+        raise refuse_unsupported(node, "this window is not supported", TOTALS)
     return (Aggregate("running_count", (_window_order(node),)),)
 
 
 def _window_order(node: exp.Expr) -> Expr:
     order = node.args.get("order")
     if order is None:
-        raise refuse_unsupported(node, "this window is not answered", TOTALS)
+        raise refuse_unsupported(node, "this window is not supported", TOTALS)
     only(order, {"expressions"})
     if len(order.expressions) != 1:
-        raise refuse_unsupported(node, "a running count runs along one period", _RUNNING)
+        raise refuse_unsupported(node, "a running count needs exactly one period", _RUNNING)
     (ordered,) = order.expressions
     only(ordered, {"this", "nulls_first"})
     return expression(ordered.this)
@@ -294,7 +294,8 @@ def check_windows(select: exp.Select, groups: Sequence[Expr]) -> None:
         if parts != set(groups) - {_window_order(window)}:
             raise refuse_unsupported(
                 window,
-                "a running count runs along one column of GROUP BY, for each of the others",
+                "a running count runs along one column of GROUP BY, and PARTITION BY names all "
+                "the others",
                 "Write RUNNING_COUNT(*), or OVER (PARTITION BY the others ORDER BY the period).",
             )
 
@@ -366,7 +367,7 @@ def reduction(node: exp.Expr, name: str, aggregate: Aggregate) -> PersonColumn:
     if verb is None or aggregate.most is not None:
         raise refuse_unsupported(
             node,
-            "this is not answered for each person",
+            "this is not supported for each person",
             "Use COUNT, SUM, AVG, MIN or MAX in the inner SELECT.",
         )
     return recorded_positions(

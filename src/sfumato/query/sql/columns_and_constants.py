@@ -96,7 +96,7 @@ def _typed(node: exp.Expr) -> Constant:
     dates = (types.DATE, types.TIMESTAMP, types.TIMESTAMPNTZ)
     if type(node.this) is not exp.Literal or not node.this.is_string or kind.this not in dates:
         raise refuse_unsupported(
-            node, "casts are not answered", "Compare a column with a constant."
+            node, "casts are not supported", "Compare a column with a constant."
         )
     return Constant("text", str(node.this.name))
 
@@ -129,7 +129,9 @@ def ends_of(node: exp.Expr) -> tuple[Constant, Constant]:
     """Return the ends of BETWEEN; refuse ends that nothing can be between."""
     low, high = constant_of(node.args["low"]), constant_of(node.args["high"])
     if is_after(low, high):
-        raise refuse_unsupported(node, "nothing is between these", "Write the smaller one first.")
+        raise refuse_unsupported(
+            node, "no value is between these two", "Write the smaller one first."
+        )
     return low, high
 
 
@@ -147,7 +149,7 @@ def only(
     """Refuse the node if it carries an argument that its reader does not know."""
     for name, value in node.args.items():
         if name not in known and value not in (None, False, []):
-            what, instead = (hints or ARGUMENTS).get(name, (f"{_said(name)} is not answered", ""))
+            what, instead = (hints or ARGUMENTS).get(name, (f"{_said(name)} is not supported", ""))
             raise refuse_unsupported(
                 value if isinstance(value, exp.Expr) else node, what, instead or "Leave it out."
             )

@@ -72,7 +72,7 @@ def _trunc(node: exp.Expr, read: Reader) -> Expr:
     unit = _UNITS.get(node.args["unit"].name.casefold()) if node.args.get("unit") else None
     if unit is None:
         raise refuse_unsupported(
-            node, "this unit of time is not answered", f"Use {', '.join(_UNITS)}."
+            node, "this unit of time is not supported", f"Use {', '.join(_UNITS)}."
         )
     return DateTrunc(unit, read(node.this))
 
@@ -82,7 +82,7 @@ def _extract(node: exp.Expr, read: Reader) -> Expr:
     field = _FIELDS.get(str(node.this.name).casefold())
     if field is None:
         raise refuse_unsupported(
-            node, "this field of time is not answered", f"Use {', '.join(_FIELDS)}."
+            node, "this field of time is not supported", f"Use {', '.join(_FIELDS)}."
         )
     return DateField(field, read(node.expression))
 
@@ -96,7 +96,7 @@ def _date_part(node: exp.Expr, read: Reader) -> Expr:
     field = _FIELDS.get(constant_of(parts[0]).text.casefold())
     if field is None:
         raise refuse_unsupported(
-            node, "this field of time is not answered", f"Use {', '.join(_FIELDS)}."
+            node, "this field of time is not supported", f"Use {', '.join(_FIELDS)}."
         )
     return DateField(field, read(parts[1]))
 
@@ -296,7 +296,7 @@ def _cast(node: exp.Expr, depth: int) -> Expr:
     only(node, {"this", "to", "safe"})
     kind, of = node.args["to"].this, node.this
     if node.args["to"].expressions:
-        raise refuse_unsupported(node, "a type has no digits here", "Write ROUND(x, 2).")
+        raise refuse_unsupported(node, "a type takes no digits here", "Write ROUND(x, 2).")
     if kind is exp.DataType.Type.DATE:
         return DateTrunc("day", expression(of, depth))
     if kind in exp.DataType.INTEGER_TYPES:
@@ -305,8 +305,8 @@ def _cast(node: exp.Expr, depth: int) -> Expr:
     if kind in _FLOATS and isinstance(above, _OF_NUMBERS):
         made = expression(of, depth)  # numbers only: in a comparison, + 0 refuses a text
         is_compared = isinstance(above, exp.Predicate)
-        return Arithmetic("+", made, LiteralValue(Constant.of(0))) if is_compared else made
-    raise refuse_unsupported(node, "casts are not answered", hint_of(node, EXPRESSIONS))
+        return Arithmetic("+", made, Literally(Constant.of(0))) if is_compared else made
+    raise refuse_unsupported(node, "casts are not supported", hint_of(node, EXPRESSIONS))
 
 
 def _above(node: exp.Expr) -> exp.Expr | None:
@@ -395,7 +395,7 @@ def _simple(node: exp.Expr, depth: int) -> Predicate:
             return _is(node, depth)
         case _:
             raise refuse_unsupported(
-                node, "this condition is not answered", hint_of(node, A_CONDITION)
+                node, "this condition is not supported", hint_of(node, A_CONDITION)
             )
 
 

@@ -72,7 +72,7 @@ def _named_key(key: exp.Expr, names: Names) -> exp.Column:
     name = names.key(expression(key))
     if name is None:
         raise refuse_unsupported(
-            key, "a total is by keys of the answer", "Partition by what you group by."
+            key, "a total is by keys of the answer", "Partition by the columns that you group by."
         )
     return exp.column(name, quoted=True)
 
@@ -82,7 +82,7 @@ def formula_of_aggregate(node: exp.Expr) -> Aggregate:
     several: Sequence[Aggregate] = aggregates(node)
     if len(several) != 1:
         raise refuse_unsupported(
-            node, "one value is needed here", "Name one quantile: QUANTILE_CONT(x, 0.5)."
+            node, "this needs exactly one value", "Name one quantile: QUANTILE_CONT(x, 0.5)."
         )
     return several[0]
 
@@ -112,7 +112,7 @@ def _uncast(node: exp.Expr) -> exp.Expr:
     only(node, {"this", "to", "safe"})
     if node.args["to"].this not in _FLOATS or type(node.this) is exp.Literal:
         raise refuse_unsupported(
-            node, "casts are not answered", "Leave the cast out: 1/2 is 0.5 here."
+            node, "casts are not supported", "Leave the cast out: 1/2 is 0.5 here."
         )
     return plain(node.this)
 

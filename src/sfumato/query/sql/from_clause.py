@@ -83,7 +83,9 @@ def read_from(select: exp.Select, data_set: str) -> From:
     unused = sorted(set(named) - reader.used)
     if unused:
         raise refuse_unsupported(
-            with_, f"FROM uses no {unused[0]!r}", "Write FROM its name, or leave it out."
+            with_,
+            f"the query in WITH named {unused[0]!r} is not used",
+            "Write FROM and its name, or leave it out.",
         )
     return made
 
@@ -146,7 +148,9 @@ class _Reader:
         of_people = checked_inner(inner.select)
         if self._of_people(of_people, inner.known):
             raise refuse_unsupported(
-                of_people, "an inner SELECT has none of its own", f"Write FROM {self.data_set}."
+                of_people,
+                "an inner SELECT by person cannot read from another one",
+                f"Write FROM {self.data_set}.",
             )
         source = self._tables(of_people)
         return Each(name, each_person(of_people), source.table, source.joins)
@@ -210,11 +214,11 @@ class _Reader:
 def _not_beside(inner: Inner) -> Refused:
     return refuse_unsupported(
         inner.select,
-        "a table with one row for each person comes first and is joined to such tables and to "
-        "public ones only, as they stand",
+        "a table with one row for each person comes first, and joins only such tables and public "
+        "tables, unchanged",
         "Give the others one row for each person too: JOIN (SELECT person, MAX(x) AS x FROM y "
-        "GROUP BY person) z ON z.person = …; conditions go into WHERE. Or join the tables inside "
-        "one inner SELECT, and group by the person.",
+        "GROUP BY person) z ON z.person = …. Put conditions into WHERE. Or join the tables "
+        "inside one inner SELECT, and group by the person.",
     )
 
 
@@ -223,7 +227,7 @@ def _check_by_person(node: exp.Expr, each: Each, before: Sequence[Each]) -> None
     aliases = {one.name: one.name for one in (*before, each)}
     if not each.person:
         raise refuse_unsupported(
-            node, "the inner SELECT does not give the person", "Add them to it."
+            node, "the inner SELECT does not give the person", "Add the person's column to it."
         )
     certain = [one for one in before if not one.keeps_all]
     theirs = {f"{one.name}.{one.person}" for one in certain}
@@ -235,8 +239,8 @@ def _check_by_person(node: exp.Expr, each: Each, before: Sequence[Each]) -> None
         if not is_using and {left, right} not in [{mine, other} for other in theirs]:
             raise refuse_unsupported(
                 node,
-                "tables with one row for each person are joined by the person alone",
-                "Write ON a.person = b.person, of a table in which everybody has a row; put "
+                "tables with one row for each person must be joined by the person alone",
+                "Write ON a.person = b.person, with a table that is not from a LEFT JOIN; put "
                 "conditions into WHERE.",
             )
 
@@ -293,7 +297,7 @@ def _keeps_all(node: exp.Expr) -> bool:
     side, kind = (str(node.args.get(key) or "").upper() for key in ("side", "kind"))
     if side not in ("", "LEFT") or kind not in ("", "INNER", "OUTER"):
         raise refuse_unsupported(
-            node, f"{side or kind} JOIN is not answered", "Write JOIN or LEFT JOIN."
+            node, f"{side or kind} JOIN is not supported", "Write JOIN or LEFT JOIN."
         )
     return side == "LEFT"
 
@@ -335,8 +339,8 @@ def _equal(node: exp.Expr, aliases: Mapping[str, str]) -> tuple[str, str]:
 def _no_equality(node: exp.Expr) -> Refused:
     return refuse_unsupported(
         node,
-        "a join holds columns equal",
-        "Write ON a.x = b.x, with AND between several; other conditions go into WHERE.",
+        "a join compares columns with =",
+        "Write ON a.x = b.x, with AND between several; put other conditions into WHERE.",
     )
 
 
@@ -345,7 +349,7 @@ def _qualified(node: exp.Expr, aliases: Mapping[str, str]) -> str:
     alias = str(node.args["table"].name).casefold() if node.args.get("table") else ""
     if alias not in aliases:
         raise refuse_unsupported(
-            node, "a join names the table of each column", "Write ON a.x = b.x."
+            node, "a join needs the table's name before each column", "Write ON a.x = b.x."
         )
     return f"{aliases[alias]}.{name}"
 

@@ -14,14 +14,14 @@ EXPRESSIONS: Final = (
 CONDITIONS: Final = "Use =, <>, <, <=, >, >=, IN, BETWEEN, LIKE 'x%', IS NULL, AND, OR, NOT."
 _TEXT: Final = "Texts are compared as they stand: write x IN ('a', 'A'), or x LIKE 'a%'."
 _LIKE: Final = "Write LIKE 'x%', or list the texts: x IN ('a', 'b')."
-_ONE_ROW: Final = "It would show a single row's value; MODE(x) is the most frequent one."
-_DAY: Final = "Write the date itself, as '2026-01-31': a question means the same on every day."
+_ONE_ROW: Final = "It would show a single row's value. MODE(x) is the most frequent value."
+_DAY: Final = "Write the date itself, as '2026-01-31': a question must mean the same on every day."
 _FIELD: Final = "Write isodow(day), where 1 is Monday, or extract(month FROM day)."
 _CAST: Final = "Leave the cast out: every column has the type that its card declares."
-_GROUPINGS: Final = "Ask each grouping as a question of its own; it pays for itself alone."
+_GROUPINGS: Final = "Ask each grouping as its own question, with its own price."
 
 HINTS: Final[Mapping[type[exp.Expr], str]] = {
-    exp.Null: "Nothing is equal to NULL, or less: write x IS NULL, or x IS NOT NULL.",
+    exp.Null: "NULL is not equal to, or less than, anything: write x IS NULL, or x IS NOT NULL.",
     exp.IntDiv: "Write FLOOR(a / b).",
     exp.Trunc: "Write FLOOR(x), or CASE WHEN x < 0 THEN CEIL(x) ELSE FLOOR(x) END.",
     exp.Mod: "Write a - FLOOR(a / b) * b.",
@@ -60,15 +60,15 @@ HINTS: Final[Mapping[type[exp.Expr], str]] = {
     exp.ArgMin: _ONE_ROW,
     exp.LogicalOr: "Write COUNT_IF(x), and compare it with 0.",
     exp.LogicalAnd: "Write COUNT_IF(NOT x), and compare it with 0.",
-    exp.Kurtosis: "Ask AVG, VAR_SAMP and AVG(POWER(x, 4)), and reckon with them.",
-    exp.Skewness: "Ask AVG, VAR_SAMP and AVG(POWER(x, 3)), and reckon with them.",
-    exp.Distinct: "Only COUNT(DISTINCT x) is answered, of one column.",
+    exp.Kurtosis: "Ask AVG, VAR_SAMP and AVG(POWER(x, 4)), and compute it from them.",
+    exp.Skewness: "Ask AVG, VAR_SAMP and AVG(POWER(x, 3)), and compute it from them.",
+    exp.Distinct: "Only COUNT(DISTINCT x) of one column is supported.",
     exp.Rollup: _GROUPINGS,
     exp.Cube: _GROUPINGS,
     exp.GroupingSets: _GROUPINGS,
 }
 _CALLS: Final = {
-    "std": "Write STDDEV_SAMP(x), of a sample, or STDDEV_POP(x), of these rows by themselves.",
+    "std": "Write STDDEV_SAMP(x) for a sample, or STDDEV_POP(x) for these rows alone.",
     "stdevp": "Write STDDEV_POP(x).",
     "varp": "Write VAR_POP(x).",
     "weekday": _FIELD,
@@ -77,24 +77,29 @@ _CALLS: Final = {
 }
 ARGUMENTS: Final[Mapping[str, tuple[str, str]]] = {
     "distinct": ("DISTINCT rows never leave", "Write SELECT x, COUNT(*) … GROUP BY x."),
-    "offset": ("OFFSET is not answered", "Write ORDER BY and LIMIT, and leave rows out yourself."),
-    "qualify": ("QUALIFY is not answered", "Write ORDER BY and LIMIT, or HAVING."),
+    "offset": ("OFFSET is not supported", "Write ORDER BY and LIMIT, and leave rows out yourself."),
+    "qualify": ("QUALIFY is not supported", "Write ORDER BY and LIMIT, or HAVING."),
     "limit": ("LIMIT in an inner SELECT would choose rows", "Leave it out."),
     "order": ("the rows of an inner SELECT have no order", "Leave it out."),
-    "sample": ("a sample is not taken", "Leave it out: the noise is the same without it."),
-    "db": ("a schema is not named here", "Write the table's own name alone."),
-    "method": ("NATURAL, ASOF and POSITIONAL JOIN are not read", "Write JOIN … ON a.x = b.x."),
-    "all": ("GROUP BY ALL is not read here", "Name the columns."),
-    "desc": ("a running count runs from the first on", "Leave DESC out."),
+    "sample": ("TABLESAMPLE is not supported", "Leave it out: the noise is the same without it."),
+    "db": ("a schema cannot be named here", "Write the table's own name alone."),
+    "method": ("NATURAL, ASOF and POSITIONAL JOIN are not supported", "Write JOIN … ON a.x = b.x."),
+    "all": ("GROUP BY ALL is not supported", "Name the columns."),
+    "desc": ("a running count starts at the first period", "Leave DESC out."),
     "nulls_first": ("rows without a value come last", "Leave NULLS FIRST out."),
-    "direction": ("FETCH is not answered", "Write LIMIT 5."),
+    "direction": ("FETCH is not supported", "Write LIMIT 5."),
 }
 UNION: Final = "Ask each SELECT by itself, or one with COUNT(*) FILTER (WHERE …) for each."
 _SUB_SELECTS: Final[Mapping[type[exp.Expr], str]] = {
-    exp.In: "Of a public table, JOIN it and put the condition into WHERE; of people, aggregate for "
-    "each in an inner SELECT, as MAX(CASE WHEN sick THEN 1 ELSE 0 END) AS ever, and keep ever = 1.",
-    exp.Exists: "Of people, aggregate for each in an inner SELECT grouped by the person, and put "
-    "the condition into WHERE outside.",
+    exp.In: (
+        "If the table is public, JOIN it and put the condition into WHERE. If it holds people's "
+        "rows, aggregate per person in an inner SELECT, as in MAX(CASE WHEN sick THEN 1 ELSE 0 "
+        "END) AS ever. Then keep ever = 1."
+    ),
+    exp.Exists: (
+        "Aggregate per person in an inner SELECT, grouped by the person, and put the condition "
+        "into the outer WHERE."
+    ),
 }
 
 
@@ -109,13 +114,13 @@ def hint_of_sub_select(above: exp.Expr | None) -> str:
     """Return the hint for a SELECT inside an expression."""
     return _SUB_SELECTS.get(
         type(above) if above is not None else exp.Expr,
-        "For a share of all write COUNT(*) / SUM(COUNT(*)) OVER (); ask other numbers before, and "
-        "write them as constants.",
+        "For a share of all, write COUNT(*) / SUM(COUNT(*)) OVER (). Ask for other numbers "
+        "first, and write them as constants.",
     )
 
 
 def hint_for_call(node: exp.Expr) -> str:
     """Return the words by which a refusal names the node."""
     if type(node) is exp.Anonymous:
-        return f"{node.name[:40].upper()} is not answered"
-    return "this expression is not answered"
+        return f"{node.name[:40].upper()} is not supported"
+    return "this expression is not supported"

@@ -50,7 +50,7 @@ def standing(
     if len(pairs) != 1:
         raise refuse_unsupported(
             node,
-            "a public table is looked up by its key alone here",
+            "a public table must be joined by its key alone here",
             "Write ON a.x = b.key, and put other conditions into WHERE.",
         )
     left, right = pairs[0]
@@ -62,7 +62,7 @@ def standing(
     if len(mine) != 1:
         raise refuse_unsupported(
             node,
-            f"it is not clear which column is of {name!r}",
+            f"it is not clear which column belongs to {name!r}",
             "Write ON a.x = b.key, with the table's name before each column.",
         )
     return Standing(name, table, node, *theirs[0], mine[0], keeps_all)
@@ -74,9 +74,9 @@ def used_by(tables: Collection[Standing]) -> frozenset[str]:
 
 
 _NOT_ROWS = (
-    "a table with one row for each person is not joined to rows as they stand",
+    "a table with one row for each person cannot be joined to unaggregated rows",
     "Give them one row for each person too: JOIN (SELECT person, MAX(x) AS x FROM y GROUP BY "
-    "person) z ON z.person = …; or join the tables inside one inner SELECT.",
+    "person) z ON z.person = …. Or join the tables inside one inner SELECT.",
 )
 _PARTS = ("where", "group", "having", "order")
 
@@ -176,7 +176,9 @@ class _Named:
         if not self.gives(name):
             raise self.not_given(column)
         if formula is not None:
-            self._check_certain(column, "gives aggregates as they are", "Reckon with them outside")
+            self._check_certain(
+                column, "can give only plain aggregates", "Write the arithmetic in the outer SELECT"
+            )
             copy = exp.Paren(this=formula.copy())
             self.rename(copy)
             column.replace(copy)
@@ -184,7 +186,7 @@ class _Named:
             _called(column, self.names[name])
         else:
             self._check_certain(
-                column, "does not name the person", "Name them by a table before it"
+                column, "cannot name the person", "Use the person's column of a table before it"
             )
             _called(column, first.made.by.rpartition(".")[2])
 
@@ -211,7 +213,9 @@ class _Named:
         if self.each.made.having is None:
             return
         self._check_certain(
-            self.each.made.having, "has no HAVING", "Write JOIN, or count what fits outside"
+            self.each.made.having,
+            "cannot have HAVING",
+            "Write JOIN, or put the condition into the outer SELECT",
         )
         having = exp.Paren(this=self.each.made.having)
         self.rename(having)
@@ -301,8 +305,8 @@ class _Tables:
         if name not in owner.names:
             raise refuse_unsupported(
                 wanted.node,
-                f"a public table is not looked up by {wanted.column!r}",
-                "Look it up by an aggregate of the inner SELECT as it is: MAX(x) AS x.",
+                f"a public table cannot be joined by {wanted.column!r}",
+                "Join it by a plain aggregate of the inner SELECT: MAX(x) AS x.",
             )
         return owner.names[name]
 

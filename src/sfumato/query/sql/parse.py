@@ -62,9 +62,9 @@ def parse(text: str) -> Parsed:
         raise refused if place is None else refuse_at(refused, place)
     tree = trees[0]
     if isinstance(tree, exp.SetOperation):
-        raise refuse_unsupported(tree, "two SELECTs are not put together", UNION)
+        raise refuse_unsupported(tree, "UNION, INTERSECT and EXCEPT are not supported", UNION)
     if type(tree) is not exp.Select:
-        raise refuse_unsupported(tree, "only SELECT is answered")
+        raise refuse_unsupported(tree, "only SELECT is supported")
     return Parsed(tree, _lost(tokens, tree))
 
 
@@ -120,7 +120,7 @@ def check_sub_selects(tree: exp.Select) -> None:
         if type(above) is exp.Subquery:
             above = above.parent
         raise refuse_unsupported(
-            inner, "a SELECT in an expression is not answered", hint_of_sub_select(above)
+            inner, "a SELECT in an expression is not supported", hint_of_sub_select(above)
         )
 
 

@@ -86,7 +86,7 @@ class _OfPerson:
 def checked_inner(node: exp.Expr) -> exp.Select:
     """Return a SELECT by person (… FROM … WHERE … GROUP BY … HAVING …); refuse other clauses."""
     if type(node) is not exp.Select:
-        raise refuse_unsupported(node, "only SELECT is answered")
+        raise refuse_unsupported(node, "only SELECT is supported")
     only(node, {"expressions", "from_", "joins", "where", "group", "having", "distinct"})
     return node
 
@@ -115,14 +115,15 @@ def _person(select: exp.Select) -> str:
     if group is not None and len(group.expressions) > 1:
         raise refuse_unsupported(
             select,
-            "an inner SELECT has one row for each person, and this groups by more",
-            "Write GROUP BY the card's unit alone, and MIN(x) AS x for what else is the person's.",
+            "an inner SELECT has one row for each person, and this groups by more columns",
+            "Write GROUP BY the person's column alone, and MIN(x) AS x for other columns of the "
+            "person.",
         )
     if group is None or not group.expressions:
         raise refuse_unsupported(
             select,
-            "an inner SELECT is of rows, or groups by the person",
-            "Write GROUP BY the card's unit, or ask the inner SELECT by itself.",
+            "an inner SELECT must group by the person, or give rows without aggregates",
+            "Write GROUP BY the person's column, or ask the inner SELECT as its own question.",
         )
     return column_of(group.expressions[0])
 
@@ -136,7 +137,9 @@ def _column(item: exp.Expr, made: Inner) -> None:
     if not name:
         raise refuse_unsupported(item, "a column of an inner SELECT needs a name", "Add AS n.")
     if name.casefold() == bare(made.by):  # reserved for the person, whatever their alias
-        raise refuse_unsupported(item, f"the name {name!r} is the person's", "Take another name.")
+        raise refuse_unsupported(
+            item, f"the name {name!r} belongs to the person", "Choose another name."
+        )
     made.take(name, item)
     node = _one_of_any(node)
     if is_aggregate(node):
@@ -145,7 +148,7 @@ def _column(item: exp.Expr, made: Inner) -> None:
         made.formulas[name.casefold()] = made.over_columns(node)
     else:
         raise refuse_unsupported(
-            node, "this is not answered for each person", "Take COUNT, SUM, AVG, MIN or MAX of it."
+            node, "this is not supported for each person", "Use COUNT, SUM, AVG, MIN or MAX of it."
         )
 
 
@@ -216,5 +219,7 @@ def _name_person(column: exp.Column, made: Inner) -> None:
         column.set("this", exp.to_identifier(_bare(made.by), quoted=True))
     elif name not in made.names:
         raise refuse_unsupported(
-            column, f"the inner SELECT gives no column {column.name!r}", "Add it to the inner one."
+            column,
+            f"the inner SELECT gives no column {column.name!r}",
+            "Add it to the inner SELECT.",
         )

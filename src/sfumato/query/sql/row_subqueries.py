@@ -94,7 +94,7 @@ def _table(source: Source) -> _Table:
     only(inner, {"expressions", "from_", "joins", "where"})
     of = inner.args.get("from_")
     if of is None:
-        raise refuse_unsupported(inner, "an inner SELECT names a table", "Add FROM.")
+        raise refuse_unsupported(inner, "an inner SELECT needs a table", "Add FROM and a table.")
     return _Table(source, str(of.this.alias_or_name), _columns_of(inner))
 
 
@@ -106,7 +106,9 @@ def _columns_of(inner: exp.Expr) -> dict[str, exp.Expr] | None:
     for item in items:
         if _is_star(item):
             raise refuse_unsupported(
-                item, "a star stands alone in an inner SELECT", "Name the columns that you need."
+                item,
+                "a star must be the only item of an inner SELECT",
+                "Name the columns that you need.",
             )
         name, node = (item.alias, item.this) if type(item) is exp.Alias else ("", item)
         name = name or (column_of(node) if type(node) is exp.Column else "")
@@ -134,7 +136,9 @@ def _check_stars(select: exp.Select, sources: Sequence[Source]) -> None:
             continue
         if len(sources) > 1 or item.table.casefold() not in sources[0].names:
             raise refuse_unsupported(
-                item, "a star is of one table here", "Name the columns that you need."
+                item,
+                "a star after a table's name needs a SELECT from that table alone",
+                "Name the columns that you need.",
             )
 
 
@@ -147,7 +151,7 @@ def _spread(select: exp.Select, tables: Sequence[_Table]) -> None:
         return
     if len(tables) > 1:
         raise refuse_unsupported(
-            select, "a star is of tables as they stand here", "Name the columns that you need."
+            select, "a star cannot stand for several tables here", "Name the columns that you need."
         )
     columns = [exp.column(exp.to_identifier(name, quoted=True)) for name in known[0]]
     select.set("expressions", columns)
@@ -167,7 +171,9 @@ def _check_apart(sources: Sequence[Source]) -> None:
         taken |= source.names
         if source.inner is not None and source.inner.args.get("joins"):
             raise refuse_unsupported(
-                source.inner, "joins stand inside of an inner SELECT or outside", "Join in one."
+                source.inner,
+                "joins cannot be both inside and outside of an inner SELECT",
+                "Write all joins in one place.",
             )
 
 
@@ -327,7 +333,7 @@ def _put_in(select: exp.Select, tables: Sequence[_Table]) -> None:
             found.append((column, owner))
     made = [(c, t, (t.columns or {}).get(c.name.casefold())) for c, t in found]
     if sum(_size(node) for _, _, node in made) > MAX_NODES:
-        most = too_large(f"{MAX_NODES:,} parts once its inner SELECTs are put in")
+        most = too_large(f"{MAX_NODES:,} parts after its inner SELECTs are merged")
         raise found_at(most, select)
     for column, table, node in made:
         if node is None:
@@ -346,8 +352,8 @@ def _replace(column: exp.Column, made: exp.Expr, source: Source) -> None:
     if source.is_optional and not is_bare:
         raise refuse_unsupported(
             made,
-            "a SELECT after LEFT JOIN gives columns as they are",
-            "Reckon with them outside of it: a row without a partner has none of them.",
+            "a SELECT after LEFT JOIN can give only plain columns",
+            "Compute in the outer SELECT: a row without a match has NULL for all of them.",
         )
     copy: exp.Expr = made.copy() if is_bare else exp.Paren(this=made.copy())
     if type(column.parent) is exp.Select:  # an item of SELECT keeps its name
@@ -364,12 +370,12 @@ def _narrow(select: exp.Select, source: Source) -> None:
     if source.is_optional:
         raise refuse_unsupported(
             own,
-            "a SELECT after LEFT JOIN has no WHERE",
-            "Write JOIN, or count what fits outside: COUNT(*) FILTER (WHERE …).",
+            "a SELECT after LEFT JOIN cannot have WHERE",
+            "Write JOIN, or count matches in the outer SELECT: COUNT(*) FILTER (WHERE …).",
         )
     if any(is_aggregate(part) for part in own.walk()):
         raise refuse_unsupported(
-            own, "WHERE is of rows", "Put conditions on aggregates into HAVING."
+            own, "WHERE takes conditions on rows", "Put conditions on aggregates into HAVING."
         )
     both = own.this.copy()
     if outer is not None:

@@ -110,7 +110,7 @@ def _items(item: exp.Expr, tables: Sequence[str], aliases: AbstractSet[str]) -> 
     called = name.partition(".")[0].casefold()
     if len(tables) > 1 and "." in name and called in (table.casefold() for table in tables):
         raise refuse_unsupported(
-            item, "a name may not look like a table's column here", "Take another name."
+            item, "an alias must not look like a table's column here", "Choose another name."
         )
     several = _selected(node, aliases)
     given = [
@@ -133,7 +133,7 @@ def _selected(node: exp.Expr, aliases: AbstractSet[str]) -> tuple[Aggregate | Ex
         return (None,)
     made = value_of(node)
     if not columns_of(made):
-        raise refuse_unsupported(node, "a constant is no answer", "Leave it out.")
+        raise refuse_unsupported(node, "a constant is not an answer", "Leave it out.")
     return (made,)
 
 
@@ -332,8 +332,8 @@ def _group(node: exp.Expr, items: Sequence[Item]) -> Expr:
     if found.of is None or isinstance(found.of, Aggregate):
         raise refuse_unsupported(
             node,
-            f"{found.name!r} is made of aggregates here, and groups come before them",
-            "Group by a column, and give what is counted another name.",
+            f"{found.name!r} is made of aggregates here, and GROUP BY takes no aggregates",
+            "Group by a column, and give the aggregate another name.",
         )
     return found.of
 
@@ -351,7 +351,7 @@ def _check_name(node: exp.Expr, named: Item, items: Sequence[Item]) -> None:
         raise refuse_unsupported(
             node,
             f"the name {named.name!r} is given twice",
-            "Take another name.",
+            "Choose another name.",
         )
 
 
@@ -373,8 +373,8 @@ def _check_called(select: exp.Select, taken: frozenset[str]) -> None:
     for name in sorted(taken):
         raise refuse_unsupported(
             select.args["group"],
-            f"the name {name!r} is that of a table or a person here",
-            "Take another name.",
+            f"{name!r} is the name of a table or a person here",
+            "Choose another name.",
         )
 
 
@@ -394,7 +394,7 @@ def _by_place(node: exp.Expr, outputs: Sequence[Named]) -> Named | None:
         return None
     place = int(node.name[:10])
     if not 1 <= place <= len(outputs):
-        raise refuse_unsupported(node, "this place in SELECT is no column")
+        raise refuse_unsupported(node, "this position in SELECT is not a column")
     return outputs[place - 1]
 
 
@@ -458,7 +458,7 @@ class _After:
         if is_of_numbers(of, self.outputs):
             return self._formula(of)
         raise refuse_unsupported(
-            node, "this is no column of the answer", "Name a column of SELECT or GROUP BY."
+            node, "this is not a column of the answer", "Name a column of SELECT or GROUP BY."
         )
 
     def _formula(self, expr: Expr) -> str:
@@ -485,8 +485,8 @@ class _After:
         if isinstance(of, Ref) or not is_of_numbers(of, self.outputs):
             raise Refused(
                 "not-in-language",
-                "HAVING compares a column of the answer, an aggregate or arithmetic over them "
-                "with a constant.",
+                "HAVING compares a constant with a column of the answer, an aggregate, or "
+                "arithmetic on them.",
                 "Put conditions on rows into WHERE.",
             )
         return renamed(of, names)
@@ -499,7 +499,7 @@ class _After:
             name = column.name.casefold() if isinstance(column, exp.Column) else ""
             if name in keys and name in others and not is_in_aggregate(column):
                 raise refuse_unsupported(
-                    column, f"the name {name!r} is given twice", "Take another name."
+                    column, f"the name {name!r} is given twice", "Choose another name."
                 )
 
 
@@ -512,4 +512,4 @@ def _limit(node: exp.Expr | None) -> int | None:
         number = constant_of(node.expression).number
         if number.denominator == 1 and 1 <= number <= 10**6:
             return int(number)
-    raise refuse_unsupported(node, "LIMIT is a whole number from 1 to 1,000,000")
+    raise refuse_unsupported(node, "LIMIT must be a whole number from 1 to 1,000,000")
