@@ -455,11 +455,11 @@ def test_the_largest_shapes_are_exact_at_their_largest_numbers(over: str) -> Non
 WRONG: list[tuple[str, tuple[Any, ...]]] = [
     ("image", ((1, 8, 8), ())),
     ("image", ((), (Conv(1, 1),))),
-    ("first of the features", ((1, 9, 9), (Conv(1, 1),))),
-    ("none of it has a table", ((1, 8, 8), (Conv(1, 1),), (("p3", 2),))),
+    ("be the first features", ((1, 9, 9), (Conv(1, 1),))),
+    ("none of them may have a table", ((1, 8, 8), (Conv(1, 1),), (("p3", 2),))),
     ("one of the features", ((), (), (("nobody", 2),))),
-    ("fit into the picture", ((1, 8, 8), (Conv(1, 3, 1, 0, 7),))),
-    ("fit into the picture", ((1, 4, 4), (Conv(1, 3), Conv(1, 3)))),
+    ("larger than its image", ((1, 8, 8), (Conv(1, 3, 1, 0, 7),))),
+    ("larger than its image", ((1, 4, 4), (Conv(1, 3), Conv(1, 3)))),
     ("times the kernel's square", ((1, 8, 8), (Conv(64, 7),))),
     ("first linear layer", ((1, 8, 8), (Conv(64, 1, 1, 1), Conv(64, 1)))),
 ]

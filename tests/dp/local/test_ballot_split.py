@@ -157,7 +157,7 @@ def test_a_ranking_as_one_answer_gives_the_mean_places_back() -> None:
 
 def test_silence_is_silence_in_every_pair_and_long_rankings_go_by_pairs() -> None:
     assert set(answers_by_pairs(None, 4)) == {2}
-    with pytest.raises(Refused, match="too many orders"):
+    with pytest.raises(Refused, match="too many rankings"):
         orders(6)
 
 

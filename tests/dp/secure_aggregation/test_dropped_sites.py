@@ -55,18 +55,18 @@ def test_what_is_kept_after_a_refusal_holds_no_secret() -> None:
         site.agree(b"nonsense")
     assert not any(secret in site.serialise() for secret in secrets)
     anew = resumed(play, "s00", SeededDice(1))
-    with pytest.raises(Refused, match="not at that stage of the round: it is 'over'"):
+    with pytest.raises(Refused, match="at another stage of the round: 'over'"):
         anew.agree(play.box["s00"])
 
 
 def test_a_site_goes_on_only_where_nothing_was_begun() -> None:
     play = Round().up_to("share")
-    with pytest.raises(Refused, match="gone on with"):
-        play.sites["s00"].resume(play.sites["s01"].serialise())
+    with pytest.raises(Refused, match="cannot resume"):
+        play.sites["s00"].resume(play.sites["s01"].kept())
 
 
 def test_a_site_of_another_name_cannot_go_on_from_it() -> None:
     play = Round().up_to("share")
     other = Participant("elsewhere", key_of("elsewhere"), play.trust, SeededDice(1), set())
-    with pytest.raises(Refused, match="not of the cohort"):
-        other.resume(play.sites["s00"].serialise())
+    with pytest.raises(Refused, match="not in the cohort"):
+        other.resume(play.sites["s00"].kept())

@@ -122,7 +122,7 @@ def test_a_list_that_is_no_list_of_the_cohort_is_read_by_no_site(places: list[in
     sharers = encode_fields("sharers", *(place.to_bytes(8, "little") for place in places))
     for name, message in round_.box.items():
         told = encode_fields("delivery", sharers, decode_fields(message, "delivery", 2)[1])
-        with pytest.raises(Refused, match="no message of the kind 'sharers'"):
+        with pytest.raises(Refused, match="not a message of the kind 'sharers'"):
             round_.say(name, "mask", told)
 
 
@@ -153,7 +153,7 @@ def test_a_ring_that_colluders_could_cut_is_not_agreed_on() -> None:
     round_ = Round(sites=13, neighbours=4, colluders=0, floor=8).up_to("mask")
     ring = [round_.names[place] for place in round_.terms.ring]
     round_.stage("mask", gone=[ring[0], ring[1], ring[6], ring[7]])
-    with pytest.raises(Refused, match="hold together"):
+    with pytest.raises(Refused, match="neighbours are missing"):
         round_.stage("agree")
 
 
@@ -318,7 +318,7 @@ def test_shares_that_do_not_give_what_was_promised_end_the_round() -> None:
                 "revealed", key_of(name), 3, round_.terms.digest, encode_fields("unsealed", *wrong)
             )
         round_.collector.take(said)
-    with pytest.raises(Refused, match="had promised"):
+    with pytest.raises(Refused, match="promised"):
         round_.collector.close()
 
 
@@ -417,7 +417,7 @@ def test_an_invitation_is_accepted_once() -> None:
     used: set[bytes] = set()
     round_ = Round()
     round_.site("s00", used).join(round_.collector.invitation())
-    with pytest.raises(Refused, match="nonce before"):
+    with pytest.raises(Refused, match="with this nonce"):
         round_.site("s00", used).join(round_.collector.invitation())
 
 
@@ -450,7 +450,7 @@ def test_a_key_that_everyone_would_agree_with_leaves_its_site_out(which: int) ->
     good = round_.say("s01", "join", round_.box["s01"])
     keys = decode_fields(decode_fields(good, "signed", 2)[0], "keys", 4)[2:]
     keys[which] = bytes(32)
-    with pytest.raises(Refused, match="none that can be agreed with"):
+    with pytest.raises(Refused, match="cannot be used for a key agreement"):
         round_.collector.take(signed("keys", key_of("s01"), 1, round_.terms.digest, *keys))
     assert round_.collector.take(good) == "s01"
 

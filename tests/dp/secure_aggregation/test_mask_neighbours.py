@@ -253,14 +253,14 @@ def test_without_the_check_a_cut_ring_gives_the_sum_of_a_part_alone(
 def test_with_it_no_site_says_a_word_and_none_does_at_an_earlier_stage() -> None:
     round_, _ = parted()
     for name in round_.box:
-        with pytest.raises(Refused, match="no longer hold together"):
+        with pytest.raises(Refused, match="too many neighbours are missing"):
             round_.sites[name].agree(round_.box[name])
     for stage in ("join", "share"):  # gone before anybody has sent numbers, or paid
         early = Round(sites=13, neighbours=4, colluders=0, floor=8, threshold=1).up_to(stage)
         early.stage(stage, gone=[early.names[early.terms.ring[at]] for at in GONE_APART])
         for name in early.box:
-            act = early.sites[name].share if stage == "join" else early.sites[name].receive_shares
-            with pytest.raises(Refused, match="no longer hold together"):
+            act = early.sites[name].share if stage == "join" else early.sites[name].hear
+            with pytest.raises(Refused, match="too many neighbours are missing"):
                 act(early.box[name])
 
 

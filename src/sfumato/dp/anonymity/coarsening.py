@@ -22,14 +22,16 @@ SHOWN_LETTERS: Final = 16  # hex digits, 64 bits: a collision among 1e9 people h
 def top_and_bottom_code(values: Sequence[Value], low: float, high: float) -> list[Value]:
     """Bottom-code and top-code numbers: below `low` becomes `<low`, above `high` `>high`."""
     if not (low <= high and low < math.inf and high > -math.inf):
-        raise Refused("bad-request", "The lower end is above the upper.", "Give low, then high.")
+        raise Refused(
+            "bad-request", "The lower end is above the upper end.", "Give low, then high."
+        )
     return [_cut(value, low, high) for value in values]
 
 
 def rounded(values: Sequence[Value], step: float) -> list[Value]:
     """Round numbers to the nearest multiple of `step`; halves round up."""
     if not 1e-30 <= step <= 1e30:
-        raise Refused("bad-request", "A step is a number above 0.", "Write it like 10 or 0.5.")
+        raise Refused("bad-request", "A step must be a number above 0.", "Write it like 10 or 0.5.")
     exact = Fraction(str(step))
     return [_nearest(value, exact) if is_number(value) else value for value in values]
 
@@ -41,7 +43,7 @@ def microaggregate(values: Sequence[Value], k: int) -> list[Value]:
     stay. Fewer than k numbers form one group.
     """
     if k < 1:
-        raise Refused("bad-request", "A group has one number at least.", "Give a k of 1 or more.")
+        raise Refused("bad-request", "A group needs at least one number.", "Give a k of 1 or more.")
     made = list(values)
     places = [place for place, value in enumerate(values) if is_number(value)]
     numbers = np.array([float(values[place]) for place in places])  # type: ignore[arg-type]  # numbers
@@ -57,13 +59,14 @@ def microaggregate_rows(columns: Sequence[Sequence[Value]], k: int) -> list[list
     if not all(is_number(value) for column in columns for value in column):
         raise Refused(
             "bad-request",
-            "Columns are averaged together only where every row has a number in each.",
-            "Average each by itself, or leave out what has gaps.",
+            "Columns can be averaged together only if every row has a number in each.",
+            "Average each column by itself, or leave out columns with missing values.",
         )
     if len(columns[0]) > MAX_ROWS:
         raise Refused(
             "bad-request",
-            f"At most {MAX_ROWS:,} rows are averaged together: each is held against each.",
+            f"At most {MAX_ROWS:,} rows can be averaged together, because each is compared "
+            "with every other.",
             "Average each column by itself, or recode with --method mondrian.",
         )
     numbers = np.array([[float(value) for value in column] for column in columns])  # type: ignore[arg-type]  # numbers
@@ -87,7 +90,7 @@ def mdav_groups(rows: Floats, k: int) -> Codes:
     that row does the same.
     """
     if k < 1:
-        raise Refused("bad-request", "A group has one number at least.", "Give a k of 1 or more.")
+        raise Refused("bad-request", "A group needs at least one number.", "Give a k of 1 or more.")
     rows = np.ascontiguousarray(rows)  # memory layout affects float rounding, and so the groups
     spread = rows.std(axis=0) if len(rows) else np.ones(0)
     rows = rows / np.where(spread > 0, spread, 1.0)
@@ -112,7 +115,9 @@ def pseudonyms(texts: Sequence[str], key: bytes, column: str) -> list[str]:
     anonymous: rows with equal texts stay linked.
     """
     if len(key) != KEY_BYTES:
-        raise Refused("bad-request", f"A key has {KEY_BYTES} bytes.", "Draw one, and keep it.")
+        raise Refused(
+            "bad-request", f"A key must have {KEY_BYTES} bytes.", "Draw a random key, and keep it."
+        )
     return [_name(text, key, column) if text else "" for text in texts]
 
 

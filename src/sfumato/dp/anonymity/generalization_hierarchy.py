@@ -98,8 +98,9 @@ def _check_nested(name: str, finer: Level, coarser: Level) -> None:
     if (group[finer.of_value] != coarser.of_value).any():
         raise Refused(
             "bad-request",
-            f"The hierarchy of {name!r} does not nest: one of its groups is divided further up.",
-            "Let every level be made of whole groups of the level below.",
+            f"The hierarchy of {name!r} does not nest: a higher level divides a group of a lower "
+            "one.",
+            "Make every level from whole groups of the level below.",
             column=name,
         )
 
@@ -118,7 +119,8 @@ def _check_names(name: str, levels: Sequence[Level]) -> None:
             if named and code not in level.of_value[named]:
                 raise Refused(
                     "bad-request",
-                    f"The hierarchy of {name!r} names a group like a value or group outside it.",
+                    f"The hierarchy of {name!r} gives a group the name of a value or group "
+                    "outside it.",
                     "Give each group a name of its own.",
                     column=name,
                 )

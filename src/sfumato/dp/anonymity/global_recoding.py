@@ -263,7 +263,8 @@ def search(task: Task, suppress: float = 0.0) -> Found:
     if nodes > MAX_NODES:
         raise Refused(
             "bad-request",
-            f"The hierarchies make {nodes:,} ways to generalise; at most {MAX_NODES:,} are tried.",
+            f"The hierarchies allow {nodes:,} ways to generalise; at most {MAX_NODES:,} can be "
+            "tried.",
             "Leave out some levels or columns, or recode locally.",
         )
     state = _begun(task, int(suppress * task.people + 1e-9))
@@ -317,8 +318,8 @@ def unreachable(task: Task, nearest: Judged | None) -> Refused:
     more = "Let more rows be suppressed, a" if rest < task.people else "A"
     return Refused(
         "out-of-reach",
-        f"No way to generalise these columns reaches {task.goal.in_words} with so few rows "
-        f"suppressed: the nearest found leaves out {rest:,} of {task.people:,} rows ({share:.1%}; "
+        f"No generalisation of these columns reaches {task.goal.in_words} with so few rows "
+        f"suppressed. The nearest one suppresses {rest:,} of {task.people:,} rows ({share:.1%}; "
         "these counts are owner-only).",
         f"{more}sk for less, or give the hierarchies coarser levels.",
         suppressed=rest,

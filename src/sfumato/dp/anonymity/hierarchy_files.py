@@ -68,8 +68,8 @@ def read_rule(name: str, shape: object) -> Rule:
     raise Refused(
         "bad-request",
         f"The hierarchy of {name!r} cannot be read.",
-        "Its kind is intervals, prefixes, dates, taxonomy or all-or-nothing; "
-        "`sfumato anonymity hierarchies TABLE` writes some to begin with.",
+        "Its kind must be intervals, prefixes, dates, taxonomy or all-or-nothing. `sfumato "
+        "anonymity hierarchies TABLE` writes some to start from.",
         column=name,
     )
 
@@ -89,7 +89,7 @@ def read_taxonomy(text: str) -> Taxonomy:
         if groups.setdefault(value, tuple(path)) != tuple(path):
             raise Refused(
                 "bad-request",
-                "A taxonomy has two lines for the same value that differ.",
+                "The taxonomy has two different lines for the same value.",
                 "Keep one of them.",
             )
     return Taxonomy(groups)

@@ -103,7 +103,7 @@ class Taxonomy:
             raise Refused(
                 "bad-request",
                 "The lines of a taxonomy differ in length.",
-                "Give every value as many groups.",
+                "Give every value the same number of groups.",
             )
 
     @property
@@ -122,7 +122,7 @@ class Taxonomy:
         raise Refused(
             "bad-request",
             "The table has a value that the taxonomy lacks.",
-            "Add a line for every value, a missing one (an empty name) included.",
+            "Add a line for every value, and one with an empty name for missing values.",
         )
 
 
@@ -218,7 +218,7 @@ def _period(day: date, unit: str) -> str:
             return f"{day.year}"
         case "decade":
             return f"{day.year // 10 * 10}s"
-    raise Refused("bad-request", f"{unit!r} is no unit of dates.", f"Use {', '.join(UNITS)}.")
+    raise Refused("bad-request", f"{unit!r} is not a unit of dates.", f"Use {', '.join(UNITS)}.")
 
 
 def _check(column: Column, rule: Rule) -> None:
@@ -227,21 +227,21 @@ def _check(column: Column, rule: Rule) -> None:
         case Intervals():
             wrong = _wrong_intervals(rule)
         case Prefixes(keep) if min(keep, default=0) < 0 or not _falls(keep):
-            wrong = "Every level keeps fewer letters than the one below, and none fewer than 0."
+            wrong = "Every level must keep fewer letters than the level below, and at least 0."
         case Dates(units) if not _falls([-UNITS.index(unit) for unit in units]):
-            wrong = f"Units of dates grow: {', '.join(UNITS)}."
+            wrong = f"Units of dates must grow: {', '.join(UNITS)}."
     if wrong is not None:
-        raise Refused("bad-request", wrong, f"Mend the rule of {column.name!r}.")
+        raise Refused("bad-request", wrong, f"Correct the rule of {column.name!r}.")
 
 
 def _wrong_intervals(rule: Intervals) -> str | None:
     if not all(_LEAST <= width <= _MOST for width in rule.widths):
-        return f"An interval has a width above 0, from {_LEAST:g} to {_MOST:g}."
+        return f"The width of an interval must be above 0, from {_LEAST:g} to {_MOST:g}."
     if not abs(rule.start) <= _MOST:
-        return f"Intervals start at a number, at most {_MOST:g}."
+        return f"Intervals must start at a number of at most {_MOST:g}."
     widths = [Fraction(str(width)) for width in rule.widths]
     if any(wider <= width or wider % width for width, wider in pairwise(widths)):
-        return "Every width is a multiple of the one before, and larger."
+        return "Every width must be larger than the one before, and a multiple of it."
     return None
 
 

@@ -69,7 +69,9 @@ def leaks(original: Table, look_alike: Table, held_back: Table | None = None) ->
     names = [name for name in original.columns if name in look_alike.columns]
     if not names:
         raise Refused(
-            "bad-request", "The two tables have no column in common.", "Give two of one kind."
+            "bad-request",
+            "The two tables have no column in common.",
+            "Give two tables that share columns.",
         )
     rest = held_back if held_back is not None and held_back.rows else None
     parts = [original, look_alike] + ([] if rest is None else [rest])

@@ -50,7 +50,7 @@ class Goal:
         if self.k < 1 or is_negative or (self.recursive is not None and self.recursive[1] < 1):
             raise Refused(
                 "bad-request",
-                "A goal has a k of 1 or more, and no negative limits.",
+                "A goal needs a k of 1 or more, and no negative limits.",
                 "Write it like k = 5, l = 2, t = 0.2.",
             )
 

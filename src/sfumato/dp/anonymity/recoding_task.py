@@ -93,7 +93,7 @@ def task_of(
     if goal.needs_sensitive and not sensitive:
         raise Refused(
             "bad-request",
-            f"The goal ({goal.in_words}) is about sensitive columns, and none is named.",
+            f"The goal ({goal.in_words}) needs sensitive columns, and none is named.",
             "Name the sensitive columns, or ask for k alone.",
         )
     hidden = table.of(sensitive)

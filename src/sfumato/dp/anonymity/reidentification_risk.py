@@ -42,7 +42,9 @@ def risks_of(sizes: Codes, fraction: float | None = None, threshold: float = HIG
     """
     if fraction is not None and not 0 < fraction <= 1:
         raise Refused(
-            "bad-request", "The table is a part of its population.", "Give a fraction from 0 to 1."
+            "bad-request",
+            "The table's share of its population must be above 0 and at most 1.",
+            "Give a fraction above 0, up to 1.",
         )
     people = int(sizes.sum())
     if not people:

@@ -38,7 +38,7 @@ def special_uniques(table: Table, columns: Sequence[str], max_columns: int = 3) 
         raise Refused(
             "bad-request",
             "That many columns have too many choices.",
-            "Name fewer, or a smaller size.",
+            "Name fewer columns, or a smaller size.",
         )
     small = [(column.codes, len(column.values)) for column in named]
     scores, fewest = np.zeros(table.rows), np.zeros(table.rows, np.int64)

@@ -32,7 +32,7 @@ def array_of(data: Tabular) -> np.ndarray[Any, Any]:
     if library_of(data) == "torch":
         data = data.detach().to("cpu").numpy()
     if np.ma.is_masked(data):
-        raise Refused("bad-request", "The array hides some of its cells.", "Fill them first.")
+        raise Refused("bad-request", "The array masks some of its cells.", "Fill them first.")
     return np.asarray(data)
 
 
@@ -114,7 +114,7 @@ def _columns(data: Tabular) -> Iterable[tuple[object, Iterable[object]]]:
         return _row_columns(data)
     raise Refused(
         "bad-request",
-        f"A {type(data).__name__} is no table.",
+        f"A {type(data).__name__} is not a table.",
         "Give a frame of pandas, polars or pyarrow, an array or a tensor, or a list of rows.",
     )
 
@@ -138,7 +138,7 @@ def _array_columns(array: np.ndarray[Any, Any]) -> list[tuple[object, list[objec
     if array.ndim not in (1, 2):
         raise Refused(
             "bad-request",
-            f"An array of {array.ndim} dimensions is no table.",
+            f"An array of {array.ndim} dimensions is not a table.",
             "Give one row for each person.",
         )
     wide = array.reshape(len(array), -1) if array.size else array.reshape(len(array), 0)
@@ -149,7 +149,9 @@ def _row_columns(rows: Sequence[Mapping[object, object]]) -> list[tuple[object, 
     names = list(rows[0]) if rows else []
     if any(set(row) != set(names) for row in rows):
         raise Refused(
-            "bad-request", "The rows do not all have the same columns.", "Name all in each row."
+            "bad-request",
+            "The rows do not all have the same columns.",
+            "Name all columns in each row.",
         )
     return [(name, [row[name] for row in rows]) for name in names]
 
@@ -159,7 +161,9 @@ def _cells(values: object) -> Iterable[object]:
         return list(array_of(values).tolist())
     if isinstance(values, Iterable) and not isinstance(values, str | bytes):
         return values
-    raise Refused("bad-request", "A column is a list of values.", "Give one for each row.")
+    raise Refused(
+        "bad-request", "A column must be a list of values.", "Give one value for each row."
+    )
 
 
 def _coded(name: str, values: Sequence[Value]) -> Column:

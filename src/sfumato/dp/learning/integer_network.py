@@ -300,10 +300,12 @@ class Network:
 def unpacked(message: bytes, size: int) -> Numbers:
     """Decode a model message: exactly `size` finite 32-bit floats; refuse anything else."""
     if len(message) != 4 * size:
-        raise bad_weights(f"it has {len(message):,} bytes, and the lesson's has {4 * size:,}")
+        raise bad_weights(
+            f"it has {len(message):,} bytes, but the training task needs {4 * size:,}"
+        )
     found = np.frombuffer(message, dtype="<f4").astype(np.float64)
     if not np.isfinite(found).all():
-        raise bad_weights("it holds numbers that are not finite")
+        raise bad_weights("it has numbers that are not finite")
     return found
 
 
@@ -311,8 +313,8 @@ def bad_weights(fault: str) -> Refused:
     """Build the refusal of a model that does not fit the training task."""
     return Refused(
         "update-refused",
-        f"The model is not one to train: {fault}.",
-        "Send finite numbers of 32 bits, as many as the lesson's layers have.",
+        f"The model cannot be trained: {fault}.",
+        "Send finite 32-bit numbers, as many as the layers of the training task have.",
     )
 
 

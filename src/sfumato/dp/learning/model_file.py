@@ -45,7 +45,7 @@ def read_model(found: bytes) -> tuple[tuple[int, ...], Numbers, dict[str, str]]:
     if model is None:
         raise Refused(
             "bad-request",
-            "The file is no model that this house has written.",
+            "The file is not a model that sfumato wrote.",
             "Give a file that `sfumato federate train --out` wrote.",
         )
     return model

@@ -112,10 +112,10 @@ class TrainingTask:
 def read_training_task(shape: object) -> TrainingTask:
     """Read a training task from its JSON; refuse a malformed one."""
     if not isinstance(shape, Mapping) or not set(shape) <= _KEYS:
-        raise bad_lesson(f"it is an object of {', '.join(sorted(_KEYS))}")
+        raise bad_lesson(f"it must be an object with {', '.join(sorted(_KEYS))}")
     features, target = _texts(shape.get("features"), "features"), _text(shape.get("target"))
     if not 1 <= len(features) <= MAX_FEATURES or len(set(features)) < len(features):
-        raise bad_lesson(f"features are 1 to {MAX_FEATURES} columns, each of them once")
+        raise bad_lesson(f"features must be 1 to {MAX_FEATURES} columns, each named once")
     made = TrainingTask(
         name=_name(shape.get("name")),
         features=features,
@@ -136,13 +136,15 @@ def read_training_task(shape: object) -> TrainingTask:
     )
     places = made.opening.places(features)
     if bool(made.local) != bool(made.rate):
-        raise bad_lesson("a rate is of local steps; a convener's own rate is no part of a lesson")
+        raise bad_lesson(
+            "rate is for local steps only; the convener's own rate is not part of the training task"
+        )
     if (made.proximal or made.weights) and not made.local:
-        raise bad_lesson("proximal and weights are of local steps")
+        raise bad_lesson("proximal and weights are for local steps only")
     if made.sample < 1 and made.is_of_sites:
         raise bad_lesson(
-            "people are drawn for gradients, or for steps of each person's own; a site's whole"
-            " update is protected as a whole, whoever of its people was drawn"
+            "sample needs gradients, or local steps of each person; otherwise a site's whole "
+            "update is protected as one, and no sample changes that"
         )
     if made.each == PERSON:
         _check_person(made, places)
@@ -153,76 +155,78 @@ def _check_person(lesson: TrainingTask, places: int) -> None:
     """Refuse a per-person task in which one person's rows could need too much memory."""
     if lesson.weights or not lesson.local or lesson.max_rows > MAX_OF_ONE:
         raise bad_lesson(
-            "each person's update is of local steps, of sites without weights, and of at most"
-            f" {MAX_OF_ONE:,} rows"
+            "an update per person needs local steps, no weights of sites, and at most "
+            f"{MAX_OF_ONE:,} rows"
         )
     if lesson.max_rows * len(lesson.features) > MAX_CELLS:
         raise bad_lesson(
-            f"max_rows times the features are at most {MAX_CELLS:,} where each person's update is"
-            " clipped"
+            f"max_rows times the number of features may be at most {MAX_CELLS:,} if each "
+            "person's update is clipped"
         )
     if lesson.max_rows * places > MAX_ADDED:
         raise bad_lesson(
-            f"max_rows times the places of a kernel ({places:,}) are at most {MAX_ADDED:,} where"
-            " each person's update is clipped"
+            f"max_rows times the positions of a kernel ({places:,}) may be at most "
+            f"{MAX_ADDED:,} if each person's update is clipped"
         )
 
 
 def bad_lesson(why: str) -> Refused:
     """Build the refusal of a malformed training task."""
     return Refused(
-        "bad-request", f"The lesson is malformed: {why}.", "See docs/how-to/sites.md on training."
+        "bad-request",
+        f"The training task is malformed: {why}.",
+        "docs/sites.md describes training.",
     )
 
 
 def _name(found: object) -> str:
     if not isinstance(found, str) or len(found) != NAME_DIGITS:
-        raise bad_lesson(f"its name is {NAME_DIGITS} digits in hex")
+        raise bad_lesson(f"its name must have {NAME_DIGITS} hexadecimal digits")
     if set(found) - set("0123456789abcdef"):
-        raise bad_lesson(f"its name is {NAME_DIGITS} digits in hex")
+        raise bad_lesson(f"its name must have {NAME_DIGITS} hexadecimal digits")
     return found
 
 
 def _text(found: object) -> str:
     if not isinstance(found, str) or not 1 <= len(found) <= 200:
-        raise bad_lesson("a column is named by 1 to 200 letters")
+        raise bad_lesson("a column's name must have 1 to 200 letters")
     return found
 
 
 def _texts(found: object, name: str) -> tuple[str, ...]:
     if not isinstance(found, list):
-        raise bad_lesson(f"{name} is a list of columns")
+        raise bad_lesson(f"{name} must be a list of columns")
     return tuple(_text(one) for one in found)
 
 
 def _one_of(found: object, known: tuple[str, ...], name: str) -> str:
     if found not in known:
-        raise bad_lesson(f"{name} is one of {', '.join(known)}")
+        raise bad_lesson(f"{name} must be one of {', '.join(known)}")
     return str(found)
 
 
 def _count(found: object, name: str, least: int, most: int) -> int:
     if isinstance(found, bool) or not isinstance(found, int) or not least <= found <= most:
-        raise bad_lesson(f"{name} is a whole number from {least} to {most}")
+        raise bad_lesson(f"{name} must be a whole number from {least} to {most}")
     return found
 
 
 def _number(found: object, name: str, least: Fraction, most: Fraction) -> Fraction:
     value = read_number(found, f"lesson.{name}")
     if not least <= value <= most or value.denominator > 10**12:
-        raise bad_lesson(f"{name} lies between {least} and {most}")
+        raise bad_lesson(f"{name} must be from {least} to {most}")
     return value
 
 
 def _hidden(found: object) -> tuple[int, ...]:
     if not isinstance(found, list) or len(found) > MAX_HIDDEN:
-        raise bad_lesson(f"hidden is a list of at most {MAX_HIDDEN} widths")
-    return tuple(_count(width, "a hidden layer's width", 1, MAX_WIDTH) for width in found)
+        raise bad_lesson(f"hidden must be a list of at most {MAX_HIDDEN} widths")
+    return tuple(_count(width, "a hidden layer's width", 1, MOST_WIDTH) for width in found)
 
 
 def _weights(found: object) -> tuple[tuple[str, Fraction], ...]:
-    if not isinstance(found, Mapping) or len(found) > MAX_WIDTH:
-        raise bad_lesson("weights are an object of sites and numbers")
+    if not isinstance(found, Mapping) or len(found) > MOST_WIDTH:
+        raise bad_lesson("weights must be an object of sites and numbers")
     low, high = Fraction(1, 1000), Fraction(1)
     pairs = ((_text(site), _number(one, "a weight", low, high)) for site, one in found.items())
     return tuple(sorted(pairs))

@@ -188,7 +188,7 @@ def leaves(ballot: Randomiser, reports: Reports) -> list[tuple[Randomiser, Repor
     Invalid ballots are refused.
     """
     if reports.ndim != 2 or reports.shape[1] != ballot.width:
-        raise Refused("bad-request", "A ballot has another length.", "Send it as it was made.")
+        raise Refused("bad-request", "The ballot has the wrong length.", "Send it as it was made.")
     if not ballot.are_valid(reports).all():
         raise Refused("bad-request", "No client makes such a ballot.", "Send it as it was made.")
     if not isinstance(ballot, (Split, Sampled)):
@@ -215,7 +215,11 @@ def _check(questions: tuple[Randomiser, ...]) -> None:
 def _columns(values: Integers, questions: tuple[Randomiser, ...]) -> list[Integers]:
     """Split answer columns by question: a vector for a single question, a matrix for a ballot."""
     if values.ndim != 2 or values.shape[1] != sum(map(arity, questions)):
-        raise Refused("bad-request", "The ballot has other questions.", "Answer each of them.")
+        raise Refused(
+            "bad-request",
+            "The ballot does not have the survey's questions.",
+            "Answer each of the survey's questions.",
+        )
     columns = [values[:, some] for some in _cut([arity(question) for question in questions])]
     return [
         column if isinstance(question, (Split, Sampled)) else column[:, 0]

@@ -133,7 +133,7 @@ def randomise_one(oracle: Oracle, value: int, words: list[int]) -> bytes:
 def tally(oracle: Oracle, reports: Reports) -> Tally:
     """Count packed reports; refuse a report that no client could have made."""
     if reports.ndim != 2 or reports.shape[1] != oracle.width:
-        raise Refused("bad-request", "A report has another length.", "Send it as it was made.")
+        raise Refused("bad-request", "The report has the wrong length.", "Send it as it was made.")
     if not oracle.are_valid(reports).all():
         raise Refused("bad-request", "No client makes such a report.", "Send it as it was made.")
     return Tally(oracle, len(reports), oracle.counts(reports))
@@ -157,7 +157,7 @@ def simulate(oracle: Oracle, values: Integers, dice: RandomSource) -> Tally:
 def checked(oracle: Oracle, values: Integers) -> Integers:
     """Return the answers unchanged; refuse a number that is not an answer of the oracle."""
     if values.size and (values.min() < 0 or values.max() >= oracle.size):
-        raise Refused("bad-request", "There is no such answer.", "Give the number of an answer.")
+        raise Refused("bad-request", "No answer has this number.", "Give the number of an answer.")
     return values
 
 

@@ -128,7 +128,11 @@ class PrefixOracle:
                 row[0] = self.silence
                 continue
             if not set(text) <= set(number):
-                raise Refused("bad-request", "A text has another symbol.", "Use the alphabet.")
+                raise Refused(
+                    "bad-request",
+                    "The text has a symbol that is not in the alphabet.",
+                    "Use only symbols of the alphabet.",
+                )
             cut = text[: self.length]
             row[: len(cut)] = [number[symbol] for symbol in cut]
         return rows
@@ -197,7 +201,9 @@ def _made(alphabet: str, numbers: list[int]) -> PrefixOracle | None:
 
 def _unreadable() -> Refused:
     return Refused(
-        "bad-request", "These are no parameters of a randomiser.", "Send them as they were given."
+        "bad-request",
+        "These are not the parameters of a randomiser.",
+        "Send the parameters unchanged.",
     )
 
 

@@ -35,8 +35,9 @@ class NumberTally:
         if self.people * (2 * self.oracle.steps) ** 2 >= 1 << 63:  # a place is below 2 * steps
             raise Refused(
                 "bad-request",
-                "So many reports on so fine a grid are more than a tally holds.",
-                "Take a coarser grid: of a thousand steps it holds those of everybody alive.",
+                "So many reports on so fine a grid do not fit into a tally.",
+                "Use a coarser grid. With a thousand steps, a tally holds one report of "
+                "everybody alive.",
             )
 
     def __add__(self, other: NumberTally) -> NumberTally:
@@ -70,8 +71,8 @@ def tally_numbers(oracle: Numbers, reports: Reports) -> NumberTally:
 def randomise_numbers(oracle: Numbers, values: Integers, dice: RandomSource) -> Reports:
     """Randomise numbers to packed reports; the value `steps + 1` means silence."""
     if values.size and (values.min() < 0 or values.max() > oracle.steps + 1):
-        raise Refused("bad-request", "There is no such step.", "Give a step of the grid.")
-    return oracle.randomise(values, drawn(dice, oracle.words_per_report, len(values)))
+        raise Refused("bad-request", "The grid has no such step.", "Give a step of the grid.")
+    return oracle.say(values, drawn(dice, oracle.words, len(values)))
 
 
 def simulate_numbers(oracle: Numbers, values: Integers, dice: RandomSource) -> NumberTally:

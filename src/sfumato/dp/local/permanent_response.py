@@ -48,12 +48,18 @@ class PermanentResponse:
         """Build the randomiser that costs at most `ever` for all waves, and `wave` for each."""
         if not 0 < wave < ever:
             raise Refused(
-                "bad-budget", "A wave costs less than all of them.", "Raise the lifetime's epsilon."
+                "bad-budget",
+                "One wave must cost less than all waves together.",
+                "Raise the lifetime epsilon.",
             )
         permanent = KAry.within(size, ever)
         low, high = 1, PARTS - 1
-        if PermanentResponse(permanent, KAry(size, low)).epsilon > wave:
-            raise Refused("bad-budget", "No coin is so unfair.", "Raise the epsilon of a wave.")
+        if Waves(permanent, KAry(size, low)).epsilon > wave:
+            raise Refused(
+                "bad-budget",
+                "No randomiser has so small an epsilon for a wave.",
+                "Raise the epsilon of a wave.",
+            )
         while low < high:
             middle = (low + high + 1) // 2
             is_within = PermanentResponse(permanent, KAry(size, middle)).epsilon <= wave

@@ -76,7 +76,11 @@ class Projective:
         """Build the randomiser with the least error whose epsilon is at most this."""
         spaces = [space for prime in _PRIMES if (space := _space(prime, size))]
         if not spaces:
-            raise Refused("bad-request", "There are too many answers.", "Use another oracle.")
+            raise Refused(
+                "bad-request",
+                "There are too many answers for projective geometry response.",
+                "Use another oracle.",
+            )
         odds = odds_of(epsilon)
         prime, dimension = min(spaces, key=lambda space: _error(*space, odds=odds))
         truth = largest_probability_within(

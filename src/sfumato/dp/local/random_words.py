@@ -72,7 +72,7 @@ def largest_probability_within(
         raise Refused("bad-budget", "epsilon must be above zero.", "Write 1, for example.")
     if epsilon_of(ratio(1)) > epsilon:
         raise Refused(
-            "bad-budget", "No coin is as unfair as this epsilon asks.", "Ask with a larger epsilon."
+            "bad-budget", "No randomiser has so small an epsilon.", "Ask with a larger epsilon."
         )
     low, high = 1, max_probability
     while low < high:

@@ -100,5 +100,7 @@ def _made(maker: _Maker, numbers: list[object]) -> Any:
 
 def _unreadable() -> Refused:
     return Refused(
-        "bad-request", "These are no parameters of a randomiser.", "Send them as they were given."
+        "bad-request",
+        "These are not the parameters of a randomiser.",
+        "Send the parameters unchanged.",
     )

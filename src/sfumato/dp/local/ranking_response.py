@@ -26,7 +26,11 @@ BEFORE, AFTER, SILENT = 0, 1, 2  # the answers to a pair of items
 def orders(things: int) -> tuple[tuple[int, ...], ...]:
     """Return all orders of the items; the index of an order is its answer number."""
     if not 2 <= things <= MAX_AS_ONE:
-        raise Refused("bad-request", "There are too many orders.", "Ask by pairs, or rank fewer.")
+        raise Refused(
+            "bad-request",
+            "The options have too many rankings.",
+            "Ask about pairs, or rank fewer options.",
+        )
     return tuple(permutations(range(things)))
 
 

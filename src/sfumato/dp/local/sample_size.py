@@ -70,27 +70,27 @@ def influence_on_mean(oracle: Numbers, liars: Fraction) -> Fraction:
 
 def _people(variance: float, margin: float, confidence: float) -> int:
     if not margin > 0:  # refuses NaN too
-        raise Refused("bad-request", "A margin is above zero.", "Write 0.02 for two points.")
+        raise Refused("bad-request", "A margin must be above zero.", "Write 0.02 for two points.")
     return max(2, ceil(variance * (_z(confidence) / margin) ** 2))
 
 
 def _variance(oracle: Oracle, share: float | None) -> float:
     """Return the variance of one report at this share, or at the worst share if None."""
     if share is not None and not 0 <= share <= 1:
-        raise Refused("bad-request", "A share is from 0 to 1.", "Write 0.7, for example.")
-    contrast = float(oracle.p_minus_q)
-    worst = np.clip((0.5 - oracle.q) / contrast, 0, 1)
+        raise Refused("bad-request", "A share must be from 0 to 1.", "Write 0.7, for example.")
+    contrast = float(oracle.contrast)
+    worst = np.clip((0.5 - oracle.by_chance) / contrast, 0, 1)
     shares = worst if share is None else np.full(oracle.size, share)
     return float(variances(oracle, shares, 1).max())
 
 
 def _z(confidence: float) -> float:
     if not 0 < confidence < 1:
-        raise Refused("bad-request", "A confidence is between 0 and 1.", "Write 0.95.")
+        raise Refused("bad-request", "A confidence must be between 0 and 1.", "Write 0.95.")
     return NormalDist().inv_cdf((1 + confidence) / 2)
 
 
 def _share(liars: Fraction) -> Fraction:
     if not 0 <= liars <= 1:
-        raise Refused("bad-request", "A share is from 0 to 1.", "Write 0.01, for example.")
+        raise Refused("bad-request", "A share must be from 0 to 1.", "Write 0.01, for example.")
     return liars

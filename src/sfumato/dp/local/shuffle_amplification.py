@@ -135,5 +135,7 @@ def _clones(people: int, chance: float) -> tuple[IntegerArray, Floats]:
 def _check(local: float, people: int, delta: float) -> None:
     if not (local > 0 and people >= 1 and 0 < delta < 1):
         raise Refused(
-            "bad-request", "No such batch.", "Give an epsilon, people, and a delta below 1."
+            "bad-request",
+            "The numbers of the batch are out of range.",
+            "Give an epsilon, people, and a delta below 1.",
         )

@@ -50,7 +50,9 @@ def _table(oracle: Oracle) -> NDArray[np.float64]:
     """Return the probability of each report for each answer; one row per answer."""
     if oracle.parameters["kind"] not in LIKELIEST or oracle.size > LARGEST:
         raise Refused(
-            "bad-request", "These counts do not keep whole reports.", "Take the nearest shares."
+            "bad-request",
+            "Maximum likelihood needs the count of each whole report, and these counts lack it.",
+            "Use the nearest shares instead.",
         )
     law = oracle.law
     return np.array(

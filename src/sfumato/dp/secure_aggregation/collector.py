@@ -91,7 +91,7 @@ class Collector:
     def _open(self, message: bytes, count: int) -> tuple[int, list[bytes]]:
         place, said = opened(message, self.stage, self.terms, count)
         if place in self._said:
-            raise refused("The site has sent this already.")
+            raise refused("The site has already sent this message.")
         if place not in self._asked:
             raise refused("The site has left the round at an earlier stage.")
         return place, said
@@ -138,10 +138,10 @@ class Collector:
         claim, masked = decode_fields(message, "masked", 2)
         place, (told, digest) = self._open(claim, 2)
         if told != self._told:  # the other sites would refuse a list with such an update
-            raise refused("The site says that it was told of other sharers.")
+            raise refused("The site was told of other sharers.")
         exactly(masked, self._sum.nbytes, "masked")
         if sha256(masked).digest() != digest:
-            raise refused("The update is not the one that was signed.")
+            raise refused("The update is not the one that the site signed.")
         words = np.frombuffer(masked, dtype=word_type(self.terms.bits))
         if (reduced(words, self.terms.bits) != words).any():
             raise malformed("masked")
@@ -158,7 +158,7 @@ class Collector:
     def _read_agreement(self, message: bytes) -> int:
         place, said = self._open(message, 2)
         if said != [self._told, self._listed]:
-            raise refused("The site has agreed to another list of survivors.")
+            raise refused("The site agreed to another list of survivors.")
         self._said[place] = message
         return place
 
@@ -202,7 +202,7 @@ class Collector:
                 return secret
         self.stage = "over"
         name = self.terms.members[place].name
-        raise refused(f"The revealed shares do not give what the site {name!r} had promised.")
+        raise refused(f"The revealed shares do not give the secret that {name!r} promised.")
 
     def _note_wrong(self, of: int, shares: Mapping[int, bytes], chosen: tuple[int, ...]) -> None:
         """Record the shares that are inconsistent with the recovered secret.

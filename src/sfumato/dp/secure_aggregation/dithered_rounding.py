@@ -80,7 +80,7 @@ class DitheredGrid:
     def rounded(self, update: NDArray[np.int64], dice: RandomSource) -> NDArray[np.int64]:
         """Round a sum to steps; each number rounds up with probability of its fractional part."""
         if update.shape != (self.size,) or update.dtype != np.int64:
-            raise bad_update("It is no sum of clipped parts.")
+            raise bad_update("It is not a sum of clipped parts.")
         words = np.frombuffer(dice.draw(_WORD * self.size), dtype="<u8")
         dither = (words & np.uint64((1 << self.shift) - 1)).astype(np.int64)
         return np.asarray((update + dither) >> self.shift)

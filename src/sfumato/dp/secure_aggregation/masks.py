@@ -50,7 +50,7 @@ def agreed_key(own: X25519PrivateKey, other: bytes, digest: bytes, use: bytes) -
     try:
         shared = own.exchange(X25519PublicKey.from_public_bytes(other))
     except ValueError as wrong:  # a low-order point: the shared secret would be public
-        raise refused("A site's key is none that can be agreed with.") from wrong
+        raise refused("A site's key cannot be used for a key agreement.") from wrong
     return HKDF(SHA256(), KEY_BYTES, salt=digest, info=b"sfumato sum " + use).derive(shared)
 
 

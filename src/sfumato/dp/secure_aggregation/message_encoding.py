@@ -56,7 +56,7 @@ def exactly(field: bytes, size: int, kind: str) -> bytes:
 
 def malformed(kind: str) -> Refused:
     """Build the refusal of bytes that are not a message of this kind."""
-    return refused(f"The bytes are no message of the kind {kind!r}.")
+    return refused(f"The bytes are not a message of the kind {kind!r}.")
 
 
 def refused(cause: str) -> Refused:
@@ -64,5 +64,5 @@ def refused(cause: str) -> Refused:
     return Refused(
         "sum-message-refused",
         cause,
-        "Nothing of the message was kept. Send what the round's present stage asks for, once.",
+        "The message was discarded. Send the message that the round's current stage expects, once.",
     )

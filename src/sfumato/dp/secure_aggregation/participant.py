@@ -101,11 +101,11 @@ class Participant:
         """Restore the state that `serialise` returned, and continue the round."""
         stage, terms, channel, *rest = decode_fields(kept, "kept", 3 + _KEPT_FIELDS)
         if self._stage != "invited" or not terms:
-            raise refused("The site is not at a stage at which a round is gone on with.")
+            raise refused("The site cannot resume the round at its current stage.")
         self.terms = decoded(terms)
         place = self.terms.place_of(self.name)
         if place is None:
-            raise not_trusted("this site is not of the cohort")
+            raise not_trusted("this site is not in the cohort")
         self._place = place
         if channel:
             self._channel = X25519PrivateKey.from_private_bytes(channel)
@@ -125,9 +125,9 @@ class Participant:
             self.terms = accepted(invitation, self._trust)
             place = self.terms.place_of(self.name)
             if place is None or self._public() != self.terms.members[place].identity:
-                raise not_trusted("this site is not of the cohort")
+                raise not_trusted("this site is not in the cohort")
             if self.terms.nonce in self._used:
-                raise not_trusted("this site has been in a round of that nonce before")
+                raise not_trusted("this site already took part in a round with this nonce")
             self._used.add(self.terms.nonce)
             self._place = place
             self._channel = X25519PrivateKey.from_private_bytes(self._dice.draw(KEY_BYTES))
@@ -192,7 +192,7 @@ class Participant:
         self._heard = _hash(sharers)
         self._check_left(self._sharers)
         if not self._sharers <= self._keys.keys() or self._place not in self._sharers:
-            raise refused("The list of who has shared does not fit the keys.")
+            raise refused("The list of sharers does not match the keys.")
         self._held = {}
         for item in decode_fields(mine, "mine"):
             self._keep(int.from_bytes(item[:_PLACE], "little"), item[_PLACE:])
@@ -208,16 +208,16 @@ class Participant:
             both = lock.decrypt(bytes(12), exactly(sealed, SEALED_BYTES, "mine"), self.terms.digest)
         except InvalidTag as wrong:
             name = self.terms.members[place].name
-            raise refused(f"The shares of {name!r} cannot be read by whom they are for.") from wrong
+            raise refused(f"The site cannot read the shares that {name!r} sent to it.") from wrong
         self._held[place] = (both[: secret_sharing.SHARE_BYTES], both[secret_sharing.SHARE_BYTES :])
 
     def _checked(self, values: NDArray[np.int64]) -> NDArray[np.int64]:
         if values.dtype != np.int64 or values.shape != (self.terms.size,):
-            raise bad_update("It has another shape or type than the round's.")
+            raise bad_update("It does not have the shape or type of the round.")
         # so that the sum over all sites cannot exceed half of 2**bits
         most = ((1 << (self.terms.bits - 1)) - 1) // len(self.terms.members)
         if values.min() < -most or values.max() > most:
-            raise bad_update("It holds a number too large for the round's width.")
+            raise bad_update("It has a number that is too large for the round's width.")
         return values
 
     def agree(self, survivors: bytes) -> bytes:
@@ -226,7 +226,7 @@ class Participant:
             self._left = survivors_in(survivors, self.terms, self._heard)
             self._check_left(self._left)
             if self._place not in self._left or not self._left <= self._sharers:
-                raise refused("The list of survivors does not fit who has shared.")
+                raise refused("The list of survivors does not match the list of sharers.")
             self._agreed = _hash(survivors)
             return self._signed("agreement", self._heard, self._agreed)
 
@@ -237,7 +237,7 @@ class Participant:
             for message in decode_fields(agreements, "agreements"):
                 place, said = opened(message, "agreement", self.terms, 2)
                 if said != [self._heard, self._agreed]:
-                    raise refused("Another list of survivors was agreed on.")
+                    raise refused("The sites agreed on another list of survivors.")
                 agreed.add(place)
             self._check_floor(len(agreed & self._left))
             shares = [
@@ -277,7 +277,7 @@ class Participant:
     def _step(self, now: str, then: str) -> Iterator[None]:
         """Run one stage: advance to the next stage, or on any error end the round for this site."""
         if self._stage != now:
-            raise refused(f"The site is not at that stage of the round: it is {self._stage!r}.")
+            raise refused(f"The site is at another stage of the round: {self._stage!r}.")
         self._stage = "over"
         try:
             yield
@@ -330,7 +330,7 @@ def too_few(count: int, floor: int, what: str) -> Refused:
     return Refused(
         "sum-too-few",
         f"{count} {what} are left, and the round needs {floor}.",
-        "There is no sum, not even of those who are left. Convene another round.",
+        "There is no sum, not even of the remaining sites. Convene another round.",
     )
 
 
@@ -338,9 +338,9 @@ def parted(count: int, colluders: int) -> Refused:
     """Build the refusal of a round whose ring of neighbours has two gaps and could be split."""
     return Refused(
         "sum-too-few",
-        f"{count} sites are left, but no longer hold together: where neighbours are missing, "
-        f"{colluders} of them that work with the server could part them in two sums.",
-        "There is no sum. Convene another round, or have the sites agree on more neighbours.",
+        f"{count} sites are left, but too many neighbours are missing. The server and "
+        f"{colluders} colluding sites could split their sum in two.",
+        "There is no sum. Convene another round, or let the sites agree on more neighbours.",
     )
 
 
@@ -348,7 +348,7 @@ def bad_update(fault: str) -> Refused:
     """Build the refusal by which a site rejects its own update before sending it."""
     return Refused(
         "update-refused",
-        f"The update is not added to a sum: {fault}",
+        f"The update cannot be added to a sum: {fault}",
         "Nothing was sent. Send finite numbers of the shape and size that the round's terms name.",
     )
 

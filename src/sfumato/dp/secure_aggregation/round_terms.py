@@ -206,30 +206,33 @@ def _faults(terms: Terms) -> Sequence[str]:
     count = len(terms.members)
     names = [member.name for member in terms.members]
     checks = (
-        (len(terms.nonce) == NONCE_BYTES, "a round's nonce has 32 bytes"),
-        (3 <= count <= MAX_SITES, f"a cohort has 3 to {MAX_SITES} sites"),
-        (all(a < b for a, b in pairwise(names)), "sites are named once each, in order"),
+        (len(terms.nonce) == NONCE_BYTES, "the nonce of the round must have 32 bytes"),
+        (3 <= count <= MAX_SITES, f"the cohort must have 3 to {MAX_SITES} sites"),
+        (all(a < b for a, b in pairwise(names)), "the sites must be named once each, in order"),
         (len({member.identity for member in terms.members}) == count, "two sites share a key"),
-        (all(len(m.identity) == IDENTITY_BYTES for m in terms.members), "a key has 32 bytes"),
+        (
+            all(len(m.identity) == IDENTITY_BYTES for m in terms.members),
+            "every key must have 32 bytes",
+        ),
         (
             terms.colluders >= 0 and terms.floor - terms.colluders >= 2,
-            "two honest sites must be left",
+            "at least two honest sites must be left",
         ),
-        (terms.floor <= count, "the floor is above the cohort"),
+        (terms.floor <= count, "the floor is larger than the cohort"),
         # then two lists of survivors cannot both have `floor` signatures: honest sites sign once
         (
             2 * terms.floor > count + terms.colluders,
-            "two lists of survivors could both be agreed on",
+            "the sites could agree on two different lists of survivors",
         ),
         (
             terms.neighbours == count - 1 or _is_ring(terms.neighbours, count),
-            "no ring has such neighbours",
+            "no ring of sites has this number of neighbours",
         ),
         # colluders have shares of both secrets of a site, whatever honest sites reveal
         (terms.colluders < terms.threshold <= terms.neighbours, "colluders could unmask a site"),
         (1 <= terms.size <= MAX_SIZE, "an update has too few or too many numbers"),
-        (MIN_BITS <= terms.bits <= MAX_BITS, "sums are modulo 2**8 to 2**64"),
-        (len(terms.about.encode()) <= MAX_ABOUT, "what the round is about is too long"),
+        (MIN_BITS <= terms.bits <= MAX_BITS, "sums must be modulo 2**8 to 2**64"),
+        (len(terms.about.encode()) <= MAX_ABOUT, "the description of the round is too long"),
     )
     return [fault for holds, fault in checks if not holds]
 
@@ -262,11 +265,11 @@ def accepted(message: bytes, trust: Trust) -> Terms:
         raise not_trusted("the invitation is not signed by the convener")
     terms = decoded(encoded)
     if any(trust.members.get(member.name) != member.identity for member in terms.members):
-        raise not_trusted("the cohort holds a site, or a key, that this site does not know")
+        raise not_trusted("the cohort has a site or a key that this site does not know")
     fewest = min(trust.neighbours, len(terms.members) - 1)
     has_enough = terms.floor >= trust.floor and terms.neighbours >= fewest
     if not has_enough or terms.colluders < trust.colluders:
-        raise not_trusted("the round would be weaker than this site's card allows")
+        raise not_trusted("the round would be weaker than this site's card demands")
     return terms
 
 

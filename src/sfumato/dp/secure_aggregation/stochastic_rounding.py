@@ -80,10 +80,12 @@ class Grid:
         if not isinstance(update, np.ndarray) or update.dtype.kind not in "fi":
             raise bad_update("It is not an array of real numbers.")
         if update.shape != (self.size,):
-            raise bad_update(f"It has the shape {update.shape}, and the round's is ({self.size},).")
+            raise bad_update(
+                f"It has the shape {update.shape}, but the round needs ({self.size},)."
+            )
         numbers = update.astype(np.float64)
         if not np.isfinite(numbers).all():
-            raise bad_update("It holds numbers that are not finite.")
+            raise bad_update("It has numbers that are not finite.")
         largest = float(np.abs(numbers).max())
         if largest == 0:
             return numbers
@@ -169,7 +171,7 @@ class PeopleGrid:
         """Round a sum of clipped parts to steps; refuse an array of another shape or not finite."""
         del dice  # this rounding is deterministic
         if update.shape != (self.size,) or not np.isfinite(update).all():
-            raise bad_update("It is no sum of clipped parts.")
+            raise bad_update("It is not a sum of clipped parts.")
         found = np.rint(update * (self.steps / float(self.clip))).astype(np.int64)
         return np.clip(found, -self.most_each, self.most_each)
 
