@@ -94,8 +94,8 @@ def test_a_window_has_its_own_budget_and_the_sum_goes_on(vault: Vault) -> None:
         "per": "month",
         "now": "2026-11",
         "lifetime": {"epsilon": 0.75, "delta": 0.0, "rho": pytest.approx(0.28125)},
-        "says": "epsilon per month: the budget is for all that is charged in one month (UTC; now "
-        "2026-11). It renews, so what was spent in all adds up: epsilon 0.75, delta 0 by now.",
+        "says": "epsilon per month: the budget covers the charges of one month (UTC; now 2026-11). "
+        "It renews, so the lifetime total grows: epsilon 0.75, delta 0 so far.",
     }
     assert vault.left() == 0.25  # of the user's 1 in this month
     with pytest.raises(Refused, match="2026-11"):
@@ -237,7 +237,7 @@ def test_people_keep_their_window_and_no_card_gives_more(vault: Vault, tmp_path:
 def test_a_window_is_one_of_five(tmp_path: Path) -> None:
     with sfumato.open(make_vault(tmp_path)) as opened:
         source = write_patients(tmp_path / "patients.csv")
-        with pytest.raises(Refused, match="Window is one of"):
+        with pytest.raises(Refused, match="Window must be one of"):
             opened.add("clinic", source, card(MONTHLY.replace('"month"', '"fortnight"')))
 
 

@@ -122,9 +122,11 @@ def window_json(account: Account) -> Json:
             "per": parts[0],
             "now": parts[1],
             "lifetime": lifetime,
-            "says": f"epsilon per {parts[0]}: the budget is for all that is charged in one "
-            f"{parts[0]} (UTC; now {parts[1]}). It renews, so what was spent in all adds up: "
-            f"epsilon {lifetime['epsilon']:g}, delta {lifetime['delta']:g} by now.",
+            "says": (
+                f"epsilon per {parts[0]}: the budget covers the charges of one {parts[0]} (UTC; "
+                f"now {parts[1]}). It renews, so the lifetime total grows: epsilon "
+                f"{lifetime['epsilon']:g}, delta {lifetime['delta']:g} so far."
+            ),
         }
     }
 

@@ -21,7 +21,7 @@ from sfumato.vault.ports import LedgerStore
 T = TypeVar("T")
 _SAYS: Final = {
     START: "no process that reads rows could be started",
-    SIGNAL: "another process ended the one that reads rows",
+    SIGNAL: "another process ended the process that reads rows",
     MEMORY: "the machine had no memory left for the process that reads rows",
 }
 LOST: Final = "engine-lost"  # the kind of a ledger entry: the host ended a reading process

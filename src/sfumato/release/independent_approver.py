@@ -47,10 +47,10 @@ class SecondPerson:
         if is_served and approver not in newest:
             raise _not_independent(f"the ledger does not say who let {approver!r} in")
         if asked_by in _sources(approver, let_in_by):
-            raise _not_independent(f"{asked_by!r} has let {approver!r} in, or gave them their role")
+            raise _not_independent(f"{asked_by!r} gave {approver!r} access or their role")
         asked_at = None if request is None else self._position(*request)
         if asked_at is not None and newest.get(approver, 0) > asked_at:
-            raise _not_independent(f"{approver!r} was let in after the request")
+            raise _not_independent(f"{approver!r} got access after the request")
 
     def _access(self) -> tuple[dict[str, set[str]], dict[str, int]]:
         """Return who gave access to each user, and the newest entry that did."""
@@ -83,7 +83,8 @@ def _sources(user: str, let_in_by: dict[str, set[str]]) -> set[str]:
 def _not_independent(why: str) -> Refused:
     return Refused(
         "not-allowed",
-        f"This needs a second person who does not depend on the first: {why}.",
-        "Ask an owner or operator who came in before, and not by them. Whoever runs the machine "
-        "invites one in the vault's folder: sfumato invite NAME --role operator --vault DIR",
+        f"This needs a second person who does not depend on the first one: {why}.",
+        "Ask an owner or operator who had access before, and not through the first person. "
+        "Whoever runs the machine invites one in the vault's folder: sfumato invite NAME --role "
+        "operator --vault DIR",
     )

@@ -187,8 +187,10 @@ class EntryQuota:
         """Return the refusal for a user whose quota is used up."""
         return Refused(
             "too-many",
-            f"The ledger takes {self._most:,} entries of one user in a day, and yours are used up.",
-            "Ask again tomorrow. An answer that you have is read by its operation, free.",
+            f"The ledger takes {self._most:,} entries of one user in a day, and you have used "
+            "all of yours.",
+            "Ask again tomorrow. You can still read an earlier answer by its operation id, for "
+            "free.",
         )
 
     def _turn_day(self) -> None:
@@ -474,9 +476,10 @@ class Ledger:
         if self.store.trust_day(self._mark()) is None:
             raise Refused(
                 "not-allowed",
-                "A later day than the clock's was trusted once, so the clock is wrong now or was "
-                "then.",
-                "Set the clock right; windows that were opened too early last until they are over.",
+                "The ledger has trusted a later day than the clock shows. The clock is wrong "
+                "now, or it was wrong then.",
+                "Set the clock. Budget windows that were opened too early stay open until they "
+                "end.",
             )
         return self.note("clock-confirmed", {"by": by, "why": why})
 
@@ -521,8 +524,8 @@ class Ledger:
             raise _no_receipt("That receipt was not signed by this vault's key.")
         seq, epoch, digest = signed.get("seq"), signed.get("epoch"), signed.get("head")
         if not isinstance(seq, int) or not isinstance(epoch, int) or not isinstance(digest, str):
-            raise _no_receipt("That is signed by this vault's key, but it is no receipt.")
-        self.history_fault()  # first, so that a rolled-back ledger is frozen for that reason
+            raise _no_receipt("The vault's key signed this file, but it is not a receipt.")
+        self.history()  # first, so that a ledger that was rolled back is frozen for that reason
         entry = self.store.entry(seq)
         stands = entry is not None and entry.hash == digest
         if not stands and epoch >= self.store.head().epoch:
@@ -571,16 +574,16 @@ def question_failed() -> Refused:
     """Return the one refusal for every error after the charge."""
     return Refused(
         "question-failed",
-        "The question could not be computed. It was charged all the same.",
-        "Ask another question; the owner sees it in the ledger.",
+        "The question could not be computed, but it was charged.",
+        "Ask another question. The owner sees the failure in the ledger.",
     )
 
 
 def _being_answered() -> Refused:
     return Refused(
         "ledger-busy",
-        "Somebody else has asked this very question and is not answered yet. You paid nothing.",
-        "Ask again in a while; or with --fresh, which pays in full for an answer of your own.",
+        "Somebody else asked the same question and waits for the answer. You paid nothing.",
+        "Ask again later; or ask with --fresh, which pays in full for an answer of your own.",
     )
 
 
@@ -588,7 +591,7 @@ def question_frozen() -> Refused:
     """Return the refusal for a frozen question shape: a similar question hit a limit."""
     return Refused(
         "question-frozen",
-        "A question of this shape was stopped once, so it waits for the owner.",
+        "A question of this shape was stopped once, and the owner has to thaw it.",
         "Ask it in another shape, or ask the owner to thaw it.",
     )
 
@@ -600,6 +603,7 @@ def _no_receipt(cause: str) -> Refused:
 def _anchor_missing() -> Refused:
     return Refused(
         "anchor-missing",
-        "The ledger's anchor file is missing or damaged, so nobody can tell if it is the newest.",
-        "Put the file back; if it is lost, the owner runs `sfumato ledger acknowledge`.",
+        "The ledger's anchor file is missing or damaged, so nobody can tell whether the ledger "
+        "is the newest.",
+        "Put the file back. If it is lost, the owner runs `sfumato ledger acknowledge`.",
     )

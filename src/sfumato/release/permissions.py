@@ -30,8 +30,8 @@ def own_listing(catalogue: Catalogue, caller: Caller, data_set: str) -> Listing:
     if listing is None or listing.owner != caller.user:
         raise Refused(
             "unknown-data-set",
-            "You have brought no data set of that name.",
-            "See your data sets; only who has added one decides about it.",
+            "You have added no data set of that name.",
+            "List your data sets. Only the owner of a data set decides about it.",
         )
     return listing
 
@@ -59,12 +59,17 @@ def check_not_frozen(catalogue: Catalogue, listing: Listing, user: str) -> None:
 
 def data_set_frozen(listing: Listing, user: str) -> Refused:
     """Return the refusal for a data set that its owner has frozen; it holds for the owner too."""
-    name, whose, then = listing.card.name, "The owner has", "Wait until it is thawed, or ask them."
+    name, whose, then = (
+        listing.card.name,
+        "The owner has",
+        ("Wait until it is thawed, or ask the owner."),
+    )
     if user == listing.owner:
         whose, then = "You have", "Thaw it first."
     return Refused(
         "data-set-frozen",
-        f"{whose} frozen {name!r}, so nobody asks it. What is refused for this pays nothing.",
+        f"{whose} frozen {name!r}, so it answers no questions. A question that is refused for "
+        "this costs nothing.",
         then,
     )
 

@@ -322,8 +322,8 @@ def _interval(plan: Plan) -> str:
 
 
 FORMULAS = (
-    "; a formula is of the released numbers: a sum's is exact, a quotient's is of Fieller's kind, "
-    "any other holds at 95 % or more; where a divisor may be zero it is the public range or has an "
+    "; the interval of a formula is exact for sums, of Fieller's kind for quotients, and "
+    "otherwise holds at 95 % or more; if a divisor may be zero, it is the public range or has an "
     "open end"
 )
 CHOSEN = (
@@ -331,8 +331,8 @@ CHOSEN = (
     "branch that a CASE takes by them"
 )
 INTERVAL = (
-    "95 %, for the noise alone; it leaves out what clamping and bounding a person's part cut off, "
-    "and what sampling would add"
+    "95 %, for the noise alone; it covers neither clamping, nor contribution bounds, nor "
+    "sampling error"
 )
 
 

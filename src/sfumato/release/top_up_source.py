@@ -41,15 +41,15 @@ def answer_to_raise(ledger: Ledger, user: str, op: str) -> Earlier:
     if text is None:
         raise Refused(
             "top-up-unknown",
-            "No answer of yours stands under that operation.",
-            "Give the op of your earlier answer's receipt; repeating the question is free.",
+            "You have no answer with that operation id.",
+            "Give the op of your earlier answer's receipt. Repeating the question is free.",
         )
     stored = json.loads(text)
     if stored["format"] != RAISED:
         raise Refused(
             "top-up-impossible",
-            "That answer was stored before answers could be raised.",
-            "Ask without a top-up, which pays in full.",
+            "That answer was stored before top-ups existed.",
+            "Ask without a top-up, and pay in full.",
         )
     whole, chosen = stored["whole"], stored["selection"]
     return Earlier(

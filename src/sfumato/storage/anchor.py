@@ -186,7 +186,7 @@ class FileAnchor:
             slots = _read_slots(file)
             newest = _newest(slots)
             if newest is not None and newest.mark != self._synced and not self._has(newest.mark):
-                raise _frozen("The ledger's history is not the one that the anchor saw.")
+                raise _frozen("The ledger's history differs from the one that the anchor saw.")
             slot = _next_slot(file, newest, step)
             if slot == newest:
                 os.fdatasync(file)  # its writer may have been killed before its sync
@@ -203,7 +203,7 @@ class FileAnchor:
             raise Refused(
                 "anchor-missing",
                 "The ledger's anchor could not be written.",
-                "Look at the disk that holds it.",
+                "Check the disk that holds the anchor.",
             )
 
     def _slots(self) -> list[_Slot | None]:
@@ -277,12 +277,14 @@ def _is_news(old: AnchorMark | None, new: AnchorMark) -> bool:
     if old.ledger != new.ledger:
         raise _frozen("The anchor belongs to another ledger.")
     if (old.epoch, old.seq) == (new.epoch, new.seq) and old.hash != new.hash:
-        raise _frozen("The ledger's history is not the one that the anchor saw.")
+        raise _frozen("The ledger's history differs from the one that the anchor saw.")
     return (new.epoch, new.seq) > (old.epoch, old.seq)
 
 
 def _frozen(cause: str) -> Refused:
-    return Refused("ledger-frozen", cause, "Ask the owner to look at it and acknowledge.")
+    return Refused(
+        "ledger-frozen", cause, "Ask the owner to check the ledger and acknowledge the gap."
+    )
 
 
 @contextmanager

@@ -11,11 +11,11 @@ from sfumato.dp.refusal import Bug, Refused
 FaultCode = Literal["busy", "full", "lost", "unsound", "broken"]
 
 _WHY: Final[dict[FaultCode, str]] = {
-    "busy": "another process holds it",
+    "busy": "another process locks it",
     "full": "there is no space left",
     "lost": "the database could not be reached, read or written",
-    "unsound": "the database does not keep what it has acknowledged",
-    "broken": "the database refused a statement of ours",
+    "unsound": "the database does not keep acknowledged writes",
+    "broken": "the database refused one of our statements",
 }
 
 
@@ -30,7 +30,7 @@ class Fault(Exception):
 def exception_of(code: FaultCode) -> Refused | Bug:
     """Return the refusal or bug that callers raise for a database fault."""
     if code == "busy":
-        return Refused("ledger-busy", "The ledger is held by another process.", "Try again.")
+        return Refused("ledger-busy", "Another process holds the ledger.", "Try again later.")
     if code in ("full", "lost"):
         return Refused(
             "ledger-unavailable",

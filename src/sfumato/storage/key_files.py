@@ -44,7 +44,7 @@ def read_secret(path: Path, rest: AtRest | None = None) -> bytes:
     if secret is None or len(secret) != 32:
         raise Refused(
             "vault-missing",
-            "A secret of the vault is missing or not whole.",
+            "A secret of the vault is missing or incomplete.",
             "Restore the vault's keys/ folder from its backup.",
         )
     return secret
@@ -72,20 +72,20 @@ def read_private(path: Path, rest: AtRest | None = None) -> str:
     if not path.is_file():
         raise Refused(
             "vault-missing",
-            "What the vault knows of its engine is missing.",
+            "The vault's record of its engine is missing.",
             "Restore the vault's keys/ folder from its backup.",
         )
     if path.stat().st_mode & 0o077:
         raise Refused(
             "engine-unsafe",
-            f"Others than the vault's owner may read {path}, which has the engine's secrets.",
-            "Take their rights away (chmod 600), and change the secrets.",
+            f"Other users can read {path}, which has the engine's secrets.",
+            "Restrict its mode (chmod 600), and change the secrets.",
         )
     text = decrypted_at_rest(rest, _PRIVATE, path.read_bytes())
     if text is None:
         raise Refused(
             "vault-missing",
-            f"{path} is not what the vault has sealed there.",
+            f"{path} is not what the vault encrypted there.",
             "Restore the vault's keys/ folder from its backup.",
         )
     return text.decode()

@@ -38,7 +38,7 @@ def open_ledger(database: Database, clock: Clock) -> SqlLedger:
     with ledger.own_connection() as link:
         found = link.rows(database.dialect.exists)
     if not found:
-        raise Refused("vault-missing", "There is no ledger here.", "Make the vault first.")
+        raise Refused("vault-missing", "There is no ledger here.", "Create the vault first.")
     ledger.head()
     return ledger
 
@@ -46,7 +46,7 @@ def open_ledger(database: Database, clock: Clock) -> SqlLedger:
 def _make(link: DatabaseLink, database: Database, clock: Clock, dice: RandomSource) -> None:
     if link.rows(database.dialect.exists):
         raise Refused(
-            "vault-exists", "A ledger lies here already.", "Open it, or choose another place."
+            "vault-exists", "There is already a ledger here.", "Open it, or choose another place."
         )
     for statement in statements(database.dialect):
         link.change(statement)

@@ -43,7 +43,7 @@ def open_ledger(path: Path, clock: Clock, *, wait_s: float = 10) -> SqlLedger:
     """Open the ledger in this file; refuse if the file is missing, instead of creating it."""
     if not path.is_file():
         raise Refused(
-            "vault-missing", "The ledger's file is not there.", "Restore it, or make a vault."
+            "vault-missing", "The ledger's file is missing.", "Restore it, or create a vault."
         )
     return ledger_creation.open_ledger(_SqliteFile(path, wait_s), clock)
 

@@ -36,7 +36,7 @@ def outer_key(source: str, root: Path) -> bytes:
     found = _FORM.fullmatch(text)
     if found is None:
         raise _refused(
-            "What was found is no key: it is not 64 hexadecimal digits.",
+            "This is not a key: it is not 64 hexadecimal digits.",
             "Name the file or command that holds the vault's key.",
         )
     return bytes.fromhex(found[1].decode("ascii"))
@@ -55,7 +55,9 @@ def make_outer_key(source: str, root: Path, dice: RandomSource) -> bool:
         sync(path.parent)
         is_made = True
     if not is_made:
-        raise _refused(f"The key's file {path} cannot be made.", "Name one where you may write.")
+        raise _refused(
+            f"The key's file {path} cannot be created.", "Name a place where you may write."
+        )
     return True
 
 
@@ -69,17 +71,19 @@ def _in_file(path: Path, root: Path) -> bytes:
     except OSError:
         text = None
     if text is None:
-        raise _refused(f"The key's file {path} cannot be read.", "Name the one that has it.")
+        raise _refused(
+            f"The key's file {path} cannot be read.", "Name the file that holds the key."
+        )
     if why is not None:
-        raise _refused(f"The key's file {path} {why}.", "Keep it for yourself: chmod 600.")
+        raise _refused(f"The key's file {path} {why}.", "Make it private: chmod 600.")
     return text
 
 
 def _check_outside(path: Path, root: Path) -> None:
     if path.resolve().is_relative_to(root.resolve()):
         raise _refused(
-            "The key would lie in the vault's own folder, where whoever takes that finds it.",
-            "Keep it elsewhere; best not on the same disk.",
+            "The key would be in the vault's own folder, so whoever takes the folder has the key.",
+            "Keep the key elsewhere, best not on the same disk.",
         )
 
 
@@ -89,9 +93,9 @@ def _why_not_private(found: os.stat_result) -> str | None:
     Read permission for the group root is allowed: systemd sets it as an ACL mask.
     """
     if not stat.S_ISREG(found.st_mode):
-        return "is no plain file"
+        return "is not a plain file"
     if found.st_uid not in (0, os.geteuid()):
-        return "is somebody else's"
+        return "belongs to somebody else"
     if found.st_mode & 0o037 or (found.st_mode & 0o040 and found.st_gid != 0):
         return "can be read by others"
     return None
@@ -112,7 +116,7 @@ def _said_by(command: str) -> bytes:
     except (OSError, ValueError, subprocess.TimeoutExpired):
         said = None
     if said is None:
-        raise _refused("The command that prints the key failed.", "Try it in a shell.")
+        raise _refused("The command that prints the key failed.", "Try the command in a shell.")
     return said
 
 

@@ -24,11 +24,11 @@ def of_values(refused: Refused) -> Refused:
     return Refused(
         refused.code,
         refused.cause,
-        "A frame or a table of a database has values, and the card no formats for them. Make "
-        "numbers, dates and truths of its texts first; in pandas: pd.to_numeric(...), "
-        "pd.to_datetime(..., dayfirst=True), and moments without a zone: .dt.tz_localize(None). "
-        "Words for no value stand under nulls. Whoever means these cells to count as empty adds "
-        "with accept_unreadable.",
+        "A frame or a database table has typed values, so the card's formats do not apply. "
+        "Convert its texts to numbers, dates and booleans first. In pandas, use "
+        "pd.to_numeric(...), pd.to_datetime(..., dayfirst=True), and .dt.tz_localize(None) for "
+        "timestamps. List words for missing values under nulls. To count these cells as empty, "
+        "add with accept_unreadable.",
         **refused.facts,
     )
 

@@ -30,8 +30,8 @@ def windows_stay() -> Refused:
     """Return the refusal to set a cap by hand: each budget window opens with the card's caps."""
     return Refused(
         "not-allowed",
-        "This budget is per window: each window is opened with the caps on the card.",
-        "Add a version of the card with lower caps; they hold from the next window on.",
+        "This budget is per window: each window opens with the caps on the card.",
+        "Add a version of the card with lower caps. They hold from the next window on.",
     )
 
 

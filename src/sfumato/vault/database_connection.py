@@ -54,6 +54,6 @@ def read_table(address: str, name: str) -> TableThere:
 def _no_table() -> Refused:
     return Refused(
         "source-unreadable",
-        "A table is named SCHEMA.TABLE, or TABLE, and is none of the server's own.",
+        "A table must be named SCHEMA.TABLE or TABLE, and must not be one of the server's own.",
         "Name a table of the connection.",
     )

@@ -35,9 +35,11 @@ def read_airlock(shape: object) -> AirlockTerms:
     body = as_table(shape, "airlock", _KEYS)
     reviewers = as_texts(body.get("reviewers", []), "airlock.reviewers")
     if not all(0 < len(name) <= 100 and name.isprintable() for name in reviewers):
-        raise bad_card("airlock.reviewers are names of users")
+        raise bad_card("airlock.reviewers must be names of users")
     if len({name.strip().casefold() for name in reviewers}) < len(reviewers):
-        raise bad_card("airlock.reviewers are different people, and their names read so")
+        raise bad_card(
+            "airlock.reviewers must be different people, each with the full name of a user"
+        )
     numbers = {
         key: as_count(body[key], f"airlock.{key}")
         for key in sorted(_KEYS & set(body))
@@ -45,11 +47,11 @@ def read_airlock(shape: object) -> AirlockTerms:
     }
     terms = AirlockTerms(reviewers, **numbers)
     if terms.needed < LEAST_NEEDED:
-        raise bad_card(f"airlock.needed is {LEAST_NEEDED} or more")
+        raise bad_card(f"airlock.needed must be {LEAST_NEEDED} or more")
     if len(terms.reviewers) + 1 < terms.needed:
-        raise bad_card("airlock.reviewers are, with the owner, fewer than are needed")
+        raise bad_card("airlock.reviewers and the owner are fewer than airlock.needed")
     if terms.smallest < 3 or terms.digits > 15 or terms.dominance >= 100 or terms.days > MOST_DAYS:
         raise bad_card(
-            "an airlock's smallest is 3 or more, its digits 15, its dominance 99 at most"
+            "airlock.smallest must be 3 or more, digits at most 15, dominance at most 99"
         )
     return terms

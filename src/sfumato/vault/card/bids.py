@@ -46,7 +46,8 @@ def read_description(value: object) -> str:
         found = None
     if not isinstance(found, dict):
         raise bad_card(
-            f"a dataset_description.json is a JSON object of at most {MOST_DESCRIPTION >> 10} kB"
+            "a dataset_description.json must be a JSON object of at most "
+            f"{MOST_DESCRIPTION >> 10} kB"
         )
     return json.dumps(found, ensure_ascii=False)
 
@@ -69,19 +70,19 @@ def read_bids(shape: object, unit: str) -> tuple[tuple[str, ...], Folders | None
     body = as_table(shape, "bids", {"files", "people", "person_mb", "description"})
     files = as_texts(body.get("files", []), "bids.files")
     if unit != PERSON:
-        raise bad_card(f"a BIDS folder tells people apart by {PERSON}, so that is the unit")
+        raise bad_card(f"a BIDS folder names people by {PERSON}, so that must be the unit")
     if len(files) > MAX_PATTERNS or len(set(files)) < len(files):
-        raise bad_card(f"bids.files are at most {MAX_PATTERNS}, each once")
+        raise bad_card(f"bids.files must be at most {MAX_PATTERNS} patterns, each once")
     for file in files:
         if not _PATTERN.fullmatch(file) or len(file) > 200 or ".." in file:
-            raise bad_card(f"{file[:40]!r} is no pattern like anat/{SUBJECT}_T1w.nii.gz")
+            raise bad_card(f"{file[:40]!r} is not a pattern like anat/{SUBJECT}_T1w.nii.gz")
     if "people" not in body:
         return files, None
     counts = {key: as_count(body[key], f"bids.{key}") for key in ("people", "person_mb")
               if key in body}  # fmt: skip
     folders = Folders(**counts)
     if folders.people > MOST_PEOPLE or folders.person_mb > MOST_MB:
-        raise bad_card(f"bids.people is {MOST_PEOPLE} at most, and bids.person_mb {MOST_MB}")
+        raise bad_card(f"bids.people may be {MOST_PEOPLE} at most, and bids.person_mb {MOST_MB}")
     return files, folders
 
 

@@ -53,11 +53,11 @@ def read_number_format(
     decimal = shape.get("decimal", default.decimal)
     thousands = shape.get("thousands", default.thousands)
     if decimal not in DECIMALS:
-        raise bad_card(f'decimal of {where} is "." or ","')
+        raise bad_card(f'decimal of {where} must be "." or ","')
     if thousands not in THOUSANDS:
-        raise bad_card(f'thousands of {where} is ".", ",", "\'" or " "')
+        raise bad_card(f'thousands of {where} must be ".", ",", "\'" or " "')
     if decimal == thousands:
-        raise bad_card(f"decimal and thousands of {where} are one mark")
+        raise bad_card(f"decimal and thousands of {where} are the same mark")
     return NumberFormat(str(decimal), str(thousands))
 
 
@@ -66,12 +66,14 @@ def read_date_format(value: object, where: str) -> str:
     tokens = TOKEN.findall(value) if isinstance(value, str) else []
     parts = [token for token in tokens if token.startswith("%")]
     if "%y" in parts:
-        raise bad_card(f"format of {where} has two digits for a year, which leave the century open")
+        raise bad_card(
+            f"format of {where} has two digits for the year, which leave the century open"
+        )
     between = "".join(token for token in tokens if not token.startswith("%"))
     is_known = set(parts) <= set(PARTS) and set(DAY) <= set(parts) and len(set(parts)) == len(parts)
     if not is_known or not re.fullmatch(r"[-./:, TZ]*", between):
         raise bad_card(
-            f'format of {where} is like "%d.%m.%Y" or "%m/%d/%Y %H:%M", of {" ".join(PARTS)}'
+            f'format of {where} must be like "%d.%m.%Y" or "%m/%d/%Y %H:%M", with {" ".join(PARTS)}'
         )
     return "".join(tokens)
 
@@ -89,9 +91,11 @@ def read_file_format(shape: Mapping[str, object], default: FileFormat) -> FileFo
         return FileFormat(encoding, None, header is True)
     names = tuple(header) if isinstance(header, list) else ()
     if not 1 <= len(names) <= MAX_NAMES or not all(isinstance(name, str) for name in names):
-        raise bad_card("header is true, or a list of the columns' names in the order of the file")
+        raise bad_card(
+            "header must be true, or a list of the columns' names in the order of the file"
+        )
     if len({str(name).strip().casefold() for name in names}) < len(names):
-        raise bad_card("header names two columns alike")
+        raise bad_card("header gives two columns the same name")
     return FileFormat(encoding, names)
 
 
@@ -103,5 +107,5 @@ def _encoding(value: object) -> str:
         except LookupError:
             name = ""
     if name not in ENCODINGS:
-        raise bad_card(f"encoding is one of {', '.join(ENCODINGS)}")
+        raise bad_card(f"encoding must be one of {', '.join(ENCODINGS)}")
     return name

@@ -127,14 +127,14 @@ def _with_formats(column: Column, body: Mapping[str, object], numbers: NumberFor
     where = f"column {column.name!r}"
     if column.is_numeric:
         if "format" in body:
-            raise bad_card(f"{where} is {column.type}: format is for dates and timestamps")
+            raise bad_card(f"{where} is {column.type}, but format is for dates and timestamps")
         return replace(column, number_format=read_number_format(body, where, numbers))
     if {"decimal", "thousands"} & set(body):
-        raise bad_card(f"{where} is {column.type}: decimal and thousands are for numbers")
+        raise bad_card(f"{where} is {column.type}, but decimal and thousands are for numbers")
     if "format" not in body:
         return column
     if column.type not in TIMES:
-        raise bad_card(f"{where} is {column.type}: format is for dates and timestamps")
+        raise bad_card(f"{where} is {column.type}, but format is for dates and timestamps")
     return replace(column, date_format=read_date_format(body["format"], where))
 
 
@@ -144,16 +144,16 @@ def _read_missing(name: str, body: Mapping[str, object]) -> Fraction:
         return Fraction(0)
     share = read_number(body["missing"], f"columns.{name}.missing")
     if not 0 <= share <= 1:
-        raise bad_card(f"missing of column {name!r} is a share from 0 to 1")
+        raise bad_card(f"missing of column {name!r} must be a share from 0 to 1")
     return share
 
 
 def _read_column(name: str, body: Mapping[str, object]) -> Column:
     if body.get("hidden", False) is not False:
-        raise bad_card(f"hidden of column {name!r} is true or false")
+        raise bad_card(f"hidden of column {name!r} must be true or false")
     kind = next((t for t in TYPES if t == body.get("type")), None)
     if kind is None:
-        raise bad_card(f"the type of column {name!r} is none of {', '.join(TYPES)}")
+        raise bad_card(f"the type of column {name!r} must be one of {', '.join(TYPES)}")
     if kind not in NUMERIC:
         return _read_plain(name, kind, body)
     return _read_numeric(name, kind, body)
@@ -162,7 +162,7 @@ def _read_column(name: str, body: Mapping[str, object]) -> Column:
 def _read_plain(name: str, kind: ColumnType, body: Mapping[str, object]) -> Column:
     has_bounds = "lower" in body or "upper" in body
     if "step" in body or (has_bounds and kind not in TIMES):
-        raise bad_card(f"column {name!r} is {kind}: bounds are for numbers and dates")
+        raise bad_card(f"column {name!r} is {kind}, but bounds are for numbers and dates")
     keys = _read_keys(name, kind, body)
     if not has_bounds:
         return Column(name, kind, keys=keys)
@@ -177,7 +177,7 @@ def _read_plain(name: str, kind: ColumnType, body: Mapping[str, object]) -> Colu
 def _day(value: object, name: str) -> int:
     """Convert a date bound to whole days since 1970."""
     if isinstance(value, datetime) or not isinstance(value, str | date):
-        raise bad_card(f"{name} is a day like 2026-11-21")
+        raise bad_card(f"{name} must be a day like 2026-11-21")
     return (date.fromisoformat(_iso_date(value, name)) - date(1970, 1, 1)).days
 
 
@@ -196,7 +196,7 @@ def _read_numeric(name: str, kind: ColumnType, body: Mapping[str, object]) -> Co
     if lower.denominator != 1 or upper.denominator != 1:
         raise bad_card(f"the bounds of column {name!r} are not multiples of its step {step}")
     if max(abs(low), abs(high)) > MAX_BOUND:
-        raise bad_card(f"a bound of column {name!r} is beyond 1e18")
+        raise bad_card(f"a bound of column {name!r} is above 1e18")
     if max(abs(lower), abs(upper)) > MAX_STEPS:
         raise bad_card(f"the step of column {name!r} is too fine for its bounds")
     keys = _read_keys(name, kind, body, step)
@@ -216,7 +216,7 @@ def _read_step(
     else:
         step = proposed_step(*bounds)
     if kind == "integer" and step.denominator != 1:
-        raise bad_card(f"column {name!r} is integer, so its step is whole")
+        raise bad_card(f"column {name!r} is integer, so its step must be whole")
     if (step * 10**12).denominator != 1:
         raise bad_card(f"the step of column {name!r} is finer than 1e-12 or not a decimal")
     return step
@@ -229,7 +229,7 @@ def proposed_step(low: Fraction, high: Fraction) -> Fraction:
         fits = (low / step).denominator == 1 and (high / step).denominator == 1
         if fits and (high - low) / step >= 10_000:
             return step
-    raise bad_card("no decimal step divides the bounds; declare one")
+    raise bad_card("no decimal step divides the bounds; declare a step")
 
 
 def _read_keys(
@@ -237,16 +237,16 @@ def _read_keys(
 ) -> tuple[Constant, ...] | None:
     if kind == "boolean":
         if "keys" in body:
-            raise bad_card(f"column {name!r} is boolean: its keys are false and true")
+            raise bad_card(f"column {name!r} is boolean, so its keys must be false and true")
         return (Constant.of(False), Constant.of(True))
     if "keys" not in body:
         return None
     values = body["keys"]
     if not isinstance(values, list) or not 1 <= len(values) <= MAX_KEYS:
-        raise bad_card(f"keys of column {name!r} are a list of 1 to {MAX_KEYS}")
+        raise bad_card(f"keys of column {name!r} must be a list of 1 to {MAX_KEYS}")
     keys = tuple(read_constant(kind, value, name) for value in values)
     if len(set(keys)) < len(keys):
-        raise bad_card(f"a key of column {name!r} stands twice")
+        raise bad_card(f"column {name!r} lists a key twice")
     if kind in NUMERIC and any((k.number / step).denominator != 1 for k in keys):
         raise bad_card(f"a key of column {name!r} is not a multiple of its step")
     return keys
@@ -268,7 +268,7 @@ def read_constant(kind: ColumnType, value: object, name: str) -> Constant:
         return Constant("text", _iso_time(value, name))
     raise Refused(
         "type-mismatch",
-        f"{name!r} is {kind}, and the value given is not.",
+        f"{name!r} is {kind}, but the given value is not.",
         f"Give a value of type {kind}.",
         column=name,
     )
@@ -295,6 +295,6 @@ def _iso(spell: Callable[[], str], name: str, example: str) -> str:
         text = None
     if text is None:
         raise Refused(
-            "type-mismatch", f"A value for {name!r} is not like {example}.", f"Write {example}."
+            "type-mismatch", f"A value for {name!r} must be like {example}.", f"Write {example}."
         )
     return text

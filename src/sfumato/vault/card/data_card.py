@@ -34,7 +34,7 @@ ROW: Final = "row"
 MAX_TABLES: Final = 20
 NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,62}")
 ALONE, TWO_PEOPLE = "owner", "two people"  # who may raise a cap of the data set
-NAMED: Final = "name is letters, digits, - and _, begins with a letter, up to 63"
+NAMED: Final = "name must have at most 63 letters, digits, - and _, and begin with a letter"
 
 
 @dataclass(frozen=True)
@@ -133,7 +133,7 @@ class Card:
         if self.by_person and name.casefold() == self.unit.casefold():
             raise Refused(
                 "unknown-column",
-                f"{name!r} names the person, and is no column to ask for.",
+                f"{name!r} names the person, so a question cannot use it as a column.",
                 f"Write COUNT(DISTINCT {self.unit}), or one row for each person: "
                 f"(SELECT {self.unit}, COUNT(*) AS n … GROUP BY {self.unit}).",
                 column=name,
@@ -184,7 +184,7 @@ def read_card(name: str, shape: Mapping[str, object]) -> Card:
     bids, folders = read_bids(shape["bids"], unit) if "bids" in shape else (None, None)
     described = as_table(shape.get("bids", {}), "bids", None).get("description")
     if tables and any("." in column.name for column in columns):
-        raise bad_card("a column of a card with several tables has no point in its name")
+        raise bad_card("on a card with several tables, a column's name must not contain a point")
     delta_per_request = read_delta(shape.get("delta_per_request", 0), "delta_per_request")
     return Card(
         name=name,
@@ -219,7 +219,7 @@ def check_unit(shape: Mapping[str, object]) -> None:
     """Refuse a new card without a privacy unit; older cards without one protect rows."""
     if "unit" not in shape:
         raise bad_card(
-            'the card does not say whom it protects: write unit = "COLUMN" with the column that '
+            'the card does not name the privacy unit: write unit = "COLUMN" with the column that '
             'names the person, or unit = "row" if no person has several rows'
         )
 
@@ -232,19 +232,19 @@ def _unit(word: object) -> str:
 
 def _window(word: object) -> str | None:
     if word is not None and word not in UNITS:
-        raise bad_card(f"window is one of {', '.join(UNITS)}")
+        raise bad_card(f"window must be one of {', '.join(UNITS)}")
     return None if word is None else str(word)
 
 
 def _raised_by_two(word: object) -> bool:
     if word not in (ALONE, TWO_PEOPLE):
-        raise bad_card(f"caps.raise is {ALONE!r} or {TWO_PEOPLE!r}")
+        raise bad_card(f"caps.raise must be {ALONE!r} or {TWO_PEOPLE!r}")
     return word == TWO_PEOPLE
 
 
 def _check_keys(columns: tuple[Column, ...], limits: Limits) -> None:
     if any(len(k.text) > limits.text_length for c in columns for k in c.keys or ()):
-        raise bad_card("a key is longer than limits.text_length, so nothing would match it")
+        raise bad_card("a key is longer than limits.text_length, so no row would match it")
 
 
 def _read_tables(
@@ -255,7 +255,7 @@ def _read_tables(
     if len(set(names)) < len(names):
         raise bad_card("two tables have one name, letter case aside")
     if len(tables) > MAX_TABLES:
-        raise bad_card(f"more than {MAX_TABLES} tables")
+        raise bad_card(f"the card has more than {MAX_TABLES} tables")
     return tables
 
 
@@ -279,16 +279,18 @@ def _read_table(
         as_table(body.get("columns", {}), f"{where}.columns", None), numbers
     )
     if any("." in column.name for column in columns):
-        raise bad_card("a column of a card with several tables has no point in its name")
+        raise bad_card("on a card with several tables, a column's name must not contain a point")
     limits = _read_limits(body.get("limits", {}))
     _check_keys(columns, limits)
     if body.get("public", False) is True:
         key = _public_key(where, body, columns)
         return Table(name, columns, None, key, limits=limits, hidden=hidden, file=file)
     if body.get("public", False) is not False or "key" in body:
-        raise bad_card(f"{where} has a key, so it is public = true")
+        raise bad_card(f"{where} has a key, so it must be public = true")
     if unit == ROW:
-        raise bad_card(f"{where} is not public, and a card whose unit is a row has no people")
+        raise bad_card(
+            f"{where} is not public, but the unit of the card is a row, so it has no people"
+        )
     return Table(
         name,
         columns,
@@ -304,11 +306,13 @@ def _read_table(
 def _public_key(where: str, body: Mapping[str, object], columns: tuple[Column, ...]) -> str:
     """Return the key column of a public table, whose values are unique."""
     if "unit" in body or "max_rows" in body:
-        raise bad_card(f"{where} is public: its rows are nobody's, so no unit and no max_rows")
+        raise bad_card(
+            f"{where} is public: its rows belong to nobody, so it takes no unit and no max_rows"
+        )
     wanted = as_text(body.get("key"), f"{where}.key").casefold()
     found = [column.name for column in columns if column.name.casefold() == wanted]
     if not found:
-        raise bad_card(f"{where}.key is none of its columns")
+        raise bad_card(f"{where}.key must be one of its columns")
     return found[0]
 
 
@@ -317,7 +321,7 @@ def _read_limits(shape: object) -> Limits:
     counts = {key: as_count(value, f"limits.{key}") for key, value in body.items()}
     limits = Limits(**counts)
     if limits.rows > 10**10 or limits.rows_per_person > 10**6 or limits.text_length > 10**4:
-        raise bad_card("limits are larger than the house can hold")
+        raise bad_card("limits are larger than sfumato can hold")
     return limits
 
 
@@ -330,7 +334,7 @@ def _budget(shape: object, name: str, delta: Fraction) -> Budget:
         raise bad_card("There is no budget: write budget = { epsilon = 1.0, delta = 0 }")
     if not isinstance(shape, Mapping):
         word = name.rpartition(".")[2]
-        raise bad_card(f"{name} is no table: write {word} = {{ epsilon = 1.0, delta = 0 }}")
+        raise bad_card(f"{name} must be a table: write {word} = {{ epsilon = 1.0, delta = 0 }}")
     body = as_table(shape, name, {"epsilon", "delta"})
     if "epsilon" not in body:
         raise bad_card(f"{name} needs an epsilon")

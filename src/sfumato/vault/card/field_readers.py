@@ -27,24 +27,26 @@ def as_table(shape: object, name: str, known: set[str] | None) -> Mapping[str, o
 def as_texts(shape: object, name: str) -> tuple[str, ...]:
     """Return the value if it is a list of texts; or refuse."""
     if not isinstance(shape, list) or not all(isinstance(t, str) for t in shape):
-        raise bad_card(f"{name} is a list of texts")
+        raise bad_card(f"{name} must be a list of texts")
     return tuple(shape)
 
 
 def as_text(shape: object, name: str) -> str:
     """Return the value if it is a text of 1 to 200 printable characters; or refuse."""
     if not isinstance(shape, str) or not 1 <= len(shape) <= 200 or not shape.isprintable():
-        raise bad_card(f"{name} is a text of 1 to 200 letters")
+        raise bad_card(f"{name} must be a text of 1 to 200 letters")
     return shape
 
 
 def as_count(shape: object, name: str) -> int:
     """Return the value if it is a whole number from 1; or refuse."""
     if isinstance(shape, bool) or not isinstance(shape, int) or not 1 <= shape <= 10**10:
-        raise bad_card(f"{name} is a whole number from 1")
+        raise bad_card(f"{name} must be a whole number from 1")
     return shape
 
 
 def bad_card(what: str) -> Refused:
     """Return the refusal of a card, with its reason."""
-    return Refused("bad-card", f"{what[0].upper()}{what[1:]}.", "Mend the card and add it again.")
+    return Refused(
+        "bad-card", f"{what[0].upper()}{what[1:]}.", "Correct the card and add it again."
+    )

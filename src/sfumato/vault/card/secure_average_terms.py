@@ -40,7 +40,8 @@ def read_averages(shape: object) -> AverageTerms:
     )
     if terms.sites < LEAST_SITES or terms.releases > MOST_RELEASES:
         raise bad_card(
-            f"secure_average.sites is {LEAST_SITES} or more, its releases {MOST_RELEASES} at most"
+            f"secure_average.sites must be {LEAST_SITES} or more, and its releases "
+            f"{MOST_RELEASES} at most"
         )
     return terms
 
@@ -49,6 +50,6 @@ def not_without_noise(why: str) -> Refused:
     """Return the refusal of a sum without noise."""
     return Refused(
         "average-not-allowed",
-        f"The sum does not leave without noise: {why}.",
-        "Ask it with an epsilon, or ask the owners what their cards allow.",
+        f"The sum cannot leave without noise: {why}.",
+        "Ask for it with an epsilon, or ask the owners what their cards allow.",
     )
