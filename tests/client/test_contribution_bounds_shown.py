@@ -83,7 +83,7 @@ def test_the_picture_itself_names_the_bounds(cut: Answer, tmp_path: Path) -> Non
 def test_a_plot_of_what_may_be_cut_calls_no_pair_different(vault: OpenVault, cut: Answer) -> None:
     far = replace(cut, rows=((False, 10), (True, 90000)))
     for summary in (cut.plot().summary, far.plot().summary):
-        assert "Differences are not judged: contribution bounds can cut" in summary
+        assert "Differences are not judged: contribution bounds can affect" in summary
         assert "pairs differ" not in summary
         assert "by more than noise" not in summary
 

@@ -162,7 +162,7 @@ def test_the_error_that_is_wanted_of_a_formula_finds_its_price(vault: OpenVault)
 
 
 def test_a_size_that_an_error_is_reckoned_with_is_said_to_be_assumed(vault: OpenVault) -> None:
-    said = "errors that hang on a size are for {} people in each group (assumed)"
+    said = "errors that depend on a size are for {} people in each group (assumed)"
     for sql in ("SELECT AVG(cost) AS m FROM t", RATIO):
         assert said.format(400) in str(vault["t"].price(sql, epsilon=1))
         assert said.format(50) in str(vault["t"].price(sql, epsilon=1, people=50))
@@ -182,7 +182,7 @@ def test_a_share_of_the_price_is_given_to_aggregates(vault: OpenVault) -> None:
         "SELECT SUM(cost) AS s, COUNT(*) AS n, s / n AS r FROM t", epsilon=1, split=split
     )
     assert [part["share"] for part in price["split"]] == [0.25, 0.75]
-    with pytest.raises(Refused, match="a formula's aggregates are named by asking for them too"):
+    with pytest.raises(Refused, match="name a formula's aggregates by asking for them too"):
         vault["t"].price(RATIO, epsilon=1, split={"each": 2})
 
 
@@ -192,8 +192,8 @@ def test_what_is_done_with_an_answer_leaves_its_formulas_alone(vault: OpenVault)
     )
     tidy = answer.tidy()
     assert [row[2] for row in tidy.rows] == [row[2] for row in answer.rows]
-    assert "Formulas are of the numbers as they were before." in tidy.notes
-    with pytest.raises(Refused, match="'twice' is no count of rows and no sum"):
+    assert "Formulas keep the numbers from before." in tidy.notes
+    with pytest.raises(Refused, match="'twice' is neither a count of rows nor a sum"):
         answer.total()
     assert answer.plot(y="twice").summary
 

@@ -92,8 +92,10 @@ WRONG: dict[str, Callable[[Any], object]] = {  # Any: what a type checker would 
     ),
     "A question has no term 'epsilom'": lambda visits: visits.count().ask(epsilom=1),
     "A question has no term 'rows'": lambda visits: visits.count().price(epsilon=1, rows=2),
-    "A fit or a check does not take 'eps'": lambda visits: visits.logistic("sick", XS, eps=1),
-    "A line has no rounds": lambda visits: visits.linear("cost", XS, epsilon=1, rounds=2),
+    "A fit or a check does not take the argument 'eps'": lambda visits: visits.logistic(
+        "sick", XS, eps=1
+    ),
+    "A line needs no rounds": lambda visits: visits.linear("cost", XS, epsilon=1, rounds=2),
     "A histogram has no term 'fresh'": lambda v: v.histogram("cost", epsilon=1, fresh=True),
     "A DP twin has no term 'bins'": lambda visits: visits.dp_twin(epsilon=1, bins=["cost"]),
 }

@@ -286,8 +286,8 @@ MISFITS = [
     (answer([], [191], where={"is": "null", "column": "age"}), "conditions"),
     (answer([], [191], bounding="at most 2 rows of a person count, chosen at random"), "bounding"),
     (answer([], [191], having={"is": "compare"}), "Not every group"),
-    (answer(["sex"], [80, 100, 11]).tidy(), "tidied already"),
-    (answer([], [900]), "deviations away"),
+    (answer(["sex"], [80, 100, 11]).tidy(), "already tidied"),
+    (answer([], [900]), "differ by"),
     (CELLS, "twice"),
 ]
 
@@ -306,7 +306,7 @@ def test_one_margin_given_twice_is_refused_because_its_noise_is_the_same() -> No
 
 
 def test_a_finer_margin_and_one_with_other_keys_are_refused() -> None:
-    with pytest.raises(Refused, match="grouped by what"):
+    with pytest.raises(Refused, match="grouped by a column"):
         answer(["sex"], [80, 100, 11]).tidy(CELLS)
     cut = answer(["sex"], [80, 100, 11])
     cut = replace(cut, rows=cut.rows[:2], std=cut.std[:2], interval=cut.interval[:2])

@@ -126,7 +126,7 @@ def test_a_picture_draws_an_open_end_past_all_others_and_says_so(answer: Answer)
                  if row[place] is not None]  # fmt: skip
         assert len([row for row in spec["data"]["values"] if "low" in row]) == len(shown)
         is_open = any(bar is not None and math.inf in map(abs, bar) for bar in shown)
-        assert ("goes on past" in str(spec["title"])) == is_open
+        assert ("runs past" in str(spec["title"])) == is_open
 
 
 def test_the_command_line_prints_and_spells_them(tmp_path: Path) -> None:

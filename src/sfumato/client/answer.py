@@ -105,7 +105,7 @@ class Answer(AnswerValues):
         if self.receipt.get("epsilon", 0) is None:
             raise Refused(
                 "not-in-language",
-                "These numbers have no noise, so nothing is to be made of their errors.",
+                "These numbers have no noise, so there are no errors to use.",
                 "Add them up as they are.",
             )
         if "question" not in self.receipt:

@@ -19,7 +19,7 @@ from sfumato.client.ask_terms import Json
 from sfumato.dp.refusal import Refused
 
 Order = Literal["", "temporal", "quantitative"]
-OPEN: Final = "Where an end of an interval is not known, it goes on past the picture's edge."
+OPEN: Final = "Where an end of an interval is unknown, it runs past the edge of the picture."
 # Okabe and Ito's palette; its colours differ for colour-blind readers too
 PALETTE: Final = (
     "#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442", "#000000",
@@ -117,7 +117,7 @@ def view_of(answer: AnswerValues, x: str | None, y: str | None, color: str | Non
         color = next((key for key in rest if sizes[key] <= len(PALETTE)), None)
     order = [_one_of(keys, key) for key in (x, color) if key is not None]
     if len(set(order)) < len(order):
-        raise Refused("not-in-language", f"{x!r} is in two places.", "Name another column.")
+        raise Refused("not-in-language", f"{x!r} is used in two places.", "Name another column.")
     order += [key for key in rest if key != color]
     colours = 0 if color is None else sizes[color]
     view = View(answer, y, tuple(order), colours, _cells(answer, y, order))
@@ -126,7 +126,7 @@ def view_of(answer: AnswerValues, x: str | None, y: str | None, color: str | Non
         raise Refused(
             "not-in-language",
             f"The picture would need {colours} colours and {panels} panels.",
-            "Ask by fewer keys, or narrow them with WHERE; the table has them all.",
+            "Ask by fewer keys, or narrow them with WHERE. The table has all of them.",
         )
     return view
 

@@ -223,8 +223,8 @@ def chosen_lines(receipt: Mapping[str, object]) -> list[str]:
     if "not valid for rows" not in str(receipt.get("interval", "")):
         return []
     return [
-        "They do not hold for rows that were chosen or ordered by their own noisy values, nor for "
-        "the branch that a CASE takes by them."
+        "They do not hold for rows that were chosen or ordered by their own noisy values, nor "
+        "for the branch that a CASE takes by such values."
     ]
 
 

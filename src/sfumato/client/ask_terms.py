@@ -151,8 +151,8 @@ def no_term_of(what: str) -> NoSuchTerm:
     """Return a function that refuses unknown keywords of "a question", "a DP twin", ..."""
 
     def refusal(name: str, known: Sequence[str]) -> Refused:
-        cause = f"{what[0].upper()}{what[1:]} has no term {name!r}."
-        return Refused("not-in-language", cause, f"There are: {', '.join(sorted(known))}.")
+        cause = f"{what[0].upper()}{what[1:]} takes no argument {name!r}."
+        return Refused("not-in-language", cause, f"Known arguments: {', '.join(sorted(known))}.")
 
     return refusal
 
@@ -167,16 +167,16 @@ def no_fit_term(name: str, known: Sequence[str]) -> Refused:
     """Return the refusal of a keyword that a fit or a check does not take."""
     return Refused(
         "not-in-language",
-        f"A fit or a check does not take {name!r}.",
-        "Give bounds with at_most(rows=1) before it, and no more than "
-        f"{', '.join(known[:-1])} and {known[-1]} to it.",
+        f"A fit or a check does not take the argument {name!r}.",
+        f"Write at_most(rows=1) before it, and give it only {', '.join(known[:-1])} and "
+        f"{known[-1]}.",
     )
 
 
 def no_line_term(name: str, known: Sequence[str]) -> Refused:
     """Return the refusal of a keyword that a linear fit does not take."""
     if name in ("rounds", "resume"):
-        return Refused("not-in-language", "A line has no rounds.", "Leave rounds and resume out.")
+        return Refused("not-in-language", "A line needs no rounds.", "Leave rounds and resume out.")
     return no_fit_term(name, known)
 
 
@@ -191,7 +191,9 @@ def question_body(data_set: str, question: object, terms: Mapping[str, object]) 
     built = getattr(question, "question", None)
     if built is None:
         raise Refused(
-            "not-in-language", "This is no question.", "Give SQL, or what a data set's steps build."
+            "not-in-language",
+            "This is not a question.",
+            "Give SQL, or a question built from a data set.",
         )
     return {**body, "question": query_json(built())}
 
@@ -201,7 +203,7 @@ def _by_name(term: str, pairs: object) -> Json:
         return dict(pairs)
     raise Refused(
         "not-in-language",
-        f"{term!r} is given for each number by its name.",
+        f"{term!r} must be given for each number by its name.",
         f'Name the number: count(name="n") and {term}={{"n": 5}}.',
     )
 
@@ -210,7 +212,9 @@ def _size_of(counted: Sized) -> int:
     """Return the size that a released count gives; a noisy count below one becomes one."""
     value = counted.value
     if not isinstance(value, int | float):
-        raise Refused("not-in-language", "That is no count.", "Give people=N, or a count's answer.")
+        raise Refused(
+            "not-in-language", "This is not a count.", "Give people=N, or a count's answer."
+        )
     return max(1, round(value))
 
 
@@ -218,6 +222,8 @@ def _op_of(answer: object) -> object:
     receipt = getattr(answer, "receipt", None)
     if not isinstance(receipt, dict):
         raise Refused(
-            "top-up-unknown", "This is no earlier answer.", "Give the answer, or its receipt's op."
+            "top-up-unknown",
+            "This is not an earlier answer.",
+            "Give the answer, or the op of its receipt.",
         )
     return cast("Json", receipt)["op"]

@@ -16,7 +16,9 @@ from sfumato.query.expression import Constant
 
 EPSILON_UNIT: Final = Fraction(1, 10**9)  # the ledger's unit; shares are rounded down to it
 DELTA_UNIT: Final = Fraction(1, 10**18)
-RESUME: Final = " If this very thing was asked before, give resume=True: what was answered is free."
+RESUME: Final = (
+    " If you asked the same thing before, give resume=True: answers that you have are free."
+)
 
 
 @dataclass(frozen=True)
@@ -53,7 +55,7 @@ def _bad(name: str) -> Refused:
     some = "1e-6" if name == "delta" else "0.5"
     return Refused(
         "bad-budget",
-        f"{name} must be a plain number that is not below zero.",
+        f"{name} must be a plain number of at least zero.",
         f"Give {name} as a plain number such as {some}.",
     )
 

@@ -39,9 +39,9 @@ def check_plain(card: Mapping[str, object]) -> None:
         if {"decimal", "thousands", "format", "encoding", "header"} & set(shape):
             raise Refused(
                 "bad-card",
-                "decimal, thousands, format, encoding and header are for text files; a frame says "
-                "itself what its values are.",
-                "Leave them off the card, and hand in numbers and dates as such.",
+                "decimal, thousands, format, encoding and header are for text files, and the "
+                "values of a frame have types already.",
+                "Remove them from the card, and give numbers and dates as such.",
             )
 
 
@@ -56,4 +56,6 @@ def read_toml(path: str) -> dict[str, Any]:
         what = f"is not TOML: {wrong}" if is_toml else "is not TOML: not a text"
     except (ArithmeticError, RecursionError):
         what = "is not TOML: not a text"
-    raise Refused("bad-card", f"The card {path[:200]!r} {what}.", "Mend it and add again.")
+    raise Refused(
+        "bad-card", f"The card {path[:200]!r} {what}.", "Correct it and add the data set again."
+    )

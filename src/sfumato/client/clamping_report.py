@@ -68,8 +68,8 @@ def clamping_report(built: Builder, of: str, terms: FitTerms) -> ClampingReport:
     if built.outputs or built.keys or built.source is not None:
         raise Refused(
             "not-in-language",
-            "A check of clipping asks questions of its own.",
-            "Narrow with where(...) first, and ask nothing else with it.",
+            "A check of clipping asks its own questions.",
+            "Narrow with where(...) first, and ask for nothing else with it.",
         )
     card = built.target.card
     values = _values(built, of, declared_columns(card, built))

@@ -361,7 +361,7 @@ def _unit(name: str) -> Unit:
     for unit in UNITS:
         if unit == name:
             return unit
-    raise Refused("not-in-language", f"{name!r} is no unit of time.", f"Use {', '.join(UNITS)}.")
+    raise Refused("not-in-language", f"{name!r} is not a unit of time.", f"Use {', '.join(UNITS)}.")
 
 
 def _field(name: str) -> Field:
@@ -369,9 +369,13 @@ def _field(name: str) -> Field:
         if field == name:
             return field
     raise Refused(
-        "not-in-language", f"{name!r} is no field of a date.", f"Use {', '.join(FIELDS)}."
+        "not-in-language", f"{name!r} is not a field of a date.", f"Use {', '.join(FIELDS)}."
     )
 
 
 def _not_python(what: str, instead: str) -> Refused:
-    return Refused("not-in-language", f"A column is not a value: {what}.", f"Write {instead}.")
+    return Refused(
+        "not-in-language",
+        f"A column is not a value, so Python cannot use {what}.",
+        f"Write {instead}.",
+    )

@@ -44,9 +44,9 @@ def value_of(value: object) -> Constant:
         what = plain if isinstance(plain, float | Decimal) else type(value).__name__
         raise Refused(
             "not-in-language",
-            f"{what} is no value to compare with or to give.",
-            "Give a number, a text, a date, True or False; for null write is_null(), for several "
-            "is_in([...]).",
+            f"{what} is not a value that a question can contain.",
+            "Give a number, a text, a date, True or False. For null, write is_null(); for "
+            "several values, is_in([...]).",
         )
     return Constant.of(plain)
 
@@ -73,7 +73,7 @@ def of_column(name: str, value: object) -> Predicate:
 def among(of: Expr, values: Iterable[object]) -> Among:
     """Return the condition that an expression is one of the values; refuse an empty list."""
     if isinstance(values, str):  # Python would iterate over its letters
-        raise Refused("not-in-language", "A text is no list.", f"Write [{values!r}].")
+        raise Refused("not-in-language", "A text is not a list.", f"Write [{values!r}].")
     constants = tuple(value_of(value) for value in values)
     if not constants:
         raise Refused("not-in-language", "This list is empty.", "Name at least one value.")
@@ -85,7 +85,7 @@ def ends_of(within: object) -> tuple[Constant, Constant]:
     if not isinstance(within, tuple | list) or len(within) != 2:
         raise Refused(
             "not-in-language",
-            "The bounds on a person's sum are not (low, high).",
+            "The bounds on a person's sum must be (low, high).",
             "Write within=(0, 500).",
         )
     low, high = within
@@ -98,7 +98,7 @@ def share_of(share: object) -> Fraction:
     if constant.kind != "number" or not 0 <= constant.number <= 1:
         raise Refused(
             "not-in-language",
-            f"{share!r} is no share of the rows.",
+            f"{share!r} is not a share of the rows.",
             'Write quantile("x", 0.9).',
         )
     return constant.number
@@ -109,7 +109,7 @@ def order_of(name: object) -> Order:
     if not isinstance(name, str):
         raise Refused(
             "not-in-language",
-            "Released rows are sorted by columns of the answer, by name.",
+            "Released rows can only be sorted by names of columns of the answer.",
             'Write order_by("-n").',
         )
     return Order(name.removeprefix("-"), name.startswith("-"))
@@ -121,7 +121,7 @@ def equal_pairs(table: str, also: Equal) -> tuple[tuple[str, str], ...]:
     if not isinstance(names, Sequence) or not all(map(_is_equal, names)):
         raise Refused(
             "not-in-language",
-            "What else is equal is columns, or pairs of a column before and one of the table.",
+            "also takes columns, or pairs of an earlier column and one of the table.",
             'Write also="day", or also=[("day", "given")].',
         )
     pairs = ((name, name) if isinstance(name, str) else name for name in names)
@@ -138,7 +138,7 @@ def _between(name: str, pair: Sequence[object]) -> Predicate:
     if len(pair) != 2 or pair[0] is pair[1] is None:
         raise Refused(
             "not-in-language",
-            f"The range of {name!r} is not (low, high).",
+            f"The range of {name!r} must be (low, high).",
             f"Write {name}=(65, None) for 65 and above.",
         )
     ends: list[Predicate] = []

@@ -42,7 +42,7 @@ def writer_of(frame: object) -> Callable[[Path, int], None]:
             raise Refused(
                 "too-large",
                 f"The frame is larger than {room} bytes as CSV.",
-                "Write it into a Parquet file, and add that.",
+                "Write it into a Parquet file, and add that file.",
             )
 
     return write
@@ -69,19 +69,20 @@ def check_frame(frame: Rows) -> None:
     if names is None:
         raise Refused(
             "source-unreadable",
-            f"Rows are a file or a frame, and not {type(frame).__name__!r}.",
+            f"Rows must be a file or a frame, not {type(frame).__name__!r}.",
             "Give a path, or a frame of pandas, polars or pyarrow.",
         )
     if any(isinstance(name, tuple) for name in names):
         raise Refused(
             "source-unreadable",
-            "The frame's columns have several levels of names.",
-            "Join them to one name each.",
+            "The frame's column names have several levels.",
+            "Join the levels into one name for each column.",
         )
     if not all(isinstance(name, str) for name in names):
         raise Refused(
             "no-header",
-            "The frame's columns have no texts for names, as of a file that was read without any.",
+            "The names of the frame's columns are not texts, as if a file was read without a "
+            "header.",
             'Name them: frame.columns = ["person", "age", …].',
         )
 

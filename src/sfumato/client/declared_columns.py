@@ -16,8 +16,8 @@ def declared_columns(card: CardView, rows: Builder) -> list[dict[str, Any]]:  # 
     if rows.joins:
         raise Refused(
             "not-in-language",
-            "Fits and checks are over one table, and this joins several.",
-            "Leave the join out, or ask the sums yourself.",
+            "Fits and checks take one table, and this joins several.",
+            "Leave the join out, or ask for the sums yourself.",
         )
     if rows.table.casefold() in ("", str(card["name"]).casefold()):
         return list(card["columns"])

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from sfumato.client.answer_values import AnswerValues, SomeAnswer
 
 ADDITIVE: Final = ("count", "count_values", "sum")
-TIDIED: Final = "Tidied: free post-processing of released numbers; nothing was asked or paid."
+TIDIED: Final = "Tidied: free post-processing of released numbers; it asked and paid nothing."
 MISS: Final = 0.05  # intervals hold at 95 %
 _Z95: Final = 1.959963984540054
 
@@ -34,7 +34,8 @@ def total_cells(answer: SomeAnswer, keep: Sequence[str]) -> SomeAnswer:
         c for c in answer.columns if c not in keep and answer.columns.index(c) not in numbers
     ]
     note = (
-        f"Summed over {' and '.join(dropped) or 'nothing'} from an answer that was paid for; free."
+        f"Summed over {' and '.join(dropped) or 'nothing'} from an answer that was already paid; "
+        "free."
     )
     return replace(
         answer,
@@ -97,24 +98,28 @@ def has_private_keys(answer: AnswerValues) -> bool:
 def _kept_places(answer: AnswerValues, keep: Sequence[str]) -> list[int]:
     if TIDIED in answer.notes:
         raise _refused(
-            "The answer is tidied, so its cells lean and are no more independent.",
-            "Add up first, and tidy the totals; both are free.",
+            "The answer is tidied, so its cells are biased and no longer independent.",
+            "Add up first, and then tidy the totals. Both are free.",
         )
     if len(set(keep)) < len(keep):
-        raise _refused("A key is to be kept twice.", "Name it once.")
+        raise _refused("A key is named twice.", "Name each key once.")
     keys = [c for c in answer.columns if "key" in answer.asked(c)]
     unknown = [name for name in keep if name not in keys]
     if unknown:
         raise _refused(
-            f"{unknown[0]!r} is no key of the answer.", "Keep some of: " + ", ".join(keys) + "."
+            f"{unknown[0]!r} is not a key of the answer.", "Keep some of: " + ", ".join(keys) + "."
         )
     question = cast("dict[str, Any]", answer.receipt["question"])
     if question["having"] is not None or question["limit"] is not None:
-        raise _refused("Not all cells are here.", "Ask without HAVING and LIMIT; that is free.")
+        raise _refused(
+            "The answer does not have all cells.", "Ask without HAVING and LIMIT; that is free."
+        )
     if has_private_keys(answer):
-        raise _refused("Keys that few people have are not here.", "Ask for the total by itself.")
+        raise _refused(
+            "Keys with few people are not in the answer.", "Ask for the total by itself."
+        )
     if len(keys) < len(question["group_by"]):
-        raise _refused("A key of the grouping is not shown.", "Put every key into SELECT.")
+        raise _refused("A key of the grouping is not in the answer.", "Put every key into SELECT.")
     return [answer.columns.index(name) for name in keep]
 
 
@@ -126,7 +131,7 @@ def _numbers(answer: AnswerValues) -> list[int]:
             continue
         if asked.get("verb") not in ADDITIVE:
             raise _refused(
-                f"{name!r} is no count of rows and no sum, so its cells do not add up.",
+                f"{name!r} is neither a count of rows nor a sum, so its cells do not add up.",
                 "Ask for it by itself.",
             )
         numbers.append(place)

@@ -81,7 +81,7 @@ class Price(_Shown):
     def lines(self) -> list[str]:
         """Return the price as lines of text."""
         free = bool(self.shape.get("free"))  # older services do not send it
-        paid = "paid before: asked again it is free, with the same numbers"
+        paid = "paid before: the same question is free, with the same numbers"
         lines = [
             f"{self['says']}",
             f"epsilon {self['epsilon']:g}, {paid if free else 'nothing spent yet'}",
@@ -141,9 +141,9 @@ class Price(_Shown):
             return f"{name}: ± {number_text(float(error), float(error))} at 95 %"
         rank = self["rank_error"].get(name)
         if rank is not None:
-            return f"{name}: its rank is within {rank:,} rows of the true one at 95 %"
+            return f"{name}: its rank is within {rank:,} rows of the true rank at 95 %"
         if not self["error_by_people"].get(name):
-            return f"{name}: its error cannot be told before"
+            return f"{name}: its error is not known in advance"
         sizes = ", ".join(
             f"± {number_text(margin, margin)} for {size:,} people"
             for size, margin in self["error_by_people"].get(name, [])
@@ -217,7 +217,7 @@ class BlocksPlan(_Shown):
         before = ""
         for one in shown:
             read = "".join(f"; {result['output']}: {result['says']}" for result in one["read"])
-            lines.append(f"Tried on {one['of']}, {one['people']:,} made-up: {one['ended']}{read}")
+            lines.append(f"Tried on {one['of']}, {one['people']:,} synthetic: {one['ended']}{read}")
             printed = one["printed"].splitlines()[-PRINTED:]
             is_same = bool(printed) and one["printed"] == before
             lines += ["  | (the same)"] if is_same else [f"  | {line}" for line in printed]
@@ -225,8 +225,8 @@ class BlocksPlan(_Shown):
         return lines
 
     def _words(self) -> tuple[str, list[str]]:
-        head = f"At epsilon {self['epsilon']:g}, on {self['people']:,} made-up people:"
-        least = f"Least of both together: {self['proposed']} blocks. Nothing is spent."
+        head = f"At epsilon {self['epsilon']:g}, on {self['people']:,} synthetic people:"
+        least = f"Least of both errors together: {self['proposed']} blocks. Nothing is spent."
         foot = "Nothing is spent." if self["proposed"] is None else least
         return head, [foot, f"Note: {self['says']}."]
 
@@ -263,7 +263,7 @@ class TwinPrice(_Shown):
             f"private bins: {', '.join(bins['columns']) or 'none'}"
             + (f", epsilon {bins['epsilon']:.3g} of it" if bins["columns"] else "")
             + f" (possible: {', '.join(bins['possible']) or 'none'})",
-            *([] if error is None else [f"its error besides: epsilon {error:g}"]),
+            *([] if error is None else [f"its additional error: epsilon {error:g}"]),
             "Nothing is spent.",
         ]
 
@@ -273,7 +273,7 @@ def assumed_words(price: Mapping[str, object]) -> list[str]:
     size = price.get("assumed_people")
     if not isinstance(size, int):
         return []
-    return [f"errors that hang on a size are for {size:,} people in each group (assumed)"]
+    return [f"errors that depend on a size are for {size:,} people in each group (assumed)"]
 
 
 class History(_Shown):
@@ -296,7 +296,7 @@ class History(_Shown):
 
     def lines(self) -> list[str]:
         """Return the table as text."""
-        return table_text(*self.table()) if self["questions"] else ["Nothing was asked yet."]
+        return table_text(*self.table()) if self["questions"] else ["You have asked nothing yet."]
 
     def __len__(self) -> int:
         return len(self["questions"])
@@ -325,8 +325,7 @@ class CardView(_Shown):
         per = f" per {self['window']}" if "window" in self.shape else ""
         return [
             f"{self['name']}, version {self['version']}, people: {self['people']}",
-            f"unit of privacy: {unit}; epsilon {budget['epsilon']:g}, "
-            f"delta {budget['delta']:g}{per}",
+            f"privacy unit: {unit}; epsilon {budget['epsilon']:g}, delta {budget['delta']:g}{per}",
             f"may ask: {', '.join(self['who']) or 'nobody but the owner'}",
             *([f"guarantee: {self['not_dp']}"] if "not_dp" in self.shape else []),
             *([_average_line(self["secure_average"])] if "secure_average" in self.shape else []),
@@ -365,7 +364,7 @@ class AddReport(_Shown):
     def lines(self) -> list[str]:
         """Return the report as lines of text."""
         if not self["tables"]:
-            return ["How the rows were read was not kept."]
+            return ["No report was kept of how the rows were read."]
         return [_READ, *table_text(*self.table()), *self.notes()]
 
     def notes(self) -> list[str]:
@@ -375,7 +374,7 @@ class AddReport(_Shown):
             ("without_person", "rows without a person, which are dropped"),
             ("rows_dropped", "rows beyond limits.rows_per_person, which are dropped"),
             ("people_cut", "people with more rows than max_rows"),
-            ("rows_cut", "rows that an answer without groups leaves out for that"),
+            ("rows_cut", "rows that an answer without groups therefore leaves out"),
         )
         foot = [
             f"{name}{words}: {table[key]}"
@@ -384,16 +383,17 @@ class AddReport(_Shown):
             if table[key] is not None
         ]
         foot += [
-            f"{name}{column['column']}: every decimal mark has three digits behind it. If they are "
-            'thousands (1.234), say so on the card: thousands = "." and decimal = ","'
+            f"{name}{column['column']}: every decimal mark has three digits behind it. If they "
+            'are thousands (1.234), declare it on the card: thousands = "." and decimal = ","'
             for table, name in named
             for column in table["columns"]
             if column.get("like_thousands") is not None
         ]
         if any(table["people_cut"] is not None for table, _ in named):
             foot.append(
-                "people cut and rows cut of a column: who has more groups of it than max_groups, or"
-                " more rows in one than max_rows, and the rows that answers by it leave out"
+                "people cut and rows cut of a column: people with more groups of it than "
+                "max_groups, or more rows in one than max_rows, and the rows that answers by it "
+                "leave out"
             )
         return foot
 
@@ -404,7 +404,7 @@ class AddReport(_Shown):
         return f"<p>{escape(_READ)}</p>{table_html(*self.table())}<p>{words}</p>"
 
 
-_READ: Final = "How the rows were read (no noise is in it: for you alone, show it to nobody):"
+_READ: Final = "How the rows were read (without noise, so show it to nobody else):"
 _SHARES: Final = (
     "empty", "unreadable", "outside_bounds", "outside_keys", "people_cut", "rows_cut",
 )  # fmt: skip
@@ -418,7 +418,7 @@ def _named(at: int, table: Mapping[str, Any]) -> str:  # Any: JSON of the wire
 
 def _average_line(terms: Mapping[str, Any]) -> str:  # Any: JSON of the wire
     return (
-        f"sums over {terms['sites']} sites or more without noise, secure-average (not DP): "
+        f"sums over {terms['sites']} or more sites without noise, secure-average (not DP): "
         f"{terms['releases']} at most"
     )
 

@@ -116,20 +116,24 @@ def _known(terms: HistogramTerms) -> Number:
 def _half(epsilon: Number) -> Number:
     """Return exactly half of the price, as a fraction or a decimal."""
     if isinstance(epsilon, bool) or not isinstance(epsilon, Number):
-        raise Refused("bad-budget", "epsilon is a plain number.", "Write histogram(x, epsilon=1).")
+        raise Refused(
+            "bad-budget", "epsilon must be a plain number.", "Write histogram(x, epsilon=1)."
+        )
     return epsilon / 2 if isinstance(epsilon, Fraction) else Decimal(str(epsilon)) / 2
 
 
 def _check(built: Builder, bins: int) -> None:
     if type(bins) is not int or not 2 <= bins <= MOST:
         raise Refused(
-            "not-in-language", f"A histogram has 2 to {MOST} bins.", "Write histogram(x, bins=10)."
+            "not-in-language",
+            f"A histogram needs 2 to {MOST} bins.",
+            "Write histogram(x, bins=10).",
         )
     if built.outputs or built.keys or built.kept or built.order or built.most is not None:
         raise Refused(
             "not-in-language",
             "A histogram asks two questions of its own.",
-            "Narrow with where(...) first, and ask nothing else with it.",
+            "Narrow with where(...) first, and ask for nothing else with it.",
         )
 
 

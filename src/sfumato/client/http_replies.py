@@ -63,7 +63,7 @@ def _check(room: int) -> None:
         raise Refused(
             "too-large",
             f"The service's reply is larger than {MOST_BYTES >> 20} MB.",
-            "Ask for less at once, or ask whoever serves it.",
+            "Ask for less at once, or ask the operator of the service.",
         )
 
 

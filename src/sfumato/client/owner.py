@@ -95,7 +95,7 @@ def _rows(service: Service, files: Mapping[str, Path]) -> Json:
     if any(os.path.isdir(path) for path in files.values()):
         raise Refused(
             "source-unreadable",
-            "A folder is not sent to a service.",
+            "A service takes files, not folders.",
             "Add it on the vault's own machine, with --vault FOLDER.",
         )
     if not found:
@@ -104,8 +104,8 @@ def _rows(service: Service, files: Mapping[str, Path]) -> Json:
     if len(found) < len(files) or len({connection for connection, _ in found.values()}) > 1:
         raise Refused(
             "source-unreadable",
-            "All tables of a data set are files, or tables of one connection.",
-            "Name them all in one way.",
+            "All tables of a data set must be files, or all must be tables of one connection.",
+            "Give all of them in the same way.",
         )
     named = {table: name for table, (_, name) in found.items()}
     return {"connection": found[""][0], "table": named.pop(""), "tables": named}

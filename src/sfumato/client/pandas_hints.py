@@ -10,18 +10,22 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, ClassVar, Final
 
 _NO_ROW: Final = (
-    "No row leaves the vault. For rows to try things with, take synthetic data: data_set.twin()."
+    "No row leaves the vault. To try things with rows, use synthetic data: data_set.twin()."
 )
-_TOGETHER: Final = 'Ask for several with one step after the other: .count().mean("cost").'
+_TOGETHER: Final = 'Ask for several aggregates one after the other: .count().mean("cost").'
 _NARROW: Final = 'Write where(age=(18, 65)) or where(col("age") >= 18).'
 _TRANSFORM: Final = (
-    'Write the expression where the column is used: .sum(col("cost") * 2); '
-    "with numbers of the answer: .formula(...)."
+    'Write the expression where the column is used: .sum(col("cost") * 2). With numbers of the '
+    "answer, write .formula(...)."
 )
-_PROGRAM: Final = "A function of your own runs by data_set.run(function, outputs=..., epsilon=...)."
-_JOIN: Final = 'Tables of the card are joined by join("visits"), and looked up by look_up(...).'
+_PROGRAM: Final = (
+    "To run your own function, write data_set.run(function, outputs=..., epsilon=...)."
+)
+_JOIN: Final = (
+    'Join tables of the card with join("visits"), and look up public ones with look_up(...).'
+)
 _NULLS: Final = 'Narrow with where(~col("cost").is_null()), or count values with .count("cost").'
-_NO_ANSWER: Final = "There is no private answer to this."
+_NO_ANSWER: Final = "No private answer exists for this."
 _ASK_FIRST: Final = "Ask first: the answer of .ask(epsilon=1) has .to_pandas(), .plot() and .rows."
 
 # hints for data sets and questions: unknown name -> sentence
@@ -37,7 +41,7 @@ QUESTION_HINTS: Final[Mapping[str, str]] = {
     "corr": 'Write correlation("y", "x").',
     "cov": 'Write covariance("y", "x").',
     "cumcount": "Write running_count(), after a group_by of a period.",
-    "cumsum": "There is no running sum. Of rows there is running_count(), by a period.",
+    "cumsum": "There is no running sum. For rows, use running_count(), by a period.",
     "cut": 'Write group_by(col("age").bins(10)).',
     "describe": (
         "Each number is asked for and paid: "
@@ -45,7 +49,7 @@ QUESTION_HINTS: Final[Mapping[str, str]] = {
         "Types and bounds of columns are free: data_set.card."
     ),
     "df": _NO_ROW,
-    "drop_duplicates": 'Different values are counted by distinct("zip").',
+    "drop_duplicates": 'Count different values with distinct("zip").',
     "dropna": _NULLS,
     "dtypes": "Types and bounds of columns are on the card: data_set.card.",
     "duplicated": _NO_ANSWER,
@@ -62,7 +66,7 @@ QUESTION_HINTS: Final[Mapping[str, str]] = {
     "idxmin": _NO_ROW,
     "iloc": _NO_ROW,
     "index": _NO_ROW,
-    "info": "What is known of the columns is on the card: data_set.card.",
+    "info": "The card says what is known of the columns: data_set.card.",
     "isna": _NULLS,
     "isnull": _NULLS,
     "items": _NO_ROW,
@@ -72,14 +76,14 @@ QUESTION_HINTS: Final[Mapping[str, str]] = {
     "last": _NO_ROW,
     "loc": f"{_NO_ROW} To narrow: {_NARROW}",
     "map": _TRANSFORM,
-    "max": 'Write maximum("age"); it is a point of a public grid, and no value of a row.',
+    "max": 'Write maximum("age"). It gives a point of a public grid, never the value of a row.',
     "melt": _NO_ANSWER,
     "merge": _JOIN,
-    "min": 'Write minimum("age"); it is a point of a public grid, and no value of a row.',
+    "min": 'Write minimum("age"). It gives a point of a public grid, never the value of a row.',
     "mode": 'Write top("zip").',
     "n_unique": 'Write distinct("zip").',
-    "nlargest": 'Write order_by("-n").limit(5); rows of people are never listed.',
-    "nsmallest": 'Write order_by("n").limit(5); rows of people are never listed.',
+    "nlargest": 'Write order_by("-n").limit(5). Rows of people are never listed.',
+    "nsmallest": 'Write order_by("n").limit(5). Rows of people are never listed.',
     "nunique": 'Write distinct("zip").',
     "pivot": 'Write group_by("zip", "sex").',
     "pivot_table": 'Write group_by("zip", "sex").',
@@ -94,16 +98,24 @@ QUESTION_HINTS: Final[Mapping[str, str]] = {
     "rolling": "There are no moving windows. Group by a period, or ask for running_count().",
     "rows": _NO_ROW,
     "sample": _NO_ROW,
-    "select": 'Ask for numbers (.count(), .mean("cost")), and show("n") some of their columns.',
-    "sem": "The std of the noise is in each answer (.std); for samples: answer.with_sampling().",
-    "shape": (
-        "How many rows there are is private: ask .count(). The columns are data_set.columns, and "
-        'what the owner says of the size is data_set.card["size"].'
+    "select": (
+        'Ask for numbers (.count(), .mean("cost")), and choose some of their columns with '
+        'show("n").'
     ),
-    "size": 'How many rows there are is private: ask .count(), or see data_set.card["size"].',
+    "sem": (
+        "The std of the noise is in each answer (.std). For sampling error, write "
+        "answer.with_sampling()."
+    ),
+    "shape": (
+        "The number of rows is private: ask .count(). The columns are data_set.columns, and the "
+        'owner\'s statement of the size is data_set.card["size"].'
+    ),
+    "size": 'The number of rows is private: ask .count(), or see data_set.card["size"].',
     "skew": _NO_ANSWER,
-    "sort": 'Write order_by("n"), by columns of the answer.',
-    "sort_values": 'Write order_by("n"), by columns of the answer; "-n" is from the largest down.',
+    "sort": 'Write order_by("n"), with columns of the answer.',
+    "sort_values": (
+        'Write order_by("n"), with columns of the answer; "-n" sorts from the largest down.'
+    ),
     "std": 'Write deviation("cost").',
     "stddev": 'Write deviation("cost").',
     "tail": _NO_ROW,
@@ -118,7 +130,9 @@ QUESTION_HINTS: Final[Mapping[str, str]] = {
     "to_polars": f"{_ASK_FIRST} {_NO_ROW}",
     "tolist": _NO_ROW,
     "transform": _TRANSFORM,
-    "unique": 'Declared values are on the card; the most frequent are asked for by top("zip", 5).',
+    "unique": (
+        'The card has the declared values. Ask for the most frequent ones with top("zip", 5).'
+    ),
     "value": _ASK_FIRST,
     "value_counts": 'Write group_by("zip").count().',
     "values": _NO_ROW,
@@ -131,10 +145,8 @@ _RELEASED: Final = (
     "answer.to_pandas().{name}{call}"
 )
 _REASK: Final = "An answer is one table. Ask again with group_by(...), or use answer.total(...)."
-_INTERVAL: Final = (
-    "The ends at 95 % are in answer.interval, and the std of the noise in answer.std."
-)
-_RECEIPT: Final = "What was paid and what is left is in answer.receipt."
+_INTERVAL: Final = "answer.interval has the ends at 95 %, and answer.std the std of the noise."
+_RECEIPT: Final = "answer.receipt says what was paid and what is left."
 # frame methods for which the hint is answer.to_pandas()
 _OF_A_FRAME: Final = (
     "apply", "assign", "describe", "drop", "head", "iterrows", "itertuples", "max", "mean",
@@ -159,12 +171,12 @@ ANSWER_HINTS: Final[Mapping[str, str]] = {
     "low": _INTERVAL,
     "margin": _INTERVAL,
     "price": _RECEIPT,
-    "result": "The one number of an answer is answer.value; rows are in answer.rows.",
+    "result": "The single number of an answer is answer.value. Rows are in answer.rows.",
     "scalar": "Write answer.value.",
     "shape": "Write len(answer) for the rows, and len(answer.columns) for the columns.",
     "size": "Write len(answer) for the rows, and len(answer.columns) for the columns.",
     "stddev": "The std of the noise is answer.std.",
-    "sum": "Write answer.total(), which has true error bars.",
+    "sum": "Write answer.total(), which has correct error bars.",
     "values": "Write answer.rows.",
     "var": "The std of the noise is answer.std.",
 }
@@ -181,7 +193,7 @@ COLUMN_HINTS: Final[Mapping[str, str]] = {
     "mean": 'It is a step of a question: data_set.mean("cost").',
     "notna": 'Write ~ before it: ~col("cost").is_null().',
     "notnull": 'Write ~ before it: ~col("cost").is_null().',
-    "str": 'Of texts there is starts_with("ab"), == and is_in([...]).',
+    "str": 'For texts there is starts_with("ab"), == and is_in([...]).',
     "sum": 'It is a step of a question: data_set.sum("cost"). Within an answer: total().',
 }
 

@@ -18,7 +18,7 @@ def reduced(name: str, column: str | tuple[str, str | Column]) -> PersonColumn:
     if not isinstance(column, str) and not (isinstance(column, tuple) and len(column) == 2):
         raise Refused(
             "not-in-language",
-            f"{name!r} does not say what is taken of each person.",
+            f"{name!r} does not say what to compute for each person.",
             f'Write {name}="count", or {name}=("sum", "x").',
         )
     verb, of = (column, None) if isinstance(column, str) else column
@@ -27,7 +27,7 @@ def reduced(name: str, column: str | tuple[str, str | Column]) -> PersonColumn:
             return PersonColumn(name, known, None if of is None else expr_of(of))
     raise Refused(
         "not-in-language",
-        f"{verb!r} is not answered for each person.",
+        f"{verb!r} is not supported for each person.",
         f"Use {', '.join(REDUCTIONS)}.",
     )
 
@@ -37,20 +37,20 @@ def joined_people(begun: Builder, other: Builder, *, keep_all: bool) -> JoinedPe
     if begun.source is None or other.source is None:
         raise Refused(
             "not-in-language",
-            "A table with one row for each person stands beside another such table only.",
-            "Write each_person(...) on both first.",
+            "A table with one row for each person can only stand beside another such table.",
+            "Write each_person(...) on both tables first.",
         )
     if other.data_set != begun.data_set:
         raise Refused(
             "not-in-language",
-            f"{other.data_set!r} is another data set than {begun.data_set!r}.",
-            "Take another table of this data set: of_table(name).",
+            f"{other.data_set!r} is not the data set {begun.data_set!r}.",
+            "Use another table of this data set: of_table(name).",
         )
     plain = Query(other.data_set, (), source=other.source, table=other.table, joins=other.joins)
     if other.question() != plain:
         raise Refused(
             "not-in-language",
-            "What stands beside is a table with one row for each person, and nothing more yet.",
+            "The second table must be each_person(...) alone, without further steps.",
             "Narrow, group and ask after join_people(...).",
         )
     return JoinedPersonTable(other.source, other.table, other.joins, keep_all)
@@ -61,7 +61,7 @@ def looked_up(begun: Builder, public: Joined) -> Joined:
     if begun.source is None:
         raise Refused(
             "not-in-language",
-            "A public table is looked up by people's columns beside a table of people only.",
+            "The question looks up a public table, but has no table with one row for each person.",
             "Write each_person(...) first, or join(...) it to the rows.",
         )
     return public

@@ -141,7 +141,9 @@ def check_picture(path: str | Path) -> None:
 def _check_folder(path: Path) -> None:
     if not path.absolute().parent.is_dir():
         raise Refused(
-            "bad-request", f"There is no folder for {path}.", "Make it, or name another file."
+            "bad-request",
+            f"The folder of {path} does not exist.",
+            "Create it, or name another file.",
         )
 
 
@@ -212,17 +214,18 @@ def _extremes(view: View) -> list[str]:
     """Return the largest and the smallest cell, and which differences exceed the noise."""
     cells = sorted(view.cells, key=lambda cell: -cell.value)
     if len(cells) < 2:
-        return [f"{view.y}: {cell.said()}." for cell in cells] or ["No numbers."]
+        return [f"{view.y}: {cell.said()}." for cell in cells] or ["The answer has no numbers."]
     lines = [f"Largest of {len(cells):,}: {cells[0].said()}. Smallest: {cells[-1].said()}."]
     if view.answer.notes:
         return [
             *lines,
-            "Differences are not judged: these numbers were worked on since they were released.",
+            "Differences are not judged: these numbers were post-processed after their release.",
         ]
     if may_be_cut(view.answer.receipt):
         return [
             *lines,
-            "Differences are not judged: contribution bounds can cut one group more than another.",
+            "Differences are not judged: contribution bounds can affect one group more than "
+            "another.",
         ]
     return [*lines, *_differences(cells)]
 

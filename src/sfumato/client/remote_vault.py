@@ -101,7 +101,7 @@ def _in_a_path(place: str, name: str) -> str:
     if "/" in name or name in (".", ".."):
         code = _NO_SUCH.get(place, "bad-request")
         raise Refused(
-            code, f"There is no {place.replace('_', ' ')} {name!r}.", "See what there is."
+            code, f"There is no {place.replace('_', ' ')} {name!r}.", "List what there is."
         )
     return quote(name, safe="")
 
@@ -136,17 +136,17 @@ def read_json_loosely(text: bytes) -> Json:
 def _unreachable() -> Refused:
     return Refused(
         "service-down",
-        "Nothing answers at that address, or it is no service of sfumato.",
-        "Look at the address, or try later.",
+        "Nothing answers at that address, or it is not a sfumato service.",
+        "Check the address, or try again later.",
     )
 
 
 def _untrusted() -> Refused:
     return Refused(
         "serve-unsafe",
-        "The service's certificate is none that this machine trusts for that address.",
-        "If it is the service's own, get its file from whoever serves it, by another way, and set "
-        "SSL_CERT_FILE to it; and use an address that it names.",
+        "This machine does not trust the service's certificate for that address.",
+        "If it is the service's own certificate, get its file from the operator by another way, "
+        "and set SSL_CERT_FILE to it. Use an address that the certificate names.",
     )
 
 
@@ -423,8 +423,9 @@ class RemoteVault(Vault):
         """
         raise Refused(
             "not-allowed",
-            f"Enrolling {user!r} in {group!r} for every data set is done in the vault's folder.",
-            "Run it there; or grant(...) one data set of yours.",
+            f"Enrolling {user!r} in {group!r} for every data set is only possible in the vault's "
+            "folder.",
+            "Run it there, or use grant(...) for one of your data sets.",
         )
 
     def close(self) -> None:
@@ -457,7 +458,7 @@ def check_wire(wire: object) -> None:
     if not isinstance(wire, int) or wire < WIRE:
         raise Refused(
             "service-down",
-            "The service speaks an older language than this package.",
+            "The service speaks an older protocol than this package.",
             "Use an older sfumato here, or ask the operator to update the service.",
         )
 
@@ -485,7 +486,9 @@ def _plain(token: str) -> str:
     plain = str(token).strip()
     if not all("!" <= letter <= "~" for letter in plain):
         raise Refused(
-            "not-signed-in", "That is no token: none has such letters.", "Give it as handed to you."
+            "not-signed-in",
+            "That is not a token: no token has such letters.",
+            "Give the token exactly as you got it.",
         )
     return plain
 

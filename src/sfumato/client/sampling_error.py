@@ -17,8 +17,8 @@ from sfumato.dp.refusal import Refused
 
 NORMAL: Final = 1.96  # half-width of a normal 95 % interval, in standard deviations
 SAMPLED: Final = (
-    "The ± of {} includes sampling: other values of the same kind, independent and alike. "
-    "It is what noise and sampling allow together, so it holds at 90 % or more."
+    "The ± of {} includes sampling error, if values are independent and from one distribution. "
+    "It adds noise and sampling, so it holds at 90 % or more."
 )
 Bar = tuple[float, float]
 
@@ -62,7 +62,8 @@ def _sources(answer: AnswerValues, name: str) -> _Sources:
     if deviation is None or count is None:
         raise Refused(
             "not-in-language",
-            f"The sampling error of {name!r} needs its spread and how many values it is of.",
+            f"The sampling error of {name!r} needs its standard deviation and the number of its "
+            "values.",
             f"Ask STDDEV and COUNT of the same expression beside {name}.",
             column=name,
         )

@@ -39,7 +39,7 @@ from sfumato.dp.refusal import Refused
 Floats = NDArray[np.float64]
 
 RISEN: Final = (
-    "Running counts were made never to fall. Deviations and ranges are those before, cut at zero."
+    "Running counts were made monotonic. Deviations and ranges are the earlier ones, cut at zero."
 )
 
 
@@ -93,21 +93,21 @@ COUNTS: Final = ("count", "count_values", "count_people")
 ADDITIVE: Final = (*COUNTS, "sum")
 ONE_GROUP: Final = r"each row counts as one person|at most \d+ rows? of a person count, .*"
 # question keys that allow margins to add up; any other key is refused
-BEFORE: Final = "Formulas are of the numbers as they were before."
+BEFORE: Final = "Formulas keep the numbers from before."
 PLAIN: Final = {"data_set", "outputs", "where", "group_by", "max_groups", "max_rows"}
 SAME: Final = {  # must be equal in both receipts, and what to do if not
     "data_set": "Give answers about one data set.",
-    "version": "Ask both of one version.",
+    "version": "Ask both questions of one version.",
     "people": "Give answers about the same people.",
-    "guarantee": "Give answers of one guarantee.",
-    "bounding": "Ask both with max_groups=1 and the same max_rows.",
+    "guarantee": "Give answers with the same guarantee.",
+    "bounding": "Ask both questions with max_groups=1 and the same max_rows.",
 }
 FAR: Final = 8.0  # noise exceeds this many deviations in fewer than one of 80,000 cells
 NORMAL: Final = 1.96  # half-width of a normal 95 % interval, in standard deviations
 
 CLIPPED: Final = (
-    "Cutting at zero raises small cells: they are too high on average. Deviations are those "
-    "before cutting and rounding; ranges are those before, cut at zero."
+    "Cutting at zero raises small cells, so they are too high on average. Deviations are from "
+    "before cutting and rounding. Ranges are from before, cut at zero."
 )
 
 
@@ -245,8 +245,8 @@ def _gap_note(name: str, cells: Estimates, margins: Sequence[Margin]) -> str:
     if far > FAR:
         raise Refused(
             "not-in-language",
-            f"The margins of {name!r} are {far:.0f} deviations away from the sums of the cells; "
-            "noise does not explain that, so they count different rows.",
+            f"The margins of {name!r} differ by {far:.0f} deviations from the sums of the cells. "
+            "Noise does not explain that, so they count different rows.",
             "Narrow both to rows with declared keys, or leave that margin out.",
         )
     return f"{name}: margins and cells were at most {far:.1f} deviations of noise apart."
@@ -280,7 +280,9 @@ def _nested(found: Sequence[tuple[tuple[str, ...], Margin]]) -> tuple[list[Integ
 
 def _table(answer: AnswerValues) -> Table:
     if TIDIED in answer.notes:
-        raise _misfit("One of the answers is tidied already.", "Tidy answers as they were asked.")
+        raise _misfit(
+            "One of the answers is already tidied.", "Give the answers as they were asked."
+        )
     asked = [answer.asked(name) for name in answer.columns]
     places = [place for place, output in enumerate(asked) if "key" in output]
     return Table(
@@ -299,18 +301,26 @@ def _check_fits(table: Table, margin: Table, others: Sequence[Table]) -> None:
         is_same = _bounds(mine) == _bounds(its) if name == "bounding" else mine[name] == its[name]
         if not is_same:
             said = name.replace("_", " ")
-            raise _misfit(f"A margin has not the {said} of the table.", next_step)
+            raise _misfit(f"A margin and the table have different {said}.", next_step)
     if _question(mine).get("where") != _question(its).get("where"):
-        raise _misfit("A margin has not the conditions of the table.", "Ask both with one WHERE.")
+        raise _misfit(
+            "A margin and the table have different conditions.",
+            "Ask both questions with one WHERE.",
+        )
     if any(_shares_a_draw(margin, other) for other in others):
-        raise _misfit("A margin is given twice, or two are the same.", "Give it once.")
+        raise _misfit(
+            "A margin is given twice, or two margins are equal.", "Give each margin once."
+        )
     if not set(margin.keys) <= set(table.keys):
         raise _misfit(
-            "A margin is grouped by what the table is not.",
+            "A margin is grouped by a column that does not group the table.",
             "Give answers grouped by fewer of the table's own columns.",
         )
     if set(margin.rows) != {_projected(row, table, margin) for row in table.rows}:
-        raise _misfit("The margin has other keys.", "Ask both without choosing keys.")
+        raise _misfit(
+            "A margin and the table have different keys.",
+            "Ask both questions without partition selection.",
+        )
 
 
 def _shares_a_draw(one: Table, other: Table) -> bool:
@@ -341,23 +351,25 @@ def _check_plain(table: Table) -> None:
     sizes = [len({row[place] for row in table.rows}) for place in range(len(table.keys))]
     all_keys_show = len(table.keys) == len(cast("list[object]", question["group_by"]))
     if not all_keys_show or len(set(table.rows)) != len(table.rows):
-        raise _misfit("A column of GROUP BY is not shown.", "Show every column of GROUP BY.")
+        raise _misfit(
+            "A column of GROUP BY is not in the answer.", "Show every column of GROUP BY."
+        )
     if any(question[name] for name in question.keys() - PLAIN) or math.prod(sizes) != len(
         table.rows
     ):
         raise _misfit(
-            "Not every group is in the answer, or it is of joined tables.",
+            "Not every group is in the answer, or it comes from joined tables.",
             "Ask one table, without HAVING, ORDER and LIMIT.",
         )
     if has_private_keys(table.answer):
         raise _misfit(
-            "Keys that few people have are not here, so cells do not add up to margins.",
+            "Keys with few people are missing, so cells do not add up to margins.",
             "Group by declared keys or public bins.",
         )
     if not _counts_in_one_group(receipt):
         raise _misfit(
             "A person may count in several groups, so cells do not add up to margins.",
-            "Ask both with max_groups=1.",
+            "Ask both questions with max_groups=1.",
         )
 
 
@@ -431,11 +443,11 @@ def _margin_notes(
 ) -> list[str]:
     total = float(column.values.sum())
     notes = [
-        f"{name}: adjusted to {len(keys)} margins by least squares, total {total:,.1f}; this "
-        "relies on every person standing in one declared group, and shares noise between cells."
+        f"{name}: adjusted to {len(keys)} margins by least squares, total {total:,.1f}. This "
+        "assumes that every person is in one declared group, and spreads noise between cells."
     ]
     if not all(is_held):
-        notes.append(f"{name}: margins that cross are met before cutting and rounding only.")
+        notes.append(f"{name}: crossing margins agree before cutting and rounding only.")
     return notes
 
 

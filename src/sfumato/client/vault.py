@@ -572,10 +572,10 @@ class DataSet(Steps):
 def _no_data_set(name: object, names: Sequence[str]) -> Refused:
     """Return the refusal of an unknown data set; it lists the data sets that the user may ask."""
     if not names:
-        next_step = "You may ask none yet: ask the owner to let you."
+        next_step = "You may not ask any data set yet. Ask the owner for access."
     else:
         more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
-        next_step = f"There is: {', '.join(names[:NAMED])}{more}."
+        next_step = f"You may ask: {', '.join(names[:NAMED])}{more}."
     return Refused(
         "unknown-data-set", f"There is no data set {name!r} that you may ask.", next_step
     )
