@@ -261,7 +261,7 @@ def test_a_trial_says_why_a_result_is_no_number_and_where_it_was_clamped() -> No
         for text in (b"h\n1.5\n", b"h\n900\n", b"h\nn/a\n", b"x\n3\n")
     ]
     assert shown == [
-        "2", "100, as it was above the range", "no number: what stands in r.tsv is none",
+        "2", "100, as it was above the range", "no number: the value in r.tsv is not a number",
         "no number: r.tsv has nothing at 0, h",
     ]  # fmt: skip
     assert readings(b"{}", (of,))[0].says == "no number: there is no result r.tsv"

@@ -73,7 +73,7 @@ def is_sif(path: Path) -> bool:
 def read_sif(path: Path, digest: str, target: Path) -> SifImage:
     """Unpack the image to the target and return its start commands; or refuse."""
     if _DIGEST.fullmatch(digest) is None:
-        raise bad_environment("an image is named by sha256: and 64 hexadecimal digits")
+        raise bad_environment("the name of an image must be sha256: and 64 hexadecimal digits")
     with tempfile.TemporaryDirectory(dir=target.parent) as folder:
         place = Path(folder)
         squash, bytes_in = place / "squash", place / "bytes"
@@ -104,17 +104,17 @@ def _take(path: Path, digest: str, target: Path) -> None:
     with os.fdopen(opened, "rb") as file:
         found = os.fstat(opened)
         if not stat.S_ISREG(found.st_mode):
-            raise bad_environment("the image is no plain file")
+            raise bad_environment("the image is not a plain file")
         head = file.read(_HEAD)
         part = part_of(head, found.st_size)
         with target.open("xb") as kept:
             said = _copied(chain((head,), iter(lambda: file.read(_AT_ONCE), b"")), part, kept)
     if said != digest:
-        raise bad_environment("the image is not what its digest says")
+        raise bad_environment("the image does not match its digest")
     with target.open("rb") as kept:
         begins = kept.read(len(_SQUASH_MAGIC))
     if target.stat().st_size != part.size or begins != _SQUASH_MAGIC:
-        raise bad_environment("its partition is no squashfs")
+        raise bad_environment("its partition is not a squashfs")
 
 
 def _copied(pieces: Iterator[bytes], part: Part, kept: IO[bytes]) -> str:
@@ -130,19 +130,19 @@ def _copied(pieces: Iterator[bytes], part: Part, kept: IO[bytes]) -> str:
 def part_of(head: bytes, size: int) -> Part:
     """Find the system partition from the file's first bytes and its size; or refuse."""
     if len(head) < _HEADER.size:
-        raise bad_environment("the file is no image of Apptainer's")
+        raise bad_environment("the file is not an Apptainer image")
     _, magic, version, arch, _, _, _, _, count, table, *_ = _HEADER.unpack_from(head)
     if magic != _MAGIC or version != _VERSION:
-        raise bad_environment("the file is no image of Apptainer's")
+        raise bad_environment("the file is not an Apptainer image")
     if arch != _AMD64:
         raise bad_environment("the image is not for amd64")
     end = table + count * _DESCRIPTOR.size
     if not 0 < count <= _MOST_OBJECTS or table < _HEADER.size or end > len(head):
-        raise bad_environment("its table is not where it says, or too long")
+        raise bad_environment("its table is too long, or not at its declared place")
     lines = (_DESCRIPTOR.unpack_from(head, table + n * _DESCRIPTOR.size) for n in range(count))
     found = [part for line in lines if (part := _part(line, end, size)) is not None]
     if len(found) != 1:
-        raise bad_environment("an image has one partition, and no overlay")
+        raise bad_environment("an image must have one partition, and no overlay")
     return found[0]
 
 
@@ -152,17 +152,17 @@ def _part(line: tuple[Any, ...], table_end: int, size: int) -> Part | None:
     if used == 0:
         return None
     if kind in _OCI:
-        raise bad_environment("it holds an OCI image; hand that in as a layout")
+        raise bad_environment("it contains an OCI image; hand that in as a layout")
     if kind in _BESIDE:
         return None
     if kind != _FILES or used != 1:
-        raise bad_environment("its table has a line of a kind that is not known")
+        raise bad_environment("its table has an unknown kind of line")
     system, of, arch = _PARTITION.unpack_from(extra)
     if system == _ENCRYPTED:
-        raise bad_environment("it is encrypted, and no key is taken; hand in a plain one")
+        raise bad_environment("it is encrypted; hand in an image without encryption")
     if (system, of, arch) != (_SQUASHFS, _PRIMARY, _AMD64):
-        raise bad_environment("its partition is no squashfs of a system for amd64")
+        raise bad_environment("its partition is not a squashfs of an amd64 system")
     is_inside = table_end <= offset and offset + length <= size
     if not is_inside or not _SUPERBLOCK <= length <= MOST_BYTES:
-        raise bad_environment("its partition does not lie in the file, or is too large")
+        raise bad_environment("its partition is too large, or outside the file")
     return Part(offset, length)

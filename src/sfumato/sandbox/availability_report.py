@@ -18,9 +18,9 @@ def held_in_words(runtime: Runtime) -> str:
     """Describe in words which limits the sandbox enforces."""
     uid = "a uid of its own" if os.geteuid() == 0 else "your own uid"
     return (
-        f"{runtime.name} starts, under {uid}. A block is one process with a limit on memory, "
-        "processor time, file sizes and threads; no control group is counted on, so pages of its "
-        "small folder in memory count beside its own memory"
+        f"{runtime.name} starts, under {uid}. A block is one process with limits on memory, "
+        "processor time, file sizes and threads. No control group is used, so its small folder "
+        "in memory counts in addition to its own memory"
     )
 
 
@@ -29,7 +29,7 @@ def why_not(runtime: Runtime) -> str:
     if is_too_old(os.uname().release):
         return (
             "pipelines are refused: this kernel numbers the files of all programs together, so "
-            "that one could read what another did; Linux 5.9 is the first that does not"
+            "one program could see what another did; use Linux 5.9 or later"
         )
     if runtime.name == BUBBLEWRAP:
         return _why_no_bubblewrap()
@@ -37,9 +37,9 @@ def why_not(runtime: Runtime) -> str:
     if shutil.which(name) is None:
         return f"pipelines are refused: this vault's sandbox is {name}, which is not installed"
     return (
-        f"pipelines are refused: {name} is here, but no warm bubble starts with it; it has to "
-        "start containers without root, in a user namespace (with control groups of both versions "
-        "at once, podman needs runc: podman:runc)"
+        f"pipelines are refused: {name} is installed, but its warm sandbox does not start; it "
+        "must start containers without root, in a user namespace (with control groups of both "
+        "versions at once, podman needs runc: podman:runc)"
     )
 
 
@@ -55,8 +55,9 @@ def _why_no_bubblewrap() -> str:
         return "pipelines are refused: user namespaces are off (sysctl user.max_user_namespaces)"
     if tried.returncode != 0 and _read(_APPARMOR) == "1":
         return (
-            "pipelines are refused: AppArmor lets no unprivileged process make a user namespace; "
-            "give bwrap a profile, or set kernel.apparmor_restrict_unprivileged_userns=0"
+            "pipelines are refused: AppArmor forbids unprivileged processes to make a user "
+            "namespace; give bwrap a profile, or set "
+            "kernel.apparmor_restrict_unprivileged_userns=0"
         )
     if tried.returncode != 0:
         return f"pipelines are refused: bwrap says {tried.stderr.decode(errors='replace').strip()}"

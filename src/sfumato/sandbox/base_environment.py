@@ -135,8 +135,8 @@ def own_folder(root: Path) -> Path:
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or others_may_write:
         raise Refused(
             "sandbox-missing",
-            f"The folder {root} of the sandbox's interpreter belongs to somebody else.",
-            "Remove it; it is made anew.",
+            f"The folder {root} of the sandbox's interpreter belongs to another user.",
+            "Remove it; sfumato makes it again.",
         )
     root.chmod(0o755)
     return root
@@ -148,7 +148,7 @@ def _check_apart(vault: Path, root: Path) -> None:
     if any(vault.is_relative_to(seen) for seen in (root, *copied)):
         raise Refused(
             "sandbox-missing",
-            "The vault lies among the files that programs are given.",
+            "The vault is in a folder that programs can read.",
             "Move the vault to another folder.",
         )
 

@@ -72,7 +72,7 @@ def read_runtime(text: object) -> Runtime:
     if not allowed.get(name, False) or (colon and not detail):
         raise Refused(
             "sandbox-missing",
-            f"{text!r} is no sandbox that is known here.",
+            f"{text!r} is not a known sandbox.",
             "Name bubblewrap, podman, podman:runc, docker:sha256:DIGEST or apptainer.",
         )
     return Runtime(name, detail)

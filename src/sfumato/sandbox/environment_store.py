@@ -218,7 +218,7 @@ class Environments:
     ) -> OwnEnvironment:
         """Return the environment of that name, creating it atomically if it is missing."""
         if not is_name(name):
-            raise bad_environment("an image is named by sha256: and 64 hexadecimal digits")
+            raise bad_environment("the name of an image must be sha256: and 64 hexadecimal digits")
         found = self.find(name)
         if found is not None:
             return found
@@ -326,7 +326,9 @@ def _check_sizes(fetched: Path) -> None:
             raise bad_environment("a wheel of it cannot be read") from None
         count, size = count + len(said), size + sum(4096 + one.file_size for one in said)
     if count > _MOST_FILES or size > _MOST_FOLDER:
-        raise bad_environment(f"its wheels have more than {_MOST_FOLDER >> 30} GB, or files")
+        raise bad_environment(
+            f"its wheels have more than {_MOST_FOLDER >> 30} GB, or too many files"
+        )
 
 
 def _compile(packages: Path, draft: LockedFolder) -> None:
@@ -351,7 +353,7 @@ def _copy(folder: Path, target: Path) -> None:
         finally:
             os.close(opened)
     except OSError:
-        raise bad_environment("the folder has a link, or what cannot be read, in it") from None
+        raise bad_environment("the folder has a link or something unreadable in it") from None
 
 
 class _Copy:
@@ -392,7 +394,9 @@ class _Copy:
     def _count_in(self, size: int, files: int = 1) -> None:
         self._count, self._size = self._count + files, self._size + size
         if self._count > _MOST_FILES or self._size > _MOST_FOLDER:
-            raise bad_environment(f"the folder has more than {_MOST_FOLDER >> 30} GB, or files")
+            raise bad_environment(
+                f"the folder has more than {_MOST_FOLDER >> 30} GB, or too many files"
+            )
 
 
 def _move(copy: Path, files: Path) -> Said:
@@ -412,7 +416,7 @@ def missing_environment() -> Refused:
     """Return the refusal for an environment that is missing or has changed."""
     return Refused(
         "bad-environment",
-        "There is no environment of that name here, or its files are not what they were.",
-        "See `sfumato pipeline environment list`; the owner adds one, or removes it and adds it"
-        " anew.",
+        "There is no environment of that name, or its files have changed.",
+        "See `sfumato pipeline environment list`. The owner can add it, or remove and add it "
+        "again.",
     )

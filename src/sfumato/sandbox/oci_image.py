@@ -57,7 +57,7 @@ class Image:
 def read_image(layout: Path, digest: str, target: Path) -> Image:
     """Unpack the image of that digest to the target and return its configuration; or refuse."""
     if _DIGEST.fullmatch(digest) is None:
-        raise bad_environment("an image is named by sha256: and 64 hexadecimal digits")
+        raise bad_environment("the name of an image must be sha256: and 64 hexadecimal digits")
     index = _json_of(layout / "index.json")
     if digest not in _manifests(layout, index):
         raise bad_environment("the layout's index has no image for amd64 of that digest")
@@ -67,9 +67,9 @@ def read_image(layout: Path, digest: str, target: Path) -> Image:
         raise bad_environment("the image is not for Linux on amd64")
     layers, whole = manifest.get("layers"), _dict(config.get("rootfs")).get("diff_ids")
     if not isinstance(layers, list) or not isinstance(whole, list) or len(layers) != len(whole):
-        raise bad_environment("the image does not name its layers twice, packed and whole")
+        raise bad_environment("the image does not list all its layers both packed and unpacked")
     if not 1 <= len(layers) <= _MOST_LAYERS:
-        raise bad_environment(f"an image has 1 to {_MOST_LAYERS} layers")
+        raise bad_environment(f"an image must have 1 to {_MOST_LAYERS} layers")
     with tempfile.TemporaryDirectory(dir=target.parent) as folder:
         pairs, room = zip(layers, whole, strict=True), _Room()
         layers_of((_layer(layout, one, tar, room) for one, tar in pairs), target, Path(folder))
@@ -176,7 +176,7 @@ def _layer(layout: Path, said: object, whole: object, room: _Room) -> Iterator[I
     """
     kind = _dict(said).get("mediaType")
     if kind not in (*_PLAIN, *_PACKED):
-        raise bad_environment("a layer is a tar, plain or by gzip")
+        raise bad_environment("a layer must be a tar file, plain or gzipped")
     with tempfile.TemporaryFile() as tar:
         with _blob(layout, said) as file:
             packed = _Counted(file)
@@ -240,12 +240,12 @@ def _blob(layout: Path, said: object) -> Iterator[IO[bytes]]:
     """Open the blob of a descriptor; the caller verifies its digest."""
     digest = _dict(said).get("digest")
     if not isinstance(digest, str) or _DIGEST.fullmatch(digest) is None:
-        raise bad_environment("a blob is not named by a sha256")
+        raise bad_environment("the name of a blob is not a sha256 digest")
     path = layout / "blobs" / "sha256" / digest.removeprefix("sha256:")
     try:
         file = _plain(path)
     except OSError:
-        raise bad_environment("a blob of it is missing") from None
+        raise bad_environment("a blob is missing") from None
     with file:
         yield file
 
@@ -260,4 +260,4 @@ def _plain(path: Path) -> IO[bytes]:
 
 
 def _not_its_digest() -> Refused:
-    return bad_environment("a blob is not what its digest says")
+    return bad_environment("a blob does not match its digest")

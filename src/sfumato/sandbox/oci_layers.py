@@ -184,7 +184,7 @@ class Layers:
             found = []
             self._count = MOST_ENTRIES + 1
         if self._count > MOST_ENTRIES:
-            raise bad_environment("a layer is no tar, or there are too many files")
+            raise bad_environment("a layer is not a tar file, or it has too many files")
         for parts, _ in found:  # whiteouts delete entries of lower layers only, so they go first
             self._take_away(parts)
         for parts, node in found:
@@ -202,7 +202,7 @@ class Layers:
         try:
             self._write(target)
         except OSError:
-            raise bad_environment("a name in it is too long, or there is no room for it") from None
+            raise bad_environment("a name in it is too long, or the disk is full") from None
 
     def _write(self, target: Path) -> None:
         for name in _OURS:
@@ -257,12 +257,14 @@ class Layers:
     def _put(self, parts: tuple[str, ...], node: Node | tuple[str, ...]) -> None:
         folder = self._folder(parts[:-1], make=True)
         if folder is None:
-            raise bad_environment("a layer puts a file below what is no folder")
+            raise bad_environment("a layer puts a file into something that is not a folder")
         if isinstance(node, tuple):
             above = self._folder(node[:-1], make=False)
             found = None if above is None or not node else above.inside.get(node[-1])
             if not isinstance(found, Kept):
-                raise bad_environment("a layer has a hard link to what is no file of the image")
+                raise bad_environment(
+                    "a layer has a hard link to something that is not a file of the image"
+                )
             node = found
         if isinstance(node, Folder) and isinstance(folder.inside.get(parts[-1]), Folder):
             return  # an existing folder keeps its contents
@@ -274,7 +276,7 @@ class Layers:
         while left:
             self._steps += 1
             if self._steps > _MOST_STEPS:
-                raise bad_environment("its links lead on and on")
+                raise bad_environment("its links form a chain that is too long")
             name = left.pop()
             if name in ("", "."):
                 continue
@@ -307,7 +309,9 @@ def parts_of(path: str) -> tuple[str, ...]:
     parts = tuple(part for part in path.split("/") if part not in ("", "."))
     is_long = len(path) > _MOST_PATH or len(parts) > _MOST_DEPTH
     if path.startswith("/") or ".." in parts or "\0" in path or is_long:
-        raise bad_environment("a layer names a path that is absolute, climbs, or is too long")
+        raise bad_environment(
+            "a layer has a path that is absolute, leaves its folder, or is too long"
+        )
     return parts
 
 

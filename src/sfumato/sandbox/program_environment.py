@@ -62,7 +62,7 @@ def read_own(text: object) -> str:
     if text is None or text == NONE:
         return NONE
     if not isinstance(text, str) or not is_name(text):
-        raise bad_environment("its name is its kind and 64 hexadecimal digits")
+        raise bad_environment("its name must be its kind and 64 hexadecimal digits")
     return text
 
 
@@ -82,17 +82,17 @@ def read_lock(text: str) -> tuple[str, ...]:
     Options, URLs, paths and markers are refused, so the lock cannot choose where files come from.
     """
     if len(text) > MOST_LOCK or not text.isascii():
-        raise bad_environment(f"a lock is at most {MOST_LOCK:,} ASCII letters")
+        raise bad_environment(f"a lock must be at most {MOST_LOCK:,} ASCII letters")
     joined = re.sub(r"\\\r?\n", " ", text)
     lines = (re.sub(r"(^|\s)#.*", "", line) for line in joined.splitlines())
     found = tuple(" ".join(line.split()) for line in lines if line.strip())
     for line in found:
         if _PINNED.fullmatch(line) is None:
             raise bad_environment(
-                "every line of a lock is NAME==VERSION with a --hash=sha256:, and nothing else"
+                "every line of a lock must be NAME==VERSION with a --hash=sha256:, and nothing else"
             )
     if not found:
-        raise bad_environment("the lock names nothing")
+        raise bad_environment("the lock is empty")
     return found
 
 
@@ -100,6 +100,6 @@ def bad_environment(says: str) -> Refused:
     """Return the refusal for an invalid environment."""
     return Refused(
         "bad-environment",
-        f"This is no environment for programs: {says}.",
-        "See docs/how-to/pipelines.md, environments of a program's own.",
+        f"This is not an environment for programs: {says}.",
+        "See docs/pipelines.md on a program's own environment.",
     )

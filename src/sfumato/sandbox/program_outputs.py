@@ -122,9 +122,9 @@ def read_outputs(shape: object) -> tuple[Output, ...]:
         raise bad_pipeline(f"declare 1 to {MOST_OUTPUTS} outputs")
     outputs = tuple(_read_output(one) for one in shape)
     if len({one.name.casefold() for one in outputs}) < len(outputs):
-        raise bad_pipeline("two outputs have one name")
+        raise bad_pipeline("two outputs have the same name")
     if sum(one.count for one in outputs if one.shape) > MOST_CELLS:
-        raise bad_pipeline(f"arrays have {MOST_CELLS:,} numbers at most, all together")
+        raise bad_pipeline(f"all arrays together may have at most {MOST_CELLS:,} numbers")
     return outputs
 
 
@@ -132,10 +132,14 @@ def _read_output(shape: object) -> Output:
     if not isinstance(shape, Mapping) or not set(shape) <= {
         "name", "lower", "upper", "step", "path", "at", "shape"
     }:  # fmt: skip
-        raise bad_pipeline("an output has name, lower, upper, and perhaps step, path, at and shape")
+        raise bad_pipeline(
+            "an output must have name, lower and upper; it may have step, path, at and shape"
+        )
     name = shape.get("name")
     if not isinstance(name, str) or not _NAME.fullmatch(name):
-        raise bad_pipeline("an output's name is letters, digits and _, and begins with no digit")
+        raise bad_pipeline(
+            "an output's name may have letters, digits and _, and must not begin with a digit"
+        )
     lower, upper = (bound_of(shape.get(end), name, end) for end in ("lower", "upper"))
     if lower >= upper:
         raise bad_pipeline(f"lower of output {name!r} is not below its upper")
@@ -144,20 +148,26 @@ def _read_output(shape: object) -> Output:
     path = shape.get("path", f"{name}.npy" if dims else ANSWER)
     at = _read_at(shape.get("at", []), name)
     if not isinstance(path, str) or not is_result_path(path):
-        raise bad_pipeline(f"output {name!r} comes from a file of the output folder: {_SUFFIXES}")
+        raise bad_pipeline(
+            f"output {name!r} must come from a file of the output folder: {_SUFFIXES}"
+        )
     is_named = _suffix(path) == _MATLAB and len(at) == 1 and isinstance(at[0], str)
     if dims and (_suffix(path) not in _ARRAYS or (at and not is_named)):
-        raise bad_pipeline(f"the array {name!r} is a whole .npy or .nii file, or named in a .mat")
+        raise bad_pipeline(
+            f"the array {name!r} must be a whole .npy or .nii file, or be named in a .mat"
+        )
     at = at or ((name,) if path == ANSWER else ())
     return Output(name, lower, upper, step, path, at, dims)
 
 
 def _read_dims(shape: object, name: str) -> tuple[int, ...]:
     if not isinstance(shape, list) or len(shape) > 4:
-        raise bad_pipeline(f"the shape of output {name!r} is a list of up to four whole numbers")
+        raise bad_pipeline(
+            f"the shape of output {name!r} must be a list of up to four whole numbers"
+        )
     for one in shape:
         if isinstance(one, bool) or not isinstance(one, int) or not 1 <= one <= MOST_CELLS:
-            raise bad_pipeline(f"the shape of output {name!r} is of numbers up to {MOST_CELLS}")
+            raise bad_pipeline(f"the shape of output {name!r} must have numbers up to {MOST_CELLS}")
     return tuple(shape)
 
 
@@ -178,7 +188,7 @@ def bound_of(value: object, name: str, end: str) -> Fraction:
     if isinstance(value, float) and exact is not None:
         exact = Fraction(repr(value))  # 0.1 is 1/10, not the nearest double
     if exact is None or abs(exact) > 10**15:
-        raise bad_pipeline(f"{end} of output {name!r} is no number up to 1e15")
+        raise bad_pipeline(f"{end} of output {name!r} must be a number up to 1e15")
     return exact
 
 
@@ -190,23 +200,25 @@ def _ratio(text: str) -> Fraction | None:
 def _step(value: object, name: str, lower: Fraction, upper: Fraction) -> Fraction:
     step = (upper - lower) / 10_000 if value is None else bound_of(value, name, "step")
     if step <= 0 or ((upper - lower) / step).denominator != 1 or upper - lower > step * MOST_STEPS:
-        raise bad_pipeline(f"the range of output {name!r} is no whole number of steps")
+        raise bad_pipeline(f"the range of output {name!r} is not a whole number of steps")
     return step
 
 
 def _read_at(shape: object, name: str) -> tuple[str | int, ...]:
     if not isinstance(shape, list) or len(shape) > 8:
-        raise bad_pipeline(f"at of output {name!r} is a short list of names and places")
+        raise bad_pipeline(f"at of output {name!r} must be a short list of names and positions")
     for one in shape:
         is_place = isinstance(one, int) and not isinstance(one, bool) and 0 <= one < 10**6
         if not is_place and not (isinstance(one, str) and one.isprintable() and len(one) <= 200):
-            raise bad_pipeline(f"at of output {name!r} is a short list of names and places")
+            raise bad_pipeline(f"at of output {name!r} must be a short list of names and positions")
     return tuple(shape)
 
 
 def bad_pipeline(cause: str) -> Refused:
     """Return the refusal for an invalid pipeline declaration."""
-    return Refused("bad-pipeline", f"The pipeline is not well declared: {cause}.", "Correct it.")
+    return Refused(
+        "bad-pipeline", f"The program's declaration is not valid: {cause}.", "Correct it."
+    )
 
 
 def _text_number(text: str) -> Fraction | None:
@@ -256,7 +268,7 @@ def _reading(files: Mapping[str, bytes], output: Output) -> Reading:
         return Reading(output.name, False, f"no number: there is no result {path}")
     parsed = _parsed(found, path)
     if parsed is None:
-        return Reading(output.name, False, f"no number: {path} is not read as {_suffix(path)}")
+        return Reading(output.name, False, f"no number: {path} cannot be read as {_suffix(path)}")
     try:
         return _array_reading(parsed, output) if output.shape else _number_reading(parsed, output)
     except _FAILURES:
@@ -267,7 +279,7 @@ def _reading(files: Mapping[str, bytes], output: Output) -> Reading:
 def _number_reading(parsed: object, output: Output) -> Reading:
     exact = _exact(_FINDERS[_suffix(output.path)](parsed, output.at))
     if exact is None:
-        return Reading(output.name, False, f"no number: what stands in {output.path} is none")
+        return Reading(output.name, False, f"no number: the value in {output.path} is not a number")
     value = float(output.lower + output.step * output.snapped(exact))
     if output.lower <= exact <= output.upper:
         return Reading(output.name, True, f"{value:.10g}")
@@ -279,7 +291,7 @@ def _array_reading(parsed: object, output: Output) -> Reading:
     array = _array(parsed, output)
     if not isinstance(array, NumpyFile) or array.shape != output.shape:
         shape = ", ".join(map(str, output.shape))
-        return Reading(output.name, False, f"no number: {output.path} is no array of ({shape})")
+        return Reading(output.name, False, f"no number: {output.path} is not an array of ({shape})")
     finite = int(np.isfinite(array.numbers()).sum())
     return Reading(
         output.name, finite > 0, f"an array, of which {finite} of {output.count} are numbers"

@@ -50,7 +50,7 @@ def unfold(squash: Path, read: Callable[[IO[bytes]], None]) -> None:
     if not can_unfold():
         raise Refused(
             "sandbox-missing",
-            f"Apptainer's images are unfolded by {TOOL} in bubblewrap, and one is not here.",
+            f"Apptainer images are unpacked by {TOOL} in bubblewrap, and one of them is missing.",
             f"Run `make system`, or install bubblewrap and {PACKAGE}.",
         )
     tool = squash.parent / "tool"

@@ -366,7 +366,7 @@ def test_the_most_that_one_person_may_be_is_fetched_at_once() -> None:
         "features": [f"x{n}" for n in range(1025)], "each": "person",
     }  # fmt: skip
     assert read_training_task({**own, "max_rows": training._CELLS // 1025})
-    with pytest.raises(Refused, match=r"bad-request.*max_rows times the features"):
+    with pytest.raises(Refused, match=r"bad-request.*max_rows times the number of features"):
         read_training_task({**own, "max_rows": training._CELLS // 1025 + 1})
 
 

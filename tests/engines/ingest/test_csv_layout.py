@@ -109,7 +109,7 @@ def test_a_text_in_another_encoding_is_copied_into_utf8(tmp_path: Path) -> None:
 def test_a_text_that_is_not_in_the_cards_encoding_is_refused(tmp_path: Path) -> None:
     source, copy = tmp_path / "s.csv", tmp_path / "copy.csv"
     source.write_bytes("größe\n1\n".encode())
-    with pytest.raises(Refused, match="it is UTF-8"):
+    with pytest.raises(Refused, match="the file is UTF-8"):
         in_utf8(str(source), FileFormat("cp1252"), copy)
     source.write_bytes(b"gr\x81\n1\n")  # none of cp1252
     with pytest.raises(Refused, match="it is not"):

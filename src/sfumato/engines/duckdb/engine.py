@@ -435,7 +435,7 @@ class DuckDBEngine:
             answer = self._once(request, self._limits.deadline_of(0))
         if answer is None or answer[0].get("ok") is not True:
             raise Refused(
-                "source-unreadable", "The source cannot be read.", "Hand in CSV, TSV or Parquet."
+                "source-unreadable", "The source cannot be read.", "Give CSV, TSV or Parquet."
             )
         if "refused" in answer[0]:
             raise refused_by_worker(answer[0]["refused"])

@@ -35,7 +35,7 @@ def take_folders(connection: duckdb.DuckDBPyConnection, order: FolderOrder, targ
         raise Refused(
             "source-too-large",
             f"The source has more than the {order.people} people of the card's bids.people.",
-            "Raise bids.people on the card, or hand in fewer.",
+            "Raise bids.people on the card, or add fewer people.",
         )
     target.mkdir(mode=0o700)
     for name, who in people:
@@ -49,7 +49,7 @@ def _take(root: Path, name: str, order: FolderOrder, target: Path) -> None:
     if sum(path.stat().st_size for _, path in files) > order.person_bytes:
         raise Refused(
             "source-too-large",
-            "Somebody's files are larger than the card's bids.person_mb.",
+            "One person's files are larger than the card's bids.person_mb.",
             "Raise bids.person_mb on the card, or list fewer files there.",
         )
     with target.open("wb") as kept:

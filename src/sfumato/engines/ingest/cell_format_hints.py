@@ -39,12 +39,13 @@ def hint_of(column: Column, texts: Sequence[str]) -> str:
         words.append(_date_hint(column, filled))
     elif column.type == "boolean":
         words.append(
-            f"Truths are true and false, yes and no, t and f, y and n, 1 and 0: declare "
-            f"{column.name!r} as text with keys if it has other words."
+            "Booleans are true and false, yes and no, t and f, y and n, 1 and 0. If "
+            f"{column.name!r} has other words, declare it as text with keys."
         )
     if len(filled) < len(texts):
         words.append(
-            f"Some cells of {column.name!r} look like words for no value: name those under nulls."
+            f"Some cells of {column.name!r} look like words for a missing value: list those "
+            "words under nulls."
         )
     return " ".join(word for word in words if word)
 
@@ -53,12 +54,12 @@ def _number_hint(column: Column, texts: Sequence[str]) -> str:
     name = column.name
     spelled = column.number_format
     if _fit(_UNIT, texts):
-        return f"Cells of {name!r} have a unit beside the number: take it away."
+        return f"Cells of {name!r} have a unit beside the number: remove the unit."
     has_comma = any("," in text for text in texts)
     if spelled == PLAIN and has_comma and _fit(_WITH_COMMA, texts) and _fit(_WITH_POINT, texts):
         return (  # 12,500 and 850
             f'{name!r} can be read with decimal = "," or with thousands = "," (only you know '
-            "which)."
+            "which is right)."
         )
     for pattern, mark in ((_WITH_COMMA, "."), (_WITH_POINT, ",")):
         found = NumberFormat("," if mark == "." else ".", mark)
@@ -91,11 +92,14 @@ def _date_hint(column: Column, texts: Sequence[str]) -> str:
     fitting = formats_of_dates(texts, _NEARLY_ALL)
     if fitting:
         listed = " or ".join(f'"{one}"' for one in fitting)
-        which = " (only you know which)" if len(fitting) > 1 else ""
+        which = " (only you know which is right)" if len(fitting) > 1 else ""
         return f"{column.name!r} can be read with format = {listed}{which}."
     if _fit(_SHORT_YEAR, texts):
-        return f"The years of {column.name!r} have two digits, which leave the century open."
-    return f"Dates and moments of {column.name!r} are ISO (2024-02-29 13:05:00) or of its format."
+        return f"The years of {column.name!r} have two digits, so the century is unknown."
+    return (
+        f"Dates and timestamps of {column.name!r} must be ISO (2024-02-29 13:05:00) or have the "
+        "card's format."
+    )
 
 
 def formats_of_dates(texts: Sequence[str], share: float) -> list[str]:

@@ -159,8 +159,10 @@ def _check_readable(
         f"More than 5 % of the cells that are not empty cannot be read: {listed}{more}.",
         " ".join(dict.fromkeys(hint for hint in hints if hint))
         + (" " if any(hints) else "")
-        + "See decimal, thousands, format and nulls of a card. Whoever means these cells to count "
-        f"as empty adds with accept_unreadable ({accept}).",
+        + (
+            "See decimal, thousands, format and nulls of a card. To count these cells as empty, "
+            f"add with accept_unreadable ({accept})."
+        ),
     )
 
 

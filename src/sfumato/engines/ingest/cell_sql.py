@@ -116,7 +116,7 @@ def _edges(column: Column) -> tuple[int, int]:
         raise Refused(
             "bad-card",
             f"The bounds or the step of column {column.name!r} have too many digits.",
-            "Declare a coarser step or nearer bounds.",
+            "Declare a coarser step or narrower bounds.",
         )
     return low, high
 

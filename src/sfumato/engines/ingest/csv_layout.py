@@ -70,7 +70,7 @@ def in_utf8(source: str, file: FileFormat, copy: Path) -> str:
     if not _decodes(source, "ascii"):
         raise Refused(
             "source-unreadable",
-            f"The card says that the file is {file.encoding}, and it is UTF-8.",
+            f"The card declares the encoding {file.encoding}, but the file is UTF-8.",
             'Write encoding = "utf-8" on the card.',
         )
     return source
@@ -106,10 +106,10 @@ def text_layout(source: str, file: FileFormat, encoding: str = "utf-8") -> TextL
         if records and len(records[0]) != len(file.names):
             raise Refused(
                 "source-unreadable",
-                f"The card's header names {len(file.names)} columns, and the file has another "
-                "number of them.",
-                "Name every column of the file, in its order; those that are not under [columns] "
-                "do not exist for anyone.",
+                f"The card's header names {len(file.names)} columns, but the file has another "
+                "number of columns.",
+                "Name every column of the file, in its order. Columns that are not under "
+                "[columns] are ignored.",
             )
         if records:
             _check_no_names(records[0], records[1:], file)
@@ -165,8 +165,8 @@ def _recoded(source: str, encoding: str, copy: Path) -> str:
     if not is_text:
         raise Refused(
             "source-unreadable",
-            f"The card says that the file is {encoding}, and it is not.",
-            "Name its encoding on the card, or save it as UTF-8.",
+            f"The card declares the encoding {encoding}, but the file has another one.",
+            "Declare its encoding on the card, or save it as UTF-8.",
         )
     return str(copy)
 
@@ -217,8 +217,8 @@ def _check_beginning(text: str, found: Mapping[str, Sequence[int]]) -> None:
         if sizes[-1] > 1 and sizes.count(sizes[-1]) > len(sizes) / 2:
             raise Refused(
                 "no-header",
-                "The first line has one cell, and most lines below it have more.",
-                "Take away the lines before that with the names of the columns.",
+                "The first line has one cell, but most lines below it have more.",
+                "Remove the lines before the line with the column names.",
             )
 
 
@@ -275,9 +275,11 @@ def check_header(names: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     if is_all_typed or recurs or is_row_alone or has_address:
         raise Refused(
             "no-header",
-            "The first line looks like a row and not like the names of columns, which are public.",
-            "Write a line with the names at the file's beginning, or name the columns on the card: "
-            'header = ["person", "age", …]. If they are names indeed, write header = true on it.',
+            "The first line looks like a row of data, not like column names, and column names "
+            "are public.",
+            "Write a first line with the column names, or name the columns on the card: header = "
+            '["person", "age", …]. If the first line does have names, write header = true on the '
+            "card.",
         )
 
 
@@ -289,17 +291,17 @@ def check_column_names(names: Sequence[str], columns: Sequence[Sequence[str]]) -
     if not any(plain) and not is_nameless:
         raise Refused(
             "source-unreadable",
-            "The file has no names of columns.",
-            "Hand in a file whose first line has the names of its columns.",
+            "The file has no column names.",
+            "Give a file whose first line has the column names.",
         )
     if twice or is_nameless:
         raise Refused(
             "source-unreadable",
-            f"Several columns are called {twice[0]!r}, letter case and spaces aside."
+            f"Several columns are called {twice[0]!r}, apart from letter case and spaces."
             if twice
-            else "Some columns have cells and no name.",
-            "Give each column a name of its own in the first line of the file. If lines stand "
-            "before the one with the names, take them away.",
+            else "Some columns have cells but no name.",
+            "Give each column its own name in the first line of the file. Remove any lines "
+            "before the line with the names.",
         )
 
 
@@ -321,10 +323,10 @@ def _check_no_names(record: Sequence[str], rows: Sequence[Sequence[str]], file: 
     if is_own or (len(untyped) > 1 and all(untyped) and not recurs):
         raise Refused(
             "source-unreadable",
-            "The card's header names the columns, and the file's first line seems to name them "
-            "as well.",
-            "Take that line away, for it would count as a row; or leave header off the card, and "
-            "use the names of the file.",
+            "The card's header names the columns, but the file's first line seems to name them "
+            "too.",
+            "Remove that line, because it would count as a row. Or remove header from the card, "
+            "and use the file's names.",
         )
 
 

@@ -229,15 +229,16 @@ def _check_unique(connection: duckdb.DuckDBPyConnection, order: TableOrder, key:
     if found is None or found[0] != found[1]:
         raise Refused(
             "source-unreadable",
-            f"Two rows of a public table have one {order.columns[key].name!r}, as the card has it.",
-            "Hand in each key once, and declare bounds that hold them all.",
+            f"Two rows of a public table have the same {order.columns[key].name!r}, as the card "
+            "reads it.",
+            "Give each key once, and declare bounds that include all keys.",
         )
 
 
 _FAULTS: Final = (  # a phrase in DuckDB's error, and our message for it
-    ("Expected Number of Columns", "Not every line has as many cells as the first."),
-    ("unterminated quote", "A quote is not closed, or stands inside a cell without another quote."),
-    ("invalid state", "Its lines do not all end alike, or a quote stands where none may."),
+    ("Expected Number of Columns", "Not every line has as many cells as the first line."),
+    ("unterminated quote", "A quote is not closed, or a quote inside a cell is not doubled."),
+    ("invalid state", "The lines end in different ways, or a quote is in a forbidden place."),
 )
 
 
@@ -260,7 +261,7 @@ def _check_size(connection: duckdb.DuckDBPyConnection, most: int) -> None:
         raise Refused(
             "source-too-large",
             f"The source has more than the {most} rows of the card's limits.rows.",
-            "Raise limits.rows on the card, or hand in less.",
+            "Raise limits.rows on the card, or add fewer rows.",
         )
 
 

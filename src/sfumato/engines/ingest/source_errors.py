@@ -8,10 +8,10 @@ from typing import Final
 from sfumato.dp.refusal import Refused
 from sfumato.vault.engine_port import Described
 
-UNREADABLE: Final = "The source is not like its name and the card say, or is damaged."
+UNREADABLE: Final = "The source does not match its name and the card, or it is damaged."
 AS_TEXT: Final = (
-    "CSV and TSV have one header line, as many cells in every line, and are UTF-8 unless the card "
-    "names another encoding."
+    "CSV and TSV need one header line and the same number of cells in every line. They must be "
+    "UTF-8 unless the card names another encoding."
 )
 
 
@@ -42,7 +42,7 @@ def stopped() -> Refused:
     return Refused(
         "source-too-large",
         "The preparation needed more memory or time than a worker may use.",
-        "Split the source, or let the engine use more.",
+        "Split the source, or give the engine more memory and time.",
     )
 
 

@@ -45,7 +45,7 @@ class Source:
             raise Refused(
                 "source-unreadable",
                 f"The source has {what} {name!r}, which the card names.",
-                "Mend the card or the source's header.",
+                "Correct the card or the source's header.",
             )
         return places[0]
 
@@ -75,8 +75,8 @@ def open_source(connection: duckdb.DuckDBPyConnection, order: TableOrder) -> Sou
         return _table_source(connection, _inner_table(connection, order.inner_table))
     raise Refused(
         "source-unreadable",
-        "The source's name ends in none of " + ", ".join((*SUFFIXES, *_PARQUET, *_DUCKDB)) + ".",
-        "Hand in CSV, TSV, Parquet or a DuckDB file.",
+        "The source's name must end in one of " + ", ".join((*SUFFIXES, *_PARQUET, *_DUCKDB)) + ".",
+        "Give CSV, TSV, Parquet or a DuckDB file.",
     )
 
 
@@ -143,7 +143,7 @@ def _inner_table(connection: duckdb.DuckDBPyConnection, wanted: str | None) -> s
     if len(fitting) != 1:
         raise Refused(
             "source-unreadable",
-            "The DuckDB file does not hold exactly one table"
+            "The DuckDB file must hold exactly one table"
             + (" of that name." if wanted is not None else "."),
             "Name the table in it.",
         )

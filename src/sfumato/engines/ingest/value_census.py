@@ -80,7 +80,9 @@ def _place(source: Source, name: str) -> int:
         return fitting[0]
     known = ", ".join(one.strip() for one in source.names)
     raise Refused(
-        "unknown-column", f"The table has no column {name!r}, or several.", f"Name some of {known}."
+        "unknown-column",
+        f"The table has no column {name!r}, or several of that name.",
+        f"Name some of {known}.",
     )
 
 

@@ -29,7 +29,7 @@ def role_of(url: str) -> str:
     if not role:
         raise Refused(
             "engine-unavailable",
-            "The reader's address names no role.",
+            "The reader's address has no role.",
             "Give postgresql://READER@HOST/DATABASE.",
         )
     return role
@@ -44,8 +44,9 @@ def check_network(url: str) -> None:
         return
     raise Refused(
         "engine-unsafe",
-        "The engine is on another machine, and rows and secrets would cross the network.",
-        "Add sslmode=verify-full to the address (or another sslmode, if you answer for it).",
+        "The engine is on another machine, so rows and secrets would cross the network "
+        "unencrypted.",
+        "Add sslmode=verify-full to the address, or another sslmode at your own risk.",
     )
 
 

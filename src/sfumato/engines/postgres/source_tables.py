@@ -23,23 +23,24 @@ _WHY: Final[Mapping[str, tuple[str, str, str]]] = {
     ),
     "unsafe": (
         "engine-unsafe",
-        "The role of the connection may do more than read tables, so it is not used.",
-        "The operator gives it a role that has SELECT and nothing else.",
+        "The role of the connection has more rights than reading tables, so the vault does not "
+        "use it.",
+        "The operator must give it a role that has SELECT and nothing else.",
     ),
     "no-table": (
         "source-unreadable",
         "The connection has no such table that may be read.",
-        "Name another, or ask the operator for it.",
+        "Name another table, or ask the operator for it.",
     ),
     "too-large": (
         "too-large",
-        "The table is larger than what may still come from you.",
-        "Add what you have uploaded, take less, or ask the operator for --max-upload.",
+        "The table is larger than the upload space that you have left.",
+        "Add what you have uploaded, take fewer rows, or ask the operator for --max-upload.",
     ),
     "late": (
         "source-unreadable",
-        "The table could not be read to its end in the time and memory that there is for it.",
-        "Take less of it, by a view; or try again later.",
+        "Reading the table took too much time or memory.",
+        "Read less of it through a view, or try again later.",
     ),
 }
 
@@ -60,7 +61,7 @@ class PostgresTables:
         if not isinstance(read_address(address), PostgresAddress):
             raise Refused(
                 "engine-unavailable",
-                "The address of a connection is none of PostgreSQL's.",
+                "The address of a connection must be one of PostgreSQL.",
                 "Give postgresql://READER@HOST/DATABASE.",
             )
         check_network(address)

@@ -18,9 +18,9 @@ _OF_DISK: Final = (duckdb.IOException, duckdb.TransactionException, duckdb.Fatal
 NO_SPACE: Final[Header] = {
     "refused": [
         "source-too-large",
-        "There is no space left for the rows where they are prepared.",
-        "Make room on the vault's disk; of a sealed vault also in memory, where SFUMATO_SCRATCH "
-        "says. Then try it again.",
+        "There is no disk space left to prepare the rows.",
+        "Free space on the vault's disk. For a sealed vault, also free memory where "
+        "SFUMATO_SCRATCH points. Then try again.",
     ]
 }
 

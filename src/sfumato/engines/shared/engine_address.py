@@ -60,7 +60,7 @@ def read_address(text: str) -> PostgresAddress | SparkAddress | None:
     if found is None:
         raise Refused(
             "engine-unavailable",
-            "No engine goes by that address.",
+            "There is no engine with that address.",
             "Give duckdb, postgresql://OWNER@HOST/DATABASE, local[N] or spark://:SECRET@HOST:PORT.",
         )
     return _spark(found)
@@ -74,8 +74,8 @@ def _spark(found: re.Match[str]) -> SparkAddress:
     if odd or not _VALUE.fullmatch(host) or not (secret or "").isprintable():
         raise Refused(
             "engine-unavailable",
-            "A setting of Spark is none that may be set, or has an odd value.",
-            "docs/explanation/sharp-edges.md lists what may stand after the question mark.",
+            "A setting of Spark is not allowed, or its value is not valid.",
+            "docs/sharp-edges.md lists the settings allowed after the question mark.",
         )
     conf = tuple(sorted(more.items()))
     if found["local"]:
@@ -83,7 +83,7 @@ def _spark(found: re.Match[str]) -> SparkAddress:
     if secret is None:
         raise Refused(
             "engine-unsafe",
-            "Without a secret anybody could take part in a Spark cluster, and read along.",
+            "Without a secret, anybody could join the Spark cluster and read rows.",
             "Set spark.authenticate.secret on master and workers, and give spark://:SECRET@HOST:PORT.",
         )
     master = f"spark://{found['host']}:{found['port']}"
