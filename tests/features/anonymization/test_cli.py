@@ -100,7 +100,7 @@ def test_rules_are_proposed_reviewed_and_used_again(say: Say, tmp_path: Path) ->
     asked = ("reach", MEDICAL, "--quasi", "age", "--k", "5", "--hierarchies", rules)
     status, told, _ = say(*asked, "--out", out)
     assert status == 0
-    assert "Hierarchies given, but not used, for: zip." in told
+    assert "Hierarchies given but not used: zip." in told
     assert "Hierarchies proposed, not given, for: age." in say(*asked[:-2])[1]
     rules.write_text(rules.read_text().replace('["age"]', '["Age"]'))
     status, _, err = say(*asked)
@@ -108,7 +108,7 @@ def test_rules_are_proposed_reviewed_and_used_again(say: Say, tmp_path: Path) ->
     twice = ("--taxonomy", f"zip={rules}")
     assert say(*asked, *twice)[0] == 2
     assert {row["age"] for row in rows(out)} == {"[0, 50)", "[50, 100)"}
-    assert "No ledger knows of it" in told
+    assert "No ledger records it" in told
 
 
 def test_a_taxonomy_pseudonyms_and_a_kept_column(say: Say, tmp_path: Path) -> None:
@@ -234,9 +234,12 @@ def test_what_no_table_could_have_is_refused_in_its_own_words(say: Say, tmp_path
         said = say(*asked, "--method", method, "--k", "21")
         assert (said[0], "the table has 20 rows" in said[2]) == (3, True)
         said = say(*asked, "--method", method, "--k", "2", "--l", "3")
-        assert (said[0], "a sensitive column has 2 values" in said[2]) == (3, True)
+        assert (said[0], "2 values of a sensitive column" in said[2]) == (3, True)
     empty = write_csv(tmp_path / "e.csv", ("age", "ill"), [])
-    assert "No row is held back" in say("leaks", table, table, "--held-back", empty)[2]
+    assert (
+        "The table of held-back rows is empty"
+        in say("leaks", table, table, "--held-back", empty)[2]
+    )
 
 
 def test_what_blunting_took_is_not_called_nothing(say: Say, tmp_path: Path) -> None:

@@ -92,7 +92,7 @@ def test_the_command_checks_it_and_the_files_without_the_vault(
     (tmp_path / "mine" / "of" / "t.txt").write_text("new")
     said = run(tmp_path / "no-vault", *words)
     assert said.returncode != 0
-    assert "not the file that was let out" in said.stdout
+    assert "not the file that was released" in said.stdout
 
 
 def changed(sheet: Any, **fields: object) -> Any:
@@ -126,11 +126,11 @@ def test_a_sheet_without_its_reviewers_words_does_not_hold(left: tuple[Path, Any
     votes = sheet["entries"][2:]
     for entries in (sheet["entries"][:2], [*sheet["entries"][:2], votes[0], votes[2]]):
         faults = check_sheet(changed(sheet, entries=entries))
-        assert any("has not said so" in fault for fault in faults)
+        assert any("did not approve" in fault for fault in faults)
     forged = copy.deepcopy(votes[0])
     forged["body"] = forged["body"].replace('"reject"', '"release"')
     faults = check_sheet(changed(sheet, entries=[*sheet["entries"][:2], forged, votes[2]]))
-    assert any("is not what its hash says" in fault for fault in faults)
+    assert any("does not match the entry" in fault for fault in faults)
 
 
 def test_files_are_those_of_the_sheet_each_and_all(left: tuple[Path, Any]) -> None:

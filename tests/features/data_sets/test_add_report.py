@@ -240,7 +240,7 @@ def test_a_vault_that_kept_no_report_says_so(vault: OpenVault, tmp_path: Path) -
     listing = vault.house.catalogue.find("old")
     assert listing is not None
     Path(listing.table).with_suffix(".report").unlink()
-    assert str(vault.add_report("old")) == "How the rows were read was not kept."
+    assert str(vault.add_report("old")) == "No report was kept of how the rows were read."
 
 
 def test_the_report_is_printed_and_prints_no_number(tmp_path: Path) -> None:

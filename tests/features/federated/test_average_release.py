@@ -224,7 +224,7 @@ def test_a_site_that_is_lost_leaves_no_sum_of_the_rest(sites: Sites, stage: str)
         return reply
 
     together = sites.together({"west": Between(sites.vaults["west"], change=cut)})
-    with refused("service-down", "3 sites are left, and the floor is 4"):
+    with refused("service-down", "3 sites are left, but the floor is 4"):
         together.secure_average("patients", COUNT)
 
 
@@ -265,7 +265,7 @@ PICKED = {  # each of these gives one site's rows, or one person's
 def test_a_sum_without_noise_is_over_whole_tables(sites: Sites, sql: str) -> None:
     """A filter that one site's rows meet alone would make the sum over all sites that site's."""
     before = [len(notes(vault)) for vault in sites.vaults.values()]
-    with refused("average-not-allowed", "over all rows of a table"):
+    with refused("average-not-allowed", "must cover all rows"):
         sites.together().secure_average("patients", sql)
     assert [len(notes(vault)) for vault in sites.vaults.values()] == before
 
@@ -275,7 +275,7 @@ def test_an_asker_does_not_say_how_much_of_a_person_counts(
     sites: Sites, more: dict[str, int]
 ) -> None:
     body = {"data_set": "patients", "federation": "clinics", "sql": COUNT, "guarantee": GUARANTEE}
-    with refused("average-not-allowed", "limit of one's own"):
+    with refused("average-not-allowed", "own limits"):
         sites.vaults["east"].call("price-sum", {**body, **more})
 
 

@@ -119,5 +119,5 @@ def test_an_agreement_with_neighbours_is_written_joined_and_listed(
 
 def test_neighbours_that_make_no_ring_are_not_written(vault: Path, tmp_path: Path) -> None:
     said = written(vault, tmp_path, "--neighbours", "3")
-    assert "no ring has such neighbours" in said.stderr
+    assert "no ring of sites has this number of neighbours" in said.stderr
     assert not (tmp_path / "made.json").exists()

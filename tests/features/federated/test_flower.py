@@ -348,7 +348,7 @@ def test_a_schedule_is_read_in_one_spelling_or_refused(change: str) -> None:
         "exponent": text.replace('"clip":"64"', '"clip":"1e9999999"'),
     }[change]
     assert wrong != text
-    with pytest.raises(Refused, match="schedule is not one to follow"):
+    with pytest.raises(Refused, match="schedule cannot be used"):
         read_schedule(wrong)
 
 

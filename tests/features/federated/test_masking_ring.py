@@ -159,7 +159,7 @@ def test_a_ring_that_is_cut_gives_no_sum_and_is_paid_by_nobody_if_it_is_seen_bef
     with pytest.raises(Refused) as raised:
         thin.together(lost)["patients"].ask(COUNT, **ASK)
     said = str(raised.value)
-    assert "no longer hold together" in said
+    assert "too many neighbours are missing" in said
     assert "east, hill, north, south and 1 more: sum-too-few" in said
     has_paid = 0 if stage != "mask" else 1
     others = {name: spent + has_paid for name, spent in before.items() if name != "lake"}

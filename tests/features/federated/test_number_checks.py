@@ -15,7 +15,7 @@ from sfumato.features.federated.number_checks import number
     "said", ["1e-999999999", Decimal("1e-99999999"), "0e-99999999", "1e99999999", "sNaN", "", b"1"]
 )
 def test_what_cannot_be_written_out_is_no_number(said: object) -> None:
-    with pytest.raises(Refused, match="rate is a number from 0 to 1e\\+06"):
+    with pytest.raises(Refused, match="rate must be a number from 0 to 1e\\+06"):
         number("rate", said, 0, 1e6)
 
 

@@ -93,7 +93,7 @@ def test_below_the_floor_there_is_no_sum(sites: Federation) -> None:
             for name in ("south", "west"):
                 sites.kill_door(name)
 
-    with pytest.raises(Refused, match="the floor is 3; there is no sum"):
+    with pytest.raises(Refused, match="the floor is 3, so there is no sum"):
         sites.together(heard=heard)["patients"].ask(COUNT, **SURE)
     for name in ("south", "west"):
         sites.wait_for(name)

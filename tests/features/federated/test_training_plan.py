@@ -147,7 +147,7 @@ def test_a_persons_own_steps_are_sampled_and_a_whole_sites_are_not() -> None:
     own = plan(by_person, **local, each="person", max_rows=4, sample=Fraction(1, 10))
     one = plan(by_person, max_rows=4, sample=Fraction(1, 10))
     assert own.sum.variance == one.sum.variance
-    with pytest.raises(Refused, match="protected as a whole"):
+    with pytest.raises(Refused, match="protected as one"):
         plan(by_person, **local, sample=Fraction(1, 10))
     with pytest.raises(Bug):
         replace(plan(by_person, **local).sum, chance=Fraction(1, 10))

@@ -146,6 +146,8 @@ def test_people_of_so_many_rows_that_a_sum_over_places_could_round_are_refused()
     own: dict[str, Any] = {"local": 1, "rate": 1, "each": "person", "image": [1, 4, 4]}
     flat = {"channels": 2, "kernel": 1}
     assert plan(**own, conv=[flat], max_rows=3000).size > 0
-    with pytest.raises(Refused, match=r"bad-request.*places of a kernel \(36\) are at most 65,536"):
+    with pytest.raises(
+        Refused, match=r"bad-request.*positions of a kernel \(36\) may be at most 65,536"
+    ):
         plan(**own, conv=[{**CONV, "padding": 2}], max_rows=3000)
     assert plan(**own, conv=[{**CONV, "padding": 2}], max_rows=1820).size > 0

@@ -40,7 +40,7 @@ def test_an_image_runs_a_program_over_a_folder(kind: str, card: str, is_read: bo
     if is_read:
         assert read_program(made, shape, IMAGE).kind == kind
     else:
-        with pytest.raises(Refused, match="an image runs"):
+        with pytest.raises(Refused, match="an image needs"):
             read_program(made, shape, IMAGE)
 
 

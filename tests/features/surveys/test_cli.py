@@ -56,7 +56,7 @@ def test_a_survey_is_published_answered_and_closed(vault: Path, tmp_path: Path) 
     here = tmp_path / "device"
     done = answered(vault, survey, f"{codes[0]}\nmaybe\nyes\nby bus\ny\n", here)
     assert done.returncode == 0, done.stderr
-    assert "That is no answer to it." in done.stderr
+    assert "That is not an answer to this question." in done.stderr
     assert_told_before_asked(done.stderr)
     assert codes[0] not in done.stdout + done.stderr
     assert here.stat().st_mode & 0o077 == 0

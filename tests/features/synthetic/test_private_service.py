@@ -373,7 +373,7 @@ def test_the_command_line_says_the_price_of_bins_first_and_the_error_last(tmp_pa
     told = run(vault, *terms, "--error-epsilon", "0.25", "--price")
     assert told.returncode == 0, told.stderr
     assert "private bins: patients.age, epsilon 0.05 of it" in told.stdout
-    assert "its error besides: epsilon 0.25" in told.stdout
+    assert "its additional error: epsilon 0.25" in told.stdout
     assert "Nothing is spent." in told.stdout
     assert run(vault, *terms).returncode == 2  # no place to write it
     target = str(tmp_path / "t.zip")

@@ -448,7 +448,7 @@ def test_an_invitation_on_another_device_is_told_that_it_was_used(
             page.click("#send")
             page.wait_for_selector(box, state="visible")
             if box == "#trouble":
-                expect(page.locator("#trouble")).to_contain_text("given its ballot already")
+                expect(page.locator("#trouble")).to_contain_text("already used for a ballot token")
 
 
 def test_whoever_looks_for_a_mark_reads_in_words_what_was_sent(
@@ -596,7 +596,7 @@ def test_a_key_that_might_mark_people_is_noticed_before_anything_is_sent(
 
         page.route("**/s/*", change)
         page.goto(f"{service.url}/s/{survey}")
-        expect(page.locator("#trouble")).to_contain_text("sign for everybody alike")
+        expect(page.locator("#trouble")).to_contain_text("could sign differently")
         expect(page.locator("#flip")).to_be_hidden()
 
 

@@ -73,7 +73,9 @@ class Access:
             if now is None or not is_right or now.is_blocked or now.password != hashed:
                 self._note_failed("" if user is None else name)
                 raise Refused(
-                    "not-signed-in", "The name or the password is wrong.", "Try again, or ask anew."
+                    "not-signed-in",
+                    "The name or the password is wrong.",
+                    "Try again, or ask for a new invitation.",
                 )
         return self._session(now)
 
@@ -92,7 +94,7 @@ class Access:
             if token is None or user is None or not self._is_open(token) or user.is_blocked:
                 raise Refused(
                     "not-signed-in",
-                    "The invitation is wrong, too old, or was taken up already.",
+                    "The invitation is wrong, too old, or already used.",
                     "Ask for a new one.",
                 )
         _check_password(password)
@@ -135,20 +137,22 @@ class Access:
         unknown = sorted(set(roles) - set(ROLES))
         if unknown or not roles:
             raise Refused(
-                "bad-request", "A user has one role at least.", f"Roles are {', '.join(ROLES)}."
+                "bad-request",
+                "A user needs at least one role.",
+                f"The roles are {', '.join(ROLES)}.",
             )
         known = self.store.user(name)
         made = tuple(role for role in ROLES if role in roles)
         if known is not None and known.roles != made:
             raise Refused(
                 "not-allowed",
-                f"There is a user {name!r} with other roles.",
+                f"The user {name!r} exists with other roles.",
                 "Change their roles first, or choose another name.",
             )
         if known is not None and known.password and "owner" in known.roles and caller.token:
             raise Refused(
                 "not-allowed",
-                "An owner who has come in is let in anew only where the vault's folder lies.",
+                "An owner who has joined can be invited again only in the vault's folder.",
                 f"Run there: sfumato invite {name} --role owner --vault DIR",
             )
         by = caller.user if caller.token else FOLDER
@@ -163,10 +167,16 @@ class Access:
         _check_themselves(caller)
         user = self._known(name)
         if name == caller.user:
-            raise Refused("not-allowed", "Nobody changes their own roles.", "Ask somebody else.")
+            raise Refused(
+                "not-allowed",
+                "You cannot change your own roles.",
+                "Ask somebody else who may do it.",
+            )
         if set(roles) - set(ROLES) or not roles:
             raise Refused(
-                "bad-request", "A user has one role at least.", f"Roles are {', '.join(ROLES)}."
+                "bad-request",
+                "A user needs at least one role.",
+                f"The roles are {', '.join(ROLES)}.",
             )
         made = tuple(role for role in ROLES if role in roles)
         if is_blocked:  # first, so that the user is out even if the ledger refuses the entry
@@ -236,15 +246,23 @@ class Access:
         wanted = [a for a in ACTIONS if caller.may(a) and (actions is None or a in actions)]
         if actions is not None and set(actions) - set(wanted):
             raise Refused(
-                "not-allowed", "A token opens no more than your own.", "Ask for less of it."
+                "not-allowed",
+                "A token cannot have more rights than you have.",
+                "Choose fewer rights.",
             )
         reach = caller.data_sets if data_sets is None else frozenset(map(str.casefold, data_sets))
         if reach is not None and not all(map(caller.reaches, reach)):
             raise Refused(
-                "not-allowed", "A token opens no more than your own.", "Ask for less of it."
+                "not-allowed",
+                "A token cannot have more rights than you have.",
+                "Choose fewer rights.",
             )
         if not 1 <= len(label) <= 100 or not label.isprintable():
-            raise Refused("bad-request", "A label is 1 to 100 printable letters.", "Name it.")
+            raise Refused(
+                "bad-request",
+                "A label must be 1 to 100 printable letters.",
+                "Give the token a label.",
+            )
         self._check_room(caller)
         age = min(timedelta(days=days), LONGEST)
         return self._made(caller.user, _Opens("token", label, tuple(wanted), reach, age))
@@ -258,7 +276,7 @@ class Access:
     def revoke(self, caller: Caller, token: str) -> Json:
         """Revoke one of the caller's tokens, on every node within 5 s."""
         if token not in {one.id for one in self.store.tokens(caller.user)}:
-            raise Refused("unknown-token", "You have no such token.", "See your tokens.")
+            raise Refused("unknown-token", "You have no such token.", "List your tokens.")
         if self.store.take_token(token, self.clock.now()):
             self.ledger.note("token-revoked", {"user": caller.user, "token": token})
         self.admission.forget()
@@ -268,7 +286,9 @@ class Access:
         """Revoke all tokens of a user, for example after a lost device."""
         _check_themselves(caller)
         if name != caller.user and not caller.may("operate"):
-            raise Refused("not-allowed", "These are another's tokens.", "Ask an operator.")
+            raise Refused(
+                "not-allowed", "These tokens belong to somebody else.", "Ask an operator."
+            )
         self._known(name)
         self._end_tokens(name)
         self.ledger.note("tokens-revoked", {"user": name, "by": caller.user})
@@ -278,7 +298,7 @@ class Access:
     def _known(self, name: str) -> User:
         user = self.store.user(name)
         if user is None:
-            raise Refused("unknown-user", f"There is no user {name!r}.", "See the users.")
+            raise Refused("unknown-user", f"There is no user {name!r}.", "List the users.")
         return user
 
     def _end_tokens(self, name: str) -> None:
@@ -357,7 +377,9 @@ def _user_json(user: User) -> Json:
 def _check_name(name: str) -> None:
     if not 1 <= len(name) <= 100 or not name.isprintable() or "/" in name or name != name.strip():
         raise Refused(
-            "unknown-user", "A user is 1 to 100 printable letters without '/'.", "Choose another."
+            "unknown-user",
+            "A user's name must be 1 to 100 printable letters without '/'.",
+            "Choose another.",
         )
 
 
@@ -366,7 +388,7 @@ def _check_themselves(caller: Caller) -> None:
     if not caller.is_themselves:
         raise Refused(
             "not-allowed",
-            "A token for programs makes no tokens and no users.",
+            "A token for programs cannot make tokens or users.",
             "Sign in with your password, and do it there.",
         )
 
@@ -375,6 +397,6 @@ def _check_password(password: str) -> None:
     if not SHORTEST_PASSWORD <= len(password) <= LONGEST_PASSWORD:
         raise Refused(
             "bad-request",
-            f"A password has {SHORTEST_PASSWORD} to {LONGEST_PASSWORD} letters.",
-            "Four words that do not belong together are a good one.",
+            f"A password must have {SHORTEST_PASSWORD} to {LONGEST_PASSWORD} letters.",
+            "Four unrelated words make a good password.",
         )

@@ -126,8 +126,8 @@ def _limits(place: str, account: str, device: str) -> tuple[_Limit, ...]:
 def _too_many() -> Refused:
     return Refused(
         "too-many",
-        "There were too many wrong tries.",
-        "Wait a minute and try again, or sign in from a device that has signed in before.",
+        "There were too many wrong attempts.",
+        "Wait a minute and try again, or use a device that has signed in before.",
     )
 
 

@@ -102,6 +102,6 @@ def not_signed_in() -> Refused:
     """Return the one refusal for a missing, wrong, expired or revoked token."""
     return Refused(
         "not-signed-in",
-        "There is no token, or it is wrong, too old, or revoked.",
-        "Sign in, or give a token that you were handed.",
+        "The token is missing, wrong, expired or revoked.",
+        "Sign in, or give a token that you got.",
     )

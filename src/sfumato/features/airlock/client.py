@@ -63,7 +63,7 @@ class Files:
         is_inside = any(one.startswith(f"{two}/") for one in plain for two in plain)
         are_plain = all(_PATH.fullmatch(path) for path in self.files)
         if not are_plain or is_inside or len(set(plain)) < len(plain):
-            raise Refused("bad-request", "A file has no plain name.", "Tell the owner.")
+            raise Refused("bad-request", "A released file has an unsafe name.", "Tell the owner.")
         if "receipt" in self.shape:
             card = {"guarantee": self.guarantee, "receipt": self.shape["receipt"]}
             return {**self.files, RECEIPT: json.dumps(card, indent=2).encode() + b"\n"}
@@ -83,7 +83,7 @@ class Files:
         """
         place = Path(folder)
         if place.exists() and (not place.is_dir() or any(place.iterdir())):
-            raise Refused("bad-request", f"{place} is there already.", "Name a new folder.")
+            raise Refused("bad-request", f"{place} already exists.", "Name a new folder.")
         files = self._all()
         half = place.absolute().with_name(f".{place.absolute().name}.half")
         shutil.rmtree(half, ignore_errors=True)  # left by a process that was killed
@@ -198,7 +198,9 @@ class AirlockRoom:
         """
         said = {key: seen.shape[key] for key in ("seal", "draft") if key in seen.shape}
         if len(said) < 2:
-            raise Refused("airlock-waits", "There is nothing to vote on yet.", "See its state.")
+            raise Refused(
+                "airlock-waits", "There is nothing to vote on yet.", "Look at the request's state."
+            )
         return self._act("vote", str(seen.shape["request"]), says=says, why=why, **said)
 
     def trim(self, request: str, path: str) -> Json:

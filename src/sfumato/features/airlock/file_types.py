@@ -192,7 +192,9 @@ def do_clash(paths: Sequence[str]) -> bool:
 
 def bad_airlock(cause: str) -> Refused:
     """Return the refusal of an invalid airlock request."""
-    return Refused("bad-airlock", f"The request is not well declared: {cause}.", "Correct it.")
+    return Refused(
+        "bad-airlock", f"The declaration of the request is not valid: {cause}.", "Correct it."
+    )
 
 
 # --- output of the sandbox ------------------------------------------------------------------------

@@ -156,7 +156,7 @@ def declined(request: Request, user: str, at: str) -> Request:
 def withdrawn(request: Request, user: str, at: str) -> Request:
     """Withdraw a request; its author alone may."""
     if user != request.author:
-        raise _not_yours("taken back by its author")
+        raise _not_yours("withdrawn by its author")
     _check_open(request, user)
     return _next(request, state=WITHDRAWN, ended_by=user, ended_at=at)
 
@@ -177,10 +177,12 @@ def voted(request: Request, vote: Vote, seal: str) -> Request:
     _check_state(request, REVIEW, vote.user)
     if vote.user in request.editors:
         raise Refused(
-            "not-allowed", "You have put a file into this draft.", "Others have to review it."
+            "not-allowed",
+            "You have put a file into this draft, so you cannot vote on it.",
+            "Other reviewers have to review it.",
         )
     if vote.says not in WORDS:
-        raise Refused("bad-airlock", f"A vote is one of {', '.join(WORDS)}.", "Correct it.")
+        raise Refused("bad-airlock", f"A vote must be one of {', '.join(WORDS)}.", "Correct it.")
     if (vote.seal, vote.draft) != (seal, request.draft):
         raise changed()
     others = tuple(one for one in request.votes if one.user != vote.user)
@@ -215,9 +217,8 @@ def let_out(request: Request, user: str, at: str, seal: str) -> Request:
         count = len(request.approvals(seal))
         raise Refused(
             "airlock-waits",
-            f"{count} of {request.needed} reviewers want this draft released as it is now, or one "
-            "is against it.",
-            "It waits for their votes: `sfumato airlock vote`.",
+            f"{count} of {request.needed} reviewers approve this draft, or one objects.",
+            "It needs their votes: `sfumato airlock vote`.",
         )
     return _next(request, state=RELEASED, ended_by=user, ended_at=at)
 
@@ -279,7 +280,7 @@ def _over(request: Request, user: str) -> Refused:
 
 
 def _not_yours(what: str) -> Refused:
-    return Refused("not-allowed", f"A request is {what}.", "See who reviews it on the card.")
+    return Refused("not-allowed", f"A request can only be {what}.", "The card says who reviews it.")
 
 
 def unknown() -> Refused:
@@ -293,8 +294,8 @@ def changed() -> Refused:
     """Return the refusal of an act on a draft that has changed since it was reviewed."""
     return Refused(
         "airlock-changed",
-        "The files, or what the checks say of them, are not what was looked at.",
-        "Look again with `sfumato airlock show`, then vote on what is there now.",
+        "The files, or the findings of the checks, have changed since you looked at them.",
+        "Look again with `sfumato airlock show`, then vote on the present files.",
     )
 
 

@@ -64,11 +64,11 @@ def read_airlock_program(
     """Parse a submitted program; refuse an invalid one."""
     source = shape.get("source")
     if not isinstance(source, str) or not 1 <= len(source) <= MOST_SOURCE or not source.isascii():
-        raise bad_airlock(f"a program is 1 to {MOST_SOURCE:,} ASCII letters of Python")
+        raise bad_airlock(f"a program must be 1 to {MOST_SOURCE:,} ASCII letters of Python")
     if not all(letter.isprintable() or letter in "\n\t" for letter in source.replace("\r\n", "\n")):
-        raise bad_airlock("a program has no control letters but line ends and tabs")
+        raise bad_airlock("a program may have no control letters but line ends and tabs")
     if card.unit == ROW:
-        raise bad_airlock("the card's unit is a row, and groups of people are what is looked for")
+        raise bad_airlock("the card's unit is a row, but the checks look for groups of people")
     columns = tuple(column.name for column in block_columns(card, shape.get("columns")))
     limits = {key: _number(shape, key) for key in _LIMITS}
     return AirlockProgram(
@@ -96,24 +96,26 @@ def _asked(shape: object, columns: tuple[str, ...]) -> tuple[Asked, ...]:
         raise bad_airlock(f"name 1 to {MOST_FILES} files")
     asked = tuple(_one(one, columns) for one in shape)
     if do_clash([*(one.path for one in asked), *NOTES]):
-        raise bad_airlock("two files have one name, or one is a folder of another")
+        raise bad_airlock("two files have the same name, or one is a folder of another")
     return asked
 
 
 def _one(shape: object, columns: tuple[str, ...]) -> Asked:
     if not isinstance(shape, Mapping) or not set(shape) <= _KEYS:
-        raise bad_airlock("a file has a path, and perhaps by, count and of")
+        raise bad_airlock("a file must have a path; it may have by, count and of")
     path, by = shape.get("path"), shape.get("by", [])
     if not isinstance(path, str) or not is_airlock_path(path) or path.casefold() in NOTES:
-        raise bad_airlock("a file's path is plain, inside the output folder, of a kind let out")
+        raise bad_airlock(
+            "a file's path must be plain, inside the output folder, and of an allowed type"
+        )
     count, of = (shape.get(key, "") for key in ("count", "of"))
     if not isinstance(by, list) or not all(isinstance(name, str) for name in by):
-        raise bad_airlock(f"by of {path!r} is a list of columns")
+        raise bad_airlock(f"by of {path!r} must be a list of columns")
     if not isinstance(count, str) or not isinstance(of, str) or not _is_name(count):
-        raise bad_airlock(f"count and of of {path!r} are names of columns")
+        raise bad_airlock(f"count and of of {path!r} must be names of columns")
     unknown = [name for name in (*by, of) if name and name not in columns]
     if unknown:
-        raise bad_airlock(f"by and of of {path!r} are columns that the program reads")
+        raise bad_airlock(f"by and of of {path!r} must be columns that the program reads")
     return Asked(path, tuple(by), count, of)
 
 
@@ -126,5 +128,5 @@ def _number(shape: Mapping[str, Any], key: str) -> float:  # Any: a researcher's
     value = shape.get(key, usual)
     is_number = isinstance(value, int | float | Decimal | Fraction) and not isinstance(value, bool)
     if not is_number or not least <= value <= most:
-        raise bad_airlock(f"{key} is a number from {least} to {most}")
+        raise bad_airlock(f"{key} must be a number from {least} to {most}")
     return float(value)

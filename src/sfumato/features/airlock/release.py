@@ -164,7 +164,7 @@ def reviewers_view(request: Request, user: str, draft: Draft) -> Json:
     """Return the draft as JSON for a reviewer, with the files in base64; refuse anybody else."""
     if not request.is_reviewer(user):
         raise Refused(
-            "not-allowed", "Files are looked at by their reviewers.", "They are on the card."
+            "not-allowed", "Only the request's reviewers look at its files.", "The card names them."
         )
     return {
         "label": REVIEWERS_ONLY,
@@ -200,7 +200,7 @@ def check_releasable(door: AirlockDoor, draft: Draft) -> None:
     door.programs.ledger.check_history()
     wrong = stops(draft.findings)
     if wrong or not draft.held.files:
-        what = f"{wrong[0].path!r}: {wrong[0].says}" if wrong else "There is no file in it"
+        what = f"{wrong[0].path!r}: {wrong[0].says}" if wrong else "The draft has no file"
         raise Refused("airlock-unsafe", f"{what}.", "Take it out with `sfumato airlock edit`.")
 
 
@@ -223,7 +223,7 @@ def fetched(door: AirlockDoor, request: Request, user: str) -> Json:
         raise Refused(
             "airlock-waits",
             f"The request's state is: {request.state_for(user)}.",
-            "It is not released.",
+            "The state does not allow a release.",
         )
     ledger = door.programs.ledger
     files = released(ledger, request, door.files.read(request.place))

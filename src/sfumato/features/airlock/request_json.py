@@ -19,7 +19,7 @@ GUARANTEE: Final = "reviewed (not DP)"
 def why_of(text: object) -> str:
     """Return a free-text reason; refuse one that is too long or not printable."""
     if not isinstance(text, str) or len(text) > 2000 or not text.replace("\n", " ").isprintable():
-        raise bad_airlock("why is a text of up to 2,000 letters")
+        raise bad_airlock("why must be a text of up to 2,000 letters")
     return text
 
 
@@ -30,7 +30,7 @@ def bytes_of(text: str) -> bytes:
     except (binascii.Error, ValueError):
         file = b""
     if not 1 <= len(file) <= MOST_BYTES:
-        raise bad_airlock(f"a file is base64 of 1 to {MOST_BYTES:,} bytes")
+        raise bad_airlock(f"a file must be base64 of 1 to {MOST_BYTES:,} bytes")
     return file
 
 
@@ -38,7 +38,7 @@ def check_themselves(caller: Caller) -> None:
     """Refuse an access token for programs, because people must decide here."""
     if not caller.is_themselves:
         raise Refused(
-            "not-allowed", "A token for programs decides nothing here.", "Sign in yourself."
+            "not-allowed", "A token for programs cannot decide here.", "Sign in yourself."
         )
 
 
@@ -82,7 +82,7 @@ def closed() -> Refused:
     """Return the refusal if the card has no airlock."""
     return Refused(
         "airlock-closed",
-        "The data set's card lets nothing out without noise.",
+        "The data set's card allows no release without noise.",
         "Ask for numbers with noise, or ask the owner.",
     )
 
@@ -91,6 +91,6 @@ def too_few() -> Refused:
     """Return the refusal if too few reviewers are left without the author."""
     return Refused(
         "airlock-closed",
-        "Besides you there are fewer reviewers than the card needs.",
-        "Ask the owner to name another.",
+        "Without you, there are fewer reviewers than the card needs.",
+        "Ask the owner to name another reviewer.",
     )

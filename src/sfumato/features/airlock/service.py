@@ -81,7 +81,9 @@ class Airlock:
         mine = (one for one in self.store.of(listing.card.people) if one.author == caller.user)
         if sum(airlock_model.expired(one, now).is_open for one in mine) >= MOST_OPEN:
             raise Refused(
-                "too-many", f"{MOST_OPEN} requests of yours are open.", "Take one of them back."
+                "too-many",
+                f"You have {MOST_OPEN} open requests, which is the maximum.",
+                "Withdraw one of them.",
             )
         ends = datetime.fromisoformat(now) + timedelta(days=terms.days)
         made = Request(
@@ -126,8 +128,9 @@ class Airlock:
         program = self._program(listing, found)
         if program.environment != self._environment() or listing.card.version != found.version:
             raise Refused(
-                "airlock-waits", "The libraries or the rows are others than when it was handed in.",
-                "Its author hands it in again.",
+                "airlock-waits", 
+                    "The libraries or the rows have changed since the request was handed in.",
+                "Its author must hand it in again.",
             )  # fmt: skip
         check_not_frozen(self.catalogue, listing, caller.user)
         self._check_author(listing, found)
@@ -194,7 +197,7 @@ class Airlock:
         airlock_model.trimmed(found, caller.user, "")  # refuses before any file is read
         draft = self._draft(listing, found)
         if path not in draft.held.files:
-            raise bad_airlock("no file of that name is in the draft")
+            raise bad_airlock("the draft has no file of that name")
         with self.door.files.writing():
             place = edited(self.door, draft, path, None)
             return self._edit(caller, airlock_model.trimmed(found, caller.user, place), found, path)
@@ -206,7 +209,7 @@ class Airlock:
         airlock_model.replaced(found, caller.user, "")  # refuses before any file is read
         draft = self._draft(listing, found)
         if path not in draft.held.files:
-            raise bad_airlock("no file of that name is in the draft")
+            raise bad_airlock("the draft has no file of that name")
         file = bytes_of(text)
         with self.door.files.writing():
             place = edited(self.door, draft, path, file)
@@ -386,6 +389,6 @@ class Airlock:
         """Refuse if the request's author may no longer query the data set."""
         if not self._may_ask(listing, request.author):
             raise Refused(
-                "not-allowed", "Its author may not ask about this data set any more.",
-                "Decline the request, or enrol its author again.",
+                "not-allowed", "Its author may no longer ask about this data set.",
+                "Decline the request, or grant its author access again.",
             )  # fmt: skip

@@ -62,6 +62,6 @@ def _made(column: Column, one: Blunting) -> Column:
 def _nothing(one: Blunting) -> Refused:
     return Refused(
         "bad-request",
-        f"{one.kind!r} is nothing that is done to {', '.join(one.columns)!r}.",
+        f"{one.kind!r} cannot be applied to {', '.join(one.columns)!r}.",
         "Cut to LOW..HIGH, round to a step, or average over a whole number of neighbours.",
     )

@@ -9,8 +9,7 @@ from sfumato.client.text_tables import printable, table_text
 
 Shape = Mapping[str, Any]  # Any: the service's JSON
 WHAT_IT_IS_NOT: Final = (
-    "k-anonymous is not differentially private: see docs/how-to/anonymity.md for what it lets "
-    "through."
+    "k-anonymity is not differential privacy: docs/anonymity.md says what it does not protect from."
 )
 _MEASURES: Final = ("l", "entropy_l", "recursive_c", "alpha", "t", "beta", "enhanced_beta", "delta")
 SHOWN: Final = 12
@@ -49,9 +48,9 @@ def unique_lines(found: Shape) -> list[str]:
     named = ", ".join(f"{name} {share:.0%}" for name, share in parts[:SHOWN])
     return [
         _for(found),
-        f"{len(found['choices']):,} choices of columns; the most telling:",
+        f"{len(found['choices']):,} choices of columns; the most identifying:",
         *_table(("columns", "alone", "of the rows"), cells),
-        f"{special['rows']:,} rows are alone by few columns; of their scores: {named}.",
+        f"{special['rows']:,} rows are unique by few columns; their scores: {named}.",
     ]
 
 
@@ -68,29 +67,29 @@ def reach_lines(found: Shape) -> list[str]:
     """Format the result of a recoding: goal, loss, risk, hierarchies."""
     utility, risks = found["utility"], found["risks"]
     levels, blunt = found["levels"], ", ".join(found["blunted"])
-    besides = f"; what was made blunt before, {blunt}, is not in it" if blunt else ""
+    besides = f"; columns coarsened before, {blunt}, are not included" if blunt else ""
     lines = [
         _for(found),
         f"{found['guarantee']}: {found['goal']}, by {found['method']} recoding; "
         f"{_reached(found['checked'])}.",
-        f"Loss {utility['loss']:.3f} (0: nothing, 1: everything{besides}), "
-        f"{utility['suppressed']:,} rows left out, {utility['classes']:,} classes of "
+        f"Information loss {utility['loss']:.3f} (0: nothing, 1: everything{besides}), "
+        f"{utility['suppressed']:,} rows suppressed, {utility['classes']:,} classes of "
         f"{utility['mean_class']:.1f} rows on average.",
-        f"The highest chance of being found falls to {risks['prosecutor']['highest']:.1%}.",
+        f"The highest re-identification risk falls to {risks['prosecutor']['highest']:.1%}.",
     ]
     if levels is not None:
         named = ", ".join(f"{name} {level}" for name, level in levels.items())
-        lines.append(f"Levels: {named} ({found['looked']:,} of {found['nodes']:,} ways looked at).")
+        lines.append(f"Levels: {named} ({found['looked']:,} of {found['nodes']:,} ways tried).")
     lines += _rule_lines(found["hierarchies"])
     for name, one in found["learnt"].items():
         lines.append(
-            f"A model tells {name} right {one['before']:.1%} before, {one['after']:.1%} after, "
-            f"{one['guessing']:.1%} by the commonest answer."
+            f"A model predicts {name} correctly in {one['before']:.1%} before, "
+            f"{one['after']:.1%} after, and {one['guessing']:.1%} by the most common answer."
         )
     if found["formulas"]:
         lines.append(
-            f"Begin like a formula, and are handed out as they are: cells of "
-            f"{', '.join(found['formulas'])}. A spreadsheet would compute them."
+            "These columns have cells that begin like a formula, and a spreadsheet would compute "
+            f"them: {', '.join(found['formulas'])}."
         )
     return [*lines, *_handed_out(found), WHAT_IT_IS_NOT]
 
@@ -100,22 +99,23 @@ def leak_lines(found: Shape) -> list[str]:
     rows = found["rows"]
     lines = [
         _for(found),
-        f"{found['whole']:,} of {rows:,} rows are a row of the original, {found['whole_alone']:,} "
-        f"of them one that is there once; {found['partial']:,} but for one column at most; "
-        f"{found['same_place']:,} at the same place.",
+        f"{found['whole']:,} of {rows:,} rows equal a row of the original, "
+        f"{found['whole_alone']:,} of them a row that is unique there. {found['partial']:,} "
+        f"differ in one column at most. {found['same_place']:,} equal the row at the same "
+        "position.",
         f"Distance to the closest original row, median: {found['distance']:.4f}"
         + _beside(found["distance_of_held_back"], " (rows held back: {:.4f})"),
     ]
     nearer = found["nearer_than_held_back"]
     if nearer is None:
-        lines.append("Without --held-back nobody can say how near is too near.")
+        lines.append("Without --held-back, nothing shows which distance is too small.")
     else:
         lines.append(
-            f"{nearer:.1%} are nearer to the original than to rows held back; of new people "
-            f"{found['nearer_by_chance']:.1%} would be."
+            f"{nearer:.1%} are nearer to the original than to the rows held back; for new people "
+            f"it would be {found['nearer_by_chance']:.1%}."
         )
     if found["tried"] < rows:
-        lines.append(f"Distances are those of {found['tried']:,} rows, spread over all.")
+        lines.append(f"The distances are of {found['tried']:,} rows, sampled evenly.")
     cells = [
         (
             name,
@@ -134,14 +134,15 @@ def _for(found: Shape) -> str:
 
 def _risk_lines(risks: Shape) -> list[str]:
     lines = [
-        f"Found by who knows they are in it: at most {risks['prosecutor']['highest']:.1%}, "
-        f"{risks['prosecutor']['mean']:.1%} on average; all looked for: {risks['marketer']:.1%}.",
+        "Re-identification risk if the attacker knows who is in the table: at most "
+        f"{risks['prosecutor']['highest']:.1%}, on average {risks['prosecutor']['mean']:.1%}; "
+        f"for all people: {risks['marketer']:.1%}.",
     ]
     if risks["journalist"] is not None:
         unique = risks["population_uniques"]
         lines.append(
-            f"By who does not know: at most {risks['journalist']['highest']:.1%}"
-            + _beside(unique, "; about {:.1%} of the population are alone in it") + "."
+            f"If the attacker does not know: at most {risks['journalist']['highest']:.1%}"
+            + _beside(unique, "; about {:.1%} of the population are unique in it") + "."
         )  # fmt: skip
     return lines
 
@@ -172,7 +173,7 @@ def _rule_lines(rules: Shape) -> list[str]:
     if rules["proposed"]:
         lines.append(f"Hierarchies proposed, not given, for: {', '.join(rules['proposed'])}.")
     if rules["unused"]:
-        lines.append(f"Hierarchies given, but not used, for: {', '.join(rules['unused'])}.")
+        lines.append(f"Hierarchies given but not used: {', '.join(rules['unused'])}.")
     return lines
 
 
@@ -181,7 +182,9 @@ def _handed_out(found: Shape) -> Sequence[str]:
         entry = found["handed_out"]
         return [f"Entry {entry['seq']} of the ledger; from now on: {entry['note']}."]
     if "written" in found:
-        return [f"Written to {found['written']}. No ledger knows of it: you named no --data-set."]
+        return [
+            f"Written to {found['written']}. No ledger records it, because you named no --data-set."
+        ]
     return []
 
 

@@ -284,9 +284,13 @@ class Anonymity:
         ]
         real, made, rest = tables
         if real is None or made is None:
-            raise Refused("bad-request", "Two tables are compared.", "Name both.")
+            raise Refused("bad-request", "A comparison needs two tables.", "Name both tables.")
         if rest is not None and not rest.rows:
-            raise Refused("bad-request", "No row is held back.", "Name a table with rows, or none.")
+            raise Refused(
+                "bad-request",
+                "The table of held-back rows is empty.",
+                "Name a table with rows, or none.",
+            )
         return _for_the_owner(leaks_json(leaks(real, made, rest)))
 
 
@@ -299,7 +303,7 @@ def _recoded(table: Table, how: Recoding, goal: Goal) -> Recoded:
     }
     if how.method not in recode:
         raise Refused(
-            "bad-request", f"{how.method!r} is no method.", f"Use one of {', '.join(METHODS)}."
+            "bad-request", f"{how.method!r} is not a method.", f"Use one of {', '.join(METHODS)}."
         )
     _check_possible(table, goal, how.sensitive)
     return recode[how.method]()
@@ -309,9 +313,9 @@ def _check_possible(table: Table, goal: Goal, sensitive: Sequence[str]) -> None:
     """Refuse at once a goal that not even the whole table as one class could reach."""
     most = min((len(column.values) for column in table.of(sensitive)), default=0)
     if goal.k > table.people > 0:
-        says = f"k = {goal.k:,} is asked, and the table has {table.people:,} rows"
+        says = f"k = {goal.k:,} is more than the table's {table.people:,} rows"
     elif sensitive and goal.l is not None and goal.l > most:
-        says = f"l = {goal.l:,} is asked, and a sensitive column has {most:,} values"
+        says = f"l = {goal.l:,} is more than the {most:,} values of a sensitive column"
     else:
         return
     raise Refused("out-of-reach", f"{says} (counts are owner-only).", "Ask for less.")
@@ -332,8 +336,8 @@ def _check_rules(how: Recoding) -> None:
         if meant != name and meant not in how.rules:
             raise Refused(
                 "bad-request",
-                f"There is a hierarchy of {name!r}, and the column is named {meant!r}.",
-                "Write both in the same letters; else a proposal would be used.",
+                f"There is a hierarchy of {name!r}, but the column is named {meant!r}.",
+                "Write both names in the same letters; otherwise a proposal would be used.",
                 column=meant,
             )
 
@@ -353,16 +357,18 @@ def _check_apart(how: Recoding) -> None:
     if how.suppress and how.method != "global":
         raise Refused(
             "bad-request",
-            f"Recoding by {how.method!r} leaves out no row, so nothing may be suppressed.",
+            f"Recoding by {how.method!r} cannot suppress rows.",
             "Suppress nothing, or recode globally.",
         )
     if not twice and how.quasi and 0 <= how.suppress < 1:
         return
     raise Refused(
         "bad-request",
-        f"{twice[0]!r} is named for two things." if twice else "Something is missing or too large.",
-        "Name quasi-identifiers, sensitive columns, columns to keep and to rename, each once; "
-        "suppress less than all rows.",
+        f"{twice[0]!r} is named for two purposes."
+        if twice
+        else "Something is missing or too large.",
+        "Name quasi-identifiers, sensitive columns, columns to keep and columns to rename, each "
+        "column once. Suppress fewer than all rows.",
     )
 
 

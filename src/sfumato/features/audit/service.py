@@ -84,7 +84,9 @@ class Audit:
             return reviewed_sheet(self.ledger, entry)
         if entry is None or entry.kind not in ("charged", "repeated") or _is_of_a_ballot(entry):
             raise Refused(
-                "answer-unknown", f"Entry {seq} is no charge.", "Take one from the releases."
+                "answer-unknown",
+                f"Entry {seq} is not a charge.",
+                "Choose an entry from the releases.",
             )
         return sheet(self.ledger, entry)
 

@@ -18,7 +18,7 @@ Sheet = Mapping[str, Any]  # Any: JSON from outside; a wrong type is a fault
 _SAME = ("data_set", "version", "guarantee", "relation", "unit", "people", "epsilon", "delta",
          "noise", "selection", "bounding", "mechanism", "code")  # fmt: skip
 _AMOUNT: Final = re.compile(r"[0-9]{1,700}(/[0-9]{1,700})?")  # integer or fraction
-OTHER_KEY: Final = "it was signed by another key than the vault's"
+OTHER_KEY: Final = "another key than the vault's signed it"
 
 
 def check_sheet(sheet: Sheet, key: str | None = None) -> tuple[str, ...]:
@@ -26,7 +26,7 @@ def check_sheet(sheet: Sheet, key: str | None = None) -> tuple[str, ...]:
     try:
         return tuple(_faults(sheet, key))
     except (KeyError, TypeError, ValueError, IndexError, AttributeError, RecursionError):
-        return ("it is no answer sheet",)
+        return ("it is not an answer sheet",)
 
 
 def check_receipt(receipt: Sheet, key: str | None = None) -> tuple[str, ...]:
@@ -38,7 +38,7 @@ def check_receipt(receipt: Sheet, key: str | None = None) -> tuple[str, ...]:
     try:
         return tuple(_of_receipt(receipt, key))
     except (KeyError, TypeError, ValueError, ArithmeticError, AttributeError, RecursionError):
-        return ("it is no receipt",)
+        return ("it is not a receipt",)
 
 
 def check_files(sheet: Sheet, files: Mapping[str, bytes]) -> tuple[str, ...]:
@@ -46,7 +46,7 @@ def check_files(sheet: Sheet, files: Mapping[str, bytes]) -> tuple[str, ...]:
     sums = {path: hashlib.sha256(file).hexdigest() for path, file in files.items()}
     named: Mapping[str, str] = sheet.get("files") or {}
     return tuple(
-        f"{path!r} is not the file that was let out"
+        f"{path!r} is not the file that was released"
         for path in sorted({*sums, *named})
         if sums.get(path) != named.get(path)
     )
@@ -55,7 +55,7 @@ def check_files(sheet: Sheet, files: Mapping[str, bytes]) -> tuple[str, ...]:
 def _faults(sheet: Sheet, key: str | None) -> list[str]:
     form = sheet["format"]
     if form not in (FORMAT, REVIEWED):
-        return ["it is of a format that this version does not know"]
+        return ["this version does not know its format"]
     found = []
     proof = sheet["proof"]
     said = {name: value for name, value in sheet.items() if name != "proof"}
@@ -85,7 +85,7 @@ def _of_receipt(receipt: Sheet, key: str | None) -> list[str]:
     if "charged" in signed:
         said["charged"] = sorted(receipt["charged"])
     if any(signed[name] != value for name, value in said.items()):
-        found.append("it says other things than what was signed")
+        found.append("its text differs from what was signed")
     return found
 
 
@@ -101,7 +101,7 @@ def _amount(text: str) -> float:
 
 def _of_hashes(entries: Sequence[Sheet]) -> list[str]:
     return [
-        f"entry {e['seq']} is not what its hash says"
+        f"the hash of entry {e['seq']} does not match the entry"
         for e in entries
         if e["hash"] != entry_hash(e["prev"], e["seq"], e["epoch"], e["at"], e["kind"], e["body"])
     ]
@@ -114,12 +114,12 @@ def _of_reviewed(sheet: Sheet) -> list[str]:
     said = {"asked_by": body["author"], "question": body["says"], "epsilon": None, "delta": None}
     same = {**{name: body[name] for name in OF_REVIEWED}, **said}
     if released["kind"] != NOT_DP or any(sheet[name] != value for name, value in same.items()):
-        found.append("it says other things than the entry by which the files have left")
+        found.append("it differs from the ledger entry by which the files were released")
     votes = [json.loads(one["body"]) for one in words if one["kind"] == "airlock-vote"]
     last = {one["by"]: one for one in votes if one["request"] == body["request"]}
     want = {user for user, one in last.items() if (one["says"], one["seal"]) == _yes(body)}
     if body["author"] in body["reviewers"] or not set(body["reviewers"]) <= want:
-        found.append("a reviewer that it names has not said so of these files")
+        found.append("a reviewer that it names did not approve these files")
     return found
 
 
@@ -133,9 +133,9 @@ def _of_entries(sheet: Sheet) -> list[str]:
     charge = json.loads(entries[0]["body"])
     body = charge["body"]
     if any(sheet[name] != body.get(name) for name in _SAME) or sheet["question"] != body["says"]:
-        found.append("it says other things than the entry that was charged")
+        found.append("it differs from the ledger entry that was charged")
     if sheet["debits"] != charge["debits"] or sheet["asked_by"] != charge["user"]:
-        found.append("it says other things than the entry that was charged")
+        found.append("it differs from the ledger entry that was charged")
     if len(entries) > 1 and json.loads(entries[1]["body"])["charge"] != entries[0]["seq"]:
         found.append("its second entry ends another charge")
     return found

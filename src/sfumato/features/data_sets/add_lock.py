@@ -20,7 +20,7 @@ def add_lock(path: Path) -> Iterator[None]:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             is_held = True
         if not is_held:
-            raise Refused("ledger-busy", "A data set is being added.", "Try again in a while.")
+            raise Refused("ledger-busy", "Another data set is being added now.", "Try again later.")
         yield
 
 

@@ -31,7 +31,8 @@ def amended(current: Card, shape: Json, changes: Mapping[str, object]) -> tuple[
         raise Refused(
             "bad-card",
             "Only a version's name, who may ask, caps, delta_per_request, size, max_groups, "
-            "max_rows and secure_average can be amended: the rows were prepared by all the rest.",
+            "max_rows and secure_average can be amended. The rows were prepared by everything "
+            "else.",
             "Upload the rows again and add them as a new version of the data set.",
         )
     return card, made
@@ -42,6 +43,6 @@ def check_in_force(card: Card, version: str | None) -> None:
     if version is not None and version != card.version:
         raise Refused(
             "data-set-exists",
-            f"Version {card.version!r} of the card is in force by now, not {version!r}.",
-            "Look at it, and amend it anew.",
+            f"Version {card.version!r} of the card is now in force, not {version!r}.",
+            "Look at it, and amend it again.",
         )

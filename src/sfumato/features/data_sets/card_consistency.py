@@ -15,33 +15,33 @@ def check_beside(card: Card, signed: Card) -> None:
         if card.name != signed.name:
             raise Refused(
                 "data-set-exists",
-                f"There is a data set {signed.name!r}, letter case aside.",
+                f"There is already a data set {signed.name!r} (letter case does not count).",
                 f"Write its name as {signed.name!r}, or choose another.",
             )
         if card.version == signed.version:
             raise Refused(
                 "data-set-exists",
-                f"{card.name!r} had a version {card.version!r} already.",
-                "Declare a new version on the card; its budget goes on, it does not renew.",
+                f"{card.name!r} already had a version {card.version!r}.",
+                "Declare a new version on the card. Its budget continues and is not renewed.",
             )
         if card.people != signed.people:
             raise Refused(
                 "same-people",
-                f"{card.name!r} is of the people {signed.people!r}.",
+                f"{card.name!r} belongs to the people {signed.people!r}.",
                 f'Keep people = "{signed.people}" on the card.',
             )
         if card.unit.casefold() != signed.unit.casefold():
             raise Refused(
                 "bad-card",
-                f"The unit of {card.name!r} is {signed.unit!r}.",
-                "Keep the unit; another unit is another promise.",
+                f"The privacy unit of {card.name!r} is {signed.unit!r}.",
+                "Keep the unit: another unit would be another promise.",
             )
         _check_tables(card, signed)
     if card.people != signed.people and card.people.casefold() == signed.people.casefold():
         raise Refused(
             "same-people",
-            f"There are people {signed.people!r}, letter case aside.",
-            "Spell them as they are spelled, or choose another name.",
+            f"There are already people {signed.people!r} (letter case does not count).",
+            "Use that spelling, or choose another name.",
         )
     if card.people == signed.people:
         _check_window(card, signed)
@@ -51,7 +51,7 @@ def check_beside(card: Card, signed: Card) -> None:
             f"The budget of the people {card.people!r} is counted by "
             + ("person" if signed.by_person else "row")
             + f" (see {signed.name!r}), and this card's unit is another.",
-            "Use the same unit, or give these people a name of their own.",
+            "Use the same unit, or give these people another name.",
         )
 
 
@@ -86,21 +86,21 @@ def check_raise(card: Card, current: Card) -> None:
     if not card.raised_by_two:
         raise Refused(
             "not-allowed",
-            f"The card of {card.name!r} promises that two people raise its caps.",
+            f"The card of {card.name!r} promises that raising its caps takes two people.",
             'Keep raise = "two people" under [caps].',
         )
     if any(_is_more(new, old) for old, new in zip(_caps(current), _caps(card), strict=True)):
         raise Refused(
             "not-allowed",
-            f"A new version of {card.name!r} raises no cap: that takes a second person.",
-            "Keep its budget and [caps], or lower them; then ask to have single caps raised.",
+            f"A new version of {card.name!r} cannot raise a cap: that takes a second person.",
+            "Keep its budget and [caps], or lower them. Then ask for single caps to be raised.",
         )
     if _lets_more(card.averages, current.averages):
         raise Refused(
             "not-allowed",
-            f"A new version of {card.name!r} lets no more sums leave without noise: its caps are "
-            "raised by two people.",
-            "Keep secure_average as it is, or lower its releases, or raise its sites.",
+            f"A new version of {card.name!r} cannot allow more sums without noise, because two "
+            "people raise its caps.",
+            "Keep secure_average as it is, lower its releases, or raise its sites.",
         )
 
 
@@ -135,5 +135,6 @@ def _check_tables(card: Card, signed: Card) -> None:
                 "bad-card",
                 f"The rows of table {known.name!r} were "
                 + ("public." if known.is_public else f"those of {known.unit!r}."),
-                "Keep it so, or give the table another name; another unit is another promise.",
+                "Keep the unit, or give the table another name: another unit would be another "
+                "promise.",
             )

@@ -45,7 +45,7 @@ class Connections:
         """Refuse an unusable connection at start-up."""
         for name in self.files:
             if not NAME.fullmatch(name):
-                raise _unusable(name, "its name is not letters, digits, - and _")
+                raise _unusable(name, "its name must be letters, digits, - and _")
             self.reader.check(self._read(name).address)
 
     def names(self, caller: Caller) -> list[str]:
@@ -62,8 +62,8 @@ class Connections:
         if found is None:
             raise Refused(
                 "connection-unknown",
-                "There is no connection of that name that is for you.",
-                "See your connections; an operator sets them up.",
+                "You may use no connection of that name.",
+                "List your connections. An operator sets them up.",
             )
         wanted = read_table(found.address, table)
         of_its_own = found.tables is None or f"{wanted.schema}.{wanted.table}" in found.tables
@@ -71,7 +71,7 @@ class Connections:
             raise Refused(
                 "source-unreadable",
                 "The connection has no such table that may be read.",
-                "Name another, or ask the operator for it.",
+                "Name another table, or ask the operator for it.",
             )
         return wanted
 
@@ -93,7 +93,7 @@ class Connections:
     def _read(self, name: str) -> Connection:
         shape = _toml(name, self.files[name])
         if set(shape) - _KEYS:
-            raise _unusable(name, "it knows address, owners and tables, and nothing else")
+            raise _unusable(name, "it may have address, owners and tables, and nothing else")
         tables = shape.get("tables")
         return Connection(
             _text(name, shape.get("address")),
@@ -122,7 +122,7 @@ def _toml(name: str, path: Path) -> Mapping[str, object]:
     except (tomllib.TOMLDecodeError, RecursionError):
         shape = None
     if shape is None:
-        raise _unusable(name, "it is no TOML")
+        raise _unusable(name, "it is not TOML")
     return shape
 
 
@@ -141,19 +141,19 @@ def _private_text(name: str, path: Path) -> str:
     if len(found) > LARGEST:  # a truncated file could lose its `tables`, and so allow all
         raise _unusable(name, f"it is larger than {LARGEST:,} bytes")
     if stat.S_IMODE(mode) & 0o077:
-        raise _unusable(name, "others may read it; its mode is to be 0600")
+        raise _unusable(name, "other users may read it; its mode must be 0600")
     return found
 
 
 def _text(name: str, value: object) -> str:
     if not isinstance(value, str) or not value:
-        raise _unusable(name, "address is a text: postgresql://READER@HOST/DATABASE")
+        raise _unusable(name, "address must be a text: postgresql://READER@HOST/DATABASE")
     return value
 
 
 def _texts(name: str, value: object, key: str) -> tuple[str, ...]:
     if not isinstance(value, list) or not all(isinstance(one, str) for one in value):
-        raise _unusable(name, f"{key} is a list of texts")
+        raise _unusable(name, f"{key} must be a list of texts")
     return tuple(value)
 
 
@@ -161,5 +161,5 @@ def _unusable(name: str, why: str) -> Refused:
     return Refused(
         "engine-unavailable",
         f"The file of the connection {name!r} cannot be used: {why}.",
-        "The operator mends it; docs/how-to/serving.md shows one.",
+        "The operator has to correct it; docs/serving.md shows one.",
     )

@@ -38,6 +38,6 @@ def _forget(engine: Engine, table: Path) -> None:
     except EngineStopped:
         raise Refused(
             "engine-unavailable",
-            "The engine is out of reach, so rows of earlier versions are still there.",
-            "Do it again when it can be reached.",
+            "The engine cannot be reached, so rows of earlier versions still exist.",
+            "Repeat this when the engine can be reached.",
         ) from None

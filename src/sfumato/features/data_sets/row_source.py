@@ -48,9 +48,9 @@ class Source:
         if self.is_plain and card.names_formats:
             raise Refused(
                 "bad-card",
-                "decimal, thousands, format, encoding and header are for text files; a table of a "
-                "database or a frame says itself what its values are.",
-                "Leave them off the card, and hand in numbers and dates as such.",
+                "decimal, thousands, format, encoding and header are for text files. The values "
+                "of a database table or a frame have types already.",
+                "Remove them from the card, and give numbers and dates as such.",
             )
 
     def _check_accepted(self, card: Card) -> None:
@@ -65,7 +65,7 @@ class Source:
             if name.strip().casefold() not in names:
                 raise Refused(
                     "unknown-column",
-                    f"The card names no column {name!r}, of which unreadable cells are accepted.",
+                    f"The card names no column {name!r}, for which you accept unreadable cells.",
                     "Name a column of the card, or TABLE.COLUMN.",
                     column=name,
                 )
@@ -102,7 +102,7 @@ class Source:
         if card.folders is None:
             raise Refused(
                 "bad-card",
-                "The card does not say how many people's folders there are at most.",
+                "The card does not say how many people's folders there can be.",
                 "Put people = NUMBER and files = [...] under [bids] on the card.",
             )
         return str(Path(self.folder, ROWS))
@@ -134,7 +134,7 @@ def check_keys(card: Card) -> None:
             if twice:
                 raise Refused(
                     "bad-card",
-                    f"The card has {twice[0]!r} under nulls, and as a key of {column.name!r}: "
-                    "cells with it would count as empty, and the key would have none.",
-                    "Take it away from the keys or from nulls.",
+                    f"The card lists {twice[0]!r} under nulls and as a key of {column.name!r}. "
+                    "Cells with it would count as empty, and the key would have none.",
+                    "Remove it from the keys or from nulls.",
                 )

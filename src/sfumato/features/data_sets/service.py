@@ -179,8 +179,8 @@ class DataSets:
             if card.name.casefold() == name.casefold() or card.people == known.card.people:
                 raise Refused(
                     "not-allowed",
-                    "Another owner has brought a data set of that name, or of these people.",
-                    "Choose another name, or ask them to add it.",
+                    "Another owner has added a data set of that name, or of these people.",
+                    "Choose another name, or ask that owner to add it.",
                 )
 
     def _table(self, stem: str) -> Path:
@@ -221,7 +221,7 @@ class DataSets:
             if not 1 <= len(word) <= 100 or not word.isprintable() or "/" in word:
                 raise Refused(
                     "unknown-user",
-                    "A user or group is 1 to 100 printable letters without '/'.",
+                    "The name of a user or group must be 1 to 100 printable letters without '/'.",
                     "Choose another name.",
                 )
         self.ledger.note("enrolled", {"user": user, "group": group})
@@ -239,7 +239,7 @@ class DataSets:
         account = people_account(people)
         if self.ledger.store.account(account) is None:
             raise Refused(
-                "unknown-data-set", f"No people {people!r} have a budget.", "See the cards."
+                "unknown-data-set", f"No people {people!r} have a budget.", "Look at the cards."
             )
         if any(card.people == people and card.window for card in self.catalogue.cards()):
             raise windows_stay()
@@ -330,8 +330,8 @@ class DataSets:
         if self.ledger.has_lost() and not known and different_people is None:
             raise Refused(
                 "same-people",
-                "This ledger has lost entries once, so it cannot show that the people "
-                f"{card.people!r} have not spent a budget already.",
+                "This ledger once lost entries, so it cannot prove that the people "
+                f"{card.people!r} have spent no budget.",
                 "If a second person confirms that they have not, add --different-people NAME.",
             )
 
@@ -349,8 +349,9 @@ class DataSets:
         if has_others and different_people is None:
             raise Refused(
                 "second-person-needed",
-                "Other owners keep people here, and nobody compares your rows with theirs for you.",
-                "Have a second person confirm that yours are others: --different-people NAME, or "
+                "Other owners keep people here, and sfumato does not compare your rows with "
+                "theirs for you.",
+                "Let a second person confirm that yours are others: --different-people NAME, or "
                 "different_people over HTTP.",
             )
 
@@ -363,7 +364,8 @@ class DataSets:
                 if (card["name"], card["version"]) not in here:
                     raise Refused(
                         "vault-missing",
-                        f"The catalogue lacks {card['name']!r}, which the ledger has seen signed.",
+                        f"The catalogue lacks {card['name']!r}, which the ledger records as "
+                        "signed.",
                         "Restore the vault's catalogue.sqlite from its newest backup.",
                     )
 
@@ -399,8 +401,8 @@ class DataSets:
         if same and source.different_people is None:
             raise Refused(
                 "same-people",
-                f"These rows seem to be of the people {same[0]!r}, who have a budget already.",
-                f'Put people = "{same[0]}" on the card, so that they share one budget; or, if a '
+                f"These rows seem to belong to the people {same[0]!r}, who already have a budget.",
+                f'Put people = "{same[0]}" on the card, so that they share one budget. Or, if a '
                 "second person confirms that they are others, add --different-people NAME.",
                 people=list(same),
             )
@@ -469,5 +471,5 @@ def _check_approver(name: str, owner: str = OWNER) -> None:
     word = name.strip()
     if not 1 <= len(word) <= 100 or not word.isprintable() or word.casefold() == owner.casefold():
         raise Refused(
-            "not-allowed", "The second person has no name of their own.", "Name who agreed."
+            "not-allowed", "The second person needs a name of their own.", "Name who agreed."
         )

@@ -86,7 +86,7 @@ class Uploads:
         if found is None or found.owner != caller.user or self._is_old(found):
             raise Refused(
                 "upload-unknown",
-                "You have no such upload here: it was added, or is older than a day.",
+                "You have no such upload: it was added, or it is older than a day.",
                 "Upload the file again.",
             )
         return found
@@ -119,7 +119,7 @@ class Uploads:
     def _enter(self, owner: str) -> None:
         with self.lock:
             if self.coming.total() >= AT_ONCE or self.coming[owner] >= OF_ONE_OWNER:
-                raise Refused("too-many", "Too many files come in already.", "Try again later.")
+                raise Refused("too-many", "Too many files are being uploaded.", "Try again later.")
             self.coming[owner] += 1
 
     def _room(self, owner: str) -> int:
@@ -294,8 +294,8 @@ def _suffix(name: str) -> str:
     if suffix not in SUFFIXES or not (len(name) <= 200 and name.isprintable()):
         raise Refused(
             "source-unreadable",
-            f"The file's name ends in none of {', '.join(SUFFIXES)}.",
-            "Hand in CSV, TSV or Parquet.",
+            f"The file's name must end in one of {', '.join(SUFFIXES)}.",
+            "Give CSV, TSV or Parquet.",
         )
     return suffix
 
@@ -303,12 +303,14 @@ def _suffix(name: str) -> str:
 def _too_large(room: int) -> Refused:
     return Refused(
         "too-large",
-        f"The file is larger than {room} bytes, which is what may still come from you.",
+        f"The file is larger than {room} bytes, the upload space that you have left.",
         "Add what you have uploaded, split the file, or ask the operator for --max-upload.",
     )
 
 
 def _no_space() -> Refused:
     return Refused(
-        "too-large", "The file could not be written: there is no space left.", "Tell the operator."
+        "too-large",
+        "The file could not be written, because the disk is full.",
+        "Tell the operator.",
     )

@@ -51,14 +51,17 @@ class Agreement:
     def __post_init__(self) -> None:
         names = [self.name, *(member.name for member in self.members)]
         if not all(NAME.fullmatch(name) for name in names):
-            raise bad_federation("a name is letters, digits, - and _, and begins with a letter")
+            raise bad_federation("a name must be letters, digits, - and _, and begin with a letter")
         if len(self.members) > (MOST_IN_RING if self.is_ring else MOST_SITES):
             raise bad_federation(
-                f"a federation has at most {MOST_SITES} sites, or {MOST_IN_RING} with neighbours"
+                f"a federation may have {MOST_SITES} sites at most, or {MOST_IN_RING} with "
+                "neighbours"
             )
         if self.colluders < 1:
             # sites see the answers too, and each knows its own noise share
-            raise bad_federation("noise must suffice against one site at least, so colluders is 1")
+            raise bad_federation(
+                "noise must protect against at least one site, so colluders must be 1 or more"
+            )
         self.terms(bytes(NONCE_BYTES), 1, 8)
 
     @property
@@ -109,7 +112,7 @@ class Agreement:
     def check(self, terms: Terms) -> None:
         """Refuse a round whose members or terms differ from the agreement."""
         if terms != self.terms(terms.nonce, terms.size, terms.bits, terms.about):
-            raise not_trusted("they are not those of the agreement")
+            raise not_trusted("they differ from the agreement")
 
     def name_of(self, identity: bytes) -> str | None:
         """Return the name of the site with this public key, or None."""
@@ -121,7 +124,9 @@ def read_agreement(shape: Mapping[str, object]) -> Agreement:
     """Parse an agreement from JSON, or refuse."""
     unknown = sorted(shape.keys() - {*WORDS, *SHOWN})
     if unknown:
-        raise bad_federation(f"it has no word {unknown[0]!r}; its words are {', '.join(WORDS)}")
+        raise bad_federation(
+            f"it has an unknown field {unknown[0]!r}; its fields are {', '.join(WORDS)}"
+        )
     match {"neighbours": None, **shape}:
         case {"name": str(name), "convener": str(convener), "sites": dict(sites),
               "floor": int(floor), "colluders": int(colluders),
@@ -130,8 +135,8 @@ def read_agreement(shape: Mapping[str, object]) -> Agreement:
             members = tuple(Member(str(site), key_of(sites[site])) for site in sorted(sites))
             return Agreement(name, key_of(convener), members, floor, colluders, near)
     raise bad_federation(
-        "it has a name, a convener, sites with their keys, a floor and colluders, and at will a "
-        "number of neighbours"
+        "it must have a name, a convener, sites with their keys, a floor and colluders; it may "
+        "have a number of neighbours"
     )
 
 
@@ -166,7 +171,9 @@ def key_of(text: object) -> bytes:
     """Parse a 32-byte key from hex, or refuse."""
     is_key = isinstance(text, str) and len(text) == KEY_DIGITS
     if not is_key or set(str(text)) - set("0123456789abcdef"):
-        raise bad_federation(f"a key is {KEY_DIGITS} digits in hex, as `sfumato federate key` says")
+        raise bad_federation(
+            f"a key must have {KEY_DIGITS} hexadecimal digits, as `sfumato federate key` prints"
+        )
     return bytes.fromhex(str(text))
 
 
@@ -174,8 +181,8 @@ def bad_federation(why: str) -> Refused:
     """Return the refusal for an invalid agreement."""
     return Refused(
         "bad-federation",
-        f"The federation's agreement is not one to join: {why}.",
-        "Ask whoever convenes it for the agreement as it was handed round.",
+        f"The federation's agreement cannot be joined: {why}.",
+        "Ask the convener for the original agreement.",
     )
 
 

@@ -47,7 +47,7 @@ def _check_left(priced: dict[str, Json]) -> None:
     if spent:
         raise Refused(
             "average-not-allowed",
-            f"The site {spent[0]!r} lets no further sum leave without noise: its card's limit is "
+            f"The site {spent[0]!r} allows no further sum without noise: its card's limit is "
             "reached.",
-            "Ask it with an epsilon.",
+            "Ask for it with an epsilon.",
         )

@@ -74,8 +74,8 @@ class AveragePlan:
         if bits > MAX_BITS:
             raise Refused(
                 "numbers-too-large",
-                "The sum can grow beyond what is added up exactly.",
-                "Ask the owners for coarser steps, or for a card with smaller limits.rows.",
+                "The sum can become too large to be exact.",
+                "Ask the owners for coarser steps, or for smaller limits.rows on their cards.",
             )
         return max(MIN_BITS, bits)
 
@@ -137,8 +137,8 @@ def check_allowed(card: Card, agreement: Agreement) -> None:
         raise not_without_noise(f"the card of {card.name!r} has no secure_average")
     if len(agreement.members) < card.averages.sites:
         raise not_without_noise(
-            f"the card of {card.name!r} wants {card.averages.sites} sites, and {agreement.name!r} "
-            f"has {len(agreement.members)}"
+            f"the card of {card.name!r} needs {card.averages.sites} sites, and "
+            f"{agreement.name!r} has {len(agreement.members)}"
         )
 
 
@@ -148,8 +148,8 @@ def _check_whole(question: Query) -> None:
     is_whole = not question.group_by and not question.joins and picks == (None,) * len(picks)
     if not is_whole or not all(_is_plain(output.of) for output in question.outputs):
         raise not_without_noise(
-            "it is over all rows of a table and of columns as they stand, so there is no WHERE, "
-            "GROUP BY, JOIN, sub-query, limit of one's own or computed column"
+            "a sum without noise must cover all rows of one table and plain columns, without "
+            "WHERE, GROUP BY, JOIN, sub-query, own limits or computed columns"
         )
 
 

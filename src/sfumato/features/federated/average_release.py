@@ -36,7 +36,9 @@ from sfumato.vault.card.data_card import Card
 from sfumato.vault.card.secure_average_terms import GUARANTEE, HIDES, STOPPED, not_without_noise
 
 FIRST_EPOCH: Final = 1
-BESIDE: Final = "no noise is on it: whoever knows or guesses the other rows reads a person's off it"
+BESIDE: Final = (
+    "it has no noise: whoever knows or guesses the other rows can compute a person's row from it"
+)
 
 
 @dataclass(frozen=True)
@@ -136,19 +138,24 @@ def _check_limit(ledger: Ledger, order: AverageOrder, before: int | None) -> Non
     """
     people, limit = order.card.people, _releases(order.card)
     if ledger.store.head().epoch != FIRST_EPOCH:
-        raise not_without_noise("the ledger was acknowledged, so nobody knows how many have left")
+        raise not_without_noise(
+            "the ledger was acknowledged, so nobody knows how many sums have left"
+        )
     earlier = [one for seq, one in _averages(ledger, people) if before is None or seq < before]
     if len(earlier) >= limit:
         raise not_without_noise(
-            f"{len(earlier)} sums of {people!r} have left so, and the card's limit is {limit}"
+            f"{len(earlier)} sums of {people!r} have left without noise, and the card's limit is "
+            f"{limit}"
         )
     if any(one["cohort"] != order.sum.cohort for one in earlier):
         raise not_without_noise(
-            f"earlier sums of {people!r} were over other sites, and the difference would be one's"
+            f"earlier sums of {people!r} were over other sites, and the difference would show "
+            "one site's numbers"
         )
     if any(one.get("rows") != _rows(order) for one in earlier):
         raise not_without_noise(
-            f"earlier sums of {people!r} were over other rows, and the difference would be theirs"
+            f"earlier sums of {people!r} were over other rows, and the difference would show "
+            "those rows"
         )
 
 

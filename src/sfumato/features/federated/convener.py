@@ -83,7 +83,9 @@ class Convener:
         if self.key.public_key().public_bytes_raw() != self.agreement.convener:
             raise bad_federation("the key is not the convener's")
         if self.sites.keys() != {member.name for member in self.agreement.members}:
-            raise bad_federation("the way to each of its sites, and to no other, has to be given")
+            raise bad_federation(
+                "connections must be given for each of its sites, and for no other"
+            )
 
     def ask(self, asked: Json) -> Json:
         """Run one round and return its answer with the cost at each site; or refuse."""
@@ -155,7 +157,7 @@ class Convener:
         if unknown:
             raise Refused(
                 "not-in-language",
-                f"A sum over several sites takes no {unknown[0]!r}.",
+                f"A sum over several sites takes no argument {unknown[0]!r}.",
                 "Give a question, an epsilon and a delta.",
             )
         kept = {key: value for key, value in asked.items() if key in _ASKED}
@@ -182,7 +184,7 @@ class Convener:
                 "sum-not-trusted",
                 f"The sites {one!r} and {other!r} do not mean the same: their cards differ in "
                 "bounds, steps, keys or limits, or their owners joined different agreements.",
-                "Have the owners declare the columns of the question alike.",
+                "Ask the owners to declare the columns of the question alike.",
             )
         return {name: priced[name] for name in sorted(priced)}, gone
 
@@ -229,9 +231,9 @@ class Convener:
         code = codes.pop() if len(codes) == 1 else "sum-too-few"
         raise Refused(
             code,
-            f"{len(left)} sites are left, and the floor is {self.agreement.floor}; there is no sum."
-            f" {'; '.join(_reasons(gone))}",
-            "See to the sites that are named, and ask again.",
+            f"{len(left)} sites are left, but the floor is {self.agreement.floor}, so there is "
+            f"no sum. {'; '.join(_reasons(gone))}",
+            "Check the named sites, and ask again.",
         )
 
     def _answer(self, round_: Round) -> Json:
@@ -277,7 +279,7 @@ class Convener:
         if len(alike) <= self.agreement.colluders:
             raise Refused(
                 "sum-not-trusted",
-                f"Of the sites that show the sum, {len(alike)} say the same; so many may lie.",
+                f"Only {len(alike)} sites show the same sum, and so many could lie.",
                 "Ask again when more sites can be reached.",
             )
         receipts = {name: said[name]["receipt"] for name in alike if is_answer(said[name])}
@@ -342,6 +344,6 @@ def _bytes(text: object) -> bytes:
 def _not_its_own() -> Refused:
     return Refused(
         "sum-message-refused",
-        "The site has sent another site's message.",
+        "The site sent the message of another site.",
         "Ask its owner what runs there.",
     )

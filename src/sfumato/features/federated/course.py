@@ -98,9 +98,9 @@ class TorchHook:
         if torch is plain_torch:
             raise Refused(
                 "remote-refused",
-                "TorchHook was given plain PyTorch. PyTorch is not changed here, so its tensors "
+                "TorchHook got plain PyTorch. sfumato does not change PyTorch, so its tensors "
                 "cannot be sent.",
-                f"In the place of `import torch as th` write: {_IMPORTS}",
+                f"Instead of `import torch as th`, write: {_IMPORTS}",
             )
         self.local_worker = virtual_worker.HERE
 

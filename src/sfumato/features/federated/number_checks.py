@@ -22,18 +22,18 @@ def number(name: str, said: object, least: float, most: float) -> Fraction:
         or found.adjusted() < LEAST_DIGIT
         or not Decimal(str(least)) <= found <= Decimal(str(most))
     ):
-        raise _refused(f"{name} is a number from {least:g} to {most:g}")
+        raise _refused(f"{name} must be a number from {least:g} to {most:g}")
     return Fraction(found)
 
 
 def count(name: str, said: object, least: int, most: int) -> int:
     """Check an integer; refuse any value outside `least` to `most`."""
     if isinstance(said, bool) or not isinstance(said, int) or not least <= said <= most:
-        raise _refused(f"{name} is a whole number from {least:,} to {most:,}")
+        raise _refused(f"{name} must be a whole number from {least:,} to {most:,}")
     return said
 
 
 def _refused(what: str) -> Refused:
     return Refused(
-        "bad-federation", f"Sites do not train so: {what}.", "Say it so; no site was asked."
+        "bad-federation", f"The training cannot start: {what}.", "Correct it; no site was asked."
     )

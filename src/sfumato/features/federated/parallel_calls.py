@@ -59,6 +59,6 @@ def _ask(name: str, call: Callable[[], object], came: SimpleQueue[tuple[str, obj
 def _late() -> Refused:
     return Refused(
         "service-down",
-        "The site was waited for, and was not heard; the others went on.",
+        "The site did not answer in time; the other sites continued.",
         "Ask its owner what runs there.",
     )

@@ -56,7 +56,7 @@ def check_shares(shares: Sequence[float]) -> None:
     if not is_list or not shares or not all(_is_share(share) for share in shares):
         raise Refused(
             "not-in-language",
-            "A quantile is a share from 0 to 1 of the rows.",
+            "A quantile must be a share from 0 to 1 of the rows.",
             "Give shares such as 0.25, 0.5 and 0.75.",
         )
 
@@ -67,7 +67,7 @@ def check_width(width: object) -> None:
     if not is_number or not float(str(width)) > 0:
         raise Refused(
             "not-in-language",
-            "A bin has a width above zero.",
+            "A bin must have a width above zero.",
             "Give a width such as 5, in the column's own units.",
         )
 

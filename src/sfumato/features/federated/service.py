@@ -118,10 +118,10 @@ class Sites:
         listing = self._own(caller, data_set)
         agreement = read_agreement(shape)
         if agreement.name_of(self._public()) is None:
-            raise bad_federation("this site is not of it, or has another key there")
+            raise bad_federation("this site is not in it, or has another key there")
         standing = self._agreements(listing.card.name).get(agreement.name)
         if standing not in (None, agreement):
-            raise bad_federation("another of that name stands; leave it first")
+            raise bad_federation("another agreement has that name; leave it first")
         if standing is None:
             self._note(JOINED, listing.card, agreement, caller)
         return self._shown(agreement)
@@ -173,10 +173,12 @@ class Sites:
         terms = participant.terms
         sum_.agreement.check(terms)
         if (terms.about, terms.size) != (about, sum_.size) or terms.bits < sum_.bits:
-            raise not_trusted("the round is not of this question at this price on this site's card")
+            raise not_trusted(
+                "the round does not have this question and price, with this site's card"
+            )
         order = self._ordered(listing, sum_, asker, asked, terms.nonce)
         if not self.nonces().take(terms.nonce):
-            raise not_trusted("this site has been in a round of that nonce before")
+            raise not_trusted("this site already took part in a round with this nonce")
         nonce = terms.nonce.hex()
         reply: Json = {"round": nonce, "message": keys}
         made = Round(order, participant, JOIN, hash_of(invitation), reply)
@@ -190,8 +192,8 @@ class Sites:
         if found is None or found.order.card.name != listing.card.name:
             raise Refused(
                 "sum-message-refused",
-                "The site is in no such round: it was not joined, is over, or the site was "
-                "started again.",
+                "The site is not in that round: it did not join, the round is over, or the site "
+                "was restarted.",
                 "Convene another round.",
             )
         if stage == "mask":
@@ -206,9 +208,9 @@ class Sites:
         reach = 1 << 62
         most = len(sum_.agreement.members)
         if len(total) != sum_.size or not all(abs(one) < reach for one in total):
-            raise _malformed("the sum has other numbers than the question")
+            raise _malformed("the sum and the question have different numbers of values")
         if not sum_.agreement.floor <= sites <= most:
-            raise _malformed("so many sites are not of the agreement, or below its floor")
+            raise _malformed("the number of sites does not fit the agreement or its floor")
         added = np.array(total, dtype=np.int64)
         if isinstance(sum_, AveragePlan):
             return averaged_answer(sum_, added)
@@ -227,10 +229,10 @@ class Sites:
         may_still = partial(self._check_still, caller, listing.card.name)
         may_still()
         if listing.card != order.card:
-            raise not_trusted("the data set has become another since the round began")
+            raise not_trusted("the data set has changed since the round began")
         if self._found(listing.card.name, order.agreement.name) != order.agreement:
-            raise not_trusted("the agreement has become another since the round began")
-        found.participant.receive_shares(delivery)
+            raise not_trusted("the agreement has changed since the round began")
+        found.participant.hear(delivery)
         if isinstance(order, TrainOrder):
             now = replace(order, table=listing.table, may_still=may_still)
             part = training_part(self._trainer(), now, found.participant)
@@ -249,10 +251,10 @@ class Sites:
             return sum_, sum_.about
         plan = self._training(card, asked)
         if not 1 <= asked.number <= plan.lesson.rounds:
-            raise _malformed(f"the lesson has rounds 1 to {plan.lesson.rounds}")
+            raise _malformed(f"the training task has rounds 1 to {plan.lesson.rounds}")
         unpacked(asked.weights, plan.size)
         if dict(asked.paid).keys() - {member.name for member in plan.agreement.members}:
-            raise _malformed("what is told of payments is of sites of the agreement")
+            raise _malformed("statements about payments must be of sites of the agreement")
         return plan, plan.about_round(asked.number, asked.weights)
 
     def _ordered(
@@ -286,7 +288,7 @@ class Sites:
 
     def _averaged(self, card: Card, asked: Asked) -> AveragePlan:
         if asked.guarantee != GUARANTEE or (asked.epsilon, asked.delta) != (None, None):
-            raise _malformed(f"a sum without noise has no price, and is asked as {GUARANTEE!r}")
+            raise _malformed(f"a sum without noise has no price; ask for it as {GUARANTEE!r}")
         agreement = self._found(card.name, asked.federation)
         return plan_average(card, self._question(card, asked), agreement)
 
@@ -304,8 +306,8 @@ class Sites:
         if self.trainer is None:
             raise Refused(
                 "engine-unavailable",
-                "Models are trained where rows lie in DuckDB, and this site's lie elsewhere.",
-                "Ask it questions, or have its owner make a vault without --engine.",
+                "Only sites on DuckDB can train models, and this site uses another engine.",
+                "Ask it questions, or ask its owner for a vault without --engine.",
             )
         return self.trainer
 
@@ -322,7 +324,7 @@ class Sites:
     def _participant(self, agreement: Agreement) -> Participant:
         name = agreement.name_of(self._public())
         if name is None:  # the site's key has changed
-            raise not_trusted("this site is not of the cohort")
+            raise not_trusted("this site is not in the cohort")
         return Participant(name, self.identity(), agreement.trust(), self.door.dice, set())
 
     def _agreements(self, data_set: str) -> dict[str, Agreement]:
@@ -343,7 +345,7 @@ class Sites:
         if found is None:
             raise Refused(
                 "federation-unknown",
-                f"The owner has not put down a federation {name!r} for this data set.",
+                f"The owner has not joined a federation {name!r} for this data set.",
                 "Ask the owner to join it with `sfumato federate join`.",
             )
         return found

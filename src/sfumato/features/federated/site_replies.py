@@ -110,6 +110,6 @@ def malformed() -> Refused:
     """Return the refusal for a reply outside this protocol."""
     return Refused(
         "sum-message-refused",
-        "The site's reply is none of this protocol.",
+        "The site's reply does not follow this protocol.",
         "Ask its owner what runs there.",
     )

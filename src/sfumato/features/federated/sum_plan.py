@@ -205,7 +205,7 @@ def plan_sum(
     if delta == 0:
         raise Refused(
             "bad-budget",
-            "Noise that several sites draw together needs a delta.",
+            "Joint noise of several sites needs a delta.",
             "Give a delta such as 1e-6.",
         )
     made = SumPlan(plan, agreement, epsilon, delta, _summands(plan.parts, epsilon, delta))
@@ -223,9 +223,10 @@ def check_additive(plan: Plan) -> None:
     if plan.selects_keys or not is_sum:
         raise Refused(
             "not-in-language",
-            "Over several sites counts, sums and what is made of them are added up, over public "
-            "keys.",
-            "Leave out private keys, quantiles, extremes, distinct values and running counts.",
+            "Over several sites, only counts, sums and numbers made of them over public keys are "
+            "supported.",
+            "Leave out private keys, quantiles, minimum, maximum, distinct values and running "
+            "counts.",
         )
 
 
@@ -297,7 +298,7 @@ def too_large(size: int) -> Refused:
     """Return the refusal for a sum that does not fit into a message."""
     return Refused(
         "question-too-large",
-        f"The sum has {size:,} numbers; {MOST_SIZE:,} are the most.",
+        f"The sum has {size:,} numbers; at most {MOST_SIZE:,} are allowed.",
         "Group by fewer columns, or ask for less at once.",
     )
 
@@ -305,6 +306,6 @@ def too_large(size: int) -> Refused:
 def _too_wide() -> Refused:
     return Refused(
         "noise-out-of-range",
-        "The noise that this needs over several sites is wider than can be drawn exactly.",
+        "The noise over several sites is too wide to be drawn exactly.",
         "Choose a larger epsilon or delta, or ask the owners for coarser steps.",
     )

@@ -130,7 +130,7 @@ def sum_part(door: SumDoor, order: SumOrder, participant: Participant) -> SumPar
     if not isinstance(outcome, Charged) or outcome.paid_before:
         raise Refused(
             "sum-message-refused",
-            "The site has sent its part of this round already.",
+            "The site has already sent its part of this round.",
             "Convene another round.",
         )
     message = _read(door, order, charge, participant, shares)

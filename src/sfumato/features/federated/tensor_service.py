@@ -56,7 +56,7 @@ class Tensors:
 
     def _say(self, caller: Caller, said: Said, table: list[object] | None) -> bytes:
         if self.rooms is None:
-            raise _no("this service holds none; its owner has to serve it with `sfumato site`")
+            raise _no("this service has no tensors; its owner must start it with `sfumato site`")
         header = {
             "session": said.session,
             "number": said.number,
@@ -69,6 +69,6 @@ class Tensors:
 def _no(why: str) -> Refused:
     return Refused(
         "remote-refused",
-        f"There are no tensors here: {why}.",
-        "See docs/how-to/federated.md on sites.",
+        f"Tensors are not available here: {why}.",
+        "See docs/federated.md on sites.",
     )

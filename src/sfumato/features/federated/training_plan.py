@@ -132,18 +132,18 @@ def plan_training(
     if delta == 0:
         raise Refused(
             "bad-budget",
-            "Noise that several sites draw together needs a delta.",
+            "Joint noise of several sites needs a delta.",
             "Give a delta such as 1e-6.",
         )
     if card.tables or (lesson.max_rows > card.max_rows and card.by_person):
         raise Refused(
             "not-in-language",
-            "A lesson is of one table, and of as many rows of a person as the card allows.",
+            "A training task takes one table, and as many rows of a person as the card allows.",
             "Leave max_rows out, or ask the owner for a card with a larger one.",
         )
     strangers = dict(lesson.weights).keys() - {member.name for member in agreement.members}
     if strangers:
-        raise bad_lesson(f"{sorted(strangers)[0]!r} is no site of the agreement")
+        raise bad_lesson(f"{sorted(strangers)[0]!r} is not a site of the agreement")
     tables = lesson.opening.columns
     features = tuple(
         _entry(card, name) if name in tables else _feature(card, name) for name in lesson.features
@@ -156,7 +156,7 @@ def plan_training(
     if network.size > MAX_SIZE:
         raise Refused(
             "question-too-large",
-            f"The model has {network.size:,} numbers; {MAX_SIZE:,} are the most.",
+            f"The model has {network.size:,} numbers; at most {MAX_SIZE:,} are allowed.",
             "Leave out layers, make them narrower, or learn from fewer columns.",
         )
     sum_ = _sum(card, lesson, agreement, network.size, epsilon, delta)
@@ -182,7 +182,7 @@ def _number(place: int, column: Column) -> Field:
     if not column.is_numeric:
         raise Refused(
             "type-mismatch",
-            f"{column.name!r} is {column.type}, and a network takes numbers, and yes or no.",
+            f"{column.name!r} is {column.type}, but a network takes numbers and booleans.",
             "Choose columns of numbers with bounds.",
             column=column.name,
         )
@@ -200,7 +200,7 @@ def _target(card: Card, lesson: TrainingTask) -> tuple[Field, int]:
         field = _number(place, column)
     count = field.upper - field.lower + 1
     if not 2 <= count <= MAX_WIDTH:
-        raise bad_lesson(f"classes are 2 to {MAX_WIDTH}, and {column.name!r} has {count:,}")
+        raise bad_lesson(f"classes must be 2 to {MAX_WIDTH}, but {column.name!r} has {count:,}")
     return field, count
 
 
@@ -254,8 +254,8 @@ def _grids(
     if lesson.clip * people * (1 << UNIT_BITS) >= MAX_UNITS:
         raise Refused(
             "numbers-too-large",
-            "The gradients of as many rows as the card lets in do not fit into 62 bits.",
-            "Choose a smaller clip, or ask the owner for a card with smaller limits.rows.",
+            "The gradients of as many rows as the card allows do not fit into 62 bits.",
+            "Choose a smaller clip, or ask the owner for smaller limits.rows on the card.",
         )
     rare = chance / 3 ** math.ceil(epsilon)
     return lambda shift: DitheredGrid(lesson.clip, shift, size, people, rare), 1
@@ -271,6 +271,6 @@ def too_wide() -> Refused:
     """Return the refusal for noise that is too wide to draw exactly."""
     return Refused(
         "noise-out-of-range",
-        "The noise that this lesson needs is wider than can be drawn exactly.",
+        "The noise of this training task is too wide to be drawn exactly.",
         "Choose a larger epsilon or delta, fewer rounds, or a smaller model.",
     )

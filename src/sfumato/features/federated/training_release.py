@@ -128,8 +128,8 @@ def training_part(door: TrainDoor, order: TrainOrder, participant: Participant) 
     if isinstance(outcome, Pending) or not door.is_new(order.round):
         raise Refused(
             "sum-message-refused",
-            "The site has sent its part of this round of the lesson already.",
-            "Go on with the lesson's next round.",
+            "The site has already sent its part of this training round.",
+            "Continue with the next round.",
         )
     _note(door.ledger, order)
     with door.turn:

@@ -80,7 +80,7 @@ class Jobs:
         """Return one of the caller's jobs; another user's job gets the refusal of a missing one."""
         found = self.store.find(job) if job.isalnum() and job.isascii() else None
         if found is None or found.user != caller.user or not caller.reaches(found.data_set):
-            raise Refused("job-unknown", "You have no such job.", "See your jobs.")
+            raise Refused("job-unknown", "You have no such job.", "List your jobs.")
         return found
 
     def cancel(self, caller: Caller, job: str) -> Job:
@@ -89,8 +89,8 @@ class Jobs:
         if not self.store.cancel(found.id) and self.one(caller, job).state != "cancelled":
             raise Refused(
                 "job-begun",
-                "The job reads rows already, or is over.",
-                "What it costs is paid; wait for its end.",
+                "The job already reads rows, or it is over.",
+                "Its price is paid. Wait for its end.",
             )
         return self.one(caller, job)
 
@@ -141,15 +141,17 @@ class Jobs:
         if sum(job.state not in OVER for job in found) >= OPEN:
             raise Refused(
                 "too-many",
-                f"You have {OPEN} jobs that are not over.",
-                "Wait until one is, or cancel one.",
+                f"You have {OPEN} unfinished jobs, which is the maximum.",
+                "Wait until one is finished, or cancel one.",
             )
 
 
 def _check_op(op: str | None) -> None:
     if op is not None and not (1 <= len(op) <= 100 and op.isprintable()):
         raise Refused(
-            "bad-request", "An operation id is 1 to 100 printable letters.", "Choose another id."
+            "bad-request",
+            "An operation id must be 1 to 100 printable letters.",
+            "Choose another id.",
         )
 
 

@@ -170,13 +170,13 @@ def misfit(rule: Rule, one: HandedIn) -> str | None:
     if rule.is_over:
         return "the rule is over"
     if one.user not in rule.users and not set(one.groups) & set(rule.groups):
-        return "it names other people"
+        return "it does not name this user"
     if rule.texts and one.text not in rule.texts:
-        return "it is about other programs"
+        return "it approves other programs"
     if one.sees_files and not rule.takes_files:
-        return "it lets no program see people's files"
+        return "it does not let programs see people's files"
     if not _folded(one.columns) <= _folded(rule.columns):
-        return "the program reads a column that it does not list"
+        return "the program reads a column that the rule does not list"
     return _wide_output(rule, one.outputs)
 
 
@@ -191,7 +191,7 @@ def _wide_output(rule: Rule, outputs: Sequence[Output]) -> str | None:
         if within is None:
             return f"it has no output {output.name!r}"
         if output.lower < within.lower or output.upper > within.upper:
-            return f"the range of output {output.name!r} is wider"
+            return f"it allows a narrower range of output {output.name!r}"
     return None
 
 
@@ -210,19 +210,19 @@ def read_rule(card: Card, shape: object, made: tuple[str, str, str]) -> Rule:
         _names(body.get(key, []), key) for key in ("users", "groups", "columns", "texts")
     )
     if not users and not groups:
-        raise bad_pipeline("a rule names users or groups")
+        raise bad_pipeline("a rule must name users or groups")
     if not set(groups) <= set(card.who):
-        raise bad_pipeline("a rule's groups are among those that the card lets ask")
+        raise bad_pipeline("a rule's groups must be groups that the card lets ask")
     if not columns:
-        raise bad_pipeline("a rule lists the columns that programs may read")
+        raise bad_pipeline("a rule must list the columns that programs may read")
     if any(len(text) != 64 or not set(text) <= set("0123456789abcdef") for text in texts):
-        raise bad_pipeline("texts are SHA-256 sums of program texts")
+        raise bad_pipeline("texts must be SHA-256 sums of program texts")
     takes_files = body.get("takes_files", False)
     if not isinstance(takes_files, bool):
-        raise bad_pipeline("takes_files is true or false")
+        raise bad_pipeline("takes_files must be true or false")
     most, total = (read_epsilon(body.get(key), key) for key in ("most_epsilon", "most_total"))
     if total < most:
-        raise bad_pipeline("most_total is less than a run may cost")
+        raise bad_pipeline("most_total is less than most_epsilon")
     rule, by, at = made
     return Rule(
         id=rule,
@@ -244,25 +244,27 @@ def read_rule(card: Card, shape: object, made: tuple[str, str, str]) -> Rule:
 def _names(shape: object, key: str) -> tuple[str, ...]:
     names = as_texts(shape, key)
     if len(names) > MOST_NAMES or not all(0 < len(n) <= 100 and n.isprintable() for n in names):
-        raise bad_pipeline(f"{key} is a list of up to {MOST_NAMES} names")
+        raise bad_pipeline(f"{key} must be a list of up to {MOST_NAMES} names")
     return names
 
 
 def _ranges(shape: object) -> tuple[Range, ...]:
     if not isinstance(shape, list) or not 1 <= len(shape) <= MOST_NAMES:
-        raise bad_pipeline("a rule's outputs are a list of name, lower and upper")
+        raise bad_pipeline("a rule's outputs must be a list of name, lower and upper")
     ranges = tuple(_range(one) for one in shape)
     if len({one.name for one in ranges}) < len(ranges):
-        raise bad_pipeline("two outputs of a rule have one name")
+        raise bad_pipeline("two outputs of a rule have the same name")
     return ranges
 
 
 def _range(shape: object) -> Range:
     if not isinstance(shape, dict) or set(shape) != {"name", "lower", "upper"}:
-        raise bad_pipeline("an output of a rule has name, lower and upper")
+        raise bad_pipeline("an output of a rule must have name, lower and upper")
     name = shape["name"]
     if not isinstance(name, str) or not name.isidentifier() or len(name) > 63:
-        raise bad_pipeline("an output's name is letters, digits and _, and begins with no digit")
+        raise bad_pipeline(
+            "an output's name may have letters, digits and _, and must not begin with a digit"
+        )
     lower, upper = (bound_of(shape[end], name, end) for end in ("lower", "upper"))
     if lower >= upper:
         raise bad_pipeline(f"lower of output {name!r} is not below its upper")
@@ -272,12 +274,12 @@ def _range(shape: object) -> Range:
 def beyond(rule: Rule, epsilon: Fraction, delta: Fraction) -> Refused | None:
     """Return the refusal of a run under an ended rule or above its limits per run, or None."""
     if rule.is_over:
-        why = "The rule that approved it is over."
+        why = "The rule that approved the program has ended."
     elif epsilon > rule.most_epsilon or delta > rule.most_delta:
         why = (
-            f"The rule that approved it lets a run cost epsilon {float(rule.most_epsilon):g}"
-            f" and delta {float(rule.most_delta):g}."
+            "The rule that approved the program allows a run epsilon "
+            f"{float(rule.most_epsilon):g} and delta {float(rule.most_delta):g}."
         )
     else:
         return None
-    return Refused("pipeline-waits", why, "Ask the owner to approve the program themselves.")
+    return Refused("pipeline-waits", why, "Ask the owner to approve the program directly.")

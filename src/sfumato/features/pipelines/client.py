@@ -46,8 +46,9 @@ def source_of(function: Callable[..., object]) -> tuple[str, str]:
     if not name.isidentifier() or not source.startswith("def "):
         raise Refused(
             "bad-pipeline",
-            "The function's source text cannot be had, or it has no name.",
-            "Write it as a plain `def` in a file or a cell; it imports what it needs inside.",
+            "The function has no name, or its source text cannot be read.",
+            "Write it as a plain `def` in a file or a cell. Import what it needs inside the "
+            "function.",
         )
     return name, source
 
@@ -63,7 +64,7 @@ def outputs_body(outputs: Ranges) -> list[Json]:
         if not 2 <= len(bounds) <= 3:
             raise Refused(
                 "bad-pipeline",
-                f"The range of output {name!r} is not (lower, upper) or (lower, upper, step).",
+                f"The range of output {name!r} must be (lower, upper) or (lower, upper, step).",
                 "Declare both ends from knowledge, not from the rows.",
             )
         keys = ("name", "lower", "upper", "step")

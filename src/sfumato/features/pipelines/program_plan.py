@@ -263,22 +263,28 @@ def read_program(card: Card, shape: Mapping[str, object], environment: str) -> P
     least = 0 if is_image(environment) else 1  # an image has a program of its own
     is_text = isinstance(source, str) and source.isascii()
     if not isinstance(source, str) or not is_text or not least <= len(source) <= MOST_SOURCE:
-        raise bad_pipeline(f"a program is 1 to {MOST_SOURCE:,} ASCII letters of Python")
+        raise bad_pipeline(f"a program must be 1 to {MOST_SOURCE:,} ASCII letters of Python")
     if _UNSEEN.search(source):
-        raise bad_pipeline("a program's text has line ends and tabs, and no other control letters")
+        raise bad_pipeline(
+            "a program's text may have line ends and tabs, but no other control letters"
+        )
     if not isinstance(name, str) or not name.isidentifier():
         raise bad_pipeline("the function has no name")
     if not isinstance(kind, str) or kind not in KINDS:
-        raise bad_pipeline(f"its kind is one of {', '.join(KINDS)}")
+        raise bad_pipeline(f"its kind must be one of {', '.join(KINDS)}")
     if card.unit == ROW:
-        raise bad_pipeline("the card's unit is a row, and blocks are made of people")
+        raise bad_pipeline("the card's unit is a row, but blocks are made of people")
     people = 0 if card.folders is None else card.folders.people
     columns = _columns(card, kind, shape.get("columns"))
     outputs = read_outputs(shape.get("outputs"))
     if not all(_is_placed(output, kind) for output in outputs):
-        raise bad_pipeline("a program's outputs name their files, and a function's do not")
+        raise bad_pipeline(
+            "the outputs of a program must name files, and those of a function must not"
+        )
     if is_image(environment) and (kind == "function" or (kind == "bids" and not people)):
-        raise bad_pipeline("an image runs a program over a folder, and people's runs need files")
+        raise bad_pipeline(
+            "an image needs a program that runs over a folder, and people's own runs need files"
+        )
     files = card.bids or ()
     return Program(card.name, kind, source, name, columns, outputs, environment, people, files)
 
@@ -313,7 +319,7 @@ def read_run(program: Program, shape: Mapping[str, object], delta: Fraction) -> 
     blocks = _whole(shape.get("blocks", 50), "blocks", 2, MOST_BLOCKS)
     trim = _whole(shape.get("trim", 0), "trim", 0, MOST_BLOCKS)
     if 2 * trim >= blocks:
-        raise bad_pipeline("as many blocks are cut off as there are")
+        raise bad_pipeline("trim cuts off all blocks")
     limits = SandboxLimits(
         cpu_s=float(_within(shape.get("cpu_s", 1), "cpu_s")),
         memory_mb=int(_within(shape.get("memory_mb", 2048), "memory_mb")),
@@ -321,7 +327,7 @@ def read_run(program: Program, shape: Mapping[str, object], delta: Fraction) -> 
     )
     take = shape.get("take", MEAN)
     if take not in (MEAN, MEDIAN) or not isinstance(take, str):
-        raise bad_pipeline(f"what is taken of the blocks is {MEAN} or {MEDIAN}")
+        raise bad_pipeline(f"take must be {MEAN} or {MEDIAN}")
     _check_median(program, take, trim)
     asked = delta if shape.get("delta") is None else read_delta(shape["delta"])
     epsilon = read_epsilon(shape.get("epsilon"))
@@ -332,8 +338,8 @@ def read_run(program: Program, shape: Mapping[str, object], delta: Fraction) -> 
     if not all(noise.is_drawable() for noise in run.noises):
         raise Refused(
             "noise-out-of-range",
-            "The noise that this epsilon needs is wider than can be drawn exactly.",
-            "Pay more, or declare a coarser step.",
+            "The noise of this epsilon is too wide to be drawn exactly.",
+            "Choose a larger epsilon, or declare a coarser step.",
         )
     return run
 
@@ -342,14 +348,14 @@ def _check_median(program: Program, take: str, trim: int) -> None:
     if take == MEAN:
         return
     if trim:
-        raise bad_pipeline("a median needs no blocks cut off")
+        raise bad_pipeline("a median takes no trim")
     if any(output.steps > MAX_STEPS for output in program.outputs):
         raise bad_pipeline("a median needs a coarser step")
 
 
 def _whole(value: object, name: str, least: int, most: int) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
-        raise bad_pipeline(f"{name} is a whole number from {least} to {most}")
+        raise bad_pipeline(f"{name} must be a whole number from {least} to {most}")
     return value
 
 
@@ -357,5 +363,5 @@ def _within(value: Any, name: str) -> Fraction:  # Any: a researcher's JSON, che
     least, most = _LIMITS[name]
     is_number = isinstance(value, int | float | Decimal | Fraction) and not isinstance(value, bool)
     if not is_number or not least <= value <= most:
-        raise bad_pipeline(f"{name} is a number from {float(least):g} to {float(most):g}")
+        raise bad_pipeline(f"{name} must be a number from {float(least):g} to {float(most):g}")
     return Fraction(value)

@@ -30,24 +30,24 @@ MOST_VALUES: Final = 2_000_000  # of all synthetic people together
 MOST_FOLDERS: Final = 200  # people with folders; each folder is written in several blocks
 MOST_ALONE_S: Final = 120  # processor seconds of all per-person runs
 _ROWS: Final = (
-    "bias is of made-up people, whom the card alone describes: of the real ones it can be larger, "
-    "and no interval covers it"
+    "the bias was measured on synthetic people, whom the card alone describes: for real people "
+    "it can be larger, and no interval covers it"
 )
 _FILES: Final = (
-    "their files are empty, so nothing is told of what the program makes of files: only of what it "
-    "makes of tables, and of few people"
+    "the synthetic people's files are empty, so the trial says nothing about files: only about "
+    "tables, and about few people"
 )
 _NEVER: Final = (
-    "no number of blocks is proposed, because on made-up people the program never gave a number "
-    "for {}"
+    "no number of blocks is proposed, because on synthetic people the program never gave a "
+    "number for {}"
 )
 _FEW: Final = (
-    "no number of blocks is proposed, because at each more than a quarter of the blocks gave no "
-    "number, though everybody together did"
+    "no number of blocks is proposed, because more than a quarter of the blocks gave no number, "
+    "though everybody together did"
 )
 _SILENT: Final = (
-    "everybody together gave no number for {}, so nothing is known of its bias: what stands there "
-    "is the distance from the middle of its range, which counts in place of a number"
+    "everybody together gave no number for {}, so its bias is unknown: the number shown is the "
+    "distance from the middle of its range, which replaces a missing number"
 )
 Floats = NDArray[np.float64]
 
@@ -173,15 +173,17 @@ def _sentence(text: str) -> str:
 def check_trial(run: Run, card: Card, people: int) -> None:
     """Refuse a trial that would take so long that others have to wait."""
     if values_of(card, people) > MOST_VALUES:
-        raise bad_pipeline(f"a plan makes up {MOST_VALUES:,} values at most; say fewer people")
+        raise bad_pipeline(
+            f"a plan makes {MOST_VALUES:,} synthetic values at most; choose fewer people"
+        )
     if run.limits.cpu_s > MOST_CPU_S:
         raise bad_pipeline(f"a plan gives a block {MOST_CPU_S} processor seconds at most")
     most = min(MOST_FOLDERS, run.program.people)
     if run.program.is_study and people > most:
-        raise bad_pipeline(f"a plan makes up folders of {most} people of this card at most")
+        raise bad_pipeline(f"a plan makes folders of at most {most} synthetic people for this card")
     if run.turns and people * run.limits.cpu_s > MOST_ALONE_S:
         raise bad_pipeline(
-            f"a plan gives people's own runs {MOST_ALONE_S} processor seconds together, so say "
+            f"a plan gives people's own runs {MOST_ALONE_S} processor seconds together; choose "
             f"fewer people than {people}, or less time for each"
         )
 

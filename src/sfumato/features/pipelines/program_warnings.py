@@ -15,8 +15,8 @@ from sfumato.sandbox.program_outputs import Output, bad_pipeline
 from sfumato.vault.card.data_card import Card
 
 _UNTRIED: Final = (
-    "The program was not tried on made-up people. `sfumato pipeline plan` does that: it spends "
-    "nothing, and shows what the program prints and what its results are read as."
+    "The program was not tried on synthetic people. `sfumato pipeline plan` does that. It spends "
+    "nothing, and shows what the program prints and how its results are read."
 )
 
 
@@ -32,9 +32,9 @@ def too_many_blocks(card: Card, blocks: int) -> Refused | None:
     if people is None or blocks <= people:
         return None
     return bad_pipeline(
-        f"{blocks:,} blocks are more than the {people:,} people that the card declares, so some "
-        f"are empty and count as the middle of the range; with 20 people or more in each there are "
-        f"{max(2, people // 20):,} blocks"
+        f"{blocks:,} blocks are more than the {people:,} people on the card, so some blocks are "
+        f"empty and count as the middle of the range; {max(2, people // 20):,} blocks would have "
+        "20 people or more each"
     )
 
 
@@ -62,8 +62,9 @@ def _never(run: Run, gave: Sequence[str] | None) -> list[str]:
         return []
     named = ", ".join(f"{o.name} (middle {_middle(o):g})" for o in never)
     return [
-        f"On made-up people the program never gave a number for {named}. If it gives none on the "
-        "rows either, the answer is the middle of the range with noise, at the full price."
+        f"On synthetic people, the program never gave a number for {named}. If it gives none on "
+        "the real rows either, the answer is the middle of the range plus noise, at the full "
+        "price."
     ]
 
 
@@ -73,8 +74,8 @@ def _wide(run: Run) -> list[str]:
     margins = run.margins()
     wide = [o for o in run.program.outputs if 2 * margins[o.name] >= float(o.upper - o.lower)]
     return [
-        f"The noise of {o.name}, ± {margins[o.name]:.4g} at 95 %, is as wide as its declared range "
-        f"from {float(o.lower):g} to {float(o.upper):g}: its answer says next to nothing."
+        f"The noise of {o.name}, ± {margins[o.name]:.4g} at 95 %, is as wide as its declared "
+        f"range from {float(o.lower):g} to {float(o.upper):g}. Its answer says almost nothing."
         for o in wide
     ]
 
@@ -88,8 +89,9 @@ def _is_near_middle(run: Run, output: Output, values: Mapping[str, float]) -> bo
 
 def _near(output: Output) -> str:
     return (
-        f"{output.name} is no further from {_middle(output):g} than its noise. That is the middle "
-        "of its range, which blocks without a number count as: the answer may say nothing else."
+        f"{output.name} differs from {_middle(output):g} by no more than its noise. That is the "
+        "middle of its range, and a block without a number counts as the middle. The answer may "
+        "say nothing else."
     )
 
 

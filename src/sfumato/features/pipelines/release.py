@@ -133,12 +133,12 @@ FORMAT: Final = "pipeline/1"
 PATIENCE_S: Final = 24 * 3600  # longer than any job may take
 KEY_BYTES: Final = 32
 INTERVAL: Final = (
-    "95 %, for the noise alone, around the average of blocks; how far that average is from what "
-    "the program would say of all the people at once is the bias of blocks, and is not in it"
+    "95 %, for the noise alone, around the average of blocks; the bias of blocks is not included "
+    "(how far that average is from the program's result on everybody at once)"
 )
 OF_RANKS: Final = (
-    "none: how many blocks lie between a median and the middle one, at 95 %, is its rank error; "
-    "what that is worth is not told, and how far blocks are from everybody at once is not in it"
+    "none: the rank error says how many blocks can be between a median and the middle one, at 95 "
+    "%; neither the size of that difference nor the bias of blocks is known"
 )
 
 
@@ -215,9 +215,8 @@ def _check_room(engine: SplitEngine, order: RunOrder) -> None:
     if engine.free_disk_bytes(order.table) < needed:
         raise Refused(
             "sandbox-missing",
-            f"What people's own runs may leave takes {needed >> 20:,} MB of disk, which are not"
-            " free.",
-            "Ask whoever runs the vault to make room, or to lower the card's bids.people.",
+            f"People's own runs may need {needed >> 20:,} MB of disk, and less is free.",
+            "Ask whoever runs the vault to free disk space, or to lower the card's bids.people.",
         )
 
 
@@ -225,7 +224,7 @@ def no_sandbox() -> Refused:
     """Return the refusal of a run if no sandbox starts."""
     return Refused(
         "sandbox-missing",
-        "No sandbox can be started here, and programs are run in nothing less.",
+        "No sandbox can start here, and programs only run in a sandbox.",
         "Run `sfumato doctor`: it says what is missing.",
     )
 

@@ -52,7 +52,7 @@ class PipelineRules:
     def set(self, caller: Caller, card: Card, shape: object) -> Json:
         """Create a rule for future submissions; it is noted in the ledger before it applies."""
         if sum(not one.is_over for one in self.store.of(card.name)) >= MOST_RULES:
-            raise bad_pipeline(f"a data set has up to {MOST_RULES} rules; end some")
+            raise bad_pipeline(f"a data set may have {MOST_RULES} rules at most; end some")
         made = self.dice.draw(8).hex(), caller.user, self.clock.now()
         rule = read_rule(card, shape, made)
         self.ledger.note("pipeline-rule", rule.as_json())
@@ -176,16 +176,16 @@ def _others(rule: Rule) -> Refused:
     return Refused(
         "pipeline-waits",
         f"Rule {rule.id}, which approved the program, does not name you.",
-        "Ask the owner to approve the program themselves.",
+        "Ask the owner to approve the program directly.",
     )
 
 
 def _used_up(rule: Rule) -> Refused:
     return Refused(
         "pipeline-waits",
-        f"Runs that rule {rule.id} lets happen cost epsilon {float(rule.most_total):g} together,"
-        " and less than this run's is left.",
-        "Pay less, or ask the owner to approve the program themselves.",
+        f"All runs under rule {rule.id} together may cost epsilon {float(rule.most_total):g}, "
+        "and less than this run's epsilon is left.",
+        "Choose a smaller epsilon, or ask the owner to approve the program directly.",
     )
 
 

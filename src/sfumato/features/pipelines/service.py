@@ -242,15 +242,16 @@ class Pipelines:
         if sum(one.by == asker.user for one in known) >= MOST_HANDED_IN:
             raise Refused(
                 "too-many",
-                f"You have handed in {MOST_HANDED_IN:,} programs about this data set.",
-                "Run one of those; each is kept, and in the ledger.",
+                f"You have handed in {MOST_HANDED_IN:,} programs for this data set, which is the "
+                "maximum.",
+                "Run one of those. Each is stored, and is in the ledger.",
             )
         waiting = [one.by for one in known if one.state == WAITING]
         if rule is None and waiting.count(asker.user) >= MOST_WAITING:
             raise Refused(
                 "too-many",
-                f"{MOST_WAITING} programs of yours wait for the owner.",
-                "Wait until some are decided.",
+                f"{MOST_WAITING} of your programs wait for the owner, which is the maximum.",
+                "Wait until the owner decides on some.",
             )
         text = canonical_json(program.as_json())
         now = self.clock.now()
@@ -307,13 +308,13 @@ class Pipelines:
             raise Refused(
                 "pipeline-waits",
                 "The libraries or the card have changed since it was approved.",
-                "Hand it in again: it is another program now, and waits for the owner.",
+                "Hand it in again: it is now another program, and needs a new approval.",
             )
 
     def _check_owner(self, caller: Caller, listing: Listing) -> None:
         if caller.user != listing.owner:
             raise Refused(
-                "not-allowed", "A program is approved by the data set's owner.", "Ask them to."
+                "not-allowed", "Only the data set's owner approves programs.", "Ask the owner."
             )
 
     def _thawed(self, caller: Caller, data_set: str) -> tuple[Listing, Asker]:
@@ -345,7 +346,7 @@ def _values(answer: Mapping[str, Any]) -> dict[str, float]:  # Any: JSON of our 
 
 def _people(count: object) -> int:
     if isinstance(count, bool) or not isinstance(count, int) or not 2 <= count <= MOST_PEOPLE:
-        raise bad_pipeline(f"say how many people to make up, from 2 to {MOST_PEOPLE:,}")
+        raise bad_pipeline(f"give a number of synthetic people from 2 to {MOST_PEOPLE:,}")
     return count
 
 
@@ -364,7 +365,7 @@ def _check_approved(found: Submitted, run: Run) -> None:
             else f"Its state is: {found.state}."
         )
         raise Refused(
-            "pipeline-waits", what, "Ask the owner, who sees it under `sfumato pipeline list`."
+            "pipeline-waits", what, "Ask the owner, who sees it in `sfumato pipeline list`."
         )
 
 
@@ -414,6 +415,6 @@ def _unknown() -> Refused:
 def _not_on(kind: str) -> Refused:
     return Refused(
         "bad-pipeline",
-        f"The rows of this vault are asked by {kind}, which cannot split them into blocks yet.",
-        "Pipelines need a vault on DuckDB, as `sfumato init` makes by itself, or on Spark.",
+        f"The engine of this vault is {kind}, which cannot split rows into blocks yet.",
+        "Pipelines need a vault on DuckDB, which `sfumato init` makes by default, or on Spark.",
     )

@@ -95,8 +95,8 @@ class Caps:
         if is_approved and found.asked_by == caller.user:
             raise Refused(
                 "not-allowed",
-                "Whoever has asked for a cap does not raise it.",
-                "An operator decides.",
+                "You asked for this cap, so you cannot approve it.",
+                "An operator has to decide.",
             )
         if is_approved:
             second = SecondPerson(self.ledger.store)
@@ -187,7 +187,7 @@ class Caps:
         """Refuse a raise without a reason, or of a people's cap after ledger entries were lost."""
         if not 1 <= len(why.strip()) <= 500 or not why.isprintable():
             raise Refused(
-                "bad-request", "A cap is raised for a reason.", "Give `why`, up to 500 letters."
+                "bad-request", "Raising a cap needs a reason.", "Give `why`, up to 500 letters."
             )
         self.ledger.check_history()
         if account.startswith(people_account("")) and self.ledger.has_lost():
@@ -208,7 +208,7 @@ def _wanted(card: Card, asked: CapAsked) -> tuple[Budget, str]:
         raise Refused(
             "bad-request",
             "The card gives that group no cap of its own, or does not let it ask.",
-            "Amend the card: [caps] group gives each group a cap, [ask] who names them.",
+            "Amend the card: [caps] group gives each group a cap, and [ask] who names the groups.",
         )
     accounts = {
         "people": people_account(card.people),
@@ -217,7 +217,9 @@ def _wanted(card: Card, asked: CapAsked) -> tuple[Budget, str]:
         "user": user_account(card.name, asked.name),
     }
     if asked.of not in accounts:
-        raise Refused("bad-request", "`of` says whose cap it is.", f"One of {', '.join(accounts)}.")
+        raise Refused(
+            "bad-request", "`of` must say whose cap it is.", f"Use one of {', '.join(accounts)}."
+        )
     return budget, accounts[asked.of]
 
 
@@ -230,7 +232,7 @@ def check_second(caller: Caller) -> None:
     """Refuse a caller who is neither owner nor operator, and so can't be a second person."""
     if not (caller.may("own") or caller.may("operate")):
         raise Refused(
-            "not-allowed", "This needs the right to own or to operate.", "Ask for the role."
+            "not-allowed", "This needs the role of an owner or operator.", "Ask for the role."
         )
 
 
@@ -241,7 +243,7 @@ def _may_see(caller: Caller, approval: Approval) -> bool:
 
 
 def _unknown() -> Refused:
-    return Refused("approval-unknown", "Nothing of that id waits.", "See the approvals.")
+    return Refused("approval-unknown", "No request with that id waits.", "List the approvals.")
 
 
 def _approval_json(approval: Approval) -> Json:

@@ -62,8 +62,8 @@ class Confirmations:
         if user is None or not is_one or not user.actions & {"own", "operate"}:
             raise Refused(
                 "not-allowed",
-                "The second person is no other owner or operator of this service.",
-                "Name the user who is to agree that these are other people.",
+                "The second person must be another owner or operator of this service.",
+                "Name the user who will confirm that these are other people.",
             )
         SecondPerson(self.ledger.store).check(user.name, caller.user, is_served=bool(caller.token))
         return user
@@ -86,8 +86,9 @@ class Confirmations:
         if known is None or not self._is_agreed(known) or known.decided_by != user:
             raise Refused(
                 "second-person-needed",
-                "The second person who was named has not agreed that these are other people.",
-                "Talk to them, and add the rows again; they find it among their approvals.",
+                "The named second person did not confirm that these are other people.",
+                "Talk to them, and add the rows again. They find the request among their "
+                "approvals.",
             )
 
     def _is_agreed(self, known: Confirmation) -> bool:
@@ -112,7 +113,9 @@ class Confirmations:
             raise _unknown()
         if is_approved and caller.user != found.asked_of:
             raise Refused(
-                "not-allowed", "Somebody else was asked.", f"{found.asked_of!r} has to agree."
+                "not-allowed",
+                "Another person was asked to confirm this.",
+                f"{found.asked_of!r} has to agree.",
             )
         if is_approved:
             second = SecondPerson(self.ledger.store)
@@ -133,7 +136,7 @@ def _may_see(caller: Caller, one: Confirmation) -> bool:
 
 
 def _unknown() -> Refused:
-    return Refused("approval-unknown", "Nothing of that id waits.", "See the approvals.")
+    return Refused("approval-unknown", "No request with that id waits.", "List the approvals.")
 
 
 def _shown(one: Confirmation) -> Json:

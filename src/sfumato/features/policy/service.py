@@ -58,11 +58,12 @@ class Policy:
             raise Refused(
                 "bad-request",
                 "The card does not let that group ask.",
-                f"It lets ask: {', '.join(card.who) or 'nobody'}; amend [ask] who for another.",
+                f"It lets these ask: {', '.join(card.who) or 'nobody'}. To add another, amend "
+                "[ask] who.",
             )
         check_words(user, group)
         if self.users.user(user) is None:
-            raise Refused("unknown-user", f"There is no user {user!r}.", "Have them invited first.")
+            raise Refused("unknown-user", f"There is no user {user!r}.", "Invite them first.")
         made = Grant(card.name, user, group, caller.user, self.clock.now())
         self.ledger.note(
             "granted",
@@ -76,7 +77,9 @@ class Policy:
         name = own_listing(self.catalogue, caller, data_set).card.name
         check_words(user)
         if user not in {grant.user for grant in self.catalogue.grants(name)}:
-            raise Refused("unknown-user", "That user has no grant here.", "See the grants.")
+            raise Refused(
+                "unknown-user", "That user has no grant for this data set.", "List the grants."
+            )
         self.catalogue.revoke(name, user)  # first, so that a crash leaves the user without access
         self.ledger.note("grant-revoked", {"data_set": name, "user": user, "by": caller.user})
         return {"revoked": user}
@@ -129,7 +132,7 @@ class Policy:
         """Thaw a frozen query shape of the data set."""
         if shape not in {one["shape"] for one in self.frozen_questions(caller, data_set)}:
             raise Refused(
-                "answer-unknown", "No question of that shape waits.", "See the frozen questions."
+                "answer-unknown", "No frozen question has that shape.", "List the frozen questions."
             )
         self.ledger.note("question-thawed", {"shape": shape, "by": caller.user})
         self.ledger.thaw_shape(shape)

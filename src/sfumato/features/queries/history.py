@@ -31,7 +31,7 @@ def asked_before(ledger: Ledger, caller: Caller, op: str) -> dict[str, Any]:  # 
     is_question = past is not None and past.state == "answered" and "request" in body
     if not is_question or not caller.reaches(str(body["data_set"])):
         raise Refused(
-            "answer-unknown", "No answer of yours stands under that operation.", "See your history."
+            "answer-unknown", "You have no answer with that operation id.", "Look at your history."
         )
     return dict(body)
 

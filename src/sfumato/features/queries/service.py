@@ -252,7 +252,7 @@ class Queries:
         if not 1 <= len(op) <= 100 or not op.isprintable():
             raise Refused(
                 "not-in-language",
-                "An operation id is 1 to 100 printable letters.",
+                "An operation id must be 1 to 100 printable letters.",
                 "Choose another id.",
             )
         return op
@@ -371,7 +371,7 @@ def _check_name(user: str) -> None:
     if not 1 <= len(user) <= 100 or not user.isprintable():
         raise Refused(
             "unknown-user",
-            "A user is 1 to 100 printable letters.",
+            "A user's name must be 1 to 100 printable letters.",
             "Name yourself with --user NAME, or SFUMATO_USER.",
         )
 

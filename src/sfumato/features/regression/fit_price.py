@@ -89,11 +89,12 @@ def _fits(data_set: Target, stages: Sequence[Stage], check: Callable[..., None])
 
 def _why(size: int | None) -> str:
     if size is None:
-        return "How far off: that depends on how many rows there are; give people=N, your guess."
+        return "The errors depend on the number of rows; give people=N, your guess."
     return (
-        f"The errors assume {size:,} rows, columns spread evenly between the card's bounds and "
-        "unrelated, and effects that are small. Columns within a tenth of their bounds have "
-        "errors a hundred times as large; columns that say nearly the same, larger ones too."
+        f"The errors assume {size:,} rows, small effects, and independent columns that are "
+        "spread evenly between the card's bounds. Columns within a tenth of their bounds have "
+        "errors a hundred times as large. Columns that say nearly the same have larger errors "
+        "too."
     )
 
 

@@ -33,8 +33,8 @@ from sfumato.query.expression import Constant
 
 STEADY: Final = 2.0  # ridge: raise the least eigenvalue of the covariance to so many blurs
 ROWS_ALIKE: Final = (
-    "The sampling std takes rows as independent and alike; the ± leaves it out, and what bounds "
-    "and max_rows cut off."
+    "The sampling std assumes independent rows from one distribution. The ± covers neither "
+    "sampling, nor clamping, nor max_rows."
 )
 
 
@@ -84,8 +84,8 @@ def _ridge(terms: FitTerms) -> float | None:
     if made.kind != "number" or made.number < 0:
         raise Refused(
             "not-in-language",
-            "A ridge is a number of rows, zero or more.",
-            "Leave it out: it is then chosen from the noise.",
+            "A ridge must be a number of rows, zero or more.",
+            "Leave it out: the fit then chooses it from the noise.",
         )
     return float(made.number)
 
@@ -152,14 +152,22 @@ def _explained(matrix: Matrix, theta: Floats, rest: float) -> tuple[float | None
 def _notes(
     solved: Solved, ridge: float | None, *, has_sampling: bool, explains: bool
 ) -> tuple[str, ...]:
-    notes = [ROWS_ALIKE] if has_sampling else ["What sampling adds is lost in the noise."]
+    notes = (
+        [ROWS_ALIKE]
+        if has_sampling
+        else ["The sampling error is too small to be seen in the noise."]
+    )
     if solved.ridge > 0 and ridge is None:
         notes.append(
-            "The columns' spread is hardly above the noise, or they say the same: a ridge of "
-            f"{solved.ridge:.3g} rows steadies the fit, which leans to zero; the ± leaves that out."
+            "The columns' variance is hardly above the noise, or the columns say the same. A "
+            f"ridge of {solved.ridge:.3g} rows steadies the fit and biases it towards zero. The "
+            "± leaves this bias out."
         )
     elif solved.ridge > 0:
-        notes.append(f"A ridge of {solved.ridge:.3g} rows leans to zero; the ± leaves that out.")
+        notes.append(
+            f"A ridge of {solved.ridge:.3g} rows biases the fit towards zero. The ± leaves this "
+            "bias out."
+        )
     if not explains:
-        notes.append("No r squared: the spread of y is lost in the noise.")
+        notes.append("No r squared: the variance of y is lost in the noise.")
     return tuple(notes)

@@ -70,8 +70,8 @@ def gradient_question(model: Model, weights: Sequence[Fraction]) -> tuple[Builde
             return built, curve
     raise Refused(
         "question-too-large",
-        "The columns and conditions of the fit do not fit into one question.",
-        "Fit fewer columns, or with shorter conditions.",
+        "The columns and conditions of the fit are too many for one question.",
+        "Fit fewer columns, or use shorter conditions.",
     )
 
 
@@ -199,7 +199,7 @@ def _stages(rows: Builder, y: str, xs: Sequence[str], terms: FitTerms) -> tuple[
     """Return every query with its share; rounds are planned at the largest weights."""
     card, count = rows.target.card, terms.get("rounds", ROUNDS)
     if terms.get("ridge") is not None:
-        raise Refused("not-in-language", "Odds take no ridge.", "Leave ridge out.")
+        raise Refused("not-in-language", "A logistic fit takes no ridge.", "Leave ridge out.")
     if type(count) is not int or not 1 <= count <= MOST_ROUNDS:
         raise Refused(
             "not-in-language", f"A fit takes 1 to {MOST_ROUNDS} rounds.", "Leave rounds out."
@@ -208,7 +208,7 @@ def _stages(rows: Builder, y: str, xs: Sequence[str], terms: FitTerms) -> tuple[
     if not model.y.is_boolean:
         raise Refused(
             "type-mismatch",
-            f"{model.y.name!r} is no boolean, and a logistic fit is of yes and no.",
+            f"{model.y.name!r} is not a boolean column, and a logistic fit predicts yes or no.",
             "Choose a boolean column as y, or fit a line.",
             column=model.y.name,
         )
@@ -319,16 +319,14 @@ def _errors(crowd: Crowd, weights: Floats, rounds: Sequence[Round]) -> tuple[Flo
 
 def _notes(weights: Floats, noise: Floats, far: Floats) -> tuple[str, ...]:
     notes = [
-        "Coefficients are of the log odds. The ± leaves out sampling, and what bounds and max_rows "
-        "cut off; the curve of the rounds is in straight pieces, for which the ± has room."
+        "Coefficients are log odds. The ± covers neither sampling, nor clamping, nor max_rows. "
+        "It covers the straight pieces that approximate the logistic curve in each round."
     ]
     if float(np.max(np.abs(weights))) >= HEAVIEST:
         notes.append(
-            f"A weight was held at {HEAVIEST} over half its column's range: yes and no are parted, "
-            "or the noise is too wide; the ± does not hold."
+            f"A weight was held at {HEAVIEST} over half its column's range. Yes and no are "
+            "separable, or the noise is too wide. The ± does not hold."
         )
     if float(np.trace(far)) > float(np.trace(noise)):
-        notes.append(
-            "The ± is mostly room for steps not yet gone and for straight pieces, not noise."
-        )
+        notes.append("Most of the ± is room for missing rounds and for straight pieces, not noise.")
     return tuple(notes)

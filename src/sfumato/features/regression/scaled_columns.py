@@ -79,8 +79,9 @@ def model_of(rows: Builder, card: CardView, y: str, xs: Sequence[str]) -> Model:
     """Build the model over the rows in which no column is null, or refuse."""
     if rows.keys or rows.source or rows.outputs or rows.kept or rows.order or rows.most:
         raise _refused(
-            "A fit takes where(...) and at_most(...) alone, no groups, tables of people or sums.",
-            'Write data.where(...).linear("y", ["x"], epsilon=1); for groups, fit each by where.',
+            "A fit takes only where(...) and at_most(...): no groups, tables of people or sums.",
+            'Write data.where(...).linear("y", ["x"], epsilon=1). For groups, fit each group '
+            "with where.",
         )
     if isinstance(xs, str) or not xs or not all(isinstance(name, str) for name in (y, *xs)):
         raise _refused(
@@ -88,7 +89,7 @@ def model_of(rows: Builder, card: CardView, y: str, xs: Sequence[str]) -> Model:
         )
     names = [name.casefold() for name in (y, *xs)]
     if len(set(names)) < len(names):
-        raise _refused("A column stands twice in the fit.", "Name each column once.")
+        raise _refused("The fit names a column twice.", "Name each column once.")
     if len(xs) > MOST_COLUMNS:
         raise Refused(
             "question-too-large",
@@ -112,7 +113,7 @@ def _scaled(columns: Sequence[dict[str, Any]], name: str) -> Scaled:
             is_boolean=True,
         )  # fmt: skip
     if kind not in ("integer", "number"):
-        raise _mismatch(name, f"{name!r} is {kind}, and a fit takes numbers and booleans.")
+        raise _mismatch(name, f"{name!r} is {kind}, but a fit takes numbers and booleans.")
     if column["lower"] is None or column["upper"] is None:
         raise Refused(
             "no-bounds",
@@ -142,7 +143,7 @@ def _column(columns: Sequence[dict[str, Any]], name: str) -> dict[str, Any]:
             return dict(column)
     raise Refused(
         "unknown-column",
-        f"There is no column {name!r} that may be asked.",
+        f"There is no column {name!r} that you may ask for.",
         "There is: " + ", ".join(column["name"] for column in columns) + ".",
         column=name,
     )

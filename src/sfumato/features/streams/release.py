@@ -111,7 +111,7 @@ def open_stream(ledger: Ledger, card: Card, stream: Stream, opener: str) -> Open
         raise Refused(
             "stream-exists",
             f"A stream {stream.name!r} of {stream.data_set!r} was opened with other terms.",
-            "Its terms are fixed for good; choose another name.",
+            "Its terms are fixed for ever. Choose another name.",
         )
     if isinstance(outcome, Pending):
         raise Bug("an opening waits for nobody")
@@ -189,14 +189,14 @@ def _check_order(stream: Stream, closed: int, until: int) -> None:
     if not closed < until <= stream.periods:
         unit = stream.unit
         open_ = (
-            f"The next to close is that of {stream.day(closed + 1)}."
+            f"The next period to close is that of {stream.day(closed + 1)}."
             if closed < stream.periods
-            else "None is left to close."
+            else "No period is left to close."
         )
         raise Refused(
             "stream-out-of-order",
-            f"{closed:,} of {stream.periods:,} {unit}s are closed, each once and in order; "
-            f"that one is closed already, or beyond the last.",
+            f"{closed:,} of {stream.periods:,} {unit}s are closed, each once and in order. That "
+            "one is already closed, or after the last one.",
             open_,
         )
 
@@ -213,7 +213,7 @@ def _close(
         kept = _taken(doors, listing, opened, end, before)
     words: dict[str, Any] = kept.words  # Any: of a file of our own
     if (words["stream"], words["end"], words["follows"]) != (opened.id, end, follows):
-        raise _lost("What is kept of the stream does not follow what the ledger says.")
+        raise _lost("The stored state of the stream does not match the ledger.")
     said = {key: words[key] for key in ("stream", "end", "block", "token", "version")}
     head = doors.ledger.note(CLOSED, {**said, "data_set": listing.card.name, "says": opened.says})
     doors.kept.drop_before(opened.id, end)
@@ -278,15 +278,19 @@ def _blurred(doors: StreamDoor, stream: Stream, order: CountPeriodOrder) -> int:
 def _used_before(kept: StreamStates, opened: Opened, before: Closed) -> str:
     found = kept.find(opened.id, before.end)
     if found is None or found.words["token"] != before.token:
-        raise _lost("What each person has used of the stream is missing, or is not the newest.")
+        raise _lost(
+            "The record of what each person has used of the stream is missing, or is not the "
+            "newest."
+        )
     return found.used
 
 
 def _failed() -> Never:
     raise Refused(
         "stream-failed",
-        "The period could not be counted. Nothing of it was released.",
-        "Close it again; if it fails again, let the engine use more, or prepare the rows anew.",
+        "The period could not be counted, and nothing of it was released.",
+        "Close it again. If it fails again, give the engine more memory and time, or prepare the "
+        "rows anew.",
     )
 
 
@@ -294,7 +298,7 @@ def _lost(cause: str) -> Refused:
     return Refused(
         "stream-lost",
         cause,
-        "No more periods can be closed; what was closed stays readable. Open another stream.",
+        "No more periods can be closed, but the closed ones stay readable. Open another stream.",
     )
 
 

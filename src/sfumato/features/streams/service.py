@@ -112,7 +112,7 @@ class Streams:
             raise Refused(
                 "stream-out-of-order",
                 f"{until} has not begun; today is {today}.",
-                "Close a period when it is over: rows that come later are never counted.",
+                "Close a period when it is over. Rows that come later are never counted.",
             )
 
     def _own(self, caller: Caller, data_set: str) -> Listing:
@@ -121,8 +121,8 @@ class Streams:
         if listing.owner != caller.user:
             raise Refused(
                 "not-allowed",
-                "A stream is opened and closed by the data set's owner.",
-                "Ask them to do it.",
+                "Only the data set's owner opens and closes a stream.",
+                "Ask the owner.",
             )
         return listing
 

@@ -160,13 +160,15 @@ def _check_card(card: Card, terms: Terms) -> None:
         raise _not_possible(f"A stream's {NAMED}.", "Choose another name.")
     if not card.by_person:
         raise _not_possible(
-            "The unit of this card is a row, and rows cannot be followed from version to version.",
+            "The privacy unit of this card is a row, and rows cannot be followed from version to "
+            "version.",
             "Only a card whose unit is a person can have a stream.",
         )
     for what, value, most in (("periods", terms.periods, LISTED), ("rows", terms.rows, MOST_ROWS)):
         if type(value) is not int or not 1 <= value <= most:
             raise _not_possible(
-                f"{what} is a whole number from 1 to {most:,}.", "Choose it within that."
+                f"{what} must be a whole number from 1 to {most:,}.",
+                "Choose a number in that range.",
             )
 
 
@@ -178,8 +180,8 @@ def _period_of(question: Query) -> DateTrunc:
         if key.unit in UNITS and _asks_only(question, key):
             return key
     raise _not_possible(
-        "A stream is one running count by day, week or month, of the card's own table, and may "
-        "have a filter; it has no other keys, tables, HAVING, ORDER BY or LIMIT.",
+        "A stream is one running count by day, week or month, of the card's own table. It may "
+        "have a filter, but no other keys, tables, HAVING, ORDER BY or LIMIT.",
         "Write SELECT date_trunc('day', COLUMN) AS day, RUNNING_COUNT(*) AS so_far FROM ... "
         "WHERE ... GROUP BY day.",
     )

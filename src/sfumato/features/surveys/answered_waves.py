@@ -43,8 +43,9 @@ def check_wave(made: Published, known: Waves) -> None:
     if before.lasts or made.survey.ever is not None:
         raise Refused(
             "bad-survey",
-            "This wave asks otherwise than the one that this device has answered.",
-            "It could tell more of you than was promised, so nothing is sent. Ask who invited you.",
+            "This wave asks differently from the wave that this device has answered.",
+            "It could reveal more about you than was promised, so nothing is sent. Ask who "
+            "invited you.",
         )
 
 

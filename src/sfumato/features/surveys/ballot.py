@@ -219,7 +219,9 @@ def read_report(published: Published, text: str) -> tuple[RandomisedAnswer, ...]
 def bad_report() -> Refused:
     """Return the refusal of an invalid report."""
     return Refused(
-        "bad-report", "No device that follows this survey makes such a report.", "Load it anew."
+        "bad-report",
+        "No device that follows this survey makes such a report.",
+        "Load the survey again.",
     )
 
 
@@ -274,8 +276,8 @@ def _check_required(survey: Survey, truths: Mapping[str, Truth]) -> None:
         if question.is_required and truths.get(question.id) is None:
             raise Refused(
                 "bad-request",
-                f"{question.id} needs an answer: this survey has no “no answer” to it.",
-                "Answer it, or do not take part; nothing was sent.",
+                f"{question.id} needs an answer: this survey offers no “no answer” to it.",
+                "Answer it, or do not take part. Nothing was sent.",
             )
 
 
@@ -339,7 +341,7 @@ def value_of(question: Question, slot: int, truth: Truth) -> int:
             return 0 if first < second else 1
         case "number" if type(truth) is int and question.low <= truth <= question.high:
             return truth
-    raise Refused("bad-request", f"{question.id} is not answered so.", "See the survey.")
+    raise Refused("bad-request", f"{question.id} does not take this answer.", "Look at the survey.")
 
 
 def category_of(question: Question, value: int, word: int) -> int:

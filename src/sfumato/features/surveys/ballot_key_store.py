@@ -95,7 +95,9 @@ class FileBallotKeys:
         """Load the private key; refuse if this or another node has deleted it."""
         if not self._path(survey).is_file():
             raise Refused(
-                "survey-not-open", "This survey gives no more tokens.", "Ask who invited you."
+                "survey-not-open",
+                "This survey gives out no more ballot tokens.",
+                "Ask who invited you.",
             )
         with self._lock:
             known = self._private.get(survey)

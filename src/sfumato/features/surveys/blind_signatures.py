@@ -88,7 +88,7 @@ def read_blinded(key: PublicKey, message: bytes) -> int:
     """Parse a blinded token as a number; refuse one that can't be signed."""
     number = int.from_bytes(message, "big")
     if len(message) != key.size or not 1 < number < key.modulus:
-        raise Refused("bad-request", "That is no blinded token.", "Load the page anew.")
+        raise Refused("bad-request", "This is not a blinded token.", "Load the page again.")
     return number
 
 
@@ -114,7 +114,7 @@ def unblind(key: PublicKey, signed: bytes, inverse: int) -> bytes:
     """Unblind a signature; it is not verified here, so the caller must verify it."""
     number = int.from_bytes(signed, "big")
     if len(signed) != key.size or number >= key.modulus:
-        raise Refused("bad-request", "That is no signature.", "Ask for the token again.")
+        raise Refused("bad-request", "This is not a valid signature.", "Ask for the token again.")
     return (number * inverse % key.modulus).to_bytes(key.size, "big")
 
 
@@ -142,7 +142,7 @@ def unproven() -> Refused:
     """Return the refusal of a key that could mark people."""
     return Refused(
         "ballot-forged",
-        "The key of this survey is not shown to sign for everybody alike.",
+        "The survey's key could sign differently for different people, so it is not trusted.",
         "Nothing was sent. Ask who invited you.",
     )
 

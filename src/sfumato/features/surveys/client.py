@@ -143,7 +143,7 @@ class LocalSurvey:
         if question.kind not in ("yes-no", "choice"):
             raise Refused(
                 "bad-survey",
-                f"{question.id}: a simulation here is of yes or no, or of a choice.",
+                f"{question.id}: a simulation here supports yes or no, or a choice.",
                 "Try the others with devices of your own: sfumato.features.surveys.respondent_client.Device.",  # noqa: E501
             )
         words = question.words
@@ -151,13 +151,13 @@ class LocalSurvey:
         if unknown or min(shares.values(), default=0) < 0 or sum(shares.values()) > 1 + 1e-9:
             raise Refused(
                 "bad-survey",
-                f"{question.id}: shares are of {', '.join(words)}, and add up to 1 at most.",
-                "Mend them.",
+                f"{question.id}: shares must be of {', '.join(words)}, and add up to 1 at most.",
+                "Correct them.",
             )
         if question.is_required and sum(shares.values()) < 1 - 1e-9:
             raise Refused(
                 "bad-survey",
-                f"{question.id} needs an answer, and some would give none.",
+                f"{question.id} needs an answer, but some people would give none.",
                 "Give shares that add up to 1.",
             )
         ends = np.cumsum([shares.get(word, 0.0) for word in words[:-1]])
@@ -168,7 +168,9 @@ class LocalSurvey:
 def _check_simulated(survey: Survey, shares: Mapping[str, Shares], people: int) -> None:
     unknown = sorted(set(shares) - {question.id for question in survey.questions})
     if unknown:
-        raise Refused("bad-survey", f"No question is {unknown[0]!r}.", "Name a question's id.")
+        raise Refused(
+            "bad-survey", f"There is no question {unknown[0]!r}.", "Use the id of a question."
+        )
     asked = 1 if survey.budget == "split" else len(survey.questions)
     if people < 2 * asked:
         raise Refused(
@@ -207,7 +209,7 @@ def two_coins(share: float, people: int, epsilon: Fraction | None, draw: Draw) -
         Refused: `bad-request` for a share outside 0 to 1, or fewer than two people.
     """
     if not (0 <= share <= 1 and people >= 2):
-        raise Refused("bad-request", "A share is 0 to 1, of 2 people at least.", "Mend it.")
+        raise Refused("bad-request", "A share must be 0 to 1, of 2 people at least.", "Correct it.")
     coin = KAry(2, PARTS // 2) if epsilon is None else KAry.within(2, epsilon)
     yes = round(share * people)
     told = np.concatenate([np.zeros(yes, np.int64), np.ones(people - yes, np.int64)])
@@ -262,7 +264,7 @@ def reports(house: House, survey: str) -> list[tuple[str, str]]:
         page = house.call("survey-reports", asked)
         listed, after = page.get("reports"), page.get("next")
         if not isinstance(listed, list) or not all(isinstance(one, dict) for one in listed):
-            raise Refused("service-down", "What came is no page of reports.", "Ask again.")
+            raise Refused("service-down", "The reply is not a page of reports.", "Ask again.")
         found += [(str(one.get("mark")), str(one.get("said"))) for one in listed]
         if after is None or not listed:
             return found

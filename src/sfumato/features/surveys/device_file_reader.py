@@ -8,7 +8,8 @@ from typing import Final
 from sfumato.dp.refusal import Refused
 
 ANOTHER: Final = (
-    "Another file (in a shell: --device) is another device: what it draws is new, and adds up."
+    "Another file (in a shell: --device) is another device: its draws are new, and its privacy "
+    "loss adds up."
 )
 
 
@@ -28,5 +29,5 @@ def unreadable(path: Path, what: str) -> Refused:
     return Refused(
         "not-allowed",
         f"{path} does not say {what}.",
-        f"Put it back as it was. {ANOTHER}",
+        f"Restore it as it was. {ANOTHER}",
     )

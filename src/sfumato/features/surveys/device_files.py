@@ -121,7 +121,7 @@ class KeptDevice:
             if self.waiting(made) is not None:  # another process stored one meanwhile
                 raise Refused(
                     "not-allowed",
-                    "A ballot that this device has begun elsewhere waits for this survey.",
+                    "A ballot that this device began elsewhere waits for this survey.",
                     "Answer again: that sends it, once.",
                 )
             own = self.device()
@@ -210,8 +210,8 @@ class KeptDevice:
             forget_ballot(self.path, survey)  # left by a crash after the ballot was counted
             raise Refused(
                 "not-allowed",
-                "This device has answered this survey.",
-                "Another person uses another file for their device (in a shell: --device).",
+                "This device has already answered this survey.",
+                "Another person must use another file for their device (in a shell: --device).",
             )
 
     def _check_none_left(self, survey: str) -> None:
@@ -219,8 +219,8 @@ class KeptDevice:
         if any(name.startswith(f"{survey} ") for name in self._costs()):
             raise Refused(
                 "not-allowed",
-                "A ballot of this device has left for this survey before.",
-                "Another person uses another file for their device (in a shell: --device).",
+                "A ballot of this device has already left for this survey.",
+                "Another person must use another file for their device (in a shell: --device).",
             )
 
     def _check_waves(self, made: Published) -> None:
@@ -233,9 +233,9 @@ class KeptDevice:
         if made.survey.series and self._has_answered and not waves_at(self.path).exists():
             raise Refused(
                 "not-allowed",
-                f"{waves_at(self.path)}, which says what this device has answered of series, "
-                "is gone.",
-                f"Put it back. {ANOTHER}",
+                f"{waves_at(self.path)}, which records what this device has answered in series, "
+                "is missing.",
+                f"Restore it. {ANOTHER}",
             )
         check_wave(made, waves)
 
@@ -259,8 +259,8 @@ class KeptDevice:
         if len(found) != SECRET_BYTES or not is_private:
             raise Refused(
                 "not-allowed",
-                f"{self.path} is no secret of a device's, or others may read it.",
-                "Take their rights away (chmod 600), or use another file (in a shell: --device).",
+                f"{self.path} is not a device's secret, or others may read it.",
+                "Make it private (chmod 600), or use another file (in a shell: --device).",
             )
         return found
 
@@ -275,9 +275,9 @@ class KeptDevice:
         if there and not self.path.exists():  # unless another process has just created it
             raise Refused(
                 "not-allowed",
-                f"{self.path}, the secret of this device, is gone, and what it answered "
-                f"({there[0].name}) is still there.",
-                f"Put the secret back. {ANOTHER}",
+                f"{self.path}, the secret of this device, is missing, but its answers "
+                f"({there[0].name}) are still there.",
+                f"Restore the secret. {ANOTHER}",
             )
 
     def _make(self) -> None:

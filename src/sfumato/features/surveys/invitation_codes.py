@@ -37,7 +37,7 @@ def unknown_invitation() -> Refused:
     return Refused(
         "invitation-unknown",
         "This survey has no such invitation.",
-        "Type it as it was given to you: sixteen letters and digits, in groups of four.",
+        "Type it as you got it: sixteen letters and digits, in groups of four.",
     )
 
 
@@ -52,7 +52,7 @@ def read_bytes(text: str, size: int, name: str) -> bytes:
     with contextlib.suppress(binascii.Error):
         value = binascii.a2b_base64(sent.translate(_FROM_ADDRESS) + b"=" * (-len(sent) % 4))
     if value is None or len(value) != size or _shown(value) != sent:  # a2b_base64 is lenient
-        raise Refused("bad-request", f"{name} is not {size} bytes.", "Load the page anew.")
+        raise Refused("bad-request", f"{name} must be {size} bytes.", "Load the page again.")
     return value
 
 

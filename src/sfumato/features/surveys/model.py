@@ -171,14 +171,14 @@ def read_survey(shape: object) -> Survey:
         raise bad_survey(f"this version reads the formats {FORMATS[0]} to {FORMATS[-1]}")
     listed = table.get("questions")
     if not isinstance(listed, list) or not 1 <= len(listed) <= MOST_QUESTIONS:
-        raise bad_survey(f"a survey has 1 to {MOST_QUESTIONS} questions")
+        raise bad_survey(f"a survey must have 1 to {MOST_QUESTIONS} questions")
     questions = tuple(_question(one, f"q{number}") for number, one in enumerate(listed, start=1))
     if len({question.id for question in questions}) != len(questions):
-        raise bad_survey("every question has an id of its own")
+        raise bad_survey("every question needs an id of its own")
     if len({replace(question, id="") for question in questions}) != len(questions):
         # Identical questions would share a memo, so the same noise: their two correlated reports
         # would cost more than two epsilons.
-        raise bad_survey("two questions differ in more than their ids")
+        raise bad_survey("two questions must differ in more than their ids")
     made = Survey(
         title=_text(table, "title", 200),
         about=_text(table, "about", 2000, "", lines=True),
@@ -197,17 +197,25 @@ def read_survey(shape: object) -> Survey:
         format=number,
     )
     if made.closes < made.opens:
-        raise bad_survey("a survey closes on the day it opens, or later")
+        raise bad_survey("a survey cannot close before it opens")
     if any(question.is_required for question in questions) and (made.paper or made.format == 1):
-        raise bad_survey("with dice, and in format 1, no answer is always there")
+        raise bad_survey("with dice, and in format 1, “no answer” is always allowed")
     if made.paper and (made.budget != "split" or not all(map(_fits_dice, questions))):
-        raise bad_survey(f"on paper all is asked: yes or no, or a choice of {MOST_THROWN} at most")
+        raise bad_survey(
+            "on paper every question is asked, and each must be yes or no, or a choice of "
+            f"{MOST_THROWN} at most"
+        )
     if made.ever is not None and (not made.series or made.paper or made.format == 1):
-        raise bad_survey("ever is for the waves of a series, and not for dice")
+        raise bad_survey("ever is for the waves of a series, not for dice")
     if made.ever is not None and made.ever < made.epsilon:
-        raise bad_survey("ever is what all waves give away together, so epsilon at least")
+        raise bad_survey(
+            "ever is the privacy loss of all waves together, so it cannot be less than epsilon"
+        )
     if made.lifetime < made.epsilon:
-        raise bad_survey("lifetime is what one person may give away in all, so epsilon at least")
+        raise bad_survey(
+            "lifetime is the privacy loss that one person may have in all, so it cannot be less "
+            "than epsilon"
+        )
     return made
 
 
@@ -219,7 +227,7 @@ def _fits_dice(question: Question) -> bool:
 
 def bad_survey(what: str) -> Refused:
     """Return the refusal of an invalid survey definition."""
-    return Refused("bad-survey", f"{what[0].upper()}{what[1:]}.", "Mend it and send it again.")
+    return Refused("bad-survey", f"{what[0].upper()}{what[1:]}.", "Correct it and send it again.")
 
 
 _SURVEY: Final = frozenset(
@@ -259,7 +267,7 @@ def _question(shape: object, name: str) -> Question:
         return replace(made, low=low, high=high, unit=_text(table, "unit", 40, ""))
     if kind == "yes-no":
         if table.get("options"):
-            raise bad_survey(f"{name}: a yes or no has no options")
+            raise bad_survey(f"{name}: a yes or no takes no options")
         return made
     return replace(made, options=_options(table, name, kind))
 
@@ -268,19 +276,22 @@ def _options(table: Mapping[str, object], name: str, kind: str) -> tuple[str, ..
     options = table.get("options")
     most = MOST_RANKED if kind == "ranking" else MOST_OPTIONS
     if not isinstance(options, list) or not 2 <= len(options) <= most:
-        raise bad_survey(f"{name}: a {kind} has 2 to {most} options")
+        raise bad_survey(f"{name}: a {kind} needs 2 to {most} options")
     made = tuple(_text({"option": one}, "option", 200) for one in options)
     if len(set(made)) != len(made) or NO_ANSWER in made:
-        raise bad_survey(f"{name}: options differ, and {NO_ANSWER!r} is there already")
+        raise bad_survey(
+            f"{name}: options must differ, and must not be {NO_ANSWER!r}, which is added "
+            "automatically"
+        )
     return made
 
 
 def _table(shape: object, name: str, known: frozenset[str]) -> Mapping[str, object]:
     if not isinstance(shape, Mapping):
-        raise bad_survey(f"{name} is an object")
+        raise bad_survey(f"{name} must be an object")
     unknown = sorted(str(key) for key in set(shape) - known)
     if unknown:
-        raise bad_survey(f"{name} does not know {unknown[0][:40]!r}")
+        raise bad_survey(f"{name} has an unknown field {unknown[0][:40]!r}")
     return shape
 
 
@@ -296,7 +307,7 @@ def _text(
     if value == "" and otherwise == "":
         return ""
     if not isinstance(value, str) or not 1 <= len(value) <= longest or value != value.strip():
-        raise bad_survey(f"{key} is a text of 1 to {longest} letters")
+        raise bad_survey(f"{key} must be a text of 1 to {longest} letters")
     if not all(part.isprintable() for part in (value.split("\n") if lines else [value])):
         raise bad_survey(f"{key} has letters that cannot be printed")
     return value
@@ -305,7 +316,7 @@ def _text(
 def _word(table: Mapping[str, object], key: str, known: tuple[str, ...], other: str | None) -> str:
     value = table.get(key, other)
     if not isinstance(value, str) or value not in known:
-        raise bad_survey(f"{key} is one of {', '.join(known)}")
+        raise bad_survey(f"{key} must be one of {', '.join(known)}")
     return value
 
 
@@ -314,14 +325,14 @@ def _whole(
 ) -> int:
     value = table.get(key, otherwise)
     if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
-        raise bad_survey(f"{key} is a whole number from {least} to {most}")
+        raise bad_survey(f"{key} must be a whole number from {least} to {most}")
     return value
 
 
 def _flag(table: Mapping[str, object], key: str) -> bool:
     value = table.get(key, False)
     if not isinstance(value, bool):
-        raise bad_survey(f"{key} is true or false")
+        raise bad_survey(f"{key} must be true or false")
     return value
 
 
@@ -332,7 +343,7 @@ def _day(table: Mapping[str, object], key: str) -> date:
     except ValueError:
         read = None
     if read is None:
-        raise bad_survey(f"{key} is a day such as 2027-03-01")
+        raise bad_survey(f"{key} must be a day such as 2027-03-01")
     return read
 
 
@@ -340,7 +351,7 @@ def _epsilon(table: Mapping[str, object], key: str) -> Fraction:
     value = table.get(key)
     exact = read_epsilon(_number(value), key)
     if not SMALLEST <= exact <= LARGEST:
-        raise bad_survey(f"{key} lies between {float(SMALLEST)} and {int(LARGEST)}")
+        raise bad_survey(f"{key} must be between {float(SMALLEST)} and {int(LARGEST)}")
     return exact
 
 

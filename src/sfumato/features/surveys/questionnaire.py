@@ -10,7 +10,7 @@ import click
 
 WRONG: Final = object()  # marks typed text that is no valid answer
 _MARK: Final = "  | "
-_NEEDED: Final = "It needs an answer. Who gives none stops here (Ctrl-C): nothing has been sent."
+_NEEDED: Final = "It needs an answer. To stop here, press Ctrl-C: nothing has been sent."
 _LONGEST: Final = 12  # digits of a number: more than any survey's
 
 
@@ -34,7 +34,9 @@ def ask(question: Any, number: int, of: int) -> Any:  # Any: a question, and its
         read = truth_of(question, typed.strip())
         if read is not WRONG:
             return read
-        click.echo(_NEEDED if not typed.strip() else "That is no answer to it.", err=True)
+        click.echo(
+            _NEEDED if not typed.strip() else "That is not an answer to this question.", err=True
+        )
 
 
 def truth_of(question: Any, typed: str) -> Any:  # Any: as above

@@ -210,7 +210,7 @@ def _by_dice(question: Question, survey: Survey) -> KAry:
     for sides in range(SIDES - 1, 0, -1):
         if epsilon_of(dice_ratio(question.categories, sides)) <= survey.epsilon_each:
             return KAry(question.categories, PARTS * sides // SIDES)
-    raise bad_survey("two dice cannot be as unfair as this epsilon asks: give more epsilon")
+    raise bad_survey("two dice cannot give so small an epsilon: choose a larger one")
 
 
 def _are_fitting(survey: Survey, coins: Sequence[Coin]) -> bool:

@@ -54,7 +54,7 @@ def open_respondents(ledger: Ledger, accounts: Sequence[str], lifetime: Fraction
     ):
         raise Refused(
             "bad-request",
-            "Some of these people have been told another lifetime sum, in another survey of yours.",
+            "Some of these people were promised another lifetime sum, in another survey of yours.",
             "Publish this survey with the lifetime of that one, or invite them without a name.",
         )
 
@@ -74,14 +74,14 @@ def charge_ballot(ledger: Ledger, asked: BallotCharge) -> bool:
     if kept.code == "op-reused":
         raise Refused(
             "invitation-used",
-            "This invitation has been given its ballot already.",
-            "Answer on the device where you began; or ask who invited you for another.",
+            "This invitation was already used for a ballot token.",
+            "Answer on the device where you began, or ask who invited you for another invitation.",
         )
     if kept.code == "budget-exceeded":
         raise Refused(
             "budget-exceeded",
-            "This person has given away as much in surveys as was promised to be the most.",
-            "Ask who invited you; nothing was sent, and nothing was charged.",
+            "This person has reached the promised lifetime limit in surveys.",
+            "Ask who invited you. Nothing was sent, and nothing was charged.",
         )
     raise kept
 

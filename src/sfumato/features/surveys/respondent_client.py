@@ -173,8 +173,9 @@ class Device:
         if self.waves is None:
             raise Refused(
                 "not-allowed",
-                "This survey is one of a series, and this device does not keep what it answers.",
-                "Answer with sfumato.features.surveys.device_files.KeptDevice, which keeps it in a file.",  # noqa: E501
+                "This survey is one of a series, and this device does not store what it answers.",
+                "Answer with sfumato.features.surveys.device_files.KeptDevice, which stores it "
+                "in a file.",
             )
         return self.waves
 
@@ -245,7 +246,7 @@ class Waiting:
         if not is_signed or _power(made, signed) != _whole(self.blinded):
             raise Refused(  # another signature could mark this person's report
                 "ballot-forged",
-                "The house has not signed your ballot.",
+                "The service has not signed your ballot token.",
                 "Nothing was sent. Ask who invited you.",
             )
         signature = unblind(made.key, signed, self.inverse)
@@ -329,7 +330,9 @@ def proven(house: House, survey: str) -> Published:
     made = _read_published(found, survey)
     if found.get("state") != "open":
         raise Refused(
-            "survey-not-open", "This survey takes no ballots now.", "It is closed, or see its days."
+            "survey-not-open",
+            "This survey takes no ballots now.",
+            "It is closed, or has not begun. Look at its days.",
         )
     roots = found.get("proof")
     if not isinstance(roots, list) or not is_proven(made.key, list(map(heard, roots))):
@@ -345,7 +348,7 @@ def published(house: House, survey: str) -> Published:
 def _read_published(found: Json, survey: str) -> Published:
     made = read_published(str(found.get("text")))
     if made.id != survey:
-        raise Refused("bad-survey", "This is not the survey of that link.", "Ask who invited you.")
+        raise Refused("bad-survey", "The survey does not match the link.", "Ask who invited you.")
     return made
 
 

@@ -100,9 +100,13 @@ class Surveys:
         _check_owner(caller)
         survey = read_survey(shape)
         if survey.closes < self._today():
-            raise bad_survey("a survey closes today, or later")
+            raise bad_survey("a survey must close today or later")
         if len(self.store.of(caller.user)) >= MOST_SURVEYS:
-            raise Refused("too-many", "You have a thousand surveys.", "That has to do.")
+            raise Refused(
+                "too-many",
+                "You have a thousand surveys, which is the maximum.",
+                "Another owner can publish it.",
+            )
         fits = partial(is_beside_all, Published(survey, PublicKey(1, 1))) if survey.series else None
         if fits is not None and not fits(kept.text for kept in self.store.every()):
             raise asks_otherwise()
@@ -148,7 +152,7 @@ class Surveys:
         if not 1 <= len(names) <= MOST_INVITED or len(set(people or ())) != len(people or ()):
             raise Refused(
                 "bad-request",
-                f"Invite 1 to {MOST_INVITED:,} at once, each of them once.",
+                f"Invite 1 to {MOST_INVITED:,} people at once, each once.",
                 "Invite the others afterwards.",
             )
         codes = [make_code(self.dice) for _ in names]
@@ -215,7 +219,9 @@ class Surveys:
         read_report(made, said)
         if not made.survey.paper:
             raise Refused(
-                "bad-report", "This survey's chances are none of dice.", "Answer with script."
+                "bad-report",
+                "This survey's probabilities do not fit dice.",
+                "Answer in a browser with scripts.",
             )
         invitation = code_digest(code)
         has_paid = self._charge(kept, made, invitation, self._sheet_mark(made, invitation))
@@ -314,7 +320,9 @@ class Surveys:
         read_report(made, sent.said)
         if not self.keys.is_signed(made.key, token, signature):
             raise Refused(
-                "ballot-forged", "This ballot was not given out for this survey.", "Ask for one."
+                "ballot-forged",
+                "This ballot token was not given out for this survey.",
+                "Ask for a ballot token.",
             )
         if not made.survey.is_open(self._today()):
             raise not_open()
@@ -377,7 +385,9 @@ class Surveys:
         if name is None:
             return respondent_account(self.dice.draw(16).hex())
         if not 1 <= len(name) <= 200 or not name.isprintable() or name != name.strip():
-            raise Refused("bad-request", "A person is 1 to 200 printable letters.", "Mend it.")
+            raise Refused(
+                "bad-request", "A person's name must be 1 to 200 printable letters.", "Correct it."
+            )
         spelled = normalize("NFC", name.casefold())  # one account for all spellings of a name
         person = f"{owner}\n{spelled}"  # unambiguous: a printable name has no line break
         made = hmac.new(self.salt, _PERSON + person.encode(), hashlib.sha256)
@@ -391,12 +401,10 @@ def _check_owner(caller: Caller) -> None:
     if caller.data_sets is not None:
         raise Refused(
             "not-allowed",
-            "Your token is for some data sets, and a survey is none of them.",
+            "Your token is for some data sets only, and a survey is not one of them.",
             "Use a token that is for every data set.",
         )
 
 
 def _unknown() -> Refused:
-    return Refused(
-        "survey-unknown", "There is no survey at that address.", "Look at the link once more."
-    )
+    return Refused("survey-unknown", "There is no survey at that address.", "Check the link.")

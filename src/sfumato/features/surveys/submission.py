@@ -29,8 +29,8 @@ def outcome(ballot: Ballot, taken: Taken) -> Json | Refused:
         case "spent":
             return Refused(
                 "ballot-spent",
-                "Another report was counted for this ballot.",
-                "One person, one ballot: the first report stands.",
+                "Another report was already counted for this ballot.",
+                "Each person has one ballot, and the first report counts.",
             )
         case "closed":
             return not_open()
@@ -39,5 +39,7 @@ def outcome(ballot: Ballot, taken: Taken) -> Json | Refused:
 def not_open() -> Refused:
     """Return the refusal of a ballot before the survey opens or after it closes."""
     return Refused(
-        "survey-not-open", "This survey takes no ballots now.", "It is closed, or see its days."
+        "survey-not-open",
+        "This survey takes no ballots now.",
+        "It is closed, or has not begun. Look at its days.",
     )

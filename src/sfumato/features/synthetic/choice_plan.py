@@ -98,12 +98,14 @@ def make_distances(
     """Plan a choice with epsilon `price` per round, or refuse; reads and charges nothing."""
     if not 1 <= len(candidates) <= MOST:
         raise Refused(
-            "question-too-large", f"A choice is among 1 to {MOST} questions.", "Choose among fewer."
+            "question-too-large", f"A choice needs 1 to {MOST} candidates.", "Choose among fewer."
         )
     plans = tuple(make_plan(card, one.question) for one in candidates)
     if sum(plan.measure.cells for plan in plans) > MOST_CELLS:
         raise Refused(
-            "question-too-large", "The questions have too many cells together.", "Choose fewer."
+            "question-too-large",
+            "The questions have too many cells together.",
+            "Choose fewer questions.",
         )
     pairs = zip(plans, candidates, strict=True)
     expected = tuple(in_order_of_cells(plan, one.expected) for plan, one in pairs)

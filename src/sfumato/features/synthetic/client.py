@@ -71,7 +71,9 @@ class Twin:
         name = next(iter(tables)) if table is None else table
         if name not in tables:
             known = ", ".join(tables)
-            raise Refused("unknown-data-set", f"No table {name!r}.", f"The twin has: {known}.")
+            raise Refused(
+                "unknown-data-set", f"There is no table {name!r}.", f"The twin has: {known}."
+            )
         path = tables[name]
         return self.files[path], "\t" if path.endswith(".tsv") else ","
 
@@ -91,14 +93,14 @@ class Twin:
         place = self._stamped(Path(path))
         if Path(path).suffix in (".csv", ".tsv"):
             raise Refused(
-                "not-in-language", "A twin is several files.", "Name a new folder, or a .zip."
+                "not-in-language", "A twin has several files.", "Name a new folder, or a .zip."
             )
         if place.suffix == ".zip":
             place.write_bytes(archive(self.shape))
             return place
         if place.exists() and (not place.is_dir() or any(place.iterdir())):
             raise Refused(
-                "not-in-language", f"{place} is there already.", "Name a new folder, or a .zip."
+                "not-in-language", f"{place} already exists.", "Name a new folder, or a .zip."
             )
         for name, text in plain_files(self.shape).items():
             file = place / name
@@ -156,7 +158,7 @@ def plain_files(shape: Json) -> Mapping[str, str]:
     files = cast("Mapping[str, str]", shape["files"])
     said = [str(shape["name"]), str(cast("Json", shape["stamp"])["twin"])]
     if not all(map(_is_plain, [*files, *said])) or any("/" in one for one in said):
-        raise Refused("bad-request", "A file of the twin has no plain name.", "Tell the owner.")
+        raise Refused("bad-request", "A file of the twin has an unsafe name.", "Tell the owner.")
     return files
 
 

@@ -167,9 +167,9 @@ def _counted(table: Table, method: str) -> Counted:
     if not columns or (method != "independent" and len(columns) > MOST_COLUMNS):
         raise Refused(
             "twin-not-possible",
-            f"{table.name!r} has {len(columns)} columns with keys or bounds on its card; "
-            f"a twin needs one at least, and {MOST_COLUMNS} at most if they are paired.",
-            "Ask the owner to declare keys or bounds; or use the method 'independent'.",
+            f"{table.name!r} has {len(columns)} columns with keys or bounds on its card. A twin "
+            f"needs at least one, and {MOST_COLUMNS} at most if they are paired.",
+            "Ask the owner to declare keys or bounds, or use the method 'independent'.",
         )
     return Counted(table, columns)
 
@@ -198,6 +198,6 @@ def _to_bin(tables: Sequence[Counted], name: str) -> tuple[int, str]:
 def _not_wide(name: str) -> Refused:
     return Refused(
         "twin-not-possible",
-        f"{name!r} is no column of numbers between declared bounds with more steps than bins.",
-        "Leave it out of private_bins; its categories are the card's.",
+        f"{name!r} is not a column of numbers with declared bounds and more steps than bins.",
+        "Leave it out of private_bins. Its categories are on the card.",
     )

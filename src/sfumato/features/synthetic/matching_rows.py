@@ -60,8 +60,8 @@ class RepairLimit:
         if self._left < 0:
             raise Refused(
                 "twin-not-possible",
-                "It takes too long to find rows that the card allows and that pass this filter.",
-                "Ask with a shorter filter, or for fewer groups; the rows were not looked at.",
+                "Finding rows that the card allows and that pass this filter takes too long.",
+                "Use a shorter filter, or fewer groups. The real rows were not read.",
             )
 
 
@@ -257,9 +257,9 @@ def matching_rows(card: Card, question: Query, stream: Seeded) -> MatchingRows:
     if question.joined_person_tables or question.lookups:
         raise Refused(
             "twin-not-possible",
-            "Rows are made up for one table with one row for each person, and this question has "
-            "others beside it.",
-            "Make a twin for each of them, or of the whole data set.",
+            "Synthetic rows need one table with one row for each person, and this question joins "
+            "others to it.",
+            "Make a twin for each table, or of the whole data set.",
         )
     garden = _Garden(card, plan, stream, MatchingRows())
     groups = list(islice(_groups(plan), MOST_GROUPS + 1))
@@ -304,9 +304,9 @@ class _Garden:
                 return
         raise Refused(
             "twin-not-possible",
-            "No row that the card allows was found that passes this filter and falls into every "
-            "group of the question.",
-            "Widen the filter, or ask without a group that cannot be; the rows were not looked at.",
+            "No row that the card allows passes this filter and falls into every group of the "
+            "question.",
+            "Widen the filter, or leave out an impossible group. The real rows were not read.",
         )
 
     def _rows(self, group: Sequence[Predicate]) -> list[dict[str, Value]] | None:

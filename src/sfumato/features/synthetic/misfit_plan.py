@@ -97,13 +97,15 @@ def make_misfits(card: Card, misfits: Sequence[Misfit], epsilon: Fraction) -> Mi
     count = sum(len(one.candidates) for one in misfits)
     if not 1 <= count <= MOST or any(not one.candidates for one in misfits):
         raise Refused(
-            "question-too-large", f"An error is of 1 to {MOST} marginals.", "Take fewer columns."
+            "question-too-large", f"An error needs 1 to {MOST} marginals.", "Take fewer columns."
         )
     each = epsilon / len(misfits)
     made = Misfits(tuple(_planned(card, one, each) for one in misfits), epsilon)
     if sum(plan.measure.cells for plan in made.plans) > MOST_CELLS:
         raise Refused(
-            "question-too-large", "The questions have too many cells together.", "Choose fewer."
+            "question-too-large",
+            "The questions have too many cells together.",
+            "Choose fewer questions.",
         )
     return made
 
@@ -116,7 +118,7 @@ def _planned(card: Card, misfit: Misfit, epsilon: Fraction) -> Planned:
     if _largest(misfit, plans, expected) >= MAX_TOTAL or not noise.is_drawable():
         raise Refused(
             "noise-out-of-range",
-            "The error's sum, or its noise, is larger than is added up exactly.",
+            "The error's sum, or its noise, is too large to be exact.",
             "Ask for a twin of fewer rows, or at a larger epsilon.",
         )
     return Planned(misfit, plans, expected, noise)

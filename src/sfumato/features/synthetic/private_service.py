@@ -45,8 +45,8 @@ from sfumato.vault.users import Caller
 
 GUARANTEE: Final = "central-dp"
 SAYS: Final = (
-    "synthetic rows drawn from privately measured marginals; no row is anybody's. What was not "
-    "measured together hangs together by chance alone"
+    "synthetic rows drawn from privately measured marginals; no row belongs to a person. "
+    "Dependence between columns is kept only as far as they were measured together"
 )
 UNASKED: Final = 500_000  # values, if no number of rows is given: a noisy total may be huge
 
@@ -160,9 +160,9 @@ class PrivateTwins:
         if self.door.ledger.answer_of(user, op) is None:
             raise Refused(
                 "op-reused",
-                "This operation is a twin of an earlier version, and what is asked for now was not "
-                "counted while that was the version of now.",
-                "Choose a new operation id: that is a twin of the version of now, and is paid.",
+                "This operation made a twin of an earlier version. What you ask for now was not "
+                "counted on that version.",
+                "Choose a new operation id. It makes and pays for a twin of the current version.",
             )
 
     def _op(self, op: str | None) -> str:
@@ -171,7 +171,7 @@ class PrivateTwins:
         if not 1 <= len(op) <= 60 or not op.isprintable():
             raise Refused(
                 "not-in-language",
-                "A twin's operation id is 1 to 60 printable letters.",
+                "A twin's operation id must be 1 to 60 printable letters.",
                 "Choose another id.",
             )
         return op
@@ -186,7 +186,7 @@ def _priced(card: Card, wanted: Bought) -> tuple[Price, list[Counted]]:
     if wanted.method not in METHODS:
         raise Refused(
             "not-in-language",
-            f"{str(wanted.method)[:40]!r} is no method of making a twin.",
+            f"{str(wanted.method)[:40]!r} is not a method of making a twin.",
             f"Use {', '.join(METHODS)}.",
         )
     delta = card.delta_per_request if wanted.delta is None else read_delta(wanted.delta)

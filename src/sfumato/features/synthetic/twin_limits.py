@@ -18,7 +18,9 @@ def seed_of(seed: str | None, dice: RandomSource) -> str:
     if seed is None:
         return dice.draw(8).hex()
     if not 1 <= len(seed) <= 100 or not seed.isprintable():
-        raise Refused("not-in-language", "A seed is 1 to 100 printable letters.", "Choose another.")
+        raise Refused(
+            "not-in-language", "A seed must be 1 to 100 printable letters.", "Choose another."
+        )
     return seed
 
 
@@ -27,7 +29,7 @@ def check_rows(card: Card, rows: int) -> None:
     if rows > largest(card, MOST_VALUES):
         raise Refused(
             "too-large",
-            f"A twin of {rows:,} rows is larger than is made in one piece.",
+            f"A twin of {rows:,} rows is too large to make at once.",
             "Ask for fewer rows.",
         )
 

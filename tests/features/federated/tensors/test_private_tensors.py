@@ -169,7 +169,7 @@ def test_a_sites_table_is_not_written_to(clinic: Worker) -> None:
         lambda: ages.zero_(), lambda: ages.requires_grad_(), lambda: column.zero_(),
         lambda: flat.fill_(7), lambda: ages.detach().mul_(2),
     ):  # fmt: skip
-        with pytest.raises(Refused, match="not written to"):
+        with pytest.raises(Refused, match="cannot be changed"):
             act()
 
 
@@ -331,5 +331,5 @@ def test_no_number_of_a_sites_table_becomes_a_size(clinic: Worker, way: str) -> 
 def test_no_number_of_a_sites_table_decides_what_is_kept(clinic: Worker, named: str) -> None:
     mine = tensor([[1.0]], requires_grad=True).send(clinic)
     said = {named: clinic.table("ages")[0, 0]._ref.word()}
-    with pytest.raises(Refused, match="nothing but gradients"):
+    with pytest.raises(Refused, match="only decide about gradients"):
         clinic.ask(do="backward", key=mine.sum()._ref.key, args=(), named=said)

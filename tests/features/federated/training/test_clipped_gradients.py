@@ -208,7 +208,7 @@ def test_layers_whose_norms_would_be_wrong_are_refused(layers: Any) -> None:
     ids=["convolution", "pool"],
 )
 def test_rows_that_would_be_taken_for_colours_of_one_picture_are_refused(layers: Any) -> None:
-    with pytest.raises(Refused, match="pictures are rows"):
+    with pytest.raises(Refused, match="images must be rows"):
         clipped_sum(
             torch.nn.Sequential(*layers()), torch.rand(5, 4, 4), torch.zeros(5), "cross_entropy", 1
         )

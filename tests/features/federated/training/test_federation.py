@@ -211,7 +211,7 @@ def test_sites_learn_from_pictures_by_convolutions() -> None:
     ids=["oblong", "dilation", "same", "round", "padding", "stride", "from rows"],
 )
 def test_a_layer_that_words_would_not_say_is_refused(layer: Any) -> None:
-    with pytest.raises(Refused, match="Sites do not train"):
+    with pytest.raises(Refused, match="The training cannot start"):
         words_of(nn.Sequential(layer()))
 
 
@@ -259,7 +259,7 @@ def test_a_lesson_by_numbers_that_are_none_is_refused_and_costs_nothing(
 
 
 def test_a_model_without_weights_has_nothing_to_learn() -> None:
-    with pytest.raises(Refused, match="nothing to learn"):
+    with pytest.raises(Refused, match="no parameters to train"):
         sites().train(nn.Sequential(nn.ReLU()), data="x", target="y")
 
 

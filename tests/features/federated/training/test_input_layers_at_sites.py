@@ -113,7 +113,7 @@ def test_whoever_is_older_than_the_card_allows_is_foretold_as_the_oldest(sites: 
     assert (said(model, {**old, "age": 4000}) == said(model, old)).all()
     assert (said(model, {**young, "age": -3}) == said(model, young)).all()
     assert (said(model, old) != said(model, young)).any()
-    with pytest.raises(ValueError, match="'99999' is no key of 'zip'"):
+    with pytest.raises(ValueError, match="'99999' is not a key of 'zip'"):
         model.foretell([{**old, "zip": "99999"}])
 
 
@@ -159,12 +159,15 @@ def test_own_steps_are_taken_with_a_table_and_a_convolution(
 @pytest.mark.parametrize(
     ("wrong", "why"),
     [
-        ({"image": [1, 1, 1]}, "conv is a list of 1 to 4"),
-        ({"conv": [{"channels": 1, "kernel": 1}]}, "an image is channels, height and width"),
-        ({"conv": [8], "image": (1, 1, 1)}, "a convolution is an object"),
-        ({"conv": (8,), "image": 8}, "an image is channels, height and width"),
+        ({"image": [1, 1, 1]}, "conv must be a list of 1 to 4"),
+        ({"conv": [{"channels": 1, "kernel": 1}]}, "image must be channels, height and width"),
+        ({"conv": [8], "image": (1, 1, 1)}, "a convolution must be an object"),
+        ({"conv": (8,), "image": 8}, "image must be channels, height and width"),
         ({"embed": {"salary": 2}}, "a column with a table is one of the features"),
-        ({"features": ["salary"], "embed": {"salary": 2}}, "has 2 to 4,096 values by its card"),
+        (
+            {"features": ["salary"], "embed": {"salary": 2}},
+            "must have 2 to 4,096 values by its card",
+        ),
     ],
 )
 def test_what_is_no_front_costs_no_site_anything(

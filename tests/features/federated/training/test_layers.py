@@ -395,7 +395,7 @@ def test_layers_whose_weights_were_not_sent_take_no_room() -> None:
     from sfumato.features.federated.training.training_site import Lesson, _model
 
     wide = tuple(("linear", 1 << 12, 1 << 13) for _ in range(100))  # 13 gigabytes
-    with pytest.raises(Refused, match="weights do not fit"):
+    with pytest.raises(Refused, match="weights do not match"):
         _model(Lesson(wide, "x", "y", "mse"), [])
 
 
@@ -438,21 +438,21 @@ def halved() -> Any:
         (lambda: nn.Softmax(0), "dim=-1"),
         (lambda: nn.LogSoftmax(0), "dim=-1"),
         (lambda: nn.Conv1d(3, 3, 2, dilation=2), "no dilation"),
-        (lambda: nn.Embedding(3, 3, scale_grad_by_freq=True), "as it is made"),
-        (lambda: nn.Bilinear(3, 3, 3), "docs/how-to/federated.md"),
-        (lambda: Odd(3, 3), "docs/how-to/federated.md"),
-        (hooked, "docs/how-to/federated.md"),
+        (lambda: nn.Embedding(3, 3, scale_grad_by_freq=True), "a plain Embedding"),
+        (lambda: nn.Bilinear(3, 3, 3), "docs/federated.md"),
+        (lambda: Odd(3, 3), "docs/federated.md"),
+        (hooked, "docs/federated.md"),
     ],
 )
 @pytest.mark.filterwarnings("ignore:enable_nested_tensor")
 def test_a_layer_that_is_refused_says_what_to_do(layer: Any, instead: str) -> None:
-    with pytest.raises(Refused, match="Sites do not train") as seen:
+    with pytest.raises(Refused, match="Sites cannot train") as seen:
         words_of(nn.Sequential(layer()))
     assert instead in seen.value.next_step
 
 
 def test_two_layers_share_their_weights_and_nothing_less() -> None:
-    with pytest.raises(Refused, match="share their weights alone"):
+    with pytest.raises(Refused, match="share only their weights"):
         words_of(halved())
 
 

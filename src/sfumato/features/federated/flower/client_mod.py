@@ -52,7 +52,9 @@ def _said(setting: str, message: Message, context: Context, call_next: Next) -> 
     asked = message.content.get(OURS)
     folder = context.node_config.get(setting)
     if not isinstance(asked, ConfigRecord) or not isinstance(folder, str):
-        raise refused(f"It is none of a secure sum, or the node has no setting {setting!r}.")
+        raise refused(
+            f"The message is not part of a secure sum, or the node has no setting {setting!r}."
+        )
     stage, nonce, heard = (_bytes(asked, name) for name in ("stage", "nonce", "message"))
     part = Part(Node(Path(folder)), _key(context, stage == b"join"), BulkRandomSource())
     if stage == b"join":
@@ -76,7 +78,7 @@ def _key(context: Context, is_new: bool) -> bytes:
     held = context.state.get(OURS)
     key = held.get("key") if isinstance(held, ConfigRecord) else None
     if not isinstance(key, bytes) or len(key) != KEY_BYTES:
-        raise refused("The SuperNode has ended since, and the round's secrets with it.")
+        raise refused("The SuperNode stopped after that, and the secrets of the round are lost.")
     return key
 
 
@@ -88,7 +90,7 @@ def _trained(
         reply = call_next(message, context)
         return flat(_arrays(reply), arrays) - flat(arrays, arrays)
     except SystemExit:
-        said = "it ended itself"
+        said = "it stopped itself"
     except Exception as wrong:  # noqa: BLE001  # the text could contain a row
         said = type(wrong).__name__
     _LOG.error("sfumato: the app gave no update (%s); the site adds nothing to the sum", said)

@@ -73,7 +73,7 @@ def join_fleet(folder: Path, agreement: dict[str, object]) -> None:
     """Store the owner's consent to an agreement with the other sites; read it first."""
     node, found = Node(folder), read_agreement(agreement)
     if found.name_of(node.public) != node.rules.name:
-        raise bad_federation("this site is not of it under its name and key")
+        raise bad_federation("this site is not in it under its name and key")
     (folder / AGREEMENT).write_text(json.dumps(agreement, indent=2), "utf-8")
 
 
@@ -144,7 +144,7 @@ class Turn:
     def take_nonce(self, nonce: bytes) -> None:
         """Store a round's nonce permanently; refuse a nonce that is already stored."""
         if self._database.execute("SELECT 1 FROM nonces WHERE nonce = ?", (nonce,)).fetchone():
-            raise not_trusted("this site has been in a round of that nonce before")
+            raise not_trusted("this site already took part in a round with this nonce")
         self._database.execute("INSERT INTO nonces VALUES (?)", (nonce,))
 
     def look(self, plan: Plan, number: int) -> None:
@@ -154,7 +154,7 @@ class Turn:
             raise not_trusted("the schedule has no round of that number")
         done = "SELECT 1 FROM rounds WHERE schedule = ? AND number = ?"
         if self._database.execute(done, (plan.digest, number)).fetchone():
-            raise not_trusted("this site has been in the round of that number before")
+            raise not_trusted("this site already took part in the round of that number")
         if schedule.epsilon is None or schedule.delta is None:
             if not self._rules.lets_average:
                 raise not_trusted("this site's owner allows no sums without noise")
@@ -167,9 +167,9 @@ class Turn:
         if epsilon > self._rules.epsilon or delta > self._rules.delta:
             raise Refused(
                 "budget-exceeded",
-                f"The schedule would bring the site to epsilon {float(epsilon):.4g} and delta"
-                f" {float(delta):.4g}; its owner allows {float(self._rules.epsilon):.4g} and"
-                f" {float(self._rules.delta):.4g}.",
+                f"The schedule would bring the site to epsilon {float(epsilon):.4g} and delta "
+                f"{float(delta):.4g}, but its owner allows {float(self._rules.epsilon):.4g} and "
+                f"{float(self._rules.delta):.4g}.",
                 "Ask for less, or ask the owner for more.",
             )
 
@@ -224,8 +224,10 @@ def _rules(said: dict[str, object]) -> Rules:
             try:
                 return Rules(name, Fraction(epsilon), Fraction(delta), lets_average)
             except (ValueError, ZeroDivisionError) as wrong:
-                raise bad_federation("the caps in site.json are no numbers") from wrong
-    raise bad_federation("site.json names the site, epsilon, delta and whether averages are let")
+                raise bad_federation("the caps in site.json are not numbers") from wrong
+    raise bad_federation(
+        "site.json must have the site's name, epsilon, delta, and whether it allows averages"
+    )
 
 
 @contextmanager
@@ -239,17 +241,18 @@ def _kept_quiet() -> Iterator[None]:
     raise Refused(
         "ledger-unavailable",
         f"The site's file of charges cannot be used ({said}).",
-        "Nothing was sent. Make room, or bring the file back; a new one forgets what was spent.",
+        "Nothing was sent. Free disk space, or restore the file. A new file would forget what "
+        "was spent.",
     )
 
 
 def _out_of_round() -> Refused:
     return Refused(
         "sum-message-refused",
-        "The site is not in that round, or not at that stage of it.",
-        "It takes part in the next one by itself.",
+        "The site is not in that round, or not at that stage.",
+        "It joins the next round by itself.",
     )
 
 
 def _missing(path: Path) -> Refused:
-    return Refused("vault-missing", f"There is no {path}.", "Make the site with `new_site`.")
+    return Refused("vault-missing", f"{path} does not exist.", "Make the site with `new_site`.")

@@ -53,13 +53,13 @@ class Schedule:
     def __post_init__(self) -> None:
         is_priced = self.epsilon is not None and self.delta is not None
         if is_priced != (self.epsilon is not None or self.delta is not None):
-            raise _bad("epsilon and delta are both given, or neither")
+            raise _bad("give both epsilon and delta, or neither")
         if is_priced and not (self.epsilon or 0) > 0 < (self.delta or 0) < 1:
-            raise _bad("epsilon lies above 0, and delta between 0 and 1")
+            raise _bad("epsilon must be above 0, and delta between 0 and 1")
         if self.clip <= 0 or not 1 <= self.size <= MOST_NUMBERS:
-            raise _bad("a clip lies above 0, and a model has 1 to 2**24 numbers")
+            raise _bad("a clip must be above 0, and a model must have 1 to 2**24 numbers")
         if not 1 <= self.rounds <= MOST_ROUNDS or not 1 <= len(self.name) <= MOST_DIGITS:
-            raise _bad("a schedule has a name of up to 40 letters and up to 10,000 rounds")
+            raise _bad("a schedule must have a name of up to 40 letters and up to 10,000 rounds")
 
     @property
     def guarantee(self) -> str:
@@ -105,11 +105,11 @@ def read_schedule(text: str) -> Schedule:
               "delta": (str() | None) as delta}:  # fmt: skip
             price = [None if x is None else _fraction(x) for x in (epsilon, delta)]
             if isinstance(size, bool) or isinstance(rounds, bool):
-                raise _bad("size and rounds are whole numbers")
+                raise _bad("size and rounds must be whole numbers")
             found = Schedule(name, size, _fraction(clip), rounds, *price)
             if found.spelled() == text:
                 return found
-    raise _bad(f"it has {', '.join(_KEYS)}, spelled in one way")
+    raise _bad(f"it must have {', '.join(_KEYS)}, in the canonical spelling")
 
 
 def _fraction(text: str) -> Fraction:
@@ -117,9 +117,9 @@ def _fraction(text: str) -> Fraction:
     digits = (above, below or "1")
     # no exponents: "1e9999999" is a short text for a number that takes minutes to compute with
     if not all(part.isascii() and part.isdigit() and len(part) <= MOST_DIGITS for part in digits):
-        raise _bad("a number is not one fraction of whole numbers of up to 40 digits")
+        raise _bad("a number must be one fraction of whole numbers of up to 40 digits")
     if int(digits[1]) == 0:
-        raise _bad("a number is divided by nothing")
+        raise _bad("a number has the divisor zero")
     return Fraction(int(above), int(digits[1]))
 
 
@@ -234,7 +234,7 @@ def check_records(names: Iterable[str]) -> None:
     An app that reads another record could get different values at each site.
     """
     if set(names) - {OURS, ARRAYS, SETTINGS}:
-        raise refused("It holds records that are not in what all sites have signed.")
+        raise refused("The message has records that the sites have not signed.")
 
 
 def _spelled(settings: Mapping[str, object]) -> str:
@@ -247,7 +247,7 @@ def flat(arrays: Arrays, like: Arrays) -> NDArray[np.float64]:
     shapes = {name: (array.shape, array.dtype.kind) for name, array in arrays.items()}
     wanted = {name: (array.shape, array.dtype.kind) for name, array in like.items()}
     if shapes != wanted or any(kind != "f" for _, kind in wanted.values()) or not wanted:
-        raise refused("The arrays are not floats of the round's names and shapes.")
+        raise refused("The arrays are not floats with the round's names and shapes.")
     return np.concatenate([arrays[name].astype(np.float64).ravel() for name in like])
 
 
@@ -264,6 +264,6 @@ def moved(arrays: Arrays, update: NDArray[np.float64]) -> dict[str, NDArray[Any]
 def _bad(why: str) -> Refused:
     return Refused(
         "bad-federation",
-        f"The fleet's schedule is not one to follow: {why}.",
-        "Fix name, size, clip, rounds and price with `schedule(...)`, before the first round.",
+        f"The fleet's schedule cannot be used: {why}.",
+        "Set name, size, clip, rounds and price with `schedule(...)` before the first round.",
     )

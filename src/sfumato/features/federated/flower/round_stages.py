@@ -44,7 +44,7 @@ class Part:
         said = player.join(invitation)
         number, task = number_and_task(player.terms.about)
         if player.terms != plan.terms(player.terms.nonce, number, task):
-            raise not_trusted("they are not those of the agreement and the schedule")
+            raise not_trusted("they differ from the agreement and the schedule")
         with self._node.turn() as turn:
             turn.take_nonce(player.terms.nonce)
             turn.look(plan, number)
@@ -81,7 +81,7 @@ class Part:
         player.receive_shares(message)
         number, agreed_task = number_and_task(player.terms.about)
         if task != agreed_task:
-            raise not_trusted("the model or its settings are not those that all sites have signed")
+            raise not_trusted("the model or its settings differ from what all sites have signed")
         with self._node.turn() as turn:
             turn.charge(plan, number)
         said = player.masked(plan.integers(self._numbers(plan, update()), self._dice))
@@ -94,7 +94,7 @@ class Part:
         if found is not None and found.shape == (size,) and np.isfinite(found).all():
             return found
         if plan.noise is None:
-            raise bad_update("The app gave no finite numbers of the round's shape.")
+            raise bad_update("The app must give finite numbers of the round's shape.")
         return np.zeros(size)
 
     def _player(self, plan: Plan) -> Participant:
@@ -115,7 +115,7 @@ class Part:
             words = lock.decrypt(sealed[:_NONCE_BYTES], sealed[_NONCE_BYTES:], nonce)
         except (InvalidTag, ValueError) as wrong:
             raise refused(
-                "The SuperNode has ended since, and the round's secrets with it."
+                "The SuperNode stopped after that, and the secrets of the round are lost."
             ) from wrong
         kept, spelled = decode_fields(words, "part", 2)
         player = self._player(Plan(self._node.agreement(), read_schedule(spelled.decode())))

@@ -73,7 +73,7 @@ class SecureAverage(Strategy):
         self._action = action
         self._wait_s = wait_s
         if convener.public_key().public_bytes_raw() != agreement.convener:
-            raise bad_federation("the convener's key is not the one that the sites have agreed on")
+            raise bad_federation("the convener's key is not the one in the sites' agreement")
         self._collector: Collector | None = None
         self._nodes: dict[str, int] = {}  # site name -> the node that answered for it
         self._refusals: list[str] = []

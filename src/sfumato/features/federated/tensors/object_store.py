@@ -44,10 +44,12 @@ class ObjectLabels:
         """Add tags to an object; a new description replaces the old one."""
         words = [*tags, "" if line is None else line]
         if not all(isinstance(word, str) and len(word) <= MOST_LETTERS for word in words):
-            raise malformed(f"a tag or a description is a text of {MOST_LETTERS} letters at most")
+            raise malformed(
+                f"a tag or a description must be a text of at most {MOST_LETTERS} letters"
+            )
         together = self._tags.get(key, frozenset()) | {*tags}
         if len(together) > MOST_TAGS:
-            raise malformed(f"an object has {MOST_TAGS} tags at most")
+            raise malformed(f"an object may have {MOST_TAGS} tags at most")
         self._tags[key] = together
         if line is not None:
             self._lines[key] = line
@@ -60,7 +62,7 @@ class ObjectLabels:
     def with_all(self, tags: list[Any]) -> list[str]:
         """Return the keys of objects with all of these tags, oldest first."""
         if not all(isinstance(tag, str) for tag in tags):
-            raise malformed("a tag is a text")
+            raise malformed("a tag must be a text")
         return [key for key, borne in self._tags.items() if borne.issuperset(tags)]
 
     def forget(self, key: str) -> None:
@@ -153,21 +155,21 @@ class Store:
                 return [*self._tables, *self._objects]
             case {"do": "label" | "labels" | "search"}:
                 return self._labelled(words)
-        raise malformed("it knows no such request")
+        raise malformed("it has no such request")
 
     def _labelled(self, words: Any) -> Any:  # Any: JSON
         """Set or return labels, or search objects by tags."""
         match words:
             case {"do": "label", "key": str(key), "tags": list(tags), "line": str() | None as line}:
                 if key not in self._objects:
-                    raise malformed("only what was sent or computed is tagged")
+                    raise malformed("only objects that were sent or computed can be tagged")
                 self._labels.put(key, tags, line)
                 return None
             case {"do": "labels", "key": str(key)}:
                 return self._labels.of(key)
             case {"do": "search", "tags": list(tags)}:
                 return [self._told(key) for key in self._labels.with_all(tags)]
-        raise malformed("it knows no such request")
+        raise malformed("it has no such request")
 
     def _clear(self) -> None:
         """Delete all objects; results of tables are gone too, so `is_touched` resets."""
@@ -211,7 +213,7 @@ class Store:
             raise Refused(
                 "remote-unknown",
                 "The worker holds no such object.",
-                "It was brought back, cleared or dropped: send it again.",
+                "It was brought back, cleared or dropped. Send it again.",
             )
         return found
 
@@ -234,17 +236,17 @@ class Store:
         else:
             fits = True
         if not fits:
-            raise malformed("a gradient has the shape of its tensor")
+            raise malformed("a gradient must have the shape of its tensor")
         if grad is not None and to is not None and grad is self._objects.get(to.key):
             self._of_grads.add(_memory(grad))
 
     def _call(self, name: str, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
         operation = OPERATIONS.get(name)
         if operation is None:
-            raise malformed(f"it knows no operation {name!r}")
+            raise malformed(f"it has no operation {name!r}")
         used = [*_references(args), *_references(tuple(named.values()))]
         if WRITES & named.keys() or len(args) > SAFE_ARGS.get(name, len(args)):
-            raise malformed("an operation writes to its first argument only")
+            raise malformed("an operation may write to its first argument only")
         for key in used:
             self._find(key)
         is_free = not self.is_touched and all(key in self._free for key in used)
@@ -256,7 +258,7 @@ class Store:
             return self._told(self._keep(made, is_free))
         if isinstance(made, tuple | list) and all(isinstance(m, torch.Tensor) for m in made):
             return [self._told(self._keep(part, is_free)) for part in made]
-        raise malformed("the operation gives no tensor")
+        raise malformed("the operation returns no tensor")
 
     def _write(self, operation: Any, args: Any, named: Any, is_free: bool) -> Any:
         """Write to an object in place; with private inputs, tensors in its memory are not free."""
@@ -264,7 +266,7 @@ class Store:
             case (Reference() as target, *_) if not self._is_of_table(self._find(target.key)):
                 written = self._find(target.key)
             case _:
-                raise malformed("a site's own table is not written to")
+                raise malformed("a site's own table cannot be changed")
         if self.is_touched and operation is not GRAD and _is_of_a_leaf(written):
             raise malformed(CANNOT)
         self._computed(operation, self._held(args), self._held(named))
@@ -282,7 +284,7 @@ class Store:
         A gradient may be a view of the gradient that the caller passed, so that argument is copied.
         """
         if _references((args[1:], [named[one] for one in named if one not in OF_GRADIENTS])):
-            raise malformed("a tensor decides nothing but gradients here")
+            raise malformed("a tensor can only decide about gradients here")
         loss = self._find(key)
         more, terms = _copied(self._held(args)), _copied(self._held(named))
         if self.is_touched:
@@ -327,7 +329,7 @@ class Store:
             case Reference():
                 return self._find(words.key)
             case torch.Tensor():
-                raise malformed("a tensor is sent before it is used")
+                raise malformed("a tensor must be sent before it is used")
             case tuple():
                 return tuple(self._held(part) for part in words)
             case list():
@@ -343,9 +345,9 @@ class Store:
             raise Refused(
                 "remote-private",
                 "It was computed from a table that belongs to the site.",
-                "Ask the site's door, which prices what leaves (.release(epsilon=...) of a sum or a"
-                " mean of a table), or let several sites train and take only the secure sum of"
-                " their updates.",
+                "Ask the site for a noisy release, with a price: .release(epsilon=...) of a sum "
+                "or a mean of a table. Or let several sites train, and take only the secure sum "
+                "of their updates.",
             )
 
     def _give(self, key: str) -> torch.Tensor:
@@ -394,7 +396,7 @@ def _copied(words: Any) -> Any:
 def _check_index(name: str, args: tuple[Any, ...]) -> None:
     """Refuse a tensor as an index: the output shape or a failure would depend on its values."""
     if name == "__getitem__" and _references(args[1:]):
-        raise malformed("a tensor is no index; use numbers and slices")
+        raise malformed("a tensor cannot be an index; use numbers and slices")
 
 
 def _gradients(held: Iterable[torch.Tensor]) -> list[torch.Tensor]:

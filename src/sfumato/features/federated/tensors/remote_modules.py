@@ -53,12 +53,14 @@ def location(model: Any) -> Worker | None:
 def send(model: Any, worker: Worker) -> Any:
     """Send every parameter of a module to the worker, in place; return the module."""
     if next(model.buffers(), None) is not None:
-        raise malformed("a model with buffers (batch norms) is not sent: they carry data")
+        raise malformed(
+            "a model with buffers (batch norms) cannot be sent, because buffers carry data"
+        )
     if location(model) is not None:
-        raise malformed("the model is at a worker already; bring it back or move it")
+        raise malformed("the model is already at a worker; bring it back or move it")
     for parameter in model.parameters():
         if type(parameter) is not torch.nn.Parameter:
-            raise malformed(f"a parameter of type {type(parameter).__name__} is not sent")
+            raise malformed(f"a parameter of type {type(parameter).__name__} cannot be sent")
     for parameter in model.parameters():
         at = put(worker, parameter)
         parameter.grad = None

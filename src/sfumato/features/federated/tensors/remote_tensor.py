@@ -115,7 +115,7 @@ class RemoteTensor(torch.Tensor):
         from sfumato.features.federated.tensors.local_tensor import local
 
         if user is not None:
-            raise refused("who asks is whose token it is, and nobody names another")
+            raise refused("the token decides who asks, so nobody can name another user")
         del reason  # PySyft 0.2's parameter, ignored
         grad = self._gradient()
         held = self._ref.worker.ask(do="get", key=self._ref.key)
@@ -170,7 +170,7 @@ class RemoteTensor(torch.Tensor):
         return f"[remote tensor {tuple(self.shape)} | {self._ref.worker.id}:{self._ref.key}]"
 
     def __reduce_ex__(self, protocol: object) -> Any:
-        raise refused("a remote tensor is not pickled")
+        raise refused("a remote tensor cannot be pickled")
 
     def __deepcopy__(self, memo: object) -> RemoteTensor:
         return self.clone()
@@ -262,7 +262,7 @@ def _attribute(how: str, func: Any, args: tuple[Any, ...]) -> Any:
         return tensor._ref.worker.ask(do="set grad", key=tensor._ref.key, to=value)
     if name == "requires_grad":
         return call("requires_grad_", (tensor, bool(args[1])), {})
-    raise refused(f"{name!r} of a remote tensor is not set")
+    raise refused(f"{name!r} of a remote tensor cannot be set")
 
 
 def _read(name: str, func: Any, tensor: RemoteTensor) -> Any:
@@ -278,7 +278,7 @@ def _read(name: str, func: Any, tensor: RemoteTensor) -> Any:
             return call(name, (tensor,), {})
         case _ if name in KNOWN_HERE:
             return _here(func, (tensor,), None)
-    raise refused(f"{name!r} of a remote tensor is not known here")
+    raise refused(f"{name!r} of a remote tensor is not supported")
 
 
 def _here(func: Any, args: Any, named: dict[str, Any] | None) -> Any:
@@ -299,7 +299,7 @@ def _one_worker(words: Any) -> Worker:
         names = " and ".join(repr(worker.id) for worker in workers.values())
         raise Refused(
             "remote-elsewhere",
-            f"The operation needs tensors of several places: {names or 'here'}.",
+            f"The operation needs tensors from different places: {names or 'here'}.",
             "Send or move them to one worker first.",
         )
     return next(iter(workers.values()))
@@ -312,8 +312,8 @@ def _workers(words: Any) -> list[Worker]:
         case torch.Tensor():
             raise Refused(
                 "remote-elsewhere",
-                "The operation needs a tensor that is here and one at a worker.",
-                "Send the one that is here: x.send(worker).",
+                "The operation needs a local tensor and one at a worker.",
+                "Send the local one: x.send(worker).",
             )
         case tuple() | list():
             return [worker for part in words for worker in _workers(part)]
@@ -340,6 +340,6 @@ def refused(why: str) -> Refused:
     """Return the refusal for an operation that remote tensors do not support."""
     return Refused(
         "remote-refused",
-        f"That is not done with remote tensors: {why}.",
-        "docs/how-to/federated.md lists what is; bring back what is yours with .get().",
+        f"Remote tensors do not support this: {why}.",
+        "docs/federated.md lists what they support. Bring back what is yours with .get().",
     )

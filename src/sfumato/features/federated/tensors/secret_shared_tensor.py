@@ -42,9 +42,9 @@ class Uncompared:
 
     def _refuse(self, *_: object) -> NoReturn:
         raise refused(
-            "numbers that are shared or of a fixed precision are added, subtracted and multiplied,"
-            " and not compared, divided, indexed or branched on; bring them back before, with"
-            " .get() of what is shared and .float_precision()"
+            "shared and fixed-precision numbers can be added, subtracted and multiplied, but not "
+            "compared, divided, indexed or branched on; bring them back first, with .get() for "
+            "shared and .float_precision() for fixed-precision numbers"
         )
 
     __lt__ = __le__ = __gt__ = __ge__ = __eq__ = __ne__ = _refuse
@@ -67,8 +67,8 @@ class Uncompared:
     def __torch_function__(cls, *_: object, **__: object) -> NoReturn:
         """Refuse PyTorch functions."""
         raise refused(
-            "functions of PyTorch do not take numbers that are shared or of a fixed precision;"
-            " write + - * between two of them, and x.fix_precision() of a tensor first"
+            "functions of PyTorch do not take shared or fixed-precision numbers; write + - * "
+            "between two of them, and x.fix_precision() of a tensor first"
         )
 
 
@@ -218,7 +218,7 @@ class SharedTensor(Uncompared):
         """Return a number as an integer and its decimal places (0 for integers)."""
         whole, places = _steps(number)
         if places and self.places is None:
-            raise refused("whole numbers are shared; write x.fix_precision().share(...)")
+            raise refused("only whole numbers can be shared; write x.fix_precision().share(...)")
         return whole, places
 
     def _raised(self, places: int) -> SharedTensor:
@@ -231,7 +231,7 @@ class SharedTensor(Uncompared):
 
     def __matmul__(self, other: SharedTensor) -> SharedTensor:
         if len(self.shape) != 2:  # rows and columns
-            raise refused("shared matrices have two sides")
+            raise refused("shared matrices must have two dimensions")
         return self._product(torch.mm, other, self.shape[1])
 
     mm = matmul = __matmul__
@@ -247,7 +247,9 @@ class SharedTensor(Uncompared):
     def _joined(self, how: Callable[..., Any], other: SharedTensor) -> SharedTensor:
         are_whole = {self.places is None, other.places is None}
         if self.location != other.location or len(are_whole) > 1:
-            raise refused("numbers are added that are shared among the same, all whole or none")
+            raise refused(
+                "an addition needs numbers shared among the same workers, all whole or none"
+            )
         one, two = (each._raised(max(_places(self), _places(other))) for each in (self, other))
         _check_size(one.most + two.most)
         parts = tuple(how(one, two) for one, two in zip(one.parts, two.parts, strict=True))
@@ -258,7 +260,7 @@ class SharedTensor(Uncompared):
         most = self.most * other.most * terms
         _check_size(most)
         if not isinstance(other, SharedTensor) or self.location != other.location:
-            raise refused("numbers are multiplied that are shared among the same workers")
+            raise refused("a multiplication needs numbers shared among the same workers")
         a, b = _uniform(self.shape), _uniform(other.shape)
         triple = zip(*(_split(one, self.location) for one in (a, b, how(a, b))), strict=True)
         off, far = _masked(self, a), _masked(other, b)
@@ -274,14 +276,14 @@ class SharedTensor(Uncompared):
 def fixed(held: torch.Tensor, places: int) -> FixedTensor:
     """Round the numbers to this number of decimal places."""
     if not 0 <= places <= 15:  # digits of a double
-        raise refused("a fixed precision has from none to 15 decimal places")
+        raise refused("a fixed precision must have 0 to 15 decimal places")
     if held.dtype in WHOLE:  # a double cannot hold every int64
         whole = held.detach().long()
         _check_size(_size(whole) * 10**places)
         return FixedTensor(local(whole * 10**places), places)
     scaled = (held.detach().double() * 10**places).round()
     if not bool((scaled.abs() < float(1 << 62)).all()):  # also refuses NaN and infinity
-        raise refused(f"numbers of {places} places are below 2^62 in steps, and numbers")
+        raise refused(f"numbers of {places} places must be below 2^62 in steps, and finite")
     return FixedTensor(local(scaled.long()), places)
 
 
@@ -290,9 +292,9 @@ def shared(
 ) -> SharedTensor:
     """Secret-share integers among the workers."""
     if whole.dtype not in WHOLE:
-        raise refused("only whole numbers are shared; write x.fix_precision().share(...)")
+        raise refused("only whole numbers can be shared; write x.fix_precision().share(...)")
     if len({id(worker) for worker in workers}) != len(workers) or len(workers) < 2:
-        raise refused("numbers are shared among two workers or more, each once")
+        raise refused("sharing needs two or more different workers")
     held = whole.detach().long().as_subclass(torch.Tensor)
     _check_size(_size(held))
     return SharedTensor(tuple(_split(held, workers)), places, _size(held))
@@ -334,7 +336,7 @@ def _size(held: torch.Tensor) -> int:
 
 def _check_size(most: int) -> None:
     if most > MOST:
-        raise refused("a number could pass 2^63, and would come back as another one")
+        raise refused("a number could exceed 2^63 and come back wrong")
 
 
 def _met(other: object) -> FixedTensor:
@@ -350,13 +352,13 @@ def _steps(number: object) -> tuple[int, int]:
     """Return a number as an integer and the decimal places of its shortest decimal text."""
     if isinstance(number, bool) or not isinstance(number, int | float):
         raise refused(
-            "fixed and shared numbers meet numbers, and others of their kind; write"
-            " y.fix_precision() of a tensor, and share both"
+            "fixed and shared numbers only combine with numbers, and others of their kind; write "
+            "y.fix_precision() of a tensor, and share both"
         )
     if isinstance(number, int):
         return number, 0
     if not math.isfinite(number):
-        raise refused("what is no number has no fixed precision")
+        raise refused("only numbers have a fixed precision")
     above, below = Decimal(repr(float(number))).as_integer_ratio()
     places = next(n for n in count() if 10**n % below == 0)
     return above * (10**places // below), places

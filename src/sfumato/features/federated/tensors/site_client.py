@@ -83,7 +83,7 @@ class Site(Worker):
             raise Refused(
                 "remote-unknown",
                 f"Site {self.id!r} has no table {name!r} that you may ask.",
-                "See what there is with .tables.",
+                "List its tables with .tables.",
             )
         return answered(said, f"Site {self.id!r}")
 

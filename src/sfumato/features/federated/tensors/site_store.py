@@ -59,7 +59,7 @@ class SiteStore:
         try:
             words = decode(message)
             if not isinstance(words, dict):
-                raise malformed("it knows no such request")
+                raise malformed("it has no such request")
             self._drop(words.pop("dropped", ()))
             with torch.set_grad_enabled(words.pop("grads", True) is True):  # the caller's grad mode
                 said = self._do(words)
@@ -80,7 +80,7 @@ class SiteStore:
             case {"do": "list" | "label" | "labels" | "search"}:
                 return self._shapes.do(words)
             case {"do": "table" | "train"}:
-                raise malformed("it knows no such request")
+                raise malformed("it has no such request")
             case {"do": "put", "value": torch.Tensor() as value}:
                 return self._put(words, value)
         return self._both(words)
@@ -95,7 +95,7 @@ class SiteStore:
 
     def _check_room(self, bytes_held: int) -> None:
         if bytes_held > self._most_bytes:
-            raise malformed("it would hold more than its owner lets it; clear some")
+            raise malformed("it would hold more than its owner allows; clear some objects")
 
     def _both(self, words: Any) -> Any:
         """Run the request in both stores; on failure or excess size, remove the new objects."""
@@ -108,7 +108,7 @@ class SiteStore:
             self._check_room(self._shapes.bytes_held())
             self._values.last = before
             if _plain(self._values.do(words)) != _plain(told):
-                raise malformed("the operation has another result than its shapes foretell")
+                raise malformed("the operation gave another result than its shapes predict")
         except Refused as refusal:
             wrong = refusal
         else:
@@ -119,16 +119,16 @@ class SiteStore:
     def _give(self, key: str) -> torch.Tensor:
         self._shapes.check_free(key)
         if self._values.bytes_of(key) > MOST_GIVEN:
-            raise malformed(f"more than {MOST_GIVEN >> 20} MB are not given at once; take slices")
+            raise malformed(f"more than {MOST_GIVEN >> 20} MB cannot be sent at once; use slices")
         given = self._values.do({"do": "get", "key": key})
         self._drop([key])
         if not isinstance(given, torch.Tensor):
-            raise malformed("it knows no such request")
+            raise malformed("it has no such request")
         return given
 
     def _drop(self, keys: Any) -> None:
         if not isinstance(keys, list | tuple) or not all(isinstance(key, str) for key in keys):
-            raise malformed("it knows no such request")
+            raise malformed("it has no such request")
         for key in keys:
             if not key.startswith(TABLE):
                 self._sources.pop(key, None)
@@ -142,8 +142,9 @@ class SiteStore:
         if found is None or found.how is None:
             raise Refused(
                 "remote-private",
-                "The site's door prices sums and means of a table's columns, and this is neither.",
-                "Ask the site's vault in SQL, or let sites train (docs/how-to/federated.md).",
+                "The site can only release sums and means of a table's columns, and this is "
+                "neither.",
+                "Ask the site's vault in SQL, or let several sites train (docs/federated.md).",
             )
         return found.words()
 

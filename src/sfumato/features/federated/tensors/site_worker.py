@@ -118,7 +118,7 @@ def _late() -> bytes:
     """Return the refusal for a repeated message whose reply was dropped."""
     from sfumato.features.federated.tensors.tensor_messages import encode, malformed
 
-    refusal = malformed("it has answered the message before, and does it once")
+    refusal = malformed("it has already answered this message, and answers only once")
     return encode({"refused": [refusal.code, refusal.cause, refusal.next_step]})
 
 

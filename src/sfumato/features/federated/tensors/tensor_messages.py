@@ -49,7 +49,7 @@ def decode(message: bytes) -> Words:
     except FAULTS:
         is_read = False
     if not is_read:
-        raise malformed("the bytes are no message")
+        raise malformed("the bytes are not a message")
     return None
 
 
@@ -66,8 +66,8 @@ def malformed(why: str) -> Refused:
     """Return the refusal for an invalid request."""
     return Refused(
         "remote-refused",
-        f"The worker does not do that: {why}.",
-        "Use tensors, numbers, slices and the operations that docs/how-to/federated.md lists.",
+        f"The worker does not allow this: {why}.",
+        "Use tensors, numbers, slices and the operations that docs/federated.md lists.",
     )
 
 

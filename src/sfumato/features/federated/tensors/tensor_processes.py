@@ -49,8 +49,9 @@ class TensorProcesses:
             self._close(caller, room)
             raise Refused(
                 "remote-refused",
-                "The worker was ended: it took too long, or too much memory. What it held is gone.",
-                "Send it again, and ask for less at once.",
+                "The worker was stopped, because it took too much time or memory. Its objects "
+                "are gone.",
+                "Send them again, and ask for less at once.",
             )
         return answer
 
@@ -71,8 +72,9 @@ class TensorProcesses:
                 if len(self._open) >= self._limits.rooms or own >= OF_ONE_USER:
                     raise Refused(
                         "too-many",
-                        "As many workers hold tensors here as the owner lets there be.",
-                        "Try again when one was idle for a while, or with a token that has one.",
+                        "The owner allows no more workers that hold tensors at once.",
+                        "Try again when one of them has been idle for a while, or use a token "
+                        "that has one.",
                     )
                 found = self._open[caller] = _Room(self._limits)
             return found

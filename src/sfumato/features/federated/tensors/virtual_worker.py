@@ -49,8 +49,8 @@ class VirtualWorker(Worker):
         """Refuse: a worker in this process has no vault and no ledger."""
         raise Refused(
             "remote-private",
-            f"Worker {self.id!r} is in this process: it has no door that could price it.",
-            "Use a site with a vault (docs/how-to/federated.md), or let several sites train.",
+            f"Worker {self.id!r} is in this process, so no accountant can price its answers.",
+            "Use a site with a vault (docs/federated.md), or let several sites train.",
         )
 
 

@@ -332,13 +332,13 @@ def _beside(one_each: Any, many: Any) -> Any:
 def _loss(said: Any, target: Any, loss: str) -> Any:
     """Return the sum of the rows' losses; each row's loss depends on that row only."""
     if said.dim() != 2:
-        raise malformed("a model gives one row of numbers for each row")
+        raise malformed("the model must give one row of numbers for each row")
     if loss == "mse":
         if target.shape != said.shape:
-            raise malformed("the target has another shape than what the model gives")
+            raise malformed("the target and the output of the model have different shapes")
         return (said - target.to(said.dtype)).square().sum()
     if target.shape != said.shape[:1]:
-        raise malformed("the target is not one class for each row")
+        raise malformed("the target must be one class for each row")
     # an invalid class becomes the nearest class: a failure would leak the row
     classes = torch.nan_to_num(target.double()).clamp(0, said.shape[1] - 1).long()
     return torch.nn.functional.cross_entropy(said, classes, reduction="sum")

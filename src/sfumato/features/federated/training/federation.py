@@ -90,7 +90,7 @@ class Federation:
     def plan(self, size: int, rounds: int, clip: float) -> NoisySum:
         """Return each round's noisy sum; `rounds` rounds together use up the budget."""
         if size == 0:
-            raise malformed("the model has nothing to learn")
+            raise malformed("the model has no parameters to train")
         steps = STEPS_OF_ROOT * (math.isqrt(size - 1) + 1)
         most = count("people", self.people, 1, MAX_STEPS // steps)
         grid = PeopleGrid(number("clip", clip, *map(float, CLIPS)), steps, size, most)
@@ -173,8 +173,8 @@ def federate(  # noqa: PLR0913  # the facts of a card
     names = sorted(tables)
     if len(names) == 2:
         raise malformed(
-            "two sites cannot hide from each other: each knows its own part of their sum, so the "
-            "rest is the other's; take three sites at least"
+            "two sites cannot hide from each other, because each can subtract its own part from "
+            "their sum; use at least three sites"
         )
     count("the number of sites", len(names), 3, MOST_SITES)
     count("colluders", colluders, 0, len(names) - 2)

@@ -36,7 +36,7 @@ def check(model: Any) -> list[Any]:
         if isinstance(layer, Embedding):
             _check_embedding(layer, layers[:place])
         if isinstance(layer, torch.nn.Flatten) and (layer.start_dim, layer.end_dim) != (1, -1):
-            raise malformed("rows are flattened one by one")
+            raise malformed("rows must be flattened one by one")
         if isinstance(layer, (LayerNorm, GroupNorm)) and not is_eps(layer.eps):
             raise refused(layer)
         if isinstance(layer, TransformerEncoderLayer):
@@ -47,7 +47,7 @@ def check(model: Any) -> list[Any]:
 def _check_embedding(layer: Embedding, before: list[Any]) -> None:
     as_is = layer.max_norm is None and not layer.scale_grad_by_freq and not layer.sparse
     if not as_is or any(isinstance(one, LEARNT) for one in before):
-        raise malformed("an embedding comes first, and keeps its rows as they are")
+        raise malformed("an embedding must come first, and keep its rows apart")
 
 
 def entered(layer: Any, value: Any) -> Any:
@@ -59,13 +59,15 @@ def entered(layer: Any, value: Any) -> Any:
     if isinstance(layer, Embedding):
         return torch.nan_to_num(value).clamp(0, layer.num_embeddings - 1).long()
     if isinstance(layer, PICTURES) and value.dim() != 4:
-        raise malformed("pictures are rows of colours, heights and widths")
+        raise malformed("images must be rows of colours, heights and widths")
     if isinstance(layer, (*SEQUENCES, TransformerEncoderLayer)) and value.dim() != 3:
-        raise malformed("a sequence is rows of two sides: channels and places, or places and width")
+        raise malformed(
+            "a sequence must have two sides a row: channels and places, or places and width"
+        )
     if value.dim() <= _sides_of_a_row(layer):
         raise malformed("a row has fewer sides than the layer needs")
     if isinstance(layer, GroupNorm) and value[0].numel() <= layer.num_groups:
-        raise malformed("a group is of two numbers or more")
+        raise malformed("a group must have two numbers or more")
     return value
 
 

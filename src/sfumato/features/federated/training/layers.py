@@ -76,22 +76,32 @@ MOST_BENT: Final = 1e6
 LEAST_EPS: Final = 1e-12  # with eps 0, a row of equal numbers has no gradient
 
 INSTEAD: Final = {  # advice in the refusal of a layer
-    "BatchNorm": "Use GroupNorm or LayerNorm: it looks at one row alone, and batch norms mix rows.",
+    "BatchNorm": (
+        "Use GroupNorm or LayerNorm: they normalise one row alone, but batch norms mix rows."
+    ),
     "InstanceNorm": "Use GroupNorm, with as many groups as channels.",
-    "Dropout": "Leave it out, or write Identity: its coins would be PyTorch's, whose generator"
-    " tells afterwards how many rows there were; clipping and noise keep a model from learning"
-    " single rows by heart.",
-    "LSTM": "Use Conv1d, or a TransformerEncoderLayer: of a recurrent layer come several things.",
-    "GRU": "Use Conv1d, or a TransformerEncoderLayer: of a recurrent layer come several things.",
-    "RNN": "Use Conv1d, or a TransformerEncoderLayer: of a recurrent layer come several things.",
+    "Dropout": (
+        "Leave it out, or write Identity. Dropout draws from PyTorch's generator, which reveals "
+        "how many rows there were. Clipping and noise already keep a model from memorising "
+        "single rows."
+    ),
+    "LSTM": (
+        "Use Conv1d or a TransformerEncoderLayer, because a recurrent layer has several outputs."
+    ),
+    "GRU": (
+        "Use Conv1d or a TransformerEncoderLayer, because a recurrent layer has several outputs."
+    ),
+    "RNN": (
+        "Use Conv1d or a TransformerEncoderLayer, because a recurrent layer has several outputs."
+    ),
     "MultiheadAttention": "Use TransformerEncoderLayer(..., dropout=0.0, batch_first=True).",
     "TransformerEncoderLayer": "Make it with dropout=0.0, batch_first=True, relu or gelu.",
     "LayerNorm": f"Keep its weights and its bias, and an eps of {LEAST_EPS:g} to 1.",
     "GroupNorm": f"Keep its weights and its bias, and an eps of {LEAST_EPS:g} to 1.",
-    "Softmax": "Say along which side: dim=-1, or 1 and more; side 0 is that of the rows.",
-    "LogSoftmax": "Say along which side: dim=-1, or 1 and more; side 0 is that of the rows.",
-    "Conv": "Use square ones, with zeros around and no dilation.",
-    "Embedding": "Use it as it is made, Embedding(count, width), as the first layer.",
+    "Softmax": "Give a side: dim=-1, or 1 and more. Side 0 is the side of the rows.",
+    "LogSoftmax": "Give a side: dim=-1, or 1 and more. Side 0 is the side of the rows.",
+    "Conv": "Use square ones, with zero padding and no dilation.",
+    "Embedding": "Use a plain Embedding(count, width) as the first layer.",
 }
 
 
@@ -118,7 +128,7 @@ def made_of(words: Sequence[Any]) -> torch.nn.Sequential:
 def flat(model: Any) -> Iterator[Any]:
     """Yield the layers of a Sequential and of nested ones, in order."""
     if not isinstance(model, torch.nn.Sequential):
-        raise malformed("sites train a Sequential of plain layers")
+        raise malformed("the model must be a Sequential of plain layers")
     for layer in model:
         if is_kind(layer, torch.nn.Sequential):
             yield from flat(layer)
@@ -137,8 +147,8 @@ def refused(layer: Any) -> Refused:
     found = next((text for word, text in INSTEAD.items() if word in name), None)
     return Refused(
         "remote-refused",
-        f"Sites do not train such a layer of type {name}.",
-        found or "Use layers that docs/how-to/federated.md lists.",
+        f"Sites cannot train a layer of type {name}.",
+        found or "Use layers that docs/federated.md lists.",
     )
 
 
@@ -156,7 +166,7 @@ def _words_at(place: int, layers: list[Any]) -> Words:
         if common:
             weights = [id(getattr(one, "weight", None)) for one in (layer, other)]
             if [*common] != weights[:1] or weights[0] != weights[1]:
-                raise malformed("two layers share their weights alone, or are one used twice")
+                raise malformed("two layers share only their weights, or one layer is used twice")
             return ("tied", earlier, *words_alone(layer))
     return words_alone(layer)
 
@@ -238,7 +248,7 @@ def _traits(layer: Any) -> list[Any]:
 def _layer(words: Any) -> torch.nn.Module:
     made = _layer_or_none(words)
     if made is None:
-        raise malformed("a layer is not one that it knows")
+        raise malformed("a layer is of an unknown type")
     return made
 
 
@@ -326,7 +336,7 @@ def _tied(layer: Any, first: Any) -> Any:
     """Give the layer the weights of an earlier one."""
     mine, theirs = (getattr(one, "weight", None) for one in (layer, first))
     if mine is None or theirs is None or mine.shape != theirs.shape:
-        raise malformed("only weights of one shape are shared")
+        raise malformed("only weights of one shape can be shared")
     layer.weight = theirs
     return layer
 

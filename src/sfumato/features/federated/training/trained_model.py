@@ -45,7 +45,7 @@ class Scale:
             return self.place(value)
         same = [n for n, key in enumerate(self.keys) if key == value or str(key) == str(value)]
         if not same:
-            raise ValueError(f"{value!r} is no key of {self.name!r}")
+            raise ValueError(f"{value!r} is not a key of {self.name!r}")
         return same[0] / max(1, len(self.keys) - 1)
 
     def keyed(self, place: int) -> Any:
@@ -122,7 +122,7 @@ class TrainedModel:
         if model is None:
             raise Refused(
                 "bad-request",
-                "The model has no card of this house.",
+                "The model has no card that sfumato wrote.",
                 "Give a file that `sfumato federate train --out` wrote.",
             )
         return model

@@ -174,8 +174,8 @@ def _check_public(model: TrainedModel, public: Sequence[Mapping[str, Any]]) -> N
         return
     raise Refused(
         "bad-request",
-        f"The model cannot be looked at on the public rows ({fault}).",
-        "Give every row each feature as a number, and the target as the card has it.",
+        f"The model cannot be evaluated on the public rows ({fault}).",
+        "Give every feature of every row as a number, and the target as on the card.",
     )
 
 
@@ -324,8 +324,7 @@ def _scales(convener: Convener, course: Course) -> tuple[Scale, ...]:
     if count <= max(convener.agreement.colluders, next_most):
         raise Refused(
             "sum-not-trusted",
-            f"Of the sites that show their cards, {count} say the same; so many may lie, or say "
-            "otherwise.",
+            f"Only {count} sites show the same card, and so many could lie.",
             "Ask again when more sites can be reached.",
         )
     (chosen, *_) = (
@@ -366,7 +365,7 @@ def _unit(priced: Mapping[str, Json]) -> float:
     if len(said) > 1:
         raise Refused(
             "sum-not-trusted",
-            "The sites do not say the same of what a step of the sum is worth.",
+            "The sites disagree about the size of a step of the sum.",
             "Ask their owners what runs there.",
         )
     return float(said.pop())

@@ -68,7 +68,7 @@ class Trainee:
 
     def __init__(self, tables: Mapping[str, torch.Tensor], offer: Offer) -> None:
         if any(held.dim() == 0 or len(held) > offer.people for held in tables.values()):
-            raise malformed("a table has more rows than its owner has said")
+            raise malformed("a table has more rows than its owner declared")
         if len({len(held) for held in tables.values()}) > 1:
             raise malformed("the tables of a site have different numbers of rows")
         self._tables = {name: held.detach().clone() for name, held in tables.items()}
@@ -96,7 +96,7 @@ class Trainee:
             case "mask", {"message": bytes(message), "sum": dict(words), "lesson": dict(lesson),
                           "weights": list(weights)}:  # fmt: skip
                 return self._mask(message, _sum_of(words), _lesson_of(lesson), weights)
-        raise malformed("it knows no such stage of a round")
+        raise malformed("a round has no such stage")
 
     def _mask(self, message: bytes, plan: NoisySum, lesson: Lesson, weights: list[Any]) -> bytes:
         model = _model(lesson, weights)
@@ -119,7 +119,7 @@ class Trainee:
             and plan.moves == 1
         )
         if not same:
-            raise malformed("the noise is not for the round that was joined")
+            raise malformed("the noise does not belong to the round that was joined")
         if {lesson.data, lesson.target} - self._tables.keys():
             raise malformed("it has no such tables")
 
@@ -127,12 +127,12 @@ class Trainee:
         """Charge a round, or refuse it; the cap covers all rounds, chosen adaptively."""
         cost = self._cost([*self._charged, plan])
         if cost is None or cost > self._offer.epsilon:
-            said = "an epsilon that its delta has no room for"
+            said = "an unbounded epsilon, because its delta is used up"
             said = said if cost is None else f"epsilon {float(cost):.4g}"
             raise Refused(
                 "budget-exceeded",
-                f"The round would bring the site to {said}, and its owner allows"
-                f" {float(self._offer.epsilon):.4g}.",
+                f"The round would bring the site to {said}, but its owner allows "
+                f"{float(self._offer.epsilon):.4g}.",
                 "Stop here, or ask the owner for more.",
             )
         self._charged.append(plan)
@@ -163,12 +163,12 @@ class Trainee:
         """
         data, target, grid = self._tables[lesson.data], self._tables[lesson.target], plan.grid
         if not isinstance(grid, PeopleGrid):
-            raise Bug("a site trains on a sum over people")
+            raise Bug("a site can only train on a sum over people")
         try:
             return -grid.numbers(clipped_steps(model, data, target, lesson.loss, grid))
         except (RuntimeError, IndexError, ValueError) as wrong:  # raised by shapes only
             said = type(wrong).__name__
-        raise malformed(f"the rows and the layers do not fit ({said})")
+        raise malformed(f"the rows and the layers do not match ({said})")
 
 
 def _lesson_of(words: dict[str, Any]) -> Lesson:
@@ -177,7 +177,7 @@ def _lesson_of(words: dict[str, Any]) -> Lesson:
               "loss": str(loss)}:  # fmt: skip
             if loss in LOSSES:
                 return Lesson(layers, data, target, loss)
-    raise malformed("a lesson is not one that it knows")
+    raise malformed("a training task is of an unknown kind")
 
 
 def _model(lesson: Lesson, weights: list[Any]) -> torch.nn.Module:
@@ -187,7 +187,7 @@ def _model(lesson: Lesson, weights: list[Any]) -> torch.nn.Module:
     with torch.device("meta"):  # allocate nothing before the shapes match
         sizes = [tuple(p.shape) for p in made_of(lesson.layers).parameters()]
     if sizes != [tuple(getattr(w, "shape", ())) for w in weights]:
-        raise malformed("the weights do not fit the layers")
+        raise malformed("the weights do not match the layers")
     model = made_of(lesson.layers)
     parameters = list(model.parameters())
     with torch.no_grad():
@@ -222,8 +222,8 @@ def _sum_of(words: dict[str, Any]) -> NoisySum:
                 grid = PeopleGrid(_fraction(clip), steps, size, people)
                 return NoisySum(grid, sites, floor, colluders, *numbers, moves)
             except Bug as wrong:  # the sender's error, not ours
-                raise malformed("a sum is not made so") from wrong
-    raise malformed("a sum is not made so")
+                raise malformed("the settings of a sum are not valid") from wrong
+    raise malformed("the settings of a sum are not valid")
 
 
 def _fraction(text: str) -> Fraction:
@@ -231,7 +231,7 @@ def _fraction(text: str) -> Fraction:
     digits = (above, below or "1")
     # no exponents: "1e9999999" is a short text for a number that takes minutes to compute with
     if not all(part.isascii() and part.isdigit() and len(part) <= MOST_DIGITS for part in digits):
-        raise malformed("a number is not one fraction of whole numbers")
+        raise malformed("a number must be one fraction of whole numbers")
     if int(digits[1]) == 0:
-        raise malformed("a number is not one fraction of whole numbers")
+        raise malformed("a number must be one fraction of whole numbers")
     return Fraction(int(above), int(digits[1]))

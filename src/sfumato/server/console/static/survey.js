@@ -95,7 +95,7 @@ function isNextWave(published) {
 
 function saysOtherwise() {
   trouble("This wave asks otherwise than the one that you have answered on this device.",
-    "It could tell more of you than was promised, so nothing is sent. Ask who invited you.");
+    "It could reveal more about you than was promised, so nothing is sent. Ask who invited you.");
 }
 
 function keepWave(published) {
@@ -158,7 +158,7 @@ export async function send(waiting, keepIt) {
     const signature = unblind(key, bytesOf(given.signed), BigInt(`0x${waiting.back}`));
     if (!(await isSigned(key, bytesOf(waiting.token), signature))) {
       throw new Refused({
-        code: "ballot-forged", cause: "The house has not signed your ballot.",
+        code: "ballot-forged", cause: "The service has not signed your ballot token.",
         next: "",
       });
     }
@@ -455,7 +455,7 @@ async function begin(ballot) {
   }
   const published = JSON.parse(text);
   if (!(await isProven(keyOf(published.key), JSON.parse(ballot.dataset.proof).map(bytesOf)))) {
-    trouble("The key of this survey is not shown to sign for everybody alike.",
+    trouble("The survey's key could sign differently for different people, so it is not trusted.",
       "Nothing was sent. Ask who invited you.");
     return;
   }
