@@ -231,76 +231,6 @@ class PostgresEngine:
         return self._held.pid()
 
 
-# --- what PostgreSQL and Spark share --------------------------------------------------------------
-
-
-def measure_request(
-    measure: Measure, dialect: Dialect, names: tuple[str, ...], known: dict[str, Any], mark: str
-) -> Header:
-    """Build the measure request for a driver, with its query path.
-
-    The measure, the card and the salt alone decide the path.
-    """
-    name = names[measure.table]
-    stored = Stored.read(known["tables"][measure.table], known["order"] == mark)
-    statements = lower(measure, dialect, names)  # validates the measure, whichever path is used
-    place = ranked_place(measure, stored)
-    cold = None
-    if place is not None:
-        statements = (by_ranks(measure, place, dialect, name),)
-    else:
-        cold = lower_cold(measure, stored, dialect, name)
-    return {
-        "do": "measure",
-        "layout": Layout.of(measure).as_json(),
-        "statements": [] if cold else [statement_json(statement) for statement in statements],
-        "cold": None if cold is None else cold.as_json(),
-    }
-
-
-def prepare_elsewhere(
-    embedded: DuckDBEngine,
-    order: PrepareOrder,
-    load: Callable[[str, str], dict[str, Any] | None],
-    engine: tuple[str, str],
-) -> Prepared:
-    """Prepare a source with DuckDB, copy it by `load`, and write the marker file."""
-    if order.card.folders is not None:
-        raise Refused(
-            "bad-card",
-            "Only a vault on DuckDB can keep folders of people's files.",
-            "Leave bids.people out, or use a vault that `sfumato init` makes by default.",
-        )
-    target = Path(order.target).absolute()
-    target.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    work = Path(tempfile.mkdtemp(prefix=".copy-", dir=target.parent))  # 0700
-    try:
-        middle, sketch = str(work / "prepared.duckdb"), work / "people.json"
-        prepared = embedded.prepare(replace(order, target=middle, sketch=str(sketch)))
-        known = load(middle, str(work))
-        if known is None:
-            raise _not_copied()
-        name, mark = engine
-        known |= publish_names(work, target, _fresh_stem(work))
-        text = json.dumps({"engine": name, "order": mark, **known})
-        write_new(work / "marker", text.encode())
-        for made, place in ((work / "marker", target), (sketch, Path(order.sketch).absolute())):
-            _publish(made, place)
-        forget_names(target, known.get("people"))  # pseudonyms of the table that was replaced
-    finally:
-        shutil.rmtree(work, ignore_errors=True)
-    return prepared
-
-
-def read_marker(table: str, engine: str) -> dict[str, Any] | None:
-    """Read the marker file of a table on the given engine; None if there is none."""
-    try:
-        known = json.loads(Path(table).read_text("ascii"))
-    except (OSError, ValueError):
-        return None
-    return known if isinstance(known, dict) and known.get("engine") == engine else None
-
-
 def _making(target: Path) -> Path:
     """Return the file that lists the tables of a preparation in progress."""
     return target.with_name(f"{target.name}.making")
@@ -308,25 +238,4 @@ def _making(target: Path) -> Path:
 
 def _fresh_names(work: Path, tables: int) -> list[str]:
     """Return unique names for the new tables on the server."""
-    return [f"rows_{_fresh_stem(work)}_{place}" for place in range(tables)]
-
-
-def _fresh_stem(work: Path) -> str:
-    """Return a unique name, a hash of the work folder's path, inode and mtime."""
-    made = work.stat()
-    said = f"{work}:{made.st_dev}:{made.st_ino}:{made.st_mtime_ns}"
-    return hashlib.sha256(said.encode()).hexdigest()[:24]
-
-
-def _publish(made: Path, target: Path) -> None:
-    target.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    made.replace(target)
-    sync(target.parent)
-
-
-def _not_copied() -> Refused:
-    return Refused(
-        "engine-unavailable",
-        "The prepared rows could not be copied into the engine.",
-        "Check the engine's address, rights and free space.",
-    )
+    return [f"rows_{fresh_stem(work)}_{place}" for place in range(tables)]

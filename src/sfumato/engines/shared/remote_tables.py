@@ -61,8 +61,8 @@ def prepare_remote_table(
     if order.card.folders is not None:
         raise Refused(
             "bad-card",
-            "Folders of people's files are kept by a vault on DuckDB alone.",
-            "Leave bids.people out, or use a vault as `sfumato init` makes it by itself.",
+            "Only a vault on DuckDB can keep folders of people's files.",
+            "Leave bids.people out, or use a vault that `sfumato init` makes by default.",
         )
     target = Path(order.target).absolute()
     target.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -111,5 +111,5 @@ def not_copied() -> Refused:
     return Refused(
         "engine-unavailable",
         "The prepared rows could not be copied into the engine.",
-        "Look at the engine's address, rights and free space.",
+        "Check the engine's address, rights and free space.",
     )
