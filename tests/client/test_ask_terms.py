@@ -12,7 +12,7 @@ SQL = "SELECT COUNT(*) AS n FROM clinic"
 
 
 def test_a_term_that_there_is_not_is_named_with_those_that_there_are() -> None:
-    with pytest.raises(Refused, match=r"no term 'eps'.*epsilon, error"):
+    with pytest.raises(Refused, match=r"no argument 'eps'.*epsilon, error"):
         question_body("clinic", SQL, {"eps": 1})
 
 

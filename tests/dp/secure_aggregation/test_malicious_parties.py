@@ -50,7 +50,7 @@ def test_a_server_that_claims_two_lists_of_survivors_is_answered_by_nobody() -> 
     }
     for name, site in round_.sites.items():
         if name in said:
-            with pytest.raises(Refused, match="Another list of survivors"):
+            with pytest.raises(Refused, match="agreed on another list of survivors"):
                 site.reveal(encode_fields("agreements", *said.values()))
             assert "_held" not in vars(site)
 
@@ -493,5 +493,5 @@ def test_who_deals_shares_that_cannot_be_read_is_named_by_whom_they_are_for() ->
 
     round_.stage("share", spoil=junk)
     for name in ("s00", "s01", "s03"):
-        with pytest.raises(Refused, match="The shares of 's02' cannot be read"):
-            round_.sites[name].receive_shares(round_.box[name])
+        with pytest.raises(Refused, match="cannot read the shares that 's02' sent"):
+            round_.sites[name].hear(round_.box[name])

@@ -232,7 +232,7 @@ def test_what_no_table_could_have_is_refused_in_its_own_words(say: Say, tmp_path
     asked = ("reach", table, "--quasi", "age", "--sensitive", "ill")
     for method in ("global", "local", "mondrian"):
         said = say(*asked, "--method", method, "--k", "21")
-        assert (said[0], "the table has 20 rows" in said[2]) == (3, True)
+        assert (said[0], "the table's 20 rows" in said[2]) == (3, True)
         said = say(*asked, "--method", method, "--k", "2", "--l", "3")
         assert (said[0], "2 values of a sensitive column" in said[2]) == (3, True)
     empty = write_csv(tmp_path / "e.csv", ("age", "ill"), [])

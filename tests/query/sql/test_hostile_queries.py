@@ -181,7 +181,7 @@ def test_a_share_that_is_none_is_told_as_one(share: str) -> None:
     text = f"SELECT QUANTILE_CONT(pay, {share}) FROM t"
     found = refused(lambda: plan(text))
     assert found is not None
-    assert "A quantile must be a number from 0 to 1" in found.cause
+    assert "A quantile is a number from 0 to 1" in found.cause
 
 
 def test_a_list_of_nothing_is_refused() -> None:
