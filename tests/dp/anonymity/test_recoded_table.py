@@ -162,7 +162,7 @@ def test_an_impossible_request_says_how_close_one_can_get() -> None:
     table = table_of({"zip": ["10", "11", "20"], "s": ["p", "q", "p"]})
     ways = {"zip": built(table.columns["zip"], Prefixes((1,)))}
     with pytest.raises(Refused, match=r"nearest one suppresses 3 of 3 rows") as refused:
-        recode_globally(table, Way(ways, Goal(4)))
+        recode_globally(table, RecodingSettings(ways, Goal(4)))
     assert refused.value.facts == {"suppressed": 3, "rows": 3}
     for way in (recode_by_class, recode_mondrian):
         with pytest.raises(Refused, match="out-of-reach"):

@@ -326,7 +326,7 @@ def test_parameters_lead_back_to_the_texts() -> None:
     for bad in ({}, good | {"more": 1}, good | {"kind": "k-ary"}, good | {"alphabet": 5},
                 good | {"alphabet": "aa"}, good | {"step": True}, good | {"cells": 1}):  # fmt: skip
         with pytest.raises(Refused, match="not the parameters"):
-            growing_of(bad)
+            prefix_oracle_of(bad)
 
 
 def test_noise_alone_names_no_text() -> None:

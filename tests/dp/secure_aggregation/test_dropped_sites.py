@@ -62,11 +62,11 @@ def test_what_is_kept_after_a_refusal_holds_no_secret() -> None:
 def test_a_site_goes_on_only_where_nothing_was_begun() -> None:
     play = Round().up_to("share")
     with pytest.raises(Refused, match="cannot resume"):
-        play.sites["s00"].resume(play.sites["s01"].kept())
+        play.sites["s00"].resume(play.sites["s01"].serialise())
 
 
 def test_a_site_of_another_name_cannot_go_on_from_it() -> None:
     play = Round().up_to("share")
     other = Participant("elsewhere", key_of("elsewhere"), play.trust, SeededDice(1), set())
     with pytest.raises(Refused, match="not in the cohort"):
-        other.resume(play.sites["s00"].kept())
+        other.resume(play.sites["s00"].serialise())

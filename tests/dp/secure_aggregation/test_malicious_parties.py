@@ -494,4 +494,4 @@ def test_who_deals_shares_that_cannot_be_read_is_named_by_whom_they_are_for() ->
     round_.stage("share", spoil=junk)
     for name in ("s00", "s01", "s03"):
         with pytest.raises(Refused, match="cannot read the shares that 's02' sent"):
-            round_.sites[name].hear(round_.box[name])
+            round_.sites[name].receive_shares(round_.box[name])

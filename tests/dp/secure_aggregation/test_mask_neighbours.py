@@ -259,7 +259,7 @@ def test_with_it_no_site_says_a_word_and_none_does_at_an_earlier_stage() -> None
         early = Round(sites=13, neighbours=4, colluders=0, floor=8, threshold=1).up_to(stage)
         early.stage(stage, gone=[early.names[early.terms.ring[at]] for at in GONE_APART])
         for name in early.box:
-            act = early.sites[name].share if stage == "join" else early.sites[name].hear
+            act = early.sites[name].share if stage == "join" else early.sites[name].receive_shares
             with pytest.raises(Refused, match="too many neighbours are missing"):
                 act(early.box[name])
 

@@ -250,9 +250,9 @@ def read_input_layers(said: object) -> InputLayers | None:
         return None
     tables = said.get("tables") if isinstance(said, Mapping) else None
     if not isinstance(said, Mapping) or not isinstance(tables, list):
-        raise bad_front("front must be an object with features, image, conv and tables")
+        raise bad_input_layers("front must be an object with features, image, conv and tables")
     if not all(_is_table(one) for one in tables):
-        raise bad_front("tables must be lists of place, entries and width")
+        raise bad_input_layers("tables must be lists of place, entries and width")
     image, conv = _image(said.get("image") or None), _convs(said.get("conv") or None)
     front = InputLayers(
         _count(said.get("features"), "features", 1, MAX_OUTS),
@@ -289,21 +289,25 @@ def bad_input_layers(why: str) -> Refused:
 def _checked(front: InputLayers) -> InputLayers:
     """Return the input layers unchanged if all their sums stay below 2**53, or refuse."""
     if bool(front.image) != bool(front.convs):
-        raise bad_front("conv and image must be given together")
+        raise bad_input_layers("conv and image must be given together")
     pixels = int(np.prod(front.image)) if front.image else 0
     if pixels > front.features or any(one.place < pixels for one in front.tables):
-        raise bad_front("the image must be the first features, and none of them may have a table")
+        raise bad_input_layers(
+            "the image must be the first features, and none of them may have a table"
+        )
     cut, enters = 0, front.image
     for conv in front.convs:
         stage = Stage(conv, enters)
         _check_stage(stage)
         cut, enters = cut + stage.places * stage.patch, stage.leaves
     if cut > MAX_CUT:
-        raise bad_front(f"all kernels together may cover at most {MAX_CUT:,} numbers of a row")
+        raise bad_input_layers(
+            f"all kernels together may cover at most {MAX_CUT:,} numbers of a row"
+        )
     for table in front.tables:
         _check_table(table, front.features)
     if front.outs > MAX_OUTS:
-        raise bad_front(
+        raise bad_input_layers(
             f"{front.outs:,} numbers go into the first linear layer; at most {MAX_OUTS:,} are "
             "allowed"
         )
@@ -314,18 +318,18 @@ def _check_stage(stage: Stage) -> None:
     conv = stage.conv
     padded = min(stage.enters[1:]) + 2 * conv.padding
     if padded < conv.kernel or min(stage.leaves) < 1:
-        raise bad_front("a kernel or a pooling window is larger than its image")
+        raise bad_input_layers("a kernel or a pooling window is larger than its image")
     if stage.places > MAX_PLACES:
-        raise bad_front(f"a kernel may have at most {MAX_PLACES:,} positions")
+        raise bad_input_layers(f"a kernel may have at most {MAX_PLACES:,} positions")
     if max(stage.patch, conv.channels * conv.kernel**2) > MAX_PATCH:
-        raise bad_front(f"channels times the kernel's square may be at most {MAX_PATCH:,}")
+        raise bad_input_layers(f"channels times the kernel's square may be at most {MAX_PATCH:,}")
 
 
 def _check_table(table: Table, features: int) -> None:
     if not 0 <= table.place < features or not 1 <= table.width <= MAX_TABLE:
-        raise bad_front(f"the entries of a table must have 1 to {MAX_TABLE} numbers")
+        raise bad_input_layers(f"the entries of a table must have 1 to {MAX_TABLE} numbers")
     if not 2 <= table.entries <= MAX_ENTRIES:
-        raise bad_front(
+        raise bad_input_layers(
             f"a column with a table must have 2 to {MAX_ENTRIES:,} values by its card, not "
             f"{table.entries:,}"
         )
@@ -335,7 +339,7 @@ def _image(found: object) -> tuple[int, ...]:
     if found is None:
         return ()
     if not isinstance(found, list) or len(found) != 3:
-        raise bad_front("image must be channels, height and width")
+        raise bad_input_layers("image must be channels, height and width")
     return (
         _count(found[0], "an image's channels", 1, MAX_CHANNELS),
         *(_count(side, "an image's side", 1, MAX_SIDE) for side in found[1:]),
@@ -346,13 +350,13 @@ def _convs(found: object) -> tuple[Conv, ...]:
     if found is None:
         return ()
     if not isinstance(found, list) or not 1 <= len(found) <= MAX_CONVS:
-        raise bad_front(f"conv must be a list of 1 to {MAX_CONVS} convolutions")
+        raise bad_input_layers(f"conv must be a list of 1 to {MAX_CONVS} convolutions")
     return tuple(_conv(one) for one in found)
 
 
 def _conv(found: object) -> Conv:
     if not isinstance(found, Mapping) or not set(found) <= set(_CONV_KEYS):
-        raise bad_front(f"a convolution must be an object with {', '.join(_CONV_KEYS)}")
+        raise bad_input_layers(f"a convolution must be an object with {', '.join(_CONV_KEYS)}")
     kernel = _count(found.get("kernel"), "a kernel", 1, MAX_KERNEL)
     return Conv(
         channels=_count(found.get("channels"), "channels", 1, MAX_CHANNELS),
@@ -367,7 +371,7 @@ def _embed(found: object) -> tuple[tuple[str, int], ...]:
     if found is None:
         return ()
     if not isinstance(found, Mapping) or not found:
-        raise bad_front("embed must be an object of columns and the numbers of an entry")
+        raise bad_input_layers("embed must be an object of columns and the numbers of an entry")
     return tuple(
         sorted((str(name), _count(one, "an entry", 1, MAX_TABLE)) for name, one in found.items())
     )
@@ -379,7 +383,7 @@ def _is_table(found: object) -> bool:
 
 def _count(found: object, name: str, least: int, most: int) -> int:
     if isinstance(found, bool) or not isinstance(found, int) or not least <= found <= most:
-        raise bad_front(f"{name} must be a whole number from {least} to {most:,}")
+        raise bad_input_layers(f"{name} must be a whole number from {least} to {most:,}")
     return found
 
 

@@ -72,7 +72,7 @@ def randomise_numbers(oracle: Numbers, values: Integers, dice: RandomSource) -> 
     """Randomise numbers to packed reports; the value `steps + 1` means silence."""
     if values.size and (values.min() < 0 or values.max() > oracle.steps + 1):
         raise Refused("bad-request", "The grid has no such step.", "Give a step of the grid.")
-    return oracle.say(values, drawn(dice, oracle.words, len(values)))
+    return oracle.randomise(values, drawn(dice, oracle.words_per_report, len(values)))
 
 
 def simulate_numbers(oracle: Numbers, values: Integers, dice: RandomSource) -> NumberTally:

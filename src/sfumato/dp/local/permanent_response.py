@@ -54,7 +54,7 @@ class PermanentResponse:
             )
         permanent = KAry.within(size, ever)
         low, high = 1, PARTS - 1
-        if Waves(permanent, KAry(size, low)).epsilon > wave:
+        if PermanentResponse(permanent, KAry(size, low)).epsilon > wave:
             raise Refused(
                 "bad-budget",
                 "No randomiser has so small an epsilon for a wave.",

@@ -78,8 +78,8 @@ def _variance(oracle: Oracle, share: float | None) -> float:
     """Return the variance of one report at this share, or at the worst share if None."""
     if share is not None and not 0 <= share <= 1:
         raise Refused("bad-request", "A share must be from 0 to 1.", "Write 0.7, for example.")
-    contrast = float(oracle.contrast)
-    worst = np.clip((0.5 - oracle.by_chance) / contrast, 0, 1)
+    contrast = float(oracle.p_minus_q)
+    worst = np.clip((0.5 - oracle.q) / contrast, 0, 1)
     shares = worst if share is None else np.full(oracle.size, share)
     return float(variances(oracle, shares, 1).max())
 

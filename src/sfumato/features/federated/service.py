@@ -232,7 +232,7 @@ class Sites:
             raise not_trusted("the data set has changed since the round began")
         if self._found(listing.card.name, order.agreement.name) != order.agreement:
             raise not_trusted("the agreement has changed since the round began")
-        found.participant.hear(delivery)
+        found.participant.receive_shares(delivery)
         if isinstance(order, TrainOrder):
             now = replace(order, table=listing.table, may_still=may_still)
             part = training_part(self._trainer(), now, found.participant)
