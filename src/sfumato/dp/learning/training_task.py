@@ -221,11 +221,11 @@ def _number(found: object, name: str, least: Fraction, most: Fraction) -> Fracti
 def _hidden(found: object) -> tuple[int, ...]:
     if not isinstance(found, list) or len(found) > MAX_HIDDEN:
         raise bad_lesson(f"hidden must be a list of at most {MAX_HIDDEN} widths")
-    return tuple(_count(width, "a hidden layer's width", 1, MOST_WIDTH) for width in found)
+    return tuple(_count(width, "a hidden layer's width", 1, MAX_WIDTH) for width in found)
 
 
 def _weights(found: object) -> tuple[tuple[str, Fraction], ...]:
-    if not isinstance(found, Mapping) or len(found) > MOST_WIDTH:
+    if not isinstance(found, Mapping) or len(found) > MAX_WIDTH:
         raise bad_lesson("weights must be an object of sites and numbers")
     low, high = Fraction(1, 1000), Fraction(1)
     pairs = ((_text(site), _number(one, "a weight", low, high)) for site, one in found.items())
