@@ -525,7 +525,7 @@ class Ledger:
         seq, epoch, digest = signed.get("seq"), signed.get("epoch"), signed.get("head")
         if not isinstance(seq, int) or not isinstance(epoch, int) or not isinstance(digest, str):
             raise _no_receipt("The vault's key signed this file, but it is not a receipt.")
-        self.history()  # first, so that a ledger that was rolled back is frozen for that reason
+        self.history_fault()  # first, so that a rolled-back ledger is frozen for that reason
         entry = self.store.entry(seq)
         stands = entry is not None and entry.hash == digest
         if not stands and epoch >= self.store.head().epoch:

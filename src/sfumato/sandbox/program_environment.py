@@ -101,5 +101,5 @@ def bad_environment(says: str) -> Refused:
     return Refused(
         "bad-environment",
         f"This is not an environment for programs: {says}.",
-        "See docs/pipelines.md on a program's own environment.",
+        "See docs/how-to/pipelines.md on a program's own environment.",
     )

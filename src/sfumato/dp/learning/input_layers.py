@@ -282,7 +282,7 @@ def bad_input_layers(why: str) -> Refused:
     return Refused(
         "bad-request",
         f"The layers of the training task are malformed: {why}.",
-        "docs/sites.md describes them.",
+        "docs/how-to/sites.md describes them.",
     )
 
 

@@ -175,7 +175,7 @@ def bad_lesson(why: str) -> Refused:
     return Refused(
         "bad-request",
         f"The training task is malformed: {why}.",
-        "docs/sites.md describes training.",
+        "docs/how-to/sites.md describes training.",
     )
 
 

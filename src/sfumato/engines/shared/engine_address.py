@@ -75,7 +75,7 @@ def _spark(found: re.Match[str]) -> SparkAddress:
         raise Refused(
             "engine-unavailable",
             "A setting of Spark is not allowed, or its value is not valid.",
-            "docs/sharp-edges.md lists the settings allowed after the question mark.",
+            "docs/explanation/sharp-edges.md lists the settings allowed after the question mark.",
         )
     conf = tuple(sorted(more.items()))
     if found["local"]:

@@ -161,5 +161,5 @@ def _unusable(name: str, why: str) -> Refused:
     return Refused(
         "engine-unavailable",
         f"The file of the connection {name!r} cannot be used: {why}.",
-        "The operator has to correct it; docs/serving.md shows one.",
+        "The operator has to correct it; docs/how-to/serving.md shows one.",
     )

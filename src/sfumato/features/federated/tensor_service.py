@@ -70,5 +70,5 @@ def _no(why: str) -> Refused:
     return Refused(
         "remote-refused",
         f"Tensors are not available here: {why}.",
-        "See docs/federated.md on sites.",
+        "See docs/how-to/federated.md on sites.",
     )

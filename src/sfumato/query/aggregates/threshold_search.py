@@ -41,10 +41,10 @@ def _check_bounds(asked: AskedAggregate) -> None:
     if not asked.operand.is_number:
         raise Refused(
             "type-mismatch",
-            f"{asked.in_words()!r} is {asked.side.kind}, and BOUNDS takes only numbers.",
+            f"{asked.in_words()!r} is {asked.operand.kind}, and BOUNDS takes only numbers.",
             "Name a column of type integer or number.",
         )
-    if bin_count(_digits(asked)) > asked.most_points:
+    if bin_count(_digits(asked)) > asked.max_points:
         raise Refused(
             "question-too-large",
             "The question has too many cells for BOUNDS.",

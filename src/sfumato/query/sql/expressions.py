@@ -305,7 +305,7 @@ def _cast(node: exp.Expr, depth: int) -> Expr:
     if kind in _FLOATS and isinstance(above, _OF_NUMBERS):
         made = expression(of, depth)  # numbers only: in a comparison, + 0 refuses a text
         is_compared = isinstance(above, exp.Predicate)
-        return Arithmetic("+", made, Literally(Constant.of(0))) if is_compared else made
+        return Arithmetic("+", made, LiteralValue(Constant.of(0))) if is_compared else made
     raise refuse_unsupported(node, "casts are not supported", hint_of(node, EXPRESSIONS))
 
 

@@ -64,7 +64,9 @@ def _log(node: exp.Expr, read: Reader) -> Expr:
     base = constant_of(node.this)
     if base.kind != "number" or base.number <= 1:
         raise refuse_unsupported(node, "the base of a logarithm must be above 1", _LOG)
-    return Arithmetic("/", Curve("ln", read(node.expression)), Curve("ln", Literally(base)))
+    return Arithmetic(
+        "/", FunctionCall("ln", read(node.expression)), FunctionCall("ln", LiteralValue(base))
+    )
 
 
 def _power(node: exp.Expr, read: Reader) -> Expr:
@@ -74,9 +76,9 @@ def _power(node: exp.Expr, read: Reader) -> Expr:
             node, "a power needs a constant exponent, and brackets around a negative base", _POWER
         )
     exponent = constant_of(node.expression)
-    if exponent.kind != "number" or abs(exponent.number) > MOST_POWER:
+    if exponent.kind != "number" or abs(exponent.number) > MAX_POWER:
         raise refuse_unsupported(
-            node, f"an exponent must be from -{MOST_POWER} to {MOST_POWER}", _POWER
+            node, f"an exponent must be from -{MAX_POWER} to {MAX_POWER}", _POWER
         )
     if exponent.number == 0:
         raise refuse_unsupported(node, "anything to the power of zero is 1", "Write 1 or COUNT(x).")

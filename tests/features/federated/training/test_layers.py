@@ -439,9 +439,9 @@ def halved() -> Any:
         (lambda: nn.LogSoftmax(0), "dim=-1"),
         (lambda: nn.Conv1d(3, 3, 2, dilation=2), "no dilation"),
         (lambda: nn.Embedding(3, 3, scale_grad_by_freq=True), "a plain Embedding"),
-        (lambda: nn.Bilinear(3, 3, 3), "docs/federated.md"),
-        (lambda: Odd(3, 3), "docs/federated.md"),
-        (hooked, "docs/federated.md"),
+        (lambda: nn.Bilinear(3, 3, 3), "docs/how-to/federated.md"),
+        (lambda: Odd(3, 3), "docs/how-to/federated.md"),
+        (hooked, "docs/how-to/federated.md"),
     ],
 )
 @pytest.mark.filterwarnings("ignore:enable_nested_tensor")

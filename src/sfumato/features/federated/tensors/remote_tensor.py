@@ -341,5 +341,5 @@ def refused(why: str) -> Refused:
     return Refused(
         "remote-refused",
         f"Remote tensors do not support this: {why}.",
-        "docs/federated.md lists what they support. Bring back what is yours with .get().",
+        "docs/how-to/federated.md lists what they support. Bring back what is yours with .get().",
     )

@@ -50,7 +50,7 @@ class VirtualWorker(Worker):
         raise Refused(
             "remote-private",
             f"Worker {self.id!r} is in this process, so no accountant can price its answers.",
-            "Use a site with a vault (docs/federated.md), or let several sites train.",
+            "Use a site with a vault (docs/how-to/federated.md), or let several sites train.",
         )
 
 

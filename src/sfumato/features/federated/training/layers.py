@@ -148,7 +148,7 @@ def refused(layer: Any) -> Refused:
     return Refused(
         "remote-refused",
         f"Sites cannot train a layer of type {name}.",
-        found or "Use layers that docs/federated.md lists.",
+        found or "Use layers that docs/how-to/federated.md lists.",
     )
 
 
