@@ -8,7 +8,10 @@ from typing import Any, Final
 from sfumato.client.text_tables import printable, table_text
 
 Shape = Mapping[str, Any]  # Any: the service's JSON
-WHAT_IT_IS_NOT: Final = "k-anonymity is not differential privacy: docs/how-to/anonymity.md says what it does not protect from."
+WHAT_IT_IS_NOT: Final = (
+    "k-anonymity is not differential privacy: docs/how-to/anonymity.md says what it does not "
+    "protect from."
+)
 _MEASURES: Final = ("l", "entropy_l", "recursive_c", "alpha", "t", "beta", "enhanced_beta", "delta")
 SHOWN: Final = 12
 _WIDEST: Final = 40  # longest text of a cell

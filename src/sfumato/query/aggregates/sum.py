@@ -42,8 +42,8 @@ def _clamp(asked: AskedAggregate) -> tuple[int, int]:
     if len(steps) != 2 or any(s.denominator != 1 for s in steps) or steps[0] >= steps[1]:
         raise Refused(
             "not-in-language",
-            f"The bounds on a person's sum must be two multiples of {asked.operand.step}, the lower "
-            "one first.",
+            f"The bounds on a person's sum must be two multiples of {asked.operand.step}, the "
+            "lower one first.",
             "Write within=(0, 500).",
         )
     return int(steps[0]), int(steps[1])

@@ -144,7 +144,7 @@ class SiteStore:
                 "remote-private",
                 "The site can only release sums and means of a table's columns, and this is "
                 "neither.",
-                "Ask the site's vault in SQL, or let several sites train (docs/how-to/federated.md).",
+                "Ask the site's vault in SQL, or let sites train (docs/how-to/federated.md).",
             )
         return found.words()
 
