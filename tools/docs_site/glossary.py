@@ -35,7 +35,7 @@ def add_to_search(site: Path, markdown: str) -> None:
         {
             "location": f"{location}#{_address(row['term'])}",
             "title": row["term"],
-            "text": f"<p>{row['says']}</p>",
+            "text": "<p>" + re.sub(r"`([^`]+)`", r"<code>\1</code>", row["says"]) + "</p>",
             "boost": 3,
         }
         for row in _ROW.finditer(markdown)

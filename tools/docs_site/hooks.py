@@ -50,6 +50,8 @@ def on_page_markdown(markdown: str, page: SitePage, config: MkDocsConfig, files:
     if source := _SOURCES.get(target, ""):
         markdown = pages.relinked(markdown, source, target, {file.src_uri for file in files})
     page.meta.setdefault("search", _search_weight(target))
+    if target == "index.md":
+        page.meta.setdefault("hide", ["navigation"])  # it has nothing beside it
     if target == glossary.PAGE:
         markdown = glossary.with_addresses(markdown)
     return to_python_markdown(markdown)
