@@ -53,6 +53,7 @@ def on_page_markdown(markdown: str, page: SitePage, config: MkDocsConfig, files:
     if target == "index.md":
         page.meta.setdefault("hide", ["navigation"])  # it has nothing beside it
     if target == glossary.PAGE:
+        page.meta.setdefault("hide", ["toc"])  # its tables are wide
         markdown = glossary.with_addresses(markdown)
     return to_python_markdown(markdown)
 
