@@ -1,4 +1,4 @@
-"""Run the benches, or those named, a table each: python -m bench [--page] [noise] [engine] ..."""
+"""Run the named benches, or all short ones; print tables: python -m bench [--page] [NAME] ..."""
 
 from __future__ import annotations
 
@@ -64,13 +64,13 @@ if __name__ == "__main__":
     parser.add_argument(
         "names",
         nargs="*",
-        help=f"of {', '.join(BENCHES)}; by name alone, as they are long: {', '.join(LONG)}",
+        help=f"of {', '.join(BENCHES)}; these long ones run only by name: {', '.join(LONG)}",
     )
     parser.add_argument(
-        "--page", action="store_true", help="write them into docs/reference/figures.md too"
+        "--page", action="store_true", help="also write the tables into docs/reference/figures.md"
     )
     asked = parser.parse_args()
     if unknown := sorted({*asked.names} - {*BENCHES, *LONG}):
-        parser.error(f"there is no bench {unknown[0]}")
+        parser.error(f"unknown bench {unknown[0]}")
     if fallen := main(asked.names, on_page=asked.page):
-        sys.exit(f"These fell: {', '.join(fallen)}")
+        sys.exit(f"These benches failed: {', '.join(fallen)}")

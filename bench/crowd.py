@@ -1,11 +1,9 @@
-"""Anonymity on Adult-like people: python -m bench.crowd [--peers] [--page]; the same for all.
+"""Measure anonymisation on synthetic, Adult-like people: python -m bench.crowd [--peers] [--page].
 
-The people are synthetic.
-
-Seconds are of the processor (one thread), the best of a few: a busy machine changes them little.
-Ratios are of one run on one machine. The loss is the normalised certainty
-penalty over all rows, a row left out counting as 1, computed by us for everybody. With `--peers`,
-pycanon and anjana do the same in an environment of their own (.bench/peers/crowd).
+Seconds are processor time (one thread), the best of a few runs, so a busy machine changes them
+little. Ratios are from one run on one machine. The loss is the normalised certainty penalty over
+all rows, computed in the same way for all libraries; a row that is left out counts as 1. With
+`--peers`, pycanon and anjana do the same tasks in a separate environment (.bench/peers/crowd).
 """
 
 from __future__ import annotations
@@ -109,7 +107,12 @@ def _peers(people: Table, made: dict[str, Hierarchy], ours: list[Row]) -> list[R
     """Return what others take for the same, beside ours."""
     python = python_of("crowd")
     if python is None:
-        return [{"task": "peers", "note": "they did not install, see .bench/peers/crowd.log"}]
+        return [
+            {
+                "task": "peers",
+                "note": "the libraries could not be installed, see .bench/peers/crowd.log",
+            }
+        ]
     with tempfile.TemporaryDirectory(dir=os.environ.get("SFUMATO_BENCH_DIR")) as folder:
         _write(Path(folder), people, made)
         said = subprocess.run(
@@ -179,7 +182,7 @@ if __name__ == "__main__":
     parser.add_argument("--peers", action="store_true")
     parser.add_argument("--small", action="store_true", help="without the million rows")
     parser.add_argument(
-        "--page", action="store_true", help="write it into docs/reference/figures.md too"
+        "--page", action="store_true", help="also write the table into docs/reference/figures.md"
     )
     asked = parser.parse_args()
     show(

@@ -1,12 +1,13 @@
-"""Private counting and adding up against plain SQL on the same table; `python -m bench.engine`.
+"""Compare private counts and sums with plain SQL on the same table: `python -m bench.engine`.
 
-Ten million rows of a million people go in as Parquet, through `prepare`. Each private measure is
-timed beside the plain GROUP BY of the same fixed-point integers, with the same filter, in the same
-worker and over the same pipe, turn by turn; the ratio is of the best times, for machines are shared
-and noisy. The plain query groups by the stored code, which is the fastest that plain SQL has.
+`prepare` reads ten million rows of a million people from Parquet. The bench times each private
+measure and the plain GROUP BY of the same fixed-point integers. Both have the same filter, the
+same worker and the same pipe, and take turns. The ratio is that of the best times, because
+machines are shared and noisy. The plain query groups by the stored code, which is the fastest
+plain SQL.
 
-No line is of a raw table: the house asks none. Every source is prepared, with rows as units too, so
-what such a line timed nobody could ask (notebook 0079; `bench.raw` has the ways there were).
+No line measures a raw table, because sfumato prepares every source, also if the privacy unit is a
+row (notebook 0079; `bench.raw` measures raw tables).
 """
 
 from __future__ import annotations

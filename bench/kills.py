@@ -1,9 +1,9 @@
-"""Count answers while the host kills the process that reads rows: `python -m bench.kills`.
+"""Count answers while the process that reads rows is killed: `python -m bench.kills`.
 
-Four clients ask new counts of 200,000 rows as fast as they are answered: once left alone, and once
-while every process that reads rows is killed every few seconds. A third of the questions group by a
-column, so that a kill often comes in the middle of a reading. At the end the ledger is compared
-with what the clients were told.
+Four clients ask new counts of 200,000 rows as fast as they are answered. The bench runs once
+without kills, and once while every process that reads rows is killed every few seconds. A third
+of the questions group by a column, so that a kill often happens during a read. At the end the
+bench compares the ledger with what the clients were told.
 """
 
 from __future__ import annotations

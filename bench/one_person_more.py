@@ -1,10 +1,11 @@
-"""Whether an answer's time tells if one person is there: `python -m bench.one_person_more`.
+"""Test whether an answer's time reveals one person: `python -m bench.one_person_more`.
 
-Three data sets of ten thousand rows: two are copies of each other, the third holds one person
-more, with as many rows as count, all in a group of their own. A service with the release quantum
-off is asked for the median by public and by private keys, over one kept connection, in turns
-whose order is drawn. `auc` is how often a random answer of one table took longer than one of the
-other: 0.5 tells nothing. The copies show what chance, and where a file lies, make of it.
+The bench has three data sets of ten thousand rows. Two are copies of each other. The third has
+one more person, with the largest number of rows that count, all in a separate group. The bench
+asks a service, with the release quantum off, for the median by public and by private keys. It
+uses one open connection, and asks the data sets in a random order. `auc` is how often a random
+answer of one table took longer than one of the other; 0.5 reveals nothing. The copies show the
+effect of chance and of the file's location.
 """
 
 from __future__ import annotations

@@ -20,10 +20,9 @@ Rows = Sequence[dict[str, object]]
 PAGE: Final = Path(__file__).parents[1] / "docs" / "reference" / "figures.md"
 HEAD: Final = """# Figures
 
-What `make bench` and `make bench-peers` measured, each section when it was last run. Compare
-figures of one section only: they were taken in one run. "Busy" is the load just before; 0 is
-idle. What was tried, and how the libraries differ, is in
-[notebook 0014](../notebook/0014-benches.md).
+`make bench` and `make bench-peers` measured these figures. Each section is from its latest run, so
+compare only figures of one section. "Busy" is the load average just before the run; 0 is idle.
+[Notebook 0014](../notebook/0014-benches.md) describes the libraries and the measurements.
 """
 _SECTION: Final = re.compile(r"^## (.+)\n((?:(?!^## ).*\n?)*)", re.M)
 _PARTS: Final = ("duckdb", "numpy")

@@ -20,15 +20,15 @@ README: Final = Path(__file__).parents[1] / "README.md"
 HEADING: Final = "## Figures\n"
 _HEAD: Final = re.compile(r"`(?P<command>[^`]+)`, (?P<day>[\d-]+), .*?busy (?P<busy>[\d.]+)")
 _INTRO: Final = """
-Quoted from [the page of figures](docs/reference/figures.md) by `make figures`, and by nobody's
-hand. Compare figures of one line; busy is the load of the two virtual cores just before, 0 is
-idle. How the libraries differ, and how all was taken, is in
-[benches](docs/notebook/0014-benches.md).
+`make figures` copies these figures from [the page of figures](docs/reference/figures.md). Compare
+only figures of one line. "busy" is the load average of the two virtual cores just before the
+measurement; 0 is idle. [Benches](docs/notebook/0014-benches.md) describes the libraries and the
+measurements.
 """
 _LIMITS: Final = """
-Ours are fast because rows are prepared once; whoever asks one single question of ten million rows
-is answered sooner by OpenDP. A question at a new price is dearer, because tables of its noise are
-made first.
+sfumato's queries are fast because its rows are prepared once. For a single question about ten
+million rows, OpenDP is faster. The first question at a new price takes longer, because sfumato
+first computes tables for its noise.
 """
 _BESIDE: Final = "beside other libraries"
 _SURVEYS: Final = "surveys beside other libraries"

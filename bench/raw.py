@@ -1,9 +1,10 @@
-"""What a row-level question would cost on a table as it was handed in; `python -m bench.raw`.
+"""Measure row-level queries on an unprepared table: `python -m bench.raw`.
 
-The house has no such way: every source is prepared (decision 0015). These are the ways that
-it could have, by hand, each beside the plain GROUP BY of the same fixed-point integers on the same
-unprepared table: a DOUBLE or a DECIMAL with 10 declared keys. Each must come to the very sums that
-the prepared table has. Processor time of this process, all ways turn by turn, best of all turns.
+sfumato has no such queries, because it prepares every source (decision 0015). This bench measures
+possible ways by hand, on a DOUBLE or a DECIMAL column with 10 declared keys. Each way is compared
+with the plain GROUP BY of the same fixed-point integers on the same unprepared table. Each must
+give the same sums as the prepared table. The figures are processor time of this process; all ways
+take turns, and the best turn counts.
 """
 
 from __future__ import annotations

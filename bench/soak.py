@@ -1,10 +1,11 @@
-"""A service under half its load for minutes, while its workers are killed and it is sent nonsense.
+"""Soak-test a service for minutes, while its workers are killed and it gets invalid requests.
 
-`python -m bench.soak --minutes 10 [--page]`. Four clients ask new counts without end. Every half
-minute the engine's worker is killed in the middle, and what it read is read again;
-beside it come texts that are too long or too deep, and a copy of the ledger is made as a backup is.
-At the end the ledger is held against what the clients were told: who was answered has paid once,
-who was stopped has paid, nobody else has; and an operation that is sent again gets the same answer.
+`python -m bench.soak --minutes 10 [--page]`. Four clients ask new counts all the time, which is
+half of the service's load. Every half minute the bench kills the engine's worker during a query,
+and the rows are read again. It also sends texts that are too long or too deep, and makes a backup
+of the ledger. At the end it compares the ledger with what the clients were told. An answered
+question was charged once, a stopped one was charged, and nothing else was. A repeated operation
+gets the same answer.
 """
 
 from __future__ import annotations
@@ -217,7 +218,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.soak", description=__doc__)
     parser.add_argument("--minutes", type=float, default=10.0)
     parser.add_argument(
-        "--page", action="store_true", help="write it into docs/reference/figures.md too"
+        "--page", action="store_true", help="also write the table into docs/reference/figures.md"
     )
     asked = parser.parse_args()
     show("soak", "python -m bench.soak", lambda: run(asked.minutes), asked.page)

@@ -55,16 +55,16 @@ def read_report(path: Path, status: int) -> Run:
 def complaints(first: Run, again: Run | None, known: frozenset[str]) -> list[str]:
     """Return why CI is red; nothing where it is green."""
     runs = [run for run in (first, again) if run is not None]
-    said = [f"skipped, and CI skips nothing: {name}" for run in runs for name in run.skipped]
+    said = [f"skipped (CI must skip no test): {name}" for run in runs for name in run.skipped]
     if any(run.status > TESTS_FAILED for run in runs):
-        said.append("pytest did not run the tests to their end")
+        said.append("pytest stopped before it had run all tests")
     if again is None:
         said += [f"failed: {name}" for name in first.failed]
     else:
         said += [f"failed twice: {name}" for name in first.failed - again.passed]
         said += [f"failed once, as before: {name}" for name in first.failed & again.passed & known]
     if not said and runs[-1].status != 0:
-        said.append("pytest reported a failure that its report does not name")
+        said.append("pytest reported a failure, but its report has no failed test")
     if not any(run.passed for run in runs):
         said.append("no test passed")
     return sorted(said)
@@ -94,7 +94,7 @@ def judge(command: Callable[[Sequence[str]], list[str]], record: Path) -> int:
 
         first, again = run("first"), None
         if first.status == TESTS_FAILED and 0 < len(first.failed) <= MOST_AGAIN:
-            print("Failed (above); each of these once more, alone:", flush=True)
+            print("These tests failed (see above). Each runs again, alone:", flush=True)
             again = run("again", *AGAIN)
     known = recorded(record)
     flaky = sorted(first.failed & again.passed) if again else []

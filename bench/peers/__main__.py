@@ -1,9 +1,9 @@
-"""sfumato beside other libraries, each in an environment of its own: `make bench-peers`.
+"""Compare sfumato with other libraries, each in a separate environment: `make bench-peers`.
 
-The same rows, bounds and ε for all; person-level where the library knows persons. Each task is done
-up to three times in one process, and the best counts: everybody is warm. "ready s" is what it takes
-before the first question: a preparation for sfumato, reading into memory for the others. What takes
-too long on the first size is not tried on the next.
+All libraries get the same rows, bounds and ε; the privacy unit is a person if the library
+supports that. Each task runs up to three times in one process, and the best run counts. "ready s"
+is the time before the first question: preparation for sfumato, reading into memory for the
+others. A task that takes too long on the first size is not tried on the next.
 """
 
 from __future__ import annotations
@@ -75,7 +75,9 @@ def run(
 
 
 def _uninstalled(peer: str) -> list[Line]:
-    return [Line(peer, "declared", 0, failed=f"it did not install, see .bench/peers/{peer}.log")]
+    return [
+        Line(peer, "declared", 0, failed=f"it could not be installed, see .bench/peers/{peer}.log")
+    ]
 
 
 def _at(before: Sequence[Line], run_: Run, tasks: Sequence[str]) -> list[Line]:
@@ -129,7 +131,7 @@ if __name__ == "__main__":
     parser.add_argument("--tasks", nargs="+", choices=tuple(TASKS), default=tuple(TASKS))
     parser.add_argument("--timeout", type=float, default=TIMEOUT_S)
     parser.add_argument(
-        "--page", action="store_true", help="write it into docs/reference/figures.md too"
+        "--page", action="store_true", help="also write the table into docs/reference/figures.md"
     )
     asked = parser.parse_args()
     show(

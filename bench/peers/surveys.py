@@ -1,8 +1,8 @@
-"""Surveys beside pure-ldp and multi-freq-ldpy: `python -m bench.peers.surveys`.
+"""Compare surveys with pure-ldp and multi-freq-ldpy: `python -m bench.peers.surveys`.
 
-A million respondents at epsilon 1, clients and server together, each library in an environment of
-its own. What would take longer than a few minutes is measured on fewer people and scaled up, as the
-table says; both libraries go through their people one by one.
+The figures are for a million respondents at epsilon 1, clients and server together. Each library
+runs in a separate environment. A task that would take longer than a few minutes is measured on
+fewer people and scaled up, and the table says so. Both libraries process one person at a time.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def run(
 def scaled(peer: str, python: Path | None, task: str) -> Took:
     """Return what a million people took, or the few where those would take too long."""
     if python is None:
-        return Took(failed="it did not install")
+        return Took(failed="it could not be installed")
     few = measured(peer, python, task, FEW)
     if few.failed or few.million_s > LONGEST_S:
         return few
@@ -118,7 +118,7 @@ if __name__ == "__main__":
     parser.add_argument("peers", nargs="*", default=PEERS)
     parser.add_argument("--tasks", nargs="+", choices=tuple(TASKS), default=tuple(TASKS))
     parser.add_argument(
-        "--page", action="store_true", help="write it into docs/reference/figures.md too"
+        "--page", action="store_true", help="also write the table into docs/reference/figures.md"
     )
     asked = parser.parse_args()
     show(

@@ -163,7 +163,7 @@ def test_nothing_but_the_vaults_own_key_opens_it_and_it_can_be_changed(
     new = str(tmp_path / "new" / "key")
     changed = run(place, "change-key", new, SFUMATO_AT_REST_KEY=key, SFUMATO_SCRATCH=str(scratch))
     assert changed.returncode == 0, changed.stderr
-    assert "who loses it" in changed.stdout
+    assert "If you lose the key" in changed.stdout
     assert refusal_of(place, key) == "at-rest-key"
     with sfumato.open(place, at_rest_key=f"command:cat {new}") as vault:
         assert number_in(vault, "SELECT COUNT(*) FROM town") == 300

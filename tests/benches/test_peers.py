@@ -50,7 +50,7 @@ def test_a_peer_that_cannot_be_installed_has_one_line(monkeypatch: pytest.Monkey
     monkeypatch.setattr(peers, "_at", lambda *_: [])
     (row,) = peers.run(["opendp"], [1000, 2000])
     assert row["peer"] == "opendp"
-    assert row["differs"] == "no figure: it did not install, see .bench/peers/opendp.log"
+    assert row["differs"] == "no figure: it could not be installed, see .bench/peers/opendp.log"
 
 
 def test_the_reason_is_the_last_thing_said_and_no_trace() -> None:

@@ -44,7 +44,7 @@ def test_what_is_quick_is_measured_on_the_million(monkeypatch: pytest.MonkeyPatc
     assert scaled("pure_ldp", LISTS, "k-ary 2").people == 1_000_000
     assert scaled("pure_ldp", LISTS, "k-ary 2").people == 10_000
     assert asked == [10_000, 1_000_000, 10_000]
-    assert scaled("pure_ldp", None, "k-ary 2").failed == "it did not install"
+    assert scaled("pure_ldp", None, "k-ary 2").failed == "it could not be installed"
 
 
 def test_estimates_are_as_far_off_as_is_stated() -> None:

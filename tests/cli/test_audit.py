@@ -36,7 +36,7 @@ def test_one_specimen_by_its_id(tmp_path: Path) -> None:
     assert "fixed seed" in found.stdout
     assert "1 caught." in found.stdout
     assert re.search(r"It took \d+ s\.", found.stdout)
-    assert "No audit shows that something is private." in found.stdout
+    assert "An audit cannot prove that a mechanism is private." in found.stdout
 
 
 def test_a_name_that_is_not_audited_is_refused(tmp_path: Path) -> None:

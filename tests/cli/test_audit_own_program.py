@@ -130,16 +130,25 @@ WRONG = {
     "no pair": (("--command", "true {data}", "--epsilon", "1"), "two neighbouring inputs"),
     "no epsilon": (("--command", "true {data}", "--pair", "a", "b"), "two neighbouring inputs"),
     "one input": (("--command", "true {data}", "--pair", "a", "a", "--epsilon", "1"), "the same"),
-    "no place": (("--command", "true", *OF_FILES), "asked the same"),
-    "no program": (("--command", "no-such-program {data}", *OF_FILES), "no program"),
+    "no place": (("--command", "true", *OF_FILES), "{data} is missing"),
+    "no program": (("--command", "no-such-program {data}", *OF_FILES), "was not found"),
     "open quotes": (("--command", "true '{data}", *OF_FILES), "quotes"),
     "failing": (("--command", "false {data}", *OF_FILES), "fails on both"),
     "no service": (("--url", "http://127.0.0.1:1/{data}", *OF_FILES), "fails on both"),
-    "no JSON": (("--url", "http://127.0.0.1:1", "--body", "{data}", *OF_FILES), "no JSON"),
+    "no JSON": (
+        ("--url", "http://127.0.0.1:1", "--body", "{data}", *OF_FILES),
+        "not a JSON object",
+    ),
     "no header": (("--url", "http://x/{data}", "--header", "X", *OF_FILES), "header"),
-    "no file": (("--url", "http://x/{data}", "--header", "@none", *OF_FILES), "cannot be read"),
-    "too few": (("--command", "true {data}", *OF_FILES[:3], "--epsilon", "3"), "nothing could"),
-    "a name": (("COUNT(*)", "--command", "true {data}", *OF_FILES), "by itself"),
+    "no file": (
+        ("--url", "http://x/{data}", "--header", "@none", *OF_FILES),
+        "cannot read the file",
+    ),
+    "too few": (
+        ("--command", "true {data}", *OF_FILES[:3], "--epsilon", "3"),
+        "could never find a violation",
+    ),
+    "a name": (("COUNT(*)", "--command", "true {data}", *OF_FILES), "takes no other audits"),
     "no target": (("--pair", "a", "b", "--epsilon", "1"), "your own"),
 }
 

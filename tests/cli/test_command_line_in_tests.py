@@ -77,7 +77,7 @@ def test_a_command_has_no_path_but_the_one_that_it_is_given(
     finally:
         command_line._end(*command_line._begun[0])
     assert "The command fails on both inputs" in there.stderr  # so it was run
-    assert f"There is no program {tool.name!r}" in gone.stderr
+    assert f"The program {tool.name!r}" in gone.stderr
 
 
 @pytest.mark.parametrize(

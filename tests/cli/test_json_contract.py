@@ -237,7 +237,7 @@ def test_a_receipt_that_the_ledger_does_not_hold_freezes_it(vault: Path, tmp_pat
     verified = run(vault, "ledger", "verify", "--receipt", str(receipt), "--json")
     assert ok(verified)["receipt"] is True
     said = run(vault, "ledger", "verify", "--receipt", str(receipt)).stdout
-    assert "The receipt's entry stands in it" in said
+    assert "The ledger contains the receipt's entry" in said
     assert "receipt's entry" not in run(vault, "ledger", "verify").stdout
     shutil.rmtree(vault)
     old.rename(vault)
@@ -333,4 +333,4 @@ def test_an_invitation_of_a_folder_is_no_address(vault: Path) -> None:
     shown = run(vault, "invite", "ada", "--role", "researcher")
     assert shown.returncode == 0, shown.stderr
     assert "Open /welcome" not in shown.stdout
-    assert re.search(r"service's address, followed by:\n  /welcome/sfm1_\S+\n$", shown.stdout)
+    assert re.search(r"serves this vault, followed by:\n  /welcome/sfm1_\S+\n$", shown.stdout)

@@ -195,7 +195,7 @@ def test_an_odd_address_is_refused_and_not_repeated(address: str, code: str) -> 
 def test_the_doctor_starts_a_vaults_own_engine(tmp_path: Path) -> None:
     sfumato.create(tmp_path / "vault", anchor=tmp_path / "a")
     found = {name: (well, says) for name, well, says, _ in checkup(str(tmp_path / "vault"))}
-    assert found["its engine"] == (True, "DuckDB answers, and lets nothing through but answers")
+    assert found["its engine"] == (True, "DuckDB answers, and blocks every forbidden action")
 
 
 ALONE = """

@@ -91,7 +91,7 @@ def test_a_researcher_with_curl_alone_prices_asks_is_refused_and_verifies(
     assert again["receipt"]["free"]
     assert budget["spent"]["epsilon"] == 0.5
     assert refused["refused"]["code"] == "budget-exceeded"
-    assert verified[0].startswith("The receipt holds: entry ")
+    assert verified[0].startswith("The receipt is valid: entry ")
     (python,) = only("python")
     ran = subprocess.run(
         [sys.executable, "-c", python.replace(HOUSE, service.url)],
@@ -113,7 +113,7 @@ def test_the_sealed_vault_of_the_page_is_made(tmp_path: Path) -> None:
     )
     made = run(tmp_path, *words[1:])
     assert made.returncode == 0, made.stderr
-    assert "who loses it has lost the rows" in made.stdout
+    assert "If you lose the key, you lose the rows" in made.stdout
     key = f"{tmp_path}/.config/sfumato/clinic.key"
     assert re.fullmatch(r"[0-9a-f]{64}\n", Path(key).read_text())
     for name in (key, f"command:cat {key}"):

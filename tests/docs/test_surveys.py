@@ -27,7 +27,7 @@ def test_the_shells_simulations_run(tmp_path: Path) -> None:
     assert len(lines) == 2
     for line in lines:
         done = run(tmp_path, *line.split())
-        assert "comes back" in done.stdout, (SFUMATO, done.stderr)
+        assert "The estimate from the reports is" in done.stdout, (SFUMATO, done.stderr)
 
 
 def test_every_command_that_the_page_names_is_there(tmp_path: Path) -> None:

@@ -44,13 +44,15 @@ def main(arguments: Sequence[str]) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m tools.mutate", description=__doc__)
-    parser.add_argument("--count", type=int, default=300, help="how many mutants to sample")
-    parser.add_argument("--seed", type=int, default=1, help="which sample")
-    parser.add_argument("--area", choices=(*AREAS, "beside"), help="of one area alone")
+    parser.add_argument("--count", type=int, default=300, help="the number of mutants to sample")
+    parser.add_argument("--seed", type=int, default=1, help="the seed of the sample")
+    parser.add_argument("--area", choices=(*AREAS, "beside"), help="sample from this area only")
     parser.add_argument("--only", help="PATH or PATH:LINE instead of a sample")
-    parser.add_argument("--minutes", type=float, default=float("inf"), help="begin none after")
-    parser.add_argument("--again", action="store_true", help="run who survived once more")
-    parser.add_argument("--report", action="store_true", help="run nothing, print the record")
+    parser.add_argument(
+        "--minutes", type=float, default=float("inf"), help="start no mutant after this time"
+    )
+    parser.add_argument("--again", action="store_true", help="run the surviving mutants again")
+    parser.add_argument("--report", action="store_true", help="only print the record")
     return parser
 
 

@@ -32,10 +32,15 @@ def serve_vault(folder: str, *, ledger: str | None, say: Callable[[str], None], 
     if not root.exists() or (root.is_dir() and not any(root.iterdir())):
         _of("app.vault", "create")(root, ledger=ledger, at_rest_key=serving.at_rest_key)
         if serving.at_rest_key is not None:
-            say(f"Rows are sealed by the key of {serving.at_rest_key}: who loses it loses them.")
+            say(
+                f"The rows are encrypted with the key of {serving.at_rest_key}. If you lose "
+                "the key, you lose the rows."
+            )
     elif ledger is not None and settings_of(root).get("ledger") != ledger:
         raise Refused(
-            "vault-exists", "This vault keeps its ledger elsewhere.", "Leave --ledger out."
+            "vault-exists",
+            "This vault exists already and has its own ledger.",
+            "Leave --ledger out.",
         )
     serve(serving, say)
 

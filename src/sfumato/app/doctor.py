@@ -53,13 +53,13 @@ class Finding(NamedTuple):
 
 
 FOR: Final[Mapping[str, str]] = {
-    "serve": "serving a vault over HTTP, with its console",
+    "serve": "serving a vault and its console over HTTP",
     "frames": "answers as pandas, polars or arrow, and programs on pandas frames",
     "plot": "pictures of answers as .svg and .png files",
-    "lab": "attacks and audits; its pages with sliders need serve too",
-    "postgres": "a vault or a ledger on PostgreSQL, and rows from one",
-    "spark": "a vault on Spark",
-    "federated": "remote tensors and training at several sites",
+    "lab": "attacks and audits (the lab's pages also need serve)",
+    "postgres": "vaults and ledgers on PostgreSQL, and rows from PostgreSQL",
+    "spark": "vaults on Spark",
+    "federated": "remote tensors, and training at several sites",
 }
 
 
@@ -93,7 +93,10 @@ def _all_at_once(found: Sequence[Finding]) -> list[Finding]:
     wanted = [one.name for one in found if one.get is not None and one.name != FLEET]
     if not wanted:
         return []
-    says = f"{', '.join(wanted)}: absent, and needed only for what is said there; all at once"
+    says = (
+        f"not installed: {', '.join(wanted)}. Each is needed only for the purpose "
+        "above. This installs all of them"
+    )
     extras = [name for name in wanted if name in EXTRAS and name != "federated"]
     packages = [PACKAGES[name] for name in wanted if name in PACKAGES]
     if is_checkout():
@@ -121,8 +124,8 @@ def _check_anchors() -> Finding:
     place = default_anchor("of-no-ledger").parent
     there = next(p for p in (place, *place.parents) if p.exists())
     if there.is_dir() and os.access(there, os.W_OK):
-        return Finding("anchors", True, f"a new vault's anchor lies in {place}")
-    says = f"{place} cannot be written; give `sfumato init` an --anchor outside the vault"
+        return Finding("anchors", True, f"the anchors of new vaults are in {place}")
+    says = f"sfumato cannot write {place}; give `sfumato init` an --anchor outside the vault"
     return Finding("anchors", False, says)
 
 
@@ -131,15 +134,17 @@ def _check_engine() -> Finding:
     try:
         open_doors = engine.self_test()
     except EngineStopped:
-        return Finding("engine", False, "DuckDB did not answer in time, or was stopped; try again")
+        return Finding(
+            "engine", False, "DuckDB did not answer in time, or its process was stopped; try again"
+        )
     finally:
         engine.close()
     if open_doors:
         return Finding(
-            "engine", False, f"DuckDB let a probe through ({open_doors[0]}); do not use it"
+            "engine", False, f"DuckDB allowed a forbidden action ({open_doors[0]}); do not use it"
         )
     return Finding(
-        "engine", True, "DuckDB answers in a process of its own, and every probe was blocked"
+        "engine", True, "DuckDB answers in a separate process, and blocks every forbidden action"
     )
 
 
@@ -151,20 +156,22 @@ def _check_sqlite() -> Finding:
         except (Refused, Bug) as wrong:
             return Finding("ledger", False, str(wrong))
     version = apsw.sqlite_lib_version()
-    return Finding("ledger", True, f"SQLite {version} keeps what it has acknowledged (WAL, FULL)")
+    return Finding("ledger", True, f"SQLite {version} keeps every acknowledged entry (WAL, FULL)")
 
 
 def _check_environments() -> Finding:
     """List the environments of programs, and what prevents adding more."""
     kept = Environments()
     try:
-        says = f"{len(kept.all())} that programs brought along, in {kept.root}"
+        says = f"{len(kept.all())} environments of programs, in {kept.root}"
     except (Refused, OSError):
-        return Finding("environments", False, "their folder belongs to somebody else; remove it")
+        return Finding(
+            "environments", False, "the folder of environments belongs to another user; remove it"
+        )
     if find_spec("pip") is None:
-        says += "; this Python has no pip, so no lock can be added: python -m ensurepip"
+        says += "; this Python has no pip, which adding a lock file needs: python -m ensurepip"
     if not can_unfold():
-        says += f"; no SIF image can be added: sudo apt-get install {PACKAGES['images']}"
+        says += f"; adding a SIF image needs a package: sudo apt-get install {PACKAGES['images']}"
     return Finding("environments", True, says)
 
 
@@ -177,7 +184,7 @@ def _check_sandbox(folder: str | None) -> Finding:
     if shutil.which(program(runtime)) is None:
         if runtime != Runtime():
             return Finding("sandbox", False, why_not(runtime))
-        says = "no bubblewrap, so strangers' programs are refused"
+        says = "bubblewrap is not installed, so submitted programs are refused"
         return Finding("sandbox", True, says, f"sudo apt-get install {PACKAGES['sandbox']}")
     sandbox = Bubblewrap(environment, SystemRandomSource(), runtime=runtime)
     try:
@@ -201,19 +208,26 @@ def _check_extra(extra: str) -> Finding:
     """Report what an extra is for, and whether it is completely installed."""
     missing, what = absent_packages(extra), FOR[extra]
     if missing:
-        return Finding(extra, True, f"{', '.join(missing)} not installed: {what}", _bringing(extra))
+        return Finding(
+            extra, True, f"{', '.join(missing)} not installed; needed for {what}", _bringing(extra)
+        )
     if extra == "spark" and shutil.which("java") is None:
-        says = f"pyspark is here and Java is not: {what}"
+        says = f"pyspark is installed, but Java is not; needed for {what}"
         return Finding(extra, True, says, f"sudo apt-get install {PACKAGES[extra]}")
     return Finding(extra, True, what)
 
 
 def _check_flower() -> Finding:
     """Report whether Flower is installed; it is optional and not part of `_all_at_once`."""
-    says = "our clipping, noise and secure sum in fleets that run Flower"
+    says = "sfumato's clipping, noise and secure aggregation in fleets that run Flower"
     if find_spec("flwr") is not None:
         return Finding(FLEET, True, says)
-    return Finding(FLEET, True, f"flwr not installed: {says}; in a place of its own", fleet())
+    return Finding(
+        FLEET,
+        True,
+        f"flwr not installed; needed for {says}; install it in a separate environment",
+        fleet(),
+    )
 
 
 def fleet() -> str:
@@ -252,8 +266,10 @@ def _check_its_engine(house: House) -> Finding:
         found = house.engine.self_test()
     except EngineStopped:
         return Finding(
-            "its engine", False, f"{name} does not answer; questions would fail, and be charged"
+            "its engine",
+            False,
+            f"{name} does not answer; questions would fail after they are charged",
         )
     if found:
-        return Finding("its engine", False, f"{name} would let through: {', '.join(found)}")
-    return Finding("its engine", True, f"{name} answers, and lets nothing through but answers")
+        return Finding("its engine", False, f"{name} allows forbidden actions: {', '.join(found)}")
+    return Finding("its engine", True, f"{name} answers, and blocks every forbidden action")

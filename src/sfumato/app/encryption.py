@@ -68,8 +68,9 @@ def check_sealable(engine: str | None, source: str, root: Path, dice: RandomSour
     if engine is not None:
         raise Refused(
             "at-rest-not-possible",
-            "Rows of such an engine lie where this vault cannot seal them.",
-            "Have its server encrypt its disks, or leave --engine out.",
+            "This engine stores its rows itself, and the vault cannot encrypt them there.",
+            "Encrypt the disks of the engine's server and leave the key out, or leave "
+            "--engine out.",
         )
     scratch_of(root)
     make_outer_key(source, root, dice)
@@ -90,16 +91,18 @@ def sealing_of(root: Path, source: str | None) -> Sealing | None:
         if source:
             raise Refused(
                 "at-rest-key",
-                "A key was named, but this vault was made without one: its rows are not sealed.",
-                "Leave the key out, or make a new vault with it and add the rows there.",
+                "A key was given, but this vault was made without one, so its rows are "
+                "not encrypted.",
+                "Leave the key out, or make a new vault with the key and add the rows there.",
             )
         return None
     source = source or os.environ.get(NAMED_BY)
     if not source:
         raise Refused(
             "at-rest-key",
-            "This vault is sealed at rest, and nobody said where its key is.",
-            f"Set {NAMED_BY} to the key's file, or to `command:` and what prints it.",
+            "This vault is encrypted at rest, and its key was not given.",
+            f"Set {NAMED_BY} to the key's file, or to `command:` and a command that "
+            "prints the key.",
         )
     dice = SystemRandomSource()
     rest = AtRest(_unwrapped(root, AtRest(outer_key(source, root), dice.draw)), dice.draw)
@@ -112,7 +115,7 @@ def change_key(root: Path, old: str | None, new: str) -> None:
     sealing, dice = sealing_of(root, old), SystemRandomSource()
     if sealing is None:
         raise Refused(
-            "at-rest-key", "This vault is not sealed at rest.", "Make a new one with a key."
+            "at-rest-key", "This vault is not encrypted at rest.", "Make a new vault with a key."
         )
     make_outer_key(new, root, dice)
     outer = AtRest(outer_key(new, root), dice.draw)
@@ -133,8 +136,8 @@ def _unwrapped(root: Path, outer: AtRest) -> bytes:
     if key is None:
         raise Refused(
             "at-rest-key",
-            "The key that was named does not open this vault.",
-            "Name the vault's own; if that is it, restore keys/at-rest from its backup.",
+            "The given key does not decrypt this vault.",
+            "Give the vault's own key. If you did, restore keys/at-rest from the vault's backup.",
         )
     return key
 
@@ -145,7 +148,7 @@ def scratch_of(root: Path) -> Path:
     if _kind_of(base) not in _IN_MEMORY:
         raise Refused(
             "at-rest-not-possible",
-            f"{base} is no file system in memory, and rows must not lie open on a disk.",
+            f"{base} is not a file system in memory, and unencrypted rows must not be on a disk.",
             f"Set {SCRATCH} to a folder on a tmpfs.",
         )
     name = hashlib.sha256(str(root.resolve()).encode()).hexdigest()[:16]
@@ -157,14 +160,14 @@ def scratch_of(root: Path) -> Path:
     if found is None:
         raise Refused(
             "at-rest-not-possible",
-            f"{folder} cannot be made.",
-            f"Make {base} so that you may write there, or set {SCRATCH} to another tmpfs.",
+            f"sfumato cannot make the folder {folder}.",
+            f"Make {base} writable, or set {SCRATCH} to a folder on another tmpfs.",
         )
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o077:
         raise Refused(
             "at-rest-not-possible",
-            f"{folder} is there already, and is not only yours.",
-            f"Remove it, or set {SCRATCH} to another folder on a tmpfs.",
+            f"{folder} exists already, and other users can access it.",
+            f"Remove the folder, or set {SCRATCH} to another folder on a tmpfs.",
         )
     return folder
 

@@ -56,8 +56,8 @@ def choose_engine(address: str | None, reader: str | None, dice: RandomSource) -
     if reader is not None and not isinstance(found, PostgresAddress):
         raise Refused(
             "engine-unavailable",
-            "Only PostgreSQL is asked by a reader of its own.",
-            "Leave the reader's address out, or give --engine postgresql://...",
+            "--engine-reader works only with a PostgreSQL engine.",
+            "Leave --engine-reader out, or give --engine postgresql://...",
         )
     if found is None:
         return Chosen("duckdb")
@@ -82,8 +82,8 @@ def open_engine(
             return SparkEngine(salt, _spark_place(_private(root)))
     raise Refused(
         "vault-missing",
-        "The vault names an engine that this sfumato does not know.",
-        "Open it with the sfumato that made it, or a newer one.",
+        "The vault uses an engine that this version of sfumato does not know.",
+        "Open the vault with the version of sfumato that made it, or a newer one.",
     )
 
 
@@ -105,9 +105,9 @@ def _made_place(owner: str, reader: str | None, dice: RandomSource) -> PostgresS
         if engine.make_reader(password) is None:
             raise Refused(
                 "engine-unavailable",
-                "The schema and its reader could not be made in PostgreSQL.",
-                "The address needs a role that may create roles, and schemas in its database; or "
-                "name a reader that is there with --engine-reader.",
+                "sfumato could not create its schema and its reader role in PostgreSQL.",
+                "Give an address whose role may create roles and schemas, or name an "
+                "existing reader role with --engine-reader.",
             )
         _check(engine, must_answer=True)
         is_made = True
@@ -141,15 +141,15 @@ def _check(engine: Engine, *, must_answer: bool) -> None:
     if doors is None and must_answer:
         raise Refused(
             "engine-unavailable",
-            "The reader cannot be used: PostgreSQL does not let it in.",
-            "Let the reader's role log in (pg_hba.conf), or name another with --engine-reader.",
+            "PostgreSQL does not let the reader role connect.",
+            "Let the reader role log in (pg_hba.conf), or name another one with --engine-reader.",
         )
     if doors:
         raise Refused(
             "engine-unsafe",
-            f"The engine's reader may do more than read: {', '.join(doors)}.",
-            "docs/reference/codes/engine-unsafe.md says what each word means, and how to take it "
-            "away.",
+            f"The engine's reader role can do more than read: {', '.join(doors)}.",
+            "docs/reference/codes/engine-unsafe.md explains each of these rights, and how to "
+            "revoke it.",
         )
 
 

@@ -93,9 +93,7 @@ def new_convener(path: str | os.PathLike[str]) -> str:
         Refused: `vault-exists` if the file exists already.
     """
     if Path(path).exists():
-        raise Refused(
-            "vault-exists", f"{path} is there already.", "Choose a new place for the key."
-        )
+        raise Refused("vault-exists", f"{path} exists already.", "Choose a new file for the key.")
     make_secret(Path(path), SystemRandomSource())
     return _key(path).public_key().public_bytes_raw().hex()
 
@@ -389,8 +387,8 @@ class _Transport:
                 return self._convener.from_any(verb, body)
         raise Refused(
             "not-in-language",
-            f"Several sites together do not answer {verb!r}.",
-            "Ask them a question, or look at each site by itself.",
+            f"A federation cannot answer the request {verb!r}.",
+            "Ask the federation a question, or send the request to one site.",
         )
 
 

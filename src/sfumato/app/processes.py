@@ -89,28 +89,32 @@ def check(serving: Serving) -> None:
     from sfumato.server.http.security_headers import is_loopback
 
     if (serving.tls_cert is None) != (serving.tls_key is None):
-        raise Refused("serve-unsafe", "A certificate needs its key.", "Give both.")
+        raise Refused(
+            "serve-unsafe", "--tls-cert and --tls-key work only together.", "Give both options."
+        )
     proxy_networks(serving)
     if not is_loopback(serving.host) and not serving.is_secure:
         raise Refused(
             "serve-unsafe",
-            f"{serving.host} can be reached from other machines, and nothing would be encrypted.",
-            "Give --tls-cert and --tls-key, or --behind-proxy where a proxy does it.",
+            f"Other machines can reach {serving.host}, and the connection would not be encrypted.",
+            "Give --tls-cert and --tls-key, or --behind-proxy if a proxy does the encryption.",
         )
     if not is_loopback(serving.host) and serving.tls_cert is None and not serving.proxies:
         raise Refused(
             "serve-unsafe",
-            f"{serving.host} can be reached from other machines, and not only by the proxy: who "
-            "goes past it would send tokens in clear text.",
-            "Name the proxy with --proxy ADDRESS, as nobody else is spoken with then; or listen on "
-            "127.0.0.1, or give --tls-cert and --tls-key.",
+            f"Other machines can reach {serving.host} without the proxy, and would then "
+            "send tokens in clear text.",
+            "Name the proxy with --proxy ADDRESS, so that only it can connect; or "
+            "listen on 127.0.0.1; or give --tls-cert and --tls-key.",
         )
 
 
 def proxy_networks(serving: Serving) -> tuple[Network, ...]:
     """Parse the networks of the proxies, or refuse them."""
     if serving.proxies and not serving.is_behind_proxy:
-        raise Refused("serve-unsafe", "A proxy was named, and no --behind-proxy.", "Give both.")
+        raise Refused(
+            "serve-unsafe", "--proxy works only with --behind-proxy.", "Give both options."
+        )
     found = []
     for text in serving.proxies:
         with contextlib.suppress(ValueError):
@@ -118,8 +122,8 @@ def proxy_networks(serving: Serving) -> tuple[Network, ...]:
     if len(found) < len(serving.proxies) or any(one.prefixlen == 0 for one in found):
         raise Refused(
             "serve-unsafe",
-            "A proxy is named by its address, as 192.0.2.7, or a network, as 192.0.2.0/28.",
-            "Write the address from which it connects.",
+            "--proxy takes an address, such as 192.0.2.7, or a network, such as 192.0.2.0/28.",
+            "Give the address from which the proxy connects.",
         )
     return tuple(found)
 
@@ -146,8 +150,8 @@ def _bound(serving: Serving) -> socket.socket:
     listening.close()
     raise Refused(
         "serve-unsafe",
-        f"Port {serving.port} of {serving.host} cannot be listened on.",
-        "Choose another --port; perhaps a server is running already.",
+        f"sfumato cannot listen on port {serving.port} of {serving.host}.",
+        "Choose another --port, or stop the server that uses this one.",
     )
 
 
@@ -160,7 +164,7 @@ def serve_lab(port: int, say: Callable[[str], None]) -> None:
     from sfumato.server.http.edge_app import lab_app
 
     listening = _bound(Serving(vault="", port=port))
-    say(f"The lab is at http://localhost:{listening.getsockname()[1]}/lab (Ctrl-C ends it).")
+    say(f"The lab is at http://localhost:{listening.getsockname()[1]}/lab (Ctrl-C stops it).")
     config = uvicorn.Config(
         lab_app(LOCAL),
         http=guarded(Limits()),
@@ -208,14 +212,20 @@ class _Keeper:
         address = self._serving.address
         self._say(f"sfumato serves {self._serving.vault} at {address}")
         if self._serving.is_secure and not self._serving.names:
-            self._say("sfumato serves no name but localhost: add --name NAME for what browsers use")
+            self._say(
+                "sfumato answers only requests to localhost: add --name NAME for the host "
+                "name that browsers use"
+            )
         if link:
-            self._say(f"First owner: open {address}/welcome/{link} once, within seven days.")
+            self._say(
+                f"First owner: open {address}/welcome/{link} within seven days. The link "
+                "works once."
+            )
 
     def _kept(self, what: str, process: subprocess.Popen[bytes]) -> subprocess.Popen[bytes]:
         if process.poll() is None:
             return process
-        self._say(f"the {what} process ended ({process.returncode}); starting another")
+        self._say(f"the {what} process ended ({process.returncode}); restarting it")
         _end(process)
         begun = self._started(what)
         if what == "edge":
@@ -271,7 +281,7 @@ def _heard(
         raise Refused(code, cause, next_step)
     if "ready" not in said:
         raise Refused(
-            "service-down", "A process of the service did not start.", "See what it said above."
+            "service-down", "A process of the service did not start.", "Read its messages above."
         )
     return str(said["ready"])
 

@@ -24,8 +24,8 @@ def settings_of(root: Path) -> dict[str, object]:
     if not isinstance(settings, dict) or settings.get("format") != FORMAT:
         raise Refused(
             "vault-missing",
-            f"There is no vault in {root}.",
-            "Make one with `sfumato init DIR`, or name it with --vault DIR or SFUMATO_VAULT.",
+            f"The folder {root} contains no vault.",
+            "Make a vault with `sfumato init DIR`, or name one with --vault DIR or SFUMATO_VAULT.",
         )
     return dict(settings)
 

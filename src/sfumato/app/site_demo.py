@@ -42,12 +42,12 @@ _CARD: Final[dict[str, Any]] = {
 QUESTIONS: Final = (
     ("How many patients are there?", "SELECT COUNT(*) AS patients FROM patients"),
     (
-        "What is the blood pressure of those who smoke, and of those who do not?",
+        "What is the mean blood pressure of smokers and of non-smokers?",
         "SELECT smoker, COUNT(*) AS patients, AVG(pressure) AS pressure FROM patients"
         " GROUP BY smoker",
     ),
     (
-        "How many are there of each age?",
+        "How many patients are in each age group?",
         "SELECT FLOOR(age / 20) * 20 AS age_from, COUNT(*) AS patients FROM patients"
         " GROUP BY FLOOR(age / 20) * 20",
     ),
@@ -70,35 +70,49 @@ def demo(folder: str, sites: int, say: Say) -> dict[str, Any]:  # Any: JSON
     """Create sites, join and ask them, train, kill one and ask again; return the results."""
     if not LEAST <= sites <= MOST:
         raise Refused(
-            "bad-federation", f"The demo has {LEAST} to {MOST} sites.", "Choose a number of them."
+            "bad-federation",
+            f"The demo runs with {LEAST} to {MOST} sites.",
+            "Choose a number in this range.",
         )
     root, names = Path(folder), NAMES[:sites]
     with ExitStack() as held:
-        say(f"Starting {sites} sites, each with a vault, a ledger and processes of its own ...")
+        say(f"Starting {sites} sites. Each has its own vault, ledger and processes ...")
         made = [_site(held, root / name, place) for place, name in enumerate(names)]
         fed = _federated(held, root, made, say)
         answers = [_asked(fed, says, sql, say) for says, sql in QUESTIONS]
-        say("\nHow does blood pressure go with age? (least squares, from one sum of moments)")
+        say(
+            "\n"
+            "How does blood pressure depend on age? (least squares, from one noisy sum of "
+            "moments)"
+        )
         say(repr(fed[DATA_SET].linear("pressure", ["age"], epsilon=EPSILON, delta=DELTA)))
         trained = _trained(fed, root / "pressure.safetensors", say)
-        say(f"\nNow {made[-1].name} is killed, as a power cut would.")
+        say(f"\nNow the demo kills {made[-1].name}, like a power cut.")
         made[-1].process.kill()
         made[-1].process.wait()
         answers.append(_asked(fed, *QUESTIONS[0], say))
         spent = fed.spent(DATA_SET)
-    say("\nNo site's own numbers ever left it: each sent its rows' sums, with its share of the")
-    say("noise, under masks that only cancel in the sum of all who are left.")
+    say(
+        "\n"
+        "No site sent its own sums in the clear. Each added its share of the noise, and "
+        "masks that"
+    )
+    say("cancel only in the sum over all remaining sites.")
     return {"answers": answers, "spent": spent, "trained": trained}
 
 
 def _trained(fed: FederatedVault, out: Path, say: Say) -> dict[str, Any]:
     """Train a small network over the sites; measure its loss on synthetic, public rows."""
     rows = [_public(number) for number in range(400)]
-    say("\nThey train a network to foretell blood pressure by age: 15 rounds, paid once.")
+    say(
+        "\n"
+        "The sites train a network that predicts blood pressure from age: 15 rounds, "
+        "charged once."
+    )
 
     def heard(step: Step) -> None:
         sites = f"  round {step.number:>2}: {len(step.sites)} sites"
-        say(f"{sites}, squared error on public rows {step.model.loss(rows):.4f} of the range")
+        say(f"{sites}, squared error on public rows {step.model.loss(rows):.4f} (of the range)")
 
     quiet = FederatedVault(replace(fed.convener, heard=lambda _: None))
     model = quiet.train(
@@ -121,7 +135,7 @@ def _asked(fed: FederatedVault, says: str, sql: str, say: Say) -> dict[str, Any]
     answer = fed[DATA_SET].ask(sql, epsilon=EPSILON, delta=DELTA)
     say(repr(answer))
     spent = ", ".join(f"{name} {value:g}" for name, value in fed.spent(DATA_SET).items())
-    say(f"epsilon spent by each site: {spent}")
+    say(f"epsilon spent at each site: {spent}")
     receipt = answer.receipt
     return {"rows": answer.rows, "sites": receipt["sites"], "left_out": receipt["left_out"]}
 
@@ -129,7 +143,7 @@ def _asked(fed: FederatedVault, says: str, sql: str, say: Say) -> dict[str, Any]
 def _told(progress: Progress, say: Say) -> None:
     gone = ", ".join(f"{name} ({why.code})" for name, why in sorted(progress.gone.items()))
     line = f"  {progress.stage:<7}{len(progress.left)} sites"
-    say(f"{line}; left out: {gone}" if gone else line)
+    say(f"{line}; dropped out: {gone}" if gone else line)
 
 
 def _federated(held: ExitStack, root: Path, made: list[LocalSite], say: Say) -> FederatedVault:
@@ -151,7 +165,10 @@ def _federated(held: ExitStack, root: Path, made: list[LocalSite], say: Say) -> 
         invited = owner.call("invite", {"user": "ada", "roles": ["researcher"]})
         owner.call("grant", {"data_set": DATA_SET, "user": "ada", "group": "researchers"})
         ways[site.name] = _taken_up(held, site.url, str(invited["invitation"]))
-    say(f"They agreed: {floor} of {len(made)} must be left, and any one may tell all it knows.")
+    say(
+        f"Their agreement: a sum needs {floor} of {len(made)} sites; the noise holds even "
+        "if one site colludes."
+    )
     return federation(
         agreement, key=root / "convener.key", sites=ways, heard=lambda p: _told(p, say)
     )
@@ -221,5 +238,7 @@ def _begun(name: str, process: subprocess.Popen[str]) -> LocalSite:
     text = "".join(said)
     url, link = re.search(r" at (https?://\S+)", text), re.search(r"/welcome/(\S+)", text)
     if url is None or link is None:
-        raise Refused("service-down", f"The site {name!r} did not start.", "See what it said.")
+        raise Refused(
+            "service-down", f"The site {name!r} did not start.", "Read the site's output above."
+        )
     return LocalSite(name, url[1], process, link[1])

@@ -388,7 +388,9 @@ def create(  # noqa: PLR0913  # the options of `init`
     root = Path(folder).absolute()
     if anchor is not None and Path(anchor).exists():
         raise Refused(
-            "vault-exists", f"{anchor} is another ledger's anchor.", "Choose a new place for it."
+            "vault-exists",
+            f"{anchor} is the anchor of another ledger.",
+            "Choose another place for the anchor.",
         )
     if root.exists() and (not root.is_dir() or any(root.iterdir())):
         raise Refused(

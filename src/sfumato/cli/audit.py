@@ -12,48 +12,65 @@ from sfumato.dp.refusal import Refused
 
 @click.command("audit")
 @click.argument("names", metavar="[NAME]...", nargs=-1)
-@click.option("--list", "listed", is_flag=True, help="Say what can be audited by its name.")
-@click.option("--zoo", is_flag=True, help="Catch the broken mechanisms instead.")
+@click.option(
+    "--list", "listed", is_flag=True, help="List the names of everything that can be audited."
+)
+@click.option(
+    "--zoo", is_flag=True, help="Audit the mechanisms that are broken on purpose instead."
+)
 @click.option(
     "--page",
     "path",
     metavar="FILE",
     type=click.Path(dir_okay=False),
-    help="Write the tables to this file: of all, or of NAME beside what is there already.",
+    help="Write the result tables to this file; with NAME, update only its lines.",
 )
 @click.option(
-    "--seed", type=click.IntRange(0), default=1, show_default=True, help="Of the auditor's dice."
+    "--seed",
+    type=click.IntRange(0),
+    default=1,
+    show_default=True,
+    help="The seed of the auditor's random numbers.",
 )
 @click.option(
     "--engine",
     "engines",
     multiple=True,
     metavar="ADDRESS",
-    help="Ask on this engine too: Spark, or a PostgreSQL database that may keep the copies.",
+    help="Also audit on this engine: Spark, or a PostgreSQL database that may keep copies of the "
+    "data.",
 )
 @click.option(
     "--command",
     "program",
     metavar="'PROG {data}'",
-    help="Audit a program of your own: {data} becomes the one input or the other.",
+    help="Audit your own program; {data} is replaced by one of the two inputs.",
 )
-@click.option("--url", metavar="URL", help="Audit a service of your own; {data} as above.")
-@click.option("--body", metavar="JSON", help="POST this to the URL; {data} as above.")
+@click.option("--url", metavar="URL", help="Audit your own service; {data} is replaced as above.")
 @click.option(
-    "--header", "headers", multiple=True, metavar="'NAME: VALUE'|@FILE", help="Send it to the URL."
+    "--body", metavar="JSON", help="POST this body to the URL; {data} is replaced as above."
 )
-@click.option("--pair", nargs=2, metavar="D D2", help="The two inputs: one person apart.")
-@click.option("--epsilon", type=click.FloatRange(0), metavar="E", help="What is claimed.")
+@click.option(
+    "--header",
+    "headers",
+    multiple=True,
+    metavar="'NAME: VALUE'|@FILE",
+    help="Send this header to the URL.",
+)
+@click.option("--pair", nargs=2, metavar="D D2", help="The two inputs, which differ by one person.")
+@click.option("--epsilon", type=click.FloatRange(0), metavar="E", help="The claimed epsilon.")
 @click.option("--delta", type=click.FloatRange(0, 1, max_open=True), default=0.0, metavar="D")
 @click.option(
     "--runs",
     type=click.IntRange(256, 131_072),
     default=2048,
     show_default=True,
-    help="Of your own, both sides together, at most.",
+    help="The most runs of your own program or service, on both inputs together.",
 )
 @click.option(
-    "--rows-only", is_flag=True, help="Look at rows and refusal codes of a sfumato service alone."
+    "--rows-only",
+    is_flag=True,
+    help="Compare only the rows and refusal codes of a sfumato service.",
 )
 @command
 def audit(
@@ -61,9 +78,9 @@ def audit(
 ) -> None:
     """Look for a mechanism that leaks more than it claims.
 
-    Without a name, every mechanism bare and some questions through the door of a fresh vault, on
-    synthetic data. With --command or --url, a program or a service of your own: it is run again
-    and again on two inputs that differ by one person. An audit can say "epsilon is at least so
+    By default, the command audits every mechanism directly, and some questions to a new vault, on
+    synthetic data. With --command or --url, it audits your own program or service: it runs it many
+    times on two inputs that differ by one person. An audit can prove "epsilon is at least this
     much", and never "this is private".
     """
     if listed:
@@ -76,7 +93,7 @@ def audit(
     elif names or zoo or path or own["engines"]:
         raise Refused(
             "bad-request",
-            "What is your own is audited by itself.",
+            "An audit of your own program or service takes no other audits.",
             "Leave out NAME, --zoo, --page and --engine, or --command and --url.",
         )
     else:
@@ -92,7 +109,9 @@ def _ours(
 
     if own["pair"] or own["epsilon"] is not None or own["body"] or own["headers"]:
         raise Refused(
-            "bad-request", "These belong to what is your own.", "Give --command or --url as well."
+            "bad-request",
+            "These options are for your own program or service.",
+            "Give --command or --url as well.",
         )
     return audit_shipped.run(
         shell, audit_shipped.Asked(names, zoo, path, own["seed"], own["engines"])

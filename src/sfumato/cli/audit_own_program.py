@@ -68,8 +68,8 @@ def run(shell: Shell, own: Own) -> bool:
     lines = [found.finding]
     if not found.is_violated:
         lines.append(
-            f"So many runs prove an epsilon of {most:.3g} at most. No twin stood beside it: "
-            "whether they could have shown a fault of this one is not known."
+            f"This number of runs can prove an epsilon of at most {most:.3g}. The audit had "
+            "no positive control, so it may have missed a fault."
         )
     shell.show(
         {"ok": not found.is_violated, "could_prove": most, "audits": [shape]}, "\n".join(lines)
@@ -80,27 +80,32 @@ def run(shell: Shell, own: Own) -> bool:
 def _checked(own: Own) -> tuple[tuple[str, str], Terms]:
     """Return the input pair and the terms, or refuse an audit that cannot show a violation."""
     if (own.command is None) == (own.url is None):
-        raise _wrong("A command or a URL is audited, not both.", "Give one of the two.")
+        raise _wrong("The audit takes a command or a URL, not both.", "Give one of the two.")
     if own.pair is None or own.epsilon is None:
         raise _wrong(
-            "An audit needs two neighbouring inputs, and the epsilon that is claimed.",
+            "An audit needs two neighbouring inputs and the claimed epsilon.",
             "Give --pair D D2 and --epsilon E.",
         )
     if own.command is not None and (own.body is not None or own.headers):
-        raise _wrong("A command is sent no body and no headers.", "Leave them out, or give --url.")
+        raise _wrong(
+            "--body and --header work only with --url.",
+            "Leave them out, or give --url instead of --command.",
+        )
     if own.pair[0] == own.pair[1]:
-        raise _wrong("Both inputs are the same.", "Name two that differ by one person.")
+        raise _wrong("Both inputs are the same.", "Name two inputs that differ by one person.")
     if DATA not in f"{own.command}{own.url}{own.body}":
         raise _wrong(
-            "Both sides would be asked the same.", f"Write {DATA} where the input belongs."
+            f"{DATA} is missing, so both runs would get the same input.",
+            f"Write {DATA} in the place of the input.",
         )
     if not math.isfinite(own.epsilon):
-        raise _wrong("That epsilon is no number.", "Give one from 0, such as 1.")
+        raise _wrong("The epsilon is not a finite number.", "Give a number from 0 up, such as 1.")
     most = could_prove(own.runs, own.delta)
     if not own.epsilon < most:
         raise _wrong(
-            f"So many runs prove an epsilon of {most:.3g} at most, so nothing could be accused.",
-            "Ask for more --runs, or hold it against a smaller epsilon.",
+            f"This number of runs can prove an epsilon of at most {most:.3g}, so the audit "
+            "could never find a violation.",
+            "Give more --runs or a smaller --epsilon.",
         )
     terms = Terms(epsilon=own.epsilon, delta=own.delta, most=own.runs, dice=dice_of(own.seed))
     return own.pair, terms
@@ -117,11 +122,11 @@ def _words(command: str) -> list[str]:
     try:
         words = shlex.split(command)
     except ValueError:
-        raise _wrong("The command's quotes do not close.", "Close them.") from None
+        raise _wrong("The command has an unclosed quote.", "Close the quote.") from None
     if not words or shutil.which(words[0]) is None:
         raise _wrong(
-            f"There is no program {words[0] if words else ''!r} to run.",
-            "Name a program and what it takes; no shell is between.",
+            f"The program {words[0] if words else ''!r} was not found.",
+            "Name a program and its arguments; the audit does not start a shell.",
         )
     return words
 
@@ -142,8 +147,8 @@ def _is_served(said: Said) -> bool:
 def _failing(what: str) -> Refused:
     """Return the refusal of a program that fails on both inputs: equal failures look private."""
     return _wrong(
-        f"{what} fails on both inputs, so there is nothing to look at.",
-        "Try it by hand first; it has to work for one of the two.",
+        f"{what} fails on both inputs, so the audit has no outputs.",
+        "Try it by hand first. It must work for at least one input.",
     )
 
 
@@ -160,7 +165,7 @@ def _object(text: str) -> object:
     except ValueError:
         body = None
     if not isinstance(body, dict):
-        raise _wrong("The body is no JSON object.", """Write --body '{"sql": "…"}'.""")
+        raise _wrong("The body is not a JSON object.", """Write --body '{"sql": "…"}'.""")
     return body
 
 
@@ -189,7 +194,9 @@ def _from_file(path: str) -> list[str]:
     try:
         text = Path(path).read_text("utf-8")
     except (OSError, UnicodeDecodeError):
-        raise _wrong(f"The file {path!r} cannot be read.", "Name a file of headers.") from None
+        raise _wrong(
+            f"sfumato cannot read the file {path!r}.", "Name a file with one header per line."
+        ) from None
     return [line for line in text.splitlines() if line.strip()]
 
 

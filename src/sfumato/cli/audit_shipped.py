@@ -64,7 +64,11 @@ def show_names(shell: Shell) -> None:
     """Print the names of everything that can be audited; run nothing."""
     bare, asked = [one.name for one in mechanisms()], [one.name for one in END_TO_END]
     zoo = [f"{one.id}  {one.name}" for one in specimens()]
-    parts = {"Bare": bare, "Through the door of a fresh vault": asked, "The zoo, by either": zoo}
+    parts = {
+        "Bare": bare,
+        "Questions to a new vault (door)": asked,
+        "The zoo (mechanisms broken on purpose), by id or name": zoo,
+    }
     lines = [line for title, names in parts.items() for line in (title, *_indented(names), "")]
     shape = {"bare": bare, "door": asked, "zoo": {one.id: one.name for one in specimens()}}
     shell.show(shape, "\n".join([*lines, 'Audit one: sfumato audit "NAME"']))
@@ -114,7 +118,9 @@ def _check(asked: Asked) -> None:
     """Refuse unknown names and an unwritable page before anything runs."""
     if asked.path is not None and not Path(asked.path).absolute().parent.is_dir():
         raise Refused(
-            "bad-request", f"There is no folder for {asked.path}.", "Make it, or name another."
+            "bad-request",
+            f"The folder of {asked.path} does not exist.",
+            "Make the folder, or name another one.",
         )
     known = {name.casefold(): name for name in all_names()}
     for name in asked.names:
@@ -122,9 +128,9 @@ def _check(asked: Asked) -> None:
             near = [repr(known[one]) for one in get_close_matches(name.casefold(), known)]
             raise Refused(
                 "bad-request",
-                f"Nothing that is audited is called {name!r}.",
+                f"The audit has no mechanism or question named {name!r}.",
                 (f"Did you mean {' or '.join(near)}? " if near else "")
-                + "`sfumato audit --list` has all names.",
+                + "`sfumato audit --list` prints all names.",
             )
 
 
@@ -175,12 +181,18 @@ def _show(
 def _next(held: Sequence[MechanismAudit], found: Sequence[SpecimenAudit]) -> str:
     """Return the line that says what to do next."""
     if any(one.audited.is_violated for one in held):
-        return "Release nothing by what is ACCUSED, and report it: chance says so once in 10,000."
+        return (
+            "Do not use the mechanisms marked ACCUSED, and report them: by chance alone, the "
+            "auditor accuses a correct one once in 10,000 audits."
+        )
     if not _is_well(held, found):
-        return "A twin passed or a specimen was missed: so the silence of the others says little."
+        return (
+            'The auditor missed a mechanism that is broken on purpose, so "not accused" means '
+            "little in this run."
+        )
     if found:
-        return "Next: sfumato audit --help says how a program or a service of your own is audited."
-    return "Next: sfumato audit --zoo has it catch what is broken on purpose."
+        return "Next: sfumato audit --help explains how to audit your own program or service."
+    return "Next: sfumato audit --zoo runs the auditor on mechanisms that are broken on purpose."
 
 
 def _sum_of(held: Sequence[MechanismAudit], found: Sequence[SpecimenAudit]) -> str:
@@ -189,10 +201,10 @@ def _sum_of(held: Sequence[MechanismAudit], found: Sequence[SpecimenAudit]) -> s
         accused = sum(one.audited.is_violated for one in held)
         silent = sum(not one.tells for one in held)
         paths = sum(one.tells and not one.counts for one in held)
-        parts.append(f"{len(held)} audits: {accused} accused, {silent} that show nothing.")
+        parts.append(f"{len(held)} audits: {accused} accused, {silent} inconclusive.")
         if paths:
             parts.append(f"{paths} of a path alone, not of its constant.")
     if found:
         caught = sum(one.audited.is_violated for one in found)
-        parts.append(f"{len(found)} specimens: {caught} caught.")
-    return " ".join([*parts, "No audit shows that something is private."])
+        parts.append(f"{len(found)} broken mechanisms: {caught} caught.")
+    return " ".join([*parts, "An audit cannot prove that a mechanism is private."])

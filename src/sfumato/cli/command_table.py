@@ -7,96 +7,99 @@ from typing import Final
 
 # heading -> command -> its module, and its first line of help
 LISTED: Final[Mapping[str, Mapping[str, tuple[str, str]]]] = {
-    "To begin": {
-        "demo": ("cli.demo", "Tell the story on synthetic data, in under a minute."),
+    "Getting started": {
+        "demo": ("cli.demo", "Show what sfumato does, on synthetic data, in under a minute."),
         "doctor": (
             "cli.demo",
-            "Start every part for real; say what is missing, what for, and the command that "
-            "brings it.",
+            "Test every part; say what is missing, what needs it, and the command that "
+            "installs it.",
         ),
         "init": ("cli.owner", "Make a new vault in DIR."),
         "change-key": (
             "cli.owner",
-            "Seal the vault by another KEY: a file (made, if absent) or `command:` and what prints "
-            "it.",
+            "Encrypt the vault with another KEY: a file (made if absent), or `command:` and "
+            "a command.",
         ),
         "add": (
             "cli.owner",
-            "Add a data set with its card, or a new version of one; without --card, propose a "
-            "card.",
+            "Add a data set or a new version, with its card; without --card, propose a card.",
         ),
         "add-report": (
             "cli.owner",
-            "Print again how the rows of NAME were read when they were added; for its owner alone.",
+            "Print the report of how the rows of NAME were read when they were added; owner only.",
         ),
     },
     "For researchers": {
         "datasets": ("cli.researcher", "List the data sets that you may ask."),
-        "card": ("cli.researcher", "Show what the owner declared of a data set."),
+        "card": ("cli.researcher", "Show the data card: what the owner declared about a data set."),
         "twin": (
             "features.synthetic.cli",
-            "Make a look-alike of a data set: from its card alone, free; or at a price, from "
-            "counts.",
+            "Make synthetic data: from the card alone (free), or from private counts (at a price).",
         ),
         "price": (
             "cli.researcher",
-            "Say what a question would cost and how far off it would be; nothing is spent.",
+            "Predict the price and the error of a question; nothing is spent.",
         ),
         "ask": (
             "cli.researcher",
-            "Ask a question in SQL and get a private answer, paid from the budget.",
+            "Ask a question in SQL; the private answer is charged to the budget.",
         ),
-        "answer": ("cli.researcher", "Show an answer of yours again, by its operation; free."),
-        "history": ("cli.researcher", "List your own questions, the newest first."),
-        "budget": ("cli.researcher", "Show the cap, what is spent and what is left."),
+        "answer": (
+            "cli.researcher",
+            "Show an earlier answer of yours again, by its operation id; free.",
+        ),
+        "history": ("cli.researcher", "List your questions, newest first."),
+        "budget": ("cli.researcher", "Show the privacy budget: cap, spent and left."),
         "pipeline": (
             "features.pipelines.rule_cli",
-            "Hand in a program, approve it, run it: private averages over blocks of people.",
+            "Submit, approve and run programs: private averages over blocks of people.",
         ),
         "airlock": (
             "features.airlock.cli",
-            "Let files out that cannot have noise: hand in, run once, look, vote, release, fetch.",
+            "Output checking: reviewers release files without noise (submit, run, show, "
+            "vote, fetch).",
         ),
     },
     "For owners": {
         "enrol": (
             "cli.owner",
-            "Put MEMBER into GROUP, so that cards with that group under [ask] let them ask.",
+            "Put MEMBER into GROUP; they can ask every data set whose card lists GROUP "
+            "under [ask].",
         ),
         "forget-earlier": (
             "cli.owner",
-            "Remove from disk the rows of earlier versions, which nobody asks any more.",
+            "Remove the rows of earlier versions of all data sets from disk.",
         ),
         "stream": (
             "features.streams.cli",
-            "Open a running count that goes on, close its days, show what is closed.",
+            "Open a running count, close its days, show the closed days.",
         ),
         "survey": (
             "features.surveys.cli",
-            "Ask people whose own devices add the noise: simulate, publish, invite, answer, "
-            "results.",
+            "Run surveys in which each respondent's device adds the noise (local "
+            "differential privacy).",
         ),
         "anonymity": (
             "features.anonymization.cli",
-            "Measure and reach k-anonymity in a table of your own.",
+            "Measure and reach k-anonymity in your own table.",
         ),
         "ledger": (
             "features.audit.ledger_cli",
-            "Show the last entries, or verify, print a sheet, acknowledge.",
+            "Show the last ledger entries; verify the ledger, print answer sheets, end a freeze.",
         ),
         "verify": (
             "features.audit.cli",
-            "Check an answer sheet, or an answer's receipt, offline.",
+            "Check an answer sheet or an answer's receipt offline.",
         ),
     },
-    "Served, and several vaults as one": {
+    "Services and federations": {
         "serve": (
             "cli.serve",
-            "Serve the vault over HTTP, with its console; an absent vault is made.",
+            "Serve the vault and its console over HTTP; a missing vault is made.",
         ),
         "invite": (
             "cli.serve",
-            "Let NAME sign in to the service with these roles; prints what opens once.",
+            "Invite NAME to the service with these roles; prints a link that works once.",
         ),
         "sign-in": (
             "cli.sign_in",
@@ -104,29 +107,27 @@ LISTED: Final[Mapping[str, Mapping[str, tuple[str, str]]]] = {
         ),
         "sign-out": (
             "cli.sign_in",
-            "Revoke the token for the service that --vault names, and forget it.",
+            "Sign out of the service that --vault names, and revoke its token.",
         ),
         "site": (
             "features.federated.site_cli",
-            "Serve the vault as a site: what `serve` does, and callers' tensors beside it.",
+            "Serve the vault as a federated site: like `serve`, and also holds callers' tensors.",
         ),
         "federate": (
             "features.federated.cli",
-            "Ask several sites as one: each adds up its own rows, and only the noisy sum "
-            "comes back.",
+            "Ask several sites together: secure aggregation returns only the noisy sum.",
         ),
     },
-    "The lab, on synthetic data": {
+    "The lab (synthetic data)": {
         "attack": (
             "cli.lab",
-            "Run an attack and say what it found; without a NAME, list the attacks.",
+            "Run an attack and print its result; without NAME, list the attacks.",
         ),
-        "probe": ("cli.lab", "Ask one question again and again, and say what stops it."),
+        "probe": ("cli.lab", "Ask one question repeatedly, and say what stops the repetition."),
         "audit": ("cli.audit", "Look for a mechanism that leaks more than it claims."),
         "lab": (
             "cli.lab",
-            "Open the lab's pages: exhibits with sliders, on synthetic data, for this machine "
-            "only.",
+            "Open the lab: pages with sliders, on synthetic data, only on this machine.",
         ),
     },
 }

@@ -14,7 +14,7 @@ from sfumato.cli.shell import REFUSED, Shell, command
 @click.command("demo")
 @command
 def demo(shell: Shell) -> None:
-    """Tell the story on synthetic data, in under a minute."""
+    """Show what sfumato does, on synthetic data, in under a minute."""
     if not shell.as_json:
         tell(shell.app)
         return
@@ -26,7 +26,7 @@ def demo(shell: Shell) -> None:
 @click.command("doctor")
 @command
 def doctor(shell: Shell) -> None:
-    """Start every part for real; say what is missing, what for, and the command that brings it."""
+    """Test every part; say what is missing, what needs it, and the command that installs it."""
     findings = shell.app.checkup(shell.vault)
     shape = {
         "ok": all(well for _, well, _, _ in findings),

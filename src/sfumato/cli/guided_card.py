@@ -19,7 +19,7 @@ def guided_card(shell: Shell, vault: Any, name: str, source: str, table: str | N
     if target.exists():
         raise Refused(
             "data-set-exists",
-            f"{target} is there already.",
+            f"{target} exists already.",
             f"Fill it in and run: {typed}",
         )
     with working("Reading the columns"):
@@ -29,8 +29,9 @@ def guided_card(shell: Shell, vault: Any, name: str, source: str, table: str | N
     shell.show(
         {"proposed": str(target), "columns": [list(pair) for pair in columns]},
         f"Wrote {target} with {len(columns)} columns.\n"
-        "Fill in who the people are, the budget, and public bounds: from knowledge, never by\n"
-        f"looking at the rows. Then: {typed}",
+        "Fill in the people, the budget and public bounds. Take them from what you know, "
+        "never\n"
+        f"from the rows. Then run: {typed}",
     )
 
 
@@ -39,7 +40,9 @@ def _write(target: Path, text: str) -> None:
         target.write_text(text, "utf-8")
         return
     raise Refused(
-        "bad-request", f"{target} cannot be written here.", "Do it in a folder of your own."
+        "bad-request",
+        f"sfumato cannot write {target} here.",
+        "Run the command in a folder where you may write.",
     )
 
 
@@ -47,13 +50,16 @@ def proposed(name: str, columns: list[tuple[str, str]], card: Mapping[str, Any])
     """Return the text of a draft card; file formats are filled in as detected."""
     unit = str(card.get("unit", ""))
     lines = [
-        f"# The card of {name!r}. What stands here is public; a column that is not here does not",
-        "# exist for anyone. Bounds and keys come from what you know, never from the rows.",
+        f"# The data card of {name!r}. Everything in this file is public. Nobody can see or",
+        "# query a column that is not listed here. Take bounds and keys from knowledge, "
+        "never from rows.",
         *([] if unit else _OPEN),
-        f'unit = {_quoted(unit)}        # a column that names the person, or "row"',
-        f"people = {_quoted(name)}        # whose budget is spent; the same people, the same name",
+        f"unit = {_quoted(unit)}        # privacy unit: the column that identifies a person, "
+        'or "row"',
+        f"people = {_quoted(name)}        # data sets about the same people need the same "
+        "name; they share one budget",
         'version = "1"',
-        "# budget = { epsilon = 1.0, delta = 0 }        # for ever; the card is refused without",
+        "# budget = { epsilon = 1.0, delta = 0 }        # required; it holds for ever",
         'nulls = ["", "n/a", "NA"]',
     ]
     if "encoding" in card:
@@ -69,20 +75,19 @@ def proposed(name: str, columns: list[tuple[str, str]], card: Mapping[str, Any])
 
 
 _OPEN: Final = [
-    "# Who is protected? No name of a column tells for sure which one names the person. Write it",
-    '# here; or "row", if each row is another person. The card is refused until you do.',
+    "# Which column identifies a person? sfumato cannot tell from the names. Write the column",
+    '# here, or "row" if each row is a different person. Without it, the card is refused.',
 ]
 _DOUBT: Final = (
-    "        # 1.234 is read as about one; if it is a thousand and more: "
-    'decimal = ",", thousands = "."'
+    '        # 1.234 is read as about one; if it means 1,234, write: decimal = ",", thousands = "."'
 )
 _BOUNDS: Final = [
     "",
-    "# How much does one person have? What is beyond these bounds is cut, and no error bar says",
-    "# by how much; larger ones mean more noise. A question may set its own (--max-groups).",
-    "max_groups = 1        # groups of a GROUP BY that a person counts in",
-    "max_rows = 1        # rows of a person that count, in each group",
-    "# limits = { rows_per_person = 1 }        # if nobody has more rows: then nothing can be cut",
+    "# Contribution bounds: rows of a person beyond them are dropped, and error bars do not show",
+    "# that. Larger bounds mean more noise. A question can set its own (--max-groups).",
+    "max_groups = 1        # groups of a GROUP BY per person",
+    "max_rows = 1        # rows per person in each group",
+    "# limits = { rows_per_person = 1 }        # if nobody has more rows, nothing is dropped",
 ]
 
 
@@ -95,11 +100,16 @@ def _column(kind: str, found: Mapping[str, Any]) -> list[str]:
     if found.get("decimal") == "." and "thousands" not in found:
         lines[-1] += _DOUBT
     if kind in ("integer", "number"):
-        lines += ["# lower =        # without both bounds it cannot be summed", "# upper ="]
-        lines += ["# step =         # the grid: 1, 0.01, ..."] if kind == "number" else []
+        lines += ["# lower =        # SUM needs both bounds", "# upper ="]
+        lines += (
+            ["# step =         # values are multiples of it: 1, 0.01, ..."]
+            if kind == "number"
+            else []
+        )
     if kind == "text":
         lines += [
-            '# keys = ["...", "..."]        # public; without them only keys of many people show'
+            '# keys = ["...", "..."]        # public keys; without them, only keys of '
+            "many people are shown"
         ]
     return lines
 

@@ -22,14 +22,23 @@ from sfumato.lab.running_mean_plot import means_so_far
 
 @click.command("attack")
 @click.argument("name", required=False)
-@click.option("--all", "everything", is_flag=True, help="All against ours: one table, minutes.")
-@click.option("--runs", type=click.IntRange(1, 1_000_000), help="How often it is repeated.")
-@click.option("--seed", type=click.IntRange(0), help="Draw the same again.")
-@click.option("--set", "typed", multiple=True, metavar="OPTION=VALUE", help="Set an option of it.")
-@click.option("--save", metavar="FILE", help="Keep the picture: .svg, .png, .html or .json.")
+@click.option(
+    "--all",
+    "everything",
+    is_flag=True,
+    help="Run every attack against sfumato's releases; takes minutes.",
+)
+@click.option("--runs", type=click.IntRange(1, 1_000_000), help="The number of runs.")
+@click.option(
+    "--seed", type=click.IntRange(0), help="The seed; the same seed gives the same result."
+)
+@click.option(
+    "--set", "typed", multiple=True, metavar="OPTION=VALUE", help="Set an option of the attack."
+)
+@click.option("--save", metavar="FILE", help="Save the picture: .svg, .png, .html or .json.")
 @command
 def run_attack(shell: Shell, name: str | None, save: str | None, **how: Any) -> None:
-    """Run an attack and say what it found; without a NAME, list the attacks."""
+    """Run an attack and print its result; without NAME, list the attacks."""
     if how["everything"]:
         _run_all(shell, name, save, how)
         return
@@ -50,13 +59,17 @@ def run_attack(shell: Shell, name: str | None, save: str | None, **how: Any) -> 
 @click.argument("name")
 @click.argument("sql")
 @click.option("--epsilon", required=True, metavar="E", help="The price of each question.")
-@click.option("--without", metavar="SQL", help="All but one: subtract it, instead of repeating.")
+@click.option(
+    "--without",
+    metavar="SQL",
+    help="Ask about all people and about all but one, and subtract, instead of repeating.",
+)
 @click.option("--questions", type=click.IntRange(2, 10_000), default=50, show_default=True)
-@click.option("--fresh", is_flag=True, help="Ask for new noise each time, and pay for it.")
-@click.option("--save", metavar="FILE", help="Keep the picture: .svg, .png, .html or .json.")
+@click.option("--fresh", is_flag=True, help="Ask for new noise each time, and pay each time.")
+@click.option("--save", metavar="FILE", help="Save the picture: .svg, .png, .html or .json.")
 @command
 def run_probe(shell: Shell, name: str, sql: str, **how: Any) -> None:
-    """Ask one question again and again, and say what stops it. It asks, so it spends."""
+    """Ask one question repeatedly, and say what stops the repetition. The questions are charged."""
     epsilon = number(how["epsilon"], "epsilon")
     if how["save"] is not None:
         check_picture(how["save"])
@@ -79,7 +92,9 @@ def _probed(
 def _run_all(shell: Shell, name: str | None, save: str | None, how: dict[str, Any]) -> None:
     if name is not None or how["typed"]:
         raise Refused(
-            "bad-request", "--all runs every attack as it is.", "Leave out NAME and --set."
+            "bad-request",
+            "--all runs every attack with its default options.",
+            "Leave out NAME and --set.",
         )
     with working("attacking"):
         found = all_against_ours(runs=how["runs"], seed=how["seed"])
@@ -95,7 +110,7 @@ def _list(shell: Shell) -> None:
     }
     width = max(len(a.name) for a in found)
     lines = [f"{a.name.ljust(width)}  {a.shows}" for a in found]
-    shell.show(shape, "\n".join([*lines, "", "Run one: sfumato attack NAME"]))
+    shell.show(shape, "\n".join([*lines, "", "To run one: sfumato attack NAME"]))
 
 
 def _options(typed: tuple[str, ...]) -> dict[str, str]:
@@ -110,7 +125,7 @@ def _options(typed: tuple[str, ...]) -> dict[str, str]:
 @click.option("--port", type=click.IntRange(0, 65535), default=8766, show_default=True)
 @command
 def lab(shell: Shell, port: int) -> None:
-    """Open the lab's pages: exhibits with sliders, on synthetic data, for this machine only."""
+    """Open the lab: pages with sliders, on synthetic data, only on this machine."""
     shell.app.serve_lab(port, lambda text: click.echo(text, err=True))
 
 

@@ -46,7 +46,7 @@ def _loaded(module: str, name: str) -> click.Command | None:
     "--vault",
     metavar="DIR|URL",
     envvar="SFUMATO_VAULT",
-    help="The vault's folder, or where it is served.",
+    help="The vault's folder, or the address of its service.",
 )
 @click.option("--user", metavar="NAME", envvar="SFUMATO_USER", default="owner", show_default=True)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
@@ -76,5 +76,5 @@ def run(arguments: Sequence[str], app: App) -> int:
         return 0
     except Exception as fault:  # noqa: BLE001  # outermost: any other error is ours
         name = type(fault).__name__
-    print(f"A fault of ours ({name}). Nothing of the data is in this message.", file=sys.stderr)
+    print(f"Internal error ({name}). This message contains no data.", file=sys.stderr)
     return FAULT

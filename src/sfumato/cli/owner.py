@@ -14,30 +14,31 @@ from sfumato.cli.shell import Shell, at_rest_key, command, connections_of, worki
 from sfumato.dp.refusal import Refused
 from sfumato.wire.connection_name import read_connection
 
-_LOST: Final = "keep a copy of it elsewhere; who loses it has lost the rows."
+_LOST: Final = "Keep a copy of it elsewhere. If you lose the key, you lose the rows."
 
 
 @click.command("init")
 @click.argument("folder", metavar="DIR")
-@click.option("--anchor", metavar="PATH", help="Where the anchor goes; by default outside DIR.")
+@click.option("--anchor", metavar="PATH", help="The place of the anchor; by default outside DIR.")
 @click.option("--ledger", metavar="URL", help="A PostgreSQL database that keeps the ledger.")
 @click.option(
     "--engine",
     metavar="ADDRESS",
     envvar="SFUMATO_ENGINE",
-    help="Where rows are asked, if not by DuckDB: postgresql://..., local[N] or "
-    "spark://:SECRET@HOST:PORT. In SFUMATO_ENGINE no list of processes shows its secret.",
+    help="The engine, if not DuckDB: postgresql://..., local[N] or spark://:SECRET@HOST:PORT. Use "
+    "SFUMATO_ENGINE instead to keep its secret out of process lists.",
 )
 @click.option(
     "--engine-reader",
     metavar="URL",
     envvar="SFUMATO_ENGINE_READER",
-    help="The address of a PostgreSQL role that may only read; by default one is made.",
+    help="The address of a PostgreSQL role that can only read; by default, sfumato makes one.",
 )
 @click.option(
     "--sandbox",
     metavar="NAME",
-    help="What programs of others run in, if not bubblewrap: podman, docker:sha256:..., apptainer.",
+    help="The sandbox for submitted programs, if not bubblewrap: podman, docker:sha256:..., "
+    "apptainer.",
 )
 @at_rest_key
 @command
@@ -45,7 +46,7 @@ def init(shell: Shell, folder: str, **options: str | None) -> None:
     """Make a new vault in DIR."""
     shell.app.create(folder, **options)
     place, key = str(Path(folder).absolute()), options["at_rest_key"]
-    sealed = f"Its rows are sealed by the key of {key}: {_LOST}\n" if key is not None else ""
+    sealed = f"The rows are encrypted with the key of {key}. {_LOST}\n" if key is not None else ""
     shell.show(
         {"vault": place} if key is None else {"vault": place, "at_rest_key": key},
         f"Made a vault in {place}.\n{sealed}"
@@ -57,15 +58,15 @@ def init(shell: Shell, folder: str, **options: str | None) -> None:
 @click.argument("new", metavar="KEY")
 @command
 def change_key(shell: Shell, new: str) -> None:
-    """Seal the vault by another KEY: a file (made, if absent) or `command:` and what prints it.
+    """Encrypt the vault with another KEY: a file (made if absent), or `command:` and a command.
 
-    SFUMATO_AT_REST_KEY says where the old one is. Rows are not written again; whoever has an old
-    copy of keys/at-rest and the old key can open the vault still.
+    SFUMATO_AT_REST_KEY names the old key. The command does not encrypt the rows again. Anybody who
+    has the old key and an old copy of keys/at-rest can still decrypt the vault.
     """
     if shell.vault is None or shell.is_remote:
-        raise Refused("vault-missing", "No vault's folder was named.", "Give --vault DIR.")
+        raise Refused("vault-missing", "The command needs the vault's folder.", "Give --vault DIR.")
     shell.app.change_key(Path(shell.vault).absolute(), None, new)
-    shell.show({"at_rest_key": new}, f"The vault is sealed by the key of {new}: {_LOST}")
+    shell.show({"at_rest_key": new}, f"The vault is now encrypted with the key of {new}. {_LOST}")
 
 
 @click.command("add")
@@ -76,32 +77,34 @@ def change_key(shell: Shell, new: str) -> None:
     "connections",
     multiple=True,
     metavar="NAME=FILE",
-    help="A database to take rows from, if the vault is a folder; a service has its own.",
+    help="A database to take rows from. Only for a vault in a folder; a service has its own "
+    "connections.",
 )
-@click.option("--card", type=click.Path(exists=True, dir_okay=False), help="The card, as TOML.")
-@click.option("--table", help="The table, if SOURCE is a DuckDB file with several.")
+@click.option(
+    "--card", type=click.Path(exists=True, dir_okay=False), help="The data card, a TOML file."
+)
+@click.option("--table", help="The table to add, if SOURCE is a DuckDB file with several tables.")
 @click.option(
     "--with",
     "tables",
     multiple=True,
     metavar="TABLE=FILE",
-    help="The rows of another table of the card; may be given several times.",
+    help="The file with the rows of another table of the card. Repeatable.",
 )
 @click.option(
     "--different-people",
     metavar="APPROVER",
-    help="The second person who confirms that these are not the people of another data set.",
+    help="The second person who confirms that no other data set is about these people.",
 )
 @click.option(
     "--accept-unreadable",
     multiple=True,
     metavar="COLUMN",
-    help="Let cells of the column that cannot be read count as empty, though they be many; may be "
-    "given several times.",
+    help="Count the column's unreadable cells as empty, however many there are. Repeatable.",
 )
 @command
 def add(shell: Shell, name: str, source: str, card: str | None, **options: Any) -> None:
-    """Add a data set with its card, or a new version of one; without --card, propose a card.
+    """Add a data set or a new version, with its card; without --card, propose a card.
 
     SOURCE is a file, a BIDS folder, or a table of a connection: connection:NAME/SCHEMA.TABLE.
     """
@@ -121,7 +124,7 @@ def add(shell: Shell, name: str, source: str, card: str | None, **options: Any) 
             "people": signed.people,
             "report": None if signed.report is None else signed.report["tables"],
         },
-        f"Added {signed.name}, version {signed.version}, charged to the people "
+        f"Added {signed.name}, version {signed.version}. Questions are charged to the people "
         f"{signed.people!r}.\n"
         + _public_fields(public)
         + ("" if signed.report is None else f"{signed.report}\n")
@@ -134,7 +137,10 @@ def _public_fields(description: Mapping[str, object] | None) -> str:
     """Return a line that names the public fields of a folder's description, or nothing."""
     if not description:
         return ""
-    return f"Public with the card: dataset_description.json, with {', '.join(description)}.\n"
+    return (
+        "dataset_description.json is public, as part of the card. It contains "
+        f"{', '.join(description)}.\n"
+    )
 
 
 def _check_source(source: str) -> None:
@@ -156,7 +162,9 @@ def _where(shell: Shell, options: dict[str, Any]) -> dict[str, Any]:
         return {**said, "inner_table": options["table"]}
     if options["table"] is not None:
         raise Refused(
-            "not-allowed", "--table is for a vault in a folder.", "Send a file with one table."
+            "not-allowed",
+            "--table works only for a vault in a folder.",
+            "Send a file with one table.",
         )
     return said
 
@@ -175,7 +183,7 @@ def _tables(pairs: tuple[str, ...]) -> dict[str, str]:
 @click.argument("name")
 @command
 def add_report(shell: Shell, name: str) -> None:
-    """Print again how the rows of NAME were read when they were added; for its owner alone."""
+    """Print the report of how the rows of NAME were read when they were added; owner only."""
     with shell.open() as vault:
         report = vault.add_report(name)
     shell.show(report.shape, str(report))
@@ -186,22 +194,23 @@ def add_report(shell: Shell, name: str) -> None:
 @click.argument("group")
 @command
 def enrol(shell: Shell, member: str, group: str) -> None:
-    """Put MEMBER into GROUP, so that cards with that group under [ask] let them ask."""
+    """Put MEMBER into GROUP; they can ask every data set whose card lists GROUP under [ask]."""
     with shell.open() as vault:
         vault.enrol(member, group)
-    shell.show({"user": member, "group": group}, f"{member} is in {group}.")
+    shell.show({"user": member, "group": group}, f"{member} is now in {group}.")
 
 
 @click.command("forget-earlier")
 @command
 def forget_earlier(shell: Shell) -> None:
-    """Remove from disk the rows of earlier versions, which nobody asks any more.
+    """Remove the rows of earlier versions of all data sets from disk.
 
-    Do it while nobody asks: a question that was begun on an earlier version would fail, paid.
+    Nobody can ask these versions any more. Run this while nobody asks: a running question on an
+    earlier version would fail, and its charge stays.
     """
     with shell.open_folder() as vault:
         count = vault.owner.data_sets.forget_earlier()
-    shell.show({"removed": count}, f"Tables of earlier rows that were removed: {count}.")
+    shell.show({"removed": count}, f"Removed tables of earlier versions: {count}.")
 
 
 COMMANDS = (init, change_key, add, add_report, enrol, forget_earlier)

@@ -23,14 +23,16 @@ def data_sets(shell: Shell) -> None:
         cards = vault.call("data-sets", {})["data_sets"]
     rows = [[c["name"], c["version"], c["people"], f"{c['budget']['epsilon']:g}"] for c in cards]
     text = "\n".join(table_text(["data set", "version", "people", "epsilon"], rows))
-    shell.show({"data_sets": cards}, text if rows else "No data set yet; `sfumato add` adds one.")
+    shell.show(
+        {"data_sets": cards}, text if rows else "There is no data set yet. `sfumato add` adds one."
+    )
 
 
 @click.command("card")
 @click.argument("name")
 @command
 def card(shell: Shell, name: str) -> None:
-    """Show what the owner declared of a data set."""
+    """Show the data card: what the owner declared about a data set."""
     with shell.open() as vault:
         shown = DataSet(vault, name).card
     shell.show(shown.shape, repr(shown))
@@ -42,19 +44,39 @@ def terms(function: Callable[..., None]) -> Callable[..., None]:
         (
             click.argument("name"),
             click.argument("sql"),
-            click.option("--epsilon", metavar="E", help="The whole price of the whole question."),
             click.option(
-                "--error", multiple=True, metavar="COLUMN=X", help="Wanted instead: +-X at 95 %."
-            ),
-            click.option("--delta", metavar="D", help="Spent only where it buys less noise."),
-            click.option("--people", type=int, help="Your guess of a group's size, for means."),
-            click.option("--max-groups", type=int, help="Groups that a person counts in."),
-            click.option("--max-rows", type=int, help="Rows that a person counts with."),
-            click.option(
-                "--split", multiple=True, metavar="COLUMN=X", help="Its share beside the others."
+                "--epsilon", metavar="E", help="The price of the whole question, in epsilon."
             ),
             click.option(
-                "--top-up", metavar="ID", help="Raise your answer of that op to --epsilon."
+                "--error",
+                multiple=True,
+                metavar="COLUMN=X",
+                help="Instead of --epsilon, the error that you want: +-X at 95 %.",
+            ),
+            click.option(
+                "--delta",
+                metavar="D",
+                help="The delta that may be spent, only where it reduces noise.",
+            ),
+            click.option(
+                "--people",
+                type=int,
+                help="Your guess of a group's size, to predict the error of means.",
+            ),
+            click.option("--max-groups", type=int, help="Contribution bound: groups per person."),
+            click.option(
+                "--max-rows", type=int, help="Contribution bound: rows per person and group."
+            ),
+            click.option(
+                "--split",
+                multiple=True,
+                metavar="COLUMN=X",
+                help="The share of the price for this column, relative to the other columns.",
+            ),
+            click.option(
+                "--top-up",
+                metavar="ID",
+                help="Raise your earlier answer with this operation id to --epsilon in all.",
             ),
         )
     ):
@@ -66,7 +88,7 @@ def terms(function: Callable[..., None]) -> Callable[..., None]:
 @terms
 @command
 def price(shell: Shell, **options: Any) -> None:
-    """Say what a question would cost and how far off it would be; nothing is spent."""
+    """Predict the price and the error of a question; nothing is spent."""
     body = _body(options)
     with shell.open() as vault:
         shown = DataSet(vault, options["name"]).price(options["sql"], **body)
@@ -75,12 +97,18 @@ def price(shell: Shell, **options: Any) -> None:
 
 @click.command("ask")
 @terms
-@click.option("--op", metavar="ID", help="Your id of this request: a retry with it pays once.")
-@click.option("--fresh", is_flag=True, help="Draw new noise and pay, even if an answer stands.")
-@click.option("--plot", metavar="FILE", help="Draw the answer too: .svg, .png or .html.")
+@click.option(
+    "--op", metavar="ID", help="Your id for this request. A retry with the same id is charged once."
+)
+@click.option(
+    "--fresh", is_flag=True, help="Draw new noise and pay, even if the question has a free answer."
+)
+@click.option(
+    "--plot", metavar="FILE", help="Also save a picture of the answer: .svg, .png or .html."
+)
 @command
 def ask(shell: Shell, **options: Any) -> None:
-    """Ask a question in SQL and get a private answer, paid from the budget."""
+    """Ask a question in SQL; the private answer is charged to the budget."""
     body = _body(options)
     if options["plot"]:
         check_picture(options["plot"])
@@ -125,7 +153,7 @@ def draw(answer: Answer, path: str) -> None:
 @click.argument("name")
 @command
 def budget(shell: Shell, name: str) -> None:
-    """Show the cap, what is spent and what is left."""
+    """Show the privacy budget: cap, spent and left."""
     with shell.open() as vault:
         shown = DataSet(vault, name).budget
     shell.show(shown.shape, repr(shown))
@@ -155,7 +183,7 @@ def _number(options: dict[str, Any], name: str) -> Any:
 @click.option("--last", type=click.IntRange(1, 1000), default=50, show_default=True)
 @command
 def history(shell: Shell, last: int) -> None:
-    """List your own questions, the newest first."""
+    """List your questions, newest first."""
     with shell.open() as vault:
         shown = vault.history(last)
     shell.show(shown.shape, repr(shown))
@@ -165,7 +193,7 @@ def history(shell: Shell, last: int) -> None:
 @click.argument("op", metavar="OPERATION")
 @command
 def answer(shell: Shell, op: str) -> None:
-    """Show an answer of yours again, by its operation; free."""
+    """Show an earlier answer of yours again, by its operation id; free."""
     with shell.open() as vault:
         found = vault.answer(op)
     shell.show(answer_shape(found), repr(found))

@@ -13,28 +13,33 @@ from sfumato.dp.refusal import Refused
 @click.command("serve")
 @click.option("--port", type=click.IntRange(0, 65535), default=8765, show_default=True)
 @click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on.")
-@click.option("--name", "names", multiple=True, help="A host name that browsers use for it.")
+@click.option(
+    "--name",
+    "names",
+    multiple=True,
+    help="A host name that browsers use for the service. Repeatable.",
+)
 @click.option("--tls-cert", type=click.Path(exists=True, dir_okay=False))
 @click.option("--tls-key", type=click.Path(exists=True, dir_okay=False))
 @click.option(
     "--behind-proxy",
     "is_behind_proxy",
     is_flag=True,
-    help="A proxy does the encryption: on this machine, or the one that --proxy names.",
+    help="A proxy does the TLS encryption: on this machine, or at the address of --proxy.",
 )
 @click.option(
     "--proxy",
     "proxies",
     multiple=True,
     metavar="ADDRESS",
-    help="The proxy's address or network; nobody else may connect.",
+    help="The proxy's address or network; no other machine may connect.",
 )
 @click.option(
     "--ledger",
     metavar="URL",
     envvar="SFUMATO_LEDGER",
-    help="A PostgreSQL database that keeps a new ledger. In SFUMATO_LEDGER no list of processes "
-    "shows its password.",
+    help="A PostgreSQL database for a new vault's ledger. Use SFUMATO_LEDGER instead to keep its "
+    "password out of process lists.",
 )
 @click.option(
     "--quantum",
@@ -43,9 +48,10 @@ from sfumato.dp.refusal import Refused
     default=250,
     show_default=True,
     metavar="MS",
-    help="Answers leave at multiples of so many milliseconds; 0 lets their time be seen.",
+    help="Delay answers to multiples of this many milliseconds, to hide their computing time; 0 "
+    "turns this off.",
 )
-@click.option("--log", "is_logged", is_flag=True, help="Write a line of JSON for each call.")
+@click.option("--log", "is_logged", is_flag=True, help="Write one line of JSON for each request.")
 @click.option(
     "--max-upload",
     "max_upload_mb",
@@ -53,7 +59,7 @@ from sfumato.dp.refusal import Refused
     default=2000,
     show_default=True,
     metavar="MB",
-    help="The largest file that an owner may upload.",
+    help="The largest file that an owner can upload.",
 )
 @click.option(
     "--connection",
@@ -61,15 +67,17 @@ from sfumato.dp.refusal import Refused
     multiple=True,
     metavar="NAME=FILE",
     callback=lambda _context, _option, pairs: connections_of(pairs),
-    help="A database that owners may take rows from; FILE says where it is and who may.",
+    help="A database that owners can take rows from. FILE has its address and its permitted users.",
 )
 @at_rest_key
 @command
 def serve(shell: Shell, **options: Any) -> None:
-    """Serve the vault over HTTP, with its console; an absent vault is made."""
+    """Serve the vault and its console over HTTP; a missing vault is made."""
     if shell.vault is None:
         raise Refused(
-            "vault-missing", "No vault was named.", "Give --vault DIR; an absent one is made."
+            "vault-missing",
+            "The command needs a vault.",
+            "Give --vault DIR; a missing vault is made.",
         )
     shell.app.serve(shell.vault, say=lambda text: click.echo(text, err=True), **options)
 
@@ -85,15 +93,15 @@ def serve(shell: Shell, **options: Any) -> None:
 )
 @command
 def invite(shell: Shell, name: str, roles: tuple[str, ...]) -> None:
-    """Let NAME sign in to the service with these roles; prints what opens once."""
+    """Invite NAME to the service with these roles; prints a link that works once."""
     with shell.open() as vault:
         made = vault.call("invite", {"user": name, "roles": list(roles)})
     path, until = f"/welcome/{made['invitation']}", made["expires"][:10]
     where = (
-        f"Open {shell.address(path)}, once, until {until}."
+        f"Open {shell.address(path)} before {until}. It works once."
         if shell.is_remote
-        else f"An invitation for {name}, which opens once, until {until}. Where `sfumato serve` "
-        f"serves this vault, its page is at the service's address, followed by:\n  {path}"
+        else f"An invitation for {name}. It works once, until {until}. Its page is at the address "
+        f"of the service that serves this vault, followed by:\n  {path}"
     )
     shell.show(made, where)
 

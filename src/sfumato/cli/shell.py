@@ -124,7 +124,7 @@ class Shell:
     def address(self, path: str) -> str:
         """Return the URL of a page of the service, or its path if the URL is unknown."""
         at = (self.vault or "").rstrip("/")
-        return f"{at}{path}" if self.is_remote else f"{path} where the vault is served"
+        return f"{at}{path}" if self.is_remote else f"{path} at the service's address"
 
     def open(self, connections: tuple[tuple[str, str], ...] = ()) -> Any:
         """Open the vault of --vault, as a folder or over HTTP, or refuse."""
@@ -139,7 +139,9 @@ class Shell:
         if self.is_remote:
             if connections:
                 raise Refused(
-                    "not-allowed", "A service has its own connections.", "Leave --connection out."
+                    "not-allowed",
+                    "A service uses its own database connections.",
+                    "Leave --connection out.",
                 )
             return self.app.connect(self.vault, token=token_for(self.vault))
         return self.app.open(self.vault, user=self.user, connections=dict(connections))
@@ -149,8 +151,8 @@ class Shell:
         if self.is_remote:
             raise Refused(
                 "not-allowed",
-                "This is done where the vault's folder lies.",
-                "Run it there with --vault DIR, or use the console.",
+                "This command needs the vault's folder.",
+                "Run it on the service's machine with --vault DIR, or use the console.",
             )
         return self.open()
 
@@ -180,7 +182,7 @@ def command(function: F) -> F:
     @click.option(
         "--vault",
         metavar="DIR|URL",
-        help="The vault's folder, or where it is served (SFUMATO_VAULT).",
+        help="The vault's folder, or the address of its service (SFUMATO_VAULT).",
     )
     @click.option("--user", metavar="NAME", help="Ask as this user (or SFUMATO_USER).")
     @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
@@ -210,7 +212,8 @@ at_rest_key: Final = click.option(
     "--at-rest-key",
     metavar="FILE|command:...",
     envvar="SFUMATO_AT_REST_KEY",
-    help="Where the key is by which rows are sealed: a file elsewhere, or what prints it.",
+    help="The key that encrypts the rows: a file outside the vault, or `command:` and a command "
+    "that prints it.",
 )
 
 
@@ -265,7 +268,7 @@ def working(what: str) -> Iterator[Doing]:
         start, pause = time.monotonic(), 1.0
         while not done.wait(pause):
             spent = time.monotonic() - start
-            print(f"{doing.what}: {spent:.0f} s so far ...", file=sys.stderr, flush=True)
+            print(f"{doing.what}: {spent:.0f} s elapsed ...", file=sys.stderr, flush=True)
             pause = min(2 * pause, 30.0)
 
     teller = threading.Thread(target=tell, daemon=True)

@@ -12,7 +12,9 @@ from sfumato.dp.refusal import Refused
 
 
 @click.command("sign-in")
-@click.option("--name", help="Your name at the service; asked for if left out.")
+@click.option(
+    "--name", help="Your user name at the service; if you leave it out, the command asks."
+)
 @click.option("--token", "with_token", is_flag=True, help="Paste a token instead of a password.")
 @command
 def sign_in(shell: Shell, name: str | None, with_token: bool) -> None:
@@ -23,7 +25,7 @@ def sign_in(shell: Shell, name: str | None, with_token: bool) -> None:
     else:
         name = name or click.prompt("Name")
         password = click.prompt("Password", hide_input=True)
-        known = f"device of {name} at {url}"
+        known = f"device {name} at {url}"
         body = {"user": name, "password": password}
         if known in kept_tokens():  # older services neither give nor take one
             body["device"] = kept_tokens()[known]
@@ -40,10 +42,10 @@ def sign_in(shell: Shell, name: str | None, with_token: bool) -> None:
 
 
 @click.command("sign-out")
-@click.option("--all-devices", is_flag=True, help="Revoke every token of yours, wherever it is.")
+@click.option("--all-devices", is_flag=True, help="Revoke all your tokens, on every device.")
 @command
 def sign_out(shell: Shell, all_devices: bool) -> None:
-    """Revoke the token for the service that --vault names, and forget it."""
+    """Sign out of the service that --vault names, and revoke its token."""
     url = _service(shell)
     with shell.app.connect(url, token=token_for(url)) as vault:
         if all_devices:
@@ -57,14 +59,16 @@ def sign_out(shell: Shell, all_devices: bool) -> None:
 def _invited(one: Mapping[str, object]) -> str:
     """Return a line about an invitation; an unexpected one may let somebody else sign in."""
     made, over = (str(one[name])[:16].replace("T", " ") for name in ("made", "until"))
-    until = "open: revoke it in the console" if one["is_open"] else f"over {over}"
+    until = "open (you can revoke it in the console)" if one["is_open"] else f"ended {over}"
     return f"\n  invited by {one['by']} {made}, {until}"
 
 
 def _service(shell: Shell) -> str:
     if shell.vault is None or not shell.is_remote:
         raise Refused(
-            "vault-missing", "No service was named.", "Give --vault https://HOST, or SFUMATO_VAULT."
+            "vault-missing",
+            "The command needs a service.",
+            "Give --vault https://HOST, or set SFUMATO_VAULT.",
         )
     return shell.vault.rstrip("/")
 

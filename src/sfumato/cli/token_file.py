@@ -23,7 +23,7 @@ def token_for(url: str) -> str:
     if not kept:
         raise Refused(
             "not-signed-in",
-            f"There is no token for {url}.",
+            f"This machine has no token for {url}.",
             f"Run `sfumato sign-in --vault {url}`, or set SFUMATO_TOKEN.",
         )
     return kept

@@ -122,7 +122,7 @@ def test_a_taxonomy_pseudonyms_and_a_kept_column(say: Say, tmp_path: Path) -> No
         "reach", table, "--quasi", "job", "--k", "4", "--taxonomy", f"job={tmp_path / 'jobs.csv'}",
         "--pseudonyms", "name", "--keep", "s", "--out", out,
     )  # fmt: skip
-    assert "need a key" in say(*arguments)[2]
+    assert "needs a secret key" in say(*arguments)[2]
     assert say(*arguments, "--key", tmp_path / "key")[0] == 0
     made = rows(out)
     assert {row["job"] for row in made} == {"any"}

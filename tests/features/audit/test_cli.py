@@ -40,11 +40,11 @@ def test_a_receipt_holds_offline_and_says_what_it_does_not(
     done = run(tmp_path / "no vault", *words)
     assert done.returncode == 0, done.stdout
     assert "epsilon 1/4, charged to data-set:patients, people:city" in done.stdout
-    assert "What was asked and answered is not signed on it" in done.stdout
+    assert "The signature does not cover the question and the answer" in done.stdout
     assert json.loads(run(tmp_path / "no vault", *words, "--json").stdout)["ok"]
     again = run(vault, "ask", "patients", SQL, "--epsilon", "0.25", "--user", "alice", "--json")
     (tmp_path / "answer.json").write_text(again.stdout)
-    assert "charged to nobody (anew)" in run(tmp_path / "no vault", *words).stdout
+    assert "charged to nobody (no new charge)" in run(tmp_path / "no vault", *words).stdout
 
 
 @pytest.mark.parametrize("name", ["op", "epsilon", "delta", "charged"])
@@ -85,7 +85,7 @@ def test_the_sheet_of_an_entry_is_printed_where_the_folder_lies(
     assert printed.returncode == 0, printed.stderr
     (tmp_path / "sheet.json").write_text(printed.stdout)
     words = ("verify", str(tmp_path / "sheet.json"), "--key", key_of(vault))
-    assert "The sheet holds" in run(tmp_path / "no vault", *words).stdout
+    assert "The sheet is valid" in run(tmp_path / "no vault", *words).stdout
     none = run(vault, "ledger", "sheet", "1")
     assert none.returncode == 3
     assert "answer-unknown" in none.stderr

@@ -147,7 +147,9 @@ def test_the_owner_is_told_what_became_public(tmp_path: Path) -> None:
     text = tmp_path / "c.card.toml"
     text.write_text(CARD)
     told = run(made, "add", "cohort", str(study), "--card", str(text))
-    assert "Public with the card: dataset_description.json, with Name, Authors." in told.stdout
+    assert (
+        "dataset_description.json is public, as part of the card. It contains Name, Authors."
+    ) in told.stdout
 
 
 def test_a_folder_without_one_and_a_card_that_has_its_own(tmp_path: Path) -> None:

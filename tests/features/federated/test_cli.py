@@ -83,7 +83,7 @@ def test_the_demo_asks_four_real_sites_and_goes_on_when_one_is_killed(tmp_path: 
     assert found["spent"] == {"east": 6.0, "north": 6.0, "south": 6.0}
     assert found["trained"]["paid"] == dict.fromkeys(("east", "north", "south", "west"), 1.0)
     assert "round 15: 4 sites" in shown.stderr
-    assert "epsilon spent by each site" in shown.stderr
+    assert "epsilon spent at each site" in shown.stderr
 
 
 def written(vault: Path, folder: Path, *words: str) -> Any:
@@ -103,7 +103,7 @@ def test_an_agreement_is_written_with_what_was_left_out(vault: Path, tmp_path: P
     assert (made["floor"], made["colluders"], "neighbours" in made) == (4, 1, False)
     again = written(vault, tmp_path)
     assert again.returncode == 3
-    assert "there already" in again.stderr
+    assert "exists already" in again.stderr
 
 
 def test_an_agreement_with_neighbours_is_written_joined_and_listed(

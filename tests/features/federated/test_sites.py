@@ -218,7 +218,7 @@ def test_the_command_line_trains_too(sites: Federation, tmp_path: Path) -> None:
     )
     assert TrainedModel.load(out).network.sides[:2] == ((2, 1, 2), (2, 2, 0))
     said = run(tmp_path, *asked, "--conv", "kernel=x", XDG_CONFIG_HOME=str(tmp_path))
-    assert "'x' is no whole number" in said.stderr
+    assert "'x' is not a whole number" in said.stderr
 
 
 def test_who_was_not_granted_at_a_site_cannot_ask_it_there(sites: Federation) -> None:

@@ -177,10 +177,10 @@ def test_what_others_have_paid_is_shown_by_the_word_that_it_is() -> None:
                  {"round": 3, "paid": {"a": 9.0, "b": 3.0}}],
     }  # fmt: skip
     assert [(one.site, one.epsilon, one.word) for one in paid_of(lesson, "a")] == [
-        ("a", 3.0, "by this ledger"), ("b", 3.0, "told before round 2"),
-        ("c", None, "nothing told yet"),
+        ("a", 3.0, "this site’s ledger"), ("b", 3.0, "reported by the convener, before round 2"),
+        ("c", None, "not reported yet"),
     ]  # fmt: skip
-    assert paid_of(lesson, None)[0] == Paid("a", 9.0, "told before round 2")
+    assert paid_of(lesson, None)[0] == Paid("a", 9.0, "reported by the convener, before round 2")
 
 
 def test_a_curve_is_drawn_from_what_was_told_and_said_in_words() -> None:
@@ -213,11 +213,11 @@ def test_the_page_has_every_round_as_a_table_and_follows_what_is_open(sites: Sit
         at = {"path": "/data-sets/patients/lessons", "me": me, "csrf": "", "refused": None}
         page = bytes(make_renderer().page("lessons.html", 200, **values, **at).body).decode()
         assert page.count("data-events=") == follows
-        assert "Rounds that this site was in" in page
+        assert "Rounds in which this site took part" in page
         assert "<polyline points=" in page
         assert "east, north, south, west" in page
-        assert page.count("told before round 2") >= 3
-        assert '<th scope="row">north</th><td class="n">20</td><td>by this ledger</td>' in page
+        assert page.count("reported by the convener, before round 2") >= 3
+        assert '<th scope="row">north</th><td class="n">20</td><td>this site’s ledger</td>' in page
         assert "shares its masks" not in page
         ring = {**values, "federations": [{**one, "neighbours": 2} for one in joined]}
         page = bytes(make_renderer().page("lessons.html", 200, **ring, **at).body).decode()

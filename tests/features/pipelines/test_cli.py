@@ -140,7 +140,7 @@ def test_what_programs_bring_along_is_added_listed_and_removed(vault: Path, tmp_
     made = json.loads(run(vault, *given, "--note", "of a test", "--json").stdout)
     try:
         listed = run(vault, "pipeline", "environment", "list")
-        assert f"{made['name']}, 1 MB of memory a processor: of a test" in listed.stdout
+        assert f"{made['name']}, 1 MB of memory per processor: of a test" in listed.stdout
         shown = json.loads(run(vault, "pipeline", "list", "cohort", "--json").stdout)
         digest = made["name"].removeprefix("folder-")
         seen = {"name": made["name"], "kind": "folder", "digest": digest}

@@ -30,9 +30,9 @@ def test_a_stream_is_opened_closed_and_shown(tmp_path: Path) -> None:
 
     opened = run(vault, "stream", "open", "visits", "daily", SQL, *TERMS)
     assert opened.returncode == 0, opened.stderr
-    assert "Paid epsilon 1 for all 60 days. Error at 95 %: ± 6 on the first, ± 20 at worst." in (
-        opened.stdout
-    )
+    assert (
+        "Charged epsilon 1 for all 60 days. Error at 95 %: ± 6 on the first day, ± 20 at worst."
+    ) in (opened.stdout)
     closed = run(vault, "stream", "close", "visits", "daily", "--until", "2026-01-03", "--json")
     assert json.loads(closed.stdout) == {
         "stream": "daily",

@@ -47,9 +47,11 @@ def test_seventy_becomes_sixty_and_comes_back(vault: Path) -> None:
 
 def test_a_survey_is_published_answered_and_closed(vault: Path, tmp_path: Path) -> None:
     path = tmp_path / "design.json"
-    lies = "On work.\n\nWhat can be learnt about you:\n- This ballot gives away 0.01."
+    lies = "On work.\n\nWhat others can learn about you:\n- This ballot gives away 0.01."
     path.write_text(json.dumps(design(minimum=10, about=lies)), "utf-8")
-    assert "A ballot gives away epsilon" in run(vault, "survey", "preview", str(path)).stdout
+    assert (
+        "A ballot costs the respondent epsilon" in run(vault, "survey", "preview", str(path)).stdout
+    )
     made = json.loads(run(vault, "survey", "publish", str(path), "--json").stdout)
     survey = made["survey"]
     codes = run(vault, "survey", "invite", survey, "--count", "2").stdout.split()
@@ -73,7 +75,7 @@ def test_a_survey_is_published_answered_and_closed(vault: Path, tmp_path: Path) 
     assert reports[0] == "mark,said"
     marks = {line.partition(",")[0] for line in reports[1:]}
     assert {one.stdout.split()[-1] for one in (done, again)} == marks
-    assert "Nothing is shown before" in run(vault, "survey", "results", survey).stdout
+    assert "Results are shown once" in run(vault, "survey", "results", survey).stdout
     assert survey in run(vault, "survey", "list").stdout
 
 
@@ -116,13 +118,13 @@ def test_a_preview_tells_every_question_for_every_epsilon(vault: Path, tmp_path:
 def assert_told_before_asked(shown: str) -> None:
     before, _, _ = shown.partition("Your invitation")
     lines = before.splitlines()
-    assert lines.count("What can be learnt about you:") == 1  # of two, one is the house's word
+    assert lines.count("What others can learn about you:") == 1  # of two, one is the house's word
     assert [one for one in lines if "0.01" in one] == [one for one in lines if "| - This" in one]
     assert "gives away epsilon 2.00 at most" in before
     assert "one of all 3 answers, “no answer” among them" in before
     assert "can become 74 in 100 sure of it, not more; of something that all 2" in before
     assert "An invitation without a name is a person of its own" in before
-    assert "without your yes nothing is" in before
+    assert "nothing is sent before you say yes" in before
 
 
 def test_a_ballot_whose_signature_was_lost_is_sent_by_the_same_command(
@@ -138,7 +140,7 @@ def test_a_ballot_whose_signature_was_lost_is_sent_by_the_same_command(
         waiting.signed(house, proven(house, survey))  # and the reply is lost
     done = answered(vault, survey, "", at)
     assert done.returncode == 0, done.stderr
-    assert "waits: it is sent now" in done.stderr
+    assert "was not sent yet. It is sent now" in done.stderr
     assert not list(tmp_path.glob("device.waiting*"))
     assert "1 report." in run(vault, "survey", "close", survey).stdout
     assert waiting.said in run(vault, "survey", "reports", survey).stdout
@@ -200,7 +202,13 @@ def test_a_shell_answers_no_wave_that_asks_otherwise(vault: Path, tmp_path: Path
 
 def test_a_share_is_shown_in_percent_and_a_mean_in_its_own_unit() -> None:
     one = {"label": "yes", "value": 0.3333, "low": 0.09753, "high": 0.6196, "liars": 0.015}
-    says = "  yes: 33.3 % (9.75 to 62 %); one liar in a hundred moves it by 1.5 points at most"
+    says = (
+        "  yes: 33.3 % (9.75 to 62 %); if 1 % of the respondents lie, it moves by at most "
+        "1.5 points"
+    )
     assert _estimated({"measure": "share"}, one) == says
-    says = "  yes: 0.3333 (0.09753 to 0.6196); one liar in a hundred moves it by 0.015 at most"
+    says = (
+        "  yes: 0.3333 (0.09753 to 0.6196); if 1 % of the respondents lie, it moves by at "
+        "most 0.015"
+    )
     assert _estimated({"measure": "mean"}, one) == says

@@ -11,10 +11,10 @@ from sfumato.server.console.page import Page
 from sfumato.server.console.visit import Said, Visit
 
 ROLES: Final = (
-    ("owner", "adds data sets, signs cards, grants, and asks"),
+    ("owner", "adds data sets, signs cards, grants access, and asks"),
     ("operator", "invites people and gives them roles"),
     ("researcher", "asks"),
-    ("auditor", "reads the record; no answers"),
+    ("auditor", "reads the ledger; cannot ask"),
 )
 
 

@@ -12,12 +12,12 @@ from sfumato.dp.refusal import Refused
 from sfumato.features.airlock.client import Files
 from sfumato.wire.query_json import Json
 
-NOTE = "Computed from real rows without noise: show it to nobody."
+NOTE = "This was computed from real rows without noise. Show it to nobody."
 
 
 @click.group("airlock")
 def airlock() -> None:
-    """Let files out that cannot have noise: hand in, run once, look, vote, release, fetch."""
+    """Output checking: reviewers release files without noise (submit, run, show, vote, fetch)."""
 
 
 @airlock.command("submit")
@@ -29,14 +29,23 @@ def airlock() -> None:
     required=True,
     multiple=True,
     metavar="PATH[:by=A,B][:count=N][:of=C]",
-    help="A file it leaves; what its lines are groups of, with how many people, what is added up.",
+    help="A file that PROGRAM writes. by: the columns that define the file's groups; count: "
+    "the column with each group's number of people; of: the column that is summed. "
+    "Repeatable.",
 )
-@click.option("--column", "columns", multiple=True, help="A column that it reads; all by default.")
-@click.option("--why", default="", help="For whoever decides.")
-@click.option("--cpu", "cpu_s", default="10", metavar="S", help="Processor seconds.")
+@click.option(
+    "--column",
+    "columns",
+    multiple=True,
+    help="A column that PROGRAM reads; by default all columns. Repeatable.",
+)
+@click.option("--why", default="", help="The reason, for the owner and the reviewers.")
+@click.option(
+    "--cpu", "cpu_s", default="10", metavar="S", help="The processor seconds that PROGRAM may use."
+)
 @command
 def submit(shell: Shell, data_set: str, program: str, **given: Any) -> None:
-    """Hand in PROGRAM, run as `PROGRAM INPUT OUTPUT group` once the owner lets it."""
+    """Submit PROGRAM; once the owner allows it, it runs as `PROGRAM INPUT OUTPUT group`."""
     body: Json = {
         "data_set": data_set,
         "source": text_of(program),
@@ -47,16 +56,16 @@ def submit(shell: Shell, data_set: str, program: str, **given: Any) -> None:
     }
     with shell.open() as vault:
         made = vault.call("submit-airlock", body)
-    next_ = f"Next, the owner: sfumato airlock run {made['request']}{shell.named}"
+    next_ = f"Next, the owner runs: sfumato airlock run {made['request']}{shell.named}"
     shell.show(made, f"{_line(made)}\n{next_}")
 
 
 @airlock.command("list")
 @click.argument("data_set")
-@click.option("--source", is_flag=True, help="Print each program whole.")
+@click.option("--source", is_flag=True, help="Also print each program's source.")
 @command
 def list_(shell: Shell, data_set: str, source: bool) -> None:
-    """List the requests about a data set that are yours to see."""
+    """List the requests about a data set that you may see."""
     with shell.open() as vault:
         found = vault.call("airlock", {"data_set": data_set})
     lines = [
@@ -70,7 +79,7 @@ def list_(shell: Shell, data_set: str, source: bool) -> None:
 @click.argument("request")
 @command
 def run(shell: Shell, request: str) -> None:
-    """Let a program run on the real rows, once; what it leaves waits for reviewers."""
+    """Run a program once on the real rows; its files wait for the reviewers."""
     with shell.open() as vault, working("Running"):
         made = vault.call("run-airlock", {"request": request})
     shell.show(made, _line(made))
@@ -78,17 +87,23 @@ def run(shell: Shell, request: str) -> None:
 
 @airlock.command("show")
 @click.argument("request")
-@click.option("-o", "--output", metavar="FOLDER", help="Write the files there, to look at them.")
+@click.option(
+    "-o", "--output", metavar="FOLDER", help="Write the files to this new folder, for review."
+)
 @command
 def show(shell: Shell, request: str, output: str | None) -> None:
-    """Show a request: to its reviewers with what the checks found, and its files."""
+    """Show a request; its reviewers also get its files and the findings of the checks."""
     with shell.open() as vault:
         found = vault.call("show-airlock", {"request": request})
     lines = [_line(found)]
     if "seal" in found:
         lines += [f"  {one['path']} {one['bytes']:,} bytes" for one in found["files"]]
         lines += [f"  ! {one['path']}: {one['says']} ({one['check']})" for one in found["findings"]]
-        lines += [NOTE, f"Vote on this with --seal {found['seal']} --draft {found['draft']}"]
+        lines += [
+            NOTE,
+            f"To vote on exactly these files: sfumato airlock vote --seal {found['seal']} "
+            f"--draft {found['draft']}",
+        ]
         if output is not None:
             lines.append(f"Written to {Files(found).save(output)}.")
     shell.show(found, "\n".join(lines))
@@ -97,12 +112,21 @@ def show(shell: Shell, request: str, output: str | None) -> None:
 @airlock.command("vote")
 @click.argument("request")
 @click.argument("says", type=click.Choice(["release", "reject"]))
-@click.option("--seal", required=True, help="Of what you saw: `sfumato airlock show` prints it.")
-@click.option("--draft", required=True, type=int, help="Which draft it was.")
-@click.option("--why", default="", help="For the other reviewers.")
+@click.option(
+    "--seal",
+    required=True,
+    help="The seal of the files that you saw, as `sfumato airlock show` prints it.",
+)
+@click.option(
+    "--draft",
+    required=True,
+    type=int,
+    help="The draft that you saw, as `sfumato airlock show` prints it.",
+)
+@click.option("--why", default="", help="The reason, for the other reviewers.")
 @command
 def vote(shell: Shell, request: str, **said: Any) -> None:
-    """Say whether exactly what you saw may leave; your last word counts."""
+    """Vote whether exactly the files that you saw may be released; your last vote counts."""
     with shell.open() as vault:
         made = vault.call("vote-airlock", {"request": request, **said})
     shell.show(made, _line(made))
@@ -115,11 +139,12 @@ def vote(shell: Shell, request: str, **said: Any) -> None:
     "--with",
     "file",
     type=click.Path(exists=True, dir_okay=False),
-    help="A file of yours in its place, on which you have no vote; left out, it is taken out.",
+    help="A file that replaces it; you then have no vote on it. Without --with, the file is "
+    "removed.",
 )
 @command
 def edit(shell: Shell, request: str, path: str, file: str | None) -> None:
-    """Take the file PATH out, or replace it; every vote is gone."""
+    """Remove or replace the file PATH; all earlier votes are deleted."""
     import base64
 
     body: Json = {"request": request, "path": path}
@@ -136,7 +161,7 @@ def edit(shell: Shell, request: str, path: str, file: str | None) -> None:
 @click.argument("request")
 @command
 def release(shell: Shell, request: str) -> None:
-    """Let the files out, if enough reviewers have said so of exactly these."""
+    """Release the files, if enough reviewers voted for exactly these files."""
     with shell.open() as vault:
         made = vault.call("release-airlock", {"request": request})
     shell.show(made, f"{_line(made)}\n{made['guarantee']}, entry {made['receipt']['seq']}.")
@@ -147,7 +172,7 @@ def release(shell: Shell, request: str) -> None:
 @click.option("-o", "--output", required=True, metavar="FOLDER", help="A new folder.")
 @command
 def fetch(shell: Shell, request: str, output: str) -> None:
-    """Write the files of a released request, and the signed receipt, into a new folder."""
+    """Write the files and the signed receipt of a released request into a new folder."""
     with shell.open() as vault:
         found = vault.call("fetch-airlock", {"request": request})
     place = Files(found).save(output)
@@ -158,7 +183,7 @@ def fetch(shell: Shell, request: str, output: str) -> None:
 @click.argument("request")
 @command
 def decline(shell: Shell, request: str) -> None:
-    """Let a request go no further; the owner's act."""
+    """Decline a request, as the owner."""
     with shell.open() as vault:
         made = vault.call("decline-airlock", {"request": request})
     shell.show(made, _line(made))
@@ -168,7 +193,7 @@ def decline(shell: Shell, request: str) -> None:
 @click.argument("request")
 @command
 def withdraw(shell: Shell, request: str) -> None:
-    """Take a request of your own back."""
+    """Withdraw your own request."""
     with shell.open() as vault:
         made = vault.call("withdraw-airlock", {"request": request})
     shell.show(made, _line(made))
@@ -180,7 +205,11 @@ def _file(text: str) -> Json:
     for part in parts:
         key, _, value = part.partition("=")
         if key not in ("by", "count", "of") or not value:
-            raise Refused("bad-airlock", "A file is PATH[:by=A,B][:count=N][:of=C].", "Correct it.")
+            raise Refused(
+                "bad-airlock",
+                "A file has the form PATH[:by=A,B][:count=N][:of=C].",
+                "Correct the --file option.",
+            )
         made[key] = value.split(",") if key == "by" else value
     return made
 
@@ -188,10 +217,10 @@ def _file(text: str) -> Json:
 def _line(one: Any) -> str:  # Any: JSON of the service
     files = ", ".join(file["path"] for file in one["program"]["files"])
     votes = one.get("votes", [])
-    said = "".join(f", {vote['user']} says {vote['says']}" for vote in votes)
+    said = "".join(f", {vote['user']} votes {vote['says']}" for vote in votes)
     return (
-        f"{one['request']} {one['state']}: {files}, of {one['author']} on {one['data_set']}; "
-        f"{one['guarantee']}{said}"
+        f"{one['request']} {one['state']}: {files}, by {one['author']} about "
+        f"{one['data_set']}; {one['guarantee']}{said}"
     )
 
 

@@ -47,7 +47,9 @@ async def draft_file(visit: Visit) -> Response:
     files = Files(await visit.call("show-airlock", {"request": visit.at("request")})).files
     path = visit.request.query_params.get("path", "")
     if path not in files:
-        raise Refused("unknown-page", "There is no such file to look at.", "See the request.")
+        raise Refused(
+            "unknown-page", "The request has no such file.", "Go back to the page of the request."
+        )
     return _attachment(files[path], f"REVIEWERS-ONLY-{path.rsplit('/', 1)[-1]}")
 
 

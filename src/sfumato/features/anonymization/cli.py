@@ -46,12 +46,12 @@ _CHOSEN: Final = "#D55E00"
 def risk_and_loss(curve: Mapping[str, Any]) -> Plot:  # Any: the service's JSON
     """Plot risk against information loss for several k, with a table and a summary."""
     points = [one for one in curve["points"] if "refused" not in one]
-    title = f"What hiding in a larger crowd costs, {curve['method']} recoding"
+    title = f"Re-identification risk and information loss for several k, {curve['method']} recoding"
     return Plot(
         spec=_spec(curve, points, title),
         title=title,
         summary=f"{title}. {_summary(curve, points)}",
-        columns=("k", "highest chance of being found", "loss", "rows left out"),
+        columns=("k", "highest chance of re-identification", "loss", "rows left out"),
         cells=tuple(_cells(one, curve["chosen"]) for one in points),
     )
 
@@ -59,12 +59,13 @@ def risk_and_loss(curve: Mapping[str, Any]) -> Plot:  # Any: the service's JSON
 def _summary(curve: Mapping[str, Any], points: list[Point]) -> str:
     chosen = [one for one in points if one["k"] == curve["chosen"]]
     said = [
-        f"Chosen: k = {one['k']}, at most {one['highest']:.1%} found, loss {one['loss']:.3f}."
+        f"Chosen: k = {one['k']}, at most {one['highest']:.1%} re-identified, loss "
+        f"{one['loss']:.3f}."
         for one in chosen
     ]
     beyond = [one["k"] for one in curve["points"] if "refused" in one]
     if beyond:
-        said.append(f"Out of reach: k = {', '.join(map(str, beyond))}.")
+        said.append(f"Not possible: k = {', '.join(map(str, beyond))}.")
     return " ".join(said)
 
 
@@ -93,11 +94,11 @@ def _spec(curve: Mapping[str, Any], points: list[Point], title: str) -> Json:
     rows = _rows(points, curve["chosen"])
     x: Json = {
         "field": "risk", "type": "quantitative", "axis": {"format": "%"},
-        "scale": {"zero": True}, "title": "highest chance of being found",
+        "scale": {"zero": True}, "title": "highest chance of re-identification",
     }  # fmt: skip
     y: Json = {
         "field": "loss", "type": "quantitative", "scale": {"zero": True},
-        "title": "loss (0: nothing, 1: everything)",
+        "title": "information loss (0: none, 1: all)",
     }  # fmt: skip
     color: Json = {
         "condition": {"test": "datum.chosen", "value": _CHOSEN}, "value": _LINE,
@@ -120,11 +121,11 @@ def _spec(curve: Mapping[str, Any], points: list[Point], title: str) -> Json:
 
 @click.group("anonymity")
 def anonymity() -> None:
-    """Measure and reach k-anonymity in a table of your own. It is never differential privacy.
+    """Measure and reach k-anonymity in your own table. It is never differential privacy.
 
-    What these commands print was computed from your rows without noise: it is for your eyes.
-    Begin with `check TABLE --quasi A,B --sensitive C`: A and B are what others may know of
-    somebody, C is what they are after. Then `hierarchies`, and `reach ... --k 5 --out NEW.csv`.
+    These commands print exact results, without noise: do not share them. Begin with `check TABLE
+    --quasi A,B --sensitive C`. A and B are columns that an attacker may know, and C is a secret.
+    Then run `hierarchies`, and `reach ... --k 5 --out NEW.csv`.
     """
 
 
@@ -133,11 +134,21 @@ def _names(_context: object, _option: object, text: str | None) -> tuple[str, ..
 
 
 _FILE = click.Path(exists=True, dir_okay=False)
-_QUASI = click.option("--quasi", callback=_names, metavar="A,B", help="What others may know.")
-_SENSITIVE = click.option(
-    "--sensitive", callback=_names, metavar="A,B", help="What they are after."
+_QUASI = click.option(
+    "--quasi",
+    callback=_names,
+    metavar="A,B",
+    help="Quasi-identifiers: columns that an attacker may know.",
 )
-_INNER = click.option("--table", "inner", help="The table, if TABLE is a DuckDB file with several.")
+_SENSITIVE = click.option(
+    "--sensitive",
+    callback=_names,
+    metavar="A,B",
+    help="Sensitive columns: secrets that an attacker may look for.",
+)
+_INNER = click.option(
+    "--table", "inner", help="The table's name, if TABLE is a DuckDB file with several tables."
+)
 
 
 @anonymity.command("check")
@@ -145,11 +156,15 @@ _INNER = click.option("--table", "inner", help="The table, if TABLE is a DuckDB 
 @_QUASI
 @_SENSITIVE
 @_INNER
-@click.option("--others-known", is_flag=True, help="Who is after one secret knows the others.")
-@click.option("--fraction", type=float, help="The part of its population that the table is.")
+@click.option(
+    "--others-known",
+    is_flag=True,
+    help="Assume that an attacker knows all sensitive columns but one.",
+)
+@click.option("--fraction", type=float, help="The fraction of the population that is in the table.")
 @command
 def check(shell: Shell, table: str, inner: str | None, **how: Any) -> None:
-    """Say how anonymous TABLE is; without --quasi by all columns that are not sensitive."""
+    """Measure how anonymous TABLE is; by default, all other columns are quasi-identifiers."""
     with working("reading"):
         found = shell.app.anonymity().check(
             TableFile(table, inner),
@@ -168,8 +183,8 @@ def check(shell: Shell, table: str, inner: str | None, **how: Any) -> None:
 @click.option("--most", type=click.IntRange(1, 12), default=4, show_default=True)
 @command
 def unique(shell: Shell, table: str, inner: str | None, quasi: tuple[str, ...], most: int) -> None:
-    """Say which choices of at most so many columns make people unique."""
-    with working("looking at every choice"):
+    """Show which combinations of at most --most columns make people unique."""
+    with working("checking combinations of columns"):
         found = shell.app.anonymity().unique(TableFile(table, inner), quasi or None, most)
     shell.show(found, worded(unique_lines(found)))
 
@@ -178,10 +193,12 @@ def unique(shell: Shell, table: str, inner: str | None, quasi: tuple[str, ...], 
 @click.argument("table", type=_FILE)
 @click.option("--quasi", callback=_names, metavar="A,B", required=True)
 @_INNER
-@click.option("--out", metavar="FILE", help="Write the rules there, as TOML, to review.")
+@click.option(
+    "--out", metavar="FILE", help="Write the proposed rules to this TOML file, for review."
+)
 @command
 def hierarchies(shell: Shell, table: str, inner: str | None, **how: Any) -> None:
-    """Propose how each column is generalised, and show what that makes of some values."""
+    """Propose a generalisation of each column, and show examples."""
     if how["out"] is not None:
         _check_new(how["out"])  # don't overwrite rules that were reviewed
     rules, found = shell.app.anonymity().hierarchies(TableFile(table, inner), how["quasi"])
@@ -194,15 +211,45 @@ def hierarchies(shell: Shell, table: str, inner: str | None, **how: Any) -> None
 
 def _goal(function: Callable[..., None]) -> Callable[..., None]:
     for option in (
-        click.option("--delta", type=float, help="delta-disclosure: at most so far in logarithms."),
-        click.option("--enhanced-beta", type=float, help="Enhanced beta-likeness."),
-        click.option("--beta", type=float, help="beta-likeness: no value gains more than this."),
-        click.option("--alpha", type=float, help="No value has a larger share of a class."),
-        click.option("--t", type=float, help="t-closeness: no class is farther from the table."),
+        click.option(
+            "--delta",
+            type=float,
+            help="delta-disclosure privacy: the largest difference of log frequencies.",
+        ),
+        click.option(
+            "--enhanced-beta",
+            type=float,
+            help="Enhanced beta-likeness: the largest gain of a value, also bounded for frequent "
+            "values.",
+        ),
+        click.option(
+            "--beta",
+            type=float,
+            help="beta-likeness: the largest relative gain of a value's frequency in a class.",
+        ),
+        click.option(
+            "--alpha",
+            type=float,
+            help="(alpha, k)-anonymity: the largest share of a sensitive value in a class.",
+        ),
+        click.option(
+            "--t",
+            type=float,
+            help="t-closeness: the largest distance of a class from the whole table.",
+        ),
         click.option("--recursive", metavar="C,L", help="Recursive (c, l)-diversity."),
         click.option("--entropy-l", type=float, help="Entropy l-diversity."),
-        click.option("--l", type=click.IntRange(1), help="Distinct sensitive values in a class."),
-        click.option("--k", type=click.IntRange(1), required=True, help="Rows in a class."),
+        click.option(
+            "--l",
+            type=click.IntRange(1),
+            help="l-diversity: the least number of distinct sensitive values in a class.",
+        ),
+        click.option(
+            "--k",
+            type=click.IntRange(1),
+            required=True,
+            help="k-anonymity: the least number of rows in a class.",
+        ),
     ):
         function = option(function)
     return function
@@ -216,29 +263,57 @@ def _goal(function: Callable[..., None]) -> Callable[..., None]:
 @_goal
 @click.option(
     "--method", type=click.Choice(["global", "local", "mondrian"]), default="global",
-    show_default=True, help="Whole columns, class by class, or halves at medians.",
+    show_default=True,
+    help="global recodes whole columns, local each class by itself, mondrian splits at medians.",
 )  # fmt: skip
-@click.option("--suppress", type=float, default=0.0, help="Share of rows that may be left out.")
-@click.option("--hierarchies", "rules", metavar="FILE", help="Rules as TOML or JSON.")
 @click.option(
-    "--taxonomy", multiple=True, metavar="COLUMN=FILE", help="A CSV: a value, its groups."
+    "--suppress", type=float, default=0.0, help="The largest share of rows that may be left out."
 )
-@click.option("--keep", callback=_names, metavar="A,B", help="More columns, as they are.")
-@click.option("--pseudonyms", "names", callback=_names, metavar="A,B", help="Columns to rename.")
-@click.option("--key", metavar="FILE", help="32 secret bytes for the pseudonyms.")
-@click.option("--cut", multiple=True, metavar="COLUMN=LOW..HIGH", help="Cut the ends of numbers.")
-@click.option("--round", "rounds", multiple=True, metavar="COLUMN=STEP", help="Round numbers.")
+@click.option(
+    "--hierarchies", "rules", metavar="FILE", help="A file with generalisation rules, TOML or JSON."
+)
+@click.option(
+    "--taxonomy",
+    multiple=True,
+    metavar="COLUMN=FILE",
+    help="A CSV file: each line has a value, then its groups. Repeatable.",
+)
+@click.option("--keep", callback=_names, metavar="A,B", help="Other columns to keep unchanged.")
+@click.option(
+    "--pseudonyms",
+    "names",
+    callback=_names,
+    metavar="A,B",
+    help="Columns whose values are replaced by pseudonyms.",
+)
+@click.option("--key", metavar="FILE", help="A file with 32 secret bytes, for the pseudonyms.")
+@click.option(
+    "--cut",
+    multiple=True,
+    metavar="COLUMN=LOW..HIGH",
+    help="Clamp the numbers of a column to this range. Repeatable.",
+)
+@click.option(
+    "--round",
+    "rounds",
+    multiple=True,
+    metavar="COLUMN=STEP",
+    help="Round a column's numbers to multiples of STEP. Repeatable.",
+)
 @click.option("--average", multiple=True, metavar="COLUMN,...=K",
-              help="Average over K neighbours, near in all the columns named.")  # fmt: skip
-@click.option("--out", metavar="FILE", help="Write the recoded table there, as CSV.")
-@click.option("--picture", metavar="FILE", help="Risk against loss for several k.")
-@click.option("--data-set", help="The data set of --vault whose people these are.")
+              help="Microaggregation: average over K neighbours that are near in these columns. "
+                  "Repeatable.")  # fmt: skip
+@click.option("--out", metavar="FILE", help="Write the recoded table to this CSV file.")
+@click.option(
+    "--picture", metavar="FILE", help="Save a picture of risk and information loss for several k."
+)
+@click.option("--data-set", help="The data set of --vault that is about the same people.")
 @command
 def reach(shell: Shell, table: str, inner: str | None, **how: Any) -> None:
-    """Recode TABLE so that it has what is asked, at the least loss that is found.
+    """Recode TABLE so that it meets the given criteria, with the least information loss found.
 
-    With --data-set, that a table is handed out stands in the vault's ledger before it is written,
-    and every later receipt about these people says so.
+    With --data-set, the vault's ledger records the release of the table before the table is
+    written, and every later receipt about these people mentions it.
     """
     _check_outputs(how["out"], how["picture"])  # before the ledger or a file is written
     service, file, recoding = shell.app.anonymity(), TableFile(table, inner), _recoding(how)
@@ -260,10 +335,12 @@ def reach(shell: Shell, table: str, inner: str | None, **how: Any) -> None:
 @anonymity.command("leaks")
 @click.argument("original", type=_FILE)
 @click.argument("look_alike", metavar="LOOK-ALIKE", type=_FILE)
-@click.option("--held-back", metavar="FILE", help="Rows of the same kind that it never saw.")
+@click.option(
+    "--held-back", metavar="FILE", help="Rows of the same kind that LOOK-ALIKE was not made from."
+)
 @command
 def leaks(shell: Shell, original: str, look_alike: str, held_back: str | None) -> None:
-    """Say what LOOK-ALIKE has kept of ORIGINAL: rows, near rows, rare values, ends."""
+    """Show what LOOK-ALIKE has kept of ORIGINAL: rows, near rows, rare values, extremes."""
     with working("comparing"):
         found = shell.app.anonymity().leaks(
             TableFile(original),
@@ -280,7 +357,9 @@ def _recoding(how: dict[str, Any]) -> Recoding:
     )  # fmt: skip
     if how["names"] and how["key"] is None:
         raise Refused(
-            "bad-request", "Pseudonyms need a key.", "Give --key FILE with 32 secret bytes."
+            "bad-request",
+            "--pseudonyms needs a secret key.",
+            "Give --key FILE with 32 secret bytes.",
         )
     key = b"" if how["key"] is None else _read(how["key"])
     return Recoding(
@@ -328,7 +407,7 @@ def _rules(path: str | None, taxonomies: Sequence[str]) -> dict[str, Rule]:
         if not mark:
             raise click.BadParameter("write COLUMN=FILE", param_hint="--taxonomy")
         if name in rules:
-            raise click.BadParameter(f"{name!r} has a rule already", param_hint="--taxonomy")
+            raise click.BadParameter(f"{name!r} already has a rule", param_hint="--taxonomy")
         rules[name] = read_taxonomy(_text(file))
     return rules
 
@@ -341,7 +420,11 @@ def _read_shape(path: str) -> dict[str, Any]:
         shape = None
     if isinstance(shape, dict):
         return shape
-    raise Refused("bad-request", f"{path} is neither TOML nor JSON.", "Mend it, or propose anew.")
+    raise Refused(
+        "bad-request",
+        f"sfumato cannot read {path} as TOML or JSON.",
+        "Correct the file, or make a new one with `sfumato anonymity hierarchies --out`.",
+    )
 
 
 def _text(path: str) -> str:
@@ -349,7 +432,9 @@ def _text(path: str) -> str:
         return _read(path).decode("utf-8-sig")
     except UnicodeDecodeError:
         pass
-    raise Refused("source-unreadable", f"{path} is not UTF-8.", "Save it as UTF-8.")
+    raise Refused(
+        "source-unreadable", f"{path} is not encoded in UTF-8.", "Save the file as UTF-8."
+    )
 
 
 def _read(path: str) -> bytes:
@@ -357,7 +442,7 @@ def _read(path: str) -> bytes:
         return Path(path).read_bytes()
     except (OSError, ValueError):
         pass
-    raise Refused("source-unreadable", f"{path} cannot be read.", "Give a file's path.")
+    raise Refused("source-unreadable", f"sfumato cannot read {path}.", "Give the path of a file.")
 
 
 def _write(path: str, write: Callable[[TextIO], object]) -> None:
@@ -378,7 +463,9 @@ def _check_outputs(out: str | None, picture: str | None) -> None:
     if picture is not None:
         check_picture(picture)
         if out is not None and Path(out).absolute() == Path(picture).absolute():
-            raise Refused("bad-request", "Table and picture go to one file.", "Name two.")
+            raise Refused(
+                "bad-request", "--out and --picture name the same file.", "Name two files."
+            )
 
 
 def _check_new(name: str) -> None:
@@ -392,14 +479,18 @@ def _check_new(name: str) -> None:
     except (OSError, ValueError):  # a name that no file can have
         is_new = False
     if not has_folder:
-        raise Refused("bad-request", f"{path.parent} is no folder.", "Make it, or name another.")
+        raise Refused(
+            "bad-request",
+            f"{path.parent} is not a folder.",
+            "Make the folder, or name another one.",
+        )
     if not is_new:
         raise _not_new(name)
 
 
 def _not_new(path: str) -> Refused:
     return Refused(
-        "bad-request", f"{path} is there already, or cannot be written.", "Choose a new file."
+        "bad-request", f"{path} exists already, or sfumato cannot write it.", "Choose a new file."
     )
 
 

@@ -17,20 +17,21 @@ from sfumato.wire.query_json import refusal_shape
 
 @click.command("verify")
 @click.argument("path", metavar="FILE", type=click.Path(exists=True, dir_okay=False))
-@click.option("--key", metavar="HEX", help="The vault's public key, from a source you trust.")
+@click.option("--key", metavar="HEX", help="The vault's public key, from a source that you trust.")
 @click.option(
     "--files",
     "folder",
     type=click.Path(exists=True, file_okay=False),
-    help="Where the files of a reviewed release were saved: they are compared with it, too.",
+    help="The folder with the saved files of a reviewed release; they are compared with the sheet "
+    "or receipt.",
 )
 @command
 def verify(shell: Shell, path: str, key: str | None, folder: str | None) -> None:
-    """Check an answer sheet, or an answer's receipt, offline.
+    """Check an answer sheet or an answer's receipt offline.
 
-    Of a sheet: its signature, and its entries of the ledger. Of a receipt: its signature, and that
-    it says what was signed; whether it stands in the ledger, `sfumato ledger verify --receipt`
-    says where the vault's folder lies.
+    For a sheet, the command checks the signature and the ledger entries in it. For a receipt, it
+    checks the signature and the signed fields. To check that the ledger contains a receipt, run
+    `sfumato ledger verify --receipt`.
     """
     given = _read(path)
     receipt = _receipt_in(given)
@@ -39,9 +40,9 @@ def verify(shell: Shell, path: str, key: str | None, folder: str | None) -> None
         faults = check_files(given if receipt is None else receipt, _saved(Path(folder)))
     what = "sheet" if receipt is None else "receipt"
     shape: dict[str, object] = {"ok": not faults, "faults": list(faults)}
-    lines = [f"THE {what.upper()} DOES NOT HOLD: {fault}" for fault in faults]
+    lines = [f"THE {what.upper()} IS NOT VALID: {fault}" for fault in faults]
     if faults:
-        refused = Refused("sheet-broken", faults[0].capitalize() + ".", f"Ask for the {what} anew.")
+        refused = Refused("sheet-broken", faults[0].capitalize() + ".", f"Get the {what} again.")
         shape |= refusal_shape(refused)
     else:
         signer = given["proof"]["key"] if receipt is None else receipt["key"]
@@ -59,7 +60,7 @@ def verify(shell: Shell, path: str, key: str | None, folder: str | None) -> None
 
 def _of_sheet(sheet: Any) -> list[str]:  # Any: JSON from outside, verified
     price = f"epsilon {sheet['epsilon']}" if sheet["epsilon"] else sheet["guarantee"]
-    return [f"The sheet holds: {sheet['question']}, {price}"]
+    return [f"The sheet is valid: {sheet['question']}, {price}"]
 
 
 def _of_receipt(receipt: Any) -> list[str]:  # Any: as above
@@ -67,10 +68,11 @@ def _of_receipt(receipt: Any) -> list[str]:  # Any: as above
     price = f"epsilon {signed['epsilon']}" if "epsilon" in signed else receipt["guarantee"]
     names = ", ".join(signed.get("charged", ()))
     return [
-        f"The receipt holds: entry {signed.get('entry', signed['seq'])} of the ledger "
-        f"{signed['ledger']}, {price}, charged to {names or 'nobody (anew)'}.",
-        "What was asked and answered is not signed on it: an auditor has the answer sheet. That "
-        "the entry stands is seen where the vault lies: sfumato ledger verify --receipt",
+        f"The receipt is valid: entry {signed.get('entry', signed['seq'])} of the ledger "
+        f"{signed['ledger']}, {price}, charged to {names or 'nobody (no new charge)'}.",
+        "The signature does not cover the question and the answer; the answer sheet, for "
+        "auditors, has the question. To check that the ledger contains the entry, run "
+        "sfumato ledger verify --receipt",
     ]
 
 

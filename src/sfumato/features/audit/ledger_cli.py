@@ -16,10 +16,12 @@ from sfumato.wire.query_json import refusal_shape
 
 
 @click.group("ledger", invoke_without_command=True)
-@click.option("--last", type=int, default=20, show_default=True, help="How many entries to show.")
+@click.option(
+    "--last", type=int, default=20, show_default=True, help="The number of entries to show."
+)
 @command
 def ledger(shell: Shell, last: int) -> None:
-    """Show the last entries, or verify, print a sheet, acknowledge."""
+    """Show the last ledger entries; verify the ledger, print answer sheets, end a freeze."""
     context = click.get_current_context()
     context.obj = shell
     if context.invoked_subcommand is None:
@@ -51,10 +53,12 @@ def _gist(body: dict[str, Any]) -> str:
 
 
 @ledger.command("verify")
-@click.option("--receipt", type=click.Path(exists=True, dir_okay=False), help="An answer's JSON.")
+@click.option(
+    "--receipt", type=click.Path(exists=True, dir_okay=False), help="A file with the answer's JSON."
+)
 @command
 def verify(shell: Shell, receipt: str | None) -> None:
-    """Recompute the whole chain and every sum, against the anchor; or look for a receipt in it."""
+    """Check the ledger's hashes and sums against the anchor; with --receipt, find its entry."""
     if shell.is_remote and receipt is not None:
         _verify_there(shell, _receipt(receipt))
         return
@@ -64,15 +68,17 @@ def verify(shell: Shell, receipt: str | None) -> None:
     if receipt is not None:
         verdict["receipt"] = stands
     whole = verdict["ok"] and stands
-    said = "The chain holds" if whole else "THE LEDGER DOES NOT HOLD"
+    said = "The ledger is valid" if whole else "THE LEDGER IS NOT VALID"
     why = (
-        verdict["fault"] or verdict["history"] or ("" if stands else "the receipt is unknown to it")
+        verdict["fault"]
+        or verdict["history"]
+        or ("" if stands else "it does not contain the receipt's entry")
     )
     text = f"{said}: {verdict['entries']} entries, head {str(verdict['head'])[:16]}"
     if whole and receipt is not None:
-        text += "\n  The receipt's entry stands in it"
+        text += "\n  The ledger contains the receipt's entry"
     if whole:
-        text += f"\n  The vault's key, by which receipts and sheets are verified: {verdict['key']}"
+        text += f"\n  The vault's public key, which verifies receipts and sheets: {verdict['key']}"
     if not whole:
         verdict |= refusal_shape(
             Refused(
@@ -92,11 +98,11 @@ def _verify_there(shell: Shell, receipt: dict[str, Any]) -> None:
     if not stands:
         refused = Refused(
             "ledger-frozen",
-            "The receipt's entry does not stand in the ledger, so the ledger has lost entries.",
-            "It is frozen now; tell the owner.",
+            "The ledger does not contain the receipt's entry, so the ledger has lost entries.",
+            "The ledger is now frozen; tell the owner.",
         )
         shape |= refusal_shape(refused)
-    shell.show(shape, "The receipt's entry stands in it" if stands else refused.cause)
+    shell.show(shape, "The ledger contains the receipt's entry" if stands else refused.cause)
     if not stands:
         click.get_current_context().exit(REFUSED)
 
@@ -112,10 +118,10 @@ def sheet(shell: Shell, entry: str) -> None:
 
 
 @ledger.command("acknowledge")
-@click.option("--why", required=True, help="What happened, for the record.")
+@click.option("--why", required=True, help="What happened, for the ledger.")
 @command
 def acknowledge(shell: Shell, why: str) -> None:
-    """Thaw a frozen ledger, as owner: what was lost counts as spent."""
+    """End the freeze of a ledger, as owner; lost entries count as spent."""
     with shell.open_folder() as vault:
         made = vault.owner.data_sets.acknowledged(vault.owner.data_sets.acknowledge(why))
     shape = {"acknowledged": True, **made}
@@ -123,24 +129,33 @@ def acknowledge(shell: Shell, why: str) -> None:
 
 
 _UNMEASURED = (
-    "The ledger goes on. The anchor cannot tell what was lost, so every cap counts as spent, for "
-    "good; new people may be added."
+    "The ledger works again. The anchor does not show what was lost, so every existing "
+    "budget counts as spent, for ever. You can add data sets about other people."
 )
 
 
 def _measured_text(debited: dict[str, float]) -> str:
     """Describe the debits for lost entries, in words."""
     if not debited:
-        return "The ledger goes on. By the anchor nothing was lost, and nothing was debited."
+        return (
+            "The ledger works again. The anchor shows that nothing was lost, so nothing was "
+            "charged."
+        )
     lost = [f"  {name}: epsilon {epsilon:g}" for name, epsilon in sorted(debited.items())]
-    return "\n".join(["The ledger goes on. By the anchor this was lost, and is debited:", *lost])
+    return "\n".join(
+        [
+            "The ledger works again. The anchor shows that these charges were lost; they are "
+            "charged now:",
+            *lost,
+        ]
+    )
 
 
 @ledger.command("thaw")
 @click.argument("shape", required=False)
 @command
 def thaw(shell: Shell, shape: str | None) -> None:
-    """List the questions that were stopped; or let one of them be asked again."""
+    """List the stopped questions, or let one of them be asked again."""
     with shell.open_folder() as vault:
         if shape is not None:
             vault.owner.data_sets.thaw(shape)
@@ -148,31 +163,37 @@ def thaw(shell: Shell, shape: str | None) -> None:
         lost = vault.owner.data_sets.lost_readings()
     rows = [[w["shape"], w["at"], w["user"], w["says"]] for w in waiting]
     text = "\n".join(table_text(["shape", "stopped at", "user", "question"], rows))
-    said = [text if rows else "No question waits."]
+    said = [text if rows else "No question is stopped."]
     for one in lost:
-        said.append(f"Read again: {one['says']}. Times: {one['times']}, the last {one['last']}.")
+        said.append(
+            f"The rows were read again: {one['says']}. Times: {one['times']}, last at "
+            f"{one['last']}."
+        )
     shell.show({"frozen": waiting, "lost": lost}, "\n".join(said))
 
 
 @ledger.command("clock")
-@click.option("--why", required=True, help="How you know that the clock is right, for the record.")
+@click.option("--why", required=True, help="How you know that the clock is right, for the ledger.")
 @command
 def clock(shell: Shell, why: str) -> None:
-    """Say, as owner, that the clock is right, so that budgets per window go on by its day."""
+    """Confirm, as owner, that the clock is right, so that budgets per window follow it again."""
     with shell.open_folder() as vault:
         head = vault.owner.data_sets.confirm_clock(why)
-    shell.show({"confirmed": True, "seq": head.seq}, "Windows go on by the clock of this machine.")
+    shell.show(
+        {"confirmed": True, "seq": head.seq},
+        "Budgets per window follow this machine's clock again.",
+    )
 
 
 @ledger.command("raise")
 @click.argument("people")
-@click.option("--epsilon", required=True, metavar="E", help="The new cap, for ever.")
+@click.option("--epsilon", required=True, metavar="E", help="The new cap, in epsilon.")
 @click.option("--delta", default="0", metavar="D")
 @click.option("--approver", required=True, help="The second person who agrees.")
-@click.option("--why", required=True, help="The reason, for the record.")
+@click.option("--why", required=True, help="The reason, for the ledger.")
 @command
 def raise_cap(shell: Shell, people: str, **options: str) -> None:
-    """Change the cap of PEOPLE, as owner with a second person; what was spent stays spent."""
+    """Change the cap of PEOPLE, as owner with a second person; spent budget stays spent."""
     epsilon, delta = number(options["epsilon"], "epsilon"), number(options["delta"], "delta")
     with shell.open_folder() as vault:
         vault.owner.data_sets.raise_cap(
@@ -190,7 +211,7 @@ def _receipt(path: str) -> dict[str, Any]:
     except ValueError:
         shape = None
     if not isinstance(shape, dict):
-        raise Refused("answer-unknown", "That file is no receipt.", "Give an answer's JSON.")
+        raise Refused("answer-unknown", "The file is not a receipt.", "Give the JSON of an answer.")
     inner = shape.get("receipt", shape)
     return dict(inner) if isinstance(inner, dict) else {}
 

@@ -25,12 +25,12 @@ LABELS: Final[Mapping[str, str]] = {
     "group_epsilon": "ε of each group",
     "group_delta": "δ of each group",
     "two": "Raising a cap needs a second person",
-    "delta_per_request": "δ that a question may take by itself",
+    "delta_per_request": "δ that a question may spend by default",
     "size": "Public size",
-    "max_groups": "Groups a person counts in",
-    "max_rows": "Rows a person counts with",
-    "average_releases": "Sums over sites without noise, at most",
-    "average_sites": "over so many sites at least",
+    "max_groups": "Max groups per person",
+    "max_rows": "Max rows per person and group",
+    "average_releases": "Most sums over sites without noise",
+    "average_sites": "Minimum number of sites",
 }
 AVERAGES: Final = ("average_releases", "average_sites")
 CAPS: Final = ("user_epsilon", "user_delta", "group_epsilon", "group_delta", "two")
@@ -133,7 +133,7 @@ def changed(standing: Mapping[str, str], form: Form) -> dict[str, object]:
     typed = typed_of(form)
     names = {name for name in LABELS if typed[name] != standing[name]}
     if names <= {"version"}:
-        raise Refused("bad-request", "Nothing but the version would change.", "Change a field.")
+        raise Refused("bad-request", "The form changes only the version.", "Change a field.")
     made: dict[str, object] = {n: read(form) for n, read in _KEYS.items() if n in names}
     if "who" in names:
         made["ask"] = {"who": _lines(form.text("who"))}

@@ -20,14 +20,14 @@ from sfumato.wire.query_json import Json
 
 @click.group("federate")
 def federate() -> None:
-    """Ask several sites as one: each adds up its own rows, and only the noisy sum comes back."""
+    """Ask several sites together: secure aggregation returns only the noisy sum."""
 
 
 @federate.command("demo")
 @click.option("--sites", type=click.IntRange(4, 8), default=4, show_default=True)
 @command
 def demo(shell: Shell, sites: int) -> None:
-    """Start sites on this machine as real processes, ask them together, and kill one."""
+    """Start sites on this machine as real processes, ask them together, and kill one of them."""
 
     def say(text: str) -> None:
         click.echo(text, err=shell.as_json)
@@ -41,7 +41,7 @@ def demo(shell: Shell, sites: int) -> None:
 @federate.command("key")
 @command
 def key(shell: Shell) -> None:
-    """Print the public key by which other sites know this vault."""
+    """Print the public key that identifies this vault to other sites."""
     with shell.open() as vault:
         made = vault.call("site-key", {})
     shell.show(made, str(made["key"]))
@@ -51,35 +51,51 @@ def key(shell: Shell) -> None:
 @click.argument("file", type=click.Path(dir_okay=False))
 @command
 def convener(shell: Shell, file: str) -> None:
-    """Write a new convener's secret key to FILE; print the public half, for the agreement."""
+    """Write a new convener's secret key to FILE, and print its public key for the agreement."""
     made = shell.app.new_convener(file)
     shell.show({"convener": made}, made)
 
 
 @federate.command("agreement")
 @click.argument("file", type=click.Path(dir_okay=False))
-@click.option("--name", required=True, help="What the federation is called.")
-@click.option("--convener", required=True, metavar="KEY", help="As `convener` has printed it.")
+@click.option("--name", required=True, help="The name of the federation.")
 @click.option(
-    "--site", "ways", multiple=True, metavar="NAME=KEY", help="Each site, by the key it says."
+    "--convener",
+    required=True,
+    metavar="KEY",
+    help="The convener's public key, as `sfumato federate convener` prints it.",
+)
+@click.option(
+    "--site",
+    "ways",
+    multiple=True,
+    metavar="NAME=KEY",
+    help="A site and its public key, as `sfumato federate key` prints it. Repeatable.",
 )
 @click.option(
     "--sites",
     type=click.Path(exists=True, dir_okay=False),
-    help="Many sites at once: a JSON file of {name: key}.",
+    help="A JSON file of {name: key}, instead of many --site options.",
 )
-@click.option("--floor", type=int, help="So many must be left; two thirds, if left out.")
-@click.option("--colluders", type=int, help="So many may collude; one in twenty, if left out.")
+@click.option(
+    "--floor", type=int, help="The least number of sites in a sum; by default two thirds of them."
+)
+@click.option(
+    "--colluders",
+    type=int,
+    help="The number of colluding sites that the noise protects against; by default one in twenty.",
+)
 @click.option(
     "--neighbours",
     type=int,
     metavar="N",
-    help="A site shares its masks with N others: all of them up to 200 sites, if left out, and "
-    "beyond it the fewest with which a sum never fails above the floor.",
+    help="The number of other sites with which each site shares masks. By default, all of "
+    "them up to 200 sites. Above that, the fewest with which a sum never fails above "
+    "the floor.",
 )
 @command
 def agreement(shell: Shell, file: str, name: str, **given: Any) -> None:
-    """Write an agreement between sites to FILE, for each of their owners to join."""
+    """Write an agreement between sites to FILE; the owner of each site joins it."""
     ways, sites = given.pop("ways"), given.pop("sites")
     keys = {**({} if sites is None else _read(sites)), **dict(map(_way, ways))}
     made = shell.app.new_agreement(name, sites=keys, **given)
@@ -88,9 +104,11 @@ def agreement(shell: Shell, file: str, name: str, **given: Any) -> None:
             written.write(json.dumps(made, indent=1) + "\n")
     except FileExistsError:
         raise Refused(
-            "vault-exists", f"{file} is there already.", "Choose a new place for the agreement."
+            "vault-exists", f"{file} exists already.", "Choose a new file for the agreement."
         ) from None
-    shell.show(made, f"{_line(made)}\nOwners compare the keys, then join it.")
+    shell.show(
+        made, f"{_line(made)}\nNext: the sites' owners compare the keys, then join the federation."
+    )
 
 
 @federate.command("join")
@@ -98,14 +116,14 @@ def agreement(shell: Shell, file: str, name: str, **given: Any) -> None:
 @click.argument("agreement", type=click.Path(exists=True, dir_okay=False))
 @command
 def join(shell: Shell, data_set: str, agreement: str) -> None:
-    """Let DATA_SET take part in the sums of a federation; AGREEMENT is the file of all its sites.
+    """Let DATA_SET take part in a federation; AGREEMENT is the file that `agreement` wrote.
 
-    It holds {"name", "convener", "sites": {name: key}, "floor", "colluders"}, and "neighbours" if
-    each site shares its masks with so many others only.
+    The file contains {"name", "convener", "sites": {name: key}, "floor", "colluders"}. It also
+    contains "neighbours" if each site shares masks with only that many others.
     """
     with shell.open() as vault:
         made = vault.call("join-federation", {"data_set": data_set, **_read(agreement)})
-    shell.show(made, f"{data_set} takes part in {made['name']} as {made['this_site']}.")
+    shell.show(made, f"{data_set} now takes part in {made['name']} as {made['this_site']}.")
 
 
 @federate.command("leave")
@@ -113,7 +131,7 @@ def join(shell: Shell, data_set: str, agreement: str) -> None:
 @click.argument("name")
 @command
 def leave(shell: Shell, data_set: str, name: str) -> None:
-    """Let DATA_SET take part in no further sum of the federation."""
+    """End the part of DATA_SET in a federation; it answers no further questions there."""
     with shell.open() as vault:
         made = vault.call("leave-federation", {"data_set": data_set, "federation": name})
     shell.show(made, f"{data_set} has left {name}.")
@@ -132,11 +150,15 @@ def list_(shell: Shell, data_set: str) -> None:
 def _convened(function: F) -> F:
     """Add the options for the convener's key and the sites' URLs to a command."""
     key = click.option(
-        "--key", "key_file", required=True, metavar="FILE", help="The convener's key."
+        "--key",
+        "key_file",
+        required=True,
+        metavar="FILE",
+        help="The file with the convener's secret key.",
     )
     ways = click.option(
         "--site", "ways", multiple=True, required=True, metavar="NAME=URL",
-        help="Where each site is; sign in to each of them first.",
+        help="A site and its URL; sign in to each site first. Repeatable.",
     )  # fmt: skip
     return key(ways(function))
 
@@ -153,12 +175,12 @@ def _together(shell: Shell, agreement: str, given: Any, heard: Callable[[Any], N
 @click.argument("data_set")
 @click.argument("sql")
 @_convened
-@click.option("--epsilon", required=True, metavar="E", help="The price at each site.")
-@click.option("--delta", metavar="D", help="The card's, if left out.")
-@click.option("--price", "only_price", is_flag=True, help="Say what it costs; spend nothing.")
+@click.option("--epsilon", required=True, metavar="E", help="The price at each site, in epsilon.")
+@click.option("--delta", metavar="D", help="The delta that may be spent; by default the card's.")
+@click.option("--price", "only_price", is_flag=True, help="Show the price; nothing is spent.")
 @command
 def ask(shell: Shell, agreement: str, data_set: str, sql: str, **given: Any) -> None:
-    """Ask DATA_SET of all sites of AGREEMENT one question, and pay at each of them."""
+    """Ask DATA_SET at all sites of AGREEMENT one question; each site charges the price."""
     fed = _together(shell, agreement, given, heard=_told(shell))
     terms: Json = {"epsilon": number(given["epsilon"], "epsilon")}
     if given["delta"] is not None:
@@ -182,13 +204,15 @@ def ask(shell: Shell, agreement: str, data_set: str, sql: str, **given: Any) -> 
 @_convened
 @command
 def average(shell: Shell, agreement: str, data_set: str, sql: str, **given: Any) -> None:
-    """Add SQL up over all sites without noise: secure-average (not DP), if every card allows it."""
+    """Sum SQL over all sites without noise: secure-average (not DP), if every card allows it."""
     fed = _together(shell, agreement, given, heard=_told(shell))
     with working("asking"):
         answer = fed.secure_average(data_set, sql)
     left = [one["releases_left"] for one in answer.receipt["at_each_site"].values()]
     lines = [repr(answer), f"Sites: {', '.join(answer.receipt['sites'])}."]
-    lines += [f"At least one card lets {min(left)} more leave so."] if left else []
+    lines += (
+        [f"At least one site's card allows only {min(left)} more such releases."] if left else []
+    )
     shell.show(answer_shape(answer), "\n".join(lines))
 
 
@@ -196,61 +220,96 @@ def average(shell: Shell, agreement: str, data_set: str, sql: str, **given: Any)
 @click.argument("agreement", type=click.Path(exists=True, dir_okay=False))
 @click.argument("data_set")
 @click.argument("target")
-@click.option("--features", required=True, metavar="A,B,...", help="Columns to learn from.")
-@click.option("--rounds", type=click.IntRange(1), required=True, help="So many at most.")
-@click.option("--people", type=click.IntRange(1), required=True, help="About so many, over all.")
-@click.option("--epsilon", required=True, metavar="E", help="The price at each site, of it all.")
+@click.option(
+    "--features",
+    required=True,
+    metavar="A,B,...",
+    help="The columns that the network takes as input.",
+)
+@click.option(
+    "--rounds", type=click.IntRange(1), required=True, help="The maximum number of rounds."
+)
+@click.option(
+    "--people",
+    type=click.IntRange(1),
+    required=True,
+    help="The approximate number of people at all sites together.",
+)
+@click.option(
+    "--epsilon",
+    required=True,
+    metavar="E",
+    help="The price of the whole training at each site, in epsilon.",
+)
 @click.option("--delta", metavar="D", required=True)
-@click.option("--out", required=True, type=click.Path(dir_okay=False), help="The model's file.")
+@click.option(
+    "--out", required=True, type=click.Path(dir_okay=False), help="The new file for the model."
+)
 @click.option(
     "--test",
     "tests",
     type=click.Path(exists=True, dir_okay=False),
-    help="A CSV of public rows, to look at each round's model with.",
+    help="A CSV file of public rows, to measure the model of each round.",
 )
-@click.option("--hidden", default="", metavar="16,8", help="Widths of layers between.")
-@click.option("--image", metavar="1x8x8", help="The first features are an image.")
+@click.option("--hidden", default="", metavar="16,8", help="The widths of the hidden layers.")
+@click.option(
+    "--image", metavar="1x8x8", help="The shape of an image, if the first features are its pixels."
+)
 @click.option(
     "--conv",
     "convs",
     multiple=True,
     metavar="channels=8,kernel=3,...",
-    help="A convolution over it; also stride, padding, and pool (an average).",
+    help="A convolution layer over the image; also takes stride, padding, and pool (average "
+    "pooling). Repeatable.",
 )
 @click.option(
-    "--embed", multiple=True, metavar="COLUMN=WIDTH", help="A column with a table of entries."
+    "--embed",
+    multiple=True,
+    metavar="COLUMN=WIDTH",
+    help="An embedding of a column, with this width. Repeatable.",
 )
 @click.option("--activation", type=click.Choice(("relu", "tanh")), default="relu")
 @click.option("--loss", type=click.Choice(("classes", "squares")), default="classes")
-@click.option("--clip", default="1", show_default=True, help="What a person may move, at most.")
+@click.option(
+    "--clip",
+    default="1",
+    show_default=True,
+    help="The clipping norm: the largest norm of one person's gradient or update.",
+)
 @click.option(
     "--max-rows",
     type=click.IntRange(1),
     default=1,
     show_default=True,
-    help="So many rows of a person count.",
+    help="Contribution bound: rows per person.",
 )
 @click.option("--rate", type=float, default=2.0, show_default=True)
-@click.option("--local", type=click.IntRange(0), default=0, help="Steps of a site's own (FedAvg).")
-@click.option("--local-rate", default="0", help="How far each of them goes.")
+@click.option(
+    "--local",
+    type=click.IntRange(0),
+    default=0,
+    help="The number of local steps per round (FedAvg).",
+)
+@click.option("--local-rate", default="0", help="The learning rate of local steps.")
 @click.option(
     "--each",
     type=click.Choice(("site", "person")),
     default="site",
-    help="Whose own steps these are, and whose update is clipped.",
+    help="Who takes the local steps: each site, or each person, whose update is then clipped.",
 )
-@click.option("--proximal", default="0", help="What draws them back (FedProx).")
+@click.option("--proximal", default="0", help="The proximal coefficient of local steps (FedProx).")
 @click.option(
     "--sample",
     default="1",
     show_default=True,
     metavar="Q",
-    help="The chance of each person to be in a round.",
+    help="Poisson subsampling: the probability that a person is in a round.",
 )
 @_convened
 @command
 def train(shell: Shell, agreement: str, data_set: str, target: str, **given: Any) -> None:
-    """Train a network for TARGET at all sites of AGREEMENT; pay once at each, for all rounds."""
+    """Train a network for TARGET at all sites of AGREEMENT; each site charges once for all."""
     fed = _together(shell, agreement, given, heard=lambda _: None)
     rows = None if given["tests"] is None else public_rows(Path(given["tests"]))
     model = fed.train(
@@ -335,7 +394,7 @@ def _pairs(texts: Sequence[str], option: str) -> dict[str, int]:
 
 def _whole(text: str, option: str) -> int:
     if not text.isascii() or not text.isdigit():
-        raise click.BadParameter(f"{text!r} is no whole number", param_hint=option)
+        raise click.BadParameter(f"{text!r} is not a whole number", param_hint=option)
     return int(text)
 
 
@@ -352,7 +411,11 @@ def _read(path: str) -> Json:
     except ValueError:
         found = None
     if not isinstance(found, dict):
-        raise Refused("bad-federation", f"{path} is no JSON object.", "Ask whoever convenes it.")
+        raise Refused(
+            "bad-federation",
+            f"{path} is not a JSON object.",
+            "Ask the federation's convener for the file.",
+        )
     return found
 
 

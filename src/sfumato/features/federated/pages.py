@@ -61,10 +61,12 @@ def paid_of(lesson: Mapping[str, Any], own: str | None) -> list[Paid]:  # Any: J
     told: dict[str, Paid] = {}
     for one in lesson["told"]:
         for site, epsilon in one.get("paid", {}).items():
-            told.setdefault(site, Paid(site, epsilon, f"told before round {one['round']}"))
+            told.setdefault(
+                site, Paid(site, epsilon, f"reported by the convener, before round {one['round']}")
+            )
     if own is not None:
-        told[own] = Paid(own, lesson["epsilon"], "by this ledger")
-    nothing = [Paid(site, None, "nothing told yet") for site in lesson["sites"] if site not in told]
+        told[own] = Paid(own, lesson["epsilon"], "this site’s ledger")
+    nothing = [Paid(site, None, "not reported yet") for site in lesson["sites"] if site not in told]
     return sorted((*told.values(), *nothing), key=lambda one: one.site)
 
 

@@ -12,15 +12,27 @@ from sfumato.dp.refusal import Refused
 
 
 @click.command("site")
-@click.option("--data", metavar="NAME=FILE", help="Rows to add, unless they are there already.")
-@click.option("--card", type=click.Path(exists=True, dir_okay=False), help="Their card, as TOML.")
+@click.option(
+    "--data", metavar="NAME=FILE", help="A file of rows to add, unless the data set exists already."
+)
+@click.option(
+    "--card",
+    type=click.Path(exists=True, dir_okay=False),
+    help="The data card of the rows, a TOML file.",
+)
 @click.option("--port", type=click.IntRange(0, 65535), default=8765, show_default=True)
 @click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on.")
-@click.option("--name", "names", multiple=True, help="A host name that clients use for it.")
+@click.option(
+    "--name", "names", multiple=True, help="A host name that clients use for the site. Repeatable."
+)
 @click.option("--tls-cert", type=click.Path(exists=True, dir_okay=False))
 @click.option("--tls-key", type=click.Path(exists=True, dir_okay=False))
-@click.option("--behind-proxy", "is_behind_proxy", is_flag=True, help="A proxy encrypts.")
-@click.option("--proxy", "proxies", multiple=True, metavar="ADDRESS", help="The proxy's address.")
+@click.option(
+    "--behind-proxy", "is_behind_proxy", is_flag=True, help="A proxy does the TLS encryption."
+)
+@click.option(
+    "--proxy", "proxies", multiple=True, metavar="ADDRESS", help="The proxy's address or network."
+)
 @click.option("--quantum", "quantum_ms", type=click.IntRange(0, 60_000), default=250, metavar="MS")
 @click.option(
     "--tensors",
@@ -28,7 +40,7 @@ from sfumato.dp.refusal import Refused
     type=click.IntRange(1, 64),
     default=4,
     show_default=True,
-    help="Tokens whose tensors are held at once.",
+    help="The most tokens whose tensors the site holds at the same time.",
 )
 @click.option(
     "--memory",
@@ -37,20 +49,24 @@ from sfumato.dp.refusal import Refused
     default=256,
     show_default=True,
     metavar="MB",
-    help="What the tensors of each may take.",
+    help="The most memory for the tensors of each token.",
 )
 @command
 def site(shell: Shell, data: str | None, card: str | None, **options: Any) -> None:
-    """Serve the vault as a site: what `serve` does, and callers' tensors beside it.
+    """Serve the vault as a federated site: like `serve`, and also holds callers' tensors.
 
-    Each token has a process of its own for what it sends. No row of the vault goes there.
+    Each token's tensors are in a separate process. No row of the vault goes there.
     """
     if shell.vault is None or shell.is_remote:
         raise Refused(
-            "vault-missing", "No folder was named.", "Give --vault DIR; an absent one is made."
+            "vault-missing",
+            "The command needs the vault's folder.",
+            "Give --vault DIR; a missing vault is made.",
         )
     if (data is None) != (card is None):
-        raise click.BadParameter("rows are added with their card", param_hint="--data and --card")
+        raise click.BadParameter(
+            "--data and --card work only together", param_hint="--data and --card"
+        )
     if data is not None and card is not None:
         _add(shell, shell.vault, data, card)
     say = lambda text: click.echo(text, err=True)  # noqa: E731  # as `serve` says it
@@ -60,7 +76,7 @@ def site(shell: Shell, data: str | None, card: str | None, **options: Any) -> No
 def _add(shell: Shell, folder: str, data: str, card: str) -> None:
     name, sign, source = data.partition("=")
     if not (name and sign and Path(source).is_file()):
-        raise click.BadParameter("write NAME=FILE, of a file that is there", param_hint="--data")
+        raise click.BadParameter("write NAME=FILE, with a file that exists", param_hint="--data")
     root = Path(folder)
     if not root.exists() or (root.is_dir() and not any(root.iterdir())):
         shell.app.create(folder)

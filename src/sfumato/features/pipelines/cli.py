@@ -20,40 +20,60 @@ from sfumato.wire.query_json import Json
 
 @click.group("pipeline")
 def pipeline() -> None:
-    """Hand in a program, approve it, run it: private averages over blocks of people."""
+    """Submit, approve and run programs: private averages over blocks of people."""
 
 
 @pipeline.command("submit")
 @click.argument("data_set")
 @click.argument("file", required=False, type=click.Path(exists=True, dir_okay=False))
-@click.option("--function", metavar="NAME", help="Its one argument is the rows.")
+@click.option(
+    "--function",
+    metavar="NAME",
+    help="A function in FILE that takes the rows as its only argument.",
+)
 @click.option(
     "--output",
     "outputs",
     required=True,
     multiple=True,
     metavar="NAME[ROWS,...]:LOW:HIGH[:STEP][@PATH[#PLACE,...]]",
-    help="A number that it gives, its range from knowledge, and where it stands.",
+    help="An output: its name, its range (from knowledge), and its place in the results.",
 )
 @click.option(
     "--whitelist",
     type=click.Path(exists=True, dir_okay=False),
-    help="A file of result paths, one a line: outputs come from these alone.",
+    help="A file with the allowed result paths, one per line.",
 )
 @click.option(
-    "--participants", is_flag=True, help="Run FILE for each person alone first, then for the group."
+    "--participants",
+    is_flag=True,
+    help="First run FILE for each person separately, then for the group.",
 )
-@click.option("--column", "columns", multiple=True, help="A column that it reads; all by default.")
-@click.option("--environment", metavar="NAME", help="What it brings along to run with.")
-@click.option("--epsilon", default="1", metavar="E", help="For the table of errors.")
+@click.option(
+    "--column",
+    "columns",
+    multiple=True,
+    help="A column that the program reads; by default all columns. Repeatable.",
+)
+@click.option(
+    "--environment",
+    metavar="NAME",
+    help="The environment of the program: see `sfumato pipeline environment`.",
+)
+@click.option(
+    "--epsilon",
+    default="1",
+    metavar="E",
+    help="The price for which the table of errors is computed; nothing is spent.",
+)
 @command
 def submit(shell: Shell, data_set: str, file: str | None, **given: Any) -> None:
-    """Hand in the Python program FILE; it waits until the owner has approved it.
+    """Submit the Python program FILE; it can run once the owner approves it.
 
-    With --function it is that function of the rows. Without, FILE is run as it is, as `FILE INPUT
-    OUTPUT group`, where INPUT has a participants.tsv of the block's people. With --participants it
-    is run before that as `FILE INPUT OUTPUT participant` for each of them, alone in INPUT. An image
-    that is named by --environment has a program of its own, and needs no FILE.
+    With --function, the program is that function in FILE. Without it, sfumato runs `FILE INPUT
+    OUTPUT group`, where INPUT has a participants.tsv of the block's people. With --participants,
+    sfumato first runs `FILE INPUT OUTPUT participant` for each person, with only that person in
+    INPUT. An image in --environment contains its own program, and needs no FILE.
     """
     outputs = [_output(text) for text in given["outputs"]]
     if given["whitelist"] is not None:
@@ -74,13 +94,13 @@ def submit(shell: Shell, data_set: str, file: str | None, **given: Any) -> None:
     lines = [repr(HandedIn(made))]
     if made["state"] == "waiting":
         next_ = f"sfumato pipeline approve {data_set} {made['digest']}{shell.named}"
-        lines.append(f"Next, the owner: {next_}")
+        lines.append(f"Next, the owner runs: {next_}")
     shell.show(made, "\n".join(lines))
 
 
 @pipeline.command("list")
 @click.argument("data_set")
-@click.option("--source", is_flag=True, help="Print each program whole.")
+@click.option("--source", is_flag=True, help="Also print each program's source.")
 @command
 def list_(shell: Shell, data_set: str, source: bool) -> None:
     """List the programs of a data set: all to its owner, your own to you."""
@@ -89,17 +109,17 @@ def list_(shell: Shell, data_set: str, source: bool) -> None:
         brought = {} if shell.is_remote else {one.name: one for one in vault.environments.all()}
     lines = [_line(one, source, brought) for one in found["pipelines"]]
     there = [f"  {one['name']}" for one in found.get("environments", ())]
-    told = ["To hand programs in with (--environment):", *there] if there else []
+    told = ["Environments for --environment:", *there] if there else []
     shell.show(found, "\n".join([*(lines or ["None."]), *told]))
 
 
 @pipeline.command("approve")
 @click.argument("data_set")
 @click.argument("digest")
-@click.option("--most-epsilon", required=True, metavar="E", help="The most that a run may cost.")
+@click.option("--most-epsilon", required=True, metavar="E", help="The highest price of a run.")
 @command
 def approve(shell: Shell, data_set: str, digest: str, most_epsilon: str) -> None:
-    """Let a program be run at up to that price; its ranges are approved with it."""
+    """Approve a program and its output ranges, up to a price per run."""
     most = number(most_epsilon, "epsilon")
     with shell.open() as vault:
         made = vault.call("decide-pipeline", {
@@ -113,7 +133,7 @@ def approve(shell: Shell, data_set: str, digest: str, most_epsilon: str) -> None
 @click.argument("digest")
 @command
 def decline(shell: Shell, data_set: str, digest: str) -> None:
-    """Let a program not be run, or not any more."""
+    """Decline a program, or revoke its approval."""
     body = {"data_set": data_set, "pipeline": digest, "state": "declined"}
     with shell.open() as vault:
         made = vault.call("decide-pipeline", body)
@@ -123,13 +143,20 @@ def decline(shell: Shell, data_set: str, digest: str) -> None:
 @pipeline.command("plan")
 @click.argument("data_set")
 @click.argument("digest")
-@click.option("--epsilon", required=True, metavar="E", help="The whole price.")
-@click.option("--people", type=int, metavar="N", help="To make up; the card's size by default.")
-@click.option("--cpu", "cpu_s", default="1", metavar="S", help="Processor seconds of a block.")
-@click.option("--seed", metavar="TEXT", help="Of the made-up people.")
+@click.option(
+    "--epsilon", required=True, metavar="E", help="The price of the whole run, in epsilon."
+)
+@click.option(
+    "--people",
+    type=int,
+    metavar="N",
+    help="The number of synthetic people; by default the card's size.",
+)
+@click.option("--cpu", "cpu_s", default="1", metavar="S", help="The processor seconds per block.")
+@click.option("--seed", metavar="TEXT", help="The seed of the synthetic people.")
 @command
 def plan(shell: Shell, data_set: str, digest: str, **given: Any) -> None:
-    """Show noise and bias for several numbers of blocks, tried on made-up people; unpaid."""
+    """Show noise and bias for several numbers of blocks, on synthetic people; free."""
     body: Json = {
         "data_set": data_set,
         "pipeline": digest,
@@ -145,21 +172,34 @@ def plan(shell: Shell, data_set: str, digest: str, **given: Any) -> None:
 @pipeline.command("run")
 @click.argument("data_set")
 @click.argument("digest")
-@click.option("--epsilon", required=True, metavar="E", help="The whole price.")
-@click.option("--blocks", type=int, default=50, show_default=True, help="How many blocks.")
-@click.option("--trim", type=int, default=0, help="Blocks to leave out at each end.")
 @click.option(
-    "--take", type=click.Choice(["mean", "median"]), help="Of the blocks: mean if unsaid."
+    "--epsilon", required=True, metavar="E", help="The price of the whole run, in epsilon."
 )
-@click.option("--delta", metavar="D", help="That may be spent; the card's by default.")
-@click.option("--cpu", "cpu_s", default="1", metavar="S", help="Processor seconds of a block.")
+@click.option("--blocks", type=int, default=50, show_default=True, help="The number of blocks.")
+@click.option(
+    "--trim",
+    type=int,
+    default=0,
+    help="The number of smallest and of largest block values to leave out.",
+)
+@click.option(
+    "--take",
+    type=click.Choice(["mean", "median"]),
+    help="How the values of the blocks are combined; by default their mean.",
+)
+@click.option("--delta", metavar="D", help="The delta that may be spent; by default the card's.")
+@click.option("--cpu", "cpu_s", default="1", metavar="S", help="The processor seconds per block.")
 @click.option("--memory", "memory_mb", type=int, default=2048, metavar="MB")
-@click.option("--disk", "disk_mb", type=int, metavar="MB", help="Room for a block's files.")
-@click.option("--op", metavar="ID", help="Your id of this run: a retry with it pays once.")
-@click.option("--dry-run", is_flag=True, help="Show price and error; spend nothing.")
+@click.option(
+    "--disk", "disk_mb", type=int, metavar="MB", help="The disk space for a block's files."
+)
+@click.option(
+    "--op", metavar="ID", help="Your id for this run. A retry with the same id is charged once."
+)
+@click.option("--dry-run", is_flag=True, help="Show the price and the error; nothing is spent.")
 @command
 def run(shell: Shell, data_set: str, digest: str, dry_run: bool, **terms: Any) -> None:
-    """Run an approved program on blocks of people; the answer is private, and costs epsilon."""
+    """Run an approved program on blocks of people; the private answer costs epsilon."""
     named = {key: value for key, value in terms.items() if value is not None}
     named["epsilon"] = number(terms["epsilon"], "epsilon")
     named["cpu_s"] = number(terms["cpu_s"], "cpu")
@@ -194,7 +234,9 @@ def _output(text: str) -> Json:
     name, *bounds = text.split(":")
     if not 2 <= len(bounds) <= 3:
         raise Refused(
-            "bad-pipeline", "An output is NAME:LOW:HIGH or NAME:LOW:HIGH:STEP.", "Correct it."
+            "bad-pipeline",
+            "An output has the form NAME:LOW:HIGH or NAME:LOW:HIGH:STEP.",
+            "Correct the --output option.",
         )
     made: Json = dict(zip(("name", "lower", "upper", "step"), (name, *bounds), strict=False))
     name, _, sizes = name.partition("[")

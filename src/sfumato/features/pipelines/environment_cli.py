@@ -13,26 +13,34 @@ from sfumato.cli.shell import Shell, command
 
 @click.group("environment")
 def environment() -> None:
-    """Add, list and remove what programs bring along: a lock, a folder, or an image."""
+    """Add, list and remove environments of programs: lock files, folders and images."""
 
 
 @environment.command("add")
-@click.option("--lock", type=click.Path(exists=True, dir_okay=False), help="Pinned by hashes.")
-@click.option("--folder", type=click.Path(exists=True, file_okay=False), help="Of modules, files.")
+@click.option(
+    "--lock",
+    type=click.Path(exists=True, dir_okay=False),
+    help="A lock file of wheels, pinned by hashes.",
+)
+@click.option(
+    "--folder",
+    type=click.Path(exists=True, file_okay=False),
+    help="A folder with modules and files.",
+)
 @click.option(
     "--image",
     nargs=2,
     metavar="PLACE DIGEST",
     help="An OCI layout or a SIF file; sha256:...",
 )
-@click.option("--note", default="", metavar="TEXT", help="For those who look at the list.")
+@click.option("--note", default="", metavar="TEXT", help="A note for the list.")
 @command
 def add(
     shell: Shell, lock: str | None, folder: str | None, image: tuple[str, str] | None, note: str
 ) -> None:
-    """Install locked wheels, copy a folder or unpack an image, once; nothing of it is run."""
+    """Install a lock file, copy a folder or unpack an image; no code from it runs."""
     if sum(one is not None for one in (lock, folder, image)) != 1:
-        raise click.UsageError("Name one of --lock, --folder and --image.")
+        raise click.UsageError("Give one of --lock, --folder and --image.")
     with shell.open_folder() as vault:
         if lock is not None:
             made = vault.environments.add_lock(Path(lock), note)
@@ -48,7 +56,7 @@ def add(
 @environment.command("list")
 @command
 def list_(shell: Shell) -> None:
-    """List what programs may be handed in with on this machine."""
+    """List the environments on this machine."""
     with shell.open_folder() as vault:
         found = vault.environments.all()
     lines = "\n".join(map(_line, found)) or "None."
@@ -59,7 +67,7 @@ def list_(shell: Shell) -> None:
 @click.argument("name")
 @command
 def remove(shell: Shell, name: str) -> None:
-    """Let one go; programs that were approved with it can no longer be run."""
+    """Remove an environment; programs that were approved with it can no longer run."""
     with shell.open_folder() as vault:
         vault.environments.remove(name)
     shell.show({"removed": name}, f"Removed {name}.")
@@ -67,4 +75,4 @@ def remove(shell: Shell, name: str) -> None:
 
 def _line(one: Any) -> str:  # Any: an object of the sandbox, which no CLI module imports
     note = f": {one.said}" if one.said else ""
-    return f"{one.name}, {one.megabytes} MB of memory a processor{note}"
+    return f"{one.name}, {one.megabytes} MB of memory per processor{note}"

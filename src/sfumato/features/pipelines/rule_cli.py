@@ -18,7 +18,7 @@ from sfumato.wire.query_json import Json
 @click.argument("data_set")
 @command
 def rules(shell: Shell, data_set: str) -> None:
-    """List the rules by which programs are approved: all to the owner, to you those about you."""
+    """List the approval rules: all rules for the owner, and for others the rules about them."""
     with shell.open() as vault:
         found = vault.call("pipeline-rules", {"data_set": data_set})
     shell.show(found, "\n".join(map(_line, found["rules"])) or "None.")
@@ -26,31 +26,50 @@ def rules(shell: Shell, data_set: str) -> None:
 
 @pipeline.command("rule")
 @click.argument("data_set")
-@click.option("--of", "users", multiple=True, metavar="USER", help="Whose programs.")
-@click.option("--group", "groups", multiple=True, help="Programs of whoever is in the group.")
-@click.option("--column", "columns", required=True, multiple=True, help="That they may read.")
+@click.option(
+    "--of",
+    "users",
+    multiple=True,
+    metavar="USER",
+    help="A user whose programs the rule approves. Repeatable.",
+)
+@click.option(
+    "--group",
+    "groups",
+    multiple=True,
+    help="A group whose members' programs the rule approves. Repeatable.",
+)
+@click.option(
+    "--column",
+    "columns",
+    required=True,
+    multiple=True,
+    help="A column that the programs may read. Repeatable.",
+)
 @click.option(
     "--output",
     "outputs",
     required=True,
     multiple=True,
     metavar="NAME:LOW:HIGH",
-    help="That they may have, with its widest range.",
+    help="An output that the programs may have, with its widest range. Repeatable.",
 )
-@click.option("--most-epsilon", required=True, metavar="E", help="The most that a run may cost.")
-@click.option("--most-total", required=True, metavar="E", help="The most of all runs together.")
-@click.option("--most-delta", default="0", metavar="D", help="The most delta of a run.")
+@click.option("--most-epsilon", required=True, metavar="E", help="The highest price of a run.")
+@click.option(
+    "--most-total", required=True, metavar="E", help="The highest price of all runs together."
+)
+@click.option("--most-delta", default="0", metavar="D", help="The highest delta of a run.")
 @click.option(
     "--text",
     "texts",
     multiple=True,
     type=click.Path(exists=True, dir_okay=False),
-    help="Only the program in this file, with whatever libraries.",
+    help="Approve only the program in this file, with any libraries. Repeatable.",
 )
-@click.option("--files", is_flag=True, help="Programs that see people's files, too.")
+@click.option("--files", is_flag=True, help="Also approve programs that read people's files.")
 @command
 def rule(shell: Shell, data_set: str, **given: Any) -> None:
-    """Let programs that fit be approved by themselves, from now on; you can end it."""
+    """Make a rule that approves matching programs automatically, until you end it."""
     body: Json = {
         "data_set": data_set,
         "users": list(given["users"]),
@@ -65,7 +84,7 @@ def rule(shell: Shell, data_set: str, **given: Any) -> None:
     }
     with shell.open() as vault:
         made = vault.call("set-pipeline-rule", body)
-    shell.show(made, f"Rule {made['rule']} holds for what is handed in from now on.")
+    shell.show(made, f"Rule {made['rule']} applies to programs submitted from now on.")
 
 
 @pipeline.command("end-rule")
@@ -73,7 +92,7 @@ def rule(shell: Shell, data_set: str, **given: Any) -> None:
 @click.argument("rule")
 @command
 def end_rule(shell: Shell, data_set: str, rule: str) -> None:
-    """End a rule: it approves nothing more, and what it has approved is not run any more."""
+    """End a rule: it approves no more programs, and programs that it approved no longer run."""
     with shell.open() as vault:
         made = vault.call("end-pipeline-rule", {"data_set": data_set, "rule": rule})
     shell.show(made, f"Ended {made['rule']}.")
@@ -82,17 +101,22 @@ def end_rule(shell: Shell, data_set: str, rule: str) -> None:
 def _output(text: str) -> Json:
     parts = text.split(":")
     if len(parts) != 3:
-        raise Refused("bad-pipeline", "An output of a rule is NAME:LOW:HIGH.", "Correct it.")
+        raise Refused(
+            "bad-pipeline",
+            "An output of a rule has the form NAME:LOW:HIGH.",
+            "Correct the --output option.",
+        )
     return dict(zip(("name", "lower", "upper"), parts, strict=True))
 
 
 def _line(one: Any) -> str:  # Any: JSON of the service
     who = ", ".join([*one["users"], *(f"group {group}" for group in one["groups"])])
     ranges = ", ".join(f"{name} in [{low}, {high}]" for name, low, high in one["outputs"])
-    state = "over" if one["ended_at"] else "holds"
+    state = "ended" if one["ended_at"] else "valid"
     return (
-        f"{one['rule']} {state:<5} {who}: {', '.join(one['columns'])}; {ranges}; epsilon up to "
-        f"{one['most_epsilon']} a run and {one['most_total']} together ({one['spent']} taken)"
+        f"{one['rule']} {state:<5} {who}: {', '.join(one['columns'])}; {ranges}; epsilon up "
+        f"to {one['most_epsilon']} per run and {one['most_total']} in all ({one['spent']} "
+        "spent)"
     )
 
 

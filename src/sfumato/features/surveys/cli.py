@@ -23,18 +23,31 @@ from sfumato.features.surveys.respondent_client import Waiting, proven
 
 @click.group("survey")
 def survey() -> None:
-    """Ask people whose own devices add the noise: simulate, publish, invite, answer, results."""
+    """Run surveys in which each respondent's device adds the noise (local differential privacy)."""
 
 
 @survey.command("simulate")
-@click.option("--truth", default=70.0, show_default=True, help="Per cent whose answer is yes.")
-@click.option("--people", default=1000, show_default=True, help="How many answer.")
-@click.option("--epsilon", metavar="E", help="Of a report; without it both coins are fair: ln 3.")
+@click.option(
+    "--truth",
+    default=70.0,
+    show_default=True,
+    help="The percentage of people whose true answer is yes.",
+)
+@click.option("--people", default=1000, show_default=True, help="The number of respondents.")
+@click.option(
+    "--epsilon",
+    metavar="E",
+    help="The epsilon of a report; by default ln 3, which is two fair coins.",
+)
 @command
 def simulate(shell: Shell, truth: float, people: int, epsilon: str | None) -> None:
-    """Show what two coins make of a share, what comes back, and how the error falls with people."""
+    """Simulate randomised response with two coins: reports, estimate, and error by people."""
     if not (0 <= truth <= 100 and 2 <= people <= 10**7):
-        raise Refused("bad-request", "A share is 0 to 100 per cent, of 2 people.", "Mend it.")
+        raise Refused(
+            "bad-request",
+            "--truth must be 0 to 100, and --people must be 2 to 10,000,000.",
+            "Correct the option.",
+        )
     bold = None if epsilon is None else Fraction(number(epsilon, "epsilon"))
     found = surveys_client.two_coins(truth / 100, people, bold, shell.app.draw)
     sizes = (100, 1000, 10_000, 100_000)
@@ -44,9 +57,9 @@ def simulate(shell: Shell, truth: float, people: int, epsilon: str | None) -> No
     shell.show(
         {**asdict(found), "errors": {str(n): error for n, error in errors.items()}},
         f"{found.truth:.1%} of {people:,} people would say yes.\n"
-        f"{found.observed:.1%} of their reports say yes: two coins are in each "
-        f"(epsilon {found.epsilon:.4f}).\n"
-        f"{surveys_client.share_in_words(found.value)} comes back, "
+        f"{found.observed:.1%} of their reports say yes, because two coins randomise "
+        f"each report (epsilon {found.epsilon:.4f}).\n"
+        f"The estimate from the reports is {surveys_client.share_in_words(found.value)}, "
         f"between {found.low:.1%} and {found.high:.1%} (95 %).\n"
         + "\n".join(f"  {n:>7,} people: ± {100 * error:.1f} points" for n, error in errors.items()),
     )
@@ -56,7 +69,7 @@ def simulate(shell: Shell, truth: float, people: int, epsilon: str | None) -> No
 @click.argument("design", type=click.Path(exists=True, dir_okay=False))
 @command
 def preview(shell: Shell, design: str) -> None:
-    """Show what a ballot of a design (a JSON file) gives away, and how far off it will be."""
+    """Show the epsilon of a ballot and the expected errors of a design (a JSON file)."""
     made = surveys_client.LocalSurvey(_read(design), shell.app.draw)
     others = made.tried
     table = [
@@ -65,14 +78,14 @@ def preview(shell: Shell, design: str) -> None:
     ]
     shape = {"epsilon": made.epsilon, "expected": [one.shape() for one in made.expected]}
     lines = [
-        f"{one.question.id}: {_off(one)} from {one.people:,} reports; "
-        f"{one.odds} of 100 reports say the truth; one liar in a hundred moves it by "
-        f"{_size(one, one.liars)} at most."
+        f"{one.question.id}: {_off(one)} from {one.people:,} reports. {one.odds} of 100 "
+        "reports contain the true answer. If 1 % of the respondents lie, the estimate "
+        f"moves by at most {_size(one, one.liars)}."
         for one in made.expected
     ]
-    lines += ["With another epsilon of the ballot, in the same order:"] if others else []
+    lines += ["Errors with another epsilon of the ballot, in the same order:"] if others else []
     lines += [f"  {float(epsilon):g}: {', '.join(map(_off, found))}" for epsilon, found in others]
-    said = f"A ballot gives away epsilon {made.epsilon:.4g}.\n"
+    said = f"A ballot costs the respondent epsilon {made.epsilon:.4g}.\n"
     shell.show({**shape, "table": table}, said + "\n".join(lines))
 
 
@@ -91,7 +104,7 @@ def _size(one: Any, size: float) -> str:  # Any: as above
 @click.argument("design", type=click.Path(exists=True, dir_okay=False))
 @command
 def publish(shell: Shell, design: str) -> None:
-    """Publish a design (a JSON file); its questions, coins and key stand for good."""
+    """Publish a design (a JSON file); its questions, probabilities and key can never change."""
     with shell.open() as vault:
         made = surveys_client.LocalSurvey(_read(design), shell.app.draw).publish(vault)
     page = f"/s/{made['survey']}"
@@ -112,19 +125,24 @@ def list_(shell: Shell) -> None:
         f"{one['survey']}  {one['state']:7}  {one['reports']:>6,} shown  {printable(one['title'])}"
         for one in found["surveys"]
     ]
-    shell.show(found, "\n".join(lines) or "None yet.")
+    shell.show(found, "\n".join(lines) or "There are no surveys.")
 
 
 @survey.command("invite")
 @click.argument("survey_id")
 @click.option("--count", default=1, show_default=True)
-@click.option("--name", "names", multiple=True, help="Somebody whose lifetime sum is kept.")
+@click.option(
+    "--name",
+    "names",
+    multiple=True,
+    help="The name of a person whose epsilon is summed over all your surveys. Repeatable.",
+)
 @command
 def invite(shell: Shell, survey_id: str, count: int, names: tuple[str, ...]) -> None:
-    """Print new invitation codes, one a line; they are shown this once.
+    """Print new invitation codes, one per line; they are never shown again.
 
-    A code without a name is a person of its own: the lifetime holds within that code, and nothing
-    here adds up what one person gives away under several. With --name their sum is kept.
+    A code without a name counts as a separate person. The lifetime budget then bounds only that
+    code, and the service cannot sum up a person's epsilon over several codes. With --name, it can.
     """
     with shell.open() as vault:
         codes = surveys_client.invite(vault, survey_id, list(names) or count)
@@ -134,8 +152,8 @@ def invite(shell: Shell, survey_id: str, count: int, names: tuple[str, ...]) -> 
 
 
 _NAMELESS = (
-    "Without names each code is a person of its own: nothing here adds up what one person gives "
-    "away under several codes. --name keeps one sum."
+    "Each code without a name counts as a separate person: the service cannot sum the "
+    "epsilon of a person with several codes. With --name, it can."
 )
 
 
@@ -143,7 +161,7 @@ _NAMELESS = (
 @click.argument("survey_id")
 @command
 def close(shell: Shell, survey_id: str) -> None:
-    """Take no more ballots, and show every report that came."""
+    """Close a survey: it takes no more ballots, and shows all its reports."""
     with shell.open() as vault:
         made = vault.call("close-survey", {"survey": survey_id})
     shell.show(made, f"Closed {made['title']!r}: {_reports(made['reports'])}.")
@@ -151,7 +169,11 @@ def close(shell: Shell, survey_id: str) -> None:
 
 @survey.command("results")
 @click.argument("survey_id")
-@click.option("--add-up", is_flag=True, help="Move the shares of a question to add up to 100 %.")
+@click.option(
+    "--add-up",
+    is_flag=True,
+    help="Adjust the shares of each question so that they add up to 100 %.",
+)
 @command
 def results(shell: Shell, survey_id: str, add_up: bool) -> None:
     """Show the estimates, once enough people have answered."""
@@ -161,7 +183,7 @@ def results(shell: Shell, survey_id: str, add_up: bool) -> None:
     title = printable(found["title"])
     lines = [f"{title}: {_reports(found['reports'])}, {found['guarantee']}"]
     if not found["enough"]:
-        lines.append(f"Nothing is shown before {found['minimum']:,} people have answered.")
+        lines.append(f"Results are shown once {found['minimum']:,} people have answered.")
         lines.append(_STILL_OPEN if found["state"] == "open" else _FEW)
     for one in found["questions"]:
         lines += [printable(one["text"]), *(_estimated(one, e) for e in one["estimates"])]
@@ -179,7 +201,7 @@ def _estimated(question: Any, one: Any) -> str:  # Any: one question of the resu
         said = f"{100 * share:.3g} % ({100 * one['low']:.3g} to {100 * one['high']:.3g} %)"
         moved = f"{100 * one['liars']:.2g} points"
     label = printable(one["label"])
-    return f"  {label}: {said}; one liar in a hundred moves it by {moved} at most"
+    return f"  {label}: {said}; if 1 % of the respondents lie, it moves by at most {moved}"
 
 
 def _reports(count: int) -> str:
@@ -187,16 +209,18 @@ def _reports(count: int) -> str:
 
 
 _ADDED_UP = (
-    "The shares of a yes or no, and of a choice, are the nearest to the estimates that add up to "
-    "100 %; the ranges are those of the estimates themselves."
+    "The shares of yes-or-no and choice questions are adjusted: they are the shares "
+    "nearest to the estimates that add up to 100 %. The ranges belong to the "
+    "unadjusted estimates."
 )
 _FEW = (
-    "No more come, so nothing will be estimated: so few coins do not even out. What came is open "
-    "to all: sfumato survey reports SURVEY"
+    "The survey is closed with too few reports, so it has no estimates: their noise "
+    "would be too large. Everybody can read the reports: sfumato survey reports SURVEY"
 )
 _STILL_OPEN = (
-    "As long as it is open, the last 25 wait besides, and what is shown moves on by 25 at least. "
-    "Of a small group everything shows once it is closed: sfumato survey close SURVEY"
+    "While the survey is open, its last 25 reports stay hidden, and the results "
+    "advance by at least 25 reports. A closed survey shows all reports: sfumato survey "
+    "close SURVEY"
 )
 
 
@@ -204,7 +228,7 @@ _STILL_OPEN = (
 @click.argument("survey_id")
 @command
 def reports(shell: Shell, survey_id: str) -> None:
-    """Print every randomised report that is shown, as CSV."""
+    """Print all published reports (randomised) as CSV."""
     with shell.open() as vault:
         found = surveys_client.reports(vault, survey_id)
     lines = "\n".join(["mark,said", *(f"{mark},{said}" for mark, said in found)])
@@ -213,13 +237,15 @@ def reports(shell: Shell, survey_id: str) -> None:
 
 @survey.command("answer")
 @click.argument("survey_id")
-@click.option("--device", metavar="FILE", envvar="SFUMATO_DEVICE", help="Where its secret lies.")
+@click.option(
+    "--device", metavar="FILE", envvar="SFUMATO_DEVICE", help="The file with the device's secret."
+)
 @command
 def answer(shell: Shell, survey_id: str, device: str | None) -> None:
-    """Answer without a browser: asked here, randomised here, and only then sent.
+    """Answer a survey without a browser; this command randomises the answers and sends only that.
 
-    What was to be sent is kept beside the device's secret until it has arrived: after a fall, the
-    same command sends that, once, and asks nothing.
+    The command keeps the ballot beside the device's secret until the ballot has arrived. If it was
+    interrupted, run it again: it sends the same ballot, once, and asks no questions.
     """
     own = KeptDevice(Path(device) if device else _state() / "device", shell.app.draw)
     with _house(shell) as house:
@@ -228,13 +254,17 @@ def answer(shell: Shell, survey_id: str, device: str | None) -> None:
         if waiting is None:
             waiting = _filled_in(asked, own)
         else:
-            click.echo("A ballot of this device waits: it is sent now, and counts once.", err=True)
+            click.echo(
+                "A ballot of this device was not sent yet. It is sent now, and counts once.",
+                err=True,
+            )
         ready = own.send(house, asked, waiting)
     shell.show(
         {"mark": ready.mark, "said": ready.said, "spent": float(own.spent)},
-        f"{summed(own.spent)}\nYour report stands among all under its mark, once enough have come: "
-        f"sfumato survey reports {survey_id}{shell.named}\n"
-        f"It has arrived, and counts once. Your mark: {ready.mark}",
+        f"{summed(own.spent)}\n"
+        "Once enough reports have arrived, yours is listed under its mark: sfumato "
+        f"survey reports {survey_id}{shell.named}\n"
+        f"Your report has arrived, and counts once. Your mark: {ready.mark}",
     )
 
 
@@ -245,19 +275,19 @@ def _filled_in(asked: Any, own: KeptDevice) -> Waiting:  # Any: a published surv
     """
     survey, device = asked.survey, own.device()
     questions = list(enumerate(survey.questions, start=1))
-    lines = ["What stands behind | is said by whoever asks:",
+    lines = ["Lines that begin with | are the words of whoever asks:",
              *theirs(f"{survey.asks} asks: {survey.title}", survey.about, ""),
              *(line for n, q in questions for line in theirs(f"{n}. {q.text}")), "",
-             "What can be learnt about you:", *(f"- {one}" for one in device_privacy_statement(asked)),  # noqa: E501
+             "What others can learn about you:", *(f"- {one}" for one in device_privacy_statement(asked)),  # noqa: E501
              *([f"- {summed(own.spent)}"] if own.spent else []), "",
-             "Leave empty what you would rather not answer: that goes through the coins, too.",
-             "You see what will be sent before it is; without your yes nothing is."]  # fmt: skip
+             "You can leave a question empty. The empty answer is randomised, too.",
+             "You see what will be sent, and nothing is sent before you say yes."]  # fmt: skip
     click.echo("\n".join(lines), err=True)
-    code = click.prompt("Your invitation", err=True, hide_input=True)
+    code = click.prompt("Your invitation code", err=True, hide_input=True)
     truths = {q.id: ask(q, n, len(questions)) for n, q in questions}
     click.echo(f"\nThis is all that will be sent: {device.said(asked, truths)}", err=True)
     for place, words in device.in_words(asked, truths):
-        click.echo("\n".join([f"To question {place} it says:", *theirs(words)]), err=True)
+        click.echo("\n".join([f"It answers question {place} with:", *theirs(words)]), err=True)
     if not click.confirm("Send it?", default=True, err=True):
         click.echo("Nothing was sent.", err=True)
         raise click.Abort
@@ -281,7 +311,11 @@ def _read(path: str) -> dict[str, object]:
     except (ValueError, RecursionError):
         read = None
     if not isinstance(read, dict):
-        raise Refused("bad-survey", f"{path} is no JSON object.", "See docs/how-to/surveys.md.")
+        raise Refused(
+            "bad-survey",
+            f"{path} is not a JSON object.",
+            "docs/how-to/surveys.md describes the file.",
+        )
     return read
 
 

@@ -74,7 +74,9 @@ async def _own(visit: Visit) -> Said:
     mine = await visit.call("surveys")
     found = [one for one in mine["surveys"] if one["survey"] == survey]
     if not found:
-        raise Refused("survey-unknown", "You have no such survey.", "See your surveys.")
+        raise Refused(
+            "survey-unknown", "You have no such survey.", "The page Surveys lists your surveys."
+        )
     said = await visit.call("survey", {"survey": survey})
     table: dict[str, Any] = json.loads(said["text"])  # Any: JSON that the service has checked
     address = address_of(visit.request, survey)

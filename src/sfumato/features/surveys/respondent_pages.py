@@ -70,7 +70,7 @@ async def csv_parts(listed: Said, more: Callable[[str], Awaitable[Said]]) -> Asy
             return
         listed = await more(listed["next"])
     if listed["reports"]:
-        yield "cut,there are more: page through the reports as JSON\r\n"
+        yield "cut,there are more reports: read them page by page as JSON\r\n"
 
 
 async def _listed(visit: Visit, after: str | None) -> Said:

@@ -20,56 +20,68 @@ from sfumato.wire.query_json import Json
 
 @click.command("twin")
 @click.argument("name")
-@click.option("--for", "question", metavar="SQL", help="Rows that pass this question's filters.")
-@click.option("--rows", type=click.IntRange(1, 10**6), help="About so many in its own table.")
+@click.option(
+    "--for", "question", metavar="SQL", help="Make only rows that pass this question's filters."
+)
+@click.option(
+    "--rows",
+    type=click.IntRange(1, 10**6),
+    help="The approximate number of rows of the data set's own table.",
+)
 @click.option("--seed", metavar="TEXT", help="The same seed gives the same twin.")
-@click.option("--epsilon", metavar="E", help="Make a DP twin at this price, from private counts.")
-@click.option("--delta", metavar="D", help="Of a DP twin; left out, it is the card's.")
-@click.option("--method", type=click.Choice(["independent", "mst", "aim"]), help="Of a DP twin.")
-@click.option("--op", metavar="ID", help="Of a DP twin: a retry with it pays once.")
+@click.option("--epsilon", metavar="E", help="Make a DP twin from private counts, at this price.")
+@click.option("--delta", metavar="D", help="The delta of a DP twin; by default the card's.")
+@click.option(
+    "--method", type=click.Choice(["independent", "mst", "aim"]), help="How a DP twin is made."
+)
+@click.option(
+    "--op", metavar="ID", help="Your id for this DP twin. A retry with the same id is charged once."
+)
 @click.option(
     "--private-bins",
     multiple=True,
     metavar="COLUMN",
-    help="Of a DP twin: measure this column's bins too; a tenth of its table's price. Repeatable.",
+    help="For a DP twin: also measure this column's bins, for a tenth of its table's price. "
+    "Repeatable.",
 )
 @click.option(
     "--error-epsilon",
     metavar="E",
-    help="Of a DP twin: measure besides, at this price, how far it is off.",
+    help="For a DP twin: also measure its error, at this additional price.",
 )
-@click.option("--price", is_flag=True, help="Say what a DP twin would cost; nothing is spent.")
+@click.option("--price", is_flag=True, help="Show the price of a DP twin; nothing is spent.")
 @click.option(
     "--original",
     metavar="FILE",
     type=click.Path(exists=True, dir_okay=False),
-    help="The owner's own file of rows: say, to the owner alone, what the twin has kept of them.",
+    help="The original rows: report what the twin has kept of them. For their owner only.",
 )
 @click.option(
     "-o",
     "--output",
     metavar="FILE",
-    help="A .zip, or a new folder; what the twin is (schema-twin, dp-twin) is put into its name.",
+    help="A .zip file or a new folder; its name gets the kind of twin (schema-twin or dp-twin).",
 )
 @command
 def twin(shell: Shell, name: str, output: str | None, **options: Any) -> None:
-    """Make a look-alike of a data set: from its card alone, free; or at a price, from counts.
+    """Make synthetic data: from the card alone (free), or from private counts (at a price).
 
-    With --original the twin is compared, once it is written, with real rows. What that says was
-    computed without noise: it is for whoever owns the rows, and stands in no file.
+    The result, called a twin, has the tables and columns of the data set. With --original, the
+    command compares the written twin with the real rows. This comparison has no noise: it is for
+    the owner of the rows only, and no file contains it.
     """
     _check(options)
     if options["price"]:
         _show_price(shell, name, options)
         return
     if output is None:
-        raise click.UsageError("-o says where the twin is written: a .zip, or a new folder.")
+        raise click.UsageError("The command needs -o: a .zip file or a new folder for the twin.")
     with shell.open() as vault, working("Making the twin"):
         made = _made(DataSet(vault, name), options)
         person = str(DataSet(vault, name).card["unit"])
     place = made.save(output)
     shape: Json = {"file": str(place), "stamp": made.stamp}
-    lines = [repr(made), f"written: {place}" + _said(place, output)]
+    lines = [repr(made), f"Written to {place}" + _said(place, output)]
     if options["original"] is not None:
         found = _kept(shell, made, options["original"], person)
         shape, lines = {**shape, "leaks": found}, [*lines, "", *leak_lines(found)]
@@ -78,7 +90,7 @@ def twin(shell: Shell, name: str, output: str | None, **options: Any) -> None:
 
 def _said(place: Path, asked: str) -> str:
     """Return a note if the twin was written to another name than asked for."""
-    return "" if place == Path(asked) else " (its name says what it is)"
+    return "" if place == Path(asked) else " (the kind of twin was added to the name)"
 
 
 def _kept(shell: Shell, made: Twin, original: str, person: str) -> Json:
@@ -99,9 +111,11 @@ def _check(options: Mapping[str, Any]) -> None:
     words = ("delta", "method", "op", "private-bins", "error-epsilon", "price")
     paid = [word for word in words if options[word.replace("-", "_")]]
     if options["epsilon"] is None and paid:
-        raise click.UsageError(f"--{paid[0]} is for a DP twin: give --epsilon E too.")
+        raise click.UsageError(f"--{paid[0]} works only for a DP twin: also give --epsilon E.")
     if options["epsilon"] is not None and options["question"] is not None:
-        raise click.UsageError("--for is for a twin made from the card: leave --epsilon out.")
+        raise click.UsageError(
+            "--for works only for a twin made from the card: leave --epsilon out."
+        )
 
 
 def _made(data_set: DataSet, options: Mapping[str, Any]) -> Twin:
