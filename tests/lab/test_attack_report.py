@@ -85,5 +85,5 @@ def test_an_attack_by_its_name_finds_the_same_from_the_same_seed(name: str) -> N
 
 def test_every_attack_says_what_it_shows() -> None:
     assert all(one.shows for one in attacks())
-    with pytest.raises(Refused, match="There is no attack"):
+    with pytest.raises(Refused, match="The lab has no attack"):
         attack("magic")

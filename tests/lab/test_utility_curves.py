@@ -64,7 +64,7 @@ def bands(plot: Plot) -> list[Any]:
 def y_scales(spec: Any) -> set[str]:
     """The kinds of scale that an error is drawn on."""
     texts = json.dumps(spec)
-    return {"log" if '"title": "error (each step is 10 times)"' in texts else "linear"}
+    return {"log" if '"title": "error (each step is a factor of 10)"' in texts else "linear"}
 
 
 def test_odds_are_never_told_in_more_digits_than_anybody_reads() -> None:
@@ -88,8 +88,8 @@ def test_regions_and_a_threshold_can_be_set() -> None:
     found = re.search(r"The mean error is 0.5 or less from epsilon ([\d.]+) on", plot.summary)
     assert found is not None
     assert 0.35 < float(found[1]) < 0.46
-    assert "of use up to 0.5" in json.dumps(plot.spec)
-    for most, said in ((1e-9, "No epsilon that was tried"), (1e9, "from epsilon 0.2 on")):
+    assert "useful up to 0.5" in json.dumps(plot.spec)
+    for most, said in ((1e-9, "No epsilon in the range"), (1e9, "from epsilon 0.2 on")):
         plot = utility_curve(
             1000, 0, 200, np.random.default_rng(3), epsilons=(0.2, 4), regions=(), threshold=most
         )
@@ -123,7 +123,7 @@ def test_errors_that_would_lie_flat_are_drawn_by_powers_of_ten() -> None:
     assert y_scales(plot.spec) == {"log"}
     rows = layers(plot)[-1]["data"]["values"]
     assert all(row["mean"] > 0 and row["within"] > 0 for row in rows)
-    assert "too small to be drawn" in json.dumps(plot.spec["title"])
+    assert "too small to draw" in json.dumps(plot.spec["title"])
     assert len(error_table(dice, [1.0]).cells) == len(error_table(dice, [50.0]).cells) == 1
 
 

@@ -16,7 +16,7 @@ Texts = Mapping[str, str]
 EPSILONS: Final = "0.1,1,10"
 MIN_EPSILON: Final = 0.01  # smallest epsilon; below it, noise is wider than the lab allows for
 MAX_EPSILON: Final = 100
-EPSILONS_OPTION: Final = {"epsilons": f"the promises it is tried against, like {EPSILONS}"}
+EPSILONS_OPTION: Final = {"epsilons": f"the epsilons that are attacked, such as {EPSILONS}"}
 
 
 @dataclass(frozen=True)
@@ -99,6 +99,8 @@ class Attack:
         if unknown:
             known = ", ".join(self.options) or "none"
             raise Refused(
-                "bad-request", f"{self.name} has no option {unknown[0]!r}.", f"It has: {known}."
+                "bad-request",
+                f"The attack {self.name} has no option {unknown[0]!r}.",
+                f"Its options are: {known}.",
             )
         return self.run(Setting(np.random.default_rng(seed), runs or self.runs, options))

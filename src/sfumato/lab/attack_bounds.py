@@ -59,7 +59,7 @@ class Bounds:
         if not self.broken:
             return f"No attack is right more often than theory allows ({sure})."
         names = ", ".join(f"{row.attack}: {row.success.against}" for row in self.broken)
-        return f"RIGHT MORE OFTEN THAN THEORY ALLOWS ({sure}): {names}."
+        return f"ATTACKS THAT ARE RIGHT MORE OFTEN THAN THEORY ALLOWS ({sure}): {names}."
 
     @property
     def table(self) -> str:
@@ -79,7 +79,7 @@ class Bounds:
         if path.suffix.lower() != ".md":
             raise Refused(
                 "not-in-language",
-                "The table of all attacks is a page of text.",
+                "The table of all attacks is a Markdown page.",
                 "Name a file that ends in .md.",
             )
         path.write_text(self.page, "utf-8")
@@ -106,15 +106,26 @@ class Bounds:
 
 PAGE: Final = f"""# Every attack against our releases
 
-Made by `sfumato attack --all --seed {SEED} --save docs/reference/lab-bounds.md`; each attack alone
-is `sfumato attack NAME`. "Right" is how often the attacker was right, "at least" the lower end of
-its exact interval (Clopper and Pearson), with the chance of a mistake shared by all rows
-(Bonferroni). "At most, by theory" is what (epsilon, delta) allows. Where one of two equally likely
-truths is told, it holds for anybody, whatever they know. Where there is more to guess (`loo`,
-`synthetic`, `attribute` with the village known), it holds for this attacker: e^epsilon times as
-often as they would be right without the person's row; who knows the answer anyway is right more
-often. Where some strangers are named too, it holds for whoever names no more of them. An attack far
-below its bound may be a weak attack. The rows are held by `tests/lab/test_attack_bounds.py`.
+Made by `sfumato attack --all --seed {SEED} --save docs/reference/lab-bounds.md`. To run one
+attack, use `sfumato attack NAME`.
+
+- *right*: how often the attacker was right.
+- *at least*: the lower end of its exact confidence interval (Clopper and Pearson). All rows share
+  the chance of an error (Bonferroni).
+- *at most, by theory*: what (epsilon, delta) allows.
+
+The bound of theory depends on the attack:
+
+- If the attacker guesses one of two equally likely truths, it holds for every attacker, whatever
+  they know.
+- If there is more to guess (`loo`, `synthetic`, `attribute` with the village known), it holds for
+  this attacker. It is e^epsilon times their success without the person's row. Attackers who know
+  the answer anyway are right more often.
+- If some strangers are wrongly identified too, it holds for every attacker who wrongly identifies
+  no more of them.
+
+An attack far below its bound may be a weak attack. The test `tests/lab/test_attack_bounds.py`
+checks the rows.
 """
 
 

@@ -185,7 +185,7 @@ def _layer(mark: Json, y: Json, share: Json, field_: str, to: str | None = None)
 def _under(report: Report) -> Sequence[str]:
     marks = []
     if any(one.bound is not None for one in report.successes):
-        marks.append("Orange mark: the most by theory.")
+        marks.append("Orange mark: the largest value that theory allows.")
     if report.guessing is not None:
-        marks.append("Dashed: guessing without any release.")
+        marks.append("Dashed: success of guessing without any release.")
     return [f"Right: {report.measure}. Dark line: 95 % interval.", " ".join(marks)]

@@ -32,9 +32,9 @@ class Sensitivity:
     def finding(self) -> str:
         """Return the outcome as sentences."""
         return (
-            f"Of {self.people:,} people, the removal of person {self.person!r} moves the query "
-            f"most: by {self.largest:.6g}. The true sensitivity is at least that; these rows "
-            "cannot say how much larger it is."
+            f"Of {self.people:,} people, the removal of person {self.person!r} changes "
+            f"the query most: by {self.largest:.6g}. The true sensitivity is at least "
+            "that; these rows do not show how much larger it is."
         )
 
 
@@ -71,7 +71,7 @@ def empirical_sensitivity(query: Query, db: Tabular, *, person: str | None = Non
     whole = _numbers(query, db)
     moved = {who: _distance(whole, query, one) for who, one in parallel_databases(db, person)}
     if not moved:
-        raise Refused("bad-request", "There is nobody to remove.", "Give at least one row.")
+        raise Refused("bad-request", "The table has no person to remove.", "Give at least one row.")
     farthest = max(moved, key=lambda who: moved[who])
     return Sensitivity(moved[farthest], farthest, len(moved), tuple(moved.values()))
 
@@ -81,8 +81,9 @@ def _distance(whole: NDArray[np.float64], query: Query, db: Tabular) -> float:
     if numbers.shape != whole.shape:
         raise Refused(
             "bad-request",
-            "Without somebody the query's result has another shape, so no distance says how far.",
-            "Return as many numbers whoever is missing.",
+            "Without one person, the query's result has a different shape, so the "
+            "results have no distance.",
+            "Return the same number of values, whoever is missing.",
         )
     return float(np.abs(whole - numbers).sum())
 
@@ -95,7 +96,9 @@ def _people(db: Tabular, person: str | None) -> Mapping[Hashable, list[int]]:
     found: dict[Hashable, list[int]] = {}
     for place, who in enumerate(_names_of_people(db, person)):
         if who is None:
-            raise Refused("bad-request", "A row has no person.", "Leave out such rows.")
+            raise Refused(
+                "bad-request", "A row has no value in the person column.", "Leave out such rows."
+            )
         found.setdefault(who, []).append(place)
     return found
 
@@ -122,7 +125,7 @@ def _check_removable(db: Tabular) -> None:
     if not is_known or getattr(db, "ndim", 1) == 0:
         raise Refused(
             "bad-request",
-            f"Nobody can be removed from a {type(db).__name__}.",
+            f"A value of the type {type(db).__name__} has no rows to remove.",
             "Give public or synthetic rows: a list, a frame, an array or a tensor.",
         )
 
@@ -145,7 +148,8 @@ def _numbers(query: Query, db: Tabular) -> NDArray[np.float64]:
     if not np.isfinite(numbers).all():
         raise Refused(
             "bad-request",
-            "The query gives no finite number, with everybody or without somebody.",
-            "Say in the query what it gives then, for example of an empty table.",
+            "The query gives a result that is not a finite number, with all people or "
+            "without one person.",
+            "Make the query return a number in every case, for example for an empty table.",
         )
     return numbers

@@ -49,14 +49,17 @@ class FindThePerson:
 
     def __repr__(self) -> str:
         """Show the knowledge and the task, but neither the solution nor a thousand rows."""
-        return f"{self.heard} Which of {len(self.rows):,} rows is theirs? Say check(place)."
+        return (
+            f"{self.heard} Which of the {len(self.rows):,} rows is theirs? Answer with "
+            "check(row number)."
+        )
 
     @property
     def heard(self) -> str:
         """Return the background knowledge as a sentence."""
         age, salary = self.knows["age"], self.knows["salary"]
         if not isinstance(age, Between) or not isinstance(salary, Between):
-            raise TypeError("what is heard are ranges")
+            raise TypeError("the known facts are ranges")
         return (
             f"They live in {self.knows['zip']}, are between {age.low:.0f} and {age.high:.0f} years "
             f"old, and earn between {salary.low:,.0f} and {salary.high:,.0f}."
@@ -72,19 +75,19 @@ class FindThePerson:
             Whether it is right; if not, which columns do not fit the background knowledge.
         """
         if not isinstance(said, Integral):
-            return Verdict(False, "Say which row it is by its number, such as check(12).")
+            return Verdict(False, "Give the number of the row, such as check(12).")
         place = int(said)
         if place == self.place:
             sick = "has" if self.rows[place]["has_rare_disease"] else "does not have"
             return Verdict(
-                True, f"That is them, and now you know that the person {sick} the disease."
+                True, f"This row is theirs, and now you know that the person {sick} the disease."
             )
         if not 0 <= place < len(self.rows):
             return Verdict(False, f"The rows are numbered 0 to {len(self.rows) - 1}.")
         row = self.rows[place]
         apart = [name for name in self.knows if not link([row], {name: self.knows[name]}).is_found]
         return Verdict(
-            False, f"That row does not fit what was heard: look at {' and '.join(apart)}."
+            False, f"That row does not fit what you know: compare {' and '.join(apart)}."
         )
 
 
@@ -103,7 +106,7 @@ def find_the_person(seed: int = 0) -> FindThePerson:
         knows = _gossip(rows[place], dice)
         if link(rows, knows).is_found:
             return FindThePerson(rows, knows, place)
-    raise Refused("bad-request", "Nobody here can be found.", "Take another table.")
+    raise Refused("bad-request", "No row of this table is unique.", "Use another table.")
 
 
 def _gossip(row: Row, dice: np.random.Generator) -> Knowledge:
@@ -141,14 +144,20 @@ def check_quasi_identifiers(
     if len(set(columns)) < len(columns):
         return Verdict(False, "Name each column once.")
     if other := [name for name in columns if name not in every]:
-        return Verdict(False, f"{other[0]} is none of {', '.join(every)}.")
-    share = f"{here:,} of {len(rows):,} people are alone with {' + '.join(columns)}"
+        return Verdict(False, f"There is no column {other[0]}. The columns are {', '.join(every)}.")
+    share = f"{here:,} of {len(rows):,} people are unique by {' + '.join(columns)}"
     if here < most:
-        return Verdict(False, f"{share}; with all columns it would be {most:,}. Add one.")
+        return Verdict(False, f"{share}. With all columns, it would be {most:,}. Add a column.")
     fewer = [c for c in combinations(every, len(columns) - 1) if c and _alone(rows, c) == most]
     if fewer:
-        return Verdict(False, f"{share}, but {len(columns) - 1} columns are enough. Leave one out.")
-    return Verdict(True, f"{share}, as many as can be, and no fewer columns do it.")
+        return Verdict(
+            False, f"{share}, but {len(columns) - 1} columns are enough for that. Leave one out."
+        )
+    return Verdict(
+        True,
+        f"{share}. No choice of columns makes more people unique, and fewer columns make "
+        "fewer people unique.",
+    )
 
 
 def _alone(rows: Sequence[Row], columns: tuple[str, ...]) -> int:
@@ -171,8 +180,8 @@ class BreakTheMechanism:
         if not (self.epsilon >= 0 and 0 <= self.delta < 1):
             raise Refused(
                 "bad-request",
-                "A claim is an epsilon from 0, and a delta from 0 to below 1.",
-                "Name what the mechanism claims.",
+                "A claim has an epsilon of at least 0, and a delta from 0 to below 1.",
+                "Give the numbers that the mechanism claims.",
             )
 
     def sample(self, which: int, runs: int = 10, seed: int | None = None) -> Any:
@@ -213,7 +222,7 @@ class BreakTheMechanism:
         coins = dice.integers(0, 2, size=trials).tolist()
         said = [guess(one) for one in self._outputs(coins, dice)]
         if not all(one is None or one in (0, 1) for one in said):
-            return Verdict(False, "A guess is 0, 1, or None for an output that says too little.")
+            return Verdict(False, "A guess is 0, 1, or None if you cannot tell.")
         guesses = sum(one is not None for one in said)
         hits = sum(one == which for one, which in zip(said, coins, strict=True))
         # With a delta, abstentions count as wrong: delta may reveal just the guessed outputs.
@@ -227,12 +236,14 @@ class BreakTheMechanism:
     def _verdict(self, hits: int, trials: int) -> Verdict:
         allowed = guessing_bound(self.epsilon, self.delta)
         if not trials:
-            return Verdict(False, "You have not guessed once.")
+            return Verdict(False, "You made no guess.")
         surely = least(hits, trials, MISS)
         said = f"You were right {hits / trials:.1%} of {trials:,} times"
-        claim = f"at epsilon {self.epsilon:g} nobody is right more than {allowed:.1%}"
+        claim = f"at epsilon {self.epsilon:g}, nobody can be right more often than {allowed:.1%}"
         if surely > allowed:
             return Verdict(True, f"{said}; {claim}. The claim is false: the mechanism is broken.")
         if least(trials - hits, trials, MISS) > allowed:
-            return Verdict(False, f"{said}: less than by chance. Guess the other way round.")
-        return Verdict(False, f"{said}, and {claim}. That is no proof yet: look for another sign.")
+            return Verdict(False, f"{said}, less often than by chance. Guess the opposite.")
+        return Verdict(
+            False, f"{said}, and {claim}. That proves nothing yet: look for another sign."
+        )

@@ -64,7 +64,9 @@ class Exhibit:
     def shown(self, places: Mapping[str, int], seed: int = 0) -> Plot:
         """Draw the exhibit for these slider indices; another seed draws other noise."""
         if not 0 <= seed < MAX_SEEDS:
-            raise Refused("bad-request", "No such seed.", f"Take one below {MAX_SEEDS:,}.")
+            raise Refused(
+                "bad-request", "The seed is out of range.", f"Give a seed below {MAX_SEEDS:,}."
+            )
         return _shown(self.name, tuple(places[one.name] for one in self.sliders), seed)
 
 
@@ -74,7 +76,11 @@ def _place(slider: Slider, typed: str | None) -> int:
     is_place = typed.isascii() and typed.isdecimal() and len(typed) < 4
     if not is_place or int(typed) >= len(slider.values):
         last = len(slider.values) - 1
-        raise Refused("bad-request", f"{slider.name} has no such place.", f"Take 0 to {last}.")
+        raise Refused(
+            "bad-request",
+            f"The slider {slider.name} has no such position.",
+            f"Give a position from 0 to {last}.",
+        )
     return int(typed)
 
 
@@ -89,7 +95,11 @@ def exhibit(name: str) -> Exhibit:
     """Return the exhibit of that name, or refuse."""
     found = next((one for one in EXHIBITS if one.name == name), None)
     if found is None:
-        raise Refused("unknown-page", "There is no such exhibit.", "See the lab's first page.")
+        raise Refused(
+            "unknown-page",
+            "The lab has no such exhibit.",
+            "The lab's first page lists all exhibits.",
+        )
     return found
 
 
@@ -124,15 +134,16 @@ def _neighbours(chosen: Chosen, _dice: np.random.Generator) -> Plot:
     rows: list[Json] = [
         {"x": count, "naive": most, "ours": bound} for count, most in zip(asked, seen, strict=True)
     ]
-    title = "One person less: a sum of salaries"
+    title = "One person fewer: a sum of salaries"
     summary = (
-        f"Of the first {asked[0]:,} people, nobody's absence moves the sum by more than "
-        f"{seen[0]:,.0f}; of {people:,}, by more than {seen[-1]:,.0f}. Salaries count up to "
-        f"{bound:,}, so whoever comes next may move it by that, and the noise is for them too."
+        f"In a table of {asked[0]:,} people, the absence of one person changes the sum "
+        f"by at most {seen[0]:,.0f}; in a table of {people:,}, by at most "
+        f"{seen[-1]:,.0f}. Salaries are clamped to {bound:,}, so a new person could "
+        "change the sum by that much. The noise must protect this person, too."
     )
-    columns = ("people", "largest move that was seen", "largest move that is possible")
+    columns = ("people", "largest change in this table", "largest possible change (sensitivity)")
     cells = tuple((f"{r['x']:,}", f"{r['naive']:,.0f}", f"{bound:,}") for r in rows)
-    spec = _lines_spec(rows, title, ("people", "move of the sum"), ("seen", "possible"))
+    spec = _lines_spec(rows, title, ("people", "change of the sum"), ("seen", "possible"))
     return Plot({**spec, "description": summary}, title, summary, columns, cells)
 
 
@@ -142,10 +153,10 @@ def _linkage(chosen: Chosen, _dice: np.random.Generator) -> Plot:
     found = uniqueness(in_bands(medical_rows(), "salary", band), columns)
     return Report(
         attack="linkage",
-        title="Alone in a table without names",
-        knows=f"A neighbour knows {_listed(columns)}"
+        title="Unique in a table without names",
+        knows=f"A neighbour knows the {_listed(columns)}"
         + (f", salaries to within {band:,}." if "salary" in columns else "."),
-        measure="people whose row is the only one that fits",
+        measure="people with a unique row",
         successes=tuple(SuccessRate(" + ".join(f.columns), f.unique, f.rows) for f in found),
         finding=found[-1].finding,
     ).plot
@@ -171,11 +182,12 @@ def _averaging(chosen: Chosen, dice: np.random.Generator) -> Plot:
         {"x": count, "naive": error, "ours": single}
         for count, error in zip(asked, errors, strict=True)
     ]
-    title = "Asking the same again, and averaging"
+    title = "Asking the same question again, and averaging"
     summary = (
-        f"With new noise each time, the mean of {most:,} answers is {errors[-1]:.2g} off; it tells "
-        f"the exact count {right:.0%} of the time. Here the same question has the same answer: "
-        f"asking again shows nothing new, and stays {single:.2g} off."
+        f"With new noise each time, the mean of {most:,} answers has an error of "
+        f"{errors[-1]:.2g}, and gives the exact count in {right:.0%} of the cases. In "
+        "sfumato, the same question has the same answer: asking again shows nothing "
+        f"new, and the error stays {single:.2g}."
     )
     columns = ("answers", "error, new noise each time", "error, the same answer")
     cells = tuple((f"{r['x']:,}", f"{r['naive']:.3g}", f"{r['ours']:.3g}") for r in rows)
@@ -198,13 +210,14 @@ def _coins(chosen: Chosen, dice: np.random.Generator) -> Plot:
         {"x": n, "value": t, "low": t - b, "high": t + b, "truth": truth}
         for n, t, b in zip(asked, told, bars, strict=True)
     ]
-    title = "Two coins: nobody's answer is known, the share is"
+    title = "Two coins: the share is known, but nobody's answer"
     summary = (
-        f"{truth:.0%} say yes in truth. With two coins {0.25 + truth / 2:.0%} of the answers are "
-        f"yes, and the algebra back gives {told[-1]:.1%}, give or take {bars[-1]:.1%}, with "
-        f"{asked[-1]:,} respondents. Four times as many halve the error."
+        f"{truth:.0%} of the people truly say yes. With two coins, about "
+        f"{0.25 + truth / 2:.0%} of the answers are yes. From them, the estimate is "
+        f"{told[-1]:.1%} ± {bars[-1]:.1%}, with {asked[-1]:,} respondents. Four times "
+        "as many respondents halve the error."
     )
-    columns = ("respondents", "answers that are yes", "told back", "give or take")
+    columns = ("respondents", "answers that are yes", "estimate", "±, 95 %")
     cells = tuple(
         (f"{n:,}", f"{s:.1%}", f"{t:.1%}", f"{b:.1%}")
         for n, s, t, b in zip(asked, seen, told, bars, strict=True)
@@ -274,7 +287,7 @@ def _band_spec(rows: Sequence[Json], title: str, x: str, y: str) -> Json:
     line: Json = {"x": _log(x), "y": {**tall, "field": "value"}}
     truth: Json = {"y": {**tall, "field": "truth"}}
     rule: Json = {"type": "rule", "strokeDash": [4, 4], "color": "#777777"}
-    under = "Line: what is told back. Soft band: give or take, 95 %. Dashed: the truth."
+    under = "Line: the estimate. Shaded band: 95 % interval. Dashed: the truth."
     return _frame(title, rows, [
         {"mark": {"type": "area", "color": ACCENT, "opacity": 0.25}, "encoding": soft},
         {"mark": {"type": "line", "color": ACCENT, "size": 3, "point": True}, "encoding": line},
@@ -287,18 +300,19 @@ IN_ALL: Final = Slider("epsilon", "Price of everything that is released, ε", EP
 EXHIBITS: Final = (
     Exhibit(
         "trials",
-        "How soft is a number?",
-        "The same count, released many times: what one release may look like.",
+        "How noisy is a number?",
+        "The same count, released many times with new noise: each release is one possible answer.",
         (EPSILON, Slider("times", "Releases", (100, 300, 1000, 3000, 10_000), 2)),
         _trials,
     ),
     Exhibit(
         "curve",
         "Privacy and usefulness",
-        "The error of a mean of heights over the whole range of ε, and what more people change.",
+        "The error of a mean of heights over the whole range of ε, and how it depends "
+        "on the number of people.",
         (
             Slider("people", "People", (20, 60, 200, 600, 2000, 6000, 20_000), 1),
-            Slider("error", "Of use up to an error, in cm", (0.01, 0.1, 0.3, 1, 3, 10), 3),
+            Slider("error", "Useful up to an error of (cm)", (0.01, 0.1, 0.3, 1, 3, 10), 3),
             Slider("high", "High privacy, ε up to", (0.3, 0.5, 1, 2, 3), 2),
             Slider("low", "Low privacy, ε from", (5, 7, 10, 20), 2),
         ),
@@ -306,19 +320,19 @@ EXHIBITS: Final = (
     ),
     Exhibit(
         "neighbours",
-        "One person less",
-        "How far one person's absence moves a sum: what a table shows, and what the bounds allow.",
+        "One person fewer",
+        "How much one person's absence changes a sum: in a table, and at most by the bounds.",
         (
             Slider("people", "People in the table", (20, 60, 200, 600, 1000), 2),
-            Slider("bound", "Salaries count up to", (20_000, 50_000, 100_000, 200_000), 3),
+            Slider("bound", "Salaries are clamped to", (20_000, 50_000, 100_000, 200_000), 3),
         ),
         _neighbours,
         has_dice=False,
     ),
     Exhibit(
         "linkage",
-        "Alone in a table without names",
-        "A thousand people of a town that does not exist: how many fit what a neighbour knows.",
+        "Unique in a table without names",
+        "A thousand people of a synthetic town: how many are unique by what a neighbour knows.",
         (
             Slider("known", "Columns that the neighbour knows", (1, 2, 3), 2),
             Slider("band", "Salary known to within", (1000, 2000, 5000, 10_000, 20_000, 50_000), 3),
@@ -329,48 +343,53 @@ EXHIBITS: Final = (
     Exhibit(
         "averaging",
         "Asking again",
-        "An attacker asks the same question over and over, and averages.",
+        "An attacker asks the same question repeatedly, and averages the answers.",
         (EPSILON, Slider("times", "Answers", (10, 30, 100, 300, 1000, 3000), 4)),
         _averaging,
     ),
     Exhibit(
         "coins",
         "Two coins",
-        "Everybody flips a coin before they answer, so that no answer can be held against them.",
+        "Randomised response: everybody flips coins before they answer, so no answer "
+        "can be held against them.",
         (
             Slider("people", "Respondents", (100, 300, 1000, 3000, 10_000, 100_000), 3),
-            Slider("yes", "Truly yes, in per cent", (1, 5, 10, 30, 50, 70, 90), 5),
+            Slider("yes", "True share of yes, in per cent", (1, 5, 10, 30, 50, 70, 90), 5),
         ),
         _coins,
     ),
     Exhibit(
         "both",
-        "Who holds the truth?",
-        "The same question at the same price: by everybody's coins, and by a trusted owner.",
+        "Local or central?",
+        "The same question at the same price: with coins on every device, and with a "
+        "trusted owner who adds the noise.",
         (
             Slider("people", "Respondents, at most", (1000, 10_000, 30_000, 100_000), 1),
-            Slider("yes", "Truly yes, in per cent", (1, 5, 10, 30, 50, 70, 90), 5),
+            Slider("yes", "True share of yes, in per cent", (1, 5, 10, 30, 50, 70, 90), 5),
         ),
         _both,
     ),
     Exhibit(
         "loo",
-        "Means that leave one out",
-        "Sixty heights, and what an attacker rebuilds from three broken releases and from ours.",
+        "Leave-one-out means",
+        "Sixty heights, and what an attacker reconstructs from three broken releases "
+        "and from sfumato's.",
         (IN_ALL,),
         _means,
     ),
     Exhibit(
         "membership",
         "Who is in the study?",
-        "A study releases nothing but means, and somebody's traits are known.",
+        "A study releases only means. An attacker who knows somebody's traits tests "
+        "whether they took part.",
         (IN_ALL, Slider("traits", "Means that are released", (10, 100, 300, 1000, 3000), 3)),
         _study,
     ),
     Exhibit(
         "reconstruction",
         "Too many counts",
-        "Everybody has a secret bit. Counts of random groups are answered, one after the other.",
+        "Everybody has a secret bit. An attacker gets the counts of random groups, one "
+        "after the other.",
         (IN_ALL, Slider("counts", "Counts that are answered", (50, 100, 200, 400), 3)),
         _counts,
     ),

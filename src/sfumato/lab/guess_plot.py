@@ -111,7 +111,7 @@ def _spec(values: list[Json], panels: list[str], of: str, title: str) -> Json:
     return {
         "$schema": SCHEMA, "config": CONFIG, "data": {"values": values},
         "title": {"text": title, "subtitle": [
-            "A row for each person. Blue: where the guesses lie, the darker the more.",
+            "One row per person. Blue: the guesses; darker means more guesses.",
             "Orange circle: the truth.",
         ]},
         "facet": {"field": "panel", "type": "nominal", "sort": panels, "title": None},

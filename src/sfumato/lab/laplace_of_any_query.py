@@ -35,7 +35,9 @@ SINGLE: Final = 24  # significant bits of a float32; a float64 has 53
 # error of two query results together, in units in the last place.
 FINENESS: Final = {53: (16, 7), SINGLE: (6, 3)}
 LARGEST: Final = 1 << 61  # the largest integer that noise is added to
-NOT_DP: Final = "none: its noise goes by a sensitivity measured on these rows, a lower bound"
+NOT_DP: Final = (
+    "none: its noise is scaled by a sensitivity measured on these rows, which is only a lower bound"
+)
 
 
 @dataclass(frozen=True)
@@ -90,7 +92,8 @@ def laplacian_mechanism(
     if isinstance(sensitivity, Sensitivity):
         raise Refused(
             "bad-request",
-            "This sensitivity was measured on rows: it is a lower bound, and protects nobody.",
+            "This sensitivity was measured on rows. It is only a lower bound, so its "
+            "noise protects nobody.",
             "Give a bound that holds for every table, or use empirical_laplacian_mechanism.",
         )
     distance, price = _distance(sensitivity), read_epsilon(_scalar(epsilon))
@@ -132,15 +135,17 @@ def empirical_laplacian_mechanism(  # noqa: PLR0913  # a mechanism's terms
     if data not in ("public", "synthetic"):
         raise Refused(
             "bad-request",
-            "A sensitivity is measured on public or synthetic data only: it tells of the rows.",
-            'Say data="synthetic" or data="public" if the rows are that.',
+            "A measured sensitivity reveals something about the rows, so it needs "
+            "public or synthetic data.",
+            'If the rows are synthetic or public, give data="synthetic" or data="public".',
         )
     found = empirical_sensitivity(query, db, person=person)
     if not found.largest > 0:
         raise Refused(
             "bad-request",
-            "Nobody's removal moves the query on these rows, so a measured noise would be none.",
-            "Give a bound that holds for every table to laplacian_mechanism.",
+            "Nobody's removal changes the query on these rows, so the measured noise "
+            "would be zero.",
+            "Use laplacian_mechanism with a bound that holds for every table.",
         )
     noisy = laplacian_mechanism(db, query, found.largest, epsilon=epsilon, dice=dice)
     return Unproven(noisy, found, float(read_epsilon(_scalar(epsilon))))
@@ -168,9 +173,9 @@ class Grid:
         if np.abs(numbers).max() > self.limit:
             raise Refused(
                 "numbers-too-large",
-                "The query's result is so large beside its sensitivity that its last digits, "
-                "which are rounded, would move further than one person.",
-                "Give the table in float64 (`db.double()`), or compute in whole numbers.",
+                "The query's result is too large for its sensitivity: the rounding of "
+                "its last digits could change it more than one person does.",
+                "Give the table in float64 (`db.double()`), or compute with integers.",
             )
         return np.rint(np.ldexp(numbers.astype(np.float64), -self.exponent)).astype(np.int64)
 
@@ -199,8 +204,8 @@ def _distance(sensitivity: Any) -> Fraction:  # Any: a number, or a tensor with 
     if not is_number or not 1e-200 < number < 1e200:
         raise Refused(
             "bad-request",
-            "The sensitivity is no number above zero.",
-            "Give how far one person moves the query's result at most.",
+            "The sensitivity is not a number above zero.",
+            "Give the largest change of the query's result by one person.",
         )
     return Fraction(number)
 
@@ -218,7 +223,7 @@ def _result(found: Any, db: Any) -> _Result:  # Any: the query's own kinds of re
     """Read the query's result, or refuse one that noise cannot be added to."""
     array = _numbers_in(found)
     if array.size == 0:
-        raise _no_numbers("holds no number")
+        raise _no_numbers("contains no number")
     if array.dtype.kind in "bi":
         whole = array.astype(np.int64)
         if max(int(whole.max()), -int(whole.min())) > LARGEST:
@@ -243,14 +248,14 @@ def _numbers_in(found: Any) -> Numbers:  # Any: the query's own kind of result
     if array.dtype.kind == "u" and (array.dtype.itemsize < 8 or (array <= LARGEST).all()):
         array = array.astype(np.int64)
     if array.dtype.kind not in "bif" or array.dtype == np.float16:
-        raise _no_numbers(f"is of the kind {array.dtype}")
+        raise _no_numbers(f"has the type {array.dtype}")
     return array
 
 
 def _no_numbers(what: str) -> Refused:
     return Refused(
         "bad-request",
-        f"The query's result {what}, so no noise can be put on it.",
+        f"The query's result {what}, so no noise can be added to it.",
         "Return a finite number, or an array or a tensor of them, in float64 if in doubt.",
     )
 
@@ -298,9 +303,9 @@ def _relabelling(found: Any, db: Any) -> Callable[[Numbers], Any]:  # Any: panda
     if not all(type(a).__name__ == "RangeIndex" or set(a) <= known for a in axes):
         raise Refused(
             "keys-needed",
-            "The result has labels that are no names of columns: they may come from rows, and no "
-            "noise hides them.",
-            "Name the keys yourself: `.reindex([...], fill_value=0).to_numpy()`.",
+            "The result has labels that are not column names. They may come from rows, "
+            "and noise does not hide them.",
+            "Name the keys in the query: `.reindex([...], fill_value=0).to_numpy()`.",
         )
     kind = type(found)
     return lambda noisy: kind(noisy, *axes)

@@ -40,7 +40,11 @@ def compare(
 ) -> tuple[Both, ...]:
     """Return the mean error of a share, local and central, for each number of respondents."""
     if not 0 <= share <= 1 or any(count < 2 for count in people):
-        raise Refused("bad-request", "No such survey.", "Give a share from 0 to 1, and people.")
+        raise Refused(
+            "bad-request",
+            "The survey's numbers are out of range.",
+            "Give a share from 0 to 1, and at least one number of people.",
+        )
     return tuple(_both(share, count, dice, tries) for count in people)
 
 
@@ -68,12 +72,14 @@ def local_beside_global(
     """Plot the local and the central error against the number of respondents."""
     found = compare(share, people, dice)
     first, last = found[0], found[-1]
-    title = "Who holds the truth? Nobody, or an owner"
+    title = "Local or central differential privacy"
     summary = (
-        f"{share:.0%} would say yes, and every answer costs epsilon {EPSILON:.3g} either way. With "
-        f"{first.people:,} people the coins are {first.local:.1%} off, a trusted owner "
-        f"{first.trusted:.1%}; with {last.people:,} it is {last.local:.2%} and {last.trusted:.4%}. "
-        "A hundred times as many people make the coins ten times better, the owner a hundred times."
+        f"{share:.0%} of the people would say yes, and both ways cost epsilon "
+        f"{EPSILON:.3g}. With {first.people:,} people, the mean error is "
+        f"{first.local:.1%} for coins on each device, and {first.trusted:.1%} for a "
+        f"trusted owner. With {last.people:,} people, it is {last.local:.2%} and "
+        f"{last.trusted:.4%}. With a hundred times as many people, the error is ten "
+        "times smaller with coins, and a hundred times smaller with the owner."
     )
     columns = ("people", "coins: mean error", "owner: mean error")
     cells = tuple((f"{b.people:,}", f"{b.local:.3%}", f"{b.trusted:.4%}") for b in found)
@@ -81,7 +87,7 @@ def local_beside_global(
 
 
 def _spec(found: Sequence[Both], title: str) -> Json:
-    names = {"local": "coins: nobody holds the truth", "trusted": "an owner adds the noise"}
+    names = {"local": "coins: nobody has the true answers", "trusted": "an owner adds the noise"}
     rows = [
         {"people": b.people, "way": way, "error": getattr(b, field)}
         for b in found

@@ -43,7 +43,7 @@ def trained(examples: Floats, ridge: float) -> Floats:
     """
     alike = examples @ np.swapaxes(examples, 1, 2)
     if float(np.einsum("mpp->mp", alike).max(initial=0)) > 1 + 1e-10:
-        raise Bug("an example of the lab is longer than one")
+        raise Bug("an example of the lab has a norm above 1")
     shares = np.zeros(examples.shape[:2])
     for _ in range(STEPS):
         chances = chance_of(_times(alike, shares))
@@ -53,7 +53,7 @@ def trained(examples: Floats, ridge: float) -> Floats:
             return _times(np.swapaxes(examples, 1, 2), shares)
         bent = (chances * (1 - chances))[..., None] * alike + ridge * np.eye(alike.shape[1])
         shares = shares - np.linalg.solve(bent, excess[..., None])[..., 0]
-    raise Bug("a model of the lab has not come to rest")
+    raise Bug("a model of the lab has not converged")
 
 
 def curves_of(examples: Floats, weights: Floats) -> Floats:

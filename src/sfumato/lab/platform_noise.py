@@ -66,7 +66,7 @@ def whole_numbers(numbers: Any) -> NDArray[np.int64]:  # Any: the caller's own k
     if array.dtype.kind not in "biu":
         raise Refused(
             "bad-request",
-            f"This noise is of whole numbers, and these are {array.dtype}.",
+            f"This noise is for whole numbers, and the values have the type {array.dtype}.",
             "Give whole numbers, or use sfumato.lab.laplacian_mechanism, which takes fractions.",
         )
     return array.astype(np.int64)
@@ -77,8 +77,8 @@ def whole_sensitivity(sensitivity: float) -> int:
     if not (1 <= sensitivity < 2**60 and sensitivity == int(sensitivity)):
         raise Refused(
             "bad-request",
-            f"A sensitivity of whole numbers is a whole number from 1, not {sensitivity}.",
-            "Give one, or use sfumato.lab.laplacian_mechanism, which takes fractions.",
+            f"The sensitivity must be a whole number of at least 1, not {sensitivity}.",
+            "Give a whole number, or use sfumato.lab.laplacian_mechanism, which takes fractions.",
         )
     return int(sensitivity)
 

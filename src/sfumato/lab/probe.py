@@ -41,11 +41,11 @@ class Probe:
         asked = f"{self.questions:,} questions were answered"
         if self.stopped_by == "free repeats":
             return (
-                f"Stopped by free repeats: {asked}, and their noise was drawn once, so that all of "
-                "them say no more than the first."
+                f"Stopped by free repeats: {asked}, but their noise was drawn only "
+                "once, so together they reveal no more than the first."
             )
         if self.stopped_by == "the budget":
-            return f"Stopped by the budget: {asked}, and the next was refused."
+            return f"Stopped by the budget: {asked}, and the next one was refused."
         return f"Not stopped: {asked}, each with new noise, and their mean is {self.estimate:g}."
 
     def as_json(self) -> Json:

@@ -17,7 +17,7 @@ def table(path: str | Path) -> list[dict[str, str]]:
         pass
     raise Refused(
         "source-unreadable",
-        f"{Path(path).name} cannot be read.",
+        f"sfumato cannot read {Path(path).name}.",
         "Give a .csv or .tsv file with a header.",
     )
 
@@ -26,7 +26,7 @@ def numbers(path: str | Path, column: str) -> list[float]:
     """Read a column's numbers without missing values, or refuse."""
     lines = table(path)
     if not lines:
-        raise Refused("bad-request", f"{Path(path).name} has no rows.", "Name a file with some.")
+        raise Refused("bad-request", f"{Path(path).name} has no rows.", "Name a file with rows.")
     if column not in lines[0]:
         raise Refused(
             "unknown-column",
@@ -38,4 +38,8 @@ def numbers(path: str | Path, column: str) -> list[float]:
         return [float(line[column]) for line in lines if line[column] not in NULLS]
     except ValueError:
         pass
-    raise Refused("type-mismatch", f"{column} holds more than numbers.", "Name another column.")
+    raise Refused(
+        "type-mismatch",
+        f"The column {column} contains other values than numbers.",
+        "Name another column.",
+    )

@@ -142,12 +142,23 @@ def utility_curve(  # noqa: PLR0913  # what a curve is of, and how it is drawn
         Refused: The mean, a range, a region or the threshold is not valid.
     """
     if people < 1 or not low < high or points < 2:
-        raise Refused("bad-request", "No such mean.", "Give people, and a low below a high.")
+        raise Refused(
+            "bad-request",
+            "The numbers of the mean are out of range.",
+            "Give at least one person, and a lower bound below the upper bound.",
+        )
     if not 0 < epsilons[0] < epsilons[1]:
-        raise Refused("bad-request", "No such range.", "Give an epsilon, and a larger one.")
+        raise Refused(
+            "bad-request",
+            "The range of epsilon is empty.",
+            "Give an epsilon above 0, and a larger one.",
+        )
     spaced = [float(f"{one:.3g}") for one in np.geomspace(*epsilons, points)]
     found = errors(spaced, dice, sensitivity=STEPS)
-    title = f"Privacy and usefulness: a mean of {people:,} people between {low:,g} and {high:,g}"
+    title = (
+        f"Privacy and usefulness: a mean of {people:,} people, with values between {low:,g} "
+        f"and {high:,g}"
+    )
     return _curve(found, _Drawing(title, (high - low) / STEPS / people, regions, threshold))
 
 
@@ -167,7 +178,8 @@ class _Drawing:
         if not is_apart or not (self.threshold is None or self.threshold > 0):
             raise Refused(
                 "bad-request",
-                "A region begins after it ends, or in another, or the threshold is not above 0.",
+                "A region ends before it begins, two regions overlap, or the threshold "
+                "is not above 0.",
                 'Give regions in order, as ("high privacy", 0.1, 1.0), and an error above 0.',
             )
 
@@ -185,10 +197,11 @@ def _curve(found: Sequence[Errors], drawing: _Drawing) -> Plot:
 def _said(found: Sequence[Errors], unit: float) -> tuple[str, str]:
     first, last = found[0], found[-1]
     return (
-        f"At epsilon {first.epsilon:g} the error is {_short(first.mean * unit)} on average, at "
-        f"{last.epsilon:g} it is {_short(last.mean * unit)}.",
-        f"What anybody believes of a person can move by odds of {first.odds} to 1 at epsilon "
-        f"{first.epsilon:g}, and of {last.odds} to 1 at {last.epsilon:g}.",
+        f"The mean error is {_short(first.mean * unit)} at epsilon {first.epsilon:g}, "
+        f"and {_short(last.mean * unit)} at epsilon {last.epsilon:g}.",
+        "The release can change the odds of any belief about a person by a factor of "
+        f"{first.odds} at epsilon {first.epsilon:g}, and of {last.odds} at epsilon "
+        f"{last.epsilon:g}.",
     )
 
 
@@ -200,7 +213,7 @@ def _said_of(found: Sequence[Errors], drawing: _Drawing) -> tuple[str, ...]:
     too_much = [place for place, one in enumerate(found) if one.mean * drawing.unit > most]
     place = too_much[-1] + 1 if too_much else 0
     if place == len(found):
-        return (f"No epsilon that was tried has a mean error of {most:,g} or less.",)
+        return (f"No epsilon in the range has a mean error of {most:,g} or less.",)
     return (f"The mean error is {most:,g} or less from epsilon {found[place].epsilon:g} on.",)
 
 
@@ -216,9 +229,9 @@ def _curve_spec(found: Sequence[Errors], drawing: _Drawing) -> Json:
         {"epsilon": e.epsilon, "mean": e.mean * unit, "within": max(e.within * unit, floor)}
         for e in shown
     ]
-    under = ["Line: mean error. Soft band: 95 % of the errors."]
+    under = ["Line: mean error. Shaded band: 95 % of the errors."]
     if len(shown) < len(found):
-        under.append(f"Beyond epsilon {shown[-1].epsilon:g} it is too small to be drawn.")
+        under.append(f"Above epsilon {shown[-1].epsilon:g} it is too small to draw.")
     ends = _ends([one.epsilon for one in found])
     x = _epsilon_axis(*ends)
     band: Json = {"x": x, "y": {**y, "field": "within"}, "y2": {"datum": floor}}
@@ -245,7 +258,7 @@ def _power_below(number: float) -> float:
 def _log_axis(floor: float, high: float) -> Json:
     """Return a logarithmic y axis."""
     return {
-        "type": "quantitative", "title": "error (each step is 10 times)",
+        "type": "quantitative", "title": "error (each step is a factor of 10)",
         "scale": {"type": "log", "domain": [floor, high], "nice": False},
         "axis": {"values": _ticks(floor, high, (1,)), "format": DIGITS},
     }  # fmt: skip
@@ -279,7 +292,7 @@ def _limit(threshold: float | None, y: Json) -> list[Json]:
     rule: Json = {"type": "rule", "strokeDash": [6, 4], "size": 2, "color": "#555555"}
     word: Json = {"type": "text", "align": "right", "dx": -8, "dy": -8, "color": "#555555"}
     at: Json = {**y, "datum": threshold}
-    said = f"of use up to {threshold:,g}"
+    said = f"useful up to {threshold:,g}"
     name: Json = {"x": {"value": "width"}, "y": at, "text": {"value": said}}
     data: Json = {"values": [{}]}
     return [
@@ -329,8 +342,9 @@ def repeated_trials(
     low, high = (int(np.quantile(released, q, method="nearest")) for q in (0.025, 0.975))
     title = f"{trials:,} releases of one count, each at epsilon {epsilon:g}"
     summary = (
-        f"The truth is {truth:,}. The releases lie around it: 95 % of them between {low:,} and "
-        f"{high:,}. A platform gives one of them; whoever could draw them all would average them."
+        f"The true count is {truth:,}, and 95 % of the releases are between {low:,} and "
+        f"{high:,}. A platform gives only one of them. With all of them, an attacker "
+        "could average the noise away."
     )
     bars = _bars(released)
     cells = tuple((one.text, f"{one.times:,}") for one in bars)

@@ -94,7 +94,7 @@ def test_a_vault_stops_new_noise_by_the_budget(embedded: DataSet) -> None:
     found = average(Opened(embedded, is_fresh=True), COUNT, epsilon=EPSILON, questions=50)
     assert (found.stopped_by, found.questions) == ("the budget", 10)
     assert found.finding == (
-        "Stopped by the budget: 10 questions were answered, and the next was refused."
+        "Stopped by the budget: 10 questions were answered, and the next one was refused."
     )
 
 

@@ -152,12 +152,12 @@ def test_the_errors_are_those_of_everyone_but_the_known() -> None:
     [
         (
             Rebuilt(runs=1000, known=1, people=57, max_error=3.2e-12, median_error=1e-13),
-            "An attacker who knows one person rebuilt the other 57 exactly, "
+            "An attacker who knows one person reconstructed the other 57 exactly, "
             "in each of 1,000 releases (largest error 3e-12).",
         ),
         (
             Rebuilt(runs=1, known=2, people=56, max_error=40.0, median_error=12.34),
-            "An attacker who knows 2 people rebuilt the other 56 with a median error of 12.3 "
+            "An attacker who knows 2 people reconstructed the other 56 with a median error of 12.3 "
             "(largest 40), in one release.",
         ),
     ],
@@ -171,7 +171,11 @@ def test_a_rebuilding_is_told_in_plain_words(finding: Rebuilt, words: str) -> No
     [
         (1000, 25.0, "The release did not help."),
         (1, 6.0, "The release did not help."),
-        (1, 1.0, "This one draw of the noise came close, and nobody can tell that it did."),
+        (
+            1,
+            1.0,
+            "In this one draw the noise was small by chance, and the attacker cannot know that.",
+        ),
         (1000, 1.0, "The release helped: its epsilon is large."),
     ],
 )
@@ -184,4 +188,4 @@ def test_a_guessing_is_told_in_plain_words(runs: int, error: float, verdict: str
         midpoint=170.0,
         midpoint_error=6.0,
     )
-    assert guessed.finding.endswith(f"without any release, has 6. {verdict}")
+    assert guessed.finding.endswith(f"has a median error of 6. {verdict}")

@@ -103,8 +103,8 @@ def test_a_column_that_is_not_there_is_refused(attack: object) -> None:
 @pytest.mark.parametrize(
     ("knowledge", "words"),
     [
-        ({"age": 99}, "Nobody fits."),
-        ({}, "4 rows fit, and they agree on nothing else."),
+        ({"age": 99}, "No row fits."),
+        ({}, "4 rows fit, and they share no other value."),
         ({"age": 30, "zip": "00310"}, "2 rows fit, and all of them say: sick = yes."),
         (
             {"age": 41},

@@ -42,7 +42,7 @@ def test_any_table_and_anybody_in_it_can_be_named(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("typed", "words"),
-    [({"columns": "age,shoe"}, "no column 'shoe'"), ({"knows": "age=a..b"}, "is no range")],
+    [({"columns": "age,shoe"}, "no column 'shoe'"), ({"knows": "age=a..b"}, "is not a range")],
 )
 def test_what_cannot_be_looked_for_is_refused(typed: dict[str, str], words: str) -> None:
     with pytest.raises(Refused, match=words):

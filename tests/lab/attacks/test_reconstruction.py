@@ -73,4 +73,4 @@ def test_the_report_shows_success_without_a_budget_and_failure_with_one() -> Non
     assert rates["epsilon = 0.1 for all counts"] < 0.6
     assert found.above_bounds() == ()
     (curve,) = found.pictures
-    assert {cell[0] for cell in curve.cells} == {"least squares", "linear programme"}
+    assert {cell[0] for cell in curve.cells} == {"least squares", "linear program"}

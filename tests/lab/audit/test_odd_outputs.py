@@ -213,7 +213,7 @@ def test_what_stands_behind_an_error_is_seen(fails: Callable[[int], None]) -> No
 
 @pytest.mark.parametrize("one", [object(), iter([1]), lambda: 1])
 def test_what_cannot_be_looked_into_is_refused(one: object) -> None:
-    with pytest.raises(Refused, match="cannot look into") as refused:
+    with pytest.raises(Refused, match="cannot read values of") as refused:
         held(lambda data: [data * 0, one])
     assert refused.value.code == "bad-request"
 
@@ -232,7 +232,7 @@ def of_itself() -> Plain:
 
 @pytest.mark.parametrize("made", [in_itself, of_itself, lambda: range(10**9), lambda: 10**5000])
 def test_what_has_no_end_is_refused(made: Callable[[], object]) -> None:
-    with pytest.raises(Refused, match="cannot look into") as refused:
+    with pytest.raises(Refused, match="cannot read values of") as refused:
         held(lambda data: [data * 0, made()])
     assert refused.value.code == "bad-request"
 
@@ -245,7 +245,7 @@ def test_keys_that_are_never_the_same_do_not_fill_the_memory(
     def mechanism(data: int, random: Random) -> dict[str, int]:
         return {f"{place} {random.random()}": 0 for place in range(10)}
 
-    with pytest.raises(Refused, match="so many parts"):
+    with pytest.raises(Refused, match="too many parts"):
         held(mechanism)
 
 

@@ -142,10 +142,10 @@ def test_a_twin_of_more_than_twice_the_epsilon_makes_no_audit_of_the_constant() 
     more = replace(held, factor=3)
     assert more.is_well
     assert not more.counts
-    assert more.verdict == "not accused; no audit of the constant"
+    assert more.verdict == "not accused; the constant was not audited"
     silent = replace(held, positive_control=held.audited)
     assert not silent.is_well
-    assert silent.verdict.startswith("SHOWS NOTHING")
+    assert silent.verdict.startswith("INCONCLUSIVE")
 
 
 def test_noise_of_half_the_width_is_accused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -235,6 +235,8 @@ def test_the_page_in_the_docs_names_all_that_ships_and_the_whole_zoo() -> None:
     names = [one.name for one in SHIPPED] + [one.name for one in END_TO_END]
     assert [name for name in names if f"| {name} |" not in text] == []
     assert "ACCUSED" not in text
-    assert "SHOWS NOTHING" not in text
-    assert len(re.findall(r"\| [3-9]x caught \|", text)) == text.count("no audit of the constant")
+    assert "INCONCLUSIVE" not in text
+    assert len(re.findall(r"\| [3-9]x caught \|", text)) == text.count(
+        "the constant was not audited"
+    )
     assert "MISSED" not in text

@@ -127,4 +127,4 @@ def test_times_that_differ_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     assert apart.chance < 1e-6
     assert same.apart < 0.5
     assert same.chance > 1e-3
-    assert "middle times" in same.finding
+    assert "median times" in same.finding

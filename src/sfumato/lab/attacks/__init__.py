@@ -31,7 +31,9 @@ def attack(name: str) -> Attack:
     """Return the attack of that name, or refuse."""
     if name not in FILES:
         known = ", ".join(sorted(FILES))
-        raise Refused("bad-request", f"There is no attack {name[:40]!r}.", f"There are: {known}.")
+        raise Refused(
+            "bad-request", f"The lab has no attack {name[:40]!r}.", f"Its attacks are: {known}."
+        )
     found: Attack = import_module(f"{__name__}.{FILES[name]}").ATTACK
     return found
 

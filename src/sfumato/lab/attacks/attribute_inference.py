@@ -111,8 +111,9 @@ def _run(setting: Setting) -> Report:
     return Report(
         attack="attribute",
         title=f"Somebody's secret from one count of {village.people} people",
-        knows="One attacker knows all the others' secrets, one only the kind of village it is.",
-        measure="targets whose secret is guessed right",
+        knows="One attacker knows the secrets of all others; another attacker knows only the "
+        "kind of village.",
+        measure="targets whose secret is guessed correctly",
         successes=tuple(successes),
         finding=_finding(village, tuple(successes)),
         guessing=0.5,
@@ -169,11 +170,12 @@ def _finding(village: Village, successes: tuple[SuccessRate, ...]) -> str:
     moved = odds_moved(village, epsilon=1)
     most = max(one.rate for one in removed)
     return (
-        "Who knows all the others reads the secret from an exact count; from ours they are right "
-        f"for {knowing}. Who knows only the village is right for up to {most:.0%} even when the "
-        "target's row was never counted: that is knowledge about the village. At epsilon 1 the "
-        f"row itself moves the odds by a factor of {np.exp(moved):.3f} at most; "
-        f"{np.e:.3f} is the limit."
+        "An attacker who knows all others reads the secret from an exact count; from "
+        f"sfumato's counts, they are right for {knowing}. An attacker who knows only "
+        f"the village is right for up to {most:.0%}, even if the target's row was never "
+        "counted: this is knowledge about the village. At epsilon 1, the row itself "
+        f"changes the odds by a factor of at most {np.exp(moved):.3f}; the limit is "
+        f"{np.e:.3f}."
     )
 
 
@@ -186,11 +188,12 @@ def _picture(village: Village) -> Plot:
         share = yes / (no + yes)
         points += [Point(line, float(x), y, y, y) for x, y in zip(released, share, strict=True)]
     return curves(
-        Axes("What a count says of one villager", "released count (epsilon 1)",
+        Axes("What a count reveals about one villager", "released count (epsilon 1)",
              "chance that the target has the secret", {}),
         points,
-        says="Without the target, the count tells the kind of village. Between the lines lies what "
-        "the target's own row adds: a factor of e in the odds at most.",
+        says="Without the target, the count reveals the kind of village. The gap between "
+            "the lines is what the target's own row adds: a factor of at most e in the "
+            "odds.",
     )  # fmt: skip
 
 

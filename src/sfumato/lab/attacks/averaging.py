@@ -60,18 +60,20 @@ def attack_counts(
     ours = partial(successes_against_ours, dice, runs=runs, epsilons=epsilons)
     return Report(
         attack="averaging",
-        title="One person told by asking again and again",
-        knows="The attacker knows everybody else, and holds it for an even chance before.",
-        measure="rightly told whether one person is among the counted",
+        title="One person's secret from repeated questions",
+        knows="The attacker knows everybody else, and gives the person a 50 % chance before "
+        "the release.",
+        measure="correct guesses whether one person is counted",
         successes=(
             *(_forgetful(dice, repeats, runs) for repeats in REPEATS),
             *ours(note="repeats are free, and the same"),
             *ours(look=shared, note=f"split over {SHARED}"),
         ),
         finding=(
-            f"New noise each time, and no budget: {REPEATS[-1]:,} repeats tell the person surely. "
-            "Against ours, repeating says nothing new, and different questions share one budget, "
-            "which buys no more than asking once for all of it."
+            f"With new noise each time and no budget, {REPEATS[-1]:,} repeats reveal "
+            "the person. In sfumato, a repeat gives the same answer, and different "
+            "questions share one budget. So many questions reveal no more than one "
+            "question for the whole budget."
         ),
         guessing=COIN,
         pictures=(
@@ -103,5 +105,5 @@ def _run(setting: Setting) -> Report:
 
 
 ATTACK: Final = Attack(
-    "averaging", "ask again and again, and take the mean", _run, options=EPSILONS_OPTION
+    "averaging", "ask repeatedly, and take the mean", _run, options=EPSILONS_OPTION
 )

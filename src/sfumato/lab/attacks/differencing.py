@@ -45,18 +45,18 @@ def attack_counts(
     """Report how often differences reveal whether one person has the counted property."""
     return Report(
         attack="differencing",
-        title="One person told by what is missing without them",
-        knows="The attacker knows nobody, only how to leave the one person out of a question.",
-        measure="rightly told whether the person has what is counted",
+        title="One person's secret from two questions, with and without them",
+        knows="The attacker knows only how to exclude the one person from a question.",
+        measure="correct guesses whether the person has the counted property",
         successes=(
             _exact(dice, runs),
             *(_forgetful(dice, pairs, runs) for pairs in PAIRS),
             *(_ours(dice, epsilon, runs) for epsilon in epsilons),
         ),
         finding=(
-            "Two exact counts give the person away, and so do many with new noise each time. Ours "
-            "charges both questions, so the pair has half of the epsilon for each; asking the pair "
-            "again is free and brings the same numbers."
+            "Two exact counts reveal the person, and so do many counts with new noise "
+            "each time. sfumato charges both questions, so each has half of the "
+            "epsilon. Asking the pair again is free, and gives the same numbers."
         ),
         guessing=COIN,
     )
@@ -102,7 +102,7 @@ def _run(setting: Setting) -> Report:
 
 ATTACK: Final = Attack(
     "differencing",
-    "ask about all, then about all but one, and subtract",
+    "ask about all people, then about all but one, and subtract",
     _run,
     options=EPSILONS_OPTION,
 )

@@ -97,9 +97,10 @@ def _run(setting: Setting) -> Report:
     successes = [kind(setting, epsilon) for kind in kinds for epsilon in setting.epsilons()]
     return Report(
         attack="floats",
-        title="Is the count 0 or 1? One look at one noisy number",
-        knows="The attacker knows that the count is 0 or 1, how noise was drawn, and its epsilon.",
-        measure="counts told right from a single released number",
+        title="Telling a count of 0 from 1 by one noisy number",
+        knows="The attacker knows that the count is 0 or 1, how the noise was drawn, and its "
+        "epsilon.",
+        measure="counts guessed correctly from one released number",
         successes=tuple(successes),
         finding=_finding(successes),
         guessing=0.5,
@@ -137,9 +138,10 @@ def _finding(successes: list[SuccessRate]) -> str:
     naive = [one for one in successes if one.epsilon is None]
     ours = [one for one in successes if one.epsilon is not None]
     return (
-        f"One number with float noise gives the count away in {naive[0].rate:.0%} of the cases at "
-        f"epsilon {ours[0].epsilon:g}; our noise at the same epsilon in {ours[0].rate:.0%}. The "
-        "lowest bits of a float tell where it came from; a whole number has none to tell."
+        f"At epsilon {ours[0].epsilon:g}, one number with float noise reveals the count "
+        f"in {naive[0].rate:.0%} of the cases; sfumato's noise does so in "
+        f"{ours[0].rate:.0%}. The lowest bits of a float reveal the count; sfumato's "
+        "noisy integers have no such bits."
     )
 
 
@@ -155,9 +157,9 @@ def _curve(setting: Setting) -> Plot:
         most = guessing_bound(epsilon)
         points.append(Point("the promise", epsilon, most, most, most))
     return curves(
-        Axes("One look at one number", "epsilon", "told right", {}),
+        Axes("One guess from one number", "epsilon", "guessed correctly", {}),
         sorted(points, key=lambda point: (point.line, point.x)),
-        says="Above the line of the promise, the promise is broken.",
+        says="A mechanism above the line breaks its promise.",
     )
 
 

@@ -118,9 +118,10 @@ def _run(setting: Setting) -> Report:
     successes = (*bare, *(_noisy(setting, e) for e in setting.epsilons()))
     return Report(
         attack="gradients",
-        title="Training pictures from the gradients of a small model",
+        title="Reconstructing training pictures from the gradients of a small model",
         knows="The attacker is the server: it knows the model and sees a worker's gradient.",
-        measure=f"pictures rebuilt exactly; with noise, picked out of a line-up of {LINEUP}",
+        measure=f"pictures reconstructed exactly; with noise, chosen correctly among {LINEUP} "
+        "pictures",
         successes=successes,
         finding=_finding(successes, batch),
         guessing=1 / LINEUP,
@@ -195,11 +196,13 @@ def _finding(successes: tuple[SuccessRate, ...], batch: int) -> str:
     one, _, many, planted, fitted = successes[:5]
     noisy = ", ".join(f"{s.rate:.0%} at epsilon {s.epsilon:g}" for s in successes[5:])
     return (
-        f"The gradient of one picture is that picture ({one.rate:.0%} rebuilt to the last digit), "
-        f"and shortening it changes nothing. Of {batch} pictures in one gradient {many.rate:.0%} "
-        f"come back, {planted.rate:.0%} if the server chose the first layer; of {FITTED}, looked "
-        f"for by fitting, {fitted.rate:.0%}. Clipped and with noise, the right one of {LINEUP} is "
-        f"picked for {noisy}; chance alone gives {1 / LINEUP:.0%}."
+        f"The gradient of one picture reveals that picture ({one.rate:.0%} "
+        f"reconstructed exactly), and clipping does not change that. Of {batch} "
+        f"pictures in one gradient, {many.rate:.0%} are reconstructed, and "
+        f"{planted.rate:.0%} if the server chose the first layer. Fitting reconstructs "
+        f"{fitted.rate:.0%} of {FITTED} pictures. With clipping and noise, the attacker "
+        f"chooses the right one of {LINEUP} pictures for {noisy}; chance alone gives "
+        f"{1 / LINEUP:.0%}."
     )
 
 
@@ -213,16 +216,16 @@ def _faces(setting: Setting) -> Plot:
         row = private_sum(alone.flat(), most=CLIP, epsilon=epsilon, dice=setting.dice)
         noisy = alone.shaped(row)
         shown[f"epsilon = {epsilon:g}"] = _averaged(noisy.first, noisy.first_bias)
-    title = "One picture, and what its gradient gives back"
+    title = "One picture, and its reconstructions from gradients"
     errors = {
         name: np.sqrt(((one - shown["the picture"]) ** 2).mean()) for name, one in shown.items()
     }
     return Plot(
         spec=_faces_spec(shown, title),
         title=title,
-        summary=f"{title}. Typical error of a dot: "
+        summary=f"{title}. Typical error of a pixel: "
         + ", ".join(f"{name} {error:.2g}" for name, error in errors.items()),
-        columns=("rebuilt", "typical error of a dot"),
+        columns=("rebuilt", "typical error of a pixel"),
         cells=tuple((name, f"{error:.2g}") for name, error in errors.items()),
     )
 
@@ -255,7 +258,7 @@ def _faces_spec(shown: dict[str, Floats], title: str) -> Json:
 
 ATTACK: Final = Attack(
     "gradients",
-    "rebuild training pictures from a model's gradients",
+    "reconstruct training pictures from a model's gradients",
     _run,
     runs=200,
     options={"batch": "how many pictures share a gradient", **EPSILONS_OPTION},

@@ -121,9 +121,9 @@ def _run(setting: Setting) -> Report:
     }
     return Report(
         attack="crowd",
-        title=f"Secrets read from k-anonymous tables of {town.people:,} people",
-        knows="The attacker knows age and zip of the target, and that they are in the table.",
-        measure="people of whose secret only one is left possible, so that it is certain",
+        title=f"Reading secrets from k-anonymous tables of {town.people:,} people",
+        knows="The attacker knows the target's age and zip, and that the target is in the table.",
+        measure="people whose secret is certain, because only one value is possible",
         successes=tuple(SuccessRate(name, hits, town.people) for name, hits in found.items()),
         finding=_finding(town, found),
         beside=(_private(setting, town.secret.name),),
@@ -139,10 +139,11 @@ def _private(setting: Setting, told: str) -> Report:
 def _finding(town: Town, found: dict[str, int]) -> str:
     alike, diverse, more, both = (hits / town.people for hits in found.values())
     return (
-        f"k rows that look alike may share their secret: {alike:.1%} are read. l = {L} stops that "
-        f"({diverse:.1%}), until somebody knows one fact more ({more:.1%}), or a second table of "
-        f"the same people is handed out that is just as diverse ({both:.1%}). No k and no l of one "
-        "table says what it gives away beside another; the epsilons of private releases add up."
+        f"In a k-anonymous table, rows that look alike can share one secret: {alike:.1%} "
+        f"of the secrets are read. With l = {L} it is {diverse:.1%}, but {more:.1%} if "
+        "the attacker knows one more fact. With a second, equally diverse table of the "
+        f"same people, it is {both:.1%}. The k and l of one table do not bound what two "
+        "tables reveal together. The epsilons of private releases add up."
     )
 
 

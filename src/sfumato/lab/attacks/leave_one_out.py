@@ -37,7 +37,7 @@ class Rebuilt:
     @property
     def finding(self) -> str:
         """Return the outcome as a sentence."""
-        who = f"An attacker who knows {_count(self.known)} rebuilt the other {self.people:,}"
+        who = f"An attacker who knows {_count(self.known)} reconstructed the other {self.people:,}"
         if self.is_exact:
             return f"{who} exactly, in {_runs(self.runs)} (largest error {self.max_error:.0e})."
         return (
@@ -66,9 +66,10 @@ class Guessed:
     def finding(self) -> str:
         """Return the outcome as sentences."""
         return (
-            f"Knowing everybody else, the attacker guesses a person from the private mean "
-            f"with a median error of {self.median_error:.3g}. Always guessing {self.midpoint:g}, "
-            f"without any release, has {self.midpoint_error:.3g}. {self._verdict}"
+            "The attacker knows everybody else, and guesses a person from the private "
+            f"mean with a median error of {self.median_error:.3g}. Without any release, "
+            f"always guessing {self.midpoint:g} has a median error of "
+            f"{self.midpoint_error:.3g}. {self._verdict}"
         )
 
     @property
@@ -76,7 +77,9 @@ class Guessed:
         if not self.has_helped:
             return "The release did not help."
         if self.runs == 1:
-            return "This one draw of the noise came close, and nobody can tell that it did."
+            return (
+                "In this one draw the noise was small by chance, and the attacker cannot know that."
+            )
         return "The release helped: its epsilon is large."
 
 

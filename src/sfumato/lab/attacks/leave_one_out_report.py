@@ -29,12 +29,12 @@ SHARED: Final = "one noise for all (the notebook)"
 STD: Final = "noise as wide as the means are apart"
 MAX_GUESSES: Final = 5_000_000  # guesses per release, at most
 KNOWN: Final = 0  # index of the person known to the attacker of the first two releases
-TITLE: Final = "People rebuilt from means that leave one out"
+TITLE: Final = "Reconstructing people from leave-one-out means"
 KNOWS: Final = (
-    "Against the exact release and the notebook's, the attacker knows one person; against the "
-    "others, everybody but the one they are after."
+    "Against the exact release and the notebook's release, the attacker knows one "
+    "person. Against the others, the attacker knows everybody except the target."
 )
-GUESSES: Final = "What the attacker guesses, beside the truth"
+GUESSES: Final = "The attacker's guesses and the true values"
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ def attack_means(
         attack="loo",
         title=TITLE,
         knows=KNOWS,
-        measure=f"a person drawn at random is guessed to within {asked.within:g}",
+        measure=f"a random person is guessed with an error of at most {asked.within:g}",
         successes=tuple(_success(name, hits[name], asked, ours.get(name), runs) for name in panels),
         finding=finding,
         guessing=_guessing(asked),
@@ -93,15 +93,17 @@ def _check(asked: Values, runs: int) -> None:
     if runs * len(asked.values) > MAX_GUESSES:
         most = MAX_GUESSES // len(asked.values)
         raise Refused(
-            "bad-request", "So many guesses do not fit.", f"Repeat {most:,} times at most."
+            "bad-request", "The number of guesses is too large.", f"Give at most {most:,} runs."
         )
     if len(asked.values) < 3:
-        raise Refused("bad-request", "That is fewer than three people.", "Give more values.")
+        raise Refused(
+            "bad-request", "The attack needs at least three people.", "Give at least three values."
+        )
     if not asked.bounds[0] < asked.bounds[1] or asked.within < 0:
         raise Refused(
             "bad-request",
-            "The bounds leave no room, or nothing is near enough.",
-            "Write lower below upper, and within from zero up.",
+            "The bounds are empty, or `within` is negative.",
+            "Give lower below upper, and within from 0 up.",
         )
 
 
@@ -160,13 +162,14 @@ def _finding(
     off = float(np.median(np.abs(panels[STD][:, asked.odd] - odd)))
     rates = ", ".join(f"{100 * rate:.0f} % ({_epsilon(name)})" for name, rate in ours.items())
     return (
-        f"One noise for all hides nobody: all {len(asked.values)} people are rebuilt in each of "
-        f"{len(panels[SHARED]):,} releases (largest error {worst:.0e}), and without knowing "
-        "anybody, all but one number that moves everybody alike.",
-        f"Noise as wide as the means are apart gives the odd one, {odd:g}, away to within "
-        f"{off:.2g}.",
-        f"From ours the attacker is right in {rates}; guessing without any release, in "
-        f"{100 * _guessing(asked):.0f} %.",
+        f"One shared noise value hides nobody: all {len(asked.values)} people are "
+        f"reconstructed in each of {len(panels[SHARED]):,} releases (largest error "
+        f"{worst:.0e}). An attacker who knows nobody still gets all values, up to one "
+        "shared shift.",
+        f"Noise scaled by the means' standard deviation reveals the outlier, {odd:g}, "
+        f"with an error of {off:.2g}.",
+        f"From sfumato's release, the attacker is right in {rates}; without any "
+        f"release, guessing is right in {100 * _guessing(asked):.0f} %.",
     )
 
 
@@ -189,14 +192,14 @@ def _run(setting: Setting) -> Report:
 
 ATTACK: Final = Attack(
     "loo",
-    "rebuild everybody from means that leave one person out",
+    "reconstruct everybody from means that leave one person out",
     _run,
     options={
         "data": "a .csv or .tsv file instead of the synthetic heights",
         "column": "its column of numbers",
-        "lower": "what the card declares as the least",
-        "upper": "what the card declares as the most",
-        "within": "how near a guess has to be",
+        "lower": "the lower bound on the card",
+        "upper": "the upper bound on the card",
+        "within": "the largest error of a right guess",
         **EPSILONS_OPTION,
     },
 )

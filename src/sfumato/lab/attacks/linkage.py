@@ -51,13 +51,13 @@ class Linkage:
     def finding(self) -> str:
         """Return the outcome as a sentence."""
         if not self.matches:
-            return "Nobody fits."
+            return "No row fits."
         facts = _facts(self.learnt)
         if self.is_found:
             return f"Found: exactly one row fits. Learnt: {facts or 'nothing new'}."
         if self.learnt:
             return f"{len(self.matches)} rows fit, and all of them say: {facts}."
-        return f"{len(self.matches)} rows fit, and they agree on nothing else."
+        return f"{len(self.matches)} rows fit, and they share no other value."
 
 
 def link(table: Tabular, knowledge: Mapping[Any, Any]) -> Linkage:
@@ -124,8 +124,8 @@ def _check_kinds(rows: Sequence[Cells], knowledge: Knowledge) -> None:
             holds, is_known = ("texts", "a number") if True in kinds else ("numbers", "a text")
             raise Refused(
                 "type-mismatch",
-                f"The column {name!r} holds {holds}, and {is_known} is known of it.",
-                "Write what is known as the column does, or change the column's type.",
+                f"The column {name!r} contains {holds}, but the known value is {is_known}.",
+                "Write the known value in the column's type, or change the column's type.",
                 column=name,
             )
 
@@ -163,7 +163,7 @@ def _band(value: Value, width: int) -> Value:
 def _facts(learnt: Cells) -> str:
     told = [f"{name} = {_spell(value)}" for name, value in learnt.items()]
     more = len(told) - TOLD
-    return ", ".join(told[:TOLD]) + (f", and {more} columns more" if more > 0 else "")
+    return ", ".join(told[:TOLD]) + (f", and {more} more columns" if more > 0 else "")
 
 
 def _spell(value: Cell) -> str:

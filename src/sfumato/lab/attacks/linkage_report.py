@@ -48,9 +48,9 @@ def attack_table(
     best = best_of_each_size(ranked)
     return Report(
         attack="linkage",
-        title="Who is alone in a table without names",
-        knows="The attacker knows some columns of everybody, as a neighbour does.",
-        measure="people whose row is the only one that fits",
+        title="Who is unique in a table without names",
+        knows="The attacker knows some columns of every person, like a neighbour.",
+        measure="people with a unique row",
         successes=tuple(
             SuccessRate(" + ".join(one.columns), one.unique, one.rows, note=_smallest(one))
             for one in best
@@ -78,18 +78,19 @@ def attack_counts(
         attack="linkage",
         title=f"The same from private counts: {told}",
         knows=(
-            "The attacker knows everybody else, and the target by all columns, and sees one count "
-            "for every combination of them. Before, they hold it for an even chance."
+            "The attacker knows everybody else, and all other columns of the target. "
+            "They see one count for every combination of the columns. Before the "
+            "release, they give each possibility a 50 % chance."
         ),
-        measure=f"{told} is rightly said",
+        measure=f"correct guesses: {told}",
         successes=(
             SuccessRate("exact counts", _read_off(dice, trials), trials),
             *successes_against_ours(dice, runs=trials, epsilons=epsilons),
         ),
         finding=(
-            "Exact counts give the target's secret away. From private counts no attacker, "
-            "whatever they know of others, is right more often than the marks say. Every further "
-            "table that is released adds its epsilon."
+            "Exact counts reveal the target's secret. From private counts, no attacker "
+            "is right more often than the marks show, whatever they know about others. "
+            "Every further released table adds its epsilon."
         ),
         guessing=COIN,
     )
@@ -120,12 +121,12 @@ def _smallest(one: Uniqueness) -> str:
 
 def _finding(ranked: Sequence[Uniqueness], found: Linkage | None) -> str:
     if not ranked:
-        return "No columns, so nobody is alone."
+        return "Without columns, nobody is unique."
     first, *others = ranked
-    said = [f"The most telling of {len(ranked):,} choices of columns: {first.finding}"]
+    said = [f"The most identifying of {len(ranked):,} choices of columns: {first.finding}"]
     said += [one.finding for one in others[:SHOWN]]
     if found is not None:
-        said.append(f"A neighbour looked for one person. {found.finding}")
+        said.append(f"A neighbour searches for one person. {found.finding}")
     return " ".join(said)
 
 
@@ -153,7 +154,11 @@ def _run_on_file(setting: Setting) -> Report:
         rows,
         _split(setting.text("columns", "")) or tuple(rows[0] if rows else ())[:MAX_DEFAULT_COLUMNS],
         found=_looked_for(rows, _knowledge(knows)) if knows else None,
-        beside=(replace(counts, knows=f"A model, which reads no row of the file: {counts.knows}"),),
+        beside=(
+            replace(
+                counts, knows=f"This is a model, which reads no rows of the file. {counts.knows}"
+            ),
+        ),
     )
 
 
@@ -195,19 +200,19 @@ def _known(text: str) -> str | Between:
         return Between(float(low), float(high))
     except ValueError:
         pass
-    raise Refused("bad-request", f"{text!r} is no range.", "Write it like 140000..160000.")
+    raise Refused("bad-request", f"{text!r} is not a range.", "Write it like 140000..160000.")
 
 
 ATTACK: Final = Attack(
     "linkage",
-    "find a person by what a neighbour knows of them",
+    "find a person by what a neighbour knows about them",
     _run,
     runs=TRIALS,
     options={
         "data": "a .csv or .tsv file instead of the synthetic town",
-        "columns": "what the attacker may know, with commas between",
-        "knows": "whom they look for, like zip=00310,salary=140000..160000",
-        "secret": "the column that they are after",
+        "columns": "the columns that the attacker may know, separated by commas",
+        "knows": "the target, such as zip=00310,salary=140000..160000",
+        "secret": "the secret column",
         **EPSILONS_OPTION,
     },
 )

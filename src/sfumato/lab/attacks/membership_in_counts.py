@@ -64,7 +64,8 @@ def _run(setting: Setting) -> Report:
         attack="membership",
         title=f"Who is in a study of {people}, from the means of {traits:,} traits",
         knows="The attacker knows the target's traits, how common each is, and other people's.",
-        measure=f"members named, where {100 * alarms:.2g} % of the strangers are named too",
+        measure=f"members identified, if {100 * alarms:.2g} % of non-members are wrongly "
+        "identified too",
         successes=_judged(setting, hits, alarms),
         finding=_finding(setting, hits, alarms),
         guessing=alarms,
@@ -113,20 +114,20 @@ def _finding(setting: Setting, hits: dict[float | None, int], alarms: float) -> 
         for epsilon in setting.epsilons()
     )
     return (
-        f"Exact means name {hits[None] / setting.runs:.0%} of the members, though they are "
-        f"averages and {alarms:.1%} of the strangers are named by mistake. From our release of "
-        f"the same means it is {ours}."
+        f"Exact means identify {hits[None] / setting.runs:.0%} of the members, while "
+        f"{alarms:.1%} of the non-members are wrongly identified. sfumato's release of "
+        f"the same means identifies {ours}."
     )
 
 
 ATTACK: Final = Attack(
     "membership",
-    "tell who is in a study, from its means alone",
+    "find out who is in a study, from its means alone",
     _run,
     options={
         "people": "how many are in the study",
-        "traits": "how many means it releases",
-        "strangers": "how many others a member has to stand above",
+        "traits": "how many means the study releases",
+        "strangers": "with how many other people a member is compared",
         **EPSILONS_OPTION,
     },
 )

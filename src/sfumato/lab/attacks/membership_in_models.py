@@ -159,8 +159,9 @@ def _run(setting: Setting) -> Report:
     return Report(
         attack="membership-models",
         title=f"Whose row trained a model of {people} people",
-        knows="The attacker has the target's row, the model, and people like those it learnt from.",
-        measure="members named, at 1 % and 0.1 % of strangers named",
+        knows="The attacker has the target's row, the model, and people like those in the "
+        "training data.",
+        measure="members identified, if 1 % or 0.1 % of non-members are wrongly identified too",
         successes=successes,
         finding=_finding(successes, found),
     )
@@ -230,21 +231,22 @@ def _finding(successes: tuple[SuccessRate, ...], found: _Found) -> str:
         for epsilon, shares in found.right.items()
     )
     return (
-        f"The model itself gives away {successes[0].rate:.0%} of its members where 1 % of the "
-        f"strangers are named by mistake; its private twins {named}. The price: of fresh people "
-        f"the models name the label right for {use}."
+        f"The model reveals {successes[0].rate:.0%} of its members, if 1 % of "
+        f"non-members are wrongly identified; its private versions reveal {named}. The "
+        "price of privacy is accuracy: for new people, the models predict the correct "
+        f"label for {use}."
     )
 
 
 ATTACK: Final = Attack(
     "membership-models",
-    "tell whose row trained a model, by shadow models",
+    "find out whose row trained a model, with shadow models",
     _run,
     runs=300,
     options={
-        "people": "how many the model learnt from",
+        "people": "how many people the model is trained on",
         "shadows": "how many shadow models are trained",
-        "strangers": "how many rows a member's is compared with",
+        "strangers": "with how many other rows a member's row is compared",
         **EPSILONS_OPTION,
     },
 )

@@ -44,18 +44,20 @@ def attack_ratings(
     best = max(successes, key=lambda one: one.rate)
     return Report(
         attack="ratings",
-        title="People named among film ratings without names",
+        title="Identifying people in film ratings without names",
         knows=(
-            f"The attacker saw a few ratings of one person elsewhere, and holds {len(ratings):,} "
-            f"ratings of {ratings.people:,} people and {ratings.films:,} films."
+            "The attacker saw a few ratings of one person elsewhere, and has "
+            f"{len(ratings):,} ratings of {ratings.people:,} people and "
+            f"{ratings.films:,} films."
         ),
-        measure="the person is named, and believed to be the one",
+        measure="the person is identified correctly",
         successes=successes,
         finding=(
-            f"By {best.against}, {100 * best.rate:.0f} % are named among {ratings.people:,}. "
-            "In brackets: how often a wrong one was believed, and how often somebody was although "
-            "the one looked for was not there: a match is a strong hint, not a proof. Taking names "
-            "away protects nobody whose data are as rich as this."
+            f"With {best.against}, {100 * best.rate:.0f} % are identified among "
+            f"{ratings.people:,}. The notes in brackets show how often the match was "
+            "wrong, and how often there was a match although the person was absent. So "
+            "a match is strong evidence, not a proof. Removing names does not protect "
+            "people with data this rich."
         ),
         guessing=1 / ratings.people,
         beside=(attack_counts(dice, trials=TRIALS_EACH * people, epsilons=epsilons),),
@@ -73,15 +75,16 @@ def attack_counts(
     look = Look(counts=COUNTED, guess=by_the_votes)
     return Report(
         attack="ratings",
-        title="The same from private counts: who is in the set",
+        title="The same from private counts: who is in the data set",
         knows=(
-            f"Released is how many people rated each film, each person counted in {COUNTED} at "
-            "most. The attacker knows everybody else, and the target's films; before, they hold "
-            "it for an even chance that the target is in."
+            "The release has the number of people who rated each film; each person "
+            f"counts for at most {COUNTED} films. The attacker knows everybody else and "
+            "the target's films. Before the release, they give the target a 50 % "
+            "chance of being in the data set."
         ),
-        measure="rightly told whether the target is in the set",
+        measure="correct guesses whether the target is in the data set",
         successes=successes_against_ours(dice, runs=trials, look=look, epsilons=epsilons),
-        finding="From private counts nobody is told to be there more surely than the marks say.",
+        finding="From private counts, no guess is correct more often than the marks show.",
         guessing=COIN,
     )
 
@@ -105,7 +108,9 @@ def _targets(
     """Draw targets among the people who have enough ratings."""
     able = np.flatnonzero(ratings.sizes >= knows.ratings - knows.wrong)
     if not len(able):
-        raise Refused("bad-request", "Nobody has that many ratings.", "Know fewer ratings.")
+        raise Refused(
+            "bad-request", "Nobody has enough ratings.", "Set the number of known ratings lower."
+        )
     return [int(person) for person in dice.choice(able, size=people)]
 
 
@@ -136,7 +141,7 @@ def _typed(setting: Setting) -> Knows:
 
 ATTACK: Final = Attack(
     "ratings",
-    "name people among film ratings, by a few ratings seen elsewhere",
+    "identify people in film ratings, by a few ratings seen elsewhere",
     _run,
     runs=100,
     options={
@@ -144,8 +149,8 @@ ATTACK: Final = Attack(
         "films": "how many films",
         "known": "how many ratings are known; then also:",
         "wrong": "how many of them are wrong",
-        "stars-off": "by how many stars they are off at most",
-        "days-off": "by how many days, or none where no dates are known",
+        "stars-off": "the largest error of the known ratings, in stars",
+        "days-off": "the largest error of the known dates, in days; none if no dates are known",
         **EPSILONS_OPTION,
     },
 )

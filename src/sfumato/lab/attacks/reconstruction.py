@@ -72,7 +72,7 @@ def by_linear_programme(subsets: Bits, answers: NDArray[Any]) -> Bits:
         method="highs",
     )
     if found.x is None:
-        raise Bug("the linear programme has no solution, though any bits fit with enough error")
+        raise Bug("the linear program has no solution, although any bits fit with enough error")
     guessed: Bits = found.x[:people] > 0.5
     return guessed
 
@@ -98,9 +98,9 @@ def _run(setting: Setting) -> Report:
     )
     return Report(
         attack="reconstruction",
-        title=f"Rebuilding {people} secrets from {asked} counts",
+        title=f"Reconstructing {people} secrets from {asked} counts",
         knows="The attacker chooses random subsets of the people and sees the count of each.",
-        measure="people whose secret bit is guessed right, by least squares",
+        measure="people whose secret bit is guessed correctly, by least squares",
         successes=successes,
         finding=_finding(successes),
         guessing=0.5,
@@ -151,9 +151,10 @@ def _finding(successes: tuple[SuccessRate, ...]) -> str:
     ours = [one for one in successes if one.epsilon is not None]
     shares = ", ".join(f"{one.rate:.0%} at epsilon {one.epsilon:g}" for one in ours)
     return (
-        f"From exact counts {exact.rate:.0%} of the secrets are rebuilt; noise on each count helps "
-        f"only if it is larger than the root of the number of people. With one budget for all "
-        f"counts it is {shares}; guessing is right for 50 %."
+        f"From exact counts, {exact.rate:.0%} of the secrets are reconstructed. Noise "
+        "on each count helps only if it is larger than the square root of the number "
+        f"of people. With one budget for all counts, it is {shares}; random guessing "
+        "gives 50 %."
     )
 
 
@@ -163,16 +164,16 @@ def _curve(subsets: Bits, setting: Setting) -> Plot:
     points: list[Point] = []
     for most in (round(step * math.sqrt(people)) for step in STEPS):
         points.append(_point("least squares", by_least_squares, most, subsets, setting))
-        points.append(_point("linear programme", _each_by_programme, most, subsets, setting))
+        points.append(_point("linear program", _each_by_programme, most, subsets, setting))
     return curves(
         Axes(
-            title="What noise on every count leaves to rebuild",
-            x="every count is off by up to",
-            y="secrets rebuilt",
-            marks={"root of the people": math.sqrt(people)},
+            title="Reconstruction with noise on every count",
+            x="largest error of every count",
+            y="secrets reconstructed",
+            marks={"square root of the number of people": math.sqrt(people)},
         ),
         sorted(points, key=lambda point: (point.line, point.x)),
-        says=f"{people} people, {len(subsets)} counts; half is what guessing gives.",
+        says=f"{people} people, {len(subsets)} counts; random guessing gives half.",
     )
 
 
@@ -191,8 +192,12 @@ def _each_by_programme(subsets: Bits, answers: Counts) -> Bits:
 
 ATTACK: Final = Attack(
     "reconstruction",
-    "rebuild everybody's secret bit from many random counts",
+    "reconstruct everybody's secret bit from many random counts",
     _run,
     runs=200,
-    options={"people": "how many there are", "counts": "how many are asked", **EPSILONS_OPTION},
+    options={
+        "people": "how many people there are",
+        "counts": "how many counts are asked",
+        **EPSILONS_OPTION,
+    },
 )

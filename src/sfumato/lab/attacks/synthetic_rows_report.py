@@ -66,8 +66,9 @@ def _run(setting: Setting) -> Report:
     )
     return Report(
         attack="synthetic",
-        title=f"What synthetic rows of {PUBLIC_SIZE} people give away of one of them",
-        knows="The attacker has the synthetic rows, and for two attacks a part of the target.",
+        title=f"What synthetic rows of {PUBLIC_SIZE} people reveal about one of them",
+        knows="The attacker has the synthetic rows and, in two of the attacks, a part of the "
+        "target's row.",
         measure="targets singled out, linked, or whose salary is guessed within 5 %",
         successes=successes,
         finding=_finding(found),
@@ -114,11 +115,7 @@ def _finding(found: dict[str, dict[str, Risk]]) -> str:
     for name, risks in found.items():
         shares = ", ".join(f"{attack} {max(0.0, r.value):.0%}" for attack, r in risks.items())
         parts.append(f"{name}: {shares}")
-    return (
-        "Risk beyond what the same attack has when the target's row is left out. "
-        + "; ".join(parts)
-        + "."
-    )
+    return "Risk above that of the same attack without the target's row. " + "; ".join(parts) + "."
 
 
 ATTACK: Final = Attack(

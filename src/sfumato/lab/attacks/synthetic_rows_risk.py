@@ -87,9 +87,10 @@ class Risk:
         """Return the outcome as a sentence."""
         low, high = self.within()
         return (
-            f"Risk {max(0.0, self.value):.1%} ({max(0.0, low):.1%} to {max(0.0, high):.1%}): right "
-            f"for {self.main.rate:.1%} of the people behind the rows, for {self.control.rate:.1%} "
-            f"of people who are not, for {self.baseline.rate:.1%} without looking."
+            f"Risk {max(0.0, self.value):.1%} ({max(0.0, low):.1%} to "
+            f"{max(0.0, high):.1%}). The attack succeeds for {self.main.rate:.1%} of "
+            f"the people behind the rows, for {self.control.rate:.1%} of other people, "
+            f"and for {self.baseline.rate:.1%} without the synthetic rows."
         )
 
 
@@ -229,8 +230,8 @@ def singling_out(
     if rows_of(tables.control) < size:
         raise Refused(
             "bad-request",
-            "The control has fewer rows than the original, so the two cannot be compared.",
-            "Hold back as many rows as you make synthetic ones from, or leave some out.",
+            "The control has fewer rows than the original, so they cannot be compared.",
+            "Give a larger control, or fewer original rows.",
         )
     predicates = predicates_of_rows(tables.synthetic, attacks, columns, dice)
     guessed = random_predicates(tables.synthetic, attacks, columns, dice)

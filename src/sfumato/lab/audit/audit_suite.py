@@ -66,8 +66,8 @@ class MechanismAudit:
         if self.audited.is_violated:
             return "ACCUSED"
         if not self.tells:
-            return "SHOWS NOTHING: its twin passed"
-        return "not accused" if self.counts else "not accused; no audit of the constant"
+            return "INCONCLUSIVE: its positive control was missed"
+        return "not accused" if self.counts else "not accused; the constant was not audited"
 
 
 @dataclass(frozen=True)

@@ -61,12 +61,13 @@ class Audited:
         runs = f"{self.samples:,} runs"
         if self.is_violated:
             return (
-                f"The claim of {self.words} {self.claim:g} is broken: {proof}. "
-                f"It shows in {self.view}, after {runs}."
+                f"The claim of {self.words} {self.claim:g} is broken: {proof}. The "
+                f"evidence is in {self.view}, after {runs}."
             )
         return (
-            f"Not accused of breaking {self.words} {self.claim:g}: {proof}, after {runs}. "
-            "That it is private cannot be told by looking at outputs."
+            f"Not accused: the claim is {self.words} {self.claim:g}; the audit proved "
+            f"that {proof}, after {runs}. An audit cannot prove that a mechanism is "
+            "private."
         )
 
 
@@ -231,8 +232,9 @@ def _check(claim: Claim, alpha: float, most: int) -> None:
     if not (claim.value >= 0 and 0 <= claim.delta < 1 and 0 < alpha < 1 and most >= 2 * FIRST):
         raise Refused(
             "bad-request",
-            "An audit needs a claim from 0, a delta and an alpha below 1, and 256 runs.",
-            "Correct the terms.",
+            "An audit needs a claim of at least 0, a delta and an alpha below 1, and "
+            "at least 256 runs.",
+            "Correct these numbers.",
         )
 
 

@@ -71,8 +71,8 @@ def coins(count: int, dice: Random) -> NDArray[np.bool_]:
     if count < ENOUGH:
         raise Refused(
             "bad-request",
-            f"An audit in one run needs {ENOUGH:,} keys or more.",
-            "Name more public keys; with fewer, nothing that it finds would count.",
+            f"An audit in one run needs at least {ENOUGH:,} keys.",
+            "Declare more public keys; with fewer keys, the audit cannot prove anything.",
         )
     return dice.integers(0, 2, size=count).astype(np.bool_)
 

@@ -144,8 +144,8 @@ class Parts:
 def _unreadable(one: object) -> Refused:
     return Refused(
         "bad-request",
-        f"The auditor cannot look into a {type(one).__name__}.",
-        "Return numbers, texts, lists, dicts, or the error.",
+        f"The auditor cannot read values of the type {type(one).__name__}.",
+        "Return numbers, texts, lists, dicts, or exceptions.",
     )
 
 
@@ -415,7 +415,7 @@ def _as_columns(rows: Sequence[Mapping[str, float]]) -> Columns:
         if len(made) * len(rows) > MAX_NUMBERS:
             raise Refused(
                 "bad-request",
-                "The auditor cannot look at so many parts of so many outputs.",
-                "Return fewer numbers, and no keys that noise has chosen, or ask for fewer runs.",
+                "The outputs of all runs together have too many parts for the auditor.",
+                "Return fewer numbers, return no keys that depend on noise, or give fewer runs.",
             )
     return made

@@ -80,8 +80,9 @@ class Times:
         """Return the outcome as a sentence."""
         one, other = self.median_ms
         return (
-            f"The middle times are {one:.2f} and {other:.2f} ms; the distributions are "
-            f"{self.apart:.3f} apart, as by chance {100 * self.chance:.2g} times of 100."
+            f"The median times are {one:.2f} and {other:.2f} ms. The distance of the "
+            f"distributions is {self.apart:.3f}; by chance alone, it is at least that "
+            f"in {100 * self.chance:.2g} of 100 cases."
         )
 
 
