@@ -137,7 +137,7 @@ def upload(page: Page, service: Service) -> None:
     page.goto(f"{service.url}/uploads")
     take(page, "upload")
     page.set_input_files("#file", LAB / "medical.csv")
-    page.click("text=Send it")
+    page.click("text=Send the file")
     page.wait_for_url("**/uploads/*")
     take(page, "card")
 
@@ -149,7 +149,7 @@ def amend(page: Page, service: Service) -> None:
     page.fill("#user_epsilon", "0.5")
     page.fill("#size", "5000")
     take(page, "amend")
-    page.click("text=See what changes")
+    page.click("text=Show the changes")
     take(page, "amended")
 
 

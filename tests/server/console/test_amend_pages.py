@@ -70,7 +70,7 @@ def test_an_owner_sees_what_changes_before_signing_it(owner: Watched, service: S
     page.fill("#who", "researchers\nguests")
     page.fill("#user_epsilon", "0.75")
     page.check("#two")
-    page.click("text=See what changes")
+    page.click("text=Show the changes")
     rows = page.locator("table.changes tbody tr")
     expect(rows).to_have_count(4)
     expect(rows.nth(0)).to_have_text("Version2026-112026-12")
@@ -79,11 +79,11 @@ def test_an_owner_sees_what_changes_before_signing_it(owner: Watched, service: S
     expect(rows.nth(3)).to_contain_text("yes")
     assert card_of(service) == before  # nothing is signed by looking
 
-    page.click("text=Change it further")
+    page.click("text=Edit further")
     expect(page.locator("#user_epsilon")).to_have_value("0.75")
     expect(page.locator("#two")).to_be_checked()
     page.fill("#size", "200")
-    page.click("text=See what changes")
+    page.click("text=Show the changes")
     page.click("text=Sign the card")
     page.wait_for_url("**/data-sets/patients")
     expect(page.locator(".head")).to_contain_text("version 2026-12")
@@ -108,14 +108,14 @@ def test_what_is_refused_is_said_beside_the_form_and_what_was_typed_is_kept(
         page.goto(service.url + AT)
         page.fill("#version", version)
         page.fill(f"#{field}", typed)
-        page.click("text=See what changes")
+        page.click("text=Show the changes")
         expect(page.locator(".refused code")).to_have_text(code)
         expect(page.locator(f"#{field}")).to_have_value(typed)
         expect(page.locator("#version")).to_have_value(version)
     page.goto(service.url + AT)
     page.fill("#version", before["version"])  # a version again, which only the service knows
     page.fill("#max_groups", "3")
-    page.click("text=See what changes")
+    page.click("text=Show the changes")
     page.click("text=Sign the card")
     expect(page.locator(".refused code")).to_have_text("data-set-exists")
     expect(page.locator("#max_groups")).to_have_value("3")
@@ -129,7 +129,7 @@ def test_a_card_that_changed_meanwhile_is_not_amended_unseen(
     page.goto(service.url + AT)
     page.fill("#version", "slow")
     page.fill("#size", "444")
-    page.click("text=See what changes")
+    page.click("text=Show the changes")
     body = {"card": {"version": "quick", "max_groups": 2}}
     assert service.call("PUT", f"{API}/card", body, token=service.owner())[0] == 200
     page.click("text=Sign the card")
@@ -172,11 +172,11 @@ def test_axe_finds_nothing_and_a_telephone_is_wide_enough(
         page.fill("#version", "wide")
         page.fill("#who", "a group with " + "a long name " * 9)
         page.fill("#size", "many")
-        page.click("text=See what changes")
+        page.click("text=Show the changes")
         expect(page.locator(".refused")).to_be_visible()
         _hold(page)
         page.fill("#size", "12345")
-        page.click("text=See what changes")
+        page.click("text=Show the changes")
         expect(page.locator("table.changes")).to_be_visible()
         _hold(page)
 
@@ -195,7 +195,7 @@ def test_only_what_was_typed_otherwise_is_sent() -> None:
     assert changed(standing_of(CARD), filled(max_rows="")) == {"max_rows": None}
     assert changed(standing_of(CARD), filled(who="a, b\n\n d ")) == {"ask": {"who": ["a, b", "d"]}}
     for typed in ({}, {"version": "8"}):
-        with pytest.raises(Refused, match="Nothing but the version"):
+        with pytest.raises(Refused, match="changes only the version"):
             changed(standing_of(CARD), filled(**typed))
 
 

@@ -69,7 +69,7 @@ def test_an_owner_takes_a_table_and_signs_its_card(owner: Watched, service: Serv
     page.fill("#epsilon", "9")
     page.click("text=Sign the card")
     page.wait_for_url("**/jobs/*")
-    page.click("text=See it", timeout=40_000)
+    page.click("text=See the data set", timeout=40_000)
     expect(page.locator("h1")).to_have_text("visits")
     body = {"sql": "SELECT COUNT(*) AS n FROM visits", "epsilon": 5}
     path = "/v1/data-sets/visits/ask"

@@ -138,5 +138,5 @@ def test_who_was_invited_is_told_whose_password_is_asked_for() -> None:
         "welcome.html", invitation="x", refused=None, me={"user": "", "actions": []}, path="/"
     )
     said = bytes(page.body).decode()
-    assert "Choose a new password of your own for it" in said
-    assert "you sign in with the name that you were invited under" in said
+    assert "Do not reuse a password from elsewhere" in said
+    assert "your user name, which the next page shows" in said

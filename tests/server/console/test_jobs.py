@@ -60,8 +60,8 @@ def test_a_question_is_begun_as_a_job_and_its_answer_is_found(
     page.fill("#epsilon", "0.05")
     page.click("text=Ask as a job")
     page.wait_for_url("**/jobs/*")
-    expect(page.locator("[role=status]")).to_have_text("It is answered.", timeout=30_000)
-    page.click("text=See it")
+    expect(page.locator("[role=status]")).to_have_text("The question is answered.", timeout=30_000)
+    page.click("text=See the answer")
     page.wait_for_url("**/answer?op=*")
     expect(page.locator("tbody tr")).to_have_count(1)
     assert ada.complaints == []
@@ -86,7 +86,7 @@ def test_the_page_of_a_job_follows_it(browser: Browser, service: Service, tmp_pa
         watched = Watched(context.new_page()).watch()
         page = watched.page
         page.goto(f"{service.url}/jobs/{job}")
-        expect(page.locator("[role=status]")).to_contain_text("until owner agrees")
+        expect(page.locator("[role=status]")).to_contain_text("until owner confirms")
         seconds = page.locator("[data-seconds]")
         expect(seconds).to_be_visible()
         first = int(seconds.inner_text())
@@ -94,7 +94,7 @@ def test_the_page_of_a_job_follows_it(browser: Browser, service: Service, tmp_pa
         waits = service.call("GET", "/v1/approvals", token=service.owner())[1]["approvals"]
         path = f"/v1/approvals/{waits[0]['approval']}"
         service.call("POST", path, {"approve": True}, token=service.owner())
-        expect(page.locator("[role=status]")).to_have_text("It is there.", timeout=30_000)
+        expect(page.locator("[role=status]")).to_have_text("The data set is ready.", timeout=30_000)
         assert watched.complaints == []
 
 
@@ -107,10 +107,10 @@ def test_a_job_is_cancelled_while_it_waits(
         page.goto(f"{service.url}/history")  # where it is found again
         page.click("text=Rows of ended")
         expect(page).to_have_url(f"{service.url}/jobs/{job}")
-        expect(page.locator("text=Look again")).to_be_visible()
-        page.click("text=Cancel it")
-        expect(page.locator("[role=status]")).to_have_text("It was cancelled.")
-        assert page.locator("text=Cancel it").count() == 0
+        expect(page.locator("text=Reload")).to_be_visible()
+        page.click("text=Cancel the job")
+        expect(page.locator("[role=status]")).to_have_text("The job was cancelled.")
+        assert page.locator("text=Cancel the job").count() == 0
 
 
 def test_a_job_that_is_over_is_not_cancelled(ada: Watched, service: Service) -> None:
@@ -119,7 +119,7 @@ def test_a_job_that_is_over_is_not_cancelled(ada: Watched, service: Service) -> 
     page.fill("#sql", SQL.format(50))
     page.fill("#epsilon", "0.05")
     page.click("text=Ask as a job")
-    expect(page.locator("[role=status]")).to_have_text("It is answered.", timeout=30_000)
+    expect(page.locator("[role=status]")).to_have_text("The question is answered.", timeout=30_000)
     csrf = page.locator("[name=csrf]").first.get_attribute("value") or ""
     reply = page.request.post(
         f"{page.url}/cancel", form={"csrf": csrf}, headers={"Sec-Fetch-Site": "same-origin"}

@@ -56,7 +56,7 @@ def test_the_first_owner_comes_in_by_the_link_and_invites_a_researcher(
         service.tokens["eve"] = session_of(guest.context)
         expect(guest.locator(".who .name")).to_have_text("eve")
         guest.goto(f"{service.url}/data-sets")
-        expect(guest.locator("main")).to_contain_text("none yet that you may ask")
+        expect(guest.locator("main")).to_contain_text("no data sets yet that you may ask")
 
 
 def test_a_link_opens_once(browser: Browser, service: Service) -> None:
@@ -164,7 +164,7 @@ def test_a_researcher_asks_and_sees_the_answer_with_its_error(
     expect(page.locator("td.err").first).to_have_text("± 30")
     expect(page.locator("figure img")).to_have_count(2)
     assert page.eval_on_selector_all("img", "all => all.every(i => i.naturalWidth > 100)")
-    expect(page.locator("main")).to_contain_text("asking the same again, is free")
+    expect(page.locator("main")).to_contain_text("asking the same question again, is free")
     page.reload()
     assert spent(service) == pytest.approx(before + 0.3)
     assert ada.complaints == []
@@ -250,10 +250,10 @@ def test_the_price_names_both_bounds_and_the_fields_that_set_them(
     expect(page.locator("[data-slot=bounding]")).to_have_text(re.compile(said, re.IGNORECASE))
     advice = page.locator("[data-slot=advice]")
     expect(advice).to_contain_text("no error bar says by how much")
-    expect(advice).to_contain_text("set “Groups a person counts in” and “Rows a person counts")
+    expect(advice).to_contain_text("set “Max groups per person” and “Max rows per person")
     expect(advice).not_to_contain_text("--")
     page.click("text=More terms")
-    page.get_by_label("Groups a person counts in").fill("2")
+    page.get_by_label("Max groups per person").fill("2")
     expect(page.locator("[data-slot=bounding]")).to_contain_text("in each of at most 2 groups")
     expect(advice).not_to_contain_text("Groups a person")
 
@@ -340,8 +340,8 @@ def test_an_auditor_reads_the_sheet_and_verifies_the_chain(
         with page.expect_download() as taken:
             page.click("text=Save as JSON")
         assert '"format": "sheet/1"' in taken.value.path().read_text("utf-8")
-        page.click("nav >> text=Chain")
-        page.click("text=Verify the whole chain")
-        expect(page.locator("[role=status]")).to_contain_text("The chain holds.")
+        page.click("nav >> text=Ledger")
+        page.click("text=Verify the whole ledger")
+        expect(page.locator("[role=status]")).to_contain_text("The ledger is valid.")
         page.click("nav >> text=Policies")
         expect(page.locator("main")).to_contain_text("city-hospital-patients")

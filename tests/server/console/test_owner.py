@@ -46,7 +46,7 @@ def test_an_owner_brings_rows_signs_a_card_and_grants_and_a_researcher_asks_up_t
     page.goto(f"{service.url}/data-sets")
     page.click("text=Add a data set")
     page.set_input_files("#file", MEDICAL)
-    page.click("text=Send it")
+    page.click("text=Send the file")
     page.wait_for_url("**/uploads/*")
     page.fill("#people", "synthetic-town")
     page.select_option("#unit", "row")
@@ -58,7 +58,7 @@ def test_an_owner_brings_rows_signs_a_card_and_grants_and_a_researcher_asks_up_t
     page.locator("tr", has_text="zip").locator("select").select_option("text")
     _column(page, "zip", keys=", ".join(zips))
     page.click("text=Sign the card")
-    page.click("text=See it", timeout=30_000)
+    page.click("text=See the data set", timeout=30_000)
     page.click("text=Manage")
     page.fill("#user", "ada")
     page.get_by_role("button", name="Grant", exact=True).click()
@@ -78,7 +78,7 @@ def test_an_owner_brings_rows_signs_a_card_and_grants_and_a_researcher_asks_up_t
     page.reload()
     line = page.locator("tr", has=page.get_by_role("rowheader", name="User ada"))
     expect(line.locator("td.n").first).to_have_text("0.4")
-    page.click("text=On which questions")
+    page.click("text=The charged questions")
     expect(page.locator("main")).to_contain_text("the number of rows, for each zip")
 
 
@@ -88,7 +88,7 @@ def test_a_card_that_contradicts_itself_is_refused_and_kept(
     page = owner.page
     page.goto(f"{service.url}/uploads")
     page.set_input_files("#file", write_csv(tmp_path / "small.csv", ("age",), [(1,), (2,)]))
-    page.click("text=Send it")
+    page.click("text=Send the file")
     page.wait_for_url("**/uploads/*")
     page.fill("#epsilon", "1")
     expect(page.locator("#unit")).to_have_value("")  # no name of a column tells
@@ -107,7 +107,7 @@ def test_a_file_of_another_kind_is_refused_before_it_is_kept(
     page = owner.page
     page.goto(f"{service.url}/uploads")
     page.set_input_files("#file", {"name": "x.exe", "mimeType": "a/b", "buffer": b"MZ"})
-    page.click("text=Send it")
+    page.click("text=Send the file")
     expect(page.locator("#sent")).to_contain_text(".parquet")
 
 
@@ -143,11 +143,11 @@ def test_a_cap_is_raised_by_two(owner: Watched, browser: Browser, service: Servi
     page.click("text=Set the cap")
     page.wait_for_url("**/approvals")
     expect(page.locator("main")).to_contain_text("a second wave was agreed")
-    assert page.get_by_role("button", name="Agree").count() == 0
+    assert page.get_by_role("button", name="Approve").count() == 0
     with context_of(browser, service, opal) as context:
         second = context.new_page()
         second.goto(f"{service.url}/approvals")
-        second.get_by_role("button", name="Agree").click()
+        second.get_by_role("button", name="Approve").click()
         expect(second.locator("main")).to_contain_text("approved by opal")
     page.goto(service.url + MANAGE)
     expect(page.locator("#account option").first).to_contain_text("now ε 4")

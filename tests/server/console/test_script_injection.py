@@ -182,14 +182,14 @@ def test_no_text_runs_on_a_card_that_is_amended(
         page.goto(f"{service.url}/data-sets/cards/amend")
         for name in ("version", "size", "user_epsilon"):
             page.fill(f"#{name}", text)
-        page.click("text=See what changes")
+        page.click("text=Show the changes")
         page.locator(".refused").wait_for()
         assert page.input_value("#version") == text
         for name in ("size", "user_epsilon"):
             page.fill(f"#{name}", "")
         page.fill("#version", f"{text}.")  # one of the texts is the version's already
         page.fill("#who", text)
-        page.click("text=See what changes")
+        page.click("text=Show the changes")
         assert page.locator("table.changes b").all_inner_texts() == [f"{text}.", text]
     page.wait_for_timeout(150)
     assert hits == []

@@ -91,10 +91,10 @@ def test_a_page_promises_no_memory_beyond_the_coins_own() -> None:
     alone, series = respondents(), respondents(series="daily")
     waves = respondents(series="daily", ever=4)
     assert "The same question in another survey is a new draw of the coins, and adds up" in alone
-    assert "another that asks the same has coins of its own" in alone
-    assert "daily tells nobody more" not in alone
-    assert "asking you that daily tells nobody more" in series
-    assert "such waves, asked daily, tell nobody more" in waves
+    assert "Another survey that asks the same question has its own coin flips" in alone
+    assert "daily waves tell nobody more" not in alone
+    assert "So even daily waves tell nobody more." in series
+    assert "So even daily waves tell nobody more than that lasting answer would" in waves
     for page_ in (series, waves):
-        assert "coins of its own" not in page_
+        assert "its own coin flips" not in page_
         assert "new draw of the coins, and adds up" not in page_

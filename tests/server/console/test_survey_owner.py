@@ -39,11 +39,11 @@ def test_a_survey_is_designed_priced_published_and_closed(
         page = Watched(context.new_page()).watch().page
         page.goto(service.url + "/surveys/new")
         fill_in(page)
-        page.click("text=See what it costs")
+        page.click("text=Preview errors and privacy")
         expect(page.locator("[role=status]")).to_contain_text("89 in 100 sure")
         expect(page.locator("[role=status]")).to_contain_text("Question 2: ±")
         expect(page.locator("[role=status] table th[scope=col]")).to_have_count(3)
-        page.click("text=Publish it for good")
+        page.click("text=Publish (cannot be undone)")
         page.wait_for_url("**/surveys/*")
         survey = page.url.rpartition("/")[2]
         expect(page.locator("svg.qr")).to_be_visible()
@@ -66,10 +66,10 @@ def test_a_design_that_is_none_is_refused_and_nothing_typed_is_lost(
         page.goto(service.url + "/surveys/new")
         fill_in(page)
         page.fill("#options1", "on foot")
-        page.click("text=One more question")
+        page.click("text=Add a question")
         assert page.input_value("#options1") == "on foot"
         expect(page.locator("#text2")).to_be_visible()
-        page.click("text=See what it costs")
+        page.click("text=Preview errors and privacy")
         expect(page.locator(".refused")).to_contain_text("a choice has 2 to 20 options")
         assert page.input_value("#title") == "Commuting"
 

@@ -429,7 +429,7 @@ def test_what_is_no_receipt_erases_no_ballot(browser: Browser, service: Service,
                 page.click("#send")
             is_refused = isinstance(one[1], dict) and "refused" in one[1]
             where = "#trouble" if is_refused else "#progress"
-            expect(page.locator(where)).to_contain_text("kept on this device")
+            expect(page.locator(where)).to_contain_text("stored on this device")
             assert page.is_hidden("#receipt")
         page.unroute(f"**/v1/surveys/**/{step}")
         page.reload()
@@ -530,7 +530,7 @@ def test_what_is_ticked_of_several_is_what_the_coins_get(
         page.check("#q0-nothing")
         page.check("#q0-1")
         page.click("#flip")
-        expect(page.locator("#trouble")).to_contain_text("not answered as it asks")
+        expect(page.locator("#trouble")).to_contain_text("has an answer that does not fit")
 
 
 def test_a_page_that_is_no_answer_a_wrong_number_and_a_wrong_link_are_borne(
@@ -545,7 +545,7 @@ def test_a_page_that_is_no_answer_a_wrong_number_and_a_wrong_link_are_borne(
         page.focus("#q3")
         page.keyboard.type("1e")  # a browser gives this out as empty
         page.click("#flip")
-        expect(page.locator("#trouble")).to_contain_text("not answered as it asks")
+        expect(page.locator("#trouble")).to_contain_text("has an answer that does not fit")
         page.fill("#q3", "5")
         page.click("#flip")
         broken: dict[str, Any] = {
@@ -613,7 +613,7 @@ def test_another_survey_under_the_link_is_noticed(browser: Browser, service: Ser
 
         page.route("**/s/*", change)
         page.goto(f"{service.url}/s/{survey}")
-        expect(page.locator("#trouble")).to_contain_text("not the survey of your link")
+        expect(page.locator("#trouble")).to_contain_text("not show the survey of your link")
         expect(page.locator("#flip")).to_be_hidden()
 
 
@@ -663,7 +663,7 @@ def test_a_device_answers_no_wave_that_asks_otherwise_than_the_one_before(
         other = {name: {**one, "memos": "0" * 64} for name, one in known.items()}
         page.evaluate("(o) => { localStorage['sfumato-survey-series'] = JSON.stringify(o) }", other)
         page.goto(f"{service.url}/s/{waves[2]}#{invited(service, waves[2], 1)[0]}")
-        expect(page.locator("#trouble")).to_contain_text("asks otherwise")
+        expect(page.locator("#trouble")).to_contain_text("differs from the wave")
         expect(page.locator("#flip")).to_be_hidden()
 
 
@@ -674,11 +674,11 @@ def test_a_browser_that_keeps_nothing_answers_no_series(browser: Browser, servic
         context.add_init_script("Storage.prototype.setItem = () => { throw new Error('full') }")
         page = context.new_page()
         page.goto(f"{service.url}/s/{published(service, title='Week 1', series='forgetful')}")
-        expect(page.locator("#trouble")).to_contain_text("does not keep what it has to")
+        expect(page.locator("#trouble")).to_contain_text("does not let this page store data")
         expect(page.locator("#flip")).to_be_hidden()
         survey = published(service)
         page.goto(f"{service.url}/s/{survey}#{invited(service, survey, 1)[0]}")
-        expect(page.locator("#learnt ~ ul")).to_contain_text("only if it invited you by name")
+        expect(page.locator("#learnt ~ ul")).to_contain_text("only if you were invited by name")
         page.click("#flip")
         first = page.text_content("#exactly")
         page.click("#back")
@@ -713,7 +713,7 @@ def test_a_browser_that_is_full_when_it_matters_sends_no_answer_to_a_series(
         page.click("#flip")
         if what == "series":
             page.click("#send")
-        expect(page.locator("#trouble")).to_contain_text("does not keep what it has to")
+        expect(page.locator("#trouble")).to_contain_text("does not let this page store data")
         assert page.evaluate("localStorage['sfumato-survey-spent']") is None
     assert counted(service, wave) == []
 
@@ -732,7 +732,7 @@ def test_a_browser_that_lost_its_secret_alone_answers_no_series(
         page.wait_for_selector("#mark", state="visible")
         page.evaluate("localStorage.removeItem('sfumato-survey-secret')")
         page.goto(f"{service.url}/s/{waves[1]}#{invited(service, waves[1], 1)[0]}")
-        expect(page.locator("#trouble")).to_contain_text("does not keep what it has to")
+        expect(page.locator("#trouble")).to_contain_text("does not let this page store data")
         expect(page.locator("#flip")).to_be_hidden()
         assert page.evaluate("localStorage['sfumato-survey-secret']") is None
 
@@ -750,7 +750,7 @@ def test_of_two_pages_with_waves_that_ask_otherwise_one_is_sent(
         known = {'["The works council","doubly"]': {"memos": "of another", "lasts": True}}
         page.evaluate("(o) => { localStorage['sfumato-survey-series'] = JSON.stringify(o) }", known)
         page.click("#send")
-        expect(page.locator("#trouble")).to_contain_text("asks otherwise")
+        expect(page.locator("#trouble")).to_contain_text("differs from the wave")
         expect(page.locator("#mark")).to_be_hidden()
 
 

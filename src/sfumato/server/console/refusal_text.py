@@ -11,7 +11,7 @@ from typing import Final
 
 from sfumato.dp.refusal import Refused
 
-GROUPS, ROWS = "“Groups a person counts in”", "“Rows a person counts with”"  # labels of ask.html
+GROUPS, ROWS = "“Max groups per person”", "“Max rows per person and group”"  # labels of ask.html
 _NEW: Final = "“Who confirms that they are new”"  # of guided.html
 INSTEAD: Final[tuple[tuple[re.Pattern[str], str], ...]] = tuple(
     (re.compile(said), instead)

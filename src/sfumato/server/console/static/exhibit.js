@@ -18,7 +18,7 @@ export function exhibiting(form) {
       if (said.refused) tell(form, `${said.refused.cause} ${said.refused.next}`);
       else show(form, said);
     } catch (problem) {
-      if (problem.name !== "AbortError") tell(form, "Nothing came back. Is the lab still there?");
+      if (problem.name !== "AbortError") tell(form, "The lab did not answer. Is it still running?");
     }
   };
 

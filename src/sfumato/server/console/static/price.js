@@ -31,7 +31,7 @@ export function pricing(form) {
       }
     } catch (problem) {
       if (problem.name === "AbortError") return;
-      refuse({ cause: "The price could not be asked.", next: "Is the service there?" });
+      refuse({ cause: "The service did not answer the request for the price.", next: "Check that the service is running." });
     }
     shown().classList.remove("waiting");
   };

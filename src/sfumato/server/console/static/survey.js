@@ -57,8 +57,8 @@ function mayForget(published) {
 }
 
 function saysForgetful() {
-  trouble("This browser does not keep what it has to, and this survey is one of a series.",
-    "Each wave would be a new draw, and tell more of you, so nothing is sent. Let this site keep data.");
+  trouble("This browser does not let this page store data, and this survey is part of a series.",
+    "Without stored data, each wave would tell more about you, so nothing is sent. Allow this site to store data.");
 }
 
 // One secret for all series; every other survey has its own, until it is answered.
@@ -94,8 +94,8 @@ function isNextWave(published) {
 }
 
 function saysOtherwise() {
-  trouble("This wave asks otherwise than the one that you have answered on this device.",
-    "It could reveal more about you than was promised, so nothing is sent. Ask who invited you.");
+  trouble("This wave differs from the wave that you answered on this device.",
+    "It could reveal more about you than was promised, so nothing is sent. Ask whoever invited you.");
 }
 
 function keepWave(published) {
@@ -198,10 +198,10 @@ function truthOf(field, question) {
 }
 
 function wanted({ kind, low, high, required }) {
-  if (required) return "It needs an answer. Nothing has been sent: who gives none does not take part.";
-  if (kind === "number") return `It takes a whole number from ${low} to ${high}; empty is no answer.`;
-  if (kind === "ranking") return "Each place is given once, or none is; all empty is no answer.";
-  return "“None of these” and “I give no answer” stand alone.";
+  if (required) return "The question needs an answer. Nothing has been sent.";
+  if (kind === "number") return `Give a whole number from ${low} to ${high}, or leave the field empty to give no answer.`;
+  if (kind === "ranking") return "Give each place once, or leave all places empty to give no answer.";
+  return "“None of these” and “I give no answer” cannot be combined with other options.";
 }
 
 // Undefined where a field is not filled in as it asks.
@@ -212,7 +212,7 @@ function truths(published) {
     const truth = truthOf(field, question);
     if (truth === undefined || (truth === null && question.required)) {
       field.querySelector("input, select").focus();
-      trouble(`“${question.text}” is not answered as it asks.`, wanted(question));
+      trouble(`“${question.text}” has an answer that does not fit.`, wanted(question));
       return undefined;
     }
     found[question.id] = truth;
@@ -257,9 +257,9 @@ function showSum() {
   const sum = spent.reduce((all, one) => all + one, 0);
   find("sum").hidden = false;
   find("sum-words").textContent =
-    `In all surveys that were answered on this device: ε = ${(Math.ceil(100 * sum) / 100).toFixed(2)}. Somebody who saw ` +
-    `every report of yours, and knew it for yours, could become ${surer(sum)} in 100 sure of ` +
-    "something that they held for 50 to 50. Every answer that was sent counts, also the same again.";
+    `In all surveys that were answered on this device: ε = ${(Math.ceil(100 * sum) / 100).toFixed(2)}. Somebody who sees ` +
+    `all your reports, and knows that they are yours, can become ${surer(sum)} in 100 sure of ` +
+    "something of which they were 50 in 100 sure. Every sent answer counts, also a repeated one.";
 }
 
 // By survey and question: a sum that hung on the answers would tell them.
@@ -289,14 +289,14 @@ async function deliver(page, waiting) {
   const said = await send(waiting, (one) => page.keepWaiting(one));
   if (said === null) {
     find("progress").textContent =
-      "There is no network, or the house is busy. It is kept on this device and sent later, once.";
+      "There is no network, or the server is busy. Your ballot is stored on this device, and is sent later, once.";
     return;
   }
   page.keepWaiting(null);
   const { survey, token, said: text, report } = waiting;
   keep(DONE, { ...kept(DONE, {}), [survey]: { token, said: text, report } });
   forgetSecret(survey);
-  await receipt(page.published, waiting, "It has arrived, and counts once.");
+  await receipt(page.published, waiting, "Your ballot has arrived, and counts once.");
 }
 
 function codeOf(hash) {
@@ -346,7 +346,7 @@ class Page {
     const code = find("code").value.trim();
     if (code === "") {
       find("code").focus();
-      trouble("Your invitation is missing.", "It is the code that you were given.");
+      trouble("Your invitation is missing.", "Enter the code that you were given.");
       return;
     }
     const secret = mayForget(this.published) ? null : secretOf(this.survey, this.published);
@@ -383,7 +383,7 @@ class Page {
       return;
     }
     this.isSending = true;
-    find("progress").textContent = "It is being sent.";
+    find("progress").textContent = "Your ballot is being sent.";
     find("back").hidden = true;
     if (!this.noted.has(this.ready.said)) note(this.survey, this.ready.report);
     this.noted.add(this.ready.said);
@@ -402,7 +402,7 @@ class Page {
         find("back").hidden = false;
         trouble(error.message, error.next);
       } else {
-        trouble(error.message, "Your ballot is kept on this device and sent again, once.");
+        trouble(error.message, "Your ballot is stored on this device, and is sent again, once.");
       }
     } finally {
       this.isSending = false;
@@ -445,18 +445,18 @@ async function begin(ballot) {
   for (const element of document.querySelectorAll("[data-unscripted]")) element.hidden = true;
   if (!globalThis.crypto?.subtle) {
     trouble("This page did not come over an encrypted connection.",
-      "So nothing can be signed here. Ask who invited you for an address with https.");
+      "So nothing can be signed here. Ask whoever invited you for an address with https.");
     return;
   }
   const { survey, text } = ballot.dataset;
   if ((await idOf(text)) !== survey) {
-    trouble("This is not the survey of your link.", "Nothing was sent. Ask who invited you.");
+    trouble("This page does not show the survey of your link.", "Nothing was sent. Ask whoever invited you.");
     return;
   }
   const published = JSON.parse(text);
   if (!(await isProven(keyOf(published.key), JSON.parse(ballot.dataset.proof).map(bytesOf)))) {
     trouble("The survey's key could sign differently for different people, so it is not trusted.",
-      "Nothing was sent. Ask who invited you.");
+      "Nothing was sent. Ask whoever invited you.");
     return;
   }
   if (mayForget(published)) {

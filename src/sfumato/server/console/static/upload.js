@@ -21,7 +21,7 @@ async function send(form, file) {
     if (answer.upload) return location.assign(`${form.dataset.to}/${answer.upload}`);
     said.textContent = `${answer.refused.cause} ${answer.refused.next}`;
   } catch {
-    said.textContent = "The file could not be sent. Is the service there?";
+    said.textContent = "The file was not sent. Check that the service is running.";
   }
   button.disabled = false;
 }
