@@ -132,7 +132,7 @@ WRONG = {
     "one input": (("--command", "true {data}", "--pair", "a", "a", "--epsilon", "1"), "the same"),
     "no place": (("--command", "true", *OF_FILES), "{data} is missing"),
     "no program": (("--command", "no-such-program {data}", *OF_FILES), "was not found"),
-    "open quotes": (("--command", "true '{data}", *OF_FILES), "quotes"),
+    "open quotes": (("--command", "true '{data}", *OF_FILES), "unclosed quote"),
     "failing": (("--command", "false {data}", *OF_FILES), "fails on both"),
     "no service": (("--url", "http://127.0.0.1:1/{data}", *OF_FILES), "fails on both"),
     "no JSON": (
