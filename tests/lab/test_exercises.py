@@ -68,7 +68,7 @@ def rows() -> list[Row]:
         (["a"], False, "Add a column"),
         (["a", "b", "c"], False, "Leave one out"),
         ([], False, "at least one"),
-        ("a", False, "alone with a; "),
+        ("a", False, "unique by a. "),
     ],
 )
 def test_the_fewest_columns_are_right(columns: list[str] | str, is_right: bool, hint: str) -> None:
@@ -158,7 +158,7 @@ def test_columns_named_twice_or_not_among_the_known_are_no_answer() -> None:
     assert "once" in twice.says
     other = check_quasi_identifiers(medical_rows(), ["age"], of=["zip"])
     assert not other.is_right
-    assert "There is no column age. The columns are zip" in other.says
+    assert "age is not among the columns zip" in other.says
 
 
 def test_a_guess_that_is_none_gets_a_hint() -> None:

@@ -144,7 +144,7 @@ def check_quasi_identifiers(
     if len(set(columns)) < len(columns):
         return Verdict(False, "Name each column once.")
     if other := [name for name in columns if name not in every]:
-        return Verdict(False, f"There is no column {other[0]}. The columns are {', '.join(every)}.")
+        return Verdict(False, f"{other[0]} is not among the columns {', '.join(every)}.")
     share = f"{here:,} of {len(rows):,} people are unique by {' + '.join(columns)}"
     if here < most:
         return Verdict(False, f"{share}. With all columns, it would be {most:,}. Add a column.")
