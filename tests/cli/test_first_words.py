@@ -36,7 +36,7 @@ def test_what_is_no_receipt_is_not_called_a_broken_sheet(
 ) -> None:
     (tmp_path / "receipt.json").write_text('{"receipt": {"op": "a"}}')
     assert run(["verify", str(tmp_path / "receipt.json")], CommandLine()) == 3
-    assert "THE RECEIPT DOES NOT HOLD: it is not a receipt" in capsys.readouterr().out
+    assert "THE RECEIPT IS NOT VALID: it is not a receipt" in capsys.readouterr().out
 
 
 def test_the_ledger_says_into_which_group_somebody_was_put() -> None:
