@@ -112,7 +112,9 @@ def test_a_preview_tells_every_question_for_every_epsilon(vault: Path, tmp_path:
     (same,) = (row for row in told["table"] if row["epsilon"] == 2)
     assert same["expected"] == told["expected"]
     lines = run(vault, "survey", "preview", str(path)).stdout.splitlines()
-    assert sum(line.count("±") + line.count("nothing is learnt") for line in lines) == 2 + 6 * 2
+    assert (
+        sum(line.count("±") + line.count("no estimate is possible") for line in lines) == 2 + 6 * 2
+    )
 
 
 def assert_told_before_asked(shown: str) -> None:

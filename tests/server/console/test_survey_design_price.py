@@ -58,7 +58,7 @@ def test_the_table_of_epsilons_shows_each_question() -> None:
         assert float(rows[at][0]) == float(epsilon)
         points = [f"± {round(100 * one.error, 1)} points" for one in found[:2]]
         assert rows[at][1:3] == [
-            said if one.tells else "nothing is learnt"
+            said if one.tells else "no estimate is possible"
             for said, one in zip(points, found[:2], strict=True)
         ]
         assert rows[at][3].startswith("± ") == found[2].tells
@@ -69,7 +69,7 @@ def test_a_number_of_which_nothing_is_learnt_says_so() -> None:
     shape = design(questions=[PAY], people=10, epsilon="0.1")
     (one,) = expected(read_survey(shape))
     assert one.error > 50_000
-    assert "Question 1: nothing is learnt from" in page(shape)
+    assert "Question 1: no estimate is possible from" in page(shape)
     assert "Question 1: ± " in page(design(questions=[PAY], people=1000, epsilon=2))
 
 

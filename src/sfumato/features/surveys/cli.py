@@ -90,7 +90,7 @@ def preview(shell: Shell, design: str) -> None:
 
 
 def _off(one: Any) -> str:  # Any: the Expected of a question
-    return f"± {_size(one, one.error)}" if one.tells else "nothing is learnt"
+    return f"± {_size(one, one.error)}" if one.tells else "no estimate is possible"
 
 
 def _size(one: Any, size: float) -> str:  # Any: as above
