@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 
 from sfumato.sandbox.base_environment import environment
-from sfumato.sandbox.bubblewrap import Bubblewrap, slot_s
 from sfumato.sandbox.ports import BlockJob, SandboxLimits
 from sfumato.sandbox.program_outputs import read_outputs
+from sfumato.sandbox.sandbox_pool import SandboxPool, slot_s
 from sfumato.system.randomness import SystemRandomSource
 
 BLOCKS, PEOPLE = 200, 50
@@ -25,7 +25,7 @@ def run() -> list[dict[str, object]]:
     began = time.perf_counter()
     made = environment()
     rows: list[dict[str, object]] = [_row("environment (copied once)", began)]
-    sandbox = Bubblewrap(lambda: made, SystemRandomSource(), sleep=lambda _: None)
+    sandbox = SandboxPool(lambda: made, SystemRandomSource(), sleep=lambda _: None)
     began = time.perf_counter()
     sandbox.check(LIMITS)
     rows.append(_row(f"{sandbox.lanes(LIMITS)} warm bubbles", began))

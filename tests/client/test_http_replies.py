@@ -55,7 +55,7 @@ class Liar(BaseHTTPRequestHandler):
 @pytest.fixture
 def url(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """Return where the liar is."""
-    monkeypatch.setattr(http_replies, "MOST_BYTES", MOST)
+    monkeypatch.setattr(http_replies, "MAX_BYTES", MOST)
     monkeypatch.setattr(remote_vault, "PAUSES_S", ())
     monkeypatch.setattr(Liar, "lie", "")
     server = ThreadingHTTPServer(("127.0.0.1", 0), Liar)
@@ -113,5 +113,5 @@ def test_nobody_waits_for_ever_because_they_are_told_to(
 ) -> None:
     monkeypatch.setattr(Liar, "lie", "busy")
     monkeypatch.setattr(remote_vault, "PAUSES_S", (0.0,))
-    monkeypatch.setattr(http_replies, "MOST_PAUSE_S", 0.01)
+    monkeypatch.setattr(http_replies, "MAX_PAUSE_S", 0.01)
     assert asked(url, is_awaited=is_awaited)["refused"]["code"] == "too-many"  # type: ignore[index]  # JSON

@@ -37,8 +37,8 @@ NEEDS = {
 # Blocks of strangers' programs begin as soon as the last one has ended: no slot is waited for.
 HURRIED = ("8-my-first-pipeline", "10-my-first-reviewed-figure")
 HURRY = """
-from sfumato.sandbox.bubblewrap import Bubblewrap
-Bubblewrap.__init__.__kwdefaults__["sleep"] = lambda _: None
+from sfumato.sandbox.sandbox_pool import SandboxPool
+SandboxPool.__init__.__kwdefaults__["sleep"] = lambda _: None
 """
 RUN = [pytest.param(path, marks=NEEDS.get(path.stem, ())) for path in NOTEBOOKS]
 

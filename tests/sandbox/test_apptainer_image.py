@@ -22,11 +22,11 @@ from sfumato.sandbox import oci_layers
 from sfumato.sandbox import squashfs as squashes
 from sfumato.sandbox.apptainer_image import part_of
 from sfumato.sandbox.base_environment import environment
-from sfumato.sandbox.bubblewrap import Bubblewrap
 from sfumato.sandbox.environment_store import Environments
 from sfumato.sandbox.ports import SandboxLimits, TrialJob
 from sfumato.sandbox.program_environment import OwnEnvironment
-from sfumato.sandbox.program_outputs import read_outputs, read_said
+from sfumato.sandbox.program_outputs import read_output, read_outputs
+from sfumato.sandbox.sandbox_pool import SandboxPool
 from sfumato.system.randomness import SystemRandomSource
 from support.container_images import (
     DEFINITION,
@@ -214,8 +214,8 @@ def test_what_unfolds_to_too_much_is_refused(
     bomb = squash(tar_of([member("zeros", bytes(8_000_000))]))
     assert len(bomb) < 100_000
     many = squash(tar_of([member(f"f{place}") for place in range(300)]))
-    monkeypatch.setattr(oci_layers, "MOST_BYTES", 7_000_000)
-    monkeypatch.setattr(oci_layers, "MOST_ENTRIES", 200)
+    monkeypatch.setattr(oci_layers, "MAX_BYTES", 7_000_000)
+    monkeypatch.setattr(oci_layers, "MAX_ENTRIES", 200)
     for text in (bomb, many):
         assert refused(lambda: added(kept, tmp_path, sif(Object(text)))).code == "bad-environment"  # noqa: B023  # called at once
         assert os.listdir(kept.root) == []
@@ -263,8 +263,8 @@ def test_whoever_is_in_the_tools_place_is_heard_only_so_far(
         return in_its_place(source, image, code)
 
     monkeypatch.setattr(squashes, "command", command)
-    monkeypatch.setattr(squashes, "_MOST_S", 2)
-    monkeypatch.setattr(oci_layers, "MOST_BYTES", 7_000_000)
+    monkeypatch.setattr(squashes, "_MAX_S", 2)
+    monkeypatch.setattr(oci_layers, "MAX_BYTES", 7_000_000)
     assert refused(lambda: added(kept, tmp_path, HEAD)).code == "bad-environment"
     assert os.listdir(kept.root) == []
 
@@ -356,7 +356,7 @@ def test_what_an_image_runs_is_run_as_apptainer_runs_it_with_what_it_sets(
     outputs = read_outputs([{"name": "m", "lower": 0, "upper": 98, "step": 1,
                              "path": "answer.json", "at": ["m"]}])  # fmt: skip
     said: list[bytes] = []
-    sandbox = Bubblewrap(environment, SystemRandomSource(), own=kept)
+    sandbox = SandboxPool(environment, SystemRandomSource(), own=kept)
     try:
         for source in ("", PROGRAM):
             told: dict[str, object] = {
@@ -366,7 +366,7 @@ def test_what_an_image_runs_is_run_as_apptainer_runs_it_with_what_it_sets(
             }
             rows = (b"participant_id\tage\nsub-1\t4\nsub-2\t5\n",)
             job = TrialJob(told, rows, SandboxLimits(cpu_s=4.0), made.name)
-            said += [one.said for one in sandbox.try_out(job)]
+            said += [one.output for one in sandbox.try_out(job)]
     finally:
         sandbox.close()
-    assert [read_said(one, outputs) for one in said] == [[53], [53]]
+    assert [read_output(one, outputs) for one in said] == [[53], [53]]

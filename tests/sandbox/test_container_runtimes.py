@@ -18,17 +18,23 @@ from sfumato.app import vault
 from sfumato.app.doctor import checkup
 from sfumato.dp.refusal import Refused
 from sfumato.sandbox.base_environment import environment
-from sfumato.sandbox.bubblewrap import Bubblewrap
 from sfumato.sandbox.container_root import listening
-from sfumato.sandbox.container_runtimes import BUBBLEWRAP, Wall, calls, command, read_runtime
+from sfumato.sandbox.container_runtimes import (
+    BUBBLEWRAP,
+    ContainerSettings,
+    calls,
+    command,
+    read_runtime,
+)
 from sfumato.sandbox.ports import SandboxLimits, SandboxStopped
+from sfumato.sandbox.sandbox_pool import SandboxPool
 from sfumato.sandbox.sandbox_process import Ran
 from sfumato.sandbox.seccomp import ALLOWED
 from sfumato.system.randomness import SystemRandomSource
 from support.sandbox_blocks import ROWS, bubble, needs_bubbles, ran_in, starts
 
 IMAGE = "sha256:" + "ab" * 32
-WALL = Wall(
+WALL = ContainerSettings(
     files="/c/0123", own=None, control="/c/.control-x/control", root="/c/room/root",
     calls="/c/room/calls.json", uid=61200, gid=61200, cpu=3, memory_mb=9000,
 )  # fmt: skip
@@ -114,7 +120,7 @@ def test_a_runtime_that_does_not_start_means_refused_and_nothing_else_is_started
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))  # where nothing is
     for name in ("apptainer", "podman:runc", f"docker:{IMAGE}"):
-        sandbox = Bubblewrap(environment, SystemRandomSource(), runtime=read_runtime(name))
+        sandbox = SandboxPool(environment, SystemRandomSource(), runtime=read_runtime(name))
         with pytest.raises(SandboxStopped):
             sandbox.check(SandboxLimits())
         assert sandbox.pids() == ()
@@ -166,7 +172,7 @@ def test_a_block_sees_the_same_in_every_runtime(runtime: str) -> None:
 
 
 def told(ran: Ran) -> dict[str, float]:
-    found: dict[str, float] = json.loads(bytes.fromhex(json.loads(ran.said)["answer.json"]))
+    found: dict[str, float] = json.loads(bytes.fromhex(json.loads(ran.output)["answer.json"]))
     return found
 
 
@@ -222,6 +228,6 @@ def _is_running(pid: int, birth: str) -> bool:
 def test_a_block_that_will_not_end_is_ended_and_the_next_one_runs(runtime: str) -> None:
     made = bubble(runtime)
     goes_on = "def f(rows):\n while True: pass"
-    assert ran_in(made, goes_on, "f", ROWS, SandboxLimits(cpu_s=0.2)).said == b""
-    assert ran_in(made, "def f(rows): return 1.0", "f").said != b""
+    assert ran_in(made, goes_on, "f", ROWS, SandboxLimits(cpu_s=0.2)).output == b""
+    assert ran_in(made, "def f(rows): return 1.0", "f").output != b""
     made.kill()

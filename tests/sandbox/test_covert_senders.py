@@ -15,10 +15,10 @@ import pytest
 
 from sfumato.release.unseal import unseal
 from sfumato.sandbox.base_environment import environment
-from sfumato.sandbox.bubblewrap import Bubblewrap, drop_s, lay_s, slot_s, turn_s
 from sfumato.sandbox.container_runtimes import read_runtime
-from sfumato.sandbox.ports import BlockJob, Laid, SandboxLimits, SandboxStopped
+from sfumato.sandbox.ports import BlockJob, InputTiming, SandboxLimits, SandboxStopped
 from sfumato.sandbox.program_outputs import read_outputs
+from sfumato.sandbox.sandbox_pool import SandboxPool, drop_s, slot_s, turn_s, write_s
 from sfumato.sandbox.sandbox_process import DONE, LATE
 from sfumato.system.randomness import SystemRandomSource
 from sfumato.vault.sealed import Sealed
@@ -44,9 +44,9 @@ os._exit(0)
 
 
 @pytest.fixture(scope="module")
-def sandbox(runtime: str) -> Iterator[Bubblewrap]:
+def sandbox(runtime: str) -> Iterator[SandboxPool]:
     chosen = read_runtime(runtime)
-    made = Bubblewrap(environment, SystemRandomSource(), sleep=lambda _: None, runtime=chosen)
+    made = SandboxPool(environment, SystemRandomSource(), sleep=lambda _: None, runtime=chosen)
     yield made
     made.close()
 
@@ -73,7 +73,7 @@ def heard_bare(name: str, people: int) -> object:
         return done.returncode, done.stdout, done.stderr[-60:], files, said
 
 
-def heard_by_the_door(sandbox: Bubblewrap, name: str, rows: str) -> list[int]:
+def heard_by_the_door(sandbox: SandboxPool, name: str, rows: str) -> list[int]:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "rows")
         path.write_text(rows)
@@ -89,7 +89,7 @@ def heard_by_the_door(sandbox: Bubblewrap, name: str, rows: str) -> list[int]:
 
 @pytest.mark.parametrize("name", sorted(SENDERS))
 def test_a_bit_that_is_heard_outside_is_not_heard_by_the_door(
-    name: str, sandbox: Bubblewrap
+    name: str, sandbox: SandboxPool
 ) -> None:
     assert heard_bare(name, 2) != heard_bare(name, 3), "the sender itself does not work"
     silent = heard_by_the_door(sandbox, name, ROWS)
@@ -101,7 +101,7 @@ def test_there_are_as_many_senders_as_were_asked() -> None:
     assert len(SENDERS) >= 20
 
 
-def run(sandbox: Bubblewrap, program: str, inputs: list[str], cpu_s: float) -> list[int]:
+def run(sandbox: SandboxPool, program: str, inputs: list[str], cpu_s: float) -> list[int]:
     with tempfile.TemporaryDirectory() as folder:
         paths = []
         for place, text in enumerate(inputs):
@@ -123,7 +123,7 @@ def f(rows):
 """
 
 
-def test_one_block_that_burns_everything_moves_no_other(sandbox: Bubblewrap) -> None:
+def test_one_block_that_burns_everything_moves_no_other(sandbox: SandboxPool) -> None:
     plain = ["id\n" + "x\n" * count for count in range(1, 9)]
     quiet = run(sandbox, BURNS, plain, 1.0)
     assert quiet == [100 * count for count in range(1, 9)]
@@ -154,7 +154,7 @@ ATTEMPTS = 8  # of a host that is busy: what a block did would show in every one
 
 @pytest.mark.parametrize("victim", ["burn", "wait", "x"])
 def test_no_clock_and_no_lane_tells_what_another_block_did(victim: str) -> None:
-    patient = Bubblewrap(environment, SystemRandomSource())
+    patient = SandboxPool(environment, SystemRandomSource())
     kept_time = any(keeps_time(patient, victim) for _ in range(ATTEMPTS))
     lanes, inputs = patient.lanes(SandboxLimits(cpu_s=1.0)), victims(patient, victim)
     cpus = run(patient, NAMES_LANE, inputs, 1.0)
@@ -165,12 +165,12 @@ def test_no_clock_and_no_lane_tells_what_another_block_did(victim: str) -> None:
         assert cpus[block] == 100 * allowed[block % lanes]
 
 
-def victims(sandbox: Bubblewrap, victim: str) -> list[str]:
+def victims(sandbox: SandboxPool, victim: str) -> list[str]:
     lanes = sandbox.lanes(SandboxLimits(cpu_s=1.0))
     return [f"id\n{victim}\n", *["id\nx\n"] * (3 * lanes - 1)]
 
 
-def keeps_time(patient: Bubblewrap, victim: str) -> bool:
+def keeps_time(patient: SandboxPool, victim: str) -> bool:
     """Say whether the blocks after the victim's began when they were to, by their own clocks."""
     limits = SandboxLimits(cpu_s=1.0)
     lanes = patient.lanes(limits)
@@ -195,7 +195,7 @@ def test_a_host_that_misses_a_start_begins_the_job_anew() -> None:
             time.sleep(wait + turn_s(limits))
 
     limits = SandboxLimits(cpu_s=0.2)
-    slow = Bubblewrap(environment, SystemRandomSource(), sleep=oversleeps)
+    slow = SandboxPool(environment, SystemRandomSource(), sleep=oversleeps)
     many = ["id\nx\n"] * (2 * slow.lanes(limits))
     assert run(slow, BURNS, many, 0.2) == [100] * len(many)
     assert len(naps) > len(many) + 1
@@ -216,11 +216,11 @@ def f(rows):
 """
 
 
-def test_a_block_finds_nothing_that_another_left(sandbox: Bubblewrap) -> None:
+def test_a_block_finds_nothing_that_another_left(sandbox: SandboxPool) -> None:
     assert run(sandbox, LEAVES, ["id\nann\n"] * 8, 1.0) == [5000] * 8
 
 
-def test_whoever_only_waits_is_late_and_holds_nobody_up(sandbox: Bubblewrap) -> None:
+def test_whoever_only_waits_is_late_and_holds_nobody_up(sandbox: SandboxPool) -> None:
     waits = "import threading\ndef f(rows):\n threading.Lock().acquire(); threading.Event().wait()"
     assert run(sandbox, waits, ["id\nx\n"] * 4, 0.1) == [OUTPUTS[0].middle] * 4
 
@@ -237,7 +237,7 @@ def f(rows):
 """
 
 
-def test_whoever_answers_and_is_late_all_the_same_has_said_nothing(sandbox: Bubblewrap) -> None:
+def test_whoever_answers_and_is_late_all_the_same_has_said_nothing(sandbox: SandboxPool) -> None:
     inputs = ["id\nburns\n", "id\nwaits\n", "id\nends\n"]
     assert run(sandbox, GOES_ON, inputs, 0.5) == [5000, 5000, 10_000]
 
@@ -256,13 +256,13 @@ def test_a_block_is_late_by_its_own_processor_time_and_by_no_clock() -> None:
     late = ran_in(warm, GOES_ON, "f", "id\nburns\n", Patient(cpu_s=0.3))
     in_time = ran_in(warm, GOES_ON, "f", "id\nends\n", Patient(cpu_s=0.3))
     warm.kill()
-    assert (late.ended, late.said) == (LATE, b"")
-    assert (in_time.ended, in_time.said != b"") == (DONE, True)
+    assert (late.ended, late.output) == (LATE, b"")
+    assert (in_time.ended, in_time.output != b"") == (DONE, True)
 
 
 def test_a_job_takes_its_slot_or_a_whole_number_of_them() -> None:
     waited: list[float] = []
-    sandbox = Bubblewrap(environment, SystemRandomSource(), sleep=waited.append)
+    sandbox = SandboxPool(environment, SystemRandomSource(), sleep=waited.append)
     began = time.monotonic()
     sandbox._wait_out(began, 50.0)
     sandbox._wait_out(began - 70.0, 50.0)
@@ -271,20 +271,20 @@ def test_a_job_takes_its_slot_or_a_whole_number_of_them() -> None:
 
 def test_nothing_begins_when_the_engine_is_done_but_when_it_must_be(tmp_path: Path) -> None:
     waited: list[float] = []
-    sandbox = Bubblewrap(environment, SystemRandomSource(), sleep=waited.append)
+    sandbox = SandboxPool(environment, SystemRandomSource(), sleep=waited.append)
     program: dict[str, object] = {
         "kind": "function", "source": BURNS, "name": "f", "outputs": ["m"]
     }  # fmt: skip
     for began in (5.0, 250.0):  # seconds ago
         (tmp_path / "rows").write_text("id\nx\n")
-        laid = Laid(time.monotonic() - began, turns=900, megabytes=4_000)
+        laid = InputTiming(time.monotonic() - began, turns=900, megabytes=4_000)
         job = BlockJob(
             program, (str(tmp_path / "rows"),), OUTPUTS, SandboxLimits(cpu_s=1.0), laid
         )  # fmt: skip
         sandbox.run(job)
         assert not (tmp_path / "rows").exists()
     sandbox.close()
-    assert lay_s(laid) == 100
+    assert write_s(laid) == 100
     assert drop_s(laid) == 0.005 * 4_450
     assert np.allclose([waited[0], waited[-3]], [95.0, 50.0], atol=10.0)
 

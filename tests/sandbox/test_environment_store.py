@@ -17,11 +17,11 @@ from sfumato.app.vault import OpenVault
 from sfumato.dp.refusal import Refused
 from sfumato.sandbox import environment_store, shared_libraries
 from sfumato.sandbox.base_environment import environment
-from sfumato.sandbox.bubblewrap import Bubblewrap
 from sfumato.sandbox.environment_store import Environments, fetch_command, install_command
 from sfumato.sandbox.ports import BlockJob, SandboxLimits, SandboxStopped
 from sfumato.sandbox.program_environment import own_of, read_lock
 from sfumato.sandbox.program_outputs import read_outputs
+from sfumato.sandbox.sandbox_pool import SandboxPool
 from sfumato.system.randomness import SystemRandomSource
 from support.container_images import PYTHON, layout, member, python_layer, tar_of
 from support.sandbox_blocks import needs_bubbles
@@ -151,10 +151,10 @@ def test_wheels_that_would_be_more_than_there_may_be_are_not_unpacked(
 ) -> None:
     lock = locked(tmp_path, wheel(wheels, "mine", "X = 1", binary=bytes(30_000_000)))
     assert sum(place.stat().st_size for place in wheels.iterdir()) < 1_000_000
-    monkeypatch.setattr(environment_store, "_MOST_FOLDER", 20_000_000)
+    monkeypatch.setattr(environment_store, "_MAX_FOLDER", 20_000_000)
     assert code_of(lambda: kept.add_lock(lock)) == "bad-environment"
     assert os.listdir(kept.root) == []
-    monkeypatch.setattr(environment_store, "_MOST_FOLDER", 40_000_000)
+    monkeypatch.setattr(environment_store, "_MAX_FOLDER", 40_000_000)
     assert kept.add_lock(lock).megabytes >= 28
 
 
@@ -328,13 +328,13 @@ def test_the_world_reads_it_and_nobody_writes_to_it(kept: Environments, tmp_path
 
 
 @pytest.fixture
-def sandbox(kept: Environments) -> Iterator[Bubblewrap]:
-    made = Bubblewrap(environment, SystemRandomSource(), sleep=lambda _: None, own=kept)
+def sandbox(kept: Environments) -> Iterator[SandboxPool]:
+    made = SandboxPool(environment, SystemRandomSource(), sleep=lambda _: None, own=kept)
     yield made
     made.close()
 
 
-def said(sandbox: Bubblewrap, own: str, program: dict[str, object], rows: Path) -> float:
+def said(sandbox: SandboxPool, own: str, program: dict[str, object], rows: Path) -> float:
     """Return the one number, from 0 to 100, that a block says of the rows."""
     path = "answer.json" if program["kind"] == "function" else "out/answer.json"
     outputs = read_outputs(
@@ -342,11 +342,11 @@ def said(sandbox: Bubblewrap, own: str, program: dict[str, object], rows: Path) 
     )
     told = {"name": "f", "outputs": ["m"], "paths": [path], **program}
     job = BlockJob(told, (str(rows),), outputs, LIMITS, own=own)
-    ran = sandbox._said(job)
+    ran = sandbox._run_blocks(job)
     assert ran is not None
-    from sfumato.sandbox.program_outputs import read_said
+    from sfumato.sandbox.program_outputs import read_output
 
-    return read_said(ran[1][0].said, outputs)[0] - 1
+    return read_output(ran[1][0].output, outputs)[0] - 1
 
 
 @pytest.fixture
@@ -382,7 +382,7 @@ def f(rows):
 
 @needs_bubbles
 def test_a_program_imports_what_it_brought_along_and_cannot_change_it(
-    kept: Environments, sandbox: Bubblewrap, rows: Path, tmp_path: Path
+    kept: Environments, sandbox: SandboxPool, rows: Path, tmp_path: Path
 ) -> None:
     made = kept.add_folder(folder_of(tmp_path / "folder", mine="X = 40"))
     imports: dict[str, object] = {"kind": "function", "source": IMPORTS}
@@ -407,7 +407,7 @@ def f(rows):
 
 @needs_bubbles
 def test_nothing_that_was_brought_along_is_imported_before_the_block(
-    kept: Environments, sandbox: Bubblewrap, rows: Path, tmp_path: Path
+    kept: Environments, sandbox: SandboxPool, rows: Path, tmp_path: Path
 ) -> None:
     shadows = {"mine": SPY, "decimal": "raise SystemExit", "uuid": "raise SystemExit"}
     made = kept.add_folder(folder_of(tmp_path / "folder", **shadows))
@@ -451,7 +451,7 @@ with open(target + "/out/answer.json", "w") as file:
 
 @needs_bubbles
 def test_an_image_runs_its_own_program_over_a_root_that_nobody_writes_to(
-    kept: Environments, sandbox: Bubblewrap, rows: Path, pythons: tuple[Path, str]
+    kept: Environments, sandbox: SandboxPool, rows: Path, pythons: tuple[Path, str]
 ) -> None:
     made = kept.add_image(*pythons)
     assert said(sandbox, made.name, {"kind": "program", "source": ""}, rows) == 33
@@ -490,7 +490,7 @@ def test_what_an_images_program_leaves_is_read_when_it_is_gone(  # noqa: PLR0917
     source: str,
     is_heard: bool,
     kept: Environments,
-    sandbox: Bubblewrap,
+    sandbox: SandboxPool,
     rows: Path,
     pythons: tuple[Path, str],
 ) -> None:
@@ -501,7 +501,7 @@ def test_what_an_images_program_leaves_is_read_when_it_is_gone(  # noqa: PLR0917
 
 @needs_bubbles
 def test_what_is_removed_after_it_was_checked_is_still_run_or_nothing_is(
-    kept: Environments, sandbox: Bubblewrap, rows: Path, pythons: tuple[Path, str]
+    kept: Environments, sandbox: SandboxPool, rows: Path, pythons: tuple[Path, str]
 ) -> None:
     made = kept.add_image(*pythons)
     run: dict[str, object] = {"kind": "program", "source": ""}
@@ -516,7 +516,7 @@ def test_what_is_removed_after_it_was_checked_is_still_run_or_nothing_is(
 
 @needs_bubbles
 def test_a_lock_of_two_wheels_is_bound_by_the_one_that_was_installed(
-    kept: Environments, sandbox: Bubblewrap, rows: Path, wheels: Path, tmp_path: Path
+    kept: Environments, sandbox: SandboxPool, rows: Path, wheels: Path, tmp_path: Path
 ) -> None:
     first = wheel(wheels, "mine", "X = 40")
     place = wheels / "mine-1.0-py3-none-any.whl"
@@ -548,7 +548,7 @@ def vault(tmp_path: Path, kept: Environments) -> Iterator[OpenVault]:
         made.add("town", write_csv(tmp_path / "t.csv", ("who", "height"), people), card(CARD))
         made.enrol("ria", "researchers")
         sandbox = made.house.desk.pipelines.door.sandbox
-        sandbox._own = kept  # type: ignore[attr-defined]  # of Bubblewrap
+        sandbox._own = kept  # type: ignore[attr-defined]  # of SandboxPool
         sandbox._sleep = lambda _: None  # type: ignore[attr-defined]
         yield made
 

@@ -79,7 +79,7 @@ def test_what_gets_out_of_a_bare_process_stays_in_the_bubble(
         if name in MAY_BE_OFF or (name in AS_ROOT_ONLY and os.geteuid() != 0):
             pytest.skip("this host lets nobody do it")
         pytest.fail("the probe itself does not work")
-    said = ran_in(warm, source(name, **{**place, "folder": "/work/tmp"}), "probe").said
+    said = ran_in(warm, source(name, **{**place, "folder": "/work/tmp"}), "probe").output
     assert said in (b"", answer(0.0))
     assert SECRET.encode() not in said
 
@@ -93,7 +93,7 @@ def test_the_kit_is_as_large_as_was_asked() -> None:
 
 
 def test_a_program_in_the_bubble_does_answer(warm: SandboxProcess) -> None:
-    assert ran_in(warm, "def probe(rows): return 1.0", "probe").said == answer(1.0)
+    assert ran_in(warm, "def probe(rows): return 1.0", "probe").output == answer(1.0)
 
 
 JOINS = """
@@ -109,7 +109,7 @@ def probe(rows):
 
 
 def test_threads_descriptors_and_printing_still_work(warm: SandboxProcess) -> None:
-    assert ran_in(warm, JOINS, "probe").said == answer(1.0)
+    assert ran_in(warm, JOINS, "probe").output == answer(1.0)
 
 
 DRAWS = """
@@ -119,11 +119,11 @@ def probe(rows): return np.random.random()
 
 
 def test_two_blocks_of_one_bubble_draw_other_numbers(warm: SandboxProcess) -> None:
-    assert ran_in(warm, DRAWS, "probe").said != ran_in(warm, DRAWS, "probe").said
+    assert ran_in(warm, DRAWS, "probe").output != ran_in(warm, DRAWS, "probe").output
 
 
 def test_two_bubbles_hash_alike(warm: SandboxProcess) -> None:
     hashes = "def probe(rows): return float(hash('ann') % 1000)"
     other = bubble()
-    assert ran_in(warm, hashes, "probe").said == ran_in(other, hashes, "probe").said
+    assert ran_in(warm, hashes, "probe").output == ran_in(other, hashes, "probe").output
     other.kill()

@@ -12,10 +12,10 @@ import pytest
 
 import sfumato
 from sfumato.sandbox.base_environment import environment
-from sfumato.sandbox.bubblewrap import Bubblewrap
 from sfumato.sandbox.container_runtimes import read_runtime
 from sfumato.sandbox.environment_store import Environments
 from sfumato.sandbox.ports import BlockJob, SandboxLimits
+from sfumato.sandbox.sandbox_pool import SandboxPool
 from sfumato.system.randomness import SystemRandomSource
 from support.container_images import PYTHON, layout, python_layer
 from support.sandbox_blocks import ROWS, needs_bubbles
@@ -47,7 +47,7 @@ def says(request: pytest.FixtureRequest, runtime: str) -> Iterator[Says]:
             Path(place, "mine", "mine.py").write_text("X = 1")
             own = kept.add_folder(Path(place, "mine")).name
         chosen = read_runtime(runtime)
-        sandbox = Bubblewrap(
+        sandbox = SandboxPool(
             environment, SystemRandomSource(), sleep=lambda _: None, own=kept, runtime=chosen
         )
         rows = Path(place, "rows")
@@ -59,9 +59,9 @@ def says(request: pytest.FixtureRequest, runtime: str) -> Iterator[Says]:
                 "paths": [OUT],
             }  # fmt: skip
             job = BlockJob(told, (str(rows),), (), SandboxLimits(cpu_s=4.0), own=own)
-            found = sandbox._said(job)
+            found = sandbox._run_blocks(job)
             assert found is not None
-            return found[1][0].said
+            return found[1][0].output
 
         yield ran
         sandbox.close()

@@ -11,10 +11,10 @@ import pytest
 from sfumato.dp.refusal import Refused
 from sfumato.sandbox.availability_report import why_not
 from sfumato.sandbox.base_environment import environment
-from sfumato.sandbox.bubblewrap import Bubblewrap, turn_s
 from sfumato.sandbox.container_runtimes import Runtime
 from sfumato.sandbox.machine_resources import is_too_old, memory_mb, one_by_one
 from sfumato.sandbox.ports import SandboxLimits, SandboxStopped
+from sfumato.sandbox.sandbox_pool import SandboxPool, turn_s
 from sfumato.system.randomness import SystemRandomSource
 from support.sandbox_blocks import ROWS, bubble, needs_bubbles, ran_in
 
@@ -62,7 +62,7 @@ def test_no_program_is_run_on_a_kernel_that_numbers_all_files_together(
 ) -> None:
     assert [is_too_old(one) for one in (OLD, "5.8.18", "4.18.0-553.el8")] == [True] * 3
     assert [is_too_old(one) for one in ("5.9.0", "5.10.0-8-amd64", "6.18.44-x")] == [False] * 3
-    here, sandbox = os.uname(), Bubblewrap(environment, SystemRandomSource())
+    here, sandbox = os.uname(), SandboxPool(environment, SystemRandomSource())
     assert sandbox.lanes(SandboxLimits(memory_mb=256)) > 0
     assert "5.9" not in why_not(Runtime())
     old = os.uname_result((here.sysname, here.nodename, OLD, here.version, here.machine))
@@ -85,7 +85,7 @@ def f(rows):
 def test_this_kernel_numbers_the_files_of_each_block_apart() -> None:
     few, many = ROWS.replace("180", "170"), ROWS
     made = bubble()
-    said = [ran_in(made, NUMBERS, "f", rows).said for rows in (few, many, few)]
+    said = [ran_in(made, NUMBERS, "f", rows).output for rows in (few, many, few)]
     made.kill()
     assert said[0] != b""
     assert said[0] == said[1] == said[2]

@@ -33,7 +33,7 @@ def warm(runtime: str) -> Iterator[SandboxProcess]:
 
 def numbers(ran: Ran) -> dict[str, float]:
     assert ran.ended == DONE
-    found: dict[str, float] = json.loads(bytes.fromhex(json.loads(ran.said)["answer.json"]))
+    found: dict[str, float] = json.loads(bytes.fromhex(json.loads(ran.output)["answer.json"]))
     return found
 
 
@@ -64,7 +64,7 @@ def test_the_room_is_made_and_every_right_gone_before_a_row_is_read(
     finally:
         os.close(opened)
         os.close(unreadable)
-    assert (ran.ended, ran.said) == (DONE, b"")  # it had said that it is ready; else: BubbleGone
+    assert (ran.ended, ran.output) == (DONE, b"")  # it had said that it is ready; else: BubbleGone
 
 
 def test_a_block_sees_no_file_of_the_host(warm: SandboxProcess) -> None:
@@ -286,7 +286,7 @@ def test_a_block_that_the_kernel_ends_has_said_nothing_and_the_bubble_goes_on(
     assert Path(f"/proc/{victim}/oom_score_adj").read_text().strip() == "1000"
     os.kill(victim, signal.SIGKILL)
     running.join()
-    assert (ran[0].ended, ran[0].said) == (BROKEN, b"")
+    assert (ran[0].ended, ran[0].output) == (BROKEN, b"")
     assert numbers(ran_in(warm, "def f(rows): return 1.0", "f")) == {"m": 1.0}
 
 

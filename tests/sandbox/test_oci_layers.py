@@ -141,12 +141,12 @@ def test_a_hostile_layer_is_refused(
 
 def test_more_than_there_may_be_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     digest = layout(tmp_path / "layout", [tar_of([member("a", bytes(6000)), member("b", b"!")])])
-    monkeypatch.setattr(oci_layers, "MOST_BYTES", 6000)
+    monkeypatch.setattr(oci_layers, "MAX_BYTES", 6000)
     assert code_of(tmp_path / "layout", digest, tmp_path) == "bad-environment"
-    monkeypatch.setattr(oci_layers, "MOST_BYTES", 6001)
-    monkeypatch.setattr(oci_layers, "MOST_ENTRIES", 1)
+    monkeypatch.setattr(oci_layers, "MAX_BYTES", 6001)
+    monkeypatch.setattr(oci_layers, "MAX_ENTRIES", 1)
     assert code_of(tmp_path / "layout", digest, tmp_path) == "bad-environment"
-    monkeypatch.setattr(oci_layers, "MOST_ENTRIES", 2)
+    monkeypatch.setattr(oci_layers, "MAX_ENTRIES", 2)
     assert read_image(tmp_path / "layout", digest, tmp_path / "files").digest == digest
 
 
@@ -218,7 +218,7 @@ def test_headers_of_headers_without_end_are_refused(tmp_path: Path) -> None:
 def test_folders_that_are_made_on_the_way_count(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(oci_layers, "MOST_ENTRIES", 50)
+    monkeypatch.setattr(oci_layers, "MAX_ENTRIES", 50)
     deep = [member("/".join([f"{one}", *["d"] * 20, "f"])) for one in range(3)]
     digest = layout(tmp_path / "layout", [tar_of(deep)])
     assert code_of(tmp_path / "layout", digest, tmp_path) == "bad-environment"
@@ -272,7 +272,7 @@ def test_an_index_is_read_once_however_often_it_is_named(
 def test_hard_links_count_as_copies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     links = [member(f"l{i}", type=tarfile.LNKTYPE, linkname="a") for i in range(9)]
     digest = layout(tmp_path / "layout", [tar_of([member("a", bytes(1000)), *links])])
-    monkeypatch.setattr(oci_layers, "MOST_BYTES", 5000)
+    monkeypatch.setattr(oci_layers, "MAX_BYTES", 5000)
     assert code_of(tmp_path / "layout", digest, tmp_path) == "bad-environment"
 
 
@@ -455,13 +455,13 @@ def test_links_that_lead_on_and_on_are_refused(
     """Forty links of two thousand names each, for each of half a million members, are hours."""
     chain = [link(f"l{i}", "./" * 2000 + f"l{i + 1}") for i in range(39)]
     tar = tar_of([member("l39/a"), *chain, *(member(f"l0/{i}") for i in range(3))])
-    monkeypatch.setattr(oci_layers, "_MOST_STEPS", 3 * 39 * 4001)
+    monkeypatch.setattr(oci_layers, "_MAX_STEPS", 3 * 39 * 4001)
     good = layout(tmp_path / "good", [LOWER, UPPER])
     read_image(tmp_path / "good", good, tmp_path / "files")
     shutil.rmtree(tmp_path / "files")
     digest = layout(tmp_path / "layout", [tar])
     assert code_of(tmp_path / "layout", digest, tmp_path) == "bad-environment"
-    monkeypatch.setattr(oci_layers, "_MOST_STEPS", 4 * 39 * 4001)
+    monkeypatch.setattr(oci_layers, "_MAX_STEPS", 4 * 39 * 4001)
     read_image(tmp_path / "layout", digest, tmp_path / "files")
 
 
@@ -469,7 +469,7 @@ def test_a_layer_that_is_named_twice_is_unpacked_within_one_room(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     digest = layout(tmp_path / "layout", [LOWER, LOWER])
-    monkeypatch.setattr(oci_image, "_MOST_UNPACKED", 2 * len(LOWER) - 1)
+    monkeypatch.setattr(oci_image, "_MAX_UNPACKED", 2 * len(LOWER) - 1)
     assert code_of(tmp_path / "layout", digest, tmp_path) == "bad-environment"
-    monkeypatch.setattr(oci_image, "_MOST_UNPACKED", 2 * len(LOWER))
+    monkeypatch.setattr(oci_image, "_MAX_UNPACKED", 2 * len(LOWER))
     assert read_image(tmp_path / "layout", digest, tmp_path / "files").digest == digest

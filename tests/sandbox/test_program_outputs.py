@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from sfumato.dp.refusal import Refused
 from sfumato.sandbox import program_outputs
-from sfumato.sandbox.program_outputs import Output, read_outputs, read_said, readings
+from sfumato.sandbox.program_outputs import Output, parsed_outputs, read_output, read_outputs
 
 
 def said(files: Mapping[str, bytes]) -> bytes:
@@ -67,20 +67,20 @@ USELESS: list[bytes] = [
 @pytest.mark.parametrize("case", range(len(READ)))
 def test_a_result_is_read_from_its_file(case: int) -> None:
     of, files, steps = READ[case]
-    assert read_said(said(files), (of,)) == [steps]
+    assert read_output(said(files), (of,)) == [steps]
 
 
 @pytest.mark.parametrize("case", range(len(USELESS)))
 def test_whatever_is_of_no_use_is_the_middle(case: int) -> None:
-    assert read_said(USELESS[case], (output(),)) == [50]
+    assert read_output(USELESS[case], (output(),)) == [50]
 
 
 @pytest.mark.parametrize("kind", ["json", "tsv", "csv", "txt", "npy"])
 @given(data=st.binary(max_size=300), at=st.lists(st.integers(0, 9), max_size=3))
 def test_no_file_makes_a_reader_fail(kind: str, data: bytes, at: list[int]) -> None:
     of = output(f"r.{kind}", *at)
-    assert 0 <= read_said(said({of.path: data}), (of,))[0] <= 100
-    assert 0 <= read_said(data, (of,))[0] <= 100
+    assert 0 <= read_output(said({of.path: data}), (of,))[0] <= 100
+    assert 0 <= read_output(data, (of,))[0] <= 100
 
 
 NUMBERS = st.from_regex(
@@ -108,7 +108,7 @@ def test_no_json_makes_the_reader_fail(value: object, is_outer: bool) -> None:
     sent = f'{{"answer.json": {text}}}'.encode()
     if not is_outer:
         sent = said({"answer.json": f'{{"m": {text}}}'.encode()})
-    assert 0 <= read_said(sent, (output(), output("answer.json", "m", 0)))[0] <= 100
+    assert 0 <= read_output(sent, (output(), output("answer.json", "m", 0)))[0] <= 100
 
 
 def test_whatever_else_goes_wrong_is_the_middle(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -116,7 +116,7 @@ def test_whatever_else_goes_wrong_is_the_middle(monkeypatch: pytest.MonkeyPatch)
         raise MemoryError
 
     monkeypatch.setitem(program_outputs._PARSERS, "json", fails)
-    assert read_said(said({"answer.json": b'{"m": 7}'}), (output(),)) == [50]
+    assert read_output(said({"answer.json": b'{"m": 7}'}), (output(),)) == [50]
 
 
 def test_a_file_is_parsed_once_for_all_its_outputs(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -128,13 +128,13 @@ def test_a_file_is_parsed_once_for_all_its_outputs(monkeypatch: pytest.MonkeyPat
         return plain(file)
 
     monkeypatch.setitem(program_outputs._PARSERS, "json", counted)
-    assert read_said(said({"answer.json": b'{"m": 7}'}), (output(),) * 64) == [7] * 64
+    assert read_output(said({"answer.json": b'{"m": 7}'}), (output(),) * 64) == [7] * 64
     assert len(parsed) == 1
 
 
 def test_a_pickle_inside_an_array_is_never_opened() -> None:
     of = output("a.npy", 0)
-    assert read_said(said({"a.npy": array([{"m": 3}], dtype=object)}), (of,)) == [50]
+    assert read_output(said({"a.npy": array([{"m": 3}], dtype=object)}), (of,)) == [50]
 
 
 @given(value=st.floats(allow_nan=True, allow_infinity=True))
@@ -174,13 +174,13 @@ def test_an_array_with_a_long_header_is_none_for_reading_it_would_take_long() ->
         header = short[:-1] + b" " * count + b"\n"
         return made[:8] + len(header).to_bytes(2, "little") + header + made[-8:]
 
-    assert read_said(said({"a.npy": padded(100)}), (output("a.npy", 0),)) == [3]
-    assert read_said(said({"a.npy": padded(2000)}), (output("a.npy", 0),)) == [50]
+    assert read_output(said({"a.npy": padded(100)}), (output("a.npy", 0),)) == [3]
+    assert read_output(said({"a.npy": padded(2000)}), (output("a.npy", 0),)) == [50]
 
 
 def test_the_first_of_two_columns_of_one_name_is_meant() -> None:
     text = {"a.csv": b"n, m ,m\n1,2,3\n"}
-    assert read_said(said(text), (output("a.csv", 0, "m"),)) == [2]
+    assert read_output(said(text), (output("a.csv", 0, "m"),)) == [2]
 
 
 def image(*shape: int) -> Output:
@@ -199,13 +199,13 @@ def image(*shape: int) -> Output:
     (np.array([[None] * 3] * 2), [50] * 6),
 ])  # fmt: skip
 def test_an_array_is_read_whole_clamped_and_rounded(found: object, steps: list[int]) -> None:
-    assert read_said(said({"i.npy": array(found)}), (image(2, 3),)) == steps
+    assert read_output(said({"i.npy": array(found)}), (image(2, 3),)) == steps
 
 
 def test_a_short_array_and_one_beside_it_do_not_move_each_other() -> None:
     files = said({"i.npy": array(np.ones((2, 3)))[:-1], "a.json": b"7"})
-    assert read_said(files, (image(2, 3), output("a.json"))) == [50] * 6 + [7]
-    assert read_said(b"nothing", (image(2, 3), output("a.json"))) == [50] * 7
+    assert read_output(files, (image(2, 3), output("a.json"))) == [50] * 6 + [7]
+    assert read_output(b"nothing", (image(2, 3), output("a.json"))) == [50] * 7
 
 
 @pytest.mark.parametrize("wrong", [
@@ -220,7 +220,7 @@ def test_an_array_that_is_not_well_declared_is_refused(wrong: dict[str, object])
 
 def agrees(sent: bytes, of: Output) -> bool:
     """Say whether what a trial shows of a result is what a run makes of the same bytes."""
-    (shown,), (steps,) = readings(sent, (of,)), read_said(sent, (of,))
+    (shown,), (steps,) = parsed_outputs(sent, (of,)), read_output(sent, (of,))
     if not shown.is_number:
         return steps == of.middle and shown.says.startswith("no number")
     return float(shown.says.partition(",")[0]) == float(of.lower + of.step * steps)
@@ -229,13 +229,13 @@ def agrees(sent: bytes, of: Output) -> bool:
 @pytest.mark.parametrize("case", range(len(READ)))
 def test_a_trial_shows_the_number_that_a_run_reads(case: int) -> None:
     of, files, _ = READ[case]
-    assert readings(said(files), (of,))[0].is_number
+    assert parsed_outputs(said(files), (of,))[0].is_number
     assert agrees(said(files), of)
 
 
 @pytest.mark.parametrize("case", range(len(USELESS)))
 def test_a_trial_shows_that_what_is_of_no_use_is_no_number(case: int) -> None:
-    assert not readings(USELESS[case], (output(),))[0].is_number
+    assert not parsed_outputs(USELESS[case], (output(),))[0].is_number
 
 
 @pytest.mark.parametrize("kind", ["json", "tsv", "csv", "txt", "npy", "mat"])
@@ -257,13 +257,13 @@ def test_a_trial_and_a_run_agree_on_any_json(value: object) -> None:
 def test_a_trial_says_why_a_result_is_no_number_and_where_it_was_clamped() -> None:
     of = output("r.tsv", 0, "h")
     shown = [
-        readings(said({"r.tsv": text}), (of,))[0].says
+        parsed_outputs(said({"r.tsv": text}), (of,))[0].says
         for text in (b"h\n1.5\n", b"h\n900\n", b"h\nn/a\n", b"x\n3\n")
     ]
     assert shown == [
         "2", "100, as it was above the range", "no number: the value in r.tsv is not a number",
         "no number: r.tsv has nothing at 0, h",
     ]  # fmt: skip
-    assert readings(b"{}", (of,))[0].says == "no number: there is no result r.tsv"
-    twos = readings(said({"i.npy": array([[1, np.nan, 3]])}), (image(1, 3), image(2, 3)))
+    assert parsed_outputs(b"{}", (of,))[0].says == "no number: there is no result r.tsv"
+    twos = parsed_outputs(said({"i.npy": array([[1, np.nan, 3]])}), (image(1, 3), image(2, 3)))
     assert [one.is_number for one in twos] == [True, False]

@@ -17,9 +17,9 @@ from sfumato.lab.platform_noise import NumpyRandomSource
 from sfumato.release.guarantees.central_dp import medians_of_blocks, noisy_sums_of_blocks
 from sfumato.release.unseal import unseal
 from sfumato.sandbox.base_environment import environment
-from sfumato.sandbox.bubblewrap import Bubblewrap
 from sfumato.sandbox.ports import BlockJob, SandboxLimits
 from sfumato.sandbox.program_outputs import read_outputs
+from sfumato.sandbox.sandbox_pool import SandboxPool
 from sfumato.system.randomness import SystemRandomSource
 from sfumato.vault.sealed import Sealed
 from support.sandbox_blocks import needs_bubbles
@@ -41,7 +41,7 @@ Recorded = NDArray[np.int64]
 @pytest.fixture(scope="module")
 def recorded(tmp_path_factory: pytest.TempPathFactory) -> tuple[Recorded, Recorded]:
     """What the program says of each block, without and with one person."""
-    sandbox = Bubblewrap(environment, SystemRandomSource(), sleep=lambda _: None)
+    sandbox = SandboxPool(environment, SystemRandomSource(), sleep=lambda _: None)
     found = []
     for place, blocks in enumerate((BLOCKS, MORE)):
         folder = tmp_path_factory.mktemp(f"blocks-{place}")

@@ -326,7 +326,7 @@ def _be(told: dict[str, object]) -> int:
     if told["is_kept"]:
         forked_service.within()
     if told["is_hurried"]:
-        hurried = import_module("sfumato.sandbox.bubblewrap").Bubblewrap.__init__.__kwdefaults__
+        hurried = import_module("sfumato.sandbox.sandbox_pool").SandboxPool.__init__.__kwdefaults__
         hurried["sleep"] = lambda _: None
     if told["script"]:
         sys.argv[0] = str(told["script"])

@@ -52,7 +52,7 @@ def bubble(runtime: str = "bubblewrap") -> SandboxProcess:
 
 def hurry(vault: OpenVault) -> None:
     """Let blocks begin as soon as the last one has ended, and answers leave at once."""
-    vault.house.desk.pipelines.door.sandbox._sleep = lambda _: None  # type: ignore[attr-defined]  # of Bubblewrap
+    vault.house.desk.pipelines.door.sandbox._sleep = lambda _: None  # type: ignore[attr-defined]  # of SandboxPool
 
 
 @functools.cache

@@ -13,7 +13,7 @@ from sfumato.app.vault import OpenVault
 from sfumato.dp.ports import IntegerArray
 from sfumato.features.airlock.release import AirlockDoor
 from sfumato.features.pipelines.release import PipelineDoor
-from sfumato.sandbox.ports import BlockJob, SandboxLimits, TrialJob, TrialResult, said_path
+from sfumato.sandbox.ports import BlockJob, SandboxLimits, TrialJob, TrialResult, output_path
 from sfumato.vault.sealed import Sealed
 
 
@@ -46,7 +46,7 @@ class Bare:
                 subprocess.run(words, stderr=subprocess.DEVNULL, check=False)
                 left = {name: place / "out" / name for name in paths}
                 said = {name: p.read_bytes().hex() for name, p in left.items() if p.is_file()}
-            Path(said_path(block)).write_text(json.dumps(said))
+            Path(output_path(block)).write_text(json.dumps(said))
 
     def run(self, job: BlockJob) -> Sealed[IntegerArray]:
         raise AssertionError

@@ -19,10 +19,10 @@ from sfumato.dp.refusal import Bug, Refused
 from sfumato.engines.duckdb.engine import DuckDBEngine
 from sfumato.sandbox.availability_report import held_in_words, why_not
 from sfumato.sandbox.base_environment import environment
-from sfumato.sandbox.bubblewrap import Bubblewrap
 from sfumato.sandbox.container_runtimes import Runtime, program, read_runtime
 from sfumato.sandbox.environment_store import Environments
 from sfumato.sandbox.ports import SandboxLimits, SandboxStopped
+from sfumato.sandbox.sandbox_pool import SandboxPool
 from sfumato.sandbox.squashfs import can_unfold
 from sfumato.storage.sqlite_ledger import create_ledger
 from sfumato.system.clock import SystemClock
@@ -186,7 +186,7 @@ def _check_sandbox(folder: str | None) -> Finding:
             return Finding("sandbox", False, why_not(runtime))
         says = "bubblewrap is not installed, so submitted programs are refused"
         return Finding("sandbox", True, says, f"sudo apt-get install {PACKAGES['sandbox']}")
-    sandbox = Bubblewrap(environment, SystemRandomSource(), runtime=runtime)
+    sandbox = SandboxPool(environment, SystemRandomSource(), runtime=runtime)
     try:
         sandbox.check(SandboxLimits())
         return Finding("sandbox", True, held_in_words(runtime))

@@ -75,9 +75,9 @@ from sfumato.release.ledger_guard import Ledger
 from sfumato.release.noise_pool import NoisePool
 from sfumato.release.release_order import ReleaseContext
 from sfumato.sandbox.base_environment import environment
-from sfumato.sandbox.bubblewrap import Bubblewrap
 from sfumato.sandbox.container_runtimes import read_runtime
 from sfumato.sandbox.environment_store import Environments
+from sfumato.sandbox.sandbox_pool import SandboxPool
 from sfumato.server.dispatch import Dispatcher
 from sfumato.server.embedded_transport import LocalTransport
 from sfumato.storage.anchor import FileAnchor
@@ -527,7 +527,7 @@ def open_house(
     brought.sweep()
     sweep()  # folders of killed processes in the temporary directory
     runtime = read_runtime(settings.get("sandbox"))
-    sandbox = Bubblewrap(partial(environment, vault=root), dice, own=brought, runtime=runtime)
+    sandbox = SandboxPool(partial(environment, vault=root), dice, own=brought, runtime=runtime)
     split = engine if isinstance(engine, DuckDBEngine | SparkEngine) else Unsplit(NAMES[kind])
     runs = runs_of(root) if sealing is None else sealing.drafts
     strangers = PipelineDoor(ledger, split, sandbox, pool, runs)

@@ -26,8 +26,8 @@ PALETTE: Final = (
 )  # fmt: skip
 AMOUNTS: Final = ("count", "count_values", "count_people", "count_distinct", "sum", "running_count")
 MANY: Final = 30  # up to this many keys keep the order of the answer
-MOST_BARS: Final = 60  # per panel; the table shows all of them
-MOST_PANELS: Final = 12
+MAX_BARS: Final = 60  # per panel; the table shows all of them
+MAX_PANELS: Final = 12
 SIZES: Final = {"w": "width", "h": "height"}
 SCHEMA: Final = "https://vega.github.io/schema/vega-lite/v6.json"
 DAY: Final = re.compile(r"\d{4}-\d{2}-\d{2}([T ]\d{2}:\d{2}(:\d{2}(\.\d{1,6})?)?)?")
@@ -122,7 +122,7 @@ def view_of(answer: AnswerValues, x: str | None, y: str | None, color: str | Non
     colours = 0 if color is None else sizes[color]
     view = View(answer, y, tuple(order), colours, _cells(answer, y, order))
     panels = math.prod(sizes[key] for key in view.panels)
-    if colours > len(PALETTE) or panels > MOST_PANELS:
+    if colours > len(PALETTE) or panels > MAX_PANELS:
         raise Refused(
             "not-in-language",
             f"The picture would need {colours} colours and {panels} panels.",
@@ -252,7 +252,7 @@ def _shown(view: View) -> tuple[View, list[str]]:
     labels = view.labels if view.keys else []
     if len(labels) <= MANY:
         return view, []
-    first = sorted(labels, key=lambda label: -view.highest[label])[:MOST_BARS]
+    first = sorted(labels, key=lambda label: -view.highest[label])[:MAX_BARS]
     rank = {label: place for place, label in enumerate(first)}
     cells = [cell for cell in view.cells if cell.labels[0] in rank]
     cells.sort(key=lambda cell: rank[cell.labels[0]])
@@ -353,7 +353,7 @@ def _line(view: View) -> Json:
     colour = {"color": _colour(view)} if view.colours else {}
     band = {"y": _value(view, "low"), "y2": {"field": "high"}}
     line = {"y": _value(view)}
-    point = len(view.labels) <= MOST_BARS and {"filled": True, "size": 30, **_ink(view)}
+    point = len(view.labels) <= MAX_BARS and {"filled": True, "size": 30, **_ink(view)}
     return {
         "width": 280 if view.panels else 560,
         "height": 180 if view.panels else 300,

@@ -12,8 +12,8 @@ from typing import Any, Final
 
 from sfumato.dp.refusal import Refused
 
-MOST_BYTES: Final = 1 << 29  # of a reply; a million cells need a fifth of it
-MOST_PAUSE_S: Final = 300.0
+MAX_BYTES: Final = 1 << 29  # of a reply; a million cells need a fifth of it
+MAX_PAUSE_S: Final = 300.0
 PLAIN: Final = {"Accept-Encoding": "identity"}
 
 
@@ -36,7 +36,7 @@ def read_whole(
 
 async def read_whole_later(reply: Any) -> HttpReply:  # Any: as above
     """Read the reply like `read_whole`, without blocking the event loop."""
-    parts, room = [], MOST_BYTES
+    parts, room = [], MAX_BYTES
     raw: AsyncIterable[bytes] = reply.aiter_raw()
     async for part in raw:
         room -= len(part)
@@ -51,7 +51,7 @@ def lost(error: Exception) -> HttpReply:
 
 
 def _within(parts: Iterable[bytes]) -> Iterable[bytes]:
-    room = MOST_BYTES
+    room = MAX_BYTES
     for part in parts:
         room -= len(part)
         _check(room)
@@ -62,7 +62,7 @@ def _check(room: int) -> None:
     if room < 0:
         raise Refused(
             "too-large",
-            f"The service's reply is larger than {MOST_BYTES >> 20} MB.",
+            f"The service's reply is larger than {MAX_BYTES >> 20} MB.",
             "Ask for less at once, or ask the operator of the service.",
         )
 
@@ -70,6 +70,4 @@ def _check(room: int) -> None:
 def _came(reply: Any, body: bytes) -> HttpReply:
     after = reply.headers.get("retry-after", "")
     is_number = after.isascii() and after.isdecimal()
-    return HttpReply(
-        reply.status_code, body, min(float(after), MOST_PAUSE_S) if is_number else None
-    )
+    return HttpReply(reply.status_code, body, min(float(after), MAX_PAUSE_S) if is_number else None)

@@ -28,7 +28,7 @@ from sfumato.client.text_tables import table_html, table_text
 from sfumato.dp.refusal import Refused
 from sfumato.system.optional_packages import extra_module
 
-MOST_COMPARED: Final = 300  # cells up to which every pair is compared
+MAX_COMPARED: Final = 300  # cells up to which every pair is compared
 NAMED: Final = 5  # cells that the summary names; it counts the rest
 
 
@@ -248,7 +248,7 @@ def _differences(cells: Sequence[Cell]) -> list[str]:
         if same
         else "The largest is above every other by more than noise."
     ]
-    if len(cells) > MOST_COMPARED:
+    if len(cells) > MAX_COMPARED:
         return lines
     pairs = list(combinations(cells, 2))
     apart = sum(is_apart(above, below) for above, below in pairs)

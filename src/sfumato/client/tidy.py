@@ -164,7 +164,8 @@ def _tidy_column(
 ) -> tuple[SomeAnswer, list[str]]:
     """Return the answer with one column tidied, and the notes about it."""
     name, notes = answer.columns[place], []
-    found = [(t.keys, _margin(table, t, name)) for t in coarser if _column_like(t, table, name)]
+    like = ((t, _column_like(t, table, name)) for t in coarser)
+    found = [(t.keys, _margin(table, t, index)) for t, index in like if index is not None]
     column = _estimates(answer, place)
     levels: list[Integers] = []
     if found:
@@ -389,11 +390,11 @@ def _bounds(receipt: Json) -> object:
 
 
 def _column_like(margin: Table, table: Table, name: str) -> int | None:
-    """Return 1 + the number of the margin's column with the same aggregate, or None."""
+    """Return the index of the margin's column with the same aggregate, or None."""
     wanted = _aggregate(table.answer, name)
     for place, other in enumerate(margin.answer.columns):
         if _aggregate(margin.answer, other) == wanted:
-            return place + 1
+            return place
     return None
 
 
@@ -401,11 +402,10 @@ def _aggregate(answer: AnswerValues, name: str) -> Json:
     return {k: v for k, v in answer.asked(name).items() if k not in ("name", "shown")}
 
 
-def _margin(table: Table, margin: Table, name: str) -> Margin:
-    place = (_column_like(margin, table, name) or 0) - 1
+def _margin(table: Table, margin: Table, column: int) -> Margin:
     row_of = {row: number for number, row in enumerate(margin.rows)}
     groups = [row_of[_projected(row, table, margin)] for row in table.rows]
-    return Margin(np.array(groups, dtype=np.int64), _estimates(margin.answer, place))
+    return Margin(np.array(groups, dtype=np.int64), _estimates(margin.answer, column))
 
 
 def _projected(row: Key, table: Table, margin: Table) -> Key:

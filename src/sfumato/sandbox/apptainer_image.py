@@ -21,7 +21,7 @@ from itertools import chain
 from pathlib import Path
 from typing import IO, Any, Final  # Any: fields of a struct
 
-from sfumato.sandbox.oci_layers import MOST_BYTES, Layers
+from sfumato.sandbox.oci_layers import MAX_BYTES, Layers
 from sfumato.sandbox.program_environment import bad_environment
 from sfumato.sandbox.squashfs import unfold
 
@@ -31,7 +31,7 @@ _DESCRIPTOR: Final = struct.Struct("<iBIII7q128s384s")
 _PARTITION: Final = struct.Struct("<ii3s")
 _MAGIC, _VERSION, _AMD64 = b"SIF_MAGIC\0", b"01\0", b"02\0"
 _HEAD: Final = 1 << 20  # header and table must be in these first bytes
-_MOST_OBJECTS: Final = 1_000
+_MAX_OBJECTS: Final = 1_000
 _AT_ONCE: Final = 1 << 20
 # ignored object types: definition, environment, labels, signature, JSON, generic, key, SBOM
 _BESIDE: Final = (0x4001, 0x4002, 0x4003, 0x4005, 0x4006, 0x4007, 0x4008, 0x4009)
@@ -83,10 +83,10 @@ def read_sif(path: Path, digest: str, target: Path) -> SifImage:
         unfold(squash, merged.add)
         squash.unlink()
         merged.write(target)
-        return _said(merged)
+        return _image_settings(merged)
 
 
-def _said(merged: Layers) -> SifImage:
+def _image_settings(merged: Layers) -> SifImage:
     """Return the start commands: Apptainer's run script and the image's shell, if they exist."""
     entry = (_RUN,) if merged.has(_RUN) else ()
     return SifImage(entry, _SHELL if merged.has("/bin/sh") else ())
@@ -137,7 +137,7 @@ def part_of(head: bytes, size: int) -> Part:
     if arch != _AMD64:
         raise bad_environment("the image is not for amd64")
     end = table + count * _DESCRIPTOR.size
-    if not 0 < count <= _MOST_OBJECTS or table < _HEADER.size or end > len(head):
+    if not 0 < count <= _MAX_OBJECTS or table < _HEADER.size or end > len(head):
         raise bad_environment("its table is too long, or not at its declared place")
     lines = (_DESCRIPTOR.unpack_from(head, table + n * _DESCRIPTOR.size) for n in range(count))
     found = [part for line in lines if (part := _part(line, end, size)) is not None]
@@ -163,6 +163,6 @@ def _part(line: tuple[Any, ...], table_end: int, size: int) -> Part | None:
     if (system, of, arch) != (_SQUASHFS, _PRIMARY, _AMD64):
         raise bad_environment("its partition is not a squashfs of an amd64 system")
     is_inside = table_end <= offset and offset + length <= size
-    if not is_inside or not _SUPERBLOCK <= length <= MOST_BYTES:
+    if not is_inside or not _SUPERBLOCK <= length <= MAX_BYTES:
         raise bad_environment("its partition is too large, or outside the file")
     return Part(offset, length)

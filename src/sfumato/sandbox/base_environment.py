@@ -71,7 +71,7 @@ def environment(folder: Path | None = None, *, vault: Path | None = None) -> Env
     """Return the base environment, creating the copy if it is missing; or refuse."""
     root = own_folder(folder or default_folder())
     if vault is not None:
-        _check_apart(vault.resolve(), root.resolve())
+        _check_outside_vault(vault.resolve(), root.resolve())
     code = _code()
     if not code[0]:
         raise Refused(
@@ -142,7 +142,7 @@ def own_folder(root: Path) -> Path:
     return root
 
 
-def _check_apart(vault: Path, root: Path) -> None:
+def _check_outside_vault(vault: Path, root: Path) -> None:
     """Refuse a vault inside a folder that sandboxes see or that is copied into them."""
     copied = (Path(sys.base_prefix, "lib").resolve(), Path(sys.prefix, "lib").resolve())
     if any(vault.is_relative_to(seen) for seen in (root, *copied)):

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from sfumato.sandbox.base_environment import Environment, default_folder, own_folder
-from sfumato.sandbox.container_runtimes import PLACES, Wall, calls
+from sfumato.sandbox.container_runtimes import MOUNT_POINTS, ContainerSettings, calls
 from sfumato.sandbox.locked_folders import CONTROL, held_folder
 from sfumato.sandbox.machine_resources import FOR_BLOCKS, memory_mb
 
@@ -24,7 +24,9 @@ _FILES: Final = (
 
 
 @contextmanager
-def listening(made: Environment, cpu: int, uid: int | None) -> Iterator[tuple[Wall, socket.socket]]:
+def listening(
+    made: Environment, cpu: int, uid: int | None
+) -> Iterator[tuple[ContainerSettings, socket.socket]]:
     """Yield the container's settings, and a socket that listens for the container's connection."""
     root = _root()
     with held_folder(root.parent, CONTROL) as held:
@@ -39,8 +41,10 @@ def listening(made: Environment, cpu: int, uid: int | None) -> Iterator[tuple[Wa
             yield _wall(root, control, made, cpu, uid), listener
 
 
-def _wall(root: Path, control: Path, made: Environment, cpu: int, uid: int | None) -> Wall:
-    return Wall(
+def _wall(
+    root: Path, control: Path, made: Environment, cpu: int, uid: int | None
+) -> ContainerSettings:
+    return ContainerSettings(
         files=str(made.folder),
         own=None if made.own is None else str(made.own),
         control=str(control),
@@ -55,7 +59,7 @@ def _wall(root: Path, control: Path, made: Environment, cpu: int, uid: int | Non
 
 def _root() -> Path:
     """Return the folder with the empty root and the seccomp profile, creating it if needed."""
-    said = f"{PLACES} {_FILES} {calls()}".encode()
+    said = f"{MOUNT_POINTS} {_FILES} {calls()}".encode()
     above = own_folder(default_folder())
     place = above / f"container-{hashlib.sha256(said).hexdigest()[:24]}"
     if not place.is_dir():
@@ -68,7 +72,7 @@ def _root() -> Path:
 
 def _lay(draft: Path) -> None:
     (draft / "calls.json").write_text(calls())
-    for name in PLACES:
+    for name in MOUNT_POINTS:
         (draft / "root" / name).mkdir(parents=True)
     for name in _FILES:
         (draft / "root" / name).touch()

@@ -18,7 +18,7 @@ from sfumato.sandbox.seccomp import ALLOWED
 
 BUBBLEWRAP, PODMAN, DOCKER, APPTAINER = "bubblewrap", "podman", "docker", "apptainer"
 CONTROL: Final = "/control"  # path of our socket in a container
-PLACES: Final = ("dev", "env", "etc", "from", "own", "proc", "run", "sys", "tmp", "var")
+MOUNT_POINTS: Final = ("dev", "env", "etc", "from", "own", "proc", "run", "sys", "tmp", "var")
 _PATH: Final = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _STATE: Final = "/run"  # podman's state folder: a tmpfs of this one sandbox
 _PROCESSES: Final = 128  # including threads; each block also has its own limit
@@ -46,7 +46,7 @@ class Runtime:
 
 
 @dataclass(frozen=True)
-class Wall:
+class ContainerSettings:
     """Settings of one container; all paths are ours."""
 
     files: str  # folder of the base environment
@@ -78,7 +78,7 @@ def read_runtime(text: object) -> Runtime:
     return Runtime(name, detail)
 
 
-def command(runtime: Runtime, wall: Wall) -> list[str]:
+def command(runtime: Runtime, wall: ContainerSettings) -> list[str]:
     """Return the command that starts a container; the caller appends the first process."""
     ways = {PODMAN: podman, DOCKER: docker, APPTAINER: apptainer}
     return ways[runtime.name](wall, runtime.detail)
@@ -89,7 +89,7 @@ def program(runtime: Runtime) -> str:
     return "bwrap" if runtime.name == BUBBLEWRAP else runtime.name
 
 
-def podman(wall: Wall, way: str) -> list[str]:
+def podman(wall: ContainerSettings, way: str) -> list[str]:
     """Return podman's command line, with our folder as its root instead of an image.
 
     Podman runs as root of its own user namespace. Its state is on a tmpfs in its own mount
@@ -114,7 +114,7 @@ def podman(wall: Wall, way: str) -> list[str]:
     ]
 
 
-def docker(wall: Wall, image: str) -> list[str]:
+def docker(wall: ContainerSettings, image: str) -> list[str]:
     """Return docker's command line; the image is a local digest and is never pulled.
 
     A block neither runs nor sees anything of the image. The daemon may run as root, as the owner
@@ -129,7 +129,7 @@ def docker(wall: Wall, image: str) -> list[str]:
     ]
 
 
-def apptainer(wall: Wall, _detail: str) -> list[str]:
+def apptainer(wall: ContainerSettings, _detail: str) -> list[str]:
     """Return apptainer's command line, with our folder as its root in its own user namespace."""
     shown = [(wall.files, "/from"), *(((wall.own, "/own"),) if wall.own else ())]
     binds = [part for source, place in shown for part in ("--bind", f"{source}:{place}:ro")]
@@ -143,7 +143,7 @@ def apptainer(wall: Wall, _detail: str) -> list[str]:
     ]
 
 
-def _alike(wall: Wall) -> list[str]:
+def _alike(wall: ContainerSettings) -> list[str]:
     """Return the options that podman and docker have in common."""
     shown = [(wall.files, "/from"), *(((wall.own, "/own"),) if wall.own else ())]
     binds = [f"type=bind,src={source},dst={place},readonly" for source, place in shown]

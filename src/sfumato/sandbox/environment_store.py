@@ -97,16 +97,16 @@ FILES, PACKAGES, LIBRARIES = "files", "packages", "libs"
 PACKAGES_THERE: Final = "/env/own/packages"  # the path in a sandbox
 _ABOUT: Final = "about.json"
 _INSTALL_S: Final = 1800
-_MOST_FOLDER: Final = 4 << 30
-_MOST_FILES: Final = 500_000
-_MOST_DEPTH: Final = 64
+_MAX_FOLDER: Final = 4 << 30
+_MAX_FILES: Final = 500_000
+_MAX_DEPTH: Final = 64
 
 _OPEN: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _OPEN_FOLDER: Final = _OPEN | os.O_DIRECTORY
 
 
 @dataclass(frozen=True)
-class Said:
+class ImageSettings:
     """Start settings that an image declares; empty for a lock or a folder."""
 
     entry: tuple[str, ...] = ()
@@ -126,14 +126,14 @@ class Environments:
         """Return the root folder of the environments, which only we may change."""
         return own_folder(self._root or own_folder(default_folder()) / "own")
 
-    def add_lock(self, lock: Path, said: str = "") -> OwnEnvironment:
+    def add_lock(self, lock: Path, note: str = "") -> OwnEnvironment:
         """Add the wheels that a locked requirements file pins; or refuse."""
         text = _text_of(lock)
         lines = read_lock(text)
         name = f"{LOCK}-{hashlib.sha256(text.encode()).hexdigest()}"
-        return self._added(name, lambda draft: _install(lines, draft), said)
+        return self._added(name, lambda draft: _install(lines, draft), note)
 
-    def add_folder(self, folder: Path, said: str = "") -> OwnEnvironment:
+    def add_folder(self, folder: Path, note: str = "") -> OwnEnvironment:
         """Add a copy of a folder of modules and files; or refuse."""
         if not folder.is_dir():
             raise bad_environment("there is no such folder")
@@ -141,21 +141,21 @@ class Environments:
             copy = held.place / PACKAGES
             _copy(folder, copy)
             name = f"{FOLDER}-{contents_of(copy)}"
-            return self._added(name, lambda draft: _move(copy, draft.place / FILES), said)
+            return self._added(name, lambda draft: _move(copy, draft.place / FILES), note)
 
-    def add_image(self, layout: Path, digest: str, said: str = "") -> OwnEnvironment:
+    def add_image(self, layout: Path, digest: str, note: str = "") -> OwnEnvironment:
         """Add the image of that digest, from an OCI layout or an Apptainer file; or refuse."""
         name = f"{IMAGE}-{digest.removeprefix('sha256:')}"
 
-        def made(draft: LockedFolder) -> Said:
+        def made(draft: LockedFolder) -> ImageSettings:
             if is_sif(layout):
                 draft.place.chmod(0o711)  # for the uid under which sqfs2tar runs
                 sif = read_sif(layout, digest, draft.place / FILES)
-                return Said(sif.entry, through=sif.through)
+                return ImageSettings(sif.entry, through=sif.through)
             image = read_image(layout, digest, draft.place / FILES)
-            return Said(image.entry, image.settings)
+            return ImageSettings(image.entry, image.settings)
 
-        return self._added(name, made, said)
+        return self._added(name, made, note)
 
     def all(self) -> tuple[OwnEnvironment, ...]:
         """Return all environments, sorted by name."""
@@ -213,8 +213,8 @@ class Environments:
     def _added(
         self,
         name: str,
-        make: Callable[[LockedFolder], Said],
-        said: str,
+        make: Callable[[LockedFolder], ImageSettings],
+        note: str,
     ) -> OwnEnvironment:
         """Return the environment of that name, creating it atomically if it is missing."""
         if not is_name(name):
@@ -228,7 +228,7 @@ class Environments:
             let_nobody_change(files)
             megabytes = 1 + (size_of(files) >> 20)
             one = OwnEnvironment(
-                name, megabytes, contents_of(files), image.entry, image.settings, said,
+                name, megabytes, contents_of(files), image.entry, image.settings, note,
                 image.through,
             )  # fmt: skip
             (draft.place / _ABOUT).write_text(json.dumps(asdict(one)), "ascii")
@@ -250,7 +250,7 @@ def _is_put(draft: Path, place: Path) -> bool:
 # --- creating an environment ----------------------------------------------------------------------
 
 
-def _install(lines: tuple[str, ...], draft: LockedFolder) -> Said:
+def _install(lines: tuple[str, ...], draft: LockedFolder) -> ImageSettings:
     """Download and unpack the pinned wheels; pip checks each hash, and builds and runs nothing.
 
     Their unpacked sizes are checked after the download, before they are unpacked.
@@ -267,7 +267,7 @@ def _install(lines: tuple[str, ...], draft: LockedFolder) -> Said:
     shutil.rmtree(target / "bin", ignore_errors=True)
     _compile(target, draft)
     copy_runtime(files)
-    return Said()
+    return ImageSettings()
 
 
 def _told_pip(command: list[str], draft: LockedFolder) -> None:
@@ -325,9 +325,9 @@ def _check_sizes(fetched: Path) -> None:
         except (OSError, ValueError, NotImplementedError, zipfile.BadZipFile):
             raise bad_environment("a wheel of it cannot be read") from None
         count, size = count + len(said), size + sum(4096 + one.file_size for one in said)
-    if count > _MOST_FILES or size > _MOST_FOLDER:
+    if count > _MAX_FILES or size > _MAX_FOLDER:
         raise bad_environment(
-            f"its wheels have more than {_MOST_FOLDER >> 30} GB, or too many files"
+            f"its wheels have more than {_MAX_FOLDER >> 30} GB, or too many files"
         )
 
 
@@ -364,8 +364,8 @@ class _Copy:
 
     def fill(self, source: int, target: Path, depth: int) -> None:
         """Copy the contents of an open folder."""
-        if depth > _MOST_DEPTH:
-            raise bad_environment(f"the folder is more than {_MOST_DEPTH} folders deep")
+        if depth > _MAX_DEPTH:
+            raise bad_environment(f"the folder is more than {_MAX_DEPTH} folders deep")
         target.mkdir()
         for name in os.listdir(source):
             mode = os.stat(name, dir_fd=source, follow_symlinks=False).st_mode
@@ -393,16 +393,16 @@ class _Copy:
 
     def _count_in(self, size: int, files: int = 1) -> None:
         self._count, self._size = self._count + files, self._size + size
-        if self._count > _MOST_FILES or self._size > _MOST_FOLDER:
+        if self._count > _MAX_FILES or self._size > _MAX_FOLDER:
             raise bad_environment(
-                f"the folder has more than {_MOST_FOLDER >> 30} GB, or too many files"
+                f"the folder has more than {_MAX_FOLDER >> 30} GB, or too many files"
             )
 
 
-def _move(copy: Path, files: Path) -> Said:
+def _move(copy: Path, files: Path) -> ImageSettings:
     files.mkdir()
     copy.rename(files / PACKAGES)
-    return Said()
+    return ImageSettings()
 
 
 def _text_of(lock: Path) -> str:

@@ -23,14 +23,14 @@ from pathlib import Path
 from typing import IO, Any, Final
 
 from sfumato.dp.refusal import Refused
-from sfumato.sandbox.oci_layers import MOST_BYTES, layers_of
+from sfumato.sandbox.oci_layers import MAX_BYTES, layers_of
 from sfumato.sandbox.program_environment import bad_environment
 
 _DIGEST: Final = re.compile(r"sha256:[0-9a-f]{64}")
-_MOST_TEXT: Final = 4 << 20  # most bytes of an index, a manifest or a configuration
-_MOST_LAYERS: Final = 128
-_MOST_NESTED: Final = 3  # most levels of nested indexes
-_MOST_UNPACKED: Final = 2 * MOST_BYTES  # most bytes of all layer tars together, with padding
+_MAX_TEXT: Final = 4 << 20  # most bytes of an index, a manifest or a configuration
+_MAX_LAYERS: Final = 128
+_MAX_NESTED: Final = 3  # most levels of nested indexes
+_MAX_UNPACKED: Final = 2 * MAX_BYTES  # most bytes of all layer tars together, with padding
 _INDEX: Final = "application/vnd.oci.image.index.v1+json"
 _MANIFESTS: Final = (
     "application/vnd.oci.image.manifest.v1+json",
@@ -68,8 +68,8 @@ def read_image(layout: Path, digest: str, target: Path) -> Image:
     layers, whole = manifest.get("layers"), _dict(config.get("rootfs")).get("diff_ids")
     if not isinstance(layers, list) or not isinstance(whole, list) or len(layers) != len(whole):
         raise bad_environment("the image does not list all its layers both packed and unpacked")
-    if not 1 <= len(layers) <= _MOST_LAYERS:
-        raise bad_environment(f"an image must have 1 to {_MOST_LAYERS} layers")
+    if not 1 <= len(layers) <= _MAX_LAYERS:
+        raise bad_environment(f"an image must have 1 to {_MAX_LAYERS} layers")
     with tempfile.TemporaryDirectory(dir=target.parent) as folder:
         pairs, room = zip(layers, whole, strict=True), _Room()
         layers_of((_layer(layout, one, tar, room) for one, tar in pairs), target, Path(folder))
@@ -83,7 +83,7 @@ def _manifests(layout: Path, index: Json) -> Iterator[str]:
     """
     seen: set[str] = set()
     level: Iterable[Json] = [index]
-    for _ in range(_MOST_NESTED):
+    for _ in range(_MAX_NESTED):
         below: list[Json] = []
         for found in chain.from_iterable(map(_named, level)):
             digest = str(found.get("digest"))
@@ -130,7 +130,7 @@ def _dict(value: object) -> Json:
 def _json_at(layout: Path, said: object) -> Json:
     """Read the JSON blob of a descriptor and verify its digest; or refuse."""
     with _blob(layout, said) as file:
-        text = file.read(_MOST_TEXT + 1)
+        text = file.read(_MAX_TEXT + 1)
     if f"sha256:{hashlib.sha256(text).hexdigest()}" != _dict(said).get("digest"):
         raise _not_its_digest()
     return _read_json(text)
@@ -139,7 +139,7 @@ def _json_at(layout: Path, said: object) -> Json:
 def _json_of(path: Path) -> Json:
     try:
         with _plain(path) as file:
-            text = file.read(_MOST_TEXT + 1)
+            text = file.read(_MAX_TEXT + 1)
     except OSError:
         text = b""
     return _read_json(text)
@@ -147,7 +147,7 @@ def _json_of(path: Path) -> Json:
 
 def _read_json(text: bytes) -> Json:
     try:
-        found = json.loads(text) if len(text) <= _MOST_TEXT else None
+        found = json.loads(text) if len(text) <= _MAX_TEXT else None
     except (ValueError, RecursionError):
         found = None
     if not isinstance(found, dict):
@@ -159,13 +159,13 @@ class _Room:
     """Budget of unpacked bytes of one image; it also bounds a layer that is listed many times."""
 
     def __init__(self) -> None:
-        self._left = _MOST_UNPACKED
+        self._left = _MAX_UNPACKED
 
     def take(self, size: int) -> None:
         """Subtract some bytes, or refuse if too few are left."""
         self._left -= size
         if self._left < 0:
-            raise bad_environment(f"its layers are more than {_MOST_UNPACKED >> 30} GB")
+            raise bad_environment(f"its layers are more than {_MAX_UNPACKED >> 30} GB")
 
 
 @contextmanager

@@ -25,9 +25,9 @@ from sfumato.sandbox.program_environment import bad_environment
 # hostile layer of such headers keeps it busy for days.
 
 
-_MOST_HEADER: Final = 1 << 14  # most bytes of an extended header, which is read at once
-_MOST_DIGITS: Final = 12  # most digits of a number in it
-_MOST_SIZE: Final = 1 << 33  # most bytes of any member: no unpacked layer is larger
+_MAX_HEADER: Final = 1 << 14  # most bytes of an extended header, which is read at once
+_MAX_DIGITS: Final = 12  # most digits of a number in it
+_MAX_SIZE: Final = 1 << 33  # most bytes of any member: no unpacked layer is larger
 _BLOCK: Final = tarfile.BLOCKSIZE
 _EXTENDED: Final = (
     tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.SOLARIS_XHDTYPE,
@@ -45,7 +45,7 @@ class Member(tarfile.TarInfo):
 
         Otherwise a huge declared size would make `tarfile` skip for ever.
         """
-        is_long = self.type in _EXTENDED and self.size > _MOST_HEADER
+        is_long = self.type in _EXTENDED and self.size > _MAX_HEADER
         if is_long or self.type == tarfile.GNUTYPE_SPARSE:
             raise ValueError
         _check_size(self.size)
@@ -79,7 +79,7 @@ def records(text: bytes) -> dict[bytes, bytes]:
     said: dict[bytes, bytes] = {}
     place = 0
     while place < len(text) and text[place] != 0:
-        blank = text.find(b" ", place, place + _MOST_DIGITS + 1)
+        blank = text.find(b" ", place, place + _MAX_DIGITS + 1)
         end = place + _number(text[place : max(place, blank)])
         key, equals, value = text[blank + 1 : end].partition(b"=")
         if end > len(text) or not equals or not value.endswith(b"\n") or key.startswith(_HOLES):
@@ -106,12 +106,12 @@ def _with(
 
 
 def _check_size(size: int) -> None:
-    if not 0 <= size <= _MOST_SIZE:
+    if not 0 <= size <= _MAX_SIZE:
         raise ValueError
 
 
 def _number(text: bytes) -> int:
-    if not text.isdigit() or len(text) > _MOST_DIGITS:
+    if not text.isdigit() or len(text) > _MAX_DIGITS:
         raise ValueError
     return int(text)
 
@@ -125,16 +125,16 @@ def _padded(size: int) -> int:
     return -(-size // _BLOCK) * _BLOCK
 
 
-MOST_BYTES: Final = 4 << 30  # most bytes of all files of all layers together
-MOST_ENTRIES: Final = 500_000
-_MOST_PATH, _MOST_DEPTH, _MOST_LINKS = 4096, 64, 40
-_MOST_STEPS: Final = 32_000_000  # most path components to resolve, over all members and links
+MAX_BYTES: Final = 4 << 30  # most bytes of all files of all layers together
+MAX_ENTRIES: Final = 500_000
+_MAX_PATH, _MAX_DEPTH, _MAX_LINKS = 4096, 64, 40
+_MAX_STEPS: Final = 32_000_000  # most path components to resolve, over all members and links
 _OURS: Final = ("dev", "proc", "sys", "work", "tmp")  # the sandbox replaces these folders
 _GONE, _ALL_GONE = ".wh.", ".wh..wh..opq"
 
 
 @dataclass
-class Kept:
+class StoredFile:
     """A regular file: the path of its unpacked bytes, and whether it is executable."""
 
     place: Path
@@ -152,10 +152,10 @@ class Link:
 class Folder:
     """A folder and its entries by name."""
 
-    inside: dict[str, Folder | Kept | Link] = field(default_factory=dict)
+    inside: dict[str, Folder | StoredFile | Link] = field(default_factory=dict)
 
 
-Node = Folder | Kept | Link
+Node = Folder | StoredFile | Link
 
 
 class Layers:
@@ -182,8 +182,8 @@ class Layers:
                     tar.members.clear()  # type: ignore[attr-defined]  # unknown to typeshed
         except (tarfile.TarError, EOFError, ValueError, OverflowError, RecursionError):
             found = []
-            self._count = MOST_ENTRIES + 1
-        if self._count > MOST_ENTRIES:
+            self._count = MAX_ENTRIES + 1
+        if self._count > MAX_ENTRIES:
             raise bad_environment("a layer is not a tar file, or it has too many files")
         for parts, _ in found:  # whiteouts delete entries of lower layers only, so they go first
             self._take_away(parts)
@@ -212,7 +212,7 @@ class Layers:
         for place, node in _walked(self.root, target):
             if isinstance(node, Folder):
                 place.mkdir()
-            elif isinstance(node, Kept):
+            elif isinstance(node, StoredFile):
                 size = _more(size, node.place.stat().st_size)  # a hard link is a copy here
                 shutil.copyfile(node.place, place)
                 place.chmod(0o755 if node.may_run else 0o644)
@@ -223,12 +223,12 @@ class Layers:
 
     def _node(self, tar: tarfile.TarFile, member: tarfile.TarInfo) -> Node | tuple[str, ...] | None:
         """Convert a tar member to a node; a hard link becomes the path of its target."""
-        if self._count > MOST_ENTRIES:
+        if self._count > MAX_ENTRIES:
             raise ValueError
         if member.isdir():
             return Folder()
         if member.issym():
-            if not 0 < len(member.linkname) <= _MOST_PATH or "\0" in member.linkname:
+            if not 0 < len(member.linkname) <= _MAX_PATH or "\0" in member.linkname:
                 raise ValueError
             return Link(member.linkname)
         if member.islnk():
@@ -241,7 +241,7 @@ class Layers:
         with place.open("xb") as file:
             if source is not None:
                 shutil.copyfileobj(source, file, 1 << 20)
-        return Kept(place, bool(member.mode & 0o111))
+        return StoredFile(place, bool(member.mode & 0o111))
 
     def _take_away(self, parts: tuple[str, ...]) -> None:
         if not parts or not parts[-1].startswith(_GONE):
@@ -261,7 +261,7 @@ class Layers:
         if isinstance(node, tuple):
             above = self._folder(node[:-1], make=False)
             found = None if above is None or not node else above.inside.get(node[-1])
-            if not isinstance(found, Kept):
+            if not isinstance(found, StoredFile):
                 raise bad_environment(
                     "a layer has a hard link to something that is not a file of the image"
                 )
@@ -275,7 +275,7 @@ class Layers:
         left, way, links = list(reversed(parts)), [self.root], 0
         while left:
             self._steps += 1
-            if self._steps > _MOST_STEPS:
+            if self._steps > _MAX_STEPS:
                 raise bad_environment("its links form a chain that is too long")
             name = left.pop()
             if name in ("", "."):
@@ -287,17 +287,17 @@ class Layers:
             if node is None and make:
                 node = way[-1].inside[name] = Folder()
                 self._count += 1
-                if self._count > MOST_ENTRIES:
+                if self._count > MAX_ENTRIES:
                     raise bad_environment("there are too many files and folders")
             if isinstance(node, Link):
                 links += 1
-                if links > _MOST_LINKS:
+                if links > _MAX_LINKS:
                     return None
                 way = [self.root] if node.target.startswith("/") else way
                 further = node.target.split("/")
                 self._steps += len(further)
                 left += reversed(further)
-            elif isinstance(node, Folder) and len(way) <= _MOST_DEPTH:
+            elif isinstance(node, Folder) and len(way) <= _MAX_DEPTH:
                 way.append(node)
             else:
                 return None
@@ -307,7 +307,7 @@ class Layers:
 def parts_of(path: str) -> tuple[str, ...]:
     """Split a member's path into names; refuse absolute paths and paths with `..`."""
     parts = tuple(part for part in path.split("/") if part not in ("", "."))
-    is_long = len(path) > _MOST_PATH or len(parts) > _MOST_DEPTH
+    is_long = len(path) > _MAX_PATH or len(parts) > _MAX_DEPTH
     if path.startswith("/") or ".." in parts or "\0" in path or is_long:
         raise bad_environment(
             "a layer has a path that is absolute, leaves its folder, or is too long"
@@ -316,8 +316,8 @@ def parts_of(path: str) -> tuple[str, ...]:
 
 
 def _more(size: int, by: int) -> int:
-    if size + by > MOST_BYTES:
-        raise bad_environment(f"its files are more than {MOST_BYTES >> 30} GB")
+    if size + by > MAX_BYTES:
+        raise bad_environment(f"its files are more than {MAX_BYTES >> 30} GB")
     return size + by
 
 

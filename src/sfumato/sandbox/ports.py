@@ -34,7 +34,7 @@ class BlockTable:
     most_rows: int  # most rows by the card
 
 
-MOST_KEPT: Final = 524_288  # most bytes of results that a per-person run may pass to the group run
+MAX_KEPT: Final = 524_288  # most bytes of results that a per-person run may pass to the group run
 KEPT_PROGRAMS: Final = 4  # programs per data set whose per-person results are stored: the last ones
 
 
@@ -74,10 +74,10 @@ def study_room(turns: int, person_mb: int) -> int:
     It counts each result three times: stored, new, and in the blocks. It counts people's files
     twice: in turns and in blocks.
     """
-    return turns * (3 * MOST_KEPT + 2 * (person_mb << 20))
+    return turns * (3 * MAX_KEPT + 2 * (person_mb << 20))
 
 
-def said_path(turn: str) -> str:
+def output_path(turn: str) -> str:
     """Return the path of the result of a turn's per-person run."""
     return turn + ".said"
 
@@ -142,7 +142,9 @@ class BlockJob:
     inputs: tuple[str, ...]  # files of rows, one per block; only the block reads its file
     outputs: tuple[Output, ...]
     limits: SandboxLimits
-    laid: Laid | None = None  # timing of the engine that wrote the inputs; None for synthetic rows
+    input_timing: InputTiming | None = (
+        None  # timing of the engine that wrote the inputs; None for synthetic rows
+    )
     own: str = ""  # name of the program's own environment (sandbox/program_environment.py)
 
 
@@ -166,7 +168,7 @@ _TOO_LONG: Final = "stopped: its results were too long"
 class TrialResult:
     """Full result of a trial block on synthetic rows; it never exists for real rows."""
 
-    said: bytes  # its result files, as the block's output message
+    output: bytes  # its result files, as the block's output message
     ended: str = "exited"  # one of ENDS
     status: int = 0  # exit status; less than 0 is the signal that ended it
     printed: bytes = b""  # the end of standard output and error
@@ -182,7 +184,7 @@ class TrialResult:
 
 
 @dataclass(frozen=True)
-class Laid:
+class InputTiming:
     """When the engine began to write the inputs, and how large they can be by the card.
 
     The time that the engine needs depends on people's rows and files, and programs can read the
@@ -209,7 +211,7 @@ class Sandbox(Protocol):
     def run_each(self, job: BlockJob) -> None:
         """Run the program on every turn; write its result next to the turn, unless that is empty.
 
-        The result is the file `said_path(turn)`, which only a block opens later.
+        The result is the file `output_path(turn)`, which only a block opens later.
         """
         ...
 

@@ -14,7 +14,7 @@ from sfumato.dp.refusal import Refused
 LOCK, FOLDER, IMAGE = "lock", "folder", "image"
 KINDS: Final = (LOCK, FOLDER, IMAGE)
 NONE: Final = ""  # the name for no own environment: only the base libraries
-MOST_LOCK: Final = 1_000_000  # most characters of a lock file
+MAX_LOCK: Final = 1_000_000  # most characters of a lock file
 _NAME: Final = re.compile(rf"({'|'.join(KINDS)})-[0-9a-f]{{64}}")
 _PINNED: Final = re.compile(
     r"(?P<name>[A-Za-z0-9][A-Za-z0-9._-]*)==(?P<version>[A-Za-z0-9][A-Za-z0-9.+!_-]*)"
@@ -81,8 +81,8 @@ def read_lock(text: str) -> tuple[str, ...]:
 
     Options, URLs, paths and markers are refused, so the lock cannot choose where files come from.
     """
-    if len(text) > MOST_LOCK or not text.isascii():
-        raise bad_environment(f"a lock must be at most {MOST_LOCK:,} ASCII letters")
+    if len(text) > MAX_LOCK or not text.isascii():
+        raise bad_environment(f"a lock must be at most {MAX_LOCK:,} ASCII letters")
     joined = re.sub(r"\\\r?\n", " ", text)
     lines = (re.sub(r"(^|\s)#.*", "", line) for line in joined.splitlines())
     found = tuple(" ".join(line.split()) for line in lines if line.strip())

@@ -24,11 +24,11 @@ from sfumato.sandbox.file_formats.matlab import read_matlab
 from sfumato.sandbox.file_formats.nifti import read_nifti, read_packed_nifti
 from sfumato.sandbox.file_formats.numpy_array import NumpyFile, read_npy
 
-MOST_OUTPUTS: Final = 64
-MOST_CELLS: Final = 4000  # most numbers of all arrays together; they fit in a block's output
-MOST_STEPS: Final = 2**40  # most steps of a range; a sum over a thousand blocks cannot overflow
+MAX_OUTPUTS: Final = 64
+MAX_CELLS: Final = 4000  # most numbers of all arrays together; they fit in a block's output
+MAX_STEPS: Final = 2**40  # most steps of a range; a sum over a thousand blocks cannot overflow
 ANSWER: Final = "answer.json"  # file with the numbers of a function
-_MOST_DIGITS: Final = 40  # most characters of a number in a result; a longer one is invalid
+_MAX_DIGITS: Final = 40  # most characters of a number in a result; a longer one is invalid
 _FAILURES: Final = (
     ValueError, LookupError, RecursionError, ArithmeticError, TypeError, struct.error,
 )  # fmt: skip
@@ -118,13 +118,13 @@ def _exact(value: object) -> Fraction | None:
 
 def read_outputs(shape: object) -> tuple[Output, ...]:
     """Parse the declared outputs of a program, or refuse."""
-    if not isinstance(shape, list) or not 1 <= len(shape) <= MOST_OUTPUTS:
-        raise bad_pipeline(f"declare 1 to {MOST_OUTPUTS} outputs")
+    if not isinstance(shape, list) or not 1 <= len(shape) <= MAX_OUTPUTS:
+        raise bad_pipeline(f"declare 1 to {MAX_OUTPUTS} outputs")
     outputs = tuple(_read_output(one) for one in shape)
     if len({one.name.casefold() for one in outputs}) < len(outputs):
         raise bad_pipeline("two outputs have the same name")
-    if sum(one.count for one in outputs if one.shape) > MOST_CELLS:
-        raise bad_pipeline(f"all arrays together may have at most {MOST_CELLS:,} numbers")
+    if sum(one.count for one in outputs if one.shape) > MAX_CELLS:
+        raise bad_pipeline(f"all arrays together may have at most {MAX_CELLS:,} numbers")
     return outputs
 
 
@@ -166,8 +166,8 @@ def _read_dims(shape: object, name: str) -> tuple[int, ...]:
             f"the shape of output {name!r} must be a list of up to four whole numbers"
         )
     for one in shape:
-        if isinstance(one, bool) or not isinstance(one, int) or not 1 <= one <= MOST_CELLS:
-            raise bad_pipeline(f"the shape of output {name!r} must have numbers up to {MOST_CELLS}")
+        if isinstance(one, bool) or not isinstance(one, int) or not 1 <= one <= MAX_CELLS:
+            raise bad_pipeline(f"the shape of output {name!r} must have numbers up to {MAX_CELLS}")
     return tuple(shape)
 
 
@@ -199,7 +199,7 @@ def _ratio(text: str) -> Fraction | None:
 
 def _step(value: object, name: str, lower: Fraction, upper: Fraction) -> Fraction:
     step = (upper - lower) / 10_000 if value is None else bound_of(value, name, "step")
-    if step <= 0 or ((upper - lower) / step).denominator != 1 or upper - lower > step * MOST_STEPS:
+    if step <= 0 or ((upper - lower) / step).denominator != 1 or upper - lower > step * MAX_STEPS:
         raise bad_pipeline(f"the range of output {name!r} is not a whole number of steps")
     return step
 
@@ -247,16 +247,16 @@ class Reading:
         return {"output": self.name, "is_number": self.is_number, "says": self.says}
 
 
-def readings(said: bytes, outputs: tuple[Output, ...]) -> list[Reading]:
+def parsed_outputs(output: bytes, outputs: tuple[Output, ...]) -> list[Reading]:
     """Explain how each output of a trial on synthetic rows was parsed, and why if it is invalid.
 
-    `read_said` parses the same bytes to the same numbers (a test compares them).
+    `read_output` parses the same bytes to the same numbers (a test compares them).
     """
     try:
         with np.errstate(all="ignore"):
-            files = _files(said)
+            files = _files(output)
             return [_reading(files, output) for output in outputs]
-    except Exception:  # noqa: BLE001  # as in `read_said`
+    except Exception:  # noqa: BLE001  # as in `read_output`
         return [
             Reading(one.name, False, "no number: the results cannot be read") for one in outputs
         ]
@@ -298,7 +298,7 @@ def _array_reading(parsed: object, output: Output) -> Reading:
     )
 
 
-def read_said(said: bytes, outputs: tuple[Output, ...]) -> list[int]:
+def read_output(output: bytes, outputs: tuple[Output, ...]) -> list[int]:
     """Parse the untrusted output of a block; return each number of each output in steps.
 
     It never raises, and numpy never warns: either would reveal one exact bit of the block's rows.
@@ -306,7 +306,7 @@ def read_said(said: bytes, outputs: tuple[Output, ...]) -> list[int]:
     """
     try:
         with np.errstate(all="ignore"):  # else numpy warns of a signalling NaN on standard error
-            return _read_said(_files(said), outputs)
+            return _read_said(_files(output), outputs)
     except Exception:  # noqa: BLE001  # every output of the block counts as the middle
         return [output.middle for output in outputs for _ in range(output.count)]
 
@@ -332,10 +332,10 @@ def _array(parsed: object, output: Output) -> object:
     return _in_matlab(parsed, output.at) if _suffix(output.path) == _MATLAB else parsed
 
 
-def _files(said: bytes) -> dict[str, bytes]:
+def _files(output: bytes) -> dict[str, bytes]:
     """Parse a block's message, a JSON object of paths and hex bytes; empty if it is invalid."""
     try:
-        body = json.loads(said, parse_int=_unread, parse_float=_unread)
+        body = json.loads(output, parse_int=_unread, parse_float=_unread)
         pairs = body.items() if isinstance(body, dict) else ()
         return {path: bytes.fromhex(text) for path, text in pairs if isinstance(text, str)}
     except _FAILURES:
@@ -370,11 +370,11 @@ def _parse_json(found: bytes) -> object:
 
 
 def _short_decimal(text: str) -> Decimal | None:
-    return Decimal(text) if len(text) <= _MOST_DIGITS else None
+    return Decimal(text) if len(text) <= _MAX_DIGITS else None
 
 
 def _short_int(text: str) -> int | None:
-    return int(text) if len(text) <= _MOST_DIGITS else None
+    return int(text) if len(text) <= _MAX_DIGITS else None
 
 
 def _find_json(value: Any, at: tuple[str | int, ...]) -> object:

@@ -35,7 +35,7 @@ BWRAP: Final = "bwrap"
 DONE, LATE, STALLED, BROKEN = 0, 1, 2, 3  # how a block ended (inside.py)
 _HEAD: Final = struct.Struct("<BQI")
 _TRIAL_HEAD: Final = struct.Struct("<iI")  # exit status, bytes of printed output
-MOST_PRINTED: Final = 4096  # most bytes of a trial's printed output
+MAX_PRINTED: Final = 4096  # most bytes of a trial's printed output
 _START_S: Final = 180.0  # start timeout for a busy machine; a failed start ends at once
 _LOOK_S: Final = 0.1
 _TIDY_S: Final = 10.0  # time for a runtime to clean up after we close the socket
@@ -56,7 +56,7 @@ class Ran:
 
     ended: int
     used_us: int
-    said: bytes
+    output: bytes
 
 
 @dataclass(frozen=True)
@@ -103,17 +103,17 @@ class SandboxProcess:
 
     def run(self, program: int, rows: int, limits: SandboxLimits) -> Ran:
         """Run one block to its end; only the sandbox reads the two descriptors."""
-        return self._ordered(_order(limits), program, rows, partial(_heard, limits=limits))
+        return self._send_order(_order(limits), program, rows, partial(_receive, limits=limits))
 
     def try_out(self, program: int, rows: int, limits: SandboxLimits) -> tuple[Ran, TrialEnd]:
         """Run one block of synthetic rows; return also its exit status and printed output.
 
         Never pass real rows here: the printed output leaves the sandbox without noise.
         """
-        order = {**_order(limits), "printed": MOST_PRINTED}
-        return self._ordered(order, program, rows, partial(_heard_trial, limits=limits))
+        order = {**_order(limits), "printed": MAX_PRINTED}
+        return self._send_order(order, program, rows, partial(_receive_trial, limits=limits))
 
-    def _ordered(
+    def _send_order(
         self, order: dict[str, float], program: int, rows: int, heard: Callable[[int], Heard]
     ) -> Heard:
         hear, say = os.pipe2(os.O_CLOEXEC)
@@ -151,7 +151,7 @@ def _order(limits: SandboxLimits) -> dict[str, float]:
     }
 
 
-def _heard(hear: int, limits: SandboxLimits) -> Ran:
+def _receive(hear: int, limits: SandboxLimits) -> Ran:
     until = time.monotonic() + limits.wall_s + _GRACE_S
     ended, used, length = _HEAD.unpack(_exactly(hear, _HEAD.size, until))
     if length > limits.most_bytes:
@@ -159,11 +159,11 @@ def _heard(hear: int, limits: SandboxLimits) -> Ran:
     return Ran(ended, used, _exactly(hear, length, until))
 
 
-def _heard_trial(hear: int, limits: SandboxLimits) -> tuple[Ran, TrialEnd]:
-    ran = _heard(hear, limits)
+def _receive_trial(hear: int, limits: SandboxLimits) -> tuple[Ran, TrialEnd]:
+    ran = _receive(hear, limits)
     until = time.monotonic() + _GRACE_S
     status, length = _TRIAL_HEAD.unpack(_exactly(hear, _TRIAL_HEAD.size, until))
-    if length > MOST_PRINTED:
+    if length > MAX_PRINTED:
         raise SandboxProcessEnded
     return ran, TrialEnd(status, _exactly(hear, length, until))
 
@@ -193,7 +193,7 @@ def _in_bubblewrap(
     zygote = _zygote(made, cpu, theirs.fileno())
     first = [*made.first, "-I", "/from/inside/inside.py", json.dumps(zygote)]
     try:
-        return _started([BWRAP, *arguments(made), *first], uid, (theirs.fileno(),)), ours
+        return _start([BWRAP, *arguments(made), *first], uid, (theirs.fileno(),)), ours
     except OSError:
         ours.close()
         raise SandboxProcessEnded from None
@@ -208,9 +208,9 @@ def _in_container(
     first = [*made.first, "-I", "/from/inside/nested.py", json.dumps(zygote)]
     try:
         with listening(made, cpu, uid) as (wall, listener):
-            process = _started([*command(runtime, wall), *first], uid, ())
+            process = _start([*command(runtime, wall), *first], uid, ())
             try:
-                return process, _called(listener, process)
+                return process, _accept(listener, process)
             except OSError:
                 process.kill()
                 process.wait()
@@ -219,7 +219,7 @@ def _in_container(
         raise SandboxProcessEnded from None
 
 
-def _called(listener: socket.socket, process: subprocess.Popen[bytes]) -> socket.socket:
+def _accept(listener: socket.socket, process: subprocess.Popen[bytes]) -> socket.socket:
     """Accept the container's connection; fail if its runtime ends first or the start times out."""
     until = time.monotonic() + _START_S
     listener.settimeout(_LOOK_S)
@@ -244,7 +244,7 @@ def _zygote(made: Environment, cpu: int, control: int, *, is_nested: bool = Fals
     return [made.python, "-s", "-P", "/env/inside/inside.py", json.dumps(settings)]
 
 
-def _started(argv: list[str], uid: int | None, kept: tuple[int, ...]) -> subprocess.Popen[bytes]:
+def _start(argv: list[str], uid: int | None, kept: tuple[int, ...]) -> subprocess.Popen[bytes]:
     """Start a command with an empty environment; if we are root, under an unused uid."""
     found = shutil.which(argv[0])
     if found is None:

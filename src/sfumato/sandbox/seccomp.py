@@ -53,7 +53,7 @@ ALLOWED: Final = {
     "getcpu": 309, "renameat2": 316, "getrandom": 318, "copy_file_range": 326,
     "rseq": 334, "close_range": 436, "faccessat2": 439,
 }  # fmt: skip
-_VOICE: Final = 3  # descriptor of a block's output pipe (inside.py)
+_OUTPUT_FD: Final = 3  # descriptor of a block's output pipe (inside.py)
 _LOOKS: Final = (5, 262)  # fstat, newfstatat; the latter also works on a descriptor alone
 _COPIES: Final = (32, 33, 292)  # dup, dup2, dup3
 _FCNTL, _FUTEX, _PRIVATE = 72, 202, 128  # FUTEX_PRIVATE_FLAG
@@ -161,7 +161,7 @@ def _no_look_at_the_voice() -> list[bytes]:
         steps += [
             _op(_EQUAL, number, 0, 4),
             _op(_LOAD, _FIRST_AT),
-            _op(_EQUAL, _VOICE, 0, 1),
+            _op(_EQUAL, _OUTPUT_FD, 0, 1),
             _op(_RETURN, _ERROR | _EPERM),
             _op(_LOAD, _NUMBER_AT),
         ]

@@ -26,14 +26,14 @@ from sfumato.sandbox.shared_libraries import LOADER, copy_libraries
 
 TOOL: Final = "sqfs2tar"
 PACKAGE: Final = "squashfs-tools-ng"
-_MOST_MEMORY_KB: Final = 1 << 21  # address space
-_MOST_CPU_S: Final = 600
-_MOST_S: Final = 1_800
-_MOST_LEFT: Final = 1 << 20  # most bytes after the end of the tar
+_MAX_MEMORY_KB: Final = 1 << 21  # address space
+_MAX_CPU_S: Final = 600
+_MAX_S: Final = 1_800
+_MAX_LEFT: Final = 1 << 20  # most bytes after the end of the tar
 # no file and no core dump can be written; if a limit cannot be set, the tool does not start
 _LIMITED: Final = (
-    f"ulimit -c 0 && ulimit -f 0 && ulimit -n 64 && ulimit -t {_MOST_CPU_S}"
-    f' && ulimit -v {_MOST_MEMORY_KB} && exec "$@"'
+    f"ulimit -c 0 && ulimit -f 0 && ulimit -n 64 && ulimit -t {_MAX_CPU_S}"
+    f' && ulimit -v {_MAX_MEMORY_KB} && exec "$@"'
 )
 
 
@@ -61,7 +61,7 @@ def unfold(squash: Path, read: Callable[[IO[bytes]], None]) -> None:
         if process.stdout is None:
             raise bad_environment("its squashfs cannot be read")
         read(process.stdout)
-        is_all = len(process.stdout.read(_MOST_LEFT)) < _MOST_LEFT
+        is_all = len(process.stdout.read(_MAX_LEFT)) < _MAX_LEFT
         if not is_all or process.wait() != 0:
             raise bad_environment("its squashfs cannot be read")
 
@@ -122,7 +122,7 @@ def _begun(argv: list[str], kept: int) -> Iterator[subprocess.Popen[bytes]]:
         group=uid,
         extra_groups=None if uid is None else [],
     )
-    late = threading.Timer(_MOST_S, process.kill)
+    late = threading.Timer(_MAX_S, process.kill)
     late.start()
     try:
         yield process

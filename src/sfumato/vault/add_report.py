@@ -14,10 +14,10 @@ from typing import Final
 from sfumato.dp.json_values import Json
 from sfumato.dp.refusal import Bug
 
-MOST_UNREADABLE: Final = Fraction(5, 100)  # of a column's non-empty cells
+MAX_UNREADABLE: Final = Fraction(5, 100)  # of a column's non-empty cells
 _ENDS: Final = (
     (Fraction(1, 100), "under 1 %"),
-    (MOST_UNREADABLE, "1 to 5 %"),
+    (MAX_UNREADABLE, "1 to 5 %"),
     (Fraction(25, 100), "5 to 25 %"),
     (Fraction(50, 100), "25 to 50 %"),
     (Fraction(95, 100), "50 to 95 %"),

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from sfumato.dp.refusal import Refused
+
 ROLES: Final = ("owner", "operator", "researcher", "auditor")
 # The permission that each API verb needs: read = see, ask = spend budget, own = act on one's own
 # data sets, operate = run the service, watch = see its health, audit = read the ledger.
@@ -68,3 +70,14 @@ class Token:
     created: str
     expires: str
     revoked: str = ""  # time of revocation; "" if it is valid
+
+
+def check_words(*words: str) -> None:
+    """Refuse an invalid name of a user or group."""
+    for word in words:
+        if not 1 <= len(word) <= 100 or not word.isprintable() or "/" in word:
+            raise Refused(
+                "unknown-user",
+                "The name of a user or group must be 1 to 100 printable letters without '/'.",
+                "Choose another name.",
+            )

@@ -11,7 +11,7 @@ import pytest
 
 from sfumato.dp.budget import MIN_EPSILON
 from sfumato.dp.mechanisms.binary_tree import Tree
-from sfumato.features.streams.stream_plan import MOST_ROWS, Stream
+from sfumato.features.streams.stream_plan import MAX_ROWS, Stream
 from sfumato.query.expression import DateTrunc, Ref, Unit
 from sfumato.query.grouping_keys import LISTED
 from sfumato.query.model import Aggregate, Output, Query
@@ -55,7 +55,7 @@ def test_the_scale_is_c_levels_by_epsilon_over_the_whole_stream() -> None:
 
 def test_whatever_may_be_opened_can_be_drawn_exactly() -> None:
     for periods in (1, 2, 60, 365, LISTED):
-        assert stream(periods, MOST_ROWS, MIN_EPSILON).running.is_drawable()
+        assert stream(periods, MAX_ROWS, MIN_EPSILON).running.is_drawable()
 
 
 def laplace_loss(scale: float, noise_a: int, noise_b: int) -> float:

@@ -14,7 +14,7 @@ from sfumato.app.vault import OpenVault
 from sfumato.engines.duckdb.engine import DuckDBEngine
 from sfumato.engines.ingest.prepare_order import path_of_turn
 from sfumato.sandbox.block_columns import block_columns
-from sfumato.sandbox.ports import MOST_KEPT, SplitOrder, StudyOrder, said_path
+from sfumato.sandbox.ports import MAX_KEPT, SplitOrder, StudyOrder, output_path
 from support.small_vaults import card, make_vault
 
 CARD = """
@@ -99,7 +99,7 @@ def test_whose_turn_is_which_is_drawn_anew_and_evenly(vault: OpenVault, tmp_path
 def said_all(vault: OpenVault, split: SplitOrder) -> None:
     for path in engine_of(vault).split_people(split):
         if Path(path).stat().st_size:
-            Path(said_path(path)).write_bytes(b"said: " + Path(path).read_bytes()[-4:])
+            Path(output_path(path)).write_bytes(b"said: " + Path(path).read_bytes()[-4:])
 
 
 def test_who_leaves_changes_one_block_with_their_files_and_what_was_kept(
@@ -154,13 +154,13 @@ def taken(vault: OpenVault) -> int:
 def test_the_room_for_what_is_kept_is_taken_whole_before_a_run_and_says_nothing_of_it(
     vault: OpenVault, tmp_path: Path
 ) -> None:
-    each = TURNS * (MOST_KEPT + 2 * 4096)
-    for place, left in enumerate((0, 10, 300_000, MOST_KEPT), start=1):
+    each = TURNS * (MAX_KEPT + 2 * 4096)
+    for place, left in enumerate((0, 10, 300_000, MAX_KEPT), start=1):
         split = order(vault, tmp_path / f"{left}", place, f"program-{left}")
         turns(vault, split)
         assert abs(taken(vault) - place * each) < 100_000  # as a disk counts
         for turn in range(TURNS):
-            Path(said_path(path_of_turn(split.target, turn))).write_bytes(b"x" * left)
+            Path(output_path(path_of_turn(split.target, turn))).write_bytes(b"x" * left)
         engine_of(vault).split(split)
         assert abs(taken(vault) - place * each) < 100_000
 

@@ -14,7 +14,7 @@ import pytest
 import sfumato
 from sfumato import Refused
 from sfumato.app.vault import OpenVault
-from sfumato.features.access.service import MOST_TOKENS, Access
+from sfumato.features.access.service import MAX_TOKENS, Access
 from sfumato.features.access.token_admission import REMEMBERED_S
 from sfumato.server.ipc.call_metrics import CallMetrics, to_nowhere
 from sfumato.server.ipc.door_server import DoorEnd, _Known
@@ -50,7 +50,7 @@ def made(access: Access, caller: Caller, days: int = 90) -> dict[str, object]:
 def test_a_user_has_so_many_tokens_and_no_more(vault: OpenVault) -> None:
     access = vault.house.desk.access
     ada = signed_in(access)
-    ids = [made(access, ada)["id"] for _ in range(MOST_TOKENS)]
+    ids = [made(access, ada)["id"] for _ in range(MAX_TOKENS)]
     with pytest.raises(Refused) as refused:
         made(access, ada)
     assert refused.value.code == "too-many"

@@ -98,7 +98,7 @@ def real(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OpenVault]:
         made.add("shut", source, card(text), different_people="the test")
         for user in ("ada", "ben"):
             made.enrol(user, "researchers")
-        made.house.desk.pipelines.door.sandbox._sleep = lambda _: None  # type: ignore[attr-defined]  # of Bubblewrap
+        made.house.desk.pipelines.door.sandbox._sleep = lambda _: None  # type: ignore[attr-defined]  # of SandboxPool
         yield made
 
 

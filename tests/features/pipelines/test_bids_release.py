@@ -98,7 +98,7 @@ def vault(tmp_path: Path) -> Iterator[OpenVault]:
 
 
 def in_no_hurry(vault: OpenVault) -> None:
-    vault.house.desk.pipelines.door.sandbox._sleep = lambda _: None  # type: ignore[attr-defined]  # of Bubblewrap
+    vault.house.desk.pipelines.door.sandbox._sleep = lambda _: None  # type: ignore[attr-defined]  # of SandboxPool
 
 
 def submitted(

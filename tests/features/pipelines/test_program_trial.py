@@ -11,9 +11,9 @@ import pytest
 
 from sfumato.sandbox import sandbox_process as bubble_module
 from sfumato.sandbox.base_environment import environment
-from sfumato.sandbox.bubblewrap import Bubblewrap
 from sfumato.sandbox.ports import SandboxLimits, TrialJob, TrialResult
-from sfumato.sandbox.sandbox_process import MOST_PRINTED, Ran, SandboxProcess
+from sfumato.sandbox.sandbox_pool import SandboxPool
+from sfumato.sandbox.sandbox_process import MAX_PRINTED, Ran, SandboxProcess
 from sfumato.system.randomness import SystemRandomSource
 from support.sandbox_blocks import ROWS, bubble, needs_bubbles
 
@@ -39,8 +39,8 @@ PROGRAMS = {
 
 
 @pytest.fixture(scope="module")
-def sandbox() -> Iterator[Bubblewrap]:
-    made = Bubblewrap(environment, SystemRandomSource())
+def sandbox() -> Iterator[SandboxPool]:
+    made = SandboxPool(environment, SystemRandomSource())
     yield made
     made.close()
 
@@ -53,7 +53,7 @@ def function(source: str) -> dict[str, object]:
     return {"kind": "function", "source": source, "name": "m", "outputs": ["m"]}
 
 
-def tried(sandbox: Bubblewrap, told: dict[str, object]) -> TrialResult:
+def tried(sandbox: SandboxPool, told: dict[str, object]) -> TrialResult:
     (found,) = sandbox.try_out(TrialJob(told, (ROWS.encode(),), LIMITS))
     return found
 
@@ -61,18 +61,18 @@ def tried(sandbox: Bubblewrap, told: dict[str, object]) -> TrialResult:
 @needs_bubbles
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_a_trial_shows_how_a_program_ended_and_what_it_printed(
-    sandbox: Bubblewrap, name: str
+    sandbox: SandboxPool, name: str
 ) -> None:
     source, ending, printed = PROGRAMS[name]
     found = tried(sandbox, program(source))
     assert found.ending.startswith(ending)
     assert printed in found.printed.decode()
-    assert len(found.printed) <= MOST_PRINTED
+    assert len(found.printed) <= MAX_PRINTED
 
 
 @needs_bubbles
 def test_a_trial_shows_the_line_of_a_function_that_failed_and_none_of_ours(
-    sandbox: Bubblewrap,
+    sandbox: SandboxPool,
 ) -> None:
     found = tried(sandbox, function('def m(rows):\n    return rows["weight"].mean()'))
     assert found.ending == "exit status 1"
@@ -82,10 +82,10 @@ def test_a_trial_shows_the_line_of_a_function_that_failed_and_none_of_ours(
 
 
 @needs_bubbles
-def test_a_trial_gives_what_the_program_says_as_a_run_does(sandbox: Bubblewrap) -> None:
+def test_a_trial_gives_what_the_program_says_as_a_run_does(sandbox: SandboxPool) -> None:
     found = tried(sandbox, function(ANSWER))
     assert found.printed == b"seen 350\n"
-    assert json.loads(bytes.fromhex(json.loads(found.said)["answer.json"])) == {"m": 170}
+    assert json.loads(bytes.fromhex(json.loads(found.output)["answer.json"])) == {"m": 170}
 
 
 LOUD = """
@@ -143,12 +143,12 @@ def test_of_real_rows_nothing_printed_and_no_exit_status_comes_out_of_the_bubble
     finally:
         made.kill()
     for (still, quiet_bytes), (noisy, loud_bytes) in seen.values():
-        assert (still.ended, still.said) == (noisy.ended, noisy.said)
+        assert (still.ended, still.output) == (noisy.ended, noisy.output)
         assert len(quiet_bytes) == len(loud_bytes)  # the head has the time that was used
         assert b"ann" not in loud_bytes
     failed = [pair[1][0] for way, pair in seen.items() if way != "quiet"]
-    assert {(one.ended, one.said) for one in failed} == {(0, b"")}  # whatever the exit status was
-    assert seen["quiet"][1][0].said
+    assert {(one.ended, one.output) for one in failed} == {(0, b"")}  # whatever the exit status was
+    assert seen["quiet"][1][0].output
 
 
 @needs_bubbles
@@ -159,4 +159,4 @@ def test_on_real_rows_an_exit_status_changes_no_result() -> None:
         ends = [on_rows(made, text % how, "program")[0] for how in ("0", "7", "'ann'")]
     finally:
         made.kill()
-    assert {(one.ended, one.said) for one in ends} == {(0, b'{"x.txt": "313730"}')}
+    assert {(one.ended, one.output) for one in ends} == {(0, b'{"x.txt": "313730"}')}

@@ -216,7 +216,7 @@ def test_an_author_cannot_fill_the_ledger_by_handing_in_programs(
     vault: OpenVault, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A rule, or being the owner, approves each at once: twenty that wait is no bound then."""
-    monkeypatch.setattr(pipelines_service, "MOST_HANDED_IN", 2)
+    monkeypatch.setattr(pipelines_service, "MAX_HANDED_IN", 2)
     first = submitted(vault, NOTEBOOK)
     submitted(vault, NOTHING)
     seq = vault.house.ledger.store.head().seq

@@ -75,7 +75,7 @@ def vault(tmp_path: Path) -> Iterator[OpenVault]:
 
 def in_no_hurry(vault: OpenVault) -> None:
     """Let jobs end when they are done; that they wait for their slot is another test's."""
-    vault.house.desk.pipelines.door.sandbox._sleep = lambda _: None  # type: ignore[attr-defined]  # of Bubblewrap
+    vault.house.desk.pipelines.door.sandbox._sleep = lambda _: None  # type: ignore[attr-defined]  # of SandboxPool
 
 
 def as_ria(vault: OpenVault) -> OpenVault:

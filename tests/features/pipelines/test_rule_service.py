@@ -475,7 +475,7 @@ def test_a_rule_that_is_not_well_made_is_none(vault: OpenVault, wrong: dict[str,
 def test_a_column_that_the_rule_does_not_list_is_not_in_the_programs_input(
     real: OpenVault,
 ) -> None:
-    real.house.desk.pipelines.door.sandbox._sleep = lambda _: None  # type: ignore[attr-defined]  # of Bubblewrap
+    real.house.desk.pipelines.door.sandbox._sleep = lambda _: None  # type: ignore[attr-defined]  # of SandboxPool
     ruled(real, most_epsilon=900, most_total=900)
     digest = handed_in(real, function=looks)["digest"]
     found = run(real, digest, epsilon=900, cpu_s=3)

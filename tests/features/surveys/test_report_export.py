@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from sfumato.features.surveys.respondent_pages import MOST_PAGES, csv_parts
+from sfumato.features.surveys.respondent_pages import MAX_PAGES, csv_parts
 
 
 @pytest.mark.parametrize(
     ("pages", "is_cut"),
-    [(1, False), (2, False), (MOST_PAGES, False), (MOST_PAGES + 1, True), (MOST_PAGES + 5, True)],
+    [(1, False), (2, False), (MAX_PAGES, False), (MAX_PAGES + 1, True), (MAX_PAGES + 5, True)],
 )
 def test_a_file_goes_out_page_by_page_and_says_so_where_it_is_cut(pages: int, is_cut: bool) -> None:
     """Whoever asks for many large files at once holds one page of each in the edge's memory."""
@@ -32,8 +32,8 @@ def test_a_file_goes_out_page_by_page_and_says_so_where_it_is_cut(pages: int, is
         return asked, came
 
     asked, came = asyncio.run(parts())
-    kept = min(pages, MOST_PAGES)
+    kept = min(pages, MAX_PAGES)
     rows = [f"m{number},0.0.1\r\n" for number in range(kept)]
     assert [part for part in came if part][: kept + 1] == ["mark,said\r\n", *rows]
     assert came[-1].startswith("cut,there are more") == is_cut
-    assert len(asked) <= MOST_PAGES + 1
+    assert len(asked) <= MAX_PAGES + 1

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from sfumato.dp.refusal import Refused
 from sfumato.sandbox.file_formats import decompression
-from sfumato.sandbox.program_outputs import Output, read_outputs, read_said
+from sfumato.sandbox.program_outputs import Output, read_output, read_outputs
 
 MIDDLE = 50
 Bytes = Callable[[], bytes]
@@ -30,7 +30,7 @@ def output(path: str, at: list[object] | None = None, shape: tuple[int, ...] = (
 
 
 def steps(of: Output, found: bytes) -> list[int]:
-    return read_said(json.dumps({of.path: found.hex()}).encode(), (of,))
+    return read_output(json.dumps({of.path: found.hex()}).encode(), (of,))
 
 
 def nifti(values: object, kind: str = "f4", slope: float = 1.0, above: float = 0.0) -> bytes:
@@ -174,7 +174,7 @@ def test_no_bytes_at_all_make_a_reader_fail(data: st.DataObject) -> None:
 def test_one_malformed_file_moves_no_other_output() -> None:
     of = output("b.nii.gz", [0, 0]), output("r.txt", [0])
     files = {"b.nii.gz": b"\x1f\x8b nothing".hex(), "r.txt": b"7".hex()}
-    assert read_said(json.dumps(files).encode(), of) == [MIDDLE, 7]
+    assert read_output(json.dumps(files).encode(), of) == [MIDDLE, 7]
 
 
 @pytest.mark.parametrize(("path", "at"), [("b.nii", [0]), ("r.mat", ["a", 0]), ("r.csv", [])])

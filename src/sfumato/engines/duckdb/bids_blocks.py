@@ -29,14 +29,14 @@ from sfumato.engines.ingest.source_files import paths_of
 from sfumato.engines.shared.locked_connection import Room, open_locked
 from sfumato.engines.shared.message_frames import Header
 from sfumato.query.printing.from_clause import table_name
-from sfumato.sandbox.ports import KEPT_PROGRAMS, MOST_KEPT, said_path
+from sfumato.sandbox.ports import KEPT_PROGRAMS, MAX_KEPT, output_path
 from sfumato.vault.card.bids import phenotype_path
 from sfumato.vault.folder_records import FILE, SAID, record
 
 ROWS: Final = "participants.tsv"
 _ROOM: Final = ".room"
 _PAGE: Final = 4096
-_MOST_ON_DISK: Final = MOST_KEPT + 2 * _PAGE
+_MAX_ON_DISK: Final = MAX_KEPT + 2 * _PAGE
 _WHOLE: Final = b"K"  # first byte of a stored result; a power failure leaves a file without it
 Body = dict[str, Any]  # Any: a message of the parent process
 
@@ -184,7 +184,7 @@ def _said(people: list[_Person], salt: str, body: Body) -> dict[str, bytes]:
     _take_room(body, _sizes(body["target"], body["study"][0]))
     for person, turn in _with_turns(people, body):
         kept = _kept(person, salt, body)
-        fresh = Path(said_path(path_of_turn(body["target"], turn)))
+        fresh = Path(output_path(path_of_turn(body["target"], turn)))
         held = _held(body, turn)
         if fresh.exists() and not _is_whole(kept):
             _keep(kept, fresh)
@@ -214,7 +214,7 @@ def _take_room(body: Body, about_to_come: int = 0) -> None:
         shutil.rmtree(other.with_suffix(""), ignore_errors=True)
         other.unlink(missing_ok=True)
     taken = about_to_come + sum(map(_on_disk, own.iterdir()))
-    left = max(0, body["study"][0] * _MOST_ON_DISK - taken)
+    left = max(0, body["study"][0] * _MAX_ON_DISK - taken)
     os.truncate(room, min(left, room.stat().st_size))
     if left:
         with room.open("r+b") as file:
@@ -223,7 +223,7 @@ def _take_room(body: Body, about_to_come: int = 0) -> None:
 
 def _sizes(target: str, turns: int) -> int:
     """Return the disk space that the new results of this run would take."""
-    said = (Path(said_path(path_of_turn(target, turn))) for turn in range(turns))
+    said = (Path(output_path(path_of_turn(target, turn))) for turn in range(turns))
     return sum(_on_disk(one) for one in said if one.exists())
 
 

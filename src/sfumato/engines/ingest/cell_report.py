@@ -20,7 +20,7 @@ from sfumato.engines.ingest.prepare_order import TableOrder
 from sfumato.engines.shared.locked_connection import quoted
 from sfumato.engines.shared.prepared_table import coded
 from sfumato.query.printing.from_clause import stored_name, table_name
-from sfumato.vault.add_report import BANDS, MOST_UNREADABLE, ColumnReport, TableReport, band
+from sfumato.vault.add_report import BANDS, MAX_UNREADABLE, ColumnReport, TableReport, band
 from sfumato.vault.card.columns import Column
 
 _AT_ONCE: Final = 64  # columns in one statement
@@ -48,8 +48,8 @@ class _Counts:
 
     @property
     def is_unreadable(self) -> bool:
-        """Say whether the share of unparsed cells exceeds MOST_UNREADABLE."""
-        return self.given - self.read > MOST_UNREADABLE * self.given
+        """Say whether the share of unparsed cells exceeds MAX_UNREADABLE."""
+        return self.given - self.read > MAX_UNREADABLE * self.given
 
 
 def staged(order: TableOrder) -> str:

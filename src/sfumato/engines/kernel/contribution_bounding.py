@@ -193,7 +193,7 @@ def _by_row(cell: Int64Array, values: Sequence[NDArray[Any]], cold: KernelPlan, 
 
 
 RANGE_ROWS: Final = 1 << 19
-MOST_CODES: Final = 1 << 20
+MAX_CODES: Final = 1 << 20
 _VALUE: Final = re.compile(r"w[0-9]+")
 _EPOCH: Final = datetime(1970, 1, 1)
 
@@ -234,7 +234,7 @@ def _codes(connection: duckdb.DuckDBPyConnection, cold: KernelPlan) -> int | Non
     ):
         return None
     found = connection.execute(f"SELECT count(*) FROM {cold.keys[0].texts}").fetchone()
-    return found[0] if found is not None and 0 < found[0] <= MOST_CODES else None
+    return found[0] if found is not None and 0 < found[0] <= MAX_CODES else None
 
 
 # --- ranges of persons ---------------------------------------------------------------------------

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from sfumato.dp.refusal import Bug
 from sfumato.engines.kernel.contribution_bounding import (
-    MOST_CODES,
+    MAX_CODES,
     dense,
     merged,
     parts_of,
@@ -72,7 +72,7 @@ class Extent:
         if cold.cells is not None:
             return cold.cells
         counts_people = any(tally.kind == "people" for tally in cold.tallies)
-        return self.codes if counts_people and 0 < self.codes <= MOST_CODES else None
+        return self.codes if counts_people and 0 < self.codes <= MAX_CODES else None
 
 
 def extent_sql(cold: KernelPlan) -> str:

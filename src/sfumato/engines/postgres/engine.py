@@ -40,7 +40,7 @@ from sfumato.vault.sealed import Sealed
 
 _GRACE_S: Final = 2.0  # how long the server may take to notice its own timeout
 _DEADLINE_S: Final = 60.0
-_MOST_S: Final = 5400.0
+_MAX_S: Final = 5400.0
 _ROW_S: Final = 5e-6  # time per row of the slowest query (SQL window functions) on one slow core
 
 
@@ -72,7 +72,7 @@ class PostgresLimits:
         """Return the deadline of a query over at most `rows` rows; a function of the card alone."""
         if self.deadline_s is not None:
             return self.deadline_s
-        return min(max(_DEADLINE_S, 10 * _ROW_S * rows), _MOST_S)
+        return min(max(_DEADLINE_S, 10 * _ROW_S * rows), _MAX_S)
 
 
 class PostgresEngine:

@@ -35,7 +35,7 @@ from sfumato.vault.engine_port import (
 from sfumato.vault.sealed import Sealed
 
 _DEADLINE_S: Final = 300.0  # includes the start of the JVM by the first query
-_MOST_S: Final = 5400.0
+_MAX_S: Final = 5400.0
 _ROW_S: Final = 5e-6  # time per row of the slowest query (SQL window functions) on one slow core
 
 
@@ -52,7 +52,7 @@ class SparkLimits:
         """Return the deadline of a query over at most `rows` rows; a function of the card alone."""
         if self.deadline_s is not None:
             return self.deadline_s
-        return min(max(_DEADLINE_S, 10 * _ROW_S * rows), _MOST_S)
+        return min(max(_DEADLINE_S, 10 * _ROW_S * rows), _MAX_S)
 
 
 class SparkEngine:

@@ -23,8 +23,8 @@ SESSION: Final = timedelta(hours=12)
 INVITATION: Final = timedelta(days=7)
 LONGEST: Final = timedelta(days=90)
 SHORTEST_PASSWORD, LONGEST_PASSWORD = 12, 200
-MOST_TOKENS: Final = 100  # valid tokens of one user
-MOST_INVITATIONS: Final = 50  # the newest, which are shown
+MAX_TOKENS: Final = 100  # valid tokens of one user
+MAX_INVITATIONS: Final = 50  # the newest, which are shown
 _INVITED_BY: Final = "invited by "
 FOLDER: Final = "the vault's folder"  # who invites there is the administrator, without a token
 
@@ -229,7 +229,7 @@ class Access:
                 "until": token.revoked or token.expires,
                 "is_open": self._is_open(token),
             }
-            for token in found[:MOST_INVITATIONS]
+            for token in found[:MAX_INVITATIONS]
         ]
 
     def make_token(
@@ -268,9 +268,9 @@ class Access:
         return self._made(caller.user, _Opens("token", label, tuple(wanted), reach, age))
 
     def _check_room(self, caller: Caller) -> None:
-        """Refuse a token beyond the caller's limit of MOST_TOKENS."""
+        """Refuse a token beyond the caller's limit of MAX_TOKENS."""
         held = [t for t in self.store.tokens(caller.user) if self._is_open(t)]
-        if sum(token.kind == "token" for token in held) >= MOST_TOKENS:
+        if sum(token.kind == "token" for token in held) >= MAX_TOKENS:
             raise Refused("too-many", "You have a hundred tokens already.", "Revoke some of them.")
 
     def revoke(self, caller: Caller, token: str) -> Json:

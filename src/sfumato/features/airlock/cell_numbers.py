@@ -9,7 +9,7 @@ from typing import Final
 _WRITTEN: Final = re.compile(r"[0-9]+(?:[.,'_ ][0-9]+)*")
 _GROUPED: Final = re.compile(r"[0-9]{1,3}([,'_ ])[0-9]{3}(?:\1[0-9]{3})*(\.[0-9]+)?")  # 1,234.5
 _DOTTED: Final = re.compile(r"[0-9]{1,3}(?:\.[0-9]{3}){2,}(,[0-9]+)?")  # 1.234.567,8
-_MOST_COUNT: Final = 10**15  # a number this large is no count of people
+_MAX_COUNT: Final = 10**15  # a number this large is no count of people
 
 
 def plain(cell: object) -> str:
@@ -56,7 +56,7 @@ def _read(word: str) -> list[Decimal]:
 def count_of(cell: str) -> Decimal | None:
     """Parse a cell as a count of people; return None if it is no number or too large."""
     number = number_of(cell)
-    return None if number is None or abs(number) >= _MOST_COUNT else number
+    return None if number is None or abs(number) >= _MAX_COUNT else number
 
 
 def digits_of(number: Decimal) -> int:

@@ -26,9 +26,9 @@ STUMBLES: Final = (
     ValueError, LookupError, TypeError, ArithmeticError, AttributeError, RecursionError, csv.Error,
     struct.error,
 )  # fmt: skip
-MOST_NUMBERS: Final = 10_000  # numbers of a file that are compared
-_MOST_ALIKE: Final = 20  # numbers with the same label that each number is compared with
-_MOST_BESIDE: Final = 500  # letters read for a number's label, the nearest first
+MAX_NUMBERS: Final = 10_000  # numbers of a file that are compared
+_MAX_ALIKE: Final = 20  # numbers with the same label that each number is compared with
+_MAX_BESIDE: Final = 500  # letters read for a number's label, the nearest first
 _WORD: Final = re.compile(r"[^\W\d_]+|#[0-9]+")
 _CLOSE: Final = Decimal("0.05")  # the relative difference at which fractional numbers are near
 
@@ -54,7 +54,7 @@ def compare_files(asked: Asked, file: bytes, where: str) -> Compared:
         return Compared(asked, where)
     try:
         table = Table(asked, rows_of(asked.path, file)) if asked.is_table else None
-        numbers = list(islice(_labelled(asked, file, table), MOST_NUMBERS + 1))
+        numbers = list(islice(_labelled(asked, file, table), MAX_NUMBERS + 1))
         return Compared(asked, where, table, numbers)
     except STUMBLES:  # released under older checks, or blocked by its own check
         return Compared(asked, where)
@@ -162,14 +162,14 @@ def _of_numbers(mine: Compared, other: Compared, terms: AirlockTerms) -> Iterato
     """Compare numbers with the same label; if both files have as many, also by position."""
     now, before = mine.numbers or [], other.numbers or []
     path = mine.asked.path
-    if max(len(now), len(before)) > MOST_NUMBERS:
+    if max(len(now), len(before)) > MAX_NUMBERS:
         says = f"it, or {other.where}, has too many numbers to be compared"
         yield Finding(path, "difference", says)
         return
     named: dict[_Label, list[Decimal]] = {}
     for label, number in before:
         named.setdefault(label, []).append(number)
-    pairs = [(one, two) for label, one in now for two in named.get(label, ())[:_MOST_ALIKE]]
+    pairs = [(one, two) for label, one in now for two in named.get(label, ())[:_MAX_ALIKE]]
     if len(now) == len(before):
         pairs += [(one, two) for (_, one), (_, two) in zip(now, before, strict=True)]
     near = {one for one, two in pairs if _tells(one, two, terms.smallest)}
@@ -222,7 +222,7 @@ def _of_lines(table: Table) -> Iterator[tuple[_Label, Decimal]]:
 def _of_json(said: object, above: tuple[str, ...]) -> Iterator[tuple[_Label, Decimal]]:
     if isinstance(said, dict):
         texts = (one for one in said.values() if isinstance(one, str))
-        beside = _nearest((*islice(texts, _MOST_BESIDE), *above))
+        beside = _nearest((*islice(texts, _MAX_BESIDE), *above))
         for key, one in said.items():
             yield from _of_json(one, (key, *beside))
     elif isinstance(said, list):
@@ -234,8 +234,8 @@ def _of_json(said: object, above: tuple[str, ...]) -> Iterator[tuple[_Label, Dec
 
 
 def _nearest(texts: Sequence[str]) -> tuple[str, ...]:
-    """Return the first texts, cut to _MOST_BESIDE letters in total."""
-    left = _MOST_BESIDE
+    """Return the first texts, cut to _MAX_BESIDE letters in total."""
+    left = _MAX_BESIDE
     found: list[str] = []
     for text in texts:
         if left <= 0:
@@ -246,4 +246,4 @@ def _nearest(texts: Sequence[str]) -> tuple[str, ...]:
 
 
 def _words(text: str) -> _Words:
-    return frozenset(_WORD.findall(text[:_MOST_BESIDE].casefold()))
+    return frozenset(_WORD.findall(text[:_MAX_BESIDE].casefold()))

@@ -25,7 +25,7 @@ from sfumato.sandbox.file_formats.numpy_array import NumpyFile, read_npy
 # --- PNG: allowed chunks, and every byte of the image data is a pixel -----------------------------
 
 
-MOST_PIXELS: Final = 64 * 1024 * 1024  # bytes of the decompressed image
+MAX_PIXELS: Final = 64 * 1024 * 1024  # bytes of the decompressed image
 _MAGIC: Final = b"\x89PNG\r\n\x1a\n"
 _END: Final = b"IEND"
 # the allowed lengths of ancillary chunks; a longer one could hide data
@@ -115,7 +115,7 @@ def _rows(
 def _pixels_fault(packed: bytes, rows: list[tuple[int, int]]) -> str | None:
     """Return what is wrong with the image data; it must have exactly the bytes of its pixels."""
     size = sum(high * line for high, line in rows)
-    if not 0 < size <= MOST_PIXELS:
+    if not 0 < size <= MAX_PIXELS:
         return "it has no pixels, or too many to be looked at"
     reader = zlib.decompressobj()
     try:
@@ -133,8 +133,8 @@ def _pixels_fault(packed: bytes, rows: list[tuple[int, int]]) -> str | None:
     return None
 
 
-MOST_FILES: Final = 16
-MOST_BYTES: Final = 2 * 1024 * 1024  # of all files together
+MAX_FILES: Final = 16
+MAX_BYTES: Final = 2 * 1024 * 1024  # of all files together
 KINDS: Final = ("png", "svg", "csv", "tsv", "json", "txt", "npy", "safetensors")
 TABLES: Final = {"csv": ",", "tsv": "\t"}
 _PATH: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*(/[A-Za-z0-9_][A-Za-z0-9_.-]*){0,7}")
@@ -158,12 +158,12 @@ _UNSEEN: Final = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
 _BLANK: Final = re.compile(
     r"[\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0\ufe00-\ufe0f\U000e0100-\U000e01ef]"
 )
-_MOST_SPACE: Final = 60  # letters of an XML namespace
+_MAX_SPACE: Final = 60  # letters of an XML namespace
 _SIGNED: Final = re.compile(r"[+-]([0-9]+\.?[0-9]*|\.[0-9]+)(e[+-]?[0-9]+)?|[+-]inf|-", re.I | re.A)
 _NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")  # a tensor, too short for a row
 _APART: Final = re.compile("[,;\t]")  # separators that some spreadsheet might use
-_MOST_SIGNED: Final = 60  # letters of a signed number; longer ones would make the regex slow
-_MOST_DEPTH: Final = 32  # of nested JSON; each level makes the checks slower
+_MAX_SIGNED: Final = 60  # letters of a signed number; longer ones would make the regex slow
+_MAX_DEPTH: Final = 32  # of nested JSON; each level makes the checks slower
 _TENSOR: Final = frozenset({"dtype", "shape", "data_offsets"})
 _SIZES: Final = {
     "F64": 8, "F32": 4, "F16": 2, "BF16": 2, "I64": 8, "I32": 4, "I16": 2, "I8": 1, "U8": 1,
@@ -309,7 +309,7 @@ class _Drawing:
         raise _Defines
 
     def _names(self, space: str) -> None:
-        if len(space) > _MOST_SPACE:
+        if len(space) > _MAX_SPACE:
             self._faults.append("it carries what no picture shows")
 
     def is_written(self, _version: str, letters: str | None, _alone: int) -> None:
@@ -381,7 +381,7 @@ def _cells_in(cell: str) -> Iterator[str]:
 
 def _is_formula(cell: str) -> bool:
     """Say whether a spreadsheet would run a cell as a formula; it is stripped already."""
-    is_signed = len(cell) <= _MOST_SIGNED and _SIGNED.fullmatch(cell) is not None
+    is_signed = len(cell) <= _MAX_SIGNED and _SIGNED.fullmatch(cell) is not None
     return cell[:1] in ("=", "@") or (cell[:1] in ("+", "-") and not is_signed)
 
 
@@ -403,7 +403,7 @@ def json_of(file: bytes) -> object:
 
 def _texts_of(said: object, depth: int = 0) -> Iterator[str]:
     """Yield all decoded keys and strings; raise ValueError if the JSON is nested too deeply."""
-    if depth > _MOST_DEPTH:
+    if depth > _MAX_DEPTH:
         raise ValueError
     if isinstance(said, str):
         yield said

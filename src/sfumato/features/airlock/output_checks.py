@@ -32,7 +32,7 @@ __all__ = [
     "LOOK", "STOPS", "Asked", "Earlier", "Finding", "Measured", "checked", "findings_text",
     "read_measured", "stops",
 ]  # fmt: skip
-_MOST_CELLS: Final = 200_000  # cells of a file that are checked
+_MAX_CELLS: Final = 200_000  # cells of a file that are checked
 _REST: Final = 10  # per cent of the largest part that all parts but the two largest must sum to
 _CODED: Final = re.compile(r"(?=\S*\d)[A-Za-z0-9+/=_-]{16,}")
 
@@ -212,8 +212,8 @@ def _number_checks(path: str, cells: Iterable[str], terms: AirlockTerms) -> Iter
     """Check each cell for exact numbers, small whole numbers and encoded text."""
     exact = small = coded = 0
     for place, cell in enumerate(cells):
-        if place >= _MOST_CELLS:
-            yield Finding(path, "many-lines", f"it has more than {_MOST_CELLS:,} cells to look at")
+        if place >= _MAX_CELLS:
+            yield Finding(path, "many-lines", f"it has more than {_MAX_CELLS:,} cells to look at")
             break
         coded += number_of(cell) is None and _CODED.fullmatch(cell.strip()) is not None
         for number in numbers_in(cell):

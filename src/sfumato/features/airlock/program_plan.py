@@ -11,8 +11,8 @@ from typing import Any, Final
 
 from sfumato.dp.json_values import Json
 from sfumato.features.airlock.declared_tables import Asked
-from sfumato.features.airlock.file_types import MOST_FILES, bad_airlock, do_clash, is_airlock_path
-from sfumato.features.pipelines.program_plan import MOST_SOURCE
+from sfumato.features.airlock.file_types import MAX_FILES, bad_airlock, do_clash, is_airlock_path
+from sfumato.features.pipelines.program_plan import MAX_SOURCE
 from sfumato.query.expression import canonical_json
 from sfumato.sandbox.block_columns import block_columns
 from sfumato.sandbox.ports import SandboxLimits
@@ -63,8 +63,8 @@ def read_airlock_program(
 ) -> AirlockProgram:
     """Parse a submitted program; refuse an invalid one."""
     source = shape.get("source")
-    if not isinstance(source, str) or not 1 <= len(source) <= MOST_SOURCE or not source.isascii():
-        raise bad_airlock(f"a program must be 1 to {MOST_SOURCE:,} ASCII letters of Python")
+    if not isinstance(source, str) or not 1 <= len(source) <= MAX_SOURCE or not source.isascii():
+        raise bad_airlock(f"a program must be 1 to {MAX_SOURCE:,} ASCII letters of Python")
     if not all(letter.isprintable() or letter in "\n\t" for letter in source.replace("\r\n", "\n")):
         raise bad_airlock("a program may have no control letters but line ends and tabs")
     if card.unit == ROW:
@@ -92,8 +92,8 @@ def kept_files(said: Any) -> tuple[Asked, ...]:  # Any: what `as_json` has made
 
 
 def _asked(shape: object, columns: tuple[str, ...]) -> tuple[Asked, ...]:
-    if not isinstance(shape, list) or not 1 <= len(shape) <= MOST_FILES:
-        raise bad_airlock(f"name 1 to {MOST_FILES} files")
+    if not isinstance(shape, list) or not 1 <= len(shape) <= MAX_FILES:
+        raise bad_airlock(f"name 1 to {MAX_FILES} files")
     asked = tuple(_one(one, columns) for one in shape)
     if do_clash([*(one.path for one in asked), *NOTES]):
         raise bad_airlock("two files have the same name, or one is a folder of another")

@@ -35,7 +35,7 @@ from sfumato.features.airlock.output_checks import (
     stops,
 )
 from sfumato.features.airlock.program_plan import AirlockProgram
-from sfumato.features.airlock.sandbox_programs import MOST_SAID, PIECES, counting, wrapped
+from sfumato.features.airlock.sandbox_programs import MAX_SAID, PIECES, counting, wrapped
 from sfumato.features.pipelines.program_plan import GROUP
 from sfumato.features.pipelines.release import KEY_BYTES, PipelineDoor, check_sandbox
 from sfumato.features.synthetic.twin_files import study_files
@@ -50,7 +50,7 @@ from sfumato.release.guarantees.reviewed import (
 )
 from sfumato.release.guarantees.reviewed import release_files as let_out
 from sfumato.sandbox.block_columns import block_columns
-from sfumato.sandbox.ports import BlockJob, Laid, SplitOrder, StudyOrder, said_path
+from sfumato.sandbox.ports import BlockJob, InputTiming, SplitOrder, StudyOrder, output_path
 from sfumato.vault.card.data_card import Card
 from sfumato.vault.sealed import Sealed
 
@@ -100,7 +100,7 @@ def _found(door: PipelineDoor, card: Card, table: str, program: AirlockProgram) 
         began = time.monotonic()
         megabytes = 0 if card.folders is None else card.folders.people * card.folders.person_mb
         (block,) = door.engine.split(_everybody(door, card, table, program, target))
-        laid = Laid(began, 0, megabytes)
+        laid = InputTiming(began, 0, megabytes)
         paths = tuple(one.path for one in program.asked)
         said = _said(door, card, program, wrapped(program.source, paths), block, laid)
         counted = _said(door, card, program, counting(program.asked), block, None)
@@ -124,16 +124,16 @@ def _said(  # noqa: PLR0913, PLR0917  # one block's run, whole
     program: AirlockProgram,
     text: str,
     block: str,
-    laid: Laid | None,
+    laid: InputTiming | None,
 ) -> bytes:
     inside: dict[str, object] = {
         "kind": "program", "source": text, "name": GROUP, "outputs": [], "paths": list(PIECES),
     }  # fmt: skip
     if card.folders is not None:
         inside |= {"kind": "study", "level": GROUP, "study": study_files(card)}
-    limits = replace(program.limits, most_bytes=MOST_SAID)
+    limits = replace(program.limits, most_bytes=MAX_SAID)
     door.sandbox.run_each(BlockJob(inside, (block,), (), limits, laid))
-    said = Path(said_path(block))
+    said = Path(output_path(block))
     if not said.exists():
         return b""
     found = said.read_bytes()

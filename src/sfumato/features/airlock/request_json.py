@@ -9,7 +9,7 @@ from typing import Final
 
 from sfumato.dp.json_values import Json
 from sfumato.dp.refusal import Refused
-from sfumato.features.airlock.file_types import MOST_BYTES, bad_airlock
+from sfumato.features.airlock.file_types import MAX_BYTES, bad_airlock
 from sfumato.features.airlock.model import Request, sum_of
 from sfumato.vault.users import Caller
 
@@ -29,8 +29,8 @@ def bytes_of(text: str) -> bytes:
         file = base64.b64decode(text, validate=True)
     except (binascii.Error, ValueError):
         file = b""
-    if not 1 <= len(file) <= MOST_BYTES:
-        raise bad_airlock(f"a file must be base64 of 1 to {MOST_BYTES:,} bytes")
+    if not 1 <= len(file) <= MAX_BYTES:
+        raise bad_airlock(f"a file must be base64 of 1 to {MAX_BYTES:,} bytes")
     return file
 
 

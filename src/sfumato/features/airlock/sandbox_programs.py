@@ -10,12 +10,12 @@ from collections.abc import Sequence
 from typing import Final
 
 from sfumato.features.airlock.declared_tables import Asked
-from sfumato.features.airlock.file_types import MOST_BYTES
+from sfumato.features.airlock.file_types import MAX_BYTES
 
 _PIECE: Final = 65_536  # the most bytes of a file that the sandbox sends
-PIECES: Final = tuple(f"piece-{place:03d}" for place in range(MOST_BYTES // _PIECE + 1))
-MOST_SAID: Final = 2 * len(PIECES) * _PIECE + 4096  # bytes of all pieces in hex, with names
-MOST_GROUPS: Final = 10_000  # groups of one table that are counted
+PIECES: Final = tuple(f"piece-{place:03d}" for place in range(MAX_BYTES // _PIECE + 1))
+MAX_SAID: Final = 2 * len(PIECES) * _PIECE + 4096  # bytes of all pieces in hex, with names
+MAX_GROUPS: Final = 10_000  # groups of one table that are counted
 
 _SEND: Final = """
 def _send(whole):
@@ -82,13 +82,13 @@ _send(json.dumps(said).encode())
 
 def wrapped(source: str, paths: Sequence[str]) -> str:
     """Return the source of a program that runs the untrusted one and packs its declared files."""
-    return _with(_WRAPPER, SOURCE=source, PATHS=list(paths), MOST=MOST_BYTES)
+    return _with(_WRAPPER, SOURCE=source, PATHS=list(paths), MOST=MAX_BYTES)
 
 
 def counting(asked: Sequence[Asked]) -> str:
     """Return the source of our program that counts each table's groups in the real rows."""
     tables = [(one.path, list(one.by), one.of) for one in asked if one.is_table and one.by]
-    return _with(_COUNT, TABLES=tables, GROUPS=MOST_GROUPS)
+    return _with(_COUNT, TABLES=tables, GROUPS=MAX_GROUPS)
 
 
 def _with(text: str, **names: object) -> str:

@@ -54,7 +54,7 @@ from sfumato.release.permissions import (
 from sfumato.vault.ports import Catalogue, Clock, Listing
 from sfumato.vault.users import Caller
 
-MOST_OPEN: Final = 10  # open requests of one author per people domain
+MAX_OPEN: Final = 10  # open requests of one author per people domain
 
 
 @dataclass(frozen=True)
@@ -79,10 +79,10 @@ class Airlock:
         why = why_of(shape.get("why", ""))
         now = self.clock.now()
         mine = (one for one in self.store.of(listing.card.people) if one.author == caller.user)
-        if sum(airlock_model.expired(one, now).is_open for one in mine) >= MOST_OPEN:
+        if sum(airlock_model.expired(one, now).is_open for one in mine) >= MAX_OPEN:
             raise Refused(
                 "too-many",
-                f"You have {MOST_OPEN} open requests, which is the maximum.",
+                f"You have {MAX_OPEN} open requests, which is the maximum.",
                 "Withdraw one of them.",
             )
         ends = datetime.fromisoformat(now) + timedelta(days=terms.days)

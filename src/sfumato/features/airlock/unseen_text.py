@@ -15,7 +15,7 @@ from sfumato.features.airlock.cell_numbers import number_of
 from sfumato.features.airlock.file_types import TABLES, kind_of, text_of
 
 NOTHING: Final = ("", "-", "na", "n/a", "nan", "none", "null", "inf", "-inf")
-_MOST_BLANKS: Final = 100  # blanks at one place of a JSON; more than any indentation
+_MAX_BLANKS: Final = 100  # blanks at one place of a JSON; more than any indentation
 _IN_A_TEXT: Final = re.compile(r"(?<![ \t])[ \t]+$| \t|\t |\n{4,}", re.MULTILINE)
 _IN_A_CELL: Final = re.compile(r'^"?[ \t]|[ \t]"?$|[ \t]{2}')
 _CELLS: Final = {
@@ -69,7 +69,7 @@ def _in_json(lines: str) -> Iterator[int]:
         depth -= sign in {"}", "]"}
         blanks = lines[place : found.start()]
         is_odd = usual.setdefault((before, sign, depth), blanks) != blanks
-        yield is_odd or len(blanks) > _MOST_BLANKS
+        yield is_odd or len(blanks) > _MAX_BLANKS
         yield len(_NEEDLESS.findall(token))
         depth += sign in {"{", "["}
         before, place = sign, found.end()

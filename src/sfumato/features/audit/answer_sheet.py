@@ -43,7 +43,7 @@ def sheet(ledger: Ledger, charge: Entry) -> Json:
         "format": FORMAT,
         "ledger": head.ledger,
         "head": {"epoch": head.epoch, "seq": head.seq, "hash": head.hash},
-        "entries": [_entry_json(entry) for entry in (charge, ended) if entry is not None],
+        "entries": [entry_json(entry) for entry in (charge, ended) if entry is not None],
         "outcome": charge.kind if charge.kind == "repeated" else _outcome(ended),
         "asked_by": said["user"],
         "question": body["says"],
@@ -85,7 +85,7 @@ def reviewed_sheet(ledger: Ledger, released: Entry) -> Json:
         "format": REVIEWED,
         "ledger": head.ledger,
         "head": {"epoch": head.epoch, "seq": head.seq, "hash": head.hash},
-        "entries": [_entry_json(entry) for entry in (released, *_words(ledger, released, body))],
+        "entries": [entry_json(entry) for entry in (released, *_words(ledger, released, body))],
         "outcome": "released",
         "asked_by": body["author"],
         "question": body["says"],
@@ -143,6 +143,7 @@ def _spent(ledger: Ledger, people: str) -> Json | None:
     return None if account is None else spent_json(account)
 
 
-def _entry_json(entry: Entry) -> Json:
+def entry_json(entry: Entry) -> Json:
+    """Return all fields of an entry, from which its hash can be recomputed."""
     keys = ("seq", "epoch", "at", "kind", "body", "prev", "hash")
     return {key: getattr(entry, key) for key in keys}

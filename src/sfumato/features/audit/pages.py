@@ -11,7 +11,7 @@ from starlette.responses import Response
 from sfumato.server.console.page import Page
 from sfumato.server.console.visit import Visit, whole_number
 
-MOST_JOBS: Final = 10  # on the page of the history
+MAX_JOBS: Final = 10  # on the page of the history
 
 
 async def history(visit: Visit) -> Response:
@@ -19,7 +19,7 @@ async def history(visit: Visit) -> Response:
     found, jobs = await asyncio.gather(
         visit.call("history", _from(visit, "before", 50)), visit.call("jobs")
     )
-    newest = jobs["jobs"][:MOST_JOBS]
+    newest = jobs["jobs"][:MAX_JOBS]
     return visit.page("history.html", questions=found["questions"], next=found["next"], jobs=newest)
 
 

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from sfumato.dp.json_values import Json
 from sfumato.dp.refusal import Refused
-from sfumato.features.audit.answer_sheet import reviewed_sheet, sheet
+from sfumato.features.audit.answer_sheet import entry_json, reviewed_sheet, sheet
 from sfumato.features.audit.reviewed_releases import (
     SHOWN,
     is_reviewed,
@@ -122,19 +122,6 @@ class Audit:
 def _is_of_a_ballot(entry: Entry) -> bool:
     """Say whether a charge is a survey respondent's ballot, which has no answer sheet."""
     return str(json.loads(entry.body)["user"]).startswith("survey/")
-
-
-def entry_json(entry: Entry) -> Json:
-    """Return all fields of an entry, from which its hash can be recomputed."""
-    return {
-        "seq": entry.seq,
-        "epoch": entry.epoch,
-        "at": entry.at,
-        "kind": entry.kind,
-        "body": entry.body,
-        "prev": entry.prev,
-        "hash": entry.hash,
-    }
 
 
 def _release_json(entry: Entry) -> Json:

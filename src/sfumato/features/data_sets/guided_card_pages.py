@@ -18,7 +18,7 @@ TYPES: Final = ("integer", "number", "text", "boolean", "date", "timestamp")
 HIDDEN: Final = "hidden"
 NUMERIC: Final = ("integer", "number")
 FILE: Final = ("encoding", "decimal", "thousands")  # the card's keys for a file's format
-MOST_COLUMNS: Final = 300
+MAX_COLUMNS: Final = 300
 _LIST: Final = re.compile(r"[,\n]")
 
 
@@ -69,7 +69,7 @@ def _caps(form: Form) -> dict[str, object]:
 
 def _columns(form: Form) -> list[tuple[str, dict[str, object]]]:
     found = []
-    for number in range(MOST_COLUMNS):
+    for number in range(MAX_COLUMNS):
         name = form.raw(f"c{number}-name")
         if not name:
             break

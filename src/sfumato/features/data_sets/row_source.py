@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from sfumato.dp.refusal import Refused
-from sfumato.vault.card.bids import DESCRIPTION, MOST_DESCRIPTION, phenotype_path
+from sfumato.vault.card.bids import DESCRIPTION, MAX_DESCRIPTION, phenotype_path
 from sfumato.vault.card.data_card import Card, Table
 from sfumato.vault.engine_port import SourceFile
 
@@ -87,7 +87,7 @@ class Source:
         if not place.is_file():
             return shape
         with contextlib.suppress(OSError, UnicodeDecodeError), place.open("rb") as file:
-            text = file.read(MOST_DESCRIPTION + 1).decode("utf-8-sig")
+            text = file.read(MAX_DESCRIPTION + 1).decode("utf-8-sig")
         if text is None:
             raise Refused(
                 "source-unreadable",

@@ -45,7 +45,7 @@ from sfumato.vault.encryption_at_rest import AtRest
 from sfumato.vault.engine_port import Described, Engine, EngineStopped, Prepared, PrepareOrder
 from sfumato.vault.ledger_entries import LedgerHead
 from sfumato.vault.ports import Catalogue, Listing
-from sfumato.vault.users import Caller
+from sfumato.vault.users import Caller, check_words
 
 OWNER: Final = (
     "owner"  # the user name of an embedded vault's owner; see docs/explanation/sharp-edges.md
@@ -217,13 +217,7 @@ class DataSets:
 
     def enrol(self, user: str, group: str) -> None:
         """Put a user into a group, and note it in the ledger."""
-        for word in (user, group):
-            if not 1 <= len(word) <= 100 or not word.isprintable() or "/" in word:
-                raise Refused(
-                    "unknown-user",
-                    "The name of a user or group must be 1 to 100 printable letters without '/'.",
-                    "Choose another name.",
-                )
+        check_words(user, group)
         self.ledger.note("enrolled", {"user": user, "group": group})
         self.catalogue.enrol(user, group)
 

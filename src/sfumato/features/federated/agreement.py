@@ -28,8 +28,8 @@ from sfumato.dp.secure_aggregation.round_terms import (
 from sfumato.query.expression import canonical_json
 
 NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,62}")
-MOST_SITES: Final = 200  # if every site shares masks and secrets with every other
-MOST_IN_RING: Final = 1000  # if it shares them with its neighbours only, and knows the keys of all
+MAX_SITES: Final = 200  # if every site shares masks and secrets with every other
+MAX_IN_RING: Final = 1000  # if it shares them with its neighbours only, and knows the keys of all
 ONE_IN: Final = 20  # default: one site in twenty may collude
 KEY_DIGITS: Final = 64
 WORDS: Final = ("name", "convener", "sites", "floor", "colluders", "neighbours")
@@ -52,10 +52,9 @@ class Agreement:
         names = [self.name, *(member.name for member in self.members)]
         if not all(NAME.fullmatch(name) for name in names):
             raise bad_federation("a name must be letters, digits, - and _, and begin with a letter")
-        if len(self.members) > (MOST_IN_RING if self.is_ring else MOST_SITES):
+        if len(self.members) > (MAX_IN_RING if self.is_ring else MAX_SITES):
             raise bad_federation(
-                f"a federation may have {MOST_SITES} sites at most, or {MOST_IN_RING} with "
-                "neighbours"
+                f"a federation may have {MAX_SITES} sites at most, or {MAX_IN_RING} with neighbours"
             )
         if self.colluders < 1:
             # sites see the answers too, and each knows its own noise share
@@ -151,13 +150,13 @@ def agreed(  # noqa: PLR0913  # what sites agree on
 ) -> Agreement:
     """Create an agreement; choose missing values from the number of sites.
 
-    Up to MOST_SITES sites, each site shares masks with every other. With more sites, each has the
+    Up to MAX_SITES sites, each site shares masks with every other. With more sites, each has the
     fewest neighbours with which a sum succeeds for any loss of sites down to the floor.
     """
     members = tuple(Member(site, sites[site]) for site in sorted(sites))
     may_tell = max(1, len(members) // ONE_IN) if colluders is None else colluders
     left = least_floor(len(members), may_tell) if floor is None else floor
-    if neighbours is None and len(members) > MOST_SITES:
+    if neighbours is None and len(members) > MAX_SITES:
         neighbours = fewest_neighbours(len(members), left, may_tell)
     return Agreement(name, convener, members, left, may_tell, neighbours)
 

@@ -21,7 +21,7 @@ from sfumato.dp.ports import IntegerArray
 from sfumato.dp.refusal import Refused
 from sfumato.dp.secure_aggregation.round_terms import MAX_BITS, MIN_BITS
 from sfumato.features.federated.agreement import Agreement
-from sfumato.features.federated.sum_plan import MOST_SIZE, check_additive, most_of, too_large
+from sfumato.features.federated.sum_plan import MAX_SIZE, check_additive, most_of, too_large
 from sfumato.query.expression import Ref, canonical_json
 from sfumato.query.model import Aggregate, Formula, Query
 from sfumato.query.plan import Plan, make_plan
@@ -126,7 +126,7 @@ def plan_average(card: Card, question: Query, agreement: Agreement) -> AveragePl
     plan = make_plan(card, question)
     check_additive(plan)
     made = AveragePlan(plan, agreement)
-    if made.size > MOST_SIZE:
+    if made.size > MAX_SIZE:
         raise too_large(made.size)
     return made
 

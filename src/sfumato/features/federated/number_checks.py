@@ -8,7 +8,7 @@ from typing import Final
 
 from sfumato.dp.refusal import Refused
 
-LEAST_DIGIT: Final = -400  # below every float; as an exact fraction it would fill the memory
+MIN_DIGIT: Final = -400  # below every float; as an exact fraction it would fill the memory
 
 
 def number(name: str, said: object, least: float, most: float) -> Fraction:
@@ -19,7 +19,7 @@ def number(name: str, said: object, least: float, most: float) -> Fraction:
         found = Decimal("NaN")
     if (
         not found.is_finite()
-        or found.adjusted() < LEAST_DIGIT
+        or found.adjusted() < MIN_DIGIT
         or not Decimal(str(least)) <= found <= Decimal(str(most))
     ):
         raise _refused(f"{name} must be a number from {least:g} to {most:g}")

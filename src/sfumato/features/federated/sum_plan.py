@@ -36,11 +36,11 @@ from sfumato.vault.card.data_card import Card
 
 FORMAT: Final = "sum-over-sites/1"
 FINE: Final = 1 << 20  # largest noise variance in grid steps, where the grid may be coarse
-MOST_SIZE: Final = 50_000  # integers of one sum, which fit into one message
+MAX_SIZE: Final = 50_000  # integers of one sum, which fit into one message
 FAILS: Final = 100  # 1/FAILS of delta is for the chance of overflow
 _UNIT: Final = 1 << 10  # noise scales are multiples of 1/1024
 _MOST: Final = 1 << 16
-MOST_STEPS: Final = 1 << 63  # bound on a sum in whole steps
+MAX_STEPS: Final = 1 << 63  # bound on a sum in whole steps
 ADDITIVE: Final = ("rows", "values", "people", "sum")
 
 
@@ -140,7 +140,7 @@ class SumPlan:
             for bounded, summand in pairs
         )
         steps = self._coarsest * (most + 1)
-        if len(self.agreement.members) * steps >= MOST_STEPS:
+        if len(self.agreement.members) * steps >= MAX_STEPS:
             raise _too_wide()
         bits = max(MIN_BITS, (len(self.agreement.members) * most + 1).bit_length() + 1)
         if bits > MAX_BITS:
@@ -189,7 +189,7 @@ class SumPlan:
     def parts_of(self, total: IntegerArray) -> list[IntegerArray]:
         """Split the sum's integers into the parts of the plan, in whole steps."""
         cells = self.plan.measure.cells
-        if total.size and int(np.abs(total.astype(object)).max()) * self._coarsest >= MOST_STEPS:
+        if total.size and int(np.abs(total.astype(object)).max()) * self._coarsest >= MAX_STEPS:
             raise _too_wide()
         rows = total.reshape(len(self.summands), cells)
         return [row * summand.grid for row, summand in zip(rows, self.summands, strict=True)]
@@ -209,7 +209,7 @@ def plan_sum(
             "Give a delta such as 1e-6.",
         )
     made = SumPlan(plan, agreement, epsilon, delta, _summands(plan.parts, epsilon, delta))
-    if made.size > MOST_SIZE:
+    if made.size > MAX_SIZE:
         raise too_large(made.size)
     return made
 
@@ -298,7 +298,7 @@ def too_large(size: int) -> Refused:
     """Return the refusal for a sum that does not fit into a message."""
     return Refused(
         "question-too-large",
-        f"The sum has {size:,} numbers; at most {MOST_SIZE:,} are allowed.",
+        f"The sum has {size:,} numbers; at most {MAX_SIZE:,} are allowed.",
         "Group by fewer columns, or ask for less at once.",
     )
 

@@ -14,7 +14,7 @@ from sfumato.dp.refusal import Refused
 from sfumato.vault.card.data_card import Card
 from sfumato.vault.users import Caller
 
-MOST_NUMBER: Final = 1 << 53
+MAX_NUMBER: Final = 1 << 53
 
 
 class TensorRooms(Protocol):

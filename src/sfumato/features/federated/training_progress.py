@@ -20,7 +20,7 @@ from sfumato.release.ledger_guard import Ledger
 from sfumato.vault.ledger_entries import Entry, LedgerHead
 
 MOST: Final = 20  # training runs shown, newest first
-MOST_KEPT: Final = 64  # cache entries: (data set, user)
+MAX_KEPT: Final = 64  # cache entries: (data set, user)
 LOOKED_AT: Final = 2000  # newest charges searched for training runs
 _LAST: Final = 2**62
 SECONDS: Final = 19  # characters of a timestamp, up to seconds
@@ -47,7 +47,7 @@ class Looks:
                 return dict(json.loads(before[1]))
         found = lessons_of(ledger, data_set, user)
         with self._lock:
-            while len(self._kept) >= MOST_KEPT:
+            while len(self._kept) >= MAX_KEPT:
                 del self._kept[next(iter(self._kept))]
             self._kept[key] = head, json.dumps(found)
         return found

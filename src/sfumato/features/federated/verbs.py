@@ -9,7 +9,7 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Final
 
 from sfumato.features.federated.service import STAGES, Asked
-from sfumato.features.federated.tensor_service import MOST_NUMBER, Said
+from sfumato.features.federated.tensor_service import MAX_NUMBER, Said
 from sfumato.vault.users import Caller
 from sfumato.wire.json_text import bad_request
 from sfumato.wire.query_json import Json, read_number
@@ -112,13 +112,13 @@ def _show(desk: Dispatcher, caller: Caller, body: Body) -> Json:
 
 def _call(desk: Dispatcher, caller: Caller, body: Body) -> Json:
     is_part = flag_of(body, "more") if "more" in body else False
-    number = count_of(body, "number", 1, MOST_NUMBER)
+    number = count_of(body, "number", 1, MAX_NUMBER)
     said = Said(_session(body), number, _bytes_of(body), is_part)
     return _sent({"message": desk.sites.tensors.call(caller, said)})
 
 
 def _table(desk: Dispatcher, caller: Caller, body: Body) -> Json:
-    said = Said(_session(body), count_of(body, "number", 1, MOST_NUMBER))
+    said = Said(_session(body), count_of(body, "number", 1, MAX_NUMBER))
     return _sent({"message": desk.sites.table(caller, text_of(body, "data_set"), said)})
 
 

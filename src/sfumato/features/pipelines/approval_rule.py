@@ -18,7 +18,7 @@ from sfumato.sandbox.program_outputs import Output, bad_pipeline, bound_of
 from sfumato.vault.card.data_card import Card
 from sfumato.vault.card.field_readers import as_table, as_texts
 
-MOST_NAMES = 200
+MAX_NAMES = 200
 
 
 @dataclass(frozen=True)
@@ -243,13 +243,13 @@ def read_rule(card: Card, shape: object, made: tuple[str, str, str]) -> Rule:
 
 def _names(shape: object, key: str) -> tuple[str, ...]:
     names = as_texts(shape, key)
-    if len(names) > MOST_NAMES or not all(0 < len(n) <= 100 and n.isprintable() for n in names):
-        raise bad_pipeline(f"{key} must be a list of up to {MOST_NAMES} names")
+    if len(names) > MAX_NAMES or not all(0 < len(n) <= 100 and n.isprintable() for n in names):
+        raise bad_pipeline(f"{key} must be a list of up to {MAX_NAMES} names")
     return names
 
 
 def _ranges(shape: object) -> tuple[Range, ...]:
-    if not isinstance(shape, list) or not 1 <= len(shape) <= MOST_NAMES:
+    if not isinstance(shape, list) or not 1 <= len(shape) <= MAX_NAMES:
         raise bad_pipeline("a rule's outputs must be a list of name, lower and upper")
     ranges = tuple(_range(one) for one in shape)
     if len({one.name for one in ranges}) < len(ranges):

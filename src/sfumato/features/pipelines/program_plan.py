@@ -41,9 +41,9 @@ from sfumato.vault.card.data_card import ROW, Card
 KINDS: Final = ("function", "program", "bids")
 GROUP, PARTICIPANT = "group", "participant"  # the two analysis levels of BIDS apps
 MEAN, MEDIAN = "mean", "median"  # the aggregate of the blocks' results
-MOST_BLOCKS: Final = 1000
-MOST_CPU_S: Final = 7200  # of all blocks: even run one by one they end before a job times out
-MOST_SOURCE: Final = 200_000  # letters of a program
+MAX_BLOCKS: Final = 1000
+MAX_CPU_S: Final = 7200  # of all blocks: even run one by one they end before a job times out
+MAX_SOURCE: Final = 200_000  # letters of a program
 BLOCKS: Final = (10, 20, 50, 100, 200, 500)  # numbers of blocks in an error table
 # Control characters, which owners who read a program would not see.
 _UNSEEN: Final = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]|\r(?!\n)")
@@ -262,8 +262,8 @@ def read_program(card: Card, shape: Mapping[str, object], environment: str) -> P
     source, name, kind = shape.get("source"), shape.get("name"), shape.get("kind", "function")
     least = 0 if is_image(environment) else 1  # an image has a program of its own
     is_text = isinstance(source, str) and source.isascii()
-    if not isinstance(source, str) or not is_text or not least <= len(source) <= MOST_SOURCE:
-        raise bad_pipeline(f"a program must be 1 to {MOST_SOURCE:,} ASCII letters of Python")
+    if not isinstance(source, str) or not is_text or not least <= len(source) <= MAX_SOURCE:
+        raise bad_pipeline(f"a program must be 1 to {MAX_SOURCE:,} ASCII letters of Python")
     if _UNSEEN.search(source):
         raise bad_pipeline(
             "a program's text may have line ends and tabs, but no other control letters"
@@ -316,8 +316,8 @@ def _is_placed(output: Output, kind: str) -> bool:
 
 def read_run(program: Program, shape: Mapping[str, object], delta: Fraction) -> Run:
     """Parse the terms of a run; refuse invalid ones. `delta` is the default delta."""
-    blocks = _whole(shape.get("blocks", 50), "blocks", 2, MOST_BLOCKS)
-    trim = _whole(shape.get("trim", 0), "trim", 0, MOST_BLOCKS)
+    blocks = _whole(shape.get("blocks", 50), "blocks", 2, MAX_BLOCKS)
+    trim = _whole(shape.get("trim", 0), "trim", 0, MAX_BLOCKS)
     if 2 * trim >= blocks:
         raise bad_pipeline("trim cuts off all blocks")
     limits = SandboxLimits(
@@ -332,9 +332,9 @@ def read_run(program: Program, shape: Mapping[str, object], delta: Fraction) -> 
     asked = delta if shape.get("delta") is None else read_delta(shape["delta"])
     epsilon = read_epsilon(shape.get("epsilon"))
     run = Run(program, blocks, trim, epsilon, limits, take, asked)
-    if (blocks + run.turns) * limits.cpu_s > MOST_CPU_S:
+    if (blocks + run.turns) * limits.cpu_s > MAX_CPU_S:
         of = "blocks and people's turns" if run.turns else "blocks"
-        raise bad_pipeline(f"{of}, times cpu_s, are more than {MOST_CPU_S} seconds")
+        raise bad_pipeline(f"{of}, times cpu_s, are more than {MAX_CPU_S} seconds")
     if not all(noise.is_drawable() for noise in run.noises):
         raise Refused(
             "noise-out-of-range",

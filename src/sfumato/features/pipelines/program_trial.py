@@ -19,16 +19,22 @@ from sfumato.dp.ports import IntegerArray
 from sfumato.features.pipelines.program_plan import BLOCKS, GROUP, PARTICIPANT, Run, inside_at
 from sfumato.features.pipelines.synthetic_blocks import SyntheticBlocks, synthetic_blocks, values_of
 from sfumato.features.synthetic.seeded_numbers import Seeded
-from sfumato.sandbox.ports import MOST_KEPT, Sandbox, TrialJob, TrialResult
-from sfumato.sandbox.program_outputs import Output, Reading, bad_pipeline, read_said, readings
+from sfumato.sandbox.ports import MAX_KEPT, Sandbox, TrialJob, TrialResult
+from sfumato.sandbox.program_outputs import (
+    Output,
+    Reading,
+    bad_pipeline,
+    parsed_outputs,
+    read_output,
+)
 from sfumato.vault.card.data_card import Card
 
 SAMPLE: Final = 8  # blocks that are tried for each number of blocks
-MOST_PEOPLE: Final = 20_000
-MOST_CPU_S: Final = 2  # of a block: low, as nobody has approved the program and others wait
-MOST_VALUES: Final = 2_000_000  # of all synthetic people together
-MOST_FOLDERS: Final = 200  # people with folders; each folder is written in several blocks
-MOST_ALONE_S: Final = 120  # processor seconds of all per-person runs
+MAX_PEOPLE: Final = 20_000
+MAX_CPU_S: Final = 2  # of a block: low, as nobody has approved the program and others wait
+MAX_VALUES: Final = 2_000_000  # of all synthetic people together
+MAX_FOLDERS: Final = 200  # people with folders; each folder is written in several blocks
+MAX_ALONE_S: Final = 120  # processor seconds of all per-person runs
 _ROWS: Final = (
     "the bias was measured on synthetic people, whom the card alone describes: for real people "
     "it can be larger, and no interval covers it"
@@ -172,18 +178,18 @@ def _sentence(text: str) -> str:
 
 def check_trial(run: Run, card: Card, people: int) -> None:
     """Refuse a trial that would take so long that others have to wait."""
-    if values_of(card, people) > MOST_VALUES:
+    if values_of(card, people) > MAX_VALUES:
         raise bad_pipeline(
-            f"a plan makes {MOST_VALUES:,} synthetic values at most; choose fewer people"
+            f"a plan makes {MAX_VALUES:,} synthetic values at most; choose fewer people"
         )
-    if run.limits.cpu_s > MOST_CPU_S:
-        raise bad_pipeline(f"a plan gives a block {MOST_CPU_S} processor seconds at most")
-    most = min(MOST_FOLDERS, run.program.people)
+    if run.limits.cpu_s > MAX_CPU_S:
+        raise bad_pipeline(f"a plan gives a block {MAX_CPU_S} processor seconds at most")
+    most = min(MAX_FOLDERS, run.program.people)
     if run.program.is_study and people > most:
         raise bad_pipeline(f"a plan makes folders of at most {most} synthetic people for this card")
-    if run.turns and people * run.limits.cpu_s > MOST_ALONE_S:
+    if run.turns and people * run.limits.cpu_s > MAX_ALONE_S:
         raise bad_pipeline(
-            f"a plan gives people's own runs {MOST_ALONE_S} processor seconds together; choose "
+            f"a plan gives people's own runs {MAX_ALONE_S} processor seconds together; choose "
             f"fewer people than {people}, or less time for each"
         )
 
@@ -193,16 +199,16 @@ def run_trial(sandbox: Sandbox, card: Card, runs: Sequence[Run], people: int, se
     run, program = runs[0], runs[0].program
     made = synthetic_blocks(card, program, people, seed)
     alone = _tried_alone(sandbox, made, run) if run.turns else {}
-    left = {name: one.said for name, one in alone.items()}
+    left = {name: one.output for name, one in alone.items()}
     groups = [("everybody together", made.people), *_dealt(made, runs, seed)]
     texts = tuple(made.block(mine, left) for _, mine in groups)
     job = TrialJob(inside_at(program, card, GROUP), texts, run.limits, program.own)
     results = sandbox.try_out(job)
     shown = [
-        Shown(of, len(mine), one, tuple(readings(one.said, program.outputs)))
+        Shown(of, len(mine), one, tuple(parsed_outputs(one.output, program.outputs)))
         for (of, mine), one in zip(groups, results, strict=True)
     ]
-    whole, *rest = np.array([read_said(one.said, program.outputs) for one in results], np.int64)
+    whole, *rest = np.array([read_output(one.output, program.outputs) for one in results], np.int64)
     silent = tuple(one.name for one in shown[0].read if not one.is_number)
     found, trials, place = [], [*_own_run(alone), shown[0]], 0
     for one in runs:
@@ -229,7 +235,7 @@ def _tried_alone(sandbox: Sandbox, made: SyntheticBlocks, run: Run) -> dict[str,
     job = TrialJob(
         inside_at(run.program, made.card, PARTICIPANT),
         tuple(made.block([person], {}) for person in made.people),
-        replace(run.limits, most_bytes=MOST_KEPT),
+        replace(run.limits, most_bytes=MAX_KEPT),
         run.program.own,
     )
     return dict(zip(made.people, sandbox.try_out(job), strict=True))

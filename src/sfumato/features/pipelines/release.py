@@ -40,10 +40,10 @@ from sfumato.release.receipts import not_dp_json, odds_of
 from sfumato.release.release_order import Asker, Release
 from sfumato.sandbox.block_columns import folder_tables
 from sfumato.sandbox.ports import (
-    MOST_KEPT,
+    MAX_KEPT,
     BlockJob,
     Drafts,
-    Laid,
+    InputTiming,
     Sandbox,
     SandboxLimits,
     SandboxStopped,
@@ -276,18 +276,18 @@ def _each_person(door: PipelineDoor, order: RunOrder, split: SplitOrder) -> None
     if not order.run.turns:
         return
     laid, turns = _laid(order), door.engine.split_people(split)
-    limits = replace(order.run.limits, most_bytes=MOST_KEPT)
+    limits = replace(order.run.limits, most_bytes=MAX_KEPT)
     program = order.run.program
     inside = inside_at(program, order.card, PARTICIPANT)
     door.sandbox.run_each(BlockJob(inside, turns, (), limits, laid, program.own))
 
 
-def _laid(order: RunOrder) -> Laid:
+def _laid(order: RunOrder) -> InputTiming:
     """Return the engine's starting time, and the most data that it may write, by the card."""
     run, folders = order.run, order.card.folders
     if folders is None or not run.program.is_study:
-        return Laid(time.monotonic())
-    return Laid(time.monotonic(), run.turns, folders.people * folders.person_mb)
+        return InputTiming(time.monotonic())
+    return InputTiming(time.monotonic(), run.turns, folders.people * folders.person_mb)
 
 
 def _charge(order: RunOrder) -> Charge:

@@ -32,7 +32,7 @@ from sfumato.vault.card.data_card import Card
 from sfumato.vault.ports import Clock, Listing
 from sfumato.vault.users import Caller
 
-MOST_RULES: Final = 100  # per data set
+MAX_RULES: Final = 100  # per data set
 _BY: Final = "rule:"  # prefix of a rule's id in `decided_by`
 _UNPAID: Final = (  # refusals that come before a charge
     "budget-exceeded", "sandbox-missing", "ledger-busy", "data-set-frozen", "unknown-data-set",
@@ -51,8 +51,8 @@ class PipelineRules:
 
     def set(self, caller: Caller, card: Card, shape: object) -> Json:
         """Create a rule for future submissions; it is noted in the ledger before it applies."""
-        if sum(not one.is_over for one in self.store.of(card.name)) >= MOST_RULES:
-            raise bad_pipeline(f"a data set may have {MOST_RULES} rules at most; end some")
+        if sum(not one.is_over for one in self.store.of(card.name)) >= MAX_RULES:
+            raise bad_pipeline(f"a data set may have {MAX_RULES} rules at most; end some")
         made = self.dice.draw(8).hex(), caller.user, self.clock.now()
         rule = read_rule(card, shape, made)
         self.ledger.note("pipeline-rule", rule.as_json())

@@ -28,7 +28,7 @@ from sfumato.features.pipelines.program_plan import (
     read_run,
 )
 from sfumato.features.pipelines.program_trial import (
-    MOST_PEOPLE,
+    MAX_PEOPLE,
     blocks_to_try,
     check_trial,
     run_trial,
@@ -51,8 +51,8 @@ from sfumato.vault.card.data_card import Card
 from sfumato.vault.ports import Catalogue, Clock, Listing
 from sfumato.vault.users import Caller
 
-MOST_HANDED_IN: Final = 1000  # programs per author and data set, in any state
-MOST_WAITING: Final = 20  # waiting programs per author and data set
+MAX_HANDED_IN: Final = 1000  # programs per author and data set, in any state
+MAX_WAITING: Final = 20  # waiting programs per author and data set
 
 
 @dataclass(frozen=True)
@@ -239,18 +239,18 @@ class Pipelines:
     def _taken_in(self, listing: Listing, program: Program, asker: Asker) -> Submitted:
         rule = None if asker.user == listing.owner else self.rules.fitting(program, asker)
         known = self.store.of(listing.card.name)
-        if sum(one.by == asker.user for one in known) >= MOST_HANDED_IN:
+        if sum(one.by == asker.user for one in known) >= MAX_HANDED_IN:
             raise Refused(
                 "too-many",
-                f"You have handed in {MOST_HANDED_IN:,} programs for this data set, which is the "
+                f"You have handed in {MAX_HANDED_IN:,} programs for this data set, which is the "
                 "maximum.",
                 "Run one of those. Each is stored, and is in the ledger.",
             )
         waiting = [one.by for one in known if one.state == WAITING]
-        if rule is None and waiting.count(asker.user) >= MOST_WAITING:
+        if rule is None and waiting.count(asker.user) >= MAX_WAITING:
             raise Refused(
                 "too-many",
-                f"{MOST_WAITING} of your programs wait for the owner, which is the maximum.",
+                f"{MAX_WAITING} of your programs wait for the owner, which is the maximum.",
                 "Wait until the owner decides on some.",
             )
         text = canonical_json(program.as_json())
@@ -345,8 +345,8 @@ def _values(answer: Mapping[str, Any]) -> dict[str, float]:  # Any: JSON of our 
 
 
 def _people(count: object) -> int:
-    if isinstance(count, bool) or not isinstance(count, int) or not 2 <= count <= MOST_PEOPLE:
-        raise bad_pipeline(f"give a number of synthetic people from 2 to {MOST_PEOPLE:,}")
+    if isinstance(count, bool) or not isinstance(count, int) or not 2 <= count <= MAX_PEOPLE:
+        raise bad_pipeline(f"give a number of synthetic people from 2 to {MAX_PEOPLE:,}")
     return count
 
 

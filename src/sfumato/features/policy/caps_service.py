@@ -21,7 +21,6 @@ from sfumato.features.policy.approvals import (
     Approval,
     ApprovalStore,
 )
-from sfumato.features.policy.name_rules import check_words
 from sfumato.features.policy.spending import kind_of
 from sfumato.release.accounts import (
     cap_json,
@@ -39,7 +38,7 @@ from sfumato.vault.budget_windows import windows_stay
 from sfumato.vault.card.data_card import Card
 from sfumato.vault.ledger_entries import Account
 from sfumato.vault.ports import Catalogue, Clock
-from sfumato.vault.users import Caller
+from sfumato.vault.users import Caller, check_words
 
 
 @dataclass(frozen=True)

@@ -9,14 +9,13 @@ from typing import Final
 
 from sfumato.dp.json_values import Json
 from sfumato.dp.refusal import Refused
-from sfumato.features.policy.name_rules import check_words
 from sfumato.features.policy.spending import spending
 from sfumato.release.charged_reads import losses
 from sfumato.release.ledger_guard import Ledger
 from sfumato.release.permissions import own_listing
 from sfumato.vault.ports import Catalogue, Clock, Grant
 from sfumato.vault.service_ports import AccessStore
-from sfumato.vault.users import Caller
+from sfumato.vault.users import Caller, check_words
 
 LATE_DAYS: Final = 7  # how far back an owner sees reads that the host killed
 

@@ -21,7 +21,7 @@ from sfumato.server.console.page import Page
 from sfumato.server.console.visit import Said, Visit, unknown_page
 
 SHOWN: Final = 500  # rows on the page; the files have all of them
-MOST_PICTURES: Final = 4
+MAX_PICTURES: Final = 4
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ async def answer(visit: Visit) -> Response:
     said = await _said(visit)
     found = Answer.of(said)
     numbers = [n for n in found.columns if "key" not in found.asked(n)]
-    pictures = [pictured(found, name) for name in numbers[:MOST_PICTURES]]
+    pictures = [pictured(found, name) for name in numbers[:MAX_PICTURES]]
     return visit.page(
         "answer.html",
         answer=found,

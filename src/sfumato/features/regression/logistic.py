@@ -51,7 +51,7 @@ from sfumato.query.expression import Arithmetic, Clamp, Constant, Expr, Floor, w
 GRID: Final = 2**12  # a probability is a multiple of 1/GRID
 WEIGHT_GRID: Final = 2**10  # a weight of a scaled column is a multiple of 1/WEIGHT_GRID
 HEAVIEST: Final = 16  # the largest weight of a scaled column
-MOST_NODES: Final = 1900  # of a query; the language allows 2,000
+MAX_NODES: Final = 1900  # of a query; the language allows 2,000
 PIECES: Final = (6, 5, 4, 3, 2)
 
 
@@ -66,7 +66,7 @@ def gradient_question(model: Model, weights: Sequence[Fraction]) -> tuple[Builde
     for pieces in PIECES:
         curve = ladder(pieces)
         built = model.asking(_sums(model, weights, curve))
-        if _nodes(built) <= MOST_NODES:
+        if _nodes(built) <= MAX_NODES:
             return built, curve
     raise Refused(
         "question-too-large",
@@ -144,7 +144,7 @@ def _sum(terms: Sequence[Expr]) -> Expr:
 
 
 FOR_MOMENTS: Final = Fraction(3, 10)  # share of the price
-MOST_ROUNDS: Final = 20
+MAX_ROUNDS: Final = 20
 MISFIT: Final = 0.2  # assumed relative error of the crowd's curvature
 FLOOR: Final = 0.5  # least eigenvalue of the crowd's covariance, in blurs
 STEPS: Final = 40
@@ -200,9 +200,9 @@ def _stages(rows: Builder, y: str, xs: Sequence[str], terms: FitTerms) -> tuple[
     card, count = rows.target.card, terms.get("rounds", ROUNDS)
     if terms.get("ridge") is not None:
         raise Refused("not-in-language", "A logistic fit takes no ridge.", "Leave ridge out.")
-    if type(count) is not int or not 1 <= count <= MOST_ROUNDS:
+    if type(count) is not int or not 1 <= count <= MAX_ROUNDS:
         raise Refused(
-            "not-in-language", f"A fit takes 1 to {MOST_ROUNDS} rounds.", "Leave rounds out."
+            "not-in-language", f"A fit takes 1 to {MAX_ROUNDS} rounds.", "Leave rounds out."
         )
     model = model_of(rows, card, y, xs)
     if not model.y.is_boolean:

@@ -26,7 +26,7 @@ from sfumato.query.expression import (
 from sfumato.query.model import Aggregate, Output
 
 FINEST: Final = 2**13  # most steps between the bounds; beyond it a column is rounded
-MOST_COLUMNS: Final = 7  # more would need too many moments for one query
+MAX_COLUMNS: Final = 7  # more would need too many moments for one query
 
 
 @dataclass(frozen=True)
@@ -90,10 +90,10 @@ def model_of(rows: Builder, card: CardView, y: str, xs: Sequence[str]) -> Model:
     names = [name.casefold() for name in (y, *xs)]
     if len(set(names)) < len(names):
         raise _refused("The fit names a column twice.", "Name each column once.")
-    if len(xs) > MOST_COLUMNS:
+    if len(xs) > MAX_COLUMNS:
         raise Refused(
             "question-too-large",
-            f"A fit takes at most {MOST_COLUMNS} columns beside y.",
+            f"A fit takes at most {MAX_COLUMNS} columns beside y.",
             "Leave some out.",
         )
     made = [_scaled(declared_columns(card, rows), name) for name in (y, *xs)]

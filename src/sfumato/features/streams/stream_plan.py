@@ -26,7 +26,7 @@ from sfumato.vault.card.columns import read_constant
 from sfumato.vault.card.data_card import NAME, NAMED, Card
 
 UNITS: Final[tuple[Unit, ...]] = ("day", "week", "month")
-MOST_ROWS: Final = 10**6  # rows per person for which noise can be drawn at the smallest epsilon
+MAX_ROWS: Final = 10**6  # rows per person for which noise can be drawn at the smallest epsilon
 LATEST: Final = 7000  # last year in which a stream may start, so that every period has a date
 
 
@@ -164,7 +164,7 @@ def _check_card(card: Card, terms: Terms) -> None:
             "version.",
             "Only a card whose unit is a person can have a stream.",
         )
-    for what, value, most in (("periods", terms.periods, LISTED), ("rows", terms.rows, MOST_ROWS)):
+    for what, value, most in (("periods", terms.periods, LISTED), ("rows", terms.rows, MAX_ROWS)):
         if type(value) is not int or not 1 <= value <= most:
             raise _not_possible(
                 f"{what} must be a whole number from 1 to {most:,}.",

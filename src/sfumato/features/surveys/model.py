@@ -32,8 +32,8 @@ FORMATS: Final = (
     2,
 )  # 1 has k-ary response alone (features/surveys/randomisation.py); both stay readable for ever
 FORMAT: Final = 2
-MOST_QUESTIONS, MOST_OPTIONS, MOST_RANKED = 20, 20, 8
-MOST_THROWN: Final = 5  # options on paper: with "no answer" they are the six sides of a die
+MAX_QUESTIONS, MAX_OPTIONS, MAX_RANKED = 20, 20, 8
+MAX_THROWN: Final = 5  # options on paper: with "no answer" they are the six sides of a die
 LARGEST: Final = Fraction(10)  # a larger epsilon of a ballot hides nobody
 SMALLEST: Final = Fraction(1, 100)
 LARGEST_NUMBER: Final = 10**9
@@ -170,8 +170,8 @@ def read_survey(shape: object) -> Survey:
     if type(number) is not int or number not in FORMATS:
         raise bad_survey(f"this version reads the formats {FORMATS[0]} to {FORMATS[-1]}")
     listed = table.get("questions")
-    if not isinstance(listed, list) or not 1 <= len(listed) <= MOST_QUESTIONS:
-        raise bad_survey(f"a survey must have 1 to {MOST_QUESTIONS} questions")
+    if not isinstance(listed, list) or not 1 <= len(listed) <= MAX_QUESTIONS:
+        raise bad_survey(f"a survey must have 1 to {MAX_QUESTIONS} questions")
     questions = tuple(_question(one, f"q{number}") for number, one in enumerate(listed, start=1))
     if len({question.id for question in questions}) != len(questions):
         raise bad_survey("every question needs an id of its own")
@@ -203,7 +203,7 @@ def read_survey(shape: object) -> Survey:
     if made.paper and (made.budget != "split" or not all(map(_fits_dice, questions))):
         raise bad_survey(
             "on paper every question is asked, and each must be yes or no, or a choice of "
-            f"{MOST_THROWN} at most"
+            f"{MAX_THROWN} at most"
         )
     if made.ever is not None and (not made.series or made.paper or made.format == 1):
         raise bad_survey("ever is for the waves of a series, not for dice")
@@ -221,7 +221,7 @@ def read_survey(shape: object) -> Survey:
 
 def _fits_dice(question: Question) -> bool:
     return question.kind == "yes-no" or (
-        question.kind == "choice" and len(question.options) <= MOST_THROWN
+        question.kind == "choice" and len(question.options) <= MAX_THROWN
     )
 
 
@@ -274,7 +274,7 @@ def _question(shape: object, name: str) -> Question:
 
 def _options(table: Mapping[str, object], name: str, kind: str) -> tuple[str, ...]:
     options = table.get("options")
-    most = MOST_RANKED if kind == "ranking" else MOST_OPTIONS
+    most = MAX_RANKED if kind == "ranking" else MAX_OPTIONS
     if not isinstance(options, list) or not 2 <= len(options) <= most:
         raise bad_survey(f"{name}: a {kind} needs 2 to {most} options")
     made = tuple(_text({"option": one}, "option", 200) for one in options)

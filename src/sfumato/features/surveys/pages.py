@@ -14,7 +14,7 @@ from sfumato.server.console.qr_code import address_of, qr_of
 from sfumato.server.console.visit import Said, Visit, whole_number
 
 FIRST_QUESTIONS: Final = 2
-MOST_QUESTIONS: Final = 20
+MAX_QUESTIONS: Final = 20
 KINDS: Final = (
     ("yes-no", "Yes or no"), ("choice", "One of several"), ("several", "Any of several"),
     ("number", "A number"), ("ranking", "A ranking"),
@@ -37,7 +37,7 @@ async def design(visit: Visit) -> Response:
     """Preview a design's epsilon and expected errors, or publish it."""
     form, count = visit.form, _count(visit.form)
     if form.text("do") == "more":
-        return _form(visit, form, min(count + 1, MOST_QUESTIONS))
+        return _form(visit, form, min(count + 1, MAX_QUESTIONS))
     verb = "publish-survey" if form.text("do") == "publish" else "preview-survey"
     said, refused = await visit.tried(verb, lambda: {"survey": _design(form, count)})
     if said is not None and verb == "publish-survey":
@@ -93,7 +93,7 @@ async def _own(visit: Visit) -> Said:
 
 def _count(form: Form) -> int:
     wanted = whole_number(form.text("questions"))
-    return FIRST_QUESTIONS if wanted is None else min(max(wanted, 1), MOST_QUESTIONS)
+    return FIRST_QUESTIONS if wanted is None else min(max(wanted, 1), MAX_QUESTIONS)
 
 
 def _form(

@@ -33,7 +33,7 @@ from sfumato.dp.refusal import Bug, Refused
 from sfumato.features.surveys.model import NO_ANSWER, Question, Survey, bad_survey
 
 SIDES: Final = 36  # two dice
-MOST_STEPS: Final = 1000  # of a number's grid
+MAX_STEPS: Final = 1000  # of a number's grid
 CHOOSABLE: Final = ("k-ary", "subset")  # their reports read as one option or a set of options
 Answers = KAry | Subset | PermanentResponse  # randomisers of one answer among several
 Numbers = Duchi | Piecewise | Hybrid
@@ -104,7 +104,7 @@ def told_of(coin: Coin) -> Fraction:
 
 def unit_of(question: Question) -> int:
     """Return the step width of a number's grid, as a whole number."""
-    return -(-(question.high - question.low) // MOST_STEPS)
+    return -(-(question.high - question.low) // MAX_STEPS)
 
 
 def steps_of(question: Question) -> int:

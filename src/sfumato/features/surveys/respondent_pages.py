@@ -14,7 +14,7 @@ from sfumato.server.console.page import Page
 from sfumato.server.console.qr_code import address_of, qr_of
 from sfumato.server.console.visit import Said, Visit
 
-MOST_PAGES: Final = 20  # in one CSV file: with 64 parts a page, about 50,000 reports
+MAX_PAGES: Final = 20  # in one CSV file: with 64 parts a page, about 50,000 reports
 
 
 async def answer(visit: Visit) -> Response:
@@ -64,7 +64,7 @@ async def as_csv(visit: Visit) -> Response:
 async def csv_parts(listed: Said, more: Callable[[str], Awaitable[Said]]) -> AsyncIterator[str]:
     """Yield the CSV file in pieces; its last line says so if reports were left out."""
     yield "mark,said\r\n"
-    for _ in range(MOST_PAGES):
+    for _ in range(MAX_PAGES):
         yield "".join(f"{one['mark']},{one['said']}\r\n" for one in listed["reports"])
         if listed["next"] is None:
             return

@@ -58,8 +58,8 @@ from sfumato.release.ledger_guard import Ledger
 from sfumato.vault.ports import Clock
 from sfumato.vault.users import Caller
 
-MOST_SURVEYS: Final = 1000
-MOST_INVITED: Final = 1000  # at once
+MAX_SURVEYS: Final = 1000
+MAX_INVITED: Final = 1000  # at once
 AS_ESTIMATED, ADD_UP = SHARES = ("as-estimated", "add-up")
 _PERSON: Final = b"sfumato-survey-person/1\n"
 
@@ -101,7 +101,7 @@ class Surveys:
         survey = read_survey(shape)
         if survey.closes < self._today():
             raise bad_survey("a survey must close today or later")
-        if len(self.store.of(caller.user)) >= MOST_SURVEYS:
+        if len(self.store.of(caller.user)) >= MAX_SURVEYS:
             raise Refused(
                 "too-many",
                 "You have a thousand surveys, which is the maximum.",
@@ -149,10 +149,10 @@ class Surveys:
         if kept.state == "closed":
             raise not_open()
         names = list(people) if people is not None else [None] * count
-        if not 1 <= len(names) <= MOST_INVITED or len(set(people or ())) != len(people or ()):
+        if not 1 <= len(names) <= MAX_INVITED or len(set(people or ())) != len(people or ()):
             raise Refused(
                 "bad-request",
-                f"Invite 1 to {MOST_INVITED:,} people at once, each once.",
+                f"Invite 1 to {MAX_INVITED:,} people at once, each once.",
                 "Invite the others afterwards.",
             )
         codes = [make_code(self.dice) for _ in names]

@@ -28,7 +28,7 @@ from sfumato.vault.card.data_card import Card
 
 Integers = NDArray[np.int64]
 MOST: Final = 400  # candidates
-MOST_CELLS: Final = 10_000_000  # over all candidates
+MAX_CELLS: Final = 10_000_000  # over all candidates
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,7 +101,7 @@ def make_distances(
             "question-too-large", f"A choice needs 1 to {MOST} candidates.", "Choose among fewer."
         )
     plans = tuple(make_plan(card, one.question) for one in candidates)
-    if sum(plan.measure.cells for plan in plans) > MOST_CELLS:
+    if sum(plan.measure.cells for plan in plans) > MAX_CELLS:
         raise Refused(
             "question-too-large",
             "The questions have too many cells together.",

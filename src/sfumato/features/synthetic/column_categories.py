@@ -30,7 +30,7 @@ from sfumato.vault.card.card_json import plain_number
 from sfumato.vault.card.columns import Column
 
 BINS: Final = 16
-MOST_KEYS: Final = 300
+MAX_KEYS: Final = 300
 _ZERO: Final = date(1970, 1, 1)
 
 
@@ -96,7 +96,7 @@ class Coded:
 def coded(column: Column, bins: int = BINS) -> Coded | None:
     """Return the column's categories, or None if the card declares neither keys nor bounds."""
     if column.keys is not None:
-        return Coded(column) if len(column.keys) <= MOST_KEYS else None
+        return Coded(column) if len(column.keys) <= MAX_KEYS else None
     if column.lower is None or column.upper is None:
         return None
     steps = column.upper - column.lower + 1

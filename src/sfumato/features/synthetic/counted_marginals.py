@@ -21,8 +21,8 @@ from sfumato.vault.card.data_card import Card, Table
 TIMES: Final = Fraction(1, 10)  # of a table's price, for the number of rows per person
 BINS: Final = Fraction(1, 10)  # of a table's price, for private bin edges
 LINK: Final = Fraction(1, 5)  # of a table's price, for the link to another table
-MOST_COLUMNS: Final = 24  # of a table, if pairs are measured
-MOST_TIMES: Final = 100  # cap on the measured number of rows per person
+MAX_COLUMNS: Final = 24  # of a table, if pairs are measured
+MAX_TIMES: Final = 100  # cap on the measured number of rows per person
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class Counted:
     @property
     def times(self) -> int:
         """Return the cap on the measured number of rows per person."""
-        return min(most_rows(self.table), MOST_TIMES) if self.table.unit is not None else 1
+        return min(most_rows(self.table), MAX_TIMES) if self.table.unit is not None else 1
 
     @property
     def halved(self) -> list[Coded]:
@@ -164,11 +164,11 @@ def _medians(counted: Counted) -> int:
 
 def _counted(table: Table, method: str) -> Counted:
     columns = tuple(c for c in (coded(column) for column in table.columns) if c is not None)
-    if not columns or (method != "independent" and len(columns) > MOST_COLUMNS):
+    if not columns or (method != "independent" and len(columns) > MAX_COLUMNS):
         raise Refused(
             "twin-not-possible",
             f"{table.name!r} has {len(columns)} columns with keys or bounds on its card. A twin "
-            f"needs at least one, and {MOST_COLUMNS} at most if they are paired.",
+            f"needs at least one, and {MAX_COLUMNS} at most if they are paired.",
             "Ask the owner to declare keys or bounds, or use the method 'independent'.",
         )
     return Counted(table, columns)

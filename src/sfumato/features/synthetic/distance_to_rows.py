@@ -26,8 +26,8 @@ from sfumato.features.synthetic.seeded_numbers import Seeded
 
 SIZES: Final = (1, 2, 3)
 MOST: Final = 100  # marginals per size and table; of more, the seed selects a sample
-MOST_OF_ALL: Final = 900  # over all tables and sizes
-MOST_CELLS: Final = 10_000  # of a marginal
+MAX_OF_ALL: Final = 900  # over all tables and sizes
+MAX_CELLS: Final = 10_000  # of a marginal
 TRIES: Final = 20 * MOST
 LAPLACE: Final = math.log(20) / math.sqrt(2)  # half a 95 % interval of Laplace noise, in stds
 SAYS: Final = (
@@ -53,7 +53,7 @@ class TwinSide:
 
 def error_of(sides: Mapping[str, TwinSide], seed: str, epsilon: Fraction) -> Json:
     """Measure the errors of all tables in one charge; a repetition is free."""
-    most = min(MOST, MOST_OF_ALL // (len(SIZES) * len(sides)))
+    most = min(MOST, MAX_OF_ALL // (len(SIZES) * len(sides)))
     found = [
         (name, size, cliques[:most])
         for name, side in sides.items()
@@ -81,7 +81,7 @@ def marginals_of(sizes: Sequence[int], count: int, stream: Seeded) -> list[Cliqu
     else:
         rounds = (stream.order(len(sizes))[:count].tolist() for _ in range(TRIES))
         drawn = list(dict.fromkeys(tuple(sorted(one)) for one in rounds))
-    fit = [one for one in drawn if math.prod(sizes[c] for c in one) <= MOST_CELLS]
+    fit = [one for one in drawn if math.prod(sizes[c] for c in one) <= MAX_CELLS]
     return fit[:MOST]
 
 

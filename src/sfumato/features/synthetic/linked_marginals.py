@@ -29,7 +29,7 @@ from sfumato.query.plan import make_plan
 from sfumato.vault.card.data_card import Card, Table
 
 SHARES: Final = (Fraction(1, 10), Fraction(2, 10), Fraction(7, 10))  # people, choice, pair
-MOST_PAIRS: Final = 300  # candidates of the choice
+MAX_PAIRS: Final = 300  # candidates of the choice
 
 
 def anchor_of(card: Card) -> Table | None:
@@ -56,7 +56,7 @@ def pairs_of(anchor: tuple[Coded, ...], own: tuple[Coded, ...]) -> list[Clique]:
     """Return the candidate pairs: a column of the anchor, and an own column (numbered after it)."""
     every = product(enumerate(anchor), enumerate(own, len(anchor)))
     small = ((a, o) for (a, one), (o, other) in every if is_countable((one.size, other.size)))
-    return list(islice(small, MOST_PAIRS))
+    return list(islice(small, MAX_PAIRS))
 
 
 def linked(device: AtTheDoor, own: Drawn, anchor: tuple[str, Drawn], share: Fraction) -> Drawn:

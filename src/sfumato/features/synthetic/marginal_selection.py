@@ -42,11 +42,11 @@ from sfumato.features.synthetic.row_sampling import sample_rows, sampled_beside
 from sfumato.features.synthetic.seeded_numbers import Integers, Seeded
 
 DROWNED: Final = 3.0  # a category below so many stds of noise is merged with others
-MOST_CELLS: Final = 20_000  # of one measured marginal
-MOST_SIDES: Final = 300  # sum of its columns' categories: the query's text lists them
-MOST_WIDE: Final = 140  # groups of a column if pairs of the widest columns would be too large
-MOST_CANDIDATES: Final = 300  # of a choice; with more columns, AIM uses only pairs
-MOST_MODEL: Final = 300_000  # cells in AIM's model
+MAX_CELLS: Final = 20_000  # of one measured marginal
+MAX_SIDES: Final = 300  # sum of its columns' categories: the query's text lists them
+MAX_WIDE: Final = 140  # groups of a column if pairs of the widest columns would be too large
+MAX_CANDIDATES: Final = 300  # of a choice; with more columns, AIM uses only pairs
+MAX_MODEL: Final = 300_000  # cells in AIM's model
 NOISE_OF: Final = math.sqrt(2 / math.pi)  # mean of |Gaussian noise| in stds
 MST_SHARES: Final = (Fraction(1, 4), Fraction(1, 8), Fraction(5, 8))  # columns, choice, pairs
 AIM_SHARES: Final = (Fraction(1, 5), Fraction(1, 10))  # columns; the choice's share of each round
@@ -163,7 +163,7 @@ def _alone(device: Device, share: Fraction) -> tuple[list[Floats], float]:
 
 def is_countable(sizes: Sequence[int]) -> bool:
     """Return True if columns with these numbers of categories may be counted together."""
-    return math.prod(sizes) <= MOST_CELLS and sum(sizes) <= MOST_SIDES
+    return math.prod(sizes) <= MAX_CELLS and sum(sizes) <= MAX_SIDES
 
 
 def _merged(alone: Sequence[Floats], std: float) -> Merged:
@@ -182,7 +182,7 @@ def _merged(alone: Sequence[Floats], std: float) -> Merged:
 def _largest(counts: Floats) -> NDArray[np.bool_]:
     """Return a mask of the largest categories, which stay separate."""
     order = np.argsort(-counts, kind="stable")
-    return np.isin(np.arange(len(counts)), order[: MOST_WIDE - 1])
+    return np.isin(np.arange(len(counts)), order[: MAX_WIDE - 1])
 
 
 def _groups(together: NDArray[np.bool_]) -> tuple[int, ...]:
@@ -252,7 +252,7 @@ class _Adaptive:
 
     def _candidates(self, std: float) -> list[Candidate]:
         count = len(self.device.sizes)
-        of_three = math.comb(count, 2) + math.comb(count, 3) <= MOST_CANDIDATES
+        of_three = math.comb(count, 2) + math.comb(count, 3) <= MAX_CANDIDATES
         groups = [
             group
             for size in ((2, 3) if of_three else (2,))
@@ -268,7 +268,7 @@ class _Adaptive:
             return False
         if self.model.tree.holder(columns) is not None:
             return True
-        return tree_of(sizes, [*(m.columns for m in self.measured), columns]).cells <= MOST_MODEL
+        return tree_of(sizes, [*(m.columns for m in self.measured), columns]).cells <= MAX_MODEL
 
 
 def _weight(columns: Clique, count: int) -> int:

@@ -45,13 +45,13 @@ from sfumato.vault.card.data_card import Card, Table
 MEND: Final = 200  # changes to a row before giving up on it
 _SOME: Final = 12  # random values of a column to try, besides the filter's constants
 _TEXTS: Final = 40
-MOST_EFFORT: Final = 3_000_000  # evaluated condition nodes: some seconds
+MAX_EFFORT: Final = 3_000_000  # evaluated condition nodes: some seconds
 
 
 class RepairLimit:
     """A limit on evaluated condition nodes for one twin, because a schema twin costs no budget."""
 
-    def __init__(self, most: int = MOST_EFFORT) -> None:
+    def __init__(self, most: int = MAX_EFFORT) -> None:
         self._left = most
 
     def spend(self, parts: int) -> None:
@@ -235,10 +235,10 @@ def _is_time(column: Column, value: str) -> bool:
     return column.lower is None or column.upper is None or column.lower <= day <= column.upper
 
 
-MOST_GROUPS: Final = 2_000
+MAX_GROUPS: Final = 2_000
 OF_A_GROUP: Final = 3  # people created for each group
 TRIES: Final = 60  # attempts before a group is refused
-MOST_ROWS: Final = 12  # of a person, if the query aggregates each person's rows
+MAX_ROWS: Final = 12  # of a person, if the query aggregates each person's rows
 
 Person = dict[str, list[dict[str, Value]]]  # table -> rows, by the names of the table's columns
 
@@ -262,14 +262,14 @@ def matching_rows(card: Card, question: Query, stream: Seeded) -> MatchingRows:
             "Make a twin for each table, or of the whole data set.",
         )
     garden = _Garden(card, plan, stream, MatchingRows())
-    groups = list(islice(_groups(plan), MOST_GROUPS + 1))
-    if len(groups) > MOST_GROUPS:
+    groups = list(islice(_groups(plan), MAX_GROUPS + 1))
+    if len(groups) > MAX_GROUPS:
         raise Refused(
             "question-too-large",
-            f"A twin can be made for {MOST_GROUPS:,} groups at most.",
+            f"A twin can be made for {MAX_GROUPS:,} groups at most.",
             "Group by fewer columns, or make a twin for the filter alone.",
         )
-    each = max(1, min(OF_A_GROUP, MOST_GROUPS // len(groups)))
+    each = max(1, min(OF_A_GROUP, MAX_GROUPS // len(groups)))
     for group in groups:
         for _ in range(each):
             garden.plant(group)
@@ -315,7 +315,7 @@ class _Garden:
         if question.source is None:
             row = self._row(_both(question.where, group))
             return None if row is None else [row]
-        count = 1 + self.stream.integer(min(MOST_ROWS, max(1, self._most(question.source))))
+        count = 1 + self.stream.integer(min(MAX_ROWS, max(1, self._most(question.source))))
         inner = [self._row(question.source.where) for _ in range(count)]
         rows = [row for row in inner if row is not None]
         if not rows:

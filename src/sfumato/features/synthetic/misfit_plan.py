@@ -18,7 +18,7 @@ from sfumato.dp.mechanisms import laplace
 from sfumato.dp.mechanisms.noise import Noise
 from sfumato.dp.refusal import Refused
 from sfumato.features.synthetic.choice_plan import (
-    MOST_CELLS,
+    MAX_CELLS,
     Candidate,
     Integers,
     digest_of,
@@ -101,7 +101,7 @@ def make_misfits(card: Card, misfits: Sequence[Misfit], epsilon: Fraction) -> Mi
         )
     each = epsilon / len(misfits)
     made = Misfits(tuple(_planned(card, one, each) for one in misfits), epsilon)
-    if sum(plan.measure.cells for plan in made.plans) > MOST_CELLS:
+    if sum(plan.measure.cells for plan in made.plans) > MAX_CELLS:
         raise Refused(
             "question-too-large",
             "The questions have too many cells together.",

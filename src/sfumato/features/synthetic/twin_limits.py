@@ -9,8 +9,8 @@ from sfumato.dp.refusal import Refused
 from sfumato.features.synthetic.schema_twin import most_rows
 from sfumato.vault.card.data_card import Card
 
-MOST_VALUES: Final = 2_000_000  # over all tables
-MOST_FILES: Final = 20_000  # of a BIDS folder
+MAX_VALUES: Final = 2_000_000  # over all tables
+MAX_FILES: Final = 20_000  # of a BIDS folder
 
 
 def seed_of(seed: str | None, dice: RandomSource) -> str:
@@ -26,7 +26,7 @@ def seed_of(seed: str | None, dice: RandomSource) -> str:
 
 def check_rows(card: Card, rows: int) -> None:
     """Refuse a twin that is too large."""
-    if rows > largest(card, MOST_VALUES):
+    if rows > largest(card, MAX_VALUES):
         raise Refused(
             "too-large",
             f"A twin of {rows:,} rows is too large to make at once.",
@@ -39,5 +39,5 @@ def largest(card: Card, values: int) -> int:
     people = [table for table in card.every_table if not table.is_public]
     first = (1 + most_rows(people[0])) / 2  # mean rows per person, if each number is equally likely
     width = sum((1 + most_rows(t)) / 2 / first * (len(t.columns) + 1) for t in people)
-    by_files = MOST_FILES // (2 * len(card.bids)) if card.bids else values
+    by_files = MAX_FILES // (2 * len(card.bids)) if card.bids else values
     return max(1, min(int(values / width), by_files))

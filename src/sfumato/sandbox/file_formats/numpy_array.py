@@ -10,7 +10,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-_MOST_HEADER: Final = 1024  # most bytes of a header; a longer one is invalid
+_MAX_HEADER: Final = 1024  # most bytes of a header; a longer one is invalid
 _HEADER: Final = re.compile(
     rb"\{'descr': '([<|])([iuf])([1248])', 'fortran_order': (True|False), "
     rb"'shape': \(((?:[0-9]{1,7}, ?)*(?:[0-9]{1,7})?)\), \} *\n"
@@ -63,7 +63,7 @@ def read_npy(found: bytes) -> NumpyFile:
         raise ValueError
     start = 10 if found[6] == 1 else 12
     length = int.from_bytes(found[8:start], "little")
-    header = _HEADER.fullmatch(found[start : start + length]) if length <= _MOST_HEADER else None
+    header = _HEADER.fullmatch(found[start : start + length]) if length <= _MAX_HEADER else None
     if header is None:
         raise ValueError
     _, kind, size, is_fortran, dims = (part.decode() for part in header.groups())

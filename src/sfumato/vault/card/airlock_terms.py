@@ -8,8 +8,8 @@ from typing import Final
 from sfumato.dp.json_values import Json
 from sfumato.vault.card.field_readers import as_count, as_table, as_texts, bad_card
 
-LEAST_NEEDED: Final = 2
-MOST_DAYS: Final = 365
+MIN_NEEDED: Final = 2
+MAX_DAYS: Final = 365
 _KEYS: Final = {"reviewers", "needed", "smallest", "digits", "round_to", "dominance", "days"}
 
 
@@ -18,7 +18,7 @@ class AirlockTerms:
     """Who reviews files that leave without noise, and the limits of the automatic checks."""
 
     reviewers: tuple[str, ...]  # besides the owner
-    needed: int = LEAST_NEEDED
+    needed: int = MIN_NEEDED
     smallest: int = 10  # fewest people in a group that may be shown
     digits: int = 4  # most digits of a number
     round_to: int = 5  # counts of people are multiples of this
@@ -46,11 +46,11 @@ def read_airlock(shape: object) -> AirlockTerms:
         if key != "reviewers"
     }
     terms = AirlockTerms(reviewers, **numbers)
-    if terms.needed < LEAST_NEEDED:
-        raise bad_card(f"airlock.needed must be {LEAST_NEEDED} or more")
+    if terms.needed < MIN_NEEDED:
+        raise bad_card(f"airlock.needed must be {MIN_NEEDED} or more")
     if len(terms.reviewers) + 1 < terms.needed:
         raise bad_card("airlock.reviewers and the owner are fewer than airlock.needed")
-    if terms.smallest < 3 or terms.digits > 15 or terms.dominance >= 100 or terms.days > MOST_DAYS:
+    if terms.smallest < 3 or terms.digits > 15 or terms.dominance >= 100 or terms.days > MAX_DAYS:
         raise bad_card(
             "airlock.smallest must be 3 or more, digits at most 15, dominance at most 99"
         )

@@ -14,9 +14,9 @@ from sfumato.vault.card.field_readers import as_count, as_table, as_texts, bad_c
 PERSON: Final = "participant_id"  # the column of participants.tsv that names the person
 SUBJECT: Final = "{sub}"  # placeholder in a pattern: the name of the person's folder
 MAX_PATTERNS: Final = 50  # patterns
-MOST_PEOPLE: Final = 2_000  # folders that are kept; a run has a turn for each, present or not
-MOST_MB: Final = 1_024
-MOST_DESCRIPTION: Final = 32_768  # bytes of a dataset_description.json
+MAX_PEOPLE: Final = 2_000  # folders that are kept; a run has a turn for each, present or not
+MAX_MB: Final = 1_024
+MAX_DESCRIPTION: Final = 32_768  # bytes of a dataset_description.json
 DESCRIPTION: Final = "dataset_description.json"
 _BESIDE: Final = "phenotype"  # the BIDS folder of further tables
 _PATTERN: Final = re.compile(r"(?:[A-Za-z0-9][A-Za-z0-9_.+-]*/)*\{sub\}_[A-Za-z0-9_.+-]+")
@@ -40,14 +40,14 @@ def read_description(value: object) -> str:
     found = None
     try:
         text = value if isinstance(value, str) else json.dumps(value, default=_number)
-        if len(text.encode()) <= MOST_DESCRIPTION:
+        if len(text.encode()) <= MAX_DESCRIPTION:
             found = json.loads(text, parse_constant=_no_number)
     except (ValueError, TypeError, RecursionError):
         found = None
     if not isinstance(found, dict):
         raise bad_card(
             "a dataset_description.json must be a JSON object of at most "
-            f"{MOST_DESCRIPTION >> 10} kB"
+            f"{MAX_DESCRIPTION >> 10} kB"
         )
     return json.dumps(found, ensure_ascii=False)
 
@@ -81,8 +81,8 @@ def read_bids(shape: object, unit: str) -> tuple[tuple[str, ...], Folders | None
     counts = {key: as_count(body[key], f"bids.{key}") for key in ("people", "person_mb")
               if key in body}  # fmt: skip
     folders = Folders(**counts)
-    if folders.people > MOST_PEOPLE or folders.person_mb > MOST_MB:
-        raise bad_card(f"bids.people may be {MOST_PEOPLE} at most, and bids.person_mb {MOST_MB}")
+    if folders.people > MAX_PEOPLE or folders.person_mb > MAX_MB:
+        raise bad_card(f"bids.people may be {MAX_PEOPLE} at most, and bids.person_mb {MAX_MB}")
     return files, folders
 
 

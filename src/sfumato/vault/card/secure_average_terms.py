@@ -10,8 +10,8 @@ from sfumato.dp.refusal import Refused
 from sfumato.vault.card.field_readers import as_count, as_table, bad_card
 
 GUARANTEE: Final = "secure-average (not DP)"
-LEAST_SITES: Final = 3
-MOST_RELEASES: Final = 1000
+MIN_SITES: Final = 3
+MAX_RELEASES: Final = 1000
 STOPPED: Final = "secure-average-stopped"  # kind of ledger entry: the shape is blocked
 HIDES: Final = (
     "each site's own numbers, from the convener and from as many sites as may talk to it; nobody's "
@@ -24,7 +24,7 @@ class AverageTerms:
     """The most sums without noise that may use these people's rows, and the fewest sites."""
 
     releases: int  # in all, of all data sets of the people
-    sites: int = LEAST_SITES  # fewest sites of a sum
+    sites: int = MIN_SITES  # fewest sites of a sum
 
     def as_json(self) -> Json:
         """Return the terms as JSON, as on the card."""
@@ -36,12 +36,12 @@ def read_averages(shape: object) -> AverageTerms:
     body = as_table(shape, "secure_average", {"releases", "sites"})
     terms = AverageTerms(
         as_count(body.get("releases"), "secure_average.releases"),
-        as_count(body.get("sites", LEAST_SITES), "secure_average.sites"),
+        as_count(body.get("sites", MIN_SITES), "secure_average.sites"),
     )
-    if terms.sites < LEAST_SITES or terms.releases > MOST_RELEASES:
+    if terms.sites < MIN_SITES or terms.releases > MAX_RELEASES:
         raise bad_card(
-            f"secure_average.sites must be {LEAST_SITES} or more, and its releases "
-            f"{MOST_RELEASES} at most"
+            f"secure_average.sites must be {MIN_SITES} or more, and its releases "
+            f"{MAX_RELEASES} at most"
         )
     return terms
 

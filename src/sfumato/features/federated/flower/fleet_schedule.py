@@ -31,9 +31,9 @@ OURS: Final = "sfumato"  # the name of our record in a message and in a node's c
 ARRAYS, SETTINGS = "arrays", "config"  # Flower's own names for a model and its settings
 DP: Final = "central-dp"
 NOT_DP: Final = "secure-average (not DP)"
-MOST_ROUNDS: Final = 10_000
-MOST_NUMBERS: Final = 1 << 24
-MOST_DIGITS: Final = 40
+MAX_ROUNDS: Final = 10_000
+MAX_NUMBERS: Final = 1 << 24
+MAX_DIGITS: Final = 40
 STEPS_OF_ROOT: Final = (16, 8, 4, 2, 1)  # the finest whose noise can be drawn is used
 PLAIN_STEPS: Final = 1 << 20  # grid steps of the clip without noise
 _KEYS: Final = ("name", "size", "clip", "rounds", "epsilon", "delta")
@@ -56,9 +56,9 @@ class Schedule:
             raise _bad("give both epsilon and delta, or neither")
         if is_priced and not (self.epsilon or 0) > 0 < (self.delta or 0) < 1:
             raise _bad("epsilon must be above 0, and delta between 0 and 1")
-        if self.clip <= 0 or not 1 <= self.size <= MOST_NUMBERS:
+        if self.clip <= 0 or not 1 <= self.size <= MAX_NUMBERS:
             raise _bad("a clip must be above 0, and a model must have 1 to 2**24 numbers")
-        if not 1 <= self.rounds <= MOST_ROUNDS or not 1 <= len(self.name) <= MOST_DIGITS:
+        if not 1 <= self.rounds <= MAX_ROUNDS or not 1 <= len(self.name) <= MAX_DIGITS:
             raise _bad("a schedule must have a name of up to 40 letters and up to 10,000 rounds")
 
     @property
@@ -116,7 +116,7 @@ def _fraction(text: str) -> Fraction:
     above, _, below = text.partition("/")
     digits = (above, below or "1")
     # no exponents: "1e9999999" is a short text for a number that takes minutes to compute with
-    if not all(part.isascii() and part.isdigit() and len(part) <= MOST_DIGITS for part in digits):
+    if not all(part.isascii() and part.isdigit() and len(part) <= MAX_DIGITS for part in digits):
         raise _bad("a number must be one fraction of whole numbers of up to 40 digits")
     if int(digits[1]) == 0:
         raise _bad("a number has the divisor zero")
@@ -210,7 +210,7 @@ def number_and_task(about: str) -> tuple[int, str]:
     """Parse a round's number and its task digest from the terms' `about` text."""
     _, _, rest = about.partition("/")
     number, _, task = rest.partition("/")
-    if not number.isascii() or not number.isdigit() or len(number) > len(str(MOST_ROUNDS)):
+    if not number.isascii() or not number.isdigit() or len(number) > len(str(MAX_ROUNDS)):
         raise refused("The round has no number.")
     return int(number), task
 

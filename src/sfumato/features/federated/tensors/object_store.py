@@ -29,8 +29,8 @@ from sfumato.features.federated.training.training_site import Offer, Trainee
 # --- Labels of objects at a worker: the caller's tags and description, independent of values
 
 
-MOST_TAGS: Final = 32
-MOST_LETTERS: Final = 1000  # of a tag, and of the description
+MAX_TAGS: Final = 32
+MAX_LETTERS: Final = 1000  # of a tag, and of the description
 
 
 class ObjectLabels:
@@ -43,13 +43,13 @@ class ObjectLabels:
     def put(self, key: str, tags: list[Any], line: str | None) -> None:
         """Add tags to an object; a new description replaces the old one."""
         words = [*tags, "" if line is None else line]
-        if not all(isinstance(word, str) and len(word) <= MOST_LETTERS for word in words):
+        if not all(isinstance(word, str) and len(word) <= MAX_LETTERS for word in words):
             raise malformed(
-                f"a tag or a description must be a text of at most {MOST_LETTERS} letters"
+                f"a tag or a description must be a text of at most {MAX_LETTERS} letters"
             )
         together = self._tags.get(key, frozenset()) | {*tags}
-        if len(together) > MOST_TAGS:
-            raise malformed(f"an object may have {MOST_TAGS} tags at most")
+        if len(together) > MAX_TAGS:
+            raise malformed(f"an object may have {MAX_TAGS} tags at most")
         self._tags[key] = together
         if line is not None:
             self._lines[key] = line
@@ -76,7 +76,7 @@ class ObjectLabels:
         self._lines.clear()
 
 
-MOST_OBJECTS: Final = 100_000
+MAX_OBJECTS: Final = 100_000
 GRAD: Final = OPERATIONS["requires_grad_"]  # it changes no value
 CANNOT: Final = "the operation cannot be carried out"
 OF_GRADIENTS: Final = ("gradient", "inputs")  # the tensor arguments of backward
@@ -185,7 +185,7 @@ class Store:
         return self._trainee.do(stage, said)
 
     def _keep(self, value: torch.Tensor, is_free: bool) -> str:
-        if len(self._objects) >= MOST_OBJECTS:
+        if len(self._objects) >= MAX_OBJECTS:
             raise malformed("it holds too many objects; clear some")
         self.last += 1
         key = f"{self.last}"

@@ -20,7 +20,7 @@ from sfumato.features.federated.tensors.tensor_messages import Reference, decode
 from sfumato.features.federated.tensors.worker import TABLE
 
 ALL: Final = slice(None)
-MOST_GIVEN: Final = 64 << 20
+MAX_GIVEN: Final = 64 << 20
 REDUCED: Final = ("mean", "sum")
 
 
@@ -118,8 +118,8 @@ class SiteStore:
 
     def _give(self, key: str) -> torch.Tensor:
         self._shapes.check_free(key)
-        if self._values.bytes_of(key) > MOST_GIVEN:
-            raise malformed(f"more than {MOST_GIVEN >> 20} MB cannot be sent at once; use slices")
+        if self._values.bytes_of(key) > MAX_GIVEN:
+            raise malformed(f"more than {MAX_GIVEN >> 20} MB cannot be sent at once; use slices")
         given = self._values.do({"do": "get", "key": key})
         self._drop([key])
         if not isinstance(given, torch.Tensor):

@@ -17,8 +17,8 @@ from collections import OrderedDict
 from typing import Any, Final
 
 LENGTHS: Final = struct.Struct("<II")
-MOST_SESSIONS: Final = 64
-MOST_HEADER: Final = 1 << 20
+MAX_SESSIONS: Final = 64
+MAX_HEADER: Final = 1 << 20
 
 
 class Voice:
@@ -34,7 +34,7 @@ class Voice:
         """Return the next frame; exit if the pipe is closed or the timeout passes."""
         signal.alarm(max(1, int(idle_s)))  # ends the process; polling needs a descriptor
         header, body = LENGTHS.unpack(self._exactly(LENGTHS.size))
-        if header > MOST_HEADER:
+        if header > MAX_HEADER:
             sys.exit(1)
         frame = json.loads(self._exactly(header)), self._exactly(body)
         signal.alarm(0)
@@ -83,7 +83,7 @@ class Sessions:
         reply = self._said(session, header, body)
         self._last[session] = (number, reply)
         self._last.move_to_end(session)
-        while len(self._last) > MOST_SESSIONS:
+        while len(self._last) > MAX_SESSIONS:
             gone, _ = self._last.popitem(last=False)
             self._parts.pop(gone, None)
         self._keep_few()

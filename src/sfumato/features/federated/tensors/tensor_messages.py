@@ -10,9 +10,9 @@ import torch
 from sfumato.dp.refusal import Refused
 
 Words = Any  # JSON that may contain tensors, dtypes, slices, tuples and references
-MOST_BYTES: Final = 1 << 31
-MOST_WORDS: Final = 1 << 22
-MOST_DEEP: Final = 32
+MAX_BYTES: Final = 1 << 31
+MAX_WORDS: Final = 1 << 22
+MAX_DEEP: Final = 32
 FAULTS: Final = (  # errors while decoding an invalid message
     ValueError, TypeError, KeyError, AttributeError, RuntimeError, OverflowError, MemoryError,
 )  # fmt: skip
@@ -72,10 +72,10 @@ def malformed(why: str) -> Refused:
 
 
 def _read(message: bytes) -> Words:
-    if not isinstance(message, bytes) or not _LENGTH <= len(message) <= MOST_BYTES:
+    if not isinstance(message, bytes) or not _LENGTH <= len(message) <= MAX_BYTES:
         raise ValueError
     size = int.from_bytes(message[:_LENGTH], "little")
-    if size > min(MOST_WORDS, len(message) - _LENGTH):
+    if size > min(MAX_WORDS, len(message) - _LENGTH):
         raise ValueError
     start = _LENGTH + size
     return _rich(json.loads(message[_LENGTH:start]), memoryview(message)[start:], 0)
@@ -126,7 +126,7 @@ def _buffer(data: bytes, buffers: list[bytes]) -> list[int]:
 
 
 def _rich(words: Words, data: memoryview, depth: int) -> Words:
-    if depth > MOST_DEEP:
+    if depth > MAX_DEEP:
         raise ValueError
     if isinstance(words, list):
         return [_rich(part, data, depth + 1) for part in words]

@@ -16,7 +16,7 @@ from sfumato.dp.refusal import Refused
 from sfumato.features.federated.tensors.site_worker import LENGTHS
 from sfumato.system.child_process import ChildProcess
 
-MOST_REPLY: Final = 128 << 20
+MAX_REPLY: Final = 128 << 20
 OF_ONE_USER: Final = 2
 Caller = tuple[str, str]  # a user, and the id of the token that let them in
 
@@ -126,6 +126,6 @@ class _Room(ChildProcess):
 
     def _answer(self, until: float) -> bytes:
         header, body = LENGTHS.unpack(self.read(LENGTHS.size, until))
-        if header + body > MOST_REPLY:
+        if header + body > MAX_REPLY:
             raise ValueError
         return self.read(header + body, until)[header:]

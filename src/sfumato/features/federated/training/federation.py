@@ -29,11 +29,11 @@ from sfumato.system.randomness import SystemRandomSource
 STAGES: Final = ("join", "share", "mask", "agree", "reveal")
 STEPS_OF_ROOT: Final = 16  # of the clip: rounding then adds an eighth to the sensitivity
 KEY_BYTES: Final = 32
-MOST_SITES: Final = 1000
-MOST_ROUNDS: Final = 10**6
-MOST_RATE: Final = 1e6
-MOST_EPSILON: Final = 1000
-MOST_DELTA: Final = 0.01
+MAX_SITES: Final = 1000
+MAX_ROUNDS: Final = 10**6
+MAX_RATE: Final = 1e6
+MAX_EPSILON: Final = 1000
+MAX_DELTA: Final = 0.01
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ class Federation:
         The noise is the least with which all rounds fit the sites' budgets.
         """
         lesson = Lesson(words_of(model), data, target, loss)
-        step = float(number("rate", rate, 0, MOST_RATE))
+        step = float(number("rate", rate, 0, MAX_RATE))
         plan = self.plan(sum(p.numel() for p in model.parameters()), rounds, clip)
         for turn in range(1, rounds + 1):
             total, sites = self._sum(model, lesson, plan, turn)
@@ -101,7 +101,7 @@ class Federation:
             colluders=self.colluders,
             epsilon=self.epsilon,
             delta=self.delta * Fraction(99, 100) / len(ORDERS),  # as sites count it: Trainee._cost
-            rounds=count("rounds", rounds, 1, MOST_ROUNDS),
+            rounds=count("rounds", rounds, 1, MAX_ROUNDS),
             moves=1,
         )
 
@@ -176,7 +176,7 @@ def federate(  # noqa: PLR0913  # the facts of a card
             "two sites cannot hide from each other, because each can subtract its own part from "
             "their sum; use at least three sites"
         )
-    count("the number of sites", len(names), 3, MOST_SITES)
+    count("the number of sites", len(names), 3, MAX_SITES)
     count("colluders", colluders, 0, len(names) - 2)
     keys = {n: Ed25519PrivateKey.from_private_bytes(dice.draw(KEY_BYTES)) for n in names}
     convener = Ed25519PrivateKey.from_private_bytes(dice.draw(KEY_BYTES))
@@ -188,8 +188,8 @@ def federate(  # noqa: PLR0913  # the facts of a card
     near = everyone if neighbours is None else count("neighbours", neighbours, 2, everyone)
     trust = Trust(convener.public_key().public_bytes_raw(), known, least, colluders, near)
     price = (
-        number("epsilon", epsilon, 1e-6, MOST_EPSILON),
-        number("delta", delta, 1e-30, MOST_DELTA),
+        number("epsilon", epsilon, 1e-6, MAX_EPSILON),
+        number("delta", delta, 1e-30, MAX_DELTA),
     )
     workers = {
         name: VirtualWorker(

@@ -69,11 +69,11 @@ KINDS: Final = (
 )  # fmt: skip
 BENDS: Final = {"relu": torch.nn.functional.relu, "gelu": torch.nn.functional.gelu}
 
-MOST_SIDE: Final = 64  # of a convolution's or pool's window
-MOST_NUMBERS: Final = 1 << 26  # parameters of one layer
-MOST_SIDES: Final = 8  # dimensions of a normalisation or softmax
-MOST_BENT: Final = 1e6
-LEAST_EPS: Final = 1e-12  # with eps 0, a row of equal numbers has no gradient
+MAX_SIDE: Final = 64  # of a convolution's or pool's window
+MAX_NUMBERS: Final = 1 << 26  # parameters of one layer
+MAX_SIDES: Final = 8  # dimensions of a normalisation or softmax
+MAX_BENT: Final = 1e6
+MIN_EPS: Final = 1e-12  # with eps 0, a row of equal numbers has no gradient
 
 INSTEAD: Final = {  # advice in the refusal of a layer
     "BatchNorm": (
@@ -96,8 +96,8 @@ INSTEAD: Final = {  # advice in the refusal of a layer
     ),
     "MultiheadAttention": "Use TransformerEncoderLayer(..., dropout=0.0, batch_first=True).",
     "TransformerEncoderLayer": "Make it with dropout=0.0, batch_first=True, relu or gelu.",
-    "LayerNorm": f"Keep its weights and its bias, and an eps of {LEAST_EPS:g} to 1.",
-    "GroupNorm": f"Keep its weights and its bias, and an eps of {LEAST_EPS:g} to 1.",
+    "LayerNorm": f"Keep its weights and its bias, and an eps of {MIN_EPS:g} to 1.",
+    "GroupNorm": f"Keep its weights and its bias, and an eps of {MIN_EPS:g} to 1.",
     "Softmax": "Give a side: dim=-1, or 1 and more. Side 0 is the side of the rows.",
     "LogSoftmax": "Give a side: dim=-1, or 1 and more. Side 0 is the side of the rows.",
     "Conv": "Use square ones, with zero padding and no dilation.",
@@ -258,13 +258,13 @@ def _layer_or_none(words: Any) -> torch.nn.Module | None:
             return _weighed(words[1:], bias=False)
         case (str(name),) if name in PLAIN:
             return PLAIN[name]()
-        case (str(name), side) if name in POOLS and _are_counts(side, most=MOST_SIDE):
+        case (str(name), side) if name in POOLS and _are_counts(side, most=MAX_SIDE):
             return _made(POOLS[name], side)
         case (str(name), *numbers) if name in BENT:
             kind, names = BENT[name]
             fits = len(numbers) == len(names) and _are_numbers(*numbers)
             return _made(kind, *numbers) if fits else None
-        case (str(name), int(dim)) if name in SHARES and (dim == -1 or 1 <= dim <= MOST_SIDES):
+        case (str(name), int(dim)) if name in SHARES and (dim == -1 or 1 <= dim <= MAX_SIDES):
             return _made(SHARES[name], dim)
         case ("gelu", "none" | "tanh" as how):
             return torch.nn.GELU(how)
@@ -283,10 +283,10 @@ def _weighed(words: Words, *, bias: bool) -> torch.nn.Module | None:
             return Embedding(count, outs)
         case ("conv" | "conv1d" as name, ins, outs, side, stride, edge, *more) if (
             _are_counts(ins, outs, side, side)
-            and _are_counts(side, most=MOST_SIDE)
-            and _are_counts(stride, most=MOST_SIDE)
+            and _are_counts(side, most=MAX_SIDE)
+            and _are_counts(stride, most=MAX_SIDE)
             and type(edge) is int
-            and 0 <= edge <= MOST_SIDE
+            and 0 <= edge <= MAX_SIDE
         ):
             return _convolution(name, (ins, outs, side, stride, edge), more, bias=bias)
     return None
@@ -305,7 +305,7 @@ def _convolution(
 
 def _normed(words: Words) -> torch.nn.Module | None:
     match words:
-        case ("layernorm", eps, *shape) if is_eps(eps) and len(shape) <= MOST_SIDES:
+        case ("layernorm", eps, *shape) if is_eps(eps) and len(shape) <= MAX_SIDES:
             return LayerNorm(shape, eps=eps) if _are_counts(*shape) else None
         case ("groupnorm", groups, channels, eps) if _are_counts(groups, channels):
             return (
@@ -341,7 +341,7 @@ def _tied(layer: Any, first: Any) -> Any:
     return layer
 
 
-def _are_counts(*numbers: Any, most: int = MOST_NUMBERS - 1) -> bool:
+def _are_counts(*numbers: Any, most: int = MAX_NUMBERS - 1) -> bool:
     """Return True if all are positive integers and their product is at most `most`."""
     return (
         bool(numbers)
@@ -351,11 +351,11 @@ def _are_counts(*numbers: Any, most: int = MOST_NUMBERS - 1) -> bool:
 
 
 def _are_numbers(*numbers: Any) -> bool:
-    return all(type(one) in (int, float) and abs(one) <= MOST_BENT for one in numbers)
+    return all(type(one) in (int, float) and abs(one) <= MAX_BENT for one in numbers)
 
 
 def is_eps(number: Any) -> bool:
-    return type(number) in (int, float) and LEAST_EPS <= number <= 1
+    return type(number) in (int, float) and MIN_EPS <= number <= 1
 
 
 def _fit(many: int, groups: int) -> bool:

@@ -35,9 +35,9 @@ from sfumato.features.federated.training.trained_model import (
 NAME_BYTES: Final = 32
 PATIENCE: Final = 3  # training stops after so many failed rounds in a row
 MOST: Final = 32.0
-MOST_RATE: Final = 10**6
-MOST_PEOPLE: Final = 10**12
-MOST_PAID: Final = 10**10  # largest epsilon that a site records for another site
+MAX_RATE: Final = 10**6
+MAX_PEOPLE: Final = 10**12
+MAX_PAID: Final = 10**10  # largest epsilon that a site records for another site
 WORDS: Final = (
     "against",
     "says",
@@ -156,9 +156,9 @@ def train(
 
 def _check_numbers(course: Course) -> None:
     """Refuse settings that would waste the sites' budget on a useless model."""
-    number("rate", course.rate, 0, MOST_RATE)
+    number("rate", course.rate, 0, MAX_RATE)
     number("momentum", course.momentum, 0, 1)
-    count("people", course.people, 1, MOST_PEOPLE)
+    count("people", course.people, 1, MAX_PEOPLE)
     number("sample", course.sample, float(MIN_SAMPLE), 1)
 
 
@@ -287,7 +287,7 @@ def told_of(model: TrainedModel, public: Sequence[Mapping[str, Any]]) -> Json:
 def paid_by(receipts: Mapping[str, Json]) -> dict[str, float]:
     """Return the epsilon of each receipt, without values outside the range that sites accept."""
     paid = {site: float(one["epsilon"]) for site, one in sorted(receipts.items())}
-    return {site: epsilon for site, epsilon in paid.items() if 0 <= epsilon <= MOST_PAID}
+    return {site: epsilon for site, epsilon in paid.items() if 0 <= epsilon <= MAX_PAID}
 
 
 def first_weights(network: Network, name: str) -> Numbers:

@@ -29,8 +29,8 @@ from sfumato.features.federated.training.clipped_gradients import clipped_steps
 from sfumato.features.federated.training.layers import made_of
 
 LOSSES: Final = ("cross_entropy", "mse")
-MOST_LAYERS: Final = 100
-MOST_DIGITS: Final = 700
+MAX_LAYERS: Final = 100
+MAX_DIGITS: Final = 700
 
 
 @dataclass(frozen=True)
@@ -182,7 +182,7 @@ def _lesson_of(words: dict[str, Any]) -> Lesson:
 
 def _model(lesson: Lesson, weights: list[Any]) -> torch.nn.Module:
     """Build the model of the task with these weights."""
-    if len(lesson.layers) > MOST_LAYERS:
+    if len(lesson.layers) > MAX_LAYERS:
         raise malformed("a model has too many layers")
     with torch.device("meta"):  # allocate nothing before the shapes match
         sizes = [tuple(p.shape) for p in made_of(lesson.layers).parameters()]
@@ -230,7 +230,7 @@ def _fraction(text: str) -> Fraction:
     above, _, below = text.partition("/")
     digits = (above, below or "1")
     # no exponents: "1e9999999" is a short text for a number that takes minutes to compute with
-    if not all(part.isascii() and part.isdigit() and len(part) <= MOST_DIGITS for part in digits):
+    if not all(part.isascii() and part.isdigit() and len(part) <= MAX_DIGITS for part in digits):
         raise malformed("a number must be one fraction of whole numbers")
     if int(digits[1]) == 0:
         raise malformed("a number must be one fraction of whole numbers")

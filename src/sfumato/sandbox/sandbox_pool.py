@@ -25,29 +25,29 @@ from sfumato.sandbox.environment_store import Environments, missing_environment
 from sfumato.sandbox.machine_resources import FOR_BLOCKS, is_too_old, memory_mb, one_by_one
 from sfumato.sandbox.ports import (
     ENDS,
-    MOST_KEPT,
+    MAX_KEPT,
     BlockJob,
-    Laid,
+    InputTiming,
     SandboxLimits,
     SandboxStopped,
     TrialJob,
     TrialResult,
-    said_path,
+    output_path,
 )
 from sfumato.sandbox.program_environment import IMAGE, OwnEnvironment, bound
-from sfumato.sandbox.program_outputs import read_said
+from sfumato.sandbox.program_outputs import read_output
 from sfumato.sandbox.sandbox_process import DONE, STALLED, Ran, SandboxProcess, SandboxProcessEnded
 from sfumato.vault.sealed import Sealed
 
-_AGAIN: Final = 3  # retries of a whole job after a failure of the host
-_STALLED_AGAIN: Final = 10  # retries of stalled trial blocks per lane
+_RETRIES: Final = 3  # retries of a whole job after a failure of the host
+_STALLED_RETRIES: Final = 10  # retries of stalled trial blocks per lane
 _BUBBLEWRAP: Final = Runtime()
 _OWN_MB: Final = 256  # memory of a sandbox itself: the libraries and the zygote
 _REST_S: Final = 0.3  # pause between the deadline of a block and the start of the next
 _CLEAR_S: Final = 0.1  # more pause per gigabyte that the kernel has to free
 _READ_S: Final = 0.02  # worst time to parse one result file of a block
-_LAY_S: Final = 2.0  # fixed time for the engine to write the inputs
-_KEPT_MB: Final = MOST_KEPT / (1 << 20)  # largest stored result of a turn
+_WRITE_S: Final = 2.0  # fixed time for the engine to write the inputs
+_KEPT_MB: Final = MAX_KEPT / (1 << 20)  # largest stored result of a turn
 _KEPT_S: Final = 0.02  # worst time for the engine to store the result of a turn
 _COPY_S: Final = 0.02  # worst time per megabyte of people's files, read twice and written
 _DROP_S: Final = 0.005  # worst time to delete a megabyte of inputs
@@ -59,24 +59,24 @@ def turn_s(limits: SandboxLimits) -> float:
     return limits.wall_s + _REST_S + _CLEAR_S * gigabytes
 
 
-def slot_s(blocks: int, bubbles: int, limits: SandboxLimits, files: int = 1) -> float:
+def slot_s(blocks: int, sandboxes: int, limits: SandboxLimits, files: int = 1) -> float:
     """Return the fixed duration of a job: a function of public numbers alone."""
-    return -(-blocks // bubbles) * turn_s(limits) + blocks * files * _READ_S
+    return -(-blocks // sandboxes) * turn_s(limits) + blocks * files * _READ_S
 
 
-def lay_s(laid: Laid) -> float:
+def write_s(laid: InputTiming) -> float:
     """Return the fixed time for the engine to write the inputs, a function of public numbers."""
-    return _LAY_S + laid.turns * _KEPT_S + laid.megabytes * _COPY_S
+    return _WRITE_S + laid.turns * _KEPT_S + laid.megabytes * _COPY_S
 
 
-def drop_s(laid: Laid | None) -> float:
+def drop_s(laid: InputTiming | None) -> float:
     """Return the fixed time to delete the inputs, a function of public numbers."""
     return 0.0 if laid is None else _DROP_S * (laid.megabytes + laid.turns * _KEPT_MB)
 
 
 def _drop(job: BlockJob) -> None:
     """Delete the inputs within the fixed slot, so that the end time does not reveal their size."""
-    for path in () if job.laid is None else job.inputs:
+    for path in () if job.input_timing is None else job.inputs:
         with suppress(OSError):  # the run's folder is deleted later with all that is left
             os.unlink(path)
 
@@ -94,7 +94,7 @@ def _in_memory(text: bytes) -> Iterator[int]:
         os.close(made)
 
 
-class Bubblewrap:
+class SandboxPool:
     """Sandbox implementation: a pool of preloaded sandbox processes, one pinned to each processor.
 
     A lane is one processor with its sandbox. Block b runs on lane b mod lanes. Its start time is
@@ -117,10 +117,12 @@ class Bubblewrap:
         self._runtime = runtime
         self._made, self._dice, self._sleep = made, dice, sleep
         self._job = threading.Lock()
-        self._bubbles: list[SandboxProcess] = []
+        self._sandboxes: list[SandboxProcess] = []
         self._own = own or Environments()
         self._warm_with = ""  # name of the own environment that the running sandboxes have
-        self._held: OwnEnvironment | None = None  # that environment, even if it is removed now
+        self._own_environment: OwnEnvironment | None = (
+            None  # that environment, even if it is removed now
+        )
         self._checked: dict[str, str] = {}  # content digest of each environment at its last check
 
     def lanes(self, limits: SandboxLimits, own: str = "") -> int:
@@ -138,7 +140,7 @@ class Bubblewrap:
         The digest covers the contents of the program's own environment. The name alone is not
         enough: for example, a lock file may allow two different wheels.
         """
-        found = self._there(own)
+        found = self._stored_environment(own)
         if found is None:
             return environment_digest()
         both = f"{environment_digest()} {found.contents}"
@@ -147,22 +149,24 @@ class Bubblewrap:
     def check(self, limits: SandboxLimits, own: str = "") -> None:
         """Raise `SandboxStopped` unless all sandboxes are ready and a block fits in memory."""
         with self._job:
-            self._look_again(own)
+            self._stop_outdated(own)
             if self.lanes(limits, own) < 1 or not self._is_warm(own):
                 raise SandboxStopped
 
     def run(self, job: BlockJob) -> Sealed[IntegerArray]:
         """Run all blocks; return their outputs, sealed, after a time that only the limits set."""
         with self._job:
-            ran = self._said(job)
+            ran = self._run_blocks(job)
             if ran is None:
                 raise SandboxStopped
             began, said = ran
-            steps = [read_said(said[block].said, job.outputs) for block in range(len(job.inputs))]
+            steps = [
+                read_output(said[block].output, job.outputs) for block in range(len(job.inputs))
+            ]
             files = len({output.path for output in job.outputs})
             lanes = self.lanes(job.limits, job.own)
             _drop(job)
-            slot = slot_s(len(job.inputs), lanes, job.limits, files) + drop_s(job.laid)
+            slot = slot_s(len(job.inputs), lanes, job.limits, files) + drop_s(job.input_timing)
             self._wait_out(began, slot)
             shape = len(job.inputs), sum(output.count for output in job.outputs)
             return Sealed(np.array(steps, dtype=np.int64).reshape(shape))
@@ -174,26 +178,26 @@ class Bubblewrap:
         may have caused it, so the run is not stored.
         """
         with self._job:
-            ran = self._said(job)
+            ran = self._run_blocks(job)
             if ran is None:
                 raise SandboxStopped
             began, said = ran
             for turn, one in said.items():
                 if one.ended == DONE and os.path.getsize(job.inputs[turn]) > 0:
-                    with open(said_path(job.inputs[turn]), "wb") as file:
-                        file.write(one.said)
+                    with open(output_path(job.inputs[turn]), "wb") as file:
+                        file.write(one.output)
             lanes = self.lanes(job.limits, job.own)
             self._wait_out(began, slot_s(len(said), lanes, job.limits))
 
     def try_out(self, job: TrialJob) -> tuple[TrialResult, ...]:
         """Run a program on synthetic rows; return each block's full result without delay."""
         with self._job:
-            self._look_again(job.own)
+            self._stop_outdated(job.own)
             lanes = self.lanes(job.limits, job.own)
             if lanes < 1 or not self._is_warm(job.own):
                 raise SandboxStopped
             with ThreadPoolExecutor(lanes) as threads:
-                begun = [threads.submit(self._tried, job, lane, lanes) for lane in range(lanes)]
+                begun = [threads.submit(self._run_trial, job, lane, lanes) for lane in range(lanes)]
             heard = [lane.result() for lane in begun]
             said: dict[int, TrialResult] = {}
             for one in heard:
@@ -203,23 +207,23 @@ class Bubblewrap:
                 said |= one
             return tuple(said[block] for block in range(len(job.texts)))
 
-    def _tried(self, job: TrialJob, lane: int, lanes: int) -> dict[int, TrialResult] | None:
+    def _run_trial(self, job: TrialJob, lane: int, lanes: int) -> dict[int, TrialResult] | None:
         """Run the trial blocks of one lane; return None if the host failed."""
         said: dict[int, TrialResult] = {}
         left = list(reversed(range(lane, len(job.texts), lanes)))
-        again = _STALLED_AGAIN
-        with _in_memory(self._told(job)) as program:
+        again = _STALLED_RETRIES
+        with _in_memory(self._program_message(job)) as program:
             while left:
                 block = left.pop()
                 try:
                     with _in_memory(job.texts[block]) as rows:
-                        ran, end = self._bubbles[lane].try_out(program, rows, job.limits)
+                        ran, end = self._sandboxes[lane].try_out(program, rows, job.limits)
                 except (SandboxProcessEnded, OSError):
                     return None
                 if ran.ended == STALLED and again > 0:  # a retry is safe: the rows are synthetic
                     again -= 1
                     left.append(block)
-                said[block] = TrialResult(ran.said, ENDS[ran.ended], end.status, end.printed)
+                said[block] = TrialResult(ran.output, ENDS[ran.ended], end.status, end.printed)
         return said
 
     def _wait_out(self, began: float, slot: float) -> None:
@@ -234,12 +238,12 @@ class Bubblewrap:
 
     def pids(self) -> tuple[int, ...]:
         """Return the process ids of the launchers."""
-        return tuple(bubble.pid for bubble in self._bubbles)
+        return tuple(bubble.pid for bubble in self._sandboxes)
 
     def _is_warm(self, own: str) -> bool:
         """Say whether all sandboxes run with this own environment, restarting them if needed."""
         cpus = sorted(os.sched_getaffinity(0))
-        is_there = len(self._bubbles) == len(cpus) and all(b.is_alive() for b in self._bubbles)
+        is_there = len(self._sandboxes) == len(cpus) and all(b.is_alive() for b in self._sandboxes)
         if is_there and self._warm_with == own:
             return True
         self._end()
@@ -248,10 +252,10 @@ class Bubblewrap:
             if found is None or self._checked.get(own, found.contents) != found.contents:
                 return False
             made = with_own(made, self._own.files(own), is_image=own.startswith(IMAGE))
-        self._warm_with, self._held = own, found
+        self._warm_with, self._own_environment = own, found
         try:
             for cpu in cpus:
-                self._bubbles.append(SandboxProcess(made, cpu, self._dice, self._runtime))
+                self._sandboxes.append(SandboxProcess(made, cpu, self._dice, self._runtime))
         except SandboxProcessEnded:
             self._end()
             return False
@@ -264,27 +268,27 @@ class Bubblewrap:
         except Refused:
             return False
 
-    def _there(self, own: str) -> OwnEnvironment | None:
+    def _stored_environment(self, own: str) -> OwnEnvironment | None:
         """Look up an own environment; return None for the empty name; refuse an unknown name."""
         found = self._own.find(own)
         if own and found is None:
             raise missing_environment()
         return found
 
-    def _look_again(self, own: str) -> None:
+    def _stop_outdated(self, own: str) -> None:
         """Before a new job, stop sandboxes whose own environment was removed or replaced."""
-        found = self._there(own)
-        if own == self._warm_with and found != self._held:
+        found = self._stored_environment(own)
+        if own == self._warm_with and found != self._own_environment:
             self._end()
         if found is not None:
             self._checked[own] = found.contents
 
     def _found(self, own: str) -> OwnEnvironment | None:
         """Return the own environment of the running sandboxes, else the one on disk."""
-        held = self._held
+        held = self._own_environment
         return held if held is not None and held.name == own else self._own.find(own)
 
-    def _told(self, job: BlockJob | TrialJob) -> bytes:
+    def _program_message(self, job: BlockJob | TrialJob) -> bytes:
         """Return the job message for the sandbox, with the image's own start settings."""
         found = self._found(job.own)
         if job.own and found is None:
@@ -294,36 +298,40 @@ class Bubblewrap:
         return json.dumps({**job.program, **image}).encode()
 
     def _end(self) -> None:
-        for bubble in self._bubbles:
-            bubble.kill()
-        self._bubbles.clear()
-        self._held = None
+        for sandbox in self._sandboxes:
+            sandbox.kill()
+        self._sandboxes.clear()
+        self._own_environment = None
 
-    def _said(self, job: BlockJob) -> tuple[float, dict[int, Ran]] | None:
+    def _run_blocks(self, job: BlockJob) -> tuple[float, dict[int, Ran]] | None:
         """Run all blocks, with retries; return the start time and the results, or None on failure.
 
         Blocks start at the engine's fixed deadline, not when the engine is done. Programs can read
         the clock, so an earlier start would reveal how long the engine took.
         """
-        if job.laid is not None:
-            self._wait_out(job.laid.since, lay_s(job.laid))
-        with _in_memory(self._told(job)) as program:
-            for _ in range(_AGAIN + 1):
+        if job.input_timing is not None:
+            self._wait_out(job.input_timing.since, write_s(job.input_timing))
+        with _in_memory(self._program_message(job)) as program:
+            for _ in range(_RETRIES + 1):
                 lanes = self.lanes(job.limits, job.own)
                 if lanes < 1 or not self._is_still_warm(job.own):
                     return None
                 began = time.monotonic()
-                said = self._once(job, program, lanes, began)
+                said = self._run_once(job, program, lanes, began)
                 if said is not None:
                     return began, said
                 self._end()
             return None
 
-    def _once(self, job: BlockJob, program: int, lanes: int, began: float) -> dict[int, Ran] | None:
+    def _run_once(
+        self, job: BlockJob, program: int, lanes: int, began: float
+    ) -> dict[int, Ran] | None:
         """Run every block once; return None if the host failed one."""
         with ThreadPoolExecutor(lanes) as threads:
             begun = [
-                threads.submit(self._lane, job, program, range(lane, len(job.inputs), lanes), began)
+                threads.submit(
+                    self._run_lane, job, program, range(lane, len(job.inputs), lanes), began
+                )
                 for lane in range(lanes)
             ]
         heard = [lane.result() for lane in begun]
@@ -334,7 +342,7 @@ class Bubblewrap:
             said |= one
         return said
 
-    def _lane(
+    def _run_lane(
         self, job: BlockJob, program: int, blocks: range, began: float
     ) -> dict[int, Ran] | None:
         """Run a lane's blocks, each at its fixed start time; return None if the host failed."""
@@ -345,15 +353,15 @@ class Bubblewrap:
                 return None
             self._sleep(max(0.0, wait))
             try:
-                said[block] = self._ran(blocks.start, program, job.inputs[block], job.limits)
+                said[block] = self._run_block(blocks.start, program, job.inputs[block], job.limits)
             except (SandboxProcessEnded, OSError):
                 return None
         return said
 
-    def _ran(self, lane: int, program: int, rows_path: str, limits: SandboxLimits) -> Ran:
+    def _run_block(self, lane: int, program: int, rows_path: str, limits: SandboxLimits) -> Ran:
         """Run one block; empty inputs run too, as kernel counters would reveal a skipped turn."""
         rows = os.open(rows_path, os.O_RDONLY | os.O_CLOEXEC)
         try:
-            return self._bubbles[lane].run(program, rows, limits)
+            return self._sandboxes[lane].run(program, rows, limits)
         finally:
             os.close(rows)
