@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from sfumato import Refused
-from sfumato.features.airlock.model import Held
+from sfumato.features.airlock.model import DraftFiles
 from sfumato.features.airlock.store import FileAirlock
 from sfumato.features.data_sets.upload_service import Uploads
 from sfumato.features.surveys.ballot_key_store import FileBallotKeys
@@ -62,7 +62,7 @@ def test_files_of_the_airlock_are_sealed_and_one_that_was_changed_is_missing(
     tmp_path: Path,
 ) -> None:
     store = FileAirlock(tmp_path / "airlock", SystemRandomSource(), REST)
-    held = Held("ab" * 32, {"table.csv": b"kanarienvogel", "more.csv": b"1"}, "{}")
+    held = DraftFiles("ab" * 32, {"table.csv": b"kanarienvogel", "more.csv": b"1"}, "{}")
     place = store.put(held)
     assert store.read(place) == held
     files = sorted((tmp_path / "airlock" / place).iterdir())

@@ -22,7 +22,7 @@ import sfumato
 from sfumato import Refused
 from sfumato.client import http_replies, remote_vault
 from sfumato.client.async_vault import AsyncDataSet
-from sfumato.client.display import HandedIn
+from sfumato.client.display import SubmittedProgram
 from sfumato.client.vault import DataSet
 from sfumato.wire.verb_table import BY_VERB, ROUTES
 from support.served_vault import PASSWORD, Service, served, start
@@ -75,7 +75,7 @@ def test_whatever_a_data_set_does_can_be_awaited() -> None:
 
 
 def test_a_stream_and_a_program_are_awaited(service: Service) -> None:
-    async def ask() -> tuple[str, HandedIn, str]:
+    async def ask() -> tuple[str, SubmittedProgram, str]:
         token = service.tokens["ada"]
         async with sfumato.connect_async(service.url, token=token) as vault:
             patients = vault["patients"]
@@ -239,7 +239,7 @@ def test_a_conversation_repeats_what_was_lost_with_the_same_operation() -> None:
     drawn = iter([b"0" * 16])
     talk = remote_vault.conversation("ask", {"data_set": "d", "sql": "x"}, lambda _: next(drawn))
     first = next(talk)
-    assert isinstance(first, remote_vault.Sent)
+    assert isinstance(first, remote_vault.HttpRequest)
     pause = talk.send(http_replies.HttpReply(0, b""))
     assert isinstance(pause, remote_vault.Pause)
     second = talk.send(None)
@@ -257,7 +257,7 @@ def test_whatever_can_be_paid_twice_is_repeated_as_the_same_operation(verb: str)
     body: dict[str, object] = dict.fromkeys(BY_VERB[verb].places, "x")
     talk = remote_vault.conversation(verb, body, lambda count: b"7" * count)
     first = next(talk)
-    assert isinstance(first, remote_vault.Sent)
+    assert isinstance(first, remote_vault.HttpRequest)
     assert json.loads(str(first.body))["op"] == (b"7" * 16).hex()
     talk.send(http_replies.HttpReply(0, b""))
     assert talk.send(None) == first

@@ -97,8 +97,8 @@ def test_a_job_that_waits_is_cancelled_and_may_wait_again(node: Node) -> None:
     store.add(JOB)
     assert store.cancel("a1")
     assert store.ready(SOON) == ()
-    assert store.again("a1")
-    assert not store.again("a1")
+    assert store.requeue("a1")
+    assert not store.requeue("a1")
     assert store.ready(SOON) == (JOB,)
 
 
@@ -173,7 +173,7 @@ def test_runs_at_once_take_no_more_of_a_rule_than_there_is(node: Node) -> None:
 
     def take(store: SqlPipelineRules, name: str) -> None:
         for number in range(4):
-            taken.append(store.take(Spending("r1", f"{name}{number}", half), rule.most_total))
+            taken.append(store.reserve(Spending("r1", f"{name}{number}", half), rule.most_total))
 
     threads = [
         threading.Thread(target=take, args=(s, n)) for s, n in zip(stores, "abcd", strict=True)
@@ -188,7 +188,7 @@ def test_runs_at_once_take_no_more_of_a_rule_than_there_is(node: Node) -> None:
     over = replace(rule, ended_at=LAST)
     stores[3].end(over)
     assert stores[0].find("town", "r1") == over
-    again = [stores[0].take(Spending("r1", f"{n}{k}", half), rule.most_total)
+    again = [stores[0].reserve(Spending("r1", f"{n}{k}", half), rule.most_total)
              for n in "abcd" for k in range(4)]  # fmt: skip
     assert (again.count(False), again.count(True)) == (5, 0)  # the same again takes nothing
 
@@ -199,18 +199,21 @@ def test_a_part_is_given_back_by_whom_it_was_held_and_stands_once_it_is_kept(nod
     first, second = SqlPipelineRules(node()), SqlPipelineRules(node())
     first.add(rule)
     ria, sue = Spending("r1", "run", one, "ria"), Spending("r1", "run", one, "sue")
-    assert (first.take(ria, rule.most_total), second.take(sue, rule.most_total)) == (True, True)
-    assert second.take(ria, rule.most_total) is False
-    first.keep(ria, "run")
-    second.give_back(sue)
+    assert (first.reserve(ria, rule.most_total), second.reserve(sue, rule.most_total)) == (
+        True,
+        True,
+    )
+    assert second.reserve(ria, rule.most_total) is False
+    first.spend(ria, "run")
+    second.cancel(sue)
     assert first.spent("r1") == one
-    assert second.take(sue, rule.most_total) is False  # the run has its answer
-    second.keep(sue, "run")
-    second.keep(sue, "failed")
-    second.keep(sue, "failed")
+    assert second.reserve(sue, rule.most_total) is False  # the run has its answer
+    second.spend(sue, "run")
+    second.spend(sue, "failed")
+    second.spend(sue, "failed")
     assert first.spent("r1") == 2 * one
-    assert first.take(Spending("r1", "other", one, "sue"), rule.most_total)
-    assert first.take(Spending("r1", "third", one, "sue"), rule.most_total) is None
+    assert first.reserve(Spending("r1", "other", one, "sue"), rule.most_total)
+    assert first.reserve(Spending("r1", "third", one, "sue"), rule.most_total) is None
 
 
 def test_a_freeze_is_seen_by_every_node(node: Node) -> None:

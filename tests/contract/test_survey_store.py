@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from sfumato.features.surveys.model import read_survey
-from sfumato.features.surveys.ports import Ballot, Invited, Kept, Taken
+from sfumato.features.surveys.ports import Ballot, Invited, StoredSurvey, TakeResult
 from sfumato.features.surveys.store import STEP, SqlSurveys
 from sfumato.features.surveys.tally import Tally, nothing
 from sfumato.storage.sqlite_ledger import open_forgetful_records
@@ -47,7 +47,7 @@ def opened(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Open]:
 @pytest.fixture
 def store(opened: Open) -> SqlSurveys:
     made = opened()
-    made.add(Kept("s", "olga", "the text", "open"), 50, nothing(SURVEY))
+    made.add(StoredSurvey("s", "olga", "the text", "open"), 50, nothing(SURVEY))
     return made
 
 
@@ -65,7 +65,7 @@ def lines(store: SqlSurveys) -> list[str]:
 
 
 def test_a_survey_is_found_by_its_id_and_by_its_owner(store: SqlSurveys) -> None:
-    kept = Kept("s", "olga", "the text", "open")
+    kept = StoredSurvey("s", "olga", "the text", "open")
     assert (store.find("s"), store.find("t")) == (kept, None)
     assert (store.of("olga"), store.of("otto")) == ((kept,), ())
 
@@ -79,7 +79,7 @@ def test_an_invitation_is_found_by_its_hash(store: SqlSurveys) -> None:
 
 def test_a_report_counts_once_and_another_under_its_token_never(opened: Open) -> None:
     store = opened()
-    store.add(Kept("s", "olga", "the text", "open"), 50, nothing(SURVEY))
+    store.add(StoredSurvey("s", "olga", "the text", "open"), 50, nothing(SURVEY))
     (one,) = ballots(1)
     assert [store.take(one), store.take(one)] == ["counted", "already"]
     assert store.take(Ballot("s", one.token, "0.0.2 1.0.3")) == "spent"
@@ -134,7 +134,7 @@ def test_which_reports_wait_hangs_on_no_order_at_all(opened: Open) -> None:
     by_coming, by_token, last = [], [], 0
     for run in range(runs):
         survey = f"s{run}"
-        store.add(Kept(survey, "olga", "the text", "open"), 50, nothing(SURVEY))
+        store.add(StoredSurvey(survey, "olga", "the text", "open"), 50, nothing(SURVEY))
         made = [Ballot(survey, one.token, one.said) for one in ballots(75)]
         store._take_several(made[:74])
         assert store.take(made[74]) == "counted"
@@ -181,9 +181,9 @@ def test_a_closed_survey_takes_no_more(store: SqlSurveys) -> None:
 
 def test_two_nodes_count_what_comes_at_once(opened: Open) -> None:
     nodes = [opened(), opened()]
-    nodes[0].add(Kept("s", "olga", "the text", "open"), 50, nothing(SURVEY))
+    nodes[0].add(StoredSurvey("s", "olga", "the text", "open"), 50, nothing(SURVEY))
     made = ballots(150)
-    ended: list[Taken] = []
+    ended: list[TakeResult] = []
 
     def take(node: SqlSurveys, some: list[Ballot]) -> None:
         ended.extend(node.take(one) for one in some)
@@ -204,7 +204,7 @@ def test_two_nodes_count_what_comes_at_once(opened: Open) -> None:
 def test_two_nodes_add_no_two_surveys_that_do_not_fit(opened: Open) -> None:
     """If both could look before the other has added, both would be in the look at once."""
     nodes, both = [opened(), opened()], threading.Barrier(2)
-    nodes[0].add(Kept("s", "olga", "the text", "open"), 50, nothing(SURVEY))
+    nodes[0].add(StoredSurvey("s", "olga", "the text", "open"), 50, nothing(SURVEY))
     added: list[bool] = []
 
     def is_second(texts: Iterable[str]) -> bool:
@@ -214,7 +214,7 @@ def test_two_nodes_add_no_two_surveys_that_do_not_fit(opened: Open) -> None:
         return len(found) == 1
 
     def add(number: int) -> None:
-        kept = Kept(f"s{number}", "olga", f"text {number}", "open")
+        kept = StoredSurvey(f"s{number}", "olga", f"text {number}", "open")
         added.append(nodes[number].add(kept, 50, nothing(SURVEY), fits=is_second))
 
     threads = [threading.Thread(target=add, args=(number,)) for number in range(2)]

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 import sfumato
-from sfumato.app.processes import Serving, _heard, _Keeper
+from sfumato.app.processes import Serving, _heard, _Supervisor
 from sfumato.dp.refusal import Refused
 from sfumato.system.temporary_folders import PREFIX, sweep, temporary_folder
 from support.small_vaults import make_vault
@@ -180,7 +180,7 @@ def test_a_service_that_is_told_to_stop_while_it_starts_stops(
 ) -> None:
     said: list[str] = []
     begun = [silent(), silent()]
-    made = _Keeper(Serving("v"), tmp_path / "door", open_socket(), said.append)
+    made = _Supervisor(Serving("v"), tmp_path / "door", open_socket(), said.append)
 
     def started(what: str) -> subprocess.Popen[bytes]:
         if what == "edge":

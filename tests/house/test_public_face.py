@@ -34,7 +34,7 @@ NOT_AWAITED = {"airlock", "has_receipt"}  # what the asynchronous client does no
 CLASSES: tuple[type, ...] = (
     vault.OpenVault, remote_vault.RemoteVault, client.AsyncVault, client.AsyncDataSet,
     federation.FederatedVault, client.DataSet, client.Builder, client.Answer, client.Column,
-    airlock_client.AirlockRoom, airlock_client.Files, Twin, fit_result.Fit, surveys_client.LocalSurvey, device_files.KeptDevice,  # noqa: E501
+    airlock_client.DataSetAirlock, airlock_client.Files, Twin, fit_result.Fit, surveys_client.LocalSurvey, device_files.KeptDevice,  # noqa: E501
     respondent_client.Device, Anonymity, attack.Attack,
 )  # fmt: skip
 FUNCTIONS: tuple[Callable[..., Any], ...] = (

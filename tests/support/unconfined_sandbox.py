@@ -11,8 +11,8 @@ from typing import Any
 
 from sfumato.app.vault import OpenVault
 from sfumato.dp.ports import IntegerArray
-from sfumato.features.airlock.release import AirlockDoor
-from sfumato.features.pipelines.release import PipelineDoor
+from sfumato.features.airlock.release import AirlockPorts
+from sfumato.features.pipelines.release import PipelinePorts
 from sfumato.sandbox.ports import BlockJob, SandboxLimits, TrialJob, TrialResult, output_path
 from sfumato.vault.sealed import Sealed
 
@@ -61,5 +61,5 @@ class Bare:
 def lay_bare(vault: OpenVault) -> None:
     """Give the vault's airlock the sandbox that holds nobody."""
     door, files = vault.house.desk.pipelines.door, vault.house.desk.airlock.door.files
-    programs = PipelineDoor(door.ledger, door.engine, Bare(), door.pool, door.drafts)
-    vault.house.desk.airlock.__dict__["door"] = AirlockDoor(programs, files)
+    programs = PipelinePorts(door.ledger, door.engine, Bare(), door.pool, door.drafts)
+    vault.house.desk.airlock.__dict__["door"] = AirlockPorts(programs, files)

@@ -40,7 +40,7 @@ from sfumato.system.temporary_folders import temporary_folder
 from sfumato.vault.engine_port import EngineStopped
 
 if TYPE_CHECKING:
-    from sfumato.app.vault import House
+    from sfumato.app.vault import VaultServices
 
 
 class Finding(NamedTuple):
@@ -241,10 +241,10 @@ def fleet() -> str:
 
 
 def _check_vault(folder: Path) -> list[Finding]:
-    from sfumato.app.vault import open_house
+    from sfumato.app.vault import open_services
 
     try:
-        house = open_house(folder)
+        house = open_services(folder)
     except Refused as refused:
         return [Finding("vault", False, f"{refused.cause} {refused.next_step}")]
     try:
@@ -259,7 +259,7 @@ def _check_vault(folder: Path) -> list[Finding]:
         house.close()
 
 
-def _check_its_engine(house: House) -> Finding:
+def _check_its_engine(house: VaultServices) -> Finding:
     """Start the vault's engine, and test which forbidden actions it permits."""
     name = NAMES[house.engine_kind]
     try:

@@ -51,14 +51,14 @@ class Scratch:
 
 
 @dataclass(frozen=True)
-class Sealing:
+class VaultEncryption:
     """What opens an encrypted vault: its key, and its temporary folders in memory."""
 
     rest: AtRest = field(repr=False)
     drafts: Scratch
 
     @property
-    def shelter(self) -> MemoryScratch:
+    def engine_scratch(self) -> MemoryScratch:
         """Return the key and the temporary folders, for the engine."""
         return MemoryScratch(self.rest.key, self.rest.draw, self.drafts)
 
@@ -85,7 +85,7 @@ def new_rest(root: Path, source: str, dice: RandomSource) -> AtRest:
     return AtRest(key, dice.draw)
 
 
-def sealing_of(root: Path, source: str | None) -> Sealing | None:
+def sealing_of(root: Path, source: str | None) -> VaultEncryption | None:
     """Return what opens the vault, or None if it is not encrypted; refuse a wrong key."""
     if not settings_of(root).get(SETTING):
         if source:
@@ -107,7 +107,7 @@ def sealing_of(root: Path, source: str | None) -> Sealing | None:
     dice = SystemRandomSource()
     rest = AtRest(_unwrapped(root, AtRest(outer_key(source, root), dice.draw)), dice.draw)
     FileDrafts(scratch_of(root)).sweep()
-    return Sealing(rest, Scratch(root))
+    return VaultEncryption(rest, Scratch(root))
 
 
 def change_key(root: Path, old: str | None, new: str) -> None:

@@ -30,12 +30,12 @@ from sfumato.features.federated.quantiles import (
     check_width,
     quantiles_of,
 )
-from sfumato.features.federated.service import Sites
-from sfumato.features.federated.sum_release import SumDoor
+from sfumato.features.federated.service import SiteService
+from sfumato.features.federated.sum_release import SumDependencies
 from sfumato.features.federated.tensor_service import Tensors
 from sfumato.features.federated.tensors.tensor_processes import RoomLimits, TensorProcesses
 from sfumato.features.federated.training.trained_model import TrainedModel
-from sfumato.features.federated.training.training_rounds import Course, Step, train
+from sfumato.features.federated.training.training_rounds import Step, TrainingSettings, train
 from sfumato.features.federated.training_release import TrainDoor
 from sfumato.release.release_order import ReleaseContext
 from sfumato.storage.key_files import make_secret, read_secret, site_secret
@@ -56,7 +56,7 @@ def site_of(  # noqa: PLR0913, PLR0917  # the parts of a vault
     records: Records,
     rooms: RoomLimits | None = None,
     rest: AtRest | None = None,
-) -> Sites:
+) -> SiteService:
     """Return a vault's service as a site; with `rooms`, it also serves remote tensors."""
     dice = SystemRandomSource()
 
@@ -70,14 +70,14 @@ def site_of(  # noqa: PLR0913, PLR0917  # the parts of a vault
         return SqlNonces(records)
 
     many = BulkRandomSource()  # noise and dithers need a million bytes a round
-    sums = SumDoor(door.ledger, door.engine, many, door.code)
+    sums = SumDependencies(door.ledger, door.engine, many, door.code)
     trainer = None
     if isinstance(door.engine, DuckDBEngine):
         trainer = TrainDoor(
             door.ledger, door.engine, many, lambda round_: nonces().take(round_), door.code
         )
     tensors = Tensors(None if rooms is None else TensorProcesses(rooms))
-    return Sites(sums, catalogue, nonces, identity, trainer, tensors=tensors)
+    return SiteService(sums, catalogue, nonces, identity, trainer, tensors=tensors)
 
 
 def new_convener(path: str | os.PathLike[str]) -> str:
@@ -342,7 +342,7 @@ class FederatedVault(Vault):
         Raises:
             Refused: `budget-exceeded` at a site, `sum-too-few`, or `bad-federation`.
         """
-        course = Course(
+        course = TrainingSettings(
             data_set=data_set, features=features, target=target, epsilon=epsilon, delta=delta,
             rounds=rounds, people=people, hidden=hidden, activation=activation, loss=loss,
             clip=clip, rate=rate, momentum=momentum, max_rows=max_rows, local=local,

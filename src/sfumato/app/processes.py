@@ -135,7 +135,7 @@ def serve(serving: Serving, say: Callable[[str], None]) -> None:
     port = int(listening.getsockname()[1])
     serving = Serving(**{**asdict(serving), "port": port})
     with temporary_folder() as folder:
-        keeper = _Keeper(serving, folder / "door", listening, say)
+        keeper = _Supervisor(serving, folder / "door", listening, say)
         keeper.run()
 
 
@@ -178,7 +178,7 @@ def serve_lab(port: int, say: Callable[[str], None]) -> None:
     uvicorn.Server(config).run(sockets=[listening])
 
 
-class _Keeper:
+class _Supervisor:
     """The parent process: it starts, watches and stops door and edge."""
 
     def __init__(
@@ -349,12 +349,12 @@ def _tell(said: dict[str, object]) -> None:
 def _be_door(serving: Serving, line: Path) -> None:
     import uvloop
 
-    from sfumato.app.vault import open_house
+    from sfumato.app.vault import open_services
     from sfumato.server.ipc.call_metrics import CallMetrics, to_nowhere, to_standard_error
     from sfumato.server.ipc.door_server import DoorEnd
 
     sys.setswitchinterval(SWITCH_S)
-    house = open_house(
+    house = open_services(
         Path(serving.vault),
         most_upload=serving.max_upload_mb * 10**6,
         connections=dict(serving.sources),

@@ -12,10 +12,10 @@ from types import ModuleType
 from typing import Final
 
 from sfumato.dp.refusal import Refused
-from sfumato.features.airlock.release import AirlockDoor
+from sfumato.features.airlock.release import AirlockPorts
 from sfumato.features.airlock.service import Airlock
 from sfumato.features.airlock.store import FileAirlock, SqlAirlock
-from sfumato.features.pipelines.release import PipelineDoor
+from sfumato.features.pipelines.release import PipelinePorts
 from sfumato.features.pipelines.rule_service import PipelineRules
 from sfumato.features.pipelines.rule_store import SqlPipelineRules
 from sfumato.features.pipelines.service import Pipelines
@@ -95,7 +95,10 @@ def surveys_of(
 
 
 def pipelines_of(
-    records: Records, door: PipelineDoor, catalogue: Catalogue, brought: Callable[[], Sequence[str]]
+    records: Records,
+    door: PipelinePorts,
+    catalogue: Catalogue,
+    brought: Callable[[], Sequence[str]],
 ) -> Pipelines:
     """Return the service of programs, with the rules that approve some of them."""
     clock, dice = SystemClock(), SystemRandomSource()
@@ -111,12 +114,12 @@ def runs_of(root: Path) -> FileDrafts:
 
 
 def airlock_of(
-    root: Path, records: Records, door: PipelineDoor, catalogue: Catalogue, rest: AtRest | None
+    root: Path, records: Records, door: PipelinePorts, catalogue: Catalogue, rest: AtRest | None
 ) -> Airlock:
     """Return the airlock service (output checking); delete drafts that killed runs left."""
     clock, dice = SystemClock(), SystemRandomSource()
     files = FileAirlock(root / "airlock", dice, rest)
-    made = Airlock(AirlockDoor(door, files), SqlAirlock(records), catalogue, clock, dice)
+    made = Airlock(AirlockPorts(door, files), SqlAirlock(records), catalogue, clock, dice)
     made.sweep()
     return made
 

@@ -51,12 +51,12 @@ from sfumato.features.data_sets.connection_service import set_up
 from sfumato.features.data_sets.connection_verbs import described, proposal, taken
 from sfumato.features.data_sets.row_source import Source
 from sfumato.features.data_sets.service import DataSets
-from sfumato.features.data_sets.upload_service import MOST, Uploads
+from sfumato.features.data_sets.upload_service import MAX_BYTES, Uploads
 from sfumato.features.federated.tensors.tensor_processes import RoomLimits
 from sfumato.features.health.service import Readiness
 from sfumato.features.jobs.service import Jobs
 from sfumato.features.jobs.store import SqlJobs
-from sfumato.features.pipelines.release import PipelineDoor
+from sfumato.features.pipelines.release import PipelinePorts
 from sfumato.features.pipelines.service import Unsplit
 from sfumato.features.policy.approval_store import SqlApprovals
 from sfumato.features.policy.caps_service import Caps
@@ -96,8 +96,8 @@ if TYPE_CHECKING:
     from sfumato.vault.ports import LedgerStore
 
 __all__ = [
-    "House",
     "OpenVault",
+    "VaultServices",
     "anonymity",
     "case",
     "col",
@@ -107,12 +107,12 @@ __all__ = [
     "federation",
     "local_survey",
     "open",
-    "open_house",
+    "open_services",
 ]
 
 
 @dataclass(frozen=True)
-class House:
+class VaultServices:
     """The services of one open vault, for any transport."""
 
     folder: Path
@@ -145,7 +145,7 @@ class House:
 class OpenVault(Vault):
     """An open vault folder in this process, for one user, with an owner's methods."""
 
-    def __init__(self, house: House, user: str) -> None:
+    def __init__(self, house: VaultServices, user: str) -> None:
         actions = frozenset(ACTIONS) if user == OWNER else frozenset({"read", "ask"})
         self._caller = Caller(user, actions)
         super().__init__(LocalTransport(house.desk, self._caller))
@@ -335,7 +335,7 @@ class OpenVault(Vault):
         return self.owner.environments
 
     @property
-    def owner(self) -> House:
+    def owner(self) -> VaultServices:
         """Return the services for the owner; refuse other users."""
         if self._user != OWNER:
             raise Refused(
@@ -446,7 +446,7 @@ def open(  # noqa: A001  # users call it as `sfumato.open`
         Refused: `vault-missing` if there is none; `ledger-frozen` if its ledger is an old copy;
             `at-rest-key` without the right key.
     """
-    house = open_house(Path(folder), connections=connections, at_rest_key=at_rest_key)
+    house = open_services(Path(folder), connections=connections, at_rest_key=at_rest_key)
     return OpenVault(house, user)
 
 
@@ -498,14 +498,14 @@ def local_survey(design: Mapping[str, object]) -> LocalSurvey:
     return LocalSurvey(design, SystemRandomSource().draw)
 
 
-def open_house(
+def open_services(
     folder: Path,
     *,
-    most_upload: int = MOST,
+    most_upload: int = MAX_BYTES,
     connections: Mapping[str, str] | None = None,
     rooms: RoomLimits | None = None,
     at_rest_key: str | None = None,
-) -> House:
+) -> VaultServices:
     """Open a vault and construct its services, which check that the ledger is the newest."""
     root = folder.absolute()
     settings, sealing = settings_of(root), sealing_of(root, at_rest_key)
@@ -518,7 +518,7 @@ def open_house(
         SystemClock(),
     )
     kind = str(settings.get("engine", "duckdb"))
-    engine = open_engine(kind, root, salt, None if sealing is None else sealing.shelter)
+    engine = open_engine(kind, root, salt, None if sealing is None else sealing.engine_scratch)
     records = records_of(root, url)
     catalogue, users = SqlCatalogue(records, _read_stored_card, root), SqlAccess(records)
     pool, kept = NoisePool(BulkRandomSource()), FileStreams(root / "streams")
@@ -530,8 +530,8 @@ def open_house(
     sandbox = SandboxPool(partial(environment, vault=root), dice, own=brought, runtime=runtime)
     split = engine if isinstance(engine, DuckDBEngine | SparkEngine) else Unsplit(NAMES[kind])
     runs = runs_of(root) if sealing is None else sealing.drafts
-    strangers = PipelineDoor(ledger, split, sandbox, pool, runs)
-    return House(
+    strangers = PipelinePorts(ledger, split, sandbox, pool, runs)
+    return VaultServices(
         folder=root,
         ledger=ledger,
         engine=engine,

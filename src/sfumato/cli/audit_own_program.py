@@ -14,7 +14,7 @@ from urllib.parse import quote
 
 import httpx
 
-from sfumato.cli.shell import Shell, working
+from sfumato.cli.shell import Shell, show_elapsed
 from sfumato.dp.refusal import Refused
 from sfumato.lab.audit import Audited, Request, audit_command, audit_http, rows_or_code
 from sfumato.lab.audit.audit_page import shape_of
@@ -61,7 +61,7 @@ class Own:
 def run(shell: Shell, own: Own) -> bool:
     """Run the audit and print its finding; return False if the claim is violated."""
     pair, terms = _checked(own)
-    with working("auditing"):
+    with show_elapsed("auditing"):
         found = (_of_command if own.command else _of_service)(own, pair, terms)
     most = could_prove(own.runs, own.delta)
     shape = shape_of(own.name, found, "ACCUSED" if found.is_violated else "not accused")

@@ -10,7 +10,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-from sfumato.cli.shell import Shell, working
+from sfumato.cli.shell import Shell, show_elapsed
 from sfumato.client.text_tables import table_text
 from sfumato.dp.refusal import Refused
 from sfumato.lab.audit.audit_page import FOUND, HELD, found_row, held_row, page, shape_of
@@ -48,7 +48,7 @@ def run(shell: Shell, asked: Asked) -> bool:
             pass
     made: list[MechanismAudit | SpecimenAudit] = []
     begun = time.monotonic()
-    with working("auditing") as doing:  # the data are synthetic, so the progress may be shown
+    with show_elapsed("auditing") as doing:  # the data are synthetic, so the progress may be shown
         for one in _audits(shell, asked):
             made.append(one)
             doing.what = f"auditing, {len(made)} of {_count(asked)} done"

@@ -8,7 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
-from sfumato.cli.shell import Shell, working
+from sfumato.cli.shell import Shell, show_elapsed
 from sfumato.dp.refusal import Refused
 
 
@@ -22,7 +22,7 @@ def guided_card(shell: Shell, vault: Any, name: str, source: str, table: str | N
             f"{target} exists already.",
             f"Fill it in and run: {typed}",
         )
-    with working("Reading the columns"):
+    with show_elapsed("Reading the columns"):
         found = vault.proposed(name, source, *([table] if table else []))
     columns = [(column["name"], column["type"]) for column in found["columns"]]
     _write(target, proposed(name, columns, found["card"]))

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from sfumato.cli.shell import Shell, command, number, working
+from sfumato.cli.shell import Shell, command, number, show_elapsed
 from sfumato.client import DataSet
 from sfumato.client.ask_terms import Number
 from sfumato.client.plot import check_picture
@@ -48,7 +48,7 @@ def run_attack(shell: Shell, name: str | None, save: str | None, **how: Any) -> 
     if save is not None:
         check_picture(save)
     chosen, options = attack(name), _options(how["typed"])
-    with working("attacking"):
+    with show_elapsed("attacking"):
         report = chosen.report(runs=how["runs"], seed=how["seed"], **options)
     if save is not None:
         report.save(save)
@@ -73,7 +73,7 @@ def run_probe(shell: Shell, name: str, sql: str, **how: Any) -> None:
     epsilon = number(how["epsilon"], "epsilon")
     if how["save"] is not None:
         check_picture(how["save"])
-    with shell.open() as vault, working("asking"):
+    with shell.open() as vault, show_elapsed("asking"):
         target = Opened(DataSet(vault, name), is_fresh=how["fresh"])
         found = _probed(target, sql, how["without"], epsilon, how["questions"])
     if how["save"] is not None:
@@ -96,7 +96,7 @@ def _run_all(shell: Shell, name: str | None, save: str | None, how: dict[str, An
             "--all runs every attack with its default options.",
             "Leave out NAME and --set.",
         )
-    with working("attacking"):
+    with show_elapsed("attacking"):
         found = all_against_ours(runs=how["runs"], seed=how["seed"])
     if save is not None:
         found.save(save)

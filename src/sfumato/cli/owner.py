@@ -10,7 +10,7 @@ from typing import Any, Final
 import click
 
 from sfumato.cli.guided_card import guided_card
-from sfumato.cli.shell import Shell, at_rest_key, command, connections_of, working
+from sfumato.cli.shell import Shell, at_rest_key, command, connections_of, show_elapsed
 from sfumato.dp.refusal import Refused
 from sfumato.wire.connection_name import read_connection
 
@@ -114,7 +114,7 @@ def add(shell: Shell, name: str, source: str, card: str | None, **options: Any) 
             rows = Path(source, "participants.tsv") if Path(source).is_dir() else source
             guided_card(shell, vault, name, str(rows), options["table"])
             return
-        with working("Preparing the rows"):
+        with show_elapsed("Preparing the rows"):
             signed = vault.add(name, source, card, **_where(shell, options))
         public = vault.call("card", {"data_set": signed.name}).get("dataset_description")
     shell.show(

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from sfumato.cli.shell import Shell, command, number, pairs_of, working
+from sfumato.cli.shell import Shell, command, number, pairs_of, show_elapsed
 from sfumato.client import Answer, DataSet
 from sfumato.client.plot import check_picture
 from sfumato.client.text_tables import table_text
@@ -112,7 +112,7 @@ def ask(shell: Shell, **options: Any) -> None:
     body = _body(options)
     if options["plot"]:
         check_picture(options["plot"])
-    with shell.open() as vault, working("Asking"):
+    with shell.open() as vault, show_elapsed("Asking"):
         answer = DataSet(vault, options["name"]).ask(
             options["sql"], **body, op=options["op"], fresh=options["fresh"]
         )

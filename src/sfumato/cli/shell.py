@@ -253,16 +253,16 @@ def connections_of(pairs: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
 
 
 @dataclass
-class Doing:
+class Progress:
     """The description of running work; it may change only independently of private rows."""
 
     what: str
 
 
 @contextmanager
-def working(what: str) -> Iterator[Doing]:
+def show_elapsed(what: str) -> Iterator[Progress]:
     """Print elapsed time on standard error while long work runs."""
-    done, doing = threading.Event(), Doing(what)
+    done, doing = threading.Event(), Progress(what)
 
     def tell() -> None:
         start, pause = time.monotonic(), 1.0

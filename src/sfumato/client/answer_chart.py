@@ -83,7 +83,7 @@ class View:
     @property
     def is_amount(self) -> bool:
         """Return True for counts and sums, whose bars start at zero."""
-        return self.answer.asked(self.y).get("verb") in AMOUNTS
+        return self.answer.output_of_column(self.y).get("verb") in AMOUNTS
 
     @property
     def order(self) -> Order:
@@ -105,7 +105,7 @@ class View:
 
 
 def view_of(answer: AnswerValues, x: str | None, y: str | None, color: str | None) -> View:
-    keys = [name for name in answer.columns if "key" in answer.asked(name)]
+    keys = [name for name in answer.columns if "key" in answer.output_of_column(name)]
     y = _one_of([name for name in answer.columns if name not in keys], y)
     values = {key: _column(answer, key) for key in keys}
     sizes = {key: len(set(column)) for key, column in values.items()}

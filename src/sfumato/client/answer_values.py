@@ -138,7 +138,7 @@ class AnswerValues(Hinted):
         """
         return arrow_stream(self.frame(), requested_schema)
 
-    def asked(self, name: str) -> Json:
+    def output_of_column(self, name: str) -> Json:
         """Return the part of the question that a column answers.
 
         Args:

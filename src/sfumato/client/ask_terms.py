@@ -147,7 +147,7 @@ def named_terms(refusal: NoSuchTerm) -> Callable[[Callable[P, R]], Callable[P, R
     return decorated
 
 
-def no_term_of(what: str) -> NoSuchTerm:
+def unknown_term_refusal(what: str) -> NoSuchTerm:
     """Return a function that refuses unknown keywords of "a question", "a DP twin", ..."""
 
     def refusal(name: str, known: Sequence[str]) -> Refused:
@@ -157,10 +157,10 @@ def no_term_of(what: str) -> NoSuchTerm:
     return refusal
 
 
-no_question_term: Final = no_term_of("a question")
-no_twin_term: Final = no_term_of("a DP twin")
-no_run_term: Final = no_term_of("a run")
-no_histogram_term: Final = no_term_of("a histogram")
+no_question_term: Final = unknown_term_refusal("a question")
+no_twin_term: Final = unknown_term_refusal("a DP twin")
+no_run_term: Final = unknown_term_refusal("a run")
+no_histogram_term: Final = unknown_term_refusal("a histogram")
 
 
 def no_fit_term(name: str, known: Sequence[str]) -> Refused:

@@ -27,9 +27,9 @@ from sfumato.client.display import (
     BlocksPlan,
     Budget,
     CardView,
-    HandedIn,
     History,
     Price,
+    SubmittedProgram,
     TwinPrice,
     column_names,
 )
@@ -446,7 +446,7 @@ class AsyncDataSet(Steps):
         outputs: Ranges,
         columns: Sequence[str] | None = None,
         environment: str = "",
-    ) -> HandedIn:
+    ) -> SubmittedProgram:
         """Submit a function for the owner's approval.
 
         Args:
@@ -464,7 +464,7 @@ class AsyncDataSet(Steps):
             Refused: `bad-pipeline` if the function or its ranges cannot be used.
         """
         body = handed_in_body(self.name, program_body(function, outputs), columns, environment)
-        return HandedIn(await self._vault.call("submit-pipeline", body))
+        return SubmittedProgram(await self._vault.call("submit-pipeline", body))
 
     async def plan(
         self,

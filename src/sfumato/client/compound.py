@@ -16,7 +16,7 @@ from sfumato.client.ask_terms import (
     no_line_term,
 )
 from sfumato.client.column_expressions import Column
-from sfumato.client.table_steps import OfTables
+from sfumato.client.table_steps import TableSteps
 
 if TYPE_CHECKING:
     from sfumato.client.clamping_report import ClampingReport
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 Of = str | Column
 
 
-class CompoundSteps(OfTables):
+class CompoundSteps(TableSteps):
     """Steps that combine several questions for one price."""
 
     @named_terms(no_line_term)
@@ -61,7 +61,9 @@ class CompoundSteps(OfTables):
         del people
         from sfumato.features.regression.linear import fit_linear
 
-        return fit_linear(self.begun(), y, xs, FitTerms(epsilon=epsilon, delta=delta, ridge=ridge))
+        return fit_linear(
+            self.builder(), y, xs, FitTerms(epsilon=epsilon, delta=delta, ridge=ridge)
+        )
 
     @named_terms(no_fit_term)
     def logistic(  # noqa: PLR0913  # the terms of a fit
@@ -102,7 +104,7 @@ class CompoundSteps(OfTables):
         from sfumato.features.regression.logistic import fit_logistic
 
         terms = FitTerms(epsilon=epsilon, delta=delta, ridge=ridge, rounds=rounds, resume=resume)
-        return fit_logistic(self.begun(), y, xs, terms)
+        return fit_logistic(self.builder(), y, xs, terms)
 
     @named_terms(no_line_term)
     def price_linear(  # noqa: PLR0913  # the terms of a fit
@@ -134,7 +136,7 @@ class CompoundSteps(OfTables):
         from sfumato.features.regression.linear import price_linear
 
         terms = FitPriceTerms(epsilon=epsilon, delta=delta, ridge=ridge, people=people)
-        return price_linear(self.begun(), y, xs, terms)
+        return price_linear(self.builder(), y, xs, terms)
 
     @named_terms(no_fit_term)
     def price_logistic(  # noqa: PLR0913  # the terms of a fit
@@ -175,7 +177,7 @@ class CompoundSteps(OfTables):
         terms = FitPriceTerms(
             epsilon=epsilon, delta=delta, ridge=ridge, rounds=rounds, people=people
         )
-        return price_logistic(self.begun(), y, xs, terms)
+        return price_logistic(self.builder(), y, xs, terms)
 
     @named_terms(no_histogram_term)
     def histogram(  # noqa: PLR0913  # the terms of a histogram
@@ -213,7 +215,7 @@ class CompoundSteps(OfTables):
         terms = HistogramTerms(
             epsilon=epsilon, delta=delta, max_groups=max_groups, max_rows=max_rows
         )
-        return histogram_of(self.begun(), of, bins, terms)
+        return histogram_of(self.builder(), of, bins, terms)
 
     @named_terms(no_fit_term)
     def check_clipping(
@@ -241,4 +243,4 @@ class CompoundSteps(OfTables):
         from sfumato.client.clamping_report import clamping_report
 
         terms = FitTerms(epsilon=epsilon, delta=delta, resume=resume)
-        return clamping_report(self.begun(), of, terms)
+        return clamping_report(self.builder(), of, terms)

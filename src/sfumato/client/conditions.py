@@ -28,7 +28,7 @@ _VALUES: Final = (str, bool, float, Decimal, Rational, date, UUID)
 Equal = str | Sequence[str | tuple[str, str]]  # columns that a join compares besides its key
 
 
-def joined(conditions: tuple[Predicate, ...]) -> Predicate | None:
+def conjunction(conditions: tuple[Predicate, ...]) -> Predicate | None:
     """Combine conditions with AND; None if there are none."""
     if not conditions:
         return None
@@ -80,7 +80,7 @@ def among(of: Expr, values: Iterable[object]) -> Among:
     return Among(of, constants)
 
 
-def ends_of(within: object) -> tuple[Constant, Constant]:
+def clamping_bounds(within: object) -> tuple[Constant, Constant]:
     """Return the two bounds to which each person's sum is clamped, or refuse."""
     if not isinstance(within, tuple | list) or len(within) != 2:
         raise Refused(

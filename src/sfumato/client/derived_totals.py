@@ -103,7 +103,7 @@ def _kept_places(answer: AnswerValues, keep: Sequence[str]) -> list[int]:
         )
     if len(set(keep)) < len(keep):
         raise _refused("A key is named twice.", "Name each key once.")
-    keys = [c for c in answer.columns if "key" in answer.asked(c)]
+    keys = [c for c in answer.columns if "key" in answer.output_of_column(c)]
     unknown = [name for name in keep if name not in keys]
     if unknown:
         raise _refused(
@@ -126,7 +126,7 @@ def _kept_places(answer: AnswerValues, keep: Sequence[str]) -> list[int]:
 def _numbers(answer: AnswerValues) -> list[int]:
     numbers = []
     for place, name in enumerate(answer.columns):
-        asked = answer.asked(name)
+        asked = answer.output_of_column(name)
         if "key" in asked:
             continue
         if asked.get("verb") not in ADDITIVE:

@@ -151,7 +151,7 @@ class Price(_Shown):
         return f"{name}: {sizes} (at 95 %)"
 
 
-class HandedIn(_Shown):
+class SubmittedProgram(_Shown):
     """A submitted program as its owner sees it for approval, with the noise of its numbers."""
 
     def table(self) -> tuple[list[str], list[list[str]]]:

@@ -18,7 +18,7 @@ from sfumato.client.ask_terms import (
 )  # fmt: skip
 from sfumato.client.column_expressions import Column, Condition, condition, expr_of
 from sfumato.client.compound import CompoundSteps, Of
-from sfumato.client.conditions import ends_of, joined, of_column, order_of, share_of
+from sfumato.client.conditions import clamping_bounds, conjunction, of_column, order_of, share_of
 from sfumato.dp.refusal import Refused
 from sfumato.query.expression import (
     Constant,
@@ -86,7 +86,7 @@ class Steps(CompoundSteps):
         """
         made = [condition(one) for one in conditions]
         made += [of_column(name, value) for name, value in columns.items()]
-        begun = self.begun()
+        begun = self.builder()
         return replace(begun, conditions=begun.conditions + tuple(made))
 
     def group_by(self, *keys: Of, **named: Of | Condition) -> Builder:
@@ -104,7 +104,7 @@ class Steps(CompoundSteps):
             (n, truth_of(k.predicate) if isinstance(k, Condition) else expr_of(k))
             for n, k in named.items()
         ]
-        begun = self.begun()
+        begun = self.builder()
         return replace(begun, keys=begun.keys + tuple(made))
 
     def at_most(self, *, groups: int | None = None, rows: int | None = None) -> Builder:
@@ -117,7 +117,7 @@ class Steps(CompoundSteps):
         Returns:
             The question, with these bounds.
         """
-        begun = self.begun()
+        begun = self.builder()
         return replace(
             begun,
             groups=begun.groups if groups is None else groups,
@@ -197,7 +197,7 @@ class Steps(CompoundSteps):
         Returns:
             The question, with this column added.
         """
-        ends = None if within is None else ends_of(within)
+        ends = None if within is None else clamping_bounds(within)
         return self._with(
             name or f"sum_{_name(of)}", Aggregate("sum", (expr_of(of),), person_sum_bounds=ends)
         )
@@ -351,7 +351,7 @@ class Steps(CompoundSteps):
         Returns:
             The question, with this column added.
         """
-        built = self.begun()
+        built = self.builder()
         for share in at:
             asked = Aggregate("quantile", (expr_of(of),), at=share_of(share))
             called = name if name and len(at) == 1 else f"{name or 'q'}{share}_{_name(of)}"
@@ -432,7 +432,7 @@ class Steps(CompoundSteps):
         Returns:
             The question, with these columns added.
         """
-        begun = self.begun()
+        begun = self.builder()
         made = tuple(Output(name, Formula(expr_of(column))) for name, column in formulas.items())
         return replace(begun, outputs=begun.outputs + made)
 
@@ -445,7 +445,7 @@ class Steps(CompoundSteps):
         Returns:
             The question, with only these columns shown.
         """
-        return replace(self.begun(), shown=names)
+        return replace(self.builder(), shown=names)
 
     def having(self, *conditions: Condition) -> Builder:
         """Keep only the released rows for which all conditions are true (HAVING).
@@ -456,7 +456,7 @@ class Steps(CompoundSteps):
         Returns:
             The question, with these conditions added.
         """
-        begun = self.begun()
+        begun = self.builder()
         made = tuple(condition(one) for one in conditions)
         return replace(begun, kept=begun.kept + made)
 
@@ -469,7 +469,7 @@ class Steps(CompoundSteps):
         Returns:
             The question, with this sort order added.
         """
-        begun = self.begun()
+        begun = self.builder()
         made = tuple(order_of(name) for name in names)
         return replace(begun, order=begun.order + made)
 
@@ -482,7 +482,7 @@ class Steps(CompoundSteps):
         Returns:
             The question, with this limit.
         """
-        return replace(self.begun(), most=count)
+        return replace(self.builder(), most=count)
 
     def _of(self, verb: Verb, short: str, of: Of, name: str | None) -> Builder:
         return self._with(name or f"{short}_{_name(of)}", Aggregate(verb, (expr_of(of),)))
@@ -492,7 +492,7 @@ class Steps(CompoundSteps):
         return self._with(called, Aggregate(verb, (expr_of(of[0]), expr_of(of[1]))))
 
     def _with(self, name: str, aggregate: Aggregate) -> Builder:
-        begun = self.begun()
+        begun = self.builder()
         return replace(begun, outputs=(*begun.outputs, Output(name, aggregate)))
 
 
@@ -532,12 +532,12 @@ class Builder(Steps):
         return Query(
             data_set=self.data_set,
             outputs=_shown(keys + self.outputs, self.shown),
-            where=joined(self.conditions),
+            where=conjunction(self.conditions),
             group_by=tuple(key for _, key in self.keys),
             max_groups=self.groups,
             max_rows=self.rows,
             source=self.source,
-            having=joined(self.kept),
+            having=conjunction(self.kept),
             order=self.order,
             limit=self.most,
             table=self.table,

@@ -18,7 +18,7 @@ from typing import Any, Final, NoReturn
 from urllib.parse import quote, urlsplit
 
 from sfumato.client import owner
-from sfumato.client.ask_terms import Json, Number, named_terms, no_term_of
+from sfumato.client.ask_terms import Json, Number, named_terms, unknown_term_refusal
 from sfumato.client.card_file import CardOrFile, card_of
 from sfumato.client.data_frames import Rows
 from sfumato.client.display import AddReport
@@ -36,7 +36,7 @@ PAUSES_S: Final = (0.2, 0.5, 1.0, 2.0, 5.0)
 
 
 @dataclass(frozen=True)
-class Sent:
+class HttpRequest:
     """One HTTP request."""
 
     method: str
@@ -53,7 +53,7 @@ class Pause:
 
 
 Draw = Callable[[int], bytes]  # random bytes for operation ids
-Conversation = Generator[Sent | Pause, HttpReply | None, Json]
+Conversation = Generator[HttpRequest | Pause, HttpReply | None, Json]
 
 
 def conversation(verb: str, body: Json, draw: Draw) -> Conversation:
@@ -81,7 +81,7 @@ PAID_ONCE: Final = ("ask", "begin", "add", "dp-twin", "run-pipeline")  # by thei
 PADDED: Final = 2048  # larger than any ballot: the encrypted size then hides the report's
 
 
-def _request(verb: str, body: Json, draw: Draw) -> Sent:
+def _request(verb: str, body: Json, draw: Draw) -> HttpRequest:
     route = BY_VERB.get(verb)
     if route is None:
         raise bad_request(f"there is no verb {verb!r}")
@@ -93,7 +93,7 @@ def _request(verb: str, body: Json, draw: Draw) -> Sent:
     text = None if route.body is None else json_text(rest)
     if text is not None and verb in ("survey-token", "survey-report"):
         text = text.ljust(PADDED)
-    return Sent(route.method, route.path.format(**places), text, query)
+    return HttpRequest(route.method, route.path.format(**places), text, query)
 
 
 def _in_a_path(place: str, name: str) -> str:
@@ -192,7 +192,7 @@ class HttpTransport:
         """Close the connections."""
         self._http.close()
 
-    def _done(self, step: Sent | Pause) -> HttpReply | None:
+    def _done(self, step: HttpRequest | Pause) -> HttpReply | None:
         if isinstance(step, Pause):
             time.sleep(step.seconds)
             return None
@@ -228,7 +228,7 @@ class AsyncTransport:
         """Close the connections."""
         await self._http.aclose()
 
-    async def _done(self, step: Sent | Pause) -> HttpReply | None:
+    async def _done(self, step: HttpRequest | Pause) -> HttpReply | None:
         if isinstance(step, Pause):
             await asyncio.sleep(step.seconds)
             return None
@@ -339,7 +339,7 @@ class RemoteVault(Vault):
         body: Json = {"data_set": data_set, "user": user}
         return self.call("grant", body if group is None else {**body, "group": group})
 
-    @named_terms(no_term_of("a stream"))
+    @named_terms(unknown_term_refusal("a stream"))
     def open_stream(  # noqa: PLR0913  # an owner's words
         self,
         data_set: str,
@@ -493,7 +493,7 @@ def _plain(token: str) -> str:
     return plain
 
 
-def _arguments(sent: Sent) -> dict[str, Any]:  # Any: httpx's own arguments
+def _arguments(sent: HttpRequest) -> dict[str, Any]:  # Any: httpx's own arguments
     made: dict[str, Any] = {"method": sent.method, "url": sent.path, "params": sent.query}
     if sent.body is not None:
         made |= {"content": sent.body, "headers": {"Content-Type": "application/json"}}

@@ -56,7 +56,7 @@ def with_sampling_error(answer: SomeAnswer) -> SomeAnswer:
 
 
 def _sources(answer: AnswerValues, name: str) -> _Sources:
-    of = answer.asked(name)["of"]
+    of = answer.output_of_column(name)["of"]
     deviation = _column(answer, "deviation", of)
     count = _column(answer, "count_values", of)
     if deviation is None or count is None:
@@ -72,14 +72,14 @@ def _sources(answer: AnswerValues, name: str) -> _Sources:
 
 def _column(answer: AnswerValues, verb: str, of: object) -> int | None:
     for place, name in enumerate(answer.columns):
-        asked = answer.asked(name)
+        asked = answer.output_of_column(name)
         if asked.get("verb") == verb and asked.get("of") == of:
             return place
     return None
 
 
 def _verb(answer: AnswerValues, name: str) -> object:
-    return cast("Mapping[str, Any]", answer.asked(name)).get("verb")
+    return cast("Mapping[str, Any]", answer.output_of_column(name)).get("verb")
 
 
 def _widen(

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar
 
-from sfumato.client.conditions import Equal, equal_pairs, joined
+from sfumato.client.conditions import Equal, conjunction, equal_pairs
 from sfumato.client.pandas_hints import QUESTION_HINTS, Hinted
 from sfumato.client.person_rows import joined_people, looked_up, reduced
 from sfumato.query.model import Joined, PersonTable
@@ -16,13 +16,13 @@ if TYPE_CHECKING:
     from sfumato.client.query_builder import Builder
 
 
-class OfTables(Hinted):
+class TableSteps(Hinted):
     """The steps that choose a question's tables; each returns a new Builder."""
 
     _called: ClassVar[str] = "A question"
     _hints: ClassVar[Mapping[str, str]] = QUESTION_HINTS
 
-    def begun(self) -> Builder:
+    def builder(self) -> Builder:
         """Return the question as built so far."""
         raise NotImplementedError
 
@@ -35,7 +35,7 @@ class OfTables(Hinted):
         Returns:
             The question, about that table.
         """
-        return replace(self.begun(), table=name)
+        return replace(self.builder(), table=name)
 
     def join(
         self, table: str, on: str | None = None, *, also: Equal = (), keep_all: bool = False
@@ -54,7 +54,7 @@ class OfTables(Hinted):
         Returns:
             The question, about the joined tables.
         """
-        begun = self.begun()
+        begun = self.builder()
         made = Joined(table, () if on is None else (on,), keep_all, equal_pairs(table, also))
         return replace(begun, joins=(*begun.joins, made))
 
@@ -73,12 +73,12 @@ class OfTables(Hinted):
         Raises:
             Refused: `not-in-language` if an aggregate is not supported for each person.
         """
-        begun = self.begun()
+        begun = self.builder()
         made = tuple(reduced(name, column) for name, column in columns.items())
-        source = PersonTable(made, joined(begun.conditions))
+        source = PersonTable(made, conjunction(begun.conditions))
         return replace(begun, conditions=(), source=source)
 
-    def join_people(self, other: OfTables, *, keep_all: bool = False) -> Builder:
+    def join_people(self, other: TableSteps, *, keep_all: bool = False) -> Builder:
         """Join two tables with one row per person; both come from `each_person(...)`.
 
         Args:
@@ -91,8 +91,8 @@ class OfTables(Hinted):
         Raises:
             Refused: `not-in-language` if one of the two does not have one row per person.
         """
-        begun = self.begun()
-        made = joined_people(begun, other.begun(), keep_all=keep_all)
+        begun = self.builder()
+        made = joined_people(begun, other.builder(), keep_all=keep_all)
         return replace(begun, beside=(*begun.beside, made))
 
     def look_up(self, table: str, on: str | None = None, *, keep_all: bool = False) -> Builder:
@@ -109,6 +109,6 @@ class OfTables(Hinted):
         Raises:
             Refused: `not-in-language` if `each_person(...)` does not come first.
         """
-        begun = self.begun()
+        begun = self.builder()
         made = looked_up(begun, Joined(table, () if on is None else (on,), keep_all))
         return replace(begun, lookups=(*begun.lookups, made))

@@ -71,9 +71,9 @@ def _pooled(
 
 def _series(answer: AnswerValues, name: str) -> list[list[int]]:
     """Return, for each running count, its rows in period order; none if a key is not shown."""
-    asked = [answer.asked(column) for column in answer.columns]
+    asked = [answer.output_of_column(column) for column in answer.columns]
     keys = [place for place, output in enumerate(asked) if "key" in output]
-    along = cast("Sequence[object]", answer.asked(name)["of"])[0]
+    along = cast("Sequence[object]", answer.output_of_column(name)["of"])[0]
     periods = [place for place in keys if asked[place]["key"] == along]
     question = cast("Mapping[str, Any]", answer.receipt["question"])  # Any: JSON of the wire
     if not periods or len(keys) != len(question["group_by"]):
@@ -146,15 +146,15 @@ def tidied(answer: SomeAnswer, margins: Sequence[AnswerValues]) -> SomeAnswer:
     notes: dict[str, None] = dict.fromkeys((*answer.notes, TIDIED))
     made = answer
     for place, name in enumerate(answer.columns):
-        if answer.asked(name).get("verb") in ADDITIVE:
+        if answer.output_of_column(name).get("verb") in ADDITIVE:
             made, said = _tidy_column(made, place, table, coarser)
             notes.update(dict.fromkeys(said))
-        if answer.asked(name).get("verb") == "running_count":
+        if answer.output_of_column(name).get("verb") == "running_count":
             column = _estimates(made, place)
             whole = nearest_monotone(answer, name, column.values, column.std)
             made = _with_column(made, place, whole, column, 0.0)
             notes[RISEN] = None
-    if any("formula" in answer.asked(name) for name in answer.columns):
+    if any("formula" in answer.output_of_column(name) for name in answer.columns):
         notes[BEFORE] = None
     return replace(made, notes=tuple(notes))
 
@@ -174,7 +174,7 @@ def _tidy_column(
         column = least_squares(column, margins)
         levels, is_held = _nested(found)
         notes += _margin_notes(name, column, [keys for keys, _ in found], is_held)
-    if answer.asked(name)["verb"] not in COUNTS:
+    if answer.output_of_column(name)["verb"] not in COUNTS:
         if not found:
             return answer, notes
         return _with_column(answer, place, column.values.tolist(), column, -math.inf), notes
@@ -284,7 +284,7 @@ def _table(answer: AnswerValues) -> Table:
         raise _misfit(
             "One of the answers is already tidied.", "Give the answers as they were asked."
         )
-    asked = [answer.asked(name) for name in answer.columns]
+    asked = [answer.output_of_column(name) for name in answer.columns]
     places = [place for place, output in enumerate(asked) if "key" in output]
     return Table(
         answer,
@@ -338,7 +338,7 @@ def _draws(table: Table) -> set[object]:
     """
     made: set[object] = set()
     for place, name in enumerate(table.answer.columns):
-        if "verb" in table.answer.asked(name):
+        if "verb" in table.answer.output_of_column(name):
             cells = zip(table.rows, table.answer.rows, strict=True)
             numbers = {(frozenset(zip(table.keys, k, strict=True)), r[place]) for k, r in cells}
             made.add((repr(sorted(_aggregate(table.answer, name).items())), frozenset(numbers)))
@@ -399,7 +399,7 @@ def _column_like(margin: Table, table: Table, name: str) -> int | None:
 
 
 def _aggregate(answer: AnswerValues, name: str) -> Json:
-    return {k: v for k, v in answer.asked(name).items() if k not in ("name", "shown")}
+    return {k: v for k, v in answer.output_of_column(name).items() if k not in ("name", "shown")}
 
 
 def _margin(table: Table, margin: Table, column: int) -> Margin:

@@ -27,16 +27,16 @@ from sfumato.client.display import (
     BlocksPlan,
     Budget,
     CardView,
-    HandedIn,
     History,
     Price,
+    SubmittedProgram,
     TwinPrice,
     column_names,
 )
 from sfumato.client.progress import show_progress
 from sfumato.client.query_builder import Builder, Steps
 from sfumato.dp.refusal import Refused
-from sfumato.features.airlock.client import AirlockRoom
+from sfumato.features.airlock.client import DataSetAirlock
 from sfumato.features.pipelines.client import Ranges, handed_in_body, program_body, run_body
 from sfumato.features.synthetic.client import Twin
 from sfumato.wire.query_json import read_refusal
@@ -499,7 +499,7 @@ class DataSet(Steps):
         outputs: Ranges,
         columns: Sequence[str] | None = None,
         environment: str = "",
-    ) -> HandedIn:
+    ) -> SubmittedProgram:
         """Submit a function for the owner's approval.
 
         Args:
@@ -517,7 +517,7 @@ class DataSet(Steps):
             Refused: `bad-pipeline` if the function or its ranges cannot be used.
         """
         body = handed_in_body(self.name, program_body(function, outputs), columns, environment)
-        return HandedIn(self._vault.call("submit-pipeline", body))
+        return SubmittedProgram(self._vault.call("submit-pipeline", body))
 
     def plan(
         self,
@@ -551,9 +551,9 @@ class DataSet(Steps):
         return BlocksPlan(self._vault.call("plan-pipeline", body))
 
     @property
-    def airlock(self) -> AirlockRoom:
+    def airlock(self) -> DataSetAirlock:
         """Return the airlock of this data set: output checking of files before they leave."""
-        return AirlockRoom(self._vault.call, self.name)
+        return DataSetAirlock(self._vault.call, self.name)
 
     def begun(self) -> Builder:
         """Return an empty question about this data set."""

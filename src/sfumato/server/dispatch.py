@@ -17,7 +17,7 @@ from sfumato.features.data_sets.connection_verbs import CONNECTION_VERBS
 from sfumato.features.data_sets.service import DataSets
 from sfumato.features.data_sets.upload_service import Uploads
 from sfumato.features.data_sets.upload_verbs import UPLOAD_VERBS
-from sfumato.features.federated.service import Sites
+from sfumato.features.federated.service import SiteService
 from sfumato.features.federated.verbs import SITE_VERBS
 from sfumato.features.health.service import Readiness
 from sfumato.features.jobs.service import Jobs
@@ -62,7 +62,7 @@ class Dispatcher:
     surveys: Surveys
     pipelines: Pipelines
     airlock: Airlock
-    sites: Sites
+    sites: SiteService
     health: Readiness
 
     def admitted(self, verb: str, token: str) -> Caller | None:
@@ -73,7 +73,7 @@ class Dispatcher:
     def recalled(self, verb: str, token: str) -> Caller | None:
         """Return the caller from the cache of recent tokens, without a database read; or None."""
         action = BY_VERB[verb].action
-        return None if action is None else self.access.admission.recalled(token)
+        return None if action is None else self.access.admission.cached_caller(token)
 
     def check(self, verb: str, caller: Caller | None, data_set: object = None) -> Caller:
         """Return the caller if they may use the verb on that data set; or refuse."""

@@ -115,17 +115,19 @@ def test_whoever_is_recalled_was_let_in_just_now_and_is_not_after_a_revocation(
     ada = signed_in(access)
     token = made(access, ada)
     text = str(token["token"])
-    assert access.admission.recalled(text) is None  # it was never looked up
-    assert access.admission.recalled("no token at all") is None
+    assert access.admission.cached_caller(text) is None  # it was never looked up
+    assert access.admission.cached_caller("no token at all") is None
     caller = access.admission.caller(text)
-    assert access.admission.recalled(text) == caller
+    assert access.admission.cached_caller(text) == caller
     now = time.monotonic()
     monkeypatch.setattr(time, "monotonic", lambda: now + REMEMBERED_S + 0.1)
-    assert access.admission.recalled(text) is None  # too long ago for another node's revocation
+    assert (
+        access.admission.cached_caller(text) is None
+    )  # too long ago for another node's revocation
     monkeypatch.undo()
-    assert access.admission.recalled(text) == caller
+    assert access.admission.cached_caller(text) == caller
     access.revoke(ada, str(token["id"]))
-    assert access.admission.recalled(text) is None
+    assert access.admission.cached_caller(text) is None
 
 
 def test_a_token_that_has_become_old_is_not_recalled(vault: OpenVault) -> None:
@@ -135,7 +137,7 @@ def test_a_token_that_has_become_old_is_not_recalled(vault: OpenVault) -> None:
     access.admission.caller(text)
     late = SetClock((datetime.now(UTC) + timedelta(days=2)).isoformat())
     object.__setattr__(access.admission, "_clock", late)
-    assert access.admission.recalled(text) is None
+    assert access.admission.cached_caller(text) is None
 
 
 def test_a_session_ends_after_twelve_hours_and_a_token_after_ninety_days(
@@ -295,8 +297,8 @@ def test_who_signs_out_is_out_at_once(vault: OpenVault) -> None:
     invitation = access.invite(operator, "ada", ["researcher"])["invitation"]
     text = str(access.take_up(str(invitation), PASSWORD, "here")["token"])
     caller = access.admission.caller(text)
-    assert access.admission.recalled(text) == caller
+    assert access.admission.cached_caller(text) == caller
     access.sign_out(caller)
-    assert access.admission.recalled(text) is None  # not only once the memory of it has faded
+    assert access.admission.cached_caller(text) is None  # not only once the memory of it has faded
     with pytest.raises(Refused, match="not-signed-in"):
         access.admission.caller(text)

@@ -21,7 +21,7 @@ from sfumato.features.airlock.model import (
     REVIEW,
     WAITING,
     YES,
-    Held,
+    DraftFiles,
     Request,
     Vote,
     seal_of,
@@ -50,7 +50,7 @@ NEW = Request(
 
 
 def in_review(request: Request = NEW) -> Request:
-    return airlock_model.came(airlock_model.begun(request, request.owner), "place")
+    return airlock_model.to_review(airlock_model.begun(request, request.owner), "place")
 
 
 def vote(request: Request, user: str, says: str = YES, seal: str = "s", draft: int = 0) -> Request:
@@ -66,7 +66,7 @@ def code(request: Request, user: str, says: str = YES, seal: str = "s", draft: i
 
 def is_out(request: Request, seal: str = "s") -> bool:
     try:
-        return airlock_model.let_out(request, "owner", AT, seal).state == RELEASED
+        return airlock_model.release(request, "owner", AT, seal).state == RELEASED
     except Refused:
         return False
 
@@ -88,7 +88,7 @@ def test_its_author_has_no_vote_even_as_a_named_reviewer_or_the_owner() -> None:
     )
     assert not is_out(forged)
     with pytest.raises(Refused):
-        airlock_model.let_out(vote(vote(own, "rita"), "rolf"), "owner", AT, "s")
+        airlock_model.release(vote(vote(own, "rita"), "rolf"), "owner", AT, "s")
 
 
 def test_strangers_are_told_of_nothing() -> None:
@@ -143,7 +143,7 @@ def test_what_is_over_stays_over() -> None:
     assert late.state == EXPIRED
     assert airlock_model.expired(in_review(), AT).state == REVIEW
     assert airlock_model.expired(NEW, LATER).state == EXPIRED
-    out = airlock_model.let_out(vote(vote(in_review(), "rita"), "rolf"), "rosa", AT, "s")
+    out = airlock_model.release(vote(vote(in_review(), "rita"), "rolf"), "rosa", AT, "s")
     for over in (
         late,
         out,
@@ -166,7 +166,7 @@ def test_what_is_over_stays_over() -> None:
 
 def test_a_program_runs_once() -> None:
     begun = airlock_model.begun(NEW, "owner")
-    for state in (begun, airlock_model.came(begun, "p"), airlock_model.failed(begun)):
+    for state in (begun, airlock_model.to_review(begun, "p"), airlock_model.failed(begun)):
         with pytest.raises(Refused):
             airlock_model.begun(state, "owner")
     with pytest.raises(Refused):
@@ -198,7 +198,7 @@ def test_an_author_who_is_the_owner_is_refused_in_the_same_words() -> None:
     own = replace(NEW, author="owner")
     begun = airlock_model.begun(own, "owner")
     said = set()
-    for one in (begun, airlock_model.came(begun, "p"), airlock_model.failed(begun)):
+    for one in (begun, airlock_model.to_review(begun, "p"), airlock_model.failed(begun)):
         with pytest.raises(Refused) as refused:
             airlock_model.begun(one, "owner")
         said.add(str(refused.value))
@@ -218,12 +218,12 @@ def test_a_request_is_kept_whole() -> None:
 
 
 def test_a_seal_is_of_every_byte_name_and_finding() -> None:
-    held = Held("n", {"a.csv": b"1", "b.csv": b"2"}, "{}")
+    held = DraftFiles("n", {"a.csv": b"1", "b.csv": b"2"}, "{}")
     others = (
-        Held("m", held.files, ""),
-        Held("n", {"a.csv": b"2", "b.csv": b"1"}, ""),
-        Held("n", {"a.csv": b"1"}, ""),
-        Held("n", {"a.csv": b"1", "c.csv": b"2"}, ""),
+        DraftFiles("m", held.files, ""),
+        DraftFiles("n", {"a.csv": b"2", "b.csv": b"1"}, ""),
+        DraftFiles("n", {"a.csv": b"1"}, ""),
+        DraftFiles("n", {"a.csv": b"1", "c.csv": b"2"}, ""),
     )
     seals = {seal_of(held, "[]"), seal_of(held, "[1]"), *(seal_of(one, "[]") for one in others)}
     assert len(seals) == 6
@@ -246,14 +246,14 @@ def tried(request: Request, act: str, user: str, seal: str) -> Request:
     word = Vote(user, {"yes": YES, "no": NO}.get(act, ""), seal, request.draft, AT)
     acts = {
         "begin": lambda: airlock_model.begun(request, user),
-        "came": lambda: airlock_model.came(request, "p"),
+        "came": lambda: airlock_model.to_review(request, "p"),
         "yes": lambda: airlock_model.voted(request, word, "s1"),
         "no": lambda: airlock_model.voted(request, word, "s1"),
         "trim": lambda: airlock_model.trimmed(request, user, "p"),
         "replace": lambda: airlock_model.replaced(request, user, "p"),
         "withdraw": lambda: airlock_model.withdrawn(request, user, AT),
         "decline": lambda: airlock_model.declined(request, user, AT),
-        "out": lambda: airlock_model.let_out(request, user, AT, seal),
+        "out": lambda: airlock_model.release(request, user, AT, seal),
         "late": lambda: airlock_model.expired(request, LATER),
     }
     try:

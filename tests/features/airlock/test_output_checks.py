@@ -24,7 +24,7 @@ from sfumato.features.airlock.differencing_check import compare_files, differenc
 from sfumato.features.airlock.file_types import KINDS, fault_of, joined, unpacked
 from sfumato.features.airlock.output_checks import (
     STOPS,
-    Asked,
+    DeclaredFile,
     Earlier,
     Measured,
     checked,
@@ -35,7 +35,7 @@ from sfumato.features.airlock.sandbox_programs import PIECES, counting
 from sfumato.vault.card.airlock_terms import AirlockTerms, read_airlock
 
 TERMS = AirlockTerms(("rita", "rolf"))
-ASKED = Asked("t.csv", ("site",), "n", "wage")
+ASKED = DeclaredFile("t.csv", ("site",), "n", "wage")
 MANY: dict[tuple[str, ...], tuple[int, float, float, float]] = {
     ("a",): (40, 10.0, 10.0, 400.0),
     ("b",): (40, 10.0, 10.0, 400.0),
@@ -44,7 +44,10 @@ REAL = Measured(1000, {"t.csv": MANY})
 
 
 def found(
-    text: str, asked: Asked = ASKED, real: Measured | None = REAL, earlier: tuple[Earlier, ...] = ()
+    text: str,
+    asked: DeclaredFile = ASKED,
+    real: Measured | None = REAL,
+    earlier: tuple[Earlier, ...] = (),
 ) -> set[str]:
     return {
         one.check for one in checked([asked], {asked.path: text.encode()}, TERMS, real, earlier)
@@ -125,12 +128,12 @@ def test_a_difference_of_few_people_is_found_in_lines_sums_and_totals(more: int)
     now = table(f"a,{40 + more},1200", "b,40,1300")
     assert ("difference" in found(now, earlier=(old,))) == (more < 10)
     # another table, by age: only the totals can be compared
-    by_age = Asked("t.csv", ("age",), "n")
+    by_age = DeclaredFile("t.csv", ("age",), "n")
     ages = table("young,20,1", f"old,{60 + more},1", head="age,n,wage")
     said = found(ages, by_age, Measured(1000, {}), (old,))
     assert ("difference" in said) == (more < 10)
     # tables that say nothing of themselves: their lines
-    plain = Asked("t.csv")
+    plain = DeclaredFile("t.csv")
     said = found(now, plain, REAL, (Earlier("r0", plain, GOOD.encode()),))
     assert ("difference" in said) == (more < 10)
 
@@ -156,7 +159,7 @@ def test_as_many_people_with_another_sum_may_be_one_more_or_less() -> None:
 
 
 def test_files_of_one_request_are_compared_with_each_other() -> None:
-    asked = [Asked("t.csv", ("site",), "n"), Asked("u.csv", ("site",), "n")]
+    asked = [DeclaredFile("t.csv", ("site",), "n"), DeclaredFile("u.csv", ("site",), "n")]
     for more, checks in ((1, ["unrounded", "difference"]), (20, [])):
         larger = {**MANY, ("b",): (40 + more, 10.0, 10.0, 400.0)}
         real = Measured(1000, {"t.csv": MANY, "u.csv": larger})
@@ -175,20 +178,20 @@ def test_an_earlier_file_that_can_no_more_be_read_stops_nothing() -> None:
 def test_a_table_of_people_and_an_undeclared_one_are_found() -> None:
     people = table(*(f"p{n},40,1200" for n in range(101)))
     assert {"many-lines", "undeclared"} <= found(people)
-    assert {"uncounted", "undeclared"} <= found(GOOD, Asked("t.csv"))
+    assert {"uncounted", "undeclared"} <= found(GOOD, DeclaredFile("t.csv"))
     assert "unmeasured" in found(GOOD, real=None)
     assert "undeclared" in found(table("a,40", head="place,n"))
-    assert found("", Asked("u.csv")) == {"kind"}
+    assert found("", DeclaredFile("u.csv")) == {"kind"}
     assert {one.check for one in checked([ASKED], {}, TERMS, REAL, ())} == {"missing"}
 
 
 def test_numbers_are_looked_at_wherever_they_stand() -> None:
     exact = json.dumps({"m": 170.123456, "n": 40})
-    assert found(exact, Asked("m.json")) == {"unrounded"}
-    assert found("the mean is 171 of 3", Asked("m.txt")) == {"small-number"}
+    assert found(exact, DeclaredFile("m.json")) == {"unrounded"}
+    assert found("the mean is 171 of 3", DeclaredFile("m.txt")) == {"small-number"}
     file = io.BytesIO()
     np.save(file, np.array([1.23456789, 400.0]))
-    got = checked([Asked("m.npy")], {"m.npy": file.getvalue()}, TERMS, REAL, ())
+    got = checked([DeclaredFile("m.npy")], {"m.npy": file.getvalue()}, TERMS, REAL, ())
     assert [one.check for one in got] == ["unrounded"]
 
 
@@ -214,12 +217,12 @@ def test_a_number_is_found_however_it_is_dressed(cells: str, check: str) -> None
 
 def test_a_table_that_lies_on_its_side_is_found() -> None:
     across = table("people,40,3", head="what,a,b")
-    assert "small-number" in found(across, Asked("t.csv", ("site",), "n")) | found(
-        across, Asked("t.csv")
+    assert "small-number" in found(across, DeclaredFile("t.csv", ("site",), "n")) | found(
+        across, DeclaredFile("t.csv")
     )
     assert "undeclared" in found(across)
     long = table("a,n,40", "b,n,3", head="site,what,value")
-    assert "small-number" in found(long, Asked("t.csv", ("site",)))
+    assert "small-number" in found(long, DeclaredFile("t.csv", ("site",)))
 
 
 @pytest.mark.parametrize(("count", "is_found"), [(36, False), (44, False), (45, True), (35, True)])
@@ -228,11 +231,11 @@ def test_a_count_is_held_beside_the_real_one(count: int, is_found: bool) -> None
 
 
 def test_sums_that_are_not_declared_are_said_so() -> None:
-    assert found(GOOD, Asked("t.csv", ("site",), "n")) == {"undeclared"}
+    assert found(GOOD, DeclaredFile("t.csv", ("site",), "n")) == {"undeclared"}
 
 
 def released(path: str, file: bytes) -> Earlier:
-    return Earlier("r0", Asked(path), file)
+    return Earlier("r0", DeclaredFile(path), file)
 
 
 def npy(*values: float) -> bytes:
@@ -263,17 +266,19 @@ def npy(*values: float) -> bytes:
 def test_files_of_every_kind_are_compared_with_what_was_released(
     path: str, now: bytes, earlier: Earlier, is_found: bool
 ) -> None:
-    got = checked([Asked(path)], {path: now or PNG}, TERMS, REAL, (earlier,))
+    got = checked([DeclaredFile(path)], {path: now or PNG}, TERMS, REAL, (earlier,))
     assert not stops(got)
     assert ("difference" in {one.check for one in got}) == is_found
 
 
 def test_too_many_numbers_to_be_compared_or_looked_at_are_said_so() -> None:
     many = " ".join(["4000"] * 10_001).encode()
-    got = checked([Asked("n.txt")], {"n.txt": many}, TERMS, REAL, (released("n.txt", b"40"),))
+    got = checked(
+        [DeclaredFile("n.txt")], {"n.txt": many}, TERMS, REAL, (released("n.txt", b"40"),)
+    )
     assert [one.check for one in got] == ["difference"]
     more = b" ".join([b"0"] * 200_001)
-    got = checked([Asked("n.txt")], {"n.txt": more}, TERMS, REAL, ())
+    got = checked([DeclaredFile("n.txt")], {"n.txt": more}, TERMS, REAL, ())
     assert [one.check for one in got] == ["many-lines"]
 
 
@@ -282,7 +287,7 @@ def test_a_cell_of_a_hundred_thousand_digits_is_looked_at_at_once() -> None:
     began = time.process_time()
     assert fault_of("a.csv", b"a,b\n+" + b"1" * 100_000 + b"x,2\n") is not None
     assert fault_of("a.txt", b"1" * 100_000) is None
-    found("7." * 50_000, Asked("t.txt"))
+    found("7." * 50_000, DeclaredFile("t.txt"))
     assert time.process_time() - began < 20  # minutes, before
 
 
@@ -311,7 +316,7 @@ ALIASES = b" ".join(b"p:a%d=''" % place for place in range(2000))
 def test_no_small_file_takes_much_memory_to_look_at(path: str, file: bytes) -> None:
     """Whoever hands it in would end the house: 100 kB took hundreds of megabytes."""
     tracemalloc.start()
-    checked([Asked(path)], {path: file}, TERMS, REAL, ())
+    checked([DeclaredFile(path)], {path: file}, TERMS, REAL, ())
     _, most = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert most < 30_000_000
@@ -321,7 +326,7 @@ def test_a_hundred_thousand_columns_are_compared_each_once() -> None:
     """Looking for each column in a list of all of them took minutes; a file has 2 MB."""
     file = f"{','.join(f'c{place}' for place in range(100_000))}\n{','.join('1' * 100_000)}\n"
     began = time.process_time()
-    wide = compare_files(Asked("a.csv"), file.encode(), "r0")
+    wide = compare_files(DeclaredFile("a.csv"), file.encode(), "r0")
     assert not list(differences(wide, wide, TERMS))
     assert time.process_time() - began < 40
 
@@ -511,7 +516,7 @@ def test_a_file_that_is_what_it_says_has_no_fault(path: str, file: bytes) -> Non
 )
 def test_a_file_that_is_not_what_it_says_is_stopped(path: str, file: bytes) -> None:
     assert fault_of(path, file) is not None
-    got = checked([Asked(path)], {path: file}, TERMS, REAL, ())
+    got = checked([DeclaredFile(path)], {path: file}, TERMS, REAL, ())
     assert [one.weight for one in stops(got)] == [STOPS]
 
 
@@ -541,7 +546,7 @@ def test_a_file_on_which_a_check_stumbles_is_stopped_and_says_nothing(
 def test_no_file_makes_a_check_fail(file: bytes, kind: str) -> None:
     for made in (file, PNG[:8] + file, MODEL[:8] + file, b"\x93NUMPY\x01\x00" + file):
         path = f"a.{kind}"
-        checked([Asked(path, ("site",), "n")], {path: made}, TERMS, REAL, ())
+        checked([DeclaredFile(path, ("site",), "n")], {path: made}, TERMS, REAL, ())
 
 
 @given(said=st.binary(max_size=200))

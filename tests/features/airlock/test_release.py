@@ -21,7 +21,7 @@ from sfumato.app.vault import OpenVault
 from sfumato.dp.refusal import Refused
 from sfumato.features.airlock.model import begun as begin
 from sfumato.features.airlock.model import sum_of
-from sfumato.features.airlock.release import AirlockDoor
+from sfumato.features.airlock.release import AirlockPorts
 from sfumato.sandbox.ports import BlockJob, SandboxLimits, SandboxStopped
 from sfumato.vault.ports import Grant
 from sfumato.vault.users import Caller
@@ -84,7 +84,7 @@ def bare(request: pytest.FixtureRequest, real: OpenVault) -> None:
     if request.node.get_closest_marker("skipif") is None:
         return lay_bare(real)
     desk = real.house.desk
-    desk.airlock.__dict__["door"] = AirlockDoor(desk.pipelines.door, desk.airlock.door.files)
+    desk.airlock.__dict__["door"] = AirlockPorts(desk.pipelines.door, desk.airlock.door.files)
     return None
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from sfumato.features.airlock.file_types import fault_of
-from sfumato.features.airlock.output_checks import Asked, checked
+from sfumato.features.airlock.output_checks import DeclaredFile, checked
 from sfumato.features.airlock.unseen_text import unseen_text
 from sfumato.vault.card.airlock_terms import AirlockTerms
 
@@ -55,7 +55,7 @@ def written(**how: Any) -> str:
 def test_what_nobody_looks_at_is_found(path: str, text: str) -> None:
     file = text.encode()
     assert fault_of(path, file) is None
-    found = checked([Asked(path)], {path: file}, AirlockTerms(("a", "b")), None, ())
+    found = checked([DeclaredFile(path)], {path: file}, AirlockTerms(("a", "b")), None, ())
     assert "blanks" in {one.check for one in found}
 
 

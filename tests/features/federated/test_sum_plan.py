@@ -11,7 +11,14 @@ import pytest
 from sfumato.dp.mechanisms import skellam
 from sfumato.dp.refusal import Bug, Refused
 from sfumato.features.federated.agreement import Agreement, read_agreement
-from sfumato.features.federated.sum_plan import FINE, Shares, Summand, SumPlan, _cost, plan_sum
+from sfumato.features.federated.sum_plan import (
+    FINE,
+    Summand,
+    SummedSkellam,
+    SumPlan,
+    _cost,
+    plan_sum,
+)
 from sfumato.query.sql.select import read_sql
 from sfumato.system.randomness import SystemRandomSource
 from sfumato.vault.card.data_card import Card, read_card
@@ -153,7 +160,7 @@ def test_the_width_has_room_for_every_site_at_its_largest_and_its_noise() -> Non
 
 def test_the_noise_of_several_sites_is_drawn_by_none() -> None:
     (noise,) = planned().priced(4).noises
-    assert isinstance(noise, Shares)
+    assert isinstance(noise, SummedSkellam)
     with pytest.raises(Bug):
         noise.sample(1, SystemRandomSource())
 
@@ -163,7 +170,7 @@ def test_what_is_said_of_the_error_holds_for_skellam_noise(variance: int) -> Non
     """The interval is a Gaussian's of that variance; here against the law itself."""
     from scipy import stats
 
-    within = Shares("gaussian", Fraction(variance), 3, 1).margin()
+    within = SummedSkellam("gaussian", Fraction(variance), 3, 1).margin()
     law = stats.skellam(variance / 2, variance / 2)
     assert law.cdf(within) - law.cdf(-within - 1) >= 0.95
 

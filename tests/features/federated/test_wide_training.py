@@ -77,5 +77,5 @@ def test_pictures_of_784_dots_are_learnt_over_real_sites(
     assert again.network.widths == (784, 64, 10)
     assert [step.sites for step in steps] == [NAMES] * ROUNDS
     assert spent == model.card["paid"] == dict.fromkeys(NAMES, 40)
-    assert again.foretell(public) == model.foretell(public)
+    assert again.predict(public) == model.predict(public)
     assert model.accuracy(public) > 0.35  # by chance 0.1; about 0.65 as a rule

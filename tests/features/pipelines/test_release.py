@@ -19,7 +19,7 @@ from sfumato.app.vault import OpenVault
 from sfumato.dp.accounting.composition import rho_within
 from sfumato.dp.ports import IntegerArray
 from sfumato.dp.refusal import Refused
-from sfumato.features.pipelines.release import PipelineDoor
+from sfumato.features.pipelines.release import PipelinePorts
 from sfumato.release.guarantees.k_anonymity import hand_out
 from sfumato.release.receipts import not_dp_json
 from sfumato.sandbox.ports import (
@@ -366,7 +366,7 @@ class Broken:
 def test_who_fails_has_paid_before_a_row_was_read_and_says_nothing(vault: OpenVault) -> None:
     broken = Broken(vault)
     door = vault.house.desk.pipelines.door
-    vault.house.desk.pipelines.__dict__["door"] = PipelineDoor(
+    vault.house.desk.pipelines.__dict__["door"] = PipelinePorts(
         door.ledger, door.engine, broken, door.pool, door.drafts
     )
     digest = submitted(vault)
@@ -387,7 +387,7 @@ class Freezing(Broken):
 
 def test_a_freeze_while_a_run_is_made_ready_holds(vault: OpenVault) -> None:
     door = vault.house.desk.pipelines.door
-    vault.house.desk.pipelines.__dict__["door"] = PipelineDoor(
+    vault.house.desk.pipelines.__dict__["door"] = PipelinePorts(
         door.ledger, door.engine, Freezing(vault), door.pool, door.drafts
     )
     digest = submitted(vault)
@@ -414,7 +414,7 @@ def test_what_the_owner_takes_back_while_a_run_is_made_ready_is_not_run(
     """The sandbox may be at work for minutes, and a run waits for it before it is paid."""
     sandbox = Deciding(vault, state, most)
     door = vault.house.desk.pipelines.door
-    vault.house.desk.pipelines.__dict__["door"] = PipelineDoor(
+    vault.house.desk.pipelines.__dict__["door"] = PipelinePorts(
         door.ledger, door.engine, sandbox, door.pool, door.drafts
     )
     sandbox.digest = submitted(as_ria(vault))

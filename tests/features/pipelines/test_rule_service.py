@@ -22,7 +22,7 @@ from sfumato.dp.ports import IntegerArray
 from sfumato.dp.refusal import Refused
 from sfumato.features.pipelines.approval_rule import Rule
 from sfumato.features.pipelines.program_plan import Program
-from sfumato.features.pipelines.release import PipelineDoor
+from sfumato.features.pipelines.release import PipelinePorts
 from sfumato.features.pipelines.rule_service import PipelineRules
 from sfumato.release.release_order import Asker
 from sfumato.sandbox.ports import (
@@ -117,7 +117,7 @@ def real(tmp_path: Path) -> Iterator[OpenVault]:
 @pytest.fixture
 def vault(real: OpenVault) -> OpenVault:
     door = real.house.desk.pipelines.door
-    real.house.desk.pipelines.__dict__["door"] = PipelineDoor(
+    real.house.desk.pipelines.__dict__["door"] = PipelinePorts(
         door.ledger, door.engine, Quiet(), door.pool, door.drafts
     )
     return real
@@ -487,7 +487,7 @@ def test_a_rule_that_is_ended_while_a_run_is_made_ready_lets_nothing_run(vault: 
     rule = ruled(vault)
     digest = handed_in(vault)["digest"]
     door = vault.house.desk.pipelines.door
-    vault.house.desk.pipelines.__dict__["door"] = PipelineDoor(
+    vault.house.desk.pipelines.__dict__["door"] = PipelinePorts(
         door.ledger, door.engine, Ending(vault, str(rule)), door.pool, door.drafts
     )
     with pytest.raises(Refused) as refused:

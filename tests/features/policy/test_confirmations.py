@@ -248,11 +248,11 @@ def test_work_that_ended_waits_again_only_when_it_is_told_to(tmp_path: Path) -> 
     with sfumato.open(make_vault(tmp_path)) as vault:
         jobs = vault.house.desk.jobs
         asked = (Caller("olga", frozenset({"own"})), "add", "clinic", "{}", "an-op")
-        job = jobs.kept(*asked)
+        job = jobs.add_once(*asked)
         assert job.state == "waiting"
         jobs.cancel(asked[0], job.id)
-        assert jobs.kept(*asked).state == "cancelled"
-        assert jobs.again(job).state == "waiting"
+        assert jobs.add_once(*asked).state == "cancelled"
+        assert jobs.requeue(job).state == "waiting"
 
 
 def test_a_word_that_is_not_on_record_lets_no_rows_in(

@@ -22,7 +22,7 @@ from sfumato.features.surveys.blind_signatures import PublicKey
 from sfumato.features.surveys.client import invite, reports
 from sfumato.features.surveys.device_files import KeptDevice
 from sfumato.features.surveys.model import read_survey
-from sfumato.features.surveys.respondent_client import Device, House, proven
+from sfumato.features.surveys.respondent_client import Device, ServerConnection, proven
 from support.small_vaults import make_vault
 from support.survey_fixtures import DICE, TRUTHS, design
 
@@ -41,7 +41,7 @@ class Fall(BaseException):
 class Falling:
     """A house, and a device that falls at one of its steps: at a write, or beside a call."""
 
-    def __init__(self, house: House, at: int) -> None:
+    def __init__(self, house: ServerConnection, at: int) -> None:
         self.house, self.left, self.is_inside = house, at, False
         self.seen: dict[str, set[str]] = {"blinded": set(), "token": set(), "said": set()}
 

@@ -163,7 +163,7 @@ def test_no_two_questions_of_a_ballot_share_their_coins(series: str) -> None:
         {"text": "a", "kind": "number", "low": 0, "high": 9},
         {"text": "a", "kind": "number", "low": 0, "high": 9, "unit": "h"},
     ]  # fmt: skip
-    memos = made(questions=listed, series=series).memos
+    memos = made(questions=listed, series=series).response_ids
     assert len(set(memos)) == len(listed)
 
 
@@ -176,7 +176,7 @@ def test_a_device_says_the_same_again() -> None:
 
 def test_a_series_is_of_one_asker() -> None:
     ours, theirs = made(series="daily"), made(series="daily", asks="Somebody else")
-    assert not set(ours.memos) & set(theirs.memos)
+    assert not set(ours.response_ids) & set(theirs.response_ids)
 
 
 def test_a_series_remembers_and_a_survey_by_itself_does_not() -> None:
@@ -337,8 +337,8 @@ def test_a_question_that_needs_no_answer_is_written_as_it_always_was() -> None:
         questions=[{**one, "required": one["kind"] == "yes-no"} for one in DESIGN["questions"]]
     )
     assert needed.id != made().id
-    assert needed.memos[0] != made().memos[0]
-    assert needed.memos[1:] == made().memos[1:]
+    assert needed.response_ids[0] != made().response_ids[0]
+    assert needed.response_ids[1:] == made().response_ids[1:]
 
 
 def test_the_error_that_was_announced_is_the_error_that_comes() -> None:

@@ -38,14 +38,14 @@ from sfumato.features.surveys.model import Question, read_survey
 from sfumato.features.surveys.randomisation import (
     CHOOSABLE,
     NUMBERS,
-    coins_of,
+    choose_randomisers,
     cost_of,
+    grid_step_width,
     in_words,
-    is_said,
+    is_valid_report,
+    last_grid_step,
     people_of,
-    step_of,
-    steps_of,
-    unit_of,
+    round_to_grid,
 )
 from sfumato.features.surveys.tally import Tally, nothing, read_tally
 
@@ -136,7 +136,7 @@ def test_a_number_at_a_large_epsilon_errs_much_less() -> None:
 def test_the_law_of_every_coin_is_within_the_epsilon(
     question: dict[str, Any], epsilon: str
 ) -> None:
-    (coin,) = coins_of(made(question, epsilon=epsilon).survey)
+    (coin,) = choose_randomisers(made(question, epsilon=epsilon).survey)
     assert cost_of(coin) <= Fraction(epsilon)
     if not isinstance(coin, NUMBERS) or coin.steps <= 100:
         worst = worst_ratio(coin.law)
@@ -148,19 +148,19 @@ def test_the_law_of_every_coin_is_within_the_epsilon(
 def test_a_grid_has_whole_steps_and_the_highest_number_lies_on_it_or_just_below() -> None:
     for low, high in ((0, 1), (0, 60), (-500, 99_999), (0, 1000), (0, 1001), (-(10**9), 10**9)):
         question = Question("q", "t", "number", low=low, high=high)
-        unit, steps = unit_of(question), steps_of(question)
+        unit, steps = grid_step_width(question), last_grid_step(question)
         assert steps <= 1000
         assert high <= low + unit * steps < high + unit
-        assert step_of(question, low, 0) == 0
-        assert step_of(question, high, 2**32 - 1) <= steps
-        assert step_of(question, low - 1, 0) == steps + 1
+        assert round_to_grid(question, low, 0) == 0
+        assert round_to_grid(question, high, 2**32 - 1) <= steps
+        assert round_to_grid(question, low - 1, 0) == steps + 1
 
 
 def test_a_number_between_two_steps_is_right_on_average() -> None:
     """By words that stand evenly in their range: the upper step has exactly its share of them."""
     question = Question("q", "t", "number", low=0, high=7000)
     for value in (0, 1, 3, 6, 6999):
-        steps = [step_of(question, value, word << 22) for word in range(1024)]
+        steps = [round_to_grid(question, value, word << 22) for word in range(1024)]
         assert abs(7 * sum(steps) / 1024 - value) < 7 / 1024 + 1e-9
 
 
@@ -173,12 +173,12 @@ def test_every_report_that_a_device_makes_is_read_and_no_other() -> None:
     choice, number = survey.coins
     assert isinstance(choice, Subset)
     assert not isinstance(number, KAry | Subset)
-    assert not is_said(choice, 0)  # no first number
-    assert not is_said(choice, choice.field)
-    assert not is_said(choice, 1 + (choice.field << 16))
-    assert not is_said(choice, 1 << 32)
-    assert is_said(choice, 1 + (choice.field - 1 << 16))
-    assert not is_said(number, 1 << 60)
+    assert not is_valid_report(choice, 0)  # no first number
+    assert not is_valid_report(choice, choice.field)
+    assert not is_valid_report(choice, 1 + (choice.field << 16))
+    assert not is_valid_report(choice, 1 << 32)
+    assert is_valid_report(choice, 1 + (choice.field - 1 << 16))
+    assert not is_valid_report(number, 1 << 60)
     good = make_report(survey, {}, b"x" * 32).split()
     for wrong in (f"{good[0]} 1.0.99999999999999", f"{good[0]}0000000 {good[1]}", f"{good[0]} 1.0.",
                   f"{good[0]} 1.0.0{good[1][4:]}", f"{good[0]} 1.0.-1"):  # fmt: skip
@@ -198,7 +198,9 @@ def test_a_set_is_said_as_its_options_and_a_place_as_a_stretch() -> None:
     said = [in_words(hours, place, 0, at) for at in (0, 9, 30, 69, 70, 79)]
     assert said == ["0 h", "0 to 9 h", "21 to 30 h", "60 h", "no answer", "no answer"]
     pay = made(PAY).survey.questions[0]
-    assert in_words(pay, Piecewise(steps_of(pay), 1, 1 << 30), 0, steps_of(pay)) == "99999"
+    assert (
+        in_words(pay, Piecewise(last_grid_step(pay), 1, 1 << 30), 0, last_grid_step(pay)) == "99999"
+    )
 
 
 def _told(survey: Published, people: int, truths: Mapping[str, Truth]) -> Tally:
@@ -270,7 +272,7 @@ def test_waves_of_one_device_differ_and_are_all_about_one_lasting_lie() -> None:
         said = Counter(make_report(wave, {"smokes": True}, secret) for wave in daily)
         assert len(said) == 3
         found.append(said.most_common(1)[0][0])
-        words = words_of(secret, ["said", "", daily[0].memos[0], 0, 0])
+        words = words_of(secret, ["said", "", daily[0].response_ids[0], 0, 0])
         assert found[-1] == f"0.0.{said_of(coin.permanent, 0, words)}"
     again = [make_report(daily[0], {"smokes": True}, b"\x01" * 32) for _ in range(3)]
     assert len(set(again)) == 1  # within one wave the same again: nothing to average
@@ -290,8 +292,8 @@ def test_a_wave_costs_its_fresh_coins_and_all_of_them_the_lasting_ones() -> None
 
 def test_waves_with_other_fresh_coins_share_the_lasting_answer() -> None:
     one, other = waves(1, SMOKES)[0], waves(1, SMOKES, epsilon=2)[0]
-    assert one.memos == other.memos
-    assert one.memos != waves(1, SMOKES, ever=5)[0].memos
+    assert one.response_ids == other.response_ids
+    assert one.response_ids != waves(1, SMOKES, ever=5)[0].response_ids
 
 
 def test_what_many_say_in_a_wave_comes_back() -> None:
@@ -322,7 +324,7 @@ def test_no_oracle_errs_less_on_a_part_of_several_or_of_a_ranking(epsilon: str) 
     ranking = {"text": "In which order?", "kind": "ranking", "options": things}
     survey = made(several, ranking, epsilon=epsilon, budget="sampled").survey
     chosen = best_oracle(3, Fraction(epsilon))
-    assert [coin.parameters for coin in coins_of(survey)] == [chosen.parameters] * 2
+    assert [coin.parameters for coin in choose_randomisers(survey)] == [chosen.parameters] * 2
 
 
 @pytest.mark.parametrize("epsilon", ["0.5", "1", "2"])

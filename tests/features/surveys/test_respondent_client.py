@@ -15,7 +15,7 @@ import pytest
 import sfumato
 from sfumato import Refused
 from sfumato.client.ask_terms import Json
-from sfumato.client.remote_vault import Sent, conversation
+from sfumato.client.remote_vault import HttpRequest, conversation
 from sfumato.features.surveys.answered_waves import kept_waves, waves_at
 from sfumato.features.surveys.ballot import Published, words_for
 from sfumato.features.surveys.blind_signatures import PublicKey, is_proven
@@ -23,7 +23,7 @@ from sfumato.features.surveys.client import invite
 from sfumato.features.surveys.model import read_survey
 from sfumato.features.surveys.respondent_client import (
     Device,
-    House,
+    ServerConnection,
     forget_ballot,
     keep_ballot,
     keep_waves,
@@ -40,7 +40,7 @@ from support.survey_fixtures import DICE, TRUTHS, design, device
 class Tagging:
     """A house that marks every signature, so that it knows the token again; and notes the calls."""
 
-    def __init__(self, house: House, survey: str) -> None:
+    def __init__(self, house: ServerConnection, survey: str) -> None:
         self.house, self.key = house, published(house, survey).key
         self.calls: list[str] = []
 
@@ -63,7 +63,7 @@ def test_no_length_tells_what_a_report_says(said: str) -> None:
         "said": said,
     }
     sent = next(conversation("survey-report", body, DICE.draw))
-    assert isinstance(sent, Sent)
+    assert isinstance(sent, HttpRequest)
     assert len(sent.body or "") == 2048
     assert json.loads(sent.body or "")["said"] == said
 
@@ -71,7 +71,7 @@ def test_no_length_tells_what_a_report_says(said: str) -> None:
 class Unproven:
     """A house with a key that may mark people: what it says of its key is changed."""
 
-    def __init__(self, house: House, proof: object) -> None:
+    def __init__(self, house: ServerConnection, proof: object) -> None:
         self.house, self.proof = house, proof
         self.calls: list[str] = []
 
@@ -100,7 +100,7 @@ def test_a_house_whose_key_is_not_proven_is_told_nothing(tmp_path: Path) -> None
 class Losing:
     """A house whose answers to one verb are lost on their way, so many times."""
 
-    def __init__(self, house: House, verb: str, times: int) -> None:
+    def __init__(self, house: ServerConnection, verb: str, times: int) -> None:
         self.house, self.verb, self.left = house, verb, times
 
     def call(self, verb: str, body: Json) -> Json:
@@ -164,7 +164,7 @@ def test_a_house_that_marks_its_signatures_is_told_nothing(tmp_path: Path) -> No
 class Garbling:
     """A house of whose replies one is garbled: a value of it is another, or is not there."""
 
-    def __init__(self, house: House, verb: str, key: str, value: object) -> None:
+    def __init__(self, house: ServerConnection, verb: str, key: str, value: object) -> None:
         self.house, self.verb, self.key, self.value = house, verb, key, value
 
     def call(self, verb: str, body: Json) -> Json:

@@ -17,7 +17,7 @@ import sfumato
 from sfumato import Refused
 from sfumato.app.vault import OpenVault
 from sfumato.features.surveys.invitation_codes import code_digest
-from sfumato.features.surveys.ports import Ballot, SurveyStore, Taken
+from sfumato.features.surveys.ports import Ballot, SurveyStore, TakeResult
 from sfumato.features.surveys.respondent_client import Prepared, shown
 from sfumato.features.surveys.submission import Submission
 from sfumato.vault.ledger_entries import Entry
@@ -484,7 +484,7 @@ class Busy:
     def __getattr__(self, name: str) -> Any:  # Any: whatever the real one has
         return getattr(self._real, name)
 
-    def take(self, ballot: Ballot) -> Taken:
+    def take(self, ballot: Ballot) -> TakeResult:
         if self._is_busy:
             self._is_busy = False
             raise Refused("ledger-busy", "The surveys are held by another process.", "Try again.")

@@ -20,7 +20,7 @@ import pytest
 import sfumato
 from sfumato.features.surveys.ballot import token_digest
 from sfumato.features.surveys.model import read_survey
-from sfumato.features.surveys.ports import Ballot, Kept
+from sfumato.features.surveys.ports import Ballot, StoredSurvey
 from sfumato.features.surveys.respondent_client import Prepared
 from sfumato.features.surveys.store import SqlSurveys
 from sfumato.features.surveys.tally import nothing
@@ -112,7 +112,7 @@ def test_the_same_reports_in_another_order_leave_the_same_rows(tmp_path: Path) -
     for name, order in (("one", reports), ("two", list(reversed(reports)))):
         records = open_forgetful_records(tmp_path / name)
         store = SqlSurveys(records, DICE)
-        store.add(Kept("s", "owner", "text", "open"), 10, nothing(survey))
+        store.add(StoredSurvey("s", "owner", "text", "open"), 10, nothing(survey))
         for token, said in order:
             assert store.take(Ballot("s", token, said)) == "counted"
         parts = records.rows("SELECT name, body FROM survey_parts ORDER BY name")

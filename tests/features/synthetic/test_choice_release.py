@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from sfumato.app.vault import OpenVault
 from sfumato.dp.refusal import Bug, Refused
-from sfumato.features.synthetic.choice_plan import Candidate, Distances, make_distances
+from sfumato.features.synthetic.choice_plan import Candidate, PrivateChoicePlan, make_distances
 from sfumato.features.synthetic.choice_release import choose
 from sfumato.lab.audit import audit
 from sfumato.lab.platform_noise import NumpyRandomSource
@@ -57,7 +57,9 @@ def counted(*parts: list[int]) -> Callable[[Measure], Sealed[Cells]]:
     return reading
 
 
-def distances(vault: OpenVault, epsilon: str = "1", weights: tuple[int, int] = (1, 1)) -> Distances:
+def distances(
+    vault: OpenVault, epsilon: str = "1", weights: tuple[int, int] = (1, 1)
+) -> PrivateChoicePlan:
     listing = vault.house.catalogue.find("clinic")
     assert listing is not None
     candidates = [
@@ -183,7 +185,7 @@ def test_a_distance_counts_as_often_as_its_weight(shared: OpenVault) -> None:
     assert choose_farthest(sealed, asked, SeededDice(1)) == (0,)
 
 
-def chosen_at_the_lock(asked: Distances) -> Callable[..., NDArray[np.int64]]:
+def chosen_at_the_lock(asked: PrivateChoicePlan) -> Callable[..., NDArray[np.int64]]:
     """Return what the door does with sealed counts, as a mechanism over the counts."""
 
     def run(data: list[list[int]], runs: int, dice: np.random.Generator) -> NDArray[np.int64]:

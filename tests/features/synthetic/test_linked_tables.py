@@ -15,7 +15,7 @@ from sfumato.app.vault import OpenVault
 from sfumato.features.synthetic.junction_tree import root_tree, tree_of
 from sfumato.features.synthetic.linked_tables import Link, drawn_with, partners
 from sfumato.features.synthetic.maximum_entropy_model import Measured, fit_model
-from sfumato.features.synthetic.row_sampling import sampled_beside
+from sfumato.features.synthetic.row_sampling import sample_given
 from sfumato.features.synthetic.seeded_numbers import Seeded
 from support.small_vaults import open_with, write_csv
 
@@ -198,7 +198,7 @@ def test_what_is_drawn_beside_a_given_column_is_as_the_model_has_it(column: int)
     ]  # fmt: skip
     model = fit_model(SIZES, measured, 5000.0)
     given = np.repeat(np.arange(SIZES[column]), 3000)
-    drawn = sampled_beside(model, column, given, Seeded("s"))
+    drawn = sample_given(model, column, given, Seeded("s"))
     assert (drawn[:, column] == given).all()
     for other in (c for c in range(4) if c != column):
         pair = model.marginal(tuple(sorted((column, other))))

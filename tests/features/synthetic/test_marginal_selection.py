@@ -10,7 +10,7 @@ import pytest
 from bench.twins import SIZES, InMemory, adult_like, errors
 from sfumato.dp.accounting.composition import rho_within
 from sfumato.features.synthetic.junction_tree import Clique, Floats
-from sfumato.features.synthetic.marginal_selection import METHODS, Made, independent
+from sfumato.features.synthetic.marginal_selection import METHODS, FittedTwin, independent
 from sfumato.features.synthetic.measurement_port import Merged, regrouped, unmerged
 from sfumato.features.synthetic.seeded_numbers import Seeded
 
@@ -18,13 +18,13 @@ RHO = rho_within(Fraction(1), Fraction(1, 10**9))
 ROWS = 30_000
 
 
-def made(method: str, seed: int = 1, rho: Fraction = RHO) -> tuple[InMemory, Made]:
+def made(method: str, seed: int = 1, rho: Fraction = RHO) -> tuple[InMemory, FittedTwin]:
     device = InMemory(adult_like(seed, ROWS), SIZES, rho)
     return device, METHODS[method](device)
 
 
 @pytest.fixture(scope="module")
-def found() -> dict[str, tuple[InMemory, Made, list[float]]]:
+def found() -> dict[str, tuple[InMemory, FittedTwin, list[float]]]:
     """Return each method's twin of the same rows, and the errors of 1, 2 and 3 columns."""
     every = {}
     for method in METHODS:
@@ -34,14 +34,14 @@ def found() -> dict[str, tuple[InMemory, Made, list[float]]]:
 
 
 def test_no_method_spends_more_than_its_price(
-    found: dict[str, tuple[InMemory, Made, list[float]]],
+    found: dict[str, tuple[InMemory, FittedTwin, list[float]]],
 ) -> None:
     for device, _, _ in found.values():
         assert Fraction(99, 100) <= device.spent <= 1
 
 
 def test_a_tree_beats_independence_and_adapting_beats_a_tree(
-    found: dict[str, tuple[InMemory, Made, list[float]]],
+    found: dict[str, tuple[InMemory, FittedTwin, list[float]]],
 ) -> None:
     alone, tree, adaptive = (found[name][2] for name in ("independent", "mst", "aim"))
     assert tree[1] < 0.6 * alone[1]
@@ -50,7 +50,9 @@ def test_a_tree_beats_independence_and_adapting_beats_a_tree(
     assert all(errors[0] < 0.01 for errors in (alone, tree, adaptive))
 
 
-def test_the_tree_joins_every_column(found: dict[str, tuple[InMemory, Made, list[float]]]) -> None:
+def test_the_tree_joins_every_column(
+    found: dict[str, tuple[InMemory, FittedTwin, list[float]]],
+) -> None:
     pairs = [columns for columns in found["mst"][1].marginals if len(columns) == 2]
     assert len(pairs) == len(SIZES) - 1
     assert {column for pair in pairs for column in pair} == set(range(len(SIZES)))

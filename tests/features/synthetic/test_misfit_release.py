@@ -19,7 +19,7 @@ from sfumato.app.vault import OpenVault
 from sfumato.dp.refusal import Refused
 from sfumato.features.synthetic.choice_plan import Candidate
 from sfumato.features.synthetic.distance_to_rows import MOST, marginals_of
-from sfumato.features.synthetic.misfit_plan import Misfit, Misfits, make_misfits
+from sfumato.features.synthetic.misfit_plan import TwinError, TwinErrorPlan, make_misfits
 from sfumato.features.synthetic.misfit_release import misfit
 from sfumato.features.synthetic.seeded_numbers import Seeded
 from sfumato.lab.audit import audit
@@ -53,7 +53,7 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OpenVault]:
 
 def misfits(
     vault: OpenVault, epsilon: str = "1", *, scale: int = 1, expected: Sequence[int] = (2, 1, 1)
-) -> Misfits:
+) -> TwinErrorPlan:
     """Return two numbers: of both columns alone, and of the pair."""
     listing = vault.house.catalogue.find("clinic")
     assert listing is not None
@@ -61,7 +61,10 @@ def misfits(
         Candidate(read_sql(sql, "clinic"), np.full(shape, size * scale, dtype=np.int64))
         for sql, shape, size in zip(BY, SHAPES, expected, strict=True)
     ]
-    numbers = Misfit("1", scale, tuple(candidates[:2])), Misfit("2", scale, tuple(candidates[2:]))
+    numbers = (
+        TwinError("1", scale, tuple(candidates[:2])),
+        TwinError("2", scale, tuple(candidates[2:])),
+    )
     return make_misfits(listing.card, numbers, Fraction(epsilon))
 
 
@@ -98,7 +101,7 @@ def counts(rows: Sequence[tuple[int, int]]) -> list[list[Sealed[Cells]]]:
     return [sealed[:2], sealed[2:]]
 
 
-def exact(asked: Misfits, rows: Sequence[tuple[int, int]]) -> tuple[int, ...]:
+def exact(asked: TwinErrorPlan, rows: Sequence[tuple[int, int]]) -> tuple[int, ...]:
     nothing = [np.zeros(1, dtype=np.int64) for _ in asked.numbers]
     return noisy_misfits(counts(rows), asked, nothing)
 
@@ -145,7 +148,9 @@ def test_no_person_of_many_rows_moves_a_number_further_on_a_real_engine(tmp_path
                 )
                 for sql, shape in zip(BY, SHAPES, strict=True)
             ]
-            asked = make_misfits(listing.card, [Misfit("all", 1, tuple(candidates))], Fraction(1))
+            asked = make_misfits(
+                listing.card, [TwinError("all", 1, tuple(candidates))], Fraction(1)
+            )
             sealed = [opened.house.engine.measure(listing.table, p.measure) for p in asked.plans]
             read.append(noisy_misfits([sealed], asked, [np.zeros(1, dtype=np.int64)]))
     assert asked.numbers[0].noise.parameter == 3

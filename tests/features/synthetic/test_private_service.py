@@ -19,7 +19,7 @@ from sfumato.dp.accounting.privacy_events import PureEvent, privacy_cost
 from sfumato.dp.budget import EPSILON_UNITS, RHO_UNITS
 from sfumato.features.synthetic.column_categories import coded
 from sfumato.features.synthetic.measurement_port import unmerged
-from sfumato.features.synthetic.measurement_release import AtTheDoor, price_of
+from sfumato.features.synthetic.measurement_release import PrivateDevice, price_of
 from sfumato.release.guarantees.k_anonymity import hand_out
 from sfumato.release.release_order import Asker
 from support.small_vaults import (
@@ -136,7 +136,7 @@ def test_what_is_counted_twice_in_one_twin_has_noise_of_its_own_each_time(
     listing = vault.house.catalogue.find("clinic")
     assert listing is not None
     columns = [coded(listing.card.column(name)) for name in ("zip", "sick")]
-    device = AtTheDoor(
+    device = PrivateDevice(
         vault.house.queries.door,
         listing,
         Asker("owner"),

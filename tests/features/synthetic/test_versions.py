@@ -13,7 +13,7 @@ from sfumato import Refused
 from sfumato.app.vault import OpenVault
 from sfumato.features.synthetic.counted_marginals import counted_tables, most_events
 from sfumato.features.synthetic.measurement_port import unmerged
-from sfumato.features.synthetic.measurement_release import AtTheDoor, price_of
+from sfumato.features.synthetic.measurement_release import PrivateDevice, price_of
 from sfumato.release.release_order import Asker
 from support.small_vaults import card, open_with, write_csv
 
@@ -87,7 +87,7 @@ def begin(vault: OpenVault, method: str, epsilon: int) -> None:
     assert listing is not None
     (table,) = counted_tables(listing.card, method, ())
     events = most_events([table], method)
-    device = AtTheDoor(
+    device = PrivateDevice(
         vault.house.queries.door,
         listing,
         Asker("owner"),

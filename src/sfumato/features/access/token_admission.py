@@ -43,7 +43,7 @@ class Admission:
             raise not_signed_in()
         return seen.caller
 
-    def recalled(self, token: str) -> Caller | None:
+    def cached_caller(self, token: str) -> Caller | None:
         """Return the caller if the token is in the cache; None if it needs a lookup."""
         digest = token_digest(token)
         seen = None if digest is None else self._remembered(digest)
@@ -51,7 +51,7 @@ class Admission:
             return None
         return seen.caller
 
-    def returned(self, user: str, token: str) -> Caller:
+    def caller_of_job(self, user: str, token: str) -> Caller:
         """Return the caller who began a job, with their current rights; or refuse.
 
         A job continues if its token has expired, but not if the token was revoked.

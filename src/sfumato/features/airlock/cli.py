@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from sfumato.cli.shell import Shell, command, number, text_of, working
+from sfumato.cli.shell import Shell, command, number, show_elapsed, text_of
 from sfumato.dp.refusal import Refused
 from sfumato.features.airlock.client import Files
 from sfumato.wire.query_json import Json
@@ -80,7 +80,7 @@ def list_(shell: Shell, data_set: str, source: bool) -> None:
 @command
 def run(shell: Shell, request: str) -> None:
     """Run a program once on the real rows; its files wait for the reviewers."""
-    with shell.open() as vault, working("Running"):
+    with shell.open() as vault, show_elapsed("Running"):
         made = vault.call("run-airlock", {"request": request})
     shell.show(made, _line(made))
 

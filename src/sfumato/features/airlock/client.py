@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, cast
 
-from sfumato.client.ask_terms import Json, Number, named_terms, no_term_of
+from sfumato.client.ask_terms import Json, Number, named_terms, unknown_term_refusal
 from sfumato.dp.refusal import Refused
 from sfumato.features.pipelines.client import source_of
 from sfumato.features.synthetic.client import MOMENT
@@ -101,14 +101,14 @@ class Files:
         return f"Files({', '.join(self.files)}; {self.guarantee})"
 
 
-class AirlockRoom:
+class DataSetAirlock:
     """The airlock of one data set: the acts on its requests."""
 
     def __init__(self, call: Callable[[str, Json], Json], name: str) -> None:
         self._call = call  # calls a verb of the vault with a body
         self._name = name
 
-    @named_terms(no_term_of("a request"))
+    @named_terms(unknown_term_refusal("a request"))
     def submit(  # noqa: PLR0913  # the limits of a program
         self,
         program: str | Callable[[Any, str], object],

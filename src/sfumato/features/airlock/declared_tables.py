@@ -19,7 +19,7 @@ Counts = dict[tuple[str, ...], Decimal]  # group -> number of people
 
 
 @dataclass(frozen=True)
-class Asked:
+class DeclaredFile:
     """A requested file, with what its author declares about it."""
 
     path: str
@@ -57,14 +57,14 @@ class Earlier:
     """An earlier released file about the same people."""
 
     request: str
-    asked: Asked
+    asked: DeclaredFile
     file: bytes
 
 
 class Table:
     """A table whose lines are dictionaries by column name."""
 
-    def __init__(self, asked: Asked, rows: list[list[str]]) -> None:
+    def __init__(self, asked: DeclaredFile, rows: list[list[str]]) -> None:
         self.asked = asked
         self.heads = [head.strip() for head in rows[0]]
         self.lines = [dict(zip(self.heads, row, strict=True)) for row in rows[1:]]

@@ -17,7 +17,7 @@ from itertools import islice
 from typing import Final
 
 from sfumato.features.airlock.cell_numbers import number_of, numbers_in, plain
-from sfumato.features.airlock.declared_tables import Asked, Counts, Finding, Table
+from sfumato.features.airlock.declared_tables import Counts, DeclaredFile, Finding, Table
 from sfumato.features.airlock.file_types import json_of, kind_of, rows_of, text_of
 from sfumato.sandbox.file_formats.numpy_array import read_npy
 from sfumato.vault.card.airlock_terms import AirlockTerms
@@ -41,13 +41,13 @@ _Numbers = list[tuple[_Label, Decimal]]
 class Compared:
     """A file prepared for comparison, with its origin; an unreadable file has no numbers."""
 
-    asked: Asked
+    asked: DeclaredFile
     where: str
     table: Table | None = None
     numbers: _Numbers | None = None
 
 
-def compare_files(asked: Asked, file: bytes, where: str) -> Compared:
+def compare_files(asked: DeclaredFile, file: bytes, where: str) -> Compared:
     """Prepare a file for comparison: read its table and numbers. Never raises."""
     where = f"{asked.path!r} of {where}"
     if asked.is_for_eyes:
@@ -189,7 +189,9 @@ def _tells(one: Decimal, two: Decimal, smallest: int) -> bool:
     return abs(one - two) <= abs(two) * _CLOSE
 
 
-def _labelled(asked: Asked, file: bytes, table: Table | None) -> Iterator[tuple[_Label, Decimal]]:
+def _labelled(
+    asked: DeclaredFile, file: bytes, table: Table | None
+) -> Iterator[tuple[_Label, Decimal]]:
     """Yield every number of a file with a label: a hash of the words near it, in any order."""
     kind = kind_of(asked.path)
     if table is not None:

@@ -134,7 +134,7 @@ def begun(request: Request, user: str) -> Request:
     return _next(request, state=RUNNING)
 
 
-def came(request: Request, place: str) -> Request:
+def to_review(request: Request, place: str) -> Request:
     """Put a request into review after its run, whatever files the program left."""
     _check_state(request, RUNNING, "")
     return _next(request, state=REVIEW, draft=request.draft + 1, place=place)
@@ -210,7 +210,7 @@ def trimmed(request: Request, user: str, place: str) -> Request:
     return _edited(request, place, request.editors)
 
 
-def let_out(request: Request, user: str, at: str, seal: str) -> Request:
+def release(request: Request, user: str, at: str, seal: str) -> Request:
     """Release a request's files, if enough reviewers approve exactly this draft."""
     check_reviewed(request, user)
     if not request.is_cleared(seal):
@@ -223,7 +223,7 @@ def let_out(request: Request, user: str, at: str, seal: str) -> Request:
     return _next(request, state=RELEASED, ended_by=user, ended_at=at)
 
 
-def not_out(request: Request) -> Request:
+def undo_release(request: Request) -> Request:
     """Put a request back into review if its release was interrupted before the ledger entry."""
     return replace(request, state=REVIEW, ended_by="", ended_at="")
 
@@ -303,7 +303,7 @@ def changed() -> Refused:
 
 
 @dataclass(frozen=True)
-class Held:
+class DraftFiles:
     """A draft: its files by path, and our own measurements of the real rows; all of it private."""
 
     nonce: str  # makes the seal safe to show to people who may not see the files
@@ -316,7 +316,7 @@ def sum_of(file: bytes) -> str:
     return hashlib.sha256(file).hexdigest()
 
 
-def seal_of(held: Held, findings: str) -> str:
+def seal_of(held: DraftFiles, findings: str) -> str:
     """Return the seal that votes name: a hash of the nonce, paths, file hashes and findings."""
     sums = {path: sum_of(file) for path, file in held.files.items()}
     said = {"nonce": held.nonce, "files": sums, "findings": findings}
@@ -350,11 +350,11 @@ class AirlockStore(Protocol):
 class AirlockFiles(Protocol):
     """A store of drafts in a private folder of the vault; only the airlock's release opens it."""
 
-    def put(self, held: Held) -> str:
+    def put(self, held: DraftFiles) -> str:
         """Store a draft durably; return its place."""
         ...
 
-    def read(self, place: str) -> Held | None:
+    def read(self, place: str) -> DraftFiles | None:
         """Return the draft at this place, or None."""
         ...
 

@@ -15,7 +15,14 @@ from decimal import Decimal
 from typing import Any, Final  # Any: JSON
 
 from sfumato.features.airlock.cell_numbers import count_of, digits_of, number_of, numbers_in, plain
-from sfumato.features.airlock.declared_tables import LOOK, STOPS, Asked, Earlier, Finding, Table
+from sfumato.features.airlock.declared_tables import (
+    LOOK,
+    STOPS,
+    DeclaredFile,
+    Earlier,
+    Finding,
+    Table,
+)
 from sfumato.features.airlock.differencing_check import (
     STUMBLES,
     Compared,
@@ -29,7 +36,7 @@ from sfumato.vault.card.airlock_terms import AirlockTerms
 from sfumato.vault.hash_chain import canonical
 
 __all__ = [
-    "LOOK", "STOPS", "Asked", "Earlier", "Finding", "Measured", "checked", "findings_text",
+    "LOOK", "STOPS", "DeclaredFile", "Earlier", "Finding", "Measured", "checked", "findings_text",
     "read_measured", "stops",
 ]  # fmt: skip
 _MAX_CELLS: Final = 200_000  # cells of a file that are checked
@@ -89,7 +96,7 @@ def _worse(one: _Group, two: _Group) -> _Group:
 
 
 def checked(
-    asked: Sequence[Asked],
+    asked: Sequence[DeclaredFile],
     files: Mapping[str, bytes],
     terms: AirlockTerms,
     measured: Measured | None,
@@ -120,7 +127,7 @@ def stops(found: Sequence[Finding]) -> tuple[Finding, ...]:
 
 
 def _one_checked(
-    one: Asked,
+    one: DeclaredFile,
     file: bytes,
     terms: AirlockTerms,
     measured: Measured | None,
@@ -137,7 +144,7 @@ def _one_checked(
 
 
 def _file_checks(
-    one: Asked, file: bytes, terms: AirlockTerms, measured: Measured | None
+    one: DeclaredFile, file: bytes, terms: AirlockTerms, measured: Measured | None
 ) -> Iterator[Finding]:
     kind = kind_of(one.path)
     if one.is_table:

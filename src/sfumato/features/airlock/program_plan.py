@@ -10,7 +10,7 @@ from fractions import Fraction
 from typing import Any, Final
 
 from sfumato.dp.json_values import Json
-from sfumato.features.airlock.declared_tables import Asked
+from sfumato.features.airlock.declared_tables import DeclaredFile
 from sfumato.features.airlock.file_types import MAX_FILES, bad_airlock, do_clash, is_airlock_path
 from sfumato.features.pipelines.program_plan import MAX_SOURCE
 from sfumato.query.expression import canonical_json
@@ -33,7 +33,7 @@ class AirlockProgram:
 
     source: str
     columns: tuple[str, ...]
-    asked: tuple[Asked, ...]
+    asked: tuple[DeclaredFile, ...]
     limits: SandboxLimits
     environment: str
 
@@ -84,14 +84,15 @@ def read_airlock_program(
     )
 
 
-def kept_files(said: Any) -> tuple[Asked, ...]:  # Any: what `as_json` has made
+def kept_files(said: Any) -> tuple[DeclaredFile, ...]:  # Any: what `as_json` has made
     """Return the declared files of a stored request, without checking them against the card."""
     return tuple(
-        Asked(one["path"], tuple(one["by"]), one["count"], one["of"]) for one in said["files"]
+        DeclaredFile(one["path"], tuple(one["by"]), one["count"], one["of"])
+        for one in said["files"]
     )
 
 
-def _asked(shape: object, columns: tuple[str, ...]) -> tuple[Asked, ...]:
+def _asked(shape: object, columns: tuple[str, ...]) -> tuple[DeclaredFile, ...]:
     if not isinstance(shape, list) or not 1 <= len(shape) <= MAX_FILES:
         raise bad_airlock(f"name 1 to {MAX_FILES} files")
     asked = tuple(_one(one, columns) for one in shape)
@@ -100,7 +101,7 @@ def _asked(shape: object, columns: tuple[str, ...]) -> tuple[Asked, ...]:
     return asked
 
 
-def _one(shape: object, columns: tuple[str, ...]) -> Asked:
+def _one(shape: object, columns: tuple[str, ...]) -> DeclaredFile:
     if not isinstance(shape, Mapping) or not set(shape) <= _KEYS:
         raise bad_airlock("a file must have a path; it may have by, count and of")
     path, by = shape.get("path"), shape.get("by", [])
@@ -116,7 +117,7 @@ def _one(shape: object, columns: tuple[str, ...]) -> Asked:
     unknown = [name for name in (*by, of) if name and name not in columns]
     if unknown:
         raise bad_airlock(f"by and of of {path!r} must be columns that the program reads")
-    return Asked(path, tuple(by), count, of)
+    return DeclaredFile(path, tuple(by), count, of)
 
 
 def _is_name(text: str) -> bool:

@@ -19,14 +19,14 @@ from sfumato.features.airlock.file_types import joined, unpacked
 from sfumato.features.airlock.model import (
     RELEASED,
     AirlockFiles,
-    Held,
+    DraftFiles,
     Request,
     changed,
     seal_of,
     sum_of,
 )
 from sfumato.features.airlock.output_checks import (
-    Asked,
+    DeclaredFile,
     Earlier,
     Finding,
     checked,
@@ -37,7 +37,7 @@ from sfumato.features.airlock.output_checks import (
 from sfumato.features.airlock.program_plan import AirlockProgram
 from sfumato.features.airlock.sandbox_programs import MAX_SAID, PIECES, counting, wrapped
 from sfumato.features.pipelines.program_plan import GROUP
-from sfumato.features.pipelines.release import KEY_BYTES, PipelineDoor, check_sandbox
+from sfumato.features.pipelines.release import KEY_BYTES, PipelinePorts, check_sandbox
 from sfumato.features.synthetic.twin_files import study_files
 from sfumato.release.charged_reads import attempt_read
 from sfumato.release.guarantees.reviewed import (
@@ -58,10 +58,10 @@ NONCE_BYTES: Final = 32
 
 
 @dataclass(frozen=True)
-class AirlockDoor:
+class AirlockPorts:
     """What the airlock needs: the sandbox that runs programs, and the private store of drafts."""
 
-    programs: PipelineDoor
+    programs: PipelinePorts
     files: AirlockFiles
 
 
@@ -69,7 +69,7 @@ class AirlockDoor:
 class Draft:
     """A draft as reviewers see it: files from real rows, and the findings of the checks."""
 
-    held: Held
+    held: DraftFiles
     findings: tuple[Finding, ...]
 
     @property
@@ -78,14 +78,14 @@ class Draft:
         return seal_of(self.held, findings_text(self.findings))
 
 
-def check_airlock(door: AirlockDoor, program: AirlockProgram) -> None:
+def check_airlock(door: AirlockPorts, program: AirlockProgram) -> None:
     """Refuse if the ledger or the sandbox does not work, before the only run is used up."""
     door.programs.ledger.check_history()
     check_sandbox(door.programs.sandbox, program.limits)
 
 
 def run_for_review(
-    door: AirlockDoor, card: Card, table: str, program: AirlockProgram
+    door: AirlockPorts, card: Card, table: str, program: AirlockProgram
 ) -> str | None:
     """Run the program on all rows; return the place of its draft, or None if it could not run.
 
@@ -95,7 +95,9 @@ def run_for_review(
     return None if found is None else keep(door.files, found)
 
 
-def _found(door: PipelineDoor, card: Card, table: str, program: AirlockProgram) -> Sealed[Held]:
+def _found(
+    door: PipelinePorts, card: Card, table: str, program: AirlockProgram
+) -> Sealed[DraftFiles]:
     with door.drafts.draft() as target:
         began = time.monotonic()
         megabytes = 0 if card.folders is None else card.folders.people * card.folders.person_mb
@@ -106,11 +108,11 @@ def _found(door: PipelineDoor, card: Card, table: str, program: AirlockProgram) 
         counted = _said(door, card, program, counting(program.asked), block, None)
     files = unpacked(joined(said, PIECES), paths)
     measured = joined(counted, PIECES).decode("utf-8", "replace")
-    return Sealed(Held(door.pool.dice.draw(NONCE_BYTES).hex(), files, measured))
+    return Sealed(DraftFiles(door.pool.dice.draw(NONCE_BYTES).hex(), files, measured))
 
 
 def _everybody(
-    door: PipelineDoor, card: Card, table: str, program: AirlockProgram, target: str
+    door: PipelinePorts, card: Card, table: str, program: AirlockProgram, target: str
 ) -> SplitOrder:
     columns = block_columns(card, program.columns)
     study = None if card.folders is None else StudyOrder(card.folders.people)
@@ -119,7 +121,7 @@ def _everybody(
 
 
 def _said(  # noqa: PLR0913, PLR0917  # one block's run, whole
-    door: PipelineDoor,
+    door: PipelinePorts,
     card: Card,
     program: AirlockProgram,
     text: str,
@@ -145,7 +147,7 @@ def _said(  # noqa: PLR0913, PLR0917  # one block's run, whole
 
 
 def read_draft(
-    door: AirlockDoor,
+    door: AirlockPorts,
     card: Card,
     request: Request,
     program: AirlockProgram,
@@ -183,19 +185,19 @@ def reviewers_view(request: Request, user: str, draft: Draft) -> Json:
     }
 
 
-def edited(door: AirlockDoor, draft: Draft, path: str, file: bytes | None) -> str:
+def edited(door: AirlockPorts, draft: Draft, path: str, file: bytes | None) -> str:
     """Store a draft with one file replaced or removed; return its place. Its seal is new."""
     files = {name: text for name, text in draft.held.files.items() if name != path}
     if file is not None:
         files[path] = file
     nonce = door.programs.pool.dice.draw(NONCE_BYTES).hex()
-    return door.files.put(Held(nonce, files, draft.held.measured))
+    return door.files.put(DraftFiles(nonce, files, draft.held.measured))
 
 
 # --- release --------------------------------------------------------------------------------------
 
 
-def check_releasable(door: AirlockDoor, draft: Draft) -> None:
+def check_releasable(door: AirlockPorts, draft: Draft) -> None:
     """Refuse a draft with a blocking finding or without files, whatever the votes are."""
     door.programs.ledger.check_history()
     wrong = stops(draft.findings)
@@ -204,12 +206,12 @@ def check_releasable(door: AirlockDoor, draft: Draft) -> None:
         raise Refused("airlock-unsafe", f"{what}.", "Take it out with `sfumato airlock edit`.")
 
 
-def has_left(door: AirlockDoor, request: Request) -> bool:
+def has_left(door: AirlockPorts, request: Request) -> bool:
     """Say whether the ledger notes the release of a request's files."""
     return noted(door.programs.ledger, request.id) is not None
 
 
-def release_files(door: AirlockDoor, request: Request, draft: Draft) -> Json:
+def release_files(door: AirlockPorts, request: Request, draft: Draft) -> Json:
     """Write the hashes of the approved files into the ledger, durably; return the receipt."""
     check_releasable(door, draft)
     if not request.is_cleared(draft.seal):
@@ -217,7 +219,7 @@ def release_files(door: AirlockDoor, request: Request, draft: Draft) -> Json:
     return let_out(door.programs.ledger, request, draft.held, findings_text(draft.findings))
 
 
-def fetched(door: AirlockDoor, request: Request, user: str) -> Json:
+def fetched(door: AirlockPorts, request: Request, user: str) -> Json:
     """Return released files and their receipt; refuse a user who may not see the request."""
     if request.state != RELEASED or not request.may_see(user):
         raise Refused(
@@ -242,7 +244,9 @@ def fetched(door: AirlockDoor, request: Request, user: str) -> Json:
     }
 
 
-def earlier_of(door: AirlockDoor, request: Request, asked: Sequence[Asked]) -> tuple[Earlier, ...]:
+def earlier_of(
+    door: AirlockPorts, request: Request, asked: Sequence[DeclaredFile]
+) -> tuple[Earlier, ...]:
     """Return the released files of a request, for the differencing check of later ones.
 
     The files of a release in progress count too: of two concurrent releases, at least one is

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from sfumato.features.airlock.declared_tables import Asked
+from sfumato.features.airlock.declared_tables import DeclaredFile
 from sfumato.features.airlock.file_types import MAX_BYTES
 
 _PIECE: Final = 65_536  # the most bytes of a file that the sandbox sends
@@ -85,7 +85,7 @@ def wrapped(source: str, paths: Sequence[str]) -> str:
     return _with(_WRAPPER, SOURCE=source, PATHS=list(paths), MOST=MAX_BYTES)
 
 
-def counting(asked: Sequence[Asked]) -> str:
+def counting(asked: Sequence[DeclaredFile]) -> str:
     """Return the source of our program that counts each table's groups in the real rows."""
     tables = [(one.path, list(one.by), one.of) for one in asked if one.is_table and one.by]
     return _with(_COUNT, TABLES=tables, GROUPS=MAX_GROUPS)

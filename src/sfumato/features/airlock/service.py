@@ -22,7 +22,7 @@ from sfumato.features.airlock.file_types import bad_airlock
 from sfumato.features.airlock.model import RELEASED, RUNNING, AirlockStore, Request, Vote, unknown
 from sfumato.features.airlock.program_plan import AirlockProgram, kept_files, read_airlock_program
 from sfumato.features.airlock.release import (
-    AirlockDoor,
+    AirlockPorts,
     Draft,
     check_airlock,
     check_releasable,
@@ -61,7 +61,7 @@ MAX_OPEN: Final = 10  # open requests of one author per people domain
 class Airlock:
     """The airlock service of one vault."""
 
-    door: AirlockDoor
+    door: AirlockPorts
     store: AirlockStore
     catalogue: Catalogue
     clock: Clock
@@ -146,7 +146,7 @@ class Airlock:
         place = run_for_review(self.door, listing.card, listing.table, program)
         if place is None:
             return self._failed(begun)
-        made = airlock_model.came(begun, place)
+        made = airlock_model.to_review(begun, place)
         self._change(made, place)
         return made
 
@@ -235,12 +235,12 @@ class Airlock:
         """
         listing, found = self._found(caller, request)
         if found.state == RELEASED and not has_left(self.door, found):
-            found = self._as_the_card_says(listing, airlock_model.not_out(found))
+            found = self._as_the_card_says(listing, airlock_model.undo_release(found))
         airlock_model.check_reviewed(found, caller.user)
         check_not_frozen(self.catalogue, listing, caller.user)
         self._check_author(listing, found)
         draft = self._draft(listing, found)
-        made = airlock_model.let_out(found, caller.user, self.clock.now(), draft.seal)
+        made = airlock_model.release(found, caller.user, self.clock.now(), draft.seal)
         check_releasable(self.door, draft)
         self._change(made)
         again = self._draft(listing, made)  # compared with files that are released meanwhile, too
@@ -354,7 +354,7 @@ class Airlock:
         if request.state == RUNNING and not is_held:
             return self._ended_alone(listing, request)
         if request.state == RELEASED and not is_held and not has_left(self.door, request):
-            request = airlock_model.not_out(request)
+            request = airlock_model.undo_release(request)
         if not request.is_open:
             return request
         made = airlock_model.expired(request, self.clock.now())

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Final
 
 from sfumato.dp.ports import RandomSource
-from sfumato.features.airlock.model import Held, Request
+from sfumato.features.airlock.model import DraftFiles, Request
 from sfumato.storage.key_files import decrypted_at_rest, encrypted_at_rest
 from sfumato.storage.records_database import Records
 from sfumato.system.durable_files import make_folder, sync, write_new
@@ -86,7 +86,7 @@ class FileAirlock:
         self._dice = dice
         self._rest = rest
 
-    def put(self, held: Held) -> str:
+    def put(self, held: DraftFiles) -> str:
         """Store a draft durably; return its place."""
         make_folder(self._folder)
         place = self._dice.draw(16).hex()
@@ -106,7 +106,7 @@ class FileAirlock:
         sync(self._folder)
         return place
 
-    def read(self, place: str) -> Held | None:
+    def read(self, place: str) -> DraftFiles | None:
         """Return the draft at this place, or None."""
         words = self._file(place, _WORDS) if place.isalnum() else None
         if words is None:
@@ -114,7 +114,7 @@ class FileAirlock:
         said = json.loads(words)
         found = {path: self._file(place, str(at)) for at, path in enumerate(said["paths"])}
         files = {path: file for path, file in found.items() if file is not None}
-        return Held(said["nonce"], files, said["measured"])
+        return DraftFiles(said["nonce"], files, said["measured"])
 
     def _file(self, place: str, name: str) -> bytes | None:
         """Return a file of a draft, or None if it is missing or damaged."""

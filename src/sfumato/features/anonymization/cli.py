@@ -10,13 +10,13 @@ from typing import Any, Final, TextIO
 
 import click
 
-from sfumato.cli.shell import Shell, command, working
+from sfumato.cli.shell import Shell, command, show_elapsed
 from sfumato.client.answer_chart import CONFIG, SCHEMA
 from sfumato.client.ask_terms import Json
 from sfumato.client.plot import Plot, check_picture
 from sfumato.dp.refusal import Refused
 from sfumato.features.anonymization import (
-    Blunting,
+    Coarsening,
     Goal,
     Recoding,
     Rule,
@@ -165,7 +165,7 @@ _INNER = click.option(
 @command
 def check(shell: Shell, table: str, inner: str | None, **how: Any) -> None:
     """Measure how anonymous TABLE is; by default, all other columns are quasi-identifiers."""
-    with working("reading"):
+    with show_elapsed("reading"):
         found = shell.app.anonymity().check(
             TableFile(table, inner),
             how["quasi"] or None,
@@ -184,7 +184,7 @@ def check(shell: Shell, table: str, inner: str | None, **how: Any) -> None:
 @command
 def unique(shell: Shell, table: str, inner: str | None, quasi: tuple[str, ...], most: int) -> None:
     """Show which combinations of at most --most columns make people unique."""
-    with working("checking combinations of columns"):
+    with show_elapsed("checking combinations of columns"):
         found = shell.app.anonymity().unique(TableFile(table, inner), quasi or None, most)
     shell.show(found, worded(unique_lines(found)))
 
@@ -317,7 +317,7 @@ def reach(shell: Shell, table: str, inner: str | None, **how: Any) -> None:
     """
     _check_outputs(how["out"], how["picture"])  # before the ledger or a file is written
     service, file, recoding = shell.app.anonymity(), TableFile(table, inner), _recoding(how)
-    with working("recoding"):
+    with show_elapsed("recoding"):
         lines, found = service.reach(file, recoding)
         curve = None if how["picture"] is None else service.curve(file, recoding)
     if how["data_set"] is not None and how["out"] is not None:
@@ -341,7 +341,7 @@ def reach(shell: Shell, table: str, inner: str | None, **how: Any) -> None:
 @command
 def leaks(shell: Shell, original: str, look_alike: str, held_back: str | None) -> None:
     """Show what LOOK-ALIKE has kept of ORIGINAL: rows, near rows, rare values, extremes."""
-    with working("comparing"):
+    with show_elapsed("comparing"):
         found = shell.app.anonymity().leaks(
             TableFile(original),
             TableFile(look_alike),
@@ -368,7 +368,7 @@ def _recoding(how: dict[str, Any]) -> Recoding:
     )  # fmt: skip
 
 
-def _blunt(how: dict[str, Any]) -> tuple[Blunting, ...]:
+def _blunt(how: dict[str, Any]) -> tuple[Coarsening, ...]:
     typed = [(kind, pair) for kind in ("cut", "round", "average") for pair in how[_OPTION[kind]]]
     return tuple(_one_blunt(kind, pair) for kind, pair in typed)
 
@@ -376,7 +376,7 @@ def _blunt(how: dict[str, Any]) -> tuple[Blunting, ...]:
 _OPTION = {"cut": "cut", "round": "rounds", "average": "average"}
 
 
-def _one_blunt(kind: str, pair: str) -> Blunting:
+def _one_blunt(kind: str, pair: str) -> Coarsening:
     column, _, text = pair.rpartition("=")
     try:
         numbers = tuple(float(part) for part in text.split(".."))
@@ -384,7 +384,7 @@ def _one_blunt(kind: str, pair: str) -> Blunting:
         numbers = ()
     if column and len(numbers) == (2 if kind == "cut" else 1):
         names = column.split(",") if kind == "average" else [column]
-        return Blunting(tuple(names), kind, numbers)
+        return Coarsening(tuple(names), kind, numbers)
     raise click.BadParameter("write COLUMN=NUMBER, or COLUMN=LOW..HIGH", param_hint=f"--{kind}")
 
 

@@ -16,7 +16,7 @@ from sfumato.dp.refusal import Refused
 
 
 @dataclass(frozen=True)
-class Blunting:
+class Coarsening:
     """One coarsening: `cut` to an interval, `round` to a step, or `average` over k near rows.
 
     Several columns are averaged together: rows are near if they are near in all of the columns.
@@ -27,7 +27,7 @@ class Blunting:
     numbers: tuple[float, ...]
 
 
-def blunted(table: Table, blunt: Sequence[Blunting]) -> Table:
+def blunted(table: Table, blunt: Sequence[Coarsening]) -> Table:
     """Return the table with the coarsenings applied, in that order."""
     columns = dict(table.columns)
     for one in blunt:
@@ -37,7 +37,7 @@ def blunted(table: Table, blunt: Sequence[Blunting]) -> Table:
     return Table(columns, table.rows, table.weights)
 
 
-def _together(named: Sequence[Column], one: Blunting) -> list[Column]:
+def _together(named: Sequence[Column], one: Coarsening) -> list[Column]:
     match one.kind, one.numbers:
         case "average", (k,) if k.is_integer() and len({*one.columns}) > 1:
             values = [[column.values[code] for code in column.codes.tolist()] for column in named]
@@ -47,7 +47,7 @@ def _together(named: Sequence[Column], one: Blunting) -> list[Column]:
     raise _nothing(one)
 
 
-def _made(column: Column, one: Blunting) -> Column:
+def _made(column: Column, one: Coarsening) -> Column:
     match one.kind, one.numbers:
         case "cut", (low, high):
             return replaced(column, top_and_bottom_code(column.values, low, high))
@@ -59,7 +59,7 @@ def _made(column: Column, one: Blunting) -> Column:
     raise _nothing(one)
 
 
-def _nothing(one: Blunting) -> Refused:
+def _nothing(one: Coarsening) -> Refused:
     return Refused(
         "bad-request",
         f"{one.kind!r} cannot be applied to {', '.join(one.columns)!r}.",

@@ -34,7 +34,7 @@ from sfumato.dp.anonymity.tables_in_memory import Tabular, coded_table
 from sfumato.dp.anonymity.uniqueness import all_subsets, best_of_each_size
 from sfumato.dp.json_values import Json
 from sfumato.dp.refusal import Refused
-from sfumato.features.anonymization.coarsening_request import Blunting, blunted
+from sfumato.features.anonymization.coarsening_request import Coarsening, blunted
 from sfumato.features.anonymization.result_json import (
     check_json,
     formulas_in,
@@ -77,7 +77,7 @@ class Recoding:
     keep: tuple[str, ...] = ()  # further columns to hand out, unchanged
     names: tuple[str, ...] = ()  # columns to hand out as pseudonyms
     key: bytes = b""  # of the pseudonyms
-    blunt: tuple[Blunting, ...] = ()  # coarsenings before the recoding
+    blunt: tuple[Coarsening, ...] = ()  # coarsenings before the recoding
 
 
 @dataclass(frozen=True)

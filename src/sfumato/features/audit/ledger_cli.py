@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from sfumato.cli.shell import REFUSED, Shell, command, number, working
+from sfumato.cli.shell import REFUSED, Shell, command, number, show_elapsed
 from sfumato.client.text_tables import table_text
 from sfumato.dp.refusal import Refused
 from sfumato.wire.query_json import refusal_shape
@@ -62,7 +62,7 @@ def verify(shell: Shell, receipt: str | None) -> None:
     if shell.is_remote and receipt is not None:
         _verify_there(shell, _receipt(receipt))
         return
-    with shell.open_folder() as vault, working("Verifying"):
+    with shell.open_folder() as vault, show_elapsed("Verifying"):
         stands = receipt is None or vault.house.ledger.present(_receipt(receipt))
         verdict = vault.house.ledger.verified()
     if receipt is not None:

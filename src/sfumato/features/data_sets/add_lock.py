@@ -25,7 +25,7 @@ def add_lock(path: Path) -> Iterator[None]:
 
 
 @contextmanager
-def one_at_a_time(path: Path) -> Iterator[None]:
+def wait_add_lock(path: Path) -> Iterator[None]:
     """Wait for the add lock and hold it, so that checks before an add stay valid."""
     with path.open("a") as file:
         fcntl.flock(file, fcntl.LOCK_EX)

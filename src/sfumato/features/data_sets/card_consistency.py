@@ -9,7 +9,7 @@ from sfumato.vault.card.data_card import Card
 from sfumato.vault.card.secure_average_terms import AverageTerms
 
 
-def check_beside(card: Card, signed: Card) -> None:
+def check_against_signed(card: Card, signed: Card) -> None:
     """Refuse a card that contradicts one signed card."""
     if card.name.casefold() == signed.name.casefold():
         if card.name != signed.name:

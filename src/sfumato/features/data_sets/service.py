@@ -16,10 +16,10 @@ from sfumato.dp.budget import EPSILON_UNITS, Budget, read_delta, read_epsilon
 from sfumato.dp.json_values import Json
 from sfumato.dp.ports import RandomSource
 from sfumato.dp.refusal import Refused
-from sfumato.features.data_sets.add_lock import add_lock, one_at_a_time
+from sfumato.features.data_sets.add_lock import add_lock, wait_add_lock
 from sfumato.features.data_sets.add_report_files import AddReports
 from sfumato.features.data_sets.card_amendment import amended, check_in_force
-from sfumato.features.data_sets.card_consistency import check_beside, check_raise
+from sfumato.features.data_sets.card_consistency import check_against_signed, check_raise
 from sfumato.features.data_sets.card_text import card_shape, card_text
 from sfumato.features.data_sets.earlier_versions_service import (
     remove_earlier_versions as forget_earlier,
@@ -86,7 +86,7 @@ class DataSets:
         """Add a data set: prepare its rows, make the card current, and sign it into the ledger."""
         check_unit(shape)
         shape = source.with_description(shape)
-        with one_at_a_time(self.folder / "add.lock"):
+        with wait_add_lock(self.folder / "add.lock"):
             return self._add(read_card(name, shape), source, shape, owner)
 
     def _add(self, card: Card, source: Source, shape: Mapping[str, object], owner: str) -> Card:
@@ -135,9 +135,11 @@ class DataSets:
             self._sign(card, listing.card, None)
             return card
 
-    def standing(self, name: str, shape: Mapping[str, object], owner: str, who: str | None) -> bool:
+    def recover_add(
+        self, name: str, shape: Mapping[str, object], owner: str, who: str | None
+    ) -> bool:
         """Say whether an interrupted add had made this card current; if so, sign the card."""
-        with one_at_a_time(self.folder / "add.lock"):
+        with wait_add_lock(self.folder / "add.lock"):
             listing = self.catalogue.find(name)
             if listing is None or listing.owner != owner or listing.card != read_card(name, shape):
                 return False
@@ -208,7 +210,7 @@ class DataSets:
         card = read_card(name, shape)
         self._check_owner(card, owner)
         for signed in self.catalogue.cards():
-            check_beside(card, signed)
+            check_against_signed(card, signed)
         return card.people
 
     def describe(self, source: str, inner_table: str | None = None) -> Described:
@@ -315,7 +317,7 @@ class DataSets:
         if different_people is not None:
             _check_approver(different_people, owner)
         for signed in self.catalogue.cards():
-            check_beside(card, signed)
+            check_against_signed(card, signed)
         current = self.catalogue.find(card.name)
         if current is not None:
             check_raise(card, current.card)

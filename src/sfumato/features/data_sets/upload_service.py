@@ -29,7 +29,7 @@ from sfumato.vault.encryption_at_rest import PIECE, AtRest, FileEncryptor
 from sfumato.vault.ports import Clock
 from sfumato.vault.users import Caller
 
-MOST: Final = 2 * 10**9  # bytes of one file
+MAX_BYTES: Final = 2 * 10**9  # bytes of one file
 SHARE: Final = 4  # all files of one owner may have SHARE * MOST bytes together
 FILES: Final = 40  # per owner
 AT_ONCE, OF_ONE_OWNER = 4, 2  # concurrent uploads, in all and per owner
@@ -58,7 +58,7 @@ class Uploads:
     folder: Path
     dice: RandomSource
     clock: Clock
-    most: int = MOST
+    most: int = MAX_BYTES
     coming: Counter[str] = field(default_factory=Counter)  # uploads in progress, by owner
     lock: threading.Lock = field(default_factory=threading.Lock)
     beginning: threading.Lock = field(default_factory=threading.Lock)

@@ -52,11 +52,11 @@ def _add(desk: Dispatcher, caller: Caller, body: Body) -> Json:
     _accepted(body)
     text = json_text({key: body[key] for key in sorted(body)})
     op = None if body.get("op") is None else text_of(body, "op")
-    job = desk.jobs.kept(caller, ADD, name, text, op)
+    job = desk.jobs.add_once(caller, ADD, name, text, op)
     if second is not None and job.state in (WAITING, FAILED, CANCELLED):
         # Asked before the job is queued again.
         desk.confirmations.ask(caller, second, job.id, (name, people))
-    return desk.jobs.shown(desk.jobs.again(job))
+    return desk.jobs.shown(desk.jobs.requeue(job))
 
 
 def added(desk: Dispatcher, caller: Caller, job: Job) -> None:
@@ -69,7 +69,7 @@ def added(desk: Dispatcher, caller: Caller, job: Job) -> None:
         desk.confirmations.check(job.id, text_of(body, "different_people"))
     second = body.get("different_people")
     who = None if second is None else str(second)
-    if job.tries <= 1 or not desk.data_sets.standing(name, shape, caller.user, who):
+    if job.tries <= 1 or not desk.data_sets.recover_add(name, shape, caller.user, who):
         with ExitStack() as held:
             own, tables = _files(desk, caller, body, held)
             source = Source(

@@ -23,7 +23,7 @@ def average(convener: Convener, data_set: str, sql: str) -> Json:
     priced, gone = all_of_them.priced(body)
     _check_left(priced)
     first = next(iter(priced.values()))
-    round_ = all_of_them.played(body, priced, gone, str(first["about"]))
+    round_ = all_of_them.run_round(body, priced, gone, str(first["about"]))
     total = [int(one) for one in round_.collector.total()]
     sites = list(round_.collector.survivors)
     answer = all_of_them.shown({**body, "total": total, "sites": len(sites)})

@@ -19,7 +19,7 @@ from sfumato.dp.refusal import Bug
 from sfumato.dp.secure_aggregation.participant import Participant
 from sfumato.features.federated.agreement import Agreement
 from sfumato.features.federated.average_plan import AveragePlan
-from sfumato.features.federated.sum_release import SumDoor, SumPart
+from sfumato.features.federated.sum_release import SumDependencies, SumPart
 from sfumato.query.contribution_bounds import bounds_json, bounds_text
 from sfumato.query.model import query_json
 from sfumato.query.plan_text import plan_text
@@ -58,7 +58,7 @@ class AverageOrder:
         return self.sum.joined
 
 
-def can_average(door: SumDoor, order: AverageOrder) -> None:
+def can_average(door: SumDependencies, order: AverageOrder) -> None:
     """Refuse a round that this site would not join; writes nothing."""
     door.ledger.check_history()
     ledger, sum_ = door.ledger, order.sum
@@ -67,7 +67,7 @@ def can_average(door: SumDoor, order: AverageOrder) -> None:
     _check_limit(ledger, order, before=None)
 
 
-def price_of_average(door: SumDoor, card: Card, asker: Asker, sum_: AveragePlan) -> Json:
+def price_of_average(door: SumDependencies, card: Card, asker: Asker, sum_: AveragePlan) -> Json:
     """Return the terms of a sum without noise at this site; writes nothing."""
     accounts = accounts_paying(door.ledger, card, asker)
     left = _releases(card) - len(_averages(door.ledger, card.people))
@@ -85,7 +85,7 @@ def price_of_average(door: SumDoor, card: Card, asker: Asker, sum_: AveragePlan)
     }
 
 
-def average_part(door: SumDoor, order: AverageOrder, participant: Participant) -> SumPart:
+def average_part(door: SumDependencies, order: AverageOrder, participant: Participant) -> SumPart:
     """Write the sum to the ledger, check the limit, read the rows, and return the masked part.
 
     The entry is durable before a row is read. It is written before the count, so that two
@@ -179,7 +179,7 @@ def _releases(card: Card) -> int:
 # --- helpers ----------------------------------------------------------------------------------
 
 
-def _read(door: SumDoor, order: AverageOrder, participant: Participant) -> bytes:
+def _read(door: SumDependencies, order: AverageOrder, participant: Participant) -> bytes:
     """Return the masked numbers; every failure on the rows gives the same refusal code."""
 
     reader = RowReader(door.ledger, order.card.name, order.sum.shape)

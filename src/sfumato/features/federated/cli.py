@@ -11,7 +11,7 @@ from typing import Any, Final
 import click
 
 from sfumato.cli.researcher import answer_shape
-from sfumato.cli.shell import F, Shell, command, number, working
+from sfumato.cli.shell import F, Shell, command, number, show_elapsed
 from sfumato.cli.token_file import token_for
 from sfumato.dp.refusal import Refused
 from sfumato.system.temporary_folders import temporary_folder
@@ -189,7 +189,7 @@ def ask(shell: Shell, agreement: str, data_set: str, sql: str, **given: Any) -> 
         price = fed[data_set].price(sql, **terms)
         shell.show(price.shape, "\n".join(price.lines()))
         return
-    with working("asking"):
+    with show_elapsed("asking"):
         answer = fed[data_set].ask(sql, **terms)
     left_out = answer.receipt["left_out"]
     lines = [repr(answer), f"Sites: {', '.join(answer.receipt['sites'])}."]
@@ -206,7 +206,7 @@ def ask(shell: Shell, agreement: str, data_set: str, sql: str, **given: Any) -> 
 def average(shell: Shell, agreement: str, data_set: str, sql: str, **given: Any) -> None:
     """Sum SQL over all sites without noise: secure-average (not DP), if every card allows it."""
     fed = _together(shell, agreement, given, heard=_told(shell))
-    with working("asking"):
+    with show_elapsed("asking"):
         answer = fed.secure_average(data_set, sql)
     left = [one["releases_left"] for one in answer.receipt["at_each_site"].values()]
     lines = [repr(answer), f"Sites: {', '.join(answer.receipt['sites'])}."]

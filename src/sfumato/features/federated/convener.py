@@ -92,9 +92,9 @@ class Convener:
         body = self._body(asked)
         priced, gone = self.priced(body)
         first = next(iter(priced.values()))
-        return self._answer(self.played(body, priced, gone, str(first["about"])))
+        return self._answer(self.run_round(body, priced, gone, str(first["about"])))
 
-    def played(
+    def run_round(
         self, body: Json, priced: Mapping[str, Json], gone: Mapping[str, Refused], about: str
     ) -> Round:
         """Run one round with the sites that gave a price, and return it; or refuse."""
@@ -146,7 +146,7 @@ class Convener:
         told = {name: one for name, one in sorted(said.items()) if is_budget(one)}
         return {name: float(one["spent"]["epsilon"]) for name, one in told.items()}
 
-    def said_everywhere(self, verb: str, body: Json) -> dict[str, Json]:
+    def call_all(self, verb: str, body: Json) -> dict[str, Json]:
         """Return the reply of each site that answers; replies are not validated."""
         return self._everywhere(verb, dict.fromkeys(self.sites, body))[0]
 

@@ -19,7 +19,7 @@ from sfumato.features.federated.sum_release import SumOrder
 from sfumato.features.federated.training_release import TrainOrder
 
 JOIN: Final = "join"
-MOST: Final = 16  # rounds per user: a stored reply takes memory
+MAX_ROUNDS: Final = 16  # rounds per user: a stored reply takes memory
 Reply = Callable[[], Json]
 
 
@@ -55,7 +55,7 @@ class Rounds:
         """Store a round that was joined."""
         with self._lock:
             own = [key for key in self._open if key[0] == user]
-            for key in own[: max(0, len(own) - MOST + 1)]:
+            for key in own[: max(0, len(own) - MAX_ROUNDS + 1)]:
                 del self._open[key]
             self._open[user, nonce] = made
 

@@ -44,7 +44,7 @@ from sfumato.features.federated.average_release import (
 from sfumato.features.federated.secure_rounds import JOIN, Round, Rounds, hash_of
 from sfumato.features.federated.sum_plan import SumPlan, plan_sum
 from sfumato.features.federated.sum_release import (
-    SumDoor,
+    SumDependencies,
     SumOrder,
     can_pay,
     price_of,
@@ -53,7 +53,7 @@ from sfumato.features.federated.sum_release import (
 )
 from sfumato.features.federated.tensor_service import Said, Tensors
 from sfumato.features.federated.training_plan import TrainPlan, plan_training
-from sfumato.features.federated.training_progress import Looks
+from sfumato.features.federated.training_progress import ProgressCache
 from sfumato.features.federated.training_release import (
     TrainDoor,
     TrainOrder,
@@ -74,7 +74,7 @@ STAGES: Final = ("share", "mask", "agree", "reveal")
 
 
 @dataclass(frozen=True)
-class Asked:
+class FederatedRequest:
     """A federated request as received: a query or a training task; every site gets the same."""
 
     data_set: str
@@ -94,10 +94,10 @@ class Asked:
 
 
 @dataclass(frozen=True)
-class Sites:
+class SiteService:
     """The service that implements a site's verbs."""
 
-    door: SumDoor
+    door: SumDependencies
     catalogue: Catalogue
     nonces: Callable[[], NonceStore]
     identity: Callable[[], Ed25519PrivateKey]  # created on first use
@@ -105,7 +105,7 @@ class Sites:
     plans: PlanCache = field(default_factory=PlanCache)
     rounds: Rounds = field(default_factory=Rounds)
     tensors: Tensors = field(default_factory=Tensors)
-    looks: Looks = field(default_factory=Looks)
+    progress_cache: ProgressCache = field(default_factory=ProgressCache)
 
     # --- agreements ---------------------------------------------------------------------------
 
@@ -143,11 +143,11 @@ class Sites:
         """Return the progress of training runs: all for the owner, else the caller's own."""
         listing, _ = self._listing(caller, data_set)
         whose = None if caller.user == listing.owner else caller.user
-        return self.looks.lessons(self.door.ledger, listing.card.name, whose)
+        return self.progress_cache.lessons(self.door.ledger, listing.card.name, whose)
 
     # --- sums ---------------------------------------------------------------------------------
 
-    def price(self, caller: Caller, asked: Asked) -> Json:
+    def price(self, caller: Caller, asked: FederatedRequest) -> Json:
         """Return the price of a sum here and its expected error; spends and reads nothing."""
         listing, asker = self._listing(caller, asked.data_set)
         if asked.lesson is not None:
@@ -160,7 +160,7 @@ class Sites:
             return {**price_of_average(self.door, listing.card, asker, sum_), **terms}
         return {**price_of(self.door, listing.card, asker, sum_), **terms}
 
-    def begin(self, caller: Caller, asked: Asked, invitation: bytes) -> Json:
+    def begin(self, caller: Caller, asked: FederatedRequest, invitation: bytes) -> Json:
         """Join a round: check its terms and the budget, then return this site's keys for it."""
         self._check_still(caller, asked.data_set)
         listing, asker = self._listing(caller, asked.data_set)
@@ -201,7 +201,7 @@ class Sites:
         act = getattr(found.participant, stage)
         return found.once(stage, said, lambda: {"message": act(said)})
 
-    def answer(self, caller: Caller, asked: Asked, total: list[int], sites: int) -> Json:
+    def answer(self, caller: Caller, asked: FederatedRequest, total: list[int], sites: int) -> Json:
         """Format a finished sum as a table; this is post-processing, and no row is read."""
         listing, _ = self._listing(caller, asked.data_set)
         sum_ = self._summed(listing.card, asked)
@@ -244,7 +244,9 @@ class Sites:
             part = sum_part(self.door, noisy, found.participant)
         return {"message": part.message, "receipt": part.receipt}
 
-    def _planned(self, card: Card, asked: Asked) -> tuple[SumPlan | AveragePlan | TrainPlan, str]:
+    def _planned(
+        self, card: Card, asked: FederatedRequest
+    ) -> tuple[SumPlan | AveragePlan | TrainPlan, str]:
         """Return the plan, and the `about` text that the round's terms must carry."""
         if asked.lesson is None:
             sum_ = self._summed(card, asked)
@@ -262,7 +264,7 @@ class Sites:
         listing: Listing,
         sum_: SumPlan | AveragePlan | TrainPlan,
         asker: Asker,
-        asked: Asked,
+        asked: FederatedRequest,
         nonce: bytes,
     ) -> SumOrder | AverageOrder | TrainOrder:
         """Return the order for a round that this site can pay for, or refuse."""
@@ -280,24 +282,24 @@ class Sites:
         can_train(self._trainer(), lesson)
         return lesson
 
-    def _summed(self, card: Card, asked: Asked) -> SumPlan | AveragePlan:
+    def _summed(self, card: Card, asked: FederatedRequest) -> SumPlan | AveragePlan:
         if asked.guarantee is not None:
             return self._averaged(card, asked)
         agreement, epsilon, delta = self._terms(card, asked)
         return plan_sum(card, self._question(card, asked), agreement, epsilon, delta)
 
-    def _averaged(self, card: Card, asked: Asked) -> AveragePlan:
+    def _averaged(self, card: Card, asked: FederatedRequest) -> AveragePlan:
         if asked.guarantee != GUARANTEE or (asked.epsilon, asked.delta) != (None, None):
             raise _malformed(f"a sum without noise has no price; ask for it as {GUARANTEE!r}")
         agreement = self._found(card.name, asked.federation)
         return plan_average(card, self._question(card, asked), agreement)
 
-    def _training(self, card: Card, asked: Asked) -> TrainPlan:
+    def _training(self, card: Card, asked: FederatedRequest) -> TrainPlan:
         self._trainer()
         agreement, epsilon, delta = self._terms(card, asked)
         return plan_training(card, read_training_task(asked.lesson), agreement, epsilon, delta)
 
-    def _terms(self, card: Card, asked: Asked) -> tuple[Agreement, Fraction, Fraction]:
+    def _terms(self, card: Card, asked: FederatedRequest) -> tuple[Agreement, Fraction, Fraction]:
         agreement = self._found(card.name, asked.federation)
         delta = card.delta_per_request if asked.delta is None else read_delta(asked.delta)
         return agreement, read_epsilon(asked.epsilon), delta
@@ -311,7 +313,7 @@ class Sites:
             )
         return self.trainer
 
-    def _question(self, card: Card, asked: Asked) -> Query:
+    def _question(self, card: Card, asked: FederatedRequest) -> Query:
         if asked.sql is not None:
             return self.plans.question(asked.sql, card.name, asked.max_groups, asked.max_rows)
         question = question_of(card, asked.question)

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from sfumato.cli.shell import Shell, command, working
+from sfumato.cli.shell import Shell, command, show_elapsed
 from sfumato.dp.refusal import Refused
 
 
@@ -80,7 +80,7 @@ def _add(shell: Shell, folder: str, data: str, card: str) -> None:
     root = Path(folder)
     if not root.exists() or (root.is_dir() and not any(root.iterdir())):
         shell.app.create(folder)
-    with shell.open() as vault, working("Preparing the rows"):
+    with shell.open() as vault, show_elapsed("Preparing the rows"):
         if name.casefold() not in {one.name.casefold() for one in vault}:
             vault.add(name, source, card)
 

@@ -45,7 +45,7 @@ ADDITIVE: Final = ("rows", "values", "people", "sum")
 
 
 @dataclass(frozen=True)
-class Shares(Noise):
+class SummedSkellam(Noise):
     """Skellam noise summed over sites; verbs read it like a Gaussian of the same variance.
 
     It is a subclass, so that every verb reads it like the noise of one draw. No site draws the
@@ -180,11 +180,11 @@ class SumPlan:
                 found[output.name] = None if margin is None or math.isinf(margin) else margin
         return found
 
-    def _noise(self, summand: Summand, sites: int) -> Shares:
+    def _noise(self, summand: Summand, sites: int) -> SummedSkellam:
         variance = self.share(summand) * sites
         if summand.grid > 1:  # each site's rounding error is at most half a unit
             variance += Fraction(sites**2, 4)
-        return Shares("gaussian", variance * summand.grid**2, sites, summand.grid)
+        return SummedSkellam("gaussian", variance * summand.grid**2, sites, summand.grid)
 
     def parts_of(self, total: IntegerArray) -> list[IntegerArray]:
         """Split the sum's integers into the parts of the plan, in whole steps."""

@@ -43,7 +43,7 @@ MECHANISM: Final = "skellam"
 
 
 @dataclass(frozen=True)
-class SumDoor:
+class SumDependencies:
     """Dependencies of a sum: the ledger, the engine, and randomness for noise shares."""
 
     ledger: Ledger
@@ -77,7 +77,7 @@ class SumPart:
     receipt: Json
 
 
-def can_pay(door: SumDoor, order: SumOrder) -> None:
+def can_pay(door: SumDependencies, order: SumOrder) -> None:
     """Refuse a round before it begins if this site cannot pay for it; charges nothing."""
     door.ledger.check_history()
     check_fits(door.ledger, order.card, order.asker, order.sum.event)
@@ -91,7 +91,7 @@ def check_fits(ledger: Ledger, card: Card, asker: Asker, event: Event) -> None:
             raise exceeded(account, debt)
 
 
-def price_of(door: SumDoor, card: Card, asker: Asker, sum_: SumPlan) -> Json:
+def price_of(door: SumDependencies, card: Card, asker: Asker, sum_: SumPlan) -> Json:
     """Return a sum's price here, whether it fits, and what is left; spends nothing."""
     accounts = accounts_paying(door.ledger, card, asker)
     debt = privacy_cost(sum_.event)
@@ -118,7 +118,7 @@ def price_of(door: SumDoor, card: Card, asker: Asker, sum_: SumPlan) -> Json:
     }
 
 
-def sum_part(door: SumDoor, order: SumOrder, participant: Participant) -> SumPart:
+def sum_part(door: SumDependencies, order: SumOrder, participant: Participant) -> SumPart:
     """Charge the round, read the rows once, and return this site's masked part; or refuse.
 
     The charge is durable before a row is read. A nonce that was charged before is never read again.
@@ -165,7 +165,7 @@ def summed_answer(sum_: SumPlan, total: IntegerArray, sites: int) -> Json:
 
 
 def _read(
-    door: SumDoor,
+    door: SumDependencies,
     order: SumOrder,
     charge: Charge,
     participant: Participant,
@@ -180,7 +180,7 @@ def _read(
     return read_for_charge(door.ledger, charge, look)
 
 
-def _charge(door: SumDoor, order: SumOrder) -> Charge:
+def _charge(door: SumDependencies, order: SumOrder) -> Charge:
     card, sum_, agreement = order.card, order.sum, order.sum.agreement
     terms: Json = {
         "about": sum_.about,

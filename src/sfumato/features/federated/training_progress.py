@@ -19,7 +19,7 @@ from sfumato.features.federated.training_release import ROUND
 from sfumato.release.ledger_guard import Ledger
 from sfumato.vault.ledger_entries import Entry, LedgerHead
 
-MOST: Final = 20  # training runs shown, newest first
+MAX_RUNS: Final = 20  # training runs shown, newest first
 MAX_KEPT: Final = 64  # cache entries: (data set, user)
 LOOKED_AT: Final = 2000  # newest charges searched for training runs
 _LAST: Final = 2**62
@@ -27,7 +27,7 @@ SECONDS: Final = 19  # characters of a timestamp, up to seconds
 _COPIED: Final = ("says", "guarantee", "against", "bounding", "version")
 
 
-class Looks:
+class ProgressCache:
     """A cache of training progress, valid while the ledger has not grown.
 
     A page polls twice a second for up to an hour, and each read scans the ledger.
@@ -35,27 +35,27 @@ class Looks:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._kept: dict[tuple[str, str | None], tuple[LedgerHead, str]] = {}
+        self._entries: dict[tuple[str, str | None], tuple[LedgerHead, str]] = {}
 
     def lessons(self, ledger: Ledger, data_set: str, user: str | None) -> Json:
         """Return the result of `lessons_of`, recomputed only after a new ledger entry."""
         head, key = ledger.store.head(), (data_set, user)
         with self._lock:
-            before = self._kept.pop(key, None)
+            before = self._entries.pop(key, None)
             if before is not None and before[0] == head:
-                self._kept[key] = before
+                self._entries[key] = before
                 return dict(json.loads(before[1]))
         found = lessons_of(ledger, data_set, user)
         with self._lock:
-            while len(self._kept) >= MAX_KEPT:
-                del self._kept[next(iter(self._kept))]
-            self._kept[key] = head, json.dumps(found)
+            while len(self._entries) >= MAX_KEPT:
+                del self._entries[next(iter(self._entries))]
+            self._entries[key] = head, json.dumps(found)
         return found
 
 
 def lessons_of(ledger: Ledger, data_set: str, user: str | None) -> Json:
     """Return a data set's training runs, newest first: all of them, or one user's."""
-    paid = [one for one in _charges(ledger, data_set) if user in (None, one[1]["user"])][:MOST]
+    paid = [one for one in _charges(ledger, data_set) if user in (None, one[1]["user"])][:MAX_RUNS]
     rounds = _rounds(ledger, data_set, paid[-1][0].seq) if paid else {}
     found = [_shown(entry, body, rounds.get(str(body["op"]), [])) for entry, body in paid]
     is_open = any(one["used"] < one["rounds"] for one in found)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from decimal import Decimal
 from typing import TYPE_CHECKING, Final
 
-from sfumato.features.federated.service import STAGES, Asked
+from sfumato.features.federated.service import STAGES, FederatedRequest
 from sfumato.features.federated.tensor_service import MAX_NUMBER, Said
 from sfumato.vault.users import Caller
 from sfumato.wire.json_text import bad_request
@@ -23,11 +23,11 @@ TOLD: Final = ("loss", "accuracy")
 PAID: Final = "paid"
 
 
-def _asked(body: Body) -> Asked:
+def _asked(body: Body) -> FederatedRequest:
     sql = None if body.get("sql") is None else text_of(body, "sql")
     if [sql, body.get("question"), body.get("lesson")].count(None) != 2:
         raise bad_request("one of sql, question and lesson is needed")
-    return Asked(
+    return FederatedRequest(
         text_of(body, "data_set"),
         text_of(body, "federation"),
         sql,

@@ -63,6 +63,6 @@ class JobStore(Protocol):
         """Cancel a job that waits; return whether it did."""
         ...
 
-    def again(self, job: str) -> bool:
+    def requeue(self, job: str) -> bool:
         """Queue a failed or cancelled job again; return whether it was one."""
         ...

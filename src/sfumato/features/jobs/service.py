@@ -40,9 +40,9 @@ class Jobs:
 
     def begin(self, caller: Caller, kind: str, data_set: str, body: str, op: str | None) -> Job:
         """Queue a job; the same operation again is the same job, queued again if it failed."""
-        return self.again(self.kept(caller, kind, data_set, body, op))
+        return self.requeue(self.add_once(caller, kind, data_set, body, op))
 
-    def kept(self, caller: Caller, kind: str, data_set: str, body: str, op: str | None) -> Job:
+    def add_once(self, caller: Caller, kind: str, data_set: str, body: str, op: str | None) -> Job:
         """Store a new job that waits, or return the operation's existing job unchanged."""
         _check_op(op)
         self._check_few(caller, op)
@@ -66,9 +66,9 @@ class Jobs:
             )
         return job
 
-    def again(self, job: Job) -> Job:
+    def requeue(self, job: Job) -> Job:
         """Queue a failed or cancelled job again; return the job."""
-        self.store.again(job.id)
+        self.store.requeue(job.id)
         return self.store.find(job.id) or job
 
     def all(self, caller: Caller) -> list[Json]:

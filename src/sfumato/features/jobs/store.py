@@ -100,7 +100,7 @@ class SqlJobs:
         """Cancel a job that waits; return whether it did."""
         return self._changed("state = 'cancelled'", "id = ? AND state = 'waiting'", (job,))
 
-    def again(self, job: str) -> bool:
+    def requeue(self, job: str) -> bool:
         """Queue a failed or cancelled job again; return whether it was one."""
         return self._changed(
             "state = 'waiting', refusal = '', tries = 0",

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from sfumato.dp.refusal import Refused
 from sfumato.features.data_sets.upload_verbs import added, cleared
 from sfumato.features.jobs.service import ADD, ASK, Job
-from sfumato.features.queries.service import Asked
+from sfumato.features.queries.service import QueryRequest
 from sfumato.release.release_order import Release
 from sfumato.vault.users import Caller
 from sfumato.wire.json_text import json_text, read_json
@@ -54,9 +54,9 @@ def release_json(release: Release) -> Json:
     return {**release.answer, "receipt": release.receipt}
 
 
-def asked_of(body: Body) -> Asked:
+def asked_of(body: Body) -> QueryRequest:
     """Read the query of a request; or refuse."""
-    return Asked(**vars(read_ask_shape(body)))
+    return QueryRequest(**vars(read_ask_shape(body)))
 
 
 def worked_on(desk: Dispatcher, caller: Caller, job: Job) -> Json | None:

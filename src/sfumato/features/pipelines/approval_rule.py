@@ -120,7 +120,7 @@ class Spending:
     by: str = ""  # the asker, hashed, who reserves it until the run has its answer
 
     @property
-    def held(self) -> str:
+    def reservation_key(self) -> str:
         """Return the key of the reservation, before the run has its answer."""
         return f"{self.run}:{self.by}" if self.by else self.run
 
@@ -148,7 +148,7 @@ class RuleStore(Protocol):
         """Return the epsilon that runs have reserved or spent under the rule."""
         ...
 
-    def take(self, spending: Spending, most: Fraction) -> bool | None:
+    def reserve(self, spending: Spending, most: Fraction) -> bool | None:
         """Reserve a run's epsilon, if the rule's total stays within `most`.
 
         True means that it is reserved now. False means that the run has its answer, or the asker
@@ -156,11 +156,11 @@ class RuleStore(Protocol):
         """
         ...
 
-    def keep(self, spending: Spending, key: str) -> None:
+    def spend(self, spending: Spending, key: str) -> None:
         """Turn the reservation into spent epsilon under that key; a second call adds nothing."""
         ...
 
-    def give_back(self, spending: Spending) -> None:
+    def cancel(self, spending: Spending) -> None:
         """Cancel a reservation whose asker was never charged."""
         ...
 

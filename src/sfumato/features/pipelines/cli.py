@@ -9,9 +9,9 @@ from typing import Any
 import click
 
 from sfumato.cli.researcher import answer_shape
-from sfumato.cli.shell import Shell, command, number, text_of, working
+from sfumato.cli.shell import Shell, command, number, show_elapsed, text_of
 from sfumato.client.answer import Answer
-from sfumato.client.display import BlocksPlan, HandedIn
+from sfumato.client.display import BlocksPlan, SubmittedProgram
 from sfumato.client.text_tables import warned
 from sfumato.dp.refusal import Refused
 from sfumato.features.pipelines.environment_cli import environment
@@ -91,7 +91,7 @@ def submit(shell: Shell, data_set: str, file: str | None, **given: Any) -> None:
     }
     with shell.open() as vault:
         made = vault.call("submit-pipeline", body)
-    lines = [repr(HandedIn(made))]
+    lines = [repr(SubmittedProgram(made))]
     if made["state"] == "waiting":
         next_ = f"sfumato pipeline approve {data_set} {made['digest']}{shell.named}"
         lines.append(f"Next, the owner runs: {next_}")
@@ -164,7 +164,7 @@ def plan(shell: Shell, data_set: str, digest: str, **given: Any) -> None:
         "cpu_s": number(given["cpu_s"], "cpu"),
         **{key: given[key] for key in ("people", "seed") if given[key] is not None},
     }
-    with shell.open() as vault, working("Trying"):
+    with shell.open() as vault, show_elapsed("Trying"):
         found = vault.call("plan-pipeline", body)
     shell.show(found, repr(BlocksPlan(found)))
 
@@ -215,7 +215,7 @@ def run(shell: Shell, data_set: str, digest: str, dry_run: bool, **terms: Any) -
         says = f"{priced['says']}: noise at 95 % {errors}{unit}. Nothing is spent."
         shell.show(priced, "\n".join([*warned(priced.get("warnings", ())), says]))
         return
-    with shell.open() as vault, working("Running"):
+    with shell.open() as vault, show_elapsed("Running"):
         answer = Answer.of(vault.call("run-pipeline", body))
     shell.show(answer_shape(answer), repr(answer))
 

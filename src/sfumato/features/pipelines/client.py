@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from sfumato.client.ask_terms import Json, Number
-from sfumato.client.display import HandedIn
+from sfumato.client.display import SubmittedProgram
 from sfumato.dp.refusal import Refused
 
 # output name -> (lower, upper) or (lower, upper, step); or a mapping with those, and `shape`
@@ -30,7 +30,7 @@ def handed_in_body(
     return {"data_set": data_set, **program, **named, **brought}
 
 
-def run_body(data_set: str, handed_in: HandedIn, epsilon: Number, terms: Json) -> Json:
+def run_body(data_set: str, handed_in: SubmittedProgram, epsilon: Number, terms: Json) -> Json:
     """Return the request to run or plan a submitted program at that epsilon."""
     pipeline = handed_in["digest"]
     return {"data_set": data_set, "pipeline": pipeline, "epsilon": epsilon, **terms}

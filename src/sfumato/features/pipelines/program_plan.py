@@ -70,7 +70,7 @@ class Program:
     files: tuple[str, ...] = ()  # the card's patterns for the files of a person's folder
 
     @property
-    def own(self) -> str:
+    def own_environment(self) -> str:
         """Return the name of the program's own environment, or an empty text."""
         return own_of(self.environment)
 
@@ -126,12 +126,12 @@ class Run:
         return sum(output.count for output in self.program.outputs)
 
     @property
-    def turns(self) -> int:
+    def person_runs(self) -> int:
         """Return the number of runs for single people before the blocks, each in a new sandbox."""
         return self.program.people if self.program.is_study and self.program.kind == "bids" else 0
 
     @property
-    def kept(self) -> str:
+    def person_run_key(self) -> str:
         """Return a key for the stored results of per-person runs: the program and its limits."""
         limits = self.limits.cpu_s, self.limits.memory_mb, self.limits.disk_mb
         said = f"{self.program.digest} {limits!r}"
@@ -332,8 +332,8 @@ def read_run(program: Program, shape: Mapping[str, object], delta: Fraction) -> 
     asked = delta if shape.get("delta") is None else read_delta(shape["delta"])
     epsilon = read_epsilon(shape.get("epsilon"))
     run = Run(program, blocks, trim, epsilon, limits, take, asked)
-    if (blocks + run.turns) * limits.cpu_s > MAX_CPU_S:
-        of = "blocks and people's turns" if run.turns else "blocks"
+    if (blocks + run.person_runs) * limits.cpu_s > MAX_CPU_S:
+        of = "blocks and people's turns" if run.person_runs else "blocks"
         raise bad_pipeline(f"{of}, times cpu_s, are more than {MAX_CPU_S} seconds")
     if not all(noise.is_drawable() for noise in run.noises):
         raise Refused(

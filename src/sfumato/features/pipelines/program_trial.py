@@ -187,7 +187,7 @@ def check_trial(run: Run, card: Card, people: int) -> None:
     most = min(MAX_FOLDERS, run.program.people)
     if run.program.is_study and people > most:
         raise bad_pipeline(f"a plan makes folders of at most {most} synthetic people for this card")
-    if run.turns and people * run.limits.cpu_s > MAX_ALONE_S:
+    if run.person_runs and people * run.limits.cpu_s > MAX_ALONE_S:
         raise bad_pipeline(
             f"a plan gives people's own runs {MAX_ALONE_S} processor seconds together; choose "
             f"fewer people than {people}, or less time for each"
@@ -198,11 +198,11 @@ def run_trial(sandbox: Sandbox, card: Card, runs: Sequence[Run], people: int, se
     """Run the program on synthetic people; report noise and bias for each run's blocks."""
     run, program = runs[0], runs[0].program
     made = synthetic_blocks(card, program, people, seed)
-    alone = _tried_alone(sandbox, made, run) if run.turns else {}
+    alone = _tried_alone(sandbox, made, run) if run.person_runs else {}
     left = {name: one.output for name, one in alone.items()}
     groups = [("everybody together", made.people), *_dealt(made, runs, seed)]
     texts = tuple(made.block(mine, left) for _, mine in groups)
-    job = TrialJob(inside_at(program, card, GROUP), texts, run.limits, program.own)
+    job = TrialJob(inside_at(program, card, GROUP), texts, run.limits, program.own_environment)
     results = sandbox.try_out(job)
     shown = [
         Shown(of, len(mine), one, tuple(parsed_outputs(one.output, program.outputs)))
@@ -236,7 +236,7 @@ def _tried_alone(sandbox: Sandbox, made: SyntheticBlocks, run: Run) -> dict[str,
         inside_at(run.program, made.card, PARTICIPANT),
         tuple(made.block([person], {}) for person in made.people),
         replace(run.limits, most_bytes=MAX_KEPT),
-        run.program.own,
+        run.program.own_environment,
     )
     return dict(zip(made.people, sandbox.try_out(job), strict=True))
 

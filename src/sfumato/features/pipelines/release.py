@@ -143,7 +143,7 @@ OF_RANKS: Final = (
 
 
 @dataclass(frozen=True)
-class PipelineDoor:
+class PipelinePorts:
     """What a pipeline needs: ledger, engine, sandbox, noise pool, and a private folder."""
 
     ledger: Ledger
@@ -167,12 +167,12 @@ class RunOrder:
     may_pay: Callable[[], None] = lambda: None  # refuses new charges; stored answers stay
 
 
-def run_pipeline(door: PipelineDoor, order: RunOrder) -> Release:
+def run_pipeline(door: PipelinePorts, order: RunOrder) -> Release:
     """Run a pipeline and release its aggregates; the charge is durable before a row is read.
 
     The same program with the same terms on the same version returns the stored answer for free.
     """
-    check_sandbox(door.sandbox, order.run.limits, order.run.program.own)
+    check_sandbox(door.sandbox, order.run.limits, order.run.program.own_environment)
     _check_room(door.engine, order)
     drawn = [door.pool.take(noise, count) for noise, count in order.run.draws()]
     charge = _charge(order)
@@ -209,9 +209,9 @@ def check_sandbox(sandbox: Sandbox, limits: SandboxLimits, own: str = "") -> Non
 def _check_room(engine: SplitEngine, order: RunOrder) -> None:
     """Refuse before any charge if the disk has too little space for per-person results."""
     folders = order.card.folders
-    if folders is None or not order.run.turns:
+    if folders is None or not order.run.person_runs:
         return
-    needed = study_room(order.run.turns, folders.person_mb)
+    needed = study_room(order.run.person_runs, folders.person_mb)
     if engine.free_disk_bytes(order.table) < needed:
         raise Refused(
             "sandbox-missing",
@@ -230,7 +230,7 @@ def no_sandbox() -> Refused:
 
 
 def _text(
-    door: PipelineDoor, order: RunOrder, charge: Charge, drawn: list[NDArray[np.int64]]
+    door: PipelinePorts, order: RunOrder, charge: Charge, drawn: list[NDArray[np.int64]]
 ) -> str:
     """Run the program and return the answer to store; every failure gives the same refusal."""
     sums, _ = attempt_read(lambda: _sums(door, order, drawn))  # a failure freezes no question
@@ -245,13 +245,13 @@ def _failed(ledger: Ledger, charge: Charge) -> Never:
     raise question_failed()
 
 
-def _sums(door: PipelineDoor, order: RunOrder, drawn: list[NDArray[np.int64]]) -> tuple[int, ...]:
+def _sums(door: PipelinePorts, order: RunOrder, drawn: list[NDArray[np.int64]]) -> tuple[int, ...]:
     run = order.run
     with door.drafts.draft() as target:
         split = _split_order(order, target, door.pool.dice.draw(KEY_BYTES))
         _each_person(door, order, split)
         laid, files = _laid(order), door.engine.split(split)
-        own, outputs = run.program.own, run.program.outputs
+        own, outputs = run.program.own_environment, run.program.outputs
         inside = inside_at(run.program, order.card, GROUP)
         job = BlockJob(inside, files, outputs, run.limits, laid, own)
         said = door.sandbox.run(job)
@@ -266,20 +266,22 @@ def _split_order(order: RunOrder, target: str, key: bytes) -> SplitOrder:
     own, *beside = folder_tables(card, run.program.columns)
     study = None
     if run.program.is_study and card.folders is not None:
-        study = StudyOrder(card.folders.people, run.kept if run.turns else "", tuple(beside))
+        study = StudyOrder(
+            card.folders.people, run.person_run_key if run.person_runs else "", tuple(beside)
+        )
     rows = own.most_rows + sum(table.most_rows for table in beside)
     return SplitOrder(order.table, card.unit, own.columns, run.blocks, key, target, rows, study)
 
 
-def _each_person(door: PipelineDoor, order: RunOrder, split: SplitOrder) -> None:
+def _each_person(door: PipelinePorts, order: RunOrder, split: SplitOrder) -> None:
     """Run a "bids" program for each person alone, and store the results for the blocks."""
-    if not order.run.turns:
+    if not order.run.person_runs:
         return
     laid, turns = _laid(order), door.engine.split_people(split)
     limits = replace(order.run.limits, most_bytes=MAX_KEPT)
     program = order.run.program
     inside = inside_at(program, order.card, PARTICIPANT)
-    door.sandbox.run_each(BlockJob(inside, turns, (), limits, laid, program.own))
+    door.sandbox.run_each(BlockJob(inside, turns, (), limits, laid, program.own_environment))
 
 
 def _laid(order: RunOrder) -> InputTiming:
@@ -287,7 +289,7 @@ def _laid(order: RunOrder) -> InputTiming:
     run, folders = order.run, order.card.folders
     if folders is None or not run.program.is_study:
         return InputTiming(time.monotonic())
-    return InputTiming(time.monotonic(), run.turns, folders.people * folders.person_mb)
+    return InputTiming(time.monotonic(), run.person_runs, folders.people * folders.person_mb)
 
 
 def _charge(order: RunOrder) -> Charge:

@@ -85,7 +85,7 @@ class PipelineRules:
 
         Rules don't cover environments, so a program with its own environment matches none.
         """
-        if program.own:
+        if program.own_environment:
             return None
         one = _handed_in(program, asker)
         rules = self.store.of(program.data_set)
@@ -107,18 +107,18 @@ class PipelineRules:
         spending = Spending(
             rule.id, _run_key(run, order.card.version), run.epsilon, _short(order.asker.user)
         )
-        is_new = self.store.take(spending, rule.most_total)
+        is_new = self.store.reserve(spending, rule.most_total)
         if is_new is None:
             raise _used_up(rule)
         try:
             yield replace(order, rule=rule.id)
         except Refused as stopped:
             if is_new and stopped.code in _UNPAID:
-                self.store.give_back(spending)
+                self.store.cancel(spending)
             if stopped.code == "question-failed":
-                self.store.keep(spending, f"{spending.held}:{_short(order.op)}")
+                self.store.spend(spending, f"{spending.reservation_key}:{_short(order.op)}")
             raise
-        self.store.keep(spending, spending.run)
+        self.store.spend(spending, spending.run)
 
     def check(self, found: Submitted, run: Run, asker: Asker) -> None:
         """Refuse an asker or a run that the approving rule does not allow now."""

@@ -63,27 +63,27 @@ class SqlPipelineRules:
         """Return the epsilon that runs have reserved or spent under the rule."""
         return sum((Fraction(e) for _, e in self._records.rows(_TAKEN, (rule,))), Fraction(0))
 
-    def take(self, spending: Spending, most: Fraction) -> bool | None:
+    def reserve(self, spending: Spending, most: Fraction) -> bool | None:
         """Reserve a run's epsilon, if the rule's total stays within `most`."""
         with self._records.change() as link:
             taken = self._taken(link, spending)
-            if spending.run in taken or spending.held in taken:
+            if spending.run in taken or spending.reservation_key in taken:
                 return False
             if sum(map(Fraction, taken.values()), spending.epsilon) > most:
                 return None
-            _put(link, spending, spending.held)
+            _put(link, spending, spending.reservation_key)
             return True
 
-    def keep(self, spending: Spending, key: str) -> None:
+    def spend(self, spending: Spending, key: str) -> None:
         """Turn the reservation into spent epsilon under that key; a second call adds nothing."""
         with self._records.change() as link:
             taken = self._taken(link, spending)
-            if spending.held != key:
+            if spending.reservation_key != key:
                 _drop(link, spending)
             if key not in taken:
                 _put(link, spending, key)
 
-    def give_back(self, spending: Spending) -> None:
+    def cancel(self, spending: Spending) -> None:
         """Cancel a reservation."""
         with self._records.change() as link:
             _drop(link, spending)
@@ -104,5 +104,5 @@ def _put(link: DatabaseLink, spending: Spending, key: str) -> None:
 def _drop(link: DatabaseLink, spending: Spending) -> None:
     link.change(
         "DELETE FROM pipeline_rule_runs WHERE rule = ? AND run = ?",
-        (spending.rule, spending.held),
+        (spending.rule, spending.reservation_key),
     )

@@ -39,7 +39,7 @@ from sfumato.features.pipelines.program_warnings import (
     price_warnings,
     too_many_blocks,
 )
-from sfumato.features.pipelines.release import PipelineDoor, RunOrder, no_sandbox, run_pipeline
+from sfumato.features.pipelines.release import PipelinePorts, RunOrder, no_sandbox, run_pipeline
 from sfumato.features.pipelines.rule_service import PipelineRules, by_rule
 from sfumato.query.expression import canonical_json
 from sfumato.release.permissions import check_not_frozen, listing_to_query
@@ -56,7 +56,7 @@ MAX_WAITING: Final = 20  # waiting programs per author and data set
 
 
 @dataclass(frozen=True)
-class Asked:
+class RunRequest:
     """A request for a run, a price or a plan: the program's digest and the terms."""
 
     data_set: str
@@ -88,7 +88,7 @@ class Unsplit:
 class Pipelines:
     """The pipeline service of one vault."""
 
-    door: PipelineDoor
+    door: PipelinePorts
     store: PipelineStore
     catalogue: Catalogue
     clock: Clock
@@ -147,7 +147,7 @@ class Pipelines:
         environments = [_environment(name) for name in self.brought()]
         return {"pipelines": [_shown(one) for one in mine], "environments": environments}
 
-    def price(self, caller: Caller, asked: Asked) -> Json:
+    def price(self, caller: Caller, asked: RunRequest) -> Json:
         """Return a run's cost and its error from noise; nothing is spent."""
         listing, _ = self._listing(caller, asked.data_set)
         found = self._found(listing, asked.digest)
@@ -167,7 +167,7 @@ class Pipelines:
             "spent": False,
         }
 
-    def plan(self, caller: Caller, asked: Asked, people: object, seed: object) -> Json:
+    def plan(self, caller: Caller, asked: RunRequest, people: object, seed: object) -> Json:
         """Estimate noise and bias for several numbers of blocks, on synthetic people, for free."""
         listing, _ = self._listing(caller, asked.data_set)
         card, found = listing.card, self._found(listing, asked.digest)
@@ -204,7 +204,7 @@ class Pipelines:
             "spent": False,
         }
 
-    def run(self, caller: Caller, asked: Asked) -> Release:
+    def run(self, caller: Caller, asked: RunRequest) -> Release:
         """Run an approved program and release its private averages or medians."""
         if isinstance(self.door.engine, Unsplit):
             raise _not_on(self.door.engine.kind)
@@ -303,7 +303,9 @@ class Pipelines:
 
     def _check_same(self, found: Submitted, run: Run) -> None:
         """Refuse a program whose text, card or libraries differ from what was approved."""
-        is_here = run.program.environment == self.door.sandbox.environment(run.program.own)
+        is_here = run.program.environment == self.door.sandbox.environment(
+            run.program.own_environment
+        )
         if not is_here or run.program.digest != found.digest:
             raise Refused(
                 "pipeline-waits",
@@ -335,7 +337,7 @@ def _allows_less(before: Submitted, now: Submitted) -> bool:
     )
 
 
-def _planned(program: Program, asked: Asked, blocks: int, delta: Fraction) -> Run:
+def _planned(program: Program, asked: RunRequest, blocks: int, delta: Fraction) -> Run:
     return read_run(program, {**asked.terms, "blocks": blocks, "trim": 0, "take": MEAN}, delta)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final
 
-from sfumato.features.pipelines.service import Asked
+from sfumato.features.pipelines.service import RunRequest
 from sfumato.vault.users import Caller
 from sfumato.wire.json_text import bad_request
 from sfumato.wire.query_json import Json
@@ -30,12 +30,12 @@ def _decide(desk: Dispatcher, caller: Caller, body: Body) -> Json:
     return desk.pipelines.decide(caller, *names, state, body.get("most_epsilon"))
 
 
-def _asked(body: Body) -> Asked:
+def _asked(body: Body) -> RunRequest:
     op = None if body.get("op") is None else text_of(body, "op")
     if op is not None and not (1 <= len(op) <= 100 and op.isprintable()):
         raise bad_request("op is 1 to 100 printable letters")
     terms = {key: body[key] for key in _TERMS if key in body}
-    return Asked(text_of(body, "data_set"), text_of(body, "pipeline"), terms, op)
+    return RunRequest(text_of(body, "data_set"), text_of(body, "pipeline"), terms, op)
 
 
 def _price(desk: Dispatcher, caller: Caller, body: Body) -> Json:

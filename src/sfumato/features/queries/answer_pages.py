@@ -37,7 +37,7 @@ async def answer(visit: Visit) -> Response:
     """Show one of the user's stored answers."""
     said = await _said(visit)
     found = Answer.of(said)
-    numbers = [n for n in found.columns if "key" not in found.asked(n)]
+    numbers = [n for n in found.columns if "key" not in found.output_of_column(n)]
     pictures = [pictured(found, name) for name in numbers[:MAX_PICTURES]]
     return visit.page(
         "answer.html",
@@ -77,7 +77,7 @@ async def as_json(visit: Visit) -> Response:
 
 def cells_of(found: Answer) -> list[list[Cell]]:
     """Return the cells of the rows that the page shows."""
-    keys = ["key" in found.asked(name) for name in found.columns]
+    keys = ["key" in found.output_of_column(name) for name in found.columns]
     pairs = zip(found.rows[:SHOWN], found.interval[:SHOWN], strict=True)
     return [list(map(_cell, row, bars, keys)) for row, bars in pairs]
 

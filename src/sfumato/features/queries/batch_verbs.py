@@ -12,7 +12,7 @@ from typing import Final
 
 from sfumato.dp.refusal import Refused
 from sfumato.features.jobs.verbs import asked_of, release_json
-from sfumato.features.queries.service import Asked
+from sfumato.features.queries.service import QueryRequest
 from sfumato.release.release_order import PaidOrder, Release
 from sfumato.server.dispatch import Dispatcher
 from sfumato.vault.users import Caller
@@ -45,7 +45,7 @@ def _answer(one: Release | Exception) -> Json | Exception:
     return one if isinstance(one, Exception) else release_json(one)
 
 
-def _looked_at(desk: Dispatcher, token: str, body: Body) -> tuple[Caller, Asked] | None:
+def _looked_at(desk: Dispatcher, token: str, body: Body) -> tuple[Caller, QueryRequest] | None:
     with contextlib.suppress(Refused):
         caller = desk.check(ASKED, desk.admitted(ASKED, token), body.get("data_set"))
         return caller, asked_of(body)

@@ -63,7 +63,7 @@ SIZES = (10, 100, 1_000, 10_000, 100_000)  # group sizes for which a price shows
 
 
 @dataclass(frozen=True)
-class Asked:
+class QueryRequest:
     """A query as it came over the API: SQL or JSON, a price, and its operation id."""
 
     data_set: str
@@ -89,12 +89,12 @@ class Queries:
     catalogue: Catalogue
     dice: RandomSource
 
-    def ask(self, caller: Caller, asked: Asked) -> Release:
+    def ask(self, caller: Caller, asked: QueryRequest) -> Release:
         """Run a query: charge it, read rows, and release its answer; or refuse."""
         return release(self.door, self._order_now(caller, asked))
 
     def begin(
-        self, several: Sequence[tuple[Caller, Asked]]
+        self, several: Sequence[tuple[Caller, QueryRequest]]
     ) -> list[PaidOrder | Release | Exception | None]:
         """Charge several queries in one ledger transaction, before any row is read.
 
@@ -117,12 +117,12 @@ class Queries:
         """Answer several paid counts with one scan of the rows and one ledger transaction."""
         return answer_all(self.door, several)
 
-    def _order_of(self, caller: Caller, asked: Asked) -> Order | None:
+    def _order_of(self, caller: Caller, asked: QueryRequest) -> Order | None:
         with contextlib.suppress(Refused):
             return self._order_now(caller, asked)
         return None
 
-    def _order_now(self, caller: Caller, asked: Asked) -> Order:
+    def _order_now(self, caller: Caller, asked: QueryRequest) -> Order:
         """Return the order, if the caller may query now; the charge checks that again."""
 
         def may_still() -> None:
@@ -131,7 +131,7 @@ class Queries:
         order = self._order(*self._thawed(caller, asked.data_set), asked)
         return replace(order, check_access=may_still)
 
-    def _order(self, asker: Asker, listing: Listing, asked: Asked) -> Order:
+    def _order(self, asker: Asker, listing: Listing, asked: QueryRequest) -> Order:
         return Order(
             card=listing.card,
             table=listing.table,
@@ -142,14 +142,14 @@ class Queries:
             fresh=asked.fresh,
         )
 
-    def answered(self, caller: Caller, asked: Asked) -> Release | None:
+    def answered(self, caller: Caller, asked: QueryRequest) -> Release | None:
         """Return the stored answer of the caller's own operation, or None; no row is read."""
         asker, listing = self._listing(caller, asked.data_set)
         if self.door.ledger.answer_of(caller.user, self._operation(asked.op)) is None:
             return None
         return release(self.door, self._order(asker, listing, asked))
 
-    def price(self, caller: Caller, asked: Asked) -> Json:
+    def price(self, caller: Caller, asked: QueryRequest) -> Json:
         """Price a query: its cost and its expected error; nothing is spent."""
         asker, listing = self._listing(caller, asked.data_set)
         self.door.ledger.check_history()
@@ -214,7 +214,7 @@ class Queries:
             if one is not None and _groups(caller, one) is not None
         ]
 
-    def _request(self, card: Card, asked: Asked) -> Request:
+    def _request(self, card: Card, asked: QueryRequest) -> Request:
         error, split = asked.error or {}, asked.split or {}
         return Request(
             question=_question(self.door.plans, card, asked),
@@ -384,7 +384,7 @@ def _account_json(account: Account) -> Json:
     }
 
 
-def _bounded(question: Query, asked: Asked) -> Query:
+def _bounded(question: Query, asked: QueryRequest) -> Query:
     """Return the question with the contribution bounds of the request, if it has any."""
     return replace(
         question,
@@ -393,7 +393,7 @@ def _bounded(question: Query, asked: Asked) -> Query:
     )
 
 
-def _question(plans: PlanCache, card: Card, asked: Asked) -> Query:
+def _question(plans: PlanCache, card: Card, asked: QueryRequest) -> Query:
     if asked.sql is not None:
         return plans.question(asked.sql, card.name, asked.max_groups, asked.max_rows)
     return _bounded(question_of(card, asked.question), asked)

@@ -111,7 +111,7 @@ def fitted(model: Model, answer: Answer, ridge: float | None) -> Fit:
 def _solved(matrix: Matrix, count: int, ridge: float | None) -> Solved:
     """Solve the least squares problem; add a ridge if the noise could make it indefinite."""
     least = float(np.linalg.eigvalsh(matrix.covariance(count))[0])
-    blur = matrix.blur(count)
+    blur = matrix.noise_norm(count)
     more = max(STEADY * blur - least, 0.0) if ridge is None else ridge / matrix.rows
     if ridge is not None and least + more <= blur * 1e-9:
         more = STEADY * blur - least  # the given ridge does not make it positive

@@ -23,9 +23,9 @@ from sfumato.dp.refusal import Refused
 from sfumato.features.regression.fit_price import FitPrice, Stage, column_margins, fit_price
 from sfumato.features.regression.fit_result import Fit, in_units
 from sfumato.features.regression.logistic_curve import (
-    Crowd,
     Floats,
-    Ladder,
+    NormalApproximation,
+    PiecewiseLogistic,
     ladder,
     logistic,
     steepness,
@@ -61,7 +61,9 @@ def on_grid(weights: Floats) -> tuple[Fraction, ...]:
     return tuple(Fraction(round(w * WEIGHT_GRID), WEIGHT_GRID) for w in held)
 
 
-def gradient_question(model: Model, weights: Sequence[Fraction]) -> tuple[Builder, Ladder]:
+def gradient_question(
+    model: Model, weights: Sequence[Fraction]
+) -> tuple[Builder, PiecewiseLogistic]:
     """Return the query of a round and its curve, with as many pieces as fit into a query."""
     for pieces in PIECES:
         curve = ladder(pieces)
@@ -81,7 +83,7 @@ def _nodes(built: Builder) -> int:
 
 
 def _sums(
-    model: Model, weights: Sequence[Fraction], curve: Ladder
+    model: Model, weights: Sequence[Fraction], curve: PiecewiseLogistic
 ) -> list[tuple[str, Expr | None]]:
     rest = _residual(model, weights, curve)
     columns: list[tuple[str, Expr | None]] = [("g0", rest)]
@@ -90,7 +92,7 @@ def _sums(
     return columns
 
 
-def _residual(model: Model, weights: Sequence[Fraction], curve: Ladder) -> Expr:
+def _residual(model: Model, weights: Sequence[Fraction], curve: PiecewiseLogistic) -> Expr:
     """Return GRID * (y - p) as an expression.
 
     Here y is -1 or 1. So the 1/2 in y = (1 + term) / 2 cancels the curve's 1/2.
@@ -158,7 +160,7 @@ class Round:
     weights: Floats
     gradient: Floats
     stds: Floats
-    bent: Floats  # error bound of the gradient from the piecewise linear curve
+    curve_error: Floats  # error bound of the gradient from the piecewise linear curve
     answer: Answer
 
     @property
@@ -232,20 +234,22 @@ def _asked(stage: Stage) -> Answer:
     return stage.question.ask(epsilon=stage.share.epsilon, delta=stage.share.delta)
 
 
-def _crowd(matrix: Matrix, count: int) -> Crowd:
+def _crowd(matrix: Matrix, count: int) -> NormalApproximation:
     values, turn = np.linalg.eigh(matrix.covariance(count))
-    held = np.maximum(values, max(FLOOR * matrix.blur(count), 1e-9))
-    return Crowd(matrix.rows, matrix.mean[:count], np.asarray((turn * held) @ turn.T, np.float64))
+    held = np.maximum(values, max(FLOOR * matrix.noise_norm(count), 1e-9))
+    return NormalApproximation(
+        matrix.rows, matrix.mean[:count], np.asarray((turn * held) @ turn.T, np.float64)
+    )
 
 
-def _start(matrix: Matrix, crowd: Crowd) -> Floats:
+def _start(matrix: Matrix, crowd: NormalApproximation) -> Floats:
     """Return the initial weights, at which the crowd has the released sums of y (ridge 1)."""
     size = len(crowd.mean) + 1
     wanted = (matrix.entries[:size, -1] + matrix.entries[:size, 0]) / 2
     return _solved(crowd, wanted, np.zeros(size), 1.0)
 
 
-def _solved(crowd: Crowd, wanted: Floats, begin: Floats, ridge: float) -> Floats:
+def _solved(crowd: NormalApproximation, wanted: Floats, begin: Floats, ridge: float) -> Floats:
     """Return the weights with the wanted expected gradient, by Newton's method."""
     weights = begin
     for _ in range(STEPS):
@@ -259,7 +263,7 @@ def _solved(crowd: Crowd, wanted: Floats, begin: Floats, ridge: float) -> Floats
     return np.clip(weights, -HEAVIEST, HEAVIEST)
 
 
-def _round(model: Model, crowd: Crowd, weights: Floats, stage: Stage) -> Round:
+def _round(model: Model, crowd: NormalApproximation, weights: Floats, stage: Stage) -> Round:
     held = on_grid(weights)
     question, curve = gradient_question(model, held)
     answer = _asked(Stage(stage.says, question, stage.share))
@@ -277,7 +281,7 @@ def _round(model: Model, crowd: Crowd, weights: Floats, stage: Stage) -> Round:
     return Round(at, seen - expected, noise, MISFIT * crowd.off_by(pieces, at), answer)
 
 
-def _settled(crowd: Crowd, rounds: Sequence[Round]) -> Floats:
+def _settled(crowd: NormalApproximation, rounds: Sequence[Round]) -> Floats:
     """Return the weights from all rounds, averaged by trust."""
     trust = np.array([r.trust for r in rounds])
     wanted = [r.gradient + crowd.gradient(logistic, r.weights) for r in rounds]
@@ -286,7 +290,7 @@ def _settled(crowd: Crowd, rounds: Sequence[Round]) -> Floats:
 
 
 def _fitted(
-    model: Model, crowd: Crowd, weights: Floats, released: tuple[Answer, list[Round]]
+    model: Model, crowd: NormalApproximation, weights: Floats, released: tuple[Answer, list[Round]]
 ) -> Fit:
     first, rounds = released
     noise, far = _errors(crowd, weights, rounds)
@@ -299,7 +303,9 @@ def _fitted(
     )  # fmt: skip
 
 
-def _errors(crowd: Crowd, weights: Floats, rounds: Sequence[Round]) -> tuple[Floats, Floats]:
+def _errors(
+    crowd: NormalApproximation, weights: Floats, rounds: Sequence[Round]
+) -> tuple[Floats, Floats]:
     """Return the covariances of the noise and of the remaining optimisation error.
 
     The second assumes a relative error of MISFIT in the crowd's values. These are its curvature
@@ -312,7 +318,7 @@ def _errors(crowd: Crowd, weights: Floats, rounds: Sequence[Round]) -> tuple[Flo
         s**2 * inverse @ np.diag(r.stds**2) @ inverse for s, r in zip(shares, rounds, strict=True)
     )
     ways = [MISFIT * s * (weights - r.weights) for s, r in zip(shares, rounds, strict=True)]
-    bent = inverse @ np.diag(rounds[-1].bent ** 2) @ inverse
+    bent = inverse @ np.diag(rounds[-1].curve_error ** 2) @ inverse
     far = bent + sum(np.outer(way, way) for way in ways)
     return np.asarray(noise, np.float64), np.asarray(far, np.float64)
 

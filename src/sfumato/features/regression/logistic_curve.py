@@ -23,7 +23,7 @@ POINTS: Final = 60  # quadrature points over a crowd
 
 
 @dataclass(frozen=True)
-class Ladder:
+class PiecewiseLogistic:
     """The piecewise linear curve 1/2 + the sum of slope * clamp(x, -knot, knot)."""
 
     knots: tuple[Fraction, ...]
@@ -37,7 +37,7 @@ class Ladder:
 
 
 @lru_cache(maxsize=16)
-def ladder(pieces: int) -> Ladder:
+def ladder(pieces: int) -> PiecewiseLogistic:
     """Return the curve with `pieces` pieces per side, denser where it bends; within 0 to 1."""
     fine = np.linspace(0, FAR, 4001)
     bend = np.sqrt(np.abs(steepness(fine) * (1 - 2 * logistic(fine))))
@@ -54,7 +54,7 @@ def ladder(pieces: int) -> Ladder:
         Fraction(int((a - b) * SLOPE_GRID), SLOPE_GRID)
         for a, b in zip(steep, [*steep[1:], 0.0], strict=True)
     ]
-    return Ladder(tuple(knots), tuple(slopes))
+    return PiecewiseLogistic(tuple(knots), tuple(slopes))
 
 
 def logistic(x: Floats) -> Floats:
@@ -69,7 +69,7 @@ def steepness(x: Floats) -> Floats:
 
 
 @dataclass(frozen=True)
-class Crowd:
+class NormalApproximation:
     """The released number of rows, and the mean and covariance of their scaled columns."""
 
     rows: float

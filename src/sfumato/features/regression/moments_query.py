@@ -92,7 +92,7 @@ class Matrix:
         inner = self.entries[1 : count + 1, 1 : count + 1] / self.rows
         return np.asarray(inner - np.outer(mean, mean), np.float64)
 
-    def blur(self, count: int) -> float:
+    def noise_norm(self, count: int) -> float:
         """Return the root mean square error (Frobenius norm) of the covariance from noise."""
         total = 0.0
         for noise in self.noises:

@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from sfumato.cli.researcher import answer_shape, draw
-from sfumato.cli.shell import Shell, command, number, working
+from sfumato.cli.shell import Shell, command, number, show_elapsed
 from sfumato.client import DataSet
 from sfumato.client.plot import check_picture
 
@@ -61,7 +61,7 @@ def open_(shell: Shell, data_set: str, name: str, sql: str, **options: Any) -> N
 @command
 def close(shell: Shell, data_set: str, name: str, until: str) -> None:
     """Close the open periods up to DATE for ever; rows that arrive later are not counted."""
-    with shell.open() as vault, working("Closing"):
+    with shell.open() as vault, show_elapsed("Closing"):
         made = vault.close_days(data_set, name, until=until)
     shell.show(
         made,

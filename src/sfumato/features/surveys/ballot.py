@@ -33,13 +33,13 @@ from sfumato.features.surveys.blind_signatures import PublicKey
 from sfumato.features.surveys.model import Question, Survey, bad_survey, id_of, read_survey
 from sfumato.features.surveys.randomisation import (
     NUMBERS,
-    Coin,
-    coins_of,
+    QuestionRandomiser,
+    choose_randomisers,
     cost_of,
     in_words,
-    is_said,
-    read_coins,
-    step_of,
+    is_valid_report,
+    read_randomisers,
+    round_to_grid,
 )
 from sfumato.vault.hash_chain import canonical
 
@@ -58,15 +58,17 @@ class Published:
 
     survey: Survey
     key: PublicKey
-    listed: tuple[Coin, ...] | None = None  # the published randomisers; None for a new survey
+    listed: tuple[QuestionRandomiser, ...] | None = (
+        None  # the published randomisers; None for a new survey
+    )
 
     @cached_property
-    def coins(self) -> tuple[Coin, ...]:
+    def coins(self) -> tuple[QuestionRandomiser, ...]:
         """Return the randomiser of each question."""
-        return coins_of(self.survey) if self.listed is None else self.listed
+        return choose_randomisers(self.survey) if self.listed is None else self.listed
 
     @cached_property
-    def memos(self) -> tuple[str, ...]:
+    def response_ids(self) -> tuple[str, ...]:
         """Return for each question the identifier (memo) of its permanent responses.
 
         In a series, the same asker, wording and randomiser give the same memo, so a device repeats
@@ -90,7 +92,11 @@ class Published:
         With the budget `sampled`, their order counts too, because the draw of the question depends
         on it. A wave in another order could draw another question and reveal one more answer.
         """
-        return self.memos if self.survey.budget == "sampled" else tuple(sorted(self.memos))
+        return (
+            self.response_ids
+            if self.survey.budget == "sampled"
+            else tuple(sorted(self.response_ids))
+        )
 
     @cached_property
     def text(self) -> str:
@@ -100,7 +106,7 @@ class Published:
                 "survey": self.survey.shape(),
                 "key": {"n": f"{self.key.modulus:x}", "e": self.key.exponent},
                 "coins": [dict(coin.parameters) for coin in self.coins],
-                "memos": list(self.memos),
+                "memos": list(self.response_ids),
                 "costs": [float(cost) for cost in self.costs],
                 "bound_to": "series" if self.survey.series else "survey",
             }
@@ -126,7 +132,7 @@ class Published:
         """Return the epsilon of each question's randomised answer."""
         return tuple(cost_of(coin, is_dice=self.survey.paper) for coin in self.coins)
 
-    def _odds(self, coin: Coin) -> object:
+    def _odds(self, coin: QuestionRandomiser) -> object:
         """Return the parameters that fix a permanent response: of waves, the permanent ones."""
         if isinstance(coin, PermanentResponse):
             return dict(coin.permanent.parameters)
@@ -141,7 +147,7 @@ def read_published(text: str) -> Published:
         table: dict[str, Any] = json.loads(text)  # Any: JSON, whose digest is compared below
         key = PublicKey(int(table["key"]["n"], 16), int(table["key"]["e"]))
         survey = read_survey(table["survey"])
-        made = Published(survey, key, read_coins(survey, table["coins"]))
+        made = Published(survey, key, read_randomisers(survey, table["coins"]))
         is_whole = made.text == text
     except (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError):
         is_whole = False
@@ -245,7 +251,7 @@ def _read_part(published: Published, part: str) -> RandomisedAnswer:
     if str(said) != part or said.question >= len(questions):
         raise bad_report()
     is_asked = said.slot < questions[said.question].slots
-    if not is_asked or not is_said(published.coins[said.question], said.said):
+    if not is_asked or not is_valid_report(published.coins[said.question], said.said):
         raise bad_report()
     return said
 
@@ -262,7 +268,7 @@ def make_report(published: Published, truths: Mapping[str, Truth], secret: bytes
     _check_required(survey, truths)
     chosen = list(range(len(survey.questions)))
     if survey.budget == "sampled":
-        word = words_of(secret, ["question", scope, *published.memos])[0]
+        word = words_of(secret, ["question", scope, *published.response_ids])[0]
         chosen = [drawn_among(word, len(survey.questions))]
     return spelled(
         _answered(published, number, truths.get(survey.questions[number].id), secret)
@@ -283,7 +289,7 @@ def _check_required(survey: Survey, truths: Mapping[str, Truth]) -> None:
 
 def _answered(published: Published, number: int, truth: Truth, secret: bytes) -> RandomisedAnswer:
     question, coin = published.survey.questions[number], published.coins[number]
-    memo, scope = published.memos[number], "" if published.survey.series else published.id
+    memo, scope = published.response_ids[number], "" if published.survey.series else published.id
     slot = drawn_among(words_of(secret, ["slot", scope, memo])[0], question.slots)
     value = value_of(question, slot, truth)
     words = words_of(secret, ["said", scope, memo, slot, value])
@@ -293,14 +299,14 @@ def _answered(published: Published, number: int, truth: Truth, secret: bytes) ->
         return RandomisedAnswer(number, slot, said_of(coin.momentary, kept, words))
     if isinstance(coin, NUMBERS):
         return RandomisedAnswer(
-            number, slot, said_of(coin, step_of(question, value, words[7]), words)
+            number, slot, said_of(coin, round_to_grid(question, value, words[7]), words)
         )
     return RandomisedAnswer(
         number, slot, said_of(coin, category_of(question, value, words[2]), words)
     )
 
 
-def said_of(coin: Coin, value: int, words: Sequence[int]) -> int:
+def said_of(coin: QuestionRandomiser, value: int, words: Sequence[int]) -> int:
     """Run the randomiser on an answer or grid step, with the first of these random words."""
     column = np.array(words[: coin.words_per_report], dtype=np.uint32).reshape(
         coin.words_per_report, 1

@@ -18,7 +18,7 @@ from sfumato.features.surveys import client as surveys_client
 from sfumato.features.surveys.device_files import KeptDevice
 from sfumato.features.surveys.device_privacy_statement import device_privacy_statement, summed
 from sfumato.features.surveys.questionnaire import ask, theirs
-from sfumato.features.surveys.respondent_client import Waiting, proven
+from sfumato.features.surveys.respondent_client import UnsentBallot, proven
 
 
 @click.group("survey")
@@ -268,7 +268,7 @@ def answer(shell: Shell, survey_id: str, device: str | None) -> None:
     )
 
 
-def _filled_in(asked: Any, own: KeptDevice) -> Waiting:  # Any: a published survey
+def _filled_in(asked: Any, own: KeptDevice) -> UnsentBallot:  # Any: a published survey
     """Show the privacy statement, ask all questions, and confirm the report before it is kept.
 
     The true answers stay in memory.

@@ -23,7 +23,7 @@ from sfumato.features.surveys.blind_signatures import PublicKey
 from sfumato.features.surveys.estimation import Estimate, Expected, expected, results, tried
 from sfumato.features.surveys.model import Question, Survey, read_survey
 from sfumato.features.surveys.randomisation import NUMBERS, kept_of
-from sfumato.features.surveys.respondent_client import Coins, House
+from sfumato.features.surveys.respondent_client import Coins, ServerConnection
 from sfumato.features.surveys.tally import Tally
 
 Draw = Callable[[int], bytes]
@@ -120,7 +120,7 @@ class LocalSurvey:
             for e, t, s in zip(one.estimates, truth, said, strict=True)
         ]
 
-    def publish(self, house: House) -> Json:
+    def publish(self, house: ServerConnection) -> Json:
         """Publish the survey.
 
         Args:
@@ -226,7 +226,7 @@ def two_coins(share: float, people: int, epsilon: Fraction | None, draw: Draw) -
     )
 
 
-def invite(house: House, survey: str, who: int | Sequence[str]) -> list[str]:
+def invite(house: ServerConnection, survey: str, who: int | Sequence[str]) -> list[str]:
     """Create invitation codes; they are shown only once.
 
     Args:
@@ -245,7 +245,7 @@ def invite(house: House, survey: str, who: int | Sequence[str]) -> list[str]:
     return [str(code) for code in made] if isinstance(made, list) else []
 
 
-def reports(house: House, survey: str) -> list[tuple[str, str]]:
+def reports(house: ServerConnection, survey: str) -> list[tuple[str, str]]:
     """Return all randomised reports of a survey.
 
     Args:

@@ -28,9 +28,9 @@ from sfumato.features.surveys.respondent_client import (
     SECRET_BYTES,
     Coins,
     Device,
-    House,
     Prepared,
-    Waiting,
+    ServerConnection,
+    UnsentBallot,
     forget_ballot,
     keep_ballot,
     keep_waves,
@@ -56,7 +56,7 @@ class KeptDevice:
     draw: Callable[[int], bytes]
 
     def answer(
-        self, house: House, survey: str, invitation: str, truths: Mapping[str, Truth]
+        self, house: ServerConnection, survey: str, invitation: str, truths: Mapping[str, Truth]
     ) -> Prepared:
         """Answer a survey once; after a failure, the same call sends the same ballot again.
 
@@ -77,7 +77,7 @@ class KeptDevice:
         waiting = self.waiting(made)
         return self.send(house, made, waiting or self.begun(made, invitation, truths))
 
-    def waiting(self, made: Published) -> Waiting | None:
+    def waiting(self, made: Published) -> UnsentBallot | None:
         """Return the stored ballot that was not sent yet, or None.
 
         It is randomised already, so sending it does not need the device's secret.
@@ -103,7 +103,7 @@ class KeptDevice:
         """Return the device with its secret and its record of answered series."""
         return Device(self._secret(), Coins(self.draw), kept_waves(self.path))
 
-    def begun(self, made: Published, invitation: str, truths: Mapping[str, Truth]) -> Waiting:
+    def begun(self, made: Published, invitation: str, truths: Mapping[str, Truth]) -> UnsentBallot:
         """Randomise the answers and store the ballot durably; nothing is sent yet.
 
         Args:
@@ -131,7 +131,7 @@ class KeptDevice:
             keep_ballot(self.path, waiting)
         return waiting
 
-    def send(self, house: House, made: Published, waiting: Waiting) -> Prepared:
+    def send(self, house: ServerConnection, made: Published, waiting: UnsentBallot) -> Prepared:
         """Send a stored ballot; delete it once it was counted or refused for good.
 
         Args:
@@ -163,7 +163,7 @@ class KeptDevice:
         """Return the total epsilon of all ballots that this device sent."""
         return sum(self._costs().values(), Fraction(0))
 
-    def _note(self, made: Published, waiting: Waiting) -> None:
+    def _note(self, made: Published, waiting: UnsentBallot) -> None:
         """Store the report's epsilon before it is sent; sending it again counts it once.
 
         The entry is keyed by the blinded token, which can't be linked to the report. The report's

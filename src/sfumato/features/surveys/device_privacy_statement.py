@@ -12,7 +12,7 @@ from math import ceil
 from typing import Any, Final
 
 from sfumato.features.surveys.ballot import Published
-from sfumato.features.surveys.privacy_statement import privacy_statement, surer
+from sfumato.features.surveys.privacy_statement import posterior_percent, privacy_statement
 from sfumato.features.surveys.routes import WEAK
 
 _NOT_HIDDEN: Final = (
@@ -54,7 +54,7 @@ def summed(spent: Fraction) -> str:
     return (
         f"In all surveys that were answered with this device: epsilon {_up(spent)}. Somebody who "
         "saw every report of yours, and knew it for yours, could become "
-        f"{_out_of(surer(spent))} sure of something that they held for 50 to 50."
+        f"{_out_of(posterior_percent(spent))} sure of something that they held for 50 to 50."
     )
 
 

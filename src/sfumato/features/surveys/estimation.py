@@ -37,12 +37,12 @@ from sfumato.features.surveys.model import Question, Survey
 from sfumato.features.surveys.randomisation import (
     NUMBERS,
     Answers,
-    Coin,
     Numbers,
-    coins_of,
+    QuestionRandomiser,
+    choose_randomisers,
+    grid_step_width,
     people_of,
     told_of,
-    unit_of,
 )
 from sfumato.features.surveys.tally import Tally
 
@@ -128,7 +128,7 @@ def _adding_up(one: Answered) -> Answered:
 
 
 def _answered(
-    question: Question, coin: Coin, counts: tuple[tuple[int, ...], ...], reports: int
+    question: Question, coin: QuestionRandomiser, counts: tuple[tuple[int, ...], ...], reports: int
 ) -> Answered:
     people = sum(people_of(coin, slot) for slot in counts)
     slots = [(slot, of) for slot, of in enumerate(counts) if people_of(coin, of) >= 2]
@@ -152,7 +152,7 @@ _Slots = list[tuple[int, tuple[int, ...]]]
 
 
 def _mean(question: Question, coin: Numbers, counts: tuple[int, ...], reports: int) -> Estimate:
-    people, unit = people_of(coin, counts), unit_of(question)
+    people, unit = people_of(coin, counts), grid_step_width(question)
     tally = NumberTally(coin, people, np.array(counts, dtype=np.int64).reshape(-1, 4))
     found = mean_of(tally, CONFIDENCE)
     liars = _moved_number(question, coin, people, reports) / max(_LEAST, found.response_rate)
@@ -237,7 +237,7 @@ def _moved(coin: Answers, people: int, reports: int) -> float:
 
 def _moved_number(question: Question, coin: Numbers, people: int, reports: int) -> float:
     """Bound how far false reports can change the sum of numbers, per respondent of the slot."""
-    return float(influence_on_mean(coin, _in_slot(people, reports)) * unit_of(question))
+    return float(influence_on_mean(coin, _in_slot(people, reports)) * grid_step_width(question))
 
 
 def _in_slot(people: int, reports: int) -> Fraction:
@@ -316,7 +316,7 @@ class Expected:
 
 def expected(survey: Survey) -> tuple[Expected, ...]:
     """Compute the expected error of each question from the design alone (soundness rule 4)."""
-    coins = coins_of(survey)
+    coins = choose_randomisers(survey)
     asked = survey.people * survey.asked_each // len(survey.questions)
     return tuple(
         _expected(question, coin, asked, survey.people)
@@ -339,10 +339,10 @@ def _tried(survey: Survey, epsilon: Fraction) -> tuple[Expected, ...]:
         return ()
 
 
-def _expected(question: Question, coin: Coin, asked: int, reports: int) -> Expected:
+def _expected(question: Question, coin: QuestionRandomiser, asked: int, reports: int) -> Expected:
     people = max(2, asked // question.slots)
     if isinstance(coin, NUMBERS):
-        error = unit_of(question) * _Z * sqrt(float(worst_variance(coin)) / people)
+        error = grid_step_width(question) * _Z * sqrt(float(worst_variance(coin)) / people)
         liars = _moved_number(question, coin, people, reports)
         return Expected(question, people, error, round(100 * told_of(coin)), liars)
     halves = np.zeros(coin.size)

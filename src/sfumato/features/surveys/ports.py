@@ -9,13 +9,13 @@ from typing import Literal, Protocol
 from sfumato.features.surveys.blind_signatures import PublicKey
 from sfumato.features.surveys.tally import Tally
 
-Taken = Literal["counted", "already", "spent", "closed"]
+TakeResult = Literal["counted", "already", "spent", "closed"]
 State = Literal["open", "closed"]
 Fits = Callable[[Iterable[str]], bool]  # takes the texts of all stored surveys
 
 
 @dataclass(frozen=True)
-class Kept:
+class StoredSurvey:
     """A published survey as it is stored."""
 
     id: str
@@ -43,7 +43,7 @@ class Ballot:
 
 
 @dataclass(frozen=True)
-class Standing:
+class ReportTotals:
     """The number of reports of a survey, and the tally of those that are shown."""
 
     reports: int  # all of them, shown or not
@@ -56,22 +56,24 @@ class SurveyStore(Protocol):
     It stores a report and its token alone: no time, no order, nothing about the sender.
     """
 
-    def add(self, kept: Kept, minimum: int, empty: Tally, *, fits: Fits | None = None) -> bool:
+    def add(
+        self, kept: StoredSurvey, minimum: int, empty: Tally, *, fits: Fits | None = None
+    ) -> bool:
         """Store a survey if `fits` accepts the texts of all stored surveys; return whether it did.
 
         The check and the insertion are atomic, across all nodes.
         """
         ...
 
-    def find(self, survey: str) -> Kept | None:
+    def find(self, survey: str) -> StoredSurvey | None:
         """Return the survey of this id, or None."""
         ...
 
-    def of(self, owner: str) -> tuple[Kept, ...]:
+    def of(self, owner: str) -> tuple[StoredSurvey, ...]:
         """Return the owner's surveys."""
         ...
 
-    def every(self) -> tuple[Kept, ...]:
+    def every(self) -> tuple[StoredSurvey, ...]:
         """Return all surveys of all owners."""
         ...
 
@@ -91,15 +93,15 @@ class SurveyStore(Protocol):
         """Return the number of invitations to a survey."""
         ...
 
-    def take(self, ballot: Ballot) -> Taken:
+    def take(self, ballot: Ballot) -> TakeResult:
         """Count a report once for its token, durably; return the result."""
         ...
 
-    def take_all(self, ballots: Sequence[Ballot]) -> list[Taken]:
+    def take_all(self, ballots: Sequence[Ballot]) -> list[TakeResult]:
         """Count several reports in one commit; return the result of each."""
         ...
 
-    def standing(self, survey: str) -> Standing:
+    def standing(self, survey: str) -> ReportTotals:
         """Return a survey's number of reports, and the tally of those that are shown."""
         ...
 

@@ -12,7 +12,12 @@ from sfumato.dp.local.piecewise_mechanism import Piecewise
 from sfumato.dp.local.subset_selection import Subset
 from sfumato.features.surveys.ballot import Published
 from sfumato.features.surveys.model import Question
-from sfumato.features.surveys.randomisation import Coin, sides_of, told_of, unit_of
+from sfumato.features.surveys.randomisation import (
+    QuestionRandomiser,
+    grid_step_width,
+    sides_of,
+    told_of,
+)
 
 _DRAWN: Final = {  # the draw does not depend on the answer (soundness rule 31)
     "several": "about one option alone, which your device draws: yes, no or “no answer”",
@@ -29,16 +34,16 @@ def privacy_statement(made: Published) -> dict[str, object]:
         "lifetime": float(survey.lifetime),
         "asked": survey.asked_each,
         "of": len(survey.questions),
-        "guess": surer(made.epsilon),
+        "guess": posterior_percent(made.epsilon),
         "questions": [
             _odds(question, coin, survey.paper)
             for question, coin in zip(survey.questions, made.coins, strict=True)
         ],
-        "ever": surer(survey.ever) if survey.ever is not None else None,
+        "ever": posterior_percent(survey.ever) if survey.ever is not None else None,
     }
 
 
-def _odds(question: Question, coin: Coin, paper: bool) -> dict[str, object]:
+def _odds(question: Question, coin: QuestionRandomiser, paper: bool) -> dict[str, object]:
     """Return a question's odds: how many of 100 reports follow the true answer, and the rest."""
     told = ceil(100 * told_of(coin))  # rounded up, like every figure that a respondent relies on
     return {
@@ -49,12 +54,12 @@ def _odds(question: Question, coin: Coin, paper: bool) -> dict[str, object]:
         "sent": _sent(question, coin),
         "required": question.is_required,
         "epsilon": float(coin.epsilon),
-        "guess": surer(coin.epsilon),
+        "guess": posterior_percent(coin.epsilon),
         "sides": sides_of(coin) if paper and isinstance(coin, KAry) else None,
     }
 
 
-def _sent(question: Question, coin: Coin) -> str:
+def _sent(question: Question, coin: QuestionRandomiser) -> str:
     """Describe a report in words if it is not simply one of the answers; else return ""."""
     if question.kind in _DRAWN:
         return _DRAWN[question.kind]
@@ -72,12 +77,12 @@ def _sent(question: Question, coin: Coin) -> str:
 
 
 def _stretch(question: Question, window: int) -> str:
-    wide = unit_of(question) * (window - 1)
+    wide = grid_step_width(question) * (window - 1)
     unit = f" {question.unit}" if question.unit else ""
     return f"a stretch of {wide:,}{unit}, or “no answer”" if wide else "a number, or “no answer”"
 
 
-def surer(epsilon: Fraction) -> float:
+def posterior_percent(epsilon: Fraction) -> float:
     """Return the largest posterior, in per cent and rounded up, after a prior of 50 per cent.
 
     It is 100 / (1 + exp(-epsilon)). Above 99 it gets as many digits as it needs to stay below 100.

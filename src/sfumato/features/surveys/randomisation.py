@@ -37,11 +37,11 @@ MAX_STEPS: Final = 1000  # of a number's grid
 CHOOSABLE: Final = ("k-ary", "subset")  # their reports read as one option or a set of options
 Answers = KAry | Subset | PermanentResponse  # randomisers of one answer among several
 Numbers = Duchi | Piecewise | Hybrid
-Coin = Answers | Numbers
+QuestionRandomiser = Answers | Numbers
 NUMBERS: Final = (Duchi, Piecewise, Hybrid)
 
 
-def coins_of(survey: Survey) -> tuple[Coin, ...]:
+def choose_randomisers(survey: Survey) -> tuple[QuestionRandomiser, ...]:
     """Choose the randomiser of each question, for the smallest error at the survey's epsilon."""
     made = tuple(_coin(question, survey) for question in survey.questions)
     if not _are_fitting(survey, made):
@@ -49,10 +49,12 @@ def coins_of(survey: Survey) -> tuple[Coin, ...]:
     return made
 
 
-def read_coins(survey: Survey, listed: Sequence[Parameters]) -> tuple[Coin, ...]:
+def read_randomisers(
+    survey: Survey, listed: Sequence[Parameters]
+) -> tuple[QuestionRandomiser, ...]:
     """Read the randomisers that a survey was published with; refuse any that don't fit it."""
     if survey.format == 1:
-        made = coins_of(survey)
+        made = choose_randomisers(survey)
         if [dict(coin.parameters) for coin in made] != [dict(one) for one in listed]:
             raise bad_survey("the coins are not the survey's")
         return made
@@ -62,7 +64,7 @@ def read_coins(survey: Survey, listed: Sequence[Parameters]) -> tuple[Coin, ...]
     return read
 
 
-def coin_of(parameters: Parameters) -> Coin:
+def coin_of(parameters: Parameters) -> QuestionRandomiser:
     """Return the randomiser with these parameters; refuse a kind that surveys don't use."""
     made = None
     try:
@@ -74,7 +76,7 @@ def coin_of(parameters: Parameters) -> Coin:
     return made
 
 
-def cost_of(coin: Coin, *, is_dice: bool = False) -> Fraction:
+def cost_of(coin: QuestionRandomiser, *, is_dice: bool = False) -> Fraction:
     """Return the epsilon of one randomised answer, as it composes by addition.
 
     Two dice cost slightly more than the KAry object that models them, because 1/36 is not a
@@ -89,7 +91,7 @@ def cost_of(coin: Coin, *, is_dice: bool = False) -> Fraction:
     return coin.epsilon
 
 
-def told_of(coin: Coin) -> Fraction:
+def told_of(coin: QuestionRandomiser) -> Fraction:
     """Return the probability that the report is determined by the true answer."""
     match coin:
         case PermanentResponse():
@@ -102,25 +104,25 @@ def told_of(coin: Coin) -> Fraction:
             return Fraction(coin.truth, PARTS)
 
 
-def unit_of(question: Question) -> int:
+def grid_step_width(question: Question) -> int:
     """Return the step width of a number's grid, as a whole number."""
     return -(-(question.high - question.low) // MAX_STEPS)
 
 
-def steps_of(question: Question) -> int:
+def last_grid_step(question: Question) -> int:
     """Return the index of a number's last grid step; `high` is at this step or just below."""
-    return -(-(question.high - question.low) // unit_of(question))
+    return -(-(question.high - question.low) // grid_step_width(question))
 
 
-def step_of(question: Question, value: int, word: int) -> int:
+def round_to_grid(question: Question, value: int, word: int) -> int:
     """Round a true number to a grid step; between two steps, at random and unbiased.
 
     A value below `low` means no answer; its step is one after the last.
     """
     if value < question.low:
-        return steps_of(question) + 1
-    whole, rest = divmod(value - question.low, unit_of(question))
-    return whole + (word * unit_of(question) < rest * PARTS)
+        return last_grid_step(question) + 1
+    whole, rest = divmod(value - question.low, grid_step_width(question))
+    return whole + (word * grid_step_width(question) < rest * PARTS)
 
 
 def dice_ratio(categories: int, sides: int) -> Fraction:
@@ -134,7 +136,7 @@ def sides_of(coin: KAry) -> int:
 
 
 @lru_cache(maxsize=1 << 16)
-def is_said(coin: Coin, number: int) -> bool:
+def is_valid_report(coin: QuestionRandomiser, number: int) -> bool:
     """Say whether a device can produce this report; `number` is its bytes, little-endian."""
     if isinstance(coin, (KAry, PermanentResponse)):
         return number < coin.size
@@ -144,25 +146,25 @@ def is_said(coin: Coin, number: int) -> bool:
 
 
 @lru_cache(maxsize=1 << 16)
-def counted(coin: Coin, number: int) -> tuple[int, ...]:
+def counted(coin: QuestionRandomiser, number: int) -> tuple[int, ...]:
     """Return what one report adds to the stored counts of its question."""
     return kept_of(coin, 1, coin.counts(_row(coin, number)))
 
 
-def kept_of(coin: Coin, people: int, counts: Integers) -> tuple[int, ...]:
+def kept_of(coin: QuestionRandomiser, people: int, counts: Integers) -> tuple[int, ...]:
     """Return counts as they are stored; for subset selection the number of reports is first."""
     found = tuple(map(int, counts.flatten()))
     return (people, *found) if isinstance(coin, Subset) else found
 
 
-def people_of(coin: Coin, counts: tuple[int, ...]) -> int:
+def people_of(coin: QuestionRandomiser, counts: tuple[int, ...]) -> int:
     """Return the number of reports in these stored counts."""
     if isinstance(coin, Subset):
         return counts[0]
     return sum(counts[::4]) if isinstance(coin, NUMBERS) else sum(counts)
 
 
-def in_words(question: Question, coin: Coin, slot: int, number: int) -> str:
+def in_words(question: Question, coin: QuestionRandomiser, slot: int, number: int) -> str:
     """Return one randomised answer in words."""
     match coin:
         case KAry() | PermanentResponse():
@@ -178,7 +180,7 @@ def in_words(question: Question, coin: Coin, slot: int, number: int) -> str:
             return question.said(slot, said) if is_end else _stretch(question, coin.by_window, said)
 
 
-def _coin(question: Question, survey: Survey) -> Coin:
+def _coin(question: Question, survey: Survey) -> QuestionRandomiser:
     if survey.paper:
         return _by_dice(question, survey)
     if survey.ever is not None:
@@ -190,19 +192,19 @@ def _coin(question: Question, survey: Survey) -> Coin:
     return _best(question, survey.epsilon_each)
 
 
-def _best(question: Question, epsilon: Fraction) -> Coin:
+def _best(question: Question, epsilon: Fraction) -> QuestionRandomiser:
     if question.kind == "number":
-        return _best_numbers(steps_of(question), epsilon)
+        return _best_numbers(last_grid_step(question), epsilon)
     return _best_answers(question.categories, epsilon)
 
 
 @lru_cache(maxsize=256)  # a preview tries several epsilons, and many questions share parameters
-def _best_numbers(steps: int, epsilon: Fraction) -> Coin:
+def _best_numbers(steps: int, epsilon: Fraction) -> QuestionRandomiser:
     return coin_of(best_numbers(steps, epsilon).parameters)
 
 
 @lru_cache(maxsize=256)
-def _best_answers(categories: int, epsilon: Fraction) -> Coin:
+def _best_answers(categories: int, epsilon: Fraction) -> QuestionRandomiser:
     return coin_of(best_oracle(categories, epsilon, kinds=CHOOSABLE).parameters)
 
 
@@ -213,7 +215,7 @@ def _by_dice(question: Question, survey: Survey) -> KAry:
     raise bad_survey("two dice cannot give so small an epsilon: choose a larger one")
 
 
-def _are_fitting(survey: Survey, coins: Sequence[Coin]) -> bool:
+def _are_fitting(survey: Survey, coins: Sequence[QuestionRandomiser]) -> bool:
     """Say whether each randomiser fits its question and the total cost is within the epsilons."""
     if len(coins) != len(survey.questions):
         return False
@@ -230,18 +232,18 @@ def _are_fitting(survey: Survey, coins: Sequence[Coin]) -> bool:
     return whole(spent) <= units_up(survey.epsilon, EPSILON_UNITS)
 
 
-def _is_of(question: Question, coin: Coin, survey: Survey) -> bool:
+def _is_of(question: Question, coin: QuestionRandomiser, survey: Survey) -> bool:
     if survey.ever is not None:
         return isinstance(coin, PermanentResponse) and coin.size == question.categories
     if survey.format == 1 or survey.paper:
         return isinstance(coin, KAry) and coin.size == question.categories
     if question.kind == "number":
-        return isinstance(coin, NUMBERS) and coin.steps == steps_of(question)
+        return isinstance(coin, NUMBERS) and coin.steps == last_grid_step(question)
     is_kind = isinstance(coin, KAry) or (isinstance(coin, Subset) and question.kind == "choice")
     return is_kind and not isinstance(coin, NUMBERS) and coin.size == question.categories
 
 
-def _row(coin: Coin, number: int) -> np.ndarray:
+def _row(coin: QuestionRandomiser, number: int) -> np.ndarray:
     return np.frombuffer(number.to_bytes(coin.width, "little"), dtype=np.uint8).reshape(1, -1)
 
 
@@ -258,7 +260,7 @@ def _stretch(question: Question, coin: Piecewise, place: int) -> str:
     """Return a piecewise report in words: the range of numbers whose window contains it."""
     if place >= coin.silent:
         return NO_ANSWER
-    unit = unit_of(question)
+    unit = grid_step_width(question)
     low = question.low + unit * max(0, place - coin.window + 1)
     high = min(question.high, question.low + unit * min(coin.steps, place))
     low = min(low, question.high)

@@ -46,7 +46,7 @@ from sfumato.system.durable_files import sync, write_new
 SECRET_BYTES: Final = 32
 
 
-class House(Protocol):
+class ServerConnection(Protocol):
     """A connection to the server or vault that has the survey, over HTTP or in this process."""
 
     def call(self, verb: str, body: Json) -> Json:
@@ -79,7 +79,7 @@ class Prepared:
         """Return the mark by which the respondent finds their report among the public ones."""
         return mark_of(token_digest(self.token), self.said)
 
-    def send(self, house: House) -> Json:
+    def send(self, house: ServerConnection) -> Json:
         """Send the report; sending it twice counts it once."""
         return house.call(
             "survey-report",
@@ -143,7 +143,7 @@ class Device:
         words = (words for _, words in words_for(made, said))
         return list(zip(numbers, words, strict=True))
 
-    def begun(self, made: Published, invitation: str, truths: Mapping[str, Truth]) -> Waiting:
+    def begun(self, made: Published, invitation: str, truths: Mapping[str, Truth]) -> UnsentBallot:
         """Randomise the answers and blind a token; nothing is sent yet.
 
         Args:
@@ -164,7 +164,7 @@ class Device:
             waves.update(with_wave(made, waves))
         token = self.coins.draw(TOKEN_BYTES)
         hidden = blind(made.key, token, self.coins)
-        return Waiting(
+        return UnsentBallot(
             made.id, invitation, self.said(made, truths), token, hidden.message, hidden.inverse
         )
 
@@ -180,7 +180,7 @@ class Device:
         return self.waves
 
     def prepared(
-        self, house: House, survey: str, invitation: str, truths: Mapping[str, Truth]
+        self, house: ServerConnection, survey: str, invitation: str, truths: Mapping[str, Truth]
     ) -> Prepared:
         """Randomise the answers and get a signed token; the report is not sent yet.
 
@@ -200,7 +200,7 @@ class Device:
         return self.begun(made, invitation, truths).signed(house, made)
 
     def answer(
-        self, house: House, survey: str, invitation: str, truths: Mapping[str, Truth]
+        self, house: ServerConnection, survey: str, invitation: str, truths: Mapping[str, Truth]
     ) -> Prepared:
         """Randomise the answers and send the report.
 
@@ -222,7 +222,7 @@ class Device:
 
 
 @dataclass(frozen=True)
-class Waiting:
+class UnsentBallot:
     """A ballot whose token is not signed yet, as far as this device knows.
 
     Store it before you ask the server for the signature. The server signs one blinded token per
@@ -236,7 +236,7 @@ class Waiting:
     blinded: bytes
     inverse: int
 
-    def signed(self, house: House, made: Published) -> Prepared:
+    def signed(self, house: ServerConnection, made: Published) -> Prepared:
         """Get the token signed by the server; repeating the request returns the same signature."""
         asked: Json = {
             "survey": self.survey, "invitation": self.invitation, "blinded": shown(self.blinded),
@@ -266,7 +266,7 @@ class Waiting:
         )
 
 
-def keep_ballot(device: Path, waiting: Waiting) -> None:
+def keep_ballot(device: Path, waiting: UnsentBallot) -> None:
     """Store the unsent ballot durably in a private file next to the device's secret."""
     write(_waiting_at(device, waiting.survey), waiting.text())
 
@@ -290,7 +290,7 @@ def on_disk(path: Path, content: bytes) -> Path:
     return draft
 
 
-def kept_ballot(device: Path, survey: str) -> Waiting | None:
+def kept_ballot(device: Path, survey: str) -> UnsentBallot | None:
     """Return the stored unsent ballot of a survey, or None.
 
     A file that can't be read is refused: its ballot may have been signed or sent already, so no
@@ -316,15 +316,15 @@ def _waiting_at(device: Path, survey: str) -> Path:
     return device.with_name(f"{device.name}.waiting.{survey}")
 
 
-def _read_waiting(text: str) -> Waiting:
+def _read_waiting(text: str) -> UnsentBallot:
     kept = json.loads(text)
-    return Waiting(
+    return UnsentBallot(
         kept["survey"], str(kept["invitation"]), str(kept["said"]), read(kept["token"]),
         read(kept["blinded"]), int(kept["inverse"], 16),
     )  # fmt: skip
 
 
-def proven(house: House, survey: str) -> Published:
+def proven(house: ServerConnection, survey: str) -> Published:
     """Return an open survey after checking the proof that its key can't mark respondents."""
     found = house.call("survey", {"survey": survey})
     made = _read_published(found, survey)
@@ -340,7 +340,7 @@ def proven(house: House, survey: str) -> Published:
     return made
 
 
-def published(house: House, survey: str) -> Published:
+def published(house: ServerConnection, survey: str) -> Published:
     """Return the survey after checking that its text has this id."""
     return _read_published(house.call("survey", {"survey": survey}), survey)
 

@@ -42,7 +42,7 @@ from sfumato.features.surveys.invitation_codes import (
     unknown_invitation,
 )
 from sfumato.features.surveys.model import bad_survey, read_survey
-from sfumato.features.surveys.ports import Ballot, BallotKeys, Invited, Kept, SurveyStore
+from sfumato.features.surveys.ports import Ballot, BallotKeys, Invited, StoredSurvey, SurveyStore
 from sfumato.features.surveys.privacy_statement import privacy_statement
 from sfumato.features.surveys.release import (
     LOCAL,
@@ -125,7 +125,7 @@ class Surveys:
                 "lifetime": str(survey.lifetime),
             },
         )
-        kept = Kept(made.id, caller.user, made.text, "open")
+        kept = StoredSurvey(made.id, caller.user, made.text, "open")
         if not self.store.add(kept, survey.minimum, nothing(survey), fits=fits):
             self.keys.forget(made.id)  # a conflicting wave was added at the same moment
             note: Json = {"survey": made.id, "by": caller.user, "reports": 0}
@@ -291,7 +291,7 @@ class Surveys:
             "next": found[-1][0] if found else None,
         }
 
-    def _charge(self, kept: Kept, made: Published, digest: str, blinded: bytes) -> bool:
+    def _charge(self, kept: StoredSurvey, made: Published, digest: str, blinded: bytes) -> bool:
         invited = self.store.invited(digest)
         if invited is None or invited.survey != kept.id:
             raise unknown_invitation()
@@ -328,7 +328,7 @@ class Surveys:
             raise not_open()
         return Ballot(made.id, token_digest(token), sent.said)
 
-    def _listed(self, kept: Kept) -> Json:
+    def _listed(self, kept: StoredSurvey) -> Json:
         made = kept_survey(kept.text)
         shown = self.store.standing(kept.id).shown
         return {
@@ -344,14 +344,14 @@ class Surveys:
             "paper": made.survey.paper,
         }
 
-    def _own(self, caller: Caller, survey: str) -> tuple[Kept, Published]:
+    def _own(self, caller: Caller, survey: str) -> tuple[StoredSurvey, Published]:
         _check_owner(caller)
         kept, made = self._found(survey)
         if kept.owner != caller.user:
             raise _unknown()
         return kept, made
 
-    def _found(self, survey: str) -> tuple[Kept, Published]:
+    def _found(self, survey: str) -> tuple[StoredSurvey, Published]:
         """Return the survey of an id; close it first if its last day is over."""
         kept = self.store.find(survey) if survey.isascii() and len(survey) <= 40 else None
         if kept is None:
@@ -364,19 +364,19 @@ class Surveys:
             self.keys.forget(survey)  # again: the server may have crashed before it did so
         return kept, made
 
-    def _open(self, survey: str) -> tuple[Kept, Published]:
+    def _open(self, survey: str) -> tuple[StoredSurvey, Published]:
         kept, made = self._found(survey)
         if self._state(kept, made) != "open":
             raise not_open()
         return kept, made
 
-    def _end(self, kept: Kept, by: str) -> None:
+    def _end(self, kept: StoredSurvey, by: str) -> None:
         if self.store.close(kept.id):
             reports = self.store.standing(kept.id).reports
             self.ledger.note("survey-closed", {"survey": kept.id, "by": by, "reports": reports})
         self.keys.forget(kept.id)
 
-    def _state(self, kept: Kept, made: Published) -> str:
+    def _state(self, kept: StoredSurvey, made: Published) -> str:
         if kept.state == "open" and self._today() < made.survey.opens:
             return "waiting"
         return kept.state

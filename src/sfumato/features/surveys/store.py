@@ -23,7 +23,15 @@ from typing import Any, Final
 
 from sfumato.dp.ports import RandomSource
 from sfumato.dp.refusal import Bug
-from sfumato.features.surveys.ports import Ballot, Fits, Invited, Kept, Standing, State, Taken
+from sfumato.features.surveys.ports import (
+    Ballot,
+    Fits,
+    Invited,
+    ReportTotals,
+    State,
+    StoredSurvey,
+    TakeResult,
+)
 from sfumato.features.surveys.tally import Tally, read_tally
 from sfumato.storage.database import DatabaseLink
 from sfumato.storage.records_database import Records
@@ -76,7 +84,9 @@ class SqlSurveys:
         records.make(_TABLES)
         self._taking = GroupCommit(self._take_alone, self._take_several)
 
-    def add(self, kept: Kept, minimum: int, empty: Tally, *, fits: Fits | None = None) -> bool:
+    def add(
+        self, kept: StoredSurvey, minimum: int, empty: Tally, *, fits: Fits | None = None
+    ) -> bool:
         """Store a survey if `fits` accepts the texts of all stored ones; return whether it did."""
         values = (kept.id, kept.owner, kept.text, minimum, kept.state, 0, empty.text())
         with self._records.change() as link:
@@ -93,22 +103,22 @@ class SqlSurveys:
                 link.change(f"INSERT INTO {table} VALUES (?, ?, ?)", (kept.id, "", ""))
         return True
 
-    def find(self, survey: str) -> Kept | None:
+    def find(self, survey: str) -> StoredSurvey | None:
         """Return the survey of this id, or None."""
         rows = self._records.rows(
             "SELECT id, owner, body, state FROM surveys WHERE id = ?", (survey,)
         )
-        return Kept(*rows[0]) if rows else None
+        return StoredSurvey(*rows[0]) if rows else None
 
-    def of(self, owner: str) -> tuple[Kept, ...]:
+    def of(self, owner: str) -> tuple[StoredSurvey, ...]:
         """Return the owner's surveys."""
         sql = "SELECT id, owner, body, state FROM surveys WHERE owner = ? ORDER BY id"
-        return tuple(Kept(*row) for row in self._records.rows(sql, (owner,)))
+        return tuple(StoredSurvey(*row) for row in self._records.rows(sql, (owner,)))
 
-    def every(self) -> tuple[Kept, ...]:
+    def every(self) -> tuple[StoredSurvey, ...]:
         """Return all surveys of all owners."""
         sql = "SELECT id, owner, body, state FROM surveys ORDER BY id"
-        return tuple(Kept(*row) for row in self._records.rows(sql))
+        return tuple(StoredSurvey(*row) for row in self._records.rows(sql))
 
     def close(self, survey: str) -> bool:
         """Close a survey and show all its reports; return whether this call closed it."""
@@ -139,16 +149,16 @@ class SqlSurveys:
         sql = "SELECT count(*) FROM survey_invitations WHERE survey = ?"
         return int(self._records.rows(sql, (survey,))[0][0])
 
-    def take(self, ballot: Ballot) -> Taken:
+    def take(self, ballot: Ballot) -> TakeResult:
         """Count a report once for its token, durably; return the result."""
         return self._taking.run(ballot)
 
-    def take_all(self, ballots: Sequence[Ballot]) -> list[Taken]:
+    def take_all(self, ballots: Sequence[Ballot]) -> list[TakeResult]:
         """Count several reports in one commit; return the result of each."""
         by_survey: dict[str, list[int]] = defaultdict(list)
         for place, ballot in enumerate(ballots):
             by_survey[ballot.survey].append(place)
-        ended: dict[int, Taken] = {}
+        ended: dict[int, TakeResult] = {}
         with self._records.change() as link:
             for survey in sorted(by_survey):
                 places = by_survey[survey]
@@ -156,13 +166,13 @@ class SqlSurveys:
                 ended.update(zip(places, taken, strict=True))
         return [ended[place] for place in range(len(ballots))]
 
-    def standing(self, survey: str) -> Standing:
+    def standing(self, survey: str) -> ReportTotals:
         """Return a survey's number of reports, and the tally of those that are shown."""
         rows = self._records.rows("SELECT tally, shown FROM surveys WHERE id = ?", (survey,))
         if not rows:
             raise Bug("a survey that is not there is looked at")
         tally, shown = map(read_tally, rows[0])
-        return Standing(tally.reports, shown)
+        return ReportTotals(tally.reports, shown)
 
     def shown(self, survey: str, after: str | None) -> tuple[tuple[str, tuple[str, ...]], ...]:
         """Return the next page of shown reports after the part `after`, in token order."""
@@ -178,13 +188,13 @@ class SqlSurveys:
         """Close the connection."""
         self._records.close()
 
-    def _take_alone(self, ballot: Ballot) -> Taken:
+    def _take_alone(self, ballot: Ballot) -> TakeResult:
         return self.take_all([ballot])[0]
 
-    def _take_several(self, ballots: Sequence[Ballot]) -> Sequence[Outcome[Taken]]:
+    def _take_several(self, ballots: Sequence[Ballot]) -> Sequence[Outcome[TakeResult]]:
         return [Outcome(taken) for taken in self.take_all(ballots)]
 
-    def _taken(self, link: DatabaseLink, ballots: list[Ballot]) -> list[Taken]:
+    def _taken(self, link: DatabaseLink, ballots: list[Ballot]) -> list[TakeResult]:
         """Add the new reports of one survey in one update; each token counts once."""
         known = self._held(link, ballots[0].survey)
         if known is None:
@@ -192,7 +202,7 @@ class SqlSurveys:
         names = [_name(ballot.token, known.depth) for ballot in ballots]
         bodies = _read_parts(link, known.id, set(names))
         parts = {name: _lines(body) for name, body in bodies.items()}
-        ends: list[Taken] = []
+        ends: list[TakeResult] = []
         fresh: dict[str, list[str]] = defaultdict(list)  # part name -> new reports
         for ballot, name in zip(ballots, names, strict=True):
             place, said = _looked_up(parts[name], ballot.token)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from sfumato.dp.json_values import Json
 from sfumato.dp.refusal import Refused
 from sfumato.features.surveys.ballot import mark_of
-from sfumato.features.surveys.ports import Ballot, Taken
+from sfumato.features.surveys.ports import Ballot, TakeResult
 
 
 @dataclass(frozen=True)
@@ -20,7 +20,7 @@ class Submission:
     said: str
 
 
-def outcome(ballot: Ballot, taken: Taken) -> Json | Refused:
+def outcome(ballot: Ballot, taken: TakeResult) -> Json | Refused:
     """Return the reply or the refusal for the store's result of a report."""
     match taken:
         case "counted" | "already":

@@ -14,7 +14,12 @@ from functools import lru_cache
 
 from sfumato.dp.refusal import Bug
 from sfumato.features.surveys.model import Survey
-from sfumato.features.surveys.randomisation import Coin, coin_of, coins_of, counted
+from sfumato.features.surveys.randomisation import (
+    QuestionRandomiser,
+    choose_randomisers,
+    coin_of,
+    counted,
+)
 from sfumato.vault.hash_chain import canonical
 
 Slot = tuple[int, ...]
@@ -26,7 +31,7 @@ class Tally:
 
     reports: int
     counts: tuple[tuple[Slot, ...], ...]
-    coins: tuple[Coin, ...] = ()  # empty in format 1: each count is of one category
+    coins: tuple[QuestionRandomiser, ...] = ()  # empty in format 1: each count is of one category
 
     def __add__(self, other: Tally) -> Tally:
         """Add two tallies of the same randomisers."""
@@ -64,7 +69,7 @@ def nothing(survey: Survey) -> Tally:
     """Return an empty tally for a newly published survey."""
     if survey.format == 1:
         return Tally(0, tuple(((0,) * q.categories,) * q.slots for q in survey.questions))
-    coins = coins_of(survey)
+    coins = choose_randomisers(survey)
     pairs = zip(survey.questions, coins, strict=True)
     counts = tuple(((0,) * len(counted(coin, 0)),) * q.slots for q, coin in pairs)
     return Tally(0, counts, coins)
@@ -78,7 +83,7 @@ def read_tally(text: str) -> Tally:
 
 
 @lru_cache(maxsize=256)
-def _coins(text: str) -> tuple[Coin, ...]:
+def _coins(text: str) -> tuple[QuestionRandomiser, ...]:
     return tuple(map(coin_of, json.loads(text)))
 
 

@@ -43,7 +43,7 @@ class Candidate:
 
 
 @dataclass(frozen=True, eq=False)
-class Distances:
+class PrivateChoicePlan:
     """A choice among candidates: their plans, and the epsilon of each round."""
 
     kind: Literal["one", "tree"]
@@ -94,7 +94,7 @@ class Distances:
 
 def make_distances(
     card: Card, candidates: Sequence[Candidate], kind: Literal["one", "tree"], price: Fraction
-) -> Distances:
+) -> PrivateChoicePlan:
     """Plan a choice with epsilon `price` per round, or refuse; reads and charges nothing."""
     if not 1 <= len(candidates) <= MOST:
         raise Refused(
@@ -111,7 +111,7 @@ def make_distances(
     expected = tuple(in_order_of_cells(plan, one.expected) for plan, one in pairs)
     ends = {end for one in candidates for end in one.ends}
     rounds = len(ends) - 1 if kind == "tree" else 1
-    made = Distances(kind, plans, tuple(candidates), expected, price, rounds)
+    made = PrivateChoicePlan(kind, plans, tuple(candidates), expected, price, rounds)
     if made.rate <= 0:  # fail before anything is charged
         raise Bug("a choice at no rate")
     return made

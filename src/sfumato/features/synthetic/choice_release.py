@@ -15,7 +15,7 @@ from typing import Any, Final, Protocol
 from sfumato.dp.accounting.privacy_events import Event, privacy_cost
 from sfumato.dp.json_values import Json
 from sfumato.dp.refusal import Bug
-from sfumato.features.synthetic.choice_plan import Distances
+from sfumato.features.synthetic.choice_plan import PrivateChoicePlan
 from sfumato.query.contribution_bounds import bounds_text
 from sfumato.query.expression import canonical_json
 from sfumato.query.model import query_json
@@ -59,7 +59,7 @@ class Wanted(Protocol):
         ...
 
 
-def choose(door: ReleaseContext, order: Order, distances: Distances) -> tuple[int, ...]:
+def choose(door: ReleaseContext, order: Order, distances: PrivateChoicePlan) -> tuple[int, ...]:
     """Charge, read the rows, and return the indices of the chosen candidates; or refuse."""
     noise: Json = {"kind": MECHANISM, "epsilon_a_round": str(distances.epsilon)}
     charge = charge_for(door, order, distances, ("choice", MECHANISM, [noise]))

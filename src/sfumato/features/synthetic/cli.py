@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from sfumato.cli.shell import Shell, command, number, working
+from sfumato.cli.shell import Shell, command, number, show_elapsed
 from sfumato.client import DataSet
 from sfumato.features.anonymization import TableFile
 from sfumato.features.anonymization.report_text import leak_lines
@@ -76,7 +76,7 @@ def twin(shell: Shell, name: str, output: str | None, **options: Any) -> None:
         return
     if output is None:
         raise click.UsageError("The command needs -o: a .zip file or a new folder for the twin.")
-    with shell.open() as vault, working("Making the twin"):
+    with shell.open() as vault, show_elapsed("Making the twin"):
         made = _made(DataSet(vault, name), options)
         person = str(DataSet(vault, name).card["unit"])
     place = made.save(output)
@@ -97,7 +97,7 @@ def _kept(shell: Shell, made: Twin, original: str, person: str) -> Json:
     """Compare the twin's first table with the original rows, without the person column."""
     rows = made.rows()
     names = [name for name in rows[0] if name.casefold() != person.casefold()]
-    with temporary_folder() as folder, working("Comparing"):
+    with temporary_folder() as folder, show_elapsed("Comparing"):
         place = folder / "twin.csv"
         with place.open("w", encoding="utf-8", newline="") as file:
             writer = csv.DictWriter(file, names, extrasaction="ignore")

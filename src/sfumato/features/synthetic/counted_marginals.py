@@ -12,10 +12,10 @@ from sfumato.dp.refusal import Refused
 from sfumato.features.synthetic.column_categories import Coded, coded
 from sfumato.features.synthetic.linked_marginals import anchor_of, can_join, linked, pairs_of
 from sfumato.features.synthetic.marginal_selection import METHODS
-from sfumato.features.synthetic.measurement_release import AtTheDoor, Price
+from sfumato.features.synthetic.measurement_release import Price, PrivateDevice
 from sfumato.features.synthetic.private_bins import LEVELS, is_wide, split_at_median, uncut
 from sfumato.features.synthetic.schema_twin import most_rows
-from sfumato.features.synthetic.table_assembly import Drawn
+from sfumato.features.synthetic.table_assembly import TableMeasurements
 from sfumato.vault.card.data_card import Card, Table
 
 TIMES: Final = Fraction(1, 10)  # of a table's price, for the number of rows per person
@@ -96,8 +96,8 @@ def links_json(tables: Sequence[Counted]) -> Json:
 
 
 def measured_all(
-    devices: Mapping[str, AtTheDoor], tables: Sequence[Counted], method: str
-) -> dict[str, Drawn]:
+    devices: Mapping[str, PrivateDevice], tables: Sequence[Counted], method: str
+) -> dict[str, TableMeasurements]:
     """Measure every table, then the links between tables."""
     share = Fraction(1, len(tables))
     drawn = {
@@ -131,7 +131,9 @@ def bins_json(price: Price, tables: Sequence[Counted]) -> Json:
     }
 
 
-def measured(device: AtTheDoor, counted: Counted, method: str, share: Fraction) -> Drawn:
+def measured(
+    device: PrivateDevice, counted: Counted, method: str, share: Fraction
+) -> TableMeasurements:
     """Measure one table with `share` of the whole price."""
     left, times = share, None
     if counted.times > 1:
@@ -143,10 +145,10 @@ def measured(device: AtTheDoor, counted: Counted, method: str, share: Fraction) 
         device.columns = tuple(_binned(device, one, counted) for one in counted.columns)
         left -= device.share
     device.share = left if counted.anchor is None else left - share * LINK
-    return Drawn(device.columns, METHODS[method](device), times)
+    return TableMeasurements(device.columns, METHODS[method](device), times)
 
 
-def _binned(device: AtTheDoor, one: Coded, counted: Counted) -> Coded:
+def _binned(device: PrivateDevice, one: Coded, counted: Counted) -> Coded:
     """Return the column with private bins, if they were asked for."""
     if one.column.name not in counted.binned:
         return one

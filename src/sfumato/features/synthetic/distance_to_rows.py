@@ -20,8 +20,8 @@ from sfumato.dp.json_values import Json
 from sfumato.features.synthetic.choice_plan import Candidate
 from sfumato.features.synthetic.junction_tree import Clique
 from sfumato.features.synthetic.measurement_port import Integers
-from sfumato.features.synthetic.measurement_release import AtTheDoor
-from sfumato.features.synthetic.misfit_plan import Misfit, Misfits, make_misfits
+from sfumato.features.synthetic.measurement_release import PrivateDevice
+from sfumato.features.synthetic.misfit_plan import TwinError, TwinErrorPlan, make_misfits
 from sfumato.features.synthetic.seeded_numbers import Seeded
 
 SIZES: Final = (1, 2, 3)
@@ -40,7 +40,7 @@ SAYS: Final = (
 class TwinSide:
     """The twin's rows of one table as categories, with access to the real table."""
 
-    device: AtTheDoor
+    device: PrivateDevice
     codes: Integers
     people: int  # released count
     people_std: float  # std of its noise
@@ -85,13 +85,13 @@ def marginals_of(sizes: Sequence[int], count: int, stream: Seeded) -> list[Cliqu
     return fit[:MOST]
 
 
-def _misfit(side: TwinSide, name: str, size: int, cliques: Sequence[Clique]) -> Misfit:
+def _misfit(side: TwinSide, name: str, size: int, cliques: Sequence[Clique]) -> TwinError:
     times = side.people // math.gcd(len(side.codes), side.people)
     candidates = [
         Candidate(side.device.question_of(clique), times * _counts(side, clique))
         for clique in cliques
     ]
-    return Misfit(f"{name}, {size}", side.scale, tuple(candidates))
+    return TwinError(f"{name}, {size}", side.scale, tuple(candidates))
 
 
 def _counts(side: TwinSide, clique: Clique) -> Integers:
@@ -101,7 +101,7 @@ def _counts(side: TwinSide, clique: Clique) -> Integers:
     return np.bincount(flat, minlength=math.prod(shape)).astype(np.int64).reshape(shape)
 
 
-def _shown(misfits: Misfits, place: int, number: int, side: TwinSide) -> Json:
+def _shown(misfits: TwinErrorPlan, place: int, number: int, side: TwinSide) -> Json:
     """Return one error and its interval, as shares (misfit_plan.proof.md)."""
     one = misfits.numbers[place]
     parts = 2 * side.scale * side.people * len(one.plans)

@@ -21,9 +21,9 @@ from sfumato.features.synthetic.junction_tree import Clique
 from sfumato.features.synthetic.linked_tables import Link
 from sfumato.features.synthetic.marginal_selection import DROWNED, NOISE_OF, is_countable
 from sfumato.features.synthetic.measurement_port import Candidate, Choice
-from sfumato.features.synthetic.measurement_release import AtTheDoor
+from sfumato.features.synthetic.measurement_release import PrivateDevice
 from sfumato.features.synthetic.schema_twin import most_rows
-from sfumato.features.synthetic.table_assembly import Drawn
+from sfumato.features.synthetic.table_assembly import TableMeasurements
 from sfumato.query.model import Aggregate, Joined, Output, Query
 from sfumato.query.plan import make_plan
 from sfumato.vault.card.data_card import Card, Table
@@ -59,7 +59,12 @@ def pairs_of(anchor: tuple[Coded, ...], own: tuple[Coded, ...]) -> list[Clique]:
     return list(islice(small, MAX_PAIRS))
 
 
-def linked(device: AtTheDoor, own: Drawn, anchor: tuple[str, Drawn], share: Fraction) -> Drawn:
+def linked(
+    device: PrivateDevice,
+    own: TableMeasurements,
+    anchor: tuple[str, TableMeasurements],
+    share: Fraction,
+) -> TableMeasurements:
     """Measure the link to the anchor table with `share` of the whole price."""
     name, other = anchor
     both = _beside(device, own, name, other)
@@ -76,7 +81,9 @@ def linked(device: AtTheDoor, own: Drawn, anchor: tuple[str, Drawn], share: Frac
     return replace(own, link=link)
 
 
-def _beside(device: AtTheDoor, own: Drawn, name: str, other: Drawn) -> AtTheDoor:
+def _beside(
+    device: PrivateDevice, own: TableMeasurements, name: str, other: TableMeasurements
+) -> PrivateDevice:
     """Return both tables as one joined device, with the anchor's columns first."""
     columns = (*_named(name, other.columns), *_named(device.table, own.columns))
     return replace(device, columns=columns, joins=(Joined(name),))
@@ -89,7 +96,9 @@ def _named(table: str, columns: tuple[Coded, ...]) -> tuple[Coded, ...]:
     )
 
 
-def _candidates(both: AtTheDoor, own: Drawn, other: Drawn, people: float) -> list[Candidate]:
+def _candidates(
+    both: PrivateDevice, own: TableMeasurements, other: TableMeasurements, people: float
+) -> list[Candidate]:
     """Return each pair of columns with its expected counts under independence."""
     std = both.std(SHARES[2])
     made = []

@@ -38,7 +38,7 @@ from sfumato.features.synthetic.measurement_port import (
     sizes_of,
     unmerged,
 )
-from sfumato.features.synthetic.row_sampling import sample_rows, sampled_beside
+from sfumato.features.synthetic.row_sampling import sample_given, sample_rows
 from sfumato.features.synthetic.seeded_numbers import Integers, Seeded
 
 DROWNED: Final = 3.0  # a category below so many stds of noise is merged with others
@@ -53,7 +53,7 @@ AIM_SHARES: Final = (Fraction(1, 5), Fraction(1, 10))  # columns; the choice's s
 
 
 @dataclass(frozen=True, eq=False)
-class Made:
+class FittedTwin:
     """A method's result: the model over merged categories, and the data to undo the merging."""
 
     model: Model
@@ -69,17 +69,17 @@ class Made:
 
     def draw_beside(self, column: int, given: Integers, stream: Seeded) -> Integers:
         """Draw rows as codes, with the group of one column given per row."""
-        return self._categories(sampled_beside(self.model, column, given, stream), stream)
+        return self._categories(sample_given(self.model, column, given, stream), stream)
 
     def _categories(self, codes: Integers, stream: Seeded) -> Integers:
         columns = [
-            _apart(codes[:, column], groups, counts, stream)
+            _unmerge(codes[:, column], groups, counts, stream)
             for column, (groups, counts) in enumerate(zip(self.merged, self.alone, strict=True))
         ]
         return np.stack(columns, axis=1)
 
 
-def _apart(codes: Integers, groups: Sequence[int], counts: Floats, stream: Seeded) -> Integers:
+def _unmerge(codes: Integers, groups: Sequence[int], counts: Floats, stream: Seeded) -> Integers:
     """Split groups into categories, in proportion to their noisy counts."""
     made = np.empty(len(codes), dtype=np.int64)
     where = np.asarray(groups)
@@ -95,17 +95,17 @@ def _apart(codes: Integers, groups: Sequence[int], counts: Floats, stream: Seede
 # --- the methods ----------------------------------------------------------------------------------
 
 
-def independent(device: Device) -> Made:
+def independent(device: Device) -> FittedTwin:
     """Measure each column by itself; correlations are lost."""
     alone, std = _alone(device, Fraction(1))
     merged = unmerged(device.sizes)
     measured = _singles(alone, std)
     model = fit_model(device.sizes, measured, total_of(measured))
     noise = total_std_of(measured)
-    return Made(model, merged, tuple(alone), noise, tuple((c,) for c in range(len(alone))))
+    return FittedTwin(model, merged, tuple(alone), noise, tuple((c,) for c in range(len(alone))))
 
 
-def mst(device: Device) -> Made:
+def mst(device: Device) -> FittedTwin:
     """Measure each column, then the pairs of a privately chosen spanning tree (MST)."""
     columns, choice, pairs = MST_SHARES
     if len(device.sizes) == 1:
@@ -121,10 +121,10 @@ def mst(device: Device) -> Made:
     measured += [_measured(device, pair, merged, each) for pair in found]
     model = fit_model(sizes_of(merged), measured, total)
     noise = total_std_of(_singles(alone, std))
-    return Made(model, merged, tuple(alone), noise, tuple(one.columns for one in measured))
+    return FittedTwin(model, merged, tuple(alone), noise, tuple(one.columns for one in measured))
 
 
-def aim(device: Device) -> Made:
+def aim(device: Device) -> FittedTwin:
     """Measure marginals of up to three columns, each chosen for the model's largest error (AIM)."""
     first, _ = AIM_SHARES
     if len(device.sizes) == 1:
@@ -141,10 +141,10 @@ def aim(device: Device) -> Made:
         left -= now
     noise = total_std_of(_singles(alone, std))
     columns = tuple(one.columns for one in state.measured)
-    return Made(state.final(), merged, tuple(alone), noise, columns)
+    return FittedTwin(state.final(), merged, tuple(alone), noise, columns)
 
 
-METHODS: Final[dict[str, Callable[[Device], Made]]] = {
+METHODS: Final[dict[str, Callable[[Device], FittedTwin]]] = {
     "independent": independent,
     "mst": mst,
     "aim": aim,

@@ -24,7 +24,7 @@ from sfumato.features.synthetic.choice_release import choose
 from sfumato.features.synthetic.column_categories import Coded
 from sfumato.features.synthetic.junction_tree import Clique, Floats
 from sfumato.features.synthetic.measurement_port import Choice, Merged
-from sfumato.features.synthetic.misfit_plan import Misfits
+from sfumato.features.synthetic.misfit_plan import TwinErrorPlan
 from sfumato.features.synthetic.misfit_release import misfit
 from sfumato.features.synthetic.private_bins import uncut
 from sfumato.query.expression import Case, Compare, Constant, Expr, LiteralValue, Ref
@@ -89,7 +89,7 @@ def price_of(epsilon: Fraction, delta: Fraction, events: int = EVENTS) -> Price:
 
 
 @dataclass
-class AtTheDoor:
+class PrivateDevice:
     """One table of a vault, measured by releases; counts its releases."""
 
     door: ReleaseContext
@@ -100,7 +100,7 @@ class AtTheDoor:
     columns: tuple[Coded, ...]
     table: str
     earlier: Callable[[str], Card | None]
-    may_still: Callable[[], None]
+    check_access: Callable[[], None]
     may_look: Callable[[str], None]  # refuses a new read for a twin of an earlier version
     joins: tuple[Joined, ...] = ()
     share: Fraction = Fraction(1)  # this table's share of the whole price
@@ -176,7 +176,7 @@ class AtTheDoor:
         some = [self.columns[c] for c in columns]
         return self._question([one.grouped(tuple(range(one.size))) for one in some])
 
-    def misfit(self, misfits: Misfits) -> tuple[int, ...]:
+    def misfit(self, misfits: TwinErrorPlan) -> tuple[int, ...]:
         """Measure the distance of rows and twin; the operation's name contains the epsilon."""
         order = self._order(Request(misfits.plans[0].question))
         op = f"{self.op} {self.table} error:{misfits.epsilon}"  # no count's operation ends so
@@ -215,7 +215,7 @@ class AtTheDoor:
         return cast("list[list[Any]]", answer["rows"])
 
     def _order(self, request: Request) -> Order:
-        self.may_still()  # permission may end between two releases of a twin
+        self.check_access()  # permission may end between two releases of a twin
         self.done += 1
         return Order(
             card=self.listing.card,
@@ -224,7 +224,7 @@ class AtTheDoor:
             asker=self.asker,
             op=look_op(self.op, self.table, self.done),
             card_of_version=self.earlier,
-            check_access=self.may_still,
+            check_access=self.check_access,
         )
 
     def _medians_of(self, coded: Coded) -> Query:

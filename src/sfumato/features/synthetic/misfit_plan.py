@@ -27,11 +27,11 @@ from sfumato.features.synthetic.choice_plan import (
 from sfumato.query.plan import MAX_TOTAL, Plan, make_plan
 from sfumato.vault.card.data_card import Card
 
-MOST: Final = 1_000  # queries over all numbers
+MAX_QUERIES: Final = 1_000  # queries over all numbers
 
 
 @dataclass(frozen=True, eq=False)
-class Misfit:
+class TwinError:
     """One number to measure: its queries, and the scaled expected counts of each."""
 
     says: str
@@ -43,7 +43,7 @@ class Misfit:
 class Planned:
     """One number with its plans and its noise."""
 
-    misfit: Misfit
+    misfit: TwinError
     plans: tuple[Plan, ...]
     expected: tuple[Integers, ...]  # flat, in the order of each plan's cells
     noise: Noise
@@ -60,7 +60,7 @@ class Planned:
 
 
 @dataclass(frozen=True, eq=False)
-class Misfits:
+class TwinErrorPlan:
     """Several numbers under one price, split evenly."""
 
     numbers: tuple[Planned, ...]
@@ -92,15 +92,17 @@ class Misfits:
         )
 
 
-def make_misfits(card: Card, misfits: Sequence[Misfit], epsilon: Fraction) -> Misfits:
+def make_misfits(card: Card, misfits: Sequence[TwinError], epsilon: Fraction) -> TwinErrorPlan:
     """Plan all numbers at one total price, or refuse; reads and charges nothing."""
     count = sum(len(one.candidates) for one in misfits)
-    if not 1 <= count <= MOST or any(not one.candidates for one in misfits):
+    if not 1 <= count <= MAX_QUERIES or any(not one.candidates for one in misfits):
         raise Refused(
-            "question-too-large", f"An error needs 1 to {MOST} marginals.", "Take fewer columns."
+            "question-too-large",
+            f"An error needs 1 to {MAX_QUERIES} marginals.",
+            "Take fewer columns.",
         )
     each = epsilon / len(misfits)
-    made = Misfits(tuple(_planned(card, one, each) for one in misfits), epsilon)
+    made = TwinErrorPlan(tuple(_planned(card, one, each) for one in misfits), epsilon)
     if sum(plan.measure.cells for plan in made.plans) > MAX_CELLS:
         raise Refused(
             "question-too-large",
@@ -110,7 +112,7 @@ def make_misfits(card: Card, misfits: Sequence[Misfit], epsilon: Fraction) -> Mi
     return made
 
 
-def _planned(card: Card, misfit: Misfit, epsilon: Fraction) -> Planned:
+def _planned(card: Card, misfit: TwinError, epsilon: Fraction) -> Planned:
     plans = tuple(make_plan(card, one.question) for one in misfit.candidates)
     pairs = list(zip(plans, misfit.candidates, strict=True))
     expected = tuple(in_order_of_cells(plan, one.expected) for plan, one in pairs)
@@ -124,12 +126,12 @@ def _planned(card: Card, misfit: Misfit, epsilon: Fraction) -> Planned:
     return Planned(misfit, plans, expected, noise)
 
 
-def reach(misfit: Misfit, plans: Sequence[Plan]) -> int:
+def reach(misfit: TwinError, plans: Sequence[Plan]) -> int:
     """Return the sensitivity of the number: the most that one person changes it."""
     return misfit.scale * sum(plan.parts[0].l1 for plan in plans)
 
 
-def _largest(misfit: Misfit, plans: Sequence[Plan], expected: Sequence[Integers]) -> int:
+def _largest(misfit: TwinError, plans: Sequence[Plan], expected: Sequence[Integers]) -> int:
     """Return an upper bound on the number, from the card."""
     counted = sum(plan.card.limits.rows for plan in plans)
     return misfit.scale * counted + sum(int(one.sum()) for one in expected)

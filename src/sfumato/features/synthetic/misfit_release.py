@@ -11,7 +11,7 @@ from typing import Final
 
 from sfumato.dp.json_values import Json
 from sfumato.features.synthetic.choice_release import charge_for, looked, of_format
-from sfumato.features.synthetic.misfit_plan import Misfits
+from sfumato.features.synthetic.misfit_plan import TwinErrorPlan
 from sfumato.release.charged_reads import RowReader
 from sfumato.release.guarantees.central_dp import noisy_misfits
 from sfumato.release.release_order import Order, ReleaseContext
@@ -20,7 +20,7 @@ FORMAT: Final = "misfit/1"
 MECHANISM: Final = "discrete laplace"
 
 
-def misfit(door: ReleaseContext, order: Order, misfits: Misfits) -> tuple[int, ...]:
+def misfit(door: ReleaseContext, order: Order, misfits: TwinErrorPlan) -> tuple[int, ...]:
     """Charge, read the rows, and return the noisy numbers; or refuse."""
     noise = [one.noise.as_json() for one in misfits.numbers]
     drawn = [door.pool.take(one.noise, 1) for one in misfits.numbers]

@@ -29,8 +29,8 @@ from sfumato.features.synthetic.counted_marginals import (
 from sfumato.features.synthetic.distance_to_rows import TwinSide, error_of
 from sfumato.features.synthetic.marginal_selection import METHODS
 from sfumato.features.synthetic.measurement_port import Integers
-from sfumato.features.synthetic.measurement_release import AtTheDoor, Price, look_op, price_of
-from sfumato.features.synthetic.table_assembly import Drawn, dealt, dp_tables
+from sfumato.features.synthetic.measurement_release import Price, PrivateDevice, look_op, price_of
+from sfumato.features.synthetic.table_assembly import TableMeasurements, dealt, dp_tables
 from sfumato.features.synthetic.twin_files import Stamp, twin_json
 from sfumato.features.synthetic.twin_limits import check_rows, largest, seed_of
 from sfumato.release.accounts import exceeded
@@ -52,7 +52,7 @@ UNASKED: Final = 500_000  # values, if no number of rows is given: a noisy total
 
 
 @dataclass(frozen=True)
-class Bought:
+class DpTwinRequest:
     """A request for a DP twin: data set, price, method and options."""
 
     data_set: str
@@ -74,7 +74,7 @@ class PrivateTwins:
     catalogue: Catalogue
     dice: RandomSource
 
-    def make(self, caller: Caller, wanted: Bought) -> Json:
+    def make(self, caller: Caller, wanted: DpTwinRequest) -> Json:
         """Create and pay for a twin; the same operation again is free and returns the same twin.
 
         The twin is of the data version at its first release, even if the owner has added rows
@@ -89,7 +89,7 @@ class PrivateTwins:
         most, is_of_now = _most(card, wanted), card.version == now.card.version
         seed = seed_of(wanted.seed or (op if wanted.op else None), self.dice)
         devices = {
-            one.table.name: AtTheDoor(
+            one.table.name: PrivateDevice(
                 self.door, listing, asker, op, price, one.columns, one.table.name,
                 partial(card_of_version, self.catalogue, card.name),
                 partial(self._check_still, caller, wanted.data_set),
@@ -120,7 +120,7 @@ class PrivateTwins:
         stamp = Stamp("dp-twin", card.name, card.version, GUARANTEE, SAYS, more)
         return twin_json(card, stamp, dp_tables(card, drawn, rows, seed))
 
-    def price(self, caller: Caller, wanted: Bought) -> Json:
+    def price(self, caller: Caller, wanted: DpTwinRequest) -> Json:
         """Return the twin's price and whether it fits the budget; spends nothing."""
         listing, groups = listing_to_query(self.catalogue, caller, wanted.data_set)
         card, (price, tables) = listing.card, _priced(listing.card, wanted)
@@ -181,7 +181,7 @@ def _may(_op: str) -> None:
     """Allow every release: the twin is of the current version."""
 
 
-def _priced(card: Card, wanted: Bought) -> tuple[Price, list[Counted]]:
+def _priced(card: Card, wanted: DpTwinRequest) -> tuple[Price, list[Counted]]:
     """Return the price, and the tables that share it; or refuse."""
     if wanted.method not in METHODS:
         raise Refused(
@@ -195,7 +195,7 @@ def _priced(card: Card, wanted: Bought) -> tuple[Price, list[Counted]]:
     return price_of(epsilon, delta, most_events(tables, wanted.method)), tables
 
 
-def _most(card: Card, wanted: Bought) -> int:
+def _most(card: Card, wanted: DpTwinRequest) -> int:
     """Return the greatest number of rows in the first table, or of people in any table."""
     if wanted.rows is None:
         return largest(card, UNASKED)
@@ -203,16 +203,16 @@ def _most(card: Card, wanted: Bought) -> int:
     return wanted.rows
 
 
-def _error_epsilon(wanted: Bought) -> Fraction | None:
+def _error_epsilon(wanted: DpTwinRequest) -> Fraction | None:
     if wanted.error_epsilon is None:
         return None
     return read_epsilon(wanted.error_epsilon, "error_epsilon")
 
 
 def _error(
-    wanted: Bought,
-    devices: Mapping[str, AtTheDoor],
-    twin: Mapping[str, tuple[Integers, Drawn]],
+    wanted: DpTwinRequest,
+    devices: Mapping[str, PrivateDevice],
+    twin: Mapping[str, tuple[Integers, TableMeasurements]],
     seed: str,
 ) -> Json:
     """Return the twin's error if it is paid for, or the reason why it was refused.

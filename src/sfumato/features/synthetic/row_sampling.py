@@ -23,7 +23,7 @@ def sample_rows(model: Model, rows: int, stream: Seeded) -> Integers:
     return _filled(model, model.tree, codes, stream)
 
 
-def sampled_beside(model: Model, column: int, given: Integers, stream: Seeded) -> Integers:
+def sample_given(model: Model, column: int, given: Integers, stream: Seeded) -> Integers:
     """Draw rows as codes, given the values of one column."""
     codes = np.zeros((len(given), len(model.tree.sizes)), dtype=np.int64)
     codes[:, column] = given

@@ -30,7 +30,7 @@ class TwinTable:
 
 
 @dataclass(frozen=True)
-class Beside:
+class ExtraRows:
     """Rows that the twin must also contain: of extra people, and of public tables."""
 
     people: Sequence[Mapping[str, Sequence[Line]]] = ()
@@ -38,10 +38,10 @@ class Beside:
 
 
 def schema_tables(
-    card: Card, rows: int, seed: str, beside: Beside | None = None
+    card: Card, rows: int, seed: str, beside: ExtraRows | None = None
 ) -> list[TwinTable]:
     """Create every table of the card; the first has about `rows` rows, plus those of `beside`."""
-    beside = beside or Beside()
+    beside = beside or ExtraRows()
     public = public_tables(card, seed, beside)
     pools = pools_of(card, public)
     counts = _people(card, rows, Seeded(seed, "people"))
@@ -53,7 +53,7 @@ def schema_tables(
     ]
 
 
-def public_tables(card: Card, seed: str, beside: Beside | None = None) -> dict[str, TwinTable]:
+def public_tables(card: Card, seed: str, beside: ExtraRows | None = None) -> dict[str, TwinTable]:
     """Create the public tables of the card; their rows are synthetic too."""
     planted = (beside.public if beside is not None else None) or {}
     return {
@@ -89,7 +89,7 @@ def _private(
     table: Table,
     people: int,
     pools: Mapping[str, Sequence[Value]],
-    made_with: tuple[str, Beside],
+    made_with: tuple[str, ExtraRows],
 ) -> TwinTable:
     seed, beside = made_with
     stream = Seeded(seed, table.name)
@@ -114,7 +114,7 @@ def _owners(card: Card, table: Table, people: int, stream: Seeded) -> list[str]:
     ]
 
 
-def _planted(card: Card, table: Table, people: int, beside: Beside) -> list[tuple[Value, ...]]:
+def _planted(card: Card, table: Table, people: int, beside: ExtraRows) -> list[tuple[Value, ...]]:
     rows: list[tuple[Value, ...]] = []
     for place, person in enumerate(beside.people, people + 1):
         name = person_name(card, place)

@@ -8,7 +8,7 @@ from typing import Final
 from sfumato.dp.json_values import Json
 from sfumato.dp.ports import RandomSource
 from sfumato.features.synthetic.matching_rows import matching_rows
-from sfumato.features.synthetic.schema_twin import Beside, schema_tables
+from sfumato.features.synthetic.schema_twin import ExtraRows, schema_tables
 from sfumato.features.synthetic.seeded_numbers import Seeded
 from sfumato.features.synthetic.twin_files import Stamp, twin_json
 from sfumato.features.synthetic.twin_limits import check_rows, seed_of
@@ -52,10 +52,10 @@ class Twins:
         check_rows(card, rows)
         seed = seed_of(wanted.seed, self.dice)
         question = _question(card, wanted)
-        beside = Beside()
+        beside = ExtraRows()
         if question is not None:
             made = matching_rows(card, question, Seeded(seed, "planted"))
-            beside = Beside(made.people, made.public)
+            beside = ExtraRows(made.people, made.public)
         more: Json = {"seed": seed, "rows": rows, "epsilon": 0}
         if question is not None:
             more["for"] = wanted.sql or query_json(question)

@@ -16,7 +16,7 @@ from sfumato.features.synthetic.column_categories import Coded
 from sfumato.features.synthetic.column_values import Value
 from sfumato.features.synthetic.junction_tree import Floats
 from sfumato.features.synthetic.linked_tables import Link, drawn_with, partners
-from sfumato.features.synthetic.marginal_selection import Made
+from sfumato.features.synthetic.marginal_selection import FittedTwin
 from sfumato.features.synthetic.schema_twin import (
     TwinTable,
     filled,
@@ -29,11 +29,11 @@ from sfumato.vault.card.data_card import Card, Table
 
 
 @dataclass(frozen=True, eq=False)
-class Drawn:
+class TableMeasurements:
     """A table's measurements: its model, and the counts of people with 1, 2, ... rows."""
 
     columns: tuple[Coded, ...]
-    made: Made
+    made: FittedTwin
     times: Floats | None = None  # None if each person has one row
     link: Link | None = None  # the link to another table
 
@@ -44,7 +44,7 @@ class Drawn:
 
 
 @dataclass(frozen=True, eq=False)
-class Dealt:
+class SampledRows:
     """A table's rows before values are drawn: the owner of each row, and its categories."""
 
     owners: Integers
@@ -52,7 +52,9 @@ class Dealt:
     stream: Seeded
 
 
-def dealt(drawn: Mapping[str, Drawn], seed: str, people: tuple[int, int]) -> dict[str, Dealt]:
+def dealt(
+    drawn: Mapping[str, TableMeasurements], seed: str, people: tuple[int, int]
+) -> dict[str, SampledRows]:
     """Draw the rows of every table.
 
     `people` is the number of people in the first table, and the cap for each table.
@@ -63,29 +65,33 @@ def dealt(drawn: Mapping[str, Drawn], seed: str, people: tuple[int, int]) -> dic
     }
     anchors = {one.link.anchor for one in drawn.values() if one.link is not None}
     everybody = max(counts[name] for name in (anchors or counts))
-    made: dict[str, Dealt] = {}
+    made: dict[str, SampledRows] = {}
     for name in (*sorted(anchors), *(name for name in drawn if name not in anchors)):
         made[name] = _dealt(drawn[name], counts[name], everybody, made, Seeded(seed, name))
     return {name: made[name] for name in drawn}
 
 
 def _dealt(
-    one: Drawn, count: int, everybody: int, made: Mapping[str, Dealt], stream: Seeded
-) -> Dealt:
+    one: TableMeasurements,
+    count: int,
+    everybody: int,
+    made: Mapping[str, SampledRows],
+    stream: Seeded,
+) -> SampledRows:
     if one.link is None:
         owners = _owners(one, count, max(everybody, count), stream)
-        return Dealt(owners, one.made.draw(len(owners), stream), stream)
+        return SampledRows(owners, one.made.draw(len(owners), stream), stream)
     anchor = made[one.link.anchor]
     found = partners(one.link, (anchor.owners, anchor.codes), (count, count / one.people), stream)
     each = _times(one, count, stream)
     kinds = np.repeat(found.kinds, each)
     own = drawn_with(one.link, kinds, one.made.model.marginal((one.link.own,)), stream)
     codes = one.made.draw_beside(one.link.own, own, stream)
-    return Dealt(np.repeat(found.people, each), codes, stream)
+    return SampledRows(np.repeat(found.people, each), codes, stream)
 
 
 def dp_tables(
-    card: Card, drawn: Mapping[str, Drawn], rows: Mapping[str, Dealt], seed: str
+    card: Card, drawn: Mapping[str, TableMeasurements], rows: Mapping[str, SampledRows], seed: str
 ) -> list[TwinTable]:
     """Create every table of the card, with the drawn rows in tables of people."""
     public = public_tables(card, seed)
@@ -101,8 +107,8 @@ def dp_tables(
 def _table(
     card: Card,
     table: Table,
-    drawn: Drawn,
-    made_with: tuple[Dealt, Mapping[str, Sequence[Value]]],
+    drawn: TableMeasurements,
+    made_with: tuple[SampledRows, Mapping[str, Sequence[Value]]],
 ) -> TwinTable:
     rows, pools = made_with
     known = {one.column.name: (one, rows.codes[:, i]) for i, one in enumerate(drawn.columns)}
@@ -120,13 +126,13 @@ def _table(
     return TwinTable(table.name, (table.unit, *names), tuple(zip(persons, *columns, strict=True)))
 
 
-def _owners(drawn: Drawn, people: int, everybody: int, stream: Seeded) -> Integers:
+def _owners(drawn: TableMeasurements, people: int, everybody: int, stream: Seeded) -> Integers:
     """Choose the people in the table, and return the owner of each row."""
     places = np.sort(stream.order(everybody)[:people])
     return np.asarray(np.repeat(places, _times(drawn, people, stream)), dtype=np.int64)
 
 
-def _times(drawn: Drawn, people: int, stream: Seeded) -> Integers:
+def _times(drawn: TableMeasurements, people: int, stream: Seeded) -> Integers:
     """Draw each person's number of rows."""
     if drawn.times is None:
         return np.ones(people, dtype=np.int64)

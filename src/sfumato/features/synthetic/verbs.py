@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sfumato.features.synthetic.private_service import Bought, PrivateTwins
+from sfumato.features.synthetic.private_service import DpTwinRequest, PrivateTwins
 from sfumato.features.synthetic.service import Twins, Wanted
 from sfumato.vault.users import Caller
 from sfumato.wire.query_json import Json, read_number
@@ -33,8 +33,8 @@ def private_price(twins: PrivateTwins, caller: Caller, body: Body) -> Json:
     return twins.price(caller, _bought(body))
 
 
-def _bought(body: Body) -> Bought:
-    return Bought(
+def _bought(body: Body) -> DpTwinRequest:
+    return DpTwinRequest(
         data_set=text_of(body, "data_set"),
         epsilon=read_number(body.get("epsilon")),
         delta=read_number(body.get("delta")),

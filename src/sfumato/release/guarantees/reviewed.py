@@ -11,7 +11,14 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from sfumato.dp.json_values import Json
-from sfumato.features.airlock.model import AirlockFiles, Held, Request, changed, seal_of, sum_of
+from sfumato.features.airlock.model import (
+    AirlockFiles,
+    DraftFiles,
+    Request,
+    changed,
+    seal_of,
+    sum_of,
+)
 from sfumato.release.guarantees.k_anonymity import warning_beside_dp
 from sfumato.release.ledger_guard import NOT_DP, Ledger
 from sfumato.release.payment import stands_at
@@ -23,12 +30,12 @@ GUARANTEE: Final = "reviewed (not DP)"
 REVIEWERS_ONLY: Final = "reviewers-only: computed from real rows without noise; show it to nobody"
 
 
-def keep(store: AirlockFiles, found: Sealed[Held]) -> str:
+def keep(store: AirlockFiles, found: Sealed[DraftFiles]) -> str:
     """Store a program's output files in the airlock's store; return their place."""
     return store.put(unseal(found))
 
 
-def release_files(ledger: Ledger, request: Request, held: Held, findings: str) -> Json:
+def release_files(ledger: Ledger, request: Request, held: DraftFiles, findings: str) -> Json:
     """Record a request's files and approvers in the ledger, durably; return the signed receipt.
 
     It costs no epsilon, because it has no DP guarantee. A second call for the same request records
@@ -63,7 +70,7 @@ def noted(ledger: Ledger, request: str) -> tuple[Entry, Mapping[str, Any]] | Non
     return None
 
 
-def released(ledger: Ledger, request: Request, held: Held | None) -> Mapping[str, bytes]:
+def released(ledger: Ledger, request: Request, held: DraftFiles | None) -> Mapping[str, bytes]:
     """Return the files if their hashes are those in the ledger's entry; or refuse."""
     found = noted(ledger, request.id)
     if found is None or held is None or sums_of(held) != found[1]["files"]:
@@ -92,6 +99,6 @@ def receipt(ledger: Ledger, request: Request) -> Json:
     }
 
 
-def sums_of(held: Held) -> Json:
+def sums_of(held: DraftFiles) -> Json:
     """Return each file's SHA-256."""
     return {path: sum_of(file) for path, file in sorted(held.files.items())}

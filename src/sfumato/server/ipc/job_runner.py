@@ -91,7 +91,7 @@ class Runner:
         try:
             if job.tries > TRIES:
                 return _inner(fault())
-            caller = self._desk.access.admission.returned(job.user, job.token)
+            caller = self._desk.access.admission.caller_of_job(job.user, job.token)
             return worked_on(self._desk, caller, job)
         except Refused as refused:
             return _inner(refused)

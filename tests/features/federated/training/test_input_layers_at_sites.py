@@ -81,7 +81,7 @@ def test_four_vaults_read_digits_by_a_convolution(readers: FederatedVault, tmp_p
         ("0.bias", [10]),
     ]  # fmt: skip
     again = TrainedModel.load(tmp_path / "digits.safetensors")
-    assert again.foretell(public) == model.foretell(public)
+    assert again.predict(public) == model.predict(public)
     wrong = tmp_path / "wrong.safetensors"
     assert rb"\"pool\": 2" in found
     wrong.write_bytes(found.replace(rb"\"pool\": 2", rb"\"pool\": 1"))
@@ -101,7 +101,7 @@ def test_four_vaults_learn_whom_a_table_s_entries_are_of(sites: Sites, tmp_path:
     assert "with 2 tables of entries learns ill" in model.card["says"]
     path = tmp_path / "ill.safetensors"
     model.save(path)
-    assert TrainedModel.load(path).foretell(rows[:50]) == model.foretell(rows[:50])
+    assert TrainedModel.load(path).predict(rows[:50]) == model.predict(rows[:50])
     header = path.read_bytes()
     assert b'"embed.0.weight":{"dtype":"F32","shape":[111,6]' in header
     assert b'"embed.1.weight":{"dtype":"F32","shape":[2,1]' in header
@@ -114,7 +114,7 @@ def test_whoever_is_older_than_the_card_allows_is_foretold_as_the_oldest(sites: 
     assert (said(model, {**young, "age": -3}) == said(model, young)).all()
     assert (said(model, old) != said(model, young)).any()
     with pytest.raises(ValueError, match="'99999' is not a key of 'zip'"):
-        model.foretell([{**old, "zip": "99999"}])
+        model.predict([{**old, "zip": "99999"}])
 
 
 def said(model: TrainedModel, row: dict[str, Any]) -> np.ndarray:

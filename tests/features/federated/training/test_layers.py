@@ -392,11 +392,11 @@ def test_weights_of_another_shape_or_of_none_are_not_shared(words: Any) -> None:
 
 
 def test_layers_whose_weights_were_not_sent_take_no_room() -> None:
-    from sfumato.features.federated.training.training_site import Lesson, _model
+    from sfumato.features.federated.training.training_site import SiteTask, _model
 
     wide = tuple(("linear", 1 << 12, 1 << 13) for _ in range(100))  # 13 gigabytes
     with pytest.raises(Refused, match="weights do not match"):
-        _model(Lesson(wide, "x", "y", "mse"), [])
+        _model(SiteTask(wide, "x", "y", "mse"), [])
 
 
 class Odd(nn.Linear):

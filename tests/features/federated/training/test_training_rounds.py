@@ -90,7 +90,7 @@ def test_the_model_file_is_safetensors_and_names_its_guarantee(
     assert card["against"].endswith("somebody at several of the sites pays at each of them")
     assert header["__metadata__"]["guarantee"] == "central-dp"
     again = TrainedModel.load(path)
-    assert again.foretell(public_rows()[:50]) == model.foretell(public_rows()[:50])
+    assert again.predict(public_rows()[:50]) == model.predict(public_rows()[:50])
 
 
 @pytest.mark.parametrize("place", [0, 9, 200, -1])

@@ -91,12 +91,12 @@ class Node:
         return read_agreement(self._read(AGREEMENT))
 
     @contextmanager
-    def turn(self) -> Iterator[Turn]:
+    def turn(self) -> Iterator[Transaction]:
         """Open an exclusive transaction; it commits at the end, or rolls back on an error."""
         with _kept_quiet(), self._opened() as database:
             database.execute("BEGIN IMMEDIATE")
             try:
-                yield Turn(database, self.rules)
+                yield Transaction(database, self.rules)
                 database.execute("COMMIT")
             finally:
                 if database.in_transaction:
@@ -134,7 +134,7 @@ class Node:
         return secret
 
 
-class Turn:
+class Transaction:
     """Reads and writes within one transaction of the charges database."""
 
     def __init__(self, database: sqlite3.Connection, rules: Rules) -> None:
@@ -147,7 +147,7 @@ class Turn:
             raise not_trusted("this site already took part in a round with this nonce")
         self._database.execute("INSERT INTO nonces VALUES (?)", (nonce,))
 
-    def look(self, plan: Plan, number: int) -> None:
+    def check_chargeable(self, plan: Plan, number: int) -> None:
         """Refuse a round that cannot be charged."""
         schedule = plan.schedule
         if not 1 <= number <= schedule.rounds:
@@ -175,7 +175,7 @@ class Turn:
 
     def charge(self, plan: Plan, number: int) -> None:
         """Charge the schedule once, and mark the round as used; durable when the turn ends."""
-        self.look(plan, number)
+        self.check_chargeable(plan, number)
         self._database.execute("INSERT INTO rounds VALUES (?, ?)", (plan.digest, number))
         schedule = plan.schedule
         if schedule.epsilon is not None and plan.digest not in self._charges():

@@ -47,7 +47,7 @@ class Part:
             raise not_trusted("they differ from the agreement and the schedule")
         with self._node.turn() as turn:
             turn.take_nonce(player.terms.nonce)
-            turn.look(plan, number)
+            turn.check_chargeable(plan, number)
             turn.forget_rounds()
             turn.keep(player.terms.nonce, self._sealed(player, spelled))
         return said

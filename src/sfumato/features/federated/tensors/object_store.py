@@ -24,7 +24,7 @@ from sfumato.features.federated.tensors.unseen_values import (
     zeros_of,
 )
 from sfumato.features.federated.tensors.worker import TABLE
-from sfumato.features.federated.training.training_site import Offer, Trainee
+from sfumato.features.federated.training.training_site import SiteLimits, TrainingSite
 
 # --- Labels of objects at a worker: the caller's tags and description, independent of values
 
@@ -85,8 +85,8 @@ OF_GRADIENTS: Final = ("gradient", "inputs")  # the tensor arguments of backward
 class Store:
     """One worker's objects and tables; handles encoded messages."""
 
-    def __init__(self, tables: Mapping[str, torch.Tensor], offer: Offer | None = None) -> None:
-        self._trainee = None if offer is None else Trainee(tables, offer)
+    def __init__(self, tables: Mapping[str, torch.Tensor], offer: SiteLimits | None = None) -> None:
+        self._trainee = None if offer is None else TrainingSite(tables, offer)
         self._tables = {f"{TABLE}{name}": held.detach().clone() for name, held in tables.items()}
         self._objects: dict[str, torch.Tensor] = {}
         self._free: set[str] = set()

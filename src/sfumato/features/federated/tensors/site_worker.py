@@ -21,7 +21,7 @@ MAX_SESSIONS: Final = 64
 MAX_HEADER: Final = 1 << 20
 
 
-class Voice:
+class Pipes:
     """The two pipes."""
 
     def __init__(self) -> None:
@@ -124,7 +124,7 @@ def _late() -> bytes:
 
 def main() -> None:
     """Serve requests until the parent closes the pipe."""
-    voice = Voice()
+    voice = Pipes()
     start, _ = voice.heard(60.0)
     most = int(start["memory_mb"]) << 20
     from sfumato.features.federated.tensors.site_store import SiteStore

@@ -15,7 +15,7 @@ from sfumato.dp.refusal import Refused
 from sfumato.features.federated.tensors.object_store import Store
 from sfumato.features.federated.tensors.tensor_messages import answered, encode
 from sfumato.features.federated.tensors.worker import TABLE, Worker
-from sfumato.features.federated.training.training_site import Offer
+from sfumato.features.federated.training.training_site import SiteLimits
 
 
 class VirtualWorker(Worker):
@@ -26,7 +26,7 @@ class VirtualWorker(Worker):
         id: str,  # noqa: A002  # PySyft 0.2's name
         *,
         tables: Mapping[str, torch.Tensor] | None = None,
-        offer: Offer | None = None,
+        offer: SiteLimits | None = None,
     ) -> None:
         self.id = id
         self._store = Store(tables or {}, offer)

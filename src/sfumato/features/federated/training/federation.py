@@ -23,7 +23,7 @@ from sfumato.features.federated.number_checks import count, number
 from sfumato.features.federated.tensors.tensor_messages import malformed
 from sfumato.features.federated.tensors.virtual_worker import VirtualWorker
 from sfumato.features.federated.training.layers import words_of
-from sfumato.features.federated.training.training_site import Lesson, Offer, sum_words
+from sfumato.features.federated.training.training_site import SiteLimits, SiteTask, sum_words
 from sfumato.system.randomness import SystemRandomSource
 
 STAGES: Final = ("join", "share", "mask", "agree", "reveal")
@@ -77,7 +77,7 @@ class Federation:
 
         The noise is the least with which all rounds fit the sites' budgets.
         """
-        lesson = Lesson(words_of(model), data, target, loss)
+        lesson = SiteTask(words_of(model), data, target, loss)
         step = float(number("rate", rate, 0, MAX_RATE))
         plan = self.plan(sum(p.numel() for p in model.parameters()), rounds, clip)
         for turn in range(1, rounds + 1):
@@ -111,7 +111,7 @@ class Federation:
         return {name: float(Fraction(spent)) for name, spent in said.items()}
 
     def _sum(
-        self, model: Any, lesson: Lesson, plan: NoisySum, turn: int
+        self, model: Any, lesson: SiteTask, plan: NoisySum, turn: int
     ) -> tuple[np.ndarray, tuple[str, ...]]:
         """Run one secure-aggregation round; return the noisy sum and the sites in it."""
         collector = self._collector(plan, turn)
@@ -193,7 +193,9 @@ def federate(  # noqa: PLR0913  # the facts of a card
     )
     workers = {
         name: VirtualWorker(
-            name, tables=tables[name], offer=Offer(name, keys[name], trust, *price, people, dice)
+            name,
+            tables=tables[name],
+            offer=SiteLimits(name, keys[name], trust, *price, people, dice),
         )
         for name in names
     }

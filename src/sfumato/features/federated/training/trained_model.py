@@ -66,7 +66,7 @@ class TrainedModel:
     target: Scale
     card: Mapping[str, Any]  # Any: JSON
 
-    def foretell(self, rows: Sequence[Row]) -> list[Any]:
+    def predict(self, rows: Sequence[Row]) -> list[Any]:
         """Predict the target of each row: a class, or a number."""
         said = self._says(rows)
         if self.network.loss == CLASSES:
@@ -74,9 +74,11 @@ class TrainedModel:
         span = self.target.upper - self.target.lower
         return [self.target.lower + float(one) * span for one in said[:, 0]]
 
+    foretell = predict  # the name up to version 0.1
+
     def accuracy(self, rows: Sequence[Row]) -> float:
         """Return the share of rows with a correct class; use public rows, which cost nothing."""
-        told = self.foretell(rows)
+        told = self.predict(rows)
         is_right = [one == row[self.target.name] for one, row in zip(told, rows, strict=True)]
         return sum(is_right) / len(rows)
 

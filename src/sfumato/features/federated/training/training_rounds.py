@@ -47,7 +47,7 @@ WORDS: Final = (
 
 
 @dataclass(frozen=True)
-class Course:
+class TrainingSettings:
     """The convener's training settings: data, network, budget, clipping and optimiser."""
 
     data_set: str
@@ -122,7 +122,7 @@ class Step:
 
 
 def train(
-    convener: Convener, course: Course, heard: Callable[[Step], None] = lambda _: None
+    convener: Convener, course: TrainingSettings, heard: Callable[[Step], None] = lambda _: None
 ) -> TrainedModel:
     """Train the course's rounds, and return the model after the last round with a sum.
 
@@ -154,7 +154,7 @@ def train(
     return pupil.model(failed)
 
 
-def _check_numbers(course: Course) -> None:
+def _check_numbers(course: TrainingSettings) -> None:
     """Refuse settings that would waste the sites' budget on a useless model."""
     number("rate", course.rate, 0, MAX_RATE)
     number("momentum", course.momentum, 0, 1)
@@ -184,7 +184,7 @@ class _Pupil:
     """The model during training, and the receipts of its sites; mutable."""
 
     convener: Convener
-    course: Course
+    course: TrainingSettings
     network: Network
     scales: tuple[Scale, ...]
     flat: Numbers
@@ -212,7 +212,7 @@ class _Pupil:
         if told:
             asked["told"] = told
         try:
-            self.last = self.convener.played(asked, priced, gone, about)
+            self.last = self.convener.run_round(asked, priced, gone, about)
         except Refused as refused:
             self.failures += 1
             return refused
@@ -304,7 +304,7 @@ def first_weights(network: Network, name: str) -> Numbers:
     return uniform.astype("<f4").astype(np.float64)
 
 
-def _network(convener: Convener, course: Course) -> tuple[Network, tuple[Scale, ...]]:
+def _network(convener: Convener, course: TrainingSettings) -> tuple[Network, tuple[Scale, ...]]:
     """Return the network for the course, and the scales of its columns from the sites' cards."""
     scales = _scales(convener, course)
     target = scales[-1]
@@ -315,9 +315,9 @@ def _network(convener: Convener, course: Course) -> tuple[Network, tuple[Scale, 
     return Network(widths, course.activation, course.loss, front), scales
 
 
-def _scales(convener: Convener, course: Course) -> tuple[Scale, ...]:
+def _scales(convener: Convener, course: TrainingSettings) -> tuple[Scale, ...]:
     """Return the column scales of most sites' cards; more sites must agree than may collude."""
-    cards = convener.said_everywhere("card", {"data_set": course.data_set})
+    cards = convener.call_all("card", {"data_set": course.data_set})
     read = [one for card in cards.values() if (one := _scales_in(card, course)) is not None]
     told = Counter(json.dumps([scale_json(scale) for scale in one], default=str) for one in read)
     (found, count), (_, next_most) = (*told.most_common(2), ("", 0), ("", 0))[:2]
@@ -333,7 +333,7 @@ def _scales(convener: Convener, course: Course) -> tuple[Scale, ...]:
     return chosen
 
 
-def _scales_in(card: Json, course: Course) -> tuple[Scale, ...] | None:
+def _scales_in(card: Json, course: TrainingSettings) -> tuple[Scale, ...] | None:
     """Return the column scales by one site's card; None if a column is missing or malformed."""
     try:
         known = {str(one["name"]).casefold(): one for one in card["columns"]}
@@ -371,7 +371,7 @@ def _unit(priced: Mapping[str, Json]) -> float:
     return float(said.pop())
 
 
-def _plain(course: Course) -> Json:
+def _plain(course: TrainingSettings) -> Json:
     """Return the course as JSON."""
     said = course.lesson("")
     del said["name"]

@@ -34,7 +34,7 @@ MAX_DIGITS: Final = 700
 
 
 @dataclass(frozen=True)
-class Offer:
+class SiteLimits:
     """The owner's limits: who may convene, with which sites, and the cap on epsilon and delta.
 
     The privacy unit is a row. `people` is a public upper bound on the rows of a table.
@@ -50,7 +50,7 @@ class Offer:
 
 
 @dataclass(frozen=True)
-class Lesson:
+class SiteTask:
     """A training task: the layers, the names of the input and target tables, and the loss."""
 
     layers: tuple[tuple[Any, ...], ...]  # Any: a layer's name and sizes
@@ -63,10 +63,10 @@ class Lesson:
         return {name: getattr(self, name) for name in self.__dataclass_fields__}
 
 
-class Trainee:
+class TrainingSite:
     """One site over all rounds; holds the charges and the current round."""
 
-    def __init__(self, tables: Mapping[str, torch.Tensor], offer: Offer) -> None:
+    def __init__(self, tables: Mapping[str, torch.Tensor], offer: SiteLimits) -> None:
         if any(held.dim() == 0 or len(held) > offer.people for held in tables.values()):
             raise malformed("a table has more rows than its owner declared")
         if len({len(held) for held in tables.values()}) > 1:
@@ -98,14 +98,14 @@ class Trainee:
                 return self._mask(message, _sum_of(words), _lesson_of(lesson), weights)
         raise malformed("a round has no such stage")
 
-    def _mask(self, message: bytes, plan: NoisySum, lesson: Lesson, weights: list[Any]) -> bytes:
+    def _mask(self, message: bytes, plan: NoisySum, lesson: SiteTask, weights: list[Any]) -> bytes:
         model = _model(lesson, weights)
         self._check(plan, lesson, model)
         self._charge(plan)
         update = self._sum(model, plan, lesson)
         return self._player.mask(message, plan.noisy(update, self._offer.dice))
 
-    def _check(self, plan: NoisySum, lesson: Lesson, model: torch.nn.Module) -> None:
+    def _check(self, plan: NoisySum, lesson: SiteTask, model: torch.nn.Module) -> None:
         """Refuse a round whose terms differ from those that its price assumes."""
         terms = self._player.terms
         same = (
@@ -155,7 +155,7 @@ class Trainee:
             len(ORDERS),
         )
 
-    def _sum(self, model: torch.nn.Module, plan: NoisySum, lesson: Lesson) -> np.ndarray:
+    def _sum(self, model: torch.nn.Module, plan: NoisySum, lesson: SiteTask) -> np.ndarray:
         """Return minus the sum of the rows' clipped gradients, that is the update of the model.
 
         The sum uses whole grid steps and is exact. So one person changes it by at most the
@@ -171,16 +171,16 @@ class Trainee:
         raise malformed(f"the rows and the layers do not match ({said})")
 
 
-def _lesson_of(words: dict[str, Any]) -> Lesson:
+def _lesson_of(words: dict[str, Any]) -> SiteTask:
     match words:
         case {"layers": tuple(layers), "data": str(data), "target": str(target),
               "loss": str(loss)}:  # fmt: skip
             if loss in LOSSES:
-                return Lesson(layers, data, target, loss)
+                return SiteTask(layers, data, target, loss)
     raise malformed("a training task is of an unknown kind")
 
 
-def _model(lesson: Lesson, weights: list[Any]) -> torch.nn.Module:
+def _model(lesson: SiteTask, weights: list[Any]) -> torch.nn.Module:
     """Build the model of the task with these weights."""
     if len(lesson.layers) > MAX_LAYERS:
         raise malformed("a model has too many layers")
