@@ -15,7 +15,7 @@ from typing import Any, Literal
 from playwright.sync_api import Browser, Page
 
 import sfumato
-from sfumato.features.surveys.ballot import Truth
+from sfumato.features.surveys.randomised_report import Truth
 from support.browser import bring, chromium
 from support.federated_sites import pooled, several
 from support.served_vault import PASSWORD, Service, served

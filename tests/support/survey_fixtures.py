@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
-from sfumato.features.surveys.ballot import Truth
+from sfumato.features.surveys.randomised_report import Truth
 from sfumato.features.surveys.respondent_client import Device
 from sfumato.system.randomness import SystemRandomSource
 

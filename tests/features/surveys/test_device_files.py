@@ -17,11 +17,11 @@ import pytest
 import sfumato
 from sfumato import Refused
 from sfumato.client.ask_terms import Json
-from sfumato.features.surveys.ballot import Published
 from sfumato.features.surveys.blind_signatures import PublicKey
 from sfumato.features.surveys.client import invite, reports
 from sfumato.features.surveys.device_files import KeptDevice
 from sfumato.features.surveys.model import read_survey
+from sfumato.features.surveys.randomised_report import Published
 from sfumato.features.surveys.respondent_client import Device, ServerConnection, proven
 from support.small_vaults import make_vault
 from support.survey_fixtures import DICE, TRUTHS, design

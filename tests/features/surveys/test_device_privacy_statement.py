@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from sfumato.features.surveys.ballot import Published
 from sfumato.features.surveys.blind_signatures import PublicKey
 from sfumato.features.surveys.device_privacy_statement import device_privacy_statement, summed
 from sfumato.features.surveys.model import read_survey
+from sfumato.features.surveys.randomised_report import Published
 from support.survey_fixtures import design
 
 

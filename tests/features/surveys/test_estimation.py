@@ -11,7 +11,6 @@ import pytest
 
 from sfumato.dp.local.k_ary_response import KAry
 from sfumato.dp.local.subset_selection import Subset
-from sfumato.features.surveys.ballot import Published
 from sfumato.features.surveys.blind_signatures import PublicKey
 from sfumato.features.surveys.estimation import (
     Answered,
@@ -22,6 +21,7 @@ from sfumato.features.surveys.estimation import (
     results,
 )
 from sfumato.features.surveys.model import read_survey
+from sfumato.features.surveys.randomised_report import Published
 from sfumato.features.surveys.tally import Tally
 
 SURVEYS = 5_000

@@ -15,7 +15,12 @@ from sfumato.dp.local.likelihood_ratio import epsilon_of
 from sfumato.dp.local.permanent_response import PermanentResponse
 from sfumato.dp.local.subset_selection import Subset
 from sfumato.dp.refusal import Refused
-from sfumato.features.surveys.ballot import (
+from sfumato.features.surveys.blind_signatures import PublicKey
+from sfumato.features.surveys.estimation import expected, results
+from sfumato.features.surveys.model import read_survey
+from sfumato.features.surveys.privacy_statement import privacy_statement
+from sfumato.features.surveys.randomisation import sides_of
+from sfumato.features.surveys.randomised_report import (
     Published,
     Truth,
     make_report,
@@ -24,11 +29,6 @@ from sfumato.features.surveys.ballot import (
     value_of,
     words_of,
 )
-from sfumato.features.surveys.blind_signatures import PublicKey
-from sfumato.features.surveys.estimation import expected, results
-from sfumato.features.surveys.model import read_survey
-from sfumato.features.surveys.privacy_statement import privacy_statement
-from sfumato.features.surveys.randomisation import sides_of
 from sfumato.features.surveys.tally import Tally, nothing, read_tally
 
 KEY = PublicKey(0xC0FFEE, 65537)

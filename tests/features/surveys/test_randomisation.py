@@ -22,16 +22,6 @@ from sfumato.dp.local.piecewise_mechanism import Piecewise
 from sfumato.dp.local.randomiser_choice import best_ballot, best_oracle
 from sfumato.dp.local.subset_selection import Subset
 from sfumato.dp.refusal import Bug, Refused
-from sfumato.features.surveys.ballot import (
-    Published,
-    Truth,
-    make_report,
-    read_published,
-    read_report,
-    said_of,
-    words_for,
-    words_of,
-)
 from sfumato.features.surveys.blind_signatures import PublicKey
 from sfumato.features.surveys.estimation import expected, results
 from sfumato.features.surveys.model import Question, read_survey
@@ -46,6 +36,16 @@ from sfumato.features.surveys.randomisation import (
     last_grid_step,
     people_of,
     round_to_grid,
+)
+from sfumato.features.surveys.randomised_report import (
+    Published,
+    Truth,
+    make_report,
+    read_published,
+    read_report,
+    said_of,
+    words_for,
+    words_of,
 )
 from sfumato.features.surveys.tally import Tally, nothing, read_tally
 

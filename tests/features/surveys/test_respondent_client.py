@@ -17,10 +17,10 @@ from sfumato import Refused
 from sfumato.client.ask_terms import Json
 from sfumato.client.remote_vault import HttpRequest, conversation
 from sfumato.features.surveys.answered_waves import kept_waves, waves_at
-from sfumato.features.surveys.ballot import Published, words_for
 from sfumato.features.surveys.blind_signatures import PublicKey, is_proven
 from sfumato.features.surveys.client import invite
 from sfumato.features.surveys.model import read_survey
+from sfumato.features.surveys.randomised_report import Published, words_for
 from sfumato.features.surveys.respondent_client import (
     Device,
     ServerConnection,

@@ -18,9 +18,9 @@ import numpy as np
 import pytest
 
 import sfumato
-from sfumato.features.surveys.ballot import token_digest
 from sfumato.features.surveys.model import read_survey
 from sfumato.features.surveys.ports import Ballot, StoredSurvey
+from sfumato.features.surveys.randomised_report import token_digest
 from sfumato.features.surveys.respondent_client import Prepared
 from sfumato.features.surveys.store import SqlSurveys
 from sfumato.features.surveys.tally import nothing

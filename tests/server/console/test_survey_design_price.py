@@ -6,11 +6,11 @@ import json
 import re
 from typing import Any
 
-from sfumato.features.surveys.ballot import Published
 from sfumato.features.surveys.blind_signatures import PublicKey
 from sfumato.features.surveys.estimation import TRIED, expected, tried
 from sfumato.features.surveys.model import read_survey
 from sfumato.features.surveys.privacy_statement import privacy_statement
+from sfumato.features.surveys.randomised_report import Published
 from sfumato.server.console.templates_renderer import make_renderer
 from support.survey_fixtures import design
 

@@ -14,14 +14,14 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, BrowserContext, Page, Request, expect
 
-from sfumato.features.surveys.ballot import (
+from sfumato.features.surveys.blind_signatures import _nobodys
+from sfumato.features.surveys.randomised_report import (
     make_report,
     mark_of,
     read_published,
     token_digest,
     words_for,
 )
-from sfumato.features.surveys.blind_signatures import _nobodys
 from sfumato.features.surveys.respondent_client import in_words, read, shown
 from support.browser import Watched
 from support.served_vault import Service, served

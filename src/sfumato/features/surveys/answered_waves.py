@@ -16,8 +16,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from sfumato.dp.refusal import Refused
-from sfumato.features.surveys.ballot import Published
 from sfumato.features.surveys.device_file_reader import kept_text, unreadable
+from sfumato.features.surveys.randomised_report import Published
 
 
 @dataclass(frozen=True)

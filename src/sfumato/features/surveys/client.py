@@ -18,11 +18,11 @@ from sfumato.dp.local.frequency_oracle import simulate
 from sfumato.dp.local.k_ary_response import KAry
 from sfumato.dp.local.random_words import PARTS, among, drawn
 from sfumato.dp.refusal import Bug, Refused
-from sfumato.features.surveys.ballot import Published
 from sfumato.features.surveys.blind_signatures import PublicKey
 from sfumato.features.surveys.estimation import Estimate, Expected, expected, results, tried
 from sfumato.features.surveys.model import Question, Survey, read_survey
 from sfumato.features.surveys.randomisation import NUMBERS, kept_of
+from sfumato.features.surveys.randomised_report import Published
 from sfumato.features.surveys.respondent_client import Coins, ServerConnection
 from sfumato.features.surveys.tally import Tally
 

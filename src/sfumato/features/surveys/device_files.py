@@ -22,8 +22,8 @@ from typing import Final
 
 from sfumato.dp.refusal import Refused
 from sfumato.features.surveys.answered_waves import check_wave, kept_waves, waves_at
-from sfumato.features.surveys.ballot import Published, Truth, read_report
 from sfumato.features.surveys.device_file_reader import ANOTHER, kept_text, unreadable
+from sfumato.features.surveys.randomised_report import Published, Truth, read_report
 from sfumato.features.surveys.respondent_client import (
     SECRET_BYTES,
     Coins,

@@ -11,8 +11,8 @@ from fractions import Fraction
 from math import ceil
 from typing import Any, Final
 
-from sfumato.features.surveys.ballot import Published
 from sfumato.features.surveys.privacy_statement import posterior_percent, privacy_statement
+from sfumato.features.surveys.randomised_report import Published
 from sfumato.features.surveys.routes import WEAK
 
 _NOT_HIDDEN: Final = (

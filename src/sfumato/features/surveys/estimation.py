@@ -31,7 +31,6 @@ from sfumato.dp.local.sample_size import influence_on_mean
 from sfumato.dp.local.simplex_projection import nearest
 from sfumato.dp.local.subset_selection import Subset
 from sfumato.dp.refusal import Bug, Refused
-from sfumato.features.surveys.ballot import Published
 from sfumato.features.surveys.mean_interval import mean_of
 from sfumato.features.surveys.model import Question, Survey
 from sfumato.features.surveys.randomisation import (
@@ -44,6 +43,7 @@ from sfumato.features.surveys.randomisation import (
     people_of,
     told_of,
 )
+from sfumato.features.surveys.randomised_report import Published
 from sfumato.features.surveys.tally import Tally
 
 CONFIDENCE: Final = 0.95

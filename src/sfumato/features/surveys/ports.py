@@ -39,7 +39,7 @@ class Ballot:
 
     survey: str
     token: str  # SHA-256 (hex) of the ballot token
-    said: str  # the report in the text format of features/surveys/ballot.py
+    said: str  # the report in the text format of features/surveys/randomised_report.py
 
 
 @dataclass(frozen=True)

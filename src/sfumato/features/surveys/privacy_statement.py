@@ -10,7 +10,6 @@ from sfumato.dp.local.k_ary_response import KAry
 from sfumato.dp.local.permanent_response import PermanentResponse
 from sfumato.dp.local.piecewise_mechanism import Piecewise
 from sfumato.dp.local.subset_selection import Subset
-from sfumato.features.surveys.ballot import Published
 from sfumato.features.surveys.model import Question
 from sfumato.features.surveys.randomisation import (
     QuestionRandomiser,
@@ -18,6 +17,7 @@ from sfumato.features.surveys.randomisation import (
     sides_of,
     told_of,
 )
+from sfumato.features.surveys.randomised_report import Published
 
 _DRAWN: Final = {  # the draw does not depend on the answer (soundness rule 31)
     "several": "about one option alone, which your device draws: yes, no or “no answer”",

@@ -23,7 +23,15 @@ from sfumato.features.surveys.answered_waves import (
     waves_text,
     with_wave,
 )
-from sfumato.features.surveys.ballot import (
+from sfumato.features.surveys.blind_signatures import (
+    TOKEN_BYTES,
+    blind,
+    is_proven,
+    unblind,
+    unproven,
+)
+from sfumato.features.surveys.device_file_reader import kept_text, unreadable
+from sfumato.features.surveys.randomised_report import (
     Published,
     Truth,
     make_report,
@@ -33,14 +41,6 @@ from sfumato.features.surveys.ballot import (
     token_digest,
     words_for,
 )
-from sfumato.features.surveys.blind_signatures import (
-    TOKEN_BYTES,
-    blind,
-    is_proven,
-    unblind,
-    unproven,
-)
-from sfumato.features.surveys.device_file_reader import kept_text, unreadable
 from sfumato.system.durable_files import sync, write_new
 
 SECRET_BYTES: Final = 32

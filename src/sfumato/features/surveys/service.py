@@ -19,12 +19,6 @@ from unicodedata import normalize
 from sfumato.dp.json_values import Json
 from sfumato.dp.ports import RandomSource
 from sfumato.dp.refusal import Refused
-from sfumato.features.surveys.ballot import (
-    Published,
-    mark_of,
-    read_report,
-    token_digest,
-)
 from sfumato.features.surveys.blind_signatures import TOKEN_BYTES, PublicKey, read_blinded
 from sfumato.features.surveys.estimation import (
     CONFIDENCE,
@@ -44,6 +38,12 @@ from sfumato.features.surveys.invitation_codes import (
 from sfumato.features.surveys.model import bad_survey, read_survey
 from sfumato.features.surveys.ports import Ballot, BallotKeys, Invited, StoredSurvey, SurveyStore
 from sfumato.features.surveys.privacy_statement import privacy_statement
+from sfumato.features.surveys.randomised_report import (
+    Published,
+    mark_of,
+    read_report,
+    token_digest,
+)
 from sfumato.features.surveys.release import (
     LOCAL,
     BallotCharge,

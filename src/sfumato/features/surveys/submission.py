@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from sfumato.dp.json_values import Json
 from sfumato.dp.refusal import Refused
-from sfumato.features.surveys.ballot import mark_of
 from sfumato.features.surveys.ports import Ballot, TakeResult
+from sfumato.features.surveys.randomised_report import mark_of
 
 
 @dataclass(frozen=True)

@@ -6,13 +6,13 @@ from collections.abc import Iterable
 from functools import lru_cache
 
 from sfumato.dp.refusal import Refused
-from sfumato.features.surveys.ballot import (
+from sfumato.features.surveys.model import bad_survey
+from sfumato.features.surveys.randomised_report import (
     Published,
     is_of_one_series,
     is_wave_beside,
     read_published,
 )
-from sfumato.features.surveys.model import bad_survey
 from sfumato.vault.hash_chain import canonical
 
 

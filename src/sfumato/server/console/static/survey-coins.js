@@ -1,4 +1,4 @@
-// What a device makes of the truth, bit by bit as in features/surveys/ballot.py.
+// What a device makes of the truth, bit by bit as in features/surveys/randomised_report.py.
 import { hexOf } from "./survey-blind.js";
 import { among, say } from "./survey-randomisers.js";
 

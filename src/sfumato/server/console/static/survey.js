@@ -80,7 +80,7 @@ function forgetSecret(survey) {
 
 // What the lasting answers of a series with `ever` are remembered under: other questions, or another
 // `ever`, would be lasting answers of their own, and all waves would tell more than was promised. So
-// would another order, where one question is drawn: the draw hangs on it (features/surveys/ballot.py, lasting).
+// would another order, where one question is drawn: the draw hangs on it (features/surveys/randomised_report.py, lasting).
 function seriesOf({ survey, memos }) {
   const name = JSON.stringify([survey.asks, survey.series]);
   const lasting = survey.budget === "sampled" ? memos : [...memos].sort();
