@@ -196,7 +196,7 @@ class Quick:
             self.known[known] = priced.mechanism, stds
         return self.known[known]
 
-    def begun(self) -> Builder:
+    def builder(self) -> Builder:
         return Builder("t", self)
 
 

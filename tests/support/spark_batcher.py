@@ -92,7 +92,7 @@ class Waiting(DriverHandle):
         self._process.start()
         theirs.close()
 
-    def measured(self, request: Header, layout: Layout, deadline_s: float) -> Sealed[Cells] | None:
+    def measure(self, request: Header, layout: Layout, deadline_s: float) -> Sealed[Cells] | None:
         """Return the driver's answer, if it was fetched."""
         key = json.dumps(request)
         if key not in self.known:

@@ -497,7 +497,7 @@ class AsyncDataSet(Steps):
         body = run_body(self.name, handed_in, epsilon, said)
         return BlocksPlan(await self._vault.call("plan-pipeline", body))
 
-    def begun(self) -> Builder:
+    def builder(self) -> Builder:
         """Return an empty question about this data set."""
         return Builder(self.name, _NotHere())
 

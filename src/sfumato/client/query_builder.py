@@ -522,7 +522,7 @@ class Builder(Steps):
         names = ", ".join(one.name for one in self.outputs) or "nothing yet"
         return f"<a question of {self.data_set!r}: {names}; .price(epsilon=1) or .ask(epsilon=1)>"
 
-    def begun(self) -> Builder:
+    def builder(self) -> Builder:
         """Return this question itself."""
         return self
 

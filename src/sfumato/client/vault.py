@@ -555,7 +555,7 @@ class DataSet(Steps):
         """Return the airlock of this data set: output checking of files before they leave."""
         return DataSetAirlock(self._vault.call, self.name)
 
-    def begun(self) -> Builder:
+    def builder(self) -> Builder:
         """Return an empty question about this data set."""
         return Builder(self.name, self)
 

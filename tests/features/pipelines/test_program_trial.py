@@ -120,7 +120,7 @@ def on_rows(made: SandboxProcess, source: str, kind: str = "function") -> tuple[
     os.pwrite(rows, ROWS.encode(), 0)
     try:
         with pytest.MonkeyPatch.context() as patched:
-            patched.setattr(bubble_module, "_heard", to_the_end)
+            patched.setattr(bubble_module, "_receive", to_the_end)
             ran = made.run(told, rows, SandboxLimits(cpu_s=2.0))
     finally:
         for one in (told, rows):

@@ -32,7 +32,7 @@ def enough(seen: int) -> bool:
 def test_intervals_of_a_line_hold_the_line_that_has_no_noise(rows: int, epsilon: int) -> None:
     columns = people(rows, seed=1)
     data = Quick(columns, np.random.default_rng(7))
-    fits = [data.begun().linear("cost", XS, epsilon=epsilon, delta=0) for _ in range(FITS)]
+    fits = [data.builder().linear("cost", XS, epsilon=epsilon, delta=0) for _ in range(FITS)]
     seen = hits(fits, least_squares(columns))
     assert all(enough(n) for n in seen), seen
     steady = [fit for fit in fits if "ridge" not in " ".join(fit.notes)]
@@ -53,7 +53,7 @@ def test_intervals_of_odds_hold_the_fit_that_has_no_noise(rows: int, epsilon: fl
     columns = people(rows, seed=1)
     data, fits = Quick(columns, np.random.default_rng(7)), list[Fit]()
     for _ in range(FITS):
-        fits.append(data.begun().logistic("sick", XS, epsilon=epsilon, delta=0))
+        fits.append(data.builder().logistic("sick", XS, epsilon=epsilon, delta=0))
     seen = hits(fits, plain_odds(columns)[0])
     assert all(enough(n) for n in seen), seen
     if epsilon < 1:  # where noise is nearly all of it; 80 fits tell such a ratio to a tenth
@@ -65,7 +65,7 @@ def test_odds_of_many_people_are_as_good_as_their_sampling() -> None:
     columns = people(100_000, seed=1)
     true, sampling = plain_odds(columns)
     data = Quick(columns, np.random.default_rng(3))
-    fits = [data.begun().logistic("sick", XS, epsilon=1, delta=0) for _ in range(8)]
+    fits = [data.builder().logistic("sick", XS, epsilon=1, delta=0) for _ in range(8)]
     made = np.array([[f.intercept.value, *(f.coefficients[x].value for x in XS)] for f in fits])
     assert (np.sqrt(np.mean((made - true) ** 2, axis=0)) < sampling).all()
 

@@ -69,7 +69,7 @@ class Grouped:
         """Return the price of the question by key."""
         return self.data_set.price(_by_key(question), **terms)
 
-    def begun(self) -> Builder:
+    def builder(self) -> Builder:
         """Return an empty question on this data set."""
         return Builder(self.data_set.name, self)
 
@@ -110,7 +110,7 @@ class Fitted:
         """Return what all questions of a fit release of each key."""
         placed = canaries.put_once(NAME, KEYS, _in_a_crowd)
         grouped = Grouped(canaries.vault[NAME], placed.first + KEYS)
-        self.fit(grouped.begun(), factor * self.epsilon)
+        self.fit(grouped.builder(), factor * self.epsilon)
         return CanaryReleases({key: grouped.released[placed.first + key] for key in range(KEYS)},
                     placed.is_in)  # fmt: skip
 
