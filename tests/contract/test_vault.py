@@ -86,7 +86,7 @@ def test_a_name_that_is_not_there_is_refused_with_those_that_may_be_asked(vault:
         with pytest.raises(Refused) as refused:
             vault[name]
         assert refused.value.code == "unknown-data-set"
-        assert refused.value.next_step == "There is: people."
+        assert refused.value.next_step == "You may ask: people."
         said.add(refused.value.cause.replace(name, ""))
     assert len(said) == 1
     assert ("people" in vault, len(vault), bool(vault)) == (True, 1, True)

@@ -15,7 +15,7 @@ from markdown_it import MarkdownIt
 
 from sfumato.client import DataSet
 from sfumato.dp.refusal import CODES
-from sfumato.wire.verb_table import ROUTES
+from sfumato.wire.verb_table import VERBS
 from support.browser import chromium
 from tools.docs_site.link_check import problems
 from tools.docs_site.markdown_lists import to_python_markdown
@@ -59,7 +59,7 @@ def test_every_written_page_is_a_page_of_it(site: Path) -> None:
 @pytest.mark.slow
 def test_the_reference_has_every_route_every_code_and_the_commands(site: Path) -> None:
     routes = (site / "reference" / "routes.html").read_text("utf-8")
-    assert [r.path for r in ROUTES if f"<code>{r.method} {r.path}</code>" not in routes] == []
+    assert [r.path for r in VERBS if f"<code>{r.method} {r.path}</code>" not in routes] == []
     codes = (site / "reference" / "codes" / "index.html").read_text("utf-8")
     assert [code for code in CODES if f'href="{code}.html"' not in codes] == []
     commands = (site / "reference" / "commands.html").read_text("utf-8")

@@ -20,7 +20,7 @@ ROOMS: Final[Mapping[str, tuple[str, ...]]] = {
     "engines": ("dp", "vault", "system", "sandbox.ports", "query.printing", *VALUES),
     "sandbox": ("dp", "vault"),
     "storage": ("dp", "vault", "system"),
-    "wire": ("dp.refusal", "features.*.routes"),
+    "wire": ("dp.refusal", "vault.users", "features.*.verbs"),
     "client": ("dp", "query", "wire", "system", "features.*.client"),
     "lab": ("dp", "client", "system", "query.expression"),
     "server": (
@@ -30,6 +30,7 @@ ROOMS: Final[Mapping[str, tuple[str, ...]]] = {
         "wire",
         "client",
         "lab",
+        "features.*.schema",
         "features.*.verbs",
         "features.*.service",
         "features.*.pages",
@@ -46,17 +47,21 @@ KINDS: Final[Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]]] = {
     "plan": (("dp", "vault", "query", "sandbox"), ("model", "plan")),
     "release": (("dp", "vault", "query", "sandbox", "release"), ("model", "plan", "release")),
     "service": (
-        ("dp", "vault", "query", "sandbox", "release", "system"),
-        ("model", "plan", "ports", "release", "service"),
+        ("dp", "vault", "query", "sandbox", "release", "system", "wire"),
+        ("model", "plan", "ports", "release", "schema", "service"),
     ),
     "store": (("dp", "vault", "system", "storage", *VALUES), ("model", "ports", "store")),
-    "routes": (("wire",), ()),
-    "verbs": (("dp.refusal", "vault", "wire", "server.dispatch"), ("model", "service", "verbs")),
-    "pages": (("dp.refusal", "server", "wire", "client"), ("client", "routes", "pages")),
+    "schema": (("dp.refusal", "wire"), ("schema",)),
+    # a verb uses the services that the dispatcher hands it, of other features too
+    "verbs": (
+        ("dp.refusal", "vault.users", "wire", "features.*.service", "features.*.schema"),
+        ("model", "schema", "service", "verbs"),
+    ),
+    "pages": (("dp.refusal", "server", "wire", "client"), ("client", "schema", "pages")),
     "cli": (("dp", "cli", "client", "wire", "system"), ("model", "client", "cli")),
     "client": (
         ("dp", "vault.card", "query", "client", "wire", "system"),
-        ("model", "client", "routes"),
+        ("model", "client", "schema"),
     ),
 }
 # folders and files of features whose kind their name does not say
@@ -147,7 +152,9 @@ def is_allowed(found: Import, package: Path) -> bool:
     if imported.startswith("features."):
         if found.importer.count(".") == 1:  # a feature's face passes on what is its own
             return _feature(imported) == feature
-        return _feature(imported) == feature and kind_of(imported) in inside
+        if _feature(imported) != feature:
+            return _is_one_of(imported, tuple(one for one in outside if "*" in one))
+        return kind_of(imported) in inside
     is_public = kind == "release" or not _is_one_of(imported, NOT_PUBLIC)
     return is_public and _is_one_of(imported, outside)
 

@@ -13,8 +13,9 @@ PACKAGE = Path(__file__).parents[2] / "src" / "sfumato"
 
 _SANDBOXED = "put what both run, a Program, into sandbox/program.py"
 _PLACEHOLDERS = "put the made-up rows of a card into vault/card/placeholder_rows.py"
-_TABLE = "let server/dispatch.py give jobs a table: kind of job -> handler"
+_ADDING = "an add is a job that may wait for a second person: give it ports"
 _PLAN_TYPES = "the check needs the plan's integers alone: give it those, or name the type unquoted"
+_PAID_ORDER = "let the query service name the type of a paid query"
 # importer, imported -> how to cut it; an entry that is cut has to go
 EXCEPTIONS: Final = {
     ("cli.shell", "features.anonymization"): "give App a protocol of its own",
@@ -27,25 +28,20 @@ EXCEPTIONS: Final = {
     ("features.audit.cli", "features.airlock.client"): "put `Files` into client/files.py",
     ("features.audit.cli", "features.audit.sheet_verification"): "take it apart from the ledger",
     ("features.audit.service", "features.surveys.release"): "name the account in vault/accounts.py",
-    ("features.audit.verbs", "features.queries.service"): "history is a verb of queries",
-    ("features.data_sets.routes", "features.jobs.routes"): "put the shape of a job into wire/",
-    ("features.data_sets.upload_verbs", "features.jobs.service"): _TABLE,
+    ("features.data_sets.add_service", "features.jobs.service"): _ADDING,
+    ("features.data_sets.add_service", "features.policy.confirmation_service"): _ADDING,
     ("features.jobs.pages", "features.queries.pages"): "put the form into server/console",
-    ("features.jobs.verbs", "features.data_sets.upload_verbs"): _TABLE,
-    ("features.jobs.verbs", "features.queries.service"): _TABLE,
-    ("features.jobs.verbs", "release.release_order"): _TABLE,
     ("features.pipelines.program_plan", "features.synthetic.twin_files"): _PLACEHOLDERS,
     ("features.pipelines.program_trial", "features.synthetic.seeded_numbers"): _PLACEHOLDERS,
     ("features.pipelines.synthetic_blocks", "features.synthetic.schema_twin"): _PLACEHOLDERS,
     ("features.pipelines.synthetic_blocks", "features.synthetic.twin_files"): _PLACEHOLDERS,
-    ("features.queries.batch_verbs", "features.jobs.verbs"): "put `release_json` into queries",
-    ("features.queries.batch_verbs", "release.release_order"): "let the service do it",
     ("features.queries.pages", "features.data_sets.pages"): "put `accounts_of` into server/console",
     ("features.synthetic.cli", "features.anonymization"): "leaks are a command of anonymization",
     ("features.synthetic.cli", "features.anonymization.report_text"): "the same",
     ("lab.audit.regression_audit", "features.regression.fit_result"): "ask through the client",
     ("release.guarantees.reviewed", "features.airlock.model"): _PLAN_TYPES,
-    ("server.ipc.door_server", "release.release_order"): "let queries.batch_verbs pass it on",
+    ("server.ipc.door_server", "release.release_order"): _PAID_ORDER,
+    ("server.ipc.query_batches", "release.release_order"): _PAID_ORDER,
 }
 
 

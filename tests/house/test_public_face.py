@@ -25,7 +25,7 @@ from sfumato.features.surveys import client as surveys_client
 from sfumato.features.surveys import device_files, respondent_client
 from sfumato.features.synthetic.client import Twin
 from sfumato.lab import attack, audit
-from sfumato.wire.verb_table import VERSION
+from sfumato.wire.version import VERSION
 
 ROOT = Path(__file__).parents[2]
 # whose keywords are names that the caller chooses

@@ -14,6 +14,7 @@ READERS = (
     "bench/**/*.py", "tools/**/*.py", "README.md",
 )  # fmt: skip
 # name -> who uses it all the same
+DECLARES = ("verb", "open_verb")
 KEPT = {
     "Forgetful": "a target of the lab that `probe` is to find wanting",
     "above_bounds": "what a report of the lab is judged by",
@@ -32,11 +33,17 @@ KEPT = {
 
 
 def public(tree: ast.Module) -> Iterator[str]:
-    """Yield the name of every public function, method and class."""
+    """Yield the name of every public function, method and class; but not of a verb's handler."""
     kinds = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
     for node in ast.walk(tree):
-        if isinstance(node, kinds) and not node.name.startswith("_"):
+        if isinstance(node, kinds) and not node.name.startswith("_") and not is_handler(node):
             yield node.name
+
+
+def is_handler(node: ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) -> bool:
+    """Say whether a decorator declares the function as the handler of a verb."""
+    called = (one.func for one in node.decorator_list if isinstance(one, ast.Call))
+    return any(isinstance(one, ast.Attribute) and one.attr in DECLARES for one in called)
 
 
 def unused(names: Iterable[str], texts: Iterable[str]) -> set[str]:

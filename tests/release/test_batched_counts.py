@@ -15,12 +15,12 @@ import pytest
 import sfumato
 from sfumato.app.vault import OpenVault
 from sfumato.dp.refusal import Refused
-from sfumato.features.queries.batch_verbs import begun, counted
 from sfumato.query.measure import Cells, Measure
 from sfumato.release.release_order import PaidOrder
 from sfumato.server.dispatch import Dispatcher
 from sfumato.server.ipc.call_metrics import CallMetrics, to_nowhere
 from sfumato.server.ipc.door_server import Call, DoorEnd
+from sfumato.server.ipc.query_batches import begun, counted
 from sfumato.vault.engine_port import EngineStopped
 from sfumato.vault.sealed import Sealed
 from sfumato.vault.users import Caller

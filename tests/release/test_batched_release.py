@@ -15,14 +15,14 @@ import pytest
 import sfumato
 from sfumato.app.vault import OpenVault
 from sfumato.dp.refusal import Refused
-from sfumato.features.jobs.verbs import asked_of
-from sfumato.features.queries.batch_verbs import begun, ended
+from sfumato.features.queries.schema import Ask
 from sfumato.query.measure import Cells, Measure
 from sfumato.release.ledger_guard import Ledger
 from sfumato.release.release_order import PaidOrder
 from sfumato.server.dispatch import Dispatcher
 from sfumato.server.ipc.call_metrics import CallMetrics, to_nowhere
 from sfumato.server.ipc.door_server import DoorEnd
+from sfumato.server.ipc.query_batches import begun, ended
 from sfumato.storage.anchor import FileAnchor
 from sfumato.storage.key_files import ReceiptKey
 from sfumato.vault.ledger_entries import (
@@ -36,6 +36,7 @@ from sfumato.vault.ledger_entries import (
 from sfumato.vault.sealed import Sealed
 from sfumato.vault.users import Caller
 from sfumato.wire.query_json import Json
+from sfumato.wire.verb import read_request
 from support import ledger_stores
 from support.small_vaults import PATIENTS_CARD, card, make_vault, write_patients
 
@@ -277,7 +278,7 @@ def test_what_an_owner_does_while_a_question_is_planned_holds(
     desk.access.invite(OWNER, "zoe", ["researcher"])
     policy.grant(OWNER, "patients", "zoe", "researchers")
     zoe = Caller("zoe", frozenset({"read", "ask"}))
-    plain, asked = getattr(Ledger, way), asked_of(BODY)
+    plain, asked = getattr(Ledger, way), read_request(Ask, BODY)
 
     def late(ledger: Ledger, charges: Any) -> object:  # Any: one or several
         monkeypatch.setattr(Ledger, way, plain)

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sfumato.dp.refusal import Refused
-from sfumato.features.policy.caps_service import CapAsked
+from sfumato.features.policy.schema import ChangeCap
 from sfumato.release.independent_approver import SecondPerson
 from sfumato.storage.sql_ledger import SqlLedger
 from sfumato.vault.users import Caller, User
@@ -92,7 +92,9 @@ def test_who_is_served_and_on_no_record_raises_no_cap_and_confirms_no_rows(tmp_p
     source = write_patients(tmp_path / "patients.csv")
     with open_with(tmp_path, "clinic", source, PATIENTS_CARD) as vault:
         desk, owner = vault.house.desk, Caller("owner", frozenset({"own"}), None, "one")
-        asked = desk.caps.set(owner, CapAsked("clinic", "people", "", 9, None, "a new study"))
+        asked = desk.caps.set(
+            owner, ChangeCap(data_set="clinic", of="people", epsilon=9, why="a new study")
+        )
         approval = str(asked["approval"])
         with pytest.raises(Refused, match="does not say who let"):
             desk.caps.decide(Caller("olga", frozenset({"operate"}), None, "two"), approval, True)

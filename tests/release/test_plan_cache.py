@@ -15,7 +15,7 @@ import pytest
 
 import sfumato
 from sfumato import Refused
-from sfumato.features.queries.service import QueryRequest
+from sfumato.features.queries.schema import Ask
 from sfumato.query import join, lru_cache
 from sfumato.query.lru_cache import SHARE, LruCache
 from sfumato.query.request import Request, priced_request
@@ -156,7 +156,7 @@ def test_an_answer_of_an_earlier_version_is_planned_once_however_often_it_is_fet
     columns = {"age": {"type": "integer", "lower": 0, "upper": 100}}
     budget, ask = {"epsilon": 10}, {"who": ["staff"]}
     shape = {"unit": "row", "budget": budget, "columns": columns, "ask": ask}
-    asked = QueryRequest("rows", sql="SELECT SUM(age) AS years FROM rows", epsilon=1, op="once")
+    asked = Ask(data_set="rows", sql="SELECT SUM(age) AS years FROM rows", epsilon=1, op="once")
     with sfumato.open(small_vaults.make_vault(tmp_path)) as vault:
         queries, ann = vault.house.desk.queries, Caller("ann", frozenset({"ask", "read"}))
         vault.enrol("ann", "staff")

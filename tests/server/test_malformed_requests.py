@@ -14,7 +14,7 @@ from server.test_route_permissions import MATRIX
 from sfumato import Refused
 from sfumato.app.vault import OpenVault
 from sfumato.vault.users import Caller
-from sfumato.wire.verb_table import BY_VERB, COMMON, ROUTES
+from sfumato.wire.verb_table import BY_NAME, COMMON, VERBS
 from support.small_vaults import PATIENTS_CARD, card, make_vault, write_patients
 
 ODD: tuple[object, ...] = (
@@ -80,7 +80,7 @@ def vault(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OpenVault]:
 
 
 def body_of(verb: str) -> dict[str, object]:
-    known = {*KEYS[verb], *BY_VERB[verb].places}
+    known = {*KEYS[verb], *BY_NAME[verb].places}
     made = {key: value for key, value in GOOD.items() if key in known}
     return {**made, "card": card(PATIENTS_CARD)} if verb == "add" else made
 
@@ -95,7 +95,7 @@ def code_of(vault: OpenVault, verb: str, body: dict[str, object]) -> str:
 
 @pytest.mark.parametrize("verb", KEYS)
 def test_odd_values_are_refused_and_the_refusals_described(vault: OpenVault, verb: str) -> None:
-    route = BY_VERB[verb]
+    route = BY_NAME[verb]
     for key, odd in product((*KEYS[verb], *route.places), ODD):
         code = code_of(vault, verb, {**body_of(verb), key: odd})
         assert code in {"", *route.refusals, *COMMON} - {"fault"}, (key, odd)
@@ -116,11 +116,11 @@ def test_whatever_is_refused_without_an_anchor_is_described(tmp_path: Path) -> N
         opened.add("patients", write_patients(tmp_path / "rows.csv"), card(PATIENTS_CARD))
         opened.enrol("spare", "researchers")
         (tmp_path / "anchors" / "anchor").unlink()
-        for route in ROUTES:
-            row = MATRIX[route.verb]
-            code = code_of(opened, route.verb, {**row.places, **(row.body or {})})
-            assert code in {"", *route.refusals, *COMMON}, route.verb
-            said |= {route.verb} if code == "anchor-missing" else set()
+        for route in VERBS:
+            row = MATRIX[route.name]
+            code = code_of(opened, route.name, {**row.places, **(row.body or {})})
+            assert code in {"", *route.refusals, *COMMON}, route.name
+            said |= {route.name} if code == "anchor-missing" else set()
     assert {"ask", "make-token", "invite", "set-cap", "dp-twin"} <= said
 
 

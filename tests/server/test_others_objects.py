@@ -13,7 +13,7 @@ from typing import Any, Final
 import pytest
 
 import sfumato
-from sfumato.wire.verb_table import BY_VERB
+from sfumato.wire.verb_table import BY_NAME
 from support.served_vault import Service, served
 from support.small_vaults import PATIENTS_CARD, card, make_vault, write_patients
 from support.survey_fixtures import design
@@ -130,7 +130,7 @@ def _things(service: Service) -> dict[str, str]:
 
 def _said(service: Service, thing: Thing, who: str, name: str) -> tuple[int, str]:
     """Return what they are answered, without the id that they gave."""
-    route = BY_VERB[thing.verb]
+    route = BY_NAME[thing.verb]
     path = route.path.format(**{**thing.more, thing.place: name})
     status, found = service.call(route.method, path, thing.body, token=service.tokens[who])
     return status, json.dumps(found).replace(name, "ID")

@@ -9,7 +9,7 @@ from typing import Any, Final
 import pytest
 
 import sfumato
-from sfumato.wire.verb_table import BY_VERB, COMMON, ROUTES
+from sfumato.wire.verb_table import BY_NAME, COMMON, VERBS
 from support.served_vault import PASSWORD, Service, served
 from support.small_vaults import PATIENTS_CARD, card, make_vault, write_patients
 from support.survey_fixtures import design
@@ -255,7 +255,7 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
 
 
 def _answered(service: Service, verb: str, row: Row, caller: str) -> tuple[int, Any]:
-    route = BY_VERB[verb]
+    route = BY_NAME[verb]
     token = service.tokens.get(caller)
     if token is not None and verb == "sign-out":  # which would end what the others need
         maker = service.tokens["ada"] if caller == "narrow" else token
@@ -269,9 +269,9 @@ def _answered(service: Service, verb: str, row: Row, caller: str) -> tuple[int, 
 
 
 def test_every_route_has_a_row() -> None:
-    assert {route.verb for route in ROUTES} == set(MATRIX)
+    assert {route.name for route in VERBS} == set(MATRIX)
     for verb, row in MATRIX.items():
-        assert len(row.statuses) == (1 if BY_VERB[verb].action is None else len(CALLERS)), verb
+        assert len(row.statuses) == (1 if BY_NAME[verb].action is None else len(CALLERS)), verb
 
 
 @pytest.mark.parametrize(
@@ -283,7 +283,7 @@ def test_a_route_answers_as_its_row_says(service: Service, verb: str, caller: st
     status, said = _answered(service, verb, row, caller)
     assert status == row.statuses[CALLERS.index(caller)]
     if status != 200:
-        assert said["refused"]["code"] in {*BY_VERB[verb].refusals, *COMMON}
+        assert said["refused"]["code"] in {*BY_NAME[verb].refusals, *COMMON}
 
 
 def test_what_is_anothers_reads_like_what_is_not_there(service: Service) -> None:

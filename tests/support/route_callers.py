@@ -18,7 +18,7 @@ from hypothesis.stateful import (
 )
 
 from sfumato.vault.users import OF_ROLE
-from sfumato.wire.verb_table import BY_VERB
+from sfumato.wire.verb_table import BY_NAME
 from support.described_data_sets import OPERATIONS, check_described, quick_session
 from support.served_vault import Service
 
@@ -94,7 +94,7 @@ class World:
         if isinstance(body, bytes):
             sent |= {"body": body, "media_type": "application/octet-stream"}
             sent |= {"path_parameters": {}, "query": places}
-        elif BY_VERB[verb].body is not None:
+        elif BY_NAME[verb].has_body:
             sent |= {"body": body or {}, "media_type": "application/json"}
         case = OPERATIONS[verb].Case(**sent)
         headers = {"Authorization": f"Bearer {token}"}
@@ -123,7 +123,7 @@ class Everybody(RuleBasedStateMachine):
         return by.is_over or by.user in self.blocked
 
     def may(self, by: Bearer, verb: str) -> bool:
-        action = str(BY_VERB[verb].action)
+        action = str(BY_NAME[verb].action)
         return action == "any" or action in by.actions & self.actions_of(by.user)
 
     def actions_of(self, user: str) -> frozenset[str]:

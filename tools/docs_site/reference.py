@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import click
 
 from sfumato.cli.main import cli
-from sfumato.wire.verb_table import ROUTES
+from sfumato.wire.verb_table import VERBS
 
 
 def reference_pages() -> Iterator[tuple[str, str]]:
@@ -52,7 +52,7 @@ def _routes() -> Iterator[str]:
     yield "All of it, with every shape, is `/openapi.json` of a running service. Who may: the"
     yield "action that a token has to be for; *all* means that nobody is asked who they are.\n"
     yield "| route | what it does | who may | refusals of its own |\n| --- | --- | --- | --- |"
-    for route in ROUTES:
+    for route in VERBS:
         codes = ", ".join(f"[{code}](codes/{code}.md)" for code in route.refusals)
         who = route.action or "*all*"
         yield f"| `{route.method} {route.path}` | {_cell(route.summary)} | {who} | {codes} |"

@@ -46,11 +46,12 @@ from sfumato.features.access.store import SqlAccess
 from sfumato.features.access.token_admission import Admission
 from sfumato.features.anonymization import Anonymity, HandingOut, Recoding
 from sfumato.features.audit.service import Audit
+from sfumato.features.data_sets.add_service import AddJobs
 from sfumato.features.data_sets.card_text import card_shape
 from sfumato.features.data_sets.connection_service import set_up
-from sfumato.features.data_sets.connection_verbs import described, proposal, taken
 from sfumato.features.data_sets.row_source import Source
 from sfumato.features.data_sets.service import DataSets
+from sfumato.features.data_sets.source_service import Sources, proposal
 from sfumato.features.data_sets.upload_service import MAX_BYTES, Uploads
 from sfumato.features.federated.tensors.tensor_processes import RoomLimits
 from sfumato.features.health.service import Readiness
@@ -65,7 +66,7 @@ from sfumato.features.policy.confirmation_store import SqlConfirmations
 from sfumato.features.policy.service import Policy
 from sfumato.features.queries.service import Queries
 from sfumato.features.streams.release import StreamDoor
-from sfumato.features.streams.service import Opening, Streams
+from sfumato.features.streams.service import Streams
 from sfumato.features.streams.store import FileStreams
 from sfumato.features.surveys.client import LocalSurvey
 from sfumato.features.synthetic.private_service import PrivateTwins
@@ -186,7 +187,7 @@ class OpenVault(Vault):
         """
         shape, given = card_of(card), {"": source, **(tables or {})}
         named = {name: writer_of(rows) if is_frame(rows) else rows for name, rows in given.items()}
-        with taken(self.owner.desk, self._caller, named) as files:
+        with self._sources.as_files(self._caller, named) as files:
             where = Source(
                 files.pop(""),
                 inner_table,
@@ -245,8 +246,19 @@ class OpenVault(Vault):
         """
         sql, shape = (question, None) if isinstance(question, str) else (None, question)
         asked = None if shape is None else query_json(shape.question())
-        opening = Opening(data_set, name, start, periods, rows, epsilon, sql, asked)
-        return self.owner.desk.streams.open(self._caller, opening)
+        return self._own_call(
+            "open-stream",
+            {
+                "data_set": data_set,
+                "stream": name,
+                "start": start,
+                "periods": periods,
+                "rows": rows,
+                "epsilon": epsilon,
+                "sql": sql,
+                "question": asked,
+            },
+        )
 
     def close_days(self, data_set: str, name: str, *, until: str) -> dict[str, object]:
         """Close a stream's periods up to a day, in order; a closed period never changes.
@@ -262,7 +274,9 @@ class OpenVault(Vault):
         Raises:
             Refused: `stream-unknown` or `stream-out-of-order`.
         """
-        return self.owner.desk.streams.close(self._caller, data_set, name, until)
+        return self._own_call(
+            "close-stream", {"data_set": data_set, "stream": name, "until": until}
+        )
 
     def describe(
         self, source: str | os.PathLike[str], inner_table: str | None = None
@@ -279,7 +293,7 @@ class OpenVault(Vault):
         Raises:
             Refused: `source-unreadable` if it cannot be read.
         """
-        found = described(self.owner.desk, self._caller, os.fspath(source), inner_table)
+        found = self._sources.describe(self._caller, os.fspath(source), inner_table)
         return list(found.columns)
 
     def proposed(
@@ -298,7 +312,7 @@ class OpenVault(Vault):
         Raises:
             Refused: `source-unreadable` if it cannot be read.
         """
-        found = described(self.owner.desk, self._caller, os.fspath(source), inner_table)
+        found = self._sources.describe(self._caller, os.fspath(source), inner_table)
         return proposal(name, found)
 
     def hand_out(self, data_set: str, how: Recoding) -> dict[str, object]:
@@ -342,6 +356,15 @@ class OpenVault(Vault):
                 "not-allowed", f"{self._user!r} is not the owner.", "Ask the owner to do it."
             )
         return self.house
+
+    @property
+    def _sources(self) -> Sources:
+        return self.owner.desk.adding.sources
+
+    def _own_call(self, verb: str, body: dict[str, object]) -> dict[str, object]:
+        """Call a verb for the owner; refuse other users."""
+        _ = self.owner
+        return self.call(verb, body)
 
     def close(self) -> None:
         """Close processes and files."""
@@ -540,7 +563,23 @@ def open_services(
         environments=brought,
         desk=Dispatcher(
             queries=Queries(door, catalogue, dice),
-            data_sets=DataSets(ledger, engine, catalogue, dice, salt, root, rest),
+            adding=AddJobs(
+                Sources(
+                    DataSets(ledger, engine, catalogue, dice, salt, root, rest),
+                    Uploads(
+                        root / "incoming",
+                        dice,
+                        clock,
+                        most_upload,
+                        rest=rest,
+                        drafts=None if sealing is None else sealing.drafts,
+                    ),
+                    set_up(connections or {}, PostgresTables()),
+                ),
+                Jobs(SqlJobs(records), dice, clock),
+                Confirmations(ledger, SqlConfirmations(records), dice, clock),
+                users,
+            ),
             streams=Streams(StreamDoor(ledger, engine, pool, kept), catalogue, clock),
             twins=Twins(catalogue, dice),
             private_twins=PrivateTwins(door, catalogue, dice),
@@ -550,17 +589,6 @@ def open_services(
             access=Access(users, ledger, Argon2Passwords(), dice, clock, Admission(users, clock)),
             policy=Policy(ledger, catalogue, users, clock),
             caps=Caps(ledger, catalogue, SqlApprovals(records), dice, clock),
-            confirmations=Confirmations(ledger, SqlConfirmations(records), dice, clock),
-            jobs=Jobs(SqlJobs(records), dice, clock),
-            uploads=Uploads(
-                root / "incoming",
-                dice,
-                clock,
-                most_upload,
-                rest=rest,
-                drafts=None if sealing is None else sealing.drafts,
-            ),
-            connections=set_up(connections or {}, PostgresTables()),
             surveys=surveys_of(root, url, ledger, salt, rest),
             sites=site_of(root, door, catalogue, records, rooms, rest),
             health=Readiness(

@@ -10,7 +10,7 @@ import click
 
 from sfumato.cli.command_table import LISTED
 from sfumato.cli.shell import FAULT, REFUSED, App, Shell
-from sfumato.wire.verb_table import VERSION
+from sfumato.wire.version import VERSION
 
 
 class Gathered(click.Group):

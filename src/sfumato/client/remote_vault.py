@@ -27,9 +27,10 @@ from sfumato.client.owner import Added
 from sfumato.client.query_builder import Builder
 from sfumato.client.vault import Vault
 from sfumato.dp.refusal import Refused
-from sfumato.wire.json_text import bad_request, json_text
+from sfumato.wire.json_text import bad_request, json_text, read_reply
 from sfumato.wire.query_json import read_refusal
-from sfumato.wire.verb_table import BY_VERB, WIRE
+from sfumato.wire.verb_table import BY_NAME
+from sfumato.wire.version import WIRE
 
 TIMEOUT_S: Final = 300.0  # a request may wait in a queue
 PAUSES_S: Final = (0.2, 0.5, 1.0, 2.0, 5.0)
@@ -82,15 +83,15 @@ PADDED: Final = 2048  # larger than any ballot: the encrypted size then hides th
 
 
 def _request(verb: str, body: Json, draw: Draw) -> HttpRequest:
-    route = BY_VERB.get(verb)
+    route = BY_NAME.get(verb)
     if route is None:
         raise bad_request(f"there is no verb {verb!r}")
     rest = dict(body)
     places = {place: _in_a_path(place, str(rest.pop(place))) for place in route.places}
-    query = {key: str(rest.pop(key)) for key in (route.query or {}) if key in rest}
+    query = {key: str(rest.pop(key)) for key in route.query if key in rest}
     if verb in PAID_ONCE:
         rest.setdefault("op", draw(16).hex())
-    text = None if route.body is None else json_text(rest)
+    text = json_text(rest) if route.has_body else None
     if text is not None and verb in ("survey-token", "survey-report"):
         text = text.ljust(PADDED)
     return HttpRequest(route.method, route.path.format(**places), text, query)
@@ -122,13 +123,10 @@ def _read(came: HttpReply) -> Json:
 
 def read_json_loosely(text: bytes) -> Json:
     """Parse a reply's JSON; its numbers become floats, as in an embedded vault."""
-    import json
-
-    try:
-        read = json.loads(text)
-    except (ValueError, RecursionError):
-        read = None
-    if not isinstance(read, dict):
+    read = None
+    with contextlib.suppress(ValueError):
+        read = read_reply(text)
+    if read is None:
         raise _unreachable()
     return read
 
@@ -173,7 +171,7 @@ class HttpTransport:
 
     def send(self, path: Path) -> Json:
         """Upload a file in chunks; return the JSON of the answer or of the refusal."""
-        route = BY_VERB["upload"]
+        route = BY_NAME["upload"]
         kind = {"Content-Type": "application/octet-stream"}
         with path.open("rb") as file:
             try:

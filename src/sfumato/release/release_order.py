@@ -61,6 +61,10 @@ class Release:
     answer: Json
     receipt: Json
 
+    def as_json(self) -> Json:
+        """Return the answer with its receipt, as the API replies."""
+        return {**self.answer, "receipt": self.receipt}
+
 
 @dataclass(frozen=True)
 class PaidOrder:

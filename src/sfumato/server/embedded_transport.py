@@ -1,18 +1,23 @@
-"""The transport of an embedded vault: the verbs of the HTTP API, called in this process."""
+"""The transport of an embedded vault: the verbs of the HTTP API, called in this process.
+
+Requests and replies pass through the same JSON as over HTTP, so that both behave alike.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Final
 
 from sfumato.dp.refusal import Refused
-from sfumato.features.jobs.verbs import finished_here
 from sfumato.server.dispatch import Dispatcher
+from sfumato.server.job_work import run_embedded_job
 from sfumato.vault.users import Caller
-from sfumato.wire.json_text import bad_request
+from sfumato.wire.json_text import bad_request, json_text, read_json, read_reply
 from sfumato.wire.query_json import Json, refusal_shape
-from sfumato.wire.verb_table import BY_VERB
+from sfumato.wire.verb_table import BY_NAME
 
-JOBS = ("begin", "add")  # verbs that start a job; this process executes it itself
+JOBS: Final = ("begin", "add")  # verbs that start a job; this process executes it itself
 
 
 @dataclass(frozen=True)
@@ -22,13 +27,16 @@ class LocalTransport:
     desk: Dispatcher
     caller: Caller
 
-    def call(self, verb: str, body: Json) -> Json:
+    def call(self, verb: str, body: Mapping[str, object]) -> Json:
         """Call a verb; return the JSON of the answer or of the refusal."""
         try:
-            if verb not in BY_VERB:
-                raise bad_request(f"there is no verb {verb!r}")
-            answer = self.desk.done(verb, self.caller, body)
-            return finished_here(self.desk, self.caller, answer) if verb in JOBS else answer
+            reply = self._reply(verb, read_json(json_text(body).encode()))
         except Refused as refused:
-            shape = refusal_shape(refused)
-        return shape
+            reply = refusal_shape(refused)
+        return read_reply(json_text(reply).encode())
+
+    def _reply(self, verb: str, body: Json) -> Json:
+        if verb not in BY_NAME:
+            raise bad_request(f"there is no verb {verb!r}")
+        reply = self.desk.done(verb, self.caller, body)
+        return run_embedded_job(self.desk, self.caller, reply) if verb in JOBS else reply

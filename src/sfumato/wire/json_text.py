@@ -41,6 +41,17 @@ def read_json(text: bytes) -> dict[str, object]:
     return read
 
 
+def read_reply(text: bytes) -> dict[str, object]:
+    """Parse a reply's JSON object; its numbers become floats. Raise ValueError if it is none."""
+    try:
+        read = json.loads(text)
+    except RecursionError:
+        raise ValueError from None
+    if not isinstance(read, dict):
+        raise ValueError
+    return read
+
+
 def json_text(value: object) -> str:
     """Serialise a value as JSON; decimals and fractions are written exactly."""
     with contextlib.suppress(_ByHand):

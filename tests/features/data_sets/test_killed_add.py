@@ -13,7 +13,6 @@ from sfumato import Refused
 from sfumato.app.vault import OpenVault
 from sfumato.features.data_sets.card_text import card_text
 from sfumato.features.data_sets.service import DataSets
-from sfumato.features.data_sets.upload_verbs import added
 from sfumato.features.jobs.service import ADD, Job
 from sfumato.vault.card.data_card import read_card
 from sfumato.vault.ports import Listing
@@ -48,23 +47,23 @@ def signed(vault: OpenVault) -> int:
 
 def test_an_add_that_was_killed_after_its_card_was_signed_is_over(vault: OpenVault) -> None:
     job = job_of(vault, 1)
-    added(vault.house.desk, OWNER, job)
+    vault.house.desk.adding.run(OWNER, job)
     again = job_of(vault, 2)
-    added(vault.house.desk, OWNER, again)
+    vault.house.desk.adding.run(OWNER, again)
     assert len(vault.house.catalogue.cards()) == signed(vault) == 1
 
 
 def test_the_same_add_begun_anew_is_no_second_one(vault: OpenVault) -> None:
-    added(vault.house.desk, OWNER, job_of(vault, 1))
+    vault.house.desk.adding.run(OWNER, job_of(vault, 1))
     with pytest.raises(Refused) as refused:
-        added(vault.house.desk, OWNER, job_of(vault, 1))
+        vault.house.desk.adding.run(OWNER, job_of(vault, 1))
     assert refused.value.code == "data-set-exists"
 
 
 def test_another_card_is_not_taken_for_the_one_that_stands(vault: OpenVault) -> None:
-    added(vault.house.desk, OWNER, job_of(vault, 1))
+    vault.house.desk.adding.run(OWNER, job_of(vault, 1))
     with pytest.raises(Refused):
-        added(vault.house.desk, OWNER, job_of(vault, 2, PATIENTS_CARD.replace("110", "120")))
+        vault.house.desk.adding.run(OWNER, job_of(vault, 2, PATIENTS_CARD.replace("110", "120")))
 
 
 def test_an_add_that_was_killed_before_its_card_was_signed_is_signed(vault: OpenVault) -> None:
@@ -73,7 +72,7 @@ def test_an_add_that_was_killed_before_its_card_was_signed_is_signed(vault: Open
     listing = Listing(made, str(vault.house.folder / "tables" / "x.duckdb"))
     vault.house.catalogue.put(listing, card_text(shape), made.people, "x")
     assert signed(vault) == 0
-    added(vault.house.desk, OWNER, job_of(vault, 2))
+    vault.house.desk.adding.run(OWNER, job_of(vault, 2))
     assert signed(vault) == 1
 
 
@@ -98,15 +97,17 @@ def test_an_add_that_was_killed_before_it_was_signed_raises_no_cap(
     vault: OpenVault, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The owner has lowered one since: the card's own figure is as it was."""
-    added(vault.house.desk, OWNER, job_of(vault, 1))
+    vault.house.desk.adding.run(OWNER, job_of(vault, 1))
     for of, name in (("user", "ada"), ("data-set", "")):
         vault.call("set-cap", {"data_set": "patients", "of": of, "name": name, "epsilon": 0.1})
     lowered = caps(vault)
     assert lowered["user", "ada"] == 0.1
     text = PATIENTS_CARD.replace("2026-11", "2026-12")
     first = job_of(vault, 1, text)
-    killed_before_it_was_signed(vault, monkeypatch, lambda: added(vault.house.desk, OWNER, first))
-    added(vault.house.desk, OWNER, job_of(vault, 2, text))
+    killed_before_it_was_signed(
+        vault, monkeypatch, lambda: vault.house.desk.adding.run(OWNER, first)
+    )
+    vault.house.desk.adding.run(OWNER, job_of(vault, 2, text))
     assert (caps(vault), signed(vault)) == (lowered, 2)
 
 
@@ -114,7 +115,7 @@ def test_an_amendment_that_was_killed_before_it_was_signed_is_signed_by_the_next
     vault: OpenVault, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its caps are those of the accounts, too: a cap that was lowered on the card is lowered."""
-    added(vault.house.desk, OWNER, job_of(vault, 1))
+    vault.house.desk.adding.run(OWNER, job_of(vault, 1))
     vault.call("set-cap", {"data_set": "patients", "of": "user", "name": "ada", "epsilon": 0.5})
     cap: dict[str, Any] = {"caps": {"user": {"epsilon": 0.2}}}
     body: dict[str, object] = {"data_set": "patients", "card": {"version": "2", **cap}}

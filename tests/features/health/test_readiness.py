@@ -21,7 +21,7 @@ from sfumato.features.health import service as readiness_module
 from sfumato.features.health.service import Readiness
 from sfumato.server.ipc.call_metrics import TIMED, UNWRITTEN, CallMetrics, to_nowhere
 from sfumato.server.ipc.door_server import HEAVY, REPORT, SHEET, TELLING, TENSORS
-from sfumato.wire.verb_table import ROUTES
+from sfumato.wire.verb_table import VERBS
 from support.engine_rows import SALT
 from support.served_vault import Service, served
 from support.small_vaults import PATIENTS_CARD, make_vault, open_with, write_patients
@@ -130,10 +130,10 @@ def test_an_engine_is_ready_where_a_process_can_be_started(
 
 
 def test_what_may_have_rows_in_its_time_is_not_timed() -> None:
-    by_verb = {route.verb: route for route in ROUTES}
+    by_verb = {route.name: route for route in VERBS}
     slow = TENSORS | TELLING | UNWRITTEN | {REPORT, SHEET, "upload", "add", "proposed", "amend"}
     assert set(by_verb) >= TIMED
-    reading = {route.verb for route in ROUTES if route.is_long} - HEAVY
+    reading = {route.name for route in VERBS if route.is_long} - HEAVY
     assert not TIMED & (slow | reading)
     assert not {verb for verb in TIMED if by_verb[verb].carries != "json"}
     assert {"price", "begin", "verify-ledger"} == TIMED & HEAVY

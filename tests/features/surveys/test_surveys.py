@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
+from msgspec import structs
 
 import sfumato
 from sfumato import Refused
@@ -19,7 +20,7 @@ from sfumato.app.vault import OpenVault
 from sfumato.features.surveys.invitation_codes import code_digest
 from sfumato.features.surveys.ports import Ballot, SurveyStore, TakeResult
 from sfumato.features.surveys.respondent_client import Prepared, shown
-from sfumato.features.surveys.submission import Submission
+from sfumato.features.surveys.schema import Submission
 from sfumato.vault.ledger_entries import Entry
 from sfumato.vault.users import Caller
 from support.small_vaults import make_vault
@@ -426,19 +427,33 @@ def test_a_series_without_ever_may_ask_of_more(house: OpenVault) -> None:
     assert refusal(house, "publish-survey", survey=design(series="Täglich", ever=6)) == "bad-survey"
 
 
+def _submission(survey: str, made: Prepared) -> Submission:
+    return Submission(
+        survey=survey,
+        token=shown(made.token),
+        signature=shown(made.signature),
+        said=made.said,
+    )
+
+
 def test_reports_that_come_together_end_as_if_each_had_come_alone(house: OpenVault) -> None:
     survey, other = published(house), published(house, title="Another")
     made = [device().prepared(house, survey, code, TRUTHS) for code in codes(house, survey, 3)]
     theirs = device().prepared(house, other, codes(house, other)[0], TRUTHS)
-    sent = [
-        Submission(one.survey, shown(one.token), shown(one.signature), one.said) for one in made
-    ]
-    forged = replace(sent[0], token=shown(DICE.draw(32)))
-    elsewhere = Submission(other, shown(theirs.token), shown(theirs.signature), theirs.said)
+    sent = [_submission(one.survey, one) for one in made]
+    forged = structs.replace(sent[0], token=shown(DICE.draw(32)))
+    elsewhere = _submission(other, theirs)
     asked = [
-        sent[0], forged, replace(sent[0], said="0.0.2 1.0.3"), replace(sent[1], said="x"), sent[1],
-        replace(sent[2], survey="a" * 32), elsewhere, sent[0], replace(elsewhere, survey=survey),
-    ]  # fmt: skip
+        sent[0],
+        forged,
+        structs.replace(sent[0], said="0.0.2 1.0.3"),
+        structs.replace(sent[1], said="x"),
+        sent[1],
+        structs.replace(sent[2], survey="a" * 32),
+        elsewhere,
+        sent[0],
+        structs.replace(elsewhere, survey=survey),
+    ]
     ended = house.house.desk.surveys.take(asked)
     told = [one.code if isinstance(one, Refused) else one["counted"] for one in ended]
     assert told[:2] == ["now", "ballot-forged"]

@@ -16,8 +16,9 @@ import sfumato
 from sfumato import Refused, case, col
 from sfumato.app.vault import OpenVault
 from sfumato.features.synthetic.client import Twin
+from sfumato.features.synthetic.schema import SchemaTwinRequest
 from sfumato.features.synthetic.schema_twin import schema_tables
-from sfumato.features.synthetic.service import Twins, Wanted
+from sfumato.features.synthetic.service import Twins
 from sfumato.vault.card.data_card import read_card
 from sfumato.vault.engine_port import Engine
 from sfumato.vault.users import Caller
@@ -252,7 +253,9 @@ def test_a_twin_costs_nothing_and_the_ledger_says_nothing_of_it(vault: OpenVault
 
 def test_who_may_not_ask_gets_no_twin(vault: OpenVault) -> None:
     with pytest.raises(Refused) as refused:
-        vault.house.desk.twins.schema(Caller("eve", frozenset({"read"})), Wanted("visits"))
+        vault.house.desk.twins.schema(
+            Caller("eve", frozenset({"read"})), SchemaTwinRequest(data_set="visits")
+        )
     assert refused.value.code == "unknown-data-set"
 
 

@@ -1,55 +1,138 @@
-"""Dispatch airlock verbs to the service."""
+"""The verbs of the airlock (output checking): several people review files before a release."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
-from sfumato.vault.users import Caller
+from sfumato.features.airlock.schema import (
+    AirlockRequest,
+    AirlockRequests,
+    OneRequest,
+    ReleasedFiles,
+    ReplaceFile,
+    SubmitAirlock,
+    TrimFile,
+    Vote,
+)
 from sfumato.wire.query_json import Json
-from sfumato.wire.request_fields import Body, count_of, text_of, text_or
+from sfumato.wire.schema import OfDataSet
+from sfumato.wire.verb import Verbs
 
 if TYPE_CHECKING:
-    from sfumato.server.dispatch import Dispatcher
+    from sfumato.features.airlock.service import Airlock
+    from sfumato.vault.users import Caller
 
-Act = Callable[["Dispatcher", Caller, Body], Json]
-
-
-def _submit(desk: Dispatcher, caller: Caller, body: Body) -> Json:
-    return desk.airlock.submit(caller, text_of(body, "data_set"), body)
-
-
-def _all(desk: Dispatcher, caller: Caller, body: Body) -> Json:
-    return desk.airlock.all(caller, text_of(body, "data_set"))
+AIRLOCK_VERBS: Final = Verbs()
+_OF_DATA_SET: Final = "/v1/data-sets/{data_set}/airlock"
+_ONE: Final = "/v1/airlock/{request}"
+_SUBMITTED: Final = ("airlock-unknown", "airlock-waits", "anchor-missing", "ledger-frozen")
+_REFUSALS: Final = (*_SUBMITTED, "airlock-changed", "bad-airlock", "unknown-column")
 
 
-def _vote(desk: Dispatcher, caller: Caller, body: Body) -> Json:
-    seen = text_of(body, "seal"), count_of(body, "draft", 0, 10**6)
-    says, why = text_of(body, "says"), text_or(body, "why", "")
-    return desk.airlock.vote(caller, text_of(body, "request"), says, seen, why)
+class Services(Protocol):
+    """The service that these verbs use."""
+
+    @property
+    def airlock(self) -> Airlock:
+        """Return the airlock service."""
+        ...
 
 
-def _trim(desk: Dispatcher, caller: Caller, body: Body) -> Json:
-    return desk.airlock.trim(caller, text_of(body, "request"), text_of(body, "path"))
+@AIRLOCK_VERBS.verb(
+    "airlock", "GET", _OF_DATA_SET, "any", OfDataSet, AirlockRequests,
+    refusals=("unknown-data-set",),
+)  # fmt: skip
+def airlock_requests(services: Services, caller: Caller, asked: OfDataSet) -> Json:
+    """List the airlock requests of a data set that you may see."""
+    return services.airlock.all(caller, asked.data_set)
 
 
-def _replace(desk: Dispatcher, caller: Caller, body: Body) -> Json:
-    path, file = text_of(body, "path"), text_of(body, "base64")
-    return desk.airlock.replace(caller, text_of(body, "request"), path, file)
-
-
-AIRLOCK_VERBS: Final[Mapping[str, Act]] = {
-    "airlock": _all,
-    "submit-airlock": _submit,
-    "show-airlock": lambda d, caller, body: d.airlock.show(caller, text_of(body, "request")),
-    "run-airlock": lambda d, caller, body: d.airlock.run(caller, text_of(body, "request")),
-    "decline-airlock": lambda d, caller, body: d.airlock.decline(caller, text_of(body, "request")),
-    "withdraw-airlock": lambda d, caller, body: d.airlock.withdraw(
-        caller, text_of(body, "request")
+@AIRLOCK_VERBS.verb(
+    "submit-airlock", "POST", _OF_DATA_SET, "ask", SubmitAirlock, AirlockRequest,
+    refusals=(
+        *_SUBMITTED, "airlock-closed", "bad-airlock", "bad-pipeline", "unknown-column",
+        "unknown-data-set",
     ),
-    "vote-airlock": _vote,
-    "trim-airlock": _trim,
-    "replace-airlock": _replace,
-    "release-airlock": lambda d, caller, body: d.airlock.release(caller, text_of(body, "request")),
-    "fetch-airlock": lambda d, caller, body: d.airlock.fetch(caller, text_of(body, "request")),
-}
+)  # fmt: skip
+def submit_airlock(services: Services, caller: Caller, asked: SubmitAirlock) -> Json:
+    """Submit a program and the files that it is to leave; reviewers check them first."""
+    return services.airlock.submit(caller, asked.data_set, asked.as_body("data_set"))
+
+
+@AIRLOCK_VERBS.verb(
+    "show-airlock", "GET", _ONE, "any", OneRequest, AirlockRequest, refusals=_REFUSALS
+)
+def show_airlock(services: Services, caller: Caller, asked: OneRequest) -> Json:
+    """Return a request; its reviewers also see its real files and what the checks found."""
+    return services.airlock.show(caller, asked.request)
+
+
+@AIRLOCK_VERBS.verb(
+    "fetch-airlock", "GET", f"{_ONE}/files", "any", OneRequest, ReleasedFiles, refusals=_REFUSALS
+)
+def fetch_airlock(services: Services, caller: Caller, asked: OneRequest) -> Json:
+    """Return the files of a released request, with the signed receipt."""
+    return services.airlock.fetch(caller, asked.request)
+
+
+@AIRLOCK_VERBS.verb(
+    "run-airlock", "POST", f"{_ONE}/run", "any", OneRequest, AirlockRequest,
+    refusals=(*_REFUSALS, "bad-pipeline", "data-set-frozen", "sandbox-missing"),
+    is_long=True,
+)  # fmt: skip
+def run_airlock(services: Services, caller: Caller, asked: OneRequest) -> Json:
+    """Run the program once on the real rows; only the data set's owner may."""
+    return services.airlock.run(caller, asked.request)
+
+
+@AIRLOCK_VERBS.verb(
+    "decline-airlock", "POST", f"{_ONE}/decline", "any", OneRequest, AirlockRequest,
+    refusals=_REFUSALS,
+)  # fmt: skip
+def decline_airlock(services: Services, caller: Caller, asked: OneRequest) -> Json:
+    """Decline a request; only the data set's owner may."""
+    return services.airlock.decline(caller, asked.request)
+
+
+@AIRLOCK_VERBS.verb(
+    "withdraw-airlock", "POST", f"{_ONE}/withdraw", "any", OneRequest, AirlockRequest,
+    refusals=_REFUSALS,
+)  # fmt: skip
+def withdraw_airlock(services: Services, caller: Caller, asked: OneRequest) -> Json:
+    """Withdraw your request."""
+    return services.airlock.withdraw(caller, asked.request)
+
+
+@AIRLOCK_VERBS.verb(
+    "vote-airlock", "POST", f"{_ONE}/vote", "any", Vote, AirlockRequest, refusals=_REFUSALS
+)
+def vote_airlock(services: Services, caller: Caller, asked: Vote) -> Json:
+    """Vote on whether the files that you saw may leave; the author has no vote."""
+    seen = asked.seal, asked.draft
+    return services.airlock.vote(caller, asked.request, asked.says, seen, asked.why or "")
+
+
+@AIRLOCK_VERBS.verb(
+    "trim-airlock", "POST", f"{_ONE}/trim", "any", TrimFile, AirlockRequest, refusals=_REFUSALS
+)
+def trim_airlock(services: Services, caller: Caller, asked: TrimFile) -> Json:
+    """Take a file out of a request; votes for it no longer count."""
+    return services.airlock.trim(caller, asked.request, asked.path)
+
+
+@AIRLOCK_VERBS.verb(
+    "replace-airlock", "POST", f"{_ONE}/replace", "any", ReplaceFile, AirlockRequest,
+    refusals=_REFUSALS,
+)  # fmt: skip
+def replace_airlock(services: Services, caller: Caller, asked: ReplaceFile) -> Json:
+    """Replace a file of a request by one of yours; votes for it no longer count."""
+    return services.airlock.replace(caller, asked.request, asked.path, asked.base64)
+
+
+@AIRLOCK_VERBS.verb(
+    "release-airlock", "POST", f"{_ONE}/release", "any", OneRequest, AirlockRequest,
+    refusals=(*_REFUSALS, "airlock-unsafe"),
+)  # fmt: skip
+def release_airlock(services: Services, caller: Caller, asked: OneRequest) -> Json:
+    """Release the files, if enough reviewers voted for exactly these."""
+    return services.airlock.release(caller, asked.request)

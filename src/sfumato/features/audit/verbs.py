@@ -1,63 +1,84 @@
-"""The API verbs of history and audit: read a request, call the service."""
+"""The verbs of the ledger's auditor."""
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 from sfumato.dp.refusal import Refused
-from sfumato.features.audit.service import Audit
-from sfumato.features.queries.service import Queries
-from sfumato.vault.users import Caller
-from sfumato.wire.json_text import bad_request
+from sfumato.features.audit.schema import (
+    AnswerSheet,
+    LedgerEntries,
+    LedgerVerdict,
+    OneRelease,
+    PageOfEntries,
+    PageOfReleases,
+    Policies,
+    PresentReceipt,
+    ReceiptVerdict,
+    Releases,
+)
 from sfumato.wire.query_json import Json
-from sfumato.wire.request_fields import Body, count_of, text_of
+from sfumato.wire.schema import Empty
+from sfumato.wire.verb import Verbs
 
-NEWEST: Final = 10**17
+if TYPE_CHECKING:
+    from sfumato.features.audit.service import Audit
+    from sfumato.vault.users import Caller
 
-
-def history(queries: Queries, caller: Caller, body: Body) -> Json:
-    """Return a page of the caller's own queries."""
-    return queries.history(caller, _before(body), count_of(body, "limit", 50, 1000))
-
-
-def answer(queries: Queries, caller: Caller, body: Body) -> Json:
-    """Return a stored answer of the caller's again."""
-    release = queries.answer(caller, text_of(body, "op"))
-    return {**release.answer, "receipt": release.receipt}
+AUDIT_VERBS: Final = Verbs()
 
 
-def entries(audit: Audit, body: Body) -> Json:
-    """Return a page of ledger entries."""
-    return audit.entries(_place(body, "after", 0), count_of(body, "limit", 200, 1000))
+class Services(Protocol):
+    """The service that these verbs use."""
+
+    @property
+    def audit(self) -> Audit:
+        """Return the audit service."""
+        ...
 
 
-def present(audit: Audit, body: Body) -> Json:
-    """Say whether the ledger has a receipt's entry."""
-    receipt = body.get("receipt")
-    if not isinstance(receipt, dict):
-        raise bad_request("receipt is an object")
-    return audit.present(receipt)
+@AUDIT_VERBS.verb("entries", "GET", "/v1/ledger", "audit", PageOfEntries, LedgerEntries)
+def entries(services: Services, _caller: Caller, asked: PageOfEntries) -> Json:
+    """Return ledger entries in order, from the one after `after`."""
+    return services.audit.entries(asked.after, asked.limit)
 
 
-def releases(audit: Audit, body: Body) -> Json:
-    """Return a page of releases."""
-    name = None if body.get("data_set") is None else text_of(body, "data_set")
-    return audit.releases(_before(body), count_of(body, "limit", 50, 1000), name)
+@AUDIT_VERBS.verb(
+    "verify-ledger", "GET", "/v1/ledger/verify", "audit", Empty, LedgerVerdict, is_long=True
+)
+def verify_ledger(services: Services, _caller: Caller, _asked: Empty) -> Json:
+    """Verify the ledger's hash chain, the sum of every account, and the anchor."""
+    return services.audit.verified()
 
 
-def sheet(audit: Audit, body: Body) -> Json:
-    """Return the answer sheet of one release."""
-    entry = text_of(body, "entry")
+@AUDIT_VERBS.verb(
+    "present-receipt", "POST", "/v1/receipts", "read", PresentReceipt, ReceiptVerdict,
+    refusals=("answer-unknown",),
+)  # fmt: skip
+def present_receipt(services: Services, _caller: Caller, asked: PresentReceipt) -> Json:
+    """Look a receipt up in the ledger; a genuine receipt that is not in it freezes the ledger."""
+    return services.audit.present(asked.receipt)
+
+
+@AUDIT_VERBS.verb("releases", "GET", "/v1/releases", "audit", PageOfReleases, Releases)
+def releases(services: Services, _caller: Caller, asked: PageOfReleases) -> Json:
+    """Return a page of what was charged or let out, newest first."""
+    return services.audit.releases(asked.before, asked.limit, asked.data_set)
+
+
+@AUDIT_VERBS.verb(
+    "sheet", "GET", "/v1/releases/{entry}", "audit", OneRelease, AnswerSheet,
+    refusals=("answer-unknown",),
+)  # fmt: skip
+def sheet(services: Services, _caller: Caller, asked: OneRelease) -> Json:
+    """Return the signed answer sheet of one release."""
+    entry = asked.entry
     if not (entry.isascii() and entry.isdecimal() and len(entry) <= 17):
         raise Refused("answer-unknown", "An entry is a number.", "Take one from the releases.")
-    return audit.sheet(int(entry))
+    return services.audit.sheet(int(entry))
 
 
-def _before(body: Body) -> int:
-    return _place(body, "before", NEWEST)
-
-
-def _place(body: Body, key: str, otherwise: int) -> int:
-    """Read an entry number from a request, limited to the range of database integers."""
-    place = body.get(key)
-    return min(max(place, 0), NEWEST) if isinstance(place, int) else otherwise
+@AUDIT_VERBS.verb("policies", "GET", "/v1/policies", "audit", Empty, Policies)
+def policies(services: Services, _caller: Caller, _asked: Empty) -> Json:
+    """Return data cards, grants and caps, and who has which role."""
+    return services.audit.policies()

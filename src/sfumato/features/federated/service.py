@@ -12,7 +12,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import partial
-from typing import Final
 
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -41,6 +40,7 @@ from sfumato.features.federated.average_release import (
     can_average,
     price_of_average,
 )
+from sfumato.features.federated.schema import JoinSum, PriceSum, TensorTable
 from sfumato.features.federated.secure_rounds import JOIN, Round, Rounds, hash_of
 from sfumato.features.federated.sum_plan import SumPlan, plan_sum
 from sfumato.features.federated.sum_release import (
@@ -51,7 +51,7 @@ from sfumato.features.federated.sum_release import (
     sum_part,
     summed_answer,
 )
-from sfumato.features.federated.tensor_service import Said, Tensors
+from sfumato.features.federated.tensor_service import Tensors
 from sfumato.features.federated.training_plan import TrainPlan, plan_training
 from sfumato.features.federated.training_progress import ProgressCache
 from sfumato.features.federated.training_release import (
@@ -69,28 +69,6 @@ from sfumato.vault.card.data_card import Card
 from sfumato.vault.card.secure_average_terms import GUARANTEE
 from sfumato.vault.ports import Catalogue, Listing
 from sfumato.vault.users import Caller
-
-STAGES: Final = ("share", "mask", "agree", "reveal")
-
-
-@dataclass(frozen=True)
-class FederatedRequest:
-    """A federated request as received: a query or a training task; every site gets the same."""
-
-    data_set: str
-    federation: str
-    sql: str | None = None
-    question: object = None
-    epsilon: object = None
-    delta: object = None
-    max_groups: int | None = None
-    max_rows: int | None = None
-    lesson: object = None  # a training task, instead of a question
-    number: int = 0  # the round of that task
-    weights: bytes = b""  # the model's weights at the start of the round
-    told: tuple[tuple[str, float], ...] = ()  # the convener's loss and accuracy on public rows
-    paid: tuple[tuple[str, float], ...] = ()  # epsilon paid per site, reported by the convener
-    guarantee: str | None = None  # None: noisy sum; else secure-average (not DP)
 
 
 @dataclass(frozen=True)
@@ -147,7 +125,7 @@ class SiteService:
 
     # --- sums ---------------------------------------------------------------------------------
 
-    def price(self, caller: Caller, asked: FederatedRequest) -> Json:
+    def price(self, caller: Caller, asked: PriceSum) -> Json:
         """Return the price of a sum here and its expected error; spends and reads nothing."""
         listing, asker = self._listing(caller, asked.data_set)
         if asked.lesson is not None:
@@ -160,7 +138,7 @@ class SiteService:
             return {**price_of_average(self.door, listing.card, asker, sum_), **terms}
         return {**price_of(self.door, listing.card, asker, sum_), **terms}
 
-    def begin(self, caller: Caller, asked: FederatedRequest, invitation: bytes) -> Json:
+    def begin(self, caller: Caller, asked: JoinSum, invitation: bytes) -> Json:
         """Join a round: check its terms and the budget, then return this site's keys for it."""
         self._check_still(caller, asked.data_set)
         listing, asker = self._listing(caller, asked.data_set)
@@ -201,7 +179,7 @@ class SiteService:
         act = getattr(found.participant, stage)
         return found.once(stage, said, lambda: {"message": act(said)})
 
-    def answer(self, caller: Caller, asked: FederatedRequest, total: list[int], sites: int) -> Json:
+    def answer(self, caller: Caller, asked: PriceSum, total: list[int], sites: int) -> Json:
         """Format a finished sum as a table; this is post-processing, and no row is read."""
         listing, _ = self._listing(caller, asked.data_set)
         sum_ = self._summed(listing.card, asked)
@@ -216,10 +194,10 @@ class SiteService:
             return averaged_answer(sum_, added)
         return summed_answer(sum_, added, sites)
 
-    def table(self, caller: Caller, data_set: str, said: Said) -> bytes:
+    def table(self, caller: Caller, data_set: str, asked: TensorTable) -> bytes:
         """Declare a data set's public shape, from its card, to the caller's tensor process."""
         listing, _ = self._listing(caller, data_set)
-        return self.tensors.declare(caller, listing.card, said)
+        return self.tensors.declare(caller, listing.card, asked)
 
     # --- helpers ------------------------------------------------------------------------------
 
@@ -244,27 +222,25 @@ class SiteService:
             part = sum_part(self.door, noisy, found.participant)
         return {"message": part.message, "receipt": part.receipt}
 
-    def _planned(
-        self, card: Card, asked: FederatedRequest
-    ) -> tuple[SumPlan | AveragePlan | TrainPlan, str]:
+    def _planned(self, card: Card, asked: JoinSum) -> tuple[SumPlan | AveragePlan | TrainPlan, str]:
         """Return the plan, and the `about` text that the round's terms must carry."""
         if asked.lesson is None:
             sum_ = self._summed(card, asked)
             return sum_, sum_.about
         plan = self._training(card, asked)
-        if not 1 <= asked.number <= plan.lesson.rounds:
+        if not 1 <= asked.round_number <= plan.lesson.rounds:
             raise _malformed(f"the training task has rounds 1 to {plan.lesson.rounds}")
-        unpacked(asked.weights, plan.size)
-        if dict(asked.paid).keys() - {member.name for member in plan.agreement.members}:
+        unpacked(asked.model, plan.size)
+        if dict(asked.payments).keys() - {member.name for member in plan.agreement.members}:
             raise _malformed("statements about payments must be of sites of the agreement")
-        return plan, plan.about_round(asked.number, asked.weights)
+        return plan, plan.about_round(asked.round_number, asked.model)
 
     def _ordered(
         self,
         listing: Listing,
         sum_: SumPlan | AveragePlan | TrainPlan,
         asker: Asker,
-        asked: FederatedRequest,
+        asked: JoinSum,
         nonce: bytes,
     ) -> SumOrder | AverageOrder | TrainOrder:
         """Return the order for a round that this site can pay for, or refuse."""
@@ -277,29 +253,29 @@ class SiteService:
             order = SumOrder(card, table, sum_, asker, nonce)
             can_pay(self.door, order)
             return order
-        told = asked.told, asked.paid
-        lesson = TrainOrder(card, table, sum_, asker, asked.number, asked.weights, *told)
+        told = asked.measures, asked.payments
+        lesson = TrainOrder(card, table, sum_, asker, asked.round_number, asked.model, *told)
         can_train(self._trainer(), lesson)
         return lesson
 
-    def _summed(self, card: Card, asked: FederatedRequest) -> SumPlan | AveragePlan:
+    def _summed(self, card: Card, asked: PriceSum) -> SumPlan | AveragePlan:
         if asked.guarantee is not None:
             return self._averaged(card, asked)
         agreement, epsilon, delta = self._terms(card, asked)
         return plan_sum(card, self._question(card, asked), agreement, epsilon, delta)
 
-    def _averaged(self, card: Card, asked: FederatedRequest) -> AveragePlan:
+    def _averaged(self, card: Card, asked: PriceSum) -> AveragePlan:
         if asked.guarantee != GUARANTEE or (asked.epsilon, asked.delta) != (None, None):
             raise _malformed(f"a sum without noise has no price; ask for it as {GUARANTEE!r}")
         agreement = self._found(card.name, asked.federation)
         return plan_average(card, self._question(card, asked), agreement)
 
-    def _training(self, card: Card, asked: FederatedRequest) -> TrainPlan:
+    def _training(self, card: Card, asked: PriceSum) -> TrainPlan:
         self._trainer()
         agreement, epsilon, delta = self._terms(card, asked)
         return plan_training(card, read_training_task(asked.lesson), agreement, epsilon, delta)
 
-    def _terms(self, card: Card, asked: FederatedRequest) -> tuple[Agreement, Fraction, Fraction]:
+    def _terms(self, card: Card, asked: PriceSum) -> tuple[Agreement, Fraction, Fraction]:
         agreement = self._found(card.name, asked.federation)
         delta = card.delta_per_request if asked.delta is None else read_delta(asked.delta)
         return agreement, read_epsilon(asked.epsilon), delta
@@ -313,7 +289,7 @@ class SiteService:
             )
         return self.trainer
 
-    def _question(self, card: Card, asked: FederatedRequest) -> Query:
+    def _question(self, card: Card, asked: PriceSum) -> Query:
         if asked.sql is not None:
             return self.plans.question(asked.sql, card.name, asked.max_groups, asked.max_rows)
         question = question_of(card, asked.question)

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Protocol
 
 from sfumato.dp.refusal import Refused
+from sfumato.features.federated.schema import TensorCall, TensorTable, bytes_of
 from sfumato.vault.card.data_card import Card
 from sfumato.vault.users import Caller
-
-MAX_NUMBER: Final = 1 << 53
 
 
 class TensorRooms(Protocol):
@@ -26,44 +25,37 @@ class TensorRooms(Protocol):
 
 
 @dataclass(frozen=True)
-class Said:
-    """One message of a connection, or a part of one, with its sequence number."""
-
-    session: str
-    number: int
-    message: bytes = b""
-    is_part: bool = False
-
-
-@dataclass(frozen=True)
 class Tensors:
     """The tensor verbs of a vault; disabled unless it is served as a site."""
 
     rooms: TensorRooms | None = None
 
-    def call(self, caller: Caller, said: Said) -> bytes:
+    def call(self, caller: Caller, asked: TensorCall) -> bytes:
         """Forward a message to the caller's process, and return its reply."""
-        return self._say(caller, said, None)
+        header = {"more": asked.more, "table": None}
+        return self._send(caller, asked, header, bytes_of(asked.message))
 
-    def declare(self, caller: Caller, card: Card, said: Said) -> bytes:
+    def declare(self, caller: Caller, card: Card, asked: TensorTable) -> bytes:
         """Declare a data set's public shape: its row limit and its bounded numeric columns."""
         columns = [
             column.name for column in card.columns if column.is_numeric and column.is_bounded
         ]
         if not columns:
             raise _no("the data set has no column of numbers with bounds")
-        return self._say(caller, said, [card.name, card.limits.rows, columns])
+        table = [card.name, card.limits.rows, columns]
+        return self._send(caller, asked, {"more": False, "table": table}, b"")
 
-    def _say(self, caller: Caller, said: Said, table: list[object] | None) -> bytes:
+    def _send(
+        self,
+        caller: Caller,
+        asked: TensorCall | TensorTable,
+        header: Mapping[str, object],
+        message: bytes,
+    ) -> bytes:
         if self.rooms is None:
             raise _no("this service has no tensors; its owner must start it with `sfumato site`")
-        header = {
-            "session": said.session,
-            "number": said.number,
-            "more": said.is_part,
-            "table": table,
-        }
-        return self.rooms.say((caller.user, caller.token), header, said.message)
+        whole = {"session": asked.session, "number": asked.number, **header}
+        return self.rooms.say((caller.user, caller.token), whole, message)
 
 
 def _no(why: str) -> Refused:

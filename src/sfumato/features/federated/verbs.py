@@ -1,161 +1,164 @@
-"""Request parsing for the verbs of a site; messages of rounds are base64."""
+"""The verbs of a site: agreements, rounds of secure sums, training progress, and tensors."""
 
 from __future__ import annotations
 
 import base64
-import binascii
-from collections.abc import Callable, Mapping
-from decimal import Decimal
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
-from sfumato.features.federated.service import STAGES, FederatedRequest
-from sfumato.features.federated.tensor_service import MAX_NUMBER, Said
-from sfumato.vault.users import Caller
-from sfumato.wire.json_text import bad_request
-from sfumato.wire.query_json import Json, read_number
-from sfumato.wire.request_fields import Body, count_of, flag_of, text_of
+from sfumato.features.federated.schema import (
+    Agreement,
+    Federations,
+    JoinedRound,
+    JoinFederation,
+    JoinSum,
+    Lessons,
+    NextStage,
+    OneFederation,
+    PriceSum,
+    ShowSum,
+    SiteKey,
+    SiteMessage,
+    SumPrice,
+    TensorCall,
+    TensorTable,
+    bytes_of,
+)
+from sfumato.wire.query_json import Json
+from sfumato.wire.schema import Answer, Empty, OfDataSet
+from sfumato.wire.verb import Verbs
 
 if TYPE_CHECKING:
-    from sfumato.server.dispatch import Dispatcher
+    from sfumato.features.federated.service import SiteService
+    from sfumato.vault.users import Caller
 
-MOST: Final = 10**10
-TOLD: Final = ("loss", "accuracy")
-PAID: Final = "paid"
-
-
-def _asked(body: Body) -> FederatedRequest:
-    sql = None if body.get("sql") is None else text_of(body, "sql")
-    if [sql, body.get("question"), body.get("lesson")].count(None) != 2:
-        raise bad_request("one of sql, question and lesson is needed")
-    return FederatedRequest(
-        text_of(body, "data_set"),
-        text_of(body, "federation"),
-        sql,
-        body.get("question"),
-        read_number(body.get("epsilon")),
-        read_number(body.get("delta")),
-        None if body.get("max_groups") is None else count_of(body, "max_groups", 1, MOST),
-        None if body.get("max_rows") is None else count_of(body, "max_rows", 1, MOST),
-        body.get("lesson"),
-        0 if body.get("number") is None else count_of(body, "number", 1, MOST),
-        b"" if body.get("weights") is None else _bytes_of(body, "weights"),
-        _told(body),
-        _paid(body),
-        None if body.get("guarantee") is None else text_of(body, "guarantee"),
-    )
+SITE_VERBS: Final = Verbs()
+_DATA_SET: Final = "/v1/data-sets/{data_set}"
+_SUM: Final = (
+    "anchor-missing", "average-not-allowed", "bad-budget", "bad-federation", "bad-sql",
+    "data-set-frozen", "engine-unavailable", "federation-unknown", "keys-needed", "ledger-frozen",
+    "no-aggregate", "no-bounds", "noise-out-of-range", "not-in-language", "numbers-too-large",
+    "question-too-large", "type-mismatch", "unknown-column", "unknown-data-set", "update-refused",
+)  # fmt: skip
+_ROUND: Final = (
+    *_SUM, "budget-exceeded", "op-reused", "question-failed", "question-frozen",
+    "sum-message-refused", "sum-not-trusted", "sum-too-few",
+)  # fmt: skip
+_TENSORS: Final = ("remote-private", "remote-refused", "remote-unknown")
 
 
-def _told(body: Body) -> tuple[tuple[str, float], ...]:
-    """Parse the convener's report of loss and accuracy."""
-    told = body.get("told", {})
-    if not isinstance(told, dict) or not told.keys() <= {*TOLD, PAID}:
-        raise bad_request(f"told is an object of {', '.join(TOLD)} and {PAID}")
-    return _numbers({name: told[name] for name in TOLD if name in told})
+class Services(Protocol):
+    """The service that these verbs use."""
+
+    @property
+    def sites(self) -> SiteService:
+        """Return the service of this site."""
+        ...
 
 
-def _paid(body: Body) -> tuple[tuple[str, float], ...]:
-    """Parse the convener's report of what each site has paid."""
-    told = body.get("told", {})
-    paid = told.get(PAID, {}) if isinstance(told, dict) else {}
-    if not isinstance(paid, dict):
-        raise bad_request("what sites have paid is an object of numbers")
-    return _numbers(paid)
+@SITE_VERBS.verb("site-key", "GET", "/v1/site", "any", Empty, SiteKey)
+def site_key(services: Services, _caller: Caller, _asked: Empty) -> Json:
+    """Return the public key by which other sites know this site."""
+    return services.sites.key()
 
 
-def _numbers(said: Mapping[str, object]) -> tuple[tuple[str, float], ...]:
-    read = {name: _number_told(one) for name, one in said.items()}
-    numbers = tuple((name, one) for name, one in read.items() if one is not None)
-    if len(numbers) < len(said):
-        raise bad_request("what is told are numbers between 0 and 10,000,000,000")
-    return numbers
+@SITE_VERBS.verb(
+    "federations", "GET", f"{_DATA_SET}/federations", "read", OfDataSet, Federations,
+    refusals=("unknown-data-set",),
+)  # fmt: skip
+def federations(services: Services, caller: Caller, asked: OfDataSet) -> Json:
+    """List the federations in which a data set takes part."""
+    return services.sites.all(caller, asked.data_set)
 
 
-def _number_told(one: object) -> float | None:
-    """Return the number as a float if it is in range, else None; it may overflow a float."""
-    if isinstance(one, bool) or not isinstance(one, int | float | Decimal):
-        return None
-    try:
-        number = float(one)
-    except (OverflowError, ValueError):
-        return None
-    return number if 0 <= number <= MOST else None
+@SITE_VERBS.verb(
+    "lessons", "GET", f"{_DATA_SET}/lessons", "read", OfDataSet, Lessons,
+    refusals=("unknown-data-set",),
+)  # fmt: skip
+def lessons(services: Services, caller: Caller, asked: OfDataSet) -> Json:
+    """Return the progress of trainings over sites: all to the owner, to others their own."""
+    return services.sites.lessons(caller, asked.data_set)
 
 
-def _join(desk: Dispatcher, caller: Caller, body: Body) -> Json:
-    shape = {key: value for key, value in body.items() if key != "data_set"}
-    return desk.sites.join(caller, text_of(body, "data_set"), shape)
+@SITE_VERBS.verb(
+    "join-federation", "POST", f"{_DATA_SET}/federations", "own", JoinFederation, Agreement,
+    refusals=(
+        "anchor-missing", "bad-federation", "ledger-frozen", "sum-not-trusted", "unknown-data-set",
+    ),
+)  # fmt: skip
+def join_federation(services: Services, caller: Caller, asked: JoinFederation) -> Json:
+    """Let a data set take part in the sums of a federation, as its sites have agreed."""
+    return services.sites.join(caller, asked.data_set, asked.as_body("data_set"))
 
 
-def _leave(desk: Dispatcher, caller: Caller, body: Body) -> Json:
-    return desk.sites.leave(caller, text_of(body, "data_set"), text_of(body, "federation"))
+@SITE_VERBS.verb(
+    "leave-federation", "POST", f"{_DATA_SET}/federations/{{federation}}/leave", "own",
+    OneFederation, Agreement,
+    refusals=("anchor-missing", "federation-unknown", "ledger-frozen", "unknown-data-set"),
+)  # fmt: skip
+def leave_federation(services: Services, caller: Caller, asked: OneFederation) -> Json:
+    """Take no further part in a federation's sums."""
+    return services.sites.leave(caller, asked.data_set, asked.federation)
 
 
-def _begin(desk: Dispatcher, caller: Caller, body: Body) -> Json:
-    return _sent(desk.sites.begin(caller, _asked(body), _bytes_of(body)))
+@SITE_VERBS.verb(
+    "price-sum", "POST", f"{_DATA_SET}/sums/price", "ask", PriceSum, SumPrice,
+    refusals=(*_SUM, "sum-not-trusted"),
+)  # fmt: skip
+def price_sum(services: Services, caller: Caller, asked: PriceSum) -> Json:
+    """Return what a sum over the sites costs here, and its noise; nothing is spent."""
+    return services.sites.price(caller, asked)
 
 
-def _go_on(desk: Dispatcher, caller: Caller, body: Body) -> Json:
-    stage = text_of(body, "stage")
-    if stage not in STAGES:
-        raise bad_request(f"stage is one of {', '.join(STAGES)}")
-    names = text_of(body, "data_set"), text_of(body, "round")
-    return _sent(desk.sites.go_on(caller, *names, stage, _bytes_of(body)))
+@SITE_VERBS.verb(
+    "join-sum", "POST", f"{_DATA_SET}/sums", "ask", JoinSum, JoinedRound, refusals=_ROUND
+)
+def join_sum(services: Services, caller: Caller, asked: JoinSum) -> Json:
+    """Take part in a round of a sum and return this site's keys; nothing is charged yet."""
+    return _encoded(services.sites.begin(caller, asked, bytes_of(asked.message)))
 
 
-def _show(desk: Dispatcher, caller: Caller, body: Body) -> Json:
-    total = body.get("total")
-    if not isinstance(total, list) or not all(type(one) is int for one in total):
-        raise bad_request("total is a list of whole numbers")
-    sites = count_of(body, "sites", 0, MOST)
-    return desk.sites.answer(caller, _asked(body), total, sites)
+@SITE_VERBS.verb(
+    "go-on-with-sum", "POST", f"{_DATA_SET}/sums/{{round}}/{{stage}}", "ask", NextStage,
+    SiteMessage,
+    refusals=_ROUND,
+    is_long=True,
+)  # fmt: skip
+def next_stage(services: Services, caller: Caller, asked: NextStage) -> Json:
+    """Return this site's message of a stage: share, mask, agree or reveal.
+
+    The stage `mask` charges, then reads rows.
+    """
+    names = asked.data_set, asked.round
+    return _encoded(services.sites.go_on(caller, *names, asked.stage, bytes_of(asked.message)))
 
 
-def _call(desk: Dispatcher, caller: Caller, body: Body) -> Json:
-    is_part = flag_of(body, "more") if "more" in body else False
-    number = count_of(body, "number", 1, MAX_NUMBER)
-    said = Said(_session(body), number, _bytes_of(body), is_part)
-    return _sent({"message": desk.sites.tensors.call(caller, said)})
+@SITE_VERBS.verb(
+    "show-sum", "POST", f"{_DATA_SET}/sums/answer", "ask", ShowSum, Answer,
+    refusals=(*_SUM, "sum-not-trusted"),
+)  # fmt: skip
+def show_sum(services: Services, caller: Caller, asked: ShowSum) -> Json:
+    """Return a finished sum as a table: post-processing of released numbers, for free."""
+    return services.sites.answer(caller, asked, asked.total, asked.sites)
 
 
-def _table(desk: Dispatcher, caller: Caller, body: Body) -> Json:
-    said = Said(_session(body), count_of(body, "number", 1, MAX_NUMBER))
-    return _sent({"message": desk.sites.table(caller, text_of(body, "data_set"), said)})
+@SITE_VERBS.verb(
+    "tensor-call", "POST", "/v1/tensors", "ask", TensorCall, SiteMessage, refusals=_TENSORS
+)
+def tensor_call(services: Services, caller: Caller, asked: TensorCall) -> Json:
+    """Send a message to this token's own process, which computes with the tensors sent to it."""
+    return _encoded({"message": services.sites.tensors.call(caller, asked)})
 
 
-def _session(body: Body) -> str:
-    session = text_of(body, "session")
-    if not 1 <= len(session) <= 64:
-        raise bad_request("session is a text of up to 64 letters")
-    return session
+@SITE_VERBS.verb(
+    "tensor-table", "POST", f"{_DATA_SET}/tensors", "ask", TensorTable, SiteMessage,
+    refusals=(*_TENSORS, "unknown-data-set"),
+)  # fmt: skip
+def tensor_table(services: Services, caller: Caller, asked: TensorTable) -> Json:
+    """Tell this token's own process the declared shape of a table; no row is read."""
+    return _encoded({"message": services.sites.table(caller, asked.data_set, asked)})
 
 
-def _bytes_of(body: Body, name: str = "message") -> bytes:
-    text, found = text_of(body, name), None
-    try:
-        found = base64.b64decode(text, validate=True)
-    except (binascii.Error, ValueError):
-        found = None
-    if found is None:
-        raise bad_request(f"{name} is bytes in base64")
-    return found
-
-
-def _sent(reply: Json) -> Json:
+def _encoded(reply: Json) -> Json:
     message = reply["message"]
     sent = base64.b64encode(message).decode("ascii") if isinstance(message, bytes) else message
     return {**reply, "message": sent}
-
-
-SITE_VERBS: Final[Mapping[str, Callable[[Dispatcher, Caller, Body], Json]]] = {
-    "site-key": lambda desk, _caller, _body: desk.sites.key(),
-    "federations": lambda desk, caller, body: desk.sites.all(caller, text_of(body, "data_set")),
-    "lessons": lambda desk, caller, body: desk.sites.lessons(caller, text_of(body, "data_set")),
-    "join-federation": _join,
-    "leave-federation": _leave,
-    "price-sum": lambda desk, caller, body: desk.sites.price(caller, _asked(body)),
-    "join-sum": _begin,
-    "go-on-with-sum": _go_on,
-    "show-sum": _show,
-    "tensor-call": _call,
-    "tensor-table": _table,
-}

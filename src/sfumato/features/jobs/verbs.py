@@ -1,106 +1,103 @@
-"""The API verbs of jobs, and their execution: a job runs its request as if it arrived now."""
+"""The verbs of jobs: begin, list, show, follow and cancel."""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 from sfumato.dp.refusal import Refused
-from sfumato.features.data_sets.upload_verbs import added, cleared
-from sfumato.features.jobs.service import ADD, ASK, Job
-from sfumato.features.queries.service import QueryRequest
-from sfumato.release.release_order import Release
-from sfumato.vault.users import Caller
+from sfumato.features.jobs.model import ASK, DONE, Job
+from sfumato.features.jobs.schema import Jobs, JobWithAnswer, OneJob
+from sfumato.features.queries.schema import QUERY_REFUSALS, Ask
+from sfumato.wire import schema
 from sfumato.wire.json_text import json_text, read_json
-from sfumato.wire.query_json import Json, read_ask_shape, refusal_shape
-from sfumato.wire.request_fields import Body, text_of
+from sfumato.wire.query_json import Json
+from sfumato.wire.schema import Empty
+from sfumato.wire.verb import Verbs, read_request
 
 if TYPE_CHECKING:
-    from sfumato.server.dispatch import Dispatcher
+    from sfumato.features.jobs import service
+    from sfumato.features.policy.confirmation_service import Confirmations
+    from sfumato.features.queries.service import Queries
+    from sfumato.vault.users import Caller
 
-Verb = Callable[["Dispatcher", Caller, Body], Json]
-EMBEDDED: Final = "this process"  # the runner of an embedded vault
-
-
-def _begin(desk: Dispatcher, caller: Caller, body: Body) -> Json:
-    """Queue a query as a job; refuse at once a query that can't be priced."""
-    asked = asked_of(body)
-    desk.queries.price(caller, asked)
-    text = json_text({key: body[key] for key in sorted(body)})
-    job = desk.jobs.begin(caller, ASK, asked.data_set, text, asked.op)
-    return desk.jobs.shown(job)
+JOB_VERBS: Final = Verbs()
+_ONE: Final = "/v1/jobs/{job}"
 
 
-def _job(desk: Dispatcher, caller: Caller, body: Body) -> Json:
-    job = desk.jobs.one(caller, text_of(body, "job"))
-    waits_for = desk.confirmations.asked_of(job.id) if job.state == "waiting" else None
-    return {**desk.jobs.shown(job), "waits_for": waits_for, "answer": _answer(desk, caller, job)}
+class Services(Protocol):
+    """The services that these verbs use."""
+
+    @property
+    def jobs(self) -> service.Jobs:
+        """Return the job service."""
+        ...
+
+    @property
+    def queries(self) -> Queries:
+        """Return the query service."""
+        ...
+
+    @property
+    def confirmations(self) -> Confirmations:
+        """Return the service of second persons' confirmations."""
+        ...
 
 
-def _answer(desk: Dispatcher, caller: Caller, job: Job) -> Json | None:
+@JOB_VERBS.verb(
+    "begin", "POST", "/v1/jobs", "ask", Ask, schema.Job, refusals=(*QUERY_REFUSALS, "op-reused")
+)
+def begin(services: Services, caller: Caller, asked: Ask) -> Json:
+    """Queue a query as a job; it continues when nobody waits, after a crash too, and pays once.
+
+    A query that can't be priced is refused at once.
+    """
+    services.queries.price(caller, asked)
+    body = json_text(asked.as_body())
+    job = services.jobs.begin(caller, ASK, asked.data_set, body, asked.op)
+    return services.jobs.shown(job)
+
+
+@JOB_VERBS.verb("jobs", "GET", "/v1/jobs", "read", Empty, Jobs)
+def jobs(services: Services, caller: Caller, _asked: Empty) -> Json:
+    """List your last hundred jobs."""
+    return {"jobs": services.jobs.all(caller)}
+
+
+@JOB_VERBS.verb("job", "GET", _ONE, "read", OneJob, JobWithAnswer, refusals=("job-unknown",))
+def job(services: Services, caller: Caller, asked: OneJob) -> Json:
+    """Return the state of a job, and its answer once it has one."""
+    found = services.jobs.one(caller, asked.job)
+    waits_for = services.confirmations.asked_of(found.id) if found.state == "waiting" else None
+    answer = _answer(services, caller, found)
+    return {**services.jobs.shown(found), "waits_for": waits_for, "answer": answer}
+
+
+@JOB_VERBS.verb(
+    "cancel-job", "DELETE", _ONE, "read", OneJob, schema.Job,
+    refusals=("job-unknown", "job-begun"),
+)  # fmt: skip
+def cancel_job(services: Services, caller: Caller, asked: OneJob) -> Json:
+    """Cancel a job that waits; a job that reads rows is paid and continues."""
+    return services.jobs.shown(services.jobs.cancel(caller, asked.job))
+
+
+@JOB_VERBS.verb(
+    "events", "GET", f"{_ONE}/events", "read", OneJob, schema.Job, refusals=("job-unknown",),
+    carries="events",
+)  # fmt: skip
+def events(services: Services, caller: Caller, asked: OneJob) -> Json:
+    """Stream a job's state every half second until it ends, as server-sent events `state`."""
+    return services.jobs.shown(services.jobs.one(caller, asked.job))
+
+
+def _answer(services: Services, caller: Caller, found: Job) -> Json | None:
     """Return the answer of a finished query, if its asker may still query the data set."""
-    if job.kind != ASK or job.state != "done":
+    if found.kind != ASK or found.state != DONE:
         return None
-    asked = asked_of({**read_json(job.body.encode()), "op": job.op})
-    release = None
+    answer = None
     with contextlib.suppress(Refused):
-        release = desk.queries.answered(caller, asked)
-    return None if release is None else release_json(release)
-
-
-def release_json(release: Release) -> Json:
-    """Return an answer and its receipt as the API's JSON."""
-    return {**release.answer, "receipt": release.receipt}
-
-
-def asked_of(body: Body) -> QueryRequest:
-    """Read the query of a request; or refuse."""
-    return QueryRequest(**vars(read_ask_shape(body)))
-
-
-def worked_on(desk: Dispatcher, caller: Caller, job: Job) -> Json | None:
-    """Run a job, which pays under its own operation id; return its refusal, or None."""
-    refusal: Json | None = None
-    try:
-        _WORK[job.kind](desk, caller, job)
-    except Refused as refused:
-        refusal = refusal_shape(refused)
-    return None if refusal is None else _inner(refusal)
-
-
-def _asked(desk: Dispatcher, caller: Caller, job: Job) -> None:
-    desk.done("ask", caller, {**read_json(job.body.encode()), "op": job.op})
-
-
-_WORK: Final[Mapping[str, Callable[[Dispatcher, Caller, Job], None]]] = {ASK: _asked, ADD: added}
-
-
-def _inner(shape: Json) -> Json:
-    refused = shape["refused"]
-    return dict(refused) if isinstance(refused, dict) else {}
-
-
-def finished_here(desk: Dispatcher, caller: Caller, answer: Json) -> Json:
-    """Run the job in this process, because an embedded vault has no other runner; return it."""
-    job = desk.jobs.one(caller, str(answer["job"]))
-    claimed = desk.jobs.claim(job, EMBEDDED)
-    if claimed is not None:
-        refusal = worked_on(desk, caller, claimed)
-        desk.jobs.finish(claimed, EMBEDDED, refusal)
-        if refusal is None:
-            cleared(desk, claimed)
-    return desk.jobs.shown(desk.jobs.one(caller, job.id))
-
-
-JOB_VERBS: Final[Mapping[str, Verb]] = {
-    "begin": _begin,
-    "jobs": lambda desk, caller, _: {"jobs": desk.jobs.all(caller)},
-    "job": _job,
-    "cancel-job": lambda desk, caller, body: desk.jobs.shown(
-        desk.jobs.cancel(caller, text_of(body, "job"))
-    ),
-    "events": lambda desk, caller, body: desk.jobs.shown(
-        desk.jobs.one(caller, text_of(body, "job"))
-    ),
-}
+        asked = read_request(Ask, {**read_json(found.body.encode()), "op": found.op})
+        release = services.queries.answered(caller, asked)
+        answer = None if release is None else release.as_json()
+    return answer

@@ -41,6 +41,12 @@ from sfumato.features.pipelines.program_warnings import (
 )
 from sfumato.features.pipelines.release import PipelinePorts, RunOrder, no_sandbox, run_pipeline
 from sfumato.features.pipelines.rule_service import PipelineRules, by_rule
+from sfumato.features.pipelines.schema import (
+    DecidePipeline,
+    PipelineTerms,
+    PlanPipeline,
+    RunPipeline,
+)
 from sfumato.query.expression import canonical_json
 from sfumato.release.permissions import check_not_frozen, listing_to_query
 from sfumato.release.release_order import Asker, Release
@@ -53,16 +59,6 @@ from sfumato.vault.users import Caller
 
 MAX_HANDED_IN: Final = 1000  # programs per author and data set, in any state
 MAX_WAITING: Final = 20  # waiting programs per author and data set
-
-
-@dataclass(frozen=True)
-class RunRequest:
-    """A request for a run, a price or a plan: the program's digest and the terms."""
-
-    data_set: str
-    digest: str
-    terms: Mapping[str, object]
-    op: str | None = None
 
 
 @dataclass(frozen=True)
@@ -109,15 +105,13 @@ class Pipelines:
             found = self._taken_in(listing, program, asker)
         return {**_shown(found), "errors": errors}
 
-    def decide(
-        self, caller: Caller, data_set: str, digest: str, state: str, most_epsilon: object
-    ) -> Json:
+    def decide(self, caller: Caller, asked: DecidePipeline) -> Json:
         """Approve a program up to an epsilon per run, or decline it; the ledger notes it."""
-        listing, _ = self._listing(caller, data_set)
+        listing, _ = self._listing(caller, asked.data_set)
         self._check_owner(caller, listing)
-        found = self._found(listing, digest)
-        most = read_epsilon(most_epsilon) if state == APPROVED else Fraction(0)
-        return _shown(self._decided(caller.user, found, state, most))
+        found = self._found(listing, asked.pipeline)
+        most = read_epsilon(asked.most_epsilon) if asked.state == APPROVED else Fraction(0)
+        return _shown(self._decided(caller.user, found, asked.state, most))
 
     def set_rule(self, caller: Caller, data_set: str, shape: object) -> Json:
         """Create a rule that approves matching programs from now on; for the owner."""
@@ -147,12 +141,12 @@ class Pipelines:
         environments = [_environment(name) for name in self.brought()]
         return {"pipelines": [_shown(one) for one in mine], "environments": environments}
 
-    def price(self, caller: Caller, asked: RunRequest) -> Json:
+    def price(self, caller: Caller, asked: PipelineTerms) -> Json:
         """Return a run's cost and its error from noise; nothing is spent."""
         listing, _ = self._listing(caller, asked.data_set)
-        found = self._found(listing, asked.digest)
+        found = self._found(listing, asked.pipeline)
         self._check_seen(caller, listing, found)
-        run = read_run(_program_of(found, listing), asked.terms, listing.card.delta_per_request)
+        run = read_run(_program_of(found, listing), _terms(asked), listing.card.delta_per_request)
         _check_blocks(listing.card, run)
         return {
             "warnings": price_warnings(run, self._tried(found)),
@@ -167,18 +161,19 @@ class Pipelines:
             "spent": False,
         }
 
-    def plan(self, caller: Caller, asked: RunRequest, people: object, seed: object) -> Json:
+    def plan(self, caller: Caller, asked: PlanPipeline) -> Json:
         """Estimate noise and bias for several numbers of blocks, on synthetic people, for free."""
         listing, _ = self._listing(caller, asked.data_set)
-        card, found = listing.card, self._found(listing, asked.digest)
+        card, found = listing.card, self._found(listing, asked.pipeline)
         self._check_seen(caller, listing, found)
         program = _program_of(found, listing)
-        count = _people(card.size if people is None else people)
+        count = _people(card.size if asked.people is None else asked.people)
         runs = [
             _planned(program, asked, blocks, card.delta_per_request)
             for blocks in blocks_to_try(count)
         ]
         check_trial(runs[0], card, count)
+        seed = asked.seed
         said = seed if isinstance(seed, str) and seed else self.dice.draw(8).hex()
         table = None
         try:
@@ -204,24 +199,24 @@ class Pipelines:
             "spent": False,
         }
 
-    def run(self, caller: Caller, asked: RunRequest) -> Release:
+    def run(self, caller: Caller, asked: RunPipeline) -> Release:
         """Run an approved program and release its private averages or medians."""
         if isinstance(self.door.engine, Unsplit):
             raise _not_on(self.door.engine.kind)
         listing, asker = self._thawed(caller, asked.data_set)
-        found = self._found(listing, asked.digest)
+        found = self._found(listing, asked.pipeline)
         self._check_seen(caller, listing, found)
-        run = read_run(_program_of(found, listing), asked.terms, listing.card.delta_per_request)
+        run = read_run(_program_of(found, listing), _terms(asked), listing.card.delta_per_request)
         _check_approved(found, run)
 
         def may_still() -> None:  # checked again, as the run may wait for a sandbox before it pays
             self._thawed(caller, asked.data_set)
-            now = self._found(listing, asked.digest)
+            now = self._found(listing, asked.pipeline)
             _check_approved(now, run)
             self.rules.check(now, run, asker)
 
         self._check_same(found, run)
-        op = asked.op if asked.op is not None else self.dice.draw(16).hex()
+        op = self.dice.draw(16).hex() if asked.op is None else asked.op
         order = RunOrder(
             listing.card, listing.table, run, asker, op, may_still=may_still,
             may_pay=partial(_check_blocks, listing.card, run),
@@ -337,8 +332,13 @@ def _allows_less(before: Submitted, now: Submitted) -> bool:
     )
 
 
-def _planned(program: Program, asked: RunRequest, blocks: int, delta: Fraction) -> Run:
-    return read_run(program, {**asked.terms, "blocks": blocks, "trim": 0, "take": MEAN}, delta)
+def _terms(asked: PipelineTerms) -> dict[str, object]:
+    """Return the terms of a run that the request gives."""
+    return asked.as_body("data_set", "pipeline", "op", "people", "seed")
+
+
+def _planned(program: Program, asked: PipelineTerms, blocks: int, delta: Fraction) -> Run:
+    return read_run(program, {**_terms(asked), "blocks": blocks, "trim": 0, "take": MEAN}, delta)
 
 
 def _values(answer: Mapping[str, Any]) -> dict[str, float]:  # Any: JSON of our own release

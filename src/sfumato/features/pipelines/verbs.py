@@ -1,81 +1,131 @@
-"""Dispatch pipeline verbs to the service."""
+"""The verbs of pipelines: submit, approve, price, plan and run programs; and approval rules."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
-from sfumato.features.pipelines.service import RunRequest
-from sfumato.vault.users import Caller
-from sfumato.wire.json_text import bad_request
+from sfumato.features.pipelines.schema import (
+    DecidePipeline,
+    OnePipelineRule,
+    Pipeline,
+    PipelinePlan,
+    PipelinePrice,
+    PipelineRule,
+    PipelineRules,
+    Pipelines,
+    PipelineTerms,
+    PlanPipeline,
+    RunPipeline,
+    SetPipelineRule,
+    SubmitPipeline,
+)
 from sfumato.wire.query_json import Json
-from sfumato.wire.request_fields import Body, text_of
+from sfumato.wire.schema import Answer, OfDataSet
+from sfumato.wire.verb import Verbs
 
 if TYPE_CHECKING:
-    from sfumato.server.dispatch import Dispatcher
+    from sfumato.features.pipelines import service
+    from sfumato.vault.users import Caller
 
-_TERMS: Final = ("epsilon", "delta", "blocks", "trim", "take", "cpu_s", "memory_mb", "disk_mb")
-_STATES: Final = ("approved", "declined")
-
-
-def _submit(desk: Dispatcher, caller: Caller, body: Body) -> Json:
-    return desk.pipelines.submit(caller, text_of(body, "data_set"), body)
-
-
-def _decide(desk: Dispatcher, caller: Caller, body: Body) -> Json:
-    state = text_of(body, "state")
-    if state not in _STATES:
-        raise bad_request(f"state is one of {', '.join(_STATES)}")
-    names = text_of(body, "data_set"), text_of(body, "pipeline")
-    return desk.pipelines.decide(caller, *names, state, body.get("most_epsilon"))
+PIPELINE_VERBS: Final = Verbs()
+_PIPELINES: Final = "/v1/data-sets/{data_set}/pipelines"
+_RULES: Final = "/v1/data-sets/{data_set}/pipeline-rules"
+_REFUSALS: Final = (
+    "anchor-missing", "bad-budget", "bad-environment", "bad-pipeline", "ledger-frozen",
+    "noise-out-of-range", "pipeline-unknown", "unknown-column", "unknown-data-set",
+)  # fmt: skip
 
 
-def _asked(body: Body) -> RunRequest:
-    op = None if body.get("op") is None else text_of(body, "op")
-    if op is not None and not (1 <= len(op) <= 100 and op.isprintable()):
-        raise bad_request("op is 1 to 100 printable letters")
-    terms = {key: body[key] for key in _TERMS if key in body}
-    return RunRequest(text_of(body, "data_set"), text_of(body, "pipeline"), terms, op)
+class Services(Protocol):
+    """The service that these verbs use."""
+
+    @property
+    def pipelines(self) -> service.Pipelines:
+        """Return the pipeline service."""
+        ...
 
 
-def _price(desk: Dispatcher, caller: Caller, body: Body) -> Json:
-    return desk.pipelines.price(caller, _asked(body))
+@PIPELINE_VERBS.verb(
+    "pipelines", "GET", _PIPELINES, "read", OfDataSet, Pipelines, refusals=("unknown-data-set",)
+)
+def pipelines(services: Services, caller: Caller, asked: OfDataSet) -> Json:
+    """List the programs of a data set, all to its owner, your own to you; and environments."""
+    return services.pipelines.all(caller, asked.data_set)
 
 
-def _plan(desk: Dispatcher, caller: Caller, body: Body) -> Json:
-    return desk.pipelines.plan(caller, _asked(body), body.get("people"), body.get("seed"))
+@PIPELINE_VERBS.verb(
+    "submit-pipeline", "POST", _PIPELINES, "ask", SubmitPipeline, Pipeline, refusals=_REFUSALS
+)
+def submit_pipeline(services: Services, caller: Caller, asked: SubmitPipeline) -> Json:
+    """Submit a program with its numbers and their ranges; it waits for the owner."""
+    return services.pipelines.submit(caller, asked.data_set, asked.as_body("data_set"))
 
 
-def _run(desk: Dispatcher, caller: Caller, body: Body) -> Json:
-    release = desk.pipelines.run(caller, _asked(body))
-    return {**release.answer, "receipt": release.receipt}
+@PIPELINE_VERBS.verb(
+    "decide-pipeline", "POST", f"{_PIPELINES}/{{pipeline}}/decision", "own", DecidePipeline,
+    Pipeline,
+    refusals=_REFUSALS,
+)  # fmt: skip
+def decide_pipeline(services: Services, caller: Caller, asked: DecidePipeline) -> Json:
+    """Approve a program and its ranges up to an epsilon for each run; or decline it."""
+    return services.pipelines.decide(caller, asked)
 
 
-def _all(desk: Dispatcher, caller: Caller, body: Body) -> Json:
-    return desk.pipelines.all(caller, text_of(body, "data_set"))
+@PIPELINE_VERBS.verb(
+    "price-pipeline", "POST", f"{_PIPELINES}/{{pipeline}}/price", "ask", PipelineTerms,
+    PipelinePrice,
+    refusals=_REFUSALS,
+)  # fmt: skip
+def price_pipeline(services: Services, caller: Caller, asked: PipelineTerms) -> Json:
+    """Return the price of a run and the error of its noise; nothing is spent."""
+    return services.pipelines.price(caller, asked)
 
 
-def _rules(desk: Dispatcher, caller: Caller, body: Body) -> Json:
-    return desk.pipelines.all_rules(caller, text_of(body, "data_set"))
+@PIPELINE_VERBS.verb(
+    "plan-pipeline", "POST", f"{_PIPELINES}/{{pipeline}}/plan", "ask", PlanPipeline, PipelinePlan,
+    refusals=(*_REFUSALS, "sandbox-missing"),
+    is_long=True,
+)  # fmt: skip
+def plan_pipeline(services: Services, caller: Caller, asked: PlanPipeline) -> Json:
+    """Return noise and bias for several numbers of blocks, tried on synthetic people; free."""
+    return services.pipelines.plan(caller, asked)
 
 
-def _set_rule(desk: Dispatcher, caller: Caller, body: Body) -> Json:
-    said = {key: value for key, value in body.items() if key != "data_set"}
-    return desk.pipelines.set_rule(caller, text_of(body, "data_set"), said)
+@PIPELINE_VERBS.verb(
+    "run-pipeline", "POST", f"{_PIPELINES}/{{pipeline}}/runs", "ask", RunPipeline, Answer,
+    refusals=(
+        *_REFUSALS, "budget-exceeded", "data-set-frozen", "op-reused", "pipeline-waits",
+        "question-failed", "question-frozen", "sandbox-missing",
+    ),
+    is_long=True,
+)  # fmt: skip
+def run_pipeline(services: Services, caller: Caller, asked: RunPipeline) -> Json:
+    """Run an approved program on blocks of people, and return the private average of its output."""
+    return services.pipelines.run(caller, asked).as_json()
 
 
-def _end_rule(desk: Dispatcher, caller: Caller, body: Body) -> Json:
-    return desk.pipelines.end_rule(caller, text_of(body, "data_set"), text_of(body, "rule"))
+@PIPELINE_VERBS.verb(
+    "pipeline-rules", "GET", _RULES, "read", OfDataSet, PipelineRules,
+    refusals=("unknown-data-set",),
+)  # fmt: skip
+def pipeline_rules(services: Services, caller: Caller, asked: OfDataSet) -> Json:
+    """List the rules that approve programs: all to the owner, to you those that name you."""
+    return services.pipelines.all_rules(caller, asked.data_set)
 
 
-PIPELINE_VERBS: Final[Mapping[str, Callable[[Dispatcher, Caller, Body], Json]]] = {
-    "pipelines": _all,
-    "submit-pipeline": _submit,
-    "decide-pipeline": _decide,
-    "price-pipeline": _price,
-    "plan-pipeline": _plan,
-    "run-pipeline": _run,
-    "pipeline-rules": _rules,
-    "set-pipeline-rule": _set_rule,
-    "end-pipeline-rule": _end_rule,
-}
+@PIPELINE_VERBS.verb(
+    "set-pipeline-rule", "POST", _RULES, "own", SetPipelineRule, PipelineRule,
+    refusals=(*_REFUSALS, "bad-card"),
+)  # fmt: skip
+def set_pipeline_rule(services: Services, caller: Caller, asked: SetPipelineRule) -> Json:
+    """Approve matching programs automatically from now on."""
+    return services.pipelines.set_rule(caller, asked.data_set, asked.as_body("data_set"))
+
+
+@PIPELINE_VERBS.verb(
+    "end-pipeline-rule", "DELETE", f"{_RULES}/{{rule}}", "own", OnePipelineRule, PipelineRule,
+    refusals=_REFUSALS,
+)  # fmt: skip
+def end_pipeline_rule(services: Services, caller: Caller, asked: OnePipelineRule) -> Json:
+    """End a rule: it approves nothing more, and no program runs by it."""
+    return services.pipelines.end_rule(caller, asked.data_set, asked.rule)

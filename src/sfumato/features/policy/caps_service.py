@@ -21,6 +21,7 @@ from sfumato.features.policy.approvals import (
     Approval,
     ApprovalStore,
 )
+from sfumato.features.policy.schema import ChangeCap
 from sfumato.features.policy.spending import kind_of
 from sfumato.release.accounts import (
     cap_json,
@@ -42,18 +43,6 @@ from sfumato.vault.users import Caller, check_words
 
 
 @dataclass(frozen=True)
-class CapAsked:
-    """A request to change a cap: of which account, to what, and why."""
-
-    data_set: str
-    of: str  # people, data-set, group or user
-    name: str  # of the group or the user
-    epsilon: object
-    delta: object  # None keeps the current delta
-    why: str
-
-
-@dataclass(frozen=True)
 class Caps:
     """The caps service of one vault, with the raises that wait for a second person."""
 
@@ -63,7 +52,7 @@ class Caps:
     dice: RandomSource
     clock: Clock
 
-    def set(self, caller: Caller, asked: CapAsked) -> Json:
+    def set(self, caller: Caller, asked: ChangeCap) -> Json:
         """Lower a cap at once; raise it at once or after a second person's approval."""
         card = own_listing(self.catalogue, caller, asked.data_set).card
         if card.window is not None:
@@ -140,7 +129,7 @@ class Caps:
             raise _unknown()
         self.ledger.note("cap-decided", {"approval": found.id, "state": state, "by": caller.user})
 
-    def _opened(self, card: Card, account: str, asked: CapAsked) -> Account:
+    def _opened(self, card: Card, account: str, asked: ChangeCap) -> Account:
         """Return the account; open it with the card's cap if it does not exist yet."""
         by_kind = {"group": card.group_cap, "user": card.user_cap}
         cap = cap_from_budget(by_kind.get(asked.of) or card.budget)
@@ -197,7 +186,7 @@ class Caps:
             )
 
 
-def _wanted(card: Card, asked: CapAsked) -> tuple[Budget, str]:
+def _wanted(card: Card, asked: ChangeCap) -> tuple[Budget, str]:
     budget = Budget(
         read_epsilon(asked.epsilon), Fraction(0) if asked.delta is None else read_delta(asked.delta)
     )

@@ -15,6 +15,7 @@ from sfumato.dp.json_values import Json
 from sfumato.dp.ports import RandomSource
 from sfumato.dp.refusal import Refused
 from sfumato.features.policy.approvals import APPROVED, DECLINED, WAITING
+from sfumato.features.policy.caps_service import check_second
 from sfumato.features.policy.confirmations import Confirmation, ConfirmationStore
 from sfumato.release.independent_approver import SecondPerson
 from sfumato.release.ledger_guard import Ledger
@@ -108,6 +109,7 @@ class Confirmations:
 
     def decide(self, caller: Caller, confirmation: str, is_approved: bool) -> Json:
         """Confirm as the user who was asked, or decline as that user or as the requester."""
+        check_second(caller)
         found = self.store.find(confirmation)
         if found is None or not _may_see(caller, found) or found.state != WAITING:
             raise _unknown()

@@ -1,85 +1,152 @@
-"""Dispatch the verbs of owners and second persons to the policy services."""
+"""The verbs of policy: an owner's grants, caps and freezes, and a second person's approvals."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
-from sfumato.features.policy.caps_service import CapAsked, check_second
-from sfumato.vault.users import Caller
-from sfumato.wire.query_json import Json, read_number
-from sfumato.wire.request_fields import Body, flag_of, text_of, text_or
+from sfumato.features.policy.schema import (
+    Approval,
+    Approvals,
+    CapState,
+    ChangeCap,
+    Decide,
+    FreezeState,
+    FrozenQuestions,
+    Grant,
+    GrantAccess,
+    Grants,
+    RevokedGrant,
+    RevokeGrant,
+    Spending,
+    ThawedQuestion,
+    ThawQuestion,
+)
+from sfumato.wire.query_json import Json
+from sfumato.wire.schema import Empty, OfDataSet
+from sfumato.wire.verb import Verbs
 
 if TYPE_CHECKING:
-    from sfumato.server.dispatch import Dispatcher
+    from sfumato.features.policy.caps_service import Caps
+    from sfumato.features.policy.confirmation_service import Confirmations
+    from sfumato.features.policy.service import Policy
+    from sfumato.vault.users import Caller
 
-Verb = Callable[["Dispatcher", Caller, Body], Json]
-
-
-def _name(body: Body) -> str:
-    return text_of(body, "data_set")
-
-
-def _grants(desk: Dispatcher, caller: Caller, body: Body) -> Json:
-    name = _name(body)
-    enrolled = desk.policy.enrolled(caller, name)
-    return {"grants": desk.policy.grants(caller, name), "enrolled": enrolled}
+POLICY_VERBS: Final = Verbs()
+_DATA_SET: Final = "/v1/data-sets/{data_set}"
+_OWN: Final = ("unknown-data-set",)
 
 
-def _grant(desk: Dispatcher, caller: Caller, body: Body) -> Json:
-    group = None if body.get("group") is None else text_of(body, "group")
-    return desk.policy.grant(caller, _name(body), text_of(body, "user"), group)
+class Services(Protocol):
+    """The services that these verbs use."""
+
+    @property
+    def policy(self) -> Policy:
+        """Return the service of grants and freezes."""
+        ...
+
+    @property
+    def caps(self) -> Caps:
+        """Return the service of caps."""
+        ...
+
+    @property
+    def confirmations(self) -> Confirmations:
+        """Return the service of second persons' confirmations."""
+        ...
 
 
-def _revoke_grant(desk: Dispatcher, caller: Caller, body: Body) -> Json:
-    return desk.policy.revoke_grant(caller, _name(body), text_of(body, "user"))
+@POLICY_VERBS.verb("grants", "GET", f"{_DATA_SET}/grants", "own", OfDataSet, Grants, refusals=_OWN)
+def grants(services: Services, caller: Caller, asked: OfDataSet) -> Json:
+    """List who may query your data set, and in which group."""
+    enrolled = services.policy.enrolled(caller, asked.data_set)
+    return {"grants": services.policy.grants(caller, asked.data_set), "enrolled": enrolled}
 
 
-def _set_cap(desk: Dispatcher, caller: Caller, body: Body) -> Json:
-    asked = CapAsked(
-        data_set=_name(body),
-        of=text_of(body, "of"),
-        name=text_or(body, "name", ""),
-        epsilon=read_number(body.get("epsilon")),
-        delta=read_number(body.get("delta")),
-        why=text_or(body, "why", ""),
-    )
-    return desk.caps.set(caller, asked)
+@POLICY_VERBS.verb(
+    "grant", "PUT", f"{_DATA_SET}/grants/{{user}}", "own", GrantAccess, Grant,
+    refusals=(*_OWN, "unknown-user", "ledger-frozen"),
+)  # fmt: skip
+def grant(services: Services, caller: Caller, asked: GrantAccess) -> Json:
+    """Let a user query your data set, in a group that its data card admits."""
+    return services.policy.grant(caller, asked.data_set, asked.user, asked.group)
 
 
-def _approvals(desk: Dispatcher, caller: Caller, _body: Body) -> Json:
-    found = [*desk.caps.waiting(caller), *desk.confirmations.waiting(caller)]
+@POLICY_VERBS.verb(
+    "revoke-grant", "DELETE", f"{_DATA_SET}/grants/{{user}}", "own", RevokeGrant, RevokedGrant,
+    refusals=(*_OWN, "unknown-user", "ledger-frozen"),
+)  # fmt: skip
+def revoke_grant(services: Services, caller: Caller, asked: RevokeGrant) -> Json:
+    """Revoke every grant of a user on your data set; what they spent stays spent."""
+    return services.policy.revoke_grant(caller, asked.data_set, asked.user)
+
+
+@POLICY_VERBS.verb(
+    "spending", "GET", f"{_DATA_SET}/spending", "own", OfDataSet, Spending, refusals=_OWN
+)
+def spending(services: Services, caller: Caller, asked: OfDataSet) -> Json:
+    """Return what was spent of your data set, by whom and on which queries; never an answer."""
+    return services.policy.spending(caller, asked.data_set)
+
+
+@POLICY_VERBS.verb(
+    "set-cap", "PUT", f"{_DATA_SET}/caps", "own", ChangeCap, CapState,
+    refusals=(*_OWN, "unknown-user", "bad-budget", "ledger-frozen", "anchor-missing"),
+)  # fmt: skip
+def set_cap(services: Services, caller: Caller, asked: ChangeCap) -> Json:
+    """Lower a cap at once; raise it, with a second person where the card or the people need one."""
+    return services.caps.set(caller, asked)
+
+
+@POLICY_VERBS.verb("approvals", "GET", "/v1/approvals", "any", Empty, Approvals)
+def approvals(services: Services, caller: Caller, _asked: Empty) -> Json:
+    """List what waits for a second person, and what was decided."""
+    found = [*services.caps.waiting(caller), *services.confirmations.waiting(caller)]
     return {"approvals": sorted(found, key=lambda one: str(one["asked_at"]), reverse=True)}
 
 
-def _decide(desk: Dispatcher, caller: Caller, body: Body) -> Json:
-    approval, is_approved = text_of(body, "approval"), flag_of(body, "approve")
-    if desk.confirmations.holds(approval):
-        check_second(caller)
-        return desk.confirmations.decide(caller, approval, is_approved)
-    return desk.caps.decide(caller, approval, is_approved)
+@POLICY_VERBS.verb(
+    "decide", "POST", "/v1/approvals/{approval}", "any", Decide, Approval,
+    refusals=("approval-unknown", "ledger-frozen", "anchor-missing"),
+)  # fmt: skip
+def decide(services: Services, caller: Caller, asked: Decide) -> Json:
+    """Approve what somebody else has asked for, or decline it."""
+    if services.confirmations.holds(asked.approval):
+        return services.confirmations.decide(caller, asked.approval, asked.approve)
+    return services.caps.decide(caller, asked.approval, asked.approve)
 
 
-def _frozen_questions(desk: Dispatcher, caller: Caller, body: Body) -> Json:
-    name = _name(body)
-    questions = desk.policy.frozen_questions(caller, name)
-    return {"questions": questions, "lost": desk.policy.lost_readings(caller, name)}
+@POLICY_VERBS.verb(
+    "freeze", "POST", f"{_DATA_SET}/freeze", "own", OfDataSet, FreezeState,
+    refusals=(*_OWN, "ledger-frozen"),
+)  # fmt: skip
+def freeze(services: Services, caller: Caller, asked: OfDataSet) -> Json:
+    """Stop all queries on your data set at once."""
+    return services.policy.freeze(caller, asked.data_set)
 
 
-def _thaw_question(desk: Dispatcher, caller: Caller, body: Body) -> Json:
-    return desk.policy.thaw_question(caller, _name(body), text_of(body, "shape"))
+@POLICY_VERBS.verb(
+    "thaw", "POST", f"{_DATA_SET}/thaw", "own", OfDataSet, FreezeState,
+    refusals=(*_OWN, "ledger-frozen"),
+)  # fmt: skip
+def thaw(services: Services, caller: Caller, asked: OfDataSet) -> Json:
+    """Allow queries on your data set again."""
+    return services.policy.thaw(caller, asked.data_set)
 
 
-OWNER_VERBS: Final[Mapping[str, Verb]] = {
-    "grants": _grants,
-    "grant": _grant,
-    "revoke-grant": _revoke_grant,
-    "spending": lambda desk, caller, body: desk.policy.spending(caller, _name(body)),
-    "set-cap": _set_cap,
-    "approvals": _approvals,
-    "decide": _decide,
-    "freeze": lambda desk, caller, body: desk.policy.freeze(caller, _name(body)),
-    "thaw": lambda desk, caller, body: desk.policy.thaw(caller, _name(body)),
-    "frozen-questions": _frozen_questions,
-    "thaw-question": _thaw_question,
-}
+@POLICY_VERBS.verb(
+    "frozen-questions", "GET", f"{_DATA_SET}/frozen", "own", OfDataSet, FrozenQuestions,
+    refusals=_OWN,
+)  # fmt: skip
+def frozen_questions(services: Services, caller: Caller, asked: OfDataSet) -> Json:
+    """List the stopped shapes of query on your data set, and readings that the host ended."""
+    questions = services.policy.frozen_questions(caller, asked.data_set)
+    return {"questions": questions, "lost": services.policy.lost_readings(caller, asked.data_set)}
+
+
+@POLICY_VERBS.verb(
+    "thaw-question", "POST", f"{_DATA_SET}/frozen/{{shape}}", "own", ThawQuestion, ThawedQuestion,
+    refusals=(*_OWN, "answer-unknown", "ledger-frozen"),
+)  # fmt: skip
+def thaw_question(services: Services, caller: Caller, asked: ThawQuestion) -> Json:
+    """Allow a stopped shape of query again."""
+    return services.policy.thaw_question(caller, asked.data_set, asked.shape)

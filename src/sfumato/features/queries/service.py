@@ -16,6 +16,7 @@ from sfumato.dp.json_values import Json
 from sfumato.dp.ports import RandomSource
 from sfumato.dp.refusal import Refused
 from sfumato.features.queries.history import asked_before, history
+from sfumato.features.queries.schema import Ask, PriceQuery
 from sfumato.query.contribution_bounds import bounds_advice, bounds_json
 from sfumato.query.expression import columns_of
 from sfumato.query.model import Aggregate, Formula, Query
@@ -63,25 +64,6 @@ SIZES = (10, 100, 1_000, 10_000, 100_000)  # group sizes for which a price shows
 
 
 @dataclass(frozen=True)
-class QueryRequest:
-    """A query as it came over the API: SQL or JSON, a price, and its operation id."""
-
-    data_set: str
-    sql: str | None = None
-    question: object = None
-    epsilon: object = None
-    error: Mapping[str, object] | None = None
-    delta: object = None
-    people: int | None = None
-    max_groups: int | None = None
-    max_rows: int | None = None
-    op: str | None = None
-    fresh: bool = False
-    top_up: str | None = None
-    split: Mapping[str, object] | None = None
-
-
-@dataclass(frozen=True)
 class Queries:
     """The query service of one vault."""
 
@@ -89,12 +71,12 @@ class Queries:
     catalogue: Catalogue
     dice: RandomSource
 
-    def ask(self, caller: Caller, asked: QueryRequest) -> Release:
+    def ask(self, caller: Caller, asked: Ask) -> Release:
         """Run a query: charge it, read rows, and release its answer; or refuse."""
         return release(self.door, self._order_now(caller, asked))
 
     def begin(
-        self, several: Sequence[tuple[Caller, QueryRequest]]
+        self, several: Sequence[tuple[Caller, Ask]]
     ) -> list[PaidOrder | Release | Exception | None]:
         """Charge several queries in one ledger transaction, before any row is read.
 
@@ -117,12 +99,12 @@ class Queries:
         """Answer several paid counts with one scan of the rows and one ledger transaction."""
         return answer_all(self.door, several)
 
-    def _order_of(self, caller: Caller, asked: QueryRequest) -> Order | None:
+    def _order_of(self, caller: Caller, asked: Ask) -> Order | None:
         with contextlib.suppress(Refused):
             return self._order_now(caller, asked)
         return None
 
-    def _order_now(self, caller: Caller, asked: QueryRequest) -> Order:
+    def _order_now(self, caller: Caller, asked: Ask) -> Order:
         """Return the order, if the caller may query now; the charge checks that again."""
 
         def may_still() -> None:
@@ -131,7 +113,7 @@ class Queries:
         order = self._order(*self._thawed(caller, asked.data_set), asked)
         return replace(order, check_access=may_still)
 
-    def _order(self, asker: Asker, listing: Listing, asked: QueryRequest) -> Order:
+    def _order(self, asker: Asker, listing: Listing, asked: Ask) -> Order:
         return Order(
             card=listing.card,
             table=listing.table,
@@ -142,14 +124,14 @@ class Queries:
             fresh=asked.fresh,
         )
 
-    def answered(self, caller: Caller, asked: QueryRequest) -> Release | None:
+    def answered(self, caller: Caller, asked: Ask) -> Release | None:
         """Return the stored answer of the caller's own operation, or None; no row is read."""
         asker, listing = self._listing(caller, asked.data_set)
         if self.door.ledger.answer_of(caller.user, self._operation(asked.op)) is None:
             return None
         return release(self.door, self._order(asker, listing, asked))
 
-    def price(self, caller: Caller, asked: QueryRequest) -> Json:
+    def price(self, caller: Caller, asked: PriceQuery) -> Json:
         """Price a query: its cost and its expected error; nothing is spent."""
         asker, listing = self._listing(caller, asked.data_set)
         self.door.ledger.check_history()
@@ -214,7 +196,7 @@ class Queries:
             if one is not None and _groups(caller, one) is not None
         ]
 
-    def _request(self, card: Card, asked: QueryRequest) -> Request:
+    def _request(self, card: Card, asked: PriceQuery) -> Request:
         error, split = asked.error or {}, asked.split or {}
         return Request(
             question=_question(self.door.plans, card, asked),
@@ -384,7 +366,7 @@ def _account_json(account: Account) -> Json:
     }
 
 
-def _bounded(question: Query, asked: QueryRequest) -> Query:
+def _bounded(question: Query, asked: PriceQuery) -> Query:
     """Return the question with the contribution bounds of the request, if it has any."""
     return replace(
         question,
@@ -393,7 +375,7 @@ def _bounded(question: Query, asked: QueryRequest) -> Query:
     )
 
 
-def _question(plans: PlanCache, card: Card, asked: QueryRequest) -> Query:
+def _question(plans: PlanCache, card: Card, asked: PriceQuery) -> Query:
     if asked.sql is not None:
         return plans.question(asked.sql, card.name, asked.max_groups, asked.max_rows)
     return _bounded(question_of(card, asked.question), asked)

@@ -15,6 +15,7 @@ from sfumato.features.streams.release import (
     open_stream,
     stream_answer,
 )
+from sfumato.features.streams.schema import OpenStream
 from sfumato.features.streams.stream_plan import Terms, bound_in_words, make_stream
 from sfumato.query.model import Query
 from sfumato.query.sql.select import read_sql
@@ -26,20 +27,6 @@ from sfumato.vault.users import Caller
 
 
 @dataclass(frozen=True)
-class Opening:
-    """An owner's request to open a stream: its question (SQL or JSON), its horizon, its price."""
-
-    data_set: str
-    name: str
-    start: str
-    periods: int
-    rows: int
-    epsilon: object
-    sql: str | None = None
-    question: object = None
-
-
-@dataclass(frozen=True)
 class Streams:
     """The streams of one vault."""
 
@@ -47,13 +34,13 @@ class Streams:
     catalogue: Catalogue
     clock: Clock
 
-    def open(self, caller: Caller, opening: Opening) -> Json:
+    def open(self, caller: Caller, opening: OpenStream) -> Json:
         """Open a stream: fix its terms, charge the whole price; the same terms again are free."""
         listing = self._own(caller, opening.data_set)
         card = listing.card
         check_not_frozen(self.catalogue, listing, caller.user)
         terms = Terms(
-            opening.name,
+            opening.stream,
             opening.start,
             opening.periods,
             opening.rows,
@@ -131,7 +118,7 @@ class Streams:
         return listing_to_query(self.catalogue, caller, data_set)[0]
 
 
-def _question(card: Card, opening: Opening) -> Query:
+def _question(card: Card, opening: OpenStream) -> Query:
     if opening.sql is not None:
         return read_sql(opening.sql, card.name)
     return question_of(card, opening.question)

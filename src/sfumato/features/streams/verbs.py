@@ -1,34 +1,68 @@
-"""The API verbs of streams: read a request, call the service."""
+"""The verbs of streams (continual counting)."""
 
 from __future__ import annotations
 
-from sfumato.features.streams.service import Opening, Streams
-from sfumato.vault.users import Caller
+from typing import TYPE_CHECKING, Final, Protocol
+
+from sfumato.features.streams.schema import (
+    ClosedStream,
+    CloseStream,
+    OneStream,
+    OpenedStream,
+    OpenStream,
+)
 from sfumato.wire.query_json import Json
-from sfumato.wire.request_fields import Body, count_of, text_of
+from sfumato.wire.schema import Answer
+from sfumato.wire.verb import Verbs
+
+if TYPE_CHECKING:
+    from sfumato.features.streams.service import Streams
+    from sfumato.vault.users import Caller
+
+STREAM_VERBS: Final = Verbs()
+_STREAMS: Final = "/v1/data-sets/{data_set}/streams"
+_REFUSALS: Final = (
+    "anchor-missing", "ledger-frozen", "stream-failed", "stream-lost", "stream-not-possible",
+    "stream-out-of-order", "stream-unknown", "unknown-data-set",
+)  # fmt: skip
 
 
-def show(streams: Streams, caller: Caller, body: Body) -> Json:
-    """Return the running counts of a stream's closed periods."""
-    return streams.show(caller, text_of(body, "data_set"), text_of(body, "stream"))
+class Services(Protocol):
+    """The service that these verbs use."""
+
+    @property
+    def streams(self) -> Streams:
+        """Return the stream service."""
+        ...
 
 
-def open_(streams: Streams, caller: Caller, body: Body) -> Json:
-    """Open a stream: fix its terms, and charge its whole price."""
-    opening = Opening(
-        data_set=text_of(body, "data_set"),
-        name=text_of(body, "stream"),
-        start=text_of(body, "start"),
-        periods=count_of(body, "periods", 0, 10**6),
-        rows=count_of(body, "rows", 0, 10**6),
-        epsilon=body.get("epsilon"),
-        sql=None if body.get("sql") is None else text_of(body, "sql"),
-        question=body.get("question"),
-    )
-    return streams.open(caller, opening)
+@STREAM_VERBS.verb(
+    "stream", "GET", f"{_STREAMS}/{{stream}}", "read", OneStream, Answer, refusals=_REFUSALS
+)
+def stream(services: Services, caller: Caller, asked: OneStream) -> Json:
+    """Return the running counts of a stream's closed periods, for free."""
+    return services.streams.show(caller, asked.data_set, asked.stream)
 
 
-def close(streams: Streams, caller: Caller, body: Body) -> Json:
-    """Close every open period of a stream up to a day."""
-    names = text_of(body, "data_set"), text_of(body, "stream")
-    return streams.close(caller, *names, text_of(body, "until"))
+@STREAM_VERBS.verb(
+    "open-stream", "POST", _STREAMS, "own", OpenStream, OpenedStream,
+    refusals=(
+        *_REFUSALS, "bad-budget", "bad-sql", "budget-exceeded", "data-set-frozen",
+        "not-in-language", "op-reused", "question-frozen", "question-failed",
+        "question-too-large", "stream-exists", "type-mismatch",
+        "unknown-column", "noise-out-of-range", "numbers-too-large",
+    ),
+)  # fmt: skip
+def open_stream(services: Services, caller: Caller, asked: OpenStream) -> Json:
+    """Fix a stream's query, horizon and price for ever; its whole price is charged now."""
+    return services.streams.open(caller, asked)
+
+
+@STREAM_VERBS.verb(
+    "close-stream", "POST", f"{_STREAMS}/{{stream}}/close", "own", CloseStream, ClosedStream,
+    refusals=(*_REFUSALS, "data-set-frozen"),
+    is_long=True,
+)  # fmt: skip
+def close_stream(services: Services, caller: Caller, asked: CloseStream) -> Json:
+    """Close every open period up to a day, in order and for ever."""
+    return services.streams.close(caller, asked.data_set, asked.stream, asked.until)

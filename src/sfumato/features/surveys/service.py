@@ -51,7 +51,8 @@ from sfumato.features.surveys.release import (
     open_respondents,
     respondent_account,
 )
-from sfumato.features.surveys.submission import Submission, not_open, outcome
+from sfumato.features.surveys.schema import Submission
+from sfumato.features.surveys.submission import not_open, outcome
 from sfumato.features.surveys.tally import nothing
 from sfumato.features.surveys.wave_series import asks_otherwise, is_beside_all, kept_survey
 from sfumato.release.ledger_guard import Ledger

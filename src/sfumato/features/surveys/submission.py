@@ -1,23 +1,11 @@
-"""Report submissions and their replies; neither contains anything about the sender."""
+"""The replies to submitted reports; none contains anything about the sender."""
 
 from __future__ import annotations
-
-from dataclasses import dataclass
 
 from sfumato.dp.json_values import Json
 from sfumato.dp.refusal import Refused
 from sfumato.features.surveys.ports import Ballot, TakeResult
 from sfumato.features.surveys.randomised_report import mark_of
-
-
-@dataclass(frozen=True)
-class Submission:
-    """A randomised report as received, with the ballot token that it spends."""
-
-    survey: str
-    token: str
-    signature: str
-    said: str
 
 
 def outcome(ballot: Ballot, taken: TakeResult) -> Json | Refused:

@@ -1,84 +1,150 @@
-"""Dispatch survey verbs to the service: the owner's, and the open ones for a survey's link."""
+"""The verbs of surveys: the owner's, and the open ones that need no access token."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
-from sfumato.dp.refusal import Refused
-from sfumato.features.surveys.service import Surveys
-from sfumato.features.surveys.submission import Submission
-from sfumato.vault.users import Caller
+from sfumato.features.surveys.schema import (
+    BlindedToken,
+    CountedReport,
+    DraftSurvey,
+    Estimates,
+    EstimatesOf,
+    Invitations,
+    InviteToSurvey,
+    OneSurvey,
+    PageOfReports,
+    PublishedSurvey,
+    Reports,
+    Sheet,
+    SignedToken,
+    Submission,
+    SurveyPreview,
+    Surveys,
+    SurveyState,
+)
 from sfumato.wire.query_json import Json
-from sfumato.wire.request_fields import Body, count_of, optional_texts, text_of
+from sfumato.wire.schema import Empty
+from sfumato.wire.verb import Verbs
 
 if TYPE_CHECKING:
-    from sfumato.server.dispatch import Dispatcher
+    from sfumato.features.surveys import service
+    from sfumato.vault.users import Caller
+
+SURVEY_VERBS: Final = Verbs()
+_ONE: Final = "/v1/surveys/{survey}"
+_BAD: Final = ("bad-survey", "bad-budget")
+_LEDGER: Final = ("ledger-frozen", "anchor-missing")
 
 
-def _survey(body: Body) -> str:
-    return text_of(body, "survey")
+class Services(Protocol):
+    """The service that these verbs use."""
+
+    @property
+    def surveys(self) -> service.Surveys:
+        """Return the survey service."""
+        ...
 
 
-def _invite(desk: Dispatcher, caller: Caller, body: Body) -> Json:
-    people = optional_texts(body, "people")
-    return desk.surveys.invite(caller, _survey(body), count_of(body, "count", 1, 1000), people)
+@SURVEY_VERBS.verb("surveys", "GET", "/v1/surveys", "own", Empty, Surveys)
+def surveys(services: Services, caller: Caller, _asked: Empty) -> Json:
+    """List your surveys."""
+    return {"surveys": services.surveys.of(caller)}
 
 
-def _issue(desk: Dispatcher, body: Body, _place: str) -> Json:
-    sent = text_of(body, "invitation"), text_of(body, "blinded")
-    return desk.surveys.issue(_survey(body), *sent)
+@SURVEY_VERBS.verb(
+    "preview-survey", "POST", "/v1/survey-preview", "own", DraftSurvey, SurveyPreview,
+    refusals=_BAD,
+)  # fmt: skip
+def preview_survey(services: Services, caller: Caller, asked: DraftSurvey) -> Json:
+    """Return what a ballot would reveal and how accurate the results would be; store nothing."""
+    return services.surveys.preview(caller, asked.survey)
 
 
-def _report(desk: Dispatcher, body: Body, _place: str) -> Json:
-    return desk.surveys.report(_sent(body))
+@SURVEY_VERBS.verb(
+    "publish-survey", "POST", "/v1/surveys", "own", DraftSurvey, SurveyState,
+    refusals=(*_BAD, *_LEDGER),
+)  # fmt: skip
+def publish_survey(services: Services, caller: Caller, asked: DraftSurvey) -> Json:
+    """Publish a survey: its questions, its randomisation and its key never change."""
+    return services.surveys.publish(caller, asked.survey)
 
 
-def _sent(body: Body) -> Submission:
-    token, signature, said = (text_of(body, key) for key in ("token", "signature", "said"))
-    return Submission(_survey(body), token, signature, said)
+@SURVEY_VERBS.verb(
+    "invite-to-survey", "POST", f"{_ONE}/invitations", "own", InviteToSurvey, Invitations,
+    refusals=("survey-unknown", "survey-not-open", *_LEDGER),
+)  # fmt: skip
+def invite_to_survey(services: Services, caller: Caller, asked: InviteToSurvey) -> Json:
+    """Make invitation codes, which are shown this once; each gives one ballot."""
+    return services.surveys.invite(caller, asked.survey, asked.count, asked.people)
 
 
-def take_reports(surveys: Surveys, bodies: Sequence[Body]) -> list[Json | Refused]:
-    """Count several reports in one commit; return the reply or refusal of each."""
-    read = [_read_sent(body) for body in bodies]
-    ended = iter(surveys.take([one for one in read if isinstance(one, Submission)]))
-    return [next(ended) if isinstance(one, Submission) else one for one in read]
+@SURVEY_VERBS.verb(
+    "close-survey", "POST", f"{_ONE}/close", "own", OneSurvey, SurveyState,
+    refusals=("survey-unknown", *_LEDGER),
+)  # fmt: skip
+def close_survey(services: Services, caller: Caller, asked: OneSurvey) -> Json:
+    """Accept no more ballots, and show every report that was received."""
+    return services.surveys.close(caller, asked.survey)
 
 
-def _read_sent(body: Body) -> Submission | Refused:
-    try:
-        return _sent(body)
-    except Refused as refused:
-        return refused
+@SURVEY_VERBS.open_verb(
+    "survey", "GET", _ONE, OneSurvey, PublishedSurvey, refusals=("survey-unknown", *_LEDGER)
+)
+def survey(services: Services, _address: str, asked: OneSurvey) -> Json:
+    """Return a survey as it was published; its id is the digest of this text."""
+    return services.surveys.definition(asked.survey)
 
 
-def _sheet(desk: Dispatcher, body: Body, _place: str) -> Json:
-    return desk.surveys.sheet(_survey(body), text_of(body, "invitation"), text_of(body, "said"))
+@SURVEY_VERBS.open_verb(
+    "survey-token", "POST", f"{_ONE}/tokens", BlindedToken, SignedToken,
+    refusals=(
+        "survey-unknown", "survey-not-open", "invitation-unknown", "invitation-used",
+        "budget-exceeded", *_LEDGER,
+    ),
+)  # fmt: skip
+def sign_ballot_token(services: Services, _address: str, asked: BlindedToken) -> Json:
+    """Sign a blinded ballot token, once for each invitation."""
+    return services.surveys.issue(asked.survey, asked.invitation, asked.blinded)
 
 
-def _estimates(desk: Dispatcher, body: Body, _place: str) -> Json:
-    shares = None if body.get("shares") is None else text_of(body, "shares")
-    return desk.surveys.estimates(_survey(body), shares)
+@SURVEY_VERBS.open_verb(
+    "survey-report", "POST", f"{_ONE}/reports", Submission, CountedReport,
+    refusals=(
+        "survey-unknown", "survey-not-open", "bad-report", "ballot-forged", "ballot-spent",
+        *_LEDGER,
+    ),
+)  # fmt: skip
+def submit_report(services: Services, _address: str, asked: Submission) -> Json:
+    """Count a randomised report; its ballot token is spent, and nobody is asked who they are."""
+    return services.surveys.report(asked)
 
 
-def _reports(desk: Dispatcher, body: Body, _place: str) -> Json:
-    after = None if body.get("after") is None else text_of(body, "after")
-    return desk.surveys.reports(_survey(body), after)
+@SURVEY_VERBS.open_verb(
+    "survey-sheet", "POST", f"{_ONE}/sheets", Sheet, CountedReport,
+    refusals=(
+        "survey-unknown", "survey-not-open", "bad-report", "invitation-unknown",
+        "invitation-used", "budget-exceeded", *_LEDGER,
+    ),
+)  # fmt: skip
+def submit_sheet(services: Services, _address: str, asked: Sheet) -> Json:
+    """Count the report of somebody who rolled dice, under their invitation; needs no script."""
+    return services.surveys.sheet(asked.survey, asked.invitation, asked.said)
 
 
-SURVEY_VERBS: Final[Mapping[str, Callable[[Dispatcher, Caller, Body], Json]]] = {
-    "surveys": lambda desk, caller, _: {"surveys": desk.surveys.of(caller)},
-    "preview-survey": lambda d, caller, body: d.surveys.preview(caller, body.get("survey")),
-    "publish-survey": lambda d, caller, body: d.surveys.publish(caller, body.get("survey")),
-    "invite-to-survey": _invite,
-    "close-survey": lambda d, caller, body: d.surveys.close(caller, _survey(body)),
-}
-OPEN_SURVEY_VERBS: Final[Mapping[str, Callable[[Dispatcher, Body, str], Json]]] = {
-    "survey": lambda desk, body, _: desk.surveys.definition(_survey(body)),
-    "survey-token": _issue,
-    "survey-report": _report,
-    "survey-sheet": _sheet,
-    "survey-estimates": _estimates,
-    "survey-reports": _reports,
-}
+@SURVEY_VERBS.open_verb(
+    "survey-estimates", "GET", f"{_ONE}/estimates", EstimatesOf, Estimates,
+    refusals=("survey-unknown", *_LEDGER),
+)  # fmt: skip
+def survey_estimates(services: Services, _address: str, asked: EstimatesOf) -> Json:
+    """Return the results with intervals, once there are enough reports."""
+    return services.surveys.estimates(asked.survey, asked.shares)
+
+
+@SURVEY_VERBS.open_verb(
+    "survey-reports", "GET", f"{_ONE}/reports", PageOfReports, Reports,
+    refusals=("survey-unknown", *_LEDGER),
+)  # fmt: skip
+def survey_reports(services: Services, _address: str, asked: PageOfReports) -> Json:
+    """Return the randomised reports, which anybody may read, in no order of time."""
+    return services.surveys.reports(asked.survey, asked.after)

@@ -30,6 +30,7 @@ from sfumato.features.synthetic.distance_to_rows import TwinSide, error_of
 from sfumato.features.synthetic.marginal_selection import METHODS
 from sfumato.features.synthetic.measurement_port import Integers
 from sfumato.features.synthetic.measurement_release import Price, PrivateDevice, look_op, price_of
+from sfumato.features.synthetic.schema import DpTwinRequest, DpTwinTerms
 from sfumato.features.synthetic.table_assembly import TableMeasurements, dealt, dp_tables
 from sfumato.features.synthetic.twin_files import Stamp, twin_json
 from sfumato.features.synthetic.twin_limits import check_rows, largest, seed_of
@@ -49,21 +50,6 @@ SAYS: Final = (
     "Dependence between columns is kept only as far as they were measured together"
 )
 UNASKED: Final = 500_000  # values, if no number of rows is given: a noisy total may be huge
-
-
-@dataclass(frozen=True)
-class DpTwinRequest:
-    """A request for a DP twin: data set, price, method and options."""
-
-    data_set: str
-    epsilon: object
-    delta: object = None
-    method: str = "mst"
-    rows: int | None = None
-    seed: str | None = None
-    op: str | None = None
-    private_bins: tuple[str, ...] = ()  # columns with private bins
-    error_epsilon: object = None  # price of the error measurement
 
 
 @dataclass(frozen=True)
@@ -120,7 +106,7 @@ class PrivateTwins:
         stamp = Stamp("dp-twin", card.name, card.version, GUARANTEE, SAYS, more)
         return twin_json(card, stamp, dp_tables(card, drawn, rows, seed))
 
-    def price(self, caller: Caller, wanted: DpTwinRequest) -> Json:
+    def price(self, caller: Caller, wanted: DpTwinTerms) -> Json:
         """Return the twin's price and whether it fits the budget; spends nothing."""
         listing, groups = listing_to_query(self.catalogue, caller, wanted.data_set)
         card, (price, tables) = listing.card, _priced(listing.card, wanted)
@@ -181,7 +167,7 @@ def _may(_op: str) -> None:
     """Allow every release: the twin is of the current version."""
 
 
-def _priced(card: Card, wanted: DpTwinRequest) -> tuple[Price, list[Counted]]:
+def _priced(card: Card, wanted: DpTwinTerms) -> tuple[Price, list[Counted]]:
     """Return the price, and the tables that share it; or refuse."""
     if wanted.method not in METHODS:
         raise Refused(
@@ -195,7 +181,7 @@ def _priced(card: Card, wanted: DpTwinRequest) -> tuple[Price, list[Counted]]:
     return price_of(epsilon, delta, most_events(tables, wanted.method)), tables
 
 
-def _most(card: Card, wanted: DpTwinRequest) -> int:
+def _most(card: Card, wanted: DpTwinTerms) -> int:
     """Return the greatest number of rows in the first table, or of people in any table."""
     if wanted.rows is None:
         return largest(card, UNASKED)
@@ -203,14 +189,14 @@ def _most(card: Card, wanted: DpTwinRequest) -> int:
     return wanted.rows
 
 
-def _error_epsilon(wanted: DpTwinRequest) -> Fraction | None:
+def _error_epsilon(wanted: DpTwinTerms) -> Fraction | None:
     if wanted.error_epsilon is None:
         return None
     return read_epsilon(wanted.error_epsilon, "error_epsilon")
 
 
 def _error(
-    wanted: DpTwinRequest,
+    wanted: DpTwinTerms,
     devices: Mapping[str, PrivateDevice],
     twin: Mapping[str, tuple[Integers, TableMeasurements]],
     seed: str,

@@ -8,6 +8,7 @@ from typing import Final
 from sfumato.dp.json_values import Json
 from sfumato.dp.ports import RandomSource
 from sfumato.features.synthetic.matching_rows import matching_rows
+from sfumato.features.synthetic.schema import SchemaTwinRequest
 from sfumato.features.synthetic.schema_twin import ExtraRows, schema_tables
 from sfumato.features.synthetic.seeded_numbers import Seeded
 from sfumato.features.synthetic.twin_files import Stamp, twin_json
@@ -28,24 +29,13 @@ SAYS: Final = (
 
 
 @dataclass(frozen=True)
-class Wanted:
-    """A request for a schema twin: data set, size, seed, and an optional query."""
-
-    data_set: str
-    sql: str | None = None
-    question: object = None
-    rows: int | None = None
-    seed: str | None = None
-
-
-@dataclass(frozen=True)
 class Twins:
     """The schema twins of one vault."""
 
     catalogue: Catalogue
     dice: RandomSource
 
-    def schema(self, caller: Caller, wanted: Wanted) -> Json:
+    def schema(self, caller: Caller, wanted: SchemaTwinRequest) -> Json:
         """Create a schema twin; with a query, it also has rows that pass the query's filter."""
         card = listing_to_query(self.catalogue, caller, wanted.data_set)[0].card
         rows = min(ROWS, card.size or ROWS) if wanted.rows is None else wanted.rows
@@ -63,7 +53,7 @@ class Twins:
         return twin_json(card, stamp, schema_tables(card, rows, seed, beside))
 
 
-def _question(card: Card, wanted: Wanted) -> Query | None:
+def _question(card: Card, wanted: SchemaTwinRequest) -> Query | None:
     if wanted.sql is not None:
         return read_sql(wanted.sql, card.name)
     if wanted.question is None:

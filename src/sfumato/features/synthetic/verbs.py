@@ -1,51 +1,79 @@
-"""Request parsing for the verbs of twins."""
+"""The verbs of twins (synthetic data)."""
 
 from __future__ import annotations
 
-from sfumato.features.synthetic.private_service import DpTwinRequest, PrivateTwins
-from sfumato.features.synthetic.service import Twins, Wanted
-from sfumato.vault.users import Caller
-from sfumato.wire.query_json import Json, read_number
-from sfumato.wire.request_fields import Body, count_of, optional_texts, text_of, text_or
+from typing import TYPE_CHECKING, Final, Protocol
+
+from sfumato.features.synthetic.schema import (
+    DpTwinPrice,
+    DpTwinRequest,
+    DpTwinTerms,
+    SchemaTwinRequest,
+    Twin,
+)
+from sfumato.wire.query_json import Json
+from sfumato.wire.verb import Verbs
+
+if TYPE_CHECKING:
+    from sfumato.features.synthetic.private_service import PrivateTwins
+    from sfumato.features.synthetic.service import Twins
+    from sfumato.vault.users import Caller
+
+TWIN_VERBS: Final = Verbs()
+_PAID: Final = (
+    "bad-budget", "not-in-language", "twin-not-possible", "unknown-column", "unknown-data-set",
+)  # fmt: skip
 
 
-def schema(twins: Twins, caller: Caller, body: Body) -> Json:
-    """Create a schema twin, from the card alone."""
-    return twins.schema(
-        caller,
-        Wanted(
-            data_set=text_of(body, "data_set"),
-            sql=_optional(body, "sql"),
-            question=body.get("question"),
-            rows=None if body.get("rows") is None else count_of(body, "rows", 1, 10**6),
-            seed=_optional(body, "seed"),
-        ),
-    )
+class Services(Protocol):
+    """The services that these verbs use."""
+
+    @property
+    def twins(self) -> Twins:
+        """Return the service of schema twins."""
+        ...
+
+    @property
+    def private_twins(self) -> PrivateTwins:
+        """Return the service of DP twins."""
+        ...
 
 
-def private(twins: PrivateTwins, caller: Caller, body: Body) -> Json:
-    """Create a DP twin, and pay for it."""
-    return twins.make(caller, _bought(body))
+@TWIN_VERBS.verb(
+    "twin", "POST", "/v1/data-sets/{data_set}/twin", "read", SchemaTwinRequest, Twin,
+    refusals=(
+        "bad-sql", "keys-needed", "no-aggregate", "no-bounds", "noise-out-of-range",
+        "not-in-language", "numbers-too-large", "question-too-large", "twin-not-possible",
+        "type-mismatch", "unknown-column", "unknown-data-set",
+    ),
+)  # fmt: skip
+def schema_twin(services: Services, caller: Caller, asked: SchemaTwinRequest) -> Json:
+    """Make synthetic data from the data card alone; it is free, and no row is read."""
+    return services.twins.schema(caller, asked)
 
 
-def private_price(twins: PrivateTwins, caller: Caller, body: Body) -> Json:
-    """Return the price of a DP twin."""
-    return twins.price(caller, _bought(body))
+@TWIN_VERBS.verb(
+    "dp-twin-price", "POST", "/v1/data-sets/{data_set}/dp-twin/price", "read", DpTwinTerms,
+    DpTwinPrice,
+    refusals=_PAID,
+)  # fmt: skip
+def price_dp_twin(services: Services, caller: Caller, asked: DpTwinTerms) -> Json:
+    """Return the price of a DP twin and what it would measure; nothing is spent."""
+    return services.private_twins.price(caller, asked)
 
 
-def _bought(body: Body) -> DpTwinRequest:
-    return DpTwinRequest(
-        data_set=text_of(body, "data_set"),
-        epsilon=read_number(body.get("epsilon")),
-        delta=read_number(body.get("delta")),
-        method=text_or(body, "method", "mst"),
-        rows=None if body.get("rows") is None else count_of(body, "rows", 1, 10**6),
-        seed=_optional(body, "seed"),
-        op=_optional(body, "op"),
-        private_bins=tuple(optional_texts(body, "private_bins") or ()),
-        error_epsilon=read_number(body.get("error_epsilon")),
-    )
+@TWIN_VERBS.verb(
+    "dp-twin", "POST", "/v1/data-sets/{data_set}/dp-twin", "ask", DpTwinRequest, Twin,
+    refusals=(
+        *_PAID, "anchor-missing", "budget-exceeded", "ledger-frozen", "op-reused",
+        "question-failed", "question-frozen", "data-set-frozen", "noise-out-of-range",
+        "question-too-large",
+    ),
+    is_long=True,
+)  # fmt: skip
+def make_dp_twin(services: Services, caller: Caller, asked: DpTwinRequest) -> Json:
+    """Make synthetic data from privately measured marginals.
 
-
-def _optional(body: Body, key: str) -> str | None:
-    return None if body.get(key) is None else text_of(body, key)
+    Each measurement is charged before rows are read; a retry with the same op is free.
+    """
+    return services.private_twins.make(caller, asked)

@@ -14,7 +14,7 @@ from starlette.responses import HTMLResponse, Response
 
 from sfumato.server.console.number_text import FILTERS
 from sfumato.server.console.refusal_text import in_pages
-from sfumato.wire.verb_table import BY_VERB
+from sfumato.wire.verb_table import BY_NAME
 
 KINDS: Final[Mapping[str, str]] = {
     ".css": "text/css; charset=utf-8",
@@ -61,7 +61,7 @@ def make_renderer() -> Renderer:
     made.filters.update(FILTERS)
     made.filters["in_pages"] = in_pages
     made.filters["in_path"] = lambda value: quote(str(value), safe="")
-    made.globals["verbs"] = frozenset(BY_VERB)
+    made.globals["verbs"] = frozenset(BY_NAME)
     return Renderer(made, static, digest[:16])
 
 

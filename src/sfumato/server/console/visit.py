@@ -19,7 +19,7 @@ from sfumato.server.ipc.edge_client import DoorConnection
 from sfumato.wire.http_status import STATUS
 from sfumato.wire.json_text import json_text
 from sfumato.wire.query_json import read_refusal
-from sfumato.wire.verb_table import BY_VERB
+from sfumato.wire.verb_table import BY_NAME
 
 Said = dict[str, Any]  # Any: JSON; the service's tests check its shape
 NOBODY: Final[Mapping[str, object]] = {"user": "", "roles": [], "actions": []}
@@ -53,11 +53,9 @@ class Visit:
     async def call(self, verb: str, body: Mapping[str, object] | None = None) -> Said:
         """Call a verb (API operation) in the door process; return its result or raise `Refused`."""
         given = dict(body or {})
-        route = BY_VERB[verb]
-        params = {
-            key: given.pop(key) for key in (*route.places, *(route.query or ())) if key in given
-        }
-        text = b"" if route.body is None else json_text(given).encode()
+        route = BY_NAME[verb]
+        params = {key: given.pop(key) for key in (*route.places, *route.query) if key in given}
+        text = json_text(given).encode() if route.has_body else b""
         answered = await self.line.call(
             verb, token=self.token, place=self.place, params=params, body=text
         )
@@ -101,7 +99,7 @@ class Visit:
 
 def is_known(verb: str) -> bool:
     """Return True if this version of the service has the verb."""
-    return verb in BY_VERB
+    return verb in BY_NAME
 
 
 def safe_path(path: str) -> str:

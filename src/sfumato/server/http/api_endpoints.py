@@ -17,8 +17,8 @@ from sfumato.server.ipc.edge_client import DoorConnection
 from sfumato.server.ipc.file_sender import send_file
 from sfumato.wire.json_text import bad_request, cannot_be_kept
 from sfumato.wire.query_json import Json
-from sfumato.wire.route import Route
-from sfumato.wire.verb_table import ROUTES
+from sfumato.wire.verb import Verb
+from sfumato.wire.verb_table import VERBS
 
 SMALL_BODY: Final = 4 * 1024  # before authentication
 MAX_BODY: Final = 1024 * 1024
@@ -29,19 +29,19 @@ def api_routes(line: DoorConnection) -> list[HttpRoute]:
     """Return a route for every verb."""
     kinds = {"json": _endpoint, "events": events_endpoint, "file": _file_endpoint}
     return [
-        HttpRoute(r.path, kinds[r.carries](r, line), methods=[r.method], name=r.verb)
-        for r in sorted(ROUTES, key=lambda route: route.verb not in BUSY)
+        HttpRoute(v.path, kinds[v.carries](v, line), methods=[v.method], name=v.name)
+        for v in sorted(VERBS, key=lambda verb: verb.name not in BUSY)
     ]
 
 
-def _endpoint(route: Route, line: DoorConnection) -> Endpoint:
+def _endpoint(verb: Verb, line: DoorConnection) -> Endpoint:
     async def endpoint(request: Request) -> Response:
         try:
-            params = _params(route, request)
-            most = SMALL_BODY if route.action is None else MAX_BODY
-            body = b"" if route.body is None else await _body(request, most)
+            params = _params(verb, request)
+            most = SMALL_BODY if verb.action is None else MAX_BODY
+            body = await _body(request, most) if verb.has_body else b""
             token, place = bearer(request), place_of(request)
-            answer = await line.call(route.verb, token=token, place=place, params=params, body=body)
+            answer = await line.call(verb.name, token=token, place=place, params=params, body=body)
             return json_reply(answer.code, answer.body)
         except Refused as refused:
             reply = refusal_reply(refused)
@@ -52,11 +52,11 @@ def _endpoint(route: Route, line: DoorConnection) -> Endpoint:
     return endpoint
 
 
-def _file_endpoint(route: Route, line: DoorConnection) -> Endpoint:
+def _file_endpoint(verb: Verb, line: DoorConnection) -> Endpoint:
     async def endpoint(request: Request) -> Response:
         parts = request.stream()
         try:
-            params = {**_params(route, request), "bytes": _declared(request)}
+            params = {**_params(verb, request), "bytes": _declared(request)}
             header: Json = {"token": bearer(request), "place": place_of(request), "params": params}
             answer = await send_file(line.path, header, parts)
             reply = json_reply(answer.code, answer.body)
@@ -92,22 +92,19 @@ async def _body(request: Request, most: int) -> bytes:
     return b"".join(parts) or b"{}"
 
 
-def _params(route: Route, request: Request) -> Json:
+def _params(verb: Verb, request: Request) -> Json:
     """Return the parameters of path and query string, with integers parsed."""
     params: Json = dict(request.path_params)
-    known = route.query or {}
     for key, value in request.query_params.multi_items():
-        if key not in known or key in params:
+        if key not in verb.query or key in params:
             raise bad_request(f"the query's {key[:40]!r} is not known, or stands there twice")
-        params[key] = _typed(key, value, known[key].get("type"))
+        params[key] = _whole(key, value) if key in verb.whole_numbers else value
     if cannot_be_kept(params):
         raise bad_request("the address holds the letter 0")
     return params
 
 
-def _typed(key: str, value: str, kind: object) -> object:
-    if kind == "integer":
-        if not (value.isascii() and value.isdecimal() and len(value) <= 18):
-            raise bad_request(f"{key} is a whole number")
-        return int(value)
-    return value
+def _whole(key: str, value: str) -> int:
+    if not (value.isascii() and value.isdecimal() and len(value) <= 18):
+        raise bad_request(f"{key} has to be a whole number")
+    return int(value)

@@ -26,7 +26,7 @@ from sfumato.server.http.request_origin import bearer, place_of
 from sfumato.server.http.security_headers import SecurityHeaders
 from sfumato.server.ipc.edge_client import DoorConnection
 from sfumato.wire.query_json import Json
-from sfumato.wire.verb_table import VERSION
+from sfumato.wire.version import VERSION
 
 
 def edge_app(

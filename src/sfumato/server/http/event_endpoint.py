@@ -15,10 +15,10 @@ from sfumato.server.ipc.server_sent_events import (
     check_listeners,
     send_state_events,
 )
-from sfumato.wire.route import Route
+from sfumato.wire.verb import Verb
 
 
-def events_endpoint(route: Route, line: DoorConnection) -> Endpoint:
+def events_endpoint(verb: Verb, line: DoorConnection) -> Endpoint:
     """Return the endpoint that streams a job's state; each poll authenticates the token again.
 
     So a revoked token receives nothing more.
@@ -27,7 +27,7 @@ def events_endpoint(route: Route, line: DoorConnection) -> Endpoint:
     async def endpoint(request: Request) -> Response:
         async def look() -> Answered:
             return await line.call(
-                route.verb,
+                verb.name,
                 token=bearer(request),
                 place=place_of(request),
                 params=dict(request.path_params),

@@ -3,15 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Final
+from typing import Annotated, Any, Final
+
+import msgspec
+from msgspec import structs
 
 from sfumato.dp.refusal import CODES
 from sfumato.wire.http_status import STATUS
-from sfumato.wire.json_schemas import REFUSAL, Schema
 from sfumato.wire.query_json import Json
-from sfumato.wire.route import Route
-from sfumato.wire.verb_table import COMMON, ROUTES
+from sfumato.wire.schema import (
+    RefusalReply,
+    Reply,
+    Request,
+    is_needed,
+    shape_of_field,
+)
+from sfumato.wire.verb import Verb
+from sfumato.wire.verb_table import COMMON, VERBS
 
+_COMPONENTS: Final = "#/components/schemas/"
 _WORDS: Final = {
     400: "malformed", 401: "not signed in", 403: "not allowed", 404: "not there", 409: "conflict",
     413: "too large", 422: "refused", 429: "too many", 500: "a fault of ours", 503: "not now",
@@ -21,8 +31,9 @@ _WORDS: Final = {
 def openapi(version: str) -> Json:
     """Return the OpenAPI document."""
     paths: dict[str, Json] = {}
-    for route in ROUTES:
-        paths.setdefault(route.path, {})[route.method.lower()] = _operation(route)
+    described = _Schemas()
+    for verb in VERBS:
+        paths.setdefault(verb.path, {})[verb.method.lower()] = _operation(verb, described)
     paths |= {
         "/healthz": {"get": _text("healthz", "Whether the processes are alive.", None)},
         "/readyz": {"get": _text("readyz", "Whether it can charge and read.", None)},
@@ -42,7 +53,7 @@ def openapi(version: str) -> Json:
         },
         "paths": paths,
         "components": {
-            "schemas": {"Refusal": REFUSAL},
+            "schemas": described.components,
             "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
         },
     }
@@ -59,38 +70,111 @@ def _text(name: str, summary: str, action: str | None) -> Json:
     }
 
 
-def _operation(route: Route) -> Json:
+class _Schemas:
+    """The JSON schemas of all requests and replies, made from their structs."""
+
+    def __init__(self) -> None:
+        requests = {verb.request: _documented(verb.request) for verb in VERBS}
+        replies = [verb.reply for verb in VERBS]
+        _, made = msgspec.json.schema_components(
+            [*requests.values(), *replies, RefusalReply], ref_template=f"{_COMPONENTS}{{name}}"
+        )
+        self._requests = {request: made.pop(request.__name__) for request in requests}
+        self.components: Json = dict(made)
+
+    def of_fields(self, verb: Verb, names: Iterable[str]) -> Json:
+        """Return the schema of some fields of a request."""
+        whole: Any = self._requests[verb.request]  # Any: a JSON schema
+        chosen = {name: _without_null(whole["properties"][name]) for name in names}
+        required = [name for name in whole.get("required", []) if name in chosen]
+        return {
+            "type": "object",
+            "properties": chosen,
+            "required": required,
+            "additionalProperties": False,
+        }
+
+
+def _without_null(schema: Json) -> Json:
+    """Drop a default of null: such a field is simply left out."""
+    return {key: value for key, value in schema.items() if (key, value) != ("default", None)}
+
+
+def _documented(request: type[Request]) -> type[msgspec.Struct]:
+    """Return a struct with the types by which the fields of a request are documented."""
+    fields = [(one.encode_name, _shape(one.type), _default(one)) for one in structs.fields(request)]
+    return msgspec.defstruct(request.__name__, fields, kw_only=True)
+
+
+def _default(one: structs.FieldInfo) -> Any:
+    if is_needed(one.type):
+        return msgspec.field()
+    if one.default_factory is not msgspec.NODEFAULT:
+        return msgspec.field(default_factory=one.default_factory)
+    return msgspec.field(default=one.default)
+
+
+def _shape(of: Any) -> Any:
+    shape = shape_of_field(of)
+    if shape is of:
+        return of
+    described = of.__metadata__[0].description
+    return Annotated[shape, msgspec.Meta(description=described)] if described else shape
+
+
+def _operation(verb: Verb, described: _Schemas) -> Json:
     made: Json = {
-        "operationId": route.verb,
-        "summary": route.summary,
-        "parameters": [*_places(route), *_query(route)],
-        "responses": _responses(route),
-        "security": [] if route.action is None else [{"token": []}],
+        "operationId": verb.name,
+        "summary": verb.summary,
+        "parameters": [*_places(verb), *_query(verb, described)],
+        "responses": _responses(verb),
+        "security": [] if verb.action is None else [{"token": []}],
     }
-    if route.body is not None:
-        made["requestBody"] = {"required": True, "content": _json(route.body)}
-    if route.carries == "file":
+    if verb.has_body:
+        body = described.of_fields(verb, verb.fields)
+        made["requestBody"] = {"required": True, "content": _json(body)}
+    if verb.carries == "file":
         raw = {"schema": {"type": "string", "format": "binary"}}
         made["requestBody"] = {"required": True, "content": {"application/octet-stream": raw}}
     return made
 
 
-def _places(route: Route) -> Iterable[Json]:
-    schema: Schema = {"type": "string", "minLength": 1, "maxLength": 200}
+def _places(verb: Verb) -> Iterable[Json]:
+    schema: Json = {"type": "string", "minLength": 1, "maxLength": 200}
     return [
-        {"name": place, "in": "path", "required": True, "schema": schema} for place in route.places
+        {"name": place, "in": "path", "required": True, "schema": schema} for place in verb.places
     ]
 
 
-def _query(route: Route) -> Iterable[Json]:
-    known = (route.query or {}).items()
-    return [{"name": key, "in": "query", "required": False, "schema": s} for key, s in known]
+def _query(verb: Verb, described: _Schemas) -> Iterable[Json]:
+    whole: Any = described.of_fields(verb, verb.query)
+    return [
+        {
+            "name": name,
+            "in": "query",
+            "required": name in whole["required"],
+            "schema": _not_null(schema),
+        }
+        for name, schema in whole["properties"].items()
+    ]
 
 
-def _responses(route: Route) -> Json:
-    codes = {*route.refusals, *COMMON} - _never(route)
-    answered = {"description": "The answer.", "content": _carried(route)}
-    return {"200": answered, **_refused(codes)}
+def _not_null(schema: Any) -> Json:
+    """Return the schema of a field in the query string, where nothing is null."""
+    kinds = [one for one in schema.get("anyOf", ()) if one != {"type": "null"}]
+    rest = {key: value for key, value in schema.items() if key not in ("anyOf", "default")}
+    return {**rest, **kinds[0]} if len(kinds) == 1 else dict(schema)
+
+
+def _responses(verb: Verb) -> Json:
+    codes = {*verb.refusals, *COMMON} - _never(verb)
+    kind = "text/event-stream" if verb.carries == "events" else "application/json"
+    reply: Json = {"schema": {"$ref": _COMPONENTS + _name(verb.reply)}}
+    return {"200": {"description": "The answer.", "content": {kind: reply}}, **_refused(codes)}
+
+
+def _name(reply: type[Reply]) -> str:
+    return reply.__name__
 
 
 def _refused(codes: Iterable[str]) -> Json:
@@ -102,24 +186,19 @@ def _refused(codes: Iterable[str]) -> Json:
         said = "; ".join(f"`{code}`: {CODES[code]}" for code in of_status)
         made[str(status)] = {
             "description": f"{_WORDS[status].capitalize()}. {said}",
-            "content": _json({"$ref": "#/components/schemas/Refusal"}),
+            "content": _json({"$ref": _COMPONENTS + "RefusalReply"}),
         }
     return made
 
 
-def _carried(route: Route) -> Json:
-    kind = "text/event-stream" if route.carries == "events" else "application/json"
-    return {kind: {"schema": route.answer}}
+def _never(verb: Verb) -> set[str]:
+    """Return the common refusal codes that this verb never gives.
 
-
-def _never(route: Route) -> set[str]:
-    """Return the common refusal codes that this route never gives.
-
-    A route without a body never gives `too-large`; one without authentication never `not-allowed`.
+    A verb without a body never gives `too-large`; one without authentication never `not-allowed`.
     """
-    never = set() if route.action is not None else {"not-allowed"}
-    return never if route.body is not None or route.carries == "file" else never | {"too-large"}
+    never = set() if verb.action is not None else {"not-allowed"}
+    return never if verb.has_body or verb.carries == "file" else never | {"too-large"}
 
 
-def _json(schema: Schema) -> Json:
+def _json(schema: Json) -> Json:
     return {"application/json": {"schema": schema}}

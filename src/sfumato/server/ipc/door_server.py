@@ -14,8 +14,7 @@ from typing import Any, Final, Generic, TypeVar
 
 from sfumato.dp.refusal import Refused
 from sfumato.features.jobs.service import ADD, ASK
-from sfumato.features.queries.batch_verbs import ASKED, begun, counted, ended
-from sfumato.features.surveys.verbs import take_reports
+from sfumato.features.surveys.schema import Submission
 from sfumato.release.release_order import PaidOrder
 from sfumato.server.dispatch import Dispatcher
 from sfumato.server.ipc.call_metrics import CallMetrics
@@ -23,11 +22,13 @@ from sfumato.server.ipc.fair_semaphore import FairSemaphore, Limit
 from sfumato.server.ipc.file_receiver import Receiver, drained
 from sfumato.server.ipc.ipc_frames import MAX_REQUEST, Frame, read_frame
 from sfumato.server.ipc.job_runner import Room, Runner, fault
+from sfumato.server.ipc.query_batches import ASKED, begun, counted, ended
 from sfumato.server.ipc.worker_threads import Threads
 from sfumato.vault.users import Caller
 from sfumato.wire.json_text import bad_request, cannot_be_kept, json_text, read_json
 from sfumato.wire.query_json import Json, refusal_shape
-from sfumato.wire.verb_table import BY_VERB
+from sfumato.wire.verb import read_request
+from sfumato.wire.verb_table import BY_NAME
 
 # --- Outgoing messages: batch what one turn of the event loop sends into one system call
 
@@ -198,7 +199,7 @@ class Call:
         params = header.get("params")
         if not (isinstance(verb, str) and isinstance(token, str) and isinstance(place, str)):
             raise bad_request("the header is none")
-        if verb not in BY_VERB or not isinstance(params, dict):
+        if verb not in BY_NAME or not isinstance(params, dict):
             raise bad_request("there is no such verb")
         if not all(value is None or type(value) in (str, int) for value in params.values()):
             raise bad_request("what stands in an address is a text or a whole number")
@@ -323,7 +324,7 @@ class DoorEnd:
         if call.verb == REPORT:
             return await self._reports.done((call, frame.body))
         caller = self._desk.recalled(call.verb, call.token)
-        if caller is None and BY_VERB[call.verb].action is not None:
+        if caller is None and BY_NAME[call.verb].action is not None:
             caller = await self._quick.done(self._desk.admitted, call.verb, call.token)
         known.user = "" if caller is None else caller.user
         if call.verb == "metrics":
@@ -341,7 +342,7 @@ class DoorEnd:
             await self._wait_for_the_beat()
         if call.verb == SHEET:
             return await self._sheets.done(self._work, call, caller, frame.body)
-        if not BY_VERB[call.verb].is_long or caller is None:
+        if not BY_NAME[call.verb].is_long or caller is None:
             return await self._quick.done(self._work, call, caller, frame.body)
         try:
             async with self._turns.turn(caller.user):
@@ -395,10 +396,10 @@ class DoorEnd:
 
     def _taken(self, asked: Sequence[tuple[Call, bytes]]) -> list[str | Refused]:
         """Count survey reports as one batch; refuse malformed ones individually."""
-        read = [_sent(call, body) for call, body in asked]
-        sent = [one for one in read if not isinstance(one, Refused)]
-        ended = iter(take_reports(self._desk.surveys, sent))
-        told = [one if isinstance(one, Refused) else next(ended) for one in read]
+        read = [_read_report(call, body) for call, body in asked]
+        sent = [one for one in read if isinstance(one, Submission)]
+        ended = iter(self._desk.surveys.take(sent))
+        told = [next(ended) if isinstance(one, Submission) else one for one in read]
         return [one if isinstance(one, Refused) else json_text(one) for one in told]
 
     async def _wait_for_the_beat(self) -> None:
@@ -421,9 +422,9 @@ def _texts(answers: Sequence[Json | Exception]) -> list[str | Exception]:
     return [one if isinstance(one, Exception) else json_text(one) for one in answers]
 
 
-def _sent(call: Call, body: bytes) -> Json | Refused:
+def _read_report(call: Call, body: bytes) -> Submission | Refused:
     try:
-        return _read(call, body)
+        return read_request(Submission, _read(call, body))
     except Refused as refused:
         return refused
 

@@ -17,7 +17,7 @@ from sfumato.server.ipc.ipc_frames import MAX_PART, Frame, read_frame
 from sfumato.server.ipc.worker_threads import Threads
 from sfumato.wire.json_text import bad_request
 from sfumato.wire.query_json import Json
-from sfumato.wire.verb_table import BY_VERB
+from sfumato.wire.verb_table import BY_NAME
 
 SILENT_S: Final = 120.0  # longest pause between two parts
 DRAINED_S: Final = 10.0  # time for a refused sender to read the reply
@@ -44,7 +44,7 @@ class Receiver:
         caller = await self._threads.done(self._desk.admitted, "upload", token)
         if caller is None:
             raise bad_request("an upload of nobody's")
-        check(caller, str(BY_VERB["upload"].action), None)
+        check(caller, str(BY_NAME["upload"].action), None)
         name, size = params.get("name"), params.get("bytes")
         if not isinstance(name, str) or not isinstance(size, int | None):
             raise bad_request("a file is sent with its name")

@@ -9,13 +9,12 @@ from dataclasses import dataclass
 from typing import Final, TypeVar
 
 from sfumato.dp.refusal import Refused
-from sfumato.features.data_sets.upload_verbs import cleared, is_workable
 from sfumato.features.jobs.service import Job
-from sfumato.features.jobs.verbs import worked_on
 from sfumato.server.dispatch import Dispatcher
 from sfumato.server.ipc.fair_semaphore import FairSemaphore
 from sfumato.server.ipc.worker_threads import Threads
-from sfumato.wire.query_json import Json, refusal_shape
+from sfumato.server.job_work import refusal_of_job, run_job
+from sfumato.wire.query_json import Json
 
 T = TypeVar("T")
 LOOK_S: Final = 0.25  # pause between two looks for jobs
@@ -58,7 +57,7 @@ class Runner:
 
     def _ready(self) -> tuple[Job, ...]:
         """Return the jobs that this door can run now."""
-        return tuple(job for job in self._desk.jobs.ready() if is_workable(self._desk, job))
+        return tuple(job for job in self._desk.jobs.ready() if self._desk.adding.is_workable(job))
 
     def _take(self, job: Job) -> None:
         held = Counter(of for of, _ in self._mine.values())
@@ -80,7 +79,7 @@ class Runner:
             await self._beat()
             await self._looks.done(self._desk.jobs.finish, claimed, self._name, refusal)
             if refusal is None:
-                await self._looks.done(cleared, self._desk, claimed)
+                await self._looks.done(self._desk.adding.clear, claimed)
         except Refused:
             return
         except Exception:  # noqa: BLE001  # the lease expires, and another door resumes the job
@@ -90,18 +89,13 @@ class Runner:
         """Run a job; return its refusal or None. The job's owner must still be authorised."""
         try:
             if job.tries > TRIES:
-                return _inner(fault())
+                return refusal_of_job(fault())
             caller = self._desk.access.admission.caller_of_job(job.user, job.token)
-            return worked_on(self._desk, caller, job)
+            return run_job(self._desk, caller, job)
         except Refused as refused:
-            return _inner(refused)
+            return refusal_of_job(refused)
         except Exception:  # noqa: BLE001  # outermost: any other error is an internal fault
-            return _inner(fault())
-
-
-def _inner(refused: Refused) -> Json:
-    shape = refusal_shape(refused)["refused"]
-    return dict(shape) if isinstance(shape, dict) else {}
+            return refusal_of_job(fault())
 
 
 def fault() -> Refused:

@@ -7,23 +7,22 @@ is then run alone.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from sfumato.dp.refusal import Refused
-from sfumato.features.jobs.verbs import asked_of, release_json
-from sfumato.features.queries.service import QueryRequest
+from sfumato.features.queries.schema import Ask
 from sfumato.release.release_order import PaidOrder, Release
 from sfumato.server.dispatch import Dispatcher
 from sfumato.vault.users import Caller
 from sfumato.wire.query_json import Json
-from sfumato.wire.request_fields import Body
+from sfumato.wire.verb import read_request
 
 ASKED: Final = "ask"  # the verb
 
 
 def begun(
-    desk: Dispatcher, several: Sequence[tuple[str, Body]]
+    desk: Dispatcher, several: Sequence[tuple[str, Mapping[str, object]]]
 ) -> list[PaidOrder | Json | Exception | None]:
     """Authenticate and charge several queries; each is paid, answered, an error, or None."""
     looked = [_looked_at(desk, token, body) for token, body in several]
@@ -42,15 +41,17 @@ def ended(desk: Dispatcher, read: Sequence[tuple[PaidOrder, str]]) -> list[Json 
 
 
 def _answer(one: Release | Exception) -> Json | Exception:
-    return one if isinstance(one, Exception) else release_json(one)
+    return one if isinstance(one, Exception) else one.as_json()
 
 
-def _looked_at(desk: Dispatcher, token: str, body: Body) -> tuple[Caller, QueryRequest] | None:
+def _looked_at(
+    desk: Dispatcher, token: str, body: Mapping[str, object]
+) -> tuple[Caller, Ask] | None:
     with contextlib.suppress(Refused):
         caller = desk.check(ASKED, desk.admitted(ASKED, token), body.get("data_set"))
-        return caller, asked_of(body)
+        return caller, read_request(Ask, body)
     return None
 
 
 def _told(one: PaidOrder | Release | Exception | None) -> PaidOrder | Json | Exception | None:
-    return release_json(one) if isinstance(one, Release) else one
+    return one.as_json() if isinstance(one, Release) else one

@@ -1,0 +1,110 @@
+"""Requests and replies of sign-in, tokens and users."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from msgspec import Meta
+
+from sfumato.wire.schema import Label, Name, Reply, Request, Token, User, items, letters
+
+Password = Annotated[str, letters(400)]
+Roles = Annotated[list[Name], items(10)]
+
+
+class SignIn(Request, frozen=True, kw_only=True):
+    """A user's name and password."""
+
+    user: Name
+    password: Password
+    device: Annotated[
+        str | None,
+        letters(64, "The `device` of your last session here: a known device."),
+    ] = None
+
+
+class TakeUp(Request, frozen=True, kw_only=True):
+    """An invitation, and the password that its user chooses."""
+
+    invitation: Name
+    password: Password
+
+
+class MakeToken(Request, frozen=True, kw_only=True):
+    """A new token: what it is for, and for how long."""
+
+    label: Label
+    actions: Annotated[list[Name], items(10)] | None = None
+    data_sets: Annotated[list[Name], items(1000)] | None = None
+    days: Annotated[int, Meta(ge=1, le=90)] = 30
+
+
+class OneToken(Request, frozen=True, kw_only=True):
+    """A token, by its id."""
+
+    token: Name
+
+
+class Invite(Request, frozen=True, kw_only=True):
+    """A user to add or to invite again, with their roles."""
+
+    user: Label
+    roles: Roles
+
+
+class ChangeUser(Request, frozen=True, kw_only=True):
+    """A user's roles, and whether they are blocked."""
+
+    user: Name
+    roles: Roles
+    blocked: bool
+
+
+class OneUser(Request, frozen=True, kw_only=True):
+    """A user, by their name."""
+
+    user: Name
+
+
+class SignedOut(Reply):
+    """The end of a session."""
+
+    signed_out: bool
+
+
+class Me(Reply):
+    """The caller's name, roles and rights."""
+
+    user: Name
+    roles: list[Name]
+    actions: list[Name]
+    data_sets: Annotated[
+        list[Name] | None, Meta(description="The data sets of the token; null: all.")
+    ] = None
+
+
+class Tokens(Reply):
+    """The caller's tokens, and their invitations."""
+
+    tokens: list[Token]
+    invitations: list[dict[str, Any]]
+
+
+class Revoked(Reply):
+    """What was revoked."""
+
+    revoked: Any
+
+
+class Users(Reply):
+    """All users."""
+
+    users: list[User]
+
+
+class Invited(Reply):
+    """An invitation, which is shown once."""
+
+    user: Name
+    invitation: Name
+    expires: Name

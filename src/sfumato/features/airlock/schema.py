@@ -1,0 +1,91 @@
+"""Requests and replies of the airlock (output checking)."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from msgspec import Meta, Struct
+
+from sfumato.wire.schema import (
+    Count,
+    Name,
+    Number,
+    OfDataSet,
+    Reply,
+    Request,
+    items,
+    letters,
+    needed,
+    shaped,
+)
+
+Reason = Annotated[str, letters(2000)]
+
+
+class DeclaredFile(Struct, kw_only=True, forbid_unknown_fields=True):
+    """A file that a program is to leave; for a table, its groups and its counts."""
+
+    path: Name
+    by: Annotated[list[Name], items(16)] | None = None
+    count: Name | None = None
+    of: Name | None = None
+
+
+class SubmitAirlock(OfDataSet, frozen=True, kw_only=True):
+    """A program and the files that it is to leave; its own reader checks most fields."""
+
+    source: Annotated[Any, needed(Annotated[str, letters(200_000)])] = None
+    files: Annotated[Any, needed(Annotated[list[DeclaredFile], items(16)])] = None
+    columns: Annotated[Any, shaped(list[Name] | None)] = None
+    why: Annotated[Any, shaped(Reason | None)] = None
+    cpu_s: Number = None
+    memory_mb: Annotated[Any, shaped(Count | None)] = None
+    disk_mb: Annotated[Any, shaped(Count | None)] = None
+
+
+class OneRequest(Request, frozen=True, kw_only=True):
+    """An airlock request, by its id."""
+
+    request: Name
+
+
+class Vote(OneRequest, frozen=True, kw_only=True):
+    """A reviewer's vote on exactly the files that they saw."""
+
+    says: Annotated[str, letters(10, "`yes` or `no`.")]
+    seal: Annotated[Name, Meta(description="The digest of the files that you saw.")]
+    draft: Annotated[int, Meta(ge=1, le=10**6)]
+    why: Reason | None = None
+
+
+class TrimFile(OneRequest, frozen=True, kw_only=True):
+    """A file to take out."""
+
+    path: Name
+
+
+class ReplaceFile(OneRequest, frozen=True, kw_only=True):
+    """A file to put in the place of another."""
+
+    path: Name
+    base64: Annotated[str, letters(2_800_000)]
+
+
+class AirlockRequest(Reply):
+    """An airlock request and its state."""
+
+    request: Name
+    state: Name
+    guarantee: Name
+
+
+class AirlockRequests(Reply):
+    """The airlock requests of a data set that the caller may see."""
+
+    requests: list[AirlockRequest]
+
+
+class ReleasedFiles(AirlockRequest):
+    """The files of a released request, with the signed receipt."""
+
+    files: list[Any]

@@ -1,0 +1,172 @@
+"""Add jobs: check a card and its sources, queue the work, and do it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+from sfumato.dp.json_values import Json
+from sfumato.dp.refusal import Refused
+from sfumato.features.data_sets.row_source import Source
+from sfumato.features.data_sets.schema import AddDataSet
+from sfumato.features.data_sets.source_service import Sources, name_of, proposal
+from sfumato.features.jobs.service import ADD, CANCELLED, FAILED, WAITING, Job, Jobs
+from sfumato.features.policy.confirmation_service import Confirmations
+from sfumato.vault.engine_port import Described
+from sfumato.vault.service_ports import AccessStore
+from sfumato.vault.users import Caller, User
+from sfumato.wire.json_text import bad_request, json_text, read_json
+from sfumato.wire.query_json import read_card_shape
+from sfumato.wire.verb import read_request
+
+EXPIRY: Final = timedelta(hours=24)  # uploads are deleted after that time on every machine
+
+
+@dataclass(frozen=True)
+class AddJobs:
+    """The add jobs of one vault."""
+
+    sources: Sources
+    jobs: Jobs
+    confirmations: Confirmations
+    users: AccessStore
+
+    def proposed_upload(self, caller: Caller, upload: str) -> Json:
+        """Return an upload's columns and a card to complete."""
+        found = self.sources.uploads.one(caller, upload)
+        columns = self.sources.data_sets.describe(str(found.path))
+        made = proposal(name_of(found.name.rpartition(".")[0]), columns)
+        return {"upload": found.id, "name": found.name, **made}
+
+    def proposed_table(self, caller: Caller, connection: str, table: str) -> Json:
+        """Return the columns of a connection's table and a card to complete."""
+        columns = self.sources.connections.columns(caller, connection, table)
+        made = proposal(name_of(table.rpartition(".")[2]), Described(tuple(columns)))
+        return {"connection": connection, "table": table, "name": table, **made}
+
+    def begin(self, caller: Caller, asked: AddDataSet) -> Json:
+        """Queue an add job; refuse an invalid card at once."""
+        if not caller.reaches(asked.name):
+            raise Refused(
+                "unknown-data-set",
+                "Your token is for other data sets.",
+                "Sign in, or use a token that is for this one.",
+            )
+        for upload in _uploads(asked):
+            self.sources.uploads.one(caller, upload)
+        for table in _tables_there(asked):
+            self.sources.connections.there(caller, _connection(asked), table)
+        card = read_card_shape(asked.card)
+        people = self.sources.data_sets.check_card(asked.name, card, caller.user)
+        second = self._second_person(caller, asked)
+        body = json_text(asked.as_body())
+        job = self.jobs.add_once(caller, ADD, asked.name, body, asked.op)
+        if second is not None and job.state in (WAITING, FAILED, CANCELLED):
+            # Asked before the job is queued again.
+            self.confirmations.ask(caller, second, job.id, (asked.name, people))
+        return self.jobs.shown(self.jobs.requeue(job))
+
+    def run(self, caller: Caller, job: Job) -> None:
+        """Add the data set of a job, unless an earlier try had made its card current."""
+        asked = _asked(job)
+        card, second = read_card_shape(asked.card), asked.different_people
+        if not caller.may("own"):
+            raise Refused("not-allowed", "This needs the right to own.", "Ask for the role.")
+        if second is not None:
+            self.confirmations.check(job.id, second)
+        data_sets = self.sources.data_sets
+        if job.tries <= 1 or not data_sets.recover_add(asked.name, card, caller.user, second):
+            with ExitStack() as stack:
+                own, tables = self._files(caller, asked, stack)
+                source = Source(
+                    own,
+                    different_people=second,
+                    tables=tables,
+                    accept_unreadable=tuple(asked.accept_unreadable),
+                    is_plain=_is_of_a_connection(asked),
+                )
+                data_sets.add(asked.name, source, card, caller.user)
+
+    def clear(self, job: Job) -> None:
+        """Delete the uploads of a finished add job; after a crash, a sweep deletes them later."""
+        if job.kind == ADD:
+            self.sources.uploads.remove(_uploads(_asked(job)))
+
+    def is_workable(self, job: Job) -> bool:
+        """Say whether this machine can work on a job now: it has the rows, or they have expired.
+
+        An add that needs a second person waits for them, as long as an upload is kept.
+        """
+        if job.kind != ADD:
+            return True
+        asked = _asked(job)
+        is_old = datetime.now(UTC) - datetime.fromisoformat(job.created) > EXPIRY
+        if asked.different_people is not None and self.confirmations.waits(job.id, job.created):
+            return False
+        is_remote = _is_of_a_connection(asked)
+        is_here = not is_remote or self.sources.connections.holds(_connection(asked))
+        return is_old or (is_here and self.sources.uploads.holds(_uploads(asked)))
+
+    def _files(
+        self, caller: Caller, asked: AddDataSet, stack: ExitStack
+    ) -> tuple[str, Mapping[str, str]]:
+        """Return each table's file; files fetched from a connection last as long as `stack`."""
+        if _is_of_a_connection(asked):
+            connection = _connection(asked)
+
+            def file_of(table: str) -> str:
+                fetched = self.sources.fetched_table(caller, connection, table)
+                return stack.enter_context(fetched)
+
+            own = _table(asked)
+        else:
+
+            def file_of(table: str) -> str:
+                return str(self.sources.uploads.one(caller, table).path)
+
+            own = asked.upload or ""
+        return file_of(own), {name: file_of(there) for name, there in asked.tables.items()}
+
+    def _second_person(self, caller: Caller, asked: AddDataSet) -> User | None:
+        """Return the named second person who must confirm that the people are new, or None."""
+        if asked.different_people is None:
+            return None
+        return self.confirmations.second_person(caller, self.users.user(asked.different_people))
+
+
+def _asked(job: Job) -> AddDataSet:
+    return read_request(AddDataSet, read_json(job.body.encode()))
+
+
+def _is_of_a_connection(asked: AddDataSet) -> bool:
+    """Say whether the rows come from a connection; refuse both sources, or neither."""
+    if (asked.upload is None) == (asked.connection is None):
+        raise bad_request("an upload, or a connection and its table, says where the rows are")
+    return asked.connection is not None
+
+
+def _connection(asked: AddDataSet) -> str:
+    if asked.connection is None:
+        raise bad_request("connection is missing")
+    return asked.connection
+
+
+def _table(asked: AddDataSet) -> str:
+    if asked.table is None:
+        raise bad_request("table is missing")
+    return asked.table
+
+
+def _uploads(asked: AddDataSet) -> list[str]:
+    if _is_of_a_connection(asked):
+        return []
+    return [asked.upload or "", *asked.tables.values()]
+
+
+def _tables_there(asked: AddDataSet) -> list[str]:
+    if not _is_of_a_connection(asked):
+        return []
+    return [_table(asked), *asked.tables.values()]

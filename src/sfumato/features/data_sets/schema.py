@@ -1,0 +1,114 @@
+"""Requests and replies of data sets: uploads, connections, data cards and how rows were read."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from msgspec import Meta, field
+
+from sfumato.wire.schema import Label, Name, OfDataSet, Reply, Request, needed
+
+CardShape = Annotated[Any, needed(dict[str, Any], "The data card, as its TOML file has it.")]
+
+
+class UploadFile(Request, frozen=True, kw_only=True):
+    """A file to upload; the bytes are the body of the request."""
+
+    name: Annotated[Name, Meta(description="The file's name; its ending says its format.")]
+
+
+class OneUpload(Request, frozen=True, kw_only=True):
+    """An upload, by its id."""
+
+    upload: Name
+
+
+class OneTable(Request, frozen=True, kw_only=True):
+    """A table of a database connection."""
+
+    connection: Name
+    table: Annotated[
+        str,
+        Meta(
+            extra_json_schema={"maxLength": 130}, description="SCHEMA.TABLE, or TABLE of `public`."
+        ),
+    ]
+
+
+class AddDataSet(Request, frozen=True, kw_only=True):
+    """A data set to add: its data card, and an upload or a table of a connection."""
+
+    name: Name
+    card: CardShape = None
+    upload: Name | None = None
+    connection: Name | None = None
+    table: Name | None = None
+    tables: Annotated[
+        dict[str, Name], Meta(description="The upload, or the table, of each further table.")
+    ] = field(default_factory=dict)
+    different_people: Annotated[
+        Label | None, Meta(description="The user who confirms that these are other people.")
+    ] = None
+    op: Label | None = None
+    accept_unreadable: Annotated[
+        list[Name], Meta(description="Columns whose unreadable cells count as empty.")
+    ] = field(default_factory=list)
+
+
+class AmendCard(OfDataSet, frozen=True, kw_only=True):
+    """A new version of a data card on the same rows."""
+
+    card: CardShape = None
+    instead_of: Annotated[
+        str | None, Meta(description="Refused unless this version is the current one.")
+    ] = None
+
+
+class Upload(Reply):
+    """An uploaded file."""
+
+    upload: Name
+    name: Name
+    bytes: int
+    until: Name
+
+
+class SourceColumn(Reply):
+    """A column of a file or a table, and its likely type."""
+
+    name: Name
+    type: Name
+
+
+class ProposedUpload(Reply):
+    """The columns of an upload, and a data card to complete."""
+
+    upload: Name
+    name: Name
+    columns: list[SourceColumn]
+    card: dict[str, Any]
+
+
+class ProposedTable(Reply):
+    """The columns of a connection's table, and a data card to complete."""
+
+    connection: Name
+    table: Name
+    name: Name
+    columns: list[SourceColumn]
+    card: dict[str, Any]
+
+
+class Connections(Reply):
+    """The names of the database connections."""
+
+    connections: list[Name]
+
+
+class AddReport(Reply):
+    """How the rows of a data set were read, in coarse bands."""
+
+    data_set: Name
+    version: Name
+    label: Name
+    tables: list[dict[str, Any]]

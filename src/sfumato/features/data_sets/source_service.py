@@ -1,0 +1,104 @@
+"""Give an owner's sources as files: uploads, tables of a database connection, and frames."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from os import PathLike, fspath
+from pathlib import Path
+from typing import Final
+
+from sfumato.dp.json_values import Json
+from sfumato.features.data_sets.card_proposal import proposed_card
+from sfumato.features.data_sets.connection_service import Connections
+from sfumato.features.data_sets.service import DataSets
+from sfumato.features.data_sets.upload_service import Upload, Uploads
+from sfumato.vault.engine_port import Described
+from sfumato.vault.users import Caller
+from sfumato.wire.connection_name import read_connection
+
+Fill = Callable[[Path, int], None]  # writes a file of at most that many bytes
+TABLE_FILE: Final = "rows.tsv"  # the name of a fetched table's file
+
+
+@dataclass(frozen=True)
+class Sources:
+    """The sources from which the owners of one vault add rows."""
+
+    data_sets: DataSets
+    uploads: Uploads
+    connections: Connections
+
+    def describe(self, caller: Caller, source: str, inner_table: str | None) -> Described:
+        """Return the names and likely types of a source's columns."""
+        connection = read_connection(source)
+        if connection is None:
+            return self.data_sets.describe(source, inner_table)
+        return Described(tuple(self.connections.columns(caller, *connection)))
+
+    @contextmanager
+    def as_files(
+        self, caller: Caller, sources: Mapping[str, str | PathLike[str] | Fill]
+    ) -> Iterator[dict[str, str]]:
+        """Provide each source as a file during the block: a path, or a table of a connection.
+
+        A source can also be a function that writes a CSV file.
+        """
+        with ExitStack() as stack:
+            files = {}
+            for name, source in sources.items():
+                if callable(source):
+                    file = self._written(caller, "rows.csv", source)
+                    files[name] = stack.enter_context(file)
+                    continue
+                connection = read_connection(fspath(source))
+                files[name] = (
+                    fspath(source)
+                    if connection is None
+                    else stack.enter_context(self.fetched_table(caller, *connection))
+                )
+            yield files
+
+    @contextmanager
+    def fetched_table(self, caller: Caller, connection: str, table: str) -> Iterator[str]:
+        """Fetch a table's rows into a temporary file, which is deleted when the block ends."""
+
+        def fill(path: Path, room: int) -> None:
+            self.connections.fetch(caller, connection, table, (path, room))
+
+        with self._written(caller, TABLE_FILE, fill) as file:
+            yield file
+
+    @contextmanager
+    def _written(self, caller: Caller, name: str, fill: Fill) -> Iterator[str]:
+        """Let `fill` write a temporary file, which is deleted when the block ends."""
+        upload = self._upload_of(caller, name, fill)
+        try:
+            yield str(upload.path)
+        finally:
+            self.uploads.remove([upload.id])
+
+    def _upload_of(self, caller: Caller, name: str, fill: Fill) -> Upload:
+        """Create an upload from what `fill` writes; other uploads may run at the same time."""
+        incoming = self.uploads.begin(caller, name, None)
+        is_whole = False
+        try:
+            with incoming.filling() as path:
+                fill(path, incoming.room)
+            upload = incoming.kept()
+            is_whole = True
+        finally:
+            incoming.end(is_kept=is_whole)
+        return upload
+
+
+def proposal(name: str, found: Described) -> Json:
+    """Return a source's columns and a proposed card."""
+    columns = [{"name": column, "type": kind} for column, kind in found.columns]
+    return {"columns": columns, "card": proposed_card(name, found)}
+
+
+def name_of(text: str) -> str:
+    """Make a valid data set name from the name of a file or a table."""
+    return "".join(c if c.isascii() and c.isalnum() else "-" for c in text)[:63] or "data"

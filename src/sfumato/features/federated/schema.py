@@ -1,0 +1,233 @@
+"""Requests and replies of a site: agreements, rounds of secure sums, training, and tensors.
+
+Messages of rounds are bytes in base64.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Mapping
+from decimal import Decimal
+from typing import Annotated, Any, Final, Literal
+
+from msgspec import Meta, Struct
+
+from sfumato.wire.schema import (
+    Count,
+    Name,
+    Number,
+    OfDataSet,
+    QueryShape,
+    Reply,
+    Request,
+    Sql,
+    letters,
+    needed,
+    shaped,
+)
+
+FederationName = Annotated[str, letters(63)]
+Key = Annotated[str, letters(64, "A public key.")]
+Message = Annotated[
+    str,
+    letters(1_000_000, "The bytes of the message, in base64."),
+]
+Session = Annotated[str, Meta(min_length=1, max_length=64)]
+_MOST: Final = 10**10
+_Told = Annotated[Any, Meta(extra_json_schema={"type": "number"})]
+
+
+class JoinFederation(OfDataSet, frozen=True, kw_only=True):
+    """What the sites of a federation have agreed; the agreement's own reader checks it."""
+
+    name: Annotated[Any, needed(FederationName)] = None
+    convener: Annotated[Any, needed(Key)] = None
+    sites: Annotated[Any, needed(dict[str, Key])] = None
+    floor: Annotated[Any, needed(Count)] = None
+    colluders: Annotated[Any, needed(Count)] = None
+    neighbours: Annotated[
+        Any, shaped(Count | None, "With how many sites each shares masks; left out: with all.")
+    ] = None
+
+
+class OneFederation(OfDataSet, frozen=True, kw_only=True):
+    """A federation in which a data set takes part."""
+
+    federation: FederationName
+
+
+class Told(Struct, kw_only=True, forbid_unknown_fields=True):
+    """What the convener reports of a training: loss, accuracy, and what each site has paid."""
+
+    loss: _Told | None = None
+    accuracy: _Told | None = None
+    paid: dict[str, _Told] = {}
+
+
+class PriceSum(OneFederation, frozen=True, kw_only=True):
+    """A sum over sites: a query or a training task, and its price."""
+
+    epsilon: Number = None
+    guarantee: Annotated[
+        str | None,
+        Meta(description="`secure-average (not DP)`: no noise, if the card allows it."),
+    ] = None
+    sql: Sql | None = None
+    question: QueryShape = None
+    delta: Number = None
+    max_groups: Count | None = None
+    max_rows: Count | None = None
+    lesson: Annotated[Any, Meta(description="The training task, instead of a query.")] = None
+
+    def __post_init__(self) -> None:
+        """Read the exact numbers; refuse a request without exactly one task."""
+        super().__post_init__()
+        if [self.sql, self.question, self.lesson].count(None) != 2:
+            raise self.malformed("it needs one of sql, question and lesson")
+
+
+class JoinSum(PriceSum, frozen=True, kw_only=True):
+    """A round of a sum: the convener's message, and the state of a training."""
+
+    message: Message
+    number: Annotated[Count | None, Meta(description="The round of the training.")] = None
+    told: Told | None = None
+    weights: Annotated[
+        str | None,
+        letters(400_000, "The model at the start of the round, in base64."),
+    ] = None
+
+    @property
+    def round_number(self) -> int:
+        """Return the round of the training, or 0."""
+        return self.number or 0
+
+    @property
+    def model(self) -> bytes:
+        """Return the model's weights at the start of the round."""
+        return b"" if self.weights is None else bytes_of(self.weights, "weights")
+
+    @property
+    def measures(self) -> tuple[tuple[str, float], ...]:
+        """Return the loss and the accuracy on public rows that the convener reports."""
+        if self.told is None:
+            return ()
+        reported = {"loss": self.told.loss, "accuracy": self.told.accuracy}
+        return _numbers({name: one for name, one in reported.items() if one is not None})
+
+    @property
+    def payments(self) -> tuple[tuple[str, float], ...]:
+        """Return the epsilon that each site has paid, as the convener reports it."""
+        return () if self.told is None else _numbers(self.told.paid)
+
+
+class NextStage(OfDataSet, frozen=True, kw_only=True):
+    """The message of a stage of a round."""
+
+    round: Name
+    stage: Literal["share", "mask", "agree", "reveal"]
+    message: Message
+
+
+class ShowSum(PriceSum, frozen=True, kw_only=True):
+    """A finished sum to show as a table."""
+
+    total: list[int]
+    sites: Count
+
+
+class TensorCall(Request, frozen=True, kw_only=True):
+    """A message for the tensors of this token."""
+
+    session: Session
+    number: Annotated[int, Meta(ge=1, le=1 << 53)]
+    message: Message
+    more: Annotated[bool, Meta(description="Whether the message continues.")] = False
+
+
+class TensorTable(OfDataSet, frozen=True, kw_only=True):
+    """A data set whose declared shape this token's tensors may use."""
+
+    session: Session
+    number: Annotated[int, Meta(ge=1, le=1 << 53)]
+
+
+class SiteKey(Reply):
+    """The public key of this site."""
+
+    key: Key
+
+
+class Agreement(Reply):
+    """An agreement of sites."""
+
+    name: FederationName
+    sites: dict[str, Key]
+    floor: int
+    colluders: int
+
+
+class Federations(Reply):
+    """The federations in which a data set takes part."""
+
+    federations: list[Agreement]
+
+
+class Lessons(Reply):
+    """The progress of trainings over sites."""
+
+    lessons: list[dict[str, Any]]
+    state: Name
+
+
+class SumPrice(Reply):
+    """The price of a sum over sites, and its noise."""
+
+    about: Name
+    size: int
+    bits: int
+
+
+class JoinedRound(Reply):
+    """This site's keys for a round."""
+
+    round: Name
+    message: Message
+
+
+class SiteMessage(Reply):
+    """This site's message."""
+
+    message: Message
+
+
+def _numbers(reported: Mapping[str, object]) -> tuple[tuple[str, float], ...]:
+    read = {name: _number(one) for name, one in reported.items()}
+    numbers = tuple((name, one) for name, one in read.items() if one is not None)
+    if len(numbers) < len(reported):
+        raise Request.malformed("what is told has to be numbers from 0 to 10,000,000,000")
+    return numbers
+
+
+def _number(one: object) -> float | None:
+    """Return the number as a float if it is in range, else None; it may overflow a float."""
+    if isinstance(one, bool) or not isinstance(one, int | float | Decimal):
+        return None
+    try:
+        number = float(one)
+    except (OverflowError, ValueError):
+        return None
+    return number if 0 <= number <= _MOST else None
+
+
+def bytes_of(text: str, name: str = "message") -> bytes:
+    """Decode base64, or refuse."""
+    found = None
+    try:
+        found = base64.b64decode(text, validate=True)
+    except (binascii.Error, ValueError):
+        found = None
+    if found is None:
+        raise Request.malformed(f"{name} has to be bytes in base64")
+    return found

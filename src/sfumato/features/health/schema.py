@@ -1,0 +1,28 @@
+"""Requests and replies of the verbs that show the state of the service."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sfumato.wire.schema import Name, Reply
+
+
+class Hello(Reply):
+    """The version of the wire format and of the package."""
+
+    wire: int
+    version: Name
+
+
+class Ready(Reply):
+    """Whether the service can charge and read, and what it lacks."""
+
+    ready: bool
+    missing: list[Name]
+
+
+class Metrics(Reply):
+    """Counts of calls, by verb and result."""
+
+    began: float
+    calls: list[dict[str, Any]]

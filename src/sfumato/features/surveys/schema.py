@@ -1,0 +1,143 @@
+"""Requests and replies of surveys."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from msgspec import Meta
+
+from sfumato.wire.schema import Name, Reply, Request, items, letters, needed
+
+Long = Annotated[str, letters(1000)]
+Code = Annotated[str, letters(40, "An invitation code.")]
+
+
+class DraftSurvey(Request, frozen=True, kw_only=True):
+    """The survey that an owner drafts."""
+
+    survey: Annotated[Any, needed(dict[str, Any])] = None
+
+
+class OneSurvey(Request, frozen=True, kw_only=True):
+    """A survey, by its id."""
+
+    survey: Name
+
+
+class InviteToSurvey(OneSurvey, frozen=True, kw_only=True):
+    """How many invitations to make, or for whom."""
+
+    count: Annotated[int, Meta(ge=1, le=1000)] = 1
+    people: Annotated[list[Name], items(1000)] | None = None
+
+
+class BlindedToken(OneSurvey, frozen=True, kw_only=True):
+    """A ballot token to sign blindly, with the invitation that it uses up."""
+
+    invitation: Code
+    blinded: Long
+
+
+class Submission(OneSurvey, frozen=True, kw_only=True):
+    """A randomised report as received, with the ballot token that it spends."""
+
+    token: Annotated[str, letters(100)]
+    signature: Long
+    said: Annotated[str, letters(1000, "The randomised report.")]
+
+
+class Sheet(OneSurvey, frozen=True, kw_only=True):
+    """What somebody who rolled dice has written down, with their invitation."""
+
+    invitation: Code
+    said: Long
+
+
+class EstimatesOf(OneSurvey, frozen=True, kw_only=True):
+    """A survey whose results are wanted."""
+
+    shares: Annotated[
+        Annotated[str, letters(20)] | None,
+        Meta(description="`add-up` makes shares add up to 1."),
+    ] = None
+
+
+class PageOfReports(OneSurvey, frozen=True, kw_only=True):
+    """A page of the reports."""
+
+    after: Annotated[Name | None, Meta(description="The `next` of the previous page.")] = None
+
+
+class SurveyState(Reply):
+    """A survey, as its owner sees it in a list."""
+
+    survey: Name
+    title: Name
+    state: Name
+    opens: Name
+    closes: Name
+    epsilon: float
+    guarantee: Name
+    invited: int
+    reports: int
+
+
+class Surveys(Reply):
+    """The caller's surveys."""
+
+    surveys: list[SurveyState]
+
+
+class SurveyPreview(Reply):
+    """What a ballot would reveal, and how accurate the results would be."""
+
+    epsilon: float
+    promise: dict[str, Any]
+    expected: list[dict[str, Any]]
+
+
+class Invitations(Reply):
+    """New invitation codes, which are shown once."""
+
+    survey: Name
+    codes: list[Name]
+
+
+class PublishedSurvey(Reply):
+    """A survey as it was published; its id is the digest of the text."""
+
+    survey: Name
+    text: Annotated[str, letters(1_000_000)]
+    state: Name
+    promise: dict[str, Any]
+    proof: list[Long]
+
+
+class SignedToken(Reply):
+    """The signature of a blinded ballot token."""
+
+    signed: Long
+
+
+class CountedReport(Reply):
+    """A report that was counted, now or before."""
+
+    counted: Name
+    mark: Name
+
+
+class Estimates(Reply):
+    """What the reports show, with intervals, once there are enough."""
+
+    survey: Name
+    enough: bool
+    reports: int
+    questions: list[dict[str, Any]]
+
+
+class Reports(Reply):
+    """A page of randomised reports, in no order of time."""
+
+    survey: Name
+    reports: list[Any]
+    next: str | None

@@ -1,0 +1,68 @@
+"""Requests and replies of twins (synthetic data)."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from msgspec import Meta
+
+from sfumato.wire.schema import (
+    Name,
+    NeededNumber,
+    Number,
+    OfDataSet,
+    QueryShape,
+    Reply,
+    Sql,
+    letters,
+)
+
+Seed = Annotated[Name | None, Meta(description="The same seed gives the same twin.")]
+Rows = Annotated[int, Meta(ge=1, le=10**6)]
+
+
+class SchemaTwinRequest(OfDataSet, frozen=True, kw_only=True):
+    """A schema twin: its size and seed, and a query that its rows suit."""
+
+    sql: Sql | None = None
+    question: QueryShape = None
+    rows: Rows | None = None
+    seed: Seed = None
+
+
+class DpTwinTerms(OfDataSet, frozen=True, kw_only=True):
+    """The price of a DP twin, and how it is made."""
+
+    epsilon: NeededNumber = None
+    delta: Number = None
+    method: Annotated[str, Meta(extra_json_schema={"enum": ["independent", "mst", "aim"]})] = "mst"
+    private_bins: Annotated[
+        tuple[Annotated[str, letters(300)], ...],
+        Meta(description="Numeric columns whose bins are measured, too."),
+    ] = ()
+    error_epsilon: Annotated[
+        Number, Meta(description="An extra price: to measure how far the twin is from the rows.")
+    ] = None
+    rows: Rows | None = None
+    seed: Seed = None
+
+
+class DpTwinRequest(DpTwinTerms, frozen=True, kw_only=True):
+    """A DP twin to make, and its operation id."""
+
+    op: Annotated[str, letters(60)] | None = None
+
+
+class DpTwinPrice(Reply):
+    """The price of a DP twin, and what it would measure."""
+
+    epsilon: float
+    fits: bool
+
+
+class Twin(Reply):
+    """A twin: its files, and the stamp that says what they are."""
+
+    name: Name
+    stamp: dict[str, Any]
+    files: dict[str, Any]
