@@ -26,7 +26,7 @@ KEPT = {
     "label_of_one": "an exhibit of the lab, as a function to call",
     "spread_of_errors": "an exhibit of the lab, as a function to call",
     "predicates_of_extremes": "an exhibit of the lab, as a function to call",
-    "growing_of": "reads a heavy hitter's parameters, as its kin do, in dp/local",
+    "prefix_oracle_of": "reads a heavy hitter's parameters, as its kin do, in dp/local",
     "mean_places": "what is estimated from rankings, of the library of dp/local",
     "mean_places_by_pairs": "what is estimated from rankings, of the library of dp/local",
 }
