@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+import msgspec
 import pytest
 
 import sfumato
@@ -284,6 +285,8 @@ def test_a_route_answers_as_its_row_says(service: Service, verb: str, caller: st
     assert status == row.statuses[CALLERS.index(caller)]
     if status != 200:
         assert said["refused"]["code"] in {*BY_NAME[verb].refusals, *COMMON}
+    elif BY_NAME[verb].carries == "json":
+        msgspec.convert(said, BY_NAME[verb].reply)  # the reply has the fields that are documented
 
 
 def test_what_is_anothers_reads_like_what_is_not_there(service: Service) -> None:
