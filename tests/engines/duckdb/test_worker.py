@@ -301,7 +301,8 @@ def test_no_probe_gets_through(engine: DuckDBEngine) -> None:
 
 UNLOCKED = """
 import json, sys
-from sfumato.engines.shared import locked_connection as locked, lockdown_probes as probes
+from sfumato.engines.duckdb import lockdown_probes as probes
+from sfumato.engines.shared import locked_connection as locked
 left_out, tried = json.loads(sys.argv[1]), json.loads(sys.argv[2])
 room = locked.Room(512, 1, "", ())
 keep = tuple(s for s in locked.lock_statements(room) if not any(w in s for w in left_out))
