@@ -113,15 +113,15 @@ class PersonTable:
 
 @dataclass(frozen=True)
 class Joined:
-    """A table joined to the tables before it: by the person, or a public table by its key.
+    """A join of one more table: by the person, or of a public table by its key.
 
-    `on` holds the two columns that are equal, as the query names them. In `Query.lookups`, the
-    joined table's own column comes last. `also` holds further pairs of equal columns. The pair of
-    person columns may be in either.
+    As parsed, `on` holds the columns that the join compares, as the query names them. In
+    `Query.lookups`, the second one is the joined table's own. `also` holds further pairs of equal
+    columns. In a join by the person, the pair of person columns is in `on` or in `also`.
 
-    `joined_view` rewrites both. `on` is then empty for a join by the person. For a public table, it
-    holds the one column that is looked up. In each pair of `also`, the joined table's own column
-    comes last.
+    `joined_view` rewrites `on` and `also`. After that, `on` is empty for a join by the person. For
+    a public table, it holds only the column of an earlier table whose values are looked up. In
+    each pair of `also`, the second column is the joined table's own.
     """
 
     table: str

@@ -60,7 +60,11 @@ def debtors(card: Card, user: str, groups: tuple[str, ...]) -> tuple[Debtor, ...
 
 
 def budget_of(account: Account) -> Budget:
-    """Return the cap as epsilon and delta; half of the delta is for each of the two tests."""
+    """Return the cap as epsilon and delta.
+
+    The stored delta is doubled: it is the half for the privacy filter's first test; the other half
+    is for the second test.
+    """
     return Budget(
         Fraction(account.cap.epsilon, EPSILON_UNITS), Fraction(2 * account.cap.delta, DELTA_UNITS)
     )

@@ -93,7 +93,7 @@ class Hashing:
         return np.full(self.size, float(told * self._same + (1 - told) * self._drawn))
 
     def randomise(self, values: Integers, words: Words) -> Reports:
-        """Randomise answers to reports of the two hash words and a cell."""
+        """Randomise each answer to a report: two words of its hash, and the randomised cell."""
         cells = cells_of(words[0], words[1], values.astype(np.uint32), self.cells)
         drawn = among(words[3], self.cells).astype(np.uint8)
         said = np.where(below(words[2], self.truth), cells.astype(np.uint8), drawn)

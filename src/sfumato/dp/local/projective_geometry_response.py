@@ -138,7 +138,7 @@ class Projective:
         return np.full(self.size, float(told * self._shared + (1 - told) * anywhere))
 
     def randomise(self, values: Integers, words: Words) -> Reports:
-        """Randomise answers to points: on the answer's plane with probability `truth`, or any."""
+        """Randomise each answer to a point: of its plane with probability `truth`, else of all."""
         places = among_64(words[1], words[2], self.on_plane).astype(np.int64)
         anywhere = among_64(words[1], words[2], self.points).astype(np.int64)
         said = np.where(below(words[0], self.truth), self.plane_points(values, places), anywhere)

@@ -364,12 +364,18 @@ def _check_apart(how: Recoding) -> None:
         return
     raise Refused(
         "bad-request",
-        f"{twice[0]!r} is named for two purposes."
-        if twice
-        else "Something is missing or too large.",
-        "Name quasi-identifiers, sensitive columns, columns to keep and columns to rename, each "
-        "column once. Suppress fewer than all rows.",
+        _fault(how, twice),
+        "Name at least one quasi-identifier. Name each column once: as a quasi-identifier, as "
+        "sensitive, to keep, or for pseudonyms. Suppress fewer than all rows.",
     )
+
+
+def _fault(how: Recoding, twice: Sequence[str]) -> str:
+    if twice:
+        return f"{twice[0]!r} is named more than once."
+    if not how.quasi:
+        return "No quasi-identifier is named."
+    return "The share of rows to suppress must be at least 0 and less than 1."
 
 
 def _with_pseudonyms(table: Table, how: Recoding) -> Table:

@@ -345,10 +345,10 @@ class DataSets:
         if has_others and different_people is None:
             raise Refused(
                 "second-person-needed",
-                "Other owners keep people here, and sfumato does not compare your rows with "
-                "theirs for you.",
-                "Let a second person confirm that yours are others: --different-people NAME, or "
-                "different_people over HTTP.",
+                "Other owners have data about people in this vault, and sfumato does not compare "
+                "your rows with theirs.",
+                "Let a second person confirm that your rows are about other people: "
+                "--different-people NAME, or different_people over HTTP.",
             )
 
     def _check_catalogue(self) -> None:

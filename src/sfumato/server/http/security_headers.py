@@ -72,8 +72,8 @@ class SecurityHeaders:
 def _another_host() -> Refused:
     return Refused(
         "bad-request",
-        "The request is malformed: it is addressed to a host that this is not.",
-        "Use a name that it is served by; who serves it adds one by `sfumato serve --name NAME`.",
+        "The request is malformed: it is addressed to another host.",
+        "Use a name of this server; whoever runs it adds one with `sfumato serve --name NAME`.",
     )
 
 

@@ -72,9 +72,9 @@ class TensorProcesses:
                 if len(self._open) >= self._limits.rooms or own >= OF_ONE_USER:
                     raise Refused(
                         "too-many",
-                        "The owner allows no more workers that hold tensors at once.",
+                        "The limit of tensor workers at once is reached, here or for you.",
                         "Try again when one of them has been idle for a while, or use a token "
-                        "that has one.",
+                        "that already has a worker.",
                     )
                 found = self._open[caller] = _Room(self._limits)
             return found
