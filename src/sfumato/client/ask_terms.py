@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from decimal import Decimal
 from fractions import Fraction
 from functools import wraps
 from typing import Final, Literal, ParamSpec, Protocol, TypedDict, TypeVar, cast
 
+from sfumato.dp.budget import read_number
 from sfumato.dp.refusal import Refused
 from sfumato.query.model import query_json
 
@@ -108,6 +110,10 @@ def terms_body(terms: Mapping[str, object]) -> Json:
     for name in ("error", "split"):
         if name in body:
             body[name] = _by_name(name, body[name])
+            for column, number in cast("Json", body[name]).items():
+                check_number(number, f"{name} of {column}")
+    for name in ("epsilon", "delta", "error_epsilon"):
+        check_number(body.get(name, 1), name)
     if top_up is not None and not isinstance(top_up, str):
         body["top_up"] = _op_of(top_up)
     if hasattr(body.get("people"), "value"):
@@ -115,6 +121,14 @@ def terms_body(terms: Mapping[str, object]) -> Json:
     if isinstance(body.get("private_bins"), tuple):
         body["private_bins"] = list(cast("Sequence[str]", body["private_bins"]))
     return body
+
+
+def check_number(value: object, name: str) -> None:
+    """Refuse a number that JSON cannot express exactly, such as NaN or a number of NumPy."""
+    is_plain = type(value) in (bool, int, Fraction, str) or value is None
+    is_finite = isinstance(value, float | Decimal) and math.isfinite(value)
+    if not is_plain and not is_finite and not isinstance(value, list | dict | tuple):
+        read_number(value, name)
 
 
 def named_terms(refusal: NoSuchTerm) -> Callable[[Callable[P, R]], Callable[P, R]]:

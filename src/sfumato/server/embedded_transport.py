@@ -5,6 +5,7 @@ Requests and replies pass through the same JSON as over HTTP, so that both behav
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
@@ -30,7 +31,7 @@ class LocalTransport:
     def call(self, verb: str, body: Mapping[str, object]) -> Json:
         """Call a verb; return the JSON of the answer or of the refusal."""
         try:
-            reply = self._reply(verb, read_json(json_text(body).encode()))
+            reply = self._reply(verb, read_json(_sent(body)))
         except Refused as refused:
             reply = refusal_shape(refused)
         return read_reply(json_text(reply).encode())
@@ -40,3 +41,13 @@ class LocalTransport:
             raise bad_request(f"there is no verb {verb!r}")
         reply = self.desk.done(verb, self.caller, body)
         return run_embedded_job(self.desk, self.caller, reply) if verb in JOBS else reply
+
+
+def _sent(body: Mapping[str, object]) -> bytes:
+    """Return the request as JSON, or refuse what JSON cannot express."""
+    text = None
+    with contextlib.suppress(ValueError, TypeError, RecursionError):
+        text = json_text(body)
+    if text is None:
+        raise bad_request("a value is no number, text, list or mapping that JSON can express")
+    return text.encode()

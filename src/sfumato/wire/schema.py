@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from functools import cache
 from typing import Annotated, Any, Final, Literal
 
-from msgspec import NODEFAULT, Meta, Struct, field, structs
+from msgspec import NODEFAULT, UNSET, Meta, Struct, field, structs
 
 from sfumato.dp.refusal import Refused
 from sfumato.wire.json_text import bad_request
@@ -80,8 +80,11 @@ def needed(of: object, description: str = "") -> Meta:
     return Meta(extra={"shape": of, "needed": True}, description=description or None)
 
 
-class Request(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A request: the fields of the URL's path and query string, and of the body."""
+class Request(Struct, frozen=True, kw_only=True):
+    """A request: the fields of the URL's path and query string, and of the body.
+
+    Unknown fields are ignored, as earlier versions did, unless a request forbids them.
+    """
 
     def __post_init__(self) -> None:
         """Read the exact numbers."""
@@ -100,6 +103,16 @@ class Request(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     def as_body(self, *without: str) -> dict[str, object]:
         """Return the fields that differ from their default, in alphabetical order."""
         return {name: value for name, value in sorted(_given(self)) if name not in without}
+
+
+@cache
+def fields_with_default(request: type[Request]) -> frozenset[str]:
+    """Return the names of the fields with a default other than null; null means that default."""
+    return frozenset(
+        one.encode_name
+        for one in structs.fields(request)
+        if not one.required and one.default not in (None, UNSET)
+    )
 
 
 def _given(request: Request) -> Iterator[tuple[str, object]]:

@@ -6,6 +6,7 @@ from them, and the client its requests. A handler gets the services, the caller 
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -15,8 +16,10 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
 import msgspec
 import msgspec.inspect
 
+from sfumato.dp.refusal import Refused
+from sfumato.wire.json_text import json_text, read_json
 from sfumato.wire.query_json import Json
-from sfumato.wire.schema import Reply, Request
+from sfumato.wire.schema import Reply, Request, fields_with_default
 
 if TYPE_CHECKING:
     from sfumato.vault.users import Caller
@@ -136,14 +139,22 @@ class Verbs:
 
 def read_request(request: type[R], body: Mapping[str, object]) -> R:
     """Read a request of this type; refuse one that is malformed."""
+    nulls = {name for name in fields_with_default(request) if body.get(name, name) is None}
     try:
-        return msgspec.convert(body, request)
+        return msgspec.convert({k: v for k, v in body.items() if k not in nulls}, request)
     except msgspec.ValidationError as error:
         problem = _problem(str(error))
     raise request.malformed(problem)
 
 
-_UNKNOWN: Final = re.compile(r"Object contains unknown field `(.*)`(?: - at `.*`)?", re.DOTALL)
+def stored_body(request: type[Request], body: str) -> str:
+    """Return a stored request as it would be stored now; an earlier version kept defaults too."""
+    with contextlib.suppress(Refused):
+        return json_text(read_request(request, read_json(body.encode())).as_body())
+    return body
+
+
+_UNKNOWN: Final = re.compile(r"Object contains unknown field `(.*?)`(?: - at `\$.*`)?", re.DOTALL)
 _MISSING: Final = re.compile(r"Object missing required field `(.*?)`(?: - at `.*`)?", re.DOTALL)
 _WRONG: Final = re.compile(r"Expected (.+?)(?:, got .*?)?(?: - at `\$\.?(.*)`)?", re.DOTALL)
 _WORDS: Final = {

@@ -70,7 +70,7 @@ def test_a_design_that_is_none_is_refused_and_nothing_typed_is_lost(
         assert page.input_value("#options1") == "on foot"
         expect(page.locator("#text2")).to_be_visible()
         page.click("text=Preview errors and privacy")
-        expect(page.locator(".refused")).to_contain_text("a choice has 2 to 20 options")
+        expect(page.locator(".refused")).to_contain_text("a choice needs 2 to 20 options")
         assert page.input_value("#title") == "Commuting"
 
 

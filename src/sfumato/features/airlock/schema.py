@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from msgspec import Meta, Struct
+from msgspec import UNSET, Meta, Struct
 
 from sfumato.wire.schema import (
     Count,
@@ -34,13 +34,13 @@ class DeclaredFile(Struct, kw_only=True, forbid_unknown_fields=True):
 class SubmitAirlock(OfDataSet, frozen=True, kw_only=True):
     """A program and the files that it is to leave; its own reader checks most fields."""
 
-    source: Annotated[Any, needed(Annotated[str, letters(200_000)])] = None
-    files: Annotated[Any, needed(Annotated[list[DeclaredFile], items(16)])] = None
-    columns: Annotated[Any, shaped(list[Name] | None)] = None
-    why: Annotated[Any, shaped(Reason | None)] = None
-    cpu_s: Number = None
-    memory_mb: Annotated[Any, shaped(Count | None)] = None
-    disk_mb: Annotated[Any, shaped(Count | None)] = None
+    source: Annotated[Any, needed(Annotated[str, letters(200_000)])] = UNSET
+    files: Annotated[Any, needed(Annotated[list[DeclaredFile], items(16)])] = UNSET
+    columns: Annotated[Any, shaped(list[Name] | None)] = UNSET
+    why: Annotated[Any, shaped(Reason | None)] = UNSET
+    cpu_s: Number = UNSET
+    memory_mb: Annotated[Any, shaped(Count | None)] = UNSET
+    disk_mb: Annotated[Any, shaped(Count | None)] = UNSET
 
 
 class OneRequest(Request, frozen=True, kw_only=True):

@@ -63,7 +63,7 @@ def verify(shell: Shell, receipt: str | None) -> None:
         _verify_there(shell, _receipt(receipt))
         return
     with shell.open_folder() as vault, show_elapsed("Verifying"):
-        stands = receipt is None or vault.house.ledger.present(_receipt(receipt))
+        stands = receipt is None or vault.house.ledger.has_receipt(_receipt(receipt))
         verdict = vault.house.ledger.verified()
     if receipt is not None:
         verdict["receipt"] = stands

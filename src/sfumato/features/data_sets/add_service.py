@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Final
 
 from sfumato.dp.json_values import Json
@@ -20,7 +21,7 @@ from sfumato.vault.service_ports import AccessStore
 from sfumato.vault.users import Caller, User
 from sfumato.wire.json_text import bad_request, json_text, read_json
 from sfumato.wire.query_json import read_card_shape
-from sfumato.wire.verb import read_request
+from sfumato.wire.verb import read_request, stored_body
 
 EXPIRY: Final = timedelta(hours=24)  # uploads are deleted after that time on every machine
 
@@ -63,7 +64,9 @@ class AddJobs:
         people = self.sources.data_sets.check_card(asked.name, card, caller.user)
         second = self._second_person(caller, asked)
         body = json_text(asked.as_body())
-        job = self.jobs.add_once(caller, ADD, asked.name, body, asked.op)
+        job = self.jobs.add_once(
+            caller, ADD, asked.name, body, asked.op, as_stored=partial(stored_body, AddDataSet)
+        )
         if second is not None and job.state in (WAITING, FAILED, CANCELLED):
             # Asked before the job is queued again.
             self.confirmations.ask(caller, second, job.id, (asked.name, people))
@@ -102,7 +105,10 @@ class AddJobs:
         """
         if job.kind != ADD:
             return True
-        asked = _asked(job)
+        try:
+            asked = _asked(job)
+        except Refused:
+            return True  # the work ends with the same refusal, and other jobs go on
         is_old = datetime.now(UTC) - datetime.fromisoformat(job.created) > EXPIRY
         if asked.different_people is not None and self.confirmations.waits(job.id, job.created):
             return False

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from decimal import Decimal
 from typing import Annotated, Any, Final, Literal
 
-from msgspec import Meta, Struct
+from msgspec import UNSET, Meta, Struct
 
 from sfumato.wire.schema import (
     Count,
@@ -38,17 +38,17 @@ _MOST: Final = 10**10
 _Told = Annotated[Any, Meta(extra_json_schema={"type": "number"})]
 
 
-class JoinFederation(OfDataSet, frozen=True, kw_only=True):
+class JoinFederation(OfDataSet, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What the sites of a federation have agreed; the agreement's own reader checks it."""
 
-    name: Annotated[Any, needed(FederationName)] = None
-    convener: Annotated[Any, needed(Key)] = None
-    sites: Annotated[Any, needed(dict[str, Key])] = None
-    floor: Annotated[Any, needed(Count)] = None
-    colluders: Annotated[Any, needed(Count)] = None
+    name: Annotated[Any, needed(FederationName)] = UNSET
+    convener: Annotated[Any, needed(Key)] = UNSET
+    sites: Annotated[Any, needed(dict[str, Key])] = UNSET
+    floor: Annotated[Any, needed(Count)] = UNSET
+    colluders: Annotated[Any, needed(Count)] = UNSET
     neighbours: Annotated[
         Any, shaped(Count | None, "With how many sites each shares masks; left out: with all.")
-    ] = None
+    ] = UNSET
 
 
 class OneFederation(OfDataSet, frozen=True, kw_only=True):
@@ -97,6 +97,11 @@ class JoinSum(PriceSum, frozen=True, kw_only=True):
         str | None,
         letters(400_000, "The model at the start of the round, in base64."),
     ] = None
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be read, also where a plain sum does not use it."""
+        super().__post_init__()
+        _ = self.model, self.measures, self.payments
 
     @property
     def round_number(self) -> int:

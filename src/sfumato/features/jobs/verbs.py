@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol
 
 from sfumato.dp.refusal import Refused
@@ -13,7 +14,7 @@ from sfumato.wire import schema
 from sfumato.wire.json_text import json_text, read_json
 from sfumato.wire.query_json import Json
 from sfumato.wire.schema import Empty
-from sfumato.wire.verb import Verbs, read_request
+from sfumato.wire.verb import Verbs, read_request, stored_body
 
 if TYPE_CHECKING:
     from sfumato.features.jobs import service
@@ -54,7 +55,9 @@ def begin(services: Services, caller: Caller, asked: Ask) -> Json:
     """
     services.queries.price(caller, asked)
     body = json_text(asked.as_body())
-    job = services.jobs.begin(caller, ASK, asked.data_set, body, asked.op)
+    job = services.jobs.begin(
+        caller, ASK, asked.data_set, body, asked.op, as_stored=partial(stored_body, Ask)
+    )
     return services.jobs.shown(job)
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from msgspec import Meta, Struct
+from msgspec import UNSET, Meta, Struct
 
 from sfumato.wire.schema import (
     Count,
@@ -50,13 +50,13 @@ class OutputRange(Struct, kw_only=True, forbid_unknown_fields=True):
 class SubmitPipeline(OfDataSet, frozen=True, kw_only=True):
     """A program to approve."""
 
-    source: Annotated[Any, needed(Annotated[str, letters(200_000)])] = None
-    name: Annotated[Any, needed(Name)] = None
-    outputs: Annotated[Any, needed(Annotated[list[ProgramOutput], items(64)])] = None
-    columns: Annotated[Any, shaped(list[Name] | None)] = None
-    epsilon: Number = None
-    kind: Annotated[Any, shaped(Short | None)] = None
-    environment: Annotated[Any, shaped(Annotated[str, letters(80)] | None)] = None
+    source: Annotated[Any, needed(Annotated[str, letters(200_000)])] = UNSET
+    name: Annotated[Any, needed(Name)] = UNSET
+    outputs: Annotated[Any, needed(Annotated[list[ProgramOutput], items(64)])] = UNSET
+    columns: Annotated[Any, shaped(list[Name] | None)] = UNSET
+    epsilon: Number = UNSET
+    kind: Annotated[Any, shaped(Short | None)] = UNSET
+    environment: Annotated[Any, shaped(Annotated[str, letters(80)] | None)] = UNSET
 
 
 class OnePipeline(OfDataSet, frozen=True, kw_only=True):
@@ -75,14 +75,14 @@ class DecidePipeline(OnePipeline, frozen=True, kw_only=True):
 class PipelineTerms(OnePipeline, frozen=True, kw_only=True):
     """The price of a run, and how the people are split into blocks."""
 
-    epsilon: NeededNumber = None
-    blocks: Annotated[Any, shaped(Count | None)] = None
-    trim: Annotated[Any, shaped(Annotated[int, Meta(ge=0)] | None)] = None
-    cpu_s: Number = None
-    memory_mb: Annotated[Any, shaped(Count | None)] = None
-    disk_mb: Annotated[Any, shaped(Count | None)] = None
-    delta: Number = None
-    take: Annotated[Any, shaped(Short | None, "`mean` or `median`.")] = None
+    epsilon: NeededNumber = UNSET
+    blocks: Annotated[Any, shaped(Count | None)] = UNSET
+    trim: Annotated[Any, shaped(Annotated[int, Meta(ge=0)] | None)] = UNSET
+    cpu_s: Number = UNSET
+    memory_mb: Annotated[Any, shaped(Count | None)] = UNSET
+    disk_mb: Annotated[Any, shaped(Count | None)] = UNSET
+    delta: Number = UNSET
+    take: Annotated[Any, shaped(Short | None, "`mean` or `median`.")] = UNSET
 
 
 class PlanPipeline(PipelineTerms, frozen=True, kw_only=True):
@@ -104,18 +104,18 @@ class RunPipeline(PipelineTerms, frozen=True, kw_only=True):
             raise self.malformed("op has to be 1 to 100 printable letters")
 
 
-class SetPipelineRule(OfDataSet, frozen=True, kw_only=True):
+class SetPipelineRule(OfDataSet, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A rule that approves programs: who, on which columns, for which numbers and prices."""
 
-    columns: Annotated[Any, needed(Names)] = None
-    outputs: Annotated[Any, needed(Annotated[list[OutputRange], items(200)])] = None
-    most_epsilon: NeededNumber = None
-    most_total: NeededNumber = None
-    users: Annotated[Any, shaped(Names | None)] = None
-    groups: Annotated[Any, shaped(Names | None)] = None
-    texts: Annotated[Any, shaped(Names | None)] = None
-    most_delta: Number = None
-    takes_files: Annotated[Any, shaped(bool | None)] = None
+    columns: Annotated[Any, needed(Names)] = UNSET
+    outputs: Annotated[Any, needed(Annotated[list[OutputRange], items(200)])] = UNSET
+    most_epsilon: NeededNumber = UNSET
+    most_total: NeededNumber = UNSET
+    users: Annotated[Any, shaped(Names | None)] = UNSET
+    groups: Annotated[Any, shaped(Names | None)] = UNSET
+    texts: Annotated[Any, shaped(Names | None)] = UNSET
+    most_delta: Number = UNSET
+    takes_files: Annotated[Any, shaped(bool | None)] = UNSET
 
 
 class OnePipelineRule(OfDataSet, frozen=True, kw_only=True):

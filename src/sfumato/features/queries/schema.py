@@ -31,7 +31,7 @@ QUERY_REFUSALS: Final = (
 )  # fmt: skip
 
 
-class PriceQuery(OfDataSet, frozen=True, kw_only=True):
+class PriceQuery(OfDataSet, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A query, as SQL or as the client builds it, and its terms."""
 
     sql: Sql | None = None
@@ -62,7 +62,7 @@ class PriceQuery(OfDataSet, frozen=True, kw_only=True):
         return malformed_query(what)
 
 
-class Ask(PriceQuery, frozen=True, kw_only=True):
+class Ask(PriceQuery, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A query to answer, and its operation id."""
 
     op: Annotated[

@@ -45,12 +45,10 @@ class DpTwinTerms(OfDataSet, frozen=True, kw_only=True):
     ] = None
     rows: Rows | None = None
     seed: Seed = None
-
-
-class DpTwinRequest(DpTwinTerms, frozen=True, kw_only=True):
-    """A DP twin to make, and its operation id."""
-
-    op: Annotated[str, letters(60)] | None = None
+    op: Annotated[
+        Annotated[str, letters(60)] | None,
+        Meta(description="Your id of this request: a retry with it pays once. A price ignores it."),
+    ] = None
 
 
 class DpTwinPrice(Reply):

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from sfumato.features.synthetic.schema import (
     DpTwinPrice,
-    DpTwinRequest,
     DpTwinTerms,
     SchemaTwinRequest,
     Twin,
@@ -63,7 +62,7 @@ def price_dp_twin(services: Services, caller: Caller, asked: DpTwinTerms) -> Jso
 
 
 @TWIN_VERBS.verb(
-    "dp-twin", "POST", "/v1/data-sets/{data_set}/dp-twin", "ask", DpTwinRequest, Twin,
+    "dp-twin", "POST", "/v1/data-sets/{data_set}/dp-twin", "ask", DpTwinTerms, Twin,
     refusals=(
         *_PAID, "anchor-missing", "budget-exceeded", "ledger-frozen", "op-reused",
         "question-failed", "question-frozen", "data-set-frozen", "noise-out-of-range",
@@ -71,7 +70,7 @@ def price_dp_twin(services: Services, caller: Caller, asked: DpTwinTerms) -> Jso
     ),
     is_long=True,
 )  # fmt: skip
-def make_dp_twin(services: Services, caller: Caller, asked: DpTwinRequest) -> Json:
+def make_dp_twin(services: Services, caller: Caller, asked: DpTwinTerms) -> Json:
     """Make synthetic data from privately measured marginals.
 
     Each measurement is charged before rows are read; a retry with the same op is free.

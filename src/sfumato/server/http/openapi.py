@@ -111,7 +111,7 @@ def _default(one: structs.FieldInfo) -> Any:
         return msgspec.field()
     if one.default_factory is not msgspec.NODEFAULT:
         return msgspec.field(default_factory=one.default_factory)
-    return msgspec.field(default=one.default)
+    return msgspec.field(default=None if one.default is msgspec.UNSET else one.default)
 
 
 def _shape(of: Any) -> Any:
