@@ -359,7 +359,7 @@ def test_too_many_panels_and_unknown_suffixes_are_refused(tmp_path: Path) -> Non
 
 
 def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
-    with pytest.raises(Refused, match=r"no folder for .*nodir") as refused:
+    with pytest.raises(Refused, match=r"folder of .*nodir.* does not exist") as refused:
         PLACES.plot().save(tmp_path / "nodir" / "a.json")
     assert refused.value.next_step == "Create it, or name another file."
 

@@ -77,7 +77,7 @@ def test_what_to_set_is_said_of_the_bounds_that_can_cut_and_of_no_others(
     (said,) = bounds_advice(priced) or [""]
     for name in ("max_groups", "max_rows"):
         assert (f"{name} (--{name.replace('_', '-')})" in said) is (name in may_cut)
-    assert ("no error bar says by how much" in said) is bool(may_cut)
+    assert ("no error bar says how much is missing" in said) is bool(may_cut)
     assert words
 
 

@@ -387,7 +387,7 @@ def test_the_address_stands_nowhere_but_in_its_file(house: House) -> None:
             0o600,
             "is larger than",
         ),
-        (f'address = "mysql://{SECRET}"\nowners = []', 0o600, "No engine"),
+        (f'address = "mysql://{SECRET}"\nowners = []', 0o600, "no engine"),
         ('address = "local[2]"\nowners = []', 0o600, "one of PostgreSQL"),
         (f'address = "postgresql://h.test/x?password={SECRET}"\nowners = []', 0o600, "network"),
     ],

@@ -249,13 +249,13 @@ def test_the_price_names_both_bounds_and_the_fields_that_set_them(
     said = "A person counts in at most 1 of the 2 groups, with at most 1 row, chosen at random."
     expect(page.locator("[data-slot=bounding]")).to_have_text(re.compile(said, re.IGNORECASE))
     advice = page.locator("[data-slot=advice]")
-    expect(advice).to_contain_text("no error bar says by how much")
+    expect(advice).to_contain_text("no error bar says how much is missing")
     expect(advice).to_contain_text("set “Max groups per person” and “Max rows per person")
     expect(advice).not_to_contain_text("--")
     page.click("text=More terms")
     page.get_by_label("Max groups per person").fill("2")
     expect(page.locator("[data-slot=bounding]")).to_contain_text("in each of at most 2 groups")
-    expect(advice).not_to_contain_text("Groups a person")
+    expect(advice).not_to_contain_text("Max groups per person")
 
 
 def test_a_number_that_is_none_loses_no_question(ada: Watched, service: Service) -> None:

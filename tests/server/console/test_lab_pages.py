@@ -62,7 +62,7 @@ def test_an_exhibit_says_the_same_in_page_sentence_table_and_picture(lab: str, n
         "reconstruction",
         "coins",
     ):  # their marks are explained
-        assert re.match(r"Right: |A row for each person|Line: ", said["notes"])
+        assert re.match(r"Right: |One row per person|Line: ", said["notes"])
     assert said["notes"] in html.unescape(page.decode())
     status, svg = get(f"{lab}{said['picture']}&look=dark")
     assert status == 200
