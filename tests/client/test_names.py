@@ -67,7 +67,7 @@ def test_the_columns_are_those_of_the_card(vault: OpenVault) -> None:
 def test_a_new_data_set_is_found_and_one_that_is_not_there_is_refused(
     vault: OpenVault, tmp_path: Path
 ) -> None:
-    with pytest.raises(Refused, match=r"unknown-data-set: .* 'later' .* There is: visits"):
+    with pytest.raises(Refused, match=r"unknown-data-set: .* 'later' .* You may ask: visits"):
         vault["later"]
     others = [(f"q{n}", *row) for n, (_, *row) in enumerate(ROWS)]
     source = write_csv(tmp_path / "rows.csv", ("who", "place", "cost", "sick"), others)
@@ -87,17 +87,17 @@ def test_who_may_ask_and_not_list_still_asks(vault: OpenVault) -> None:
 
 XS = ["cost"]
 WRONG: dict[str, Callable[[Any], object]] = {  # Any: what a type checker would not let pass
-    "A question has no term 'eps'. There are: delta, epsilon, error, fresh": (
+    "A question takes no argument 'eps'. Known arguments: delta, epsilon, error, fresh": (
         lambda visits: visits.ask("SELECT COUNT(*) FROM visits", eps=1)
     ),
-    "A question has no term 'epsilom'": lambda visits: visits.count().ask(epsilom=1),
-    "A question has no term 'rows'": lambda visits: visits.count().price(epsilon=1, rows=2),
+    "A question takes no argument 'epsilom'": lambda visits: visits.count().ask(epsilom=1),
+    "A question takes no argument 'rows'": lambda visits: visits.count().price(epsilon=1, rows=2),
     "A fit or a check does not take the argument 'eps'": lambda visits: visits.logistic(
         "sick", XS, eps=1
     ),
     "A line needs no rounds": lambda visits: visits.linear("cost", XS, epsilon=1, rounds=2),
-    "A histogram has no term 'fresh'": lambda v: v.histogram("cost", epsilon=1, fresh=True),
-    "A DP twin has no term 'bins'": lambda visits: visits.dp_twin(epsilon=1, bins=["cost"]),
+    "A histogram takes no argument 'fresh'": lambda v: v.histogram("cost", epsilon=1, fresh=True),
+    "A DP twin takes no argument 'bins'": lambda visits: visits.dp_twin(epsilon=1, bins=["cost"]),
 }
 
 

@@ -425,7 +425,7 @@ REFUSED = [
     ("SELECT SUM(z.n) FROM {P} JOIN zips z USING (code)", "no column"),
     ("SELECT SUM(w.n) FROM {P} JOIN zips z USING (code)", "that FROM gives"),
     ("SELECT code, COUNT(*) FROM {P} JOIN zips z ON z.code = p.code GROUP BY code",
-     "Write the table before it"),
+     "Write the table's name before it"),
     ("SELECT FLOOR(p.n / 2) AS region, COUNT(*) FROM {P} JOIN zips z USING (code) GROUP BY region",
      "another name"),
     ("SELECT FLOOR(p.n / 2) AS z, COUNT(*) FROM {P} JOIN zips z USING (code) GROUP BY z",

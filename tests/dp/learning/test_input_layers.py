@@ -473,7 +473,7 @@ def test_what_exact_sums_have_no_room_for_is_refused(why: str, terms: tuple[Any,
 
 def test_a_table_of_too_many_values_or_of_one_is_refused() -> None:
     for count in (1, 4097):
-        with pytest.raises(Refused, match=r"bad-request.*has 2 to 4,096 values"):
+        with pytest.raises(Refused, match=r"bad-request.*must have 2 to 4,096 values"):
             InputLayersSpec((), (), (("a", 2),)).front(["a"], [count])
 
 

@@ -213,7 +213,7 @@ def test_cells_that_a_spreadsheet_would_compute_are_named(say: Say, tmp_path: Pa
     table = write_csv(tmp_path / "t.csv", ("q", "n", "f", "g"), lines)
     asked = ("reach", table, "--quasi", "q", "--keep", "n,f,g", "--k", "3")
     assert json.loads(say(*asked, "--json")[1])["formulas"] == ["f", "g"]
-    assert "handed out as they are: cells of f, g." in say(*asked)[1]
+    assert "begin like a formula, and a spreadsheet would compute them: f, g." in say(*asked)[1]
     assert "formula" not in say("reach", table, "--quasi", "q", "--keep", "n", "--k", "3")[1]
 
 
@@ -223,7 +223,7 @@ def test_what_cannot_be_reached_is_refused_with_how_close_one_gets(
     asked = ("reach", MEDICAL, "--quasi", "age", "--sensitive", "has_rare_disease", "--k", "2")
     status, _, err = say(*asked, "--entropy-l", "2", "--out", tmp_path / "o")
     assert status == 3
-    assert re.search(r"the nearest found leaves out [\d,]+ of 1,000 rows", err)
+    assert re.search(r"The nearest one suppresses [\d,]+ of 1,000 rows", err)
     assert not (tmp_path / "o").exists()
 
 
@@ -248,7 +248,7 @@ def test_what_blunting_took_is_not_called_nothing(say: Say, tmp_path: Path) -> N
     table = write_csv(tmp_path / "t.csv", ("age", "ill"), lines)
     asked = ("reach", table, "--quasi", "age", "--sensitive", "ill", "--k", "5")
     said = say(*asked, "--round", "age=1000")[1]
-    assert "what was made blunt before, age, is not in it" in said
+    assert "columns coarsened before, age, are not included" in said
     assert "100.0% before, " in said
     assert "100.0% after" not in said
 

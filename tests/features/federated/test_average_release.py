@@ -117,7 +117,7 @@ def test_one_card_that_is_silent_is_enough_to_refuse(tmp_path: Path, name: str) 
 def test_a_card_may_want_more_sites_than_there_are(tmp_path: Path) -> None:
     with (
         several(tmp_path, cards=cards_of(allowing(), south=allowing(9, 5))) as made,
-        refused("average-not-allowed", "wants 5 sites"),
+        refused("average-not-allowed", "needs 5 sites"),
     ):
         made.together().secure_average("patients", COUNT)
 

@@ -124,7 +124,7 @@ def test_the_command_line_asks_them_too(sites: Federation, tmp_path: Path) -> No
     said = run(tmp_path, *average, XDG_CONFIG_HOME=str(tmp_path))
     assert f"\n{people(*NAMES)}\n" in said.stdout, said.stderr
     assert "secure-average (not DP)" in said.stdout
-    assert "8 more leave so" in said.stdout
+    assert "allows only 8 more such releases" in said.stdout
     assert sites.together().spent("patients") == spent
 
 
@@ -210,7 +210,7 @@ def test_the_command_line_trains_too(sites: Federation, tmp_path: Path) -> None:
     more = ("--image", "1x1x1", "--conv", "channels=2,kernel=1", "--features", "age,zip")
     said = run(tmp_path, *asked, *more, "--embed", "zip=2", XDG_CONFIG_HOME=str(tmp_path))
     assert said.returncode == 3  # public.csv has no zip
-    assert "cannot be looked at on the public rows (KeyError: 'zip')" in said.stderr
+    assert "cannot be evaluated on the public rows (KeyError: 'zip')" in said.stderr
     public.write_text("age,zip,ill\n30,10001,false\n70,10002,true\n")
     said = run(tmp_path, *asked, *more, "--embed", "zip=2", XDG_CONFIG_HOME=str(tmp_path))
     assert "numbers with 1 convolution and 1 table of entries learns ill" in said.stdout, (

@@ -220,7 +220,7 @@ def test_a_price_spends_nothing(sites: Sites) -> None:
     assert price["error"]["n"] > 0
     assert "nothing spent yet" in repr(price)
     means = sites.together()["patients"].price("SELECT AVG(age) AS a FROM patients", **ASK)
-    assert "cannot be told before" in repr(means)
+    assert "is not known in advance" in repr(means)
     assert sites.spent() == before
 
 

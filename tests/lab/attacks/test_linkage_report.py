@@ -54,7 +54,7 @@ def test_of_a_hundred_columns_the_finding_names_a_few(tmp_path: Path) -> None:
     names = [f"c{number}" for number in range(100)]
     path.write_text(",".join(names) + "\n" + ",".join("1" for _ in names) + "\n")
     report = attack("linkage").report(runs=10, data=str(path), knows="c0=1")
-    assert report.finding.endswith("c8 = 1, and 91 columns more.")
+    assert report.finding.endswith("c8 = 1, and 91 more columns.")
     assert [one.tries for one in report.successes] == [1] * 8
 
 
