@@ -93,7 +93,7 @@ NAMELESS: Final = {
     "id,value,date,Value \n" + "1,2,2024-01-01,3\n" * 9: "'value'",
     ",age\n" + "0,30\n" * 9: "no name",
     "Export of the clinic;;\nby: us;;\nid;age;x\n" + "1;2;3\n" * 9: "no name",
-    "": "no names",
+    "": "no column names",
 }
 
 

@@ -152,8 +152,8 @@ def of_line(offset: int, shape: str, value: int) -> bytes:
 
 
 @pytest.mark.parametrize(("text", "word"), [
-    (b"", "no image"), (HEAD[:127], "no image"), (put(32, b"sif_magic"), "no image"),
-    (put(42, b"02"), "no image"), (put(45, b"04"), "amd64"),
+    (b"", "not an Apptainer image"), (HEAD[:127], "not an Apptainer image"), (put(32, b"sif_magic"), "not an Apptainer image"),
+    (put(42, b"02"), "not an Apptainer image"), (put(45, b"04"), "amd64"),
     (put(88, struct.pack("<q", 0)), "table"), (put(88, struct.pack("<q", -1)), "table"),
     (put(88, struct.pack("<q", 10**18)), "table"), (put(96, struct.pack("<q", 0)), "table"),
     (put(96, struct.pack("<q", 2**63 - 1)), "table"), (put(96, struct.pack("<q", -585)), "table"),

@@ -12,7 +12,7 @@ from typing import Final
 
 from sfumato.dp.refusal import Refused
 
-DEEPEST: Final = 48  # a query of 20 levels, as the client builds it, has 42
+DEEPEST: Final = 128  # deeper than any query that the query reader takes
 LONGEST_NUMBER: Final = 64
 _HALF: Final = re.compile("[\ud800-\udfff]")
 _NO_BRACE: Final = re.compile(rb"[^\[\]{}]+")

@@ -163,7 +163,7 @@ def test_nothing_of_a_draft_is_rendered_or_logged_and_released_files_are_fetched
     at = f"/airlock/{request}"
     assert visit(service, "owner", at, {"do": "run"})[0] == 303
     seen = visit(service, "rita", at)[2]
-    assert b"show it to nobody" in seen
+    assert b"Show them to nobody" in seen
     assert b"it is not let out" in seen  # the page that calls itself a picture
     for who in ("ada", "rita", "owner"):
         assert b"canary-picture" not in visit(service, who, at)[2]

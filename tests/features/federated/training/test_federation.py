@@ -211,7 +211,7 @@ def test_sites_learn_from_pictures_by_convolutions() -> None:
     ids=["oblong", "dilation", "same", "round", "padding", "stride", "from rows"],
 )
 def test_a_layer_that_words_would_not_say_is_refused(layer: Any) -> None:
-    with pytest.raises(Refused, match="The training cannot start"):
+    with pytest.raises(Refused, match="Sites cannot train a layer"):
         words_of(nn.Sequential(layer()))
 
 
