@@ -53,7 +53,7 @@ def test_cells_are_summed_over_the_keys_that_are_not_kept(vault: OpenVault) -> N
         assert pay == sum(int(str(row[3])) for row in mine)
     ((count, _),) = answer.total().rows
     assert count == sum(int(str(row[2])) for row in answer.rows)
-    assert "paid for" in repr(by_sex)
+    assert "already paid" in repr(by_sex)
 
 
 def test_a_sum_of_one_cell_keeps_the_interval_of_the_cell(vault: OpenVault) -> None:

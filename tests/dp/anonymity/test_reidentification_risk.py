@@ -81,7 +81,7 @@ def test_nobody_is_estimated_from_nobody() -> None:
     assert risks_of(np.zeros(0, np.int64), 0.5).marketer == 0.0
     assert population_uniques(np.array([3, 3]), 0.5) == 0.0
     assert population_uniques(np.array([1, 1, 3]), 0.5) is None
-    with pytest.raises(Refused, match="from 0 to 1"):
+    with pytest.raises(Refused, match="above 0 and at most 1"):
         risks_of(np.array([1]), 1.5)
 
 

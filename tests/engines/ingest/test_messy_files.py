@@ -263,10 +263,10 @@ ODD: Final[Mapping[str, tuple[str, dict[str, Any], str, str]]] = {
     "a unit": ("n;x\n" + "1;70 kg\n" * 9, WEIGHT, "cells-unreadable", "unit beside the number"),
     "a currency": ("n;x\n" + "1;$1,000.50\n" * 9, PAID, "cells-unreadable", "unit beside"),
     "a short year": ("n;x\n" + "1;29.02.24\n" * 9, DAY, "cells-unreadable", "two digits"),
-    "a month's name": ("n;x\n" + "1;29FEB2024\n" * 9, DAY, "cells-unreadable", "are ISO"),
+    "a month's name": ("n;x\n" + "1;29FEB2024\n" * 9, DAY, "cells-unreadable", "must be ISO"),
     "a zone": (
         "n;x\n" + "1;2024-02-29T10:00:00+01:00\n" * 9,
-        {"type": "timestamp"}, "cells-unreadable", "are ISO",
+        {"type": "timestamp"}, "cells-unreadable", "must be ISO",
     ),
     "other truths": (
         "n;x\n" + "1;ja\n2;nein\n" * 9, {"type": "boolean"}, "cells-unreadable", "text with keys",

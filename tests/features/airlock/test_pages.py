@@ -164,7 +164,7 @@ def test_nothing_of_a_draft_is_rendered_or_logged_and_released_files_are_fetched
     assert visit(service, "owner", at, {"do": "run"})[0] == 303
     seen = visit(service, "rita", at)[2]
     assert b"Show them to nobody" in seen
-    assert b"it is not let out" in seen  # the page that calls itself a picture
+    assert b"this file cannot be released" in seen  # the page that calls itself a picture
     for who in ("ada", "rita", "owner"):
         assert b"canary-picture" not in visit(service, who, at)[2]
     assert b"seal" not in visit(service, "ada", at)[2]

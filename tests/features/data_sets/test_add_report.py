@@ -252,7 +252,7 @@ def test_the_report_is_printed_and_prints_no_number(tmp_path: Path) -> None:
     )
     done = run(place, "add", "few", str(tmp_path / "n.csv"), "--card", str(tmp_path / "c.toml"))
     assert done.returncode == 0, done.stderr
-    assert "for you alone" in done.stdout
+    assert "without noise, so show it t" in done.stdout
     assert "25 to 50 %" in done.stdout
     assert not {"30", "70", "100", "0.3"} & set(done.stdout.split())
     again = run(place, "add-report", "few")

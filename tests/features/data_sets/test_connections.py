@@ -378,10 +378,10 @@ def test_the_address_stands_nowhere_but_in_its_file(house: House) -> None:
 @pytest.mark.parametrize(
     ("text", "mode", "said"),
     [
-        ('address = "host=/x"\nowners = ["owner"]', 0o644, "others may read it"),
+        ('address = "host=/x"\nowners = ["owner"]', 0o644, "other users may read it"),
         ('address = "host=/x"\nowners = "owner"', 0o600, "list of texts"),
         ('address = "host=/x"\nowners = []\nport = 1', 0o600, "nothing else"),
-        (f"address = {SECRET}", 0o600, "no TOML"),
+        (f"address = {SECRET}", 0o600, "not TOML"),
         (
             f'address = "host=/x"\nowners = []\n{"#" * LARGEST}\ntables = ["visits"]',
             0o600,
