@@ -41,7 +41,8 @@ def test_what_cannot_be_run_is_refused_in_words(tmp_path: Path) -> None:
 
 def test_a_slip_is_told_before_anything_is_run(tmp_path: Path) -> None:
     assert (
-        "no folder" in run(tmp_path, "attack", "loo", "--save", f"{tmp_path}/nowhere/x.svg").stderr
+        "does not exist"
+        in run(tmp_path, "attack", "loo", "--save", f"{tmp_path}/nowhere/x.svg").stderr
     )
     assert "not in the range" in run(tmp_path, "attack", "loo", "--seed", "-1").stderr
     (tmp_path / "empty.csv").write_text("Height,zip\n")

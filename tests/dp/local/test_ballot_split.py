@@ -80,7 +80,7 @@ def test_all_ballots_have_one_length_and_take_the_same_words(ballot: Any) -> Non
     silent = np.array([[3, 101, 2, 2, 2]] * 70)
     for one, values in zip(dice, (np.zeros_like(silent), silent), strict=True):
         assert randomise_ballots(ballot, values, one).shape == (70, ballot.width)
-    assert dice[0].given == dice[1].given == 280 * ballot.words
+    assert dice[0].given == dice[1].given == 280 * ballot.words_per_report
 
 
 def test_the_price_is_for_the_whole_ballot() -> None:
@@ -114,7 +114,7 @@ def test_a_ballot_that_nobody_makes_is_refused() -> None:
 
 
 def test_a_ballot_with_other_questions_is_refused() -> None:
-    with pytest.raises(Refused, match="other questions"):
+    with pytest.raises(Refused, match="does not have the survey's questions"):
         randomise_ballots(BALLOTS[0], np.zeros((3, 4), dtype=np.int64), SeededDice(1))
     with pytest.raises(Bug):
         Split(())

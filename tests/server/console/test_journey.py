@@ -250,7 +250,7 @@ def test_the_price_names_both_bounds_and_the_fields_that_set_them(
     expect(page.locator("[data-slot=bounding]")).to_have_text(re.compile(said, re.IGNORECASE))
     advice = page.locator("[data-slot=advice]")
     expect(advice).to_contain_text("no error bar says how much is missing")
-    expect(advice).to_contain_text("set “Max groups per person” and “Max rows per person")
+    expect(advice).to_contain_text("raise “Max groups per person” and “Max rows per person")
     expect(advice).not_to_contain_text("--")
     page.click("text=More terms")
     page.get_by_label("Max groups per person").fill("2")
