@@ -151,9 +151,12 @@ def of_line(offset: int, shape: str, value: int) -> bytes:
     return put(4096 + offset, struct.pack(shape, value))
 
 
+NO_IMAGE = "not an Apptainer image"
+
+
 @pytest.mark.parametrize(("text", "word"), [
-    (b"", "not an Apptainer image"), (HEAD[:127], "not an Apptainer image"), (put(32, b"sif_magic"), "not an Apptainer image"),
-    (put(42, b"02"), "not an Apptainer image"), (put(45, b"04"), "amd64"),
+    (b"", NO_IMAGE), (HEAD[:127], NO_IMAGE), (put(32, b"sif_magic"), NO_IMAGE),
+    (put(42, b"02"), NO_IMAGE), (put(45, b"04"), "amd64"),
     (put(88, struct.pack("<q", 0)), "table"), (put(88, struct.pack("<q", -1)), "table"),
     (put(88, struct.pack("<q", 10**18)), "table"), (put(96, struct.pack("<q", 0)), "table"),
     (put(96, struct.pack("<q", 2**63 - 1)), "table"), (put(96, struct.pack("<q", -585)), "table"),

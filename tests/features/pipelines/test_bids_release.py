@@ -416,11 +416,11 @@ def test_a_disk_without_room_for_all_that_people_may_leave_is_refused_unpaid(
     digest = submitted(vault, APP)
     engine: Any = vault.house.desk.pipelines.door.engine
     needed = 8 * (3 * 524_288 + 2 * 2**20)  # by the card's people and megabytes, whoever is there
-    engine.room = lambda _table: needed - 1
+    engine.free_disk_bytes = lambda _table: needed - 1
     with pytest.raises(Refused) as refused:
         ran(vault, digest)
     assert refused.value.code == "sandbox-missing"
     assert "MB of disk" in refused.value.cause
     assert {account.spent.epsilon for account in vault.house.ledger.store.accounts()} <= {0}
-    engine.room = lambda _table: needed
+    engine.free_disk_bytes = lambda _table: needed
     assert ran(vault, digest)[0] == pytest.approx(PEOPLE / 2, abs=0.6)
