@@ -23,6 +23,7 @@ from sfumato.query.expression import (
     Not,
     Predicate,
     StartsWith,
+    canonical_order,
 )
 
 _FALSE: Final = Constant.of(False)
@@ -95,8 +96,8 @@ def _joined(kind: type[All] | type[AnyOf], parts: Iterable[Predicate]) -> Predic
     flat: dict[str, Predicate] = {}
     for part in parts:
         inner = part.predicates if isinstance(part, kind) else (part,)
-        flat.update({repr(p): p for p in inner})
-    merged = {repr(p): p for p in _with_lists(kind, [*flat.values()])}
+        flat.update({canonical_order(p): p for p in inner})
+    merged = {canonical_order(p): p for p in _with_lists(kind, [*flat.values()])}
     ordered = tuple(merged[key] for key in sorted(merged))
     return ordered[0] if len(ordered) == 1 else kind(ordered)
 

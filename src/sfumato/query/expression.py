@@ -8,6 +8,7 @@ contain SQL text.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from decimal import Decimal
@@ -375,3 +376,15 @@ def malformed(what: str) -> Refused:
         f"{what} is not valid in the query language.",
         "Write the question in SQL or with the query builder.",
     )
+
+
+# Stored answers are in the order of these texts, so the names of version 0.1 stay in them.
+_STORED_NAMES: Final = {
+    "LiteralValue": "Literally", "DateTrunc": "Since", "DateField": "Part", "FunctionCall": "Curve",
+}  # fmt: skip
+_CLASS: Final = re.compile(rf"\b({'|'.join(_STORED_NAMES)})(?=\()")
+
+
+def canonical_order(of: object) -> str:
+    """Return the text by which expressions and conditions are put into their canonical order."""
+    return _CLASS.sub(lambda found: _STORED_NAMES[found[1]], repr(of))

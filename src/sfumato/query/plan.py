@@ -23,6 +23,7 @@ from sfumato.query.expression import (
     Expr,
     Predicate,
     canonical_json,
+    canonical_order,
     columns_of,
 )
 from sfumato.query.expression_json import expression_json, predicate_json
@@ -424,7 +425,7 @@ def _keys(question: Query, scope: Scope) -> tuple[PlanKey, ...]:
             f"The keys make {cells:,} cells; at most {MAX_CELLS:,} are allowed.",
             "Group by fewer columns.",
         )
-    return tuple(sorted(keys, key=lambda key: repr(key.of)))
+    return tuple(sorted(keys, key=lambda key: canonical_order(key.of)))
 
 
 def _kinds(question: Query, keys: Sequence[PlanKey]) -> dict[str, str]:

@@ -48,6 +48,7 @@ from sfumato.query.aggregates.variance import (
     squares,
     typical_second,
 )
+from sfumato.query.expression import canonical_order
 
 
 @dataclass(frozen=True)
@@ -80,7 +81,7 @@ Squared = Callable[[Grid, Grid], tuple[Grid, ...]]  # returns which of y and x n
 
 def _pair(asked: AskedAggregate, squared: Squared) -> Pair:
     y, x = grids_of(asked)
-    one, other = sorted((y, x), key=lambda grid: (grid.name, repr(grid.side.physical)))
+    one, other = sorted((y, x), key=lambda grid: (grid.name, canonical_order(grid.side.physical)))
     counted = count_of(both(one, other), f"count of {one.name} and {other.name} together")
     moments = [counted, first_of(y, x), first_of(x, y), product_of(asked, one, other)]
     places = []
