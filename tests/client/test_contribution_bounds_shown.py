@@ -28,7 +28,7 @@ type = "boolean"
 """
 SQL = "SELECT smoker, COUNT(*) AS n FROM town GROUP BY smoker"
 BOTH = "a person counts in at most 1 of the 2 groups, with at most 3 rows"
-SET = "set max_groups (--max-groups) higher"
+SET = "raise max_groups (--max-groups)"
 SURE = 60.0  # an epsilon at which the noise of one row is nothing
 
 

@@ -36,7 +36,7 @@ def an_agreement(vault: Path, folder: Path, **changed: Any) -> Path:
 def test_an_owner_joins_lists_and_leaves(vault: Path, tmp_path: Path) -> None:
     agreement = an_agreement(vault, tmp_path)
     joined = run(vault, "federate", "join", "patients", str(agreement))
-    assert joined.stdout == "patients takes part in clinics as east.\n"
+    assert joined.stdout == "patients now takes part in clinics as east.\n"
     listed = run(vault, "federate", "list", "patients")
     assert listed.stdout == "clinics: east, north, west; floor 3, colluders 1\n"
     left = run(vault, "federate", "leave", "patients", "clinics")
@@ -113,7 +113,7 @@ def test_an_agreement_with_neighbours_is_written_joined_and_listed(
     line = "clinics: a, b, c, d, e, f; floor 5, colluders 1, neighbours 4\n"
     assert line in said.stdout, said.stderr
     joined = run(vault, "federate", "join", "patients", str(tmp_path / "made.json"))
-    assert joined.stdout == "patients takes part in clinics as a.\n", joined.stderr
+    assert joined.stdout == "patients now takes part in clinics as a.\n", joined.stderr
     assert run(vault, "federate", "list", "patients").stdout == line
 
 

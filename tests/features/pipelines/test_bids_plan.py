@@ -157,4 +157,4 @@ def test_a_plan_over_folders_makes_up_no_more_people_than_the_card_lets_in(tmp_p
     with sfumato.open(make_vault(tmp_path)) as vault:
         shape = CARD.replace("people = 300", "people = 20").partition("[tables")[0]
         vault.add("cohort", study, card(shape))
-        assert "20 people" in str(refused(lambda: planned(vault)))
+        assert "20 synthetic people" in str(refused(lambda: planned(vault)))
