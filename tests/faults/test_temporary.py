@@ -24,9 +24,9 @@ HOLD = """
 import sys
 from sfumato.system.temporary_folders import TemporaryFolder
 made = TemporaryFolder()
-(made.place / "inner").mkdir()
-(made.place / "inner" / "rows").write_text("ann")
-print(made.place, flush=True)
+(made.path / "inner").mkdir()
+(made.path / "inner" / "rows").write_text("ann")
+print(made.path, flush=True)
 sys.stdin.read()
 """
 

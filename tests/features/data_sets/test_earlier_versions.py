@@ -111,4 +111,4 @@ def test_an_owner_does_it_from_a_shell(vault: OpenVault) -> None:
     vault.close()
     ran = run(place, "forget-earlier", "--json")
     assert (ran.returncode, json.loads(ran.stdout)) == (0, {"removed": 1})
-    assert run(place, "forget-earlier").stdout.endswith("removed: 0.\n")
+    assert run(place, "forget-earlier").stdout.endswith("earlier versions: 0.\n")
