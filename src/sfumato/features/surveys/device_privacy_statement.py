@@ -13,9 +13,8 @@ from typing import Any, Final
 
 from sfumato.features.surveys.privacy_statement import posterior_percent, privacy_statement
 from sfumato.features.surveys.randomised_report import Published
+from sfumato.features.surveys.schema import WEAK
 
-# In 100: above this certainty the statement no longer says that reports are deniable.
-WEAK: Final = 95
 _NOT_HIDDEN: Final = (
     "Not hidden: that you were invited, and, to whoever runs the house, that your invitation was "
     "used, on which day, and that a device at your network address has sent something."

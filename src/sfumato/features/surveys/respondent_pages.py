@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from starlette.responses import Response, StreamingResponse
 
-from sfumato.features.surveys.device_privacy_statement import WEAK
+from sfumato.features.surveys.schema import WEAK
 from sfumato.server.console.page import Page
 from sfumato.server.console.qr_code import address_of, qr_of
 from sfumato.server.console.visit import Said, Visit

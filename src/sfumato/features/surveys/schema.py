@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 from msgspec import Meta
 
 from sfumato.wire.schema import Name, Reply, Request, items, letters, needed
 
+# In 100: above this certainty the privacy statement no longer says that reports are deniable.
+WEAK: Final = 95
 Long = Annotated[str, letters(1000)]
 Code = Annotated[str, letters(40, "An invitation code.")]
 
