@@ -79,7 +79,7 @@ def test_private_bins_and_an_error_are_priced_on_the_form_and_bought(service: Se
     status, _, page = sent(service, f"{FORM}/price", more)
     assert status == 200
     assert b"Private bins for patients.age take" in page
-    assert b"Its error costs" in page
+    assert b"Measuring its error costs an additional" in page
     before = spent(service)
     status, _, made = sent(service, FORM, more)
     assert status == 200
